@@ -1,0 +1,332 @@
+package program
+
+import (
+	"fmt"
+
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+var (
+	sprint  = fmt.Sprint
+	sprintf = fmt.Sprintf
+)
+
+// taskKind says what settles a task.
+type taskKind uint8
+
+const (
+	external   taskKind = iota // an answer from outside
+	queueTask                  // the same, but what it holds goes back to the queue when nobody looks at it
+	stepTask                   // the result of an inline step
+	branchTask                 // the end of a branch
+	groupTask                  // other tasks
+)
+
+// Task is anything that can be waited for.
+type Task struct {
+	kind     taskKind
+	done     bool
+	observed bool
+	id       int64 // the event that opened it, or the number of the step
+	order    int64 // among all settled tasks
+
+	payload events.Payload
+	value   any
+	err     error
+
+	scope      *Scope // where it is listed; a branch's own scope is another one below it
+	prev, next *Task
+	waiters    []waiter
+
+	call   *call  // for activities and steps: how to try again
+	source string // whose error it would be
+	group  *group // for groups: the members
+	inner  *Scope // for branches
+}
+
+// waiter is told when a task settles.
+type waiter interface {
+	wake(t *Task)
+	stale() bool // no longer interested
+}
+
+// Done reports whether the task is settled.
+func (t *Task) Done() bool { return t.done }
+
+// Payload, Value and Err are the result of a settled task.
+func (t *Task) Payload() events.Payload { return t.payload }
+func (t *Task) Value() any              { return t.value }
+func (t *Task) Err() error              { return t.err }
+
+// attributed says whose error it is, and how often it was tried.
+func (t *Task) attributed(e *events.Error) *events.Error {
+	out := *e
+	if out.Source == "" {
+		out.Source = t.source
+	} else if out.Source != t.source {
+		out = events.Error{Kind: e.Kind, Type: e.Type, Message: e.Error(), Final: e.Final, Source: t.source, Details: e.Details, Cause: e}
+	}
+	if t.call != nil {
+		out.Attempts = t.call.attempt
+	}
+	return &out
+}
+
+// settle makes a task's result known.
+func (p *Program) settle(t *Task) {
+	if t.done {
+		return
+	}
+	t.done = true
+	p.settled++
+	t.order = p.settled
+	t.call = nil
+	if t.kind != queueTask || t.err != nil {
+		t.leave()
+	}
+	waiters := t.waiters
+	t.waiters = nil
+	for _, w := range waiters {
+		w.wake(t)
+	}
+}
+
+// observe notes that the code has seen the result: a queue message is then consumed.
+func (p *Program) observe(t *Task) {
+	if !t.done || t.observed {
+		return
+	}
+	t.observed = true
+	t.leave()
+	if t.kind == queueTask && t.err == nil {
+		p.host.Consumed(t.id)
+	}
+}
+
+func (t *Task) leave() {
+	if s := t.scope; s != nil {
+		s.remove(t)
+	}
+}
+
+func (t *Task) addWaiter(w waiter) {
+	if len(t.waiters) >= 8 {
+		kept := t.waiters[:0]
+		for _, w := range t.waiters {
+			if !w.stale() {
+				kept = append(kept, w)
+			}
+		}
+		clear(t.waiters[len(kept):])
+		t.waiters = kept
+	}
+	t.waiters = append(t.waiters, w)
+}
+
+// wait is a branch that waits for one of several tasks.
+type wait struct {
+	program *Program
+	branch  *branch
+	fired   bool
+}
+
+func (w *wait) stale() bool { return w.fired }
+
+func (w *wait) wake(*Task) {
+	if !w.fired {
+		w.fired = true
+		w.program.ready = append(w.program.ready, w.branch)
+	}
+}
+
+// Await waits for a task.
+func (p *Program) Await(t *Task) {
+	p.enter()
+	if !t.done {
+		t.addWaiter(&wait{program: p, branch: p.current})
+		p.park()
+	}
+	p.observe(t)
+}
+
+// AwaitAll waits for every one of several tasks, without looking at their results.
+func (p *Program) AwaitAll(tasks []*Task) {
+	for _, t := range tasks {
+		p.enter()
+		if !t.done {
+			t.addWaiter(&wait{program: p, branch: p.current})
+			p.park()
+		}
+	}
+}
+
+// AwaitAny waits for the first of several tasks to settle, and gives its place. Of several settled ones it is the
+// one that settled first. With nothing to wait for it gives -1.
+func (p *Program) AwaitAny(tasks []*Task) int {
+	p.enter()
+	if len(tasks) == 0 {
+		return -1
+	}
+	if i := first(tasks); i >= 0 {
+		return i
+	}
+	w := &wait{program: p, branch: p.current}
+	for _, t := range tasks {
+		t.addWaiter(w)
+	}
+	p.park()
+	return first(tasks)
+}
+
+func first(tasks []*Task) int {
+	best := -1
+	for i, t := range tasks {
+		if t.done && (best < 0 || t.order < tasks[best].order) {
+			best = i
+		}
+	}
+	return best
+}
+
+// group is a task made of others.
+type group struct {
+	program *Program
+	task    *Task
+	members []*Task
+	open    int
+	mode    GroupMode
+	winner  int
+}
+
+// GroupMode says when a group is settled.
+type GroupMode uint8
+
+// The modes.
+const (
+	AllSettled   GroupMode = iota // every member is settled
+	FirstFailure                  // every member has succeeded, or one has failed: then the others are dropped
+	FirstSettled                  // one member is settled: the others are dropped
+)
+
+// Group makes one task of several.
+func (p *Program) Group(s *Scope, mode GroupMode, members []*Task) *Task {
+	p.enter()
+	g := &group{program: p, members: members, open: len(members), mode: mode, winner: -1}
+	t := &Task{kind: groupTask, group: g}
+	g.task = t
+	if s.err != nil {
+		t.err = s.err
+	}
+	s.add(t)
+	if i := first(members); mode == FirstSettled && i >= 0 {
+		g.wake(members[i])
+	}
+	for _, m := range members {
+		if t.done {
+			break
+		}
+		if m.done {
+			g.wake(m)
+		} else {
+			m.addWaiter(g)
+		}
+	}
+	if len(members) == 0 {
+		p.settle(t)
+	}
+	p.check()
+	return t
+}
+
+// Members gives what a group was made of, and Winner which of them decided it (-1: none).
+func (t *Task) Members() []*Task { return t.group.members }
+func (t *Task) Winner() int      { return t.group.winner }
+
+func (g *group) stale() bool { return g.task.done }
+
+func (g *group) wake(m *Task) {
+	if g.task.done {
+		return
+	}
+	g.open--
+	decided := g.mode == FirstSettled || g.mode == FirstFailure && m.err != nil
+	if decided {
+		for i, x := range g.members {
+			if x == m {
+				g.winner = i
+			}
+		}
+		g.program.settle(g.task)
+		g.program.drop(errDropped, g.members)
+	} else if g.open == 0 {
+		g.program.settle(g.task)
+	}
+}
+
+// Stream gives settled tasks one by one, in the order in which they settle.
+type Stream struct {
+	program *Program
+	done    []*Task
+	taken   int
+	left    int
+	waiting *wait
+}
+
+// NewStream begins to watch tasks.
+func (p *Program) NewStream(tasks []*Task) *Stream {
+	p.enter()
+	s := &Stream{program: p, left: len(tasks)}
+	ordered := make([]*Task, 0)
+	for _, t := range tasks {
+		if t.done {
+			ordered = append(ordered, t)
+		} else {
+			t.addWaiter(s)
+		}
+	}
+	sortByOrder(ordered)
+	s.done = ordered
+	return s
+}
+
+func (s *Stream) stale() bool { return false }
+
+func (s *Stream) wake(t *Task) {
+	s.done = append(s.done, t)
+	if s.waiting != nil {
+		s.waiting.wake(t)
+		s.waiting = nil
+	}
+}
+
+// Next waits for the next task to settle; nil means that there are no more.
+func (s *Stream) Next() *Task {
+	s.program.enter()
+	if s.left == 0 {
+		return nil
+	}
+	s.left--
+	if s.taken == len(s.done) {
+		s.waiting = &wait{program: s.program, branch: s.program.current}
+		s.program.park()
+	}
+	t := s.done[s.taken]
+	s.done[s.taken] = nil
+	s.taken++
+	return t
+}
+
+// Go runs code on a branch of its own. The task settles when the branch ends; what the branch has started and not finished by then is dropped.
+func (p *Program) Go(s *Scope, run func(inner *Scope) (any, error)) *Task {
+	p.enter()
+	t := &Task{kind: branchTask}
+	if s.err != nil {
+		t.err = s.err
+		p.settle(t)
+		return t
+	}
+	t.inner = s.child()
+	s.add(t)
+	p.spawn(t, func() { t.value, t.err = run(t.inner) })
+	return t
+}

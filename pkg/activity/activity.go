@@ -1,0 +1,150 @@
+// Package activity is for those who write activities and those who call them.
+//
+// An activity is an ordinary function that does something in the world: it charges a card, sends a mail, resizes an image. It runs on a worker, is run
+// again when it fails or when its worker dies, and so must stand being run twice; [Info].IdempotencyKey helps with that.
+//
+// The contract is shared by both sides:
+//
+//	var Charge = activity.Define[ChargeRequest, Receipt]("charge")
+//
+// A worker binds the code to it:
+//
+//	Charge.With(func(ctx context.Context, r ChargeRequest) (Receipt, error) {
+//		return bank.Charge(ctx, r.Card, r.Amount, activity.InfoOf(ctx).IdempotencyKey)
+//	})
+//
+// An orchestration calls it, and says how patient it is:
+//
+//	receipt, err := Charge.Call(ctx, request, activity.Retry(5), activity.Timeout(time.Minute))
+//
+// What an activity returns as an error is what the orchestration gets: an application error, tried again as the retry policy says. [Errorf] gives it a type
+// that programs can tell apart, [Final] says that trying again cannot help.
+package activity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+
+	"github.com/rondo-run/rondo/internal/program"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+)
+
+// Definition is the contract of an activity: its name, its types, and how it is usually called.
+type Definition[In, Out any] struct {
+	name     string
+	defaults []Option
+}
+
+// Define makes a contract. The options hold for every call, before the call's own.
+func Define[In, Out any](name string, defaults ...Option) Definition[In, Out] {
+	return Definition[In, Out]{name: name, defaults: defaults}
+}
+
+// Name is the activity's name.
+func (d Definition[In, Out]) Name() string { return d.name }
+
+// Call has the activity executed and waits for its result.
+func (d Definition[In, Out]) Call(ctx *orchestration.Context, in In, opts ...Option) (Out, error) {
+	return d.Start(ctx, in, opts...).Get(ctx)
+}
+
+// Start has the activity executed, to be waited for later. When nobody waits for it any more (it lost a select, its scope was cancelled, the instance ended), it is
+// stopped.
+func (d Definition[In, Out]) Start(ctx *orchestration.Context, in In, opts ...Option) *orchestration.Future[Out] {
+	var o program.Options
+	for _, opt := range slices.Concat(d.defaults, opts) {
+		opt.ApplyActivity(&o)
+	}
+	return orchestration.StartActivity[In, Out](ctx, d.name, in, o)
+}
+
+// With binds the code to the contract.
+func (d Definition[In, Out]) With(fn func(ctx context.Context, in In) (Out, error)) Binding {
+	b := Binding{name: d.name}
+	if fn == nil {
+		return b
+	}
+	b.run = func(ctx context.Context, codec events.Codec, input events.Payload) (events.Payload, error) {
+		var in In
+		if err := codec.Decode(input, &in); err != nil {
+			return nil, &events.Error{Kind: events.Application, Type: orchestration.TypeMismatch, Final: true, Message: "its input is not what it takes: " + err.Error()}
+		}
+		out, err := fn(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		return codec.Encode(out)
+	}
+	return b
+}
+
+// Binding is the code of an activity, made by [Definition.With].
+type Binding struct {
+	name string
+	run  func(ctx context.Context, codec events.Codec, input events.Payload) (events.Payload, error)
+}
+
+// Name is the name of the activity.
+func (b Binding) Name() string { return b.name }
+
+// Run executes the activity once. A panic becomes an error with its stack; a result that is too large becomes an error, too.
+func (b Binding) Run(ctx context.Context, codec events.Codec, input events.Payload) (result events.Payload, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = (&events.Error{Kind: events.Panicked, Message: fmt.Sprint("panic: ", r), Stack: string(debug.Stack())}).Bounded()
+		}
+	}()
+	result, err = b.run(ctx, codec, input)
+	if err != nil {
+		return nil, err
+	}
+	if e := events.CheckPayload(fmt.Sprintf("result of activity %q", b.name), result); e != nil {
+		return nil, e
+	}
+	return result, nil
+}
+
+// Registry holds the activities that this process can execute. It is safe for concurrent use.
+type Registry struct{ bindings map[string]Binding }
+
+// NewRegistry makes a registry. The error lists everything that is wrong with the bindings, not just the first thing.
+func NewRegistry(bindings ...Binding) (*Registry, error) {
+	r := &Registry{bindings: make(map[string]Binding, len(bindings))}
+	var errs []error
+	for _, b := range bindings {
+		switch err := events.CheckName("activity", b.name); {
+		case err != nil:
+			errs = append(errs, err)
+		case b.run == nil:
+			errs = append(errs, fmt.Errorf("activity %q: it has no function", b.name))
+		case r.bindings[b.name].run != nil:
+			errs = append(errs, fmt.Errorf("activity %q is registered twice", b.name))
+		default:
+			r.bindings[b.name] = b
+		}
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("activities cannot be registered:\n%w", errors.Join(errs...))
+	}
+	return r, nil
+}
+
+// Lookup finds an activity.
+func (r *Registry) Lookup(name string) (Binding, bool) {
+	b, ok := r.bindings[name]
+	return b, ok
+}
+
+// Names lists all activities, sorted.
+func (r *Registry) Names() []string {
+	names := make([]string, 0, len(r.bindings))
+	for n := range r.bindings {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,144 @@
+// Package events is the vocabulary: what can happen to an orchestration, what is said about it between the services,
+// and how both are written down. It imports the standard library only and does no I/O.
+//
+// # Two kinds of things
+//
+// An [Event] is remembered: it is one row of an instance's history, numbered from 1 within one execution and never
+// changed afterwards. What happened is its [Fact].
+//
+// A [Message] travels: it is one message on a subject, and what it says is its [Content]. A message that changes
+// something becomes an event; a message that changes nothing is forgotten.
+//
+//	message in            event(s) in history                     message out
+//	──────────            ───────────────────                     ───────────
+//	Start            ──►  Started, ActivityScheduled         ──►  Work
+//	WorkDone         ──►  ActivityCompleted, TimerCreated    ──►  TimerDue (delayed)
+//	TimerDue         ──►  TimerFired, Completed              ──►  ChildDone (to the parent, if there is one)
+//
+// # Two kinds of facts
+//
+// Some facts come from outside (a start, a completion, a timer that fired, a message): [FromOutside] tells. All others
+// are said by the orchestration's code in answer to them. History alternates: one fact from outside, then everything the code
+// said because of it, then the next. That is why a replay needs no marks of where a batch began or ended.
+//
+// # Ids
+//
+// The id of an event is its place in the history of its execution. A fact that opens something (an activity, a timer, a
+// child, a wait) is answered by at most one later fact that carries the opener's id. Every message has an id made from what it
+// means, so that the same message sent twice is the same message (see [Message]).
+package events
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Engine is the version of the rules by which this engine reads and writes history. An execution is pinned to the engine that
+// started it: an older engine must not read what a newer one wrote. It rises when a history written by this engine
+// could be misread by the one before.
+const Engine = 1
+
+// Event is one row of history.
+type Event struct {
+	ID   int64     // its place in the execution: 1, 2, 3, …
+	At   time.Time // when it was decided, UTC, whole microseconds, never before the event before it
+	Fact Fact      // what happened
+}
+
+// Fact is what an event says. The implementations are the pointer types of this package; there are no others.
+type Fact interface {
+	Kind() Kind
+	// Size is the number of bytes of user data the fact carries, for the size limits.
+	Size() int
+	check() error
+}
+
+// Instant cuts a time to what history can hold: UTC, whole microseconds.
+func Instant(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
+
+// wireEvent is the JSON form of an event.
+type wireEvent struct {
+	ID   int64           `json:"id"`
+	At   time.Time       `json:"at"`
+	Kind Kind            `json:"kind"`
+	Data json.RawMessage `json:"data"`
+}
+
+// EncodeEvent writes an event as JSON.
+func EncodeEvent(e Event) ([]byte, error) {
+	if err := checkEvent(e); err != nil {
+		return nil, err
+	}
+	data, err := marshal(e.Fact)
+	if err != nil {
+		return nil, fmt.Errorf("event %d (%s): %w", e.ID, e.Fact.Kind(), err)
+	}
+	return marshal(wireEvent{ID: e.ID, At: Instant(e.At), Kind: e.Fact.Kind(), Data: data})
+}
+
+// DecodeEvent reads an event. Whatever it does not understand completely is an error: an unknown kind or field means that a newer
+// engine wrote the event, and guessing would change what happened.
+func DecodeEvent(data []byte) (Event, error) {
+	var w wireEvent
+	if err := unmarshalStrict(data, &w); err != nil {
+		return Event{}, fmt.Errorf("unreadable event: %w", err)
+	}
+	fact, ok := newFact(w.Kind)
+	if !ok {
+		return Event{}, fmt.Errorf("unreadable event %d: unknown kind %q (written by a newer version?)", w.ID, w.Kind)
+	}
+	if err := unmarshalStrict(w.Data, fact); err != nil {
+		return Event{}, fmt.Errorf("unreadable event %d (%s): %w", w.ID, w.Kind, err)
+	}
+	e := Event{ID: w.ID, At: Instant(w.At), Fact: fact}
+	if err := checkEvent(e); err != nil {
+		return Event{}, err
+	}
+	return e, nil
+}
+
+func checkEvent(e Event) error {
+	switch {
+	case e.Fact == nil:
+		return fmt.Errorf("event %d: no fact", e.ID)
+	case e.ID < 1:
+		return fmt.Errorf("event %d (%s): ids start at 1", e.ID, e.Fact.Kind())
+	case e.At.IsZero() || e.At.Year() > 9999:
+		return fmt.Errorf("event %d (%s): no usable time", e.ID, e.Fact.Kind())
+	}
+	if err := e.Fact.check(); err != nil {
+		return fmt.Errorf("event %d (%s): %w", e.ID, e.Fact.Kind(), err)
+	}
+	return nil
+}
+
+// marshal is json.Marshal without HTML escaping, so that payloads keep their bytes.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimRight(b.Bytes(), "\n"), nil
+}
+
+// unmarshalStrict refuses unknown fields and anything after the value.
+func unmarshalStrict(data []byte, v any) error {
+	if len(data) == 0 {
+		return errors.New("no data")
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("unexpected data after the value")
+	}
+	return nil
+}

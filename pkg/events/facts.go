@@ -1,0 +1,605 @@
+package events
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Kind names a fact on the wire.
+type Kind string
+
+// The facts that come from outside.
+const (
+	KindStarted           Kind = "started"
+	KindActivityBegun     Kind = "activity_begun"
+	KindActivityCompleted Kind = "activity_completed"
+	KindActivityFailed    Kind = "activity_failed"
+	KindStepCompleted     Kind = "step_completed"
+	KindStepFailed        Kind = "step_failed"
+	KindTimerFired        Kind = "timer_fired"
+	KindEventReceived     Kind = "event_received"
+	KindMessageQueued     Kind = "message_queued"
+	KindChildCompleted    Kind = "child_completed"
+	KindChildFailed       Kind = "child_failed"
+	KindCancelRequested   Kind = "cancel_requested"
+	KindSuspended         Kind = "suspended"
+	KindResumed           Kind = "resumed"
+	KindTerminated        Kind = "terminated"
+)
+
+// The facts that the orchestration's code says.
+const (
+	KindActivityScheduled Kind = "activity_scheduled"
+	KindTimerCreated      Kind = "timer_created"
+	KindEventAwaited      Kind = "event_awaited"
+	KindQueueRead         Kind = "queue_read"
+	KindChildStarted      Kind = "child_started"
+	KindLaunched          Kind = "launched"
+	KindSent              Kind = "sent"
+	KindDropped           Kind = "dropped"
+	KindStatusSet         Kind = "status_set"
+	KindValueSet          Kind = "value_set"
+	KindValuesCleared     Kind = "values_cleared"
+	KindPatched           Kind = "patched"
+	KindCompleted         Kind = "completed"
+	KindFailed            Kind = "failed"
+	KindCancelled         Kind = "cancelled"
+	KindContinuedAsNew    Kind = "continued_as_new"
+)
+
+// factKinds lists every kind once; [newFact] and the golden tests walk it.
+var factKinds = []func() Fact{
+	func() Fact { return new(Started) },
+	func() Fact { return new(ActivityBegun) },
+	func() Fact { return new(ActivityCompleted) },
+	func() Fact { return new(ActivityFailed) },
+	func() Fact { return new(StepCompleted) },
+	func() Fact { return new(StepFailed) },
+	func() Fact { return new(TimerFired) },
+	func() Fact { return new(EventReceived) },
+	func() Fact { return new(MessageQueued) },
+	func() Fact { return new(ChildCompleted) },
+	func() Fact { return new(ChildFailed) },
+	func() Fact { return new(CancelRequested) },
+	func() Fact { return new(Suspended) },
+	func() Fact { return new(Resumed) },
+	func() Fact { return new(Terminated) },
+	func() Fact { return new(ActivityScheduled) },
+	func() Fact { return new(TimerCreated) },
+	func() Fact { return new(EventAwaited) },
+	func() Fact { return new(QueueRead) },
+	func() Fact { return new(ChildStarted) },
+	func() Fact { return new(Launched) },
+	func() Fact { return new(Sent) },
+	func() Fact { return new(Dropped) },
+	func() Fact { return new(StatusSet) },
+	func() Fact { return new(ValueSet) },
+	func() Fact { return new(ValuesCleared) },
+	func() Fact { return new(Patched) },
+	func() Fact { return new(Completed) },
+	func() Fact { return new(Failed) },
+	func() Fact { return new(Cancelled) },
+	func() Fact { return new(ContinuedAsNew) },
+}
+
+var factByKind = func() map[Kind]func() Fact {
+	m := make(map[Kind]func() Fact, len(factKinds))
+	for _, f := range factKinds {
+		m[f().Kind()] = f
+	}
+	return m
+}()
+
+// Kinds lists every kind of fact.
+func Kinds() []Kind {
+	kinds := make([]Kind, len(factKinds))
+	for i, f := range factKinds {
+		kinds[i] = f().Kind()
+	}
+	return kinds
+}
+
+func newFact(k Kind) (Fact, bool) {
+	f, ok := factByKind[k]
+	if !ok {
+		return nil, false
+	}
+	return f(), true
+}
+
+// FromOutside reports whether a fact was brought by a message (or by time), and not said by the orchestration's code.
+func FromOutside(f Fact) bool {
+	switch f.(type) {
+	case *Started, *ActivityBegun, *ActivityCompleted, *ActivityFailed, *StepCompleted, *StepFailed, *TimerFired,
+		*EventReceived, *MessageQueued, *ChildCompleted, *ChildFailed, *CancelRequested, *Suspended, *Resumed, *Terminated:
+		return true
+	}
+	return false
+}
+
+// Ends reports whether a fact ends its execution.
+func Ends(f Fact) bool {
+	switch f.(type) {
+	case *Completed, *Failed, *Cancelled, *Terminated, *ContinuedAsNew:
+		return true
+	}
+	return false
+}
+
+// ---- An execution begins and ends.
+
+// Started is always event 1. The Carried events behind it say what the execution inherits from the one before: its custom status,
+// its values and its unread messages; the code first runs when all of them are in place.
+type Started struct {
+	Name    string  `json:"name"`
+	Version string  `json:"version"`
+	Input   Payload `json:"input,omitempty"`
+	// Life tells this instance from an earlier or later one with the same id. It stays the same when the
+	// instance continues as new.
+	Life string `json:"life"`
+	// Engine is the version of the engine that started the execution.
+	Engine int `json:"engine"`
+	// Message is the id of the message that started it.
+	Message string `json:"message,omitempty"`
+	// Parent is who waits for the outcome, if anybody does.
+	Parent     *Parent           `json:"parent,omitempty"`
+	Attributes map[string]string `json:"attributes,omitempty"`
+	// Trace is the W3C traceparent of whoever started it.
+	Trace string `json:"trace,omitempty"`
+	// Previous is the execution this one continues, 0 for the first.
+	Previous int64 `json:"previous,omitempty"`
+	// Carried is the number of events after this one that were inherited.
+	Carried int `json:"carried,omitempty"`
+	// Seen are short hashes of the messages taken in by earlier executions, newest last, so that one
+	// delivered again across a continue-as-new is still known.
+	Seen []uint64 `json:"seen,omitempty"`
+}
+
+// Parent says which event of which instance waits for a child's outcome.
+type Parent struct {
+	Instance  string `json:"instance"`
+	Life      string `json:"life"`
+	Execution int64  `json:"execution"`
+	Event     int64  `json:"event"`
+}
+
+// Completed ends an execution with its result.
+type Completed struct {
+	Output Payload `json:"output,omitempty"`
+}
+
+// Failed ends an execution with an error.
+type Failed struct {
+	Error *Error `json:"error"`
+}
+
+// Cancelled ends an execution that was asked to stop, after its code had its chance to clean up.
+type Cancelled struct {
+	Reason string `json:"reason,omitempty"`
+	// Output is what the code returned, if it returned something.
+	Output Payload `json:"output,omitempty"`
+	// Error is the error the code returned, if it says more than that it was cancelled.
+	Error *Error `json:"error,omitempty"`
+}
+
+// Terminated ends an execution from outside, without asking its code.
+type Terminated struct {
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// ContinuedAsNew ends an execution; the next one starts with fresh history.
+type ContinuedAsNew struct {
+	Name    string  `json:"name"`
+	Version string  `json:"version"`
+	Input   Payload `json:"input,omitempty"`
+}
+
+// ---- It is steered from outside.
+
+// CancelRequested asks the code to stop: its waits end, and it may clean up.
+type CancelRequested struct {
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// Suspended halts the code; what arrives is taken in and waits.
+type Suspended struct {
+	Reason string `json:"reason,omitempty"`
+	// Error is set when the engine itself halted the code, because it no longer fits its history. Such a halt ends by
+	// itself as soon as code is deployed that fits.
+	Error   *Error `json:"error,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// Resumed lets the code go on with what arrived meanwhile.
+type Resumed struct {
+	Reason string `json:"reason,omitempty"`
+	// Healed means that the engine lifts its own halt; otherwise somebody lifts the one they asked for.
+	Healed  bool   `json:"healed,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// ---- Activities: work done by workers.
+
+// ActivityScheduled is one attempt of one activity. A retry is a new one that names the first.
+type ActivityScheduled struct {
+	Name     string  `json:"name"`
+	Input    Payload `json:"input,omitempty"`
+	Tag      string  `json:"tag,omitempty"`
+	Session  string  `json:"session,omitempty"`
+	Priority int     `json:"priority,omitempty"`
+	// Attempt counts from 1; First is the event of attempt 1, 0 when this is it.
+	Attempt int   `json:"attempt"`
+	First   int64 `json:"first,omitempty"`
+	// NotBefore delays a retry.
+	NotBefore time.Time `json:"not_before,omitzero"`
+	// StartBy is when it must have begun, Deadline when the step as a whole must be over.
+	StartBy  time.Time `json:"start_by,omitzero"`
+	Deadline time.Time `json:"deadline,omitzero"`
+	// StartToClose bounds one execution, HeartbeatTimeout the silence between two heartbeats.
+	StartToClose     Duration `json:"start_to_close,omitempty"`
+	HeartbeatTimeout Duration `json:"heartbeat_timeout,omitempty"`
+	// Heartbeat is the last progress the attempt before reported.
+	Heartbeat Payload      `json:"heartbeat,omitempty"`
+	Retry     *RetryPolicy `json:"retry,omitempty"`
+}
+
+// ActivityBegun says that a worker took the activity up. It is only reported when StartBy is set.
+type ActivityBegun struct {
+	Schedule int64  `json:"schedule"`
+	Worker   string `json:"worker,omitempty"`
+}
+
+// ActivityCompleted answers an ActivityScheduled with its result.
+type ActivityCompleted struct {
+	Schedule int64   `json:"schedule"`
+	Result   Payload `json:"result,omitempty"`
+	Worker   string  `json:"worker,omitempty"`
+}
+
+// ActivityFailed answers an ActivityScheduled with an error.
+type ActivityFailed struct {
+	Schedule  int64   `json:"schedule"`
+	Error     *Error  `json:"error"`
+	Heartbeat Payload `json:"heartbeat,omitempty"`
+	Worker    string  `json:"worker,omitempty"`
+}
+
+// ---- Inline steps: side effects run by the orchestrator itself. Starting one leaves no event; Step counts the steps
+// that the code has started, from 1.
+
+// StepCompleted is the result of an inline step.
+type StepCompleted struct {
+	Step   int64   `json:"step"`
+	Name   string  `json:"name"`
+	Result Payload `json:"result,omitempty"`
+}
+
+// StepFailed is one failed attempt of an inline step.
+type StepFailed struct {
+	Step    int64  `json:"step"`
+	Name    string `json:"name"`
+	Attempt int    `json:"attempt"`
+	Error   *Error `json:"error"`
+}
+
+// ---- Timers.
+
+// TimerCreated opens a timer.
+type TimerCreated struct {
+	FireAt time.Time `json:"fire_at"`
+}
+
+// TimerFired answers a TimerCreated.
+type TimerFired struct {
+	Timer int64 `json:"timer"`
+}
+
+// ---- Named events and queues.
+
+// EventAwaited opens a wait for the next event of a name.
+type EventAwaited struct {
+	Name string `json:"name"`
+}
+
+// EventReceived answers an EventAwaited.
+type EventReceived struct {
+	Wait    int64   `json:"wait"`
+	Name    string  `json:"name"`
+	Data    Payload `json:"data,omitempty"`
+	Message string  `json:"message,omitempty"`
+}
+
+// MessageQueued puts a message into one of the instance's queues.
+type MessageQueued struct {
+	Queue   string  `json:"queue"`
+	Data    Payload `json:"data,omitempty"`
+	Message string  `json:"message,omitempty"`
+}
+
+// QueueRead takes the oldest message of a queue. Message is the MessageQueued it took; 0 means the queue was empty, and the next
+// message to arrive answers it.
+type QueueRead struct {
+	Queue   string `json:"queue"`
+	Message int64  `json:"message,omitempty"`
+}
+
+// ---- Other instances.
+
+// ParentClose says what becomes of a child whose parent ends first.
+type ParentClose string
+
+// The choices.
+const (
+	CancelChild  ParentClose = ""        // the child is asked to stop
+	AbandonChild ParentClose = "abandon" // the child goes on alone
+)
+
+// ChildStarted starts an instance and waits for its outcome.
+type ChildStarted struct {
+	Name        string      `json:"name"`
+	Version     string      `json:"version,omitempty"`
+	Instance    string      `json:"instance"`
+	Input       Payload     `json:"input,omitempty"`
+	ParentClose ParentClose `json:"parent_close,omitempty"`
+}
+
+// ChildCompleted answers a ChildStarted with the child's output.
+type ChildCompleted struct {
+	Schedule int64   `json:"schedule"`
+	Output   Payload `json:"output,omitempty"`
+}
+
+// ChildFailed answers a ChildStarted with the reason the child has no output.
+type ChildFailed struct {
+	Schedule int64  `json:"schedule"`
+	Error    *Error `json:"error"`
+}
+
+// Launched starts an instance that nobody waits for.
+type Launched struct {
+	Name     string  `json:"name"`
+	Version  string  `json:"version,omitempty"`
+	Instance string  `json:"instance"`
+	Input    Payload `json:"input,omitempty"`
+}
+
+// SentTo says where a message to another instance goes.
+type SentTo string
+
+// The places.
+const (
+	ToEvent SentTo = "event"
+	ToQueue SentTo = "queue"
+)
+
+// Sent raises an event of, or queues a message for, another instance.
+type Sent struct {
+	Instance string  `json:"instance"`
+	To       SentTo  `json:"to"`
+	Name     string  `json:"name"`
+	Data     Payload `json:"data,omitempty"`
+}
+
+// Dropped says that the code no longer waits for some of what it started: the losers of a select, what a cancelled or
+// finished scope left behind. Schedules are events of this execution, Steps are numbers of inline steps.
+type Dropped struct {
+	Schedules []int64 `json:"schedules,omitempty"`
+	Steps     []int64 `json:"steps,omitempty"`
+}
+
+// ---- What the instance shows and keeps.
+
+// StatusSet replaces the custom status; without a value it removes it.
+type StatusSet struct {
+	Status Payload `json:"status,omitempty"`
+	// Version counts the changes over the whole life of the instance.
+	Version int64 `json:"version"`
+}
+
+// ValueSet sets one value. Set is when it was last set, which differs from the event's time when it was inherited.
+type ValueSet struct {
+	Key   string    `json:"key"`
+	Value Payload   `json:"value,omitempty"`
+	Set   time.Time `json:"set"`
+}
+
+// ValuesCleared removes values.
+type ValuesCleared struct {
+	Keys []string `json:"keys"`
+}
+
+// Patched marks that the code took the new path at a change of the code.
+type Patched struct {
+	ID string `json:"id"`
+}
+
+// Kind implements Fact.
+func (*Started) Kind() Kind           { return KindStarted }
+func (*Completed) Kind() Kind         { return KindCompleted }
+func (*Failed) Kind() Kind            { return KindFailed }
+func (*Cancelled) Kind() Kind         { return KindCancelled }
+func (*Terminated) Kind() Kind        { return KindTerminated }
+func (*ContinuedAsNew) Kind() Kind    { return KindContinuedAsNew }
+func (*CancelRequested) Kind() Kind   { return KindCancelRequested }
+func (*Suspended) Kind() Kind         { return KindSuspended }
+func (*Resumed) Kind() Kind           { return KindResumed }
+func (*ActivityScheduled) Kind() Kind { return KindActivityScheduled }
+func (*ActivityBegun) Kind() Kind     { return KindActivityBegun }
+func (*ActivityCompleted) Kind() Kind { return KindActivityCompleted }
+func (*ActivityFailed) Kind() Kind    { return KindActivityFailed }
+func (*StepCompleted) Kind() Kind     { return KindStepCompleted }
+func (*StepFailed) Kind() Kind        { return KindStepFailed }
+func (*TimerCreated) Kind() Kind      { return KindTimerCreated }
+func (*TimerFired) Kind() Kind        { return KindTimerFired }
+func (*EventAwaited) Kind() Kind      { return KindEventAwaited }
+func (*EventReceived) Kind() Kind     { return KindEventReceived }
+func (*MessageQueued) Kind() Kind     { return KindMessageQueued }
+func (*QueueRead) Kind() Kind         { return KindQueueRead }
+func (*ChildStarted) Kind() Kind      { return KindChildStarted }
+func (*ChildCompleted) Kind() Kind    { return KindChildCompleted }
+func (*ChildFailed) Kind() Kind       { return KindChildFailed }
+func (*Launched) Kind() Kind          { return KindLaunched }
+func (*Sent) Kind() Kind              { return KindSent }
+func (*Dropped) Kind() Kind           { return KindDropped }
+func (*StatusSet) Kind() Kind         { return KindStatusSet }
+func (*ValueSet) Kind() Kind          { return KindValueSet }
+func (*ValuesCleared) Kind() Kind     { return KindValuesCleared }
+func (*Patched) Kind() Kind           { return KindPatched }
+
+// Size implements Fact.
+func (f *Started) Size() int           { return len(f.Input) + 8*len(f.Seen) }
+func (f *Completed) Size() int         { return len(f.Output) }
+func (f *Failed) Size() int            { return f.Error.size() }
+func (f *Cancelled) Size() int         { return len(f.Output) + f.Error.size() }
+func (f *Terminated) Size() int        { return len(f.Reason) }
+func (f *ContinuedAsNew) Size() int    { return len(f.Input) }
+func (f *CancelRequested) Size() int   { return len(f.Reason) }
+func (f *Suspended) Size() int         { return len(f.Reason) + f.Error.size() }
+func (f *Resumed) Size() int           { return len(f.Reason) }
+func (f *ActivityScheduled) Size() int { return len(f.Input) + len(f.Heartbeat) }
+func (f *ActivityBegun) Size() int     { return 0 }
+func (f *ActivityCompleted) Size() int { return len(f.Result) }
+func (f *ActivityFailed) Size() int    { return f.Error.size() + len(f.Heartbeat) }
+func (f *StepCompleted) Size() int     { return len(f.Result) }
+func (f *StepFailed) Size() int        { return f.Error.size() }
+func (f *TimerCreated) Size() int      { return 0 }
+func (f *TimerFired) Size() int        { return 0 }
+func (f *EventAwaited) Size() int      { return 0 }
+func (f *EventReceived) Size() int     { return len(f.Data) }
+func (f *MessageQueued) Size() int     { return len(f.Data) }
+func (f *QueueRead) Size() int         { return 0 }
+func (f *ChildStarted) Size() int      { return len(f.Input) }
+func (f *ChildCompleted) Size() int    { return len(f.Output) }
+func (f *ChildFailed) Size() int       { return f.Error.size() }
+func (f *Launched) Size() int          { return len(f.Input) }
+func (f *Sent) Size() int              { return len(f.Data) }
+func (f *Dropped) Size() int           { return 8 * (len(f.Schedules) + len(f.Steps)) }
+func (f *StatusSet) Size() int         { return len(f.Status) }
+func (f *ValueSet) Size() int          { return len(f.Key) + len(f.Value) }
+func (f *ValuesCleared) Size() int     { return 16 * len(f.Keys) }
+func (f *Patched) Size() int           { return len(f.ID) }
+
+// The checks say what a fact must have to mean anything. They guard the decoder, not the engine.
+
+func (f *Started) check() error {
+	switch {
+	case f.Name == "":
+		return errors.New("no orchestration name")
+	case f.Version == "":
+		return errors.New("no version")
+	case f.Life == "":
+		return errors.New("no life")
+	case f.Engine < 1:
+		return fmt.Errorf("engine %d", f.Engine)
+	case f.Carried < 0:
+		return fmt.Errorf("%d carried events", f.Carried)
+	case f.Previous < 0:
+		return fmt.Errorf("previous execution %d", f.Previous)
+	case f.Parent != nil:
+		return f.Parent.check()
+	}
+	return nil
+}
+
+func (p *Parent) check() error {
+	if p.Instance == "" || p.Life == "" || p.Execution < 1 || p.Event < 1 {
+		return errors.New("incomplete parent")
+	}
+	return nil
+}
+
+func (f *Completed) check() error       { return nil }
+func (f *Failed) check() error          { return f.Error.check() }
+func (f *Cancelled) check() error       { return f.Error.checkOptional() }
+func (f *Terminated) check() error      { return nil }
+func (f *ContinuedAsNew) check() error  { return needName(f.Name) }
+func (f *CancelRequested) check() error { return nil }
+func (f *Suspended) check() error       { return f.Error.checkOptional() }
+func (f *Resumed) check() error         { return nil }
+
+func (f *ActivityScheduled) check() error {
+	if f.Attempt < 1 || f.First < 0 {
+		return fmt.Errorf("attempt %d, first attempt at event %d", f.Attempt, f.First)
+	}
+	if f.Retry != nil {
+		return errors.Join(needName(f.Name), f.Retry.Check())
+	}
+	return needName(f.Name)
+}
+
+func (f *ActivityBegun) check() error     { return needSchedule(f.Schedule) }
+func (f *ActivityCompleted) check() error { return needSchedule(f.Schedule) }
+func (f *ActivityFailed) check() error    { return errors.Join(needSchedule(f.Schedule), f.Error.check()) }
+func (f *StepCompleted) check() error     { return needSchedule(f.Step) }
+func (f *StepFailed) check() error        { return errors.Join(needSchedule(f.Step), f.Error.check()) }
+
+func (f *TimerCreated) check() error {
+	if f.FireAt.IsZero() {
+		return errors.New("no time to fire at")
+	}
+	return nil
+}
+
+func (f *TimerFired) check() error     { return needSchedule(f.Timer) }
+func (f *EventAwaited) check() error   { return needName(f.Name) }
+func (f *EventReceived) check() error  { return errors.Join(needSchedule(f.Wait), needName(f.Name)) }
+func (f *MessageQueued) check() error  { return needName(f.Queue) }
+func (f *QueueRead) check() error      { return needName(f.Queue) }
+func (f *ChildStarted) check() error   { return errors.Join(needName(f.Name), needName(f.Instance)) }
+func (f *ChildCompleted) check() error { return needSchedule(f.Schedule) }
+func (f *ChildFailed) check() error    { return errors.Join(needSchedule(f.Schedule), f.Error.check()) }
+func (f *Launched) check() error       { return errors.Join(needName(f.Name), needName(f.Instance)) }
+
+func (f *Sent) check() error {
+	if f.To != ToEvent && f.To != ToQueue {
+		return fmt.Errorf("sent to %q", f.To)
+	}
+	return errors.Join(needName(f.Name), needName(f.Instance))
+}
+
+func (f *Dropped) check() error {
+	if len(f.Schedules)+len(f.Steps) == 0 {
+		return errors.New("nothing dropped")
+	}
+	return nil
+}
+
+func (f *StatusSet) check() error {
+	if f.Version < 1 {
+		return fmt.Errorf("status version %d", f.Version)
+	}
+	return nil
+}
+
+func (f *ValueSet) check() error {
+	if f.Set.IsZero() {
+		return errors.New("no time")
+	}
+	return needName(f.Key)
+}
+
+func (f *ValuesCleared) check() error {
+	if len(f.Keys) == 0 {
+		return errors.New("nothing cleared")
+	}
+	return nil
+}
+
+func (f *Patched) check() error { return needName(f.ID) }
+
+func needName(s string) error {
+	if s == "" {
+		return errors.New("no name")
+	}
+	return nil
+}
+
+func needSchedule(id int64) error {
+	if id < 1 {
+		return fmt.Errorf("answers event %d", id)
+	}
+	return nil
+}

@@ -1,0 +1,229 @@
+package events
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Message is something said to an instance, to a worker, or to the broker about an earlier message.
+type Message struct {
+	// ID is what makes it the same message when it comes again. The engine's own messages get theirs from [MessageID]; others bring a
+	// Nats-Msg-Id header, a CloudEvents id, or are given one by the stream that stores them.
+	ID string
+	// Instance is whom it concerns.
+	Instance string
+	// NotBefore delays it; zero means at once.
+	NotBefore time.Time
+	// Trace is the W3C traceparent it carries.
+	Trace string
+	// Content is what it says.
+	Content Content
+}
+
+// Content is what a message says. The implementations are the pointer types of this package; there are no others.
+type Content interface {
+	// Verb is the first word of the subject: what sort of message it is.
+	Verb() Verb
+}
+
+// Verb is the first word of a subject after the prefix.
+type Verb string
+
+// The verbs. The first five are for anybody to use; the others are between the services.
+const (
+	VerbStart   Verb = "start"   // rondo.start.<orchestration>.<instance>
+	VerbEvent   Verb = "event"   // rondo.event.<name>.<instance>
+	VerbQueue   Verb = "queue"   // rondo.queue.<queue>.<instance>
+	VerbControl Verb = "control" // rondo.control.<how>.<instance>
+	VerbWake    Verb = "wake"    // rondo.wake.<reason>.<instance>
+
+	VerbBegun Verb = "begun" // rondo.begun.<execution>-<event>.<instance>
+	VerbDone  Verb = "done"  // rondo.done.<execution>-<event>.<instance>
+	VerbFail  Verb = "fail"  // rondo.fail.<execution>-<event>.<instance>
+	VerbTimer Verb = "timer" // rondo.timer.<execution>-<event>.<instance>
+	VerbChild Verb = "child" // rondo.child.<execution>-<event>.<parent instance>
+
+	VerbWork Verb = "work" // rondo.work.<tag>.<activity>.<execution>-<event>.<instance>
+
+	// VerbStep never travels: an inline step's result comes back inside the orchestrator.
+	VerbStep Verb = "step"
+)
+
+// Ref points at an event of one execution of one life of the instance that a message is for.
+type Ref struct {
+	Life      string
+	Execution int64
+	Event     int64
+}
+
+// Place is the subject token for the event: <execution>-<event>.
+func (r Ref) Place() string {
+	return strconv.FormatInt(r.Execution, 10) + "-" + strconv.FormatInt(r.Event, 10)
+}
+
+// MessageID makes the id of a message of the engine's from what it means: who says it, in which life and execution, because of which
+// event.
+func MessageID(verb Verb, instance string, ref Ref) string {
+	return fmt.Sprintf("%s/%s/%s/%s", verb, ref.Place(), ref.Life, EncodeToken(instance))
+}
+
+// ---- To an instance, from anybody.
+
+// StartConflict says what becomes of a start when the instance id is already in use.
+type StartConflict string
+
+// The choices.
+const (
+	KeepExisting    StartConflict = ""        // the start changes nothing
+	RestartFinished StartConflict = "restart" // a finished instance is started afresh, a running one is kept
+	ReplaceRunning  StartConflict = "replace" // a running instance is terminated and started afresh, a finished one started afresh
+)
+
+// Start begins an instance.
+type Start struct {
+	Orchestration string
+	Version       string // empty: as the registry's policy says
+	Input         Payload
+	Parent        *Parent
+	Conflict      StartConflict
+	Attributes    map[string]string
+}
+
+// EventRaised is for whoever waits for the name at that moment.
+type EventRaised struct {
+	Name string
+	Data Payload
+}
+
+// QueueSent is put into the instance's mailbox.
+type QueueSent struct {
+	Queue string
+	Data  Payload
+}
+
+// How an instance is steered.
+type How string
+
+// The ways.
+const (
+	Cancel    How = "cancel"
+	Terminate How = "terminate"
+	Suspend   How = "suspend"
+	Resume    How = "resume"
+)
+
+// Control steers an instance.
+type Control struct {
+	How    How
+	Reason string
+}
+
+// Wake asks to look at an instance again: its timers may be due, its code may not have run yet.
+type Wake struct {
+	Reason string
+}
+
+// ---- To an instance, from the services.
+
+// WorkBegun says that a worker took an activity up.
+type WorkBegun struct {
+	Ref    Ref
+	Worker string
+}
+
+// WorkDone brings the result of an activity.
+type WorkDone struct {
+	Ref    Ref
+	Result Payload
+	Worker string
+}
+
+// WorkFailed says why an activity has no result.
+type WorkFailed struct {
+	Ref       Ref
+	Error     *Error
+	Heartbeat Payload
+	Worker    string
+}
+
+// StepDone brings the result or the error of one attempt of an inline step.
+type StepDone struct {
+	Life      string
+	Execution int64
+	Step      int64
+	Name      string
+	Attempt   int
+	Result    Payload
+	Error     *Error
+}
+
+// TimerDue says that something of an instance is due: a timer, or the deadline of an activity.
+type TimerDue struct {
+	Ref Ref
+	Due time.Time
+}
+
+// ChildDone brings the output of a child to its parent.
+type ChildDone struct {
+	Ref    Ref
+	Output Payload
+}
+
+// ChildError tells a parent why its child has no output.
+type ChildError struct {
+	Ref   Ref
+	Error *Error
+}
+
+// ---- To a worker.
+
+// Work is one attempt of one activity.
+type Work struct {
+	Ref              Ref
+	Orchestration    string
+	Version          string
+	Activity         string
+	Input            Payload
+	Tag              string
+	Session          string
+	Priority         int
+	Attempt          int
+	IdempotencyKey   string
+	StartBy          time.Time
+	Deadline         time.Time
+	StartToClose     time.Duration
+	HeartbeatTimeout time.Duration
+	Heartbeat        Payload
+}
+
+// ---- To the broker.
+
+// WithdrawWork takes back a Work that nobody waits for any more; a worker that has it already is told.
+type WithdrawWork struct {
+	Ref      Ref
+	Tag      string
+	Activity string
+}
+
+// WithdrawTimer takes back a TimerDue.
+type WithdrawTimer struct {
+	Ref Ref
+}
+
+// Verb implements Content.
+func (*Start) Verb() Verb         { return VerbStart }
+func (*EventRaised) Verb() Verb   { return VerbEvent }
+func (*QueueSent) Verb() Verb     { return VerbQueue }
+func (*Control) Verb() Verb       { return VerbControl }
+func (*Wake) Verb() Verb          { return VerbWake }
+func (*WorkBegun) Verb() Verb     { return VerbBegun }
+func (*WorkDone) Verb() Verb      { return VerbDone }
+func (*WorkFailed) Verb() Verb    { return VerbFail }
+func (*StepDone) Verb() Verb      { return VerbStep }
+func (*TimerDue) Verb() Verb      { return VerbTimer }
+func (*ChildDone) Verb() Verb     { return VerbChild }
+func (*ChildError) Verb() Verb    { return VerbChild }
+func (*Work) Verb() Verb          { return VerbWork }
+func (*WithdrawWork) Verb() Verb  { return VerbWork }
+func (*WithdrawTimer) Verb() Verb { return VerbTimer }

@@ -1,0 +1,170 @@
+package events
+
+import (
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// ReservedPrefix begins the names that belong to the engine.
+const ReservedPrefix = "rondo."
+
+// CheckName tells what is wrong with the name of an orchestration, activity, event or queue, if anything.
+func CheckName(what, name string) error {
+	if err := checkText(what+" name", name, MaxName); err != nil {
+		return err
+	}
+	if strings.HasPrefix(name, ReservedPrefix) {
+		return fmt.Errorf("%s name %q: the prefix %q is reserved for the engine; choose another name", what, name, ReservedPrefix)
+	}
+	return nil
+}
+
+// CheckInstance tells what is wrong with an instance id, if anything.
+func CheckInstance(id string) error { return checkText("instance id", id, MaxInstanceID) }
+
+// CheckChosenInstance is CheckInstance for an id that a person or a program chose: ids of the form the engine makes for children are not
+// free to choose.
+func CheckChosenInstance(id string) error {
+	if err := CheckInstance(id); err != nil {
+		return err
+	}
+	if isChildID(id) {
+		return fmt.Errorf("instance id %q: an ending like %q is reserved for the ids of children; choose another id", id, id[strings.LastIndexByte(id, '~'):])
+	}
+	return nil
+}
+
+// CheckTag tells what is wrong with a worker tag, if anything.
+func CheckTag(tag string) error { return checkText("tag", tag, MaxTag) }
+
+// CheckSession tells what is wrong with a session id, if anything.
+func CheckSession(id string) error { return checkText("session id", id, MaxTag) }
+
+func checkText(what, s string, most int) error {
+	switch {
+	case s == "":
+		return fmt.Errorf("%s: it is empty", what)
+	case len(s) > most:
+		return fmt.Errorf("%s %q…: %d bytes are over the limit of %d; use a shorter one", what, cut(s, 40), len(s), most)
+	case !utf8.ValidString(s):
+		return fmt.Errorf("%s %q: it is not valid UTF-8", what, s)
+	}
+	for _, r := range s {
+		if !unicode.IsPrint(r) {
+			return fmt.Errorf("%s %q: it contains %U, which does not print", what, s, r)
+		}
+	}
+	return nil
+}
+
+// ChildID is the id of a child that was given none: the parent's id and the place in its history.
+func ChildID(parent string, execution, event int64) string {
+	return parent + "~" + strconv.FormatInt(execution, 10) + "." + strconv.FormatInt(event, 10)
+}
+
+func isChildID(id string) bool {
+	_, place, ok := cutLast(id, '~')
+	if !ok {
+		return false
+	}
+	execution, event, ok := strings.Cut(place, ".")
+	return ok && isNumber(execution) && isNumber(event)
+}
+
+func isNumber(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func cutLast(s string, sep byte) (before, after string, ok bool) {
+	i := strings.LastIndexByte(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+1:], true
+}
+
+// LifeOf makes the name of one life of an instance from what began it. A recreated instance gets another one, so that results of
+// its former life find nothing to answer.
+func LifeOf(instance, startMessage string, at int64) string {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s\x00%s\x00%d", instance, startMessage, at)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// SeenHash shortens a message id for [Started.Seen].
+func SeenHash(messageID string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(messageID))
+	return h.Sum64()
+}
+
+// IdempotencyKey names one activity call: it is the same for all its attempts and never the same for another call.
+func IdempotencyKey(instance, life string, execution, firstAttempt int64) string {
+	return fmt.Sprintf("%s/%s/%d/%d", EncodeToken(instance), life, execution, firstAttempt)
+}
+
+// EncodeToken makes any text fit into one token of a NATS subject: whatever is not a letter, a digit or one of -_~:@+=,/ of
+// ASCII is percent-encoded, byte by byte.
+func EncodeToken(s string) string {
+	plain := true
+	for i := range len(s) {
+		if !plainByte(s[i]) {
+			plain = false
+			break
+		}
+	}
+	if plain {
+		return s
+	}
+	var b strings.Builder
+	b.Grow(len(s) + 16)
+	for i := range len(s) {
+		if c := s[i]; plainByte(c) {
+			b.WriteByte(c)
+		} else {
+			const digits = "0123456789ABCDEF"
+			b.WriteByte('%')
+			b.WriteByte(digits[c>>4])
+			b.WriteByte(digits[c&15])
+		}
+	}
+	return b.String()
+}
+
+func plainByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-_~:@+=,/", c) >= 0
+}
+
+// DecodeToken undoes EncodeToken. Bytes that need no encoding may stand as they are or encoded, as other clients like it.
+func DecodeToken(s string) (string, error) {
+	if strings.IndexByte(s, '%') < 0 {
+		return s, nil
+	}
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] != '%' {
+			out = append(out, s[i])
+			continue
+		}
+		if i+2 >= len(s) {
+			return "", fmt.Errorf("subject token %q: %q is not two hex digits", s, s[i:])
+		}
+		b, err := hex.DecodeString(s[i+1 : i+3])
+		if err != nil {
+			return "", fmt.Errorf("subject token %q: %q is not two hex digits", s, s[i:i+3])
+		}
+		out = append(out, b[0])
+		i += 2
+	}
+	return string(out), nil
+}

@@ -1,0 +1,163 @@
+package events
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+)
+
+// Payload is a value of the user's, encoded by a [Codec]: usually JSON, but any bytes will do (an encrypting codec makes such).
+// It is kept in its canonical form: JSON without idle white space, other bytes as they are. In the JSON of events and messages a JSON payload stands
+// as itself, so that people can read it; other bytes stand as {"$bytes": "<base64>"}.
+type Payload []byte
+
+// bytesKey marks a payload that could not stand as itself.
+const bytesKey = `{"$bytes":`
+
+// Canonical brings bytes that came from outside into the form that history will hold, so that code sees the same bytes
+// before and after a replay.
+func Canonical(data []byte) Payload {
+	if len(data) == 0 {
+		return nil
+	}
+	if !isJSON(data) {
+		return Payload(data)
+	}
+	var b bytes.Buffer
+	b.Grow(len(data))
+	if err := json.Compact(&b, data); err != nil {
+		return Payload(data)
+	}
+	return b.Bytes()
+}
+
+func isJSON(data []byte) bool { return utf8.Valid(data) && json.Valid(data) }
+
+// String shows a payload to people.
+func (p Payload) String() string {
+	if utf8.Valid(p) {
+		return string(p)
+	}
+	return fmt.Sprintf("%d bytes", len(p))
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (p Payload) MarshalJSON() ([]byte, error) {
+	if len(p) == 0 {
+		return []byte("null"), nil
+	}
+	if isJSON(p) && !bytes.HasPrefix(p, []byte(bytesKey)) && isCompact(p) {
+		return p, nil
+	}
+	return []byte(bytesKey + `"` + base64.StdEncoding.EncodeToString(p) + `"}`), nil
+}
+
+// isCompact reports whether JSON has no white space outside strings: only then does it come back as the same bytes.
+func isCompact(p []byte) bool {
+	inString := false
+	for i := 0; i < len(p); i++ {
+		switch c := p[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case !inString && (c == ' ' || c == '\t' || c == '\n' || c == '\r'):
+			return false
+		}
+	}
+	return true
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (p *Payload) UnmarshalJSON(data []byte) error {
+	data = bytes.TrimSpace(data)
+	if !bytes.HasPrefix(data, []byte(bytesKey)) {
+		*p = Canonical(bytes.Clone(data))
+		return nil
+	}
+	var wrapped struct {
+		Bytes []byte `json:"$bytes"`
+	}
+	if err := unmarshalStrict(data, &wrapped); err != nil {
+		return fmt.Errorf("payload: %w", err)
+	}
+	*p = wrapped.Bytes
+	return nil
+}
+
+// Codec turns values into payloads and back. The same codec must be given to orchestrators, workers and clients. It is the place for
+// encryption and compression. Both methods may be called concurrently. Encode need not give the same bytes twice, but
+// Decode(Encode(v)) must give v; a Codec that reads a clock or the network inside an orchestration breaks replay.
+type Codec interface {
+	Encode(v any) (Payload, error)
+	Decode(p Payload, v any) error
+}
+
+// JSON is the default codec: encoding/json. A string is also read from bytes that are not JSON, so that people can publish
+// plain words by hand.
+type JSON struct{}
+
+// Encode implements Codec.
+func (JSON) Encode(v any) (Payload, error) {
+	data, err := marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode %T as JSON: %w", v, err)
+	}
+	return data, nil
+}
+
+// Decode implements Codec. Nothing at all decodes to the zero value.
+func (JSON) Decode(p Payload, v any) error {
+	if len(p) == 0 {
+		return nil
+	}
+	err := json.Unmarshal(p, v)
+	if err == nil {
+		return nil
+	}
+	if s, ok := v.(*string); ok && !json.Valid(p) && utf8.Valid(p) {
+		*s = string(p)
+		return nil
+	}
+	return fmt.Errorf("decode %s into %T: %w", excerpt(p), v, err)
+}
+
+// excerpt shows the beginning of a payload in an error message.
+func excerpt(p Payload) string {
+	const most = 60
+	s := p.String()
+	if len(s) <= most {
+		return s
+	}
+	cut := most
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}
+
+// Duration is a time.Duration that reads well in JSON ("1m30s").
+type Duration time.Duration
+
+// MarshalJSON implements [json.Marshaler].
+func (d Duration) MarshalJSON() ([]byte, error) {
+	return json.Marshal(time.Duration(d).String())
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (d *Duration) UnmarshalJSON(data []byte) error {
+	var s string
+	if err := json.Unmarshal(data, &s); err != nil {
+		return errors.New(`a duration is text like "1m30s"`)
+	}
+	parsed, err := time.ParseDuration(s)
+	if err != nil {
+		return err
+	}
+	*d = Duration(parsed)
+	return nil
+}

@@ -1,0 +1,93 @@
+package events
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// RetryPolicy says when an activity or a step is tried again, and how long to wait before. It stands in the event that schedules an activity, so that
+// changing the code's policy does not change what running instances were promised.
+type RetryPolicy struct {
+	Attempts int      `json:"attempts"` // altogether, the first one included
+	First    Duration `json:"first,omitempty"`
+	Growth   Growth   `json:"growth,omitempty"`
+	Factor   float64  `json:"factor,omitempty"` // for Exponential
+	Most     Duration `json:"most,omitempty"`
+	Jitter   float64  `json:"jitter,omitempty"` // 0 … 1: the share of the delay that is left to chance
+	Except   []string `json:"except,omitempty"` // types of errors that are final
+}
+
+// Growth says how the delay grows from attempt to attempt.
+type Growth string
+
+// The ways.
+const (
+	Exponential Growth = ""
+	Linear      Growth = "linear"
+	Fixed       Growth = "fixed"
+)
+
+// Check tells what is wrong with a policy, if anything.
+func (r *RetryPolicy) Check() error {
+	switch {
+	case r.Attempts < 1:
+		return fmt.Errorf("retry: %d attempts; the first one counts, so at least 1", r.Attempts)
+	case r.First < 0 || r.Most < 0 || r.First > Duration(MaxDelay) || r.Most > Duration(MaxDelay):
+		return fmt.Errorf("retry: a delay is negative or beyond a lifetime")
+	case !(r.Jitter >= 0 && r.Jitter <= 1):
+		return fmt.Errorf("retry: jitter %v is not between 0 and 1", r.Jitter)
+	case r.Growth != Exponential && r.Growth != Linear && r.Growth != Fixed:
+		return fmt.Errorf("retry: growth %q is none of linear and fixed", r.Growth)
+	case r.Growth == Exponential && !(r.Factor >= 1 && r.Factor <= 1000):
+		return fmt.Errorf("retry: factor %v is not between 1 and 1000", r.Factor)
+	}
+	return nil
+}
+
+// Again tells whether an error after so many attempts is worth another one.
+func (r *RetryPolicy) Again(err *Error, attempts int) bool {
+	if attempts >= r.Attempts || err.Final {
+		return false
+	}
+	switch err.Kind {
+	case Application, Panicked, Infrastructure:
+	case Timeout:
+		if err.Type == TimeoutOverall {
+			return false
+		}
+	default:
+		return false
+	}
+	return err.Type == "" || !slices.Contains(r.Except, err.Type)
+}
+
+// Delay is how long to wait after so many attempts. The part that is left to chance is drawn from the call's place in history, so it is the same in every
+// replay and different between instances.
+func (r *RetryPolicy) Delay(attempts int, life string, execution, first int64) time.Duration {
+	d := float64(r.First)
+	switch r.Growth {
+	case Linear:
+		d *= float64(attempts)
+	case Exponential:
+		d *= math.Pow(r.Factor, float64(attempts-1))
+	}
+	most := float64(MaxDelay)
+	if r.Most > 0 {
+		most = float64(r.Most)
+	}
+	d = min(d, most)
+	if r.Jitter > 0 {
+		h := sha256.New()
+		h.Write([]byte(life))
+		for _, n := range []int64{execution, first, int64(attempts)} {
+			h.Write(binary.BigEndian.AppendUint64(nil, uint64(n)))
+		}
+		chance := float64(binary.BigEndian.Uint64(h.Sum(nil))>>11) / (1 << 53)
+		d *= 1 - r.Jitter*chance
+	}
+	return time.Duration(d)
+}

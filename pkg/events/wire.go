@@ -1,0 +1,549 @@
+package events
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Wire is a message as the broker takes it. The body is the user's value and nothing else; everything the engine adds stands in
+// the subject and in headers, so that people can read and write these messages with any NATS tool.
+type Wire struct {
+	Subject string
+	Header  Header
+	Body    []byte
+	// NotBefore delays the message; zero means at once.
+	NotBefore time.Time
+	// Purge asks the broker to remove what is stored under the subject, instead of publishing.
+	Purge bool
+}
+
+// Header has the shape of NATS and HTTP headers.
+type Header map[string][]string
+
+// The headers.
+const (
+	HeaderMsgID = "Nats-Msg-Id"
+	HeaderTrace = "traceparent"
+
+	// A CloudEvents id (with its source) does as message id, too.
+	HeaderCloudEventID     = "ce-id"
+	HeaderCloudEventSource = "ce-source"
+
+	HeaderVersion    = "Rondo-Version"
+	HeaderConflict   = "Rondo-Conflict"
+	HeaderParent     = "Rondo-Parent"
+	HeaderAttributes = "Rondo-Attributes"
+
+	HeaderLife      = "Rondo-Life"
+	HeaderWorker    = "Rondo-Worker"
+	HeaderHeartbeat = "Rondo-Heartbeat"
+	HeaderDue       = "Rondo-Due"
+	HeaderOutcome   = "Rondo-Outcome"
+
+	HeaderOrchestration    = "Rondo-Orchestration"
+	HeaderSession          = "Rondo-Session"
+	HeaderPriority         = "Rondo-Priority"
+	HeaderAttempt          = "Rondo-Attempt"
+	HeaderIdempotencyKey   = "Rondo-Idempotency-Key"
+	HeaderStartBy          = "Rondo-Start-By"
+	HeaderDeadline         = "Rondo-Deadline"
+	HeaderStartToClose     = "Rondo-Start-To-Close"
+	HeaderHeartbeatTimeout = "Rondo-Heartbeat-Timeout"
+)
+
+// DefaultPrefix begins every subject unless a namespace says otherwise.
+const DefaultPrefix = "rondo"
+
+// defaultTag stands in a work subject for "no tag". A tag of that name is percent-encoded.
+const defaultTag = "_"
+
+func (h Header) get(key string) string {
+	if v := h[key]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// set leaves empty values out.
+func (h Header) set(key, value string) {
+	if value != "" {
+		h[key] = []string{value}
+	}
+}
+
+func (h Header) setTime(key string, t time.Time) {
+	if !t.IsZero() {
+		h.set(key, t.UTC().Format(time.RFC3339Nano))
+	}
+}
+
+func (h Header) setDuration(key string, d time.Duration) {
+	if d != 0 {
+		h.set(key, d.String())
+	}
+}
+
+// Encode writes a message for the broker.
+func Encode(prefix string, m Message) (Wire, error) {
+	w := Wire{Header: Header{}, NotBefore: m.NotBefore}
+	w.Header.set(HeaderMsgID, m.ID)
+	w.Header.set(HeaderTrace, m.Trace)
+	to := func(verb Verb, tokens ...string) {
+		w.Subject = prefix + "." + string(verb) + "." + strings.Join(tokens, ".") + "." + EncodeToken(m.Instance)
+	}
+	ref := func(r Ref) string {
+		w.Header.set(HeaderLife, r.Life)
+		return r.Place()
+	}
+	if m.Instance == "" {
+		return Wire{}, errors.New("a message to nobody")
+	}
+	var err error
+	switch c := m.Content.(type) {
+	case *Start:
+		to(VerbStart, EncodeToken(c.Orchestration))
+		w.Body = c.Input
+		w.Header.set(HeaderVersion, c.Version)
+		w.Header.set(HeaderConflict, string(c.Conflict))
+		if c.Parent != nil {
+			w.Header.set(HeaderParent, encodeParent(*c.Parent))
+		}
+		if len(c.Attributes) > 0 {
+			var b []byte
+			b, err = marshal(c.Attributes)
+			w.Header.set(HeaderAttributes, string(b))
+		}
+	case *EventRaised:
+		to(VerbEvent, EncodeToken(c.Name))
+		w.Body = c.Data
+	case *QueueSent:
+		to(VerbQueue, EncodeToken(c.Queue))
+		w.Body = c.Data
+	case *Control:
+		to(VerbControl, EncodeToken(string(c.How)))
+		w.Body = []byte(c.Reason)
+	case *Wake:
+		to(VerbWake, EncodeToken(c.Reason))
+	case *WorkBegun:
+		to(VerbBegun, ref(c.Ref))
+		w.Header.set(HeaderWorker, c.Worker)
+	case *WorkDone:
+		to(VerbDone, ref(c.Ref))
+		w.Header.set(HeaderWorker, c.Worker)
+		w.Body = c.Result
+	case *WorkFailed:
+		to(VerbFail, ref(c.Ref))
+		w.Header.set(HeaderWorker, c.Worker)
+		if len(c.Heartbeat) > 0 {
+			var b []byte
+			b, err = marshal(c.Heartbeat)
+			w.Header.set(HeaderHeartbeat, string(b))
+		}
+		if err == nil {
+			w.Body, err = encodeError(c.Error)
+		}
+	case *TimerDue:
+		to(VerbTimer, ref(c.Ref))
+		w.Header.setTime(HeaderDue, c.Due)
+	case *ChildDone:
+		to(VerbChild, ref(c.Ref))
+		w.Header.set(HeaderOutcome, "done")
+		w.Body = c.Output
+	case *ChildError:
+		to(VerbChild, ref(c.Ref))
+		w.Header.set(HeaderOutcome, "failed")
+		w.Body, err = encodeError(c.Error)
+	case *Work:
+		to(VerbWork, encodeTag(c.Tag), EncodeToken(c.Activity), ref(c.Ref))
+		err = encodeWork(c, &w)
+	case *WithdrawWork:
+		to(VerbWork, encodeTag(c.Tag), EncodeToken(c.Activity), c.Ref.Place())
+		w.Purge, w.Header = true, nil
+	case *WithdrawTimer:
+		to(VerbTimer, c.Ref.Place())
+		w.Purge, w.Header = true, nil
+	default:
+		return Wire{}, fmt.Errorf("a message that says %T does not travel", m.Content)
+	}
+	if err != nil {
+		return Wire{}, fmt.Errorf("message to %q: %w", m.Instance, err)
+	}
+	return w, nil
+}
+
+func encodeWork(c *Work, w *Wire) error {
+	w.Body = c.Input
+	h := w.Header
+	h.set(HeaderOrchestration, EncodeToken(c.Orchestration))
+	h.set(HeaderVersion, c.Version)
+	h.set(HeaderSession, EncodeToken(c.Session))
+	if c.Priority != 0 {
+		h.set(HeaderPriority, strconv.Itoa(c.Priority))
+	}
+	h.set(HeaderAttempt, strconv.Itoa(c.Attempt))
+	h.set(HeaderIdempotencyKey, c.IdempotencyKey)
+	h.setTime(HeaderStartBy, c.StartBy)
+	h.setTime(HeaderDeadline, c.Deadline)
+	h.setDuration(HeaderStartToClose, c.StartToClose)
+	h.setDuration(HeaderHeartbeatTimeout, c.HeartbeatTimeout)
+	if len(c.Heartbeat) > 0 {
+		b, err := marshal(c.Heartbeat)
+		if err != nil {
+			return err
+		}
+		h.set(HeaderHeartbeat, string(b))
+	}
+	return nil
+}
+
+func encodeTag(tag string) string {
+	switch tag {
+	case "":
+		return defaultTag
+	case defaultTag:
+		return "%5F"
+	}
+	return EncodeToken(tag)
+}
+
+func encodeParent(p Parent) string {
+	return Ref{Execution: p.Execution, Event: p.Event}.Place() + "." + p.Life + "." + EncodeToken(p.Instance)
+}
+
+func decodeParent(s string) (*Parent, error) {
+	tokens := strings.SplitN(s, ".", 3)
+	if len(tokens) != 3 {
+		return nil, fmt.Errorf("header %s: %q is not <execution>-<event>.<life>.<instance>", HeaderParent, s)
+	}
+	execution, event, err := decodePlace(tokens[0])
+	if err != nil {
+		return nil, err
+	}
+	instance, err := DecodeToken(tokens[2])
+	if err != nil {
+		return nil, err
+	}
+	p := &Parent{Instance: instance, Life: tokens[1], Execution: execution, Event: event}
+	return p, p.check()
+}
+
+func encodeError(e *Error) ([]byte, error) {
+	if err := e.check(); err != nil {
+		return nil, err
+	}
+	return marshal(e.Bounded())
+}
+
+// decodeError reads an error as people write it: the JSON of an [Error], in which only the message is needed, or plain words.
+func decodeError(body []byte) *Error {
+	var e Error
+	if err := json.Unmarshal(body, &e); err == nil && (e.Message != "" || e.Kind != "") {
+		if e.Kind == "" {
+			e.Kind = Application
+		}
+		if e.Cause.checkOptional() != nil {
+			e.Cause = nil
+		}
+		return e.Bounded()
+	}
+	var text string
+	if json.Unmarshal(body, &text) != nil {
+		text = strings.ToValidUTF8(string(body), "?")
+	}
+	if text == "" {
+		text = "failed without saying why"
+	}
+	return Errorf(Application, "%s", text).Bounded()
+}
+
+// Decode reads a message. The fallback is its id when it brings none; it must be the same each time the message is delivered. Anything that does not follow the
+// protocol is an error that says what is wrong with it, for the dead letter.
+func Decode(prefix, subject string, h Header, body []byte, fallback string) (Message, error) {
+	m, err := decode(prefix, subject, h, body, fallback)
+	if err != nil {
+		return Message{}, fmt.Errorf("message on %q: %w", cut(strings.ToValidUTF8(subject, "?"), 256), err)
+	}
+	return m, nil
+}
+
+func decode(prefix, subject string, h Header, body []byte, fallback string) (Message, error) {
+	rest, ok := strings.CutPrefix(subject, prefix+".")
+	if !ok {
+		return Message{}, fmt.Errorf("it does not begin with %q", prefix+".")
+	}
+	tokens := strings.Split(rest, ".")
+	if len(tokens) < 3 || tokens[0] == string(VerbWork) && len(tokens) != 5 || tokens[0] != string(VerbWork) && len(tokens) != 3 {
+		return Message{}, fmt.Errorf("it has %d words after the prefix; expected <verb>.<name>.<instance>, dots inside a name or an id written as %%2E", len(tokens))
+	}
+	if len(body) > MaxPayload {
+		return Message{}, CheckPayload("body", body)
+	}
+	instance, err := DecodeToken(tokens[len(tokens)-1])
+	if err != nil {
+		return Message{}, err
+	}
+	if err := CheckInstance(instance); err != nil {
+		return Message{}, err
+	}
+	m := Message{ID: messageID(h, fallback), Instance: instance, Trace: cut(h.get(HeaderTrace), MaxAttribute)}
+	m.Content, err = decodeContent(Verb(tokens[0]), tokens[1:len(tokens)-1], h, body)
+	if err != nil {
+		return Message{}, err
+	}
+	if start, ok := m.Content.(*Start); ok && start.Parent == nil {
+		err = CheckChosenInstance(instance)
+	}
+	return m, err
+}
+
+// messageID is what the publisher said it is, as far as that can be kept.
+func messageID(h Header, fallback string) string {
+	if id := h.get(HeaderMsgID); id != "" {
+		return boundedID(id)
+	}
+	if id := h.get(HeaderCloudEventID); id != "" {
+		return boundedID("ce:" + h.get(HeaderCloudEventSource) + "/" + id)
+	}
+	return fallback
+}
+
+// boundedID keeps ids short and printable, and different ones different.
+func boundedID(id string) string {
+	if len(id) <= MaxInstanceID*4 && utf8.ValidString(id) {
+		return id
+	}
+	return fmt.Sprintf("%s…%016x", EncodeToken(cut(strings.ToValidUTF8(id, "?"), 64)), SeenHash(id))
+}
+
+func decodeContent(verb Verb, tokens []string, h Header, body []byte) (Content, error) {
+	name, err := DecodeToken(tokens[0])
+	if err != nil {
+		return nil, err
+	}
+	switch verb {
+	case VerbStart:
+		if err := CheckName("orchestration", name); err != nil {
+			return nil, err
+		}
+		return decodeStart(name, h, body)
+	case VerbEvent:
+		if err := CheckName("event", name); err != nil {
+			return nil, err
+		}
+		return &EventRaised{Name: name, Data: Canonical(body)}, nil
+	case VerbQueue:
+		if err := CheckName("queue", name); err != nil {
+			return nil, err
+		}
+		return &QueueSent{Queue: name, Data: Canonical(body)}, nil
+	case VerbControl:
+		switch how := How(name); how {
+		case Cancel, Terminate, Suspend, Resume:
+			return &Control{How: how, Reason: decodeReason(body)}, nil
+		}
+		return nil, fmt.Errorf("unknown control %q; known are cancel, terminate, suspend and resume", name)
+	case VerbWake:
+		return &Wake{Reason: cut(strings.ToValidUTF8(name, "?"), MaxName)}, nil
+	case VerbWork:
+		return decodeWork(tokens, h, body)
+	case VerbBegun, VerbDone, VerbFail, VerbTimer, VerbChild:
+		return decodeAnswer(verb, tokens[0], h, body)
+	}
+	return nil, fmt.Errorf("unknown verb %q; people may use start, event, queue and control", verb)
+}
+
+// decodeReason takes plain words or a JSON string.
+func decodeReason(body []byte) string {
+	var text string
+	if json.Unmarshal(body, &text) != nil {
+		text = string(body)
+	}
+	return cut(strings.ToValidUTF8(text, "?"), MaxReason)
+}
+
+func decodeStart(name string, h Header, body []byte) (Content, error) {
+	s := &Start{Orchestration: name, Version: h.get(HeaderVersion), Input: Canonical(body), Conflict: StartConflict(h.get(HeaderConflict))}
+	switch s.Conflict {
+	case KeepExisting, RestartFinished, ReplaceRunning:
+	default:
+		return nil, fmt.Errorf("header %s: %q is none of %q and %q", HeaderConflict, s.Conflict, RestartFinished, ReplaceRunning)
+	}
+	if len(s.Version) > MaxName || !utf8.ValidString(s.Version) {
+		return nil, fmt.Errorf("header %s: not a version", HeaderVersion)
+	}
+	if v := h.get(HeaderParent); v != "" {
+		parent, err := decodeParent(v)
+		if err != nil {
+			return nil, err
+		}
+		s.Parent = parent
+	}
+	if v := h.get(HeaderAttributes); v != "" {
+		if err := json.Unmarshal([]byte(v), &s.Attributes); err != nil {
+			return nil, fmt.Errorf("header %s: want a JSON object of strings: %w", HeaderAttributes, err)
+		}
+		if err := CheckAttributes(s.Attributes); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// CheckAttributes tells what is wrong with the attributes of a start, if anything.
+func CheckAttributes(attributes map[string]string) error {
+	if len(attributes) > MaxAttributes {
+		return Limit("attributes", int64(len(attributes)), MaxAttributes, "keep to what instances are searched by")
+	}
+	for k, v := range attributes {
+		if err := checkText("attribute name", k, MaxAttribute); err != nil {
+			return err
+		}
+		if len(v) > MaxAttribute || !utf8.ValidString(v) {
+			return fmt.Errorf("attribute %q: its value must be text of at most %d bytes", k, MaxAttribute)
+		}
+	}
+	return nil
+}
+
+func decodeAnswer(verb Verb, place string, h Header, body []byte) (Content, error) {
+	ref, err := decodeRef(place, h)
+	if err != nil {
+		return nil, err
+	}
+	worker := cut(strings.ToValidUTF8(h.get(HeaderWorker), "?"), MaxName)
+	switch verb {
+	case VerbBegun:
+		return &WorkBegun{Ref: ref, Worker: worker}, nil
+	case VerbDone:
+		return &WorkDone{Ref: ref, Worker: worker, Result: Canonical(body)}, nil
+	case VerbFail:
+		heartbeat, err := decodeHeartbeat(h)
+		if err != nil {
+			return nil, err
+		}
+		return &WorkFailed{Ref: ref, Worker: worker, Error: decodeError(body), Heartbeat: heartbeat}, nil
+	case VerbTimer:
+		due, err := decodeTime(h, HeaderDue)
+		if err != nil {
+			return nil, err
+		}
+		return &TimerDue{Ref: ref, Due: due}, nil
+	default:
+		switch outcome := h.get(HeaderOutcome); outcome {
+		case "done":
+			return &ChildDone{Ref: ref, Output: Canonical(body)}, nil
+		case "failed":
+			return &ChildError{Ref: ref, Error: decodeError(body)}, nil
+		default:
+			return nil, fmt.Errorf("header %s: %q is neither done nor failed", HeaderOutcome, outcome)
+		}
+	}
+}
+
+func decodeWork(tokens []string, h Header, body []byte) (Content, error) {
+	c := &Work{Input: Canonical(body), Version: h.get(HeaderVersion), IdempotencyKey: h.get(HeaderIdempotencyKey)}
+	var errs []error
+	keep := func(dst *string, s string, err error) {
+		*dst = s
+		errs = append(errs, err)
+	}
+	if tokens[0] != defaultTag {
+		tag, err := DecodeToken(tokens[0])
+		keep(&c.Tag, tag, err)
+	}
+	activity, err := DecodeToken(tokens[1])
+	keep(&c.Activity, activity, err)
+	session, err := DecodeToken(h.get(HeaderSession))
+	keep(&c.Session, session, err)
+	orchestration, err := DecodeToken(h.get(HeaderOrchestration))
+	keep(&c.Orchestration, orchestration, err)
+	if c.Ref, err = decodeRef(tokens[2], h); err != nil {
+		errs = append(errs, err)
+	}
+	if c.Attempt, err = strconv.Atoi(h.get(HeaderAttempt)); err != nil || c.Attempt < 1 {
+		errs = append(errs, fmt.Errorf("header %s: %q is not a count from 1", HeaderAttempt, h.get(HeaderAttempt)))
+	}
+	if v := h.get(HeaderPriority); v != "" {
+		if c.Priority, err = strconv.Atoi(v); err != nil {
+			errs = append(errs, fmt.Errorf("header %s: %q is not a number", HeaderPriority, v))
+		}
+	}
+	times := []struct {
+		key string
+		dst *time.Time
+	}{{HeaderStartBy, &c.StartBy}, {HeaderDeadline, &c.Deadline}}
+	for _, t := range times {
+		if *t.dst, err = decodeTime(h, t.key); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	durations := []struct {
+		key string
+		dst *time.Duration
+	}{{HeaderStartToClose, &c.StartToClose}, {HeaderHeartbeatTimeout, &c.HeartbeatTimeout}}
+	for _, d := range durations {
+		if v := h.get(d.key); v != "" {
+			if *d.dst, err = time.ParseDuration(v); err != nil {
+				errs = append(errs, fmt.Errorf("header %s: %w", d.key, err))
+			}
+		}
+	}
+	if c.Heartbeat, err = decodeHeartbeat(h); err != nil {
+		errs = append(errs, err)
+	}
+	return c, errors.Join(errs...)
+}
+
+func decodeHeartbeat(h Header) (Payload, error) {
+	v := h.get(HeaderHeartbeat)
+	if v == "" {
+		return nil, nil
+	}
+	var p Payload
+	if err := json.Unmarshal([]byte(v), &p); err != nil {
+		return nil, fmt.Errorf("header %s: %w", HeaderHeartbeat, err)
+	}
+	return p, nil
+}
+
+func decodeTime(h Header, key string) (time.Time, error) {
+	v := h.get(key)
+	if v == "" {
+		return time.Time{}, nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, v)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("header %s: %q is not a time like 2006-01-02T15:04:05.999Z", key, v)
+	}
+	return t.UTC(), nil
+}
+
+func decodeRef(place string, h Header) (Ref, error) {
+	execution, event, err := decodePlace(place)
+	if err != nil {
+		return Ref{}, err
+	}
+	life := h.get(HeaderLife)
+	if life == "" {
+		return Ref{}, fmt.Errorf("no header %s; copy it from the work item", HeaderLife)
+	}
+	return Ref{Life: cut(strings.ToValidUTF8(life, "?"), MaxName), Execution: execution, Event: event}, nil
+}
+
+func decodePlace(s string) (execution, event int64, err error) {
+	a, b, ok := strings.Cut(s, "-")
+	if ok && isNumber(a) && isNumber(b) {
+		var errA, errB error
+		execution, errA = strconv.ParseInt(a, 10, 64)
+		event, errB = strconv.ParseInt(b, 10, 64)
+		if errA == nil && errB == nil && execution > 0 && event > 0 {
+			return execution, event, nil
+		}
+	}
+	return 0, 0, fmt.Errorf("%q is not <execution>-<event>", cut(strings.ToValidUTF8(s, "?"), 64))
+}

@@ -1,0 +1,92 @@
+package orchestration
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// Client is what contracts need in order to talk to instances from outside. Package client connects to a running system, package rondotest
+// gives one for tests.
+type Client interface {
+	// Publish sends a message. It returns when the message is stored; when it returns an error, the message may or may not have been stored, and
+	// may be published again with the same id.
+	Publish(ctx context.Context, m events.Message) error
+	// Outcome waits until an instance has ended. It returns ctx.Err() when the context ends first, and waits for an instance
+	// that does not exist yet.
+	Outcome(ctx context.Context, instance string) (Outcome, error)
+	// NewID gives an id that nobody else has.
+	NewID() string
+	// Codec is the codec of the system.
+	Codec() events.Codec
+}
+
+// Outcome is how an instance ended.
+type Outcome struct {
+	Output events.Payload
+	Error  *events.Error // nil if it completed
+}
+
+// Handle is an instance as seen from outside.
+type Handle[Out any] struct {
+	ID     string
+	client Client
+}
+
+// Wait waits until the instance has ended and gives its result. The error is what the instance failed with (an [Error]), or why
+// waiting for it failed.
+func (h Handle[Out]) Wait(ctx context.Context) (Out, error) {
+	var out Out
+	o, err := h.client.Outcome(ctx, h.ID)
+	if err != nil {
+		return out, err
+	}
+	if o.Error != nil {
+		return out, o.Error
+	}
+	return out, h.client.Codec().Decode(o.Output, &out)
+}
+
+// Cancel asks the instance to stop; it may clean up first.
+func (h Handle[Out]) Cancel(ctx context.Context, reason string) error {
+	return Control(ctx, h.client, h.ID, events.Cancel, reason)
+}
+
+// Terminate ends the instance at once.
+func (h Handle[Out]) Terminate(ctx context.Context, reason string) error {
+	return Control(ctx, h.client, h.ID, events.Terminate, reason)
+}
+
+// Suspend halts the instance; what comes for it is kept.
+func (h Handle[Out]) Suspend(ctx context.Context, reason string) error {
+	return Control(ctx, h.client, h.ID, events.Suspend, reason)
+}
+
+// Resume lets a suspended instance go on.
+func (h Handle[Out]) Resume(ctx context.Context, reason string) error {
+	return Control(ctx, h.client, h.ID, events.Resume, reason)
+}
+
+// Control steers an instance of which only the id is known.
+func Control(ctx context.Context, c Client, instance string, how events.How, reason string) error {
+	if err := events.CheckInstance(instance); err != nil {
+		return err
+	}
+	if len(reason) > events.MaxReason {
+		return events.Limit("reason (bytes)", int64(len(reason)), events.MaxReason, "say it in a sentence")
+	}
+	return c.Publish(ctx, events.Message{ID: c.NewID(), Instance: instance, Content: &events.Control{How: how, Reason: reason}})
+}
+
+func publish[T any](ctx context.Context, c Client, instance, what, name string, v T, content func(events.Payload) events.Content) error {
+	data, err := c.Codec().Encode(v)
+	errs := []error{err, events.CheckName(what, name), events.CheckInstance(instance)}
+	if e := events.CheckPayload(what+" "+quote(name), data); e != nil {
+		errs = append(errs, e)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return c.Publish(ctx, events.Message{ID: c.NewID(), Instance: instance, Content: content(data)})
+}

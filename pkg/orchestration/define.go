@@ -1,0 +1,226 @@
+package orchestration
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rondo-run/rondo/internal/program"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// Definition is the contract of an orchestration: its name and its types. It is shared by those who implement it and those who start it.
+type Definition[In, Out any] struct{ name string }
+
+// Define makes a contract. Whether the name is good is checked when it is registered or used.
+func Define[In, Out any](name string) Definition[In, Out] { return Definition[In, Out]{name: name} }
+
+// Name is the orchestration's name.
+func (d Definition[In, Out]) Name() string { return d.name }
+
+// With binds the code to the contract, as version 1.0.0 unless told otherwise:
+//
+//	Fulfil.With(fulfil)
+//	Fulfil.With(fulfilBySea, orchestration.Version("2.0.0"))
+func (d Definition[In, Out]) With(fn func(ctx *Context, in In) (Out, error), opts ...BindOption) Binding {
+	b := Binding{name: d.name, version: "1.0.0"}
+	if fn == nil {
+		b.err = errors.New("it has no function")
+		return b
+	}
+	b.code = func(p *program.Program, s *program.Scope, input events.Payload) (events.Payload, error) {
+		ctx := &Context{p: p, s: s}
+		codec := ctx.codec()
+		var in In
+		if err := codec.Decode(input, &in); err != nil {
+			return nil, &events.Error{Kind: events.Application, Type: TypeMismatch, Final: true, Message: "its input is not what it takes: " + err.Error()}
+		}
+		out, err := fn(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		return codec.Encode(out)
+	}
+	for _, o := range opts {
+		o.bind(&b)
+	}
+	return b
+}
+
+// Call starts a child and waits for its result.
+func (d Definition[In, Out]) Call(ctx *Context, in In, opts ...ChildOption) (Out, error) {
+	return d.StartChild(ctx, in, opts...).Get(ctx)
+}
+
+// StartChild starts a child to be waited for later. Unless told otherwise, its id is made from this instance's, and it is cancelled when this
+// instance ends or no longer waits for it.
+func (d Definition[In, Out]) StartChild(ctx *Context, in In, opts ...ChildOption) *Future[Out] {
+	what := "orchestration " + quote(d.name)
+	o := childOptions(opts)
+	input, err := ctx.codec().Encode(in)
+	if err = errors.Join(err, events.CheckName("orchestration", d.name), o.check()); err != nil {
+		return failed[Out](ctx, what, err)
+	}
+	return decoded[Out](ctx, ctx.p.Child(ctx.s, &events.ChildStarted{
+		Name: d.name, Version: o.version, Instance: o.id, Input: input, ParentClose: o.parentClose,
+	}), what)
+}
+
+// Detach starts an instance that goes on by itself, and gives its id.
+func (d Definition[In, Out]) Detach(ctx *Context, in In, opts ...ChildOption) (string, error) {
+	o := childOptions(opts)
+	input, err := ctx.codec().Encode(in)
+	if err = errors.Join(err, events.CheckName("orchestration", d.name), o.check()); err != nil {
+		return "", err
+	}
+	fact := &events.Launched{Name: d.name, Version: o.version, Instance: o.id, Input: input}
+	id, refused := ctx.p.Say(ctx.s, fact)
+	if refused != nil {
+		return "", refused
+	}
+	if o.id == "" {
+		return events.ChildID(ctx.Instance(), ctx.Execution(), id), nil
+	}
+	return o.id, nil
+}
+
+// ContinueAsNew ends this execution and begins the next one with fresh history; the custom status, the values and the unread queue messages go
+// along. Return what it gives:
+//
+//	return Counter.ContinueAsNew(ctx, state)
+func (d Definition[In, Out]) ContinueAsNew(ctx *Context, in In, opts ...ChildOption) (Out, error) {
+	var zero Out
+	o := childOptions(opts)
+	input, err := ctx.codec().Encode(in)
+	if err = errors.Join(err, events.CheckName("orchestration", d.name), o.check()); err != nil {
+		return zero, err
+	}
+	return zero, &program.ContinueAsNew{Name: d.name, Version: o.version, Input: input}
+}
+
+// Start starts an instance from outside.
+func (d Definition[In, Out]) Start(ctx context.Context, c Client, in In, opts ...StartOption) (Handle[Out], error) {
+	var o startOptions
+	for _, opt := range opts {
+		opt.start(&o)
+	}
+	input, err := c.Codec().Encode(in)
+	if o.id == "" {
+		o.id = c.NewID()
+	}
+	if o.messageID == "" {
+		o.messageID = c.NewID()
+	}
+	errs := []error{err, events.CheckName("orchestration", d.name), events.CheckChosenInstance(o.id), events.CheckAttributes(o.attributes), checkVersion(o.version)}
+	if e := events.CheckPayload("input", input); e != nil {
+		errs = append(errs, e)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return Handle[Out]{}, err
+	}
+	err = c.Publish(ctx, events.Message{ID: o.messageID, Instance: o.id, Content: &events.Start{
+		Orchestration: d.name, Version: o.version, Input: input, Conflict: o.conflict, Attributes: o.attributes,
+	}})
+	return Handle[Out]{ID: o.id, client: c}, err
+}
+
+// Handle gives the handle of an instance that was started elsewhere.
+func (d Definition[In, Out]) Handle(c Client, id string) Handle[Out] {
+	return Handle[Out]{ID: id, client: c}
+}
+
+// failed is a future that fails at once.
+func failed[T any](ctx *Context, what string, err error) *Future[T] {
+	e := &events.Error{Kind: events.Application, Type: "invalid_call", Final: true, Source: what, Message: err.Error()}
+	return &Future[T]{t: ctx.p.Failed(e)}
+}
+
+// ---- Options.
+
+// BindOption says how code is registered.
+type BindOption interface{ bind(*Binding) }
+
+// ChildOption says how a child, a detached instance or the next execution is started.
+type ChildOption interface{ child(*childOption) }
+
+// StartOption says how an instance is started from outside.
+type StartOption interface{ start(*startOptions) }
+
+type childOption struct {
+	id, version string
+	parentClose events.ParentClose
+	idSet       bool
+}
+
+func childOptions(opts []ChildOption) childOption {
+	var o childOption
+	for _, opt := range opts {
+		opt.child(&o)
+	}
+	return o
+}
+
+func (o childOption) check() error {
+	var err error
+	if o.idSet {
+		err = events.CheckChosenInstance(o.id)
+	}
+	return errors.Join(err, checkVersion(o.version))
+}
+
+type startOptions struct {
+	id, version, messageID string
+	conflict               events.StartConflict
+	attributes             map[string]string
+}
+
+// Version names a version of an orchestration: the one that is registered, or the one that is wanted. Without it, the
+// newest (or the one that [Registry.Pin] says) is taken.
+func Version(v string) VersionOption { return VersionOption(v) }
+
+// VersionOption is made by [Version].
+type VersionOption string
+
+func (v VersionOption) bind(b *Binding)       { b.version = string(v) }
+func (v VersionOption) child(o *childOption)  { o.version = string(v) }
+func (v VersionOption) start(o *startOptions) { o.version = string(v) }
+
+// ID chooses the id of an instance.
+func ID(id string) IDOption { return IDOption(id) }
+
+// IDOption is made by [ID].
+type IDOption string
+
+func (id IDOption) child(o *childOption)  { o.id, o.idSet = string(id), true }
+func (id IDOption) start(o *startOptions) { o.id = string(id) }
+
+// Abandon lets a child go on when its parent ends or no longer waits for it.
+func Abandon() AbandonOption { return AbandonOption{} }
+
+// AbandonOption is made by [Abandon].
+type AbandonOption struct{}
+
+func (AbandonOption) child(o *childOption) { o.parentClose = events.AbandonChild }
+
+// Attributes are kept with the instance and can be searched for.
+func Attributes(a map[string]string) StartOption { return attributesOption(a) }
+
+type attributesOption map[string]string
+
+func (a attributesOption) start(o *startOptions) { o.attributes = a }
+
+// RestartFinished starts afresh an instance of the same id that has ended; a running one is kept.
+func RestartFinished() StartOption { return conflictOption(events.RestartFinished) }
+
+// ReplaceRunning starts afresh even when an instance of the same id is running: that one is terminated.
+func ReplaceRunning() StartOption { return conflictOption(events.ReplaceRunning) }
+
+type conflictOption events.StartConflict
+
+func (c conflictOption) start(o *startOptions) { o.conflict = events.StartConflict(c) }
+
+// RequestID makes the start the same start when it is sent again.
+func RequestID(id string) StartOption { return requestID(id) }
+
+type requestID string
+
+func (r requestID) start(o *startOptions) { o.messageID = string(r) }

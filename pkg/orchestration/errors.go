@@ -1,0 +1,29 @@
+package orchestration
+
+import "github.com/rondo-run/rondo/pkg/events"
+
+// Error is what went wrong with an activity, a step, a child or an instance. errors.As finds it; its Kind and Type are for programs, its message
+// is for people.
+type Error = events.Error
+
+// What errors.Is can ask of any error that came from an activity, a step, a child or a wait.
+var (
+	// ErrCancelled: it was cancelled, or this code was.
+	ErrCancelled error = &events.Error{Kind: events.CancelledError}
+	// ErrTimeout: a time limit was reached; the Type of the Error says which.
+	ErrTimeout error = &events.Error{Kind: events.Timeout}
+	// ErrTerminated: the child was ended from outside.
+	ErrTerminated error = &events.Error{Kind: events.TerminatedError}
+	// ErrConflict: the id for the child is in use.
+	ErrConflict error = &events.Error{Kind: events.Conflict}
+)
+
+// Errorf makes an error of a type of the author's, for whoever started the orchestration to tell apart.
+func Errorf(typ, format string, args ...any) error {
+	e := events.Errorf(events.Application, format, args...)
+	e.Type = typ
+	return e
+}
+
+// OfType is a target for errors.Is: an application error of this type.
+func OfType(typ string) error { return &events.Error{Kind: events.Application, Type: typ} }

@@ -1,0 +1,244 @@
+package orchestration
+
+import (
+	"fmt"
+	"iter"
+
+	"github.com/rondo-run/rondo/internal/program"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// Future is a result that may not be there yet.
+type Future[T any] struct {
+	t     *program.Task
+	value func(*program.Task) (T, error) // nil: the result is a T already
+}
+
+// Awaitable is any future, whatever its type.
+type Awaitable interface {
+	// Done tells whether the result is there.
+	Done() bool
+	task() *program.Task
+}
+
+func (f *Future[T]) task() *program.Task { return f.t }
+
+// Done tells whether the result is there.
+func (f *Future[T]) Done() bool { return f.t.Done() }
+
+// Get waits for the result.
+func (f *Future[T]) Get(ctx *Context) (T, error) {
+	ctx.p.Await(f.t)
+	return f.result()
+}
+
+// Cancel says that nobody needs the result any more. An activity is stopped, a child is asked to stop; Get gives ErrCancelled.
+func (f *Future[T]) Cancel(ctx *Context) { ctx.p.Drop(f.t) }
+
+func (f *Future[T]) result() (T, error) {
+	var zero T
+	if err := f.t.Err(); err != nil && f.value == nil {
+		if v, ok := f.t.Value().(T); ok {
+			return v, err
+		}
+		return zero, err
+	} else if err != nil {
+		return zero, err
+	}
+	if f.value != nil {
+		return f.value(f.t)
+	}
+	v, _ := f.t.Value().(T)
+	return v, nil
+}
+
+// decoded gives a future whose result comes as a payload.
+func decoded[T any](ctx *Context, t *program.Task, what string) *Future[T] {
+	codec := ctx.codec()
+	return &Future[T]{t: t, value: func(t *program.Task) (T, error) {
+		var v T
+		if err := codec.Decode(t.Payload(), &v); err != nil {
+			return v, &events.Error{Kind: events.Application, Type: TypeMismatch, Final: true, Source: what, Message: err.Error()}
+		}
+		return v, nil
+	}}
+}
+
+// TypeMismatch is the type of the error for data that is not what the contract says.
+const TypeMismatch = "type_mismatch"
+
+// Map gives a future of what fn makes of another future's result. It is the same future for Select.
+func Map[A, B any](f *Future[A], fn func(A) (B, error)) *Future[B] {
+	return &Future[B]{t: f.t, value: func(*program.Task) (B, error) {
+		a, err := f.result()
+		if err != nil {
+			var zero B
+			return zero, err
+		}
+		return fn(a)
+	}}
+}
+
+// Select waits for the first of several futures and cancels the others. It gives the future that came first:
+//
+//	approval, deadline := Approve.Wait(ctx), ctx.Timer(24*time.Hour)
+//	switch ctx.Select(approval, deadline) {
+//	case approval:
+//		a, err := approval.Get(ctx)
+//		…
+//	case deadline:
+//		…
+//	}
+//
+// When several are there already, the one that came first in history wins. Without futures it gives nil.
+func (ctx *Context) Select(futures ...Awaitable) Awaitable {
+	tasks := tasksOf(futures)
+	i := ctx.p.AwaitAny(tasks)
+	if i < 0 {
+		return nil
+	}
+	ctx.p.Drop(without(tasks, tasks[i])...)
+	return futures[i]
+}
+
+// WaitAny is Select that cancels nothing: the other futures can be waited for again.
+func (ctx *Context) WaitAny(futures ...Awaitable) Awaitable {
+	i := ctx.p.AwaitAny(tasksOf(futures))
+	if i < 0 {
+		return nil
+	}
+	return futures[i]
+}
+
+// WaitAll waits until all futures are there, of whatever types. Their results are then got without waiting.
+func (ctx *Context) WaitAll(futures ...Awaitable) { ctx.p.AwaitAll(tasksOf(futures)) }
+
+func tasksOf(futures []Awaitable) []*program.Task {
+	tasks := make([]*program.Task, len(futures))
+	for i, f := range futures {
+		tasks[i] = f.task()
+	}
+	return tasks
+}
+
+func without(tasks []*program.Task, t *program.Task) []*program.Task {
+	rest := make([]*program.Task, 0, len(tasks))
+	for _, x := range tasks {
+		if x != t {
+			rest = append(rest, x)
+		}
+	}
+	return rest
+}
+
+// All gives a future of all results, in the order of the futures, ready when every one of them is. If some failed, the error tells which
+// (errors.Is and errors.As look into all of them), and the other results are still there.
+func All[T any](ctx *Context, futures ...*Future[T]) *Future[[]T] {
+	return group(ctx, program.AllSettled, futures, func(*program.Task) ([]T, error) {
+		results := make([]T, len(futures))
+		var failed manyErrors
+		for i, f := range futures {
+			v, err := f.result()
+			if results[i] = v; err != nil {
+				failed = append(failed, indexedError{i, err})
+			}
+		}
+		if len(failed) > 0 {
+			return results, failed.of(len(futures))
+		}
+		return results, nil
+	})
+}
+
+// AllOrNone is All that ends with the first failure: it cancels the other futures and gives that error.
+func AllOrNone[T any](ctx *Context, futures ...*Future[T]) *Future[[]T] {
+	return group(ctx, program.FirstFailure, futures, func(t *program.Task) ([]T, error) {
+		if i := t.Winner(); i >= 0 {
+			_, err := futures[i].result()
+			return nil, err
+		}
+		results := make([]T, len(futures))
+		for i, f := range futures {
+			v, err := f.result()
+			if err != nil {
+				return nil, err
+			}
+			results[i] = v
+		}
+		return results, nil
+	})
+}
+
+// Race gives a future of the first result, be it a failure; the other futures are cancelled.
+func Race[T any](ctx *Context, futures ...*Future[T]) *Future[T] {
+	return group(ctx, program.FirstSettled, futures, func(t *program.Task) (T, error) {
+		if i := t.Winner(); i >= 0 {
+			return futures[i].result()
+		}
+		var zero T
+		return zero, ErrCancelled
+	})
+}
+
+func group[T, R any](ctx *Context, mode program.GroupMode, futures []*Future[T], value func(*program.Task) (R, error)) *Future[R] {
+	tasks := make([]*program.Task, len(futures))
+	for i, f := range futures {
+		tasks[i] = f.t
+	}
+	return &Future[R]{t: ctx.p.Group(ctx.s, mode, tasks), value: value}
+}
+
+// AsCompleted gives futures in the order in which they come, with their place among the arguments. Leaving the loop early cancels nothing.
+func AsCompleted[T any](ctx *Context, futures ...*Future[T]) iter.Seq2[int, *Future[T]] {
+	return func(yield func(int, *Future[T]) bool) {
+		tasks := make([]*program.Task, len(futures))
+		place := make(map[*program.Task][]int, len(futures))
+		for i, f := range futures {
+			tasks[i] = f.t
+			place[f.t] = append(place[f.t], i)
+		}
+		stream := ctx.p.NewStream(tasks)
+		for t := stream.Next(); t != nil; t = stream.Next() {
+			i := place[t][0]
+			place[t] = place[t][1:]
+			if !yield(i, futures[i]) {
+				return
+			}
+		}
+	}
+}
+
+// Go runs fn on a branch of its own, at the same time as the code after it. Branches are not goroutines: only one runs at a time, and they
+// switch only where they wait, so they may share variables without locks. What a branch has started is cancelled when it returns.
+func Go[T any](ctx *Context, fn func(ctx *Context) (T, error)) *Future[T] {
+	return &Future[T]{t: ctx.p.Go(ctx.s, func(inner *program.Scope) (any, error) {
+		return fn(&Context{p: ctx.p, s: inner})
+	})}
+}
+
+// manyErrors are the failures of some of several futures.
+type manyErrors []indexedError
+
+type indexedError struct {
+	index int
+	err   error
+}
+
+type severalFailed struct {
+	errs  []indexedError
+	total int
+}
+
+func (m manyErrors) of(total int) error { return &severalFailed{m, total} }
+
+func (s *severalFailed) Error() string {
+	return fmt.Sprintf("%d of %d failed, the first one (number %d) with: %v", len(s.errs), s.total, s.errs[0].index+1, s.errs[0].err)
+}
+
+func (s *severalFailed) Unwrap() []error {
+	errs := make([]error, len(s.errs))
+	for i, e := range s.errs {
+		errs[i] = e.err
+	}
+	return errs
+}

@@ -1,0 +1,550 @@
+package round
+
+import (
+	"errors"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/program"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// Decide is one round. It takes the messages in the order in which they came and gives the turn; the instance is then ahead
+// of the store by that turn.
+func (in *Instance) Decide(inbox []Delivery, now time.Time) Turn {
+	turn := Turn{Instance: in.id, Receipts: make([]Receipt, len(inbox))}
+	in.turn, in.continues = &turn, 0
+	in.thaw()
+	in.now = events.Instant(now)
+	if in.now.Before(in.ledger.lastAt) {
+		in.now = in.ledger.lastAt // clocks differ between machines; history's never runs backwards
+	}
+	if blocked := in.prepare(); blocked.Verdict != 0 {
+		in.turnAway(inbox, blocked)
+	} else {
+		in.takeAll(inbox)
+		in.fireDue()
+	}
+	in.closeTurn()
+	in.turn = nil
+	return turn
+}
+
+// thaw looks at a cold history without running code: one that has ended never needs any.
+func (in *Instance) thaw() {
+	if in.cold == nil {
+		return
+	}
+	last := in.cold[len(in.cold)-1]
+	if events.Ends(last.Fact) {
+		in.readLedger()
+		return
+	}
+	in.ledger.lastAt = last.At
+}
+
+// readLedger reads a cold history into the ledger alone.
+func (in *Instance) readLedger() {
+	if in.cold == nil {
+		return
+	}
+	l := ledger{info: program.Info{Instance: in.id, Execution: in.ledger.info.Execution}}
+	if err := l.load(in.cold); err != nil {
+		in.unreadable = err
+	} else {
+		in.ledger = l
+	}
+	in.cold = nil
+}
+
+// prepare brings the code to where history ends. A verdict says that no message can be taken, and why.
+func (in *Instance) prepare() Receipt {
+	switch {
+	case in.row.Engine > events.Engine:
+		return Receipt{Verdict: Returned, Reason: NewerEngine, Detail: newerEngine(in.row.Engine)}
+	case in.unreadable != nil:
+		return Receipt{Verdict: Returned, Reason: CannotRead, Detail: in.unreadable.Error()}
+	case in.cold != nil:
+		return in.rehydrate()
+	case in.pending:
+		return in.runPending()
+	}
+	return Receipt{}
+}
+
+// rehydrate replays a cold history.
+func (in *Instance) rehydrate() Receipt {
+	started, ok := in.cold[0].Fact.(*events.Started)
+	if ok {
+		if _, registered := in.config.Code.Lookup(started.Name, started.Version); !registered {
+			return Receipt{Verdict: Returned, Reason: NotKnownHere, Detail: in.unknownCode(started.Name, started.Version)}
+		}
+	}
+	history := in.cold
+	in.cold = nil
+	in.replay(history)
+	switch {
+	case in.unreadable != nil:
+		return Receipt{Verdict: Returned, Reason: CannotRead, Detail: in.unreadable.Error()}
+	case in.fault != nil:
+		in.misfit()
+	case in.pending:
+		return in.runPending()
+	case in.ledger.halt != nil:
+		in.happen(&events.Resumed{Healed: true, Reason: "the code fits its history again"})
+	}
+	return Receipt{}
+}
+
+// runPending runs the code of an execution for the first time, in a later round than the one that started it.
+func (in *Instance) runPending() Receipt {
+	code, ok := in.config.Code.Lookup(in.ledger.info.Name, in.ledger.info.Version)
+	if !ok {
+		return Receipt{Verdict: Returned, Reason: NotKnownHere, Detail: in.unknownCode(in.ledger.info.Name, in.ledger.info.Version)}
+	}
+	in.begin(code)
+	return Receipt{}
+}
+
+// replay runs the code along its history. Afterwards the code is where it was, or fault says where it parted from history, or
+// unreadable says where history contradicts itself.
+func (in *Instance) replay(history []events.Event) {
+	in.fault, in.waiting = nil, nil
+	in.ledger = ledger{info: program.Info{Instance: in.id, Execution: in.ledger.info.Execution}}
+	in.rest = history
+	in.replaying = true
+	in.turn.Replayed = len(history)
+	for len(in.rest) > 0 && in.fault == nil && in.unreadable == nil {
+		in.replayNext()
+	}
+	for len(in.rest) > 0 && in.unreadable == nil { // beyond a misfit only the ledger goes on
+		in.next()
+	}
+	if in.ledger.carried > 0 {
+		in.unreadable = errors.New("history ends within what the execution inherited")
+	}
+	in.rest, in.replaying = nil, false
+	if in.unreadable != nil {
+		in.Evict()
+		return
+	}
+	if in.fault == nil && in.program != nil {
+		for _, s := range in.program.OpenSteps() {
+			in.turn.Steps = append(in.turn.Steps, Step{StepRef: in.stepRef(s.Number), Step: s, Repeated: true})
+		}
+	}
+}
+
+// next takes the next event of the history that is being replayed into the ledger.
+func (in *Instance) next() (events.Event, effects) {
+	e := in.rest[0]
+	in.rest = in.rest[1:]
+	err := in.ledger.follows(e)
+	var eff effects
+	if err == nil {
+		eff, err = in.ledger.apply(e)
+	}
+	if err != nil {
+		in.unreadable = err
+	}
+	return e, eff
+}
+
+// replayNext replays one fact from outside and what the code said because of it.
+func (in *Instance) replayNext() {
+	inherited := in.ledger.carried > 0
+	if f := in.rest[0].Fact; !events.FromOutside(f) && !inherited {
+		if _, ok := f.(*events.Patched); !ok { // the code may have stopped to ask about a change
+			in.misfitAt(in.rest[0], nil)
+			return
+		}
+	}
+	e, eff := in.next()
+	if in.unreadable != nil {
+		return
+	}
+	_, started := e.Fact.(*events.Started)
+	switch {
+	case (started || inherited) && in.ledger.carried == 0:
+		in.firstRun()
+	case !started && !inherited && events.FromOutside(e.Fact):
+		in.tell(delivered{e, eff.answers})
+	}
+}
+
+// firstRun is the replay's begin. An execution whose history ends here has not run yet, or said nothing: it runs for real.
+func (in *Instance) firstRun() {
+	if len(in.rest) == 0 {
+		in.pending = true
+		return
+	}
+	code, _ := in.config.Code.Lookup(in.ledger.info.Name, in.ledger.info.Version)
+	in.begin(code)
+}
+
+// begin runs the code of the current execution for the first time.
+func (in *Instance) begin(code program.Func) {
+	in.pending = false
+	in.said = 0
+	in.clock = in.ledger.started
+	in.interrupt.Store(false)
+	input := in.ledger.input
+	in.ledger.input = nil
+	in.program = program.New(host{in}, code, input, &in.interrupt)
+	in.run()
+}
+
+// happen appends a fact from outside and tells the code.
+func (in *Instance) happen(f events.Fact) {
+	e, eff := in.append(f)
+	in.tell(delivered{e, eff.answers})
+	if in.ledger.running() && in.overHistory() != nil && !in.pending {
+		in.conclude(program.Outcome{Err: in.overHistory()})
+	}
+}
+
+// tell brings a fact from outside to the code, or keeps it for when the code may go on.
+func (in *Instance) tell(d delivered) {
+	switch d.event.Fact.(type) {
+	case *events.Suspended:
+		return
+	case *events.Resumed:
+		if in.ledger.halted() {
+			return
+		}
+		waiting := in.waiting
+		in.waiting = nil
+		for _, w := range waiting {
+			w.event.At = d.event.At // the code sees it now
+			in.advance(w)
+		}
+		return
+	case *events.Terminated:
+		in.Evict()
+		return
+	}
+	if in.ledger.halted() {
+		in.waiting = append(in.waiting, d)
+		return
+	}
+	in.advance(d)
+}
+
+// advance lets the code go on with what happened.
+func (in *Instance) advance(d delivered) {
+	if in.program == nil || in.fault != nil || !in.ledger.running() {
+		return
+	}
+	in.clock = d.event.At
+	in.said = 0
+	switch f := d.event.Fact.(type) {
+	case *events.CancelRequested:
+		in.program.Cancel(&events.Error{Kind: events.CancelledError, Message: orElse(f.Reason, "cancelled"), Final: true})
+	case *events.StepCompleted:
+		in.stepped(d.event, in.program.ResolveStep(f.Step, f.Name, 0, f.Result, nil))
+	case *events.StepFailed:
+		in.stepped(d.event, in.program.ResolveStep(f.Step, f.Name, f.Attempt, nil, f.Error))
+	default:
+		for _, a := range d.answers {
+			in.program.Resolve(a)
+		}
+	}
+	in.run()
+}
+
+// stepped checks that the code knows of a step that history has a result of.
+func (in *Instance) stepped(e events.Event, known bool) {
+	if !known && in.fault == nil {
+		in.misfitAt(e, nil)
+	}
+}
+
+// run lets the code go on until it waits, and takes its end if that is where it got.
+func (in *Instance) run() {
+	if in.fault == nil {
+		in.program.Run()
+	}
+	if in.fault != nil && in.fault.Kind == events.Nondeterminism {
+		in.Evict()
+		return
+	}
+	if in.fault != nil {
+		fault := in.fault
+		in.fault = nil
+		in.conclude(program.Outcome{Err: fault})
+		return
+	}
+	if out, ended := in.program.Outcome(); ended {
+		in.conclude(out)
+	}
+}
+
+// conclude ends the execution as the code wants it.
+func (in *Instance) conclude(out program.Outcome) {
+	fact, next := in.ending(out)
+	if in.program != nil {
+		in.program.Close()
+		in.program = nil
+	}
+	if in.replaying {
+		in.matchNext(fact)
+		return
+	}
+	var letters []letter
+	if next != nil {
+		letters = in.ledger.unreadLetters()
+	}
+	if f, ok := fact.(*events.Failed); ok && brokeDown(f.Error) {
+		in.turn.Fault = f.Error
+	}
+	in.append(fact)
+	if next != nil {
+		in.continueAsNew(next, letters)
+	}
+}
+
+// ending picks the fact that ends the execution.
+func (in *Instance) ending(out program.Outcome) (events.Fact, *program.ContinueAsNew) {
+	var next *program.ContinueAsNew
+	if out.Err == nil {
+		if err := events.CheckPayload("output of orchestration "+quote(in.ledger.info.Name), out.Output); err != nil {
+			return &events.Failed{Error: err}, nil
+		}
+	}
+	if c := in.ledger.cancel; c != nil && !brokeDown(out.Err) {
+		f := &events.Cancelled{Reason: c.Reason, Output: out.Output}
+		if out.Err != nil && !errors.As(out.Err, &next) && !errors.Is(out.Err, &events.Error{Kind: events.CancelledError}) {
+			f.Error = events.AsError(out.Err).Bounded()
+		}
+		return f, nil
+	}
+	switch {
+	case out.Err == nil:
+		return &events.Completed{Output: out.Output}, nil
+	case errors.As(out.Err, &next):
+		if err := events.CheckPayload("input to continue orchestration "+quote(next.Name)+" with", next.Input); err != nil {
+			return &events.Failed{Error: err}, nil
+		}
+		if next.Version == "" {
+			version, ok := in.config.Code.Resolve(next.Name)
+			if !ok {
+				return &events.Failed{Error: &events.Error{Kind: events.Unregistered, Final: true, Message: in.unknownCode(next.Name, "")}}, nil
+			}
+			next.Version = version
+		}
+		return &events.ContinuedAsNew{Name: next.Name, Version: next.Version, Input: next.Input}, next
+	}
+	return &events.Failed{Error: events.AsError(out.Err).Bounded()}, nil
+}
+
+// brokeDown reports whether the engine stopped the code, whatever it was doing.
+func brokeDown(err error) bool {
+	e, ok := err.(*events.Error)
+	if !ok {
+		return false
+	}
+	switch e.Kind {
+	case events.Panicked, events.Runaway, events.Deadlock, events.LimitExceeded, events.Unregistered:
+		return e.Source == ""
+	}
+	return false
+}
+
+// continueAsNew begins the next execution with what it inherits, and runs it unless this round has done enough of that.
+func (in *Instance) continueAsNew(next *program.ContinueAsNew, letters []letter) {
+	old := in.ledger
+	var inherited []events.Fact
+	if len(old.custom) > 0 || old.customVersion > 0 {
+		inherited = append(inherited, &events.StatusSet{Status: old.custom, Version: old.customVersion})
+	}
+	for _, k := range sortedKeys(old.values) {
+		inherited = append(inherited, &events.ValueSet{Key: k, Value: old.values[k].data, Set: old.values[k].set})
+	}
+	for _, m := range letters {
+		inherited = append(inherited, &events.MessageQueued{Queue: m.queue, Data: m.data, Message: m.message})
+	}
+	in.ledger = ledger{info: program.Info{Instance: in.id, Execution: old.info.Execution + 1}}
+	in.append(&events.Started{
+		Name: next.Name, Version: next.Version, Input: next.Input, Life: old.info.Life, Engine: events.Engine, Message: old.startID,
+		Parent: old.info.Parent, Attributes: old.info.Attributes, Trace: old.trace, Previous: old.info.Execution, Carried: len(inherited),
+		Seen: old.seen.newest(events.MaxSeen),
+	})
+	for _, f := range inherited {
+		in.append(f)
+	}
+	in.pending = true
+	in.continues++
+	code, ok := in.config.Code.Lookup(next.Name, next.Version)
+	switch {
+	case !ok: // a replica that knows it will run it
+	case in.continues > events.MaxTurnContinues:
+		in.turn.Again = true
+	default:
+		in.begin(code)
+	}
+}
+
+// startLife begins an instance.
+func (in *Instance) startLife(m events.Message, s *events.Start, version string, code program.Func) {
+	execution := int64(1)
+	if in.known() {
+		execution = in.ledger.info.Execution + 1
+		in.turn.ClearValues = true
+		in.turn.Values = nil
+	}
+	in.Evict()
+	in.ledger = ledger{info: program.Info{Instance: in.id, Execution: execution}}
+	in.row, in.waiting = Row{}, nil
+	in.append(&events.Started{
+		Name: s.Orchestration, Version: version, Input: s.Input, Life: events.LifeOf(in.id, m.ID, in.now.UnixMicro()), Engine: events.Engine,
+		Message: m.ID, Parent: s.Parent, Attributes: s.Attributes, Trace: m.Trace,
+	})
+	in.pending = true
+	if code != nil {
+		in.begin(code)
+	}
+}
+
+// known reports whether the instance exists, running or ended.
+func (in *Instance) known() bool { return in.ledger.lastID > 0 || in.row.Execution > 0 }
+
+// append adds a fact to history.
+func (in *Instance) append(f events.Fact) (events.Event, effects) {
+	e := events.Event{ID: in.ledger.lastID + 1, At: in.now, Fact: f}
+	inherited := in.ledger.carried > 0
+	eff, err := in.ledger.apply(e)
+	if err != nil {
+		panic("round: the engine contradicts its own history: " + err.Error())
+	}
+	in.turn.add(in.ledger.info.Execution, e)
+	if !inherited {
+		in.promise(e, eff)
+	}
+	return e, eff
+}
+
+func (t *Turn) add(execution int64, e events.Event) {
+	if n := len(t.Executions); n == 0 || t.Executions[n-1].ID != execution {
+		t.Executions = append(t.Executions, Execution{ID: execution})
+	}
+	x := &t.Executions[len(t.Executions)-1]
+	x.Events = append(x.Events, e)
+}
+
+// fireDue fires what is due by now, whether or not the broker has said so.
+func (in *Instance) fireDue() {
+	for fired := 0; fired < events.MaxTurnEvents && in.ledger.running() && !in.pending; fired++ {
+		next, ok := in.ledger.nextDue()
+		if !ok || next.at.After(in.now) {
+			return
+		}
+		in.fire(next.id)
+	}
+}
+
+// fire answers a timer, or ends an attempt whose time is up.
+func (in *Instance) fire(id int64) {
+	o := in.ledger.open[id]
+	if o.kind == openTimer {
+		in.happen(&events.TimerFired{Timer: id})
+		return
+	}
+	err := &events.Error{Kind: events.Timeout, Type: events.TimeoutOverall, Message: "it was not done within its overall time limit"}
+	if o.deadline.IsZero() || o.deadline.After(in.now) {
+		err = &events.Error{Kind: events.Timeout, Type: events.TimeoutScheduleToStart, Message: "no worker took it up in time"}
+		if o.tag != "" {
+			err.Message += "; is a worker running with tag " + quote(o.tag) + "?"
+		}
+	}
+	in.turn.send(in.withdraw(id, o)...)
+	in.happen(&events.ActivityFailed{Schedule: id, Error: err})
+}
+
+// overHistory is the error of an execution that has grown too large.
+func (in *Instance) overHistory() *events.Error {
+	const cure = "continue as new from time to time (ctx.ShouldContinueAsNew tells when)"
+	l := &in.ledger
+	switch {
+	case l.lastID >= events.MaxHistoryEvents:
+		return events.Limit("events in the history of one execution", l.lastID, events.MaxHistoryEvents, cure)
+	case l.bytes >= events.MaxHistoryBytes:
+		return events.Limit("bytes in the history of one execution", l.bytes, events.MaxHistoryBytes, cure)
+	}
+	return nil
+}
+
+// closeTurn fills in what follows from where the instance now stands.
+func (in *Instance) closeTurn() {
+	t := in.turn
+	in.said = 0
+	if len(t.Executions) > 0 {
+		in.row = in.describe()
+		t.Row = in.row
+	}
+	if in.program == nil && !t.Again {
+		t.Evict = true
+	}
+}
+
+// describe writes the instance's row.
+func (in *Instance) describe() Row {
+	l := &in.ledger
+	r := Row{
+		Execution: l.info.Execution, Life: l.info.Life, Engine: l.engine, Name: l.info.Name, Version: l.info.Version,
+		Parent: l.info.Parent, Attributes: l.info.Attributes, Trace: l.trace, StartMessage: l.startID,
+		Status: l.standing(), Output: l.output, Error: l.err,
+		CustomStatus: l.custom, CustomStatusVersion: l.customVersion,
+		StartedAt: l.started, UpdatedAt: l.lastAt, EndedAt: l.ended,
+		LastEvent: l.lastID, HistoryBytes: l.bytes, Unread: l.unread,
+	}
+	if r.Status.Ended() {
+		return r
+	}
+	if next, ok := l.nextDue(); ok {
+		r.WakeAt = next.at
+	}
+	sooner := func(d, otherwise time.Duration) {
+		if d == 0 {
+			d = otherwise
+		}
+		if at := in.now.Add(d); r.WakeAt.IsZero() || at.Before(r.WakeAt) {
+			r.WakeAt = at
+		}
+	}
+	switch {
+	case in.pending && in.turn.Again:
+		r.WakeAt = in.now
+	case in.pending:
+		sooner(in.config.HaltedFor, 5*time.Minute)
+	case l.halt != nil:
+		r.Error = l.halt
+		sooner(in.config.HaltedFor, 5*time.Minute)
+	case l.awaited > 0 || in.program != nil && in.program.Stepping():
+		sooner(in.config.Patience, time.Minute)
+	}
+	return r
+}
+
+// standing is the status that history tells.
+func (l *ledger) standing() Status {
+	switch l.status {
+	case events.KindCompleted:
+		return Completed
+	case events.KindFailed:
+		return Failed
+	case events.KindCancelled:
+		return Cancelled
+	case events.KindTerminated:
+		return Terminated
+	}
+	switch {
+	case l.halt != nil:
+		return Halted
+	case l.userSuspended:
+		return Suspended
+	}
+	return Running
+}
+
+func (in *Instance) stepRef(number int64) StepRef {
+	return StepRef{Life: in.ledger.info.Life, Execution: in.ledger.info.Execution, Number: number}
+}

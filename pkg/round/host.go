@@ -1,0 +1,206 @@
+package round
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/program"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// host is the instance as its code sees it.
+type host struct{ *Instance }
+
+var _ program.Host = host{}
+
+// Record implements program.Host: in a replay the fact must be what history has next, otherwise it is appended.
+func (h host) Record(f events.Fact) (events.Event, []program.Answer, bool) {
+	in := h.Instance
+	if in.fault != nil || in.unreadable != nil {
+		return events.Event{}, nil, false
+	}
+	if in.replaying {
+		eff, ok := in.matchNext(f)
+		return in.matched, eff.answers, ok
+	}
+	if err := in.breach(f); err != nil {
+		in.fault = err
+		return events.Event{}, nil, false
+	}
+	in.said++
+	in.complete(f)
+	e, eff := in.append(f)
+	return e, eff.answers, true
+}
+
+// complete fills in what only the instance knows.
+func (in *Instance) complete(f events.Fact) {
+	switch f := f.(type) {
+	case *events.ChildStarted:
+		if f.Instance == "" {
+			f.Instance = events.ChildID(in.id, in.ledger.info.Execution, in.ledger.lastID+1)
+		}
+	case *events.Launched:
+		if f.Instance == "" {
+			f.Instance = events.ChildID(in.id, in.ledger.info.Execution, in.ledger.lastID+1)
+		}
+	case *events.QueueRead:
+		f.Message = in.ledger.oldest(f.Queue)
+	case *events.StatusSet:
+		f.Version = in.ledger.customVersion + 1
+	case *events.ValueSet:
+		f.Set = in.now
+	}
+}
+
+// breach tells which limit a fact would break.
+func (in *Instance) breach(f events.Fact) *events.Error {
+	if in.said >= events.MaxTurnEvents {
+		return events.Limit("things said by the code without waiting", int64(in.said)+1, events.MaxTurnEvents,
+			"wait for some of them before starting more, or is there an endless loop?")
+	}
+	if err := in.overHistory(); err != nil {
+		return err
+	}
+	switch f := f.(type) {
+	case *events.ActivityScheduled:
+		return either(in.overOpen(), events.CheckPayload("input of activity "+quote(f.Name), f.Input))
+	case *events.ChildStarted:
+		return either(in.overOpen(), events.CheckPayload("input of orchestration "+quote(f.Name), f.Input))
+	case *events.TimerCreated:
+		if d := f.FireAt.Sub(in.clock); d > events.MaxDelay {
+			return events.Limit("delay of a timer (hours)", int64(d/time.Hour), int64(events.MaxDelay/time.Hour), "check its unit; for no time limit leave the timer out")
+		}
+		return in.overOpen()
+	case *events.EventAwaited, *events.QueueRead:
+		return in.overOpen()
+	case *events.Launched:
+		return events.CheckPayload("input of orchestration "+quote(f.Name), f.Input)
+	case *events.Sent:
+		return events.CheckPayload("message for "+string(f.To)+" "+quote(f.Name), f.Data)
+	case *events.StatusSet:
+		if n := len(f.Status); n > events.MaxStatus {
+			return events.Limit("custom status (bytes)", int64(n), events.MaxStatus, "keep it to what people look at")
+		}
+	case *events.ValueSet:
+		return in.breachOfValues(f)
+	}
+	return nil
+}
+
+func (in *Instance) breachOfValues(f *events.ValueSet) *events.Error {
+	if n := len(f.Key); n > events.MaxValueKey {
+		return events.Limit("key of a value (bytes)", int64(n), events.MaxValueKey, "use a shorter key")
+	}
+	if n := len(f.Value); n > events.MaxValue {
+		return events.Limit("value of key "+quote(f.Key)+" (bytes)", int64(n), events.MaxValue, "keep the data in a store and a reference to it here")
+	}
+	if _, exists := in.ledger.values[f.Key]; !exists && len(in.ledger.values) >= events.MaxValues {
+		return events.Limit("values of an instance", int64(len(in.ledger.values))+1, events.MaxValues, "clear what is no longer needed (ctx.PruneValues does), or use several instances")
+	}
+	return nil
+}
+
+func (in *Instance) overOpen() *events.Error {
+	if n := len(in.ledger.open); n >= events.MaxOpen {
+		return events.Limit("activities, timers, children and waits going on at once", int64(n)+1, events.MaxOpen,
+			"start them in portions, or split the work over children")
+	}
+	return nil
+}
+
+func either(a, b *events.Error) *events.Error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// StartStep implements program.Host.
+func (h host) StartStep(s program.Step) {
+	if !h.replaying {
+		h.turn.Steps = append(h.turn.Steps, Step{StepRef: h.stepRef(s.Number), Step: s})
+	}
+}
+
+// DropStep implements program.Host.
+func (h host) DropStep(number int64) {
+	if !h.replaying {
+		h.turn.DroppedSteps = append(h.turn.DroppedSteps, h.stepRef(number))
+	}
+}
+
+// Consumed implements program.Host.
+func (h host) Consumed(read int64) { h.ledger.consumed(read) }
+
+// Patched implements program.Host. In a replay the marker must stand just here, otherwise the code was here before the change.
+func (h host) Patched(id string) bool {
+	if !h.replaying {
+		return true
+	}
+	if len(h.rest) == 0 {
+		return false
+	}
+	marker, ok := h.rest[0].Fact.(*events.Patched)
+	return ok && marker.ID == id
+}
+
+// Log implements program.Host.
+func (h host) Log(r slog.Record) {
+	if h.replaying {
+		return
+	}
+	if len(h.turn.Logs) >= events.MaxTurnLogs {
+		h.turn.LogsDropped++
+		return
+	}
+	h.turn.Logs = append(h.turn.Logs, r)
+}
+
+// Info implements program.Host.
+func (h host) Info() program.Info { return h.ledger.info }
+
+// Now implements program.Host: the time of the fact from outside that the code is answering.
+func (h host) Now() time.Time { return h.clock }
+
+// Replaying implements program.Host.
+func (h host) Replaying() bool { return h.replaying }
+
+// HistorySize implements program.Host.
+func (h host) HistorySize() (int64, int64) { return h.ledger.lastID, h.ledger.bytes }
+
+// Codec implements program.Host.
+func (h host) Codec() events.Codec { return h.config.codec() }
+
+func (c *Config) codec() events.Codec {
+	if c.Codec == nil {
+		return events.JSON{}
+	}
+	return c.Codec
+}
+
+// Unread implements program.Host.
+func (h host) Unread(queue string) int {
+	if q := h.ledger.queues[queue]; q != nil {
+		return len(q.letters)
+	}
+	return 0
+}
+
+// Status implements program.Host.
+func (h host) Status() events.Payload { return h.ledger.custom }
+
+// Value implements program.Host.
+func (h host) Value(key string) (events.Payload, bool) {
+	v, ok := h.ledger.values[key]
+	return v.data, ok
+}
+
+// Values implements program.Host.
+func (h host) Values() map[string]time.Time {
+	set := make(map[string]time.Time, len(h.ledger.values))
+	for k, v := range h.ledger.values {
+		set[k] = v.set
+	}
+	return set
+}

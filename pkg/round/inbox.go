@@ -1,0 +1,453 @@
+package round
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/program"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+var (
+	taken = Receipt{Verdict: Accepted, Reason: Taken}
+	again = Receipt{Verdict: Again, Reason: NextRound}
+)
+
+func ignored(r Reason, detail string) Receipt {
+	return Receipt{Verdict: Ignored, Reason: r, Detail: detail}
+}
+
+// takeAll takes the deliveries in order. When the instance does not exist yet, its start comes first: what was sent to it in the same moment must not be lost
+// to a race between two publishers.
+func (in *Instance) takeAll(inbox []Delivery) {
+	first := -1
+	if !in.known() {
+		first = slices.IndexFunc(inbox, func(d Delivery) bool { _, ok := d.Message.Content.(*events.Start); return ok })
+		if first >= 0 {
+			in.turn.Receipts[first] = in.take(inbox[first])
+		}
+	}
+	for i, d := range inbox {
+		switch {
+		case i == first:
+		case in.full():
+			in.turn.Receipts[i] = again
+			in.turn.Again = true
+		default:
+			in.turn.Receipts[i] = in.take(d)
+		}
+	}
+}
+
+// full reports whether the rest must wait for the next round: this one is large, or an execution begins that has not run yet and must
+// see what comes.
+func (in *Instance) full() bool {
+	events_ := 0
+	for _, x := range in.turn.Executions {
+		events_ += len(x.Events)
+	}
+	return events_ >= events.MaxTurnEvents || in.pending && in.turn.Again
+}
+
+// take takes one delivery and says what becomes of it.
+func (in *Instance) take(d Delivery) Receipt {
+	if r, poisoned := in.poison(d); poisoned {
+		return r
+	}
+	if s, ok := d.Message.Content.(*events.Start); ok {
+		return in.takeStart(d, s)
+	}
+	switch {
+	case !in.known():
+		return in.unknownInstance(d)
+	case !in.ledger.running():
+		return in.afterTheEnd(d)
+	case in.pending:
+		return in.notRunHere(d)
+	}
+	switch c := d.Message.Content.(type) {
+	case *events.EventRaised:
+		return in.takeEvent(d.Message, c)
+	case *events.QueueSent:
+		return in.takeLetter(d.Message, c)
+	case *events.Control:
+		return in.takeControl(d.Message, c)
+	case *events.WorkBegun:
+		return in.takeAnswer(c.Ref, openActivity, &events.ActivityBegun{Schedule: c.Ref.Event, Worker: c.Worker})
+	case *events.WorkDone:
+		return in.takeAnswer(c.Ref, openActivity, &events.ActivityCompleted{Schedule: c.Ref.Event, Result: c.Result, Worker: c.Worker})
+	case *events.WorkFailed:
+		return in.takeAnswer(c.Ref, openActivity, &events.ActivityFailed{Schedule: c.Ref.Event, Error: c.Error.Bounded(), Heartbeat: c.Heartbeat, Worker: c.Worker})
+	case *events.ChildDone:
+		return in.takeAnswer(c.Ref, openChild, &events.ChildCompleted{Schedule: c.Ref.Event, Output: c.Output})
+	case *events.ChildError:
+		return in.takeAnswer(c.Ref, openChild, &events.ChildFailed{Schedule: c.Ref.Event, Error: c.Error.Bounded()})
+	case *events.TimerDue:
+		return in.takeTimer(c)
+	case *events.StepDone:
+		return in.takeStep(c)
+	case *events.Wake:
+		return ignored(Woken, c.Reason)
+	}
+	return Receipt{Verdict: Dead, Reason: NotOpen, Detail: fmt.Sprintf("a message that says %T is not for an instance", d.Message.Content)}
+}
+
+// ---- Starts.
+
+func (in *Instance) takeStart(d Delivery, s *events.Start) Receipt {
+	if in.known() && !in.mayReplace(d.Message, s) {
+		return in.startOfExisting(d.Message, s)
+	}
+	version := s.Version
+	if version == "" {
+		v, ok := in.config.Code.Resolve(s.Orchestration)
+		if !ok {
+			return in.startOfUnknown(d, s)
+		}
+		version = v
+	}
+	code, ok := in.config.Code.Lookup(s.Orchestration, version)
+	if !ok {
+		return in.startOfUnknown(d, s)
+	}
+	if in.known() && in.ledger.running() {
+		in.waiting = nil
+		in.append(&events.Terminated{Reason: "replaced by a new start", Message: d.Message.ID})
+	}
+	in.startLife(d.Message, s, version, code)
+	return taken
+}
+
+// mayReplace reports whether a start begins a new life of an id that is in use.
+func (in *Instance) mayReplace(m events.Message, s *events.Start) bool {
+	if in.isSameStart(m, s) {
+		return false
+	}
+	running := in.ledger.running() || in.ledger.lastID == 0 && !in.row.Status.Ended()
+	return s.Conflict == events.ReplaceRunning || s.Conflict == events.RestartFinished && !running
+}
+
+// isSameStart reports whether the instance was started by this very start.
+func (in *Instance) isSameStart(m events.Message, s *events.Start) bool {
+	row := in.current()
+	if s.Parent != nil {
+		return row.Parent != nil && *row.Parent == *s.Parent
+	}
+	return m.ID != "" && (m.ID == row.StartMessage || in.ledger.seen.has(m.ID))
+}
+
+// current is the row as it stands within the turn.
+func (in *Instance) current() Row {
+	if in.ledger.lastID == 0 {
+		return in.row
+	}
+	return Row{
+		Execution: in.ledger.info.Execution, Life: in.ledger.info.Life, Parent: in.ledger.info.Parent, StartMessage: in.ledger.startID,
+		Status: in.ledger.standing(), Output: in.ledger.output, Error: in.ledger.err,
+	}
+}
+
+// startOfExisting answers a start for an id that is in use.
+func (in *Instance) startOfExisting(m events.Message, s *events.Start) Receipt {
+	row := in.current()
+	if in.isSameStart(m, s) {
+		if s.Parent != nil && row.Status.Ended() {
+			in.tellParent(row) // the parent asks again: it may have missed the answer
+		}
+		return ignored(Duplicate, "this start was taken before")
+	}
+	if s.Parent == nil {
+		return ignored(Exists, "instance "+quote(in.id)+" is already there ("+string(row.Status)+")")
+	}
+	err := events.Errorf(events.Conflict, "instance id %q is already in use by another instance (%s); give the child another id, or none", in.id, row.Status)
+	err.Final = true
+	in.turn.send(events.Message{
+		ID:       events.MessageID("refused", in.id, events.Ref{Life: s.Parent.Life, Execution: s.Parent.Execution, Event: s.Parent.Event}),
+		Instance: s.Parent.Instance,
+		Content:  &events.ChildError{Ref: events.Ref{Life: s.Parent.Life, Execution: s.Parent.Execution, Event: s.Parent.Event}, Error: err},
+	})
+	return ignored(IDTaken, err.Message)
+}
+
+// startOfUnknown gives a start back for a replica that knows its code, or fails it when that has taken too long.
+func (in *Instance) startOfUnknown(d Delivery, s *events.Start) Receipt {
+	detail := in.unknownCode(s.Orchestration, s.Version)
+	if in.config.FailUnregistered <= 0 || d.Age < in.config.FailUnregistered {
+		return Receipt{Verdict: Returned, After: backoff(d.Deliveries), Reason: NotKnownHere, Detail: detail}
+	}
+	in.stillborn(d.Message, s, &events.Error{Kind: events.Unregistered, Final: true, Message: detail})
+	return taken
+}
+
+// stillborn writes the history of an instance that fails without having run.
+func (in *Instance) stillborn(m events.Message, s *events.Start, err *events.Error) {
+	version := s.Version
+	if version == "" {
+		version, _ = in.config.Code.Resolve(s.Orchestration)
+	}
+	in.startLife(m, s, orElse(version, "unknown"), nil)
+	in.pending = false
+	in.turn.Fault = err
+	in.append(&events.Failed{Error: err})
+}
+
+func (in *Instance) unknownCode(name, version string) string {
+	what := "orchestration " + quote(name)
+	if version != "" {
+		what += " version " + version
+	}
+	known := in.config.Code.Names()
+	if len(known) == 0 {
+		return what + " is not registered here, nor is any other"
+	}
+	return what + " is not registered here; registered are " + strings.Join(known, ", ")
+}
+
+// ---- Messages from people and other instances.
+
+func (in *Instance) takeEvent(m events.Message, c *events.EventRaised) Receipt {
+	if in.ledger.seen.has(m.ID) {
+		return ignored(Duplicate, "this event was taken before")
+	}
+	waits := in.ledger.waits[c.Name]
+	if len(waits) == 0 {
+		return ignored(NobodyWaits, "nobody waits for event "+quote(c.Name)+"; use a queue for messages that must not be lost")
+	}
+	in.happen(&events.EventReceived{Wait: waits[0], Name: c.Name, Data: c.Data, Message: m.ID})
+	return taken
+}
+
+func (in *Instance) takeLetter(m events.Message, c *events.QueueSent) Receipt {
+	if in.ledger.seen.has(m.ID) {
+		return ignored(Duplicate, "this message was taken before")
+	}
+	if in.ledger.unread >= events.MaxMailbox || in.ledger.mailSize+int64(len(c.Data)) > events.MaxMailboxBytes {
+		return Receipt{Verdict: Dead, Reason: MailboxFull, Detail: fmt.Sprintf(
+			"instance %q has %d unread queue messages (%d bytes); the limits are %d and %d bytes: read faster, or send slower",
+			in.id, in.ledger.unread, in.ledger.mailSize, events.MaxMailbox, events.MaxMailboxBytes)}
+	}
+	in.happen(&events.MessageQueued{Queue: c.Queue, Data: c.Data, Message: m.ID})
+	return taken
+}
+
+func (in *Instance) takeControl(m events.Message, c *events.Control) Receipt {
+	if in.ledger.seen.has(m.ID) {
+		return ignored(Duplicate, "this was taken before")
+	}
+	switch c.How {
+	case events.Cancel:
+		if in.ledger.cancel != nil {
+			return ignored(NoChange, "it is being cancelled already")
+		}
+		in.happen(&events.CancelRequested{Reason: c.Reason, Message: m.ID})
+	case events.Terminate:
+		in.happen(&events.Terminated{Reason: c.Reason, Message: m.ID})
+	case events.Suspend:
+		if in.ledger.userSuspended {
+			return ignored(NoChange, "it is suspended already")
+		}
+		in.happen(&events.Suspended{Reason: c.Reason, Message: m.ID})
+	case events.Resume:
+		if !in.ledger.userSuspended {
+			return ignored(NoChange, "it is not suspended")
+		}
+		in.happen(&events.Resumed{Reason: c.Reason, Message: m.ID})
+	}
+	return taken
+}
+
+// ---- Answers from the services.
+
+// addressed checks that an answer is for this life and execution.
+func (in *Instance) addressed(life string, execution int64) (Receipt, bool) {
+	switch {
+	case life != in.ledger.info.Life:
+		return ignored(OtherLife, "it is for an earlier instance of this id"), false
+	case execution != in.ledger.info.Execution:
+		return ignored(OtherExecution, fmt.Sprintf("it is for execution %d, this is %d", execution, in.ledger.info.Execution)), false
+	}
+	return Receipt{}, true
+}
+
+// takeAnswer takes what answers something open.
+func (in *Instance) takeAnswer(ref events.Ref, kind openKind, f events.Fact) Receipt {
+	if r, ok := in.addressed(ref.Life, ref.Execution); !ok {
+		return r
+	}
+	o := in.ledger.open[ref.Event]
+	if o == nil || o.kind != kind {
+		return ignored(NotOpen, fmt.Sprintf("event %d was answered before, or nobody waits for it any more", ref.Event))
+	}
+	if _, ok := f.(*events.ActivityBegun); ok && (o.begun || o.startBy.IsZero()) {
+		return ignored(NoChange, "that it has begun is known")
+	}
+	in.happen(f)
+	return taken
+}
+
+func (in *Instance) takeTimer(c *events.TimerDue) Receipt {
+	if r, ok := in.addressed(c.Ref.Life, c.Ref.Execution); !ok {
+		return r
+	}
+	o := in.ledger.open[c.Ref.Event]
+	if o == nil || o.next().IsZero() {
+		return ignored(NotOpen, fmt.Sprintf("event %d is not waiting for a time", c.Ref.Event))
+	}
+	if wait := o.next().Sub(in.now); wait > 0 {
+		return Receipt{Verdict: Returned, After: wait, Reason: TooEarly, Detail: "it is due at " + o.next().Format(time.RFC3339Nano)}
+	}
+	in.fire(c.Ref.Event)
+	return taken
+}
+
+func (in *Instance) takeStep(c *events.StepDone) Receipt {
+	if r, ok := in.addressed(c.Life, c.Execution); !ok {
+		return r
+	}
+	if in.ledger.closed.has(c.Step) || c.Attempt <= in.ledger.failures[c.Step] || in.program == nil || !in.program.Waits(c.Step, c.Attempt) {
+		return ignored(NotOpen, fmt.Sprintf("nobody waits for attempt %d of inline step %d", c.Attempt, c.Step))
+	}
+	switch {
+	case c.Error != nil:
+		in.happen(&events.StepFailed{Step: c.Step, Name: c.Name, Attempt: c.Attempt, Error: c.Error.Bounded()})
+	case len(c.Result) > events.MaxPayload:
+		in.happen(&events.StepFailed{Step: c.Step, Name: c.Name, Attempt: c.Attempt, Error: events.CheckPayload("result of step "+quote(c.Name), c.Result)})
+	default:
+		in.happen(&events.StepCompleted{Step: c.Step, Name: c.Name, Result: c.Result})
+	}
+	return taken
+}
+
+// ---- Messages that cannot be taken.
+
+// unknownInstance answers what is not a start and has nobody to go to.
+func (in *Instance) unknownInstance(d Delivery) Receipt {
+	detail := "there is no instance " + quote(in.id)
+	if _, ok := d.Message.Content.(*events.QueueSent); !ok {
+		return ignored(UnknownInstance, detail)
+	}
+	patience := in.config.UnknownFor
+	if patience == 0 {
+		patience = time.Minute
+	}
+	if d.Age < patience {
+		return Receipt{Verdict: Returned, After: backoff(d.Deliveries), Reason: UnknownInstance, Detail: detail + " yet"}
+	}
+	return Receipt{Verdict: Dead, Reason: UnknownInstance, Detail: detail + ", and none was started within " + patience.String()}
+}
+
+// afterTheEnd answers what comes for an instance that has ended. Queue messages are put aside: somebody meant them to be read.
+func (in *Instance) afterTheEnd(d Delivery) Receipt {
+	detail := "instance " + quote(in.id) + " has ended (" + string(in.current().Status) + ")"
+	if c, ok := d.Message.Content.(*events.QueueSent); ok {
+		if in.ledger.seen.has(d.Message.ID) {
+			return ignored(Duplicate, "this message was taken before")
+		}
+		return Receipt{Verdict: Dead, Reason: HasEnded, Detail: detail + "; nobody will read queue " + quote(c.Queue)}
+	}
+	return ignored(HasEnded, detail)
+}
+
+// notRunHere answers what comes for an execution whose code is not registered here and has not run yet.
+func (in *Instance) notRunHere(d Delivery) Receipt {
+	if c, ok := d.Message.Content.(*events.Control); ok && c.How == events.Terminate {
+		return in.takeControl(d.Message, c)
+	}
+	return Receipt{Verdict: Returned, After: backoff(d.Deliveries), Reason: NotKnownHere, Detail: in.unknownCode(in.ledger.info.Name, in.ledger.info.Version)}
+}
+
+// turnAway answers a whole inbox when the instance cannot be run here, or not be read at all. Only ending it is possible.
+func (in *Instance) turnAway(inbox []Delivery, why Receipt) {
+	if why.Reason == NotKnownHere {
+		in.readLedger()
+	}
+	for i, d := range inbox {
+		r := why
+		r.After = backoff(d.Deliveries)
+		c, isControl := d.Message.Content.(*events.Control)
+		switch {
+		case why.Reason == NewerEngine:
+		case in.row.Status.Ended() && in.ledger.lastID == 0:
+			r = in.afterTheEnd(d)
+		case in.unreadable == nil && !in.ledger.running():
+			r = in.take(d)
+		case isControl && c.How == events.Terminate:
+			r = in.endBlind(&events.Terminated{Reason: c.Reason, Message: d.Message.ID})
+		case in.overAttempts(d):
+			r, _ = in.poison(d)
+		}
+		in.turn.Receipts[i] = r
+	}
+}
+
+// endBlind ends an instance without its code, and if need be without its history: it only appends.
+func (in *Instance) endBlind(f events.Fact) Receipt {
+	if in.unreadable == nil {
+		in.happen(f)
+		return taken
+	}
+	row := in.row
+	in.unreadable = nil
+	in.ledger = ledger{
+		info:   program.Info{Instance: in.id, Execution: row.Execution, Name: row.Name, Version: row.Version, Life: row.Life, Parent: row.Parent, Attributes: row.Attributes},
+		engine: row.Engine, trace: row.Trace, startID: row.StartMessage, started: row.StartedAt,
+		lastID: row.LastEvent, lastAt: row.UpdatedAt, bytes: row.HistoryBytes, custom: row.CustomStatus, customVersion: row.CustomStatusVersion,
+	}
+	if in.now.Before(row.UpdatedAt) {
+		in.now = row.UpdatedAt
+	}
+	in.append(f)
+	return taken
+}
+
+// ---- Poison.
+
+func (in *Instance) overAttempts(d Delivery) bool {
+	most := in.config.MaxAttempts
+	if most == 0 {
+		most = 10
+	}
+	return d.Attempts > most
+}
+
+// poison ends an instance that a message could not be brought to in many attempts.
+func (in *Instance) poison(d Delivery) (Receipt, bool) {
+	if !in.overAttempts(d) {
+		return Receipt{}, false
+	}
+	err := &events.Error{Kind: events.Poison, Final: true, Attempts: d.Attempts - 1,
+		Message: fmt.Sprintf("a %s message could not be processed", d.Message.Content.Verb())}
+	if in.unreadable != nil {
+		err.Kind, err.Message = events.Unreadable, "its history cannot be read: "+in.unreadable.Error()
+	}
+	start, isStart := d.Message.Content.(*events.Start)
+	switch {
+	case !in.known() && isStart:
+		in.stillborn(d.Message, start, err)
+	case in.known() && (in.unreadable != nil || in.ledger.running()):
+		in.turn.Fault = err
+		in.Evict()
+		in.pending, in.waiting = false, nil
+		in.endBlind(&events.Failed{Error: err})
+	}
+	return Receipt{Verdict: Dead, Reason: TriedTooOften, Detail: err.Error()}, true
+}
+
+// backoff grows from one second to a minute.
+func backoff(deliveries int) time.Duration {
+	const most = time.Minute
+	n := max(0, deliveries-1)
+	if n > 5 {
+		return most
+	}
+	return time.Second << n
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+func newerEngine(version int) string {
+	return fmt.Sprintf("it is pinned to engine %d, this is engine %d; upgrade this replica", version, events.Engine)
+}

@@ -1,0 +1,592 @@
+package round
+
+import (
+	"container/heap"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/program"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// ledger is what the history of one execution says, without running any code: what is open, what is unread, what is kept. It decides
+// what a message means; the code only ever learns of what passed the ledger.
+type ledger struct {
+	info    program.Info
+	engine  int
+	trace   string
+	input   events.Payload // until the code has taken it
+	started time.Time
+	startID string // the message that started this life
+	ended   time.Time
+
+	lastID int64
+	lastAt time.Time
+	bytes  int64
+
+	status events.Kind // how the execution ended; empty while it runs
+	output events.Payload
+	err    *events.Error
+
+	custom        events.Payload
+	customVersion int64
+	values        map[string]value
+
+	open     map[int64]*open
+	awaited  int                // open activities and children: answers that the services owe
+	waits    map[string][]int64 // open event waits, oldest first
+	queues   map[string]*queue
+	held     map[int64]letter // queue reads that were answered and that the code has not looked at
+	unread   int
+	mailSize int64
+	due      dueHeap
+	closed   numbers       // inline steps that have their result
+	failures map[int64]int // attempts of open inline steps that have failed
+	seen     seen
+
+	carried       int // inherited events still to come
+	userSuspended bool
+	halt          *events.Error // why the engine halted the code, if it did
+	cancel        *events.CancelRequested
+}
+
+type value struct {
+	data events.Payload
+	set  time.Time
+}
+
+// open is something that an answer is expected for.
+type open struct {
+	kind     openKind
+	name     string // activity, event or queue
+	tag      string
+	instance string // child
+	abandon  bool   // child: not cancelled with its parent
+	begun    bool
+	startBy  time.Time
+	deadline time.Time // timer: when it fires
+}
+
+type openKind uint8
+
+const (
+	openActivity openKind = iota
+	openTimer
+	openWait
+	openRead
+	openChild
+)
+
+// next is when something must happen to it, zero if never.
+func (o *open) next() time.Time {
+	if o.kind == openActivity && !o.begun && !o.startBy.IsZero() && (o.deadline.IsZero() || o.startBy.Before(o.deadline)) {
+		return o.startBy
+	}
+	return o.deadline
+}
+
+// queue is one of the instance's mailboxes.
+type queue struct {
+	letters []letter // unread, oldest first
+	reads   []int64  // open reads, oldest first; only when there are no letters
+}
+
+type letter struct {
+	id      int64
+	queue   string
+	data    events.Payload
+	message string
+}
+
+// effects are what an event changes for others.
+type effects struct {
+	answers []program.Answer
+	closed  []closedOpen // what was given up
+}
+
+type closedOpen struct {
+	id int64
+	*open
+}
+
+func (l *ledger) ref(event int64) events.Ref {
+	return events.Ref{Life: l.info.Life, Execution: l.info.Execution, Event: event}
+}
+
+func (l *ledger) running() bool { return l.lastID > 0 && l.status == "" }
+
+// halted reports whether the code must not advance.
+func (l *ledger) halted() bool { return l.userSuspended || l.halt != nil }
+
+// load takes a whole history.
+func (l *ledger) load(history []events.Event) error {
+	for _, e := range history {
+		if err := l.follows(e); err != nil {
+			return err
+		}
+		if _, err := l.apply(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follows checks that an event is the next one.
+func (l *ledger) follows(e events.Event) error {
+	switch {
+	case e.ID != l.lastID+1:
+		return fmt.Errorf("history has event %d after event %d", e.ID, l.lastID)
+	case (e.ID == 1) != (e.Fact.Kind() == events.KindStarted):
+		return fmt.Errorf("history has %s at event %d", e.Fact.Kind(), e.ID)
+	case l.status != "":
+		return fmt.Errorf("history has %s at event %d, after %s had ended the execution", e.Fact.Kind(), e.ID, l.status)
+	}
+	return nil
+}
+
+// apply takes one event. An error means that the history contradicts itself.
+func (l *ledger) apply(e events.Event) (effects, error) {
+	l.lastID, l.lastAt = e.ID, e.At
+	l.bytes += int64(e.Fact.Size()) + eventOverhead
+	if l.carried > 0 && e.ID > 1 {
+		l.carried--
+	}
+	switch f := e.Fact.(type) {
+	case *events.Started:
+		l.start(e.At, f)
+	case *events.ActivityScheduled:
+		l.openUp(e.ID, &open{kind: openActivity, name: f.Name, tag: f.Tag, startBy: f.StartBy, deadline: f.Deadline})
+	case *events.TimerCreated:
+		l.openUp(e.ID, &open{kind: openTimer, deadline: f.FireAt})
+	case *events.EventAwaited:
+		l.openUp(e.ID, &open{kind: openWait, name: f.Name})
+		l.setWaits(f.Name, append(l.waits[f.Name], e.ID))
+	case *events.ChildStarted:
+		l.openUp(e.ID, &open{kind: openChild, name: f.Name, instance: f.Instance, abandon: f.ParentClose == events.AbandonChild})
+	case *events.QueueRead:
+		return l.read(e.ID, f)
+	case *events.MessageQueued:
+		return l.deliver(e.ID, f), nil
+	case *events.ActivityBegun:
+		o, err := l.find(f.Schedule, openActivity)
+		if err != nil {
+			return effects{}, err
+		}
+		o.begun = true
+		l.schedule(f.Schedule, o)
+	case *events.ActivityCompleted:
+		return l.answer(f.Schedule, openActivity, program.Answer{Payload: f.Result})
+	case *events.ActivityFailed:
+		return l.answer(f.Schedule, openActivity, program.Answer{Err: f.Error, Heartbeat: f.Heartbeat})
+	case *events.TimerFired:
+		return l.answer(f.Timer, openTimer, program.Answer{})
+	case *events.ChildCompleted:
+		return l.answer(f.Schedule, openChild, program.Answer{Payload: f.Output})
+	case *events.ChildFailed:
+		return l.answer(f.Schedule, openChild, program.Answer{Err: f.Error})
+	case *events.EventReceived:
+		l.seen.add(f.Message)
+		l.unwait(f.Name, f.Wait)
+		return l.answer(f.Wait, openWait, program.Answer{Payload: f.Data})
+	case *events.StepCompleted:
+		l.closeStep(f.Step)
+	case *events.StepFailed:
+		if l.failures == nil {
+			l.failures = make(map[int64]int, 1)
+		}
+		l.failures[f.Step] = f.Attempt
+	case *events.Dropped:
+		return l.drop(f), nil
+	case *events.StatusSet:
+		l.custom, l.customVersion = f.Status, f.Version
+	case *events.ValueSet:
+		if l.values == nil {
+			l.values = make(map[string]value, 1)
+		}
+		l.values[f.Key] = value{f.Value, f.Set}
+	case *events.ValuesCleared:
+		for _, k := range f.Keys {
+			delete(l.values, k)
+		}
+	case *events.CancelRequested:
+		l.cancel = f
+		l.seen.add(f.Message)
+	case *events.Suspended:
+		if f.Error != nil {
+			l.halt = f.Error
+		} else {
+			l.userSuspended = true
+		}
+		l.seen.add(f.Message)
+	case *events.Resumed:
+		if f.Healed {
+			l.halt = nil
+		} else {
+			l.userSuspended = false
+		}
+		l.seen.add(f.Message)
+	default:
+		if events.Ends(e.Fact) {
+			return l.end(e), nil
+		}
+	}
+	return effects{}, nil
+}
+
+// eventOverhead is what an event counts for besides its user data.
+const eventOverhead = 64
+
+func (l *ledger) start(at time.Time, f *events.Started) {
+	l.info.Name, l.info.Version, l.info.Life = f.Name, f.Version, f.Life
+	l.info.Parent, l.info.Attributes = f.Parent, f.Attributes
+	l.input = f.Input
+	l.engine, l.trace, l.started, l.startID, l.carried = f.Engine, f.Trace, at, f.Message, f.Carried
+	l.seen.load(f.Seen)
+	l.seen.add(f.Message)
+}
+
+func (l *ledger) openUp(id int64, o *open) {
+	if l.open == nil {
+		l.open = make(map[int64]*open, 1)
+	}
+	l.open[id] = o
+	if o.owed() {
+		l.awaited++
+	}
+	l.schedule(id, o)
+}
+
+// shut closes what was open, answered or not.
+func (l *ledger) shut(id int64) {
+	if l.open[id].owed() {
+		l.awaited--
+	}
+	delete(l.open, id)
+}
+
+// owed reports whether one of the services owes the answer.
+func (o *open) owed() bool { return o.kind == openActivity || o.kind == openChild }
+
+// schedule notes when something is due.
+func (l *ledger) schedule(id int64, o *open) {
+	if at := o.next(); !at.IsZero() {
+		heap.Push(&l.due, dueEntry{at, id})
+	}
+}
+
+// nextDue gives the earliest moment at which something is due, and what.
+func (l *ledger) nextDue() (dueEntry, bool) {
+	for len(l.due) > 0 {
+		top := l.due[0]
+		if o := l.open[top.id]; o != nil && o.next().Equal(top.at) {
+			return top, true
+		}
+		heap.Pop(&l.due)
+	}
+	return dueEntry{}, false
+}
+
+func (l *ledger) find(id int64, kind openKind) (*open, error) {
+	o := l.open[id]
+	if o == nil || o.kind != kind {
+		return nil, fmt.Errorf("history answers event %d, which is not open", id)
+	}
+	return o, nil
+}
+
+func (l *ledger) answer(id int64, kind openKind, a program.Answer) (effects, error) {
+	if _, err := l.find(id, kind); err != nil {
+		return effects{}, err
+	}
+	l.shut(id)
+	a.ID = id
+	return effects{answers: []program.Answer{a}}, nil
+}
+
+func (l *ledger) setWaits(name string, ids []int64) {
+	if len(ids) == 0 {
+		delete(l.waits, name)
+		return
+	}
+	if l.waits == nil {
+		l.waits = make(map[string][]int64, 1)
+	}
+	l.waits[name] = ids
+}
+
+func (l *ledger) unwait(name string, id int64) {
+	ids := l.waits[name]
+	if i := slices.Index(ids, id); i >= 0 {
+		l.setWaits(name, slices.Delete(ids, i, i+1))
+	}
+}
+
+func (l *ledger) queue(name string) *queue {
+	q := l.queues[name]
+	if q == nil {
+		if l.queues == nil {
+			l.queues = make(map[string]*queue, 1)
+		}
+		q = new(queue)
+		l.queues[name] = q
+	}
+	return q
+}
+
+// deliver puts a message into its mailbox, or hands it to who waits there.
+func (l *ledger) deliver(id int64, f *events.MessageQueued) effects {
+	l.seen.add(f.Message)
+	q := l.queue(f.Queue)
+	q.letters = append(q.letters, letter{id: id, queue: f.Queue, data: f.Data, message: f.Message})
+	l.unread++
+	l.mailSize += int64(len(f.Data))
+	return effects{answers: l.handOut(q)}
+}
+
+// handOut gives unread messages to open reads, oldest to oldest.
+func (l *ledger) handOut(q *queue) []program.Answer {
+	var answers []program.Answer
+	for len(q.letters) > 0 && len(q.reads) > 0 {
+		read := q.reads[0]
+		q.reads = slices.Delete(q.reads, 0, 1)
+		answers = append(answers, l.take(q, read))
+	}
+	return answers
+}
+
+// take gives the oldest unread message to a read.
+func (l *ledger) take(q *queue, read int64) program.Answer {
+	m := q.letters[0]
+	q.letters[0] = letter{}
+	q.letters = q.letters[1:]
+	l.unread--
+	l.mailSize -= int64(len(m.data))
+	if l.held == nil {
+		l.held = make(map[int64]letter, 1)
+	}
+	l.held[read] = m
+	l.shut(read)
+	return program.Answer{ID: read, Payload: m.data}
+}
+
+func (l *ledger) read(id int64, f *events.QueueRead) (effects, error) {
+	q := l.queue(f.Queue)
+	l.openUp(id, &open{kind: openRead, name: f.Queue})
+	if f.Message == 0 {
+		if len(q.letters) > 0 {
+			return effects{}, fmt.Errorf("history waits for queue %q at event %d, which has unread messages", f.Queue, id)
+		}
+		q.reads = append(q.reads, id)
+		return effects{}, nil
+	}
+	if len(q.letters) == 0 || q.letters[0].id != f.Message {
+		return effects{}, fmt.Errorf("history takes event %d from queue %q at event %d, which is not its oldest message", f.Message, f.Queue, id)
+	}
+	return effects{answers: []program.Answer{l.take(q, id)}}, nil
+}
+
+// oldest is the event id of the oldest unread message of a queue, 0 if there is none.
+func (l *ledger) oldest(name string) int64 {
+	if q := l.queues[name]; q != nil && len(q.letters) > 0 {
+		return q.letters[0].id
+	}
+	return 0
+}
+
+// consumed forgets the message that the code has looked at.
+func (l *ledger) consumed(read int64) { delete(l.held, read) }
+
+// drop gives up what the code no longer waits for. Messages that were taken and not looked at go back to the front of their queue.
+func (l *ledger) drop(f *events.Dropped) effects {
+	var eff effects
+	var touched []*queue
+	for _, id := range f.Schedules {
+		o := l.open[id]
+		switch {
+		case o == nil:
+			if m, ok := l.held[id]; ok {
+				touched = append(touched, l.putBack(id, m))
+			}
+			continue // otherwise it was answered while the code was suspended
+		case o.kind == openWait:
+			l.unwait(o.name, id)
+		case o.kind == openRead:
+			q := l.queue(o.name)
+			if i := slices.Index(q.reads, id); i >= 0 {
+				q.reads = slices.Delete(q.reads, i, i+1)
+			}
+		}
+		l.shut(id)
+		eff.closed = append(eff.closed, closedOpen{id, o})
+	}
+	for _, n := range f.Steps {
+		l.closeStep(n)
+	}
+	for _, q := range touched {
+		eff.answers = append(eff.answers, l.handOut(q)...)
+	}
+	return eff
+}
+
+func (l *ledger) closeStep(n int64) {
+	l.closed.add(n)
+	delete(l.failures, n)
+}
+
+// putBack returns a message to its place in its queue.
+func (l *ledger) putBack(read int64, m letter) *queue {
+	delete(l.held, read)
+	q := l.queue(m.queue)
+	at, _ := slices.BinarySearchFunc(q.letters, m.id, func(x letter, id int64) int { return int(x.id - id) })
+	q.letters = slices.Insert(q.letters, at, m)
+	l.unread++
+	l.mailSize += int64(len(m.data))
+	return q
+}
+
+// end closes everything.
+func (l *ledger) end(e events.Event) effects {
+	l.status, l.ended = e.Fact.Kind(), e.At
+	switch f := e.Fact.(type) {
+	case *events.Completed:
+		l.output = f.Output
+	case *events.Failed:
+		l.err = f.Error
+	case *events.Cancelled:
+		l.output = f.Output
+		l.err = &events.Error{Kind: events.CancelledError, Message: orElse(f.Reason, "cancelled"), Cause: f.Error, Final: true}
+	case *events.Terminated:
+		l.err = &events.Error{Kind: events.TerminatedError, Message: orElse(f.Reason, "terminated"), Final: true}
+	}
+	eff := effects{closed: make([]closedOpen, 0, len(l.open))}
+	for id, o := range l.open {
+		eff.closed = append(eff.closed, closedOpen{id, o})
+	}
+	slices.SortFunc(eff.closed, func(a, b closedOpen) int { return int(a.id - b.id) })
+	l.open, l.waits, l.due, l.awaited = nil, nil, nil, 0
+	return eff
+}
+
+// unreadLetters lists all unread messages, oldest first, those included that were taken and not looked at.
+func (l *ledger) unreadLetters() []letter {
+	var all []letter
+	for _, q := range l.queues {
+		all = append(all, q.letters...)
+	}
+	for _, m := range l.held {
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b letter) int { return int(a.id - b.id) })
+	return all
+}
+
+func orElse(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// dueHeap finds what is due next.
+type dueHeap []dueEntry
+
+type dueEntry struct {
+	at time.Time
+	id int64
+}
+
+func (h dueHeap) Len() int { return len(h) }
+func (h dueHeap) Less(i, j int) bool {
+	return h[i].at.Before(h[j].at) || h[i].at.Equal(h[j].at) && h[i].id < h[j].id
+}
+func (h dueHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *dueHeap) Push(x any)   { *h = append(*h, x.(dueEntry)) }
+func (h *dueHeap) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return x
+}
+
+// numbers is a set of numbers that are mostly 1, 2, 3, …
+type numbers struct {
+	upTo int64 // all of 1 … upTo are in
+	more map[int64]struct{}
+}
+
+func (n *numbers) has(x int64) bool {
+	_, ok := n.more[x]
+	return x <= n.upTo || ok
+}
+
+func (n *numbers) add(x int64) {
+	if n.has(x) {
+		return
+	}
+	if x != n.upTo+1 {
+		if n.more == nil {
+			n.more = make(map[int64]struct{})
+		}
+		n.more[x] = struct{}{}
+		return
+	}
+	for n.upTo++; len(n.more) > 0; n.upTo++ {
+		if _, ok := n.more[n.upTo+1]; !ok {
+			break
+		}
+		delete(n.more, n.upTo+1)
+	}
+}
+
+// seen remembers which messages were taken in.
+type seen struct {
+	hashes []uint64 // oldest first
+	index  map[uint64]struct{}
+}
+
+func (s *seen) load(hashes []uint64) {
+	for _, h := range hashes {
+		s.addHash(h)
+	}
+}
+
+func (s *seen) add(message string) {
+	if message != "" {
+		s.addHash(events.SeenHash(message))
+	}
+}
+
+func (s *seen) addHash(h uint64) {
+	s.hashes = append(s.hashes, h)
+	const few = 16 // below, looking through them is as good as an index
+	switch {
+	case s.index != nil:
+		s.index[h] = struct{}{}
+	case len(s.hashes) > few:
+		s.index = make(map[uint64]struct{}, 2*few)
+		for _, h := range s.hashes {
+			s.index[h] = struct{}{}
+		}
+	}
+}
+
+func (s *seen) has(message string) bool {
+	if message == "" {
+		return false
+	}
+	h := events.SeenHash(message)
+	if s.index != nil {
+		_, ok := s.index[h]
+		return ok
+	}
+	return slices.Contains(s.hashes, h)
+}
+
+// newest gives the last n hashes.
+func (s *seen) newest(n int) []uint64 {
+	if len(s.hashes) == 0 {
+		return nil
+	}
+	return slices.Clone(s.hashes[max(0, len(s.hashes)-n):])
+}

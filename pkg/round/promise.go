@@ -1,0 +1,161 @@
+package round
+
+import (
+	"slices"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// promise adds to the turn what must follow from an event that was just appended: the messages it means, and what the store shows of it.
+func (in *Instance) promise(e events.Event, eff effects) {
+	ref := in.ledger.ref(e.ID)
+	for _, c := range eff.closed {
+		in.turn.send(in.withdraw(c.id, c.open)...)
+	}
+	switch f := e.Fact.(type) {
+	case *events.ActivityScheduled:
+		in.turn.send(in.work(ref, f))
+		if o := in.ledger.open[e.ID]; !o.next().IsZero() {
+			in.turn.send(in.due(ref, o.next()))
+		}
+	case *events.ActivityBegun:
+		if o := in.ledger.open[f.Schedule]; !o.deadline.IsZero() {
+			in.turn.send(in.due(in.ledger.ref(f.Schedule), o.deadline))
+		}
+	case *events.TimerCreated:
+		in.turn.send(in.due(ref, f.FireAt))
+	case *events.ChildStarted:
+		in.turn.send(in.say(events.VerbStart, ref, f.Instance, &events.Start{
+			Orchestration: f.Name, Version: f.Version, Input: f.Input,
+			Parent: &events.Parent{Instance: in.id, Life: ref.Life, Execution: ref.Execution, Event: ref.Event},
+		}))
+	case *events.Launched:
+		in.turn.send(in.say(events.VerbStart, ref, f.Instance, &events.Start{Orchestration: f.Name, Version: f.Version, Input: f.Input}))
+	case *events.Sent:
+		if f.To == events.ToEvent {
+			in.turn.send(in.say(events.VerbEvent, ref, f.Instance, &events.EventRaised{Name: f.Name, Data: f.Data}))
+		} else {
+			in.turn.send(in.say(events.VerbQueue, ref, f.Instance, &events.QueueSent{Queue: f.Name, Data: f.Data}))
+		}
+	case *events.ValueSet:
+		in.turn.value(ValueChange{Key: f.Key, Value: f.Value, Set: f.Set})
+	case *events.ValuesCleared:
+		for _, k := range f.Keys {
+			in.turn.value(ValueChange{Key: k, Removed: true})
+		}
+	default:
+		if events.Ends(f) && f.Kind() != events.KindContinuedAsNew {
+			in.tellParent(in.current())
+		}
+	}
+}
+
+func (t *Turn) send(m ...events.Message) { t.Messages = append(t.Messages, m...) }
+
+// value notes a change; the last one of a key counts.
+func (t *Turn) value(v ValueChange) {
+	if i := slices.IndexFunc(t.Values, func(x ValueChange) bool { return x.Key == v.Key }); i >= 0 {
+		t.Values = slices.Delete(t.Values, i, i+1)
+	}
+	t.Values = append(t.Values, v)
+}
+
+// say makes a message of the instance's to another one.
+func (in *Instance) say(verb events.Verb, ref events.Ref, to string, c events.Content) events.Message {
+	return events.Message{ID: events.MessageID(verb, in.id, ref), Instance: to, Trace: in.ledger.trace, Content: c}
+}
+
+// work makes the message that has an activity executed.
+func (in *Instance) work(ref events.Ref, f *events.ActivityScheduled) events.Message {
+	first := f.First
+	if first == 0 {
+		first = ref.Event
+	}
+	m := in.say(events.VerbWork, ref, in.id, &events.Work{
+		Ref: ref, Orchestration: in.ledger.info.Name, Version: in.ledger.info.Version,
+		Activity: f.Name, Input: f.Input, Tag: f.Tag, Session: f.Session, Priority: f.Priority, Attempt: f.Attempt,
+		IdempotencyKey: events.IdempotencyKey(in.id, ref.Life, ref.Execution, first),
+		StartBy:        f.StartBy, Deadline: f.Deadline, StartToClose: time.Duration(f.StartToClose), HeartbeatTimeout: time.Duration(f.HeartbeatTimeout),
+		Heartbeat: f.Heartbeat,
+	})
+	m.NotBefore = f.NotBefore
+	return m
+}
+
+// due makes the message that comes back when something is due.
+func (in *Instance) due(ref events.Ref, at time.Time) events.Message {
+	m := in.say(events.VerbTimer, ref, in.id, &events.TimerDue{Ref: ref, Due: at})
+	m.NotBefore = at
+	return m
+}
+
+// withdraw makes the messages that take back what an open thing has set going.
+func (in *Instance) withdraw(id int64, o *open) []events.Message {
+	ref := in.ledger.ref(id)
+	var out []events.Message
+	switch o.kind {
+	case openActivity:
+		out = append(out, events.Message{Instance: in.id, Content: &events.WithdrawWork{Ref: ref, Tag: o.tag, Activity: o.name}})
+		if !o.next().IsZero() {
+			out = append(out, events.Message{Instance: in.id, Content: &events.WithdrawTimer{Ref: ref}})
+		}
+	case openTimer:
+		out = append(out, events.Message{Instance: in.id, Content: &events.WithdrawTimer{Ref: ref}})
+	case openChild:
+		if !o.abandon {
+			out = append(out, in.say(events.VerbControl, ref, o.instance, &events.Control{How: events.Cancel, Reason: "its parent no longer waits for it"}))
+		}
+	}
+	return out
+}
+
+// tellParent brings the outcome to whoever started the instance and waits for it.
+func (in *Instance) tellParent(row Row) {
+	p := row.Parent
+	if p == nil {
+		return
+	}
+	ref := events.Ref{Life: p.Life, Execution: p.Execution, Event: p.Event}
+	m := events.Message{
+		ID:       events.MessageID(events.VerbChild, in.id, events.Ref{Life: row.Life, Execution: row.Execution, Event: p.Event}),
+		Instance: p.Instance, Trace: in.ledger.trace, Content: &events.ChildDone{Ref: ref, Output: row.Output},
+	}
+	if row.Error != nil {
+		m.Content = &events.ChildError{Ref: ref, Error: row.Error}
+	}
+	in.turn.send(m)
+}
+
+// Outstanding lists the messages that an instance with this history is waiting for the services to answer, as they were first promised. Publishing
+// them again is harmless: their ids are the same, and history takes each answer once.
+func Outstanding(known Known) ([]events.Message, error) {
+	in := New(&Config{}, known)
+	in.turn = &Turn{}
+	var l ledger
+	l.info = in.ledger.info
+	sent := make(map[int64][]events.Message)
+	for _, e := range known.History {
+		if err := l.follows(e); err != nil {
+			return nil, err
+		}
+		if _, err := l.apply(e); err != nil {
+			return nil, err
+		}
+		in.ledger, in.turn.Messages = l, nil
+		in.promise(e, effects{})
+		if len(in.turn.Messages) > 0 {
+			sent[e.ID] = in.turn.Messages
+		}
+	}
+	in.turn.Messages = nil
+	for _, e := range known.History {
+		if o := l.open[e.ID]; o != nil {
+			in.turn.send(sent[e.ID]...)
+		}
+	}
+	if l.status != "" && l.status != events.KindContinuedAsNew {
+		in.tellParent(in.current())
+	}
+	return in.turn.Messages, nil
+}

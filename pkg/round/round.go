@@ -1,0 +1,332 @@
+// Package round decides. It takes what is known of an instance, the messages that came for it and the time, and gives one value, the
+// [Turn], that says everything that must follow. It is pure: no I/O, no clock, no randomness, no logging, no goroutines that outlive
+// a call; the same inputs give the same turn, to the byte, on every replica.
+//
+// # The protocol
+//
+//	known, inbox, now ──► Instance.Decide ──► Turn
+//
+//	 1. commit what the turn says in one transaction: Executions, Row, Values, Messages (as promises)
+//	 2. publish Messages
+//	 3. settle the deliveries as Receipts say: Accepted ones only after the commit
+//	 4. run Steps; their results come back as messages
+//	 5. write Logs; if Again is set, decide again at once; if Evict is set, forget the instance
+//
+// History is the authority. If the commit fails or its end is unknown, the instance must be forgotten ([Instance.Evict]) and loaded
+// again: what it decided did not happen, or happened and will be read back.
+//
+// # Hydrated and cold
+//
+// An [Instance] keeps running between rounds: its coroutines are parked at their waits, so a round costs what is new, not what is old.
+// A cold instance, loaded from history, replays it first. Both give the same turn. What makes that possible is the order in which history is
+// written: every fact from outside is followed by all that the code said because of it (see package events).
+//
+// # What becomes of a message
+//
+//	it changes history                        Accepted   acknowledge after the commit
+//	it changes nothing, now or ever           Ignored    acknowledge at once
+//	it cannot be taken yet                    Returned   give back, with a delay
+//	it can be taken in the next round         Again      present it again, do not give it back
+//	it can never be taken and must be kept    Dead       put it aside with the reason
+//
+// # What happens when things go wrong
+//
+//	the code does not fit its history   the instance is halted, takes in messages, and goes on once code is deployed that fits
+//	                                    (or fails, if Config.FailNondeterminism says so)
+//	the code panics or runs away        the instance fails, with the stack
+//	nobody here knows the code          its messages are returned, for a replica that does
+//	history cannot be read              messages are returned; after too many attempts a failure is appended, nothing else touched
+//	a message was tried too often       the instance fails, its parent is told, the message is put aside
+package round
+
+import (
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/program"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// Code finds the code of orchestrations. It may be called concurrently, and must give the same code for the same name and version for as
+// long as the process lives.
+type Code interface {
+	// Lookup finds the code of a name and version.
+	Lookup(name, version string) (program.Func, bool)
+	// Resolve picks the version for a new execution that does not ask for one.
+	Resolve(name string) (version string, ok bool)
+	// Names lists what is known, for error messages.
+	Names() []string
+}
+
+// Config says what rounds need to know besides the instance.
+type Config struct {
+	Code  Code
+	Codec events.Codec // nil: JSON
+
+	// MaxAttempts is how often a message may be tried before it is poison; 0 means 10.
+	MaxAttempts int
+	// FailNondeterminism fails an instance whose code does not fit its history, instead of halting it.
+	FailNondeterminism bool
+	// FailUnregistered fails a start that nobody could take up for so long; 0 means that it waits for ever.
+	FailUnregistered time.Duration
+	// UnknownFor is how long a queue message waits for its instance to be started; 0 means a minute.
+	UnknownFor time.Duration
+	// Patience is how long outstanding work may stay silent before somebody looks after it; 0 means a minute.
+	Patience time.Duration
+	// HaltedFor is how often a halted instance is tried again; 0 means five minutes.
+	HaltedFor time.Duration
+}
+
+// Known is what the store knows of an instance. The zero value with an id stands for one that does not exist.
+type Known struct {
+	Instance string
+	// Row is the instance's row as the last turn wrote it.
+	Row Row
+	// History is the current execution's; it may be left out for an instance that has ended.
+	History []events.Event
+	// Unreadable says why the history could not be read.
+	Unreadable error
+}
+
+// Delivery is a message that came.
+type Delivery struct {
+	Message events.Message
+	// Attempts counts how often it was tried, this time included. Giving it back on purpose does not count.
+	Attempts int
+	// Deliveries counts how often it came at all, for delays that grow.
+	Deliveries int
+	// Age is how long ago it was first published.
+	Age time.Duration
+}
+
+// Turn is what a round decided. Everything in it is in the order in which it must happen.
+type Turn struct {
+	Instance string
+	// Executions are the events to append, most often of one execution; of two or more when the code continued as new.
+	Executions []Execution
+	// Row replaces the instance's row; only meant when Executions is not empty.
+	Row Row
+	// ClearValues removes all values before Values is applied: the id begins a new life.
+	ClearValues bool
+	// Values are the changes to the instance's values, at most one for each key.
+	Values []ValueChange
+	// Messages are to be published after the commit.
+	Messages []events.Message
+	// Steps are inline steps to run after the commit; DroppedSteps are no longer wanted.
+	Steps        []Step
+	DroppedSteps []StepRef
+	// Receipts say what becomes of each delivery, in the order of the inbox.
+	Receipts []Receipt
+	// Logs are what the code logged; LogsDropped counts those over the limit.
+	Logs        []slog.Record
+	LogsDropped int
+	// Warnings are for the operator: nothing failed, but somebody should know.
+	Warnings []string
+	// Fault is why the engine halted or failed the instance in this turn.
+	Fault *events.Error
+	// Again asks for another round at once, with the deliveries that were receipted Again.
+	Again bool
+	// Evict asks to forget the instance after the commit: it has ended, or could not be run here.
+	Evict bool
+	// Replayed counts the events that were replayed to get here.
+	Replayed int
+}
+
+// Execution is what a turn appends to one execution's history.
+type Execution struct {
+	ID     int64
+	Events []events.Event
+}
+
+// Row is what is known of an instance without reading its history.
+type Row struct {
+	Execution     int64
+	Life          string
+	Engine        int // the engine version the execution is pinned to
+	Name, Version string
+	Parent        *events.Parent
+	Attributes    map[string]string
+	Trace         string
+	StartMessage  string
+
+	Status Status
+	Output events.Payload
+	Error  *events.Error
+
+	CustomStatus        events.Payload
+	CustomStatusVersion int64
+
+	StartedAt time.Time // this execution
+	UpdatedAt time.Time
+	EndedAt   time.Time
+
+	LastEvent    int64
+	HistoryBytes int64
+	Unread       int
+
+	// WakeAt is when somebody must look at it again; zero if only a message can change anything.
+	WakeAt time.Time
+}
+
+// Status is how an instance stands.
+type Status string
+
+// The statuses.
+const (
+	Running    Status = "running"
+	Suspended  Status = "suspended" // somebody asked for it
+	Halted     Status = "halted"    // the code does not fit its history
+	Completed  Status = "completed"
+	Failed     Status = "failed"
+	Cancelled  Status = "cancelled"
+	Terminated Status = "terminated"
+)
+
+// Ended reports whether the instance will do nothing more.
+func (s Status) Ended() bool {
+	switch s {
+	case Completed, Failed, Cancelled, Terminated:
+		return true
+	}
+	return false
+}
+
+// ValueChange sets or removes one value.
+type ValueChange struct {
+	Key     string
+	Value   events.Payload
+	Set     time.Time
+	Removed bool
+}
+
+// Step is an inline step to run.
+type Step struct {
+	StepRef
+	program.Step
+	// Repeated says that it was handed out before, by an instance that is gone.
+	Repeated bool
+}
+
+// StepRef names an inline step.
+type StepRef struct {
+	Life      string
+	Execution int64
+	Number    int64
+}
+
+// Done makes the message that brings a step's result back.
+func (s Step) Done(instance string, result events.Payload, err *events.Error) events.Message {
+	return events.Message{Instance: instance, Content: &events.StepDone{
+		Life: s.StepRef.Life, Execution: s.Execution, Step: s.StepRef.Number, Name: s.Name, Attempt: s.Attempt, Result: result, Error: err,
+	}}
+}
+
+// Receipt says what becomes of a delivery.
+type Receipt struct {
+	Verdict Verdict
+	// After delays a Returned delivery.
+	After  time.Duration
+	Reason Reason
+	Detail string
+}
+
+// Verdict is what to do with a delivery.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Accepted Verdict = iota + 1 // acknowledge after the commit
+	Ignored                     // acknowledge at once
+	Returned                    // give back, with a delay
+	Again                       // present again in the next round
+	Dead                        // put aside with the reason
+)
+
+// Reason is why, in a word that metrics can count.
+type Reason string
+
+// The reasons.
+const (
+	Taken           Reason = "taken"            // Accepted
+	Woken           Reason = "woken"            // a wake-up has no content
+	Duplicate       Reason = "duplicate"        // it was taken before
+	Exists          Reason = "exists"           // a start for an instance that is there
+	IDTaken         Reason = "id_taken"         // a child start for an id that somebody else has
+	UnknownInstance Reason = "unknown_instance" // nobody of that id
+	HasEnded        Reason = "has_ended"        // the instance has ended
+	OtherLife       Reason = "other_life"       // for an earlier instance of the same id
+	OtherExecution  Reason = "other_execution"  // for an earlier execution
+	NotOpen         Reason = "not_open"         // answered before, or no longer waited for
+	NobodyWaits     Reason = "nobody_waits"     // an event without a waiter
+	NoChange        Reason = "no_change"        // already so
+	TooEarly        Reason = "too_early"        // a timer that is not due
+	NotKnownHere    Reason = "unregistered"     // the code is not registered here
+	NewerEngine     Reason = "newer_engine"     // pinned to a newer engine
+	CannotRead      Reason = "unreadable"       // the history cannot be read
+	TriedTooOften   Reason = "poison"           // too many attempts
+	MailboxFull     Reason = "mailbox_full"     // too many unread messages
+	NextRound       Reason = "next_round"       // this round has become large
+)
+
+// Instance is what is known of one instance, with its code parked at its waits if it has been run here. It is not safe for concurrent
+// use, except for Interrupt.
+type Instance struct {
+	config    *Config
+	id        string
+	ledger    ledger
+	program   *program.Program
+	interrupt atomic.Bool
+
+	cold       []events.Event // to be replayed before anything else
+	row        Row            // for an instance known by its row only
+	unreadable error
+	pending    bool // the code of the current execution has not run yet
+
+	// While a round runs:
+	turn      *Turn
+	now       time.Time
+	clock     time.Time      // what the code sees as now
+	rest      []events.Event // of the history that is being replayed
+	replaying bool
+	said      int // facts the code has said since the last fact from outside
+	continues int
+	matched   events.Event // the recorded event that the code just repeated
+	fault     *events.Error
+	waiting   []delivered // facts from outside that wait for the code to be resumed
+}
+
+// delivered is a fact from outside with what it answers.
+type delivered struct {
+	event   events.Event
+	answers []program.Answer
+}
+
+// New makes an instance of what the store knows. The history is replayed by the first Decide.
+func New(config *Config, known Known) *Instance {
+	in := &Instance{config: config, id: known.Instance, unreadable: known.Unreadable, row: known.Row}
+	in.ledger.info.Instance = known.Instance
+	in.ledger.info.Execution = max(1, known.Row.Execution)
+	if in.unreadable == nil && len(known.History) > 0 {
+		in.cold = known.History
+	}
+	return in
+}
+
+// CanRead reports whether this engine may read the history of an instance, given what its row is pinned to.
+func CanRead(row Row) bool { return row.Engine <= events.Engine }
+
+// Interrupt stops code that does not come back from its round, the next time it makes a call of the context's. It may be called from any
+// goroutine. Code that makes no such call cannot be stopped; the process must be given up.
+func (in *Instance) Interrupt() { in.interrupt.Store(true) }
+
+// Evict forgets the instance: its coroutines end and its memory is freed.
+func (in *Instance) Evict() {
+	if in.program != nil {
+		in.program.Close()
+		in.program = nil
+	}
+}
+
+// Hydrated reports whether the code is parked at its waits, so that the next round needs no replay.
+func (in *Instance) Hydrated() bool { return in.program != nil }
