@@ -2,4 +2,9 @@ module github.com/rondo-run/rondo
 
 go 1.26.0
 
-require golang.org/x/mod v0.42.0
+require (
+	github.com/cockroachdb/datadriven v1.0.3
+	golang.org/x/mod v0.42.0
+)
+
+require github.com/pmezard/go-difflib v1.0.0 // indirect

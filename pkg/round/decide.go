@@ -2,6 +2,7 @@ package round
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/program"
@@ -13,6 +14,7 @@ import (
 func (in *Instance) Decide(inbox []Delivery, now time.Time) Turn {
 	turn := Turn{Instance: in.id, Receipts: make([]Receipt, len(inbox))}
 	in.turn, in.continues = &turn, 0
+	in.rounds++
 	in.thaw()
 	in.now = events.Instant(now)
 	if in.now.Before(in.ledger.lastAt) {
@@ -171,10 +173,10 @@ func (in *Instance) replayNext() {
 	}
 }
 
-// firstRun is the replay's begin. An execution whose history ends here has not run yet, or said nothing: it runs for real.
+// firstRun is the replay's begin.
 func (in *Instance) firstRun() {
-	if len(in.rest) == 0 {
-		in.pending = true
+	if len(in.rest) == 0 && in.row.Fresh {
+		in.pending = true // it runs for real
 		return
 	}
 	code, _ := in.config.Code.Lookup(in.ledger.info.Name, in.ledger.info.Version)
@@ -476,6 +478,7 @@ func (in *Instance) overHistory() *events.Error {
 func (in *Instance) closeTurn() {
 	t := in.turn
 	in.said = 0
+	t.Messages = slices.DeleteFunc(t.Messages, func(m events.Message) bool { return m.Content == nil })
 	if len(t.Executions) > 0 {
 		in.row = in.describe()
 		t.Row = in.row
@@ -494,7 +497,7 @@ func (in *Instance) describe() Row {
 		Status: l.standing(), Output: l.output, Error: l.err,
 		CustomStatus: l.custom, CustomStatusVersion: l.customVersion,
 		StartedAt: l.started, UpdatedAt: l.lastAt, EndedAt: l.ended,
-		LastEvent: l.lastID, HistoryBytes: l.bytes, Unread: l.unread,
+		Fresh: in.pending, LastEvent: l.lastID, HistoryBytes: l.bytes, Unread: l.unread,
 	}
 	if r.Status.Ended() {
 		return r

@@ -194,16 +194,20 @@ func (in *Instance) stillborn(m events.Message, s *events.Start, err *events.Err
 	in.append(&events.Failed{Error: err})
 }
 
+// unknownCode says that code is missing, and what is there.
 func (in *Instance) unknownCode(name, version string) string {
-	what := "orchestration " + quote(name)
-	if version != "" {
-		what += " version " + version
+	if versions := in.config.Code.Versions(name); len(versions) > 0 {
+		return fmt.Sprintf("orchestration %q version %s is not registered here; registered versions are %s", name, version, strings.Join(versions, ", "))
 	}
-	known := in.config.Code.Names()
-	if len(known) == 0 {
-		return what + " is not registered here, nor is any other"
+	names := in.config.Code.Names()
+	const most = 10
+	switch {
+	case len(names) == 0:
+		return fmt.Sprintf("orchestration %q is not registered here, nor is any other", name)
+	case len(names) > most:
+		return fmt.Sprintf("orchestration %q is not registered here; registered are %s and %d others", name, strings.Join(names[:most], ", "), len(names)-most)
 	}
-	return what + " is not registered here; registered are " + strings.Join(known, ", ")
+	return fmt.Sprintf("orchestration %q is not registered here; registered are %s", name, strings.Join(names, ", "))
 }
 
 // ---- Messages from people and other instances.
@@ -419,7 +423,7 @@ func (in *Instance) poison(d Delivery) (Receipt, bool) {
 		return Receipt{}, false
 	}
 	err := &events.Error{Kind: events.Poison, Final: true, Attempts: d.Attempts - 1,
-		Message: fmt.Sprintf("a %s message could not be processed", d.Message.Content.Verb())}
+		Message: fmt.Sprintf("the message (%s) could not be processed", d.Message.Content.Verb())}
 	if in.unreadable != nil {
 		err.Kind, err.Message = events.Unreadable, "its history cannot be read: "+in.unreadable.Error()
 	}

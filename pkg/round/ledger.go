@@ -66,6 +66,9 @@ type open struct {
 	begun    bool
 	startBy  time.Time
 	deadline time.Time // timer: when it fires
+
+	round int64  // in which round of the hydrated instance it was opened, and
+	sent  [2]int // which messages of that turn came of it
 }
 
 type openKind uint8
@@ -558,6 +561,9 @@ func (s *seen) add(message string) {
 }
 
 func (s *seen) addHash(h uint64) {
+	if s.hasHash(h) {
+		return
+	}
 	s.hashes = append(s.hashes, h)
 	const few = 16 // below, looking through them is as good as an index
 	switch {
@@ -572,10 +578,10 @@ func (s *seen) addHash(h uint64) {
 }
 
 func (s *seen) has(message string) bool {
-	if message == "" {
-		return false
-	}
-	h := events.SeenHash(message)
+	return message != "" && s.hasHash(events.SeenHash(message))
+}
+
+func (s *seen) hasHash(h uint64) bool {
 	if s.index != nil {
 		_, ok := s.index[h]
 		return ok

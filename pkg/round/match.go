@@ -196,7 +196,7 @@ func Describe(f events.Fact) string {
 	case *events.Completed:
 		return "the orchestration completed"
 	case *events.Failed:
-		return "the orchestration failed"
+		return "the orchestration failed: " + firstLine(f.Error.Error())
 	case *events.Cancelled:
 		return "the orchestration ended as cancelled"
 	case *events.ContinuedAsNew:

@@ -11,8 +11,11 @@ import (
 func (in *Instance) promise(e events.Event, eff effects) {
 	ref := in.ledger.ref(e.ID)
 	for _, c := range eff.closed {
-		in.turn.send(in.withdraw(c.id, c.open)...)
+		if !in.takeBack(c.open) {
+			in.turn.send(in.withdraw(c.id, c.open)...)
+		}
 	}
+	before := len(in.turn.Messages)
 	switch f := e.Fact.(type) {
 	case *events.ActivityScheduled:
 		in.turn.send(in.work(ref, f))
@@ -49,6 +52,21 @@ func (in *Instance) promise(e events.Event, eff effects) {
 			in.tellParent(in.current())
 		}
 	}
+	if o := in.ledger.open[e.ID]; o != nil {
+		o.round, o.sent = in.rounds, [2]int{before, len(in.turn.Messages)}
+	}
+}
+
+// takeBack removes from the turn what an open thing has set going in this very round. It reports false when that was in an earlier one: then it is
+// on its way and must be withdrawn.
+func (in *Instance) takeBack(o *open) bool {
+	if o.round != in.rounds {
+		return false
+	}
+	for i := o.sent[0]; i < o.sent[1]; i++ {
+		in.turn.Messages[i].Content = nil // closeTurn takes it out
+	}
+	return true
 }
 
 func (t *Turn) send(m ...events.Message) { t.Messages = append(t.Messages, m...) }

@@ -55,8 +55,9 @@ type Code interface {
 	Lookup(name, version string) (program.Func, bool)
 	// Resolve picks the version for a new execution that does not ask for one.
 	Resolve(name string) (version string, ok bool)
-	// Names lists what is known, for error messages.
+	// Names and Versions list what is known, for error messages.
 	Names() []string
+	Versions(name string) []string
 }
 
 // Config says what rounds need to know besides the instance.
@@ -161,6 +162,9 @@ type Row struct {
 	UpdatedAt time.Time
 	EndedAt   time.Time
 
+	// Fresh says that the code of the execution has not run yet, which history alone cannot tell.
+	Fresh bool
+
 	LastEvent    int64
 	HistoryBytes int64
 	Unread       int
@@ -222,7 +226,8 @@ func (s Step) Done(instance string, result events.Payload, err *events.Error) ev
 	}}
 }
 
-// Receipt says what becomes of a delivery.
+// Receipt says what becomes of a delivery. Giving a delivery back is no attempt to process it, with one exception: when the history cannot be read
+// ([CannotRead]) it is, so that it ends some time.
 type Receipt struct {
 	Verdict Verdict
 	// After delays a Returned delivery.
@@ -285,6 +290,7 @@ type Instance struct {
 
 	// While a round runs:
 	turn      *Turn
+	rounds    int64 // counts them
 	now       time.Time
 	clock     time.Time      // what the code sees as now
 	rest      []events.Event // of the history that is being replayed

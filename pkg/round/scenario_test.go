@@ -1,0 +1,379 @@
+package round_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// TestScenarios plays the files in testdata. Each file is a behaviour: rounds go in, printed turns come out. Every scenario is played three
+// times at once: on an instance that stays hydrated, on one that is loaded from history before every round, and on one that is loaded every
+// other round. All three must give the same turns.
+//
+// The commands:
+//
+//	round [at=+5s] [code=v2] [config=…]   one round; each line of its input is a message
+//	cold                                  forget the hydrated instance, too
+//	corrupt event=N                       make the history unreadable
+//	history                               print the history
+//
+// Run with -rewrite to write what comes out into the files.
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		p := newPlay(t)
+		datadriven.RunTest(t, path, p.command)
+		for _, s := range p.stages {
+			s.in.Evict()
+		}
+	})
+}
+
+var began = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// play is one scenario.
+type play struct {
+	t      *testing.T
+	now    time.Time
+	config round.Config
+	stages []*stage
+	sent   int
+}
+
+// stage is one way of running the instance, with a store of its own.
+type stage struct {
+	name    string
+	coldAt  func(round int) bool
+	rounds  int
+	in      *round.Instance
+	known   round.Known
+	steps   map[int64]round.Step
+	corrupt error
+}
+
+func newPlay(t *testing.T) *play {
+	p := &play{t: t, now: began, config: round.Config{Code: cast(t, "v1")}}
+	for name, coldAt := range map[string]func(int) bool{
+		"hydrated": func(int) bool { return false },
+		"cold":     func(int) bool { return true },
+		"mixed":    func(n int) bool { return n%2 == 0 },
+	} {
+		s := &stage{name: name, coldAt: coldAt, known: round.Known{Instance: "i"}, steps: make(map[int64]round.Step)}
+		s.in = round.New(&p.config, s.known)
+		p.stages = append(p.stages, s)
+	}
+	return p
+}
+
+func (p *play) command(t *testing.T, d *datadriven.TestData) string {
+	p.t = t
+	switch d.Cmd {
+	case "round":
+		return p.round(d)
+	case "cold":
+		for _, s := range p.stages {
+			s.reload(&p.config)
+		}
+		return ""
+	case "corrupt":
+		for _, s := range p.stages {
+			s.corrupt = errors.New("event " + d.CmdArgs[0].Vals[0] + ": column data: unexpected end of JSON input")
+			s.reload(&p.config)
+		}
+		return ""
+	case "history":
+		return p.history()
+	}
+	t.Fatalf("unknown command %q", d.Cmd)
+	return ""
+}
+
+func (p *play) round(d *datadriven.TestData) string {
+	for _, a := range d.CmdArgs {
+		p.set(a.Key, a.Vals[0])
+	}
+	var prints []string
+	for _, s := range p.stages {
+		prints = append(prints, p.decide(s, d.Input))
+	}
+	for i, s := range p.stages {
+		if prints[i] != prints[0] {
+			p.t.Errorf("%s and %s decide differently:\n--- %s\n%s\n--- %s\n%s", p.stages[0].name, s.name, p.stages[0].name, prints[0], s.name, prints[i])
+		}
+	}
+	p.sent += len(strings.Split(strings.TrimSpace(d.Input), "\n"))
+	return prints[0]
+}
+
+func (p *play) set(key, value string) {
+	switch key {
+	case "at":
+		after, err := time.ParseDuration(value)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.now = p.now.Add(after)
+	case "code":
+		p.config.Code = cast(p.t, value)
+		for _, s := range p.stages {
+			s.reload(&p.config)
+		}
+	case "fail-nondeterminism":
+		p.config.FailNondeterminism = value == "true"
+	case "fail-unregistered":
+		p.config.FailUnregistered, _ = time.ParseDuration(value)
+	case "engine":
+		for _, s := range p.stages {
+			s.known.Row.Engine, _ = strconv.Atoi(value)
+			s.reload(&p.config)
+		}
+	default:
+		p.t.Fatalf("unknown setting %q", key)
+	}
+}
+
+// reload forgets the instance and makes it anew from the store.
+func (s *stage) reload(c *round.Config) {
+	s.in.Evict()
+	known := s.known
+	if s.corrupt != nil {
+		known.History, known.Unreadable = nil, s.corrupt
+	}
+	s.in = round.New(c, known)
+}
+
+func (p *play) decide(s *stage, input string) string {
+	s.rounds++
+	if s.coldAt(s.rounds) {
+		s.reload(&p.config)
+	}
+	inbox := p.inbox(s, input)
+	turn := s.in.Decide(inbox, p.now)
+	s.commit(p.t, turn)
+	if turn.Evict {
+		s.reload(&p.config)
+	}
+	return scrub(turn.String())
+}
+
+// commit stores what a turn says, as bytes, so that what is loaded again has gone through the wire format.
+func (s *stage) commit(t *testing.T, turn round.Turn) {
+	t.Helper()
+	for _, x := range turn.Executions {
+		if x.ID != s.known.Row.Execution && len(x.Events) > 0 && x.Events[0].ID == 1 {
+			s.known.History = nil
+		}
+		s.known.Row.Execution = x.ID
+		for _, e := range x.Events {
+			s.known.History = append(s.known.History, throughWire(t, e))
+		}
+	}
+	if len(turn.Executions) > 0 {
+		s.known.Row = turn.Row
+		s.corrupt = nil
+	}
+	for _, step := range turn.Steps {
+		s.steps[step.StepRef.Number] = step
+	}
+}
+
+func throughWire(t *testing.T, e events.Event) events.Event {
+	t.Helper()
+	data, err := events.EncodeEvent(e)
+	if err != nil {
+		t.Fatalf("encode: %v", err)
+	}
+	back, err := events.DecodeEvent(data)
+	if err != nil {
+		t.Fatalf("decode: %v\n%s", err, data)
+	}
+	return back
+}
+
+var (
+	stackPattern = regexp.MustCompile(`"stack":"(?:[^"\\]|\\.)*"`)
+	lifePattern  = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
+)
+
+// scrub hides what differs from machine to machine, or says nothing.
+func scrub(s string) string {
+	s = stackPattern.ReplaceAllString(s, `"stack":"…"`)
+	return lifePattern.ReplaceAllString(s, "LIFE")
+}
+
+func (p *play) history() string {
+	var prints []string
+	for _, s := range p.stages {
+		var b strings.Builder
+		for _, e := range s.known.History {
+			data, err := json.Marshal(e.Fact)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			fmt.Fprintf(&b, "%d %s %s\n", e.ID, e.Fact.Kind(), data)
+		}
+		prints = append(prints, scrub(b.String()))
+		if prints[0] != prints[len(prints)-1] {
+			p.t.Errorf("%s and %s have different histories", p.stages[0].name, s.name)
+		}
+	}
+	return prints[0]
+}
+
+// inbox reads messages, one a line:
+//
+//	start NAME [INPUT]       event NAME [DATA]       queue NAME [DATA]
+//	cancel|terminate|suspend|resume [REASON]         wake
+//	done EVENT [RESULT]      fail EVENT MESSAGE      begun EVENT
+//	timer EVENT              child-done EVENT [OUT]  child-fail EVENT MESSAGE
+//	step NUMBER [RESULT]     step-fail NUMBER MESSAGE
+//
+// followed by settings like id=m7 version=1.0.0 execution=1 life=x attempts=11 age=2m.
+func (p *play) inbox(s *stage, input string) []round.Delivery {
+	var inbox []round.Delivery
+	for i, line := range strings.Split(strings.TrimSpace(input), "\n") {
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		l := parseLine(line)
+		d := round.Delivery{Attempts: l.number("attempts", 1), Deliveries: l.number("deliveries", 1)}
+		d.Age, _ = time.ParseDuration(l.settings["age"])
+		d.Message = events.Message{ID: l.setting("id", "m"+strconv.Itoa(p.sent+i+1)), Instance: "i", Trace: l.settings["trace"]}
+		d.Message.Content = p.content(s, l)
+		inbox = append(inbox, d)
+	}
+	return inbox
+}
+
+func (p *play) content(s *stage, l line) events.Content {
+	ref := events.Ref{Life: l.setting("life", s.known.Row.Life), Execution: int64(l.number("execution", int(max(1, s.known.Row.Execution))))}
+	number := func() int64 {
+		n, err := strconv.ParseInt(l.name, 10, 64)
+		if err != nil {
+			p.t.Fatalf("%s %s: want a number", l.verb, l.name)
+		}
+		return n
+	}
+	failure := func() *events.Error {
+		e := &events.Error{Kind: events.ErrorKind(l.setting("kind", string(events.Application))), Type: l.settings["type"], Message: string(l.data)}
+		e.Final = l.settings["final"] == "true"
+		return e
+	}
+	switch l.verb {
+	case "start":
+		c := &events.Start{Orchestration: l.name, Input: l.data, Version: l.settings["version"], Conflict: events.StartConflict(l.settings["conflict"])}
+		if parent := l.settings["parent"]; parent != "" {
+			c.Parent = &events.Parent{Instance: parent, Life: "p1", Execution: 1, Event: int64(l.number("parent-event", 2))}
+		}
+		return c
+	case "event":
+		return &events.EventRaised{Name: l.name, Data: l.data}
+	case "queue":
+		return &events.QueueSent{Queue: l.name, Data: l.data}
+	case "cancel", "terminate", "suspend", "resume":
+		return &events.Control{How: events.How(l.verb), Reason: strings.TrimSpace(l.name + " " + string(l.data))}
+	case "wake":
+		return &events.Wake{Reason: "test"}
+	case "step", "step-fail":
+		return p.stepDone(s, l, number(), failure())
+	}
+	ref.Event = number()
+	switch l.verb {
+	case "done":
+		return &events.WorkDone{Ref: ref, Result: l.data, Worker: "w1"}
+	case "fail":
+		return &events.WorkFailed{Ref: ref, Error: failure(), Heartbeat: events.Payload(l.settings["heartbeat"]), Worker: "w1"}
+	case "begun":
+		return &events.WorkBegun{Ref: ref, Worker: "w1"}
+	case "timer":
+		return &events.TimerDue{Ref: ref}
+	case "child-done":
+		return &events.ChildDone{Ref: ref, Output: l.data}
+	case "child-fail":
+		return &events.ChildError{Ref: ref, Error: failure()}
+	}
+	p.t.Fatalf("unknown message %q", l.verb)
+	return nil
+}
+
+func (p *play) stepDone(s *stage, l line, n int64, failure *events.Error) events.Content {
+	step, ok := s.steps[n]
+	if !ok {
+		p.t.Fatalf("%s: step %d was not handed out", s.name, n)
+	}
+	var err *events.Error
+	if l.verb == "step-fail" {
+		err = failure
+	}
+	done := step.Done("i", l.data, err).Content.(*events.StepDone)
+	done.Attempt = l.number("attempt", done.Attempt)
+	return done
+}
+
+// line is one parsed line of an inbox.
+type line struct {
+	verb, name string
+	data       events.Payload
+	settings   map[string]string
+}
+
+var settingPattern = regexp.MustCompile(`^([a-z-]+)=(\S+)$`)
+
+func parseLine(s string) line {
+	l := line{settings: make(map[string]string)}
+	words := strings.Fields(s)
+	for len(words) > 1 {
+		m := settingPattern.FindStringSubmatch(words[len(words)-1])
+		if m == nil {
+			break
+		}
+		l.settings[m[1]] = m[2]
+		words = words[:len(words)-1]
+	}
+	l.verb = words[0]
+	if len(words) > 1 {
+		l.name = words[1]
+	}
+	if len(words) > 2 {
+		l.data = events.Payload(strings.Join(words[2:], " "))
+	}
+	return l
+}
+
+func (l line) setting(key, otherwise string) string {
+	if v, ok := l.settings[key]; ok {
+		return v
+	}
+	return otherwise
+}
+
+func (l line) number(key string, otherwise int) int {
+	if n, err := strconv.Atoi(l.settings[key]); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+// cast is the orchestrations that a deployment knows.
+func cast(t *testing.T, deployment string) round.Code {
+	t.Helper()
+	bindings, ok := deployments()[deployment]
+	if !ok {
+		t.Fatalf("unknown deployment %q", deployment)
+	}
+	r, err := orchestration.NewRegistry(bindings...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
