@@ -70,3 +70,6 @@ type WorkOption func(*Options)
 
 // ApplyActivity implements ActivityOption.
 func (f WorkOption) ApplyActivity(o *Options) { f(o) }
+
+// Part is what a program, or a test of one, is made of: orchestrations and activities bound to their code.
+type Part interface{ RondoPart() }

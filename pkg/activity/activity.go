@@ -148,3 +148,6 @@ func (r *Registry) Names() []string {
 	slices.Sort(names)
 	return names
 }
+
+// RondoPart marks what a program is made of.
+func (Binding) RondoPart() {}

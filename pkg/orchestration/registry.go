@@ -142,3 +142,6 @@ func (r *Registry) Names() []string {
 }
 
 func quote(s string) string { return strconv.Quote(s) }
+
+// RondoPart marks what a program is made of.
+func (Binding) RondoPart() {}

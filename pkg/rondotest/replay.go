@@ -1,0 +1,96 @@
+package rondotest
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// Export gives the history of the current execution of an instance, as [Replay] reads it.
+func (e *Env) Export(id string) []byte {
+	e.t.Helper()
+	row, ok := e.Row(id)
+	if !ok {
+		e.t.Fatalf("rondotest: there is no instance %q to export", id)
+	}
+	return e.export(id, row.Execution)
+}
+
+// ExportAll gives the histories of all executions of an instance, oldest first.
+func (e *Env) ExportAll(id string) [][]byte {
+	e.t.Helper()
+	row, _ := e.Row(id)
+	var all [][]byte
+	for x := int64(1); x <= row.Execution; x++ {
+		all = append(all, e.export(id, x))
+	}
+	return all
+}
+
+func (e *Env) export(id string, execution int64) []byte {
+	e.t.Helper()
+	data, err := json.MarshalIndent(events.Export{Instance: id, Execution: execution, Events: e.instances[id].history[execution]}, "", "  ")
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return data
+}
+
+// Replay runs today's code along an exported history and fails the test when they do not fit: when a deployment would halt such an instance. Differences
+// in the data (an activity that is now called with another input) fail it, too: production lets them pass, but a release should not
+// without somebody having looked; [AllowChangedData] lets them pass here.
+func Replay(t testing.TB, history []byte, parts ...Part) {
+	t.Helper()
+	if err := TryReplay(history, parts...); err != nil {
+		t.Errorf("the code does not replay this history:\n%v", err)
+	}
+}
+
+// AllowChangedData lets [Replay] pass when the code does the same things with other data.
+func AllowChangedData() Part { return allowChangedData{} }
+
+type allowChangedData struct{}
+
+// RondoPart implements Part.
+func (allowChangedData) RondoPart() {}
+
+// TryReplay is Replay that gives an error.
+func TryReplay(history []byte, parts ...Part) error {
+	var x events.Export
+	if err := json.Unmarshal(history, &x); err != nil {
+		return err
+	}
+	var bindings []orchestration.Binding
+	config := round.Config{}
+	lenient := false
+	for _, p := range parts {
+		switch p := p.(type) {
+		case orchestration.Binding:
+			bindings = append(bindings, p)
+		case allowChangedData:
+			lenient = true
+		case option:
+			var e Env
+			p(&e)
+			config.Codec = e.config.Codec
+		}
+	}
+	code, err := orchestration.NewRegistry(bindings...)
+	if err != nil {
+		return err
+	}
+	config.Code = code
+	warnings, err := round.Replay(&config, round.Known{Instance: x.Instance, Row: round.Row{Execution: x.Execution}, History: x.Events})
+	if err != nil {
+		return err
+	}
+	if len(warnings) > 0 && !lenient {
+		return fmt.Errorf("%s", strings.Join(warnings, "\n"))
+	}
+	return nil
+}

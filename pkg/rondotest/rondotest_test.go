@@ -1,0 +1,399 @@
+package rondotest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/rondotest"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// A small order: it is paid, approved within a day, packed, and refunded if that fails.
+
+type order struct {
+	SKU   string
+	Cents int
+}
+
+type approval struct{ By string }
+
+var (
+	fulfil   = orchestration.Define[order, string]("fulfil")
+	pay      = activity.Define[order, string]("pay", activity.Retry(3))
+	pack     = activity.Define[string, string]("pack")
+	refund   = activity.Define[string, bool]("refund")
+	approve  = orchestration.DefineEvent[approval]("approve")
+	progress = orchestration.DefineStatus[string]()
+	paid     = orchestration.DefineKey[int]("paid")
+)
+
+func fulfilCode(ctx *orchestration.Context, o order) (string, error) {
+	var undo orchestration.Saga
+	progress.Set(ctx, "paying")
+	receipt, err := pay.Call(ctx, o)
+	if err != nil {
+		return "", err
+	}
+	paid.Set(ctx, o.Cents)
+	undo.Add("refund", func(ctx *orchestration.Context) error { _, err := refund.Call(ctx, receipt); return err })
+
+	progress.Set(ctx, "waiting for approval")
+	approval, deadline := approve.Wait(ctx), ctx.Timer(24*time.Hour)
+	if ctx.Select(approval, deadline) == orchestration.Awaitable(deadline) {
+		return "", errors.Join(orchestration.Errorf("not_approved", "nobody approved it within a day"), undo.Compensate(ctx, time.Hour))
+	}
+	a, err := approval.Get(ctx)
+	if err != nil {
+		return "", errors.Join(err, undo.Compensate(ctx, time.Hour))
+	}
+	parcel, err := pack.Call(ctx, o.SKU)
+	if err != nil {
+		return "", errors.Join(err, undo.Compensate(ctx, time.Hour))
+	}
+	return parcel + " approved by " + a.By, nil
+}
+
+// shop is the parts of a working system; calls notes what the activities were asked to do.
+func shop(calls *[]string) []rondotest.Part {
+	note := func(format string, args ...any) { *calls = append(*calls, fmt.Sprintf(format, args...)) }
+	return []rondotest.Part{
+		fulfil.With(fulfilCode),
+		pay.With(func(ctx context.Context, o order) (string, error) {
+			i := activity.InfoOf(ctx)
+			note("pay %d attempt %d", o.Cents, i.Attempt)
+			if i.Attempt == 1 {
+				return "", errors.New("the bank is busy")
+			}
+			return "r-" + o.SKU, nil
+		}),
+		pack.With(func(_ context.Context, sku string) (string, error) { note("pack %s", sku); return "parcel " + sku, nil }),
+		refund.With(func(_ context.Context, receipt string) (bool, error) { note("refund %s", receipt); return true, nil }),
+	}
+}
+
+func start(t *testing.T, env *rondotest.Env) orchestration.Handle[string] {
+	t.Helper()
+	h, err := fulfil.Start(t.Context(), env, order{"a1", 500}, orchestration.ID("order-7"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func TestOrderIsApproved(t *testing.T) {
+	for name, mode := range modes() {
+		t.Run(name, func(t *testing.T) {
+			var calls []string
+			env := rondotest.New(t, append(shop(&calls), mode...)...)
+			h := start(t, env)
+			env.Advance(time.Hour)
+			if s, _ := rondotest.Status(env, progress, h.ID); s != "waiting for approval" {
+				t.Errorf("status %q", s)
+			}
+			if v, ok := rondotest.Value(env, paid, h.ID); !ok || v != 500 {
+				t.Errorf("paid %d %v", v, ok)
+			}
+			if err := approve.Raise(t.Context(), env, h.ID, approval{"ann"}); err != nil {
+				t.Fatal(err)
+			}
+			out, err := h.Wait(t.Context())
+			if err != nil || out != "parcel a1 approved by ann" {
+				t.Errorf("got %q, %v", out, err)
+			}
+			if slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "refund") }) {
+				t.Errorf("calls %v", calls)
+			}
+		})
+	}
+}
+
+func modes() map[string][]rondotest.Part {
+	m := map[string][]rondotest.Part{"plain": nil, "cold": {rondotest.Cold()}}
+	for seed := range uint64(20) {
+		m[fmt.Sprint("chaos ", seed)] = []rondotest.Part{rondotest.Chaos(seed)}
+	}
+	return m
+}
+
+func TestDeadlineOfADayTakesNoTime(t *testing.T) {
+	for name, mode := range modes() {
+		t.Run(name, func(t *testing.T) {
+			var calls []string
+			env := rondotest.New(t, append(shop(&calls), mode...)...)
+			began := env.Now()
+			_, err := start(t, env).Wait(t.Context())
+			if !errors.Is(err, orchestration.OfType("not_approved")) {
+				t.Errorf("got %v", err)
+			}
+			if passed := env.Now().Sub(began); passed < 24*time.Hour || passed > 25*time.Hour {
+				t.Errorf("%v have passed", passed)
+			}
+			if !slices.Contains(calls, "refund r-a1") {
+				t.Errorf("calls %v", calls)
+			}
+		})
+	}
+}
+
+func TestCancelledOrderIsRefunded(t *testing.T) {
+	var calls []string
+	env := rondotest.New(t, shop(&calls)...)
+	h := start(t, env)
+	env.Advance(time.Hour)
+	if err := h.Cancel(t.Context(), "changed my mind"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := h.Wait(t.Context())
+	if !errors.Is(err, orchestration.ErrCancelled) || !strings.Contains(err.Error(), "changed my mind") {
+		t.Errorf("got %v", err)
+	}
+	if calls[len(calls)-1] != "refund r-a1" {
+		t.Errorf("calls %v", calls)
+	}
+}
+
+func TestCrashAtEveryWait(t *testing.T) {
+	for crashAfter := range 12 {
+		var calls []string
+		env := rondotest.New(t, shop(&calls)...)
+		h := start(t, env)
+		if err := approve.Raise(t.Context(), env, "nobody", approval{}); err != nil {
+			t.Fatal(err)
+		}
+		for range crashAfter {
+			env.Advance(100 * time.Millisecond)
+		}
+		env.Crash()
+		env.Advance(time.Hour)
+		if err := approve.Raise(t.Context(), env, h.ID, approval{"ann"}); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := h.Wait(t.Context()); err != nil || out != "parcel a1 approved by ann" {
+			t.Errorf("crash after %d: got %q, %v", crashAfter, out, err)
+		}
+	}
+}
+
+func TestStuckTellsWhatIsMissing(t *testing.T) {
+	env := rondotest.New(t, fulfil.With(fulfilCode))
+	_, err := start(t, env).Wait(t.Context())
+	want := `activity "pay" (event 3), which is not registered in this test`
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want it to say %s", err, want)
+	}
+	if _, err := fulfil.Handle(env, "nobody").Wait(t.Context()); err == nil || !strings.Contains(err.Error(), `there is no instance "nobody"`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestActivityTimesOut(t *testing.T) {
+	slow := activity.Define[int, int]("slow")
+	o := orchestration.Define[int, string]("patient")
+	var heartbeats []int
+	env := rondotest.New(t,
+		o.With(func(ctx *orchestration.Context, n int) (string, error) {
+			_, err := slow.Call(ctx, n, activity.Timeout(time.Minute), activity.Retry(2, activity.Fixed(time.Second)))
+			return fmt.Sprint(errors.Is(err, orchestration.ErrTimeout)), nil
+		}),
+		rondotest.Takes(slow.With(func(ctx context.Context, n int) (int, error) {
+			heartbeats = append(heartbeats, n)
+			return n, nil
+		}), time.Hour),
+	)
+	h, _ := o.Start(t.Context(), env, 1)
+	out, err := h.Wait(t.Context())
+	if out != "true" || err != nil || len(heartbeats) != 0 {
+		t.Errorf("got %q, %v, %v", out, err, heartbeats)
+	}
+}
+
+func TestHeartbeatReachesTheNextAttempt(t *testing.T) {
+	count := activity.Define[int, int]("count", activity.Retry(3))
+	o := orchestration.Define[int, int]("counter")
+	var keys []string
+	env := rondotest.New(t,
+		o.With(func(ctx *orchestration.Context, n int) (int, error) { return count.Call(ctx, n) }),
+		count.With(func(ctx context.Context, n int) (int, error) {
+			keys = append(keys, activity.InfoOf(ctx).IdempotencyKey)
+			at, _, err := activity.LastHeartbeat[int](ctx)
+			if err != nil {
+				return 0, err
+			}
+			if at == 2 {
+				return at, nil
+			}
+			if err := activity.Heartbeat(ctx, at+1); err != nil {
+				return 0, err
+			}
+			return 0, errors.New("died")
+		}),
+	)
+	h, _ := o.Start(t.Context(), env, 1)
+	if out, err := h.Wait(t.Context()); out != 2 || err != nil {
+		t.Errorf("got %d, %v", out, err)
+	}
+	if len(keys) != 3 || keys[0] != keys[1] || keys[1] != keys[2] || keys[0] == "" {
+		t.Errorf("idempotency keys %v", keys)
+	}
+}
+
+func TestActivityIsCompletedLater(t *testing.T) {
+	human := activity.Define[string, string]("human")
+	o := orchestration.Define[string, string]("ask")
+	var tokens []string
+	env := rondotest.New(t,
+		o.With(func(ctx *orchestration.Context, q string) (string, error) { return human.Call(ctx, q) }),
+		human.With(func(ctx context.Context, q string) (string, error) {
+			tokens = append(tokens, activity.Token(ctx))
+			return "", activity.ErrPending
+		}),
+	)
+	for i, answer := range []func() error{
+		func() error { return env.Complete(tokens[0], "yes") },
+		func() error { return env.Fail(tokens[1], activity.Errorf("rude", "no answer")) },
+	} {
+		h, _ := o.Start(t.Context(), env, "why?", orchestration.ID(fmt.Sprint("a/b ", i)))
+		env.Settle()
+		if err := answer(); err != nil {
+			t.Fatal(err)
+		}
+		out, err := h.Wait(t.Context())
+		if i == 0 && (out != "yes" || err != nil) || i == 1 && !errors.Is(err, orchestration.OfType("rude")) {
+			t.Errorf("%d: got %q, %v", i, out, err)
+		}
+	}
+	if err := env.Complete(tokens[0], "again"); err == nil {
+		t.Error("a token was good twice")
+	}
+}
+
+func TestValueOfAnotherInstance(t *testing.T) {
+	reader := orchestration.Define[string, string]("reader")
+	var calls []string
+	env := rondotest.New(t, append(shop(&calls), reader.With(func(ctx *orchestration.Context, id string) (string, error) {
+		there, err := paid.ReadFrom(ctx, id).Get(ctx)
+		if err != nil {
+			return "", err
+		}
+		none, err := paid.ReadFrom(ctx, "nobody").Get(ctx)
+		return fmt.Sprint(*there, none), err
+	}))...)
+	start(t, env)
+	env.Advance(time.Minute)
+	h, _ := reader.Start(t.Context(), env, "order-7")
+	if out, err := h.Wait(t.Context()); out != "500 <nil>" || err != nil {
+		t.Errorf("got %q, %v", out, err)
+	}
+}
+
+func TestReplayIsAReleaseGate(t *testing.T) {
+	var calls []string
+	env := rondotest.New(t, shop(&calls)...)
+	h := start(t, env)
+	env.Advance(time.Hour)
+	running := env.Export(h.ID)
+	_, _ = h.Wait(t.Context())
+	ended := env.Export(h.ID)
+
+	rondotest.Replay(t, running, fulfil.With(fulfilCode))
+	rondotest.Replay(t, ended, fulfil.With(fulfilCode))
+
+	changed := fulfil.With(func(ctx *orchestration.Context, o order) (string, error) {
+		progress.Set(ctx, "packing first")
+		return pack.Call(ctx, o.SKU)
+	})
+	for name, history := range map[string][]byte{"running": running, "ended": ended} {
+		err := rondotest.TryReplay(history, changed)
+		if !errors.Is(err, &events.Error{Kind: events.Nondeterminism}) || !strings.Contains(err.Error(), `history has  activity "pay"`) || !strings.Contains(err.Error(), `the code did activity "pack"`) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	otherData := fulfil.With(func(ctx *orchestration.Context, o order) (string, error) {
+		o.Cents++
+		return fulfilCode(ctx, o)
+	})
+	if err := rondotest.TryReplay(running, otherData); err == nil || !strings.Contains(err.Error(), "what was recorded stands") {
+		t.Errorf("got %v", err)
+	}
+	rondotest.Replay(t, running, otherData, rondotest.AllowChangedData())
+	if err := rondotest.TryReplay(running); !errors.Is(err, &events.Error{Kind: events.Unregistered}) {
+		t.Errorf("got %v", err)
+	}
+	if err := rondotest.TryReplay([]byte("{}"), changed); err == nil {
+		t.Error("an empty history was replayed")
+	}
+	if err := rondotest.TryReplay([]byte("nonsense"), changed); err == nil {
+		t.Error("nonsense was replayed")
+	}
+}
+
+func TestDeployHaltsAndHeals(t *testing.T) {
+	var calls []string
+	parts := shop(&calls)
+	env := rondotest.New(t, parts...)
+	h := start(t, env)
+	env.Advance(time.Hour)
+	env.Deploy(append(parts[1:], fulfil.With(func(ctx *orchestration.Context, o order) (string, error) { return pack.Call(ctx, o.SKU) }))...)
+	if err := approve.Raise(t.Context(), env, h.ID, approval{"ann"}); err != nil {
+		t.Fatal(err)
+	}
+	env.Settle()
+	if row, _ := env.Row(h.ID); row.Status != round.Halted {
+		t.Errorf("status %s", row.Status)
+	}
+	if f := env.Faults(); len(f) != 1 || f[0].Kind != events.Nondeterminism {
+		t.Errorf("faults %v", f)
+	}
+	env.Deploy(parts...)
+	env.Crash()
+	if out, err := h.Wait(t.Context()); err != nil || out != "parcel a1 approved by ann" {
+		t.Errorf("got %q, %v", out, err)
+	}
+}
+
+func TestSuspendResume(t *testing.T) {
+	var calls []string
+	env := rondotest.New(t, shop(&calls)...)
+	h := start(t, env)
+	if err := h.Suspend(t.Context(), "audit"); err != nil {
+		t.Fatal(err)
+	}
+	env.Advance(time.Hour)
+	if row, _ := env.Row(h.ID); row.Status != round.Suspended {
+		t.Errorf("status %s", row.Status)
+	}
+	if err := h.Resume(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	env.Settle()
+	if err := h.Terminate(t.Context(), "enough"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Wait(t.Context()); !errors.Is(err, orchestration.ErrTerminated) {
+		t.Errorf("got %v", err)
+	}
+	kinds := env.Kinds(h.ID)
+	if kinds[len(kinds)-1] != events.KindTerminated {
+		t.Errorf("history %v", kinds)
+	}
+}
+
+func TestDeadLetters(t *testing.T) {
+	mail := orchestration.DefineQueue[int]("mail")
+	env := rondotest.New(t)
+	if err := mail.Push(t.Context(), env, "nobody", 1); err != nil {
+		t.Fatal(err)
+	}
+	env.Advance(time.Hour)
+	if d := env.DeadLetters(); len(d) != 1 || d[0].Reason != round.UnknownInstance {
+		t.Errorf("dead letters %v", d)
+	}
+}

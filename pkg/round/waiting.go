@@ -1,0 +1,66 @@
+package round
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// Wait is something that an instance waits for.
+type Wait struct {
+	Kind  WaitKind
+	Event int64  // the event that opened it
+	Name  string // of the activity, event, queue or child orchestration
+	// Instance is the child's id, Tag the activity's.
+	Instance, Tag string
+	// Due is when it fires or times out, zero if never.
+	Due time.Time
+	// What says it for people.
+	What string
+}
+
+// WaitKind is what sort of thing is waited for.
+type WaitKind string
+
+// The kinds.
+const (
+	WaitsForActivity WaitKind = "activity"
+	WaitsForTimer    WaitKind = "timer"
+	WaitsForEvent    WaitKind = "event"
+	WaitsForQueue    WaitKind = "queue"
+	WaitsForChild    WaitKind = "child"
+)
+
+// Waiting tells from an instance's history what it waits for, oldest first. It runs no code, so inline steps, which leave no event when they
+// start, are not in it.
+func Waiting(known Known) ([]Wait, error) {
+	var l ledger
+	if err := l.load(known.History); err != nil {
+		return nil, err
+	}
+	waits := make([]Wait, 0, len(l.open))
+	for _, id := range slices.Sorted(maps.Keys(l.open)) {
+		waits = append(waits, l.open[id].wait(id))
+	}
+	return waits, nil
+}
+
+func (o *open) wait(id int64) Wait {
+	w := Wait{Event: id, Name: o.name, Instance: o.instance, Tag: o.tag, Due: o.next()}
+	switch o.kind {
+	case openActivity:
+		w.Kind, w.What = WaitsForActivity, "activity "+quote(o.name)
+		if o.tag != "" {
+			w.What += " on a worker with tag " + quote(o.tag)
+		}
+	case openTimer:
+		w.Kind, w.What = WaitsForTimer, "the timer at "+o.deadline.Format(time.RFC3339Nano)
+	case openWait:
+		w.Kind, w.What = WaitsForEvent, "event "+quote(o.name)
+	case openRead:
+		w.Kind, w.What = WaitsForQueue, "a message in queue "+quote(o.name)
+	case openChild:
+		w.Kind, w.What = WaitsForChild, "orchestration "+quote(o.name)+" as "+quote(o.instance)
+	}
+	return w
+}
