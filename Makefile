@@ -1,0 +1,94 @@
+# `make` alone lists what there is. A target is listed when a ## comment says what it does; a setting, when it is assigned with ?= and has one.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+GO ?= go
+PACKAGES ?= ./...## the packages that test, bench, fuzz and cover look at
+TESTFLAGS ?=## more flags for go test, such as -run=TestScenarios -v
+FUZZTIME ?= 10s## how long each fuzz target runs
+BENCH ?= .## which benchmarks run, as a regular expression
+BENCHTIME ?= 1s## how long each benchmark runs, or how often (100x)
+
+# The tools have a module of their own, so that the product's go.mod does not list what they need.
+TOOL := $(GO) tool -modfile=internal/tools/go.mod
+
+# The race detector needs a C compiler.
+CC_FOUND := $(shell command -v "$$($(GO) env CC)" 2>/dev/null)
+RACE := $(if $(CC_FOUND),-race)
+
+# The databases that tests can use, as name=VARIABLE: the variable has the address of a server to test with. Without it, the tests that need
+# that database are skipped, and `make databases` says so.
+DATABASES ?=
+
+.PHONY: help
+help: ## list the targets and settings
+	@echo "make <target>, where target is one of:"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "settings, as in make fuzz FUZZTIME=1m:"
+	@awk -F ' *[?]= *|## ' '/^[A-Z]+ [?]=.*## / { printf "  %-12s %s%s\n", $$1, $$3, $$2 == "" ? "" : " (" $$2 ")" }' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: databases ## run all tests, with the race detector
+	@test -n "$(RACE)" || echo "RACE DETECTOR: off, because there is no C compiler here; install gcc to have it"
+	$(GO) test $(RACE) $(TESTFLAGS) $(PACKAGES)
+
+.PHONY: databases
+databases: ## say which databases the tests would use
+	@if [ -z "$(strip $(DATABASES))" ]; then echo "DATABASES: none; no package uses a database yet"; fi
+	@for d in $(DATABASES); do \
+		name=$${d%%=*}; variable=$${d#*=}; \
+		if [ -n "$${!variable:-}" ]; then echo "DATABASES: $$name is tested"; \
+		else echo "DATABASES: $$name IS NOT TESTED; set $$variable to the address of a server"; fi; \
+	done
+
+.PHONY: lint
+lint: ## check formatting, vet and staticcheck
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted (run make fmt):"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(TOOL) staticcheck ./...
+
+.PHONY: fmt
+fmt: ## format all Go files
+	gofmt -w .
+
+# go test -list prints the names of a package's targets, then a line with the package.
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME
+	@targets=$$($(GO) test -list '^Fuzz' $(PACKAGES) | awk '/^Fuzz/ { name[n++] = $$1 } $$1 == "ok" { for (i = 0; i < n; i++) print $$2, name[i]; n = 0 }'); \
+	if [ -z "$$targets" ]; then echo "there are no fuzz targets in $(PACKAGES)"; exit; fi; \
+	while read -r package target; do \
+		echo "$$target in $$package, for $(FUZZTIME)"; \
+		$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) "$$package" </dev/null || failed=1; \
+	done <<<"$$targets"; \
+	exit $${failed:-0}
+
+.PHONY: bench
+bench: ## run the benchmarks, with their allocations
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) $(PACKAGES)
+
+.PHONY: bench-once
+bench-once: ## run every benchmark once, so that none of them rots
+	$(GO) test -run '^$$' -bench . -benchtime 1x $(PACKAGES)
+
+.PHONY: cover
+cover: ## say how much of each package is covered by all tests together, and leave the details in cover.out
+	@data=$$(mktemp -d); trap 'rm -rf "$$data"' EXIT; \
+	$(GO) test -count=1 -cover -coverpkg=$(PACKAGES) $(PACKAGES) -args -test.gocoverdir="$$data" >"$$data/log" || { cat "$$data/log"; exit 1; }; \
+	$(GO) tool covdata percent -i="$$data" | awk 'NF > 4 { printf "%-50s %s\n", $$(NF-4), $$(NF-2) }'; \
+	$(GO) tool covdata textfmt -i="$$data" -o cover.out; \
+	$(GO) tool cover -func cover.out | tail -n 1; \
+	echo "to see the lines: go tool cover -html cover.out"
+
+.PHONY: tidy
+tidy: ## check that go.mod and go.sum list what is used, no more and no less
+	@$(GO) mod tidy -diff || { echo "run: go mod tidy"; exit 1; }
+	@$(GO) -C internal/tools mod tidy -diff || { echo "run: go -C internal/tools mod tidy"; exit 1; }
+	$(GO) mod verify
+
+# The tests come last: what they print is what a reader looks for.
+.PHONY: ci
+ci: tidy lint bench-once fuzz test ## run everything that has to pass before a change goes in
