@@ -3,6 +3,7 @@ package events
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -106,18 +107,24 @@ func AsError(err error) *Error {
 	if err == nil {
 		return nil
 	}
-	if e, ok := err.(*Error); ok {
-		return e
+	e, ok := err.(*Error)
+	if !ok {
+		e = &Error{Kind: Application, Message: err.Error()}
+		var inner *Error
+		if errors.As(err, &inner) {
+			e.Kind, e.Type, e.Final, e.Cause = inner.Kind, inner.Type, inner.Final, inner
+		}
 	}
-	out := &Error{Kind: Application, Message: err.Error()}
-	var inner *Error
-	if errors.As(err, &inner) {
-		out.Kind, out.Type, out.Final, out.Cause = inner.Kind, inner.Type, inner.Final, inner
+	if e != nil && e.Kind == "" {
+		named := *e
+		named.Kind = Application
+		return &named
 	}
-	return out
+	return e
 }
 
-// Bounded cuts what could be arbitrarily long, so that an error always fits into a message.
+// Bounded cuts what could be arbitrarily long, so that an error always fits into a message. What it gives comes back from JSON as the same
+// error, so code sees the same text before and after a replay.
 func (e *Error) Bounded() *Error { return e.bounded(0) }
 
 func (e *Error) bounded(depth int) *Error {
@@ -133,8 +140,9 @@ func (e *Error) bounded(depth int) *Error {
 		return e
 	}
 	b := *e
-	b.Message, b.Stack, b.Type, b.Source = cut(b.Message, MaxErrorText), cut(b.Stack, MaxErrorText), cut(b.Type, MaxName), cut(b.Source, MaxReason)
-	b.Expected, b.Got = cut(b.Expected, MaxReason), cut(b.Got, MaxReason)
+	b.Message, b.Stack, b.Source = cutJSON(b.Message, MaxErrorText), cutJSON(b.Stack, MaxErrorText), cutJSON(b.Source, MaxReason)
+	b.Kind, b.Type = ErrorKind(cutJSON(string(b.Kind), MaxName)), cutJSON(b.Type, MaxName)
+	b.Expected, b.Got = cutJSON(b.Expected, MaxReason), cutJSON(b.Got, MaxReason)
 	if len(b.Details) > MaxErrorText {
 		b.Details = nil
 	}
@@ -146,8 +154,49 @@ func (e *Error) bounded(depth int) *Error {
 }
 
 func (e *Error) fits() bool {
-	return len(e.Message) <= MaxErrorText && len(e.Stack) <= MaxErrorText && len(e.Details) <= MaxErrorText &&
-		len(e.Type) <= MaxName && len(e.Source) <= MaxReason && len(e.Expected) <= MaxReason && len(e.Got) <= MaxReason
+	return fitsJSON(e.Message, MaxErrorText) && fitsJSON(e.Stack, MaxErrorText) && len(e.Details) <= MaxErrorText &&
+		fitsJSON(string(e.Kind), MaxName) && fitsJSON(e.Type, MaxName) && fitsJSON(e.Source, MaxReason) &&
+		fitsJSON(e.Expected, MaxReason) && fitsJSON(e.Got, MaxReason)
+}
+
+// fitsJSON reports whether text takes at most n bytes in JSON and comes back as the same text.
+func fitsJSON(s string, n int) bool {
+	if len(s) > n || !utf8.ValidString(s) {
+		return false
+	}
+	for _, r := range s {
+		n -= sizeJSON(r)
+	}
+	return n >= 0
+}
+
+// cutJSON makes text fit.
+func cutJSON(s string, n int) string {
+	if fitsJSON(s, n) {
+		return s
+	}
+	s = strings.ToValidUTF8(s, string(utf8.RuneError))
+	size, end := 0, 0
+	for i, r := range s {
+		if size <= n-len("…") {
+			end = i
+		}
+		if size += sizeJSON(r); size > n {
+			return s[:end] + "…"
+		}
+	}
+	return s
+}
+
+// sizeJSON is the number of bytes that encoding/json writes for a character, at most.
+func sizeJSON(r rune) int {
+	switch {
+	case r == '"', r == '\\', r == '\n', r == '\r', r == '\t':
+		return 2
+	case r < ' ', r == '\u2028', r == '\u2029':
+		return 6
+	}
+	return utf8.RuneLen(r)
 }
 
 // cut shortens text to at most n bytes, between characters.

@@ -85,7 +85,7 @@ func EncodeEvent(e Event) ([]byte, error) {
 func DecodeEvent(data []byte) (Event, error) {
 	var w wireEvent
 	if err := unmarshalStrict(data, &w); err != nil {
-		return Event{}, fmt.Errorf("unreadable event: %w", err)
+		return Event{}, fmt.Errorf("unreadable event %d (kind %q): %w", w.ID, w.Kind, err)
 	}
 	fact, ok := newFact(w.Kind)
 	if !ok {
@@ -107,7 +107,7 @@ func checkEvent(e Event) error {
 		return fmt.Errorf("event %d: no fact", e.ID)
 	case e.ID < 1:
 		return fmt.Errorf("event %d (%s): ids start at 1", e.ID, e.Fact.Kind())
-	case e.At.IsZero() || e.At.Year() > 9999:
+	case e.At.IsZero() || e.At.UTC().Year() < 1 || e.At.UTC().Year() > 9999:
 		return fmt.Errorf("event %d (%s): no usable time", e.ID, e.Fact.Kind())
 	}
 	if err := e.Fact.check(); err != nil {

@@ -548,10 +548,16 @@ func (f *EventAwaited) check() error   { return needName(f.Name) }
 func (f *EventReceived) check() error  { return errors.Join(needSchedule(f.Wait), needName(f.Name)) }
 func (f *MessageQueued) check() error  { return needName(f.Queue) }
 func (f *QueueRead) check() error      { return needName(f.Queue) }
-func (f *ChildStarted) check() error   { return errors.Join(needName(f.Name), needName(f.Instance)) }
 func (f *ChildCompleted) check() error { return needSchedule(f.Schedule) }
 func (f *ChildFailed) check() error    { return errors.Join(needSchedule(f.Schedule), f.Error.check()) }
 func (f *Launched) check() error       { return errors.Join(needName(f.Name), needName(f.Instance)) }
+
+func (f *ChildStarted) check() error {
+	if f.ParentClose != CancelChild && f.ParentClose != AbandonChild {
+		return fmt.Errorf("parent close %q", f.ParentClose)
+	}
+	return errors.Join(needName(f.Name), needName(f.Instance))
+}
 
 func (f *Sent) check() error {
 	if f.To != ToEvent && f.To != ToQueue {

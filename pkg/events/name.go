@@ -50,7 +50,7 @@ func checkText(what, s string, most int) error {
 	case s == "":
 		return fmt.Errorf("%s: it is empty", what)
 	case len(s) > most:
-		return fmt.Errorf("%s %q…: %d bytes are over the limit of %d; use a shorter one", what, cut(s, 40), len(s), most)
+		return fmt.Errorf("%s %q: %d bytes are over the limit of %d; use a shorter one", what, cut(s, 40), len(s), most)
 	case !utf8.ValidString(s):
 		return fmt.Errorf("%s %q: it is not valid UTF-8", what, s)
 	}
@@ -62,9 +62,15 @@ func checkText(what, s string, most int) error {
 	return nil
 }
 
-// ChildID is the id of a child that was given none: the parent's id and the place in its history.
+// ChildID is the id of a child that was given none: the parent's id and the place in its history. Where that would be too long, as
+// with children of children of children, a hash stands for the end of the parent's id.
 func ChildID(parent string, execution, event int64) string {
-	return parent + "~" + strconv.FormatInt(execution, 10) + "." + strconv.FormatInt(event, 10)
+	place := "~" + strconv.FormatInt(execution, 10) + "." + strconv.FormatInt(event, 10)
+	if len(parent)+len(place) > MaxInstanceID {
+		hash := fmt.Sprintf("%016x", SeenHash(parent))
+		parent = cut(parent, MaxInstanceID-len(place)-len(hash)) + hash
+	}
+	return parent + place
 }
 
 func isChildID(id string) bool {

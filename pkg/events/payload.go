@@ -50,15 +50,19 @@ func (p Payload) MarshalJSON() ([]byte, error) {
 	if len(p) == 0 {
 		return []byte("null"), nil
 	}
-	if isJSON(p) && !bytes.HasPrefix(p, []byte(bytesKey)) && isCompact(p) {
+	if isJSON(p) && !bytes.HasPrefix(p, []byte(bytesKey)) && standsAsItself(p) {
 		return p, nil
 	}
 	return []byte(bytesKey + `"` + base64.StdEncoding.EncodeToString(p) + `"}`), nil
 }
 
-// isCompact reports whether JSON has no white space outside strings: only then does it come back as the same bytes.
-func isCompact(p []byte) bool {
-	inString := false
+// maxDepth bounds how deep JSON nests that stands as itself. encoding/json gives up at 10,000 levels, and what wraps the payload adds some.
+const maxDepth = 9_000
+
+// standsAsItself reports whether JSON has no white space outside strings, so that it comes back as the same bytes, and does not
+// nest too deep to be wrapped.
+func standsAsItself(p []byte) bool {
+	inString, depth := false, 0
 	for i := 0; i < len(p); i++ {
 		switch c := p[i]; {
 		case inString && c == '\\':
@@ -67,6 +71,12 @@ func isCompact(p []byte) bool {
 			inString = !inString
 		case !inString && (c == ' ' || c == '\t' || c == '\n' || c == '\r'):
 			return false
+		case !inString && (c == '{' || c == '['):
+			if depth++; depth > maxDepth {
+				return false
+			}
+		case !inString && (c == '}' || c == ']'):
+			depth--
 		}
 	}
 	return true
@@ -74,15 +84,15 @@ func isCompact(p []byte) bool {
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (p *Payload) UnmarshalJSON(data []byte) error {
-	data = bytes.TrimSpace(data)
-	if !bytes.HasPrefix(data, []byte(bytesKey)) {
-		*p = Canonical(bytes.Clone(data))
+	canonical := Canonical(bytes.Clone(bytes.TrimSpace(data)))
+	if !bytes.HasPrefix(canonical, []byte(bytesKey)) {
+		*p = canonical
 		return nil
 	}
 	var wrapped struct {
 		Bytes []byte `json:"$bytes"`
 	}
-	if err := unmarshalStrict(data, &wrapped); err != nil {
+	if err := unmarshalStrict(canonical, &wrapped); err != nil {
 		return fmt.Errorf("payload: %w", err)
 	}
 	*p = wrapped.Bytes

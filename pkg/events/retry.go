@@ -68,6 +68,9 @@ func (r *RetryPolicy) Again(err *Error, attempts int) bool {
 // Delay is how long to wait after so many attempts. The part that is left to chance is drawn from the call's place in history, so it is the same in every
 // replay and different between instances.
 func (r *RetryPolicy) Delay(attempts int, life string, execution, first int64) time.Duration {
+	if r.First == 0 {
+		return 0
+	}
 	d := float64(r.First)
 	switch r.Growth {
 	case Linear:
@@ -87,7 +90,7 @@ func (r *RetryPolicy) Delay(attempts int, life string, execution, first int64) t
 			h.Write(binary.BigEndian.AppendUint64(nil, uint64(n)))
 		}
 		chance := float64(binary.BigEndian.Uint64(h.Sum(nil))>>11) / (1 << 53)
-		d *= 1 - r.Jitter*chance
+		d *= 1 - float64(r.Jitter*chance) // rounded by itself, so that every processor gets the same
 	}
 	return time.Duration(d)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -126,7 +127,7 @@ func Encode(prefix string, m Message) (Wire, error) {
 		w.Body = c.Data
 	case *Control:
 		to(VerbControl, EncodeToken(string(c.How)))
-		w.Body = []byte(c.Reason)
+		w.Body, err = encodeReason(c.Reason)
 	case *Wake:
 		to(VerbWake, EncodeToken(c.Reason))
 	case *WorkBegun:
@@ -169,6 +170,9 @@ func Encode(prefix string, m Message) (Wire, error) {
 		w.Purge, w.Header = true, nil
 	default:
 		return Wire{}, fmt.Errorf("a message that says %T does not travel", m.Content)
+	}
+	if err == nil && strings.Contains(w.Subject, "..") {
+		err = fmt.Errorf("subject %q has an empty word", w.Subject)
 	}
 	if err != nil {
 		return Wire{}, fmt.Errorf("message to %q: %w", m.Instance, err)
@@ -229,7 +233,10 @@ func decodeParent(s string) (*Parent, error) {
 		return nil, err
 	}
 	p := &Parent{Instance: instance, Life: tokens[1], Execution: execution, Event: event}
-	return p, p.check()
+	if err := errors.Join(CheckInstance(instance), checkText("life", p.Life, MaxName)); err != nil {
+		return nil, fmt.Errorf("header %s: %w", HeaderParent, err)
+	}
+	return p, nil
 }
 
 func encodeError(e *Error) ([]byte, error) {
@@ -280,6 +287,9 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 	if len(tokens) < 3 || tokens[0] == string(VerbWork) && len(tokens) != 5 || tokens[0] != string(VerbWork) && len(tokens) != 3 {
 		return Message{}, fmt.Errorf("it has %d words after the prefix; expected <verb>.<name>.<instance>, dots inside a name or an id written as %%2E", len(tokens))
 	}
+	if slices.Contains(tokens, "") {
+		return Message{}, errors.New("it has an empty word; expected <verb>.<name>.<instance>")
+	}
 	if len(body) > MaxPayload {
 		return Message{}, CheckPayload("body", body)
 	}
@@ -290,15 +300,30 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 	if err := CheckInstance(instance); err != nil {
 		return Message{}, err
 	}
-	m := Message{ID: messageID(h, fallback), Instance: instance, Trace: cut(h.get(HeaderTrace), MaxAttribute)}
+	m := Message{ID: messageID(h, fallback), Instance: instance, Trace: cut(strings.ToValidUTF8(h.get(HeaderTrace), "?"), MaxAttribute)}
 	m.Content, err = decodeContent(Verb(tokens[0]), tokens[1:len(tokens)-1], h, body)
 	if err != nil {
 		return Message{}, err
 	}
-	if start, ok := m.Content.(*Start); ok && start.Parent == nil {
+	if start, ok := m.Content.(*Start); ok && start.Parent == nil && !launched(m) {
 		err = CheckChosenInstance(instance)
 	}
 	return m, err
+}
+
+// launched reports whether the engine made both the id of a start and that of the instance it starts: nobody waits for such an instance,
+// but nobody chose its id either.
+func launched(m Message) bool {
+	parts := strings.SplitN(m.ID, "/", 4) // see MessageID
+	if len(parts) != 4 || parts[0] != string(VerbStart) {
+		return false
+	}
+	execution, event, err := decodePlace(parts[1])
+	if err != nil {
+		return false
+	}
+	launcher, err := DecodeToken(parts[3])
+	return err == nil && ChildID(launcher, execution, event) == m.Instance
 }
 
 // messageID is what the publisher said it is, as far as that can be kept.
@@ -314,7 +339,7 @@ func messageID(h Header, fallback string) string {
 
 // boundedID keeps ids short and printable, and different ones different.
 func boundedID(id string) string {
-	if len(id) <= MaxInstanceID*4 && utf8.ValidString(id) {
+	if checkText("message id", id, MaxInstanceID*4) == nil {
 		return id
 	}
 	return fmt.Sprintf("%s…%016x", EncodeToken(cut(strings.ToValidUTF8(id, "?"), 64)), SeenHash(id))
@@ -355,6 +380,14 @@ func decodeContent(verb Verb, tokens []string, h Header, body []byte) (Content, 
 		return decodeAnswer(verb, tokens[0], h, body)
 	}
 	return nil, fmt.Errorf("unknown verb %q; people may use start, event, queue and control", verb)
+}
+
+// encodeReason writes plain words, unless they would be read as JSON.
+func encodeReason(reason string) ([]byte, error) {
+	if decodeReason([]byte(reason)) == reason {
+		return []byte(reason), nil
+	}
+	return marshal(cut(strings.ToValidUTF8(reason, "?"), MaxReason))
 }
 
 // decodeReason takes plain words or a JSON string.
@@ -520,7 +553,11 @@ func decodeTime(h Header, key string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("header %s: %q is not a time like 2006-01-02T15:04:05.999Z", key, v)
 	}
-	return t.UTC(), nil
+	t = t.UTC()
+	if t.Year() < 1 || t.Year() > 9999 {
+		return time.Time{}, fmt.Errorf("header %s: %q is not a usable time", key, v)
+	}
+	return t, nil
 }
 
 func decodeRef(place string, h Header) (Ref, error) {

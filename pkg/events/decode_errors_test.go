@@ -1,0 +1,157 @@
+package events_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+func TestMessagesThatBreakTheProtocolAreRefusedWithTheReason(t *testing.T) {
+	life := header(events.HeaderLife, "l")
+	work := func(pairs ...string) events.Header {
+		return header(append([]string{events.HeaderLife, "l", events.HeaderAttempt, "1"}, pairs...)...)
+	}
+	start := func(pairs ...string) events.Header { return header(pairs...) }
+	long := strings.Repeat("a", 300)
+	const theStart, theWork, theTimer = "rondo.start.fulfil.order-7", "rondo.work._.charge.1-4.order-7", "rondo.timer.1-4.order-7"
+	tests := []struct {
+		name, subject string
+		header        events.Header
+		body          string
+		words         []string
+	}{
+		{"another prefix", "other.start.fulfil.order-7", nil, "", []string{`"other.start.fulfil.order-7"`, `begin with "rondo."`}},
+		{"a longer prefix", "rondos.start.fulfil.order-7", nil, "", []string{`begin with "rondo."`}},
+		{"no words", "rondo", nil, "", []string{`begin with "rondo."`}},
+		{"too few words", "rondo.start.fulfil", nil, "", []string{"2 words", "<verb>.<name>.<instance>"}},
+		{"too many words", "rondo.start.fulfil.order.7", nil, "", []string{"4 words", "%2E"}},
+		{"too few words for work", "rondo.work.charge.order-7", nil, "", []string{"3 words"}},
+		{"too many words for work", theWork + ".x", work(), "", []string{"6 words"}},
+		{"an unknown verb", "rondo.explode.now.order-7", nil, "", []string{`unknown verb "explode"`, "start, event, queue and control"}},
+		{"a verb that does not travel", "rondo.step.1-4.order-7", life, "", []string{`unknown verb "step"`}},
+		{"an empty instance", "rondo.start.fulfil.", nil, "", []string{"empty word"}},
+		{"an empty name", "rondo.start..order-7", nil, "", []string{"empty word"}},
+		{"an empty reason to wake", "rondo.wake..order-7", nil, "", []string{"empty word"}},
+		{"an instance with a broken encoding", "rondo.start.fulfil.order%2", nil, "", []string{`"%2" is not two hex digits`}},
+		{"a name with a broken encoding", "rondo.start.ful%fil.order-7", nil, "", []string{"two hex digits"}},
+		{"an instance that is not UTF-8", "rondo.start.fulfil.a%FF", nil, "", []string{"instance id", "UTF-8"}},
+		{"an instance that does not print", "rondo.start.fulfil.a%00", nil, "", []string{"instance id", "U+0000"}},
+		{"an instance that is too long", "rondo.start.fulfil." + long, nil, "", []string{"instance id", "limit of 256"}},
+		{"an instance that only a child may have", "rondo.start.fulfil.order-7~1%2E5", nil, "", []string{"reserved for the ids of children"}},
+		{"a reserved orchestration", "rondo.start.rondo%2Esweep.order-7", nil, "", []string{`orchestration name "rondo.sweep"`, "reserved"}},
+		{"a reserved event", "rondo.event.rondo%2Ex.order-7", nil, "", []string{`event name "rondo.x"`}},
+		{"a reserved queue", "rondo.queue.rondo%2Ex.order-7", nil, "", []string{`queue name "rondo.x"`}},
+		{"an event name that is too long", "rondo.event." + long + ".order-7", nil, "", []string{"event name", "limit of 128"}},
+		{"an unknown control", "rondo.control.explode.order-7", nil, "", []string{`unknown control "explode"`, "cancel, terminate, suspend and resume"}},
+		{"a body that is too large", theStart, nil, strings.Repeat("a", events.MaxPayload+1), []string{"body (bytes): 983041 is over the limit of 983040"}},
+
+		{"an unknown conflict", theStart, start(events.HeaderConflict, "explode"), "", []string{events.HeaderConflict, `"explode"`, `"restart" and "replace"`}},
+		{"a version that is too long", theStart, start(events.HeaderVersion, long), "", []string{events.HeaderVersion, "not a version"}},
+		{"a version that is not UTF-8", theStart, start(events.HeaderVersion, "\xff"), "", []string{events.HeaderVersion, "not a version"}},
+		{"a parent without a life", theStart, start(events.HeaderParent, "1-4.order-7"), "", []string{events.HeaderParent, "<execution>-<event>.<life>.<instance>"}},
+		{"a parent with an empty life", theStart, start(events.HeaderParent, "1-4..order-7"), "", []string{events.HeaderParent, "life: it is empty"}},
+		{"a parent with an endless life", theStart, start(events.HeaderParent, "1-4."+long+".order-7"), "", []string{events.HeaderParent, "life", "limit of 128"}},
+		{"a parent without an instance", theStart, start(events.HeaderParent, "1-4.l."), "", []string{events.HeaderParent, "instance id: it is empty"}},
+		{"a parent that is not UTF-8", theStart, start(events.HeaderParent, "1-4.l.a%FF"), "", []string{events.HeaderParent, "UTF-8"}},
+		{"a parent with a broken encoding", theStart, start(events.HeaderParent, "1-4.l.a%F"), "", []string{"two hex digits"}},
+		{"a parent at no place", theStart, start(events.HeaderParent, "1.l.order-7"), "", []string{`"1" is not <execution>-<event>`}},
+		{"attributes that are not JSON", theStart, start(events.HeaderAttributes, "region=eu"), "", []string{events.HeaderAttributes, "JSON object of strings"}},
+		{"attributes that are a list", theStart, start(events.HeaderAttributes, `["eu"]`), "", []string{events.HeaderAttributes, "JSON object of strings"}},
+		{"an attribute that is a number", theStart, start(events.HeaderAttributes, `{"n":1}`), "", []string{events.HeaderAttributes, "JSON object of strings"}},
+		{"an attribute without a name", theStart, start(events.HeaderAttributes, `{"":"eu"}`), "", []string{"attribute name", "empty"}},
+		{"an attribute whose name does not print", theStart, start(events.HeaderAttributes, `{"a\u0000":"eu"}`), "", []string{"attribute name", "U+0000"}},
+		{"an attribute that is too long", theStart, start(events.HeaderAttributes, `{"region":"`+long+`"}`), "", []string{`attribute "region"`, "at most 256 bytes"}},
+		{"too many attributes", theStart, start(events.HeaderAttributes, attributes(33)), "", []string{"attributes: 33 is over the limit of 32", "searched by"}},
+
+		{"no place", "rondo.done.x.order-7", life, "", []string{`"x" is not <execution>-<event>`}},
+		{"half a place", "rondo.done.1-.order-7", life, "", []string{`"1-" is not`}},
+		{"a place with signs", "rondo.done.+1-+4.order-7", life, "", []string{`"+1-+4" is not`}},
+		{"a place at 0", "rondo.done.1-0.order-7", life, "", []string{`"1-0" is not`}},
+		{"a place beyond all numbers", "rondo.done.1-9223372036854775808.order-7", life, "", []string{"is not <execution>-<event>"}},
+		{"a place without end", "rondo.done." + long + ".order-7", life, "", []string{"…", "is not <execution>-<event>"}},
+		{"a completion without a life", "rondo.done.1-4.order-7", nil, "", []string{"no header " + events.HeaderLife, "copy it from the work item"}},
+		{"a child without an outcome", "rondo.child.1-4.order-7", life, "", []string{events.HeaderOutcome, `"" is neither done nor failed`}},
+		{"a child with another outcome", "rondo.child.1-4.order-7", header(events.HeaderLife, "l", events.HeaderOutcome, "lost"), "", []string{`"lost"`}},
+		{"a failure with a broken heartbeat", "rondo.fail.1-4.order-7", header(events.HeaderLife, "l", events.HeaderHeartbeat, "{"), "", []string{events.HeaderHeartbeat}},
+		{"a timer with a broken time", theTimer, header(events.HeaderLife, "l", events.HeaderDue, "tomorrow"), "", []string{events.HeaderDue, `"tomorrow"`, "2006-01-02"}},
+		{"a timer before all times", theTimer, header(events.HeaderLife, "l", events.HeaderDue, "0000-01-01T00:00:00+01:00"), "", []string{events.HeaderDue, "not a usable time"}},
+		{"a timer after all times", theTimer, header(events.HeaderLife, "l", events.HeaderDue, "9999-12-31T23:59:59-01:00"), "", []string{events.HeaderDue, "not a usable time"}},
+
+		{"work without an attempt", theWork, life, "", []string{events.HeaderAttempt, `"" is not a count from 1`}},
+		{"work with attempt 0", theWork, work(events.HeaderAttempt, "0"), "", []string{events.HeaderAttempt, `"0"`}},
+		{"work with a broken priority", theWork, work(events.HeaderPriority, "high"), "", []string{events.HeaderPriority, `"high"`}},
+		{"work with a broken time to start", theWork, work(events.HeaderStartBy, "soon"), "", []string{events.HeaderStartBy, `"soon"`}},
+		{"work with a broken deadline", theWork, work(events.HeaderDeadline, "soon"), "", []string{events.HeaderDeadline, `"soon"`}},
+		{"work with a broken time limit", theWork, work(events.HeaderStartToClose, "5"), "", []string{events.HeaderStartToClose, "missing unit"}},
+		{"work with a broken time between heartbeats", theWork, work(events.HeaderHeartbeatTimeout, "x"), "", []string{events.HeaderHeartbeatTimeout}},
+		{"work with a broken heartbeat", theWork, work(events.HeaderHeartbeat, `{"$bytes":5}`), "", []string{events.HeaderHeartbeat, "payload"}},
+		{"work with a broken session", theWork, work(events.HeaderSession, "%"), "", []string{"two hex digits"}},
+		{"work with a broken orchestration", theWork, work(events.HeaderOrchestration, "%"), "", []string{"two hex digits"}},
+		{"work with a broken tag", "rondo.work.%F.charge.1-4.order-7", work(), "", []string{"two hex digits"}},
+		{"work at no place", "rondo.work._.charge.4.order-7", work(), "", []string{`"4" is not`}},
+		{"work with everything broken", "rondo.work._.%F.4.order-7", nil, "", []string{"two hex digits", `"4" is not`, events.HeaderAttempt}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := decode(tt.subject, tt.header, tt.body)
+			wantError(t, err, append(tt.words, "message on \""+tt.subject[:min(len(tt.subject), 20)])...)
+			if err != nil && len(err.Error()) > 2000 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
+			}
+		})
+	}
+}
+
+// attributes is a header with so many of them.
+func attributes(n int) string {
+	var pairs []string
+	for i := range n {
+		pairs = append(pairs, fmt.Sprintf(`"a%d":"x"`, i))
+	}
+	return "{" + strings.Join(pairs, ",") + "}"
+}
+
+func TestAsManyAttributesAsTheLimitAreFine(t *testing.T) {
+	m := mustDecode(t, "rondo.start.fulfil.order-7", header(events.HeaderAttributes, attributes(events.MaxAttributes)), "")
+	if got := len(m.Content.(*events.Start).Attributes); got != events.MaxAttributes {
+		t.Errorf("got %d", got)
+	}
+}
+
+func TestMessagesThatDoNotTravelAreNotWritten(t *testing.T) {
+	tests := []struct {
+		name    string
+		message events.Message
+		words   []string
+	}{
+		{"a step's result", say(&events.StepDone{Life: "l", Execution: 1, Step: 1, Name: "s", Attempt: 1}), []string{"*events.StepDone", "does not travel"}},
+		{"nothing to say", say(nil), []string{"does not travel"}},
+		{"nobody to say it to", events.Message{Content: &events.Wake{Reason: "sweep"}}, []string{"nobody"}},
+		{"an empty name", say(&events.EventRaised{}), []string{`"order-7"`, "empty word"}},
+		{"an empty reason to wake", say(&events.Wake{}), []string{`"order-7"`, "empty word"}},
+		{"a failure without an error", say(&events.WorkFailed{Ref: ref}), []string{`"order-7"`, "no error"}},
+		{"a child's failure without an error", say(&events.ChildError{Ref: ref}), []string{"no error"}},
+		{"a failure without a kind", say(&events.WorkFailed{Ref: ref, Error: &events.Error{Message: "no"}}), []string{"without a kind"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := events.Encode(events.DefaultPrefix, tt.message)
+			wantError(t, err, tt.words...)
+		})
+	}
+}
+
+func TestAnyPrefixWorksBothWays(t *testing.T) {
+	for _, prefix := range []string{"rondo", "tenant.a", "_"} {
+		w, err := events.Encode(prefix, say(&events.EventRaised{Name: "approve"}))
+		if err != nil || w.Subject != prefix+".event.approve.order-7" {
+			t.Fatalf("got %q, %v", w.Subject, err)
+		}
+		m, err := events.Decode(prefix, w.Subject, w.Header, w.Body, "")
+		if err != nil || m.Instance != "order-7" {
+			t.Errorf("with the prefix %q: %+v, %v", prefix, m, err)
+		}
+	}
+}

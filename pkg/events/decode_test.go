@@ -1,0 +1,211 @@
+package events_test
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// header makes headers from keys and values in turn.
+func header(pairs ...string) events.Header {
+	h := events.Header{}
+	for i := 0; i < len(pairs); i += 2 {
+		h[pairs[i]] = []string{pairs[i+1]}
+	}
+	return h
+}
+
+func decode(subject string, h events.Header, body string) (events.Message, error) {
+	return events.Decode(events.DefaultPrefix, subject, h, []byte(body), "fallback")
+}
+
+func mustDecode(t *testing.T, subject string, h events.Header, body string) events.Message {
+	t.Helper()
+	m, err := decode(subject, h, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestMessagesThatPeopleWriteAreRead(t *testing.T) {
+	life := header(events.HeaderLife, ref.Life)
+	tests := []struct {
+		name, subject string
+		header        events.Header
+		body          string
+		want          events.Content
+	}{
+		{"a start", "rondo.start.fulfil.order-7", nil, `{ "sku": "a1" }`, &events.Start{Orchestration: "fulfil", Input: payload(`{"sku":"a1"}`)}},
+		{"a start without input", "rondo.start.fulfil.order-7", nil, "", &events.Start{Orchestration: "fulfil"}},
+		{"a start with plain words", "rondo.start.fulfil.order-7", nil, "a1 ", &events.Start{Orchestration: "fulfil", Input: payload("a1 ")}},
+		{"an event", "rondo.event.approve%2Eall.order-7", nil, `true`, &events.EventRaised{Name: "approve.all", Data: payload(`true`)}},
+		{"a queue message", "rondo.queue.orders.order-7", nil, "", &events.QueueSent{Queue: "orders"}},
+		{"plain words as a reason", "rondo.control.cancel.order-7", nil, "out of stock", &events.Control{How: events.Cancel, Reason: "out of stock"}},
+		{"JSON text as a reason", "rondo.control.terminate.order-7", nil, `"out of \u0022stock\u0022"`, &events.Control{How: events.Terminate, Reason: `out of "stock"`}},
+		{"other JSON as a reason", "rondo.control.suspend.order-7", nil, `{"why":1}`, &events.Control{How: events.Suspend, Reason: `{"why":1}`}},
+		{"no reason", "rondo.control.resume.order-7", nil, "", &events.Control{How: events.Resume}},
+		{"JSON null as a reason", "rondo.control.resume.order-7", nil, "null", &events.Control{How: events.Resume}},
+		{"a reason that is not UTF-8", "rondo.control.cancel.order-7", nil, "a\xff\xfe", &events.Control{How: events.Cancel, Reason: "a?"}},
+		{"a completion by hand", "rondo.done.1-4.order-7", life, "[ 1 ]", &events.WorkDone{Ref: ref, Result: payload("[1]")}},
+		{"a time in another zone", "rondo.timer.1-4.order-7", header(events.HeaderLife, ref.Life, events.HeaderDue, "2025-03-14T11:26:53.589793+02:00"), "", &events.TimerDue{Ref: ref, Due: at}},
+		{"attributes that are null", "rondo.start.fulfil.order-7", header(events.HeaderAttributes, "null"), "", &events.Start{Orchestration: "fulfil"}},
+		{"work with a plus before its attempt", "rondo.work._.charge.1-4.order-7", header(events.HeaderLife, ref.Life, events.HeaderAttempt, "+2"), "", &events.Work{Ref: ref, Activity: "charge", Attempt: 2}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := mustDecode(t, tt.subject, tt.header, tt.body)
+			if want := (events.Message{ID: "fallback", Instance: "order-7", Content: tt.want}); !reflect.DeepEqual(m, want) {
+				t.Errorf("got %+v %+v\nwant %+v %+v", m, m.Content, want, want.Content)
+			}
+		})
+	}
+}
+
+func TestFailuresAreReadAsPeopleWriteThem(t *testing.T) {
+	words := func(s string) *events.Error { return events.Errorf(events.Application, "%s", s) }
+	tests := []struct {
+		name, body string
+		want       *events.Error
+	}{
+		{"plain words", "the card was declined", words("the card was declined")},
+		{"plain words with a percent sign", "100% full", words("100% full")},
+		{"JSON text", `"the card was \"declined\""`, words(`the card was "declined"`)},
+		{"a JSON object with a message", `{"message":"declined"}`, words("declined")},
+		{"a JSON object with more", `{"kind":"timeout","type":"heartbeat","final":true,"details":{ "a": 1 },"color":"red"}`,
+			&events.Error{Kind: events.Timeout, Type: "heartbeat", Final: true, Details: payload(`{"a":1}`)}},
+		{"a JSON object with neither message nor kind", `{"error":"declined"}`, words(`{"error":"declined"}`)},
+		{"a JSON object that does not fit", `{"message":5}`, words(`{"message":5}`)},
+		{"a cause without a kind", `{"message":"declined","cause":{"message":"lost"}}`, words("declined")},
+		{"a cause", `{"message":"declined","cause":{"kind":"poison","message":"lost"}}`,
+			&events.Error{Kind: events.Application, Message: "declined", Cause: events.Errorf(events.Poison, "lost")}},
+		{"nothing", "", words("failed without saying why")},
+		{"empty text", `""`, words("failed without saying why")},
+		{"null", "null", words("failed without saying why")},
+		{"a list", `[1]`, words("[1]")},
+		{"not UTF-8", "a\xffb", words("a?b")},
+		{"too long", strings.Repeat("a", events.MaxErrorText+1), words(strings.Repeat("a", events.MaxErrorText-3) + "…")},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := mustDecode(t, "rondo.fail.1-4.order-7", header(events.HeaderLife, ref.Life), tt.body)
+			if got := m.Content.(*events.WorkFailed).Error; !reflect.DeepEqual(got, tt.want) {
+				t.Errorf("a failed activity: got %+v, want %+v", got, tt.want)
+			}
+			m = mustDecode(t, "rondo.child.1-4.order-7", header(events.HeaderLife, ref.Life, events.HeaderOutcome, "failed"), tt.body)
+			if got := m.Content.(*events.ChildError).Error; !reflect.DeepEqual(got, tt.want) {
+				t.Errorf("a failed child: got %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestFailuresNestedTooDeepAreCut(t *testing.T) {
+	body := strings.Repeat(`{"kind":"poison","cause":`, 5000) + "null" + strings.Repeat("}", 5000)
+	m := mustDecode(t, "rondo.fail.1-4.order-7", header(events.HeaderLife, ref.Life), body)
+	depth := 0
+	for e := m.Content.(*events.WorkFailed).Error; e != nil; e = e.Cause {
+		depth++
+	}
+	if depth != events.MaxErrorCauses+1 {
+		t.Errorf("%d errors deep", depth)
+	}
+}
+
+func TestAMessageIsKnownByWhatItsPublisherCallsIt(t *testing.T) {
+	long := strings.Repeat("a", 4*events.MaxInstanceID)
+	tests := []struct {
+		name   string
+		header events.Header
+		want   string
+	}{
+		{"nothing", nil, "fallback"},
+		{"an empty id", header(events.HeaderMsgID, ""), "fallback"},
+		{"a header without values", events.Header{events.HeaderMsgID: nil}, "fallback"},
+		{"its own id", header(events.HeaderMsgID, "m 1"), "m 1"},
+		{"two ids: the first counts", events.Header{events.HeaderMsgID: {"m-1", "m-2"}}, "m-1"},
+		{"a CloudEvents id", header(events.HeaderCloudEventID, "5", events.HeaderCloudEventSource, "/shop"), "ce:/shop/5"},
+		{"a CloudEvents id without a source", header(events.HeaderCloudEventID, "5"), "ce:/5"},
+		{"a CloudEvents source alone", header(events.HeaderCloudEventSource, "/shop"), "fallback"},
+		{"both", header(events.HeaderMsgID, "m-1", events.HeaderCloudEventID, "5"), "m-1"},
+		{"the longest id", header(events.HeaderMsgID, long), long},
+		{"an id that is too long", header(events.HeaderMsgID, long+"b"), strings.Repeat("a", 61) + "%E2%80%A6…6a424325ce842da5"},
+		{"an id that is not UTF-8", header(events.HeaderMsgID, "a\xff"), "a%3F…089bc907b544c769"},
+		{"an id that does not print", header(events.HeaderMsgID, "a\x00"), "a%00…089be207b544f1e4"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if m := mustDecode(t, "rondo.event.approve.order-7", tt.header, ""); m.ID != tt.want {
+				t.Errorf("got %q, want %q", m.ID, tt.want)
+			}
+		})
+	}
+}
+
+func TestDifferentLongIdsStayDifferent(t *testing.T) {
+	seen := map[string]bool{}
+	for i := range 1000 {
+		id := strings.Repeat("a", 2000) + fmt.Sprint(i)
+		m := mustDecode(t, "rondo.event.approve.order-7", header(events.HeaderMsgID, id), "")
+		if len(m.ID) > 200 || seen[m.ID] {
+			t.Fatalf("%q is long or not the only one", m.ID)
+		}
+		seen[m.ID] = true
+	}
+}
+
+func TestHeadersFromOutsideAreCutToSize(t *testing.T) {
+	endless := strings.Repeat("日", 10_000)
+	h := header(events.HeaderLife, endless, events.HeaderWorker, endless, events.HeaderTrace, endless)
+	m := mustDecode(t, "rondo.begun.1-4.order-7", h, "")
+	begun := m.Content.(*events.WorkBegun)
+	for name, got := range map[string]string{"life": begun.Ref.Life, "worker": begun.Worker, "trace": m.Trace} {
+		if len(got) > 256 || !strings.HasSuffix(got, "日…") {
+			t.Errorf("%s is cut to %q", name, got)
+		}
+	}
+	m = mustDecode(t, "rondo.begun.1-4.order-7", header(events.HeaderLife, "a\xff", events.HeaderWorker, "b\xff", events.HeaderTrace, "c\xff"), "")
+	begun = m.Content.(*events.WorkBegun)
+	if begun.Ref.Life != "a?" || begun.Worker != "b?" || m.Trace != "c?" {
+		t.Errorf("got life %q, worker %q, trace %q", begun.Ref.Life, begun.Worker, m.Trace)
+	}
+}
+
+// Nobody waits for an instance that was launched, so its start has no parent, but the engine made its id.
+func TestAnInstanceMayBeLaunchedUnderTheIdOfAChild(t *testing.T) {
+	for _, launcher := range []string{"order-7", "a/b.c~1.2", strings.Repeat("日", events.MaxInstanceID/3)} {
+		id := events.ChildID(launcher, 1, 4)
+		w := wire(t, events.Message{ID: events.MessageID(events.VerbStart, launcher, ref), Instance: id, Content: &events.Start{Orchestration: "audit"}})
+		if m := mustDecode(t, w.Subject, w.Header, ""); m.Instance != id {
+			t.Errorf("got the instance %q", m.Instance)
+		}
+	}
+	for _, id := range []string{"", "start", "start/1-4", "start/1-4/l", "start/1-5/l/order-7", "start/1-4/l/order-8", "start/x/l/order-7", "start/1-4/l/%", "child/1-4/l/order-7"} {
+		_, err := decode("rondo.start.audit.order-7~1%2E4", header(events.HeaderMsgID, id), "")
+		wantError(t, err, "reserved for the ids of children")
+	}
+}
+
+func TestAChildIsStartedUnderAnyId(t *testing.T) {
+	parent := header(events.HeaderParent, "1-4.life.order-7")
+	for _, id := range []string{"order-7~1%2E4", "pack-9"} {
+		m := mustDecode(t, "rondo.start.pack."+id, parent, "")
+		want := &events.Parent{Instance: "order-7", Life: "life", Execution: 1, Event: 4}
+		if got := m.Content.(*events.Start).Parent; !reflect.DeepEqual(got, want) {
+			t.Errorf("got the parent %+v", got)
+		}
+	}
+}
+
+func TestTimesOnTheWireKeepTheirNanoseconds(t *testing.T) {
+	due := at.Add(123 * time.Nanosecond)
+	w := wire(t, say(&events.TimerDue{Ref: ref, Due: due}))
+	m := mustDecode(t, w.Subject, w.Header, "")
+	if got := m.Content.(*events.TimerDue).Due; got != due {
+		t.Errorf("got %v, want %v", got, due)
+	}
+}
