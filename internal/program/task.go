@@ -38,10 +38,10 @@ type Task struct {
 	prev, next *Task
 	waiters    []waiter
 
-	call   *call  // for activities and steps: how to try again
-	source string // whose error it would be
-	group  *group // for groups: the members
-	inner  *Scope // for branches
+	call       *call  // for activities and steps: how to try again
+	what, name string // whose error it would be
+	group      *group // for groups: the members
+	inner      *Scope // for branches
 }
 
 // waiter is told when a task settles.
@@ -58,13 +58,21 @@ func (t *Task) Payload() events.Payload { return t.payload }
 func (t *Task) Value() any              { return t.value }
 func (t *Task) Err() error              { return t.err }
 
+// source says whose error it would be.
+func (t *Task) source() string {
+	if t.name == "" {
+		return t.what
+	}
+	return t.what + " " + quote(t.name)
+}
+
 // attributed says whose error it is, and how often it was tried.
 func (t *Task) attributed(e *events.Error) *events.Error {
-	out := *e
+	out, source := *e, t.source()
 	if out.Source == "" {
-		out.Source = t.source
-	} else if out.Source != t.source {
-		out = events.Error{Kind: e.Kind, Type: e.Type, Message: e.Error(), Final: e.Final, Source: t.source, Details: e.Details, Cause: e}
+		out.Source = source
+	} else if out.Source != source {
+		out = events.Error{Kind: e.Kind, Type: e.Type, Message: e.Error(), Final: e.Final, Source: source, Details: e.Details, Cause: e}
 	}
 	if t.call != nil {
 		out.Attempts = t.call.attempt

@@ -1,7 +1,6 @@
 package events
 
 import (
-	"fmt"
 	"strconv"
 	"time"
 )
@@ -65,7 +64,7 @@ func (r Ref) Place() string {
 // MessageID makes the id of a message of the engine's from what it means: who says it, in which life and execution, because of which
 // event.
 func MessageID(verb Verb, instance string, ref Ref) string {
-	return fmt.Sprintf("%s/%s/%s/%s", verb, ref.Place(), ref.Life, EncodeToken(instance))
+	return string(verb) + "/" + ref.Place() + "/" + ref.Life + "/" + EncodeToken(instance)
 }
 
 // ---- To an instance, from anybody.

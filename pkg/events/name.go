@@ -116,7 +116,12 @@ func SeenHash(messageID string) uint64 {
 
 // IdempotencyKey names one activity call: it is the same for all its attempts and never the same for another call.
 func IdempotencyKey(instance, life string, execution, firstAttempt int64) string {
-	return fmt.Sprintf("%s/%s/%d/%d", EncodeToken(instance), life, execution, firstAttempt)
+	b := make([]byte, 0, len(instance)+len(life)+24)
+	b = append(b, EncodeToken(instance)...)
+	b = append(append(b, '/'), life...)
+	b = strconv.AppendInt(append(b, '/'), execution, 10)
+	b = strconv.AppendInt(append(b, '/'), firstAttempt, 10)
+	return string(b)
 }
 
 // EncodeToken makes any text fit into one token of a NATS subject: whatever is not a letter, a digit or one of -_~:@+=,/ of

@@ -46,8 +46,8 @@ func answers(v *envelope) bool {
 func (c *chaos) post(e *Env, v *envelope) {
 	if v.run == nil && c.chance(15) {
 		twin := *v
-		if answers(v) {
-			twin.due = e.now.Add(time.Duration(c.rand.IntN(3000)) * time.Millisecond)
+		if again := e.now.Add(time.Duration(c.rand.IntN(3000)) * time.Millisecond); again.After(v.due) {
+			twin.due = again
 		}
 		defer e.queue(&twin)
 	}

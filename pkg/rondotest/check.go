@@ -23,8 +23,9 @@ func (e *Env) Check() error {
 	errs := slices.Clone(e.problems)
 	for _, id := range e.order {
 		in := e.instances[id]
+		taken := make(map[string]bool)
 		for _, x := range slices.Sorted(maps.Keys(in.history)) {
-			c := checker{instance: id, execution: x, open: make(map[int64]events.Fact), unread: make(map[string][]int64), read: make(map[int64]bool), values: make(map[string]events.Payload)}
+			c := checker{instance: id, execution: x, open: make(map[int64]events.Fact), unread: make(map[string][]int64), read: make(map[int64]bool), values: make(map[string]events.Payload), messages: taken}
 			c.history(in.history[x])
 			if x == in.row.Execution {
 				c.store(in)
@@ -46,7 +47,8 @@ type checker struct {
 	unread    map[string][]int64
 	waiting   map[string][]int64
 	read      map[int64]bool
-	messages  map[string]bool
+	messages  map[string]bool // taken in by this execution and those before it
+	inherited int64           // up to this event
 	values    map[string]events.Payload
 	status    events.Payload
 	blind     bool // no longer sure of what is in the queues
@@ -59,7 +61,7 @@ func (c *checker) bad(format string, args ...any) {
 }
 
 func (c *checker) history(history []events.Event) {
-	c.steps, c.waiting, c.messages = make(map[int64]bool), make(map[string][]int64), make(map[string]bool)
+	c.steps, c.waiting = make(map[int64]bool), make(map[string][]int64)
 	for i, e := range history {
 		if e.ID != int64(i)+1 {
 			c.bad("event %d stands at place %d", e.ID, i+1)
@@ -79,6 +81,11 @@ func (c *checker) history(history []events.Event) {
 
 func (c *checker) event(e events.Event) {
 	switch f := e.Fact.(type) {
+	case *events.Started:
+		c.inherited = 1 + int64(f.Carried)
+		if f.Previous == 0 {
+			clear(c.messages) // a new life
+		}
 	case *events.ActivityScheduled, *events.TimerCreated, *events.EventAwaited, *events.ChildStarted:
 		c.open[e.ID] = f
 	case *events.ActivityCompleted:
@@ -136,7 +143,7 @@ func answered[F events.Fact](c *checker, e events.Event, schedule int64) (opener
 }
 
 func (c *checker) message(e events.Event, id string) {
-	if id != "" && c.messages[id] {
+	if id != "" && c.messages[id] && e.ID > c.inherited {
 		c.bad("event %d takes message %s in again", e.ID, id)
 	}
 	c.messages[id] = true

@@ -1,6 +1,7 @@
 package rondotest
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -34,11 +35,14 @@ func (e *Env) ExportAll(id string) [][]byte {
 
 func (e *Env) export(id string, execution int64) []byte {
 	e.t.Helper()
-	data, err := json.MarshalIndent(events.Export{Instance: id, Execution: execution, Events: e.instances[id].history[execution]}, "", "  ")
-	if err != nil {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // the bytes of payloads must come back as they were
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(events.Export{Instance: id, Execution: execution, Events: e.instances[id].history[execution]}); err != nil {
 		e.t.Fatal(err)
 	}
-	return data
+	return b.Bytes()
 }
 
 // Replay runs today's code along an exported history and fails the test when they do not fit: when a deployment would halt such an instance. Differences

@@ -26,6 +26,7 @@ package rondotest
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -57,6 +58,7 @@ type Env struct {
 
 	cold      bool
 	chaos     *chaos
+	trace     io.Writer
 	rounds    int
 	logs      []slog.Record
 	warnings  []string
@@ -97,6 +99,9 @@ func UseCodec(c events.Codec) Part { return option(func(e *Env) { e.config.Codec
 
 // FailNondeterminism lets an instance whose code does not fit its history fail; otherwise it is halted, as in production.
 func FailNondeterminism() Part { return option(func(e *Env) { e.config.FailNondeterminism = true }) }
+
+// Trace writes down every round: what came, what was decided.
+func Trace(w io.Writer) Part { return option(func(e *Env) { e.trace = w }) }
 
 // Takes makes an activity last, in virtual time. Its code runs when that time is over.
 func Takes(b activity.Binding, d time.Duration) Part { return slow{b, d} }

@@ -242,6 +242,7 @@ func (e *Env) decide(in *instance, batch []*envelope) (again []*envelope) {
 	}
 	turn := in.live.Decide(inbox, e.now)
 	e.rounds++
+	e.note(batch, turn)
 	if e.chaos != nil && e.chaos.crashBeforeCommit(e, in, batch) {
 		return nil
 	}
@@ -256,6 +257,18 @@ func (e *Env) decide(in *instance, batch []*envelope) (again []*envelope) {
 		again = []*envelope{{message: events.Message{Instance: in.id, Content: &events.Wake{Reason: "again"}}, sent: e.now}}
 	}
 	return again
+}
+
+// note writes a round down, for those who asked for it.
+func (e *Env) note(batch []*envelope, turn round.Turn) {
+	if e.trace == nil {
+		return
+	}
+	fmt.Fprintf(e.trace, "--- round %d of %s at %s\n", e.rounds, turn.Instance, e.now.Format(time.RFC3339Nano))
+	for _, v := range batch {
+		fmt.Fprintf(e.trace, "came %s %s\n", v.message.Content.Verb(), v.subject)
+	}
+	fmt.Fprintf(e.trace, "%v", turn)
 }
 
 // commit stores what a turn appends, through the wire form.

@@ -113,7 +113,17 @@ func init() {
 		"sends":    sendsAway,
 		"dropkid":  dropsChild,
 
-		"loop":  loop,
+		"loop": loop,
+		"forkloop": func(ctx oc, s string) (string, error) {
+			a, b := echo.Start(ctx, "a"), echo.Start(ctx, "b")
+			if s == "second" {
+				return orchestration.Race(ctx, a, b).Get(ctx)
+			}
+			if _, err := a.Get(ctx); err != nil {
+				return "", err
+			}
+			return contract("forkloop").ContinueAsNew(ctx, "second")
+		},
 		"actor": actor,
 		"renew": func(ctx oc, s string) (string, error) {
 			if _, err := approve.Wait(ctx).Get(ctx); err != nil {
@@ -543,7 +553,7 @@ func ids(ctx oc, s string) (string, error) {
 	out := ctx.NewID() + " " + ctx.NewID() + fmt.Sprint(" ", ctx.Rand().IntN(1000), " ", ctx.Rand().IntN(1000))
 	_, err := echo.Call(ctx, out)
 	events, bytes := ctx.HistorySize()
-	return fmt.Sprint(out == out, ctx.NewID(), " ", ctx.Now().Format(time.RFC3339), events, bytes > 0, ctx.Instance(), ctx.Execution(), ctx.Name(), ctx.Version(), ctx.ShouldContinueAsNew()), err
+	return fmt.Sprint(ctx.NewID(), " ", ctx.Now().Format(time.RFC3339), events, bytes > 0, ctx.Instance(), ctx.Execution(), ctx.Name(), ctx.Version(), ctx.ShouldContinueAsNew()), err
 }
 
 // cleanup waits, and when it is cancelled, cleans up under a shield.

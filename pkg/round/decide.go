@@ -61,8 +61,8 @@ func (in *Instance) readLedger() {
 // prepare brings the code to where history ends. A verdict says that no message can be taken, and why.
 func (in *Instance) prepare() Receipt {
 	switch {
-	case in.row.Engine > events.Engine:
-		return Receipt{Verdict: Returned, Reason: NewerEngine, Detail: newerEngine(in.row.Engine)}
+	case in.stored().Engine > events.Engine:
+		return Receipt{Verdict: Returned, Reason: NewerEngine, Detail: newerEngine(in.stored().Engine)}
 	case in.unreadable != nil:
 		return Receipt{Verdict: Returned, Reason: CannotRead, Detail: in.unreadable.Error()}
 	case in.cold != nil:
@@ -127,6 +127,7 @@ func (in *Instance) replay(history []events.Event) {
 	in.rest, in.replaying = nil, false
 	if in.unreadable != nil {
 		in.Evict()
+		in.ledger = ledger{info: program.Info{Instance: in.id, Execution: in.ledger.info.Execution}}
 		return
 	}
 	if in.fault == nil && in.program != nil {
@@ -175,7 +176,7 @@ func (in *Instance) replayNext() {
 
 // firstRun is the replay's begin.
 func (in *Instance) firstRun() {
-	if len(in.rest) == 0 && in.row.Fresh {
+	if len(in.rest) == 0 && in.stored().Fresh {
 		in.pending = true // it runs for real
 		return
 	}
@@ -213,9 +214,12 @@ func (in *Instance) tell(d delivered) {
 		if in.ledger.halted() {
 			return
 		}
-		waiting := in.waiting
+		waiting, execution := in.waiting, in.ledger.info.Execution
 		in.waiting = nil
 		for _, w := range waiting {
+			if in.ledger.info.Execution != execution {
+				return // the code has continued as new; what else came was for the execution before
+			}
 			w.event.At = d.event.At // the code sees it now
 			in.advance(w)
 		}
@@ -394,11 +398,12 @@ func (in *Instance) startLife(m events.Message, s *events.Start, version string,
 		in.turn.Values = nil
 	}
 	in.Evict()
+	before := in.ledger.seen.newest(events.MaxSeen) // an old start that comes again must not begin an old life again
 	in.ledger = ledger{info: program.Info{Instance: in.id, Execution: execution}}
-	in.row, in.waiting = Row{}, nil
+	in.row, in.waiting = nil, nil
 	in.append(&events.Started{
 		Name: s.Orchestration, Version: version, Input: s.Input, Life: events.LifeOf(in.id, m.ID, in.now.UnixMicro()), Engine: events.Engine,
-		Message: m.ID, Parent: s.Parent, Attributes: s.Attributes, Trace: m.Trace,
+		Message: m.ID, Parent: s.Parent, Attributes: s.Attributes, Trace: m.Trace, Seen: before,
 	})
 	in.pending = true
 	if code != nil {
@@ -406,8 +411,16 @@ func (in *Instance) startLife(m events.Message, s *events.Start, version string,
 	}
 }
 
+// stored is the row as the store had it, until the ledger takes over.
+func (in *Instance) stored() Row {
+	if in.row == nil {
+		return Row{}
+	}
+	return *in.row
+}
+
 // known reports whether the instance exists, running or ended.
-func (in *Instance) known() bool { return in.ledger.lastID > 0 || in.row.Execution > 0 }
+func (in *Instance) known() bool { return in.ledger.lastID > 0 || in.stored().Execution > 0 }
 
 // append adds a fact to history.
 func (in *Instance) append(f events.Fact) (events.Event, effects) {
@@ -478,14 +491,24 @@ func (in *Instance) overHistory() *events.Error {
 func (in *Instance) closeTurn() {
 	t := in.turn
 	in.said = 0
+	t.Steps = slices.DeleteFunc(t.Steps, func(s Step) bool { return !in.stillWanted(s) })
 	t.Messages = slices.DeleteFunc(t.Messages, func(m events.Message) bool { return m.Content == nil })
 	if len(t.Executions) > 0 {
-		in.row = in.describe()
-		t.Row = in.row
+		t.Row = in.describe()
+	}
+	if in.ledger.lastID > 0 {
+		in.row = nil // the ledger knows better
 	}
 	if in.program == nil && !t.Again {
 		t.Evict = true
 	}
+}
+
+// stillWanted reports whether a step that this turn would hand out has no result yet: it may have got one in this very turn, or one that waits for
+// the code to be resumed.
+func (in *Instance) stillWanted(s Step) bool {
+	return in.program != nil && s.Execution == in.ledger.info.Execution && s.StepRef.Life == in.ledger.info.Life &&
+		in.program.Waits(s.StepRef.Number, s.Attempt) && !in.ledger.stepAnswered(s.StepRef.Number, s.Attempt)
 }
 
 // describe writes the instance's row.

@@ -3,6 +3,7 @@ package round
 import (
 	"log/slog"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rondo-run/rondo/internal/program"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -84,11 +85,16 @@ func (in *Instance) breach(f events.Fact) *events.Error {
 		}
 	case *events.ValueSet:
 		return in.breachOfValues(f)
+	case *events.Patched:
+		return notText("id of a patch", f.ID)
 	}
 	return nil
 }
 
 func (in *Instance) breachOfValues(f *events.ValueSet) *events.Error {
+	if err := notText("key of a value", f.Key); err != nil {
+		return err
+	}
 	if n := len(f.Key); n > events.MaxValueKey {
 		return events.Limit("key of a value (bytes)", int64(n), events.MaxValueKey, "use a shorter key")
 	}
@@ -99,6 +105,14 @@ func (in *Instance) breachOfValues(f *events.ValueSet) *events.Error {
 		return events.Limit("values of an instance", int64(len(in.ledger.values))+1, events.MaxValues, "clear what is no longer needed (ctx.PruneValues does), or use several instances")
 	}
 	return nil
+}
+
+// notText refuses what would come back from history as something else.
+func notText(what, s string) *events.Error {
+	if s != "" && utf8.ValidString(s) {
+		return nil
+	}
+	return &events.Error{Kind: events.Application, Type: "invalid_call", Final: true, Message: what + " " + quote(s) + ": it must be text in UTF-8, and not empty"}
 }
 
 func (in *Instance) overOpen() *events.Error {

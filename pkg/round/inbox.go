@@ -126,7 +126,7 @@ func (in *Instance) mayReplace(m events.Message, s *events.Start) bool {
 	if in.isSameStart(m, s) {
 		return false
 	}
-	running := in.ledger.running() || in.ledger.lastID == 0 && !in.row.Status.Ended()
+	running := in.ledger.running() || in.ledger.lastID == 0 && !in.stored().Status.Ended()
 	return s.Conflict == events.ReplaceRunning || s.Conflict == events.RestartFinished && !running
 }
 
@@ -142,7 +142,7 @@ func (in *Instance) isSameStart(m events.Message, s *events.Start) bool {
 // current is the row as it stands within the turn.
 func (in *Instance) current() Row {
 	if in.ledger.lastID == 0 {
-		return in.row
+		return in.stored()
 	}
 	return Row{
 		Execution: in.ledger.info.Execution, Life: in.ledger.info.Life, Parent: in.ledger.info.Parent, StartMessage: in.ledger.startID,
@@ -311,7 +311,7 @@ func (in *Instance) takeStep(c *events.StepDone) Receipt {
 	if r, ok := in.addressed(c.Life, c.Execution); !ok {
 		return r
 	}
-	if in.ledger.closed.has(c.Step) || c.Attempt <= in.ledger.failures[c.Step] || in.program == nil || !in.program.Waits(c.Step, c.Attempt) {
+	if in.ledger.stepAnswered(c.Step, c.Attempt) || in.program == nil || !in.program.Waits(c.Step, c.Attempt) {
 		return ignored(NotOpen, fmt.Sprintf("nobody waits for attempt %d of inline step %d", c.Attempt, c.Step))
 	}
 	switch {
@@ -374,7 +374,7 @@ func (in *Instance) turnAway(inbox []Delivery, why Receipt) {
 		c, isControl := d.Message.Content.(*events.Control)
 		switch {
 		case why.Reason == NewerEngine:
-		case in.row.Status.Ended() && in.ledger.lastID == 0:
+		case in.stored().Status.Ended() && in.ledger.lastID == 0:
 			r = in.afterTheEnd(d)
 		case in.unreadable == nil && !in.ledger.running():
 			r = in.take(d)
@@ -393,7 +393,7 @@ func (in *Instance) endBlind(f events.Fact) Receipt {
 		in.happen(f)
 		return taken
 	}
-	row := in.row
+	row := in.stored()
 	in.unreadable = nil
 	in.ledger = ledger{
 		info:   program.Info{Instance: in.id, Execution: row.Execution, Name: row.Name, Version: row.Version, Life: row.Life, Parent: row.Parent, Attributes: row.Attributes},

@@ -432,6 +432,11 @@ func (l *ledger) drop(f *events.Dropped) effects {
 	return eff
 }
 
+// stepAnswered reports whether history has the result of an attempt of an inline step.
+func (l *ledger) stepAnswered(n int64, attempt int) bool {
+	return l.closed.has(n) || attempt <= l.failures[n]
+}
+
 func (l *ledger) closeStep(n int64) {
 	l.closed.add(n)
 	delete(l.failures, n)

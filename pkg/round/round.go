@@ -284,7 +284,7 @@ type Instance struct {
 	interrupt atomic.Bool
 
 	cold       []events.Event // to be replayed before anything else
-	row        Row            // for an instance known by its row only
+	row        *Row           // as stored, until the ledger has taken over
 	unreadable error
 	pending    bool // the code of the current execution has not run yet
 
@@ -310,7 +310,10 @@ type delivered struct {
 
 // New makes an instance of what the store knows. The history is replayed by the first Decide.
 func New(config *Config, known Known) *Instance {
-	in := &Instance{config: config, id: known.Instance, unreadable: known.Unreadable, row: known.Row}
+	in := &Instance{config: config, id: known.Instance, unreadable: known.Unreadable}
+	if known.Row.Execution > 0 || known.Row.Engine > 0 || known.Row.Fresh {
+		in.row = &known.Row
+	}
 	in.ledger.info.Instance = known.Instance
 	in.ledger.info.Execution = max(1, known.Row.Execution)
 	if in.unreadable == nil && len(known.History) > 0 {

@@ -1,0 +1,205 @@
+package round_test
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// misuse runs one orchestration that does what it should not, and gives the turn.
+func misuse(t *testing.T, fn func(oc, string) (string, error)) (*round.Instance, round.Turn) {
+	t.Helper()
+	code, err := orchestration.NewRegistry(define("bad", fn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := round.New(&round.Config{Code: code}, round.Known{Instance: "i"})
+	t.Cleanup(in.Evict)
+	return in, in.Decide(startOf("bad", `""`), began)
+}
+
+func wantFault(t *testing.T, turn round.Turn, kind events.ErrorKind, text string) {
+	t.Helper()
+	if turn.Row.Status != round.Failed || turn.Row.Error.Kind != kind || !strings.Contains(turn.Row.Error.Message, text) {
+		t.Errorf("want it to fail as %s with %q; it decided\n%v", kind, text, turn)
+	}
+	if turn.Fault == nil {
+		t.Error("the turn tells of no fault")
+	}
+}
+
+func TestGoexitFailsTheInstanceOnly(t *testing.T) {
+	_, turn := misuse(t, func(oc, string) (string, error) { runtime.Goexit(); return "", nil })
+	wantFault(t, turn, events.Panicked, "runtime.Goexit")
+}
+
+func TestGoexitInABranchFailsTheInstanceOnly(t *testing.T) {
+	_, turn := misuse(t, func(ctx oc, _ string) (string, error) {
+		return orchestration.Go(ctx, func(oc) (string, error) { runtime.Goexit(); return "", nil }).Get(ctx)
+	})
+	wantFault(t, turn, events.Panicked, "runtime.Goexit")
+}
+
+func TestPanicInABranchFailsTheInstance(t *testing.T) {
+	_, turn := misuse(t, func(ctx oc, _ string) (string, error) {
+		return orchestration.Go(ctx, func(oc) (string, error) { panic(42) }).Get(ctx)
+	})
+	wantFault(t, turn, events.Panicked, "panic: 42")
+	if !strings.Contains(turn.Row.Error.Stack, "misuse_test.go") {
+		t.Errorf("the stack does not show where: %s", turn.Row.Error.Stack)
+	}
+}
+
+func TestContextIsUselessAfterItsOrchestration(t *testing.T) {
+	var escaped oc
+	misuse(t, func(ctx oc, _ string) (string, error) { escaped = ctx; return "", nil })
+	defer func() {
+		if r := recover(); r != nil && !strings.Contains(r.(string), "outside of its orchestration") {
+			t.Errorf("it panicked with %v", r)
+		}
+	}()
+	done := make(chan any)
+	go func() {
+		defer close(done)
+		defer func() { done <- recover() }()
+		escaped.Now()
+	}()
+	if r, _ := (<-done).(string); r != "" && !strings.Contains(r, "outside of its orchestration") {
+		t.Errorf("it panicked with %v", r)
+	}
+}
+
+// TestRecoverDoesNotStopAnEviction parks code that catches every panic, in a loop, and evicts it: its deferred calls run once, and nothing can
+// hold it.
+func TestRecoverDoesNotStopAnEviction(t *testing.T) {
+	deferred := 0
+	in, turn := misuse(t, func(ctx oc, _ string) (string, error) {
+		for {
+			func() {
+				defer func() { deferred++; _ = recover() }()
+				_, _ = approve.Wait(ctx).Get(ctx)
+			}()
+		}
+	})
+	if turn.Row.Status != round.Running {
+		t.Fatal(turn)
+	}
+	in.Evict()
+	if deferred != 1 {
+		t.Errorf("deferred calls ran %d times", deferred)
+	}
+	if in.Hydrated() {
+		t.Error("it is still there")
+	}
+}
+
+// TestDeferredCallsOfTheContextDoNoHarmOnEviction uses the context in a deferred call, as cleanup code does.
+func TestDeferredCallsOfTheContextDoNoHarmOnEviction(t *testing.T) {
+	in, turn := misuse(t, func(ctx oc, _ string) (string, error) {
+		scoped, cancel := ctx.WithCancel()
+		defer cancel()
+		defer func() { _, _ = echo.Call(ctx, "cleanup") }()
+		return approve.Wait(scoped).Get(scoped)
+	})
+	if turn.Row.Status != round.Running || len(turn.Messages) != 0 {
+		t.Fatal(turn)
+	}
+	in.Evict()
+}
+
+// TestInterruptStopsCodeThatDoesNotComeBack stops a loop from another goroutine, at its next call.
+func TestInterruptStopsCodeThatDoesNotComeBack(t *testing.T) {
+	looping := make(chan struct{})
+	code, err := orchestration.NewRegistry(define("spin", func(ctx oc, _ string) (string, error) {
+		for i := 0; ; i++ {
+			if i == 10 {
+				close(looping)
+			}
+			ctx.Now()
+			runtime.Gosched()
+			if i > 900_000 { // without the interrupt, the test fails in another way
+				return "came back", nil
+			}
+		}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := round.New(&round.Config{Code: code}, round.Known{Instance: "i"})
+	defer in.Evict()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		<-looping
+		in.Interrupt()
+	}()
+	turn := in.Decide(startOf("spin", `""`), began)
+	<-stopped
+	wantFault(t, turn, events.Runaway, "without waiting for anything")
+}
+
+func TestCodeThatSaysTooMuchIsStopped(t *testing.T) {
+	_, turn := misuse(t, wide)
+	wantFault(t, turn, events.LimitExceeded, "going on at once")
+	if n := len(turn.Executions[0].Events); n > events.MaxOpen+10 {
+		t.Errorf("it left %d events", n)
+	}
+	if len(turn.Messages) != 0 {
+		t.Errorf("%d messages are sent for an instance that failed in the round that wanted them", len(turn.Messages))
+	}
+}
+
+func TestCodeThatStartsAndDropsForEverIsStopped(t *testing.T) {
+	_, turn := misuse(t, func(ctx oc, _ string) (string, error) {
+		for {
+			echo.Start(ctx, "x").Cancel(ctx)
+		}
+	})
+	wantFault(t, turn, events.LimitExceeded, "without waiting")
+}
+
+// TestHistoryThatGrowsForEverIsStopped sends messages that nobody reads, until the history is full.
+func TestHistoryThatGrowsForEverIsStopped(t *testing.T) {
+	in, turn := misuse(t, func(ctx oc, _ string) (string, error) {
+		for {
+			if _, err := orders.Receive(ctx).Get(ctx); err != nil {
+				return "", err
+			}
+		}
+	})
+	for i := 0; turn.Row.Status == round.Running && i < 100; i++ {
+		inbox := make([]round.Delivery, 1000)
+		for j := range inbox {
+			inbox[j] = round.Delivery{Message: events.Message{Content: &events.QueueSent{Queue: "orders", Data: events.Payload(`"x"`)}}, Attempts: 1}
+		}
+		turn = in.Decide(inbox, began)
+	}
+	wantFault(t, turn, events.LimitExceeded, "events in the history")
+	if turn.Row.LastEvent > events.MaxHistoryEvents+2 {
+		t.Errorf("the history has %d events", turn.Row.LastEvent)
+	}
+}
+
+func TestMailboxThatIsNotReadFillsUp(t *testing.T) {
+	in, turn := misuse(t, func(ctx oc, _ string) (string, error) { return approve.Wait(ctx).Get(ctx) })
+	dead := 0
+	for range 11 {
+		inbox := make([]round.Delivery, 1000)
+		for j := range inbox {
+			inbox[j] = round.Delivery{Message: events.Message{Content: &events.QueueSent{Queue: "orders", Data: events.Payload(`"x"`)}}, Attempts: 1}
+		}
+		turn = in.Decide(inbox, began)
+		for _, r := range turn.Receipts {
+			if r.Verdict == round.Dead && r.Reason == round.MailboxFull {
+				dead++
+			}
+		}
+	}
+	if dead != 1000 {
+		t.Errorf("%d messages were put aside, want 1000", dead)
+	}
+}
