@@ -24,7 +24,7 @@ func Canonical(data []byte) Payload {
 	if len(data) == 0 {
 		return nil
 	}
-	if !isJSON(data) {
+	if !isJSON(data) || standsAsItself(data) {
 		return Payload(data)
 	}
 	var b bytes.Buffer
@@ -84,7 +84,10 @@ func standsAsItself(p []byte) bool {
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (p *Payload) UnmarshalJSON(data []byte) error {
-	canonical := Canonical(bytes.Clone(bytes.TrimSpace(data)))
+	canonical := Payload(bytes.Clone(bytes.TrimSpace(data)))
+	if !standsAsItself(canonical) {
+		canonical = Canonical(canonical)
+	}
 	if !bytes.HasPrefix(canonical, []byte(bytesKey)) {
 		*p = canonical
 		return nil
