@@ -10,6 +10,8 @@ GO ?= go
 PACKAGES ?= ./...## the packages that test, bench, fuzz and cover look at
 TESTFLAGS ?=## more flags for go test, such as -run=TestScenarios -v
 FUZZTIME ?= 10s## how long each fuzz target runs
+RANDOMTIME ?= 30s## how long random orchestrations are made up
+SEED ?= 0## the one seed that `make random` plays again
 BENCH ?= .## which benchmarks run, as a regular expression
 BENCHTIME ?= 1s## how long each benchmark runs, or how often (100x)
 
@@ -62,9 +64,13 @@ fuzz: ## run every fuzz target for FUZZTIME
 	if [ -z "$$targets" ]; then echo "there are no fuzz targets in $(PACKAGES)"; exit; fi; \
 	while read -r package target; do \
 		echo "$$target in $$package, for $(FUZZTIME)"; \
-		$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) "$$package" </dev/null || failed=1; \
+		$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 50x "$$package" </dev/null || failed=1; \
 	done <<<"$$targets"; \
 	exit $${failed:-0}
+
+.PHONY: random
+random: ## make orchestrations and deliveries up for RANDOMTIME; SEED=N plays one again
+	$(GO) test -count=1 -run '^TestRandomOrchestrations$$' ./pkg/round -random $(RANDOMTIME) -seed $(SEED) -v | grep -v -e '^=== RUN' -e '^ *--- PASS: .*/seed=' -e 'the chaos had seed'
 
 .PHONY: bench
 bench: ## run the benchmarks, with their allocations
@@ -91,4 +97,4 @@ tidy: ## check that go.mod and go.sum list what is used, no more and no less
 
 # The tests come last: what they print is what a reader looks for.
 .PHONY: ci
-ci: tidy lint bench-once fuzz test ## run everything that has to pass before a change goes in
+ci: tidy lint bench-once fuzz random test ## run everything that has to pass before a change goes in

@@ -1,7 +1,6 @@
 package program
 
 import (
-	"slices"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/events"
@@ -13,44 +12,29 @@ var errDropped = &events.Error{Kind: events.CancelledError, Message: "nobody wai
 // Scope is a set of tasks that end together. Scopes form a tree: cancelling one cancels those below it, except shielded ones, which get
 // a last bounded time.
 type Scope struct {
-	program    *Program
-	parent     *Scope
-	head, tail *Task // listed tasks, in the order they were started
-	children   []*Scope
-	err        *events.Error // why it was cancelled
-	shield     time.Duration // > 0: how long it may go on after the scope above was cancelled
-	limit      *Task         // the timer of a time limit or shield
-	closed     bool
+	program *Program
+	parent  *Scope
+	open    list[*Task] // in the order in which they were started
+	below   list[*Scope]
+	link    *link[*Scope] // its place in the parent's list
+	err     *events.Error // why it was cancelled
+	shield  time.Duration // > 0: how long it may go on after the scope above was cancelled
+	limit   *Task         // the timer of a time limit or shield
+	closed  bool
 }
 
 func (s *Scope) add(t *Task) {
-	t.scope = s
-	t.prev = s.tail
-	if s.tail != nil {
-		s.tail.next = t
-	} else {
-		s.head = t
-	}
-	s.tail = t
+	t.scope, t.link = s, s.open.push(t)
 }
 
 func (s *Scope) remove(t *Task) {
-	if t.prev != nil {
-		t.prev.next = t.next
-	} else {
-		s.head = t.next
-	}
-	if t.next != nil {
-		t.next.prev = t.prev
-	} else {
-		s.tail = t.prev
-	}
-	t.scope, t.prev, t.next = nil, nil, nil
+	s.open.remove(t.link)
+	t.scope, t.link = nil, nil
 }
 
 func (s *Scope) child() *Scope {
 	c := &Scope{program: s.program, parent: s, err: s.err}
-	s.children = append(s.children, c)
+	c.link = s.below.push(c)
 	return c
 }
 
@@ -142,7 +126,7 @@ func (s *Scope) close() {
 	s.closed = true
 	s.end(errDropped)
 	if s.parent != nil {
-		s.parent.children = slices.DeleteFunc(s.parent.children, func(c *Scope) bool { return c == s })
+		s.parent.below.remove(s.link)
 	}
 }
 
@@ -168,10 +152,10 @@ func (c *casualties) scope(s *Scope, cause *events.Error, ended bool) {
 	if s.err == nil {
 		s.err = cause
 	}
-	for t := s.head; t != nil; t = t.next {
+	for t := range s.open.all {
 		c.tasks = append(c.tasks, t)
 	}
-	for _, below := range s.children {
+	for below := range s.below.all {
 		if below.shield > 0 && below.err == nil && (!ended || below.busy()) {
 			c.shields = append(c.shields, below)
 		} else {
@@ -182,12 +166,17 @@ func (c *casualties) scope(s *Scope, cause *events.Error, ended bool) {
 
 // busy reports whether a branch is running in the scope.
 func (s *Scope) busy() bool {
-	for t := s.head; t != nil; t = t.next {
+	for t := range s.open.all {
 		if t.kind == branchTask && !t.done {
 			return true
 		}
 	}
-	return slices.ContainsFunc(s.children, (*Scope).busy)
+	for below := range s.below.all {
+		if below.busy() {
+			return true
+		}
+	}
+	return false
 }
 
 // dropped lists what stands behind tasks that nobody waits for any more.

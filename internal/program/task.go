@@ -34,9 +34,9 @@ type Task struct {
 	value   any
 	err     error
 
-	scope      *Scope // where it is listed; a branch's own scope is another one below it
-	prev, next *Task
-	waiters    []waiter
+	scope   *Scope // where it is listed; a branch's own scope is another one below it
+	link    *link[*Task]
+	waiters []waiter
 
 	call       *call  // for activities and steps: how to try again
 	what, name string // whose error it would be

@@ -23,7 +23,7 @@ func TestEveryKindHasAGoldenFile(t *testing.T) {
 		examples = append(examples, string(x.fact.Kind()))
 	}
 	sameNames(t, "examples", examples, kinds)
-	if !*update {
+	if !*rewrite {
 		sameNames(t, goldenEvents, goldenNames(t, goldenEvents, ".json"), kinds)
 	}
 }

@@ -63,7 +63,7 @@ func TestEveryMessageHasAGoldenFile(t *testing.T) {
 		examples = append(examples, contentName(x.message.Content))
 	}
 	sameNames(t, "examples", examples, want)
-	if !*update {
+	if !*rewrite {
 		sameNames(t, goldenMessages, goldenNames(t, goldenMessages, ".txt"), want)
 	}
 }

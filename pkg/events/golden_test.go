@@ -14,12 +14,12 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
 // golden compares with a file, or writes it.
 func golden(t *testing.T, path string, got []byte) {
 	t.Helper()
-	if *update {
+	if *rewrite {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -30,10 +30,10 @@ func golden(t *testing.T, path string, got []byte) {
 	}
 	want, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatalf("%v\nrun the test with -update to write it", err)
+		t.Fatalf("%v\nrun the test with -rewrite to write it", err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s has changed. What is stored and what is under way must stay readable; if that is so, run with -update.\ngot:\n%s\nwant:\n%s", path, got, want)
+		t.Errorf("%s has changed. What is stored and what is under way must stay readable; if that is so, run with -rewrite.\ngot:\n%s\nwant:\n%s", path, got, want)
 	}
 }
 

@@ -173,6 +173,30 @@ func fanIn(tb testing.TB, config *round.Config, n int) {
 	}
 }
 
+// BenchmarkBranches is the fan-in with a branch for each activity.
+func BenchmarkBranches(b *testing.B) {
+	for _, n := range []int{1_000, 10_000} {
+		b.Run(fmt.Sprint("n=", n), func(b *testing.B) {
+			code, err := orchestration.NewRegistry(fan.With(func(ctx oc, n int) (int, error) {
+				futures := make([]*orchestration.Future[string], n)
+				for i := range futures {
+					futures[i] = orchestration.Go(ctx, func(ctx oc) (string, error) { return one.Call(ctx, "x") })
+				}
+				all, err := orchestration.All(ctx, futures...).Get(ctx)
+				return len(all), err
+			}))
+			if err != nil {
+				b.Fatal(err)
+			}
+			config := &round.Config{Code: code}
+			for b.Loop() {
+				fanIn(b, config, n)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/branch")
+		})
+	}
+}
+
 // BenchmarkSteps is a thousand inline steps, one after the other.
 func BenchmarkSteps(b *testing.B) {
 	config := measured(b)
