@@ -33,7 +33,7 @@ func Retry(attempts int, opts ...RetryOption) CallOption {
 // RetryOption refines [Retry].
 type RetryOption func(*events.RetryPolicy)
 
-// Fixed waits the same time before each attempt.
+// Fixed waits the same time before each attempt, apart from what [Jitter] takes off.
 func Fixed(d time.Duration) RetryOption {
 	return func(p *events.RetryPolicy) {
 		p.Growth, p.First, p.Factor, p.Most = events.Fixed, events.Duration(d), 0, 0

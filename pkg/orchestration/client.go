@@ -3,6 +3,7 @@ package orchestration
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -72,6 +73,11 @@ func (h Handle[Out]) Resume(ctx context.Context, reason string) error {
 func Control(ctx context.Context, c Client, instance string, how events.How, reason string) error {
 	if err := events.CheckInstance(instance); err != nil {
 		return err
+	}
+	switch how {
+	case events.Cancel, events.Terminate, events.Suspend, events.Resume:
+	default:
+		return fmt.Errorf("control %q is none of cancel, terminate, suspend and resume", how)
 	}
 	if len(reason) > events.MaxReason {
 		return events.Limit("reason (bytes)", int64(len(reason)), events.MaxReason, "say it in a sentence")

@@ -96,8 +96,11 @@ func (ctx *Context) Timer(d time.Duration) *Future[time.Time] {
 	return ctx.TimerAt(ctx.Now().Add(max(0, d)))
 }
 
-// TimerAt gives a future that is ready at a moment.
+// TimerAt gives a future that is ready at a moment; at once, if that moment has passed.
 func (ctx *Context) TimerAt(t time.Time) *Future[time.Time] {
+	if t.IsZero() || t.UTC().Year() < 1 {
+		t = ctx.Now() // it has passed as well, and history can hold it
+	}
 	return &Future[time.Time]{t: ctx.p.Timer(ctx.s, t), value: func(*program.Task) (time.Time, error) { return t, nil }}
 }
 

@@ -105,6 +105,9 @@ func (d Definition[In, Out]) Start(ctx context.Context, c Client, in In, opts ..
 	}
 	input, err := c.Codec().Encode(in)
 	if o.id == "" {
+		o.id = o.messageID // so that the same start is for the same instance
+	}
+	if o.id == "" {
 		o.id = c.NewID()
 	}
 	if o.messageID == "" {
@@ -218,7 +221,7 @@ type conflictOption events.StartConflict
 
 func (c conflictOption) start(o *startOptions) { o.conflict = events.StartConflict(c) }
 
-// RequestID makes the start the same start when it is sent again.
+// RequestID makes the start the same start when it is sent again. Without [ID], it is the id of the instance, too.
 func RequestID(id string) StartOption { return requestID(id) }
 
 type requestID string

@@ -109,7 +109,11 @@ func (r *Registry) Resolve(name string) (string, bool) {
 // keep theirs.
 func (r *Registry) Pin(name, version string) error {
 	if _, ok := r.Lookup(name, version); !ok && version != "" {
-		return fmt.Errorf("orchestration %q has no version %q; registered are %s", name, version, strings.Join(r.Versions(name), ", "))
+		known := r.Versions(name)
+		if len(known) == 0 {
+			return fmt.Errorf("orchestration %q is not registered", name)
+		}
+		return fmt.Errorf("orchestration %q has no version %q; registered are %s", name, version, strings.Join(known, ", "))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,0 +1,180 @@
+package orchestration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+)
+
+// wire is a client that keeps what is published and gives prepared outcomes.
+type wire struct {
+	published []events.Message
+	refuse    error
+	outcomes  map[string]orchestration.Outcome
+	ids       int
+}
+
+func (w *wire) Publish(_ context.Context, m events.Message) error {
+	w.published = append(w.published, m)
+	return w.refuse
+}
+
+func (w *wire) Outcome(_ context.Context, instance string) (orchestration.Outcome, error) {
+	o, ok := w.outcomes[instance]
+	if !ok {
+		return o, context.Canceled
+	}
+	return o, nil
+}
+
+func (w *wire) NewID() string       { w.ids++; return fmt.Sprint("new-", w.ids) }
+func (w *wire) Codec() events.Codec { return events.JSON{} }
+
+var large = strings.Repeat("x", events.MaxPayload)
+
+func TestStartTellsEverythingThatIsWrong(t *testing.T) {
+	w := &wire{}
+	_, err := orchestration.Define[string, string]("rondo.mine").Start(t.Context(), w, large,
+		orchestration.ID("i~1.2"), orchestration.Version("one"), orchestration.Attributes(map[string]string{"": "x"}))
+	mustSay(t, err, `the prefix "rondo." is reserved`, `instance id "i~1.2"`, `version "one"`, `attribute name`, `input (bytes)`)
+	if !errors.Is(err, &events.Error{Kind: events.LimitExceeded}) {
+		t.Errorf("the limit cannot be told from %v", err)
+	}
+	_, err = orchestration.Define[chan int, string]("subject").Start(t.Context(), w, nil)
+	mustSay(t, err, "encode chan int")
+	if len(w.published) != 0 {
+		t.Errorf("published %v", w.published)
+	}
+}
+
+func TestStartSaysWhatTheOptionsSay(t *testing.T) {
+	attributes := map[string]string{"customer": "ann"}
+	for name, c := range map[string]struct {
+		opts []orchestration.StartOption
+		want events.Message
+	}{
+		"none":    {nil, events.Message{ID: "new-2", Instance: "new-1", Content: &events.Start{}}},
+		"id":      {[]orchestration.StartOption{orchestration.ID("i")}, events.Message{ID: "new-1", Instance: "i", Content: &events.Start{}}},
+		"request": {[]orchestration.StartOption{orchestration.RequestID("r")}, events.Message{ID: "r", Instance: "r", Content: &events.Start{}}},
+		"all": {
+			[]orchestration.StartOption{orchestration.ID("i"), orchestration.RequestID("r"), orchestration.Version("2.0.0"),
+				orchestration.Attributes(attributes), orchestration.RestartFinished()},
+			events.Message{ID: "r", Instance: "i", Content: &events.Start{Version: "2.0.0", Attributes: attributes, Conflict: events.RestartFinished}},
+		},
+		"the last one counts": {
+			[]orchestration.StartOption{orchestration.ID("a"), orchestration.ID("b"), orchestration.RestartFinished(), orchestration.ReplaceRunning()},
+			events.Message{ID: "new-1", Instance: "b", Content: &events.Start{Conflict: events.ReplaceRunning}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &wire{}
+			h, err := subject.Start(t.Context(), w, "in", c.opts...)
+			must(t, err)
+			got, want := w.published[0], c.want
+			s, ws := got.Content.(*events.Start), want.Content.(*events.Start)
+			if len(w.published) != 1 || got.ID != want.ID || got.Instance != want.Instance || h.ID != want.Instance {
+				t.Errorf("published %+v for %q, want %+v", w.published, h.ID, want)
+			}
+			if s.Orchestration != "subject" || string(s.Input) != `"in"` || s.Version != ws.Version || s.Conflict != ws.Conflict ||
+				!maps.Equal(s.Attributes, ws.Attributes) || s.Parent != nil {
+				t.Errorf("started with %+v, want %+v", s, ws)
+			}
+		})
+	}
+}
+
+func TestStartThatMayHaveFailedGivesTheHandle(t *testing.T) {
+	w := &wire{refuse: errors.New("no connection")}
+	h, err := subject.Start(t.Context(), w, "in", orchestration.ID("i"))
+	if !errors.Is(err, w.refuse) || h.ID != "i" {
+		t.Errorf("got handle of %q, %v", h.ID, err)
+	}
+}
+
+func TestWaitGivesOutputOrError(t *testing.T) {
+	w := &wire{outcomes: map[string]orchestration.Outcome{
+		"done":    {Output: events.Payload(`"out"`)},
+		"empty":   {},
+		"failed":  {Error: &events.Error{Kind: events.Application, Type: "no_stock", Message: "none left"}},
+		"strange": {Output: events.Payload(`5`)},
+	}}
+	for id, want := range map[string]string{"done": `"out" <nil>`, "empty": `"" <nil>`, "failed": `"" none left`} {
+		out, err := subject.Handle(w, id).Wait(t.Context())
+		if got := fmt.Sprintf("%q %v", out, err); got != want {
+			t.Errorf("%s: got %s, want %s", id, got, want)
+		}
+	}
+	if _, err := subject.Handle(w, "failed").Wait(t.Context()); !errors.Is(err, orchestration.OfType("no_stock")) {
+		t.Errorf("got %v", err)
+	}
+	_, err := subject.Handle(w, "strange").Wait(t.Context())
+	mustSay(t, err, "decode 5 into *string")
+	if _, err := subject.Handle(w, "nobody").Wait(t.Context()); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestHandleSteers(t *testing.T) {
+	w := &wire{}
+	h := subject.Handle(w, "i")
+	for how, do := range map[events.How]func(context.Context, string) error{
+		events.Cancel: h.Cancel, events.Terminate: h.Terminate, events.Suspend: h.Suspend, events.Resume: h.Resume,
+	} {
+		w.published = nil
+		must(t, do(t.Context(), "because"))
+		m := w.published[0]
+		if c, ok := m.Content.(*events.Control); !ok || m.Instance != "i" || m.ID == "" || c.How != how || c.Reason != "because" {
+			t.Errorf("%s says %+v %+v", how, m, m.Content)
+		}
+	}
+}
+
+func TestControlRefuses(t *testing.T) {
+	w := &wire{}
+	mustSay(t, orchestration.Control(t.Context(), w, "", events.Cancel, ""), "instance id: it is empty")
+	mustSay(t, orchestration.Control(t.Context(), w, "i", "stop", ""), `control "stop" is none of cancel, terminate, suspend and resume`)
+	err := orchestration.Control(t.Context(), w, "i", events.Cancel, strings.Repeat("x", events.MaxReason+1))
+	mustSay(t, err, "reason (bytes): 4097 is over the limit of 4096; say it in a sentence")
+	if !errors.Is(err, &events.Error{Kind: events.LimitExceeded}) {
+		t.Errorf("the limit cannot be told from %v", err)
+	}
+	if len(w.published) != 0 {
+		t.Errorf("published %v", w.published)
+	}
+	must(t, orchestration.Control(t.Context(), w, "i", events.Cancel, strings.Repeat("x", events.MaxReason)))
+}
+
+func TestRaiseAndPush(t *testing.T) {
+	w := &wire{}
+	must(t, knock.Raise(t.Context(), w, "i", "hello"))
+	must(t, letters.Push(t.Context(), w, "i", "dear"))
+	e, q := w.published[0], w.published[1]
+	if c, ok := e.Content.(*events.EventRaised); !ok || e.Instance != "i" || e.ID == "" || c.Name != "knock" || string(c.Data) != `"hello"` {
+		t.Errorf("raised %+v %+v", e, e.Content)
+	}
+	if c, ok := q.Content.(*events.QueueSent); !ok || q.Instance != "i" || q.ID == "" || c.Queue != "letters" || string(c.Data) != `"dear"` {
+		t.Errorf("pushed %+v %+v", q, q.Content)
+	}
+
+	w.published = nil
+	mustSay(t, orchestration.DefineEvent[string]("").Raise(t.Context(), w, "", large), "event name: it is empty", "instance id: it is empty", `event "" (bytes)`)
+	mustSay(t, orchestration.DefineQueue[string]("").Push(t.Context(), w, "", large), "queue name: it is empty", "instance id: it is empty", `queue "" (bytes)`)
+	mustSay(t, orchestration.DefineQueue[func()]("q").Push(t.Context(), w, "i", nil), "encode func()")
+	if len(w.published) != 0 {
+		t.Errorf("published %v", w.published)
+	}
+}
+
+func TestContractsHaveNames(t *testing.T) {
+	for _, name := range []string{subject.Name(), knock.Name(), letters.Name(), orchestration.DefineKey[int]("key").Name()} {
+		if name == "" {
+			t.Error("a contract has lost its name")
+		}
+	}
+}

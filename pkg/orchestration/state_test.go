@@ -1,0 +1,245 @@
+package orchestration_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/rondotest"
+)
+
+func TestEventGoesToTheOldestWait(t *testing.T) {
+	gives(t, "first second", func(ctx *oc, _ string) (string, error) {
+		a, b := knock.Wait(ctx), knock.Wait(ctx)
+		y, errB := b.Get(ctx)
+		x, errA := a.Get(ctx)
+		return x + " " + y, errors.Join(errA, errB)
+	}, func(env *rondotest.Env, h orchestration.Handle[string]) {
+		must(t, knock.Raise(t.Context(), env, h.ID, "first"))
+		must(t, knock.Raise(t.Context(), env, h.ID, "second"))
+	})
+}
+
+func TestEventThatNobodyWaitsForIsDropped(t *testing.T) {
+	gives(t, "late", func(ctx *oc, _ string) (string, error) {
+		if err := ctx.Sleep(time.Minute); err != nil {
+			return "", err
+		}
+		return knock.Wait(ctx).Get(ctx)
+	}, func(env *rondotest.Env, h orchestration.Handle[string]) {
+		must(t, knock.Raise(t.Context(), env, h.ID, "early"))
+		env.Advance(time.Hour)
+		must(t, knock.Raise(t.Context(), env, h.ID, "late"))
+	})
+}
+
+func TestDataOfAnotherType(t *testing.T) {
+	for what, c := range map[string]struct {
+		wait func(ctx *oc) error
+		tell world
+	}{
+		"event": {
+			func(ctx *oc) error { _, err := orchestration.DefineEvent[int]("knock").Wait(ctx).Get(ctx); return err },
+			func(env *rondotest.Env, h orchestration.Handle[string]) {
+				must(t, knock.Raise(t.Context(), env, h.ID, "word"))
+			},
+		},
+		"queue": {
+			func(ctx *oc) error {
+				_, err := orchestration.DefineQueue[int]("letters").Receive(ctx).Get(ctx)
+				return err
+			},
+			func(env *rondotest.Env, h orchestration.Handle[string]) {
+				must(t, letters.Push(t.Context(), env, h.ID, "word"))
+			},
+		},
+	} {
+		fails(t, orchestration.OfType(orchestration.TypeMismatch), func(ctx *oc, _ string) (string, error) { return "", c.wait(ctx) }, c.tell,
+			what, `decode "word" into *int`)
+	}
+}
+
+func TestQueueKeepsItsOrder(t *testing.T) {
+	gives(t, "3 unread: a b c, then false", func(ctx *oc, _ string) (string, error) {
+		if err := ctx.Sleep(time.Minute); err != nil {
+			return "", err
+		}
+		out := fmt.Sprint(letters.Len(ctx), " unread: ")
+		a, errA := letters.Receive(ctx).Get(ctx)
+		b, okB, errB := letters.TryReceive(ctx)
+		c, okC, errC := letters.TryReceive(ctx)
+		_, okD, errD := letters.TryReceive(ctx)
+		if !okB || !okC || letters.Len(ctx) != 0 {
+			t.Errorf("%v %v, %d unread", okB, okC, letters.Len(ctx))
+		}
+		return fmt.Sprint(out, a, " ", b, " ", c, ", then ", okD), errors.Join(errA, errB, errC, errD)
+	}, func(env *rondotest.Env, h orchestration.Handle[string]) {
+		for _, s := range []string{"a", "b", "c"} {
+			must(t, letters.Push(t.Context(), env, h.ID, s))
+		}
+	})
+}
+
+func TestLetterOfALoserGoesBack(t *testing.T) {
+	gives(t, "a after the knock", func(ctx *oc, _ string) (string, error) {
+		event, letter := knock.Wait(ctx), letters.Receive(ctx)
+		if err := ctx.Sleep(time.Minute); err != nil {
+			return "", err
+		}
+		if ctx.Select(letter, event) != event {
+			return "", errors.New("the event came first")
+		}
+		s, err := letters.Receive(ctx).Get(ctx)
+		return s + " after the knock", err
+	}, func(env *rondotest.Env, h orchestration.Handle[string]) {
+		must(t, knock.Raise(t.Context(), env, h.ID, "x"))
+		for _, s := range []string{"a", "b"} {
+			must(t, letters.Push(t.Context(), env, h.ID, s))
+		}
+	})
+}
+
+func TestTryReceiveWhenCancelled(t *testing.T) {
+	fails(t, orchestration.ErrCancelled, func(ctx *oc, _ string) (string, error) {
+		_ = ctx.Sleep(time.Hour)
+		if _, ok, err := letters.TryReceive(ctx); ok || !errors.Is(err, orchestration.ErrCancelled) {
+			t.Errorf("got %v, %v", ok, err)
+		}
+		return "", ctx.Err()
+	}, func(env *rondotest.Env, h orchestration.Handle[string]) {
+		must(t, letters.Push(t.Context(), env, h.ID, "x"))
+		must(t, h.Cancel(t.Context(), ""))
+	})
+}
+
+func TestInstancesTalk(t *testing.T) {
+	gives(t, "x and y", func(ctx *oc, _ string) (string, error) {
+		a, b := knock.Wait(ctx), letters.Receive(ctx)
+		if _, err := kid.Detach(ctx, ctx.Instance()); err != nil {
+			return "", err
+		}
+		x, errA := a.Get(ctx)
+		y, errB := b.Get(ctx)
+		return x + " and " + y, errors.Join(errA, errB)
+	}, nil, kid.With(func(ctx *oc, whom string) (string, error) {
+		return "", errors.Join(knock.Send(ctx, whom, "x"), letters.Send(ctx, whom, "y"))
+	}))
+}
+
+func TestStatus(t *testing.T) {
+	type progress struct{ Percent int }
+	status := orchestration.DefineStatus[progress]()
+	var env *rondotest.Env
+	gives(t, "{0} false, {50} true, {0} false", func(ctx *oc, _ string) (string, error) {
+		none, okNone, _ := status.Get(ctx)
+		status.Set(ctx, progress{10})
+		status.Set(ctx, progress{50})
+		if err := ctx.Sleep(time.Minute); err != nil {
+			return "", err
+		}
+		half, okHalf, err := status.Get(ctx)
+		status.Clear(ctx)
+		cleared, okCleared, _ := status.Get(ctx)
+		return fmt.Sprint(none, " ", okNone, ", ", half, " ", okHalf, ", ", cleared, " ", okCleared), err
+	}, func(e *rondotest.Env, h orchestration.Handle[string]) {
+		env = e
+		if s, ok := rondotest.Status(e, status, h.ID); !ok || s.Percent != 50 {
+			t.Errorf("outside it is %v, %v", s, ok)
+		}
+	})
+	if s, ok := rondotest.Status(env, status, "i"); ok {
+		t.Errorf("after it was cleared it is %v", s)
+	}
+	_, err := run(t, func(ctx *oc, _ string) (string, error) {
+		orchestration.DefineStatus[string]().Set(ctx, "word")
+		_, ok, err := status.Get(ctx)
+		return fmt.Sprint(ok), err
+	}, nil)
+	mustSay(t, err, `decode "word" into`)
+	_, err = run(t, func(ctx *oc, _ string) (string, error) {
+		orchestration.DefineStatus[func()]().Set(ctx, nil)
+		return "it was taken", nil
+	}, nil)
+	mustSay(t, err, "encode func()")
+}
+
+func TestValues(t *testing.T) {
+	a, b, c := orchestration.DefineKey[int]("a"), orchestration.DefineKey[string]("b"), orchestration.DefineKey[[]int]("c")
+	gives(t, "0 false; 2 true; [a b c]; 2 pruned; [a]; []", func(ctx *oc, _ string) (string, error) {
+		none, okNone, _ := a.Get(ctx)
+		a.Set(ctx, 1)
+		b.Set(ctx, "x")
+		c.Set(ctx, []int{1})
+		if err := ctx.Sleep(time.Hour); err != nil {
+			return "", err
+		}
+		a.Set(ctx, 2)
+		two, okTwo, err := a.Get(ctx)
+		keys := ctx.Keys()
+		pruned := ctx.PruneValues(ctx.Now())
+		left := ctx.Keys()
+		b.Clear(ctx)
+		ctx.ClearValues()
+		ctx.ClearValues()
+		return fmt.Sprint(none, " ", okNone, "; ", two, " ", okTwo, "; ", keys, "; ", pruned, " pruned; ", left, "; ", ctx.Keys()), err
+	}, nil)
+}
+
+func TestValueThatCannotBeKept(t *testing.T) {
+	large := strings.Repeat("x", events.MaxValue)
+	for name, c := range map[string]struct {
+		set    func(ctx *oc)
+		target error
+		says   string
+	}{
+		"no key":   {func(ctx *oc) { orchestration.DefineKey[int]("").Set(ctx, 1) }, orchestration.OfType("invalid_call"), "a value needs a key"},
+		"no text":  {func(ctx *oc) { orchestration.DefineKey[int]("\xff").Set(ctx, 1) }, orchestration.OfType("invalid_call"), "it must be text in UTF-8"},
+		"no data":  {func(ctx *oc) { orchestration.DefineKey[func()]("f").Set(ctx, nil) }, &orchestration.Error{Kind: events.Application}, "encode func()"},
+		"large":    {func(ctx *oc) { orchestration.DefineKey[string]("k").Set(ctx, large) }, &orchestration.Error{Kind: events.LimitExceeded}, `value of key "k"`},
+		"long key": {func(ctx *oc) { orchestration.DefineKey[int](large[:1000]).Set(ctx, 1) }, &orchestration.Error{Kind: events.LimitExceeded}, "use a shorter key"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fails(t, c.target, func(ctx *oc, _ string) (string, error) {
+				c.set(ctx)
+				return "it was taken", nil
+			}, nil, c.says)
+		})
+	}
+}
+
+func TestValueOfAnotherType(t *testing.T) {
+	_, err := run(t, func(ctx *oc, _ string) (string, error) {
+		orchestration.DefineKey[string]("k").Set(ctx, "word")
+		n, ok, err := orchestration.DefineKey[int]("k").Get(ctx)
+		return fmt.Sprint(n, ok), err
+	}, nil)
+	mustSay(t, err, `decode "word" into *int`)
+}
+
+func TestValueOfAnotherInstance(t *testing.T) {
+	k := orchestration.DefineKey[int]("k")
+	keeper := kid.With(func(ctx *oc, _ string) (string, error) { k.Set(ctx, 7); return "", nil })
+	gives(t, "7 true", func(ctx *oc, _ string) (string, error) {
+		if _, err := kid.Call(ctx, "x", orchestration.ID("kid")); err != nil {
+			return "", err
+		}
+		there, err := k.ReadFrom(ctx, "kid").Get(ctx)
+		if err != nil {
+			return "", err
+		}
+		nobody, err := k.ReadFrom(ctx, "nobody").Get(ctx)
+		return fmt.Sprint(*there, " ", nobody == nil), err
+	}, nil, keeper)
+	_, err := run(t, func(ctx *oc, _ string) (string, error) {
+		if _, err := kid.Call(ctx, "x", orchestration.ID("kid")); err != nil {
+			return "", err
+		}
+		_, err := orchestration.DefineKey[string]("k").ReadFrom(ctx, "kid").Get(ctx)
+		return "", err
+	}, nil, keeper)
+	mustSay(t, err, `value "k" of "kid": decode 7 into`)
+}
