@@ -83,6 +83,7 @@ var clock = strings.Fields("After AfterFunc NewTicker NewTimer Now Since Sleep T
 var testImports = []string{
 	"internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/rondotest",
 	"github.com/cockroachdb/datadriven",
+	"go.uber.org/goleak",
 }
 
 // emptyNames are names of packages that say nothing about what is in them.

@@ -68,7 +68,7 @@ func (p *Program) start(s *Scope, t *Task, fact events.Fact) *Task {
 
 // refused is a task that fails at once and leaves no event.
 func (p *Program) refused(t *Task, err *events.Error) *Task {
-	t.kind, t.err = branchTask, err
+	t.kind, t.err, t.abandoned = branchTask, err, err.Kind == events.CancelledError || err.Kind == events.Timeout
 	p.settle(t)
 	return t
 }

@@ -15,6 +15,7 @@ type Scope struct {
 	program *Program
 	parent  *Scope
 	open    list[*Task] // in the order in which they were started
+	waits   list[*wait] // branches that wait in it
 	below   list[*Scope]
 	link    *link[*Scope] // its place in the parent's list
 	err     *events.Error // why it was cancelled
@@ -144,6 +145,7 @@ func (s *Scope) stop(cause *events.Error, ended bool) {
 // casualties are what a cancellation hits.
 type casualties struct {
 	tasks   []*Task
+	waits   []*wait  // these branches must not wait any longer
 	shields []*Scope // these get their last bounded time
 }
 
@@ -154,6 +156,9 @@ func (c *casualties) scope(s *Scope, cause *events.Error, ended bool) {
 	}
 	for t := range s.open.all {
 		c.tasks = append(c.tasks, t)
+	}
+	for w := range s.waits.all {
+		c.waits = append(c.waits, w)
 	}
 	for below := range s.below.all {
 		if below.shield > 0 && below.err == nil && (!ended || below.busy()) {
@@ -188,6 +193,8 @@ func (c *casualties) dropped(tasks []*Task, cause *events.Error) {
 		case t.kind == groupTask && !t.done:
 			c.tasks = append(c.tasks, t)
 			c.dropped(t.group.members, cause)
+		case t.kind == groupTask && !t.observed:
+			c.dropped(t.group.result(), cause) // messages that nobody has looked at go back
 		case !t.done, t.kind == queueTask && !t.observed:
 			c.tasks = append(c.tasks, t)
 		}
@@ -220,7 +227,7 @@ func (p *Program) abandon(cause *events.Error, c casualties) {
 		case t.kind == queueTask && t.done && !t.observed: // its message goes back
 			t.observed = true
 			t.leave()
-			t.payload, t.err = nil, cause
+			t.payload, t.err, t.abandoned = nil, cause, true
 			fact.Schedules = append(fact.Schedules, t.id)
 		case t.done || t.kind == branchTask:
 		case t.kind == groupTask:
@@ -240,9 +247,12 @@ func (p *Program) abandon(cause *events.Error, c casualties) {
 	}
 	for _, t := range left {
 		if !t.done {
-			t.err = cause
+			t.err, t.abandoned = cause, true
 			p.settle(t)
 		}
+	}
+	for _, w := range c.waits {
+		w.wake(nil)
 	}
 	for _, s := range c.shields {
 		s.lastOrders(cause)

@@ -2,6 +2,7 @@ package program
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -27,8 +28,10 @@ type Task struct {
 	kind     taskKind
 	done     bool
 	observed bool
-	id       int64 // the event that opened it, or the number of the step
-	order    int64 // among all settled tasks
+	// abandoned means that nothing but the end of its scope, or being dropped, has settled it.
+	abandoned bool
+	id        int64 // the event that opened it, or the number of the step
+	order     int64 // among all settled tasks
 
 	payload events.Payload
 	value   any
@@ -99,15 +102,20 @@ func (p *Program) settle(t *Task) {
 	}
 }
 
-// observe notes that the code has seen the result: a queue message is then consumed.
+// observe notes that the code has seen the result. A queue message is then consumed, and so are those that a group's result is made of.
 func (p *Program) observe(t *Task) {
 	if !t.done || t.observed {
 		return
 	}
 	t.observed = true
 	t.leave()
-	if t.kind == queueTask && t.err == nil {
+	switch {
+	case t.kind == queueTask && t.err == nil:
 		p.host.Consumed(t.id)
+	case t.kind == groupTask:
+		for _, m := range t.group.result() {
+			p.observe(m)
+		}
 	}
 }
 
@@ -147,49 +155,64 @@ func (w *wait) wake(*Task) {
 	}
 }
 
-// Await waits for a task.
-func (p *Program) Await(t *Task) {
+// pause parks the branch until what it waits for wakes it, or its scope is cancelled.
+func (p *Program) pause(s *Scope, w *wait) {
+	place := s.waits.push(w)
+	p.park()
+	s.waits.remove(place)
+}
+
+// Await waits for a task. It reports false when the scope was cancelled first.
+func (p *Program) Await(s *Scope, t *Task) bool {
 	p.enter()
-	if !t.done {
-		t.addWaiter(&wait{program: p, branch: p.current})
-		p.park()
+	if !t.done && s.err == nil {
+		w := &wait{program: p, branch: p.current}
+		t.addWaiter(w)
+		p.pause(s, w)
 	}
 	p.observe(t)
+	return t.done
 }
 
-// AwaitAll waits for every one of several tasks, without looking at their results.
-func (p *Program) AwaitAll(tasks []*Task) {
+// AwaitAll waits for every one of several tasks, without looking at their results. It reports false when the scope was cancelled first.
+func (p *Program) AwaitAll(s *Scope, tasks []*Task) bool {
 	for _, t := range tasks {
 		p.enter()
+		if !t.done && s.err == nil {
+			w := &wait{program: p, branch: p.current}
+			t.addWaiter(w)
+			p.pause(s, w)
+		}
 		if !t.done {
-			t.addWaiter(&wait{program: p, branch: p.current})
-			p.park()
+			return false
 		}
 	}
+	return true
 }
 
-// AwaitAny waits for the first of several tasks to settle, and gives its place. Of several settled ones it is the
-// one that settled first. With nothing to wait for it gives -1.
-func (p *Program) AwaitAny(tasks []*Task) int {
+// AwaitAny waits for the first of several tasks to settle, and gives its place. Of several settled ones it is the one that settled first. With nothing to wait
+// for, or when the scope was cancelled first, it gives -1.
+func (p *Program) AwaitAny(s *Scope, tasks []*Task) int {
 	p.enter()
-	if len(tasks) == 0 {
-		return -1
-	}
-	if i := first(tasks); i >= 0 {
+	if i := s.first(tasks); i >= 0 || len(tasks) == 0 || s.err != nil {
 		return i
 	}
 	w := &wait{program: p, branch: p.current}
 	for _, t := range tasks {
 		t.addWaiter(w)
 	}
-	p.park()
-	return first(tasks)
+	p.pause(s, w)
+	return s.first(tasks)
 }
 
-func first(tasks []*Task) int {
+// first finds the task that settled first. What only the end of the scope has settled does not count.
+func (s *Scope) first(tasks []*Task) int {
 	best := -1
 	for i, t := range tasks {
-		if t.done && (best < 0 || t.order < tasks[best].order) {
+		if !t.done || t.abandoned && s.err != nil {
+			continue
+		}
+		if best < 0 || t.order < tasks[best].order {
 			best = i
 		}
 	}
@@ -222,11 +245,8 @@ func (p *Program) Group(s *Scope, mode GroupMode, members []*Task) *Task {
 	g := &group{program: p, members: members, open: len(members), mode: mode, winner: -1}
 	t := &Task{kind: groupTask, group: g}
 	g.task = t
-	if s.err != nil {
-		t.err = s.err
-	}
 	s.add(t)
-	if i := first(members); mode == FirstSettled && i >= 0 {
+	if i := s.first(members); mode == FirstSettled && i >= 0 {
 		g.wake(members[i])
 	}
 	for _, m := range members {
@@ -246,9 +266,19 @@ func (p *Program) Group(s *Scope, mode GroupMode, members []*Task) *Task {
 	return t
 }
 
-// Members gives what a group was made of, and Winner which of them decided it (-1: none).
-func (t *Task) Members() []*Task { return t.group.members }
-func (t *Task) Winner() int      { return t.group.winner }
+// Winner is the member that has decided a group, -1 if none has.
+func (t *Task) Winner() int { return t.group.winner }
+
+// result lists the members that the result of a settled group is made of.
+func (g *group) result() []*Task {
+	switch {
+	case g.winner >= 0 && g.mode == FirstSettled:
+		return g.members[g.winner : g.winner+1]
+	case g.winner >= 0 || g.task.err != nil:
+		return nil
+	}
+	return g.members
+}
 
 func (g *group) stale() bool { return g.task.done }
 
@@ -257,15 +287,16 @@ func (g *group) wake(m *Task) {
 		return
 	}
 	g.open--
+	g.task.abandoned = g.task.abandoned || m.abandoned
 	decided := g.mode == FirstSettled || g.mode == FirstFailure && m.err != nil
 	if decided {
-		for i, x := range g.members {
-			if x == m {
-				g.winner = i
-			}
-		}
+		g.winner = slices.Index(g.members, m)
 		g.program.settle(g.task)
-		g.program.drop(errDropped, g.members)
+		losers := slices.Clone(g.members)
+		if g.mode == FirstSettled {
+			losers = slices.DeleteFunc(losers, func(x *Task) bool { return x == m })
+		}
+		g.program.drop(errDropped, losers)
 	} else if g.open == 0 {
 		g.program.settle(g.task)
 	}
@@ -303,21 +334,21 @@ func (s *Stream) wake(t *Task) {
 	s.done = append(s.done, t)
 	if s.waiting != nil {
 		s.waiting.wake(t)
-		s.waiting = nil
 	}
 }
 
-// Next waits for the next task to settle; nil means that there are no more.
-func (s *Stream) Next() *Task {
+// Next waits for the next task to settle; nil means that there are no more, or that the scope was cancelled first.
+func (s *Stream) Next(scope *Scope) *Task {
 	s.program.enter()
-	if s.left == 0 {
+	if s.taken == len(s.done) && s.left > 0 && scope.err == nil {
+		s.waiting = &wait{program: s.program, branch: s.program.current}
+		s.program.pause(scope, s.waiting)
+		s.waiting = nil
+	}
+	if s.taken == len(s.done) {
 		return nil
 	}
 	s.left--
-	if s.taken == len(s.done) {
-		s.waiting = &wait{program: s.program, branch: s.program.current}
-		s.program.park()
-	}
 	t := s.done[s.taken]
 	s.done[s.taken] = nil
 	s.taken++
@@ -329,7 +360,7 @@ func (p *Program) Go(s *Scope, run func(inner *Scope) (any, error)) *Task {
 	p.enter()
 	t := &Task{kind: branchTask}
 	if s.err != nil {
-		t.err = s.err
+		t.err, t.abandoned = s.err, true
 		p.settle(t)
 		return t
 	}

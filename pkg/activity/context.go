@@ -111,12 +111,9 @@ var ErrPending = errors.New("the activity will be completed later (return this e
 // Token finds this attempt again: pass it to whoever completes the activity after it returned [ErrPending].
 func Token(ctx context.Context) string { return environment(ctx).Token }
 
-// Errorf makes an error of a type that orchestrations and retry policies can tell apart.
-func Errorf(typ, format string, args ...any) error {
-	e := events.Errorf(events.Application, format, args...)
-	e.Type = typ
-	return e
-}
+// Errorf makes an error of a type that orchestrations and retry policies can tell apart. The format is that of [fmt.Errorf]; of a wrapped error, what
+// history can hold is kept as the cause.
+func Errorf(typ, format string, args ...any) error { return events.Wrapf(typ, format, args...) }
 
 // Final marks an error as one that trying again cannot help.
 func Final(err error) error {

@@ -36,7 +36,7 @@ type RetryOption func(*events.RetryPolicy)
 // Fixed waits the same time before each attempt, apart from what [Jitter] takes off.
 func Fixed(d time.Duration) RetryOption {
 	return func(p *events.RetryPolicy) {
-		p.Growth, p.First, p.Factor, p.Most = events.Fixed, events.Duration(d), 0, 0
+		p.Growth, p.First, p.Factor, p.Most, p.Jitter = events.Fixed, events.Duration(d), 0, 0, 0
 	}
 }
 

@@ -72,6 +72,14 @@ func Errorf(kind ErrorKind, format string, args ...any) *Error {
 	return &Error{Kind: kind, Message: fmt.Sprintf(format, args...)}
 }
 
+// Wrapf makes an application error of a type. The format is that of [fmt.Errorf]; an Error that it wraps becomes the cause.
+func Wrapf(typ, format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	e := &Error{Kind: Application, Type: typ, Message: err.Error()}
+	errors.As(err, &e.Cause)
+	return e
+}
+
 // Error implements error.
 func (e *Error) Error() string {
 	s := e.Message

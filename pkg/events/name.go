@@ -45,6 +45,9 @@ func CheckTag(tag string) error { return checkText("tag", tag, MaxTag) }
 // CheckSession tells what is wrong with a session id, if anything.
 func CheckSession(id string) error { return checkText("session id", id, MaxTag) }
 
+// CheckText tells what is wrong with the key of a value or the id of a patch, if anything.
+func CheckText(what, s string) error { return checkText(what, s, MaxValueKey) }
+
 func checkText(what, s string, most int) error {
 	switch {
 	case s == "":

@@ -15,8 +15,9 @@ type Client interface {
 	// may be published again with the same id.
 	Publish(ctx context.Context, m events.Message) error
 	// Outcome waits until an instance has ended. It returns ctx.Err() when the context ends first, and waits for an instance
-	// that does not exist yet.
-	Outcome(ctx context.Context, instance string) (Outcome, error)
+	// that does not exist yet. If start is not empty, it is the id of a start message, and what the instance did before that message was
+	// taken (or found to change nothing) does not count.
+	Outcome(ctx context.Context, instance, start string) (Outcome, error)
 	// NewID gives an id that nobody else has.
 	NewID() string
 	// Codec is the codec of the system.
@@ -32,18 +33,22 @@ type Outcome struct {
 // Handle is an instance as seen from outside.
 type Handle[Out any] struct {
 	ID     string
+	start  string // the start message, if what was there before it does not count
 	client Client
 }
 
 // Wait waits until the instance has ended and gives its result. The error is what the instance failed with (an [Error]), or why
-// waiting for it failed.
+// waiting for it failed. An instance that was cancelled may have both: the error, and what its code has returned.
 func (h Handle[Out]) Wait(ctx context.Context) (Out, error) {
 	var out Out
-	o, err := h.client.Outcome(ctx, h.ID)
+	o, err := h.client.Outcome(ctx, h.ID, h.start)
 	if err != nil {
 		return out, err
 	}
 	if o.Error != nil {
+		if len(o.Output) > 0 {
+			return out, errors.Join(o.Error, h.client.Codec().Decode(o.Output, &out))
+		}
 		return out, o.Error
 	}
 	return out, h.client.Codec().Decode(o.Output, &out)

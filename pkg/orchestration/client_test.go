@@ -25,7 +25,7 @@ func (w *wire) Publish(_ context.Context, m events.Message) error {
 	return w.refuse
 }
 
-func (w *wire) Outcome(_ context.Context, instance string) (orchestration.Outcome, error) {
+func (w *wire) Outcome(_ context.Context, instance, _ string) (orchestration.Outcome, error) {
 	o, ok := w.outcomes[instance]
 	if !ok {
 		return o, context.Canceled

@@ -239,7 +239,7 @@ func TestPatchedWantsAName(t *testing.T) {
 	for _, id := range []string{"", "\xff"} {
 		fails(t, orchestration.OfType("invalid_call"), func(ctx *oc, _ string) (string, error) {
 			return fmt.Sprint(ctx.Patched(id)), nil
-		}, nil, "id of a patch", "it must be text in UTF-8")
+		}, nil, "id of a patch")
 	}
 	gives(t, "true true", func(ctx *oc, _ string) (string, error) {
 		return fmt.Sprint(ctx.Patched("a"), " ", ctx.Patched("a")), nil

@@ -55,7 +55,10 @@ func (d Definition[In, Out]) Call(ctx *Context, in In, opts ...ChildOption) (Out
 // instance ends or no longer waits for it.
 func (d Definition[In, Out]) StartChild(ctx *Context, in In, opts ...ChildOption) *Future[Out] {
 	what := "orchestration " + quote(d.name)
-	o := childOptions(opts)
+	var o childOption
+	for _, opt := range opts {
+		opt.child(&o)
+	}
 	input, err := ctx.codec().Encode(in)
 	if err = errors.Join(err, events.CheckName("orchestration", d.name), o.check()); err != nil {
 		return failed[Out](ctx, what, err)
@@ -66,8 +69,11 @@ func (d Definition[In, Out]) StartChild(ctx *Context, in In, opts ...ChildOption
 }
 
 // Detach starts an instance that goes on by itself, and gives its id.
-func (d Definition[In, Out]) Detach(ctx *Context, in In, opts ...ChildOption) (string, error) {
-	o := childOptions(opts)
+func (d Definition[In, Out]) Detach(ctx *Context, in In, opts ...DetachOption) (string, error) {
+	var o childOption
+	for _, opt := range opts {
+		opt.detach(&o)
+	}
 	input, err := ctx.codec().Encode(in)
 	if err = errors.Join(err, events.CheckName("orchestration", d.name), o.check()); err != nil {
 		return "", err
@@ -87,9 +93,12 @@ func (d Definition[In, Out]) Detach(ctx *Context, in In, opts ...ChildOption) (s
 // along. Return what it gives:
 //
 //	return Counter.ContinueAsNew(ctx, state)
-func (d Definition[In, Out]) ContinueAsNew(ctx *Context, in In, opts ...ChildOption) (Out, error) {
+func (d Definition[In, Out]) ContinueAsNew(ctx *Context, in In, opts ...ContinueOption) (Out, error) {
 	var zero Out
-	o := childOptions(opts)
+	var o childOption
+	for _, opt := range opts {
+		opt.next(&o)
+	}
 	input, err := ctx.codec().Encode(in)
 	if err = errors.Join(err, events.CheckName("orchestration", d.name), o.check()); err != nil {
 		return zero, err
@@ -104,11 +113,11 @@ func (d Definition[In, Out]) Start(ctx context.Context, c Client, in In, opts ..
 		opt.start(&o)
 	}
 	input, err := c.Codec().Encode(in)
-	if o.id == "" {
+	if !o.idSet {
 		o.id = o.messageID // so that the same start is for the same instance
-	}
-	if o.id == "" {
-		o.id = c.NewID()
+		if o.id == "" {
+			o.id = c.NewID()
+		}
 	}
 	if o.messageID == "" {
 		o.messageID = c.NewID()
@@ -123,7 +132,21 @@ func (d Definition[In, Out]) Start(ctx context.Context, c Client, in In, opts ..
 	err = c.Publish(ctx, events.Message{ID: o.messageID, Instance: o.id, Content: &events.Start{
 		Orchestration: d.name, Version: o.version, Input: input, Conflict: o.conflict, Attributes: o.attributes,
 	}})
-	return Handle[Out]{ID: o.id, client: c}, err
+	h := Handle[Out]{ID: o.id, client: c}
+	if o.conflict != events.KeepExisting {
+		h.start = o.messageID // what was there before is not what is waited for
+	}
+	return h, err
+}
+
+// Run starts an instance from outside and waits for its result.
+func (d Definition[In, Out]) Run(ctx context.Context, c Client, in In, opts ...StartOption) (Out, error) {
+	h, err := d.Start(ctx, c, in, opts...)
+	if err != nil {
+		var none Out
+		return none, err
+	}
+	return h.Wait(ctx)
 }
 
 // Handle gives the handle of an instance that was started elsewhere.
@@ -133,7 +156,7 @@ func (d Definition[In, Out]) Handle(c Client, id string) Handle[Out] {
 
 // failed is a future that fails at once.
 func failed[T any](ctx *Context, what string, err error) *Future[T] {
-	e := &events.Error{Kind: events.Application, Type: "invalid_call", Final: true, Source: what, Message: err.Error()}
+	e := &events.Error{Kind: events.Application, Type: InvalidCall, Final: true, Source: what, Message: err.Error()}
 	return &Future[T]{t: ctx.p.Failed(e)}
 }
 
@@ -142,8 +165,12 @@ func failed[T any](ctx *Context, what string, err error) *Future[T] {
 // BindOption says how code is registered.
 type BindOption interface{ bind(*Binding) }
 
-// ChildOption says how a child, a detached instance or the next execution is started.
-type ChildOption interface{ child(*childOption) }
+// ChildOption says how a child is started, DetachOption how a detached instance, ContinueOption how the next execution.
+type (
+	ChildOption    interface{ child(*childOption) }
+	DetachOption   interface{ detach(*childOption) }
+	ContinueOption interface{ next(*childOption) }
+)
 
 // StartOption says how an instance is started from outside.
 type StartOption interface{ start(*startOptions) }
@@ -152,14 +179,6 @@ type childOption struct {
 	id, version string
 	parentClose events.ParentClose
 	idSet       bool
-}
-
-func childOptions(opts []ChildOption) childOption {
-	var o childOption
-	for _, opt := range opts {
-		opt.child(&o)
-	}
-	return o
 }
 
 func (o childOption) check() error {
@@ -172,6 +191,7 @@ func (o childOption) check() error {
 
 type startOptions struct {
 	id, version, messageID string
+	idSet                  bool
 	conflict               events.StartConflict
 	attributes             map[string]string
 }
@@ -185,6 +205,8 @@ type VersionOption string
 
 func (v VersionOption) bind(b *Binding)       { b.version = string(v) }
 func (v VersionOption) child(o *childOption)  { o.version = string(v) }
+func (v VersionOption) detach(o *childOption) { o.version = string(v) }
+func (v VersionOption) next(o *childOption)   { o.version = string(v) }
 func (v VersionOption) start(o *startOptions) { o.version = string(v) }
 
 // ID chooses the id of an instance.
@@ -194,7 +216,8 @@ func ID(id string) IDOption { return IDOption(id) }
 type IDOption string
 
 func (id IDOption) child(o *childOption)  { o.id, o.idSet = string(id), true }
-func (id IDOption) start(o *startOptions) { o.id = string(id) }
+func (id IDOption) detach(o *childOption) { id.child(o) }
+func (id IDOption) start(o *startOptions) { o.id, o.idSet = string(id), true }
 
 // Abandon lets a child go on when its parent ends or no longer waits for it.
 func Abandon() AbandonOption { return AbandonOption{} }

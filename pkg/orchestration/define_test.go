@@ -33,10 +33,10 @@ func TestBadCallsAreErrorsOfTheCode(t *testing.T) {
 		"detached version":  {func(ctx *oc) error { _, err := kid.Detach(ctx, "x", orchestration.Version("1")); return err }, `version "1"`},
 		"continue name":     {func(ctx *oc) error { _, err := orchestration.Define[int, int]("").ContinueAsNew(ctx, 1); return err }, "orchestration name: it is empty"},
 		"continue version":  {func(ctx *oc) error { _, err := kid.ContinueAsNew(ctx, "x", orchestration.Version("1")); return err }, `version "1"`},
-		"event name":        {func(ctx *oc) error { _, err := orchestration.DefineEvent[int]("").Wait(ctx).Get(ctx); return err }, "event name: it is empty"},
+		"event name":        {func(ctx *oc) error { _, err := orchestration.DefineEvent[int]("").Wait(ctx); return err }, "event name: it is empty"},
 		"event to whom":     {func(ctx *oc) error { return knock.Send(ctx, "", "x") }, "instance id: it is empty"},
 		"event data":        {func(ctx *oc) error { return orchestration.DefineEvent[func()]("e").Send(ctx, "other", nil) }, "encode func()"},
-		"queue name":        {func(ctx *oc) error { _, err := orchestration.DefineQueue[int]("").Receive(ctx).Get(ctx); return err }, "queue name: it is empty"},
+		"queue name":        {func(ctx *oc) error { _, err := orchestration.DefineQueue[int]("").Receive(ctx); return err }, "queue name: it is empty"},
 		"name of what sent": {func(ctx *oc) error { return orchestration.DefineQueue[int]("rondo.q").Send(ctx, "other", 1) }, `the prefix "rondo." is reserved`},
 		"value of whom": {func(ctx *oc) error {
 			_, err := orchestration.DefineKey[int]("k").ReadFrom(ctx, "").Get(ctx)
@@ -89,7 +89,7 @@ func TestOutputThatCannotBeEncoded(t *testing.T) {
 }
 
 // patient is a child that waits for a knock.
-var patient = kid.With(func(ctx *oc, s string) (string, error) { return knock.Wait(ctx).Get(ctx) })
+var patient = kid.With(func(ctx *oc, s string) (string, error) { return knock.Wait(ctx) })
 
 func TestChildEndsWithItsParentUnlessAbandoned(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -192,7 +192,7 @@ func TestContinueAsNewTakesThingsAlong(t *testing.T) {
 		if err := ctx.Sleep(time.Minute); err != nil { // all letters come meanwhile
 			return "", err
 		}
-		letter, err := letters.Receive(ctx).Get(ctx)
+		letter, err := letters.Receive(ctx)
 		if err != nil {
 			return "", err
 		}

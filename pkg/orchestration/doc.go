@@ -85,7 +85,7 @@
 // An [Event] goes to an instance and is for whoever waits there for its name at that moment. [Context.Select] waits for the first of several
 // futures and cancels the others.
 //
-//	approval, deadline := Approve.Wait(ctx), ctx.Timer(24*time.Hour)
+//	approval, deadline := Approve.Next(ctx), ctx.Timer(24*time.Hour)
 //	switch ctx.Select(approval, deadline) {
 //	case approval:
 //		a, err := approval.Get(ctx)
@@ -108,7 +108,7 @@
 //
 //	var Items = orchestration.DefineQueue[Item]("items")
 //
-//	item, err := Items.Receive(ctx).Get(ctx)
+//	item, err := Items.Receive(ctx)
 //	item, ok, err := Items.TryReceive(ctx) // does not wait
 //
 // # Things at the same time
@@ -159,7 +159,7 @@
 //
 //	func account(ctx *orchestration.Context, state State) (State, error) {
 //		for !ctx.ShouldContinueAsNew() {
-//			transfer, err := Transfers.Receive(ctx).Get(ctx)
+//			transfer, err := Transfers.Receive(ctx)
 //			if err != nil {
 //				return state, err
 //			}

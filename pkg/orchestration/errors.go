@@ -18,12 +18,9 @@ var (
 	ErrConflict error = &events.Error{Kind: events.Conflict}
 )
 
-// Errorf makes an error of a type of the author's, for whoever started the orchestration to tell apart.
-func Errorf(typ, format string, args ...any) error {
-	e := events.Errorf(events.Application, format, args...)
-	e.Type = typ
-	return e
-}
+// Errorf makes an error of a type of the author's, for whoever started the orchestration to tell apart. The format is that of [fmt.Errorf]; of
+// a wrapped error, what history can hold is kept as the cause.
+func Errorf(typ, format string, args ...any) error { return events.Wrapf(typ, format, args...) }
 
 // OfType is a target for errors.Is: an application error of this type.
 func OfType(typ string) error { return &events.Error{Kind: events.Application, Type: typ} }

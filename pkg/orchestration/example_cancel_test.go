@@ -52,7 +52,7 @@ func ExampleContext_Shield() {
 	fmt.Println("cancelled:", errors.Is(err, orchestration.ErrCancelled))
 	// Output:
 	// destroyed m-1
-	// too expensive
+	// cancelled: too expensive
 	// cancelled: true
 }
 
@@ -155,7 +155,7 @@ func ExampleFuture_Cancel() {
 	env := rondotest.New(t,
 		backup.With(func(ctx *orchestration.Context, disk string) (string, error) {
 			running := upload.Start(ctx, disk)
-			why, err := pause.Wait(ctx).Get(ctx)
+			why, err := pause.Wait(ctx)
 			if err != nil {
 				return "", err
 			}

@@ -52,7 +52,7 @@ func ExampleContext_Patched() {
 		check   = activity.Define[string, bool]("check")
 	)
 	before := func(ctx *orchestration.Context, goods string) (string, error) {
-		who, err := approve.Wait(ctx).Get(ctx)
+		who, err := approve.Wait(ctx)
 		return goods + " approved by " + who, err
 	}
 	after := func(ctx *orchestration.Context, goods string) (string, error) {
@@ -62,7 +62,7 @@ func ExampleContext_Patched() {
 			}
 			goods = "checked " + goods
 		}
-		who, err := approve.Wait(ctx).Get(ctx)
+		who, err := approve.Wait(ctx)
 		return goods + " approved by " + who, err
 	}
 

@@ -120,7 +120,7 @@ func ExampleDefinition_ContinueAsNew() {
 	)
 	env := rondotest.New(t, account.With(func(ctx *orchestration.Context, state State) (State, error) {
 		for range 2 { // usually: for !ctx.ShouldContinueAsNew()
-			cents, err := transfers.Receive(ctx).Get(ctx)
+			cents, err := transfers.Receive(ctx)
 			if err != nil {
 				return state, err
 			}

@@ -81,7 +81,7 @@ func ExampleAll_failures() {
 	}
 	fmt.Println(h.Wait(t.Context()))
 	// Output:
-	// ["ann comes" "" "cem comes"], but 1 of 3 failed, the first one (number 2) with: activity "write": no such address <nil>
+	// ["ann comes" "" "cem comes"], but 1 of 3 failed; the first was future 1: activity "write": no such address <nil>
 }
 
 // AllOrNone does not wait for the rest once one has failed: it cancels them.

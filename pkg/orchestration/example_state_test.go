@@ -64,7 +64,7 @@ func ExampleKey() {
 		highest = orchestration.DefineKey[int]("highest")
 	)
 	env := rondotest.New(t, sensor.With(func(ctx *orchestration.Context, place string) (string, error) {
-		value, err := reading.Receive(ctx).Get(ctx)
+		value, err := reading.Receive(ctx)
 		if err != nil {
 			return "", err
 		}

@@ -31,7 +31,7 @@ var (
 // fulfil is the orchestration. It may wait for a day, and it survives whatever happens to the machine meanwhile.
 func fulfil(ctx *orchestration.Context, order Order) (parcel string, err error) {
 	if order.Cents > 100_00 {
-		approval, deadline := Approve.Wait(ctx), ctx.Timer(24*time.Hour)
+		approval, deadline := Approve.Next(ctx), ctx.Timer(24*time.Hour)
 		switch ctx.Select(approval, deadline) {
 		case approval:
 			if _, err := approval.Get(ctx); err != nil {

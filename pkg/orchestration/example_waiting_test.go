@@ -55,7 +55,7 @@ func ExampleContext_Select() {
 		review  = orchestration.DefineEvent[Answer]("review")
 	)
 	env := rondotest.New(t, publish.With(func(ctx *orchestration.Context, title string) (string, error) {
-		answer, deadline := review.Wait(ctx), ctx.Timer(24*time.Hour)
+		answer, deadline := review.Next(ctx), ctx.Timer(24*time.Hour)
 		switch ctx.Select(answer, deadline) {
 		case answer:
 			a, err := answer.Get(ctx)
@@ -105,8 +105,8 @@ func ExampleContext_Select_mixed() {
 	)
 	env := rondotest.New(t,
 		watch.With(func(ctx *orchestration.Context, sensor string) (string, error) {
-			value, halt := measure.Start(ctx, sensor), stop.Wait(ctx)
-			alarm, night := alarms.Receive(ctx), ctx.Timer(12*time.Hour)
+			value, halt := measure.Start(ctx, sensor), stop.Next(ctx)
+			alarm, night := alarms.Next(ctx), ctx.Timer(12*time.Hour)
 			switch ctx.Select(value, halt, alarm, night) {
 			case value:
 				v, err := value.Get(ctx)
@@ -187,7 +187,7 @@ func ExampleEvent() {
 	)
 	env := rondotest.New(t,
 		runner.With(func(ctx *orchestration.Context, name string) (string, error) {
-			word, err := ready.Wait(ctx).Get(ctx)
+			word, err := ready.Wait(ctx)
 			return name + " heard " + word, err
 		}),
 		starter.With(func(ctx *orchestration.Context, runners []string) (bool, error) {
@@ -228,7 +228,7 @@ func ExampleQueue() {
 	env := rondotest.New(t, basket.With(func(ctx *orchestration.Context, customer string) (int, error) {
 		sum := 0
 		for {
-			item, err := items.Receive(ctx).Get(ctx)
+			item, err := items.Receive(ctx)
 			if err != nil {
 				return 0, err
 			}

@@ -26,9 +26,13 @@ func (f *Future[T]) task() *program.Task { return f.t }
 // Done tells whether the result is there.
 func (f *Future[T]) Done() bool { return f.t.Done() }
 
-// Get waits for the result.
+// Get waits for the result. When ctx is cancelled, or its time limit reached, while it waits, the error says so; the future itself goes on
+// unless it belongs to the same context.
 func (f *Future[T]) Get(ctx *Context) (T, error) {
-	ctx.p.Await(f.t)
+	if !ctx.p.Await(ctx.s, f.t) {
+		var none T
+		return none, ctx.s.Err()
+	}
 	return f.result()
 }
 
@@ -64,16 +68,20 @@ func decoded[T any](ctx *Context, t *program.Task, what string) *Future[T] {
 	}}
 }
 
-// TypeMismatch is the type of the error for data that is not what the contract says.
-const TypeMismatch = "type_mismatch"
+// The types of the errors for code that asks for the impossible.
+const (
+	TypeMismatch   = "type_mismatch"   // data is not what the contract says
+	InvalidCall    = "invalid_call"    // a name, an id or a version cannot be
+	InvalidOptions = "invalid_options" // a retry policy, a timeout or a tag cannot be
+)
 
-// Map gives a future of what fn makes of another future's result. It is the same future for Select.
+// Map gives a future of what fn makes of another future's result. It is the same future for Select. fn runs each time the result is looked at.
 func Map[A, B any](f *Future[A], fn func(A) (B, error)) *Future[B] {
 	return &Future[B]{t: f.t, value: func(*program.Task) (B, error) {
 		a, err := f.result()
 		if err != nil {
-			var zero B
-			return zero, err
+			var none B
+			return none, err
 		}
 		return fn(a)
 	}}
@@ -81,7 +89,7 @@ func Map[A, B any](f *Future[A], fn func(A) (B, error)) *Future[B] {
 
 // Select waits for the first of several futures and cancels the others. It gives the future that came first:
 //
-//	approval, deadline := Approve.Wait(ctx), ctx.Timer(24*time.Hour)
+//	approval, deadline := Approve.Next(ctx), ctx.Timer(24*time.Hour)
 //	switch ctx.Select(approval, deadline) {
 //	case approval:
 //		a, err := approval.Get(ctx)
@@ -89,11 +97,13 @@ func Map[A, B any](f *Future[A], fn func(A) (B, error)) *Future[B] {
 //	case deadline:
 //		…
 //	}
+//	return none, ctx.Err()
 //
-// When several are there already, the one that came first in history wins. Without futures it gives nil.
+// When several are there already, the one that came first in history wins. When ctx is cancelled while it waits, or there are no futures, it
+// gives nil, and so none of the cases is taken.
 func (ctx *Context) Select(futures ...Awaitable) Awaitable {
 	tasks := tasksOf(futures)
-	i := ctx.p.AwaitAny(tasks)
+	i := ctx.p.AwaitAny(ctx.s, tasks)
 	if i < 0 {
 		return nil
 	}
@@ -103,15 +113,21 @@ func (ctx *Context) Select(futures ...Awaitable) Awaitable {
 
 // WaitAny is Select that cancels nothing: the other futures can be waited for again.
 func (ctx *Context) WaitAny(futures ...Awaitable) Awaitable {
-	i := ctx.p.AwaitAny(tasksOf(futures))
+	i := ctx.p.AwaitAny(ctx.s, tasksOf(futures))
 	if i < 0 {
 		return nil
 	}
 	return futures[i]
 }
 
-// WaitAll waits until all futures are there, of whatever types. Their results are then got without waiting.
-func (ctx *Context) WaitAll(futures ...Awaitable) { ctx.p.AwaitAll(tasksOf(futures)) }
+// WaitAll waits until all futures are there, of whatever types. Their results are then got without waiting. The error is that of ctx, if that ended
+// first.
+func (ctx *Context) WaitAll(futures ...Awaitable) error {
+	if !ctx.p.AwaitAll(ctx.s, tasksOf(futures)) {
+		return ctx.s.Err()
+	}
+	return nil
+}
 
 func tasksOf(futures []Awaitable) []*program.Task {
 	tasks := make([]*program.Task, len(futures))
@@ -131,20 +147,20 @@ func without(tasks []*program.Task, t *program.Task) []*program.Task {
 	return rest
 }
 
-// All gives a future of all results, in the order of the futures, ready when every one of them is. If some failed, the error tells which
-// (errors.Is and errors.As look into all of them), and the other results are still there.
+// All gives a future of all results, in the order of the futures, ready when every one of them is. If some failed, the error is a
+// [*PartialError] that tells which, and the other results are still there.
 func All[T any](ctx *Context, futures ...*Future[T]) *Future[[]T] {
 	return group(ctx, program.AllSettled, futures, func(*program.Task) ([]T, error) {
 		results := make([]T, len(futures))
-		var failed manyErrors
+		failed := &PartialError{total: len(futures)}
 		for i, f := range futures {
 			v, err := f.result()
 			if results[i] = v; err != nil {
-				failed = append(failed, indexedError{i, err})
+				failed.failures = append(failed.failures, failure{i, err})
 			}
 		}
-		if len(failed) > 0 {
-			return results, failed.of(len(futures))
+		if len(failed.failures) > 0 {
+			return results, failed
 		}
 		return results, nil
 	})
@@ -188,7 +204,8 @@ func group[T, R any](ctx *Context, mode program.GroupMode, futures []*Future[T],
 	return &Future[R]{t: ctx.p.Group(ctx.s, mode, tasks), value: value}
 }
 
-// AsCompleted gives futures in the order in which they come, with their place among the arguments. Leaving the loop early cancels nothing.
+// AsCompleted gives futures in the order in which they come, with their place among the arguments. Leaving the loop early cancels nothing. When ctx
+// is cancelled, the loop ends.
 func AsCompleted[T any](ctx *Context, futures ...*Future[T]) iter.Seq2[int, *Future[T]] {
 	return func(yield func(int, *Future[T]) bool) {
 		tasks := make([]*program.Task, len(futures))
@@ -198,7 +215,7 @@ func AsCompleted[T any](ctx *Context, futures ...*Future[T]) iter.Seq2[int, *Fut
 			place[f.t] = append(place[f.t], i)
 		}
 		stream := ctx.p.NewStream(tasks)
-		for t := stream.Next(); t != nil; t = stream.Next() {
+		for t := stream.Next(ctx.s); t != nil; t = stream.Next(ctx.s) {
 			i := place[t][0]
 			place[t] = place[t][1:]
 			if !yield(i, futures[i]) {
@@ -216,29 +233,38 @@ func Go[T any](ctx *Context, fn func(ctx *Context) (T, error)) *Future[T] {
 	})}
 }
 
-// manyErrors are the failures of some of several futures.
-type manyErrors []indexedError
+// PartialError is the error of [All] when some of its futures failed. errors.Is and errors.As look into all their errors.
+type PartialError struct {
+	failures []failure
+	total    int
+}
 
-type indexedError struct {
+type failure struct {
 	index int
 	err   error
 }
 
-type severalFailed struct {
-	errs  []indexedError
-	total int
+// Failures gives the errors of the futures that failed, with their places among the arguments.
+func (e *PartialError) Failures() iter.Seq2[int, error] {
+	return func(yield func(int, error) bool) {
+		for _, f := range e.failures {
+			if !yield(f.index, f.err) {
+				return
+			}
+		}
+	}
 }
 
-func (m manyErrors) of(total int) error { return &severalFailed{m, total} }
-
-func (s *severalFailed) Error() string {
-	return fmt.Sprintf("%d of %d failed, the first one (number %d) with: %v", len(s.errs), s.total, s.errs[0].index+1, s.errs[0].err)
+// Error implements error.
+func (e *PartialError) Error() string {
+	return fmt.Sprintf("%d of %d failed; the first was future %d: %v", len(e.failures), e.total, e.failures[0].index, e.failures[0].err)
 }
 
-func (s *severalFailed) Unwrap() []error {
-	errs := make([]error, len(s.errs))
-	for i, e := range s.errs {
-		errs[i] = e.err
+// Unwrap gives the errors of the futures that failed.
+func (e *PartialError) Unwrap() []error {
+	errs := make([]error, len(e.failures))
+	for i, f := range e.failures {
+		errs[i] = f.err
 	}
 	return errs
 }

@@ -29,7 +29,7 @@ func TestAllKeepsTheOrder(t *testing.T) {
 func TestAllTellsWhichFailed(t *testing.T) {
 	gives(t, `["a" "" "c" ""]`, func(ctx *oc, _ string) (string, error) {
 		all, err := orchestration.All(ctx, echo.Start(ctx, "a"), slow.Start(ctx, "bad luck"), slow.Start(ctx, "c"), echo.Start(ctx, "bad timing")).Get(ctx)
-		mustSay(t, err, `2 of 4 failed, the first one (number 2) with: activity "slow": no luck`)
+		mustSay(t, err, `2 of 4 failed; the first was future 1: activity "slow": no luck`)
 		for _, typ := range []string{"luck", "timing"} {
 			if !errors.Is(err, orchestration.OfType(typ)) {
 				t.Errorf("%s cannot be told from %v", typ, err)
@@ -174,7 +174,7 @@ func TestSelectOfTheSameTwice(t *testing.T) {
 
 func TestSelectGivesWhatCameFirst(t *testing.T) {
 	gives(t, "b", func(ctx *oc, _ string) (string, error) {
-		a, b := knock.Wait(ctx), letters.Receive(ctx)
+		a, b := knock.Next(ctx), letters.Next(ctx)
 		if err := ctx.Sleep(time.Minute); err != nil {
 			return "", err
 		}
@@ -255,7 +255,7 @@ func TestCancelledFuture(t *testing.T) {
 	}, func(e *rondotest.Env, _ orchestration.Handle[string]) {
 		env = e
 		e.Advance(time.Hour)
-	}, child.With(func(ctx *oc, s string) (string, error) { return knock.Wait(ctx).Get(ctx) }))
+	}, child.With(func(ctx *oc, s string) (string, error) { return knock.Wait(ctx) }))
 	if row, _ := env.Row("kid"); row.Status != "cancelled" {
 		t.Errorf("the child is %s", row.Status)
 	}

@@ -24,7 +24,10 @@ func (h logHandler) Enabled(context.Context, slog.Level) bool { return !h.p.Sile
 
 func (h logHandler) Handle(_ context.Context, r slog.Record) error {
 	var own []slog.Attr
-	r.Attrs(func(a slog.Attr) bool { own = append(own, a); return true })
+	r.Attrs(func(a slog.Attr) bool {
+		own = append(own, slog.Attr{Key: a.Key, Value: a.Value.Resolve()}) // the record is written down later
+		return true
+	})
 	for _, w := range slices.Backward(h.with) {
 		if w.group != "" {
 			own = []slog.Attr{{Key: w.group, Value: slog.GroupValue(own...)}}

@@ -90,7 +90,8 @@ func (r *Registry) Lookup(name, version string) (program.Func, bool) {
 	return code, ok
 }
 
-// Resolve tells which version a new instance gets that does not ask for one: the pinned one, otherwise the newest.
+// Resolve tells which version a new instance gets that does not ask for one: the pinned one,
+// otherwise the newest release, otherwise the newest pre-release.
 func (r *Registry) Resolve(name string) (string, bool) {
 	r.mu.RLock()
 	pin, pinned := r.pins[name]
@@ -102,7 +103,7 @@ func (r *Registry) Resolve(name string) (string, bool) {
 	if len(versions) == 0 {
 		return "", false
 	}
-	return versions[len(versions)-1], true
+	return newest(versions), true
 }
 
 // Pin makes new instances of an orchestration take exactly this version, until it is pinned to another one, or to "" for the newest. Running instances
@@ -123,6 +124,16 @@ func (r *Registry) Pin(name, version string) error {
 		r.pins[name] = version
 	}
 	return nil
+}
+
+// newest gives the newest release; a pre-release only if there is nothing else.
+func newest(versions []string) string {
+	for _, v := range slices.Backward(versions) {
+		if semver.Prerelease("v"+v) == "" {
+			return v
+		}
+	}
+	return versions[len(versions)-1]
 }
 
 // Versions lists the versions of an orchestration, oldest first.

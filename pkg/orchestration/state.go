@@ -19,8 +19,11 @@ func DefineEvent[T any](name string) Event[T] { return Event[T]{name} }
 // Name is the event's name.
 func (e Event[T]) Name() string { return e.name }
 
-// Wait waits for the next event of the name. Of several waits, the oldest gets it.
-func (e Event[T]) Wait(ctx *Context) *Future[T] {
+// Wait waits for the next event of the name.
+func (e Event[T]) Wait(ctx *Context) (T, error) { return e.Next(ctx).Get(ctx) }
+
+// Next gives a future of the next event of the name. Of several waits, the oldest gets it.
+func (e Event[T]) Next(ctx *Context) *Future[T] {
 	what := "event " + quote(e.name)
 	if err := events.CheckName("event", e.name); err != nil {
 		return failed[T](ctx, what, err)
@@ -50,9 +53,12 @@ func DefineQueue[T any](name string) Queue[T] { return Queue[T]{name} }
 // Name is the queue's name.
 func (q Queue[T]) Name() string { return q.name }
 
-// Receive takes the oldest message, or waits for one. A message that was taken by a future that is cancelled before it was looked at goes
+// Receive takes the oldest message, or waits for one.
+func (q Queue[T]) Receive(ctx *Context) (T, error) { return q.Next(ctx).Get(ctx) }
+
+// Next gives a future of the oldest message, or of the next one to come. A message that was taken by a future that is cancelled before it was looked at goes
 // back to the front.
-func (q Queue[T]) Receive(ctx *Context) *Future[T] {
+func (q Queue[T]) Next(ctx *Context) *Future[T] {
 	what := "queue " + quote(q.name)
 	if err := events.CheckName("queue", q.name); err != nil {
 		return failed[T](ctx, what, err)
@@ -65,7 +71,7 @@ func (q Queue[T]) TryReceive(ctx *Context) (v T, ok bool, err error) {
 	if err := ctx.Err(); err != nil || q.Len(ctx) == 0 {
 		return v, false, err
 	}
-	v, err = q.Receive(ctx).Get(ctx)
+	v, err = q.Receive(ctx)
 	return v, true, err
 }
 
@@ -140,7 +146,7 @@ func (k Key[T]) Set(ctx *Context, v T) {
 	data, err := ctx.codec().Encode(v)
 	ctx.must(err)
 	if k.name == "" {
-		ctx.p.Stop(&events.Error{Kind: events.Application, Type: "invalid_call", Final: true, Message: "a value needs a key"})
+		ctx.p.Stop(&events.Error{Kind: events.Application, Type: InvalidCall, Final: true, Message: "a value needs a key"})
 	}
 	ctx.p.Note(&events.ValueSet{Key: k.name, Value: data, Set: ctx.Now()})
 }

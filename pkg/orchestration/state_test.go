@@ -14,7 +14,7 @@ import (
 
 func TestEventGoesToTheOldestWait(t *testing.T) {
 	gives(t, "first second", func(ctx *oc, _ string) (string, error) {
-		a, b := knock.Wait(ctx), knock.Wait(ctx)
+		a, b := knock.Next(ctx), knock.Next(ctx)
 		y, errB := b.Get(ctx)
 		x, errA := a.Get(ctx)
 		return x + " " + y, errors.Join(errA, errB)
@@ -29,7 +29,7 @@ func TestEventThatNobodyWaitsForIsDropped(t *testing.T) {
 		if err := ctx.Sleep(time.Minute); err != nil {
 			return "", err
 		}
-		return knock.Wait(ctx).Get(ctx)
+		return knock.Wait(ctx)
 	}, func(env *rondotest.Env, h orchestration.Handle[string]) {
 		must(t, knock.Raise(t.Context(), env, h.ID, "early"))
 		env.Advance(time.Hour)
@@ -43,14 +43,14 @@ func TestDataOfAnotherType(t *testing.T) {
 		tell world
 	}{
 		"event": {
-			func(ctx *oc) error { _, err := orchestration.DefineEvent[int]("knock").Wait(ctx).Get(ctx); return err },
+			func(ctx *oc) error { _, err := orchestration.DefineEvent[int]("knock").Wait(ctx); return err },
 			func(env *rondotest.Env, h orchestration.Handle[string]) {
 				must(t, knock.Raise(t.Context(), env, h.ID, "word"))
 			},
 		},
 		"queue": {
 			func(ctx *oc) error {
-				_, err := orchestration.DefineQueue[int]("letters").Receive(ctx).Get(ctx)
+				_, err := orchestration.DefineQueue[int]("letters").Receive(ctx)
 				return err
 			},
 			func(env *rondotest.Env, h orchestration.Handle[string]) {
@@ -69,7 +69,7 @@ func TestQueueKeepsItsOrder(t *testing.T) {
 			return "", err
 		}
 		out := fmt.Sprint(letters.Len(ctx), " unread: ")
-		a, errA := letters.Receive(ctx).Get(ctx)
+		a, errA := letters.Receive(ctx)
 		b, okB, errB := letters.TryReceive(ctx)
 		c, okC, errC := letters.TryReceive(ctx)
 		_, okD, errD := letters.TryReceive(ctx)
@@ -86,14 +86,14 @@ func TestQueueKeepsItsOrder(t *testing.T) {
 
 func TestLetterOfALoserGoesBack(t *testing.T) {
 	gives(t, "a after the knock", func(ctx *oc, _ string) (string, error) {
-		event, letter := knock.Wait(ctx), letters.Receive(ctx)
+		event, letter := knock.Next(ctx), letters.Next(ctx)
 		if err := ctx.Sleep(time.Minute); err != nil {
 			return "", err
 		}
 		if ctx.Select(letter, event) != event {
 			return "", errors.New("the event came first")
 		}
-		s, err := letters.Receive(ctx).Get(ctx)
+		s, err := letters.Receive(ctx)
 		return s + " after the knock", err
 	}, func(env *rondotest.Env, h orchestration.Handle[string]) {
 		must(t, knock.Raise(t.Context(), env, h.ID, "x"))
@@ -118,7 +118,7 @@ func TestTryReceiveWhenCancelled(t *testing.T) {
 
 func TestInstancesTalk(t *testing.T) {
 	gives(t, "x and y", func(ctx *oc, _ string) (string, error) {
-		a, b := knock.Wait(ctx), letters.Receive(ctx)
+		a, b := knock.Next(ctx), letters.Next(ctx)
 		if _, err := kid.Detach(ctx, ctx.Instance()); err != nil {
 			return "", err
 		}
@@ -197,7 +197,7 @@ func TestValueThatCannotBeKept(t *testing.T) {
 		says   string
 	}{
 		"no key":   {func(ctx *oc) { orchestration.DefineKey[int]("").Set(ctx, 1) }, orchestration.OfType("invalid_call"), "a value needs a key"},
-		"no text":  {func(ctx *oc) { orchestration.DefineKey[int]("\xff").Set(ctx, 1) }, orchestration.OfType("invalid_call"), "it must be text in UTF-8"},
+		"no text":  {func(ctx *oc) { orchestration.DefineKey[int]("\xff").Set(ctx, 1) }, orchestration.OfType("invalid_call"), "it is not valid UTF-8"},
 		"no data":  {func(ctx *oc) { orchestration.DefineKey[func()]("f").Set(ctx, nil) }, &orchestration.Error{Kind: events.Application}, "encode func()"},
 		"large":    {func(ctx *oc) { orchestration.DefineKey[string]("k").Set(ctx, large) }, &orchestration.Error{Kind: events.LimitExceeded}, `value of key "k"`},
 		"long key": {func(ctx *oc) { orchestration.DefineKey[int](large[:1000]).Set(ctx, 1) }, &orchestration.Error{Kind: events.LimitExceeded}, "use a shorter key"},

@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"testing"
 )
 
 // exampleT stands in for the *testing.T that an Example function does not get. Tests have the real one.
 type exampleT struct {
-	testing.TB // nil: what is not below is not needed
-	cleanups   []func()
+	cleanups []func()
 }
 
 func newT() *exampleT { return new(exampleT) }
@@ -26,5 +24,7 @@ func (t *exampleT) Helper()                           {}
 func (t *exampleT) Failed() bool                      { return false }
 func (t *exampleT) Context() context.Context          { return context.Background() }
 func (t *exampleT) Cleanup(f func())                  { t.cleanups = append(t.cleanups, f) }
+func (t *exampleT) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+func (t *exampleT) Logf(string, ...any)               {}
 func (t *exampleT) Fatal(args ...any)                 { panic(fmt.Sprint(args...)) }
 func (t *exampleT) Errorf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }

@@ -24,7 +24,7 @@ func Example() {
 	reminders := 0
 	env := rondotest.New(t,
 		bill.With(func(ctx *orchestration.Context, customer string) (string, error) {
-			payment := paid.Wait(ctx)
+			payment := paid.Next(ctx)
 			for {
 				month := ctx.Timer(30 * 24 * time.Hour)
 				if ctx.WaitAny(payment, month) == payment {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"testing"
 
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
@@ -40,7 +39,7 @@ func (e *Env) export(id string, execution int64) []byte {
 	enc.SetEscapeHTML(false) // the bytes of payloads must come back as they were
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(events.Export{Instance: id, Execution: execution, Events: e.instances[id].history[execution]}); err != nil {
-		e.t.Fatal(err)
+		e.t.Fatalf("rondotest: %v", err)
 	}
 	return b.Bytes()
 }
@@ -48,7 +47,7 @@ func (e *Env) export(id string, execution int64) []byte {
 // Replay runs today's code along an exported history and fails the test when they do not fit: when a deployment would halt such an instance. Differences
 // in the data (an activity that is now called with another input) fail it, too: production lets them pass, but a release should not
 // without somebody having looked; [AllowChangedData] lets them pass here.
-func Replay(t testing.TB, history []byte, parts ...Part) {
+func Replay(t T, history []byte, parts ...Part) {
 	t.Helper()
 	if err := TryReplay(history, parts...); err != nil {
 		t.Errorf("the code does not replay this history:\n%v", err)

@@ -28,7 +28,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"testing"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/program"
@@ -43,7 +42,7 @@ type Part = program.Part
 
 // Env is a whole system in memory. It is an [orchestration.Client]. It is not safe for concurrent use.
 type Env struct {
-	t      testing.TB
+	t      T
 	config round.Config
 	work   map[string]worker
 
@@ -63,6 +62,8 @@ type Env struct {
 	logs      []slog.Record
 	warnings  []string
 	dead      []DeadLetter
+	ignored   []DeadLetter
+	decided   map[string]bool // messages that were taken or found to change nothing
 	faults    []*events.Error
 	published map[string]string // what was said under an id
 	problems  []error
@@ -75,7 +76,17 @@ type worker struct {
 	takes   time.Duration
 }
 
-// DeadLetter is a message that was put aside.
+// T is what is needed of a [testing.TB].
+type T interface {
+	Helper()
+	Cleanup(func())
+	Failed() bool
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Logf(format string, args ...any)
+}
+
+// DeadLetter is a message that came to nothing, and why.
 type DeadLetter struct {
 	Message events.Message
 	Reason  round.Reason
@@ -115,13 +126,14 @@ type slow struct {
 func (slow) RondoPart() {}
 
 // New makes an environment. It is checked and closed when the test ends.
-func New(t testing.TB, parts ...Part) *Env {
+func New(t T, parts ...Part) *Env {
 	t.Helper()
 	e := &Env{
 		t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
-		instances: make(map[string]*instance), purged: make(map[string]int), published: make(map[string]string), pending: make(map[string]events.Work),
+		instances: make(map[string]*instance), purged: make(map[string]int), published: make(map[string]string), decided: make(map[string]bool), pending: make(map[string]events.Work),
 	}
 	e.config.MaxAttempts = 1000 // chaos crashes more often than reality
+	e.config.FailUnregistered = 24 * time.Hour
 	e.Deploy(parts...)
 	t.Cleanup(func() {
 		e.Close()
@@ -156,10 +168,10 @@ func (e *Env) Deploy(parts ...Part) {
 	}
 	code, err := orchestration.NewRegistry(orchestrations...)
 	if err != nil {
-		e.t.Fatal(err)
+		e.t.Fatalf("rondotest: %v", err)
 	}
 	if _, err := activity.NewRegistry(activities...); err != nil {
-		e.t.Fatal(err)
+		e.t.Fatalf("rondotest: %v", err)
 	}
 	e.config.Code = code
 	e.forgetAll()
@@ -193,9 +205,9 @@ func (e *Env) Publish(_ context.Context, m events.Message) error {
 }
 
 // Outcome implements [orchestration.Client]: it lets the system run until the instance has ended, skipping the time in which nothing happens.
-func (e *Env) Outcome(ctx context.Context, id string) (orchestration.Outcome, error) {
+func (e *Env) Outcome(ctx context.Context, id, start string) (orchestration.Outcome, error) {
 	for {
-		if in := e.instances[id]; in != nil && in.row.Status.Ended() {
+		if in := e.instances[id]; in != nil && in.row.Status.Ended() && (start == "" || e.decided[start]) {
 			return orchestration.Outcome{Output: in.row.Output, Error: in.row.Error}, nil
 		}
 		if err := ctx.Err(); err != nil {
@@ -288,7 +300,7 @@ func Value[T any](e *Env, k orchestration.Key[T], id string) (v T, ok bool) {
 func (e *Env) decode(p events.Payload, v any) {
 	e.t.Helper()
 	if err := e.Codec().Decode(p, v); err != nil {
-		e.t.Fatal(err)
+		e.t.Fatalf("rondotest: %v", err)
 	}
 }
 
@@ -318,6 +330,9 @@ func (e *Env) Warnings() []string { return e.warnings }
 
 // DeadLetters are the messages that were put aside.
 func (e *Env) DeadLetters() []DeadLetter { return e.dead }
+
+// Ignored are the messages that changed nothing: duplicates, late answers, events that nobody waited for.
+func (e *Env) Ignored() []DeadLetter { return e.ignored }
 
 // Faults are the reasons for which the engine has halted or failed instances.
 func (e *Env) Faults() []*events.Error { return e.faults }

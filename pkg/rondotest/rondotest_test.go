@@ -46,8 +46,8 @@ func fulfilCode(ctx *orchestration.Context, o order) (string, error) {
 	undo.Add("refund", func(ctx *orchestration.Context) error { _, err := refund.Call(ctx, receipt); return err })
 
 	progress.Set(ctx, "waiting for approval")
-	approval, deadline := approve.Wait(ctx), ctx.Timer(24*time.Hour)
-	if ctx.Select(approval, deadline) == orchestration.Awaitable(deadline) {
+	approval, deadline := approve.Next(ctx), ctx.Timer(24*time.Hour)
+	if ctx.Select(approval, deadline) == deadline {
 		return "", errors.Join(orchestration.Errorf("not_approved", "nobody approved it within a day"), undo.Compensate(ctx, time.Hour))
 	}
 	a, err := approval.Get(ctx)
@@ -395,5 +395,126 @@ func TestDeadLetters(t *testing.T) {
 	env.Advance(time.Hour)
 	if d := env.DeadLetters(); len(d) != 1 || d[0].Reason != round.UnknownInstance {
 		t.Errorf("dead letters %v", d)
+	}
+}
+
+func TestRaceOfQueues(t *testing.T) {
+	o := orchestration.Define[string, string]("o")
+	a, b := orchestration.DefineQueue[string]("a"), orchestration.DefineQueue[string]("b")
+	env := rondotest.New(t, o.With(func(ctx *orchestration.Context, _ string) (string, error) {
+		return orchestration.Race(ctx, a.Next(ctx), b.Next(ctx)).Get(ctx)
+	}))
+	h, _ := o.Start(t.Context(), env, "")
+	env.Settle()
+	_ = a.Push(t.Context(), env, h.ID, "hello")
+	if out, err := h.Wait(t.Context()); out != "hello" || err != nil {
+		t.Errorf("got %q, %v", out, err)
+	}
+}
+
+func TestMessagesReadByAGroupAreConsumed(t *testing.T) {
+	o := orchestration.Define[string, int]("o")
+	q := orchestration.DefineQueue[string]("q")
+	for looked, want := range map[bool]int{true: 0, false: 2} {
+		env := rondotest.New(t, o.With(func(ctx *orchestration.Context, in string) (int, error) {
+			if in == "second" {
+				return q.Len(ctx), nil
+			}
+			all := orchestration.All(ctx, q.Next(ctx), q.Next(ctx))
+			if err := ctx.WaitAll(all); err != nil {
+				return 0, err
+			}
+			if looked {
+				if _, err := all.Get(ctx); err != nil {
+					return 0, err
+				}
+			}
+			return o.ContinueAsNew(ctx, "second")
+		}))
+		h, _ := o.Start(t.Context(), env, "")
+		_ = q.Push(t.Context(), env, h.ID, "a")
+		_ = q.Push(t.Context(), env, h.ID, "b")
+		if n, err := h.Wait(t.Context()); n != want || err != nil {
+			t.Errorf("looked at %v: %d messages come again, %v", looked, n, err)
+		}
+	}
+}
+
+func TestRestartGivesTheNewResult(t *testing.T) {
+	o := orchestration.Define[string, string]("o")
+	for _, again := range []orchestration.StartOption{orchestration.RestartFinished(), orchestration.ReplaceRunning()} {
+		env := rondotest.New(t, o.With(func(_ *orchestration.Context, in string) (string, error) { return in, nil }))
+		for _, in := range []string{"first", "second"} {
+			if out, err := o.Run(t.Context(), env, in, orchestration.ID("i"), again); out != in || err != nil {
+				t.Errorf("got %q, %v, want %q", out, err, in)
+			}
+		}
+	}
+}
+
+func TestUnregisteredOrchestrationIsNamed(t *testing.T) {
+	env := rondotest.New(t)
+	_, err := orchestration.Define[string, string]("o").Run(t.Context(), env, "x")
+	if err == nil || !strings.Contains(err.Error(), `"o" is not registered here`) {
+		t.Errorf("after %v: %v", env.Now(), err)
+	}
+}
+
+func TestKeysMustPrint(t *testing.T) {
+	o := orchestration.Define[string, string]("o")
+	env := rondotest.New(t, o.With(func(ctx *orchestration.Context, in string) (string, error) {
+		orchestration.DefineKey[int]("a\x00b").Set(ctx, 1)
+		return in, nil
+	}))
+	if _, err := o.Run(t.Context(), env, "x"); err == nil || !strings.Contains(err.Error(), "does not print") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestCancellationIsNoDeadline cancels code that selects between what is late and what is later.
+func TestCancellationIsNoDeadline(t *testing.T) {
+	o := orchestration.Define[string, string]("o")
+	env := rondotest.New(t, o.With(func(ctx *orchestration.Context, _ string) (string, error) {
+		deadline, approval := ctx.Timer(time.Hour), approve.Next(ctx)
+		switch ctx.Select(deadline, approval) {
+		case deadline:
+			return "deadline", nil
+		case approval:
+			return "approval", nil
+		}
+		return "neither", ctx.Err()
+	}))
+	h, _ := o.Start(t.Context(), env, "")
+	env.Settle()
+	_ = h.Cancel(t.Context(), "enough")
+	out, err := h.Wait(t.Context())
+	if !errors.Is(err, orchestration.ErrCancelled) || err.Error() != "cancelled: enough" || out != "" {
+		t.Errorf("got %q, %v", out, err)
+	}
+}
+
+// TestGetEndsWithItsContext waits in a limited context for what was started outside of it.
+func TestGetEndsWithItsContext(t *testing.T) {
+	o := orchestration.Define[string, string]("o")
+	slow := activity.Define[string, string]("slow")
+	env := rondotest.New(t,
+		rondotest.Takes(slow.With(func(_ context.Context, s string) (string, error) { return s + " at last", nil }), time.Hour),
+		o.With(func(ctx *orchestration.Context, s string) (string, error) {
+			work := slow.Start(ctx, s)
+			limited, cancel := ctx.WithTimeout(time.Minute)
+			defer cancel()
+			if _, err := work.Get(limited); !errors.Is(err, orchestration.ErrTimeout) {
+				return "", fmt.Errorf("got %v", err)
+			}
+			if ctx.Select() != nil || limited.WaitAny(work) != nil || limited.WaitAll(work) == nil {
+				return "", errors.New("the limit does not count")
+			}
+			for range orchestration.AsCompleted(limited, work) {
+				return "", errors.New("the limit does not count")
+			}
+			return work.Get(ctx)
+		}))
+	if out, err := o.Run(t.Context(), env, "done"); out != "done at last" || err != nil {
+		t.Errorf("got %q, %v", out, err)
 	}
 }

@@ -35,15 +35,15 @@ func (in *instance) known() round.Known {
 
 // envelope is a message on its way, or something else that is to happen.
 type envelope struct {
-	sequence int
-	subject  string
-	message  events.Message
-	due      time.Time // zero: at once
-	attempts int
-	sent     time.Time
-	run      func() // instead of a message: the end of an activity, an inline step
-	owner    string // whose memory it lives in: gone when that crashes
-	name     string // what it is, for telling what is stuck
+	sequence             int
+	subject              string
+	message              events.Message
+	due                  time.Time // zero: at once
+	attempts, deliveries int
+	sent                 time.Time
+	run                  func() // instead of a message: the end of an activity, an inline step
+	owner                string // whose memory it lives in: gone when that crashes
+	name                 string // what it is, for telling what is stuck
 }
 
 // envelopes is a heap, the earliest first.
@@ -238,7 +238,8 @@ func (e *Env) decide(in *instance, batch []*envelope) (again []*envelope) {
 	inbox := make([]round.Delivery, len(batch))
 	for i, v := range batch {
 		v.attempts++
-		inbox[i] = round.Delivery{Message: v.message, Attempts: v.attempts, Deliveries: v.attempts, Age: e.now.Sub(v.sent)}
+		v.deliveries++
+		inbox[i] = round.Delivery{Message: v.message, Attempts: v.attempts, Deliveries: v.deliveries, Age: e.now.Sub(v.sent)}
 	}
 	turn := in.live.Decide(inbox, e.now)
 	e.rounds++
@@ -327,12 +328,19 @@ func (e *Env) settleReceipts(batch []*envelope, turn round.Turn, lost bool) (aga
 		v := batch[i]
 		switch r.Verdict {
 		case round.Accepted, round.Ignored:
+			e.decided[v.message.ID] = true
+			if r.Verdict == round.Ignored && r.Reason != round.Woken {
+				e.ignored = append(e.ignored, DeadLetter{Message: v.message, Reason: r.Reason, Detail: r.Detail})
+			}
 			if lost {
 				e.queue(v) // the acknowledgement was lost
 			}
 		case round.Returned:
 			v.due = e.now.Add(max(r.After, time.Microsecond))
 			v.sequence = 0 // it is in nobody's way any more
+			if r.Reason != round.CannotRead {
+				v.attempts-- // to give it back on purpose is no attempt
+			}
 			e.queue(v)
 		case round.Again:
 			again = append(again, v)

@@ -53,7 +53,7 @@ func measured(tb testing.TB) *round.Config {
 			}
 			return n, nil
 		}),
-		orchestration.Define[string, string]("parked").With(func(ctx oc, s string) (string, error) { return approve.Wait(ctx).Get(ctx) }),
+		orchestration.Define[string, string]("parked").With(func(ctx oc, s string) (string, error) { return approve.Wait(ctx) }),
 	)
 	if err != nil {
 		tb.Fatal(err)

@@ -43,7 +43,7 @@ func deployments() map[string][]orchestration.Binding {
 			"echo":    func(ctx oc, s string) (string, error) { return charge.Call(ctx, 5) },
 			"twice":   func(ctx oc, s string) (string, error) { return echo.Call(ctx, "other "+s) },
 			"nap":     echoOnce,
-			"waiter":  func(ctx oc, s string) (string, error) { return reject.Wait(ctx).Get(ctx) },
+			"waiter":  func(ctx oc, s string) (string, error) { return reject.Wait(ctx) },
 			"steps":   func(ctx oc, s string) (string, error) { return echo.Call(ctx, s) },
 			"patched": patchedNew,
 			"loop":    finish("changed"),
@@ -85,7 +85,7 @@ func init() {
 		"tagged": callTagged,
 		"beats":  callWithHeartbeats,
 
-		"waiter":   func(ctx oc, s string) (string, error) { return approve.Wait(ctx).Get(ctx) },
+		"waiter":   func(ctx oc, s string) (string, error) { return approve.Wait(ctx) },
 		"waiters":  twoWaiters,
 		"numbers":  wantNumber,
 		"deadline": approvalOrDeadline,
@@ -126,7 +126,7 @@ func init() {
 		},
 		"actor": actor,
 		"renew": func(ctx oc, s string) (string, error) {
-			if _, err := approve.Wait(ctx).Get(ctx); err != nil {
+			if _, err := approve.Wait(ctx); err != nil {
 				return "", err
 			}
 			return contract("renew").ContinueAsNew(ctx, s)
@@ -204,14 +204,14 @@ func callWithHeartbeats(ctx oc, s string) (string, error) {
 }
 
 func twoWaiters(ctx oc, s string) (string, error) {
-	a, b := approve.Wait(ctx), approve.Wait(ctx)
+	a, b := approve.Next(ctx), approve.Next(ctx)
 	y, _ := b.Get(ctx)
 	x, _ := a.Get(ctx)
 	return x + "," + y, nil
 }
 
 func wantNumber(ctx oc, s string) (string, error) {
-	n, err := orchestration.DefineEvent[int]("number").Wait(ctx).Get(ctx)
+	n, err := orchestration.DefineEvent[int]("number").Wait(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -219,7 +219,7 @@ func wantNumber(ctx oc, s string) (string, error) {
 }
 
 func approvalOrDeadline(ctx oc, s string) (string, error) {
-	approval, deadline := approve.Wait(ctx), ctx.Timer(time.Hour)
+	approval, deadline := approve.Next(ctx), ctx.Timer(time.Hour)
 	switch ctx.Select(approval, deadline) {
 	case approval:
 		who, err := approval.Get(ctx)
@@ -231,11 +231,11 @@ func approvalOrDeadline(ctx oc, s string) (string, error) {
 }
 
 func readTwo(ctx oc, s string) (string, error) {
-	a, err := orders.Receive(ctx).Get(ctx)
+	a, err := orders.Receive(ctx)
 	if err != nil {
 		return "", err
 	}
-	b, err := orders.Receive(ctx).Get(ctx)
+	b, err := orders.Receive(ctx)
 	return a + "," + b, err
 }
 
@@ -261,12 +261,12 @@ func pollQueue(ctx oc, s string) (string, error) {
 
 // holdAndDrop takes a message with a future, does not look at it, and lets it go: the next reader gets it.
 func holdAndDrop(ctx oc, s string) (string, error) {
-	held := orders.Receive(ctx)
-	if _, err := approve.Wait(ctx).Get(ctx); err != nil {
+	held := orders.Next(ctx)
+	if _, err := approve.Wait(ctx); err != nil {
 		return "", err
 	}
 	held.Cancel(ctx)
-	return orders.Receive(ctx).Get(ctx)
+	return orders.Receive(ctx)
 }
 
 // forgetReader continues as new while a future holds a message that nobody has looked at.
@@ -274,8 +274,8 @@ func forgetReader(ctx oc, s string) (string, error) {
 	if s == "second" {
 		return readTwo(ctx, s)
 	}
-	held := orders.Receive(ctx)
-	if _, err := approve.Wait(ctx).Get(ctx); err != nil {
+	held := orders.Next(ctx)
+	if _, err := approve.Wait(ctx); err != nil {
 		return "", err
 	}
 	_ = held.Done()
@@ -307,8 +307,8 @@ func nestedSelect(ctx oc, s string) (string, error) {
 }
 
 func selectOfKinds(ctx oc, s string) (string, error) {
-	work, timer, event := echo.Start(ctx, "w"), ctx.Timer(time.Minute), approve.Wait(ctx)
-	letter, kid := orders.Receive(ctx), contract("echo").StartChild(ctx, "k")
+	work, timer, event := echo.Start(ctx, "w"), ctx.Timer(time.Minute), approve.Next(ctx)
+	letter, kid := orders.Next(ctx), contract("echo").StartChild(ctx, "k")
 	step := orchestration.StartStep(ctx, "step", func(context.Context) (string, error) { return "s", nil })
 	branch := orchestration.Go(ctx, func(ctx oc) (string, error) { return echo.Call(ctx, "b") })
 	switch ctx.Select(work, timer, event, letter, kid, step, branch) {
@@ -403,12 +403,12 @@ func asCompleted(ctx oc, s string) (string, error) {
 
 func abandonsChild(ctx oc, s string) (string, error) {
 	contract("echo").StartChild(ctx, s, orchestration.Abandon())
-	return approve.Wait(ctx).Get(ctx)
+	return approve.Wait(ctx)
 }
 
 func leavesChild(ctx oc, s string) (string, error) {
 	contract("echo").StartChild(ctx, s)
-	return approve.Wait(ctx).Get(ctx)
+	return approve.Wait(ctx)
 }
 
 func launches(ctx oc, s string) (string, error) {
@@ -426,7 +426,7 @@ func sendsAway(ctx oc, s string) (string, error) {
 
 func dropsChild(ctx oc, s string) (string, error) {
 	kid := contract("echo").StartChild(ctx, s)
-	if _, err := approve.Wait(ctx).Get(ctx); err != nil {
+	if _, err := approve.Wait(ctx); err != nil {
 		return "", err
 	}
 	kid.Cancel(ctx)
@@ -449,7 +449,7 @@ func loop(ctx oc, s string) (string, error) {
 func actor(ctx oc, s string) (string, error) {
 	status.Set(ctx, "execution "+fmt.Sprint(ctx.Execution()))
 	for range 2 {
-		m, err := orders.Receive(ctx).Get(ctx)
+		m, err := orders.Receive(ctx)
 		if err != nil {
 			return "", err
 		}
@@ -467,7 +467,7 @@ func actor(ctx oc, s string) (string, error) {
 }
 
 func continueTo(ctx oc, name, version string) (string, error) {
-	var opts []orchestration.ChildOption
+	var opts []orchestration.ContinueOption
 	if version != "" {
 		opts = append(opts, orchestration.Version(version))
 	}
@@ -477,7 +477,7 @@ func continueTo(ctx oc, name, version string) (string, error) {
 // spinner continues as new without ever waiting, twenty times.
 func spinner(ctx oc, s string) (string, error) {
 	if len(s) == 20 {
-		return approve.Wait(ctx).Get(ctx)
+		return approve.Wait(ctx)
 	}
 	return contract("spinner").ContinueAsNew(ctx, s+"x")
 }
@@ -485,7 +485,7 @@ func spinner(ctx oc, s string) (string, error) {
 func setStatus(ctx oc, s string) (string, error) {
 	status.Set(ctx, "starting")
 	status.Set(ctx, "waiting")
-	if _, err := approve.Wait(ctx).Get(ctx); err != nil {
+	if _, err := approve.Wait(ctx); err != nil {
 		return "", err
 	}
 	was, ok, err := status.Get(ctx)
@@ -513,8 +513,8 @@ func setValues(ctx oc, s string) (string, error) {
 }
 
 func patchedOld(ctx oc, s string) (string, error) {
-	a, _ := approve.Wait(ctx).Get(ctx)
-	b, _ := approve.Wait(ctx).Get(ctx)
+	a, _ := approve.Wait(ctx)
+	b, _ := approve.Wait(ctx)
 	return "old " + a + b, nil
 }
 
@@ -523,11 +523,11 @@ func patchedNew(ctx oc, s string) (string, error) {
 	if ctx.Patched("first") {
 		out += "new1 "
 	}
-	a, _ := approve.Wait(ctx).Get(ctx)
+	a, _ := approve.Wait(ctx)
 	if ctx.Patched("second") {
 		out += "new2 "
 	}
-	b, _ := approve.Wait(ctx).Get(ctx)
+	b, _ := approve.Wait(ctx)
 	if ctx.Patched("second") {
 		out += "again "
 	}
@@ -536,8 +536,8 @@ func patchedNew(ctx oc, s string) (string, error) {
 
 // patchedOnly is patchedNew with the guards and the old ways removed.
 func patchedOnly(ctx oc, s string) (string, error) {
-	a, _ := approve.Wait(ctx).Get(ctx)
-	b, _ := approve.Wait(ctx).Get(ctx)
+	a, _ := approve.Wait(ctx)
+	b, _ := approve.Wait(ctx)
 	return "only " + a + b, nil
 }
 
@@ -629,7 +629,7 @@ func stepOrTimer(ctx oc, s string) (string, error) {
 	step := orchestration.StartStep(ctx, "slow", func(context.Context) (string, error) { return "step", nil })
 	timer := ctx.Timer(time.Second)
 	if ctx.Select(step, timer) == orchestration.Awaitable(timer) {
-		return approve.Wait(ctx).Get(ctx)
+		return approve.Wait(ctx)
 	}
 	return step.Get(ctx)
 }

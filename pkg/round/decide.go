@@ -244,7 +244,7 @@ func (in *Instance) advance(d delivered) {
 	in.said = 0
 	switch f := d.event.Fact.(type) {
 	case *events.CancelRequested:
-		in.program.Cancel(&events.Error{Kind: events.CancelledError, Message: orElse(f.Reason, "cancelled"), Final: true})
+		in.program.Cancel(&events.Error{Kind: events.CancelledError, Message: because("cancelled", f.Reason), Final: true})
 	case *events.StepCompleted:
 		in.stepped(d.event, in.program.ResolveStep(f.Step, f.Name, 0, f.Result, nil))
 	case *events.StepFailed:

@@ -3,7 +3,6 @@ package round
 import (
 	"log/slog"
 	"time"
-	"unicode/utf8"
 
 	"github.com/rondo-run/rondo/internal/program"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -92,11 +91,11 @@ func (in *Instance) breach(f events.Fact) *events.Error {
 }
 
 func (in *Instance) breachOfValues(f *events.ValueSet) *events.Error {
-	if err := notText("key of a value", f.Key); err != nil {
-		return err
-	}
 	if n := len(f.Key); n > events.MaxValueKey {
 		return events.Limit("key of a value (bytes)", int64(n), events.MaxValueKey, "use a shorter key")
+	}
+	if err := notText("key of a value", f.Key); err != nil {
+		return err
 	}
 	if n := len(f.Value); n > events.MaxValue {
 		return events.Limit("value of key "+quote(f.Key)+" (bytes)", int64(n), events.MaxValue, "keep the data in a store and a reference to it here")
@@ -109,10 +108,10 @@ func (in *Instance) breachOfValues(f *events.ValueSet) *events.Error {
 
 // notText refuses what would come back from history as something else.
 func notText(what, s string) *events.Error {
-	if s != "" && utf8.ValidString(s) {
-		return nil
+	if err := events.CheckText(what, s); err != nil {
+		return &events.Error{Kind: events.Application, Type: "invalid_call", Final: true, Message: err.Error()}
 	}
-	return &events.Error{Kind: events.Application, Type: "invalid_call", Final: true, Message: what + " " + quote(s) + ": it must be text in UTF-8, and not empty"}
+	return nil
 }
 
 func (in *Instance) overOpen() *events.Error {

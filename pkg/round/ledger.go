@@ -463,9 +463,9 @@ func (l *ledger) end(e events.Event) effects {
 		l.err = f.Error
 	case *events.Cancelled:
 		l.output = f.Output
-		l.err = &events.Error{Kind: events.CancelledError, Message: orElse(f.Reason, "cancelled"), Cause: f.Error, Final: true}
+		l.err = &events.Error{Kind: events.CancelledError, Message: because("cancelled", f.Reason), Cause: f.Error, Final: true}
 	case *events.Terminated:
-		l.err = &events.Error{Kind: events.TerminatedError, Message: orElse(f.Reason, "terminated"), Final: true}
+		l.err = &events.Error{Kind: events.TerminatedError, Message: because("terminated", f.Reason), Final: true}
 	}
 	eff := effects{closed: make([]closedOpen, 0, len(l.open))}
 	for id, o := range l.open {
@@ -487,6 +487,14 @@ func (l *ledger) unreadLetters() []letter {
 	}
 	slices.SortFunc(all, func(a, b letter) int { return int(a.id - b.id) })
 	return all
+}
+
+// because says what happened and why, if somebody said why.
+func because(what, reason string) string {
+	if reason == "" {
+		return what
+	}
+	return what + ": " + reason
 }
 
 func orElse(s, otherwise string) string {

@@ -81,7 +81,7 @@ func TestRecoverDoesNotStopAnEviction(t *testing.T) {
 		for {
 			func() {
 				defer func() { deferred++; _ = recover() }()
-				_, _ = approve.Wait(ctx).Get(ctx)
+				_, _ = approve.Wait(ctx)
 			}()
 		}
 	})
@@ -103,7 +103,7 @@ func TestDeferredCallsOfTheContextDoNoHarmOnEviction(t *testing.T) {
 		scoped, cancel := ctx.WithCancel()
 		defer cancel()
 		defer func() { _, _ = echo.Call(ctx, "cleanup") }()
-		return approve.Wait(scoped).Get(scoped)
+		return approve.Wait(scoped)
 	})
 	if turn.Row.Status != round.Running || len(turn.Messages) != 0 {
 		t.Fatal(turn)
@@ -166,7 +166,7 @@ func TestCodeThatStartsAndDropsForEverIsStopped(t *testing.T) {
 func TestHistoryThatGrowsForEverIsStopped(t *testing.T) {
 	in, turn := misuse(t, func(ctx oc, _ string) (string, error) {
 		for {
-			if _, err := orders.Receive(ctx).Get(ctx); err != nil {
+			if _, err := orders.Receive(ctx); err != nil {
 				return "", err
 			}
 		}
@@ -185,7 +185,7 @@ func TestHistoryThatGrowsForEverIsStopped(t *testing.T) {
 }
 
 func TestMailboxThatIsNotReadFillsUp(t *testing.T) {
-	in, turn := misuse(t, func(ctx oc, _ string) (string, error) { return approve.Wait(ctx).Get(ctx) })
+	in, turn := misuse(t, func(ctx oc, _ string) (string, error) { return approve.Wait(ctx) })
 	dead := 0
 	for range 11 {
 		inbox := make([]round.Delivery, 1000)

@@ -82,7 +82,11 @@ func (r Row) String() string {
 		s += ", output " + r.Output.String()
 	}
 	if r.Error != nil {
-		s += ", error " + string(r.Error.Kind) + ": " + firstLine(r.Error.Error())
+		what := firstLine(r.Error.Error())
+		if !strings.HasPrefix(what, string(r.Error.Kind)) {
+			what = string(r.Error.Kind) + ": " + what
+		}
+		s += ", error " + what
 	}
 	if r.CustomStatusVersion > 0 {
 		s += fmt.Sprintf(", custom status %s (version %d)", orElse(r.CustomStatus.String(), "removed"), r.CustomStatusVersion)

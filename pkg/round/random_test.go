@@ -125,13 +125,13 @@ func doLeaf(ctx oc, o op) (string, error) {
 	case "sleep":
 		return "", ctx.Sleep(time.Duration(o.N) * time.Second)
 	case "bell":
-		ring, limit := bell.Wait(ctx), ctx.Timer(5*time.Second)
+		ring, limit := bell.Next(ctx), ctx.Timer(5*time.Second)
 		if ctx.Select(ring, limit) == orchestration.Awaitable(ring) {
 			return text(ring.Get(ctx))
 		}
 		return "silence", nil
 	case "mail":
-		letter, limit := mail.Receive(ctx), ctx.Timer(5*time.Second)
+		letter, limit := mail.Next(ctx), ctx.Timer(5*time.Second)
 		if ctx.Select(limit, letter) == orchestration.Awaitable(letter) {
 			return text(letter.Get(ctx))
 		}
@@ -140,7 +140,7 @@ func doLeaf(ctx oc, o op) (string, error) {
 		v, ok, err := mail.TryReceive(ctx)
 		return fmt.Sprint(v, ok, mail.Len(ctx)), err
 	case "held":
-		held := mail.Receive(ctx)
+		held := mail.Next(ctx)
 		err := ctx.Sleep(time.Second)
 		if o.N%2 == 0 {
 			held.Cancel(ctx)
