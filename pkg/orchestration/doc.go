@@ -70,14 +70,14 @@
 //
 // # Futures and timers
 //
-// Call, Step and Sleep wait. Everything else that takes time gives a [Future] and does not wait: Start, StartChild, StartStep, Timer, and also Wait
-// of an event and Receive of a queue. Get waits for the result of a future.
+// Call, Step, Sleep, Wait (for an event) and Receive (from a queue) wait. Start, StartChild, StartStep, Timer and Next do the same things and give a
+// [Future] at once. Get waits for the result of a future.
 //
 //	err := ctx.Sleep(30 * 24 * time.Hour)
 //
 //	reminder := ctx.Timer(time.Hour)
 //	answer := Question.Start(ctx, q)
-//	if ctx.WaitAny(answer, reminder) == reminder { … } // both can still be waited for
+//	if ctx.WaitAny(answer, reminder) == reminder { … } // the answer can still be waited for
 //	a, err := answer.Get(ctx)
 //
 // # Waiting for people
@@ -92,6 +92,8 @@
 //		…
 //	case deadline:
 //		return none, orchestration.Errorf("not_approved", "nobody approved it within a day")
+//	default:
+//		return none, ctx.Err() // the instance was cancelled meanwhile
 //	}
 //
 // From outside it is raised with a client, by another instance with Send:
@@ -186,8 +188,7 @@
 // # Cancelling and cleaning up
 //
 // When an instance is cancelled, all its waits end at once with [ErrCancelled], and new ones give the same; [Context.Err] tells. The code
-// returns when it likes, but the instance counts as cancelled. Since Select gives one of the futures then, too, ask Err before you believe
-// that a deadline was reached, if that makes a difference.
+// returns when it likes, but the instance counts as cancelled. Select gives nil then: none of its cases is taken.
 //
 // What must be done in spite of it is done with a shielded context. The time is a bound from when the instance is cancelled.
 //
@@ -206,8 +207,8 @@
 //		return none, errors.Join(err, undo.Compensate(ctx, time.Hour))
 //	}
 //
-// A part of the work can be cancelled by itself: [Future.Cancel] for one call, [Context.WithCancel] and [Context.WithTimeout] for several.
-// What counts is the context with which something was started, not the one given to Get.
+// A part of the work can be cancelled by itself: [Future.Cancel] for one call, [Context.WithCancel] and [Context.WithTimeout] for several. What was
+// started with a context is cancelled with it; a Get with a limited context stops waiting, and leaves what was started elsewhere going.
 //
 //	limited, done := ctx.WithTimeout(time.Minute)
 //	defer done()
