@@ -51,7 +51,7 @@ var (
 
 // leaves are the things to do that have no parts; nodes have.
 var (
-	leaves = []string{"quick", "lasting", "shaky", "step", "shakystep", "sleep", "bell", "mail", "trymail", "status", "value", "clear", "prune", "send", "id", "drop", "late", "detach", "held", "patch", "giveup", "giveup"}
+	leaves = []string{"quick", "lasting", "shaky", "step", "shakystep", "sleep", "bell", "mail", "trymail", "status", "value", "clear", "prune", "send", "id", "drop", "late", "detach", "held", "patch", "giveup", "giveup", "mailrace", "mailall", "limitget", "shared", "outer"}
 	nodes  = []string{"seq", "all", "race", "ornone", "select", "any", "completed", "go", "limit", "cancelscope", "shield", "child", "abandoned"}
 )
 
@@ -171,6 +171,52 @@ func doLeaf(ctx oc, o op) (string, error) {
 		return "", nil
 	case "detach":
 		return text(random.Detach(ctx, plan{Ops: []op{{Do: "quick", N: o.N}, {Do: "sleep", N: 1}}}))
+	case "mailrace":
+		either, limit := orchestration.Race(ctx, mail.Next(ctx), mail.Next(ctx)), ctx.Timer(3*time.Second)
+		if ctx.Select(either, limit) == either {
+			return text(either.Get(ctx))
+		}
+		return "none", ctx.Err()
+	case "mailall":
+		both, limit := orchestration.All(ctx, mail.Next(ctx), mail.Next(ctx)), ctx.Timer(2*time.Second)
+		if ctx.WaitAny(both, limit) == both && o.N%2 == 0 {
+			return text(both.Get(ctx))
+		}
+		both.Cancel(ctx)
+		return fmt.Sprint(mail.Len(ctx)), ctx.Err()
+	case "limitget":
+		work := lasting.Start(ctx, o.N)
+		limited, cancel := ctx.WithTimeout(time.Duration(o.N) * time.Second)
+		v, err := work.Get(limited)
+		cancel()
+		if o.N%3 == 0 {
+			work.Cancel(ctx)
+			return fmt.Sprint(v, err != nil), nil
+		}
+		w, again := work.Get(ctx)
+		return fmt.Sprint(v, err != nil, w), again
+	case "shared":
+		a, b := quick.Start(ctx, o.N), lasting.Start(ctx, o.N)
+		twice := orchestration.All(ctx, a, a, b)
+		first := orchestration.Race(ctx, b, a)
+		mapped := orchestration.Map(first, func(n int) (string, error) { return fmt.Sprint("m", n), nil })
+		x, err := mapped.Get(ctx)
+		all, failed := twice.Get(ctx)
+		return fmt.Sprint(x, all, failed), err
+	case "outer":
+		outer := ctx
+		return orchestration.Go(ctx, func(inner oc) (string, error) { // the branch uses both contexts
+			scoped, cancel := outer.WithCancel()
+			defer cancel()
+			f := lasting.Start(scoped, o.N)
+			g := quick.Start(inner, o.N)
+			v, err := g.Get(outer)
+			if o.N%2 == 0 {
+				cancel()
+			}
+			w, ferr := f.Get(inner)
+			return fmt.Sprint(v, w, ferr != nil), err
+		}).Get(ctx)
 	case "giveup":
 		return "", orchestration.Errorf("gave_up", "gave up at %d", o.N)
 	case "patch":
