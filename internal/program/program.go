@@ -16,6 +16,7 @@ package program
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"log/slog"
 	"maps"
@@ -51,6 +52,7 @@ type Host interface {
 	Now() time.Time
 	Replaying() bool
 	HistorySize() (events int64, bytes int64)
+	Inherited() (events int64, bytes int64)
 	Codec() events.Codec
 
 	Unread(queue string) int
@@ -103,6 +105,21 @@ func (*ContinueAsNew) Error() string {
 type Outcome struct {
 	Output events.Payload
 	Err    error // *ContinueAsNew, or why it failed
+
+	// What Err says, asked while the code was still guarded: the methods of its errors are the author's, and may panic.
+	Next      *ContinueAsNew
+	Cancelled bool
+	Error     *events.Error
+}
+
+// examined asks an error of the code's all that must be known of it.
+func examined(out events.Payload, err error) Outcome {
+	o := Outcome{Output: out, Err: err}
+	if err != nil && !errors.As(err, &o.Next) {
+		o.Cancelled = errors.Is(err, &events.Error{Kind: events.CancelledError})
+		o.Error = events.AsError(err)
+	}
+	return o
 }
 
 // Program is one running execution. It is not safe for concurrent use.
@@ -152,8 +169,8 @@ func New(host Host, code Func, input events.Payload, interrupt *atomic.Bool) *Pr
 	p.root = &Scope{program: p}
 	p.spawn(nil, func() {
 		out, err := code(p, p.root, input)
+		p.outcome = examined(out, err)
 		p.returned = true
-		p.outcome = Outcome{Output: out, Err: err}
 	})
 	return p
 }
@@ -245,12 +262,10 @@ func (p *Program) spawn(t *Task, run func()) {
 func panicError(r any, stack []byte) *events.Error {
 	e := &events.Error{Kind: events.Panicked, Final: true, Stack: string(stack)}
 	switch r := r.(type) {
-	case error:
-		e.Message = "panic: " + r.Error()
 	case string:
 		e.Message = "panic: " + r
 	default:
-		e.Message = "panic: " + sprint(r)
+		e.Message = "panic: " + sprint(r) // which bears with an Error or String that panics
 	}
 	return e.Bounded()
 }
@@ -342,7 +357,7 @@ func (p *Program) answer(t *Task, a Answer) {
 func (p *Program) ResolveStep(number int64, name string, attempt int, result events.Payload, err *events.Error) bool {
 	t := p.steps[number]
 	if t == nil || p.dead {
-		return p.dead
+		return p.dead || number <= p.lastStep // dropped meanwhile: its result had to wait until the code was resumed
 	}
 	if t.call.name != name || t.call.attempt != attempt && err != nil {
 		return false
@@ -383,7 +398,7 @@ func (p *Program) Cancel(cause *events.Error) {
 // Outcome reports how the code ended, once it has: when the main branch has returned and all others have ended.
 func (p *Program) Outcome() (Outcome, bool) {
 	if p.failure != nil {
-		return Outcome{Err: p.failure}, true
+		return Outcome{Err: p.failure, Error: p.failure}, true
 	}
 	if p.dead || !p.returned || len(p.branches) > 0 {
 		return Outcome{}, false

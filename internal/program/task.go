@@ -25,6 +25,7 @@ const (
 
 // Task is anything that can be waited for.
 type Task struct {
+	program  *Program
 	kind     taskKind
 	done     bool
 	observed bool
@@ -53,8 +54,13 @@ type waiter interface {
 	stale() bool // no longer interested
 }
 
-// Done reports whether the task is settled.
-func (t *Task) Done() bool { return t.done }
+// Done reports whether the task is settled. It counts as a call, so that a loop around it can be stopped.
+func (t *Task) Done() bool {
+	if p := t.program; p != nil && p.current != nil {
+		p.enter()
+	}
+	return t.done
+}
 
 // Payload, Value and Err are the result of a settled task.
 func (t *Task) Payload() events.Payload { return t.payload }
@@ -243,7 +249,7 @@ const (
 func (p *Program) Group(s *Scope, mode GroupMode, members []*Task) *Task {
 	p.enter()
 	g := &group{program: p, members: members, open: len(members), mode: mode, winner: -1}
-	t := &Task{kind: groupTask, group: g}
+	t := &Task{program: p, kind: groupTask, group: g}
 	g.task = t
 	s.add(t)
 	if i := s.first(members); mode == FirstSettled && i >= 0 {
@@ -358,7 +364,7 @@ func (s *Stream) Next(scope *Scope) *Task {
 // Go runs code on a branch of its own. The task settles when the branch ends; what the branch has started and not finished by then is dropped.
 func (p *Program) Go(s *Scope, run func(inner *Scope) (any, error)) *Task {
 	p.enter()
-	t := &Task{kind: branchTask}
+	t := &Task{program: p, kind: branchTask}
 	if s.err != nil {
 		t.err, t.abandoned = s.err, true
 		p.settle(t)

@@ -63,11 +63,12 @@ func Logger(ctx context.Context) *slog.Logger {
 	if l == nil {
 		l = slog.Default()
 	}
-	return l.With("instance", e.Info.Instance, "activity", e.Info.Activity, "attempt", e.Info.Attempt)
+	return l.With("instance", e.Info.Instance, "execution", e.Info.Execution, "orchestration", e.Info.Orchestration,
+		"activity", e.Info.Activity, "attempt", e.Info.Attempt)
 }
 
 // MaxHeartbeat bounds the progress of a heartbeat: it travels in the header of a message.
-const MaxHeartbeat = 4 << 10
+const MaxHeartbeat = events.MaxHeartbeat
 
 // Heartbeat tells that the activity is alive, and how far it is. The error is ctx.Err() once the activity should stop.
 func Heartbeat(ctx context.Context, progress any) error {

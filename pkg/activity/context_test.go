@@ -56,7 +56,7 @@ func TestContextGivesWhatTheWorkerGave(t *testing.T) {
 		t.Errorf("token %q", token)
 	}
 	activity.Logger(ctx).Info("hello", "n", 1)
-	if want := "msg=hello instance=i activity=echo attempt=2 n=1"; !strings.Contains(logged.String(), want) {
+	if want := `msg=hello instance=i execution=0 orchestration="" activity=echo attempt=2 n=1`; !strings.Contains(logged.String(), want) {
 		t.Errorf("logged %s, want %s", logged.String(), want)
 	}
 }

@@ -82,6 +82,9 @@ func Wrapf(typ, format string, args ...any) *Error {
 
 // Error implements error.
 func (e *Error) Error() string {
+	if e == nil {
+		return "a nil *events.Error was given as an error; give nil itself"
+	}
 	s := e.Message
 	if s == "" {
 		s = string(e.Kind)
@@ -97,7 +100,7 @@ func (e *Error) Error() string {
 
 // Unwrap gives the error behind this one.
 func (e *Error) Unwrap() error {
-	if e.Cause == nil {
+	if e == nil || e.Cause == nil {
 		return nil
 	}
 	return e.Cause
@@ -106,7 +109,7 @@ func (e *Error) Unwrap() error {
 // Is reports whether the target is an Error that only names a kind, or a kind and a type, and this one is of it.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
-	return ok && t.Message == "" && t.Kind == e.Kind && (t.Type == "" || t.Type == e.Type)
+	return ok && t != nil && e != nil && t.Message == "" && t.Kind == e.Kind && (t.Type == "" || t.Type == e.Type)
 }
 
 // AsError turns any error into one that history can hold. The kind and type of an Error inside it are kept, so that who waits for the
@@ -116,10 +119,10 @@ func AsError(err error) *Error {
 		return nil
 	}
 	e, ok := err.(*Error)
-	if !ok {
-		e = &Error{Kind: Application, Message: err.Error()}
+	if !ok || e == nil {
+		e = &Error{Kind: Application, Message: textOf(err)}
 		var inner *Error
-		if errors.As(err, &inner) {
+		if errors.As(err, &inner) && inner != nil {
 			e.Kind, e.Type, e.Final, e.Cause = inner.Kind, inner.Type, inner.Final, inner
 		}
 	}
@@ -129,6 +132,16 @@ func AsError(err error) *Error {
 		return &named
 	}
 	return e
+}
+
+// textOf is err.Error(), which may panic: a nil pointer of the author's given as an error is the usual case.
+func textOf(err error) (text string) {
+	defer func() {
+		if r := recover(); r != nil {
+			text = fmt.Sprintf("an error of type %T whose Error method panics: %v", err, r)
+		}
+	}()
+	return err.Error()
 }
 
 // Bounded cuts what could be arbitrarily long, so that an error always fits into a message. What it gives comes back from JSON as the same

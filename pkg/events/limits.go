@@ -30,6 +30,10 @@ const (
 	MaxAttributes = 32
 	MaxAttribute  = 256
 
+	// MaxHeartbeat bounds the progress of a heartbeat: it travels in a header, beside an input that may be as large as MaxPayload. A larger one is
+	// dropped, so that the failure it comes with is not lost.
+	MaxHeartbeat = 4 << 10
+
 	// MaxStatus bounds the custom status: it is read and watched as a whole.
 	MaxStatus = 256 << 10
 	// MaxValues, MaxValueKey and MaxValue bound an instance's values: a continue-as-new copies them all.

@@ -116,6 +116,8 @@ const (
 type Control struct {
 	How    How
 	Reason string
+	// Parent is set when a parent gives its child up: an instance that is not that child has nothing to do with it.
+	Parent *Parent
 }
 
 // Wake asks to look at an instance again: its timers may be due, its code may not have run yet.

@@ -44,7 +44,7 @@ var messageExamples = []messageExample{
 	{"full", traced(&events.QueueSent{Queue: "orders", Data: payload(`{"order":8}`)})},
 	{"minimal", say(&events.QueueSent{Queue: "orders"})},
 
-	{"full", traced(&events.Control{How: events.Cancel, Reason: "out of stock"})},
+	{"full", traced(&events.Control{How: events.Cancel, Reason: "out of stock", Parent: &events.Parent{Instance: "order-7", Life: "ab12", Execution: 1, Event: 4}})},
 	{"minimal", say(&events.Control{How: events.Suspend})},
 	{"quoted", say(&events.Control{How: events.Terminate, Reason: `"no"`})},
 

@@ -128,6 +128,9 @@ func Encode(prefix string, m Message) (Wire, error) {
 	case *Control:
 		to(VerbControl, EncodeToken(string(c.How)))
 		w.Body, err = encodeReason(c.Reason)
+		if c.Parent != nil {
+			w.Header.set(HeaderParent, encodeParent(*c.Parent))
+		}
 	case *Wake:
 		to(VerbWake, EncodeToken(c.Reason))
 	case *WorkBegun:
@@ -369,7 +372,13 @@ func decodeContent(verb Verb, tokens []string, h Header, body []byte) (Content, 
 	case VerbControl:
 		switch how := How(name); how {
 		case Cancel, Terminate, Suspend, Resume:
-			return &Control{How: how, Reason: decodeReason(body)}, nil
+			c := &Control{How: how, Reason: decodeReason(body)}
+			if v := h.get(HeaderParent); v != "" {
+				if c.Parent, err = decodeParent(v); err != nil {
+					return nil, err
+				}
+			}
+			return c, nil
 		}
 		return nil, fmt.Errorf("unknown control %q; known are cancel, terminate, suspend and resume", name)
 	case VerbWake:
@@ -436,8 +445,8 @@ func CheckAttributes(attributes map[string]string) error {
 		if err := checkText("attribute name", k, MaxAttribute); err != nil {
 			return err
 		}
-		if len(v) > MaxAttribute || !utf8.ValidString(v) {
-			return fmt.Errorf("attribute %q: its value must be text of at most %d bytes", k, MaxAttribute)
+		if v != "" && checkText("value", v, MaxAttribute) != nil {
+			return fmt.Errorf("attribute %q: its value must be printable text of at most %d bytes", k, MaxAttribute)
 		}
 	}
 	return nil
@@ -540,6 +549,9 @@ func decodeHeartbeat(h Header) (Payload, error) {
 	var p Payload
 	if err := json.Unmarshal([]byte(v), &p); err != nil {
 		return nil, fmt.Errorf("header %s: %w", HeaderHeartbeat, err)
+	}
+	if len(p) > MaxHeartbeat {
+		return nil, nil
 	}
 	return p, nil
 }

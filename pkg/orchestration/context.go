@@ -62,6 +62,8 @@ func (ctx *Context) HistorySize() (events, bytes int64) { return ctx.p.Host().Hi
 // ShouldContinueAsNew tells that the history has become so long that it is time to continue as new.
 func (ctx *Context) ShouldContinueAsNew() bool {
 	n, bytes := ctx.HistorySize()
+	inherited, inheritedBytes := ctx.p.Host().Inherited() // continuing as new would not make that any shorter
+	n, bytes = n-inherited, bytes-inheritedBytes
 	return n >= events.HintHistoryEvents || bytes >= events.HintHistoryBytes
 }
 
@@ -77,7 +79,10 @@ func (ctx *Context) ShouldContinueAsNew() bool {
 func (ctx *Context) Patched(id string) bool { return ctx.p.Patched(id) }
 
 // Err is nil while this context may wait for things, and tells why once it was cancelled.
-func (ctx *Context) Err() error { return ctx.s.Err() }
+func (ctx *Context) Err() error {
+	ctx.p.Host() // counts, so that a loop around it can be stopped
+	return ctx.s.Err()
+}
 
 // Sleep waits.
 func (ctx *Context) Sleep(d time.Duration) error {
@@ -98,7 +103,7 @@ func (ctx *Context) Timer(d time.Duration) *Future[time.Time] {
 
 // TimerAt gives a future that is ready at a moment; at once, if that moment has passed.
 func (ctx *Context) TimerAt(t time.Time) *Future[time.Time] {
-	if t.IsZero() || t.UTC().Year() < 1 {
+	if events.Instant(t).IsZero() || t.UTC().Year() < 1 {
 		t = ctx.Now() // it has passed as well, and history can hold it
 	}
 	return &Future[time.Time]{t: ctx.p.Timer(ctx.s, t), value: func(*program.Task) (time.Time, error) { return t, nil }}

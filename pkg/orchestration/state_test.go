@@ -243,3 +243,25 @@ func TestValueOfAnotherInstance(t *testing.T) {
 	}, nil, keeper)
 	mustSay(t, err, `value "k" of "kid": decode 7 into`)
 }
+
+func TestStatusThatIsTooLarge(t *testing.T) {
+	fails(t, &orchestration.Error{Kind: events.LimitExceeded}, func(ctx *oc, _ string) (string, error) {
+		s := orchestration.DefineStatus[string]()
+		s.Set(ctx, strings.Repeat("x", events.MaxStatus))
+		s.Set(ctx, "small")
+		return "it was taken", nil
+	}, nil, "custom status (bytes): 262146 is over the limit of 262144")
+}
+
+func TestDroppedWaitTakesNothing(t *testing.T) {
+	gives(t, "mine", func(ctx *oc, _ string) (string, error) {
+		a, b := knock.Next(ctx), knock.Next(ctx)
+		if ctx.Select(ctx.Timer(time.Second), a) == a {
+			return "", errors.New("nobody has knocked yet")
+		}
+		return b.Get(ctx)
+	}, func(env *rondotest.Env, h orchestration.Handle[string]) {
+		env.Advance(time.Minute)
+		must(t, knock.Raise(t.Context(), env, h.ID, "mine"))
+	})
+}

@@ -159,7 +159,7 @@ func (e *Env) Deploy(parts ...Part) {
 			e.work[p.Name()] = worker{binding: p}
 		case slow:
 			activities = append(activities, p.binding)
-			e.work[p.binding.Name()] = worker{p.binding, p.takes}
+			e.work[p.binding.Name()] = worker(p)
 		case option:
 			p(e)
 		default:

@@ -113,7 +113,8 @@ func init() {
 		"sends":    sendsAway,
 		"dropkid":  dropsChild,
 
-		"loop": loop,
+		"loop":  loop,
+		"racer": raceInSuccessor,
 		"forkloop": func(ctx oc, s string) (string, error) {
 			a, b := echo.Start(ctx, "a"), echo.Start(ctx, "b")
 			if s == "second" {
@@ -443,6 +444,27 @@ func loop(ctx oc, s string) (string, error) {
 		return "", err
 	}
 	return contract("loop").ContinueAsNew(ctx, s+"x")
+}
+
+// raceInSuccessor continues as new, and then races a message against a timer.
+func raceInSuccessor(ctx oc, s string) (string, error) {
+	if s != "second" {
+		if _, err := approve.Wait(ctx); err != nil {
+			return "", err
+		}
+		return contract("racer").ContinueAsNew(ctx, "second")
+	}
+	letter, timer := orders.Next(ctx), ctx.Timer(time.Minute)
+	won := "timer"
+	if ctx.Select(letter, timer) == letter {
+		v, err := letter.Get(ctx)
+		if err != nil {
+			return "", err
+		}
+		won = v
+	}
+	next, err := orders.Receive(ctx)
+	return won + ", then " + next, err
 }
 
 // actor takes two messages in each execution and keeps a sum.

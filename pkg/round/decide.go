@@ -2,6 +2,7 @@ package round
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -14,13 +15,20 @@ import (
 func (in *Instance) Decide(inbox []Delivery, now time.Time) Turn {
 	turn := Turn{Instance: in.id, Receipts: make([]Receipt, len(inbox))}
 	in.turn, in.continues = &turn, 0
+	in.interrupt.Store(false) // an interrupt that came too late was for the round before
 	in.rounds++
 	in.thaw()
 	in.now = events.Instant(now)
 	if in.now.Before(in.ledger.lastAt) {
 		in.now = in.ledger.lastAt // clocks differ between machines; history's never runs backwards
 	}
-	if blocked := in.prepare(); blocked.Verdict != 0 {
+	blocked := in.prepare()
+	if len(turn.Executions) == 0 {
+		turn.Basis = Basis{in.ledger.info.Execution, in.ledger.lastID}
+	} else {
+		turn.Basis = Basis{turn.Executions[0].ID, turn.Executions[0].Events[0].ID - 1}
+	}
+	if blocked.Verdict != 0 {
 		in.turnAway(inbox, blocked)
 	} else {
 		in.takeAll(inbox)
@@ -201,7 +209,7 @@ func (in *Instance) happen(f events.Fact) {
 	e, eff := in.append(f)
 	in.tell(delivered{e, eff.answers})
 	if in.ledger.running() && in.overHistory() != nil && !in.pending {
-		in.conclude(program.Outcome{Err: in.overHistory()})
+		in.conclude(program.Outcome{Err: in.overHistory(), Error: in.overHistory()})
 	}
 }
 
@@ -276,7 +284,7 @@ func (in *Instance) run() {
 	if in.fault != nil {
 		fault := in.fault
 		in.fault = nil
-		in.conclude(program.Outcome{Err: fault})
+		in.conclude(program.Outcome{Err: fault, Error: fault})
 		return
 	}
 	if out, ended := in.program.Outcome(); ended {
@@ -292,6 +300,10 @@ func (in *Instance) conclude(out program.Outcome) {
 		in.program = nil
 	}
 	if in.replaying {
+		if in.interrupt.Load() {
+			in.unreadable = errors.New("its replay took too long and was stopped")
+			return
+		}
 		in.matchNext(fact)
 		return
 	}
@@ -310,7 +322,7 @@ func (in *Instance) conclude(out program.Outcome) {
 
 // ending picks the fact that ends the execution.
 func (in *Instance) ending(out program.Outcome) (events.Fact, *program.ContinueAsNew) {
-	var next *program.ContinueAsNew
+	next := out.Next
 	if out.Err == nil {
 		if err := events.CheckPayload("output of orchestration "+quote(in.ledger.info.Name), out.Output); err != nil {
 			return &events.Failed{Error: err}, nil
@@ -318,15 +330,15 @@ func (in *Instance) ending(out program.Outcome) (events.Fact, *program.ContinueA
 	}
 	if c := in.ledger.cancel; c != nil && !brokeDown(out.Err) {
 		f := &events.Cancelled{Reason: c.Reason, Output: out.Output}
-		if out.Err != nil && !errors.As(out.Err, &next) && !errors.Is(out.Err, &events.Error{Kind: events.CancelledError}) {
-			f.Error = events.AsError(out.Err).Bounded()
+		if out.Error != nil && !out.Cancelled {
+			f.Error = out.Error.Bounded()
 		}
 		return f, nil
 	}
 	switch {
 	case out.Err == nil:
 		return &events.Completed{Output: out.Output}, nil
-	case errors.As(out.Err, &next):
+	case next != nil:
 		if err := events.CheckPayload("input to continue orchestration "+quote(next.Name)+" with", next.Input); err != nil {
 			return &events.Failed{Error: err}, nil
 		}
@@ -339,13 +351,13 @@ func (in *Instance) ending(out program.Outcome) (events.Fact, *program.ContinueA
 		}
 		return &events.ContinuedAsNew{Name: next.Name, Version: next.Version, Input: next.Input}, next
 	}
-	return &events.Failed{Error: events.AsError(out.Err).Bounded()}, nil
+	return &events.Failed{Error: out.Error.Bounded()}, nil
 }
 
 // brokeDown reports whether the engine stopped the code, whatever it was doing.
 func brokeDown(err error) bool {
 	e, ok := err.(*events.Error)
-	if !ok {
+	if !ok || e == nil {
 		return false
 	}
 	switch e.Kind {
@@ -382,7 +394,7 @@ func (in *Instance) continueAsNew(next *program.ContinueAsNew, letters []letter)
 	code, ok := in.config.Code.Lookup(next.Name, next.Version)
 	switch {
 	case !ok: // a replica that knows it will run it
-	case in.continues > events.MaxTurnContinues:
+	case in.continues > events.MaxTurnContinues, in.turn.events() >= events.MaxTurnEvents:
 		in.turn.Again = true
 	default:
 		in.begin(code)
@@ -392,6 +404,10 @@ func (in *Instance) continueAsNew(next *program.ContinueAsNew, letters []letter)
 // startLife begins an instance.
 func (in *Instance) startLife(m events.Message, s *events.Start, version string, code program.Func) {
 	execution := int64(1)
+	if in.known() && in.ledger.running() {
+		in.waiting = nil
+		in.append(&events.Terminated{Reason: "replaced by a new start", Message: m.ID})
+	}
 	if in.known() {
 		execution = in.ledger.info.Execution + 1
 		in.turn.ClearValues = true
@@ -435,6 +451,13 @@ func (in *Instance) append(f events.Fact) (events.Event, effects) {
 		in.promise(e, eff)
 	}
 	return e, eff
+}
+
+func (t *Turn) events() (n int) {
+	for _, x := range t.Executions {
+		n += len(x.Events)
+	}
+	return n
 }
 
 func (t *Turn) add(execution int64, e events.Event) {
@@ -491,6 +514,8 @@ func (in *Instance) overHistory() *events.Error {
 func (in *Instance) closeTurn() {
 	t := in.turn
 	in.said = 0
+	in.keepOrder()
+	in.noteUnread()
 	t.Steps = slices.DeleteFunc(t.Steps, func(s Step) bool { return !in.stillWanted(s) })
 	t.Messages = slices.DeleteFunc(t.Messages, func(m events.Message) bool { return m.Content == nil })
 	if len(t.Executions) > 0 {
@@ -501,6 +526,30 @@ func (in *Instance) closeTurn() {
 	}
 	if in.program == nil && !t.Again {
 		t.Evict = true
+	}
+}
+
+// keepOrder gives back with one delay what cannot be taken yet, so that it comes again in the order in which it was sent. What is only early
+// has a time of its own.
+func (in *Instance) keepOrder() {
+	var longest time.Duration
+	returned := func(r Receipt) bool { return r.Verdict == Returned && r.Reason != TooEarly }
+	for _, r := range in.turn.Receipts {
+		if returned(r) {
+			longest = max(longest, r.After)
+		}
+	}
+	for i, r := range in.turn.Receipts {
+		if returned(r) {
+			in.turn.Receipts[i].After = longest
+		}
+	}
+}
+
+// noteUnread warns when an instance has ended in this turn with messages that nobody has read.
+func (in *Instance) noteUnread() {
+	if n := len(in.ledger.unreadLetters()); n > 0 && in.ledger.status != "" && len(in.turn.Executions) > 0 {
+		in.turn.Warnings = append(in.turn.Warnings, fmt.Sprintf("it has ended with unread queue messages: %d", n))
 	}
 }
 
@@ -520,7 +569,7 @@ func (in *Instance) describe() Row {
 		Status: l.standing(), Output: l.output, Error: l.err,
 		CustomStatus: l.custom, CustomStatusVersion: l.customVersion,
 		StartedAt: l.started, UpdatedAt: l.lastAt, EndedAt: l.ended,
-		Fresh: in.pending, LastEvent: l.lastID, HistoryBytes: l.bytes, Unread: l.unread,
+		Fresh: in.pending && l.running(), LastEvent: l.lastID, HistoryBytes: l.bytes, Unread: l.unread,
 	}
 	if r.Status.Ended() {
 		return r

@@ -151,11 +151,13 @@ func (h host) Patched(id string) bool {
 	if !h.replaying {
 		return true
 	}
-	if len(h.rest) == 0 {
-		return false
+	for _, e := range h.rest { // there may be others before it that the code no longer asks about
+		marker, ok := e.Fact.(*events.Patched)
+		if !ok || marker.ID == id {
+			return ok
+		}
 	}
-	marker, ok := h.rest[0].Fact.(*events.Patched)
-	return ok && marker.ID == id
+	return false
 }
 
 // Log implements program.Host.
@@ -181,6 +183,9 @@ func (h host) Replaying() bool { return h.replaying }
 
 // HistorySize implements program.Host.
 func (h host) HistorySize() (int64, int64) { return h.ledger.lastID, h.ledger.bytes }
+
+// Inherited implements program.Host: what of the history the execution did not make itself.
+func (h host) Inherited() (int64, int64) { return h.ledger.baseID, h.ledger.baseBytes }
 
 // Codec implements program.Host.
 func (h host) Codec() events.Codec { return h.config.codec() }

@@ -45,11 +45,7 @@ func (in *Instance) takeAll(inbox []Delivery) {
 // full reports whether the rest must wait for the next round: this one is large, or an execution begins that has not run yet and must
 // see what comes.
 func (in *Instance) full() bool {
-	events_ := 0
-	for _, x := range in.turn.Executions {
-		events_ += len(x.Events)
-	}
-	return events_ >= events.MaxTurnEvents || in.pending && in.turn.Again
+	return in.turn.events() >= events.MaxTurnEvents || in.pending && in.turn.Again
 }
 
 // take takes one delivery and says what becomes of it.
@@ -112,10 +108,6 @@ func (in *Instance) takeStart(d Delivery, s *events.Start) Receipt {
 	code, ok := in.config.Code.Lookup(s.Orchestration, version)
 	if !ok {
 		return in.startOfUnknown(d, s)
-	}
-	if in.known() && in.ledger.running() {
-		in.waiting = nil
-		in.append(&events.Terminated{Reason: "replaced by a new start", Message: d.Message.ID})
 	}
 	in.startLife(d.Message, s, version, code)
 	return taken
@@ -241,6 +233,9 @@ func (in *Instance) takeControl(m events.Message, c *events.Control) Receipt {
 	if in.ledger.seen.has(m.ID) {
 		return ignored(Duplicate, "this was taken before")
 	}
+	if p := in.ledger.info.Parent; c.Parent != nil && (p == nil || *p != *c.Parent) {
+		return ignored(IDTaken, "it is for another instance of this id")
+	}
 	switch c.How {
 	case events.Cancel:
 		if in.ledger.cancel != nil {
@@ -327,10 +322,12 @@ func (in *Instance) takeStep(c *events.StepDone) Receipt {
 
 // ---- Messages that cannot be taken.
 
-// unknownInstance answers what is not a start and has nobody to go to.
+// unknownInstance answers what is not a start and has nobody to go to. What must not be lost when it overtakes the start waits a while: messages, and
+// wishes that the instance should end.
 func (in *Instance) unknownInstance(d Delivery) Receipt {
 	detail := "there is no instance " + quote(in.id)
-	if _, ok := d.Message.Content.(*events.QueueSent); !ok {
+	_, isLetter := d.Message.Content.(*events.QueueSent)
+	if c, ok := d.Message.Content.(*events.Control); !isLetter && (!ok || c.How == events.Suspend || c.How == events.Resume) {
 		return ignored(UnknownInstance, detail)
 	}
 	patience := in.config.UnknownFor
@@ -340,7 +337,11 @@ func (in *Instance) unknownInstance(d Delivery) Receipt {
 	if d.Age < patience {
 		return Receipt{Verdict: Returned, After: backoff(d.Deliveries), Reason: UnknownInstance, Detail: detail + " yet"}
 	}
-	return Receipt{Verdict: Dead, Reason: UnknownInstance, Detail: detail + ", and none was started within " + patience.String()}
+	detail += ", and none was started within " + patience.String()
+	if !isLetter {
+		return ignored(UnknownInstance, detail)
+	}
+	return Receipt{Verdict: Dead, Reason: UnknownInstance, Detail: detail}
 }
 
 // afterTheEnd answers what comes for an instance that has ended. Queue messages are put aside: somebody meant them to be read.
@@ -378,6 +379,8 @@ func (in *Instance) turnAway(inbox []Delivery, why Receipt) {
 			r = in.afterTheEnd(d)
 		case in.unreadable == nil && !in.ledger.running():
 			r = in.take(d)
+		case why.Reason == NotKnownHere && isStart(d):
+			r = in.take(d) // which needs other code, or none
 		case isControl && c.How == events.Terminate:
 			r = in.endBlind(&events.Terminated{Reason: c.Reason, Message: d.Message.ID})
 		case in.overAttempts(d):
@@ -386,6 +389,8 @@ func (in *Instance) turnAway(inbox []Delivery, why Receipt) {
 		in.turn.Receipts[i] = r
 	}
 }
+
+func isStart(d Delivery) bool { _, ok := d.Message.Content.(*events.Start); return ok }
 
 // endBlind ends an instance without its code, and if need be without its history: it only appends.
 func (in *Instance) endBlind(f events.Fact) Receipt {

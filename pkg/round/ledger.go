@@ -24,6 +24,8 @@ type ledger struct {
 	lastID int64
 	lastAt time.Time
 	bytes  int64
+	// Of them, those that the execution began with.
+	baseID, baseBytes int64
 
 	status events.Kind // how the execution ended; empty while it runs
 	output events.Payload
@@ -154,6 +156,7 @@ func (l *ledger) apply(e events.Event) (effects, error) {
 	l.bytes += int64(e.Fact.Size()) + eventOverhead
 	if l.carried > 0 && e.ID > 1 {
 		l.carried--
+		l.baseID, l.baseBytes = l.lastID, l.bytes
 	}
 	switch f := e.Fact.(type) {
 	case *events.Started:

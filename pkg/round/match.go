@@ -27,7 +27,9 @@ func (in *Instance) matchNext(said events.Fact) (effects, bool) {
 		}
 		in.next() // a marker that the code no longer asks about
 	}
-	in.misfitAt(events.Event{ID: in.ledger.lastID + 1}, said)
+	if !in.openEnd {
+		in.misfitAt(events.Event{ID: in.ledger.lastID + 1}, said)
+	}
 	return effects{}, false
 }
 

@@ -24,7 +24,9 @@ func (in *Instance) promise(e events.Event, eff effects) {
 		}
 	case *events.ActivityBegun:
 		if o := in.ledger.open[f.Schedule]; !o.deadline.IsZero() {
-			in.turn.send(in.due(in.ledger.ref(f.Schedule), o.deadline))
+			m := in.due(in.ledger.ref(f.Schedule), o.deadline)
+			m.ID += "/begun" // the time to start by was another message
+			in.turn.send(m)
 		}
 	case *events.TimerCreated:
 		in.turn.send(in.due(ref, f.FireAt))
@@ -122,7 +124,13 @@ func (in *Instance) withdraw(id int64, o *open) []events.Message {
 		out = append(out, events.Message{Instance: in.id, Content: &events.WithdrawTimer{Ref: ref}})
 	case openChild:
 		if !o.abandon {
-			out = append(out, in.say(events.VerbControl, ref, o.instance, &events.Control{How: events.Cancel, Reason: "its parent no longer waits for it"}))
+			reason := "its parent no longer waits for it"
+			if c := in.ledger.cancel; c != nil {
+				reason = because("its parent was cancelled", c.Reason)
+			}
+			out = append(out, in.say(events.VerbControl, ref, o.instance, &events.Control{
+				How: events.Cancel, Reason: reason, Parent: &events.Parent{Instance: in.id, Life: ref.Life, Execution: ref.Execution, Event: ref.Event},
+			}))
 		}
 	}
 	return out

@@ -7,6 +7,19 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
+// endedByEngine reports whether an execution was ended by a failure that its code did not return.
+func endedByEngine(f events.Fact) bool {
+	failed, ok := f.(*events.Failed)
+	if !ok || failed.Error.Source != "" {
+		return false
+	}
+	switch failed.Error.Kind {
+	case events.Application, events.CancelledError, events.TerminatedError, events.Timeout, events.Conflict, events.Infrastructure:
+		return false
+	}
+	return true
+}
+
 // Replay runs today's code along a history, ended or not, and tells whether they fit. It changes nothing. The warnings are differences that would not
 // stop an instance in production but may be worth a look: the same things done with other data.
 func Replay(config *Config, known Known) (warnings []string, err error) {
@@ -24,7 +37,11 @@ func Replay(config *Config, known Known) (warnings []string, err error) {
 	}
 	in.turn = &Turn{}
 	in.cold = nil
-	in.replay(known.History)
+	history := known.History
+	if n := len(history); endedByEngine(history[n-1].Fact) {
+		history, in.openEnd = history[:n-1], true
+	}
+	in.replay(history)
 	switch {
 	case in.unreadable != nil:
 		return in.turn.Warnings, in.unreadable

@@ -24,7 +24,7 @@
 // # What becomes of a message
 //
 //	it changes history                        Accepted   acknowledge after the commit
-//	it changes nothing, now or ever           Ignored    acknowledge at once
+//	it changes nothing, now or ever           Ignored    acknowledge at once (but see Turn.Basis)
 //	it cannot be taken yet                    Returned   give back, with a delay
 //	it can be taken in the next round         Again      present it again, do not give it back
 //	it can never be taken and must be kept    Dead       put it aside with the reason
@@ -40,6 +40,7 @@
 package round
 
 import (
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -84,7 +85,8 @@ type Known struct {
 	Instance string
 	// Row is the instance's row as the last turn wrote it.
 	Row Row
-	// History is the current execution's; it may be left out for an instance that has ended.
+	// History is the current execution's, read together with the row. It may be left out for an instance that has ended; a message that it took and that comes
+	// again is then not known to be the same.
 	History []events.Event
 	// Unreadable says why the history could not be read.
 	Unreadable error
@@ -132,7 +134,13 @@ type Turn struct {
 	Evict bool
 	// Replayed counts the events that were replayed to get here.
 	Replayed int
+	// Basis is what the turn was decided on. A commit is fenced by history's key, but a turn that appends nothing is not: if the instance was not loaded for
+	// this very round, somebody else may have taken it further, and what is Ignored here may matter there. Compare Basis with the stored row before acknowledging.
+	Basis Basis
 }
+
+// Basis is the end of the history that a turn was decided on.
+type Basis struct{ Execution, LastEvent int64 }
 
 // Execution is what a turn appends to one execution's history.
 type Execution struct {
@@ -299,6 +307,7 @@ type Instance struct {
 	continues int
 	matched   events.Event // the recorded event that the code just repeated
 	fault     *events.Error
+	openEnd   bool        // the replayed history was ended by the engine: where the code would have gone is not in it
 	waiting   []delivered // facts from outside that wait for the code to be resumed
 }
 
@@ -311,11 +320,20 @@ type delivered struct {
 // New makes an instance of what the store knows. The history is replayed by the first Decide.
 func New(config *Config, known Known) *Instance {
 	in := &Instance{config: config, id: known.Instance, unreadable: known.Unreadable}
+	if known.Row.Status.Ended() {
+		in.unreadable = nil // nobody will read it
+	}
 	if known.Row.Execution > 0 || known.Row.Engine > 0 || known.Row.Fresh {
 		in.row = &known.Row
 	}
 	in.ledger.info.Instance = known.Instance
 	in.ledger.info.Execution = max(1, known.Row.Execution)
+	if !known.Row.Status.Ended() && known.Row.LastEvent > 0 && in.unreadable == nil {
+		n := len(known.History)
+		if int64(n) < known.Row.LastEvent || events.Ends(known.History[n-1].Fact) {
+			in.unreadable = fmt.Errorf("the row tells of %d events of a running execution, the history has %d and may have ended: they were not read together", known.Row.LastEvent, n)
+		}
+	}
 	if in.unreadable == nil && len(known.History) > 0 {
 		in.cold = known.History
 	}

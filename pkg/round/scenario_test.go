@@ -23,7 +23,7 @@ import (
 //
 // The commands:
 //
-//	round [at=+5s] [code=v2] [config=…]   one round; each line of its input is a message
+//	round [at=+5s] [code=v2] [config=…]   one round; each line of its input is a message; with lose=commit its commit fails
 //	cold                                  forget the hydrated instance, too
 //	corrupt event=N                       make the history unreadable
 //	history                               print the history
@@ -48,6 +48,7 @@ type play struct {
 	config round.Config
 	stages []*stage
 	sent   int
+	losing bool // the commit of this round
 }
 
 // stage is one way of running the instance, with a store of its own.
@@ -99,6 +100,7 @@ func (p *play) command(t *testing.T, d *datadriven.TestData) string {
 }
 
 func (p *play) round(d *datadriven.TestData) string {
+	p.losing = false
 	for _, a := range d.CmdArgs {
 		p.set(a.Key, a.Vals[0])
 	}
@@ -111,12 +113,16 @@ func (p *play) round(d *datadriven.TestData) string {
 			p.t.Errorf("%s and %s decide differently:\n--- %s\n%s\n--- %s\n%s", p.stages[0].name, s.name, p.stages[0].name, prints[0], s.name, prints[i])
 		}
 	}
-	p.sent += len(strings.Split(strings.TrimSpace(d.Input), "\n"))
+	if !p.losing { // what was lost comes again, with the same ids
+		p.sent += len(strings.Split(strings.TrimSpace(d.Input), "\n"))
+	}
 	return prints[0]
 }
 
 func (p *play) set(key, value string) {
 	switch key {
+	case "lose":
+		p.losing = true
 	case "at":
 		after, err := time.ParseDuration(value)
 		if err != nil {
@@ -159,8 +165,10 @@ func (p *play) decide(s *stage, input string) string {
 	}
 	inbox := p.inbox(s, input)
 	turn := s.in.Decide(inbox, p.now)
-	s.commit(p.t, turn)
-	if turn.Evict {
+	if !p.losing {
+		s.commit(p.t, turn)
+	}
+	if turn.Evict || p.losing {
 		s.reload(&p.config)
 	}
 	return scrub(turn.String())
