@@ -81,6 +81,10 @@ random: ## make orchestrations and deliveries up for RANDOMTIME; SEED=N plays on
 bench: ## run the benchmarks, with their allocations
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) $(PACKAGES)
 
+.PHONY: costs
+costs: ## check what must not grow: the cost of a round with its history, a replay, a fan-in, what 100,000 parked instances hold
+	$(GO) test -count=1 -v -run '^(TestRoundsDoNotGrowWithHistory|TestRehydrationIsLinear|TestFanInIsLinear|TestManyParkedInstances)$$' ./pkg/round
+
 .PHONY: bench-once
 bench-once: ## run every benchmark once, so that none of them rots
 	$(GO) test -run '^$$' -bench . -benchtime 1x $(PACKAGES)
@@ -102,4 +106,4 @@ tidy: ## check that go.mod and go.sum list what is used, no more and no less
 
 # The tests come last: what they print is what a reader looks for.
 .PHONY: ci
-ci: tidy lint bench-once fuzz random test ## run everything that has to pass before a change goes in
+ci: tidy lint bench-once costs fuzz random test ## run everything that has to pass before a change goes in
