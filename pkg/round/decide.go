@@ -13,7 +13,7 @@ import (
 // Decide is one round. It takes the messages in the order in which they came and gives the turn; the instance is then ahead
 // of the store by that turn.
 func (in *Instance) Decide(inbox []Delivery, now time.Time) Turn {
-	turn := Turn{Instance: in.id, Receipts: make([]Receipt, len(inbox))}
+	turn := Turn{Instance: in.id, Receipts: make([]Receipt, len(inbox)), Basis: in.basis()}
 	in.turn, in.continues = &turn, 0
 	in.interrupt.Store(false) // an interrupt that came too late was for the round before
 	in.rounds++
@@ -22,13 +22,7 @@ func (in *Instance) Decide(inbox []Delivery, now time.Time) Turn {
 	if in.now.Before(in.ledger.lastAt) {
 		in.now = in.ledger.lastAt // clocks differ between machines; history's never runs backwards
 	}
-	blocked := in.prepare()
-	if len(turn.Executions) == 0 {
-		turn.Basis = Basis{in.ledger.info.Execution, in.ledger.lastID}
-	} else {
-		turn.Basis = Basis{turn.Executions[0].ID, turn.Executions[0].Events[0].ID - 1}
-	}
-	if blocked.Verdict != 0 {
+	if blocked := in.prepare(); blocked.Verdict != 0 {
 		in.turnAway(inbox, blocked)
 	} else {
 		in.takeAll(inbox)
@@ -37,6 +31,17 @@ func (in *Instance) Decide(inbox []Delivery, now time.Time) Turn {
 	in.closeTurn()
 	in.turn = nil
 	return turn
+}
+
+// basis is where the instance stands in the store: as the last turn left it, or as it was loaded.
+func (in *Instance) basis() Basis {
+	switch l := &in.ledger; {
+	case in.row != nil:
+		return in.row.Basis()
+	case l.lastID > 0:
+		return Basis{Life: l.info.Life, Execution: l.info.Execution, LastEvent: l.lastID, CustomStatusVersion: l.customVersion}
+	}
+	return Basis{}
 }
 
 // thaw looks at a cold history without running code: one that has ended never needs any.
@@ -380,6 +385,7 @@ func (in *Instance) continueAsNew(next *program.ContinueAsNew, letters []letter)
 	for _, m := range letters {
 		inherited = append(inherited, &events.MessageQueued{Queue: m.queue, Data: m.data, Message: m.message})
 	}
+	in.turn.Former = append(in.turn.Former, in.describe())
 	in.ledger = ledger{info: program.Info{Instance: in.id, Execution: old.info.Execution + 1}}
 	in.append(&events.Started{
 		Name: next.Name, Version: next.Version, Input: next.Input, Life: old.info.Life, Engine: events.Engine, Message: old.startID,
@@ -410,6 +416,11 @@ func (in *Instance) startLife(m events.Message, s *events.Start, version string,
 	}
 	if in.known() {
 		execution = in.ledger.info.Execution + 1
+		former := in.stored()
+		if in.ledger.lastID > 0 {
+			former = in.describe()
+		}
+		in.turn.Former = append(in.turn.Former, former)
 		in.turn.ClearValues = true
 		in.turn.Values = nil
 	}
@@ -610,6 +621,8 @@ func (l *ledger) standing() Status {
 		return Cancelled
 	case events.KindTerminated:
 		return Terminated
+	case events.KindContinuedAsNew:
+		return ContinuedAsNew
 	}
 	switch {
 	case l.halt != nil:

@@ -268,12 +268,12 @@ func TestTurnTellsWhatItWasDecidedOn(t *testing.T) {
 	config := &round.Config{Code: cast(t, "v1")}
 	behind := opened(t, config, round.Known{Instance: "i"})
 	started := behind.Decide(startOf("twice", `"a"`), began)
-	if started.Basis != (round.Basis{Execution: 1}) {
+	if started.Basis != (round.Basis{}) {
 		t.Errorf("a start was decided on %v", started.Basis)
 	}
 	ahead := opened(t, config, round.Known{Instance: "i", Row: started.Row, History: started.Executions[0].Events})
 	first := ahead.Decide(doneOf(lastWork(t, started)), began)
-	if first.Basis != (round.Basis{Execution: 1, LastEvent: 2}) {
+	if first.Basis != started.Row.Basis() || first.Basis.LastEvent != 2 {
 		t.Errorf("a round was decided on %v", first.Basis)
 	}
 	late := behind.Decide(doneOf(lastWork(t, first)), began)

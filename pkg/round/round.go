@@ -110,6 +110,8 @@ type Turn struct {
 	Executions []Execution
 	// Row replaces the instance's row; only meant when Executions is not empty.
 	Row Row
+	// Former are the last rows of the executions that this turn leaves behind, oldest first: those it continued as new, and the one it begins anew after.
+	Former []Row
 	// ClearValues removes all values before Values is applied: the id begins a new life.
 	ClearValues bool
 	// Values are the changes to the instance's values, at most one for each key.
@@ -134,13 +136,19 @@ type Turn struct {
 	Evict bool
 	// Replayed counts the events that were replayed to get here.
 	Replayed int
-	// Basis is what the turn was decided on. A commit is fenced by history's key, but a turn that appends nothing is not: if the instance was not loaded for
-	// this very round, somebody else may have taken it further, and what is Ignored here may matter there. Compare Basis with the stored row before acknowledging.
+	// Basis is what the turn was decided on: the store takes the turn only if the instance still stands there. A turn that appends nothing is not committed, so if
+	// the instance was not loaded for this very round, somebody else may have taken it further, and what is Ignored here may matter there. Compare Basis with
+	// the stored row before acknowledging.
 	Basis Basis
 }
 
-// Basis is the end of the history that a turn was decided on.
-type Basis struct{ Execution, LastEvent int64 }
+// Basis is the end of the history that a turn was decided on. The zero value stands for an instance that does not exist.
+type Basis struct {
+	Life                 string
+	Execution, LastEvent int64
+	// CustomStatusVersion tells whether the turn has changed the custom status.
+	CustomStatusVersion int64
+}
 
 // Execution is what a turn appends to one execution's history.
 type Execution struct {
@@ -193,12 +201,20 @@ const (
 	Failed     Status = "failed"
 	Cancelled  Status = "cancelled"
 	Terminated Status = "terminated"
+
+	// ContinuedAsNew is how an execution ends that has a successor; an instance never stands so.
+	ContinuedAsNew Status = "continued_as_new"
 )
+
+// Statuses lists how an instance can stand.
+func Statuses() []Status {
+	return []Status{Running, Suspended, Halted, Completed, Failed, Cancelled, Terminated}
+}
 
 // Ended reports whether the instance will do nothing more.
 func (s Status) Ended() bool {
 	switch s {
-	case Completed, Failed, Cancelled, Terminated:
+	case Completed, Failed, Cancelled, Terminated, ContinuedAsNew:
 		return true
 	}
 	return false
@@ -338,6 +354,11 @@ func New(config *Config, known Known) *Instance {
 		in.cold = known.History
 	}
 	return in
+}
+
+// Basis is what a turn that is decided on the row says it was decided on.
+func (r Row) Basis() Basis {
+	return Basis{Life: r.Life, Execution: r.Execution, LastEvent: r.LastEvent, CustomStatusVersion: r.CustomStatusVersion}
 }
 
 // CanRead reports whether this engine may read the history of an instance, given what its row is pinned to.

@@ -177,6 +177,7 @@ func (p *play) decide(s *stage, input string) string {
 // commit stores what a turn says, as bytes, so that what is loaded again has gone through the wire format.
 func (s *stage) commit(t *testing.T, turn round.Turn) {
 	t.Helper()
+	s.checkBasis(t, turn)
 	for _, x := range turn.Executions {
 		if x.ID != s.known.Row.Execution && len(x.Events) > 0 && x.Events[0].ID == 1 {
 			s.known.History = nil
@@ -192,6 +193,29 @@ func (s *stage) commit(t *testing.T, turn round.Turn) {
 	}
 	for _, step := range turn.Steps {
 		s.steps[step.StepRef.Number] = step
+	}
+}
+
+// checkBasis checks that a turn says what it was decided on, and tells of every execution that it leaves behind.
+func (s *stage) checkBasis(t *testing.T, turn round.Turn) {
+	t.Helper()
+	if len(turn.Executions) == 0 {
+		return
+	}
+	if want := s.known.Row.Basis(); turn.Basis != want {
+		t.Fatalf("the turn was decided on %+v, the store has %+v", turn.Basis, want)
+	}
+	first := turn.Executions[0].ID
+	if s.known.Row.Execution > 0 {
+		first = s.known.Row.Execution
+	}
+	if int64(len(turn.Former)) != turn.Row.Execution-first {
+		t.Fatalf("from execution %d to %d, the turn tells of %d former ones", first, turn.Row.Execution, len(turn.Former))
+	}
+	for i, f := range turn.Former {
+		if f.Execution != first+int64(i) || !f.Status.Ended() || f.EndedAt.IsZero() || f.LastEvent == 0 {
+			t.Fatalf("former execution %d: %+v", first+int64(i), f)
+		}
 	}
 }
 
