@@ -22,9 +22,9 @@ TOOL := $(GO) tool -modfile=internal/tools/go.mod
 CC_FOUND := $(shell command -v "$$($(GO) env CC)" 2>/dev/null)
 RACE := $(if $(CC_FOUND),-race)
 
-# The databases that tests can use, as name=VARIABLE: the variable has the address of a server to test with. Without it, the tests that need
-# that database are skipped, and `make databases` says so.
-DATABASES ?=
+# The tests bring SQLite along, start PostgreSQL servers of their own where its binaries are found, and use the server at
+# RONDO_TEST_DATABASE_URL where that is set. What is not there is skipped, and `make databases` says so.
+POSTGRES := $(firstword $(wildcard $(RONDO_TEST_PG_BIN)/initdb) $(shell command -v initdb 2>/dev/null) $(wildcard /usr/lib/postgresql/*/bin/initdb))
 
 .PHONY: help
 help: ## list the targets and settings
@@ -40,12 +40,12 @@ test: databases ## run all tests, with the race detector
 
 .PHONY: databases
 databases: ## say which databases the tests would use
-	@if [ -z "$(strip $(DATABASES))" ]; then echo "DATABASES: none; no package uses a database yet"; fi
-	@for d in $(DATABASES); do \
-		name=$${d%%=*}; variable=$${d#*=}; \
-		if [ -n "$${!variable:-}" ]; then echo "DATABASES: $$name is tested"; \
-		else echo "DATABASES: $$name IS NOT TESTED; set $$variable to the address of a server"; fi; \
-	done
+	@echo "DATABASES: SQLite is tested"
+	@if [ -n "$(POSTGRES)" ]; then echo "DATABASES: PostgreSQL is tested ($(dir $(POSTGRES)))"; \
+	else echo "DATABASES: PostgreSQL IS NOT TESTED; install it, or set RONDO_TEST_PG_BIN to the directory of its binaries"; fi
+	@if [ -n "$${RONDO_TEST_DATABASE_URL:-}" ]; then echo "DATABASES: the server at RONDO_TEST_DATABASE_URL is tested"; \
+	elif [ -n "$${COCKROACH_BINARY:-}" ]; then echo "DATABASES: CockroachDB is tested ($$COCKROACH_BINARY)"; \
+	else echo "DATABASES: CockroachDB IS NOT TESTED; set COCKROACH_BINARY, or RONDO_TEST_DATABASE_URL to the address of a server"; fi
 
 .PHONY: lint
 lint: ## check formatting, vet and staticcheck

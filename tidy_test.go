@@ -67,6 +67,21 @@ var packages = map[string]rule{
 		imports: []string{"internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity"},
 	},
 
+	"pkg/history":                     {imports: []string{"pkg/events", "pkg/round"}},
+	"pkg/history/internal/relational": {imports: []string{"pkg/events", "pkg/round", "pkg/history"}},
+	"pkg/history/cockroach": {imports: []string{
+		"pkg/events", "pkg/round", "pkg/history", "pkg/history/internal/relational",
+		"github.com/cockroachdb/cockroach-go/v2/...", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/...",
+	}},
+	"pkg/history/sqlite": {imports: []string{
+		"pkg/events", "pkg/round", "pkg/history", "pkg/history/internal/relational",
+		"modernc.org/sqlite", "modernc.org/sqlite/lib", "github.com/gofrs/flock",
+	}},
+	"pkg/history/historytest": {imports: []string{"pkg/events", "pkg/round", "pkg/history"}},
+
+	"internal/pgtest":  {imports: []string{"github.com/jackc/pgx/v5"}},
+	"internal/pgfault": {imports: []string{"github.com/jackc/pgx/v5/pgproto3"}},
+
 	"examples/...": {imports: []string{"pkg/..."}},
 }
 
@@ -82,7 +97,10 @@ var clock = strings.Fields("After AfterFunc NewTicker NewTimer Now Since Sleep T
 // testImports are what tests may import besides what their package may, and besides all of the standard library.
 var testImports = []string{
 	"internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/rondotest",
+	"pkg/history", "pkg/history/historytest", "internal/pgtest", "internal/pgfault",
+	"github.com/cockroachdb/cockroach-go/v2/...",
 	"github.com/cockroachdb/datadriven",
+	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/...",
 	"go.uber.org/goleak",
 }
 

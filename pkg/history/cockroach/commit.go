@@ -1,0 +1,445 @@
+package cockroach
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/history/internal/relational"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// Commit implements [history.Rounds].
+func (s *Store) Commit(ctx context.Context, batch history.Batch) (history.Result, error) {
+	if err := batch.Check(); err != nil {
+		return history.Result{}, err
+	}
+	result := history.Result{Outcomes: make([]history.Outcome, len(batch.Turns))}
+	entries, err := s.encode(batch.Turns)
+	if err != nil {
+		return history.Result{}, err
+	}
+	keys, err := s.commit(ctx, entries, batch.Published)
+	if err != nil {
+		return history.Result{}, err
+	}
+	for _, e := range entries {
+		result.Outcomes[e.place] = e.outcome
+	}
+	result.Promises = keys
+	return result, nil
+}
+
+// entry is a turn on its way into the database.
+type entry struct {
+	place    int // in the batch
+	turn     *round.Turn
+	columns  relational.Columns
+	events   []eventRow
+	former   []relational.Columns
+	promises [][]byte
+	size     int
+	several  bool // it needs several statements
+	outcome  history.Outcome
+}
+
+type eventRow struct {
+	execution, event int64
+	data             []byte
+}
+
+// encode writes turns as rows, in the order of their keys.
+func (s *Store) encode(turns []history.Decided) ([]*entry, error) {
+	entries := make([]*entry, len(turns))
+	for i, d := range turns {
+		e, err := s.encodeTurn(d)
+		if err != nil {
+			return nil, &history.Error{Class: history.Permanent, Op: "commit", Err: err}
+		}
+		e.place = i
+		entries[i] = e
+	}
+	slices.SortFunc(entries, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.columns.Shard, b.columns.Shard), cmp.Compare(a.turn.Instance, b.turn.Instance))
+	})
+	return entries, nil
+}
+
+func (s *Store) encodeTurn(d history.Decided) (*entry, error) {
+	t := d.Turn
+	e := &entry{turn: t}
+	var err error
+	if e.columns, err = relational.FromRow(t.Instance, t.Row); err != nil {
+		return nil, err
+	}
+	c := &e.columns
+	c.Shard = history.ShardOf(t.Instance)
+	c.WakeAt.Time = s.wakeAt(c.Shard, t.Row.WakeAt)
+	newLife := t.Basis.Life != t.Row.Life
+	if newLife {
+		c.CreatedAt.Time = relational.Born(t)
+	} else {
+		// What never changes within a life is there already.
+		c.Attributes, c.CreatedAt.Time = nil, t.Row.UpdatedAt
+		if t.Basis.CustomStatusVersion == t.Row.CustomStatusVersion {
+			c.CustomStatus = nil
+		}
+	}
+	for _, x := range t.Executions {
+		for _, ev := range x.Events {
+			data, err := events.EncodeEvent(ev)
+			if err != nil {
+				return nil, fmt.Errorf("instance %q: %w", t.Instance, err)
+			}
+			e.events = append(e.events, eventRow{x.ID, ev.ID, data})
+			e.size += len(data) + len(t.Instance) + 32
+		}
+	}
+	for _, f := range t.Former {
+		fc, err := relational.FromRow(t.Instance, f)
+		if err != nil {
+			return nil, err
+		}
+		e.former = append(e.former, fc)
+		e.size += len(fc.Output) + len(fc.Error)
+	}
+	e.promises = relational.Pack(d.Promises)
+	for _, p := range e.promises {
+		e.size += len(p)
+	}
+	for _, v := range t.Values {
+		e.size += len(v.Key) + len(v.Value)
+		e.several = e.several || v.Removed
+	}
+	e.size += 300 + len(c.Attributes) + len(c.Output) + len(c.Error) + len(c.CustomStatus)
+	e.several = e.several || t.ClearValues || newLife && t.Basis.Execution > 0
+	return e, nil
+}
+
+// wakeAt rounds a wake-up time up, and moves one that has passed to where the sweep looks.
+func (s *Store) wakeAt(shard int16, at time.Time) time.Time {
+	if at.IsZero() {
+		return at
+	}
+	if step := s.options.WakeStep; step > 0 {
+		at = at.Add(step - 1).Truncate(step)
+	}
+	return s.notBefore(markWake, shard, at)
+}
+
+// promiseRows gives each piece the row of the outbox it goes into.
+func (s *Store) promiseRows(entries []*entry) (ids []int64, of []string, pieces [][]byte, order []int64) {
+	at := s.notBefore(markOutbox, s.shard, s.options.Now())
+	id, size := history.PromiseID(at, s.random()), 0
+	for _, e := range entries {
+		for _, p := range e.promises {
+			if size > 0 && size+len(p) > history.MaxPromise {
+				id, size = id+1, 0
+			}
+			size += len(p)
+			ids, of, pieces, order = append(ids, id), append(of, e.turn.Instance), append(pieces, p), append(order, int64(len(order)))
+		}
+	}
+	return ids, of, pieces, order
+}
+
+// commit stores entries, and says in each what became of it. Where the database refuses something about one of them, it finds out which by halves.
+func (s *Store) commit(ctx context.Context, entries []*entry, published []history.PromiseKey) ([]history.PromiseKey, error) {
+	keys, err := s.commitTogether(ctx, entries, published)
+	if err == nil || !isUnfit(err) || len(entries) == 0 {
+		return keys, err
+	}
+	if len(entries) == 1 {
+		entries[0].outcome = history.Outcome{Verdict: history.Unfit, Err: err}
+		_, err := s.commitTogether(ctx, nil, published)
+		return nil, err
+	}
+	half := len(entries) / 2
+	first, err := s.commit(ctx, entries[:half], published)
+	if err != nil {
+		return nil, err
+	}
+	second, err := s.commit(ctx, entries[half:], nil)
+	if err != nil {
+		// The first half is stored. The caller must not believe that nothing is.
+		return nil, &history.Error{Class: history.Ambiguous, Op: "commit the rest of a batch", Err: err}
+	}
+	return append(first, second...), nil
+}
+
+// commitTogether stores entries in one transaction. When it cannot tell whether that has happened, it looks, and tries again: a turn that is stored
+// already refuses itself.
+func (s *Store) commitTogether(ctx context.Context, entries []*entry, published []history.PromiseKey) (keys []history.PromiseKey, err error) {
+	size, several := 0, false
+	for _, e := range entries {
+		size += e.size
+		several = several || e.several
+	}
+	once := s.commitStatement
+	if several || size > s.options.SingleStatement {
+		once = s.commitTransaction
+	}
+	doubt := false
+	err = retry(ctx, func() error {
+		won, made, err := once(ctx, entries, published)
+		c := class(err, true)
+		switch {
+		case err == nil:
+			keys = append(keys, made...)
+			return s.judge(ctx, entries, won, doubt)
+		case c == history.Ambiguous:
+			doubt = true
+			keys = append(keys, made...) // the row may be there
+			return &history.Error{Class: history.Retry, Op: "commit", Err: err}
+		}
+		return fail("commit", c, err)
+	})
+	if err != nil && doubt && !isUnfit(err) {
+		err = &history.Error{Class: history.Ambiguous, Op: "commit", Err: err}
+	}
+	return keys, err
+}
+
+// judge says what became of each entry. Those that did not win are looked up.
+func (s *Store) judge(ctx context.Context, entries []*entry, won map[string]bool, doubt bool) error {
+	var lost []*entry
+	for _, e := range entries {
+		if won[e.turn.Instance] {
+			e.outcome = history.Outcome{Verdict: history.Committed}
+		} else {
+			lost = append(lost, e)
+		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	ids := make([]string, 0, 2*len(lost))
+	for _, e := range lost {
+		ids = append(ids, e.turn.Instance)
+		if relational.StartsChild(e.turn) {
+			ids = append(ids, e.turn.Row.Parent.Instance)
+		}
+	}
+	found, err := s.rows(ctx, ids)
+	if err != nil {
+		return fail("read back", class(err, false), err)
+	}
+	for _, e := range lost {
+		if doubt {
+			ours, err := s.isStored(ctx, e)
+			if err != nil {
+				return fail("read back", class(err, false), err)
+			}
+			if ours {
+				e.outcome = history.Outcome{Verdict: history.Committed}
+				continue
+			}
+		}
+		parentGone := false
+		if relational.StartsChild(e.turn) {
+			parentGone, err = s.ParentGone(ctx, plain{s.pool}, e.turn, found[e.turn.Row.Parent.Instance])
+			if err != nil {
+				return fail("read back", class(err, false), err)
+			}
+		}
+		e.outcome = relational.Refusal(e.turn, found[e.turn.Instance], parentGone)
+	}
+	return nil
+}
+
+// isStored reports whether the end of an entry's history is what the entry would have stored.
+func (s *Store) isStored(ctx context.Context, e *entry) (bool, error) {
+	last := e.events[len(e.events)-1]
+	var same bool
+	err := s.pool.QueryRow(ctx, `SELECT data = $5 FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event = $4`,
+		e.columns.Shard, e.turn.Instance, last.execution, last.event, last.data).Scan(&same)
+	if err == pgx.ErrNoRows {
+		return false, nil
+	}
+	return same, err
+}
+
+// commitStatement stores entries with one statement. It gives the instances whose turns were taken, and the rows of the outbox that there may be now.
+func (s *Store) commitStatement(ctx context.Context, entries []*entry, published []history.PromiseKey) (won map[string]bool, keys []history.PromiseKey, err error) {
+	extras := false
+	for _, e := range entries {
+		extras = extras || len(e.former) > 0 || len(e.turn.Values) > 0 || len(e.columns.Attributes) > 0
+	}
+	statement := s.statements.commit
+	args := instanceArgs(entries)
+	args = append(args, historyArgs(historyRows(entries))...)
+	ids, of, pieces, order := s.promiseRows(entries)
+	args = append(args, s.shard, ids, of, pieces, order)
+	if extras {
+		statement = s.statements.commitExtras
+		args = append(append(append(args, formerArgs(entries)...), valueArgs(valueRows(entries))...), attributeArgs(entries)...)
+	}
+	var b pgx.Batch
+	s.queueRemovals(&b, published)
+	won = make(map[string]bool, len(entries))
+	if len(entries) > 0 {
+		b.Queue(statement, args...).Query(func(rows pgx.Rows) error { return collect(rows, won) })
+	}
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, nil, fail("commit", class(err, false), err) // nothing was sent
+	}
+	defer conn.Release()
+	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
+		return nil, s.keysOf(ids), err
+	}
+	var stored []int64
+	for i, id := range ids {
+		if won[of[i]] {
+			stored = append(stored, id)
+		}
+	}
+	return won, s.keysOf(stored), nil
+}
+
+// collect reads the instances whose turns were taken.
+func collect(rows pgx.Rows, won map[string]bool) error {
+	var id string
+	_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+		won[id] = true
+		return nil
+	})
+	return err
+}
+
+func (s *Store) keysOf(ids []int64) []history.PromiseKey {
+	var keys []history.PromiseKey
+	for _, id := range slices.Compact(slices.Clone(ids)) {
+		keys = append(keys, history.PromiseKey{Shard: s.shard, ID: id})
+	}
+	return keys
+}
+
+// removePromises removes rows of the outbox by their keys.
+const removePromises = "DELETE FROM rondo_outbox WHERE shard = $1 AND id = ANY($2)"
+
+// queueRemovals adds the removal of promises that have been kept.
+func (s *Store) queueRemovals(b *pgx.Batch, keys []history.PromiseKey) {
+	byShard := make(map[int16][]int64)
+	for _, k := range keys {
+		byShard[k.Shard] = append(byShard[k.Shard], k.ID)
+	}
+	for shard, ids := range byShard {
+		b.Queue(removePromises, shard, ids)
+	}
+}
+
+// commitTransaction stores entries with several statements in one transaction, for batches that are large or remove something.
+func (s *Store) commitTransaction(ctx context.Context, entries []*entry, published []history.PromiseKey) (won map[string]bool, keys []history.PromiseKey, err error) {
+	err = s.inTransaction(ctx, func(tx pgx.Tx) error {
+		won, keys = make(map[string]bool, len(entries)), nil
+		restarted, err := s.formerAttributes(ctx, tx, entries)
+		if err != nil {
+			return err
+		}
+		for part := range inParts(entries, s.options.SingleStatement, func(e *entry) int { return len(e.columns.Output) + len(e.columns.CustomStatus) + 300 }) {
+			rows, err := tx.Query(ctx, s.statements.instances, instanceArgs(part)...)
+			if err != nil {
+				return err
+			}
+			if err := collect(rows, won); err != nil {
+				return err
+			}
+		}
+		var winners []*entry
+		for _, e := range entries {
+			if won[e.turn.Instance] {
+				winners = append(winners, e)
+			}
+		}
+		for _, c := range restarted {
+			if won[c.Instance] {
+				if err := s.DropAttributes(ctx, plain{tx}, c.Instance, c.CreatedAt.Time, c.Attributes); err != nil {
+					return err
+				}
+			}
+		}
+		ids, _, pieces, _ := s.promiseRows(winners)
+		keys = s.keysOf(ids)
+		return s.commitRest(ctx, tx, winners, ids, pieces, published)
+	})
+	return won, keys, err
+}
+
+// formerAttributes finds the attributes of the lives that end when instances are started anew.
+func (s *Store) formerAttributes(ctx context.Context, tx pgx.Tx, entries []*entry) ([]*relational.Columns, error) {
+	var ids []string
+	for _, e := range entries {
+		if e.turn.Basis.Execution > 0 && e.turn.Basis.Life != e.turn.Row.Life {
+			ids = append(ids, e.turn.Instance)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	found, err := s.rowsWith(ctx, tx, ids)
+	var out []*relational.Columns
+	for _, id := range ids {
+		if c := found[id]; c != nil && len(c.Attributes) > 0 {
+			out = append(out, c)
+		}
+	}
+	return out, err
+}
+
+// inParts cuts a list into parts of bounded size.
+func inParts[T any](list []T, limit int, size func(T) int) func(func([]T) bool) {
+	return func(yield func([]T) bool) {
+		for len(list) > 0 {
+			n, total := 0, 0
+			for n < len(list) && (n == 0 || total+size(list[n]) <= limit) {
+				total += size(list[n])
+				n++
+			}
+			if !yield(list[:n]) {
+				return
+			}
+			list = list[n:]
+		}
+	}
+}
+
+// commitRest stores all but the rows of the instances.
+func (s *Store) commitRest(ctx context.Context, tx pgx.Tx, winners []*entry, ids []int64, pieces [][]byte, published []history.PromiseKey) error {
+	var b pgx.Batch
+	s.queueRemovals(&b, published)
+	for _, e := range winners {
+		if e.turn.ClearValues {
+			b.Queue("DELETE FROM rondo_values WHERE shard = $1 AND instance = $2", e.columns.Shard, e.turn.Instance)
+			continue
+		}
+		for _, v := range e.turn.Values {
+			if v.Removed {
+				b.Queue("DELETE FROM rondo_values WHERE shard = $1 AND instance = $2 AND key = $3", e.columns.Shard, e.turn.Instance, v.Key)
+			}
+		}
+	}
+	for part := range inParts(historyRows(winners), s.options.SingleStatement, func(r historyRow) int { return len(r.data) + 64 }) {
+		b.Queue(s.statements.history, historyArgs(part)...)
+	}
+	for part := range inParts(valueRows(winners), s.options.SingleStatement, func(r valueRow) int { return len(r.value) + 64 }) {
+		b.Queue(s.statements.values, valueArgs(part)...)
+	}
+	b.Queue(s.statements.former, formerArgs(winners)...)
+	b.Queue(s.statements.attributes, attributeArgs(winners)...)
+	for len(ids) > 0 {
+		n := 1
+		for n < len(ids) && ids[n] == ids[0] {
+			n++
+		}
+		b.Queue("INSERT INTO rondo_outbox (shard, id, messages) VALUES ($1, $2, $3)", s.shard, ids[0], slices.Concat(pieces[:n]...))
+		ids, pieces = ids[n:], pieces[n:]
+	}
+	return tx.SendBatch(ctx, &b).Close()
+}

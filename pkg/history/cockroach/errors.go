@@ -1,0 +1,149 @@
+package cockroach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/rondo-run/rondo/pkg/history"
+)
+
+// The table of SQLSTATEs. A code stands before its class, the first two characters.
+var states = map[string]history.Class{
+	"40001": history.Contended, // serialization_failure: CockroachDB's "restart transaction"
+	"40P01": history.Contended, // deadlock_detected
+	"55P03": history.Contended, // lock_not_available
+	"40003": history.Ambiguous, // statement_completion_unknown: CockroachDB's "result is ambiguous"
+
+	"57014": history.Retry, // query_canceled: the statement's time limit
+	"57P01": history.Retry, // admin_shutdown
+	"57P02": history.Retry, // crash_shutdown
+	"57P03": history.Retry, // cannot_connect_now: it is starting
+	"57P05": history.Retry, // idle_session_timeout
+	"25006": history.Retry, // read_only_sql_transaction: a standby that has not taken over yet
+	"25P03": history.Retry, // idle_in_transaction_session_timeout
+	"26000": history.Retry, // invalid_sql_statement_name: a prepared statement that a proxy has lost
+	"0A000": history.Retry, // feature_not_supported: "cached plan must not change result type", after a migration
+	"08":    history.Retry, // connection exceptions; during a commit they are ambiguous
+	"53":    history.Retry, // insufficient resources: disk, memory, connections
+	"58":    history.Retry, // system errors of the server
+	"XXC01": history.Corrupt,
+	"XX001": history.Corrupt, // data_corrupted
+	"XX002": history.Corrupt, // index_corrupted
+}
+
+// unfit are the classes of errors that come from what is stored, and not from the database: one turn of a batch has them, and the others do not.
+var unfit = map[string]bool{
+	"22": true, // data exceptions
+	"23": true, // constraints: a key of history that is there already
+	"54": true, // program limits: an index row that is too long
+}
+
+// class is the class of an error. begun says that a commit was under way, so that a lost connection leaves its end unknown.
+func class(err error, begun bool) history.Class {
+	var classified *history.Error
+	var pg *pgconn.PgError
+	var connect *pgconn.ConnectError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &classified):
+		return classified.Class
+	case errors.As(err, &connect):
+		return connectClass(connect)
+	case errors.As(err, &pg):
+		if pg.Code == "23505" && (pg.TableName == "rondo_outbox" || pg.ConstraintName == "rondo_outbox_pkey") {
+			return history.Contended // two promises of the same microsecond drew the same number; the next try draws another
+		}
+		c, ok := states[pg.Code]
+		if !ok && len(pg.Code) == 5 {
+			c, ok = states[pg.Code[:2]]
+		}
+		switch {
+		case !ok:
+			return history.Permanent
+		case begun && c == history.Retry && endsConnection(pg.Code):
+			return history.Ambiguous
+		case !begun && c == history.Ambiguous:
+			return history.Retry
+		}
+		return c
+	case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, pgx.ErrTxCommitRollback):
+		return history.Retry
+	}
+	// During a commit this is not to be relied on: when the connection is lost while pgx waits for the answer, it may say that nothing was sent.
+	if !begun && pgconn.SafeToRetry(err) {
+		return history.Retry
+	}
+	if isLost(err) {
+		if begun {
+			return history.Ambiguous
+		}
+		return history.Retry
+	}
+	return history.Permanent
+}
+
+// endsConnection reports whether an error may come instead of the answer to a commit that has happened.
+func endsConnection(code string) bool {
+	return code[:2] == "08" || code == "57P01" || code == "57P02"
+}
+
+// isLost reports whether the connection was lost, or given up because time ran out.
+func isLost(err error) bool {
+	var n net.Error
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &n) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNREFUSED) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || pgconn.Timeout(err) || err.Error() == "conn closed"
+}
+
+// connectClass tells a server that is not there yet from an address that is wrong.
+func connectClass(err *pgconn.ConnectError) history.Class {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return history.Retry
+	}
+	switch pg.Code[:2] {
+	case "28", "3D", "42": // wrong password, no such database, no rights
+		return history.Permanent
+	}
+	return history.Retry
+}
+
+// isUnfit reports whether the error is about what was to be stored.
+func isUnfit(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && len(pg.Code) == 5 && unfit[pg.Code[:2]] && class(err, false) == history.Permanent
+}
+
+// fail wraps an error with its class.
+func fail(op string, c history.Class, err error) error {
+	var classified *history.Error
+	if err == nil || errors.As(err, &classified) && classified.Class == c {
+		return err
+	}
+	return &history.Error{Class: c, Op: op, Err: explain(err)}
+}
+
+// explain adds what to do to errors that people meet when they set things up.
+func explain(err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return err
+	}
+	switch pg.Code {
+	case "42P01":
+		return fmt.Errorf("%w; has `rondo migrate` been run, and in this database and schema?", err)
+	case "42501":
+		return fmt.Errorf("%w; grant SELECT, INSERT, UPDATE and DELETE on the tables rondo_* to this role", err)
+	case "53300":
+		return fmt.Errorf("%w; lower the pool's size, or raise the server's max_connections", err)
+	}
+	return err
+}

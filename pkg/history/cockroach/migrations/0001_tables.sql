@@ -1,0 +1,106 @@
+-- Statements end with a semicolon at the end of a line. Each is run by itself and must do no harm when it is run again.
+-- {{text}} is text that sorts by its bytes; {{fill N}} leaves room on a page for a row's next version.
+
+CREATE TABLE IF NOT EXISTS rondo_instances (
+	execution             INT8 NOT NULL,
+	last_event            INT8 NOT NULL,
+	basis_execution       INT8 NOT NULL,
+	basis_event           INT8 NOT NULL,
+	custom_status_version INT8 NOT NULL,
+	history_bytes         INT8 NOT NULL,
+	unread                INT8 NOT NULL,
+	engine                INT8 NOT NULL,
+	parent_execution      INT8,
+	parent_event          INT8,
+	created_at            TIMESTAMPTZ NOT NULL,
+	started_at            TIMESTAMPTZ,
+	updated_at            TIMESTAMPTZ NOT NULL,
+	ended_at              TIMESTAMPTZ,
+	wake_at               TIMESTAMPTZ,
+	shard                 INT2 NOT NULL,
+	fresh                 BOOL NOT NULL,
+	instance              {{text}} NOT NULL,
+	life                  TEXT NOT NULL,
+	basis_life            TEXT NOT NULL,
+	status                TEXT NOT NULL,
+	name                  {{text}} NOT NULL,
+	version               TEXT NOT NULL,
+	parent_instance       {{text}},
+	parent_life           TEXT,
+	trace                 TEXT,
+	start_message         TEXT,
+	attributes            BYTEA,
+	error                 BYTEA,
+	custom_status         BYTEA,
+	output                BYTEA,
+	PRIMARY KEY (shard, instance)
+) {{fill 80}};
+
+CREATE INDEX IF NOT EXISTS rondo_instances_by_status ON rondo_instances (status, shard, created_at, instance);
+
+CREATE INDEX IF NOT EXISTS rondo_instances_by_name ON rondo_instances (name, status, shard, created_at, instance);
+
+CREATE INDEX IF NOT EXISTS rondo_instances_by_parent ON rondo_instances (parent_instance, created_at, instance) WHERE parent_instance IS NOT NULL;
+
+CREATE INDEX IF NOT EXISTS rondo_instances_by_wake ON rondo_instances (shard, wake_at, instance) WHERE wake_at IS NOT NULL;
+
+CREATE TABLE IF NOT EXISTS rondo_history (
+	execution INT8 NOT NULL,
+	event     INT8 NOT NULL,
+	shard     INT2 NOT NULL,
+	instance  {{text}} NOT NULL,
+	data      BYTEA NOT NULL,
+	PRIMARY KEY (shard, instance, execution, event)
+);
+
+CREATE TABLE IF NOT EXISTS rondo_executions (
+	execution     INT8 NOT NULL,
+	last_event    INT8 NOT NULL,
+	history_bytes INT8 NOT NULL,
+	engine        INT8 NOT NULL,
+	started_at    TIMESTAMPTZ,
+	ended_at      TIMESTAMPTZ,
+	shard         INT2 NOT NULL,
+	instance      {{text}} NOT NULL,
+	life          TEXT NOT NULL,
+	name          TEXT NOT NULL,
+	version       TEXT NOT NULL,
+	status        TEXT NOT NULL,
+	error         BYTEA,
+	output        BYTEA,
+	PRIMARY KEY (shard, instance, execution)
+);
+
+CREATE TABLE IF NOT EXISTS rondo_values (
+	execution INT8 NOT NULL,
+	set_at    TIMESTAMPTZ,
+	shard     INT2 NOT NULL,
+	instance  {{text}} NOT NULL,
+	key       {{text}} NOT NULL,
+	value     BYTEA,
+	PRIMARY KEY (shard, instance, key)
+);
+
+CREATE TABLE IF NOT EXISTS rondo_attributes (
+	created_at TIMESTAMPTZ NOT NULL,
+	shard      INT2 NOT NULL,
+	name       {{text}} NOT NULL,
+	value      {{text}} NOT NULL,
+	instance   {{text}} NOT NULL,
+	PRIMARY KEY (name, value, shard, created_at, instance)
+);
+
+CREATE TABLE IF NOT EXISTS rondo_outbox (
+	id          INT8 NOT NULL,
+	taken_until TIMESTAMPTZ,
+	shard       INT2 NOT NULL,
+	messages    BYTEA NOT NULL,
+	PRIMARY KEY (shard, id)
+);
+
+CREATE TABLE IF NOT EXISTS rondo_marks (
+	value INT8 NOT NULL,
+	shard INT2 NOT NULL,
+	name  TEXT NOT NULL,
+	PRIMARY KEY (name, shard)
+);

@@ -1,0 +1,160 @@
+package cockroach
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/cockroachdb/cockroach-go/v2/crdb"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/history/internal/relational"
+)
+
+// The pauses between tries.
+const (
+	firstPause = 2 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// retry calls f until it succeeds, fails for good, or the context ends. f returns classified errors.
+func retry(ctx context.Context, f func() error) error {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		err := f()
+		switch history.ClassOf(err) {
+		case history.Retry, history.Contended:
+		default:
+			return err
+		}
+		if err == nil || !wait(ctx, pause) {
+			return err
+		}
+	}
+}
+
+// wait pauses for about so long, and reports whether the context still goes on.
+func wait(ctx context.Context, pause time.Duration) bool {
+	t := time.NewTimer(pause/2 + rand.N(pause/2+1))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// querier is what connections and transactions have in common.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// plain runs statements that are not worth preparing: each is planned for the values at hand.
+type plain struct{ q querier }
+
+// Query implements [relational.DB].
+func (p plain) Query(ctx context.Context, scan func(relational.Row) error, statement string, args ...any) error {
+	rows, err := p.q.Query(ctx, statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// Exec implements [relational.DB].
+func (p plain) Exec(ctx context.Context, statement string, args ...any) (int64, error) {
+	tag, err := p.q.Exec(ctx, statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
+	return tag.RowsAffected(), err
+}
+
+// transactor implements [relational.Transactor].
+type transactor struct{ *Store }
+
+// Read implements [relational.Transactor].
+func (t transactor) Read(ctx context.Context, op string, f func(relational.DB) error) error {
+	return retry(ctx, func() error {
+		err := f(plain{t.pool})
+		return failUnlessMeant(op, err, false)
+	})
+}
+
+// Write implements [relational.Transactor]. A commit of unknown end is tried again, so what it runs must do no harm when it is done twice.
+func (t transactor) Write(ctx context.Context, op string, f func(relational.DB) error) error {
+	return retry(ctx, func() error {
+		err := failUnlessMeant(op, t.inTransaction(ctx, func(tx pgx.Tx) error { return f(plain{tx}) }), false)
+		if err != nil && history.ClassOf(err) == history.Ambiguous && ctx.Err() == nil {
+			err = &history.Error{Class: history.Retry, Op: op, Err: err}
+		}
+		return err
+	})
+}
+
+// inTransaction runs f in one transaction, again where the database asks for it at once.
+func (s *Store) inTransaction(ctx context.Context, f func(pgx.Tx) error) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	a := &restartable{Tx: tx}
+	err = crdb.ExecuteInTx(ctx, a, func() error { return f(tx) })
+	var ambiguous *crdb.AmbiguousCommitError
+	var restart *crdb.TxnRestartError
+	switch {
+	case err == nil && s.flavour == postgres:
+		// On CockroachDB, releasing the savepoint has committed, and ExecuteInTx ignores the error of what follows. On PostgreSQL that is the commit.
+		if err = a.commit; err != nil {
+			return fail("commit", class(err, true), err)
+		}
+	case errors.As(err, &ambiguous):
+		return &history.Error{Class: history.Ambiguous, Op: "commit", Err: err}
+	case errors.As(err, &restart):
+		return &history.Error{Class: history.Contended, Op: "try a transaction again", Err: err}
+	}
+	return err
+}
+
+// restartable is a transaction as cockroach-go runs it. It remembers the error of the commit.
+type restartable struct {
+	pgx.Tx
+	commit error
+}
+
+// Exec implements [crdb.Tx].
+func (r *restartable) Exec(ctx context.Context, statement string, args ...any) error {
+	_, err := r.Tx.Exec(ctx, statement, args...)
+	return err
+}
+
+// Commit implements [crdb.Tx].
+func (r *restartable) Commit(ctx context.Context) error {
+	r.commit = r.Tx.Commit(ctx)
+	return r.commit
+}
+
+// failUnlessMeant classifies errors of the database and leaves those alone that were meant for the caller.
+func failUnlessMeant(op string, err error, begun bool) error {
+	if err == nil {
+		return nil
+	}
+	for _, meant := range []error{history.ErrNoInstance, history.ErrNoExecution, history.ErrRunning, history.ErrHasParent, history.ErrHasChildren} {
+		if errors.Is(err, meant) {
+			return err
+		}
+	}
+	return fail(op, class(err, begun), err)
+}

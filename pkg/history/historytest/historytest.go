@@ -1,0 +1,199 @@
+// Package historytest is the suite that every store must pass.
+package historytest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// Database is a fresh database of one kind, for one test.
+type Database struct {
+	// Open opens a store on it. What it opens is closed when the test ends. A store that is opened again finds what the one before has stored.
+	Open func(tb testing.TB, options Options) history.Store
+	// Shared says that several stores may be open at once, as of several processes.
+	Shared bool
+	// Marks says that sweeps begin from remembered marks.
+	Marks bool
+	// Exec runs a statement behind the store's back, with parameters $1, $2, …; several with a semicolon between them if there are no parameters.
+	Exec func(tb testing.TB, statement string, args ...any)
+	// Hold runs a statement in a transaction that stays open until it is released, and is then rolled back; nil where that would stop everybody else.
+	Hold func(tb testing.TB, statement string, args ...any) (release func())
+	// Shard is the value of the column shard for an instance.
+	Shard func(instance string) int16
+}
+
+// Options are the settings of a store that the suite changes.
+type Options struct {
+	// Now is the store's clock.
+	Now func() time.Time
+}
+
+// Clock is a clock that only moves when it is told to.
+type Clock struct{ at time.Time }
+
+// NewClock makes a clock that stands where everything begins.
+func NewClock() *Clock { return &Clock{at: Began} }
+
+// Now is the time.
+func (c *Clock) Now() time.Time { return c.at }
+
+// Advance moves the clock.
+func (c *Clock) Advance(d time.Duration) { c.at = c.at.Add(d) }
+
+// store is a store with a test around it: what should work fails the test if it does not.
+type store struct {
+	testing.TB
+	history.Store
+	db    *Database
+	clock *Clock
+}
+
+func open(tb testing.TB, db *Database) *store {
+	tb.Helper()
+	clock := NewClock()
+	return &store{TB: tb, Store: db.Open(tb, Options{Now: clock.Now}), db: db, clock: clock}
+}
+
+// ctx bounds what a test waits for.
+func (s *store) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	s.Cleanup(cancel)
+	return ctx
+}
+
+// commit commits turns, all of which must be taken.
+func (s *store) commit(turns ...*round.Turn) history.Result {
+	s.Helper()
+	r := s.try(turns...)
+	for i, o := range r.Outcomes {
+		if o.Verdict != history.Committed {
+			s.Fatalf("the turn of %q was not taken: %v, stored %+v, %v", turns[i].Instance, o.Verdict, o.Stored, o.Err)
+		}
+	}
+	return r
+}
+
+// try commits turns, some of which may be refused.
+func (s *store) try(turns ...*round.Turn) history.Result {
+	s.Helper()
+	r, err := s.Commit(s.ctx(), Batch(s.TB, turns...))
+	if err != nil {
+		s.Fatalf("commit: %v", err)
+	}
+	if len(r.Outcomes) != len(turns) {
+		s.Fatalf("%d turns, %d outcomes", len(turns), len(r.Outcomes))
+	}
+	return r
+}
+
+// refused commits one turn, which must be refused in one way.
+func (s *store) refused(want history.Verdict, turn *round.Turn) history.Outcome {
+	s.Helper()
+	o := s.try(turn).Outcomes[0]
+	if o.Verdict != want {
+		s.Fatalf("the turn of %q: %v, want %v (stored %+v, %v)", turn.Instance, o.Verdict, want, o.Stored, o.Err)
+	}
+	return o
+}
+
+// load loads one instance.
+func (s *store) load(id string) round.Known {
+	s.Helper()
+	known, err := s.Load(s.ctx(), []string{id}, nil)
+	if err != nil {
+		s.Fatalf("load %q: %v", id, err)
+	}
+	if len(known) != 1 || known[0].Instance != id {
+		s.Fatalf("load %q gave %+v", id, known)
+	}
+	return known[0]
+}
+
+// same checks that the store has of an instance what the actor says, and nothing else.
+func (s *store) same(a *Actor) {
+	s.Helper()
+	known := s.load(a.ID)
+	if known.Unreadable != nil {
+		s.Fatalf("%q: %v", a.ID, known.Unreadable)
+	}
+	want := a.Row
+	known.Row.WakeAt, want.WakeAt = time.Time{}, time.Time{} // it may be rounded
+	if got, want := asJSON(known.Row), asJSON(want); got != want {
+		s.Fatalf("the row of %q is\n%s\nwant\n%s", a.ID, got, want)
+	}
+	s.sameEvents(a.ID, a.Row.Execution, known.History, a.Events[a.Row.Execution])
+	for x, list := range a.Events {
+		got, err := history.Export(s.ctx(), s.Store, a.ID, x)
+		if err != nil {
+			s.Fatalf("history of %q, execution %d: %v", a.ID, x, err)
+		}
+		s.sameEvents(a.ID, x, got.Events, list)
+	}
+}
+
+func (s *store) sameEvents(id string, execution int64, got, want []events.Event) {
+	s.Helper()
+	if len(got) != len(want) {
+		s.Fatalf("%q, execution %d: %d events, want %d", id, execution, len(got), len(want))
+	}
+	for i := range got {
+		g, err1 := events.EncodeEvent(got[i])
+		w, err2 := events.EncodeEvent(want[i])
+		if err1 != nil || err2 != nil || string(g) != string(w) {
+			s.Fatalf("%q, execution %d, event %d:\n%s\nwant\n%s (%v, %v)", id, execution, i+1, g, w, err1, err2)
+		}
+	}
+}
+
+// nobody checks that there is no such instance.
+func (s *store) nobody(id string) {
+	s.Helper()
+	known := s.load(id)
+	if known.Row.Execution != 0 || known.History != nil || known.Unreadable != nil {
+		s.Fatalf("%q should not exist: %+v", id, known)
+	}
+}
+
+// verdicts checks what became of the turns of a batch.
+func (s *store) verdicts(r history.Result, want ...history.Verdict) {
+	s.Helper()
+	var got []history.Verdict
+	for _, o := range r.Outcomes {
+		got = append(got, o.Verdict)
+	}
+	if !slices.Equal(got, want) {
+		s.Fatalf("the turns are %v, want %v", got, want)
+	}
+}
+
+// delete deletes instances, whatever they are doing.
+func (s *store) delete(ids ...string) history.Deleted {
+	s.Helper()
+	d, err := s.Delete(s.ctx(), ids, history.Deletion{Force: true, Children: true})
+	if err != nil {
+		s.Fatalf("delete %q: %v", ids, err)
+	}
+	return d
+}
+
+// promises checks how many rows the outbox has.
+func (s *store) promises(want int) {
+	s.Helper()
+	if n, err := s.CountPromises(s.ctx(), want+1000); err != nil || n != want {
+		s.Fatalf("there are %d promises (%v), want %d", n, err, want)
+	}
+}
+
+// class checks the class of an error.
+func (s *store) class(err error, want history.Class) {
+	s.Helper()
+	if err == nil || history.ClassOf(err) != want {
+		s.Fatalf("the error is of class %v, want %v: %v", history.ClassOf(err), want, err)
+	}
+}

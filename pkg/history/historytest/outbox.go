@@ -1,0 +1,588 @@
+package historytest
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// outboxTests are about promises.
+var outboxTests = []test{
+	{"outbox/promises_come_back_as_they_were", promiseFields},
+	{"outbox/messages_keep_their_order", promiseOrder},
+	{"outbox/promises_are_packed", promisesPacked},
+	{"outbox/large_promises_are_split", promisesSplit},
+	{"outbox/promises_of_winners_only", promisesOfWinners},
+	{"outbox/removed_by_key", promisesRemoved},
+	{"outbox/taken_over_once", promisesTakenOnce},
+	{"outbox/taken_again_after_the_lease", promisesTakenAgain},
+	{"outbox/young_promises_are_left_alone", promisesYoung},
+	{"outbox/oldest_first", promisesOldestFirst},
+	{"outbox/oldest_first_of_many_processes", promisesOldestOfMany},
+	{"outbox/limit", promisesLimited},
+	{"outbox/wrong_takes", wrongTakes},
+	{"outbox/taken_by_many_at_once", promisesTakenByMany},
+	{"outbox/what_was_left_is_found_after_reopening", promisesAfterReopening},
+	{"outbox/the_mark_is_remembered", promiseMarkRemembered},
+	{"outbox/an_old_promise_stays_above_the_mark", promiseOldStays},
+	{"outbox/a_late_commit_is_found", promiseLate},
+	{"outbox/a_clock_that_is_behind_is_found", promiseBehind},
+	{"outbox/a_clock_that_is_far_behind_is_found", promiseFarBehind},
+	{"outbox/count", promisesCounted},
+}
+
+// take takes over promises that were made up to now, for a while.
+func (s *store) take(limit int, lease time.Duration) []history.Promise {
+	s.Helper()
+	now := s.clock.Now()
+	list, err := s.TakePromises(s.ctx(), history.Take{Before: now.Add(time.Millisecond), Until: now.Add(max(lease, 2*time.Millisecond)), Limit: limit})
+	if err != nil {
+		s.Fatalf("take over promises: %v", err)
+	}
+	return list
+}
+
+// messages gives the ids of the messages that were promised, in the order of the promises.
+func (s *store) messages(list []history.Promise) []string {
+	s.Helper()
+	var ids []string
+	for _, p := range list {
+		if p.Err != nil {
+			s.Fatalf("promise %v: %v", p.Key, p.Err)
+		}
+		for _, w := range p.Messages {
+			ids = append(ids, strings.Join(w.Header[events.HeaderMsgID], ","))
+		}
+	}
+	return ids
+}
+
+// takes checks what a sweep takes over.
+func (s *store) takes(limit int, want ...string) []history.Promise {
+	s.Helper()
+	list := s.take(limit, time.Hour)
+	if got := s.messages(list); !slices.Equal(got, want) {
+		s.Fatalf("the sweep took %q, want %q", got, want)
+	}
+	return list
+}
+
+// promise commits a new instance that promises a message, at the store's time.
+func (s *store) promise(id string) history.PromiseKey {
+	s.Helper()
+	r := s.commit(Sends(NewActor("of-"+id).At(s.clock.Now()).Start(), id, "other"))
+	if len(r.Promises) != 1 {
+		s.Fatalf("one message is promised in %v", r.Promises)
+	}
+	return r.Promises[0]
+}
+
+// promiseFields shows that messages come back from the outbox as they went in: subject, headers, body, time and purging.
+func promiseFields(t *testing.T, db *Database) {
+	s := open(t, db)
+	want := []events.Wire{
+		{Subject: "rondo.work.charge.a", Header: events.Header{events.HeaderMsgID: {"1"}, "Rondo-Tag": {"gpu"}, "Many": {"a", "", "b"}}, Body: []byte(`{"n":1}`)},
+		{Subject: "rondo.timer.3.a", NotBefore: time.Date(2031, 5, 6, 7, 8, 9, 123456789, time.UTC)},
+		{Subject: "rondo.work.charge.a", Purge: true},
+		{Subject: "rondo.event.x.ü", Body: []byte{0, 255, 1}},
+	}
+	batch := Batch(t, NewActor("a").Start())
+	batch.Turns[0].Promises = want
+	if _, err := s.Commit(s.ctx(), batch); err != nil {
+		t.Fatal(err)
+	}
+	list := s.take(10, time.Hour)
+	if len(list) != 1 || list[0].Err != nil || asJSON(list[0].Messages) != asJSON(want) {
+		t.Fatalf("got\n%s\nwant\n%s", asJSON(list), asJSON(want))
+	}
+}
+
+// promiseOrder shows that the messages of a turn keep their order: what withdraws a message comes behind it, many of them, too.
+func promiseOrder(t *testing.T, db *Database) {
+	s := open(t, db)
+	for _, several := range []bool{false, true} {
+		a := NewActor(fmt.Sprint("a", several))
+		turn := a.StartAndCall()
+		if several {
+			turn = Together(turn, a.Remove("k"))
+		}
+		batch := Batch(t, turn)
+		work := batch.Turns[0].Promises[0]
+		var want []events.Wire
+		for range 3 {
+			want = append(want, work, events.Wire{Subject: work.Subject, Purge: true})
+		}
+		batch.Turns[0].Promises = want
+		if _, err := s.Commit(s.ctx(), batch); err != nil {
+			t.Fatal(err)
+		}
+		list := s.take(10, time.Hour)
+		if len(list) != 1 || asJSON(list[0].Messages) != asJSON(want) {
+			t.Fatalf("got\n%s\nwant\n%s", asJSON(list), asJSON(want))
+		}
+		if err := s.RemovePromises(s.ctx(), []history.PromiseKey{list[0].Key}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// promisesPacked shows that what a batch promises stands in one row, whoever promised it, and that a batch without promises makes none.
+func promisesPacked(t *testing.T, db *Database) {
+	s := open(t, db)
+	var turns []*round.Turn
+	var ids []string
+	for i := range 100 {
+		ids = append(ids, fmt.Sprint("m", i))
+		turns = append(turns, Sends(NewActor(fmt.Sprint("a", i)).Start(), ids[i], "other"))
+	}
+	if r := s.commit(turns...); len(r.Promises) != 1 || !r.Promises[0].Made().Equal(Began) {
+		t.Fatal(r.Promises)
+	}
+	s.promises(1)
+	got := s.messages(s.take(10, time.Hour))
+	slices.Sort(got)
+	slices.Sort(ids)
+	if !slices.Equal(got, ids) {
+		t.Fatal(got)
+	}
+	if r := s.commit(NewActor("silent").Start()); len(r.Promises) != 0 {
+		t.Fatal(r.Promises)
+	}
+	s.promises(1)
+}
+
+// promisesSplit shows that no row of the outbox is larger than the limit, unless a single message is, that rows are not split without need, and that
+// nothing is lost by it, in one statement and in several.
+func promisesSplit(t *testing.T, db *Database) {
+	s := open(t, db)
+	for _, several := range []bool{false, true} {
+		var turns []*round.Turn
+		for i := range 6 {
+			a := NewActor(fmt.Sprint("a", several, i))
+			turns = append(turns, a.Start())
+			if several {
+				turns[i] = Together(turns[i], a.Remove("k"))
+			}
+		}
+		batch := Batch(t, turns...)
+		total := 0
+		size := func(i, j int) int {
+			if i == 4 && j == 1 {
+				return 900 << 10
+			}
+			return 60 << 10
+		}
+		for i := range batch.Turns {
+			for j := range 5 {
+				w := events.Wire{Subject: fmt.Sprint("s.", i, ".", j), Body: bytes.Repeat([]byte{'x'}, size(i, j))}
+				total += len(history.AppendPacked(nil, w))
+				batch.Turns[i].Promises = append(batch.Turns[i].Promises, w)
+			}
+		}
+		r, err := s.Commit(s.ctx(), batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.promises(len(r.Promises))
+		got := make(map[string]int)
+		for _, p := range s.take(100, time.Hour) {
+			packed := 0
+			for _, w := range p.Messages {
+				got[w.Subject] += len(w.Body)
+				packed += len(history.AppendPacked(nil, w))
+			}
+			if packed > history.MaxPromise && len(p.Messages) > 1 {
+				t.Errorf("a row of %d bytes has %d messages", packed, len(p.Messages))
+			}
+			if !slices.Contains(r.Promises, p.Key) {
+				t.Errorf("the result does not name %v", p.Key)
+			}
+		}
+		for i := range 6 {
+			for j := range 5 {
+				if subject := fmt.Sprint("s.", i, ".", j); got[subject] != size(i, j) {
+					t.Errorf("message %s has %d bytes, want %d", subject, got[subject], size(i, j))
+				}
+			}
+		}
+		if most := 2*(total/history.MaxPromise) + 2; len(r.Promises) > most {
+			t.Errorf("%d bytes are in %d rows, more than %d", total, len(r.Promises), most)
+		}
+		if err := s.RemovePromises(s.ctx(), r.Promises); err != nil {
+			t.Fatal(err)
+		}
+		s.promises(0)
+	}
+}
+
+// promisesOfWinners shows that what refused turns promise is not in the outbox, and that the result names the rows that are there and no others.
+func promisesOfWinners(t *testing.T, db *Database) {
+	s := open(t, db)
+	loser := func() *round.Turn {
+		x := NewActor("loser")
+		x.Start()
+		return Sends(x.Note(), "lost", "other")
+	}
+	s.verdicts(s.try(loser(), Sends(NewActor("a").Start(), "won", "other")), history.Conflict, history.Committed)
+	s.takes(10, "won")
+	r := s.try(loser())
+	s.verdicts(r, history.Conflict)
+	if len(r.Promises) != 0 {
+		t.Errorf("nothing was promised, and the result names %v", r.Promises)
+	}
+	s.promises(1)
+}
+
+// promisesRemoved shows that promises are removed by their keys, and that removing them again, or nothing, is no error.
+func promisesRemoved(t *testing.T, db *Database) {
+	s := open(t, db)
+	a, b, c := s.promise("a"), s.promise("b"), s.promise("c")
+	if a == b || b == c || a == c {
+		t.Fatal("promises share a key", a, b, c)
+	}
+	for range 2 {
+		if err := s.RemovePromises(s.ctx(), []history.PromiseKey{c, a, {Shard: a.Shard, ID: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		s.promises(1)
+	}
+	if err := s.RemovePromises(s.ctx(), nil); err != nil {
+		t.Fatal(err)
+	}
+	s.takes(10, "b")
+}
+
+// promisesTakenOnce shows that what a sweep has taken no other takes, until the lease ends.
+func promisesTakenOnce(t *testing.T, db *Database) {
+	s := open(t, db)
+	s.promise("a")
+	s.takes(10, "a")
+	s.takes(10)
+	s.clock.Advance(59 * time.Minute)
+	s.takes(10)
+	s.promises(1)
+}
+
+// promisesTakenAgain shows that what was taken and not removed can be taken again when its lease has ended, as often as it takes.
+func promisesTakenAgain(t *testing.T, db *Database) {
+	s := open(t, db)
+	key := s.promise("a")
+	for range 4 {
+		list := s.takes(10, "a")
+		if list[0].Key != key {
+			t.Fatal(list[0].Key, key)
+		}
+		s.clock.Advance(time.Hour)
+	}
+}
+
+// promisesYoung shows that a sweep leaves alone what was made at or after the moment it asks for: somebody is publishing that.
+func promisesYoung(t *testing.T, db *Database) {
+	s := open(t, db)
+	s.promise("old")
+	s.clock.Advance(time.Minute)
+	s.promise("young")
+	list, err := s.TakePromises(s.ctx(), history.Take{Before: s.clock.Now(), Until: s.clock.Now().Add(time.Hour), Limit: 10})
+	if got := s.messages(list); err != nil || !slices.Equal(got, []string{"old"}) {
+		t.Fatal(got, err)
+	}
+	s.takes(10, "young")
+}
+
+// promisesOldestFirst shows that promises come in the order in which they were made.
+func promisesOldestFirst(t *testing.T, db *Database) {
+	s := open(t, db)
+	var want []string
+	for i := range 20 {
+		id := fmt.Sprint("m", (i*7)%20)
+		s.promise(id)
+		want = append(want, id)
+		s.clock.Advance(time.Second)
+	}
+	s.takes(5, want[:5]...)
+	s.takes(100, want[5:]...)
+}
+
+// outboxRow puts a row into the outbox as another process does, whose rows are in another shard.
+func (s *store) outboxRow(shard int16, at time.Time, messages []byte) history.PromiseKey {
+	s.Helper()
+	k := history.PromiseKey{Shard: shard, ID: history.PromiseID(at, 1)}
+	s.db.Exec(s.TB, "INSERT INTO rondo_outbox (shard, id, messages) VALUES ($1, $2, $3)", k.Shard, k.ID, messages)
+	return k
+}
+
+// shards are those that the database uses.
+func (db *Database) shards() []int16 {
+	var all []int16
+	for i := range 1000 {
+		all = append(all, db.Shard(fmt.Sprint(i)))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// promisesOldestOfMany shows that the oldest come first if they were made by several processes, so that none of these is kept waiting by the others.
+func promisesOldestOfMany(t *testing.T, db *Database) {
+	s := open(t, db)
+	var made []history.PromiseKey
+	for i := range 3 {
+		for _, shard := range db.shards() {
+			at := Began.Add(time.Duration(i)*time.Second - time.Duration(shard)*time.Millisecond - time.Hour)
+			made = append(made, s.outboxRow(shard, at, history.AppendPacked(nil, events.Wire{Subject: "s"})))
+		}
+	}
+	slices.SortFunc(made, func(a, b history.PromiseKey) int { return cmp.Compare(a.ID, b.ID) })
+	var got []history.PromiseKey
+	for range len(made) {
+		for _, p := range s.take(2, time.Hour) {
+			got = append(got, p.Key)
+		}
+	}
+	if !slices.Equal(got, made) {
+		t.Fatalf("they were made as %v\nand taken as %v", made, got)
+	}
+}
+
+// promisesLimited shows that a sweep takes no more than it asks for, and that one after the other they take everything.
+func promisesLimited(t *testing.T, db *Database) {
+	s := open(t, db)
+	for i := range 10 {
+		s.promise(fmt.Sprint("m", i))
+		s.clock.Advance(time.Millisecond)
+	}
+	seen := make(map[string]bool)
+	for _, want := range []int{4, 4, 2, 0} {
+		got := s.messages(s.take(4, time.Hour))
+		if len(got) != want {
+			t.Fatal(got, want)
+		}
+		for _, id := range got {
+			seen[id] = true
+		}
+	}
+	if len(seen) != 10 {
+		t.Fatal(seen)
+	}
+}
+
+// wrongTakes shows that a sweep that makes no sense is the caller's mistake.
+func wrongTakes(t *testing.T, db *Database) {
+	s := open(t, db)
+	s.promise("a")
+	for _, take := range []history.Take{{Before: Began, Until: Began.Add(1)}, {Before: Began, Until: Began, Limit: 1}, {Before: Began, Limit: 1}} {
+		_, err := s.TakePromises(s.ctx(), take)
+		s.class(err, history.Permanent)
+		_, err = s.TakeOverdue(s.ctx(), take)
+		s.class(err, history.Permanent)
+	}
+	s.takes(1, "a")
+}
+
+// promisesTakenByMany shows that sweeps at the same time share what there is: each promise is taken by one of them.
+func promisesTakenByMany(t *testing.T, db *Database) {
+	s := open(t, db)
+	stores := []*store{s}
+	if db.Shared {
+		stores = append(stores, open(t, db))
+	}
+	var want []history.PromiseKey
+	for i := range 60 {
+		want = append(want, s.promise(fmt.Sprint("m", i)))
+		s.clock.Advance(time.Millisecond)
+	}
+	found := make(chan []history.Promise)
+	take := history.Take{Before: s.clock.Now().Add(time.Second), Until: s.clock.Now().Add(time.Hour), Limit: 7}
+	for i := range 6 {
+		go func() {
+			var all []history.Promise
+			for {
+				list, err := stores[i%len(stores)].TakePromises(t.Context(), take)
+				if err != nil {
+					t.Error(err)
+				}
+				if len(list) == 0 {
+					break
+				}
+				all = append(all, list...)
+			}
+			found <- all
+		}()
+	}
+	var got []history.PromiseKey
+	for range 6 {
+		for _, p := range <-found {
+			got = append(got, p.Key)
+		}
+	}
+	// What one of them had locked when another looked, that one has taken.
+	order := func(a, b history.PromiseKey) int { return cmp.Compare(a.ID, b.ID) }
+	slices.SortFunc(got, order)
+	slices.SortFunc(want, order)
+	if !slices.Equal(got, want) {
+		t.Fatalf("%d promises were taken %d times", len(want), len(got))
+	}
+}
+
+// ---- Marks.
+
+// sweepOn lets time pass, and sweeps, again and again, so that the mark moves.
+func (s *store) sweepOn(n int, step time.Duration) {
+	s.Helper()
+	for range n {
+		s.clock.Advance(step)
+		s.takes(100)
+	}
+}
+
+// reopen opens the store again, at the same time.
+func (s *store) reopen() *store {
+	s.Helper()
+	if err := s.Close(); err != nil {
+		s.Fatal(err)
+	}
+	next := open(s.TB, s.db)
+	next.clock.at = s.clock.at
+	return next
+}
+
+// promisesAfterReopening shows that the promises of a process that has died are found by the next one, those it had taken over when their lease ends.
+func promisesAfterReopening(t *testing.T, db *Database) {
+	s := open(t, db)
+	s.promise("taken")
+	s.takes(10, "taken")
+	s.clock.Advance(time.Minute)
+	s.promise("left")
+	s = s.reopen()
+	s.takes(10, "left")
+	s.clock.Advance(time.Hour)
+	s.takes(10, "taken", "left")
+}
+
+// promiseMarkRemembered shows that a store that is opened again goes on where the sweeps before it ended: it does not look at what cannot be there.
+func promiseMarkRemembered(t *testing.T, db *Database) {
+	if !db.Marks {
+		t.Skip("sweeps begin at the start: what is removed here costs nothing")
+	}
+	s := open(t, db)
+	s.sweepOn(5, time.Hour)
+	s = s.reopen()
+	for _, shard := range db.shards() {
+		s.outboxRow(shard, Began.Add(time.Hour), history.AppendPacked(nil, events.Wire{Subject: "s"}))
+	}
+	s.takes(10)
+}
+
+// promiseOldStays shows that a promise that is never kept is found for ever, however far the sweeps go, and after reopening.
+func promiseOldStays(t *testing.T, db *Database) {
+	s := open(t, db)
+	s.promise("old")
+	for range 10 {
+		s.clock.Advance(3 * time.Hour)
+		s.takes(10, "old")
+		s.clock.Advance(30 * time.Minute)
+		s.takes(10)
+		s = s.reopen()
+	}
+}
+
+// promiseLate shows that a commit that was under way while sweeps went on is found: its promise is older than the last sweep.
+func promiseLate(t *testing.T, db *Database) {
+	s := open(t, db)
+	s.sweepOn(5, time.Hour)
+	for i, shard := range db.shards() {
+		s.outboxRow(shard, s.clock.Now().Add(-9*time.Minute).Add(time.Duration(i)*time.Second), history.AppendPacked(nil, events.Wire{Subject: "late"}))
+	}
+	if got := s.take(100, time.Hour); len(got) != len(db.shards()) {
+		t.Fatalf("%d of %d late promises were found", len(got), len(db.shards()))
+	}
+}
+
+// promiseBehind shows that the promises of a process whose clock is behind by minutes are found, although it has not swept itself for long.
+func promiseBehind(t *testing.T, db *Database) {
+	if !db.Shared {
+		t.Skip("there is one process only")
+	}
+	slow := open(t, db)
+	fast := open(t, db)
+	fast.sweepOn(10, time.Hour)
+	slow.clock.at = fast.clock.at.Add(-9 * time.Minute)
+	slow.promise("behind")
+	fast.takes(10, "behind")
+}
+
+// promiseFarBehind shows that the promises of a process whose clock is behind by hours are found, once it has seen how far the others are: because it was
+// opened after that, or has swept.
+func promiseFarBehind(t *testing.T, db *Database) {
+	if !db.Shared {
+		t.Skip("there is one process only")
+	}
+	running := open(t, db)
+	fast := open(t, db)
+	fast.sweepOn(10, time.Hour)
+	opened := open(t, db)
+	running.clock.Advance(time.Hour)
+	running.takes(10)
+	running.promise("running")
+	opened.promise("opened")
+	got := fast.messages(fast.take(10, time.Hour))
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"opened", "running"}) {
+		t.Fatalf("found are %q", got)
+	}
+}
+
+// promisesCounted shows that counting ends at the limit.
+func promisesCounted(t *testing.T, db *Database) {
+	s := open(t, db)
+	for i := range 5 {
+		s.promise(fmt.Sprint("m", i))
+		s.clock.Advance(time.Millisecond)
+	}
+	for limit, want := range map[int]int{1: 1, 4: 4, 5: 5, 100: 5} {
+		if n, err := s.CountPromises(s.ctx(), limit); err != nil || n != want {
+			t.Errorf("up to %d there are %d, want %d (%v)", limit, n, want, err)
+		}
+	}
+}
+
+// corruptPromise shows that a row of the outbox that cannot be read is reported as such, stays where it is, and keeps no other from being taken.
+func corruptPromise(t *testing.T, db *Database) {
+	s := open(t, db)
+	s.promise("a")
+	s.clock.Advance(time.Second)
+	shards := db.shards()
+	good := history.AppendPacked(nil, events.Wire{Subject: "s"})
+	bad := [][]byte{[]byte("nonsense"), good[:len(good)-1], {3, 9, 0, 0}, append(slices.Clone(good), 200)}
+	keys := make(map[history.PromiseKey]bool)
+	for i, data := range bad {
+		keys[s.outboxRow(shards[i%len(shards)], s.clock.Now(), data)] = true
+		s.clock.Advance(time.Second)
+	}
+	s.promise("b")
+	for range 2 {
+		var ids []string
+		for _, p := range s.take(100, time.Hour) {
+			if keys[p.Key] {
+				s.class(p.Err, history.Corrupt)
+				if !strings.Contains(p.Err.Error(), fmt.Sprint(p.Key.ID)) {
+					t.Errorf("the error does not name the row: %v", p.Err)
+				}
+			} else {
+				ids = append(ids, s.messages([]history.Promise{p})...)
+			}
+		}
+		if !slices.Equal(ids, []string{"a", "b"}) {
+			t.Fatal(ids)
+		}
+		s.promises(2 + len(bad))
+		s.clock.Advance(time.Hour)
+	}
+}

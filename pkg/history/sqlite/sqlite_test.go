@@ -1,0 +1,445 @@
+package sqlite_test
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/history/historytest"
+	"github.com/rondo-run/rondo/pkg/history/sqlite"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// asWriter makes the test binary the process that has the database of that path open.
+const asWriter = "RONDO_SQLITE_WRITER"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(asWriter); path != "" {
+		beWriter(path)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestConformance(t *testing.T) {
+	historytest.Run(t, database)
+}
+
+// database is a database in a file for the suite. Nothing in it is about power failures.
+func database(tb testing.TB) *historytest.Database {
+	return databaseWith(tb, sqlite.Options{Sync: sqlite.Checkpoints})
+}
+
+func databaseWith(tb testing.TB, options sqlite.Options) *historytest.Database {
+	path := filepath.Join(tb.TempDir(), "rondo.db")
+	return &historytest.Database{
+		Shard: func(string) int16 { return 0 },
+		Open: func(tb testing.TB, o historytest.Options) history.Store {
+			with := options
+			with.Now = o.Now
+			return open(tb, path, with)
+		},
+		Exec: func(tb testing.TB, statement string, args ...any) {
+			statement = strings.ReplaceAll(statement, "DELETE FROM rondo_marks", "SELECT 1") // there are none here
+			behind(tb, path, statement, args...)
+		},
+	}
+}
+
+func open(tb testing.TB, path string, options sqlite.Options) *sqlite.Store {
+	tb.Helper()
+	s, err := sqlite.Open(context.Background(), path, options)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return s
+}
+
+// behind runs a statement behind the store's back.
+func behind(tb testing.TB, path, statement string, args ...any) {
+	tb.Helper()
+	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(statement, args...); err != nil {
+		tb.Fatalf("%s: %v", statement, err)
+	}
+}
+
+func commit(tb testing.TB, s history.Store, turns ...*round.Turn) history.Result {
+	tb.Helper()
+	r, err := s.Commit(tb.Context(), historytest.Batch(tb, turns...))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for i, o := range r.Outcomes {
+		if o.Verdict != history.Committed {
+			tb.Fatalf("the turn of %q: %v, %v", turns[i].Instance, o.Verdict, o.Err)
+		}
+	}
+	return r
+}
+
+func count(tb testing.TB, s history.Store) int64 {
+	tb.Helper()
+	n, err := s.Count(tb.Context(), history.Filter{}, 0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return n
+}
+
+func TestFileAndDirectoryAreMade(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a dir?", "with#signs%41", "rondo.db")
+	s := open(t, path, sqlite.Options{})
+	commit(t, s, historytest.NewActor("a").Start())
+	for name, want := range map[string]os.FileMode{filepath.Dir(path): 0o700, path: 0o600, path + "-wal": 0o600, path + ".lock": 0o600} {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("%s has mode %v, want %v", filepath.Base(name), got, want)
+		}
+	}
+}
+
+func TestOpenAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rondo.db")
+	s := open(t, path, sqlite.Options{})
+	commit(t, s, historytest.NewActor("a").StartAndCall())
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Load(t.Context(), []string{"a"}, nil); err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("load from a closed store: %v", err)
+	}
+	if _, err := os.Stat(path + "-wal"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the log is still there: %v", err)
+	}
+	if n := count(t, open(t, path, sqlite.Options{Schema: sqlite.Verify})); n != 1 {
+		t.Errorf("there are %d instances", n)
+	}
+}
+
+func TestOpenTwiceInOneProcess(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "rondo.db")
+	open(t, path, sqlite.Options{})
+	link := filepath.Join(dir, "link.db")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{path, link} {
+		_, err := sqlite.Open(t.Context(), p, sqlite.Options{})
+		var locked *sqlite.LockedError
+		if !errors.As(err, &locked) || locked.PID != os.Getpid() || !strings.Contains(err.Error(), "in this process") || history.ClassOf(err) != history.Permanent {
+			t.Errorf("opened again: %v", err)
+		}
+	}
+}
+
+func TestOpenWhatCannotBeOpened(t *testing.T) {
+	dir := t.TempDir()
+	text := filepath.Join(dir, "text")
+	if err := os.WriteFile(text, []byte(strings.Repeat("this is no database\n", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cases := []struct {
+		name, path string
+		options    sqlite.Options
+		class      history.Class
+		says       string
+	}{
+		{"no path", "", sqlite.Options{}, history.Permanent, "no path of a file"},
+		{"URI", "file:x", sqlite.Options{}, history.Permanent, "no path of a file"},
+		{"directory", dir, sqlite.Options{}, history.Permanent, "directory"},
+		{"no database", text, sqlite.Options{}, history.Corrupt, "no SQLite database"},
+		{"nothing to verify", filepath.Join(dir, "missing"), sqlite.Options{Schema: sqlite.Verify}, history.Permanent, "no tables of Rondo's"},
+		{"nothing to read", filepath.Join(dir, "missing"), sqlite.Options{ReadOnly: true}, history.Permanent, "there is no file"},
+		{"memory of somebody else", sqlite.Memory, sqlite.Options{ReadOnly: true}, history.Permanent, "read-only"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := sqlite.Open(t.Context(), c.path, c.options)
+			if err == nil || history.ClassOf(err) != c.class || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v error: %v", history.ClassOf(err), err)
+			}
+		})
+	}
+	// None of them has left a lock behind.
+	open(t, filepath.Join(dir, "missing"), sqlite.Options{})
+}
+
+func TestNewerTablesAreRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rondo.db")
+	open(t, path, sqlite.Options{}).Close()
+	behind(t, path, "UPDATE rondo_schema SET version = 1000")
+	for _, o := range []sqlite.Options{{}, {Schema: sqlite.Verify}, {ReadOnly: true}} {
+		_, err := sqlite.Open(t.Context(), path, o)
+		var schema *history.SchemaError
+		if !errors.As(err, &schema) || schema.Found != 1000 || schema.Wanted != sqlite.SchemaVersion || history.ClassOf(err) != history.Permanent {
+			t.Errorf("opened with %+v: %v", o, err)
+		}
+	}
+}
+
+func TestReadOnlyBesideTheWriter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rondo.db")
+	w := open(t, path, sqlite.Options{})
+	r := open(t, path, sqlite.Options{ReadOnly: true})
+	commit(t, w, historytest.NewActor("a").StartAndCall())
+	if n := count(t, r); n != 1 {
+		t.Errorf("the reader sees %d instances", n)
+	}
+	take := history.Take{Before: historytest.Began.Add(time.Hour), Until: historytest.Began.Add(2 * time.Hour), Limit: 1}
+	writes := map[string]func() error{
+		"Commit": func() error {
+			_, err := r.Commit(t.Context(), historytest.Batch(t, historytest.NewActor("b").Start()))
+			return err
+		},
+		"TakePromises":   func() error { _, err := r.TakePromises(t.Context(), take); return err },
+		"RemovePromises": func() error { return r.RemovePromises(t.Context(), []history.PromiseKey{{ID: 1}}) },
+		"TakeOverdue":    func() error { _, err := r.TakeOverdue(t.Context(), take); return err },
+		"Delete": func() error {
+			_, err := r.Delete(t.Context(), []string{"a"}, history.Deletion{Force: true})
+			return err
+		},
+	}
+	for name, write := range writes {
+		if err := write(); !errors.Is(err, sqlite.ErrReadOnly) || history.ClassOf(err) != history.Permanent {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestMemory(t *testing.T) {
+	one, other := open(t, sqlite.Memory, sqlite.Options{}), open(t, sqlite.Memory, sqlite.Options{})
+	hammer(t, one)
+	if n := count(t, other); n != 0 {
+		t.Errorf("the other database has %d instances", n)
+	}
+	// A statement that was interrupted must not take the database with it.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := one.Count(ctx, history.Filter{}, 0); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if n := count(t, one); n != 8*20 {
+		t.Errorf("there are %d instances", n)
+	}
+}
+
+func TestManyAtOnce(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "rondo.db"), sqlite.Options{Sync: sqlite.Checkpoints})
+	hammer(t, s)
+}
+
+// hammer commits and reads from several goroutines. Some give up in the midst of it.
+func hammer(t *testing.T, s *sqlite.Store) {
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 20 {
+				a := historytest.NewActor(fmt.Sprintf("i-%d-%d", g, i))
+				commit(t, s, a.StartAndCall())
+				commit(t, s, a.Set("k", "1"))
+				known, err := s.Load(t.Context(), []string{a.ID, "nobody"}, nil)
+				if err != nil || int64(len(known[0].History)) != a.Row.LastEvent || known[1].Row.Execution != 0 {
+					t.Errorf("%+v, %v", known, err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*50*time.Microsecond)
+				if _, err := s.List(ctx, history.Filter{}, history.Page{}); err != nil && history.ClassOf(err) != history.Retry {
+					t.Error(err)
+				}
+				b := a.Clone()
+				if r, err := s.Commit(ctx, historytest.Batch(t, b.Note())); err == nil && r.Outcomes[0].Verdict != history.Committed || err != nil && history.ClassOf(err) != history.Retry {
+					t.Error(r, err)
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	if n := count(t, s); n != 8*20 {
+		t.Errorf("there are %d instances", n)
+	}
+}
+
+func TestReadersDoNotWaitForTheWriter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rondo.db")
+	s := open(t, path, sqlite.Options{})
+	commit(t, s, historytest.NewActor("a").Start())
+	db, err := sql.Open("sqlite", path+"?_txlock=immediate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := count(t, s); n != 1 {
+		t.Errorf("there are %d instances", n)
+	}
+	// Another writer is waited for, as long as the context goes on.
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := s.Commit(ctx, historytest.Batch(t, historytest.NewActor("b").Start())); history.ClassOf(err) != history.Contended {
+		t.Errorf("committed beside another writer: %v", err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, s, historytest.NewActor("b").Start())
+}
+
+func TestPromisesAreUniqueWhenTheClockStandsStill(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rondo.db")
+	seen := make(map[history.PromiseKey]bool)
+	now := historytest.Began
+	for open := range 3 {
+		now = now.Add(-time.Hour)
+		s, err := sqlite.Open(t.Context(), path, sqlite.Options{Now: func() time.Time { return now }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3 {
+			for _, k := range commit(t, s, historytest.NewActor(fmt.Sprintf("%d-%d", open, i)).StartAndCall()).Promises {
+				if seen[k] {
+					t.Errorf("promise %v is there twice", k)
+				}
+				seen[k] = true
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(seen) != 9 {
+		t.Errorf("%d promises", len(seen))
+	}
+}
+
+// ---- Two processes.
+
+// beWriter commits instances one after the other, and says so after each.
+func beWriter(path string) {
+	ctx := context.Background()
+	s, err := sqlite.Open(ctx, path, sqlite.Options{})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	for i := 0; ; i++ {
+		a := historytest.NewActor(fmt.Sprintf("i-%06d", i))
+		r, err := s.Commit(ctx, history.Batch{Turns: []history.Decided{{Turn: a.StartAndCall()}}})
+		if err != nil || r.Outcomes[0].Verdict != history.Committed {
+			fmt.Println(r, err)
+			os.Exit(1)
+		}
+		fmt.Println(a.ID)
+	}
+}
+
+// process is another process that writes.
+type process struct {
+	*exec.Cmd
+	committed *bufio.Scanner
+}
+
+func startWriter(t *testing.T, path string) process {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), asWriter+"="+path)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	return process{cmd, bufio.NewScanner(out)}
+}
+
+// read reads what was committed, up to so many.
+func (p process) read(t *testing.T, n int) (ids []string) {
+	t.Helper()
+	for len(ids) < n && p.committed.Scan() {
+		ids = append(ids, p.committed.Text())
+	}
+	return ids
+}
+
+func TestSecondProcessAndKill(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rondo.db")
+	p := startWriter(t, path)
+	ids := p.read(t, 20)
+	_, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	var locked *sqlite.LockedError
+	if !errors.As(err, &locked) || locked.PID != p.Process.Pid || !strings.Contains(err.Error(), "stop that process") || history.ClassOf(err) != history.Permanent {
+		t.Errorf("opened beside another process: %v", err)
+	}
+	if n := count(t, open(t, path, sqlite.Options{ReadOnly: true})); n < 20 {
+		t.Errorf("the reader sees %d instances", n)
+	}
+	if err := p.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	ids = append(ids, p.read(t, 1_000_000)...)
+	if err := p.Wait(); err == nil {
+		t.Error("the process ended by itself")
+	}
+
+	s := open(t, path, sqlite.Options{})
+	known, err := s.Load(t.Context(), ids, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range known {
+		if len(k.History) != 2 || k.Unreadable != nil {
+			t.Errorf("%s was committed, and is %+v", k.Instance, k)
+		}
+	}
+	if n := count(t, s); n != int64(len(ids)) && n != int64(len(ids))+1 { // it may have been killed before it could say so
+		t.Errorf("%d commits were said to have happened, there are %d", len(ids), n)
+	}
+	integrity(t, path)
+}
+
+// integrity lets SQLite check the file.
+func integrity(t *testing.T, path string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var verdict string
+	if err := db.QueryRow("PRAGMA integrity_check").Scan(&verdict); err != nil || verdict != "ok" {
+		t.Errorf("the file is %q, %v", verdict, err)
+	}
+}
