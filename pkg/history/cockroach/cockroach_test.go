@@ -38,6 +38,17 @@ func database(tb testing.TB, address string) *historytest.Database {
 			tb.Cleanup(func() { s.Close() })
 			return s
 		},
+		Deadlocks: func(tb testing.TB) (n int64) {
+			conn, err := pgx.Connect(tb.Context(), address)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			defer conn.Close(tb.Context())
+			if err := conn.QueryRow(tb.Context(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").Scan(&n); err != nil {
+				tb.Fatal(err)
+			}
+			return n
+		},
 		Exec: func(tb testing.TB, statement string, args ...any) {
 			conn, err := pgx.Connect(tb.Context(), address)
 			if err != nil {

@@ -25,12 +25,14 @@ func (s *Store) load(ctx context.Context, instances []string, admit func(string,
 	for i, id := range instances {
 		known[i].Instance = id
 	}
-	// An instance that is deleted or goes on to the next execution between the two reads is read once more.
+	// An instance that is deleted or goes on to the next execution between the two reads is read again. One that stands where it stood, and whose history is
+	// still not there, is unreadable: no execution comes back once it was left.
 	todo := make([]int, len(instances))
 	for i := range todo {
 		todo[i] = i
 	}
-	for try := 0; len(todo) > 0; try++ {
+	missed := make(map[int]*relational.Columns)
+	for len(todo) > 0 {
 		var again []int
 		ids := array(todo, func(i int) string { return instances[i] })
 		found, err := s.rows(ctx, ids)
@@ -48,9 +50,11 @@ func (s *Store) load(ctx context.Context, instances []string, admit func(string,
 				continue
 			}
 			rows, admitted := histories[c.Instance]
-			if admitted && int64(len(rows)) < c.LastEvent && try == 0 {
-				again = append(again, i)
-				continue
+			if admitted && int64(len(rows)) < c.LastEvent {
+				if before := missed[i]; before == nil || before.Life != c.Life || before.Execution != c.Execution {
+					missed[i], again = c, append(again, i)
+					continue
+				}
 			}
 			known[i] = relational.Loaded(c, rows, admitted)
 		}
@@ -104,7 +108,8 @@ func (s *Store) histories(ctx context.Context, found map[string]*relational.Colu
 	}
 	rows, err := s.pool.Query(ctx, s.statements.events, places,
 		array(list, func(c *relational.Columns) int16 { return c.Shard }), array(list, func(c *relational.Columns) string { return c.Instance }),
-		array(list, func(c *relational.Columns) int64 { return c.Execution }), array(list, func(c *relational.Columns) int64 { return c.LastEvent }))
+		array(list, func(c *relational.Columns) int64 { return c.Execution }), array(list, func(c *relational.Columns) int64 { return c.LastEvent }),
+		array(list, func(c *relational.Columns) string { return c.Life }))
 	if err != nil {
 		return nil, err
 	}

@@ -163,8 +163,10 @@ func statementsFor(f flavour) statements {
 	}
 	s.rows = "SELECT " + relational.Prefixed("i", relational.ColumnNames) + " FROM unnest($1::INT2[], $2::TEXT[]) AS w(shard, instance) CROSS JOIN LATERAL (SELECT " +
 		relational.ColumnNames + " FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance" + fence + ") i"
+	// Only while the execution is still the one whose end was read: an instance that was deleted and began anew has another history in the same place.
 	s.events = `SELECT w.place, h.event, h.data
-	FROM unnest($1::INT8[], $2::INT2[], $3::TEXT[], $4::INT8[], $5::INT8[]) AS w(place, shard, instance, execution, last_event)
+	FROM unnest($1::INT8[], $2::INT2[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::TEXT[]) AS w(place, shard, instance, execution, last_event, life)
+	JOIN rondo_instances i ON i.shard = w.shard AND i.instance = w.instance AND i.life = w.life AND i.execution = w.execution
 	CROSS JOIN LATERAL (SELECT event, data FROM rondo_history x
 		WHERE x.shard = w.shard AND x.instance = w.instance AND x.execution = w.execution AND x.event <= w.last_event ORDER BY event` + fence + `) h`
 	return s

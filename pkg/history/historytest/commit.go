@@ -2,8 +2,10 @@ package historytest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +22,7 @@ var commitTests = []test{
 	{"atomicity/multi_operation_atomic_ack", allAtOnce},
 	{"atomicity/lock_released_only_on_successful_ack", sameTurnAfterFailure},
 	{"atomicity/concurrent_ack_prevention", oneOfManyWins},
+	{"atomicity/promises_and_values_come_with_their_turn", promisesAndValues},
 	{"error_handling/invalid_lock_token_on_ack", basisThatNeverWas},
 	{"error_handling/duplicate_event_id_rejection", eventTwice},
 	{"error_handling/missing_instance_metadata", rowWithoutNames},
@@ -37,9 +40,11 @@ var commitTests = []test{
 	{"instance_creation/child_beside_its_parent", childBesideParent},
 	{"instance_locking/lock_token_uniqueness", basisIsGoodOnce},
 	{"instance_locking/invalid_lock_token_rejection", everyPartOfTheBasis},
+	{"instance_locking/concurrent_instance_fetching", eachItsOwn},
 	{"instance_locking/cross_instance_lock_isolation", conflictsAreAlone},
 	{"instance_locking/ack_only_affects_locked_messages", publishedOnly},
 	{"instance_locking/multi_threaded_lock_contention", manyOnOne},
+	{"instance_locking/multi_threaded_no_duplicate_processing", manyOnMany},
 	{"instance_locking/multi_threaded_lock_expiration_recovery", takenOver},
 	{"multi_execution/execution_isolation", executionsApart},
 	{"multi_execution/latest_execution_detection", latestExecution},
@@ -62,14 +67,16 @@ func (a *Actor) everything() *round.Turn {
 	return Together(a.SetStatus(`"changed"`), Sends(a.Set("k", "changed"), "m-"+a.ID, "other"), a.Remove("l"), a.ContinueAsNew(), a.Wake(a.now.Add(time.Hour)))
 }
 
-// nothingOfUnfit shows that a turn that fails in the middle leaves nothing behind, of an instance that is there and of a new one.
+// nothingOfUnfit shows that a turn that fails in the middle leaves nothing behind, of an instance that is there and of a new one, and so nothing that would
+// be in its way when it is tried again.
 func nothingOfUnfit(t *testing.T, db *Database) {
 	s, a, b := open(t, db), NewActor("a"), NewActor("b")
 	s.commit(Together(a.Start(WithAttributes(map[string]string{"x": "y"})), a.Set("k", "1"), a.Set("l", "2")))
 	before := a.Clone()
 	s.plant(a)
 	s.plant(b)
-	for _, turn := range []*round.Turn{a.everything(), Together(b.Start(WithAttributes(map[string]string{"x": "y"})), b.everything())} {
+	turns := []*round.Turn{a.everything(), Together(b.Start(WithAttributes(map[string]string{"x": "y"})), b.everything())}
+	for _, turn := range turns {
 		if o := s.refused(history.Unfit, turn); o.Err == nil {
 			t.Fatal("unfit without a reason")
 		}
@@ -87,6 +94,11 @@ func nothingOfUnfit(t *testing.T, db *Database) {
 	if err != nil || m.Executions != 1 || m.Events != before.Row.LastEvent || m.Graves != 0 {
 		t.Fatal(m, err)
 	}
+	s.db.Exec(t, "DELETE FROM rondo_history WHERE data = $1", []byte("planted"))
+	s.commit(turns...)
+	s.same(a)
+	s.same(b)
+	s.promises(1)
 }
 
 // allAtOnce shows that whoever reads while turns are committed sees the whole of a turn or nothing: row, history, status and value rise together.
@@ -136,6 +148,64 @@ func allAtOnce(t *testing.T, db *Database) {
 	s.status("a", 0, history.CustomStatus{Data: events.Payload("49"), Version: a.Row.CustomStatusVersion, Changed: true})
 	s.hasValues("a", map[string]history.Value{"n": value("49", 6, Began)})
 	s.promises(50)
+}
+
+// promisesAndValues shows that what a turn promises and the values it sets are there as soon as the turn is, and not before it.
+func promisesAndValues(t *testing.T, db *Database) {
+	s, a := open(t, db), NewActor("a")
+	reader := s
+	if db.Shared {
+		reader = open(t, db)
+	}
+	const turns = 60
+	next := func(n int) *round.Turn {
+		if n == 0 {
+			return Sends(Together(a.Start(), a.SetStatus("0"), a.Set("n", "0")), "m0", "other")
+		}
+		return Sends(Together(a.SetStatus(fmt.Sprint(n)), a.Set("n", fmt.Sprint(n))), fmt.Sprint("m", n), "other")
+	}
+	s.commit(next(0))
+	done := make(chan struct{})
+	var readers sync.WaitGroup
+	readers.Go(func() {
+		look := func() (promised, value int, err error) {
+			promised, err = reader.CountPromises(context.Background(), 2*turns)
+			if err != nil {
+				return 0, 0, err
+			}
+			v, _, err := reader.Value(context.Background(), "a", "n")
+			if err != nil {
+				return 0, 0, err
+			}
+			value, err = strconv.Atoi(string(v.Data))
+			return promised - 1, value, err
+		}
+		for more := true; more; {
+			select {
+			case <-done:
+				more = false // one last time
+			default:
+			}
+			promised1, value1, err1 := look()
+			known, err := reader.Load(context.Background(), []string{"a"}, nil)
+			promised2, value2, err2 := look()
+			if err := errors.Join(err1, err, err2); err != nil {
+				t.Error(err)
+				return
+			}
+			n, err := strconv.Atoi(string(known[0].Row.CustomStatus))
+			if err != nil || promised1 > n || value1 > n || promised2 < n || value2 < n {
+				t.Errorf("turn %d: before, %d turns had promised and the value was %d; afterwards %d and %d (%v)", n, promised1, value1, promised2, value2, err)
+				return
+			}
+		}
+	})
+	for n := range turns - 1 {
+		s.commit(next(n + 1))
+	}
+	close(done)
+	readers.Wait()
+	s.promises(turns)
 }
 
 // sameTurnAfterFailure shows that a commit that failed leaves the instance where it was: the same turn is taken afterwards, once.

@@ -3,6 +3,8 @@ package historytest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -155,6 +157,108 @@ func manyOnOne(t *testing.T, db *Database) {
 	}
 	if k := s.load("a"); len(seen) != writers*each || len(k.History) != writers*each+1 {
 		t.Fatalf("%d turns were taken; history has %d events, %d different", writers*each, len(k.History), len(seen))
+	}
+}
+
+// eachItsOwn shows that owners of different instances are not in each other's way: all begin at the same moment, and each finds its instance and has its turn
+// taken, without ever being told that somebody else was first.
+func eachItsOwn(t *testing.T, db *Database) {
+	s, other := rivals(t, db)
+	stores := []*store{s, other}
+	actors := s.begin(numbered("a", 10)...)
+	for range 10 {
+		begin := make(chan struct{})
+		var all sync.WaitGroup
+		for i, a := range actors {
+			all.Go(func() {
+				<-begin
+				store := stores[i%len(stores)]
+				known, err := store.Load(context.Background(), []string{a.ID}, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if asJSON(known[0].Row.Basis()) != asJSON(a.Row.Basis()) {
+					t.Errorf("%q stands at %+v, want %+v", a.ID, known[0].Row.Basis(), a.Row.Basis())
+					return
+				}
+				turn := a.Note()
+				if v := store.fate(turn, Batch(t, turn)); v != history.Committed {
+					t.Errorf("%q has an owner of its own, and its turn is %v", a.ID, v)
+				}
+			})
+		}
+		close(begin)
+		all.Wait()
+	}
+	for _, a := range actors {
+		s.same(a)
+	}
+}
+
+// manyOnMany shows that many who want to take the same instances to their ends, in batches and at the same moments, do so once for each: one turn is
+// taken, and what it promises is promised once.
+func manyOnMany(t *testing.T, db *Database) {
+	s, other := rivals(t, db)
+	stores := []*store{s, other}
+	ids := numbered("a", 40)
+	var starts []*round.Turn
+	for _, id := range ids {
+		starts = append(starts, NewActor(id).Start())
+	}
+	s.commit(starts...)
+	var mu sync.Mutex
+	taken := make(map[string]int)
+	begin := make(chan struct{})
+	var all sync.WaitGroup
+	for w := range 6 {
+		all.Go(func() {
+			<-begin
+			mine := slices.Clone(ids)
+			rand.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+			store := stores[w%len(stores)]
+			for part := range slices.Chunk(mine, 8) {
+				known, err := store.Load(context.Background(), part, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				var turns []*round.Turn
+				for _, k := range known {
+					if !k.Row.Status.Ended() {
+						turns = append(turns, Sends(Resume(k, Began).Complete(fmt.Sprint(w)), k.Instance, "other"))
+					}
+				}
+				r, err := store.Commit(context.Background(), Batch(t, turns...))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				for i, o := range r.Outcomes {
+					switch o.Verdict {
+					case history.Committed:
+						taken[turns[i].Instance]++
+					case history.Conflict:
+					default:
+						t.Errorf("the turn of %q: %+v", turns[i].Instance, o)
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	close(begin)
+	all.Wait()
+	for _, id := range ids {
+		if k := s.load(id); taken[id] != 1 || k.Row.Status != round.Completed || len(k.History) != 2 {
+			t.Fatalf("%q was taken to its end %d times, and is %+v", id, taken[id], k)
+		}
+	}
+	promised := s.messages(s.take(1000, time.Hour))
+	slices.Sort(promised)
+	if !slices.Equal(promised, ids) {
+		t.Fatalf("promised are %q", promised)
 	}
 }
 

@@ -1,4 +1,3 @@
-// Package historytest is the suite that every store must pass.
 package historytest
 
 import (
@@ -24,6 +23,8 @@ type Database struct {
 	Exec func(tb testing.TB, statement string, args ...any)
 	// Hold runs a statement in a transaction that stays open until it is released, and is then rolled back; nil where that would stop everybody else.
 	Hold func(tb testing.TB, statement string, args ...any) (release func())
+	// Deadlocks counts those that the database had to resolve so far; nil where there is no such count.
+	Deadlocks func(tb testing.TB) int64
 	// Shard is the value of the column shard for an instance.
 	Shard func(instance string) int16
 }

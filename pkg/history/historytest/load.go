@@ -1,10 +1,12 @@
 package historytest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,16 +32,19 @@ var loadTests = []test{
 	{"capability_filtering/fetch_with_incompatible_filter_skips_item", notAdmitted},
 	{"capability_filtering/fetch_filter_skips_incompatible_selects_compatible", admittedAmongOthers},
 	{"capability_filtering/fetch_filter_does_not_lock_skipped_instances", notAdmittedStaysFree},
+	{"capability_filtering/fetch_filter_null_pinned_version_always_compatible", admitWithoutPin},
 	{"capability_filtering/fetch_filter_boundary_versions", admitBoundaries},
 	{"capability_filtering/pinned_version_stored_via_ack_metadata", pinStored},
 	{"capability_filtering/pinned_version_immutable_across_ack_cycles", pinStays},
 	{"capability_filtering/continue_as_new_execution_gets_own_pinned_version", pinOfExecution},
 	{"capability_filtering/filter_with_empty_supported_versions_returns_nothing", admitNobody},
+	{"capability_filtering/concurrent_filtered_fetch_no_double_lock", admittedToMany},
 	{"capability_filtering/ack_stores_pinned_version_via_metadata_update", pinLater},
 	{"capability_filtering/provider_updates_pinned_version_when_told", pinOverwritten},
 	{"capability_filtering/fetch_corrupted_history_filtered_vs_unfiltered", corruptBehindPin},
 	{"capability_filtering/fetch_filter_applied_before_history_deserialization", corruptBehindPinAmongOthers},
 	{"capability_filtering/ack_appends_event_to_corrupted_history", failureAppended},
+	{"race_replay/queue_replay_version_stamp_roundtrip", stampStays},
 }
 
 // loadAll loads instances that a filter admits.
@@ -375,6 +380,24 @@ func notAdmittedStaysFree(t *testing.T, db *Database) {
 	s.same(a)
 }
 
+// admitWithoutPin shows that an instance without a pin is seen as such by the filter, so that every engine takes it.
+func admitWithoutPin(t *testing.T, db *Database) {
+	s, a := open(t, db), NewActor("a")
+	turn := a.StartAndCall()
+	a.Row.Engine, turn.Row.Engine = 0, 0
+	s.commit(turn)
+	for _, admit := range []func(string, round.Row) bool{
+		engines(0), engines(1), engines(99), func(_ string, row round.Row) bool { return round.CanRead(row) },
+	} {
+		k := s.loadAll(admit, "a")[0]
+		if k.Row.Engine != 0 || k.Unreadable != nil {
+			t.Fatalf("%+v", k)
+		}
+		s.sameEvents("a", 1, k.History, a.Events[1])
+	}
+	s.same(a)
+}
+
 // admitBoundaries shows that the filter alone decides, at both ends of what it supports.
 func admitBoundaries(t *testing.T, db *Database) {
 	s := open(t, db)
@@ -442,6 +465,63 @@ func admitNobody(t *testing.T, db *Database) {
 		if k.History != nil || k.Unreadable != nil || k.Row.Execution != 1 {
 			t.Fatalf("%+v", k)
 		}
+	}
+}
+
+// admittedToMany shows that of owners that look at the same instances at the same moment, through the same filter, one has its turn taken for each instance
+// that is admitted, and that those that are not are left as they were.
+func admittedToMany(t *testing.T, db *Database) {
+	s, other := rivals(t, db)
+	stores := []*store{s, other}
+	var ids []string
+	var refused []*Actor
+	for i := range 12 {
+		a := s.pinned(fmt.Sprint("a", i), 1+i%3)
+		ids = append(ids, a.ID)
+		if a.Row.Engine > 2 {
+			refused = append(refused, a)
+		}
+	}
+	const owners = 4
+	var looked, all sync.WaitGroup
+	looked.Add(owners)
+	taken := make([][]string, owners)
+	for i := range owners {
+		all.Go(func() {
+			store := stores[i%len(stores)]
+			known, err := store.Load(context.Background(), ids, engines(2))
+			looked.Done()
+			looked.Wait() // each has decided before anybody commits
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			var turns []*round.Turn
+			for _, k := range known {
+				if k.History != nil {
+					turns = append(turns, Resume(k, Began).Note())
+				}
+			}
+			r, err := store.Commit(context.Background(), Batch(t, turns...))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for j, o := range r.Outcomes {
+				if o.Verdict == history.Committed {
+					taken[i] = append(taken[i], turns[j].Instance)
+				}
+			}
+		})
+	}
+	all.Wait()
+	got := slices.Concat(taken...)
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"a0", "a1", "a10", "a3", "a4", "a6", "a7", "a9"}) {
+		t.Fatalf("turns were taken of %q", got)
+	}
+	for _, a := range refused {
+		s.same(a)
 	}
 }
 
@@ -523,5 +603,42 @@ func failureAppended(t *testing.T, db *Database) {
 	s.commit(failed.Start(WithMessage("again")))
 	if k := known(); k.Unreadable != nil || k.Row.Execution != 2 {
 		t.Fatalf("%+v", k)
+	}
+}
+
+// stampStays shows that the engine's stamp of a history with queues in it is the same however it is read and how often, in the row and in the events, for a
+// former execution, too.
+func stampStays(t *testing.T, db *Database) {
+	s, a := open(t, db), NewActor("a")
+	read := &events.QueueRead{Queue: "orders"}
+	s.commit(Together(
+		a.Start(func(x *events.Started) { x.Engine = 7 }),
+		a.Say(read, &events.MessageQueued{Queue: "orders", Data: events.Payload("1"), Message: "m1"}, read)))
+	for x := int64(1); x <= 2; x++ {
+		for range 2 {
+			s.due(time.Hour)
+			list, err := s.Executions(s.ctx(), "a", 0, 10)
+			if err != nil || int64(len(list)) != x {
+				t.Fatal(list, err)
+			}
+			stamps := []int{s.load("a").Row.Engine, s.info("a").Engine, s.page(history.Filter{}, history.Page{}).Instances[0].Engine}
+			for _, e := range list {
+				stamps = append(stamps, e.Engine)
+				exported, err := history.Export(s.ctx(), s.Store, "a", e.Execution)
+				if err != nil {
+					t.Fatal(err)
+				}
+				stamps = append(stamps, exported.Events[0].Fact.(*events.Started).Engine)
+			}
+			for _, stamp := range stamps {
+				if stamp != 7 {
+					t.Fatalf("the stamps are %v, want 7 everywhere", stamps)
+				}
+			}
+			s.same(a)
+		}
+		if x == 1 {
+			s.commit(a.ContinueAsNew())
+		}
 	}
 }

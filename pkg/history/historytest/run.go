@@ -15,7 +15,7 @@ type test struct {
 
 // tests are all subtests of the suite.
 func tests() []test {
-	return slices.Concat(commitTests, sizeTests, loadTests, stateTests, outboxTests, wakeTests, zombieTests, adminTests)
+	return slices.Concat(commitTests, sizeTests, loadTests, stateTests, outboxTests, wakeTests, zombieTests, concurrentTests, adminTests)
 }
 
 // Run runs the suite. fresh makes a new, empty database.
@@ -31,7 +31,10 @@ func Run(t *testing.T, fresh func(testing.TB) *Database) {
 		}
 		part := all[:n]
 		all = all[n:]
-		t.Run(section, func(t *testing.T) { runSection(t, part, fresh) })
+		t.Run(section, func(t *testing.T) {
+			t.Parallel()
+			runSection(t, part, fresh)
+		})
 	}
 }
 

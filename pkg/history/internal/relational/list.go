@@ -375,12 +375,14 @@ func scanExecution(instance string, r Row) (history.ExecutionInfo, error) {
 func (a *Admin) Events(ctx context.Context, instance string, execution, after int64, limit int) (list []events.Event, err error) {
 	limit, after = history.Page{Limit: limit}.Size(), max(after, 0)
 	err = a.Read(ctx, "read a history", func(db DB) error {
-		// What is pruned, deleted, or left behind by the current execution while it is read, is looked for once more.
-		for again := true; ; again = false {
-			x, last, err := a.end(ctx, db, instance, execution)
+		// What is pruned, deleted, or left behind by the current execution while it is read, is looked for again, unless nothing has changed.
+		var missed *ending
+		for {
+			end, err := a.end(ctx, db, instance, execution)
 			if err != nil {
 				return err
 			}
+			x, last := end.execution, end.last
 			var rows []EventRow
 			err = db.Query(ctx, func(r Row) error {
 				var e EventRow
@@ -393,7 +395,8 @@ func (a *Admin) Events(ctx context.Context, instance string, execution, after in
 				return err
 			}
 			if want := min(int64(limit), last-after); int64(len(rows)) < want {
-				if again {
+				if missed == nil || *missed != end {
+					missed = &end
 					continue
 				}
 				rows = append(rows, EventRow{Event: last + 1}) // so that what is missing at the end is found, too
@@ -408,21 +411,28 @@ func (a *Admin) Events(ctx context.Context, instance string, execution, after in
 	return list, err
 }
 
+// ending is where an execution ends.
+type ending struct {
+	life            string
+	execution, last int64
+}
+
 // end finds an execution that is kept (0: the current one), and its last event.
-func (d Dialect) end(ctx context.Context, db DB, instance string, execution int64) (found, last int64, err error) {
+func (d Dialect) end(ctx context.Context, db DB, instance string, execution int64) (end ending, err error) {
 	c, err := d.find(ctx, db, instance)
 	switch {
 	case err != nil:
-		return 0, 0, err
+		return end, err
 	case execution == 0 || execution == c.Execution:
-		return c.Execution, c.LastEvent, nil
+		return ending{c.Life, c.Execution, c.LastEvent}, nil
 	}
-	err = db.Query(ctx, func(r Row) error { return r.Scan(&last) },
-		"SELECT last_event FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution = $3 AND "+Alive, d.Shard(instance), instance, execution)
-	if err == nil && last == 0 {
+	end.execution = execution
+	err = db.Query(ctx, func(r Row) error { return r.Scan(&end.life, &end.last) },
+		"SELECT life, last_event FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution = $3 AND "+Alive, d.Shard(instance), instance, execution)
+	if err == nil && end.last == 0 {
 		err = fmt.Errorf("instance %q, execution %d: %w", instance, execution, history.ErrNoExecution)
 	}
-	return execution, last, err
+	return end, err
 }
 
 // Stats implements [history.Reader].

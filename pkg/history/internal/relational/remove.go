@@ -1,6 +1,7 @@
 package relational
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,10 @@ const (
 	eraseInstances  = 100  // instances at once
 	lockInstances   = 500  // rows locked by one statement
 )
+
+// shortGrave is how long every grave stays. It must outlast each statement that is under way: one that has seen the instance before it was deleted must still find
+// its grave, or it could take the instance further as if nothing had happened.
+const shortGrave = time.Hour
 
 // tidySteps is how many transactions one call of Tidy takes for erasing.
 const tidySteps = 10
@@ -50,11 +55,8 @@ func scanMember(r Row) (member, error) {
 }
 
 // members reads the rows that a condition finds.
-func (d Dialect) members(ctx context.Context, db DB, lock bool, b *builder, where string) ([]member, error) {
+func (d Dialect) members(ctx context.Context, db DB, b *builder, where string) ([]member, error) {
 	statement := "SELECT " + memberColumns + " FROM rondo_instances i WHERE " + where + " AND i." + Alive + " ORDER BY i.shard, i.instance"
-	if lock {
-		statement += d.Lock
-	}
 	var out []member
 	err := db.Query(ctx, func(r Row) error {
 		m, err := scanMember(r)
@@ -64,8 +66,55 @@ func (d Dialect) members(ctx context.Context, db DB, lock bool, b *builder, wher
 	return out, err
 }
 
-// family reads instances with all their descendants, parents first. A locked family cannot get another child, because a child locks its parent.
-func (d Dialect) family(ctx context.Context, db DB, instances []string, lock bool) ([]member, error) {
+// lock locks the rows of instances that a condition holds for, in the order of their keys, and tells which these are. Everybody who locks several rows does it
+// in that order, so that no two wait for each other. clause is how: d.Lock waits.
+func (d Dialect) lock(ctx context.Context, db DB, instances []string, condition, clause string) (locked []string, err error) {
+	instances = slices.Clone(instances)
+	slices.SortFunc(instances, func(a, b string) int { return cmp.Or(cmp.Compare(d.Shard(a), d.Shard(b)), cmp.Compare(a, b)) })
+	for part := range slices.Chunk(instances, lockInstances) {
+		b := builder{Dialect: d}
+		err := db.Query(ctx, func(r Row) error {
+			var id string
+			err := r.Scan(&id)
+			locked = append(locked, id)
+			return err
+		}, "SELECT i.instance FROM rondo_instances i WHERE "+b.pairs("i", part)+" AND "+condition+" ORDER BY i.shard, i.instance"+clause, b.args...)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return locked, nil
+}
+
+// lockedFamily reads instances with all their descendants, parents first, and locks them. It then cannot get another member, because whoever starts a child locks
+// the parent.
+func (d Dialect) lockedFamily(ctx context.Context, db DB, instances []string) ([]member, error) {
+	locked := make(map[string]bool)
+	clause := d.Lock
+	for {
+		all, err := d.family(ctx, db, instances)
+		if err != nil || d.Lock == "" {
+			return all, err
+		}
+		// Those that were born between the reading and the locking come in another round. They are not in order, so nobody waits for them: if somebody else
+		// holds one, everything begins again.
+		more := slices.DeleteFunc(memberIDs(all), func(id string) bool { return locked[id] })
+		if len(more) == 0 {
+			return all, nil
+		}
+		more, err = d.lock(ctx, db, more, "i."+Alive, clause)
+		if err != nil {
+			return nil, err
+		}
+		clause = d.Lock + " NOWAIT"
+		for _, id := range more {
+			locked[id] = true
+		}
+	}
+}
+
+// family reads instances with all their descendants, parents first.
+func (d Dialect) family(ctx context.Context, db DB, instances []string) ([]member, error) {
 	var all []member
 	seen := make(map[string]bool)
 	add := func(depth int, found []member) (added []string) {
@@ -82,7 +131,7 @@ func (d Dialect) family(ctx context.Context, db DB, instances []string, lock boo
 	var generation []string
 	for part := range slices.Chunk(instances, lockInstances) {
 		b := builder{Dialect: d}
-		found, err := d.members(ctx, db, lock, &b, b.pairs("i", part))
+		found, err := d.members(ctx, db, &b, b.pairs("i", part))
 		if err != nil {
 			return nil, err
 		}
@@ -92,7 +141,7 @@ func (d Dialect) family(ctx context.Context, db DB, instances []string, lock boo
 		var children []string
 		for part := range slices.Chunk(generation, lockInstances) {
 			b := builder{Dialect: d}
-			found, err := d.members(ctx, db, lock, &b, b.in("i.parent_instance", part))
+			found, err := d.members(ctx, db, &b, b.in("i.parent_instance", part))
 			if err != nil {
 				return nil, err
 			}
@@ -107,7 +156,7 @@ func (d Dialect) family(ctx context.Context, db DB, instances []string, lock boo
 func (a *Admin) Tree(ctx context.Context, instance string) (tree []history.Node, err error) {
 	err = a.Read(ctx, "read a tree", func(db DB) error {
 		tree = nil
-		family, err := a.family(ctx, db, []string{instance}, false)
+		family, err := a.family(ctx, db, []string{instance})
 		if err == nil && len(family) == 0 {
 			err = fmt.Errorf("instance %q: %w", instance, history.ErrNoInstance)
 		}
@@ -127,7 +176,7 @@ func (a *Admin) Delete(ctx context.Context, instances []string, how history.Dele
 	}
 	var buried []member
 	err = a.Write(ctx, "delete instances", func(db DB) error {
-		family, err := a.family(ctx, db, instances, true)
+		family, err := a.lockedFamily(ctx, db, instances)
 		if err != nil || len(family) == 0 && len(buried) > 0 {
 			return err // the try before has deleted them, only its answer was lost
 		}
@@ -192,9 +241,10 @@ func (a *Admin) bury(ctx context.Context, db DB, family []member) error {
 		}
 		b := builder{Dialect: a.Dialect}
 		at := b.time(now)
-		// A grave is as old as the last that could be under way for it; what had ended long before needs none.
-		old := b.time(now.Add(-history.GraveAge))
-		age := fmt.Sprintf("CASE WHEN ended_at < %s AND updated_at < %s THEN updated_at ELSE %s END", old, old, at)
+		// Messages for what had ended long before have all come, and its grave may go sooner.
+		old, soon := b.time(now.Add(-history.GraveAge)), b.time(now.Add(shortGrave-history.GraveAge))
+		// (coalesce tells the database the type of the parameter)
+		age := fmt.Sprintf("CASE WHEN ended_at < %s AND updated_at < %s THEN coalesce(%s, updated_at) ELSE %s END", old, old, soon, at)
 		_, err := db.Exec(ctx, "UPDATE rondo_instances SET status = '"+Erasing+`', life = '', execution = 0, last_event = -1,
 			basis_life = '', basis_execution = 0, basis_event = 0, name = '', version = '', engine = 0, fresh = false,
 			parent_instance = NULL, parent_life = NULL, parent_execution = NULL, parent_event = NULL, attributes = NULL, trace = NULL,
@@ -275,24 +325,27 @@ func (a *Admin) eraseStep(ctx context.Context, instances []string) (step history
 }
 
 func (a *Admin) eraseSome(ctx context.Context, db DB, instances []string) (step history.Deleted, more bool, err error) {
+	// Only what is a grave, and stays the same grave until the end: one that somebody else has erased may live again, and may be deleted again.
+	graves, err := a.lock(ctx, db, instances, "i.status = '"+Erasing+"'", a.Lock)
+	if err != nil || len(graves) == 0 {
+		return step, false, err
+	}
 	count := func(into *int64, statement string, args []any) {
 		if err == nil {
 			*into, err = db.Exec(ctx, statement, args...)
 		}
 	}
-	// Only of those that are graves: one that was erased by somebody else may live again.
 	b := builder{Dialect: a.Dialect}
-	where := b.pairs("", instances) + " AND status = '" + Erasing + "'"
-	grave := "(shard, instance) IN (SELECT shard, instance FROM rondo_instances WHERE " + where + ")"
-	count(&step.Events, limited("rondo_history", "shard, instance, execution, event", grave, eraseEvents), b.args)
+	where := b.pairs("", graves)
+	count(&step.Events, limited("rondo_history", "shard, instance, execution, event", where, eraseEvents), b.args)
 	if err != nil || step.Events == eraseEvents {
 		return step, true, err
 	}
-	count(&step.Executions, limited("rondo_executions", "shard, instance, execution", grave, eraseExecutions), b.args)
+	count(&step.Executions, limited("rondo_executions", "shard, instance, execution", where, eraseExecutions), b.args)
 	if err != nil || step.Executions == eraseExecutions {
 		return step, true, err
 	}
-	count(&step.Values, "DELETE FROM rondo_values WHERE "+grave, b.args)
+	count(&step.Values, "DELETE FROM rondo_values WHERE "+where, b.args)
 	count(&step.Instances, "UPDATE rondo_instances SET status = '"+Deleted+"', last_event = 0 WHERE "+where, b.args)
 	step.Executions += step.Instances // the current ones
 	return step, false, err
@@ -329,7 +382,7 @@ func (a *Admin) DeleteEnded(ctx context.Context, f history.Filter, p history.Pag
 			for i, info := range part {
 				ids[i] = info.Instance
 			}
-			family, err := a.family(ctx, db, ids, true)
+			family, err := a.lockedFamily(ctx, db, ids)
 			if err != nil || len(family) == 0 && len(buried) > 0 {
 				return err
 			}
@@ -509,16 +562,38 @@ func (a *Admin) Tidy(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 	}
-	var removed int64
+	removed, err := a.removeGraves(ctx)
+	return more || len(unfinished) >= eraseInstances || removed >= lockInstances, err
+}
+
+// removeGraves removes graves that are old, as many as one transaction may, and counts them.
+func (a *Admin) removeGraves(ctx context.Context) (removed int64, err error) {
+	b := builder{Dialect: a.Dialect}
+	old := a.shardwise("SELECT i.instance FROM rondo_instances i WHERE i.status = '"+Deleted+"' AND i.created_at < "+b.time(a.Now().Add(-history.GraveAge)), lockInstances)
+	var graves []string
+	err = a.Read(ctx, "look for old graves", func(db DB) error {
+		graves = nil
+		return db.Query(ctx, func(r Row) error {
+			var id string
+			err := r.Scan(&id)
+			graves = append(graves, id)
+			return err
+		}, old, b.args...)
+	})
+	if err != nil || len(graves) == 0 {
+		return 0, err
+	}
 	err = a.Write(ctx, "remove old graves", func(db DB) error {
+		removed = 0
+		locked, err := a.lock(ctx, db, graves, "i.status = '"+Deleted+"'", a.Lock)
+		if err != nil || len(locked) == 0 {
+			return err
+		}
 		b := builder{Dialect: a.Dialect}
-		old := b.time(a.Now().Add(-history.GraveAge))
-		var err error
-		removed, err = db.Exec(ctx, "DELETE FROM rondo_instances WHERE status = '"+Deleted+"' AND (shard, instance) IN ("+
-			a.shardwise("SELECT i.shard, i.instance FROM rondo_instances i WHERE i.status = '"+Deleted+"' AND i.created_at < "+old, lockInstances)+")", b.args...)
+		removed, err = db.Exec(ctx, "DELETE FROM rondo_instances WHERE "+b.pairs("", locked)+" AND created_at < "+b.time(a.Now().Add(-history.GraveAge)), b.args...)
 		return err
 	})
-	return more || len(unfinished) >= eraseInstances || removed >= lockInstances, err
+	return removed, err
 }
 
 // shardwise asks each shard in turn, so that the index is used, for no more than a limit.
