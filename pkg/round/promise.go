@@ -44,7 +44,7 @@ func (in *Instance) promise(e events.Event, eff effects) {
 			in.turn.send(in.say(events.VerbQueue, ref, f.Instance, &events.QueueSent{Queue: f.Name, Data: f.Data}))
 		}
 	case *events.ValueSet:
-		in.turn.value(ValueChange{Key: f.Key, Value: f.Value, Set: f.Set})
+		in.turn.value(ValueChange{Key: f.Key, Value: f.Value, Execution: ref.Execution, Set: f.Set})
 	case *events.ValuesCleared:
 		for _, k := range f.Keys {
 			in.turn.value(ValueChange{Key: k, Removed: true})

@@ -222,10 +222,12 @@ func (s Status) Ended() bool {
 
 // ValueChange sets or removes one value.
 type ValueChange struct {
-	Key     string
-	Value   events.Payload
-	Set     time.Time
-	Removed bool
+	Key   string
+	Value events.Payload
+	// Execution is the one that set it, Set when.
+	Execution int64
+	Set       time.Time
+	Removed   bool
 }
 
 // Step is an inline step to run.

@@ -305,9 +305,10 @@ func formerArgs(entries []*entry) []any {
 // valueRow is a value that was set, with whose it is.
 type valueRow struct {
 	*entry
-	key   string
-	value []byte
-	set   time.Time
+	key       string
+	value     []byte
+	execution int64
+	set       time.Time
 }
 
 func valueRows(entries []*entry) []valueRow {
@@ -315,7 +316,7 @@ func valueRows(entries []*entry) []valueRow {
 	for _, e := range entries {
 		for _, v := range e.turn.Values {
 			if !v.Removed {
-				rows = append(rows, valueRow{e, v.Key, v.Value, v.Set})
+				rows = append(rows, valueRow{e, v.Key, v.Value, v.Execution, v.Set})
 			}
 		}
 	}
@@ -328,7 +329,7 @@ func valueArgs(rows []valueRow) []any {
 		array(rows, func(r valueRow) string { return r.columns.Instance }),
 		array(rows, func(r valueRow) string { return r.key }),
 		array(rows, func(r valueRow) []byte { return blob(r.value) }),
-		array(rows, func(r valueRow) int64 { return r.columns.Execution }),
+		array(rows, func(r valueRow) int64 { return r.execution }),
 		array(rows, func(r valueRow) *time.Time { return at(r.set) }),
 	}
 }

@@ -22,7 +22,7 @@ var valueTests = []test{
 	{"kv_store/kv_snapshot_empty", testNoValues},
 	{"kv_store/kv_prune_current_execution_protected", testPruneKeepsCurrentValues},
 	{"kv_store/kv_delete_instance_with_children", testDeleteValuesOfChildren},
-	{"kv_store/kv_delta_snapshot_excludes_current_execution", testValuesOfRunning},
+	{"kv_store/values_of_the_running_execution_are_seen", testValuesOfRunning},
 	{"kv_store/kv_delta_snapshot_includes_completed_execution", testValuesOfFormer},
 	{"kv_store/kv_delta_client_reads_merged", testValuesOfBoth},
 	{"kv_store/kv_delta_merged_on_completion", testValuesOfCompleted},

@@ -23,6 +23,7 @@ type Actor struct {
 	Events map[int64][]events.Event // by execution, as they should be in the store
 	now    time.Time
 	before *Actor
+	lives  map[int64]string // of the former executions that are kept, where a test needs that
 }
 
 // NewActor makes an instance that does not exist yet.
@@ -176,7 +177,7 @@ func (a *Actor) ContinueAsNew() *round.Turn {
 // Set sets a value, Remove removes one. Both add to a turn; an event tells of each.
 func (a *Actor) Set(key, value string) *round.Turn {
 	t := a.Say(&events.ValueSet{Key: key, Value: events.Payload(value), Set: a.now})
-	t.Values = append(t.Values, round.ValueChange{Key: key, Value: events.Payload(value), Set: a.now})
+	t.Values = append(t.Values, round.ValueChange{Key: key, Value: events.Payload(value), Execution: a.Row.Execution, Set: a.now})
 	return t
 }
 

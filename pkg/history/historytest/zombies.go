@@ -15,8 +15,8 @@ import (
 
 // zombieTests are about what was under way when an instance was deleted, and must not bring it back.
 var zombieTests = []test{
-	{"deletion/force_delete_prevents_ack_recreation", turnAfterDeletion},
-	{"deletion/stale_activity_after_delete_recreate", turnAfterRecreation},
+	{"zombies/a_turn_after_its_deletion", turnAfterDeletion},
+	{"zombies/a_turn_after_a_recreation", turnAfterRecreation},
 	{"zombies/a_buried_start_stays_buried", startAfterDeletion},
 	{"zombies/a_buried_start_with_odd_text", oddStartAfterDeletion},
 	{"zombies/a_buried_start_of_a_later_life", restartAfterDeletion},

@@ -289,7 +289,7 @@ func writeValues(ctx context.Context, w *session, entries []*entry) error {
 	}
 	return insert(ctx, w, insertValues, set, func(to []any, r valueRow) []any {
 		v := r.turn.Values[r.place]
-		return append(to, r.turn.Instance, v.Key, r.columns.Execution, micro(v.Set), blob(v.Value))
+		return append(to, r.turn.Instance, v.Key, v.Execution, micro(v.Set), blob(v.Value))
 	})
 }
 
