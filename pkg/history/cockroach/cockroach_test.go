@@ -1,7 +1,9 @@
 package cockroach_test
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -37,6 +39,9 @@ func database(tb testing.TB, address string) *historytest.Database {
 			}
 			tb.Cleanup(func() { s.Close() })
 			return s
+		},
+		SecondsAfter: func(from time.Time, column string) string {
+			return fmt.Sprintf("TIMESTAMPTZ '%s' + %s * INTERVAL '1 second'", from.Format(time.RFC3339Nano), column)
 		},
 		Deadlocks: func(tb testing.TB) (n int64) {
 			conn, err := pgx.Connect(tb.Context(), address)

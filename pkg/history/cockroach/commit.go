@@ -243,7 +243,7 @@ func (s *Store) judge(ctx context.Context, entries []*entry, won map[string]bool
 		}
 		parentGone := false
 		if relational.StartsChild(e.turn) {
-			parentGone, err = s.ParentGone(ctx, plain{s.pool}, e.turn, found[e.turn.Row.Parent.Instance])
+			parentGone, err = s.ParentGone(ctx, plain(s.pool), e.turn, found[e.turn.Row.Parent.Instance])
 			if err != nil {
 				return fail("read back", class(err, false), err)
 			}
@@ -360,7 +360,7 @@ func (s *Store) commitTransaction(ctx context.Context, entries []*entry, publish
 		}
 		for _, c := range restarted {
 			if won[c.Instance] {
-				if err := s.DropAttributes(ctx, plain{tx}, c.Instance, c.CreatedAt.Time, c.Attributes); err != nil {
+				if err := s.DropAttributes(ctx, plain(tx), c.Instance, c.CreatedAt.Time, c.Attributes); err != nil {
 					return err
 				}
 			}

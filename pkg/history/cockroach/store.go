@@ -268,7 +268,7 @@ const markSlack = 10 * time.Minute
 const markStep = time.Minute
 
 func (s *Store) readMarks(ctx context.Context) error {
-	return s.Read(ctx, "read marks", func(db relational.DB) error {
+	return s.readKept(ctx, "read marks", func(db relational.DB) error {
 		fresh := map[string][]time.Time{markOutbox: make([]time.Time, history.Shards), markWake: make([]time.Time, history.Shards)}
 		err := db.Query(ctx, func(r relational.Row) error {
 			var (
@@ -319,21 +319,30 @@ func (s *Store) worthAdvancing(name string, shard int16, to time.Time) bool {
 	return s.atMost(to).Sub(s.mark(name, shard)) >= markStep
 }
 
-// advance moves a mark up to a moment, but not nearer to now than the slack.
-func (s *Store) advance(ctx context.Context, name string, shard int16, to time.Time) error {
-	if !s.worthAdvancing(name, shard, to) {
+// advance moves marks up to moments, where that is worth it, but not nearer to now than the slack.
+func (s *Store) advance(ctx context.Context, name string, marks map[int16]time.Time) error {
+	var shards []int16
+	var values []int64
+	for shard := range int16(history.Shards) {
+		if to, ok := marks[shard]; ok && s.worthAdvancing(name, shard, to) {
+			marks[shard] = s.atMost(to)
+			shards, values = append(shards, shard), append(values, marks[shard].UnixMicro())
+		}
+	}
+	if len(shards) == 0 {
 		return nil
 	}
-	to = s.atMost(to)
-	err := s.Write(ctx, "advance a mark", func(db relational.DB) error {
-		_, err := db.Exec(ctx, `INSERT INTO rondo_marks AS m (name, shard, value) VALUES ($1, $2, $3)
-			ON CONFLICT (name, shard) DO UPDATE SET value = excluded.value WHERE m.value < excluded.value`, name, shard, to.UnixMicro())
+	err := s.writeKept(ctx, "advance marks", func(db relational.DB) error {
+		_, err := db.Exec(ctx, `INSERT INTO rondo_marks AS m (name, shard, value) SELECT $1::TEXT, shard, value FROM unnest($2::INT2[], $3::INT8[]) AS r(shard, value)
+			ON CONFLICT (name, shard) DO UPDATE SET value = excluded.value WHERE m.value < excluded.value`, name, shards, values)
 		return err
 	})
 	if err == nil {
 		s.marks.mu.Lock()
-		if at := s.marks.value[name]; at[shard].Before(to) {
-			at[shard] = to
+		for _, shard := range shards {
+			if at := s.marks.value[name]; at[shard].Before(marks[shard]) {
+				at[shard] = marks[shard]
+			}
 		}
 		s.marks.mu.Unlock()
 	}

@@ -24,27 +24,14 @@ func (s *Store) TakePromises(ctx context.Context, take history.Take) ([]history.
 	if err != nil {
 		return nil, err
 	}
-	byShard := make(map[int16][]int64)
-	for _, k := range due {
-		byShard[k.Shard] = append(byShard[k.Shard], k.ID)
+	out, err := s.takePromises(ctx, due, take.Until)
+	if err != nil {
+		return nil, err
 	}
-	var out []history.Promise
-	for shard := range int16(history.Shards) {
-		if ids := byShard[shard]; len(ids) > 0 {
-			got, err := s.takePromises(ctx, shard, ids, take.Until)
-			if err != nil {
-				return out, err
-			}
-			out = append(out, got...)
-		}
-		if len(due) < take.Limit {
-			if err := s.advanceOutbox(ctx, shard, take.Before); err != nil {
-				return out, err
-			}
-		}
+	if len(due) < take.Limit {
+		err = s.advanceOutbox(ctx, take.Before)
 	}
-	slices.SortFunc(out, func(a, b history.Promise) int { return cmp.Compare(a.Key.ID, b.Key.ID) })
-	return out, nil
+	return out, err
 }
 
 // fromMark is the least id that a sweep of a shard looks at.
@@ -64,7 +51,7 @@ func (s *Store) duePromises(ctx context.Context, take history.Take) (due []histo
 		parts[shard] = fmt.Sprintf("SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = %d AND id >= $%d AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b%d",
 			shard, len(args), shard)
 	}
-	err = s.Read(ctx, "look for promises", func(db relational.DB) error {
+	err = s.readKept(ctx, "look for promises", func(db relational.DB) error {
 		due = nil
 		return db.Query(ctx, func(r relational.Row) error {
 			var k history.PromiseKey
@@ -76,49 +63,62 @@ func (s *Store) duePromises(ctx context.Context, take history.Take) (due []histo
 	return due, err
 }
 
-// takePromises takes over promises of a shard that others have not taken meanwhile.
-func (s *Store) takePromises(ctx context.Context, shard int16, ids []int64, until time.Time) (out []history.Promise, err error) {
-	err = s.Write(ctx, "take over promises", func(db relational.DB) error {
+// takePromises takes over promises that others have not taken meanwhile, oldest first.
+func (s *Store) takePromises(ctx context.Context, due []history.PromiseKey, until time.Time) (out []history.Promise, err error) {
+	if len(due) == 0 {
+		return nil, nil
+	}
+	err = s.writeKept(ctx, "take over promises", func(db relational.DB) error {
 		out = nil
 		return db.Query(ctx, func(r relational.Row) error {
-			p := history.Promise{Key: history.PromiseKey{Shard: shard}}
-			var messages []byte
-			if err := r.Scan(&p.Key.ID, &messages); err != nil {
+			var (
+				p        history.Promise
+				messages []byte
+			)
+			if err := r.Scan(&p.Key.Shard, &p.Key.ID, &messages); err != nil {
 				return err
 			}
 			p.Messages, p.Err = history.Unpack(messages)
 			if p.Err != nil {
-				p.Err = &history.Error{Class: history.Corrupt, Op: "take over promises", Err: fmt.Errorf("row (%d, %d) of the outbox: %w", shard, p.Key.ID, p.Err)}
+				p.Err = &history.Error{Class: history.Corrupt, Op: "take over promises", Err: fmt.Errorf("row (%d, %d) of the outbox: %w", p.Key.Shard, p.Key.ID, p.Err)}
 			}
 			out = append(out, p)
 			return nil
-		}, `UPDATE rondo_outbox SET taken_until = $4 WHERE shard = $1 AND id IN (
-			SELECT id FROM rondo_outbox WHERE shard = $1 AND id = ANY($2) AND (taken_until IS NULL OR taken_until <= $3)
-			ORDER BY id FOR UPDATE SKIP LOCKED) RETURNING id, messages`,
-			shard, ids, s.options.Now(), until)
+		}, takePromises, array(due, func(k history.PromiseKey) int16 { return k.Shard }), array(due, func(k history.PromiseKey) int64 { return k.ID }), s.options.Now(), until)
 	})
+	slices.SortFunc(out, func(a, b history.Promise) int { return cmp.Compare(a.Key.ID, b.Key.ID) })
 	return out, err
 }
 
-// advanceOutbox moves the mark up to the oldest promise that is still there, if that is worth it.
-func (s *Store) advanceOutbox(ctx context.Context, shard int16, swept time.Time) error {
-	if !s.worthAdvancing(markOutbox, shard, swept) {
+// advanceOutbox moves the marks up to the oldest promises that are still there, where that is worth it.
+func (s *Store) advanceOutbox(ctx context.Context, swept time.Time) error {
+	marks := make(map[int16]time.Time)
+	var parts []string
+	var args []any
+	for shard := range int16(history.Shards) {
+		if s.worthAdvancing(markOutbox, shard, swept) {
+			marks[shard] = swept
+			args = append(args, s.fromMark(shard))
+			parts = append(parts, fmt.Sprintf("SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = %d AND id >= $%d ORDER BY id LIMIT 1) b%d", shard, len(args), shard))
+		}
+	}
+	if len(parts) == 0 {
 		return nil
 	}
-	err := s.Read(ctx, "find the oldest promise", func(db relational.DB) error {
+	err := s.Read(ctx, "find the oldest promises", func(db relational.DB) error {
 		return db.Query(ctx, func(r relational.Row) error {
-			k := history.PromiseKey{Shard: shard}
-			err := r.Scan(&k.ID)
-			if made := k.Made(); made.Before(swept) {
-				swept = made
+			var k history.PromiseKey
+			err := r.Scan(&k.Shard, &k.ID)
+			if made := k.Made(); made.Before(marks[k.Shard]) {
+				marks[k.Shard] = made
 			}
 			return err
-		}, "SELECT id FROM rondo_outbox WHERE shard = $1 AND id >= $2 ORDER BY id LIMIT 1", shard, s.fromMark(shard))
+		}, strings.Join(parts, "\nUNION ALL "), args...)
 	})
 	if err != nil {
 		return err
 	}
-	return s.advance(ctx, markOutbox, shard, swept)
+	return s.advance(ctx, markOutbox, marks)
 }
 
 // RemovePromises implements [history.Outbox].
@@ -128,7 +128,7 @@ func (s *Store) RemovePromises(ctx context.Context, keys []history.PromiseKey) e
 		byShard[k.Shard] = append(byShard[k.Shard], k.ID)
 	}
 	for shard, ids := range byShard {
-		err := s.Write(ctx, "remove promises", func(db relational.DB) error {
+		err := s.writeKept(ctx, "remove promises", func(db relational.DB) error {
 			_, err := db.Exec(ctx, removePromises, shard, ids)
 			return err
 		})
@@ -147,7 +147,7 @@ func (s *Store) CountPromises(ctx context.Context, limit int) (n int, err error)
 	return n, err
 }
 
-// TakeOverdue implements [history.Wakes].
+// TakeOverdue implements [history.Wakes]. It looks before it takes: most often there is nothing.
 func (s *Store) TakeOverdue(ctx context.Context, take history.Take) ([]history.Overdue, error) {
 	if err := take.Check(); err != nil {
 		return nil, err
@@ -155,80 +155,79 @@ func (s *Store) TakeOverdue(ctx context.Context, take history.Take) ([]history.O
 	if err := s.readMarks(ctx); err != nil {
 		return nil, err
 	}
-	var out []history.Overdue
-	for shard := range int16(history.Shards) {
-		got, err := s.takeOverdue(ctx, shard, take, take.Limit-len(out))
-		if err != nil {
-			return out, err
-		}
-		out = append(out, got...)
-		if len(out) >= take.Limit {
-			break
-		}
+	due, err := s.dueWakes(ctx, take)
+	if err != nil {
+		return nil, err
 	}
-	return out, nil
+	out, err := s.postpone(ctx, due, take)
+	if err != nil {
+		return nil, err
+	}
+	if len(due) < take.Limit {
+		marks := make(map[int16]time.Time)
+		for shard := range int16(history.Shards) {
+			marks[shard] = take.Before
+		}
+		err = s.advance(ctx, markWake, marks)
+	}
+	return out, err
 }
 
-// takeOverdue looks before it takes: most often there is nothing.
-func (s *Store) takeOverdue(ctx context.Context, shard int16, take history.Take, limit int) (out []history.Overdue, err error) {
-	from := s.mark(markWake, shard)
-	find := `SELECT instance FROM rondo_instances WHERE shard = $1 AND wake_at >= $2 AND wake_at < $3 ORDER BY wake_at, instance LIMIT $4`
-	var due []string
-	err = s.Read(ctx, "look for overdue instances", func(db relational.DB) error {
+// dueWakes finds the instances of all shards that are due the longest.
+func (s *Store) dueWakes(ctx context.Context, take history.Take) (due []string, err error) {
+	args := []any{take.Before, take.Limit}
+	parts := make([]string, history.Shards)
+	for shard := range parts {
+		args = append(args, s.mark(markWake, int16(shard)))
+		parts[shard] = fmt.Sprintf("SELECT * FROM (SELECT instance, wake_at FROM rondo_instances WHERE shard = %d AND wake_at >= $%d AND wake_at < $1 ORDER BY wake_at, instance LIMIT $2) b%d",
+			shard, len(args), shard)
+	}
+	err = s.readKept(ctx, "look for overdue instances", func(db relational.DB) error {
 		due = nil
 		return db.Query(ctx, func(r relational.Row) error {
 			var id string
 			err := r.Scan(&id)
 			due = append(due, id)
 			return err
-		}, find, shard, from, take.Before, limit)
+		}, "SELECT instance FROM ("+strings.Join(parts, "\nUNION ALL ")+"\nORDER BY wake_at, instance LIMIT $2) d", args...)
 	})
-	if err != nil {
-		return nil, err
-	}
-	if len(due) > 0 {
-		if out, err = s.postpone(ctx, shard, due, take); err != nil {
-			return nil, err
-		}
-	}
-	if len(due) < limit {
-		err = s.advance(ctx, markWake, shard, take.Before)
-	}
-	return out, err
+	return due, err
 }
 
 // postpone takes instances over by moving their wake-up times.
-func (s *Store) postpone(ctx context.Context, shard int16, due []string, take history.Take) (out []history.Overdue, err error) {
-	until := s.wakeAt(shard, take.Until)
-	err = s.Write(ctx, "take over overdue instances", func(db relational.DB) error {
+func (s *Store) postpone(ctx context.Context, due []string, take history.Take) (out []history.Overdue, err error) {
+	if len(due) == 0 {
+		return nil, nil
+	}
+	err = s.writeKept(ctx, "take over overdue instances", func(db relational.DB) error {
 		out = nil
-		woke := make(map[string]time.Time)
-		err := db.Query(ctx, func(r relational.Row) error {
+		return db.Query(ctx, func(r relational.Row) error {
 			var (
-				id string
+				o  history.Overdue
 				at relational.Moment
 			)
-			err := r.Scan(&id, &at)
-			woke[id] = at.Time
-			return err
-		}, `SELECT instance, wake_at FROM rondo_instances WHERE shard = $1 AND instance = ANY($2) AND wake_at < $3 ORDER BY instance FOR UPDATE SKIP LOCKED`, shard, due, take.Before)
-		if err != nil || len(woke) == 0 {
-			return err
-		}
-		locked := make([]string, 0, len(woke))
-		for id := range woke {
-			locked = append(locked, id)
-		}
-		return db.Query(ctx, func(r relational.Row) error {
-			var o history.Overdue
-			err := r.Scan(&o.Instance, &o.Basis.Life, &o.Basis.Execution, &o.Basis.LastEvent, &o.Basis.CustomStatusVersion)
-			o.WakeAt = woke[o.Instance]
+			err := r.Scan(&o.Instance, &o.Basis.Life, &o.Basis.Execution, &o.Basis.LastEvent, &o.Basis.CustomStatusVersion, &at)
+			o.WakeAt = at.Time
 			out = append(out, o)
 			return err
-		}, `UPDATE rondo_instances SET wake_at = $3 WHERE shard = $1 AND instance = ANY($2) RETURNING instance, life, execution, last_event, custom_status_version`, shard, locked, until)
+		}, takeOverdue, array(due, history.ShardOf), due, array(due, func(id string) time.Time { return s.wakeAt(history.ShardOf(id), take.Until) }), take.Before)
 	})
 	slices.SortFunc(out, func(a, b history.Overdue) int {
 		return cmp.Or(a.WakeAt.Compare(b.WakeAt), cmp.Compare(a.Instance, b.Instance))
 	})
 	return out, err
 }
+
+// What a sweep takes over, it locks first, without waiting: what somebody else holds, the next sweep may find.
+const (
+	takePromises = `WITH mine AS (SELECT o.shard, o.id
+	FROM unnest($1::INT2[], $2::INT8[]) AS w(shard, id) JOIN rondo_outbox o ON o.shard = w.shard AND o.id = w.id
+	WHERE o.taken_until IS NULL OR o.taken_until <= $3::TIMESTAMPTZ FOR UPDATE OF o SKIP LOCKED)
+	UPDATE rondo_outbox AS p SET taken_until = $4::TIMESTAMPTZ FROM mine WHERE p.shard = mine.shard AND p.id = mine.id RETURNING p.shard, p.id, p.messages`
+
+	takeOverdue = `WITH mine AS (SELECT i.shard, i.instance, i.wake_at, w.until
+	FROM unnest($1::INT2[], $2::TEXT[], $3::TIMESTAMPTZ[]) AS w(shard, instance, until) JOIN rondo_instances i ON i.shard = w.shard AND i.instance = w.instance
+	WHERE i.wake_at < $4::TIMESTAMPTZ FOR UPDATE OF i SKIP LOCKED)
+	UPDATE rondo_instances AS p SET wake_at = mine.until FROM mine WHERE p.shard = mine.shard AND p.instance = mine.instance
+	RETURNING p.instance, p.life, p.execution, p.last_event, p.custom_status_version, mine.wake_at`
+)

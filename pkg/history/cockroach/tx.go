@@ -53,12 +53,21 @@ type querier interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
+// runner implements [relational.DB].
+type runner struct {
+	q    querier
+	mode pgx.QueryExecMode
+}
+
 // plain runs statements that are not worth preparing: each is planned for the values at hand.
-type plain struct{ q querier }
+func plain(q querier) runner { return runner{q, pgx.QueryExecModeCacheDescribe} }
+
+// kept runs statements that stay prepared: there are few of them, and planning takes longer than what they do.
+func kept(q querier) runner { return runner{q, pgx.QueryExecModeCacheStatement} }
 
 // Query implements [relational.DB].
-func (p plain) Query(ctx context.Context, scan func(relational.Row) error, statement string, args ...any) error {
-	rows, err := p.q.Query(ctx, statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
+func (r runner) Query(ctx context.Context, scan func(relational.Row) error, statement string, args ...any) error {
+	rows, err := r.q.Query(ctx, statement, append([]any{r.mode}, args...)...)
 	if err != nil {
 		return err
 	}
@@ -72,8 +81,8 @@ func (p plain) Query(ctx context.Context, scan func(relational.Row) error, state
 }
 
 // Exec implements [relational.DB].
-func (p plain) Exec(ctx context.Context, statement string, args ...any) (int64, error) {
-	tag, err := p.q.Exec(ctx, statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
+func (r runner) Exec(ctx context.Context, statement string, args ...any) (int64, error) {
+	tag, err := r.q.Exec(ctx, statement, append([]any{r.mode}, args...)...)
 	return tag.RowsAffected(), err
 }
 
@@ -82,16 +91,33 @@ type transactor struct{ *Store }
 
 // Read implements [relational.Transactor].
 func (t transactor) Read(ctx context.Context, op string, f func(relational.DB) error) error {
-	return retry(ctx, func() error {
-		err := f(plain{t.pool})
-		return failUnlessMeant(op, err, false)
-	})
+	return t.read(ctx, op, plain(t.pool), f)
+}
+
+func (s *Store) read(ctx context.Context, op string, db runner, f func(relational.DB) error) error {
+	return retry(ctx, func() error { return failUnlessMeant(op, f(db), false) })
 }
 
 // Write implements [relational.Transactor]. A commit of unknown end is tried again, so what it runs must do no harm when it is done twice.
 func (t transactor) Write(ctx context.Context, op string, f func(relational.DB) error) error {
 	return retry(ctx, func() error {
-		err := failUnlessMeant(op, t.inTransaction(ctx, func(tx pgx.Tx) error { return f(plain{tx}) }), false)
+		err := failUnlessMeant(op, t.inTransaction(ctx, func(tx pgx.Tx) error { return f(plain(tx)) }), false)
+		if err != nil && history.ClassOf(err) == history.Ambiguous && ctx.Err() == nil {
+			err = &history.Error{Class: history.Retry, Op: op, Err: err}
+		}
+		return err
+	})
+}
+
+// readKept is like Read for statements that stay prepared.
+func (s *Store) readKept(ctx context.Context, op string, f func(relational.DB) error) error {
+	return s.read(ctx, op, kept(s.pool), f)
+}
+
+// writeKept is like Write for a single statement that stays prepared, and is a transaction by itself.
+func (s *Store) writeKept(ctx context.Context, op string, f func(relational.DB) error) error {
+	return retry(ctx, func() error {
+		err := failUnlessMeant(op, f(kept(s.pool)), true)
 		if err != nil && history.ClassOf(err) == history.Ambiguous && ctx.Err() == nil {
 			err = &history.Error{Class: history.Retry, Op: op, Err: err}
 		}

@@ -2,7 +2,10 @@ package historytest
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +21,17 @@ func Bench(b *testing.B, fresh func(testing.TB) *Database) {
 	}
 	for _, length := range []int64{1, 100, 10_000} {
 		b.Run(fmt.Sprintf("load/events=%d", length), func(b *testing.B) { benchLoad(b, fresh(b), length) })
+	}
+	// The large database is made once, and only if it is asked for.
+	var large *Database
+	for _, m := range parkedBenches {
+		b.Run(fmt.Sprintf("parked=%d/%s", *parked, m.name), func(sub *testing.B) {
+			if large == nil {
+				large = fresh(b)
+				large.park(sub, *parked)
+			}
+			m.run(sub, large)
+		})
 	}
 }
 
@@ -96,4 +110,113 @@ func benchLoad(b *testing.B, db *Database, length int64) {
 		}
 	}
 	b.ReportMetric(float64(length)*float64(b.N)/b.Elapsed().Seconds(), "events/s")
+}
+
+// ---- With a million instances.
+
+var parked = flag.Int("history.parked", 1_000_000, "how many instances the store's benchmarks of lists and sweeps have")
+
+// parkedBenches are measured beside many instances that wait for timers far in the future.
+var parkedBenches = []struct {
+	name string
+	run  func(b *testing.B, db *Database)
+}{
+	{"list/first", func(b *testing.B, db *Database) { benchList(b, db, history.Filter{}, 0) }},
+	{"list/later", func(b *testing.B, db *Database) { benchList(b, db, history.Filter{}, 20) }},
+	{"list/status_and_name", func(b *testing.B, db *Database) {
+		benchList(b, db, history.Filter{Statuses: []round.Status{round.Running}, Name: "name-7"}, 5)
+	}},
+	{"list/prefix", func(b *testing.B, db *Database) { benchList(b, db, history.Filter{IDPrefix: "parked-0077"}, 0) }},
+	{"overdue/none", func(b *testing.B, db *Database) { benchOverdue(b, db, 0) }},
+	{"overdue/hundred", func(b *testing.B, db *Database) { benchOverdue(b, db, 100) }},
+}
+
+// park fills in instances that wait, without their histories: neither lists nor sweeps look at these. Every thousandth has ended.
+func (db *Database) park(tb testing.TB, n int) {
+	tb.Helper()
+	if err := db.Open(tb, Options{}).Close(); err != nil {
+		tb.Fatal(err)
+	}
+	shards := db.shards()
+	at := func(from time.Time) string { return db.SecondsAfter(from, "i") }
+	columns := map[string]string{
+		"shard": fmt.Sprint("i % ", len(shards)), "instance": "'parked-' || substr(CAST(100000000 + i AS TEXT), 2)", "life": "'life'", "execution": "1", "last_event": "5",
+		"basis_life": "''", "basis_execution": "0", "basis_event": "0", "status": "CASE WHEN i % 1000 = 0 THEN 'completed' ELSE 'running' END",
+		"name": "'name-' || CAST(i % 10 AS TEXT)", "version": "'1.0.0'", "engine": "1", "fresh": "false", "custom_status_version": "0", "history_bytes": "500", "unread": "0",
+		"created_at": at(Began), "started_at": at(Began), "updated_at": at(Began), "wake_at": at(Began.Add(100 * 24 * time.Hour)),
+	}
+	var names, values []string
+	for name, value := range columns {
+		names, values = append(names, name), append(values, value)
+	}
+	db.Exec(tb, fmt.Sprintf("INSERT INTO rondo_instances (%s) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) SELECT %s FROM n",
+		strings.Join(names, ", "), n, strings.Join(values, ", ")))
+	db.Exec(tb, "ANALYZE")
+}
+
+// timed runs f again and again, each time after before, and reports the time that half of the calls and 99 of 100 stay below.
+func timed(b *testing.B, before, f func()) {
+	b.Helper()
+	before()
+	f() // the first plans, and fills caches
+	var times []time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		before()
+		b.StartTimer()
+		began := time.Now()
+		f()
+		times = append(times, time.Since(began))
+	}
+	slices.Sort(times)
+	at := func(percent int) float64 { return float64(times[(len(times)-1)*percent/100].Microseconds()) / 1000 }
+	b.ReportMetric(at(50), "p50-ms")
+	b.ReportMetric(at(99), "p99-ms")
+}
+
+// benchList reads a page of 100, so many pages behind the first.
+func benchList(b *testing.B, db *Database, f history.Filter, behind int) {
+	ctx := context.Background()
+	s := db.Open(b, Options{})
+	defer s.Close()
+	var p history.Page
+	page := func() history.InstanceList {
+		list, err := s.List(ctx, f, p)
+		if err != nil || len(list.Instances) != 100 {
+			b.Fatal(len(list.Instances), err)
+		}
+		return list
+	}
+	for range behind {
+		p.Cursor = page().Next
+	}
+	timed(b, func() {}, func() { page() })
+}
+
+// benchOverdue sweeps for overdue instances, of which there are so many each time.
+func benchOverdue(b *testing.B, db *Database, due int) {
+	ctx := context.Background()
+	clock := NewClock()
+	clock.Advance(time.Duration(due) * 24 * time.Hour / 2) // marks have gone on with the clock of the one before
+	s := db.Open(b, Options{Now: clock.Now})
+	defer s.Close()
+	id := 0
+	prepare := func() {
+		clock.Advance(time.Minute)
+		var turns []*round.Turn
+		for range due {
+			id++
+			turns = append(turns, NewActor(fmt.Sprint("due-", due, "-", id)).At(clock.Now().Add(-time.Minute)).StartAndCall())
+		}
+		if _, err := s.Commit(ctx, Batch(b, turns...)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	timed(b, prepare, func() {
+		now := clock.Now()
+		list, err := s.TakeOverdue(ctx, history.Take{Before: now.Add(time.Minute), Until: now.Add(1000 * 24 * time.Hour), Limit: 1000})
+		if err != nil || len(list) != due {
+			b.Fatal(len(list), due, err)
+		}
+	})
 }

@@ -23,6 +23,8 @@ type Database struct {
 	Exec func(tb testing.TB, statement string, args ...any)
 	// Hold runs a statement in a transaction that stays open until it is released, and is then rolled back; nil where that would stop everybody else.
 	Hold func(tb testing.TB, statement string, args ...any) (release func())
+	// SecondsAfter is an expression for the time that lies as many seconds behind a moment as a column says.
+	SecondsAfter func(from time.Time, column string) string
 	// Deadlocks counts those that the database had to resolve so far; nil where there is no such count.
 	Deadlocks func(tb testing.TB) int64
 	// Shard is the value of the column shard for an instance.

@@ -51,6 +51,9 @@ func databaseWith(tb testing.TB, options sqlite.Options) *historytest.Database {
 			with.Now = o.Now
 			return open(tb, path, with)
 		},
+		SecondsAfter: func(from time.Time, column string) string {
+			return fmt.Sprintf("%d + %s * 1000000", from.UnixMicro(), column)
+		},
 		Exec: func(tb testing.TB, statement string, args ...any) {
 			statement = strings.ReplaceAll(statement, "DELETE FROM rondo_marks", "SELECT 1") // there are none here
 			behind(tb, path, statement, args...)
