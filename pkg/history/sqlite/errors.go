@@ -22,7 +22,7 @@ var classes = map[int]history.Class{
 
 	codes.SQLITE_FULL:      history.Retry,
 	codes.SQLITE_IOERR:     history.Retry, // at the end of a transaction it is in doubt
-	codes.SQLITE_NOMEM:     history.Retry,
+	codes.SQLITE_NOMEM:     history.Retry, // here, too
 	codes.SQLITE_INTERRUPT: history.Retry, // the context has ended
 	codes.SQLITE_SCHEMA:    history.Retry,
 
@@ -92,6 +92,12 @@ func class(err error) history.Class {
 
 // isUnfit reports whether the error is about what was to be stored.
 func isUnfit(err error) bool { return unfit[primary(code(err))] }
+
+// inDoubt reports whether a COMMIT with that error may have happened, or may be found in the log after a crash.
+func inDoubt(err error) bool {
+	c := primary(code(err))
+	return c == codes.SQLITE_IOERR || c == codes.SQLITE_NOMEM // which can come when all is done, from copying the log
+}
 
 // breaks reports whether a connection should not be used after an error: what it remembers of the file may be wrong.
 func breaks(err error) bool {

@@ -98,8 +98,12 @@ func (s *session) transaction(ctx context.Context, begin string, f func() error)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if s.broken { // the connection of a database in memory, which cannot be replaced, may not have ended its last transaction
+		s.broken = false
+		s.rollback(nil)
+	}
 	if _, err := s.exec(begin); err != nil {
-		s.broken = s.broken || breaks(err)
+		s.rollback(err) // it may have begun all the same, without the memory to say so
 		return err
 	}
 	done := false
@@ -118,8 +122,11 @@ func (s *session) transaction(ctx context.Context, begin string, f func() error)
 		done = true
 		return nil
 	}
-	if begin == toWrite && primary(code(err)) == codes.SQLITE_IOERR {
-		err = &history.Error{Class: history.Ambiguous, Op: "commit", Err: fmt.Errorf("%w; %s", err, advice[codes.SQLITE_IOERR])}
+	if begin == toWrite && inDoubt(err) {
+		if a, ok := lookUp(advice, code(err)); ok {
+			err = fmt.Errorf("%w; %s", err, a)
+		}
+		err = &history.Error{Class: history.Ambiguous, Op: "commit", Err: err}
 	}
 	return err
 }

@@ -28,9 +28,10 @@
 // all the same. A statement that fails because of what one turn stores ends the transaction; it is done again with a savepoint for each turn, so that only
 // that turn is unfit, and batches without such a turn pay nothing for it.
 //
-// The end of a transaction is in doubt in one case only: the disk fails while the log is forced onto it. The connection takes that as a transaction that did
-// not happen, but if the process crashed now, the log might be read as if it did. Another transaction in the same place of the log decides it.
-// So the batch is tried again, and a turn that is stored by then counts as taken; if the disk goes on failing, the error is [history.Ambiguous].
+// The end of a transaction is in doubt in two cases only. One is that the disk fails while the log is forced onto it. The connection takes that as a
+// transaction that did not happen, but if the process crashed now, the log might be read as if it did. Another transaction in the same place of the log
+// decides it. The other is that memory runs out, which may come before the end or after it. So the batch is tried again, and a turn that is stored by then
+// counts as taken; if it goes on failing, the error is [history.Ambiguous].
 //
 // Removed rows are gone, other than with CockroachDB, so the sweeps need no marks to begin from.
 //
@@ -77,6 +78,8 @@ type Options struct {
 	Now func() time.Time
 	// Log gets what somebody should know; nil means [slog.Default].
 	Log *slog.Logger
+
+	driver string // the name of what makes connections, "" for SQLite's; tests put something before it that fails
 }
 
 // SchemaMode says what Open does about the tables.
@@ -146,6 +149,9 @@ func Open(ctx context.Context, path string, options Options) (_ *Store, err erro
 	if options.Log == nil {
 		options.Log = slog.Default()
 	}
+	if options.driver == "" {
+		options.driver = "sqlite"
+	}
 	s := &Store{options: options, closed: make(chan struct{})}
 	s.Admin = &relational.Admin{
 		Dialect:    dialect,
@@ -176,7 +182,7 @@ func (s *Store) openMemory() error {
 		return errors.New("a database in memory cannot be opened read-only: nobody else has it")
 	}
 	var err error
-	if s.db, err = sql.Open("sqlite", Memory+"?"+pragmas(0, "temp_store(MEMORY)")); err != nil {
+	if s.db, err = sql.Open(s.options.driver, Memory+"?"+pragmas(0, "temp_store(MEMORY)")); err != nil {
 		return err
 	}
 	s.writer = newPool(s, s.db, 1, false)
@@ -194,7 +200,7 @@ func (s *Store) openFile(path string) error {
 	}
 	s.path = path
 	const cache = 8 << 20
-	if s.reading, err = sql.Open("sqlite", address(path)+"?mode=ro&"+pragmas(cache, "query_only(1)")); err != nil {
+	if s.reading, err = sql.Open(s.options.driver, address(path)+"?mode=ro&"+pragmas(cache, "query_only(1)")); err != nil {
 		return err
 	}
 	s.readers = newPool(s, s.reading, readers, true)
@@ -205,7 +211,7 @@ func (s *Store) openFile(path string) error {
 	if s.options.Sync == Checkpoints {
 		synchronous = "synchronous(NORMAL)"
 	}
-	s.db, err = sql.Open("sqlite", address(path)+"?mode=rw&"+pragmas(4*cache, "journal_mode(WAL)", synchronous, "temp_store(MEMORY)",
+	s.db, err = sql.Open(s.options.driver, address(path)+"?mode=rw&"+pragmas(4*cache, "journal_mode(WAL)", synchronous, "temp_store(MEMORY)",
 		fmt.Sprintf("wal_autocheckpoint(%d)", checkpointSize/pageSize), fmt.Sprintf("journal_size_limit(%d)", checkpointSize)))
 	if err != nil {
 		return err

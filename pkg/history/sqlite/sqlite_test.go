@@ -1,37 +1,22 @@
 package sqlite_test
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/historytest"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
 	"github.com/rondo-run/rondo/pkg/round"
 )
-
-// asWriter makes the test binary the process that has the database of that path open.
-const asWriter = "RONDO_SQLITE_WRITER"
-
-func TestMain(m *testing.M) {
-	if path := os.Getenv(asWriter); path != "" {
-		beWriter(path)
-		return
-	}
-	goleak.VerifyTestMain(m)
-}
 
 func TestConformance(t *testing.T) {
 	historytest.Run(t, database)
@@ -343,94 +328,6 @@ func TestPromisesAreUniqueWhenTheClockStandsStill(t *testing.T) {
 	if len(seen) != 9 {
 		t.Errorf("%d promises", len(seen))
 	}
-}
-
-// ---- Two processes.
-
-// beWriter commits instances one after the other, and says so after each.
-func beWriter(path string) {
-	ctx := context.Background()
-	s, err := sqlite.Open(ctx, path, sqlite.Options{})
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	for i := 0; ; i++ {
-		a := historytest.NewActor(fmt.Sprintf("i-%06d", i))
-		r, err := s.Commit(ctx, history.Batch{Turns: []history.Decided{{Turn: a.StartAndCall()}}})
-		if err != nil || r.Outcomes[0].Verdict != history.Committed {
-			fmt.Println(r, err)
-			os.Exit(1)
-		}
-		fmt.Println(a.ID)
-	}
-}
-
-// process is another process that writes.
-type process struct {
-	*exec.Cmd
-	committed *bufio.Scanner
-}
-
-func startWriter(t *testing.T, path string) process {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), asWriter+"="+path)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill() })
-	return process{cmd, bufio.NewScanner(out)}
-}
-
-// read reads what was committed, up to so many.
-func (p process) read(t *testing.T, n int) (ids []string) {
-	t.Helper()
-	for len(ids) < n && p.committed.Scan() {
-		ids = append(ids, p.committed.Text())
-	}
-	return ids
-}
-
-func TestSecondProcessAndKill(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rondo.db")
-	p := startWriter(t, path)
-	ids := p.read(t, 20)
-	_, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-	var locked *sqlite.LockedError
-	if !errors.As(err, &locked) || locked.PID != p.Process.Pid || !strings.Contains(err.Error(), "stop that process") || history.ClassOf(err) != history.Permanent {
-		t.Errorf("opened beside another process: %v", err)
-	}
-	if n := count(t, open(t, path, sqlite.Options{ReadOnly: true})); n < 20 {
-		t.Errorf("the reader sees %d instances", n)
-	}
-	if err := p.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	ids = append(ids, p.read(t, 1_000_000)...)
-	if err := p.Wait(); err == nil {
-		t.Error("the process ended by itself")
-	}
-
-	s := open(t, path, sqlite.Options{})
-	known, err := s.Load(t.Context(), ids, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, k := range known {
-		if len(k.History) != 2 || k.Unreadable != nil {
-			t.Errorf("%s was committed, and is %+v", k.Instance, k)
-		}
-	}
-	if n := count(t, s); n != int64(len(ids)) && n != int64(len(ids))+1 { // it may have been killed before it could say so
-		t.Errorf("%d commits were said to have happened, there are %d", len(ids), n)
-	}
-	integrity(t, path)
 }
 
 // integrity lets SQLite check the file.

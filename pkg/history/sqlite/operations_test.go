@@ -1,0 +1,223 @@
+package sqlite_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/history/historytest"
+)
+
+// operation is everything but a commit, with what must be there before and what must be so afterwards.
+type operation struct {
+	name  string
+	begin func()
+	do    func() error
+	done  func() error
+	// lost says that what it takes is lost with its answer, until others may take it.
+	lost bool
+}
+
+// operations are all operations. Each begins with an empty database.
+func operations(b *bench) []operation {
+	ctx := b.Context()
+	family := func() {
+		parent, child, other := historytest.NewActor("parent"), historytest.NewActor("child"), historytest.NewActor("other")
+		attributes := historytest.WithAttributes(map[string]string{"a": "b"})
+		commit(b, b.store, historytest.Together(parent.StartAndCall(attributes), parent.Set("k", "1")), other.Start())
+		commit(b, b.store, parent.ContinueAsNew(), child.Start(historytest.WithParent(parent), attributes))
+		commit(b, b.store, parent.ContinueAsNew(), child.Complete("1"), other.Complete("2"))
+		commit(b, b.store, historytest.Together(parent.Note(), parent.Complete("3")))
+	}
+	promises := func() {
+		for i := range 3 {
+			commit(b, b.store, historytest.NewActor(fmt.Sprint(i)).StartAndCall())
+		}
+	}
+	take := func() history.Take {
+		return history.Take{Before: b.now.Add(time.Hour), Until: b.now.Add(2 * time.Hour), Limit: 10}
+	}
+	erased := func() error {
+		return errors.Join(b.none("rondo_history WHERE instance <> 'other'"), b.none("rondo_executions"), b.none("rondo_values"), b.none("rondo_attributes"),
+			b.none("rondo_instances WHERE status = 'erasing' OR instance <> 'other' AND status <> 'deleted'"))
+	}
+	pruned := func() error {
+		return errors.Join(b.none("rondo_executions"), b.none("rondo_history WHERE instance = 'parent' AND execution < 3"))
+	}
+	return []operation{
+		{name: "read", begin: family, do: func() error { return readAll(b) }},
+		{name: "take and remove promises", lost: true, begin: promises, do: func() error {
+			taken, err := b.store.TakePromises(ctx, take())
+			var keys []history.PromiseKey
+			for _, p := range taken {
+				keys = append(keys, p.Key)
+			}
+			return errors.Join(err, b.store.RemovePromises(ctx, keys))
+		}, done: func() error { return b.none("rondo_outbox") }},
+		{name: "take overdue", lost: true, begin: promises, do: func() error {
+			taken, err := b.store.TakeOverdue(ctx, take())
+			if err == nil && len(taken) != 3 {
+				err = b.none(fmt.Sprintf("rondo_instances WHERE wake_at < %d", b.now.UnixMicro()))
+			}
+			return err
+		}, done: func() error { return b.none(fmt.Sprintf("rondo_instances WHERE wake_at < %d", b.now.UnixMicro())) }},
+		{name: "delete", begin: family, do: func() error {
+			_, err := b.store.Delete(ctx, []string{"parent"}, history.Deletion{})
+			return err
+		}, done: erased},
+		{name: "delete ended", begin: family, do: func() error {
+			_, err := b.store.DeleteEnded(ctx, history.Filter{IDPrefix: "pa"}, history.Page{})
+			return err
+		}, done: erased},
+		{name: "prune", begin: family, do: func() error {
+			_, err := b.store.Prune(ctx, "parent", history.Keep{})
+			return err
+		}, done: pruned},
+		{name: "prune all", begin: family, do: func() error {
+			_, err := b.store.PruneAll(ctx, history.Filter{}, history.Keep{}, history.Page{})
+			return err
+		}, done: pruned},
+		{name: "tidy", begin: func() {
+			family()
+			for _, id := range []string{"other", "parent"} { // the first is an old grave, the second is still to be erased
+				writes := 0
+				b.driver.set(func(s step) fault {
+					if s.sql == "BEGIN IMMEDIATE" && s.kind == execs {
+						writes++
+					}
+					if id == "parent" && writes == 2 {
+						return fault{err: full}
+					}
+					return fault{}
+				})
+				if _, err := b.store.Delete(ctx, []string{id}, history.Deletion{}); (err != nil) != (id == "parent") {
+					b.Fatal(err)
+				}
+				b.driver.set(nil)
+				b.now = b.now.Add(history.GraveAge + time.Hour)
+			}
+		}, do: func() error {
+			_, err := b.store.Tidy(ctx)
+			return err
+		}, done: func() error { return errors.Join(erased(), b.none("rondo_instances WHERE instance = 'other'")) }},
+	}
+}
+
+// readAll reads everything there is of a family, and checks it.
+func readAll(b *bench) error {
+	ctx, s := b.Context(), b.store
+	var errs []error
+	check := func(what string, got, want any, err error) {
+		if err == nil && fmt.Sprint(got) != fmt.Sprint(want) {
+			err = fmt.Errorf("%s: %v, want %v", what, got, want)
+		}
+		errs = append(errs, err)
+	}
+	known, err := s.Load(ctx, []string{"parent", "nobody"}, nil)
+	if err == nil {
+		check("load", []any{len(known), len(known[0].History), known[0].Unreadable}, []any{2, 3, nil}, nil)
+	}
+	errs = append(errs, err)
+	list, err := s.List(ctx, history.Filter{}, history.Page{})
+	check("list", len(list.Instances), 3, err)
+	n, err := s.Count(ctx, history.Filter{Attributes: map[string]string{"a": "b"}}, 0)
+	check("count", n, 2, err)
+	info, err := s.Instance(ctx, "parent")
+	check("instance", info.Execution, 3, err)
+	executions, err := s.Executions(ctx, "parent", 0, 10)
+	check("executions", len(executions), 3, err)
+	x, err := history.Export(ctx, s, "parent", 1)
+	check("events", len(x.Events), 4, err)
+	stats, err := s.Stats(ctx, "parent")
+	check("stats", stats.Values, 1, err)
+	values, err := s.Values(ctx, "parent")
+	check("values", len(values), 1, err)
+	_, ok, err := s.Value(ctx, "parent", "k")
+	check("value", ok, true, err)
+	status, err := s.CustomStatus(ctx, "parent", 0)
+	check("custom status", status.Version, 0, err)
+	tree, err := s.Tree(ctx, "parent")
+	check("tree", len(tree), 2, err)
+	metrics, err := s.Metrics(ctx)
+	check("metrics", metrics.Executions, 5, err)
+	promises, err := s.CountPromises(ctx, 10)
+	check("promises", promises, 1, err)
+	check("ping", nil, nil, s.Ping(ctx))
+	return errors.Join(errs...)
+}
+
+// TestEveryStepOfEveryOperationMayFail lets each step of all other operations go wrong once, in each way. They succeed, or say that it may work the next time; then it
+// does, and they have done what they say.
+func TestEveryStepOfEveryOperationMayFail(t *testing.T) {
+	eachPlace(t, func(b *bench) {
+		for _, o := range operations(b) {
+			begin := func() {
+				b.wipe()
+				b.now = historytest.Began.Add(2 * time.Minute)
+				o.begin()
+			}
+			run := func() {
+				if err := o.do(); err != nil {
+					b.Fatalf("%s: %v", o.name, err)
+				}
+			}
+			begin()
+			run() // the statements are prepared now
+			begin()
+			steps := b.steps(warm, run)
+			for n, s := range steps {
+				for _, f := range b.faultsAt(s) {
+					what := fmt.Sprintf("%s: %s at %v", o.name, f.name, s)
+					if o.done != nil {
+						begin()
+					}
+					hit := b.at(n, warm, f.fault)
+					err := o.do()
+					b.driver.set(nil)
+					if !hit.Load() {
+						b.Fatalf("%s: it never came to it", what)
+					}
+					b.checkDone(what, o, f, s, err)
+				}
+			}
+			b.Logf("%s: %d steps", o.name, len(steps))
+		}
+	})
+}
+
+// checkDone checks that an operation has done what it says, or does it when it is repeated.
+func (b *bench) checkDone(what string, o operation, f namedFault, s step, err error) {
+	b.Helper()
+	done := o.done
+	if done == nil {
+		done = func() error { return nil }
+	}
+	if f.err == busy && err != nil {
+		b.Fatalf("%s: %v", what, err)
+	}
+	if err == nil && !(o.lost && s.ends()) {
+		if err := done(); err != nil {
+			b.Fatalf("%s: it succeeded, but there are %v", what, err)
+		}
+		return
+	}
+	if err != nil {
+		if class := history.ClassOf(err); class != history.Retry && class != history.Ambiguous {
+			b.Fatalf("%s: it passes, and the error says %v: %v", what, class, err)
+		}
+	}
+	b.now = b.now.Add(3 * time.Hour) // others may take what was taken
+	if err := o.do(); err != nil && !(strings.HasPrefix(o.name, "delete") && errors.Is(err, history.ErrNoInstance)) {
+		b.Fatalf("%s: the second time: %v", what, err)
+	}
+	// What is left of an interrupted deletion is for Tidy.
+	if _, err := b.store.Tidy(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	if err := done(); err != nil {
+		b.Fatalf("%s: after the second time there are %v", what, err)
+	}
+}

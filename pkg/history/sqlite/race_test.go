@@ -1,0 +1,6 @@
+//go:build race
+
+package sqlite_test
+
+// underRace says that the race detector makes everything slow.
+const underRace = true
