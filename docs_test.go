@@ -20,13 +20,14 @@ import (
 const (
 	featureTable = "docs/feature-table.md"
 	scenarios    = "pkg/round/testdata"
+	storeSuite   = "pkg/history/historytest"
 )
 
 // columns are those of all tables of the feature table.
 var columns = []string{"row", "what it is", "here", "shown by"}
 
 // needed are the rows that must be there: ranges of ids, and the shapes of races, which have names. There may be others.
-var needed = slices.Concat(ids("O", 1, 87), ids("E", 1, 28), ids("W", 1, 12), ids("X", 1, 4), ids("R", 15, 31), ids("T", 1, 40), []string{
+var needed = slices.Concat(ids("O", 1, 87), ids("E", 1, 28), ids("W", 1, 12), ids("X", 1, 4), ids("R", 15, 31), ids("P", 1, 15), ids("G", 1, 15), ids("T", 1, 40), []string{
 	"orchestration_delayed_abandon_preserves_unlocked_rows",
 	"duplicate_start_preserves_pinned_handler",
 	"continue_as_new_unregistered_backoff",
@@ -46,7 +47,7 @@ var needed = slices.Concat(ids("O", 1, 87), ids("E", 1, 28), ids("W", 1, 12), id
 })
 
 // parts are the parts of Rondo that something can be left to.
-var parts = []string{"store", "bus", "worker", "orchestrator service", "client", "command line"}
+var parts = []string{"bus", "worker", "orchestrator service", "client", "command line"}
 
 // nothing stands in a cell that would be empty.
 const nothing = "–"
@@ -183,7 +184,28 @@ func testsOf(files []*source, scenarios []string) map[string][]string {
 	for _, s := range scenarios {
 		tests["TestScenarios/"+s] = tests["TestScenarios"]
 	}
+	if len(tests["TestConformance"]) > 0 { // whoever has one runs the same
+		for _, s := range suiteNames(files) {
+			tests["TestConformance/"+s] = []string{storeSuite}
+		}
+	}
 	return tests
+}
+
+var suiteTest = regexp.MustCompile(`(?m)^\t\{"(\w+/\w+)", \w+\},$`)
+
+// suiteNames finds the tests of the store's suite, which stand in lists with their functions behind them. Each store runs them as subtests of a test.
+func suiteNames(files []*source) []string {
+	var names []string
+	for _, f := range files {
+		if f.dir != storeSuite || f.test {
+			continue
+		}
+		for _, m := range suiteTest.FindAllStringSubmatch(f.text, -1) {
+			names = append(names, m[1])
+		}
+	}
+	return names
 }
 
 func scenarioNames(t *testing.T) []string {
@@ -206,8 +228,13 @@ func TestFeatureTableChecksNotice(t *testing.T) {
 	var files []*source
 	for name, src := range map[string]string{
 		"pkg/round/a_test.go": `package round; func TestScenarios() {}; func TestBoth() {}; func TestMain() {}; func Testimony() {}; func (x) TestMethod() {}`,
-		"pkg/other/b_test.go": `package other_test; func TestBoth() {}; func Example() {}; func FuzzIt() {}; func helper() {}`,
+		"pkg/other/b_test.go": `package other_test; func TestBoth() {}; func Example() {}; func FuzzIt() {}; func helper() {}; func TestConformance() {}`,
 		"pkg/other/b.go":      `package other; func TestNot() {}`,
+
+		"pkg/store/c_test.go":               `package store; func TestConformance() {}`,
+		"pkg/history/historytest/d.go":      "package historytest; var tests = []test{\n\t{\"sums/add_up\", addUp},\n\t// {\"sums/gone\", gone},\n\t{\"whole\", whole},\n}\n",
+		"pkg/history/historytest/d_test.go": "package historytest; var tests = []test{\n\t{\"sums/of_a_test\", x},\n}\n",
+		"pkg/history/historytest/sub/d.go":  "package sub; var tests = []test{\n\t{\"sums/elsewhere\", x},\n}\n",
 	} {
 		f, err := parse(name, src)
 		if err != nil {
@@ -216,7 +243,8 @@ func TestFeatureTableChecksNotice(t *testing.T) {
 		files = append(files, f)
 	}
 	tests := testsOf(files, []string{"child_fails"})
-	if got, want := slices.Sorted(maps.Keys(tests)), "Example FuzzIt TestBoth TestScenarios TestScenarios/child_fails other.Example other.FuzzIt other.TestBoth round.TestBoth round.TestScenarios"; strings.Join(got, " ") != want {
+	if got, want := slices.Sorted(maps.Keys(tests)), "Example FuzzIt TestBoth TestConformance TestConformance/sums/add_up TestScenarios TestScenarios/child_fails "+
+		"other.Example other.FuzzIt other.TestBoth other.TestConformance round.TestBoth round.TestScenarios store.TestConformance"; strings.Join(got, " ") != want {
 		t.Errorf("the tests are %q, want %q", got, want)
 	}
 
@@ -240,11 +268,15 @@ func TestFeatureTableChecksNotice(t *testing.T) {
 		{"better without saying how", row("better", "`FuzzIt`"), `want "works"`},
 		{"better with nothing behind it", row("better: ", "`FuzzIt`"), `want "works"`},
 		{"not without a reason", row("not", nothing), `want "works"`},
-		{"later, by nobody", row("later: some day", nothing), "begin with one of store, bus"},
+		{"later, by nobody", row("later: some day", nothing), "begin with one of bus, worker"},
+		{"later, by a part that is there", row("later: store", nothing), "begin with one of bus, worker"},
 		{"works, but nothing shows it", row("works", nothing), "is shown by nothing"},
 		{"better, but nothing shows it", row("better: faster", nothing), "is shown by nothing"},
 		{"test that does not exist", row("works", "`TestNot`"), "which does not exist"},
 		{"scenario that does not exist", row("works", "`TestScenarios/nobody`"), "TestScenarios/nobody, which does not exist"},
+		{"test of the store's suite", row("works", "`TestConformance/sums/add_up`, `store.TestConformance`"), ""},
+		{"test of the store's suite that does not exist", row("works", "`TestConformance/sums/nobody`"), "TestConformance/sums/nobody, which does not exist"},
+		{"section of the store's suite", row("works", "`TestConformance/sums`"), "TestConformance/sums, which does not exist"},
 		{"one of two does not exist", row("works", "`FuzzIt`, `TestNot`"), "TestNot, which does not exist"},
 		{"test of several packages", row("works", "`TestBoth`"), "write the package before it"},
 		{"test without backquotes", row("works", "FuzzIt"), "in backquotes"},

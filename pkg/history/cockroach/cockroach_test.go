@@ -1,16 +1,19 @@
 package cockroach_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/cockroach-go/v2/crdb"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
 	"github.com/rondo-run/rondo/pkg/history/historytest"
+	"github.com/rondo-run/rondo/pkg/round"
 )
 
 // needPostgres skips a test where PostgreSQL is not installed; `make databases` says so, too.
@@ -54,15 +57,53 @@ func database(tb testing.TB, address string) *historytest.Database {
 			}
 			return n
 		},
+		Hold: func(tb testing.TB, statement string, args ...any) (release func()) {
+			conn, err := pgx.Connect(tb.Context(), address)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			if _, err := conn.Exec(tb.Context(), "BEGIN"); err != nil {
+				tb.Fatal(err)
+			}
+			if _, err := conn.Exec(tb.Context(), statement, args...); err != nil {
+				tb.Fatalf("%s: %v", statement, err)
+			}
+			return func() {
+				defer conn.Close(context.Background())
+				if _, err := conn.Exec(context.Background(), "ROLLBACK"); err != nil {
+					tb.Error(err)
+				}
+			}
+		},
 		Exec: func(tb testing.TB, statement string, args ...any) {
 			conn, err := pgx.Connect(tb.Context(), address)
 			if err != nil {
 				tb.Fatal(err)
 			}
 			defer conn.Close(tb.Context())
-			if _, err := conn.Exec(tb.Context(), statement, args...); err != nil {
+			// Without parameters, pgx sends the text as it is, with all its statements. CockroachDB may ask to try again.
+			err = crdb.Execute(func() error {
+				_, err := conn.Exec(tb.Context(), statement, args...)
+				return err
+			})
+			if err != nil {
 				tb.Fatalf("%s: %v", statement, err)
 			}
 		},
 	}
+}
+
+// commitAll commits turns, all of which must be taken.
+func commitAll(tb testing.TB, s history.Store, turns ...*round.Turn) history.Result {
+	tb.Helper()
+	r, err := s.Commit(tb.Context(), historytest.Batch(tb, turns...))
+	if err != nil {
+		tb.Error(err)
+	}
+	for i, o := range r.Outcomes {
+		if o.Verdict != history.Committed {
+			tb.Errorf("the turn of %q: %v (%+v) %v", turns[i].Instance, o.Verdict, o.Stored, o.Err)
+		}
+	}
+	return r
 }

@@ -2,10 +2,12 @@ package cockroach
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"syscall"
 
 	"github.com/jackc/pgx/v5"
@@ -106,7 +108,10 @@ func isLost(err error) bool {
 // connectClass tells a server that is not there yet from an address that is wrong.
 func connectClass(err *pgconn.ConnectError) history.Class {
 	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
+	switch {
+	case isUntrusted(err):
+		return history.Permanent
+	case !errors.As(err, &pg):
 		return history.Retry
 	}
 	switch pg.Code[:2] {
@@ -114,6 +119,12 @@ func connectClass(err *pgconn.ConnectError) history.Class {
 		return history.Permanent
 	}
 	return history.Retry
+}
+
+// isUntrusted reports whether the server was reached, but cannot prove who it is, or does not encrypt.
+func isUntrusted(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	return errors.As(err, &certificate) || strings.Contains(err.Error(), "server refused TLS connection")
 }
 
 // isUnfit reports whether the error is about what was to be stored.
@@ -128,19 +139,30 @@ func fail(op string, c history.Class, err error) error {
 	if err == nil || errors.As(err, &classified) && classified.Class == c {
 		return err
 	}
-	return &history.Error{Class: c, Op: op, Err: explain(err)}
+	return &history.Error{Class: c, Op: op, Err: explain(op, err)}
 }
 
 // explain adds what to do to errors that people meet when they set things up.
-func explain(err error) error {
+func explain(op string, err error) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
+		if isUntrusted(err) {
+			return fmt.Errorf("%w; turn TLS on at the server, with a certificate for that host from an authority that the address names (sslrootcert); "+
+				"only where nobody can listen, say sslmode=disable", err)
+		}
 		return err
 	}
 	switch pg.Code {
+	case "28P01", "28000":
+		return fmt.Errorf("%w; check the user, the password and sslmode in the address, and whether the server lets that user in from here", err)
+	case "3D000":
+		return fmt.Errorf("%w; create it, or correct its name in the address", err)
 	case "42P01":
 		return fmt.Errorf("%w; has `rondo migrate` been run, and in this database and schema?", err)
 	case "42501":
+		if op == migrating {
+			return fmt.Errorf("%w; run `rondo migrate` with a role that may create and change tables, after that this role needs no such right", err)
+		}
 		return fmt.Errorf("%w; grant SELECT, INSERT, UPDATE and DELETE on the tables rondo_* to this role", err)
 	case "53300":
 		return fmt.Errorf("%w; lower the pool's size, or raise the server's max_connections", err)

@@ -17,7 +17,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/rondo-run/rondo/internal/pgfault"
-	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
 	"github.com/rondo-run/rondo/pkg/history/historytest"
@@ -50,8 +49,7 @@ type bench struct {
 
 func newBench(t *testing.T, options cockroach.Options) *bench {
 	t.Helper()
-	needPostgres(t)
-	address := pgtest.Database(t)
+	address := faultyDatabase(t)
 	config, err := pgx.ParseConfig(address)
 	if err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/internal/relational"
@@ -95,9 +95,11 @@ const schemaTable = `CREATE TABLE IF NOT EXISTS rondo_schema (
 // The times of the row that is held while migrating.
 const (
 	holdFor    = 30 * time.Second
-	holdAgain  = 10 * time.Second
 	holdPolled = 100 * time.Millisecond
 )
+
+// holdAgain is after what time it is held anew. It is shorter in a test.
+var holdAgain = 10 * time.Second
 
 // MigrateSchema brings the tables up to date and tells from which version to which. It needs a role that may create tables. Any number of processes may do it at
 // the same time.
@@ -142,9 +144,12 @@ func (s *Store) verify(ctx context.Context) error {
 	return err
 }
 
+// migrating is what is said to be done in errors of a migration.
+const migrating = "migrate the tables"
+
 // migrate brings the tables up to date, or waits for another process that does.
 func (s *Store) migrate(ctx context.Context) error {
-	me := fmt.Sprintf("%016x", rand.Uint64())
+	m := migrator{Store: s, me: fmt.Sprintf("%016x", rand.Uint64())}
 	for {
 		found, err := s.version(ctx)
 		switch {
@@ -155,36 +160,60 @@ func (s *Store) migrate(ctx context.Context) error {
 		case found > SchemaVersion:
 			return s.verify(ctx)
 		}
-		held, err := s.hold(ctx, me)
+		held, err := m.hold(ctx)
 		if err == nil && held {
-			err = s.migrateHeld(ctx, me)
+			err = m.migrateHeld(ctx)
 		}
 		if errors.Is(err, errLostHold) {
 			continue // it was paused for so long that another one went on
 		}
 		if err != nil {
-			return fail("migrate the tables", class(err, false), err)
+			return fail(migrating, class(err, false), err)
 		}
 		if !held && !wait(ctx, holdPolled) {
-			return &history.Error{Class: history.Retry, Op: "migrate the tables", Err: fmt.Errorf("another process was still migrating: %w", ctx.Err())}
+			return &history.Error{Class: history.Retry, Op: migrating, Err: fmt.Errorf("another process was still migrating: %w", ctx.Err())}
 		}
 	}
 }
 
+// migrator is one who migrates, or wants to.
+type migrator struct {
+	*Store
+	me string
+	// conn is not of the pool, which may be as small as one connection.
+	conn *pgx.Conn
+}
+
 // hold tries to become the one who migrates.
-func (s *Store) hold(ctx context.Context, me string) (held bool, err error) {
+func (m *migrator) hold(ctx context.Context) (held bool, err error) {
 	err = retry(ctx, func() error {
 		for _, statement := range []string{schemaTable, "INSERT INTO rondo_schema (id, version) VALUES (1, 0) ON CONFLICT (id) DO NOTHING"} {
-			if _, err := s.pool.Exec(ctx, statement); err != nil {
-				return fail("create the table of versions", raceClass(err), err)
+			if _, err := m.pool.Exec(ctx, statement); err != nil {
+				return fail(migrating, raceClass(err), err)
 			}
 		}
-		tag, err := s.pool.Exec(ctx, `UPDATE rondo_schema SET holder = $1, held_until = now() + $2::INTERVAL
-			WHERE id = 1 AND version < $3 AND (holder IS NULL OR holder = $1 OR held_until < now())`, me, holdFor, SchemaVersion)
+		tag, err := m.pool.Exec(ctx, `UPDATE rondo_schema SET holder = $1, held_until = now() + $2::INTERVAL
+			WHERE id = 1 AND version < $3 AND (holder IS NULL OR holder = $1 OR held_until < now())`, m.me, holdFor, SchemaVersion)
 		held = tag.RowsAffected() == 1
-		return fail("begin to migrate", raceClass(err), err)
+		return fail(migrating, raceClass(err), err)
 	})
 	return held, err
+}
+
+// release lets others migrate at once. If it cannot, they can when the time of the hold has run out.
+func (m *migrator) release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err := m.Write(ctx, migrating, func(db relational.DB) error {
+		_, err := db.Exec(ctx, "UPDATE rondo_schema SET holder = NULL, held_until = NULL WHERE id = 1 AND holder = $1", m.me)
+		return err
+	})
+	if err != nil {
+		m.options.Log.WarnContext(ctx, "other processes cannot migrate the database's tables for a while", "while", holdFor, "error", err)
+	}
+	if m.conn != nil {
+		_ = m.conn.Close(ctx) // nothing is under way on it
+	}
 }
 
 // raceClass is the class of an error of a statement that others may be running, too: creating the same thing at the same moment fails on PostgreSQL
@@ -200,41 +229,54 @@ func raceClass(err error) history.Class {
 	return class(err, false)
 }
 
-// migrateHeld runs the migrations that are missing, while the row is held.
-func (s *Store) migrateHeld(ctx context.Context, me string) (err error) {
-	conn, err := s.pool.Acquire(ctx)
+// exec runs a statement, however long it takes: an index on a large table takes longer than any statement may otherwise. It tries again, on another
+// connection if that is lost.
+func (m *migrator) exec(ctx context.Context, statement string, args ...any) (tag pgconn.CommandTag, err error) {
+	err = retry(ctx, func() error {
+		if m.conn == nil || m.conn.IsClosed() {
+			if err := m.connect(ctx); err != nil {
+				return fail(migrating, class(err, false), err)
+			}
+		}
+		tag, err = m.conn.Exec(ctx, statement, args...)
+		return fail(migrating, raceClass(err), err)
+	})
+	return tag, err
+}
+
+func (m *migrator) connect(ctx context.Context) error {
+	pooled, err := m.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Release()
-	// An index on a large table takes longer than any statement may otherwise.
+	conn := pooled.Hijack()
 	if _, err := conn.Exec(ctx, "SET statement_timeout = 0"); err != nil {
+		return errors.Join(err, conn.Close(ctx))
+	}
+	m.conn = conn
+	return nil
+}
+
+// migrateHeld runs the migrations that are missing, while the row is held.
+func (m *migrator) migrateHeld(ctx context.Context) error {
+	defer m.release(ctx)
+	version, err := m.version(ctx)
+	if err != nil {
 		return err
 	}
-	defer func() {
-		done, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		_, resetErr := conn.Exec(done, "RESET statement_timeout")
-		_, releaseErr := conn.Exec(done, "UPDATE rondo_schema SET holder = NULL, held_until = NULL WHERE id = 1 AND holder = $1", me)
-		err = errors.Join(err, resetErr, releaseErr)
-	}()
-	var version int
-	if err := conn.QueryRow(ctx, "SELECT version FROM rondo_schema WHERE id = 1").Scan(&version); err != nil {
-		return err
-	}
-	for _, m := range migrations()[min(version, SchemaVersion):] {
-		s.options.Log.InfoContext(ctx, "migrating the database's tables", "to", m.version)
-		for _, statement := range m.statements {
-			if err := s.runHeld(ctx, conn, me, s.flavour.adapt(statement)); err != nil {
-				return fmt.Errorf("%s: %w", m.name, err)
+	for _, next := range migrations()[min(version, SchemaVersion):] {
+		m.options.Log.InfoContext(ctx, "migrating the database's tables", "to", next.version)
+		for _, statement := range next.statements {
+			if err := m.runHeld(ctx, m.flavour.adapt(statement)); err != nil {
+				return fmt.Errorf("%s: %w", next.name, err)
 			}
 		}
-		tag, err := conn.Exec(ctx, "UPDATE rondo_schema SET version = $1 WHERE id = 1 AND version = $2 AND holder = $3", m.version, m.version-1, me)
+		tag, err := m.exec(ctx, "UPDATE rondo_schema SET version = $1 WHERE id = 1 AND version = $2 AND holder = $3", next.version, next.version-1, m.me)
 		if err == nil && tag.RowsAffected() != 1 {
-			err = errLostHold
+			err = errLostHold // or it is done already, and only the answer was lost
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
+			return fmt.Errorf("%s: %w", next.name, err)
 		}
 	}
 	return nil
@@ -243,23 +285,20 @@ func (s *Store) migrateHeld(ctx context.Context, me string) (err error) {
 var errLostHold = errors.New("another process has taken the migration over")
 
 // runHeld runs a statement, and keeps the row held for as long as that takes.
-func (s *Store) runHeld(ctx context.Context, conn *pgxpool.Conn, me, statement string) error {
+func (m *migrator) runHeld(ctx context.Context, statement string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	kept := make(chan struct{})
 	go func() {
 		defer close(kept)
 		for wait(ctx, holdAgain) {
-			tag, err := s.pool.Exec(ctx, "UPDATE rondo_schema SET held_until = now() + $2::INTERVAL WHERE id = 1 AND holder = $1", me, holdFor)
+			tag, err := m.pool.Exec(ctx, "UPDATE rondo_schema SET held_until = now() + $2::INTERVAL WHERE id = 1 AND holder = $1", m.me, holdFor)
 			if err == nil && tag.RowsAffected() == 0 {
 				cancel(errLostHold)
 			}
 		}
 	}()
-	err := retry(ctx, func() error {
-		_, err := conn.Exec(ctx, statement)
-		return fail("change the tables", raceClass(err), err)
-	})
+	_, err := m.exec(ctx, statement)
 	cause := context.Cause(ctx)
 	cancel(nil)
 	<-kept

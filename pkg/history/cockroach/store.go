@@ -39,6 +39,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -170,8 +171,13 @@ func (s *Store) start(ctx context.Context) error {
 		s.flavour = flavourOf(conn.Conn())
 		return nil
 	})
+	if err != nil && connecting.Err() != nil {
+		to := s.pool.Config().ConnConfig
+		return fmt.Errorf("%w (gave up after %v; does a server listen at %s, and can this machine reach it?)", err, s.options.ConnectTimeout,
+			net.JoinHostPort(to.Host, fmt.Sprint(to.Port)))
+	}
 	if err != nil {
-		return fmt.Errorf("%w (gave up after %v)", err, s.options.ConnectTimeout)
+		return err
 	}
 	if s.options.Schema == Migrate {
 		err = s.migrate(ctx)
@@ -195,8 +201,8 @@ func flavourOf(conn *pgx.Conn) flavour {
 // poolConfig makes the pool's settings of an address and options.
 func poolConfig(address string, options Options) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(address)
-	if err != nil { // pgx leaves the password out of the message
-		return nil, &history.Error{Class: history.Permanent, Op: "read the database's address", Err: fmt.Errorf("%w; it should look like postgres://user:password@host:26257/database?sslmode=verify-full", err)}
+	if err != nil {
+		return nil, unreadable(address)
 	}
 	switch {
 	case options.MaxConns > 0:
@@ -204,9 +210,10 @@ func poolConfig(address string, options Options) (*pgxpool.Config, error) {
 	case !strings.Contains(address, "pool_max_conns"):
 		config.MaxConns = 8
 	}
+	params := config.ConnConfig.RuntimeParams
 	set := func(name, value string) {
-		if _, ok := config.ConnConfig.RuntimeParams[name]; !ok {
-			config.ConnConfig.RuntimeParams[name] = value
+		if _, ok := params[name]; !ok && !strings.Contains(params["options"], name) {
+			params[name] = value
 		}
 	}
 	set("application_name", "rondo")

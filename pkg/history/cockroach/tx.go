@@ -117,7 +117,12 @@ func (s *Store) readKept(ctx context.Context, op string, f func(relational.DB) e
 // writeKept is like Write for a single statement that stays prepared, and is a transaction by itself.
 func (s *Store) writeKept(ctx context.Context, op string, f func(relational.DB) error) error {
 	return retry(ctx, func() error {
-		err := failUnlessMeant(op, f(kept(s.pool)), true)
+		conn, err := s.pool.Acquire(ctx)
+		if err != nil {
+			return fail(op, class(err, false), err) // nothing was sent
+		}
+		defer conn.Release()
+		err = failUnlessMeant(op, f(kept(conn)), true)
 		if err != nil && history.ClassOf(err) == history.Ambiguous && ctx.Err() == nil {
 			err = &history.Error{Class: history.Retry, Op: op, Err: err}
 		}
