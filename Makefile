@@ -20,7 +20,8 @@ TOOL := $(GO) tool -modfile=internal/tools/go.mod
 
 # The race detector needs a C compiler.
 CC_FOUND := $(shell command -v "$$($(GO) env CC)" 2>/dev/null)
-RACE := $(if $(CC_FOUND),-race)
+# SQLite, as it is translated to Go, is left out of the detector: it would take most of the time, and races in it are not ours to find.
+RACE := $(if $(CC_FOUND),-race -gcflags='modernc.org/...=-race=false')
 
 # The tests bring SQLite along, start PostgreSQL servers of their own where its binaries are found, and use the server at
 # RONDO_TEST_DATABASE_URL where that is set. What is not there is skipped, and `make databases` says so.

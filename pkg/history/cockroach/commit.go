@@ -253,12 +253,14 @@ func (s *Store) judge(ctx context.Context, entries []*entry, won map[string]bool
 	return nil
 }
 
+// sameEvent compares a row of history.
+const sameEvent = "SELECT data = $5 FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event = $4"
+
 // isStored reports whether the end of an entry's history is what the entry would have stored.
 func (s *Store) isStored(ctx context.Context, e *entry) (bool, error) {
 	last := e.events[len(e.events)-1]
 	var same bool
-	err := s.pool.QueryRow(ctx, `SELECT data = $5 FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event = $4`,
-		e.columns.Shard, e.turn.Instance, last.execution, last.event, last.data).Scan(&same)
+	err := s.pool.QueryRow(ctx, sameEvent, e.columns.Shard, e.turn.Instance, last.execution, last.event, last.data).Scan(&same)
 	if err == pgx.ErrNoRows {
 		return false, nil
 	}

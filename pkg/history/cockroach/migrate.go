@@ -92,6 +92,17 @@ const schemaTable = `CREATE TABLE IF NOT EXISTS rondo_schema (
 	held_until TIMESTAMPTZ
 )`
 
+// The statements about its only row.
+const (
+	newSchema  = "INSERT INTO rondo_schema (id, version) VALUES (1, 0) ON CONFLICT (id) DO NOTHING"
+	readSchema = "SELECT version FROM rondo_schema WHERE id = 1"
+	holdSchema = `UPDATE rondo_schema SET holder = $1, held_until = now() + $2::INTERVAL
+	WHERE id = 1 AND version < $3 AND (holder IS NULL OR holder = $1 OR held_until < now())`
+	keepSchema    = "UPDATE rondo_schema SET held_until = now() + $2::INTERVAL WHERE id = 1 AND holder = $1"
+	advanceSchema = "UPDATE rondo_schema SET version = $1 WHERE id = 1 AND version = $2 AND holder = $3"
+	releaseSchema = "UPDATE rondo_schema SET holder = NULL, held_until = NULL WHERE id = 1 AND holder = $1"
+)
+
 // The times of the row that is held while migrating.
 const (
 	holdFor    = 30 * time.Second
@@ -126,7 +137,7 @@ func MigrateSchema(ctx context.Context, address string, options Options) (from, 
 func (s *Store) version(ctx context.Context) (version int, err error) {
 	err = s.Read(ctx, "read the version of the tables", func(db relational.DB) error {
 		version = 0
-		return db.Query(ctx, func(r relational.Row) error { return r.Scan(&version) }, "SELECT version FROM rondo_schema WHERE id = 1")
+		return db.Query(ctx, func(r relational.Row) error { return r.Scan(&version) }, readSchema)
 	})
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == "42P01" {
@@ -187,13 +198,12 @@ type migrator struct {
 // hold tries to become the one who migrates.
 func (m *migrator) hold(ctx context.Context) (held bool, err error) {
 	err = retry(ctx, func() error {
-		for _, statement := range []string{schemaTable, "INSERT INTO rondo_schema (id, version) VALUES (1, 0) ON CONFLICT (id) DO NOTHING"} {
+		for _, statement := range []string{schemaTable, newSchema} {
 			if _, err := m.pool.Exec(ctx, statement); err != nil {
 				return fail(migrating, raceClass(err), err)
 			}
 		}
-		tag, err := m.pool.Exec(ctx, `UPDATE rondo_schema SET holder = $1, held_until = now() + $2::INTERVAL
-			WHERE id = 1 AND version < $3 AND (holder IS NULL OR holder = $1 OR held_until < now())`, m.me, holdFor, SchemaVersion)
+		tag, err := m.pool.Exec(ctx, holdSchema, m.me, holdFor, SchemaVersion)
 		held = tag.RowsAffected() == 1
 		return fail(migrating, raceClass(err), err)
 	})
@@ -205,7 +215,7 @@ func (m *migrator) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	err := m.Write(ctx, migrating, func(db relational.DB) error {
-		_, err := db.Exec(ctx, "UPDATE rondo_schema SET holder = NULL, held_until = NULL WHERE id = 1 AND holder = $1", m.me)
+		_, err := db.Exec(ctx, releaseSchema, m.me)
 		return err
 	})
 	if err != nil {
@@ -271,7 +281,7 @@ func (m *migrator) migrateHeld(ctx context.Context) error {
 				return fmt.Errorf("%s: %w", next.name, err)
 			}
 		}
-		tag, err := m.exec(ctx, "UPDATE rondo_schema SET version = $1 WHERE id = 1 AND version = $2 AND holder = $3", next.version, next.version-1, m.me)
+		tag, err := m.exec(ctx, advanceSchema, next.version, next.version-1, m.me)
 		if err == nil && tag.RowsAffected() != 1 {
 			err = errLostHold // or it is done already, and only the answer was lost
 		}
@@ -292,7 +302,7 @@ func (m *migrator) runHeld(ctx context.Context, statement string) error {
 	go func() {
 		defer close(kept)
 		for wait(ctx, holdAgain) {
-			tag, err := m.pool.Exec(ctx, "UPDATE rondo_schema SET held_until = now() + $2::INTERVAL WHERE id = 1 AND holder = $1", m.me, holdFor)
+			tag, err := m.pool.Exec(ctx, keepSchema, m.me, holdFor)
 			if err == nil && tag.RowsAffected() == 0 {
 				cancel(errLostHold)
 			}

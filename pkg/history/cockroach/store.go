@@ -133,6 +133,9 @@ func (f flavour) String() string {
 	return "PostgreSQL"
 }
 
+// dialect is how both databases differ from others.
+var dialect = relational.Dialect{Shards: history.Shards, Time: func(t time.Time) any { return t }, Lock: " FOR UPDATE"}
+
 // Open connects to the database at an address like postgres://user@host:26257/rondo?sslmode=verify-full, as pgx reads them, and brings its tables up to
 // date or checks them.
 func Open(ctx context.Context, address string, options Options) (*Store, error) {
@@ -147,7 +150,7 @@ func Open(ctx context.Context, address string, options Options) (*Store, error) 
 	}
 	s := &Store{pool: pool, options: options, shard: int16(rand.N(history.Shards)), random: rand.Uint64}
 	s.Admin = &relational.Admin{
-		Dialect:    relational.Dialect{Shards: history.Shards, Time: func(t time.Time) any { return t }, Lock: " FOR UPDATE"},
+		Dialect:    dialect,
 		Transactor: transactor{s},
 		Now:        options.Now,
 	}
@@ -229,11 +232,13 @@ func poolConfig(address string, options Options) (*pgxpool.Config, error) {
 	return config, nil
 }
 
+const cockroachSession = "SET default_transaction_isolation = 'serializable'; SET plan_cache_mode = force_custom_plan"
+
 // prepareSession makes a connection independent of how the database is configured.
 func prepareSession(ctx context.Context, conn *pgx.Conn) error {
 	if flavourOf(conn) == cockroachdb {
 		// A generic plan cannot use an index for a list of parameters.
-		_, err := conn.Exec(ctx, "SET default_transaction_isolation = 'serializable'; SET plan_cache_mode = force_custom_plan")
+		_, err := conn.Exec(ctx, cockroachSession)
 		return err
 	}
 	// A statement is planned once and kept. A plan that was made while a table was small must still be good when it has grown, so it may not read
@@ -274,6 +279,12 @@ const markSlack = 10 * time.Minute
 // markStep is how far a mark must have moved to be written down.
 const markStep = time.Minute
 
+const (
+	readMarks    = "SELECT name, shard, value FROM rondo_marks"
+	advanceMarks = `INSERT INTO rondo_marks AS m (name, shard, value) SELECT $1::TEXT, shard, value FROM unnest($2::INT2[], $3::INT8[]) AS r(shard, value)
+	ON CONFLICT (name, shard) DO UPDATE SET value = excluded.value WHERE m.value < excluded.value`
+)
+
 func (s *Store) readMarks(ctx context.Context) error {
 	return s.readKept(ctx, "read marks", func(db relational.DB) error {
 		fresh := map[string][]time.Time{markOutbox: make([]time.Time, history.Shards), markWake: make([]time.Time, history.Shards)}
@@ -287,7 +298,7 @@ func (s *Store) readMarks(ctx context.Context) error {
 				at[shard] = time.UnixMicro(value)
 			}
 			return err
-		}, "SELECT name, shard, value FROM rondo_marks")
+		}, readMarks)
 		if err == nil {
 			s.marks.mu.Lock()
 			s.marks.value = fresh
@@ -340,8 +351,7 @@ func (s *Store) advance(ctx context.Context, name string, marks map[int16]time.T
 		return nil
 	}
 	err := s.writeKept(ctx, "advance marks", func(db relational.DB) error {
-		_, err := db.Exec(ctx, `INSERT INTO rondo_marks AS m (name, shard, value) SELECT $1::TEXT, shard, value FROM unnest($2::INT2[], $3::INT8[]) AS r(shard, value)
-			ON CONFLICT (name, shard) DO UPDATE SET value = excluded.value WHERE m.value < excluded.value`, name, shards, values)
+		_, err := db.Exec(ctx, advanceMarks, name, shards, values)
 		return err
 	})
 	if err == nil {

@@ -45,11 +45,8 @@ func (s *Store) fromMark(shard int16) int64 {
 // duePromises finds the oldest promises of all shards that nobody has taken.
 func (s *Store) duePromises(ctx context.Context, take history.Take) (due []history.PromiseKey, err error) {
 	args := []any{history.PromiseID(take.Before, 0), s.options.Now(), take.Limit}
-	parts := make([]string, history.Shards)
-	for shard := range parts {
-		args = append(args, s.fromMark(int16(shard)))
-		parts[shard] = fmt.Sprintf("SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = %d AND id >= $%d AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b%d",
-			shard, len(args), shard)
+	for shard := range int16(history.Shards) {
+		args = append(args, s.fromMark(shard))
 	}
 	err = s.readKept(ctx, "look for promises", func(db relational.DB) error {
 		due = nil
@@ -58,7 +55,7 @@ func (s *Store) duePromises(ctx context.Context, take history.Take) (due []histo
 			err := r.Scan(&k.Shard, &k.ID)
 			due = append(due, k)
 			return err
-		}, strings.Join(parts, "\nUNION ALL ")+"\nORDER BY id LIMIT $3", args...)
+		}, duePromises, args...)
 	})
 	return due, err
 }
@@ -93,16 +90,15 @@ func (s *Store) takePromises(ctx context.Context, due []history.PromiseKey, unti
 // advanceOutbox moves the marks up to the oldest promises that are still there, where that is worth it.
 func (s *Store) advanceOutbox(ctx context.Context, swept time.Time) error {
 	marks := make(map[int16]time.Time)
-	var parts []string
+	var shards []int
 	var args []any
 	for shard := range int16(history.Shards) {
 		if s.worthAdvancing(markOutbox, shard, swept) {
 			marks[shard] = swept
-			args = append(args, s.fromMark(shard))
-			parts = append(parts, fmt.Sprintf("SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = %d AND id >= $%d ORDER BY id LIMIT 1) b%d", shard, len(args), shard))
+			shards, args = append(shards, int(shard)), append(args, s.fromMark(shard))
 		}
 	}
-	if len(parts) == 0 {
+	if len(shards) == 0 {
 		return nil
 	}
 	err := s.Read(ctx, "find the oldest promises", func(db relational.DB) error {
@@ -113,7 +109,7 @@ func (s *Store) advanceOutbox(ctx context.Context, swept time.Time) error {
 				marks[k.Shard] = made
 			}
 			return err
-		}, strings.Join(parts, "\nUNION ALL "), args...)
+		}, oldestPromises(shards), args...)
 	})
 	if err != nil {
 		return err
@@ -177,11 +173,8 @@ func (s *Store) TakeOverdue(ctx context.Context, take history.Take) ([]history.O
 // dueWakes finds the instances of all shards that are due the longest.
 func (s *Store) dueWakes(ctx context.Context, take history.Take) (due []string, err error) {
 	args := []any{take.Before, take.Limit}
-	parts := make([]string, history.Shards)
-	for shard := range parts {
-		args = append(args, s.mark(markWake, int16(shard)))
-		parts[shard] = fmt.Sprintf("SELECT * FROM (SELECT instance, wake_at FROM rondo_instances WHERE shard = %d AND wake_at >= $%d AND wake_at < $1 ORDER BY wake_at, instance LIMIT $2) b%d",
-			shard, len(args), shard)
+	for shard := range int16(history.Shards) {
+		args = append(args, s.mark(markWake, shard))
 	}
 	err = s.readKept(ctx, "look for overdue instances", func(db relational.DB) error {
 		due = nil
@@ -190,7 +183,7 @@ func (s *Store) dueWakes(ctx context.Context, take history.Take) (due []string, 
 			err := r.Scan(&id)
 			due = append(due, id)
 			return err
-		}, "SELECT instance FROM ("+strings.Join(parts, "\nUNION ALL ")+"\nORDER BY wake_at, instance LIMIT $2) d", args...)
+		}, dueWakes, args...)
 	})
 	return due, err
 }
@@ -219,7 +212,37 @@ func (s *Store) postpone(ctx context.Context, due []string, take history.Take) (
 	return out, err
 }
 
-// What a sweep takes over, it locks first, without waiting: what somebody else holds, the next sweep may find.
+// What a sweep looks for, it looks for shard by shard, each from its mark on, which is a parameter of its own.
+var (
+	duePromises = inShards(allShards(), 4, "SELECT shard, id FROM rondo_outbox WHERE shard = %d AND id >= $%d AND id < $1 AND "+
+		"(taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3") + "\nORDER BY id LIMIT $3"
+	dueWakes = "SELECT instance FROM (" + inShards(allShards(), 3, "SELECT instance, wake_at FROM rondo_instances WHERE shard = %d AND wake_at >= $%d AND wake_at < $1 "+
+		"ORDER BY wake_at, instance LIMIT $2") + "\nORDER BY wake_at, instance LIMIT $2) d"
+)
+
+func allShards() []int {
+	shards := make([]int, history.Shards)
+	for i := range shards {
+		shards[i] = i
+	}
+	return shards
+}
+
+func oldestPromises(shards []int) string {
+	return inShards(shards, 1, "SELECT shard, id FROM rondo_outbox WHERE shard = %d AND id >= $%d ORDER BY id LIMIT 1")
+}
+
+// inShards asks the same of shards. Their marks are the parameters from the first on.
+func inShards(shards []int, first int, statement string) string {
+	parts := make([]string, len(shards))
+	for i, shard := range shards {
+		parts[i] = fmt.Sprintf("SELECT * FROM ("+statement+") b%d", shard, first+i, shard)
+	}
+	return strings.Join(parts, "\nUNION ALL ")
+}
+
+// What a sweep takes over, it locks first, without waiting: what somebody else holds, the next sweep may find. IS TRUE keeps
+// PostgreSQL from reading all that are overdue instead of those that were found.
 const (
 	takePromises = `WITH mine AS (SELECT o.shard, o.id
 	FROM unnest($1::INT2[], $2::INT8[]) AS w(shard, id) JOIN rondo_outbox o ON o.shard = w.shard AND o.id = w.id
@@ -228,7 +251,7 @@ const (
 
 	takeOverdue = `WITH mine AS (SELECT i.shard, i.instance, i.wake_at, w.until
 	FROM unnest($1::INT2[], $2::TEXT[], $3::TIMESTAMPTZ[]) AS w(shard, instance, until) JOIN rondo_instances i ON i.shard = w.shard AND i.instance = w.instance
-	WHERE i.wake_at < $4::TIMESTAMPTZ FOR UPDATE OF i SKIP LOCKED)
+	WHERE (i.wake_at < $4::TIMESTAMPTZ) IS TRUE FOR UPDATE OF i SKIP LOCKED)
 	UPDATE rondo_instances AS p SET wake_at = mine.until FROM mine WHERE p.shard = mine.shard AND p.instance = mine.instance
 	RETURNING p.instance, p.life, p.execution, p.last_event, p.custom_status_version, mine.wake_at`
 )

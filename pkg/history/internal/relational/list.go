@@ -98,6 +98,18 @@ func parseCursor(s string, f history.Filter) (*cursor, error) {
 // normal takes out of a filter what is there twice and what no instance can have. It reports whether there can be anything that fits.
 func normal(f history.Filter) (history.Filter, bool) {
 	f.Statuses = slices.Compact(slices.Sorted(slices.Values(f.Statuses)))
+	if !f.EndedBefore.IsZero() { // only what has ended has a time of its end, and it began no later
+		if len(f.Statuses) == 0 {
+			f.Statuses = round.Statuses()
+		}
+		f.Statuses = slices.DeleteFunc(f.Statuses, func(s round.Status) bool { return !s.Ended() })
+		if len(f.Statuses) == 0 {
+			return f, false
+		}
+		if f.CreatedBefore.IsZero() || f.EndedBefore.Before(f.CreatedBefore) {
+			f.CreatedBefore = f.EndedBefore
+		}
+	}
 	for _, s := range []string{f.IDPrefix, f.Name, f.Version, f.Parent} {
 		if !storable(s) {
 			return f, false
@@ -118,19 +130,54 @@ func normal(f history.Filter) (history.Filter, bool) {
 // lastOfAll sorts behind every id that begins with what is before it.
 const lastOfAll = "\U0010FFFF"
 
-// conditions are those of a filter on a row of the table of instances, named i, except for the one that the list is led by.
+// conditions are those of a filter, except for what the list is led by: on a row of the table that leads, named as keyOf says.
 func (b *builder) conditions(f history.Filter, led string) []string {
 	var all []string
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	key := keyOf(led)
+	if !f.CreatedAfter.IsZero() {
+		add("%s.created_at >= %s", key, b.time(f.CreatedAfter))
+	}
+	if !f.CreatedBefore.IsZero() {
+		add("%s.created_at < %s", key, b.time(f.CreatedBefore))
+	}
+	of := b.ofInstance(f, led)
+	if led != "attribute" {
+		return append(all, of...)
+	}
+	// As a value, PostgreSQL looks the instance up for one attribute after the other. A join it may begin by reading all instances.
+	const found = "(SELECT true FROM rondo_instances i WHERE i.shard = a.shard AND i.instance = a.instance AND i.created_at = a.created_at AND "
+	return append(all, found+strings.Join(of, " AND ")+")")
+}
+
+// keyOf names the table whose index a list is led along: instances, or attributes.
+func keyOf(led string) string {
+	if led == "attribute" {
+		return "a"
+	}
+	return "i"
+}
+
+// sources are the tables by these names.
+var sources = map[string]string{"i": "rondo_instances i", "a": "rondo_attributes a"}
+
+// ofInstance are the conditions on a row of the table of instances, named i.
+func (b *builder) ofInstance(f history.Filter, led string) []string {
+	var all []string
+	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	tested := "%s"
+	if led == "ids" || led == "attribute" { // IS TRUE keeps PostgreSQL from reading all that have the status or the name instead
+		tested = "(%s) IS TRUE"
+	}
 	if led != "status" {
 		if len(f.Statuses) > 0 {
-			add("%s", b.in("i.status", names(f.Statuses)))
+			add(tested, b.in("i.status", names(f.Statuses)))
 		} else {
 			add("i.%s", Alive)
 		}
 	}
-	if f.Name != "" && led != "name" {
-		add("i.name = %s", b.arg(f.Name))
+	if f.Name != "" {
+		add(tested, "i.name = "+b.arg(f.Name))
 	}
 	if f.Version != "" {
 		add("i.version = %s", b.arg(f.Version))
@@ -147,18 +194,16 @@ func (b *builder) conditions(f history.Filter, led string) []string {
 	if f.RootsOnly {
 		add("i.parent_instance IS NULL")
 	}
-	if !f.CreatedAfter.IsZero() {
-		add("i.created_at >= %s", b.time(f.CreatedAfter))
-	}
-	if !f.CreatedBefore.IsZero() {
-		add("i.created_at < %s", b.time(f.CreatedBefore))
-	}
 	if !f.EndedBefore.IsZero() {
 		add("i.ended_at < %s", b.time(f.EndedBefore))
 	}
-	for _, name := range slices.Sorted(maps.Keys(f.Attributes)) {
-		add("EXISTS (SELECT 1 FROM rondo_attributes a WHERE a.name = %s AND a.value = %s AND a.shard = i.shard AND a.created_at = i.created_at AND a.instance = i.instance)",
-			b.arg(name), b.arg(f.Attributes[name]))
+	for n, name := range slices.Sorted(maps.Keys(f.Attributes)) {
+		if led == "attribute" && n == 0 {
+			continue
+		}
+		// As a value, too. With EXISTS, PostgreSQL may read all instances with the attribute for each branch.
+		add("(SELECT true FROM rondo_attributes x WHERE x.name = %s AND x.value = %s AND "+
+			"x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance)", b.arg(name), b.arg(f.Attributes[name]))
 	}
 	return all
 }
@@ -184,6 +229,13 @@ func (b *builder) branches(f history.Filter) (led string, conditions []string) {
 		}
 	case f.Parent != "":
 		return "parent", []string{"i.parent_instance = " + b.arg(f.Parent)}
+	case len(f.Attributes) > 0:
+		led = "attribute"
+		name := slices.Min(slices.Collect(maps.Keys(f.Attributes)))
+		lead := fmt.Sprintf("a.name = %s AND a.value = %s", b.arg(name), b.arg(f.Attributes[name]))
+		for shard := range b.Shards {
+			conditions = append(conditions, fmt.Sprintf("%s AND a.shard = %d", lead, shard))
+		}
 	default:
 		led = "status"
 		lead := ""
@@ -218,14 +270,16 @@ func (b *builder) page(f history.Filter, from *cursor, limit int) (statement, or
 		if led == "prefix" {
 			conditions = append(conditions, "i.instance > "+b.arg(from.Instance))
 		} else {
-			conditions = append(conditions, fmt.Sprintf("(i.created_at, i.instance) < (%s, %s)", b.time(time.UnixMicro(*from.Created)), b.arg(from.Instance)))
+			created, instance := b.time(time.UnixMicro(*from.Created)), b.arg(from.Instance)
+			conditions = append(conditions, fmt.Sprintf("(%s.created_at, %[1]s.instance) < (%s, %s)", keyOf(led), created, instance))
 		}
 	}
+	key := keyOf(led)
 	parts := make([]string, len(branches))
 	for i, branch := range branches {
 		where := strings.Join(append([]string{branch}, conditions...), " AND ")
-		parts[i] = fmt.Sprintf("SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE %s ORDER BY i.%s LIMIT %d) b%d",
-			where, strings.ReplaceAll(order, ", ", ", i."), limit, i)
+		parts[i] = fmt.Sprintf("SELECT * FROM (SELECT %s.shard, %[1]s.instance, %[1]s.created_at FROM %s WHERE %s ORDER BY %s LIMIT %d) b%d",
+			key, sources[key], where, key+"."+strings.ReplaceAll(order, ", ", ", "+key+"."), limit, i)
 	}
 	return strings.Join(parts, "\nUNION ALL ") + fmt.Sprintf("\nORDER BY %s LIMIT %d", order, limit), order
 }
@@ -289,7 +343,7 @@ func (a *Admin) Count(ctx context.Context, f history.Filter, limit int64) (n int
 	}
 	parts := make([]string, len(branches))
 	for i, branch := range branches {
-		parts[i] = "SELECT 1 FROM rondo_instances i WHERE " + branch + " AND " + where
+		parts[i] = "SELECT 1 FROM " + sources[keyOf(led)] + " WHERE " + branch + " AND " + where
 	}
 	statement := "SELECT count(*) FROM (" + strings.Join(parts, "\nUNION ALL ")
 	if limit > 0 {
@@ -339,13 +393,14 @@ func (a *Admin) Executions(ctx context.Context, instance string, after int64, li
 		if _, err := a.find(ctx, db, instance); err != nil {
 			return err
 		}
+		page := fmt.Sprintf(" ORDER BY execution LIMIT %d", limit)
 		where := " WHERE shard = $1 AND instance = $2 AND execution > $3 AND " + Alive
 		return db.Query(ctx, func(r Row) error {
 			x, err := scanExecution(instance, r)
 			list = append(list, x)
 			return err
-		}, "SELECT "+executionColumns+" FROM rondo_executions"+where+" UNION ALL SELECT "+executionColumns+" FROM rondo_instances"+where+
-			fmt.Sprintf(" ORDER BY execution LIMIT %d", limit), a.Shard(instance), instance, after)
+		}, "SELECT * FROM (SELECT "+executionColumns+" FROM rondo_executions"+where+page+") f UNION ALL SELECT "+executionColumns+" FROM rondo_instances"+where+page,
+			a.Shard(instance), instance, after)
 	})
 	return list, err
 }

@@ -86,6 +86,9 @@ func (d Dialect) lock(ctx context.Context, db DB, instances []string, condition,
 	return locked, nil
 }
 
+// isStatus is a condition on rows that are found by their keys: it keeps PostgreSQL from reading all that have the status instead.
+func isStatus(status string) string { return "(i.status = '" + status + "') IS TRUE" }
+
 // lockedFamily reads instances with all their descendants, parents first, and locks them. It then cannot get another member, because whoever starts a child locks
 // the parent.
 func (d Dialect) lockedFamily(ctx context.Context, db DB, instances []string) ([]member, error) {
@@ -326,7 +329,7 @@ func (a *Admin) eraseStep(ctx context.Context, instances []string) (step history
 
 func (a *Admin) eraseSome(ctx context.Context, db DB, instances []string) (step history.Deleted, more bool, err error) {
 	// Only what is a grave, and stays the same grave until the end: one that somebody else has erased may live again, and may be deleted again.
-	graves, err := a.lock(ctx, db, instances, "i.status = '"+Erasing+"'", a.Lock)
+	graves, err := a.lock(ctx, db, instances, isStatus(Erasing), a.Lock)
 	if err != nil || len(graves) == 0 {
 		return step, false, err
 	}
@@ -335,25 +338,34 @@ func (a *Admin) eraseSome(ctx context.Context, db DB, instances []string) (step 
 			*into, err = db.Exec(ctx, statement, args...)
 		}
 	}
-	b := builder{Dialect: a.Dialect}
-	where := b.pairs("", graves)
-	count(&step.Events, limited("rondo_history", "shard, instance, execution, event", where, eraseEvents), b.args)
+	one, all := builder{Dialect: a.Dialect}, builder{Dialect: a.Dialect}
+	each := make([]string, len(graves))
+	for i, id := range graves {
+		each[i] = fmt.Sprintf("shard = %d AND instance = %s", a.Shard(id), one.arg(id))
+	}
+	count(&step.Events, limited("rondo_history", "shard, instance, execution, event", each, eraseEvents), one.args)
 	if err != nil || step.Events == eraseEvents {
 		return step, true, err
 	}
-	count(&step.Executions, limited("rondo_executions", "shard, instance, execution", where, eraseExecutions), b.args)
+	count(&step.Executions, limited("rondo_executions", "shard, instance, execution", each, eraseExecutions), one.args)
 	if err != nil || step.Executions == eraseExecutions {
 		return step, true, err
 	}
-	count(&step.Values, "DELETE FROM rondo_values WHERE "+where, b.args)
-	count(&step.Instances, "UPDATE rondo_instances SET status = '"+Deleted+"', last_event = 0 WHERE "+where, b.args)
+	where := all.pairs("", graves)
+	count(&step.Values, "DELETE FROM rondo_values WHERE "+where, all.args)
+	count(&step.Instances, "UPDATE rondo_instances SET status = '"+Deleted+"', last_event = 0 WHERE "+where, all.args)
 	step.Executions += step.Instances // the current ones
 	return step, false, err
 }
 
-// limited deletes the first rows of a table that fit a condition.
-func limited(table, key, where string, limit int) string {
-	return fmt.Sprintf("DELETE FROM %s WHERE (%s) IN (SELECT %s FROM %s WHERE %s ORDER BY %s LIMIT %d)", table, key, key, table, where, key, limit)
+// limited deletes the first rows of a table that fit one condition after the other. Asked for all together, in order, a database may read the whole table in
+// that order.
+func limited(table, key string, conditions []string, limit int) string {
+	parts := make([]string, len(conditions))
+	for i, where := range conditions {
+		parts[i] = fmt.Sprintf("SELECT * FROM (SELECT %s FROM %s WHERE %s ORDER BY %s LIMIT %d) b%d", key, table, where, key, limit, i)
+	}
+	return fmt.Sprintf("DELETE FROM %s WHERE (%s) IN (SELECT %s FROM (%s) k LIMIT %d)", table, key, key, strings.Join(parts, "\nUNION ALL "), limit)
 }
 
 // DeleteEnded implements [history.Remover].
@@ -505,14 +517,15 @@ func (a *Admin) pruneSome(ctx context.Context, db DB, instance string, keep hist
 	if !keep.EndedBefore.IsZero() {
 		old += " AND ended_at < " + b.time(keep.EndedBefore)
 	}
-	marked, err := db.Exec(ctx, fmt.Sprintf("UPDATE rondo_executions SET status = '%s' WHERE %s AND execution IN (SELECT execution FROM rondo_executions WHERE %s ORDER BY execution LIMIT %d)",
-		Erasing, mine, old, eraseExecutions), b.args...)
+	const key = "shard, instance, execution"
+	marked, err := db.Exec(ctx, fmt.Sprintf("UPDATE rondo_executions SET status = '%s' WHERE (%s) IN "+
+		"(SELECT %s FROM rondo_executions WHERE %s ORDER BY %s LIMIT %d)", Erasing, key, key, old, key, eraseExecutions), b.args...)
 	if err != nil {
 		return step, false, err
 	}
 	marks := mine + " AND status = '" + Erasing + "'"
-	step.Events, err = db.Exec(ctx, limited("rondo_history", "shard, instance, execution, event",
-		mine+" AND execution IN (SELECT execution FROM rondo_executions WHERE "+marks+")", eraseEvents), args...)
+	step.Events, err = db.Exec(ctx, limited("rondo_history", key+", event",
+		[]string{mine + " AND execution IN (SELECT execution FROM rondo_executions WHERE " + marks + ")"}, eraseEvents), args...)
 	if err != nil || step.Events == eraseEvents {
 		return step, true, err
 	}
@@ -585,7 +598,7 @@ func (a *Admin) removeGraves(ctx context.Context) (removed int64, err error) {
 	}
 	err = a.Write(ctx, "remove old graves", func(db DB) error {
 		removed = 0
-		locked, err := a.lock(ctx, db, graves, "i.status = '"+Deleted+"'", a.Lock)
+		locked, err := a.lock(ctx, db, graves, isStatus(Deleted), a.Lock)
 		if err != nil || len(locked) == 0 {
 			return err
 		}

@@ -1,0 +1,560 @@
+-- All statements as they are sent to CockroachDB; those that depend on what is asked for, once each, and lists of 2 shards instead of all.
+-- Parsed with the parsers of CockroachDB v23.2 and v25.2; not run on a server.
+-- Written by: go test ./pkg/history/cockroach -run TestStatementsForCockroachDB -update
+SET default_transaction_isolation = 'serializable'; SET plan_cache_mode = force_custom_plan
+----
+CREATE TABLE IF NOT EXISTS rondo_schema (
+	id         INT8 PRIMARY KEY,
+	version    INT8 NOT NULL,
+	holder     TEXT,
+	held_until TIMESTAMPTZ
+)
+----
+INSERT INTO rondo_schema (id, version) VALUES (1, 0) ON CONFLICT (id) DO NOTHING
+----
+SELECT version FROM rondo_schema WHERE id = 1
+----
+UPDATE rondo_schema SET holder = $1, held_until = now() + $2::INTERVAL
+	WHERE id = 1 AND version < $3 AND (holder IS NULL OR holder = $1 OR held_until < now())
+----
+UPDATE rondo_schema SET held_until = now() + $2::INTERVAL WHERE id = 1 AND holder = $1
+----
+UPDATE rondo_schema SET version = $1 WHERE id = 1 AND version = $2 AND holder = $3
+----
+UPDATE rondo_schema SET holder = NULL, held_until = NULL WHERE id = 1 AND holder = $1
+----
+SET statement_timeout = 0
+----
+RESET statement_timeout
+----
+CREATE TABLE IF NOT EXISTS rondo_instances (
+	execution             INT8 NOT NULL,
+	last_event            INT8 NOT NULL,
+	basis_execution       INT8 NOT NULL,
+	basis_event           INT8 NOT NULL,
+	custom_status_version INT8 NOT NULL,
+	history_bytes         INT8 NOT NULL,
+	unread                INT8 NOT NULL,
+	engine                INT8 NOT NULL,
+	parent_execution      INT8,
+	parent_event          INT8,
+	created_at            TIMESTAMPTZ NOT NULL,
+	started_at            TIMESTAMPTZ,
+	updated_at            TIMESTAMPTZ NOT NULL,
+	ended_at              TIMESTAMPTZ,
+	wake_at               TIMESTAMPTZ,
+	shard                 INT2 NOT NULL,
+	fresh                 BOOL NOT NULL,
+	instance              TEXT NOT NULL,
+	life                  TEXT NOT NULL,
+	basis_life            TEXT NOT NULL,
+	status                TEXT NOT NULL,
+	name                  TEXT NOT NULL,
+	version               TEXT NOT NULL,
+	parent_instance       TEXT,
+	parent_life           TEXT,
+	trace                 TEXT,
+	start_message         TEXT,
+	attributes            BYTEA,
+	error                 BYTEA,
+	custom_status         BYTEA,
+	output                BYTEA,
+	PRIMARY KEY (shard, instance)
+) 
+----
+CREATE INDEX IF NOT EXISTS rondo_instances_by_status ON rondo_instances (status, shard, created_at, instance)
+----
+CREATE INDEX IF NOT EXISTS rondo_instances_by_name ON rondo_instances (name, status, shard, created_at, instance)
+----
+CREATE INDEX IF NOT EXISTS rondo_instances_by_parent ON rondo_instances (parent_instance, created_at, instance) WHERE parent_instance IS NOT NULL
+----
+CREATE INDEX IF NOT EXISTS rondo_instances_by_wake ON rondo_instances (shard, wake_at, instance) WHERE wake_at IS NOT NULL
+----
+CREATE TABLE IF NOT EXISTS rondo_history (
+	execution INT8 NOT NULL,
+	event     INT8 NOT NULL,
+	shard     INT2 NOT NULL,
+	instance  TEXT NOT NULL,
+	data      BYTEA NOT NULL,
+	PRIMARY KEY (shard, instance, execution, event)
+)
+----
+CREATE TABLE IF NOT EXISTS rondo_executions (
+	execution     INT8 NOT NULL,
+	last_event    INT8 NOT NULL,
+	history_bytes INT8 NOT NULL,
+	engine        INT8 NOT NULL,
+	started_at    TIMESTAMPTZ,
+	ended_at      TIMESTAMPTZ,
+	shard         INT2 NOT NULL,
+	instance      TEXT NOT NULL,
+	life          TEXT NOT NULL,
+	name          TEXT NOT NULL,
+	version       TEXT NOT NULL,
+	status        TEXT NOT NULL,
+	error         BYTEA,
+	output        BYTEA,
+	PRIMARY KEY (shard, instance, execution)
+)
+----
+CREATE TABLE IF NOT EXISTS rondo_values (
+	execution INT8 NOT NULL,
+	set_at    TIMESTAMPTZ,
+	shard     INT2 NOT NULL,
+	instance  TEXT NOT NULL,
+	key       TEXT NOT NULL,
+	value     BYTEA,
+	PRIMARY KEY (shard, instance, key)
+)
+----
+CREATE TABLE IF NOT EXISTS rondo_attributes (
+	created_at TIMESTAMPTZ NOT NULL,
+	shard      INT2 NOT NULL,
+	name       TEXT NOT NULL,
+	value      TEXT NOT NULL,
+	instance   TEXT NOT NULL,
+	PRIMARY KEY (name, value, shard, created_at, instance)
+)
+----
+CREATE TABLE IF NOT EXISTS rondo_outbox (
+	id          INT8 NOT NULL,
+	taken_until TIMESTAMPTZ,
+	shard       INT2 NOT NULL,
+	messages    BYTEA NOT NULL,
+	PRIMARY KEY (shard, id)
+)
+----
+CREATE TABLE IF NOT EXISTS rondo_marks (
+	value INT8 NOT NULL,
+	shard INT2 NOT NULL,
+	name  TEXT NOT NULL,
+	PRIMARY KEY (name, shard)
+)
+----
+WITH won AS (INSERT INTO rondo_instances AS i (shard, instance, life, execution, last_event, basis_life, basis_execution, basis_event, status, name, version, engine, fresh, parent_instance, parent_life, parent_execution, parent_event, attributes, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at)
+	SELECT shard, instance, life, execution, last_event, basis_life, basis_execution, basis_event, status, name, version, engine, fresh, parent_instance, parent_life, parent_execution, parent_event, attributes, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at
+	FROM unnest($1::INT2[], $2::TEXT[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::TEXT[], $7::INT8[], $8::INT8[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::INT8[], $13::BOOL[], $14::TEXT[], $15::TEXT[], $16::INT8[], $17::INT8[], $18::BYTEA[], $19::TEXT[], $20::TEXT[], $21::BYTEA[], $22::BYTEA[], $23::BYTEA[], $24::INT8[], $25::INT8[], $26::INT8[], $27::TIMESTAMPTZ[], $28::TIMESTAMPTZ[], $29::TIMESTAMPTZ[], $30::TIMESTAMPTZ[], $31::TIMESTAMPTZ[], $32::INT2[]) AS w(shard, instance, life, execution, last_event, basis_life, basis_execution, basis_event, status, name, version, engine, fresh, parent_instance, parent_life, parent_execution, parent_event, attributes, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at, parent_shard)
+	WHERE (w.basis_execution = 0 OR (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance))
+	AND (w.parent_shard IS NULL OR EXISTS (SELECT 1 FROM rondo_instances p WHERE p.shard = w.parent_shard AND p.instance = w.parent_instance AND p.status NOT IN ('erasing', 'deleted') AND (p.life = w.parent_life OR EXISTS (SELECT 1 FROM rondo_executions x WHERE x.shard = w.parent_shard AND x.instance = w.parent_instance AND x.execution = w.parent_execution AND x.life = w.parent_life))))
+	ON CONFLICT (shard, instance) DO UPDATE SET life = excluded.life, execution = excluded.execution, last_event = excluded.last_event, basis_life = excluded.basis_life, basis_execution = excluded.basis_execution, basis_event = excluded.basis_event, status = excluded.status, name = excluded.name, version = excluded.version, engine = excluded.engine, fresh = excluded.fresh, parent_instance = CASE WHEN i.life = excluded.life THEN i.parent_instance ELSE excluded.parent_instance END, parent_life = CASE WHEN i.life = excluded.life THEN i.parent_life ELSE excluded.parent_life END, parent_execution = CASE WHEN i.life = excluded.life THEN i.parent_execution ELSE excluded.parent_execution END, parent_event = CASE WHEN i.life = excluded.life THEN i.parent_event ELSE excluded.parent_event END, attributes = CASE WHEN i.life = excluded.life THEN i.attributes ELSE excluded.attributes END, trace = CASE WHEN i.life = excluded.life THEN i.trace ELSE excluded.trace END, start_message = CASE WHEN i.life = excluded.life THEN i.start_message ELSE excluded.start_message END, output = excluded.output, error = excluded.error, custom_status = CASE WHEN i.life = excluded.life AND i.custom_status_version = excluded.custom_status_version THEN i.custom_status ELSE excluded.custom_status END, custom_status_version = excluded.custom_status_version, history_bytes = excluded.history_bytes, unread = excluded.unread, created_at = CASE WHEN i.life = excluded.life THEN i.created_at ELSE excluded.created_at END, started_at = excluded.started_at, updated_at = excluded.updated_at, ended_at = excluded.ended_at, wake_at = excluded.wake_at
+	WHERE i.life = excluded.basis_life AND i.execution = excluded.basis_execution AND i.last_event = excluded.basis_event
+	AND NOT (i.status = 'deleted' AND i.start_message IS NOT DISTINCT FROM excluded.start_message)
+	RETURNING instance),
+h AS (INSERT INTO rondo_history (shard, instance, execution, event, data)
+	SELECT shard, instance, execution, event, data
+	FROM unnest($33::INT2[], $34::TEXT[], $35::INT8[], $36::INT8[], $37::BYTEA[]) AS r(shard, instance, execution, event, data)
+	WHERE r.instance IN (SELECT instance FROM won)),
+o AS (INSERT INTO rondo_outbox (shard, id, messages)
+	SELECT $38::INT2, r.id, string_agg(r.piece, ''::BYTEA ORDER BY r.place)
+	FROM unnest($39::INT8[], $40::TEXT[], $41::BYTEA[], $42::INT8[]) AS r(id, instance, piece, place)
+	WHERE r.instance IN (SELECT instance FROM won)
+	GROUP BY r.id)
+SELECT instance FROM won
+----
+WITH won AS (INSERT INTO rondo_instances AS i (shard, instance, life, execution, last_event, basis_life, basis_execution, basis_event, status, name, version, engine, fresh, parent_instance, parent_life, parent_execution, parent_event, attributes, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at)
+	SELECT shard, instance, life, execution, last_event, basis_life, basis_execution, basis_event, status, name, version, engine, fresh, parent_instance, parent_life, parent_execution, parent_event, attributes, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at
+	FROM unnest($1::INT2[], $2::TEXT[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::TEXT[], $7::INT8[], $8::INT8[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::INT8[], $13::BOOL[], $14::TEXT[], $15::TEXT[], $16::INT8[], $17::INT8[], $18::BYTEA[], $19::TEXT[], $20::TEXT[], $21::BYTEA[], $22::BYTEA[], $23::BYTEA[], $24::INT8[], $25::INT8[], $26::INT8[], $27::TIMESTAMPTZ[], $28::TIMESTAMPTZ[], $29::TIMESTAMPTZ[], $30::TIMESTAMPTZ[], $31::TIMESTAMPTZ[], $32::INT2[]) AS w(shard, instance, life, execution, last_event, basis_life, basis_execution, basis_event, status, name, version, engine, fresh, parent_instance, parent_life, parent_execution, parent_event, attributes, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at, parent_shard)
+	WHERE (w.basis_execution = 0 OR (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance))
+	AND (w.parent_shard IS NULL OR EXISTS (SELECT 1 FROM rondo_instances p WHERE p.shard = w.parent_shard AND p.instance = w.parent_instance AND p.status NOT IN ('erasing', 'deleted') AND (p.life = w.parent_life OR EXISTS (SELECT 1 FROM rondo_executions x WHERE x.shard = w.parent_shard AND x.instance = w.parent_instance AND x.execution = w.parent_execution AND x.life = w.parent_life))))
+	ON CONFLICT (shard, instance) DO UPDATE SET life = excluded.life, execution = excluded.execution, last_event = excluded.last_event, basis_life = excluded.basis_life, basis_execution = excluded.basis_execution, basis_event = excluded.basis_event, status = excluded.status, name = excluded.name, version = excluded.version, engine = excluded.engine, fresh = excluded.fresh, parent_instance = CASE WHEN i.life = excluded.life THEN i.parent_instance ELSE excluded.parent_instance END, parent_life = CASE WHEN i.life = excluded.life THEN i.parent_life ELSE excluded.parent_life END, parent_execution = CASE WHEN i.life = excluded.life THEN i.parent_execution ELSE excluded.parent_execution END, parent_event = CASE WHEN i.life = excluded.life THEN i.parent_event ELSE excluded.parent_event END, attributes = CASE WHEN i.life = excluded.life THEN i.attributes ELSE excluded.attributes END, trace = CASE WHEN i.life = excluded.life THEN i.trace ELSE excluded.trace END, start_message = CASE WHEN i.life = excluded.life THEN i.start_message ELSE excluded.start_message END, output = excluded.output, error = excluded.error, custom_status = CASE WHEN i.life = excluded.life AND i.custom_status_version = excluded.custom_status_version THEN i.custom_status ELSE excluded.custom_status END, custom_status_version = excluded.custom_status_version, history_bytes = excluded.history_bytes, unread = excluded.unread, created_at = CASE WHEN i.life = excluded.life THEN i.created_at ELSE excluded.created_at END, started_at = excluded.started_at, updated_at = excluded.updated_at, ended_at = excluded.ended_at, wake_at = excluded.wake_at
+	WHERE i.life = excluded.basis_life AND i.execution = excluded.basis_execution AND i.last_event = excluded.basis_event
+	AND NOT (i.status = 'deleted' AND i.start_message IS NOT DISTINCT FROM excluded.start_message)
+	RETURNING instance),
+h AS (INSERT INTO rondo_history (shard, instance, execution, event, data)
+	SELECT shard, instance, execution, event, data
+	FROM unnest($33::INT2[], $34::TEXT[], $35::INT8[], $36::INT8[], $37::BYTEA[]) AS r(shard, instance, execution, event, data)
+	WHERE r.instance IN (SELECT instance FROM won)),
+o AS (INSERT INTO rondo_outbox (shard, id, messages)
+	SELECT $38::INT2, r.id, string_agg(r.piece, ''::BYTEA ORDER BY r.place)
+	FROM unnest($39::INT8[], $40::TEXT[], $41::BYTEA[], $42::INT8[]) AS r(id, instance, piece, place)
+	WHERE r.instance IN (SELECT instance FROM won)
+	GROUP BY r.id),
+f AS (INSERT INTO rondo_executions (shard, instance, execution, life, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes)
+	SELECT shard, instance, execution, life, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes
+	FROM unnest($43::INT2[], $44::TEXT[], $45::INT8[], $46::TEXT[], $47::TEXT[], $48::TEXT[], $49::INT8[], $50::TEXT[], $51::BYTEA[], $52::BYTEA[], $53::TIMESTAMPTZ[], $54::TIMESTAMPTZ[], $55::INT8[], $56::INT8[]) AS r(shard, instance, execution, life, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes)
+	WHERE r.instance IN (SELECT instance FROM won)),
+v AS (INSERT INTO rondo_values (shard, instance, key, value, execution, set_at)
+	SELECT shard, instance, key, value, execution, set_at
+	FROM unnest($57::INT2[], $58::TEXT[], $59::TEXT[], $60::BYTEA[], $61::INT8[], $62::TIMESTAMPTZ[]) AS r(shard, instance, key, value, execution, set_at)
+	WHERE r.instance IN (SELECT instance FROM won)
+	ON CONFLICT (shard, instance, key) DO UPDATE SET value = excluded.value, execution = excluded.execution, set_at = excluded.set_at),
+a AS (INSERT INTO rondo_attributes (shard, instance, name, value, created_at)
+	SELECT shard, instance, name, value, created_at
+	FROM unnest($63::INT2[], $64::TEXT[], $65::TEXT[], $66::TEXT[], $67::TIMESTAMPTZ[]) AS r(shard, instance, name, value, created_at)
+	WHERE r.instance IN (SELECT instance FROM won)
+	ON CONFLICT DO NOTHING)
+SELECT instance FROM won
+----
+INSERT INTO rondo_instances AS i (shard, instance, life, execution, last_event, basis_life, basis_execution, basis_event, status, name, version, engine, fresh, parent_instance, parent_life, parent_execution, parent_event, attributes, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at)
+	SELECT shard, instance, life, execution, last_event, basis_life, basis_execution, basis_event, status, name, version, engine, fresh, parent_instance, parent_life, parent_execution, parent_event, attributes, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at
+	FROM unnest($1::INT2[], $2::TEXT[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::TEXT[], $7::INT8[], $8::INT8[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::INT8[], $13::BOOL[], $14::TEXT[], $15::TEXT[], $16::INT8[], $17::INT8[], $18::BYTEA[], $19::TEXT[], $20::TEXT[], $21::BYTEA[], $22::BYTEA[], $23::BYTEA[], $24::INT8[], $25::INT8[], $26::INT8[], $27::TIMESTAMPTZ[], $28::TIMESTAMPTZ[], $29::TIMESTAMPTZ[], $30::TIMESTAMPTZ[], $31::TIMESTAMPTZ[], $32::INT2[]) AS w(shard, instance, life, execution, last_event, basis_life, basis_execution, basis_event, status, name, version, engine, fresh, parent_instance, parent_life, parent_execution, parent_event, attributes, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at, parent_shard)
+	WHERE (w.basis_execution = 0 OR (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance))
+	AND (w.parent_shard IS NULL OR EXISTS (SELECT 1 FROM rondo_instances p WHERE p.shard = w.parent_shard AND p.instance = w.parent_instance AND p.status NOT IN ('erasing', 'deleted') AND (p.life = w.parent_life OR EXISTS (SELECT 1 FROM rondo_executions x WHERE x.shard = w.parent_shard AND x.instance = w.parent_instance AND x.execution = w.parent_execution AND x.life = w.parent_life))))
+	ON CONFLICT (shard, instance) DO UPDATE SET life = excluded.life, execution = excluded.execution, last_event = excluded.last_event, basis_life = excluded.basis_life, basis_execution = excluded.basis_execution, basis_event = excluded.basis_event, status = excluded.status, name = excluded.name, version = excluded.version, engine = excluded.engine, fresh = excluded.fresh, parent_instance = CASE WHEN i.life = excluded.life THEN i.parent_instance ELSE excluded.parent_instance END, parent_life = CASE WHEN i.life = excluded.life THEN i.parent_life ELSE excluded.parent_life END, parent_execution = CASE WHEN i.life = excluded.life THEN i.parent_execution ELSE excluded.parent_execution END, parent_event = CASE WHEN i.life = excluded.life THEN i.parent_event ELSE excluded.parent_event END, attributes = CASE WHEN i.life = excluded.life THEN i.attributes ELSE excluded.attributes END, trace = CASE WHEN i.life = excluded.life THEN i.trace ELSE excluded.trace END, start_message = CASE WHEN i.life = excluded.life THEN i.start_message ELSE excluded.start_message END, output = excluded.output, error = excluded.error, custom_status = CASE WHEN i.life = excluded.life AND i.custom_status_version = excluded.custom_status_version THEN i.custom_status ELSE excluded.custom_status END, custom_status_version = excluded.custom_status_version, history_bytes = excluded.history_bytes, unread = excluded.unread, created_at = CASE WHEN i.life = excluded.life THEN i.created_at ELSE excluded.created_at END, started_at = excluded.started_at, updated_at = excluded.updated_at, ended_at = excluded.ended_at, wake_at = excluded.wake_at
+	WHERE i.life = excluded.basis_life AND i.execution = excluded.basis_execution AND i.last_event = excluded.basis_event
+	AND NOT (i.status = 'deleted' AND i.start_message IS NOT DISTINCT FROM excluded.start_message)
+	RETURNING instance
+----
+SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM unnest($1::INT2[], $2::TEXT[]) AS w(shard, instance) CROSS JOIN LATERAL (SELECT shard, instance, life, execution, last_event, status, name, version, engine, fresh,
+	parent_instance, parent_life, parent_execution, parent_event, attributes, trace, start_message,
+	output, error, custom_status, custom_status_version, history_bytes, unread,
+	created_at, started_at, updated_at, ended_at, wake_at FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance) i
+----
+SELECT w.place, h.event, h.data
+	FROM unnest($1::INT8[], $2::INT2[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::TEXT[]) AS w(place, shard, instance, execution, last_event, life)
+	JOIN rondo_instances i ON i.shard = w.shard AND i.instance = w.instance AND i.life = w.life AND i.execution = w.execution
+	CROSS JOIN LATERAL (SELECT event, data FROM rondo_history x
+		WHERE x.shard = w.shard AND x.instance = w.instance AND x.execution = w.execution AND x.event <= w.last_event ORDER BY event) h
+----
+SELECT data = $5 FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event = $4
+----
+SELECT name, shard, value FROM rondo_marks
+----
+INSERT INTO rondo_marks AS m (name, shard, value) SELECT $1::TEXT, shard, value FROM unnest($2::INT2[], $3::INT8[]) AS r(shard, value)
+	ON CONFLICT (name, shard) DO UPDATE SET value = excluded.value WHERE m.value < excluded.value
+----
+SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 0 AND id >= $4 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b0
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 1 AND id >= $5 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b1
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 2 AND id >= $6 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b2
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 3 AND id >= $7 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b3
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 4 AND id >= $8 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b4
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 5 AND id >= $9 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b5
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 6 AND id >= $10 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b6
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 7 AND id >= $11 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b7
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 8 AND id >= $12 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b8
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 9 AND id >= $13 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b9
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 10 AND id >= $14 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b10
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 11 AND id >= $15 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b11
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 12 AND id >= $16 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b12
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 13 AND id >= $17 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b13
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 14 AND id >= $18 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b14
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 15 AND id >= $19 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b15
+ORDER BY id LIMIT $3
+----
+WITH mine AS (SELECT o.shard, o.id
+	FROM unnest($1::INT2[], $2::INT8[]) AS w(shard, id) JOIN rondo_outbox o ON o.shard = w.shard AND o.id = w.id
+	WHERE o.taken_until IS NULL OR o.taken_until <= $3::TIMESTAMPTZ FOR UPDATE OF o SKIP LOCKED)
+	UPDATE rondo_outbox AS p SET taken_until = $4::TIMESTAMPTZ FROM mine WHERE p.shard = mine.shard AND p.id = mine.id RETURNING p.shard, p.id, p.messages
+----
+SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 0 AND id >= $1 ORDER BY id LIMIT 1) b0
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 1 AND id >= $2 ORDER BY id LIMIT 1) b1
+----
+DELETE FROM rondo_outbox WHERE shard = $1 AND id = ANY($2)
+----
+SELECT instance FROM (SELECT * FROM (SELECT instance, wake_at FROM rondo_instances WHERE shard = 0 AND wake_at >= $3 AND wake_at < $1 ORDER BY wake_at, instance LIMIT $2) b0
+UNION ALL SELECT * FROM (SELECT instance, wake_at FROM rondo_instances WHERE shard = 1 AND wake_at >= $4 AND wake_at < $1 ORDER BY wake_at, instance LIMIT $2) b1
+UNION ALL SELECT * FROM (SELECT instance, wake_at FROM rondo_instances WHERE shard = 2 AND wake_at >= $5 AND wake_at < $1 ORDER BY wake_at, instance LIMIT $2) b2
+UNION ALL SELECT * FROM (SELECT instance, wake_at FROM rondo_instances WHERE shard = 3 AND wake_at >= $6 AND wake_at < $1 ORDER BY wake_at, instance LIMIT $2) b3
+UNION ALL SELECT * FROM (SELECT instance, wake_at FROM rondo_instances WHERE shard = 4 AND wake_at >= $7 AND wake_at < $1 ORDER BY wake_at, instance LIMIT $2) b4
+UNION ALL SELECT * FROM (SELECT instance, wake_at FROM rondo_instances WHERE shard = 5 AND wake_at >= $8 AND wake_at < $1 ORDER BY wake_at, instance LIMIT $2) b5
+UNION ALL SELECT * FROM (SELECT instance, wake_at FROM rondo_instances WHERE shard = 6 AND wake_at >= $9 AND wake_at < $1 ORDER BY wake_at, instance LIMIT $2) b6
+UNION ALL SELECT * FROM (SELECT instance, wake_at FROM rondo_instances WHERE shard = 7 AND wake_at >= $10 AND wake_at < $1 ORDER BY wake_at, instance LIMIT $2) b7
+UNION ALL SELECT * FROM (SELECT instance, wake_at FROM rondo_instances WHERE shard = 8 AND wake_at >= $11 AND wake_at < $1 ORDER BY wake_at, instance LIMIT $2) b8
+UNION ALL SELECT * FROM (SELECT instance, wake_at FROM rondo_instances WHERE shard = 9 AND wake_at >= $12 AND wake_at < $1 ORDER BY wake_at, instance LIMIT $2) b9
+UNION ALL SELECT * FROM (SELECT instance, wake_at FROM rondo_instances WHERE shard = 10 AND wake_at >= $13 AND wake_at < $1 ORDER BY wake_at, instance LIMIT $2) b10
+UNION ALL SELECT * FROM (SELECT instance, wake_at FROM rondo_instances WHERE shard = 11 AND wake_at >= $14 AND wake_at < $1 ORDER BY wake_at, instance LIMIT $2) b11
+UNION ALL SELECT * FROM (SELECT instance, wake_at FROM rondo_instances WHERE shard = 12 AND wake_at >= $15 AND wake_at < $1 ORDER BY wake_at, instance LIMIT $2) b12
+UNION ALL SELECT * FROM (SELECT instance, wake_at FROM rondo_instances WHERE shard = 13 AND wake_at >= $16 AND wake_at < $1 ORDER BY wake_at, instance LIMIT $2) b13
+UNION ALL SELECT * FROM (SELECT instance, wake_at FROM rondo_instances WHERE shard = 14 AND wake_at >= $17 AND wake_at < $1 ORDER BY wake_at, instance LIMIT $2) b14
+UNION ALL SELECT * FROM (SELECT instance, wake_at FROM rondo_instances WHERE shard = 15 AND wake_at >= $18 AND wake_at < $1 ORDER BY wake_at, instance LIMIT $2) b15
+ORDER BY wake_at, instance LIMIT $2) d
+----
+WITH mine AS (SELECT i.shard, i.instance, i.wake_at, w.until
+	FROM unnest($1::INT2[], $2::TEXT[], $3::TIMESTAMPTZ[]) AS w(shard, instance, until) JOIN rondo_instances i ON i.shard = w.shard AND i.instance = w.instance
+	WHERE (i.wake_at < $4::TIMESTAMPTZ) IS TRUE FOR UPDATE OF i SKIP LOCKED)
+	UPDATE rondo_instances AS p SET wake_at = mine.until FROM mine WHERE p.shard = mine.shard AND p.instance = mine.instance
+	RETURNING p.instance, p.life, p.execution, p.last_event, p.custom_status_version, mine.wake_at
+----
+DELETE FROM rondo_values WHERE shard = $1 AND instance = $2 AND key = $3
+----
+INSERT INTO rondo_history (shard, instance, execution, event, data)
+	SELECT shard, instance, execution, event, data
+	FROM unnest($1::INT2[], $2::TEXT[], $3::INT8[], $4::INT8[], $5::BYTEA[]) AS r(shard, instance, execution, event, data)
+----
+INSERT INTO rondo_values (shard, instance, key, value, execution, set_at)
+	SELECT shard, instance, key, value, execution, set_at
+	FROM unnest($1::INT2[], $2::TEXT[], $3::TEXT[], $4::BYTEA[], $5::INT8[], $6::TIMESTAMPTZ[]) AS r(shard, instance, key, value, execution, set_at) WHERE true
+	ON CONFLICT (shard, instance, key) DO UPDATE SET value = excluded.value, execution = excluded.execution, set_at = excluded.set_at
+----
+INSERT INTO rondo_executions (shard, instance, execution, life, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes)
+	SELECT shard, instance, execution, life, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes
+	FROM unnest($1::INT2[], $2::TEXT[], $3::INT8[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::INT8[], $8::TEXT[], $9::BYTEA[], $10::BYTEA[], $11::TIMESTAMPTZ[], $12::TIMESTAMPTZ[], $13::INT8[], $14::INT8[]) AS r(shard, instance, execution, life, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes)
+----
+INSERT INTO rondo_attributes (shard, instance, name, value, created_at)
+	SELECT shard, instance, name, value, created_at
+	FROM unnest($1::INT2[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::TIMESTAMPTZ[]) AS r(shard, instance, name, value, created_at) WHERE true
+	ON CONFLICT DO NOTHING
+----
+INSERT INTO rondo_outbox (shard, id, messages) VALUES ($1, $2, $3)
+----
+DELETE FROM rondo_values WHERE shard = $1 AND instance = $2
+----
+SELECT execution FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution = $3 AND life = $4
+----
+SELECT count(*) FROM (SELECT 1 FROM rondo_outbox LIMIT $1) o
+----
+SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'running' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b0
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'running' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b1
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'suspended' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b2
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'suspended' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b3
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'halted' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b4
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'halted' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b5
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'completed' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b6
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'completed' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b7
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'failed' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b8
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'failed' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b9
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'cancelled' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b10
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'cancelled' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b11
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'terminated' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b12
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'terminated' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b13
+ORDER BY created_at DESC, instance DESC LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
+ORDER BY i.created_at DESC, i.instance DESC
+----
+SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'running' AND i.shard = 0 AND (i.created_at, i.instance) < ($1, $2) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b0
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'running' AND i.shard = 1 AND (i.created_at, i.instance) < ($1, $2) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b1
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'suspended' AND i.shard = 0 AND (i.created_at, i.instance) < ($1, $2) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b2
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'suspended' AND i.shard = 1 AND (i.created_at, i.instance) < ($1, $2) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b3
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'halted' AND i.shard = 0 AND (i.created_at, i.instance) < ($1, $2) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b4
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'halted' AND i.shard = 1 AND (i.created_at, i.instance) < ($1, $2) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b5
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'completed' AND i.shard = 0 AND (i.created_at, i.instance) < ($1, $2) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b6
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'completed' AND i.shard = 1 AND (i.created_at, i.instance) < ($1, $2) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b7
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'failed' AND i.shard = 0 AND (i.created_at, i.instance) < ($1, $2) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b8
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'failed' AND i.shard = 1 AND (i.created_at, i.instance) < ($1, $2) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b9
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'cancelled' AND i.shard = 0 AND (i.created_at, i.instance) < ($1, $2) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b10
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'cancelled' AND i.shard = 1 AND (i.created_at, i.instance) < ($1, $2) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b11
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'terminated' AND i.shard = 0 AND (i.created_at, i.instance) < ($1, $2) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b12
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'terminated' AND i.shard = 1 AND (i.created_at, i.instance) < ($1, $2) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b13
+ORDER BY created_at DESC, instance DESC LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
+ORDER BY i.created_at DESC, i.instance DESC
+----
+SELECT count(*) FROM (SELECT 1 FROM rondo_instances i WHERE i.status = 'running' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'running' AND i.shard = 1 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'suspended' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'suspended' AND i.shard = 1 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'halted' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'halted' AND i.shard = 1 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'completed' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'completed' AND i.shard = 1 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'failed' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'failed' AND i.shard = 1 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'cancelled' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'cancelled' AND i.shard = 1 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'terminated' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'terminated' AND i.shard = 1 AND true
+LIMIT 100) c
+----
+SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'completed' AND i.shard = 0 AND i.created_at >= $2 AND i.created_at < $3 AND i.version = $4 AND i.parent_instance IS NULL AND i.ended_at < $5 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b0
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'completed' AND i.shard = 1 AND i.created_at >= $2 AND i.created_at < $3 AND i.version = $4 AND i.parent_instance IS NULL AND i.ended_at < $5 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b1
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'failed' AND i.shard = 0 AND i.created_at >= $2 AND i.created_at < $3 AND i.version = $4 AND i.parent_instance IS NULL AND i.ended_at < $5 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b2
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'failed' AND i.shard = 1 AND i.created_at >= $2 AND i.created_at < $3 AND i.version = $4 AND i.parent_instance IS NULL AND i.ended_at < $5 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b3
+ORDER BY created_at DESC, instance DESC LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
+ORDER BY i.created_at DESC, i.instance DESC
+----
+SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'completed' AND i.shard = 0 AND i.created_at >= $2 AND i.created_at < $3 AND i.version = $4 AND i.parent_instance IS NULL AND i.ended_at < $5 AND (i.created_at, i.instance) < ($6, $7) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b0
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'completed' AND i.shard = 1 AND i.created_at >= $2 AND i.created_at < $3 AND i.version = $4 AND i.parent_instance IS NULL AND i.ended_at < $5 AND (i.created_at, i.instance) < ($6, $7) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b1
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'failed' AND i.shard = 0 AND i.created_at >= $2 AND i.created_at < $3 AND i.version = $4 AND i.parent_instance IS NULL AND i.ended_at < $5 AND (i.created_at, i.instance) < ($6, $7) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b2
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'failed' AND i.shard = 1 AND i.created_at >= $2 AND i.created_at < $3 AND i.version = $4 AND i.parent_instance IS NULL AND i.ended_at < $5 AND (i.created_at, i.instance) < ($6, $7) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b3
+ORDER BY created_at DESC, instance DESC LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
+ORDER BY i.created_at DESC, i.instance DESC
+----
+SELECT count(*) FROM (SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'completed' AND i.shard = 0 AND i.created_at >= $2 AND i.created_at < $3 AND i.version = $4 AND i.parent_instance IS NULL AND i.ended_at < $5
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'completed' AND i.shard = 1 AND i.created_at >= $2 AND i.created_at < $3 AND i.version = $4 AND i.parent_instance IS NULL AND i.ended_at < $5
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'failed' AND i.shard = 0 AND i.created_at >= $2 AND i.created_at < $3 AND i.version = $4 AND i.parent_instance IS NULL AND i.ended_at < $5
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'failed' AND i.shard = 1 AND i.created_at >= $2 AND i.created_at < $3 AND i.version = $4 AND i.parent_instance IS NULL AND i.ended_at < $5
+LIMIT 100) c
+----
+SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'running' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b0
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'running' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b1
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'suspended' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b2
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'suspended' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b3
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'halted' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b4
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'halted' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b5
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'completed' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b6
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'completed' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b7
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'failed' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b8
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'failed' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b9
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'cancelled' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b10
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'cancelled' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b11
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'terminated' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b12
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'terminated' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b13
+ORDER BY created_at DESC, instance DESC LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
+ORDER BY i.created_at DESC, i.instance DESC
+----
+SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'running' AND i.shard = 0 AND (i.created_at, i.instance) < ($2, $3) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b0
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'running' AND i.shard = 1 AND (i.created_at, i.instance) < ($2, $3) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b1
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'suspended' AND i.shard = 0 AND (i.created_at, i.instance) < ($2, $3) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b2
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'suspended' AND i.shard = 1 AND (i.created_at, i.instance) < ($2, $3) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b3
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'halted' AND i.shard = 0 AND (i.created_at, i.instance) < ($2, $3) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b4
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'halted' AND i.shard = 1 AND (i.created_at, i.instance) < ($2, $3) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b5
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'completed' AND i.shard = 0 AND (i.created_at, i.instance) < ($2, $3) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b6
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'completed' AND i.shard = 1 AND (i.created_at, i.instance) < ($2, $3) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b7
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'failed' AND i.shard = 0 AND (i.created_at, i.instance) < ($2, $3) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b8
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'failed' AND i.shard = 1 AND (i.created_at, i.instance) < ($2, $3) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b9
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'cancelled' AND i.shard = 0 AND (i.created_at, i.instance) < ($2, $3) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b10
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'cancelled' AND i.shard = 1 AND (i.created_at, i.instance) < ($2, $3) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b11
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'terminated' AND i.shard = 0 AND (i.created_at, i.instance) < ($2, $3) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b12
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'terminated' AND i.shard = 1 AND (i.created_at, i.instance) < ($2, $3) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b13
+ORDER BY created_at DESC, instance DESC LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
+ORDER BY i.created_at DESC, i.instance DESC
+----
+SELECT count(*) FROM (SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'running' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'running' AND i.shard = 1 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'suspended' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'suspended' AND i.shard = 1 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'halted' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'halted' AND i.shard = 1 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'completed' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'completed' AND i.shard = 1 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'failed' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'failed' AND i.shard = 1 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'cancelled' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'cancelled' AND i.shard = 1 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'terminated' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'terminated' AND i.shard = 1 AND true
+LIMIT 100) c
+----
+SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE true AND i.created_at >= $1 AND i.created_at < $2 AND (i.status IN ($3, $4)) IS TRUE AND (i.name = $5) IS TRUE AND i.version = $6 AND (i.shard, i.instance) IN (VALUES (7, $7), (4, $8)) AND i.parent_instance IS NULL AND i.ended_at < $9 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b0
+ORDER BY created_at DESC, instance DESC LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
+ORDER BY i.created_at DESC, i.instance DESC
+----
+SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE true AND i.created_at >= $1 AND i.created_at < $2 AND (i.status IN ($3, $4)) IS TRUE AND (i.name = $5) IS TRUE AND i.version = $6 AND (i.shard, i.instance) IN (VALUES (7, $7), (4, $8)) AND i.parent_instance IS NULL AND i.ended_at < $9 AND (i.created_at, i.instance) < ($10, $11) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b0
+ORDER BY created_at DESC, instance DESC LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
+ORDER BY i.created_at DESC, i.instance DESC
+----
+SELECT count(*) FROM (SELECT 1 FROM rondo_instances i WHERE true AND i.created_at >= $1 AND i.created_at < $2 AND (i.status IN ($3, $4)) IS TRUE AND (i.name = $5) IS TRUE AND i.version = $6 AND (i.shard, i.instance) IN (VALUES (7, $7), (4, $8)) AND i.parent_instance IS NULL AND i.ended_at < $9
+LIMIT 100) c
+----
+SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.shard = 0 AND i.instance >= $1 AND i.instance < $2 AND i.created_at >= $3 AND i.created_at < $4 AND i.status IN ($5, $6) AND i.name = $7 AND i.version = $8 AND i.parent_instance IS NULL AND i.ended_at < $9 ORDER BY i.instance LIMIT 2) b0
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.shard = 1 AND i.instance >= $1 AND i.instance < $2 AND i.created_at >= $3 AND i.created_at < $4 AND i.status IN ($5, $6) AND i.name = $7 AND i.version = $8 AND i.parent_instance IS NULL AND i.ended_at < $9 ORDER BY i.instance LIMIT 2) b1
+ORDER BY instance LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
+ORDER BY i.instance
+----
+SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.shard = 0 AND i.instance >= $1 AND i.instance < $2 AND i.created_at >= $3 AND i.created_at < $4 AND i.status IN ($5, $6) AND i.name = $7 AND i.version = $8 AND i.parent_instance IS NULL AND i.ended_at < $9 AND i.instance > $10 ORDER BY i.instance LIMIT 2) b0
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.shard = 1 AND i.instance >= $1 AND i.instance < $2 AND i.created_at >= $3 AND i.created_at < $4 AND i.status IN ($5, $6) AND i.name = $7 AND i.version = $8 AND i.parent_instance IS NULL AND i.ended_at < $9 AND i.instance > $10 ORDER BY i.instance LIMIT 2) b1
+ORDER BY instance LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
+ORDER BY i.instance
+----
+SELECT count(*) FROM (SELECT 1 FROM rondo_instances i WHERE i.shard = 0 AND i.instance >= $1 AND i.instance < $2 AND i.created_at >= $3 AND i.created_at < $4 AND i.status IN ($5, $6) AND i.name = $7 AND i.version = $8 AND i.parent_instance IS NULL AND i.ended_at < $9
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.shard = 1 AND i.instance >= $1 AND i.instance < $2 AND i.created_at >= $3 AND i.created_at < $4 AND i.status IN ($5, $6) AND i.name = $7 AND i.version = $8 AND i.parent_instance IS NULL AND i.ended_at < $9
+LIMIT 100) c
+----
+SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.parent_instance = $1 AND i.created_at >= $2 AND i.created_at < $3 AND i.status IN ($4, $5) AND i.name = $6 AND i.version = $7 AND i.ended_at < $8 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b0
+ORDER BY created_at DESC, instance DESC LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
+ORDER BY i.created_at DESC, i.instance DESC
+----
+SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.parent_instance = $1 AND i.created_at >= $2 AND i.created_at < $3 AND i.status IN ($4, $5) AND i.name = $6 AND i.version = $7 AND i.ended_at < $8 AND (i.created_at, i.instance) < ($9, $10) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b0
+ORDER BY created_at DESC, instance DESC LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
+ORDER BY i.created_at DESC, i.instance DESC
+----
+SELECT count(*) FROM (SELECT 1 FROM rondo_instances i WHERE i.parent_instance = $1 AND i.created_at >= $2 AND i.created_at < $3 AND i.status IN ($4, $5) AND i.name = $6 AND i.version = $7 AND i.ended_at < $8
+LIMIT 100) c
+----
+SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT a.shard, a.instance, a.created_at FROM rondo_attributes a WHERE a.name = $1 AND a.value = $2 AND a.shard = 0 AND a.created_at >= $3 AND a.created_at < $4 AND (SELECT true FROM rondo_instances i WHERE i.shard = a.shard AND i.instance = a.instance AND i.created_at = a.created_at AND (i.status IN ($5, $6)) IS TRUE AND (i.name = $7) IS TRUE AND i.version = $8 AND i.parent_instance IS NULL AND i.ended_at < $9 AND (SELECT true FROM rondo_attributes x WHERE x.name = $10 AND x.value = $11 AND x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance)) ORDER BY a.created_at DESC, a.instance DESC LIMIT 2) b0
+UNION ALL SELECT * FROM (SELECT a.shard, a.instance, a.created_at FROM rondo_attributes a WHERE a.name = $1 AND a.value = $2 AND a.shard = 1 AND a.created_at >= $3 AND a.created_at < $4 AND (SELECT true FROM rondo_instances i WHERE i.shard = a.shard AND i.instance = a.instance AND i.created_at = a.created_at AND (i.status IN ($5, $6)) IS TRUE AND (i.name = $7) IS TRUE AND i.version = $8 AND i.parent_instance IS NULL AND i.ended_at < $9 AND (SELECT true FROM rondo_attributes x WHERE x.name = $10 AND x.value = $11 AND x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance)) ORDER BY a.created_at DESC, a.instance DESC LIMIT 2) b1
+ORDER BY created_at DESC, instance DESC LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
+ORDER BY i.created_at DESC, i.instance DESC
+----
+SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT a.shard, a.instance, a.created_at FROM rondo_attributes a WHERE a.name = $1 AND a.value = $2 AND a.shard = 0 AND a.created_at >= $3 AND a.created_at < $4 AND (SELECT true FROM rondo_instances i WHERE i.shard = a.shard AND i.instance = a.instance AND i.created_at = a.created_at AND (i.status IN ($5, $6)) IS TRUE AND (i.name = $7) IS TRUE AND i.version = $8 AND i.parent_instance IS NULL AND i.ended_at < $9 AND (SELECT true FROM rondo_attributes x WHERE x.name = $10 AND x.value = $11 AND x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance)) AND (a.created_at, a.instance) < ($12, $13) ORDER BY a.created_at DESC, a.instance DESC LIMIT 2) b0
+UNION ALL SELECT * FROM (SELECT a.shard, a.instance, a.created_at FROM rondo_attributes a WHERE a.name = $1 AND a.value = $2 AND a.shard = 1 AND a.created_at >= $3 AND a.created_at < $4 AND (SELECT true FROM rondo_instances i WHERE i.shard = a.shard AND i.instance = a.instance AND i.created_at = a.created_at AND (i.status IN ($5, $6)) IS TRUE AND (i.name = $7) IS TRUE AND i.version = $8 AND i.parent_instance IS NULL AND i.ended_at < $9 AND (SELECT true FROM rondo_attributes x WHERE x.name = $10 AND x.value = $11 AND x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance)) AND (a.created_at, a.instance) < ($12, $13) ORDER BY a.created_at DESC, a.instance DESC LIMIT 2) b1
+ORDER BY created_at DESC, instance DESC LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
+ORDER BY i.created_at DESC, i.instance DESC
+----
+SELECT count(*) FROM (SELECT 1 FROM rondo_attributes a WHERE a.name = $1 AND a.value = $2 AND a.shard = 0 AND a.created_at >= $3 AND a.created_at < $4 AND (SELECT true FROM rondo_instances i WHERE i.shard = a.shard AND i.instance = a.instance AND i.created_at = a.created_at AND (i.status IN ($5, $6)) IS TRUE AND (i.name = $7) IS TRUE AND i.version = $8 AND i.parent_instance IS NULL AND i.ended_at < $9 AND (SELECT true FROM rondo_attributes x WHERE x.name = $10 AND x.value = $11 AND x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance))
+UNION ALL SELECT 1 FROM rondo_attributes a WHERE a.name = $1 AND a.value = $2 AND a.shard = 1 AND a.created_at >= $3 AND a.created_at < $4 AND (SELECT true FROM rondo_instances i WHERE i.shard = a.shard AND i.instance = a.instance AND i.created_at = a.created_at AND (i.status IN ($5, $6)) IS TRUE AND (i.name = $7) IS TRUE AND i.version = $8 AND i.parent_instance IS NULL AND i.ended_at < $9 AND (SELECT true FROM rondo_attributes x WHERE x.name = $10 AND x.value = $11 AND x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance))
+LIMIT 100) c
+----
+SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.shard = 0 AND i.instance >= $1 AND i.instance < $2 AND i.created_at >= $3 AND i.created_at < $4 AND i.status IN ($5, $6) AND i.name = $7 AND i.version = $8 AND i.parent_instance IS NULL AND i.ended_at < $9 AND (SELECT true FROM rondo_attributes x WHERE x.name = $10 AND x.value = $11 AND x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance) AND (SELECT true FROM rondo_attributes x WHERE x.name = $12 AND x.value = $13 AND x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance) ORDER BY i.instance LIMIT 2) b0
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.shard = 1 AND i.instance >= $1 AND i.instance < $2 AND i.created_at >= $3 AND i.created_at < $4 AND i.status IN ($5, $6) AND i.name = $7 AND i.version = $8 AND i.parent_instance IS NULL AND i.ended_at < $9 AND (SELECT true FROM rondo_attributes x WHERE x.name = $10 AND x.value = $11 AND x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance) AND (SELECT true FROM rondo_attributes x WHERE x.name = $12 AND x.value = $13 AND x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance) ORDER BY i.instance LIMIT 2) b1
+ORDER BY instance LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
+ORDER BY i.instance
+----
+SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.shard = 0 AND i.instance >= $1 AND i.instance < $2 AND i.created_at >= $3 AND i.created_at < $4 AND i.status IN ($5, $6) AND i.name = $7 AND i.version = $8 AND i.parent_instance IS NULL AND i.ended_at < $9 AND (SELECT true FROM rondo_attributes x WHERE x.name = $10 AND x.value = $11 AND x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance) AND (SELECT true FROM rondo_attributes x WHERE x.name = $12 AND x.value = $13 AND x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance) AND i.instance > $14 ORDER BY i.instance LIMIT 2) b0
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.shard = 1 AND i.instance >= $1 AND i.instance < $2 AND i.created_at >= $3 AND i.created_at < $4 AND i.status IN ($5, $6) AND i.name = $7 AND i.version = $8 AND i.parent_instance IS NULL AND i.ended_at < $9 AND (SELECT true FROM rondo_attributes x WHERE x.name = $10 AND x.value = $11 AND x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance) AND (SELECT true FROM rondo_attributes x WHERE x.name = $12 AND x.value = $13 AND x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance) AND i.instance > $14 ORDER BY i.instance LIMIT 2) b1
+ORDER BY instance LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
+ORDER BY i.instance
+----
+SELECT count(*) FROM (SELECT 1 FROM rondo_instances i WHERE i.shard = 0 AND i.instance >= $1 AND i.instance < $2 AND i.created_at >= $3 AND i.created_at < $4 AND i.status IN ($5, $6) AND i.name = $7 AND i.version = $8 AND i.parent_instance IS NULL AND i.ended_at < $9 AND (SELECT true FROM rondo_attributes x WHERE x.name = $10 AND x.value = $11 AND x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance) AND (SELECT true FROM rondo_attributes x WHERE x.name = $12 AND x.value = $13 AND x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance)
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.shard = 1 AND i.instance >= $1 AND i.instance < $2 AND i.created_at >= $3 AND i.created_at < $4 AND i.status IN ($5, $6) AND i.name = $7 AND i.version = $8 AND i.parent_instance IS NULL AND i.ended_at < $9 AND (SELECT true FROM rondo_attributes x WHERE x.name = $10 AND x.value = $11 AND x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance) AND (SELECT true FROM rondo_attributes x WHERE x.name = $12 AND x.value = $13 AND x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance)
+LIMIT 100) c
+----
+SELECT count(*) FROM (SELECT 1 FROM rondo_instances i WHERE i.status = 'running' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'running' AND i.shard = 1 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'suspended' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'suspended' AND i.shard = 1 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'halted' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'halted' AND i.shard = 1 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'completed' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'completed' AND i.shard = 1 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'failed' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'failed' AND i.shard = 1 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'cancelled' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'cancelled' AND i.shard = 1 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'terminated' AND i.shard = 0 AND true
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'terminated' AND i.shard = 1 AND true) c
+----
+SELECT shard, instance, life, execution, last_event, status, name, version, engine, fresh,
+	parent_instance, parent_life, parent_execution, parent_event, attributes, trace, start_message,
+	output, error, custom_status, custom_status_version, history_bytes, unread,
+	created_at, started_at, updated_at, ended_at, wake_at FROM rondo_instances WHERE shard = $1 AND instance = $2
+----
+SELECT * FROM (SELECT execution, life, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution > $3 AND status NOT IN ('erasing', 'deleted') ORDER BY execution LIMIT 10) f UNION ALL SELECT execution, life, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes FROM rondo_instances WHERE shard = $1 AND instance = $2 AND execution > $3 AND status NOT IN ('erasing', 'deleted') ORDER BY execution LIMIT 10
+----
+SELECT life, last_event FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution = $3 AND status NOT IN ('erasing', 'deleted')
+----
+SELECT event, data FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event > $4 AND event <= $5 ORDER BY event LIMIT 10
+----
+SELECT count(*), CAST(coalesce(sum(length(value)), 0) AS INT8) FROM rondo_values WHERE shard = $1 AND instance = $2
+----
+SELECT v.key, v.value, v.execution, v.set_at
+	FROM rondo_instances i JOIN rondo_values v ON v.shard = i.shard AND v.instance = i.instance
+	WHERE i.shard = $1 AND i.instance = $2 AND i.status NOT IN ('erasing', 'deleted')
+----
+SELECT v.key, v.value, v.execution, v.set_at
+	FROM rondo_instances i JOIN rondo_values v ON v.shard = i.shard AND v.instance = i.instance
+	WHERE i.shard = $1 AND i.instance = $2 AND i.status NOT IN ('erasing', 'deleted') AND v.key = $3
+----
+SELECT CASE WHEN custom_status_version <> $3 THEN custom_status END, custom_status_version FROM rondo_instances WHERE shard = $1 AND instance = $2 AND status NOT IN ('erasing', 'deleted')
+----
+SELECT i.instance, i.parent_instance, i.name, i.status, i.created_at, i.ended_at, i.last_event, i.attributes FROM rondo_instances i WHERE (i.shard, i.instance) IN (VALUES (7, $1)) AND i.status NOT IN ('erasing', 'deleted') ORDER BY i.shard, i.instance
+----
+SELECT i.instance, i.parent_instance, i.name, i.status, i.created_at, i.ended_at, i.last_event, i.attributes FROM rondo_instances i WHERE i.parent_instance IN ($1) AND i.status NOT IN ('erasing', 'deleted') ORDER BY i.shard, i.instance
+----
+SELECT status, count(*), CAST(sum(last_event) AS INT8) FROM rondo_instances GROUP BY status
+----
+SELECT count(*), CAST(coalesce(sum(last_event), 0) AS INT8), (SELECT count(*) FROM rondo_outbox) FROM rondo_executions WHERE status NOT IN ('erasing', 'deleted') AND (shard, instance) NOT IN (SELECT shard, instance FROM rondo_instances WHERE status = 'erasing')
+----
+UPDATE rondo_executions SET status = 'erasing' WHERE (shard, instance, execution) IN (SELECT shard, instance, execution FROM rondo_executions WHERE shard = $1 AND instance = $2 AND status NOT IN ('erasing', 'deleted') AND execution <= (SELECT execution FROM rondo_instances WHERE shard = $1 AND instance = $2) - 2 AND ended_at < $3 ORDER BY shard, instance, execution LIMIT 1000)
+----
+DELETE FROM rondo_history WHERE (shard, instance, execution, event) IN (SELECT shard, instance, execution, event FROM (SELECT * FROM (SELECT shard, instance, execution, event FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution IN (SELECT execution FROM rondo_executions WHERE shard = $1 AND instance = $2 AND status = 'erasing') ORDER BY shard, instance, execution, event LIMIT 5000) b0) k LIMIT 5000)
+----
+DELETE FROM rondo_executions WHERE shard = $1 AND instance = $2 AND status = 'erasing'
+----
+SELECT i.instance FROM rondo_instances i WHERE (i.shard, i.instance) IN (VALUES (7, $1)) AND i.status NOT IN ('erasing', 'deleted') ORDER BY i.shard, i.instance FOR UPDATE
+----
+DELETE FROM rondo_attributes WHERE (name, value) IN (VALUES ($1, $2)) AND shard = 7 AND created_at = $3 AND instance = $4
+----
+UPDATE rondo_instances SET status = 'erasing', life = '', execution = 0, last_event = -1,
+			basis_life = '', basis_execution = 0, basis_event = 0, name = '', version = '', engine = 0, fresh = false,
+			parent_instance = NULL, parent_life = NULL, parent_execution = NULL, parent_event = NULL, attributes = NULL, trace = NULL,
+			output = NULL, error = NULL, custom_status = NULL, custom_status_version = 0, history_bytes = 0, unread = 0,
+			wake_at = NULL, ended_at = NULL, created_at = CASE WHEN ended_at < $2 AND updated_at < $2 THEN coalesce($3, updated_at) ELSE $1 END, updated_at = $1 WHERE (shard, instance) IN (VALUES (7, $4))
+----
+SELECT i.instance FROM rondo_instances i WHERE (i.shard, i.instance) IN (VALUES (7, $1)) AND (i.status = 'erasing') IS TRUE ORDER BY i.shard, i.instance FOR UPDATE
+----
+DELETE FROM rondo_history WHERE (shard, instance, execution, event) IN (SELECT shard, instance, execution, event FROM (SELECT * FROM (SELECT shard, instance, execution, event FROM rondo_history WHERE shard = 7 AND instance = $1 ORDER BY shard, instance, execution, event LIMIT 5000) b0) k LIMIT 5000)
+----
+DELETE FROM rondo_executions WHERE (shard, instance, execution) IN (SELECT shard, instance, execution FROM (SELECT * FROM (SELECT shard, instance, execution FROM rondo_executions WHERE shard = 7 AND instance = $1 ORDER BY shard, instance, execution LIMIT 1000) b0) k LIMIT 1000)
+----
+DELETE FROM rondo_values WHERE (shard, instance) IN (VALUES (7, $1))
+----
+UPDATE rondo_instances SET status = 'deleted', last_event = 0 WHERE (shard, instance) IN (VALUES (7, $1))
+----
+SELECT * FROM (SELECT * FROM (SELECT i.instance FROM rondo_instances i WHERE i.status = 'erasing' AND i.shard = 0 ORDER BY i.created_at LIMIT 100) b0
+UNION ALL SELECT * FROM (SELECT i.instance FROM rondo_instances i WHERE i.status = 'erasing' AND i.shard = 1 ORDER BY i.created_at LIMIT 100) b1) b LIMIT 100
+----
+SELECT * FROM (SELECT * FROM (SELECT i.instance FROM rondo_instances i WHERE i.status = 'deleted' AND i.created_at < $1 AND i.shard = 0 ORDER BY i.created_at LIMIT 500) b0
+UNION ALL SELECT * FROM (SELECT i.instance FROM rondo_instances i WHERE i.status = 'deleted' AND i.created_at < $1 AND i.shard = 1 ORDER BY i.created_at LIMIT 500) b1) b LIMIT 500
+----
+SELECT i.instance FROM rondo_instances i WHERE (i.shard, i.instance) IN (VALUES (7, $1)) AND (i.status = 'deleted') IS TRUE ORDER BY i.shard, i.instance FOR UPDATE
+----
+DELETE FROM rondo_instances WHERE (shard, instance) IN (VALUES (7, $1)) AND created_at < $2
