@@ -38,6 +38,10 @@ help: ## list the targets and settings
 test: databases ## run all tests, with the race detector
 	@test -n "$(RACE)" || echo "RACE DETECTOR: off, because there is no C compiler here; install gcc to have it"
 	$(GO) test $(RACE) $(TESTFLAGS) $(PACKAGES)
+ifeq ($(if $(RACE),$(PACKAGES)),./...)
+	@echo "WITHOUT THE RACE DETECTOR, for what takes too long with it:"
+	$(GO) test $(TESTFLAGS) ./pkg/history/sqlite
+endif
 
 .PHONY: databases
 databases: ## say which databases the tests would use

@@ -25,6 +25,7 @@ func needPostgres(tb testing.TB) {
 }
 
 func TestConformanceOnPostgreSQL(t *testing.T) {
+	t.Parallel()
 	needPostgres(t)
 	historytest.Run(t, func(tb testing.TB) *historytest.Database { return database(tb, pgtest.Database(tb)) })
 }

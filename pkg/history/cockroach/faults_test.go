@@ -172,6 +172,7 @@ var commits = map[string]struct {
 // TestEveryStatementOfACommitMayFail lets each statement of each kind of batch go wrong in each way. The commit succeeds all the same, everything is there
 // exactly once, and to repeat it changes nothing.
 func TestEveryStatementOfACommitMayFail(t *testing.T) {
+	t.Parallel()
 	for _, kind := range slices.Sorted(maps.Keys(commits)) {
 		t.Run(kind, func(t *testing.T) {
 			c := commits[kind]
@@ -273,6 +274,7 @@ func expected(before, batch []*round.Turn) (ids []string, events int, messages [
 // TestGivingUp lets every statement go wrong from one on, until the caller has no more time. The class of the error tells the truth: unless it is ambiguous,
 // nothing is stored; if it is, all is or nothing.
 func TestGivingUp(t *testing.T) {
+	t.Parallel()
 	for _, kind := range slices.Sorted(maps.Keys(commits)) {
 		t.Run(kind, func(t *testing.T) {
 			c := commits[kind]
@@ -426,6 +428,7 @@ func TestStormsOnlySlowDown(t *testing.T) {
 
 // TestEveryStatementOfEveryOperationMayFail does the same for all other operations: they succeed and do what they say.
 func TestEveryStatementOfEveryOperationMayFail(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, cockroach.Options{})
 	ctx := t.Context()
 	far := history.Take{Before: historytest.Began.Add(1000 * time.Hour), Until: historytest.Began.Add(2000 * time.Hour), Limit: 1000}

@@ -350,6 +350,7 @@ func TestAMigratorThatLostItsHold(t *testing.T) {
 
 // TestEveryStatementOfAMigrationMayFail lets each statement go wrong that Open sends to an empty database, in a schema of its own each time.
 func TestEveryStatementOfAMigrationMayFail(t *testing.T) {
+	t.Parallel()
 	needPostgres(t)
 	want := migrated(t)
 	address := pgtest.Database(t)

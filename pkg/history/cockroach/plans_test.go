@@ -33,6 +33,7 @@ import (
 //
 // [Store.Metrics] is left out: it counts everything, and says so.
 func TestPlans(t *testing.T) {
+	t.Parallel()
 	if _, err := pgtest.Found(); err != nil {
 		t.Skip(err)
 	}

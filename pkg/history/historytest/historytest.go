@@ -17,6 +17,8 @@ type Database struct {
 	Open func(tb testing.TB, options Options) history.Store
 	// Shared says that several stores may be open at once, as of several processes.
 	Shared bool
+	// Volatile says that nothing is left of what a store had when it is closed.
+	Volatile bool
 	// Marks says that sweeps begin from remembered marks.
 	Marks bool
 	// Exec runs a statement behind the store's back, with parameters $1, $2, …; several with a semicolon between them if there are no parameters.

@@ -103,7 +103,7 @@ func (m *model) step() {
 		m.pruneOne()
 	case n < 89:
 		m.tidyUp()
-	case n < 91:
+	case n < 91 && !m.db.Volatile:
 		m.note("reopen")
 		m.store = m.reopen()
 	default:

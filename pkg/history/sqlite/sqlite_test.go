@@ -19,7 +19,43 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	historytest.Run(t, database)
+}
+
+func TestConformanceInMemory(t *testing.T) {
+	if underRace {
+		t.Skip("the detector has seen all of it with a file; make test runs this without it")
+	}
+	t.Parallel()
+	historytest.Run(t, memory)
+}
+
+// memory is a database in memory for the suite. Each store has one of its own, so what is about opening a second one is left out.
+func memory(testing.TB) *historytest.Database {
+	var (
+		s    *sqlite.Store
+		test testing.TB // that has opened it
+	)
+	return &historytest.Database{
+		Volatile: true,
+		Shard:    func(string) int16 { return 0 },
+		Open: func(tb testing.TB, o historytest.Options) history.Store {
+			if test == tb {
+				tb.Skip("what is in memory is gone when its store is closed, and nobody else can open it")
+			}
+			s, test = open(tb, sqlite.Memory, sqlite.Options{Now: o.Now}), tb
+			return s
+		},
+		Exec: func(tb testing.TB, statement string, args ...any) {
+			if test != tb {
+				return // the suite empties what the test before has left, and that is gone
+			}
+			if err := s.Exec(tb.Context(), statement, args...); err != nil {
+				tb.Fatalf("%s: %v", statement, err)
+			}
+		},
+	}
 }
 
 // database is a database in a file for the suite. Nothing in it is about power failures.
