@@ -3,6 +3,7 @@ package cockroach_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -30,6 +31,9 @@ func TestConformanceOnPostgreSQL(t *testing.T) {
 	historytest.Run(t, func(tb testing.TB) *historytest.Database { return database(tb, pgtest.Database(tb)) })
 }
 
+// silence is for tests that would say a hundred times that tables are made.
+var silence = slog.New(slog.DiscardHandler)
+
 // database is the database at an address for the suite.
 func database(tb testing.TB, address string) *historytest.Database {
 	return &historytest.Database{
@@ -37,7 +41,7 @@ func database(tb testing.TB, address string) *historytest.Database {
 		Marks:  true,
 		Shard:  history.ShardOf,
 		Open: func(tb testing.TB, o historytest.Options) history.Store {
-			s, err := cockroach.Open(tb.Context(), address, cockroach.Options{Now: o.Now})
+			s, err := cockroach.Open(tb.Context(), address, cockroach.Options{Now: o.Now, Log: silence})
 			if err != nil {
 				tb.Fatal(err)
 			}

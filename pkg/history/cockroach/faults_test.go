@@ -70,6 +70,9 @@ func newBench(t *testing.T, options cockroach.Options) *bench {
 
 func openStore(tb testing.TB, address string, options cockroach.Options) *cockroach.Store {
 	tb.Helper()
+	if options.Log == nil {
+		options.Log = silence
+	}
 	s, err := cockroach.Open(tb.Context(), address, options)
 	if err != nil {
 		tb.Fatal(err)

@@ -235,7 +235,10 @@ func (r *recorder) note(statements ...string) {
 	}
 }
 
-func (r *recorder) Read(_ context.Context, _ string, f func(relational.DB) error) error  { return f(r) }
+func (r *recorder) Read(_ context.Context, _ string, f func(relational.DB) error) error { return f(r) }
+func (r *recorder) ReadOften(_ context.Context, _ string, f func(relational.DB) error) error {
+	return f(r)
+}
 func (r *recorder) Write(_ context.Context, _ string, f func(relational.DB) error) error { return f(r) }
 
 func (r *recorder) Query(_ context.Context, scan func(relational.Row) error, statement string, _ ...any) error {

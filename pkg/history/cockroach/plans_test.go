@@ -265,6 +265,10 @@ var listCases = []planCase{
 	lists("status", history.Filter{Statuses: []round.Status{round.Failed}},
 		planCase{rows: 100, indexes: "instances_by_status instances_pkey"}),
 	lists("name", history.Filter{Name: "orders"}, planCase{rows: 200, indexes: "instances_by_name instances_pkey"}),
+	usual("all", history.Filter{}, planCase{rows: 600, indexes: "instances_by_status instances_pkey"}),
+	usual("status", history.Filter{Statuses: []round.Status{round.Failed}}, planCase{rows: 600, indexes: "instances_by_status instances_pkey"}),
+	usual("name and status", history.Filter{Name: "orders", Statuses: []round.Status{round.Running}},
+		planCase{rows: 600, indexes: "instances_by_name instances_pkey"}),
 	lists("rare name", history.Filter{Name: "audits"}, planCase{rows: 100, indexes: "instances_by_name instances_pkey"}),
 	lists("name and status", history.Filter{Name: "orders", Statuses: []round.Status{round.Running, round.Failed}},
 		planCase{rows: 100, indexes: "instances_by_name instances_pkey"}),
@@ -308,9 +312,18 @@ var listCases = []planCase{
 
 // lists is the first and the third page of a list.
 func lists(name string, f history.Filter, c planCase) planCase {
-	c.name = "list/" + name
+	return pages("list/"+name, f, 20, c)
+}
+
+// usual are the same pages of a list that stays prepared, because its size is the usual one.
+func usual(name string, f history.Filter, c planCase) planCase {
+	return pages("usual list/"+name, f, 0, c)
+}
+
+func pages(name string, f history.Filter, limit int, c planCase) planCase {
+	c.name = name
 	c.do = func(w *crowd) error {
-		page := history.Page{Limit: 20}
+		page := history.Page{Limit: limit}
 		for range 3 {
 			list, err := w.store.List(w.Context(), f, page)
 			if err != nil || list.Next == "" {

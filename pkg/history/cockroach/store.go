@@ -286,7 +286,7 @@ const (
 )
 
 func (s *Store) readMarks(ctx context.Context) error {
-	return s.readKept(ctx, "read marks", func(db relational.DB) error {
+	return s.ReadOften(ctx, "read marks", func(db relational.DB) error {
 		fresh := map[string][]time.Time{markOutbox: make([]time.Time, history.Shards), markWake: make([]time.Time, history.Shards)}
 		err := db.Query(ctx, func(r relational.Row) error {
 			var (

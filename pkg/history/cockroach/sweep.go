@@ -48,7 +48,7 @@ func (s *Store) duePromises(ctx context.Context, take history.Take) (due []histo
 	for shard := range int16(history.Shards) {
 		args = append(args, s.fromMark(shard))
 	}
-	err = s.readKept(ctx, "look for promises", func(db relational.DB) error {
+	err = s.ReadOften(ctx, "look for promises", func(db relational.DB) error {
 		due = nil
 		return db.Query(ctx, func(r relational.Row) error {
 			var k history.PromiseKey
@@ -176,7 +176,7 @@ func (s *Store) dueWakes(ctx context.Context, take history.Take) (due []string, 
 	for shard := range int16(history.Shards) {
 		args = append(args, s.mark(markWake, shard))
 	}
-	err = s.readKept(ctx, "look for overdue instances", func(db relational.DB) error {
+	err = s.ReadOften(ctx, "look for overdue instances", func(db relational.DB) error {
 		due = nil
 		return db.Query(ctx, func(r relational.Row) error {
 			var id string

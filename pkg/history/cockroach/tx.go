@@ -94,6 +94,11 @@ func (t transactor) Read(ctx context.Context, op string, f func(relational.DB) e
 	return t.read(ctx, op, plain(t.pool), f)
 }
 
+// ReadOften implements [relational.Transactor].
+func (t transactor) ReadOften(ctx context.Context, op string, f func(relational.DB) error) error {
+	return t.read(ctx, op, kept(t.pool), f)
+}
+
 func (s *Store) read(ctx context.Context, op string, db runner, f func(relational.DB) error) error {
 	return retry(ctx, func() error { return failUnlessMeant(op, f(db), false) })
 }
@@ -107,11 +112,6 @@ func (t transactor) Write(ctx context.Context, op string, f func(relational.DB) 
 		}
 		return err
 	})
-}
-
-// readKept is like Read for statements that stay prepared.
-func (s *Store) readKept(ctx context.Context, op string, f func(relational.DB) error) error {
-	return s.read(ctx, op, kept(s.pool), f)
 }
 
 // writeKept is like Write for a single statement that stays prepared, and is a transaction by itself.

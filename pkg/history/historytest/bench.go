@@ -35,7 +35,7 @@ func Bench(b *testing.B, fresh func(testing.TB) *Database) {
 	}
 }
 
-// benchCommit commits whole one-activity orchestrations, batch by batch: each instance takes two turns, of five events together. One
+// benchCommit commits whole one-activity orchestrations, batch by batch: each instance takes two turns, of four events together. One
 // iteration is one batch. The rows of the outbox are removed with the next batch, as the orchestrator does it.
 func benchCommit(b *testing.B, db *Database, size int) {
 	ctx := context.Background()

@@ -274,6 +274,11 @@ func (t transactor) Read(ctx context.Context, op string, f func(relational.DB) e
 	return t.read(ctx, op, func(r *session) error { return f(r) })
 }
 
+// ReadOften implements [relational.Transactor].
+func (t transactor) ReadOften(ctx context.Context, op string, f func(relational.DB) error) error {
+	return t.Read(ctx, op, f)
+}
+
 // Write implements [relational.Transactor].
 func (t transactor) Write(ctx context.Context, op string, f func(relational.DB) error) error {
 	return t.write(ctx, op, func(w *session) error { return f(w) })

@@ -33,6 +33,8 @@ type Row interface{ Scan(into ...any) error }
 type Transactor interface {
 	// Read runs what changes nothing.
 	Read(ctx context.Context, op string, f func(DB) error) error
+	// ReadOften is for statements of which there are few, so that they are worth preparing.
+	ReadOften(ctx context.Context, op string, f func(DB) error) error
 	// Write runs f in one transaction. f must not keep anything from an earlier try.
 	Write(ctx context.Context, op string, f func(DB) error) error
 }
