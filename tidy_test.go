@@ -82,6 +82,8 @@ var packages = map[string]rule{
 	"internal/pgtest":  {imports: []string{"github.com/jackc/pgx/v5"}},
 	"internal/pgfault": {imports: []string{"github.com/jackc/pgx/v5/pgproto3"}},
 
+	"cmd/rondo": {imports: []string{"pkg/history", "pkg/history/cockroach", "pkg/history/sqlite"}},
+
 	"examples/...": {imports: []string{"pkg/..."}},
 }
 
