@@ -223,7 +223,7 @@ type PromiseKey struct {
 }
 
 // Made is when the promise was made.
-func (k PromiseKey) Made() time.Time { return time.UnixMicro(k.ID >> promiseBits).UTC() }
+func (k PromiseKey) Made() time.Time { return time.UnixMicro(k.ID>>promiseBits + promiseEpoch).UTC() }
 
 // Promise is a row of the outbox.
 type Promise struct {

@@ -28,9 +28,12 @@ func ShardOf(instance string) int16 {
 // promiseBits is the number of low bits of a promise's id that tell promises of the same microsecond apart.
 const promiseBits = 12
 
+// promiseEpoch is where the time of an id begins: counted from 1970, microseconds would leave no room for the salt from 2041 on. It can never change.
+var promiseEpoch = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+
 // PromiseID makes an id that sorts by time. The salt tells the promises of one microsecond apart.
 func PromiseID(at time.Time, salt uint64) int64 {
-	return at.UnixMicro()<<promiseBits | int64(salt&(1<<promiseBits-1))
+	return (at.UnixMicro()-promiseEpoch)<<promiseBits | int64(salt&(1<<promiseBits-1))
 }
 
 // MaxPromise is the size at which what a batch promises is split into a further row.

@@ -31,11 +31,9 @@ var states = map[string]history.Class{
 	"25006": history.Retry, // read_only_sql_transaction: a standby that has not taken over yet
 	"25P03": history.Retry, // idle_in_transaction_session_timeout
 	"26000": history.Retry, // invalid_sql_statement_name: a prepared statement that a proxy has lost
-	"0A000": history.Retry, // feature_not_supported: "cached plan must not change result type", after a migration
 	"08":    history.Retry, // connection exceptions; during a commit they are ambiguous
 	"53":    history.Retry, // insufficient resources: disk, memory, connections
 	"58":    history.Retry, // system errors of the server
-	"XXC01": history.Corrupt,
 	"XX001": history.Corrupt, // data_corrupted
 	"XX002": history.Corrupt, // index_corrupted
 }
@@ -63,11 +61,16 @@ func class(err error, begun bool) history.Class {
 		if pg.Code == "23505" && (pg.TableName == "rondo_outbox" || pg.ConstraintName == "rondo_outbox_pkey") {
 			return history.Contended // two promises of the same microsecond drew the same number; the next try draws another
 		}
+		if pg.Code == "0A000" && strings.Contains(pg.Message, "cached plan") {
+			return history.Retry // "cached plan must not change result type", after a migration
+		}
 		c, ok := states[pg.Code]
 		if !ok && len(pg.Code) == 5 {
 			c, ok = states[pg.Code[:2]]
 		}
 		switch {
+		case begun && pg.SeverityUnlocalized == "PANIC": // the record of the commit may have reached the disk
+			return history.Ambiguous
 		case !ok:
 			return history.Permanent
 		case begun && c == history.Retry && endsConnection(pg.Code):

@@ -79,7 +79,7 @@ func (x *explainer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndD
 var explainable = regexp.MustCompile(`(?s)^\s*(SELECT|WITH|INSERT|UPDATE|DELETE)\b`)
 
 // Numbers and lists of them are what differs between statements that are the same for different shards and for more or fewer instances.
-var number, numbers = regexp.MustCompile(`\b\d+\b`), regexp.MustCompile(`(\(N, \$N\), |\$N, |UNION ALL .*\n)+`)
+var number, numbers = regexp.MustCompile(`\b\d+\b`), regexp.MustCompile(`(\(N, (\$N|CAST\(\$N AS TEXT\))\), |\$N, |UNION ALL .*\n)+`)
 
 func kindOf(sql string) string {
 	return numbers.ReplaceAllString(number.ReplaceAllString(sql, "N"), "")

@@ -29,7 +29,7 @@ func (s *Store) TakePromises(ctx context.Context, take history.Take) ([]history.
 		return nil, err
 	}
 	if len(due) < take.Limit {
-		err = s.advanceOutbox(ctx, take.Before)
+		err = s.unlessTaken(ctx, len(out), s.advanceOutbox(ctx, take.Before))
 	}
 	return out, err
 }
@@ -165,9 +165,18 @@ func (s *Store) TakeOverdue(ctx context.Context, take history.Take) ([]history.O
 		for shard := range int16(history.Shards) {
 			marks[shard] = take.Before
 		}
-		err = s.advance(ctx, markWake, marks)
+		err = s.unlessTaken(ctx, len(out), s.advance(ctx, markWake, marks))
 	}
 	return out, err
+}
+
+// unlessTaken keeps an error of moving marks from the caller if the sweep has taken something, which nobody else would look at for a while.
+func (s *Store) unlessTaken(ctx context.Context, n int, err error) error {
+	if err != nil && n > 0 {
+		s.options.Log.WarnContext(ctx, "a sweep cannot write down how far it came", "error", err)
+		return nil
+	}
+	return err
 }
 
 // dueWakes finds the instances of all shards that are due the longest.

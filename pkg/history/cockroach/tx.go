@@ -134,12 +134,12 @@ func (s *Store) writeKept(ctx context.Context, op string, f func(relational.DB) 
 func (s *Store) inTransaction(ctx context.Context, f func(pgx.Tx) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return err
+		return fail("begin", class(err, false), err) // nothing was sent
 	}
 	defer conn.Release()
 	tx, err := conn.Begin(ctx)
 	if err != nil {
-		return err
+		return fail("begin", class(err, false), err)
 	}
 	a := &restartable{Tx: tx}
 	err = crdb.ExecuteInTx(ctx, a, func() error { return f(tx) })

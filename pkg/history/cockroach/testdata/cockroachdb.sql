@@ -413,15 +413,15 @@ UNION ALL SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'term
 UNION ALL SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'terminated' AND i.shard = 1 AND true
 LIMIT 100) c
 ----
-SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE true AND i.created_at >= $1 AND i.created_at < $2 AND (i.status IN ($3, $4)) IS TRUE AND (i.name = $5) IS TRUE AND i.version = $6 AND (i.shard, i.instance) IN (VALUES (7, $7), (4, $8)) AND i.parent_instance IS NULL AND i.ended_at < $9 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b0
+SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE true AND i.created_at >= $1 AND i.created_at < $2 AND (i.status IN ($3, $4)) IS TRUE AND (i.name = $5) IS TRUE AND i.version = $6 AND (i.shard, i.instance) IN (VALUES (7, CAST($7 AS TEXT)), (4, CAST($8 AS TEXT))) AND i.parent_instance IS NULL AND i.ended_at < $9 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b0
 ORDER BY created_at DESC, instance DESC LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
 ORDER BY i.created_at DESC, i.instance DESC
 ----
-SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE true AND i.created_at >= $1 AND i.created_at < $2 AND (i.status IN ($3, $4)) IS TRUE AND (i.name = $5) IS TRUE AND i.version = $6 AND (i.shard, i.instance) IN (VALUES (7, $7), (4, $8)) AND i.parent_instance IS NULL AND i.ended_at < $9 AND (i.created_at, i.instance) < ($10, $11) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b0
+SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE true AND i.created_at >= $1 AND i.created_at < $2 AND (i.status IN ($3, $4)) IS TRUE AND (i.name = $5) IS TRUE AND i.version = $6 AND (i.shard, i.instance) IN (VALUES (7, CAST($7 AS TEXT)), (4, CAST($8 AS TEXT))) AND i.parent_instance IS NULL AND i.ended_at < $9 AND (i.created_at, i.instance) < ($10, $11) ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b0
 ORDER BY created_at DESC, instance DESC LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
 ORDER BY i.created_at DESC, i.instance DESC
 ----
-SELECT count(*) FROM (SELECT 1 FROM rondo_instances i WHERE true AND i.created_at >= $1 AND i.created_at < $2 AND (i.status IN ($3, $4)) IS TRUE AND (i.name = $5) IS TRUE AND i.version = $6 AND (i.shard, i.instance) IN (VALUES (7, $7), (4, $8)) AND i.parent_instance IS NULL AND i.ended_at < $9
+SELECT count(*) FROM (SELECT 1 FROM rondo_instances i WHERE true AND i.created_at >= $1 AND i.created_at < $2 AND (i.status IN ($3, $4)) IS TRUE AND (i.name = $5) IS TRUE AND i.version = $6 AND (i.shard, i.instance) IN (VALUES (7, CAST($7 AS TEXT)), (4, CAST($8 AS TEXT))) AND i.parent_instance IS NULL AND i.ended_at < $9
 LIMIT 100) c
 ----
 SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_life, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.shard = 0 AND i.instance >= $1 AND i.instance < $2 AND i.created_at >= $3 AND i.created_at < $4 AND i.status IN ($5, $6) AND i.name = $7 AND i.version = $8 AND i.parent_instance IS NULL AND i.ended_at < $9 ORDER BY i.instance LIMIT 2) b0
@@ -515,7 +515,7 @@ SELECT v.key, v.value, v.execution, v.set_at
 ----
 SELECT CASE WHEN custom_status_version <> $3 THEN custom_status END, custom_status_version FROM rondo_instances WHERE shard = $1 AND instance = $2 AND status NOT IN ('erasing', 'deleted')
 ----
-SELECT i.instance, i.parent_instance, i.name, i.status, i.created_at, i.ended_at, i.last_event, i.attributes FROM rondo_instances i WHERE (i.shard, i.instance) IN (VALUES (7, $1)) AND i.status NOT IN ('erasing', 'deleted') ORDER BY i.shard, i.instance
+SELECT i.instance, i.parent_instance, i.name, i.status, i.created_at, i.ended_at, i.last_event, i.attributes FROM rondo_instances i WHERE (i.shard, i.instance) IN (VALUES (7, CAST($1 AS TEXT))) AND i.status NOT IN ('erasing', 'deleted') ORDER BY i.shard, i.instance
 ----
 SELECT i.instance, i.parent_instance, i.name, i.status, i.created_at, i.ended_at, i.last_event, i.attributes FROM rondo_instances i WHERE i.parent_instance IN ($1) AND i.status NOT IN ('erasing', 'deleted') ORDER BY i.shard, i.instance
 ----
@@ -529,25 +529,25 @@ DELETE FROM rondo_history WHERE (shard, instance, execution, event) IN (SELECT s
 ----
 DELETE FROM rondo_executions WHERE shard = $1 AND instance = $2 AND status = 'erasing'
 ----
-SELECT i.instance FROM rondo_instances i WHERE (i.shard, i.instance) IN (VALUES (7, $1)) AND i.status NOT IN ('erasing', 'deleted') ORDER BY i.shard, i.instance FOR UPDATE
+SELECT i.instance FROM rondo_instances i WHERE (i.shard, i.instance) IN (VALUES (7, CAST($1 AS TEXT))) AND i.status NOT IN ('erasing', 'deleted') ORDER BY i.shard, i.instance FOR UPDATE
 ----
-DELETE FROM rondo_attributes WHERE (name, value) IN (VALUES ($1, $2)) AND shard = 7 AND created_at = $3 AND instance = $4
+DELETE FROM rondo_attributes WHERE (name, value) IN (VALUES (CAST($1 AS TEXT), CAST($2 AS TEXT))) AND shard = 7 AND created_at = $3 AND instance = $4
 ----
 UPDATE rondo_instances SET status = 'erasing', life = '', execution = 0, last_event = -1,
 			basis_life = '', basis_execution = 0, basis_event = 0, name = '', version = '', engine = 0, fresh = false,
 			parent_instance = NULL, parent_life = NULL, parent_execution = NULL, parent_event = NULL, attributes = NULL, trace = NULL,
 			output = NULL, error = NULL, custom_status = NULL, custom_status_version = 0, history_bytes = 0, unread = 0,
-			wake_at = NULL, ended_at = NULL, created_at = CASE WHEN ended_at < $2 AND updated_at < $2 THEN coalesce($3, updated_at) ELSE $1 END, updated_at = $1 WHERE (shard, instance) IN (VALUES (7, $4))
+			wake_at = NULL, ended_at = NULL, created_at = CASE WHEN ended_at < $2 AND updated_at < $2 THEN coalesce($3, updated_at) ELSE $1 END, updated_at = $1 WHERE (shard, instance) IN (VALUES (7, CAST($4 AS TEXT)))
 ----
-SELECT i.instance FROM rondo_instances i WHERE (i.shard, i.instance) IN (VALUES (7, $1)) AND (i.status = 'erasing') IS TRUE ORDER BY i.shard, i.instance FOR UPDATE
+SELECT i.instance FROM rondo_instances i WHERE (i.shard, i.instance) IN (VALUES (7, CAST($1 AS TEXT))) AND (i.status = 'erasing') IS TRUE ORDER BY i.shard, i.instance FOR UPDATE
 ----
 DELETE FROM rondo_history WHERE (shard, instance, execution, event) IN (SELECT shard, instance, execution, event FROM (SELECT * FROM (SELECT shard, instance, execution, event FROM rondo_history WHERE shard = 7 AND instance = $1 ORDER BY shard, instance, execution, event LIMIT 5000) b0) k LIMIT 5000)
 ----
 DELETE FROM rondo_executions WHERE (shard, instance, execution) IN (SELECT shard, instance, execution FROM (SELECT * FROM (SELECT shard, instance, execution FROM rondo_executions WHERE shard = 7 AND instance = $1 ORDER BY shard, instance, execution LIMIT 1000) b0) k LIMIT 1000)
 ----
-DELETE FROM rondo_values WHERE (shard, instance) IN (VALUES (7, $1))
+DELETE FROM rondo_values WHERE (shard, instance) IN (VALUES (7, CAST($1 AS TEXT)))
 ----
-UPDATE rondo_instances SET status = 'deleted', last_event = 0 WHERE (shard, instance) IN (VALUES (7, $1))
+UPDATE rondo_instances SET status = 'deleted', last_event = 0 WHERE (shard, instance) IN (VALUES (7, CAST($1 AS TEXT)))
 ----
 SELECT * FROM (SELECT * FROM (SELECT i.instance FROM rondo_instances i WHERE i.status = 'erasing' AND i.shard = 0 ORDER BY i.created_at LIMIT 100) b0
 UNION ALL SELECT * FROM (SELECT i.instance FROM rondo_instances i WHERE i.status = 'erasing' AND i.shard = 1 ORDER BY i.created_at LIMIT 100) b1) b LIMIT 100
@@ -555,6 +555,6 @@ UNION ALL SELECT * FROM (SELECT i.instance FROM rondo_instances i WHERE i.status
 SELECT * FROM (SELECT * FROM (SELECT i.instance FROM rondo_instances i WHERE i.status = 'deleted' AND i.created_at < $1 AND i.shard = 0 ORDER BY i.created_at LIMIT 500) b0
 UNION ALL SELECT * FROM (SELECT i.instance FROM rondo_instances i WHERE i.status = 'deleted' AND i.created_at < $1 AND i.shard = 1 ORDER BY i.created_at LIMIT 500) b1) b LIMIT 500
 ----
-SELECT i.instance FROM rondo_instances i WHERE (i.shard, i.instance) IN (VALUES (7, $1)) AND (i.status = 'deleted') IS TRUE ORDER BY i.shard, i.instance FOR UPDATE
+SELECT i.instance FROM rondo_instances i WHERE (i.shard, i.instance) IN (VALUES (7, CAST($1 AS TEXT))) AND (i.status = 'deleted') IS TRUE ORDER BY i.shard, i.instance FOR UPDATE
 ----
-DELETE FROM rondo_instances WHERE (shard, instance) IN (VALUES (7, $1)) AND created_at < $2
+DELETE FROM rondo_instances WHERE (shard, instance) IN (VALUES (7, CAST($1 AS TEXT))) AND created_at < $2

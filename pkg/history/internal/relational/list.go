@@ -38,6 +38,9 @@ func (b *builder) arg(v any) string {
 
 func (b *builder) time(t time.Time) string { return b.arg(b.Time(t)) }
 
+// text adds a parameter in a list of VALUES: CockroachDB does not find out there of what type it is.
+func (b *builder) text(s string) string { return "CAST(" + b.arg(s) + " AS TEXT)" }
+
 // in is the condition that a column has one of some values.
 func (b *builder) in(column string, values []string) string {
 	places := make([]string, len(values))
@@ -51,7 +54,7 @@ func (b *builder) in(column string, values []string) string {
 func (b *builder) pairs(table string, instances []string) string {
 	places := make([]string, len(instances))
 	for i, id := range instances {
-		places[i] = fmt.Sprintf("(%d, %s)", b.Shard(id), b.arg(Key(id)))
+		places[i] = fmt.Sprintf("(%d, %s)", b.Shard(id), b.text(Key(id)))
 	}
 	if table != "" {
 		table += "."

@@ -180,8 +180,8 @@ func (a *Admin) Delete(ctx context.Context, instances []string, how history.Dele
 	var buried []member
 	err = a.Write(ctx, "delete instances", func(db DB) error {
 		family, err := a.lockedFamily(ctx, db, instances)
-		if err != nil || len(family) == 0 && len(buried) > 0 {
-			return err // the try before has deleted them, only its answer was lost
+		if err != nil || len(buried) > 0 && !anySame(family, buried) {
+			return err // the try before has deleted them, only its answer was lost; what is there now has begun since
 		}
 		if err := a.mayDelete(ctx, db, instances, family, how); err != nil {
 			return err
@@ -193,6 +193,18 @@ func (a *Admin) Delete(ctx context.Context, instances []string, how history.Dele
 		return deleted, err
 	}
 	return a.erase(ctx, buried)
+}
+
+// anySame reports whether one of the members is still there, in the same life.
+func anySame(now, before []member) bool {
+	created := make(map[string]time.Time, len(before))
+	for _, m := range before {
+		created[m.instance] = m.created
+	}
+	return slices.ContainsFunc(now, func(m member) bool {
+		at, ok := created[m.instance]
+		return ok && at.Equal(m.created)
+	})
 }
 
 // mayDelete tells why a family must not be deleted, if there is a reason.
@@ -278,7 +290,7 @@ func (d Dialect) DropAttributes(ctx context.Context, db DB, instance string, cre
 	names, values := AttributePairs(parsed)
 	pairs := make([]string, len(names))
 	for i := range names {
-		pairs[i] = "(" + b.arg(names[i]) + ", " + b.arg(values[i]) + ")"
+		pairs[i] = "(" + b.text(names[i]) + ", " + b.text(values[i]) + ")"
 	}
 	_, err := db.Exec(ctx, fmt.Sprintf("DELETE FROM rondo_attributes WHERE (name, value) IN (VALUES %s) AND shard = %d AND created_at = %s AND instance = %s",
 		strings.Join(pairs, ", "), d.Shard(instance), b.time(created), b.arg(instance)), b.args...)
