@@ -23,17 +23,17 @@ var states = map[string]history.Class{
 	"55P03": history.Contended, // lock_not_available
 	"40003": history.Ambiguous, // statement_completion_unknown: CockroachDB's "result is ambiguous"
 
-	"57014": history.Retry, // query_canceled: the statement's time limit
-	"57P01": history.Retry, // admin_shutdown
-	"57P02": history.Retry, // crash_shutdown
-	"57P03": history.Retry, // cannot_connect_now: it is starting
-	"57P05": history.Retry, // idle_session_timeout
-	"25006": history.Retry, // read_only_sql_transaction: a standby that has not taken over yet
-	"25P03": history.Retry, // idle_in_transaction_session_timeout
-	"26000": history.Retry, // invalid_sql_statement_name: a prepared statement that a proxy has lost
-	"08":    history.Retry, // connection exceptions; during a commit they are ambiguous
-	"53":    history.Retry, // insufficient resources: disk, memory, connections
-	"58":    history.Retry, // system errors of the server
+	"57014": history.Retry,   // query_canceled: the statement's time limit
+	"57P01": history.Retry,   // admin_shutdown
+	"57P02": history.Retry,   // crash_shutdown
+	"57P03": history.Retry,   // cannot_connect_now: it is starting
+	"57P05": history.Retry,   // idle_session_timeout
+	"25006": history.Retry,   // read_only_sql_transaction: a standby that has not taken over yet
+	"25P03": history.Retry,   // idle_in_transaction_session_timeout
+	"26000": history.Retry,   // invalid_sql_statement_name: a prepared statement that a proxy has lost
+	"08":    history.Retry,   // connection exceptions; during a commit they are ambiguous
+	"53":    history.Retry,   // insufficient resources: disk, memory, connections
+	"58":    history.Retry,   // system errors of the server
 	"XX001": history.Corrupt, // data_corrupted
 	"XX002": history.Corrupt, // index_corrupted
 }

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -407,8 +409,11 @@ var (
 func newCrowd(t *testing.T) *crowd {
 	address := pgtest.Database(t)
 	w := &crowd{T: t, x: &explainer{early: make(map[string]string)}, now: crowdNow}
+	// The clock moves with each look at it: promises of one moment may draw the same number, and only the store tries again then.
+	var looks atomic.Int64
 	opened := func(o Options) *Store {
-		o.Now = func() time.Time { return w.now }
+		o.Log = slog.New(slog.DiscardHandler)
+		o.Now = func() time.Time { return w.now.Add(time.Duration(looks.Add(1)) * time.Microsecond) }
 		s, err := Open(t.Context(), address, o)
 		if err != nil {
 			t.Fatal(err)
