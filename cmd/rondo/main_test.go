@@ -35,9 +35,7 @@ func TestMigrate(t *testing.T) {
 	addresses := map[string]func(t *testing.T) string{
 		"file": func(t *testing.T) string { return filepath.Join(t.TempDir(), "rondo.db") },
 		"postgres": func(t *testing.T) string {
-			if _, err := pgtest.Found(); err != nil {
-				t.Skip(err)
-			}
+			pgtest.Need(t)
 			return pgtest.Database(t)
 		},
 	}

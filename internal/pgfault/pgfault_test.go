@@ -30,9 +30,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	if _, err := pgtest.Found(); err != nil {
-		t.Skip("POSTGRESQL IS NOT TESTED: ", err)
-	}
+	pgtest.Need(t)
 	dsn := pgtest.Database(t)
 	c, err := pgx.ParseConfig(dsn)
 	if err != nil {
@@ -413,9 +411,7 @@ func TestAllConnectionsAreCut(t *testing.T) {
 }
 
 func TestTheServerDiesAndComesBack(t *testing.T) {
-	if _, err := pgtest.Found(); err != nil {
-		t.Skip("POSTGRESQL IS NOT TESTED: ", err)
-	}
+	pgtest.Need(t)
 	c := pgtest.Start(t, pgtest.Fsync(false))
 	w := &world{T: t, dsn: c.DSN(), proxy: pgfault.Start(t, c.Addr())}
 	conn := w.through()

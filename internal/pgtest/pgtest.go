@@ -46,6 +46,14 @@ type options struct{ fsync bool }
 // but not that of the machine, so tests lose nothing; benchmarks would measure something that nobody runs.
 func Fsync(on bool) Option { return func(o *options) { o.fsync = on } }
 
+// Need skips a test or benchmark where PostgreSQL is not installed, and says so.
+func Need(tb testing.TB) {
+	tb.Helper()
+	if _, err := Found(); err != nil {
+		tb.Skip("POSTGRESQL IS NOT TESTED: ", err)
+	}
+}
+
 // Found gives the directory of the PostgreSQL binaries, or says why there can be no server here.
 //
 // It looks into the directory that [BinVariable] names, and only there if it is set; else where PATH finds initdb; else into the newest

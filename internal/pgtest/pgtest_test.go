@@ -32,13 +32,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func needPostgres(tb testing.TB) {
-	tb.Helper()
-	if _, err := pgtest.Found(); err != nil {
-		tb.Skip("POSTGRESQL IS NOT TESTED: ", err)
-	}
-}
-
 func connect(tb testing.TB, dsn string) *pgx.Conn {
 	tb.Helper()
 	conn, err := pgx.Connect(tb.Context(), dsn)
@@ -66,7 +59,7 @@ func query(tb testing.TB, conn *pgx.Conn, sql string) string {
 }
 
 func TestEachTestHasItsOwnDatabase(t *testing.T) {
-	needPostgres(t)
+	pgtest.Need(t)
 	for i := range 3 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
@@ -80,7 +73,7 @@ func TestEachTestHasItsOwnDatabase(t *testing.T) {
 }
 
 func TestADatabaseIsDroppedWithItsTest(t *testing.T) {
-	needPostgres(t)
+	pgtest.Need(t)
 	other := connect(t, pgtest.Database(t))
 	count := "SELECT count(*)::text FROM pg_database"
 	before := query(t, other, count)
@@ -98,7 +91,7 @@ func TestADatabaseIsDroppedWithItsTest(t *testing.T) {
 }
 
 func TestThePasswordCounts(t *testing.T) {
-	needPostgres(t)
+	pgtest.Need(t)
 	u, err := url.Parse(pgtest.Database(t))
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +104,7 @@ func TestThePasswordCounts(t *testing.T) {
 }
 
 func TestTheServerWaitsForTheDiskWhenItShould(t *testing.T) {
-	needPostgres(t)
+	pgtest.Need(t)
 	check := func(name, want, dsn string) {
 		t.Helper()
 		if got := query(t, connect(t, dsn), "SHOW fsync"); got != want {
@@ -125,7 +118,7 @@ func TestTheServerWaitsForTheDiskWhenItShould(t *testing.T) {
 }
 
 func TestWhatWasCommittedSurvivesAKill(t *testing.T) {
-	needPostgres(t)
+	pgtest.Need(t)
 	c := pgtest.Start(t, pgtest.Fsync(false))
 	dsn := c.Database(t)
 	for round := 1; round <= 3; round++ {
@@ -155,7 +148,7 @@ func TestWhatWasCommittedSurvivesAKill(t *testing.T) {
 }
 
 func TestAServerMayBeDeadWhenItsTestEnds(t *testing.T) {
-	needPostgres(t)
+	pgtest.Need(t)
 	var addr string
 	t.Run("test", func(t *testing.T) {
 		c := pgtest.Start(t, pgtest.Fsync(false))
@@ -177,7 +170,7 @@ func TestTheServerEndsWithTheProcess(t *testing.T) {
 		fmt.Println("done", t.Name())
 		select {}
 	}
-	needPostgres(t)
+	pgtest.Need(t)
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), roleVariable+"=victim")
 	out, err := cmd.StdoutPipe()
@@ -213,7 +206,7 @@ func TestTheServerEndsWithTheProcess(t *testing.T) {
 }
 
 func TestWhereTheBinariesAreSought(t *testing.T) {
-	needPostgres(t)
+	pgtest.Need(t)
 	dir, err := pgtest.Found()
 	if err != nil {
 		t.Fatal(err)

@@ -77,7 +77,7 @@ func changed(tb testing.TB, address string, change func(*url.URL)) string {
 var passwords = []string{"secret", `se:cr@et/w?i#t%h &p=a'r"t\s`}
 
 func TestWrongAddresses(t *testing.T) {
-	needPostgres(t)
+	pgtest.Need(t)
 	address := pgtest.Database(t)
 	conn := connect(t, address)
 	for i, password := range passwords {
@@ -196,7 +196,7 @@ func TestMalformedAddresses(t *testing.T) {
 
 // TestSettingsOfConnections shows what options and addresses set, and that addresses come before defaults.
 func TestSettingsOfConnections(t *testing.T) {
-	needPostgres(t)
+	pgtest.Need(t)
 	address := pgtest.Database(t)
 	cases := []struct {
 		name, address string

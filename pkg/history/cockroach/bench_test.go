@@ -8,9 +8,7 @@ import (
 )
 
 func BenchmarkPostgreSQL(b *testing.B) {
-	if _, err := pgtest.Found(); err != nil {
-		b.Skip(err)
-	}
+	pgtest.Need(b)
 	cluster := pgtest.Start(b, pgtest.Fsync(true))
 	historytest.Bench(b, func(tb testing.TB) *historytest.Database { return database(tb, cluster.Database(tb)) })
 }

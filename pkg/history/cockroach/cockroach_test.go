@@ -17,17 +17,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// needPostgres skips a test where PostgreSQL is not installed; `make databases` says so, too.
-func needPostgres(tb testing.TB) {
-	tb.Helper()
-	if _, err := pgtest.Found(); err != nil {
-		tb.Skip(err)
-	}
-}
-
 func TestConformanceOnPostgreSQL(t *testing.T) {
 	t.Parallel()
-	needPostgres(t)
+	pgtest.Need(t)
 	historytest.Run(t, func(tb testing.TB) *historytest.Database { return database(tb, pgtest.Database(tb)) })
 }
 

@@ -101,6 +101,6 @@ func faultyDatabase(tb testing.TB) string {
 	if *onServer {
 		return ownDatabase(tb, needServer(tb))
 	}
-	needPostgres(tb)
+	pgtest.Need(tb)
 	return pgtest.Database(tb)
 }

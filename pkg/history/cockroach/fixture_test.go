@@ -28,7 +28,7 @@ var atFixture = cockroach.Options{Now: func() time.Time { return historytest.Fix
 
 // TestDatabasesOfReleasedVersions opens what each released version has left, and goes on with it.
 func TestDatabasesOfReleasedVersions(t *testing.T) {
-	needPostgres(t)
+	pgtest.Need(t)
 	if *makeFixture {
 		writeFixture(t)
 	}

@@ -27,14 +27,14 @@ func (s *Store) load(ctx context.Context, instances []string, admit func(string,
 	}
 	// An instance that is deleted or goes on to the next execution between the two reads is read again. One that stands where it stood, and whose history is
 	// still not there, is unreadable: no execution comes back once it was left.
-	todo := make([]int, len(instances))
-	for i := range todo {
-		todo[i] = i
+	unread := make([]int, len(instances))
+	for i := range unread {
+		unread[i] = i
 	}
 	missed := make(map[int]*relational.Columns)
-	for len(todo) > 0 {
+	for len(unread) > 0 {
 		var again []int
-		ids := array(todo, func(i int) string { return instances[i] })
+		ids := array(unread, func(i int) string { return instances[i] })
 		found, err := s.rows(ctx, ids)
 		if err != nil {
 			return nil, err
@@ -43,7 +43,7 @@ func (s *Store) load(ctx context.Context, instances []string, admit func(string,
 		if err != nil {
 			return nil, err
 		}
-		for _, i := range todo {
+		for _, i := range unread {
 			c := found[instances[i]]
 			if c == nil || c.Grave() {
 				known[i] = round.Known{Instance: instances[i]}
@@ -58,7 +58,7 @@ func (s *Store) load(ctx context.Context, instances []string, admit func(string,
 			}
 			known[i] = relational.Loaded(c, rows, admitted)
 		}
-		todo = again
+		unread = again
 	}
 	return known, nil
 }

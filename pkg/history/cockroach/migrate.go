@@ -5,10 +5,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -32,29 +29,13 @@ var migrationFiles embed.FS
 var SchemaVersion = len(migrations())
 
 type migration struct {
-	version    int
-	name       string
+	relational.Migration
 	statements []string
 }
 
-func migrations() []migration {
-	names, err := fs.Glob(migrationFiles, "migrations/*.sql")
-	if err != nil {
-		panic(err)
-	}
-	slices.Sort(names)
-	list := make([]migration, len(names))
-	for i, name := range names {
-		data, err := migrationFiles.ReadFile(name)
-		if err != nil {
-			panic(err)
-		}
-		number, _, _ := strings.Cut(strings.TrimPrefix(name, "migrations/"), "_")
-		version, err := strconv.Atoi(number)
-		if err != nil || version != i+1 {
-			panic(fmt.Sprintf("migration %s should have number %d", name, i+1))
-		}
-		list[i] = migration{version, name, splitStatements(string(data))}
+func migrations() (list []migration) {
+	for _, m := range relational.Migrations(migrationFiles) {
+		list = append(list, migration{m, splitStatements(m.Text)})
 	}
 	return list
 }
@@ -181,7 +162,7 @@ func (s *Store) migrate(ctx context.Context) error {
 		if err != nil {
 			return fail(migrating, class(err, false), err)
 		}
-		if !held && !wait(ctx, holdPolled) {
+		if !held && !relational.Wait(ctx, holdPolled) {
 			return &history.Error{Class: history.Retry, Op: migrating, Err: fmt.Errorf("another process was still migrating: %w", ctx.Err())}
 		}
 	}
@@ -275,18 +256,18 @@ func (m *migrator) migrateHeld(ctx context.Context) error {
 		return err
 	}
 	for _, next := range migrations()[min(version, SchemaVersion):] {
-		m.options.Log.InfoContext(ctx, "migrating the database's tables", "to", next.version)
+		m.options.Log.InfoContext(ctx, "migrating the database's tables", "to", next.Version)
 		for _, statement := range next.statements {
 			if err := m.runHeld(ctx, m.flavour.adapt(statement)); err != nil {
-				return fmt.Errorf("%s: %w", next.name, err)
+				return fmt.Errorf("%s: %w", next.Name, err)
 			}
 		}
-		tag, err := m.exec(ctx, advanceSchema, next.version, next.version-1, m.me)
+		tag, err := m.exec(ctx, advanceSchema, next.Version, next.Version-1, m.me)
 		if err == nil && tag.RowsAffected() != 1 {
 			err = errLostHold // or it is done already, and only the answer was lost
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", next.name, err)
+			return fmt.Errorf("%s: %w", next.Name, err)
 		}
 	}
 	return nil
@@ -301,7 +282,7 @@ func (m *migrator) runHeld(ctx context.Context, statement string) error {
 	kept := make(chan struct{})
 	go func() {
 		defer close(kept)
-		for wait(ctx, holdAgain) {
+		for relational.Wait(ctx, holdAgain) {
 			tag, err := m.pool.Exec(ctx, keepSchema, m.me, holdFor)
 			if err == nil && tag.RowsAffected() == 0 {
 				cancel(errLostHold)

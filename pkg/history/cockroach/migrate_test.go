@@ -91,7 +91,7 @@ func checkMigrated(tb testing.TB, conn *pgx.Conn, want string) {
 
 // TestManyMigrateAtOnce starts ten stores at the same moment on an empty database.
 func TestManyMigrateAtOnce(t *testing.T) {
-	needPostgres(t)
+	pgtest.Need(t)
 	want := migrated(t)
 	for range 5 {
 		address := pgtest.Database(t)
@@ -116,7 +116,7 @@ func TestManyMigrateAtOnce(t *testing.T) {
 }
 
 func TestMigrateSchemaAtOnce(t *testing.T) {
-	needPostgres(t)
+	pgtest.Need(t)
 	address := pgtest.Database(t)
 	begin := make(chan struct{})
 	var all sync.WaitGroup
@@ -249,7 +249,7 @@ func (w *watched) end() *cockroach.Store {
 // TestADeadMigratorIsReplaced leaves half of the tables, as a process does that dies while it migrates. The next one takes over when the dead one's time is out,
 // and not before.
 func TestADeadMigratorIsReplaced(t *testing.T) {
-	needPostgres(t)
+	pgtest.Need(t)
 	want := migrated(t)
 	t.Run("long ago", func(t *testing.T) {
 		address := pgtest.Database(t)
@@ -287,7 +287,7 @@ func TestADeadMigratorIsReplaced(t *testing.T) {
 
 // TestAMigratorThatLostItsHold keeps a statement of a migrator on its way, while another one takes over.
 func TestAMigratorThatLostItsHold(t *testing.T) {
-	needPostgres(t)
+	pgtest.Need(t)
 	want := migrated(t)
 	late := func(t *testing.T, address string, options cockroach.Options) (w *watched, arrive func()) {
 		hold := make(chan struct{})
@@ -351,7 +351,7 @@ func TestAMigratorThatLostItsHold(t *testing.T) {
 // TestEveryStatementOfAMigrationMayFail lets each statement go wrong that Open sends to an empty database, in a schema of its own each time.
 func TestEveryStatementOfAMigrationMayFail(t *testing.T) {
 	t.Parallel()
-	needPostgres(t)
+	pgtest.Need(t)
 	want := migrated(t)
 	address := pgtest.Database(t)
 	conn := connect(t, address)
@@ -399,7 +399,7 @@ func TestEveryStatementOfAMigrationMayFail(t *testing.T) {
 }
 
 func TestOtherVersionsAreRefused(t *testing.T) {
-	needPostgres(t)
+	pgtest.Need(t)
 	address := pgtest.Database(t)
 	conn := connect(t, address)
 	refused := func(mode cockroach.SchemaMode, found int, says string) {

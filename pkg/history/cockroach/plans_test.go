@@ -36,9 +36,7 @@ import (
 // [Store.Metrics] is left out: it counts everything, and says so.
 func TestPlans(t *testing.T) {
 	t.Parallel()
-	if _, err := pgtest.Found(); err != nil {
-		t.Skip(err)
-	}
+	pgtest.Need(t)
 	w := newCrowd(t)
 	for half, statistics := range []string{"without statistics", "with statistics"} {
 		w.T, w.half = t, half

@@ -45,7 +45,7 @@ func asRole(tb testing.TB, conn *pgx.Conn, address, password string) (role, asRo
 
 // TestARoleThatMayNotChangeTables runs a whole life as a role that has nothing but SELECT, INSERT, UPDATE and DELETE.
 func TestARoleThatMayNotChangeTables(t *testing.T) {
-	needPostgres(t)
+	pgtest.Need(t)
 	address := pgtest.Database(t)
 	openStore(t, address, cockroach.Options{})
 	conn := connect(t, address)
@@ -114,7 +114,7 @@ func life(t *testing.T, s *cockroach.Store, id string) {
 }
 
 func TestARoleThatMayNotCreateTables(t *testing.T) {
-	needPostgres(t)
+	pgtest.Need(t)
 	address := pgtest.Database(t)
 	_, limited := asRole(t, connect(t, address), address, "secret")
 	config, err := pgx.ParseConfig(address)
@@ -154,7 +154,7 @@ func TestARoleThatMayNotCreateTables(t *testing.T) {
 }
 
 func TestARoleThatLacksARight(t *testing.T) {
-	needPostgres(t)
+	pgtest.Need(t)
 	address := pgtest.Database(t)
 	openStore(t, address, cockroach.Options{})
 	conn := connect(t, address)

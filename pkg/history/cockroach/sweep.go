@@ -69,18 +69,12 @@ func (s *Store) takePromises(ctx context.Context, due []history.PromiseKey, unti
 		out = nil
 		return db.Query(ctx, func(r relational.Row) error {
 			var (
-				p        history.Promise
+				key      history.PromiseKey
 				messages []byte
 			)
-			if err := r.Scan(&p.Key.Shard, &p.Key.ID, &messages); err != nil {
-				return err
-			}
-			p.Messages, p.Err = history.Unpack(messages)
-			if p.Err != nil {
-				p.Err = &history.Error{Class: history.Corrupt, Op: "take over promises", Err: fmt.Errorf("row (%d, %d) of the outbox: %w", p.Key.Shard, p.Key.ID, p.Err)}
-			}
-			out = append(out, p)
-			return nil
+			err := r.Scan(&key.Shard, &key.ID, &messages)
+			out = append(out, relational.Promised(key, messages))
+			return err
 		}, takePromises, array(due, func(k history.PromiseKey) int16 { return k.Shard }), array(due, func(k history.PromiseKey) int64 { return k.ID }), s.options.Now(), until)
 	})
 	slices.SortFunc(out, func(a, b history.Promise) int { return cmp.Compare(a.Key.ID, b.Key.ID) })
@@ -205,12 +199,7 @@ func (s *Store) postpone(ctx context.Context, due []string, take history.Take) (
 	err = s.writeKept(ctx, "take over overdue instances", func(db relational.DB) error {
 		out = nil
 		return db.Query(ctx, func(r relational.Row) error {
-			var (
-				o  history.Overdue
-				at relational.Moment
-			)
-			err := r.Scan(&o.Instance, &o.Basis.Life, &o.Basis.Execution, &o.Basis.LastEvent, &o.Basis.CustomStatusVersion, &at)
-			o.WakeAt = at.Time
+			o, err := relational.ScanOverdue(r)
 			out = append(out, o)
 			return err
 		}, takeOverdue, array(due, history.ShardOf), due, array(due, func(id string) time.Time { return s.wakeAt(history.ShardOf(id), take.Until) }), take.Before)

@@ -3,7 +3,6 @@ package cockroach
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/cockroachdb/cockroach-go/v2/crdb"
@@ -29,21 +28,9 @@ func retry(ctx context.Context, f func() error) error {
 		default:
 			return err
 		}
-		if err == nil || !wait(ctx, pause) {
+		if err == nil || !relational.Wait(ctx, pause) {
 			return err
 		}
-	}
-}
-
-// wait pauses for about so long, and reports whether the context still goes on.
-func wait(ctx context.Context, pause time.Duration) bool {
-	t := time.NewTimer(pause/2 + rand.N(pause/2+1))
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
 

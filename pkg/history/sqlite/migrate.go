@@ -4,10 +4,6 @@ import (
 	"context"
 	"embed"
 	"fmt"
-	"io/fs"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/internal/relational"
@@ -20,30 +16,7 @@ import (
 var migrationFiles embed.FS
 
 // SchemaVersion is the version of the tables that this package works with.
-var SchemaVersion = len(migrations())
-
-type migration struct{ name, text string }
-
-func migrations() []migration {
-	names, err := fs.Glob(migrationFiles, "migrations/*.sql")
-	if err != nil {
-		panic(err)
-	}
-	slices.Sort(names)
-	list := make([]migration, len(names))
-	for i, name := range names {
-		data, err := migrationFiles.ReadFile(name)
-		if err != nil {
-			panic(err)
-		}
-		number, _, _ := strings.Cut(strings.TrimPrefix(name, "migrations/"), "_")
-		if version, err := strconv.Atoi(number); err != nil || version != i+1 {
-			panic(fmt.Sprintf("migration %s should have number %d", name, i+1))
-		}
-		list[i] = migration{name, string(data)}
-	}
-	return list
-}
+var SchemaVersion = len(relational.Migrations(migrationFiles))
 
 const schemaTable = `CREATE TABLE IF NOT EXISTS rondo_schema (
 	id      INTEGER PRIMARY KEY,
@@ -91,10 +64,10 @@ func (s *Store) migrate(ctx context.Context) error {
 		if _, err := db.Exec(ctx, schemaTable); err != nil {
 			return err
 		}
-		for i, m := range migrations()[found:] {
+		for i, m := range relational.Migrations(migrationFiles)[found:] {
 			s.options.Log.DebugContext(ctx, "migrating the database's tables", "path", s.path, "to", found+i+1)
-			if _, err := db.Exec(ctx, m.text); err != nil {
-				return fmt.Errorf("%s: %w", m.name, err)
+			if _, err := db.Exec(ctx, m.Text); err != nil {
+				return fmt.Errorf("%s: %w", m.Name, err)
 			}
 		}
 		_, err = db.Exec(ctx, "INSERT INTO rondo_schema (id, version) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET version = excluded.version", SchemaVersion)

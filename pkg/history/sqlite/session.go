@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"time"
 
@@ -248,21 +247,9 @@ func (s *Store) retry(ctx context.Context, f func() error) error {
 		default:
 			return err
 		}
-		if !wait(ctx, pause) {
+		if !relational.Wait(ctx, pause) {
 			return err
 		}
-	}
-}
-
-// wait pauses for about so long, and reports whether the context still goes on.
-func wait(ctx context.Context, pause time.Duration) bool {
-	t := time.NewTimer(pause/2 + rand.N(pause/2+1))
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
 

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/history"
@@ -42,8 +41,12 @@ func (s *Store) TakePromises(ctx context.Context, take history.Take) (out []hist
 	err = s.write(ctx, op, func(w *session) error {
 		out = nil
 		err := w.query(ctx, func(r relational.Row) error {
-			p, err := scanPromise(op, r)
-			out = append(out, p)
+			var (
+				key      history.PromiseKey
+				messages []byte
+			)
+			err := r.Scan(&key.ID, &messages)
+			out = append(out, relational.Promised(key, messages))
 			return err
 		}, "SELECT id, messages"+duePromises, before, now, take.Limit)
 		for _, p := range out {
@@ -57,17 +60,6 @@ func (s *Store) TakePromises(ctx context.Context, take history.Take) (out []hist
 		return nil, err
 	}
 	return out, nil
-}
-
-func scanPromise(op string, r relational.Row) (p history.Promise, err error) {
-	var messages []byte
-	if err := r.Scan(&p.Key.ID, &messages); err != nil {
-		return p, err
-	}
-	if p.Messages, p.Err = history.Unpack(messages); p.Err != nil {
-		p.Err = &history.Error{Class: history.Corrupt, Op: op, Err: fmt.Errorf("row %d of the outbox: %w", p.Key.ID, p.Err)}
-	}
-	return p, nil
 }
 
 // RemovePromises implements [history.Outbox].
@@ -115,12 +107,7 @@ func (s *Store) TakeOverdue(ctx context.Context, take history.Take) (out []histo
 	err = s.write(ctx, op, func(w *session) error {
 		out = nil
 		err := w.query(ctx, func(r relational.Row) error {
-			var (
-				o  history.Overdue
-				at relational.Moment
-			)
-			err := r.Scan(&o.Instance, &o.Basis.Life, &o.Basis.Execution, &o.Basis.LastEvent, &o.Basis.CustomStatusVersion, &at)
-			o.WakeAt = at.Time
+			o, err := relational.ScanOverdue(r)
 			out = append(out, o)
 			return err
 		}, "SELECT instance, life, execution, last_event, custom_status_version, wake_at"+dueWakes, before, take.Limit)
