@@ -1,73 +1,44 @@
 package sqlite_test
 
 import (
-	"crypto/sha256"
 	"database/sql"
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/historytest"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
 )
-
-var makeFixture = flag.Bool("fixture", false, "write the fixture of the newest version of the tables; do it once, when the version is released")
-
-// fixtureOf is the file with the tables of a version as plain SQL, and the one with what its stores read from them.
-func fixtureOf(version int) (script, reading string) {
-	name := fmt.Sprintf("testdata/schema-%04d", version)
-	return name + ".sql", name + ".json"
-}
 
 var atFixture = sqlite.Options{Now: func() time.Time { return historytest.FixtureNow }}
 
 // TestDatabasesOfReleasedVersions opens what each released version has left, and goes on with it.
 func TestDatabasesOfReleasedVersions(t *testing.T) {
-	if *makeFixture {
-		writeFixture(t)
-	}
-	newest, _ := fixtureOf(sqlite.SchemaVersion)
-	if _, err := os.Stat(newest); err != nil {
-		t.Errorf("version %d of the tables has no fixture: run go test ./pkg/history/sqlite -run %s -fixture (%v)", sqlite.SchemaVersion, t.Name(), err)
-	}
 	fresh := filepath.Join(t.TempDir(), "fresh.db")
 	open(t, fresh, sqlite.Options{}).Close()
 	want := strings.Join(column(t, fresh, madeBy), ";\n")
-	for version := 1; version <= sqlite.SchemaVersion; version++ {
-		t.Run(fmt.Sprint("version ", version), func(t *testing.T) {
-			file, reading := fixtureOf(version)
-			script, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			once, err := os.ReadFile(reading)
-			if err != nil {
-				t.Fatal(err)
-			}
+	historytest.Released{
+		Version: sqlite.SchemaVersion,
+		Make:    makeFixture,
+		Open: func(t *testing.T, script string) history.Store {
 			path := filepath.Join(t.TempDir(), "rondo.db")
-			behind(t, path, string(script))
+			behind(t, path, script)
 			s := open(t, path, atFixture)
 			if got := strings.Join(column(t, path, madeBy), ";\n"); got != want {
 				t.Errorf("the tables are\n%s\nwant\n%s", got, want)
 			}
-			historytest.Compare(t, historytest.Reading(t, s), once)
-			historytest.GoOn(t, s)
-		})
-	}
-	if files, _ := filepath.Glob("testdata/schema-*"); len(files) != 2*sqlite.SchemaVersion {
-		t.Errorf("the fixtures are %q", files)
-	}
+			return s
+		},
+	}.Test(t)
 }
 
 // madeBy gives the statements that make the tables.
 const madeBy = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name = 'rondo_schema' DESC, type DESC, name"
 
-// writeFixture writes the fixture of the newest version.
-func writeFixture(t *testing.T) {
+func makeFixture(t *testing.T) (string, history.Store) {
 	path := filepath.Join(t.TempDir(), "rondo.db")
 	s := open(t, path, atFixture)
 	historytest.Fill(t, s)
@@ -83,18 +54,7 @@ func writeFixture(t *testing.T) {
 			fmt.Fprintf(&script, "INSERT INTO %s (%s) VALUES (%s);\n", table, strings.Join(columns, ", "), row)
 		}
 	}
-	file, reading := fixtureOf(sqlite.SchemaVersion)
-	if _, err := os.Stat(file); err == nil {
-		t.Fatalf("%s is there; a fixture of a released version never changes", file)
-	}
-	for name, data := range map[string][]byte{file: []byte(script.String()), reading: historytest.Reading(t, s)} {
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return script.String(), s
 }
 
 // column reads a column of texts behind the store's back.
@@ -123,24 +83,6 @@ func column(t *testing.T, path, query string) (list []string) {
 	return list
 }
 
-// released are the migrations as they were released, by their SHA-256. None of them ever changes: a database that was made with one would differ from
-// others of the same version. What should be different needs a new migration.
-var released = map[string]string{
-	"0001_tables.sql": "7380b71ee8c567fbfa82562ff4f278f47929c0e0994788744bcabf08717cb89f",
-}
-
 func TestReleasedMigrationsDoNotChange(t *testing.T) {
-	files, err := filepath.Glob("migrations/*")
-	if err != nil || len(files) != len(released) {
-		t.Errorf("there are %d migrations, and %d in this test's list: add the new one (%v)", len(files), len(released), err)
-	}
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, want := fmt.Sprintf("%x", sha256.Sum256(data)), released[filepath.Base(file)]; got != want {
-			t.Errorf("%s has SHA-256 %s, released was %q: a migration that was released never changes, write a new one", file, got, want)
-		}
-	}
+	historytest.Unchanged(t, map[string]string{"0001_tables.sql": "7380b71ee8c567fbfa82562ff4f278f47929c0e0994788744bcabf08717cb89f"})
 }
