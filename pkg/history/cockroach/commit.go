@@ -3,16 +3,13 @@ package cockroach
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/internal/relational"
-	"github.com/rondo-run/rondo/pkg/round"
 )
 
 // Commit implements [history.Rounds].
@@ -30,7 +27,7 @@ func (s *Store) Commit(ctx context.Context, batch history.Batch) (history.Result
 		return history.Result{}, err
 	}
 	for _, e := range entries {
-		result.Outcomes[e.place] = e.outcome
+		result.Outcomes[e.Place] = e.Outcome
 	}
 	result.Promises = keys
 	return result, nil
@@ -38,20 +35,9 @@ func (s *Store) Commit(ctx context.Context, batch history.Batch) (history.Result
 
 // entry is a turn on its way into the database.
 type entry struct {
-	place    int // in the batch
-	turn     *round.Turn
-	columns  relational.Columns
-	events   []eventRow
-	former   []relational.Columns
-	promises [][]byte
-	size     int
-	several  bool // it needs several statements
-	outcome  history.Outcome
-}
-
-type eventRow struct {
-	execution, event int64
-	data             []byte
+	relational.Entry
+	size    int
+	several bool // it needs several statements
 }
 
 // encode writes turns as rows, in the order of their keys.
@@ -62,55 +48,39 @@ func (s *Store) encode(turns []history.Decided) ([]*entry, error) {
 		if err != nil {
 			return nil, &history.Error{Class: history.Permanent, Op: "commit", Err: err}
 		}
-		e.place = i
+		e.Place = i
 		entries[i] = e
 	}
 	slices.SortFunc(entries, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(a.columns.Shard, b.columns.Shard), cmp.Compare(a.turn.Instance, b.turn.Instance))
+		return cmp.Or(cmp.Compare(a.Columns.Shard, b.Columns.Shard), cmp.Compare(a.Turn.Instance, b.Turn.Instance))
 	})
 	return entries, nil
 }
 
 func (s *Store) encodeTurn(d history.Decided) (*entry, error) {
-	t := d.Turn
-	e := &entry{turn: t}
-	var err error
-	if e.columns, err = relational.FromRow(t.Instance, t.Row); err != nil {
+	encoded, err := relational.Encode(d)
+	if err != nil {
 		return nil, err
 	}
-	c := &e.columns
+	e, t := &entry{Entry: encoded}, d.Turn
+	c := &e.Columns
 	c.Shard = history.ShardOf(t.Instance)
 	c.WakeAt.Time = s.wakeAt(c.Shard, t.Row.WakeAt)
 	newLife := t.Basis.Life != t.Row.Life
-	if newLife {
-		c.CreatedAt.Time = relational.Born(t)
-	} else {
+	if !newLife {
 		// What never changes within a life is there already.
 		c.Attributes, c.CreatedAt.Time = nil, t.Row.UpdatedAt
 		if t.Basis.CustomStatusVersion == t.Row.CustomStatusVersion {
 			c.CustomStatus = nil
 		}
 	}
-	for _, x := range t.Executions {
-		for _, ev := range x.Events {
-			data, err := events.EncodeEvent(ev)
-			if err != nil {
-				return nil, fmt.Errorf("instance %q: %w", t.Instance, err)
-			}
-			e.events = append(e.events, eventRow{x.ID, ev.ID, data})
-			e.size += len(data) + len(t.Instance) + 32
-		}
+	for _, ev := range e.Events {
+		e.size += len(ev.Data) + len(t.Instance) + 32
 	}
-	for _, f := range t.Former {
-		fc, err := relational.FromRow(t.Instance, f)
-		if err != nil {
-			return nil, err
-		}
-		e.former = append(e.former, fc)
-		e.size += len(fc.Output) + len(fc.Error)
+	for _, f := range e.Former {
+		e.size += len(f.Output) + len(f.Error)
 	}
-	e.promises = relational.Pack(d.Promises)
-	for _, p := range e.promises {
+	for _, p := range e.Promises {
 		e.size += len(p)
 	}
 	for _, v := range t.Values {
@@ -146,12 +116,12 @@ func (s *Store) promiseRows(entries []*entry) (ids []int64, of []string, pieces 
 	}
 	id, size := history.PromiseID(at, s.random()), 0
 	for _, e := range entries {
-		for _, p := range e.promises {
+		for _, p := range e.Promises {
 			if size > 0 && size+len(p) > history.MaxPromise {
 				id, size = id+1, 0
 			}
 			size += len(p)
-			ids, of, pieces, order = append(ids, id), append(of, e.turn.Instance), append(pieces, p), append(order, int64(len(order)))
+			ids, of, pieces, order = append(ids, id), append(of, e.Turn.Instance), append(pieces, p), append(order, int64(len(order)))
 		}
 	}
 	return ids, of, pieces, order
@@ -164,7 +134,7 @@ func (s *Store) commit(ctx context.Context, entries []*entry, published []histor
 		return keys, err
 	}
 	if len(entries) == 1 {
-		entries[0].outcome = history.Outcome{Verdict: history.Unfit, Err: err}
+		entries[0].Outcome = history.Outcome{Verdict: history.Unfit, Err: err}
 		_, err := s.commitTogether(ctx, nil, published)
 		return nil, err
 	}
@@ -217,7 +187,7 @@ func (s *Store) commitTogether(ctx context.Context, entries []*entry, published 
 		err = &history.Error{Class: history.Ambiguous, Op: "commit", Err: err}
 	}
 	// A turn that was stored and has been erased since is not recognized. Nobody publishes what it promised, so rows that may hold that are left to the sweep.
-	if doubt && slices.ContainsFunc(entries, func(e *entry) bool { return e.outcome.Verdict != history.Committed }) {
+	if doubt && slices.ContainsFunc(entries, func(e *entry) bool { return e.Outcome.Verdict != history.Committed }) {
 		keys = recent
 	}
 	return keys, err
@@ -227,8 +197,8 @@ func (s *Store) commitTogether(ctx context.Context, entries []*entry, published 
 func (s *Store) judge(ctx context.Context, entries []*entry, won map[string]bool, doubt bool) error {
 	var lost []*entry
 	for _, e := range entries {
-		if won[e.turn.Instance] {
-			e.outcome = history.Outcome{Verdict: history.Committed}
+		if won[e.Turn.Instance] {
+			e.Outcome = history.Outcome{Verdict: history.Committed}
 		} else {
 			lost = append(lost, e)
 		}
@@ -238,9 +208,9 @@ func (s *Store) judge(ctx context.Context, entries []*entry, won map[string]bool
 	}
 	ids := make([]string, 0, 2*len(lost))
 	for _, e := range lost {
-		ids = append(ids, e.turn.Instance)
-		if relational.StartsChild(e.turn) {
-			ids = append(ids, e.turn.Row.Parent.Instance)
+		ids = append(ids, e.Turn.Instance)
+		if relational.StartsChild(e.Turn) {
+			ids = append(ids, e.Turn.Row.Parent.Instance)
 		}
 	}
 	found, err := s.rows(ctx, ids)
@@ -254,18 +224,18 @@ func (s *Store) judge(ctx context.Context, entries []*entry, won map[string]bool
 				return fail("read back", class(err, false), err)
 			}
 			if ours {
-				e.outcome = history.Outcome{Verdict: history.Committed}
+				e.Outcome = history.Outcome{Verdict: history.Committed}
 				continue
 			}
 		}
 		parentGone := false
-		if relational.StartsChild(e.turn) {
-			parentGone, err = s.ParentGone(ctx, plain(s.pool), e.turn, found[e.turn.Row.Parent.Instance])
+		if relational.StartsChild(e.Turn) {
+			parentGone, err = s.ParentGone(ctx, plain(s.pool), e.Turn, found[e.Turn.Row.Parent.Instance])
 			if err != nil {
 				return fail("read back", class(err, false), err)
 			}
 		}
-		e.outcome = relational.Refusal(e.turn, found[e.turn.Instance], parentGone)
+		e.Outcome = relational.Refusal(e.Turn, found[e.Turn.Instance], parentGone)
 	}
 	return nil
 }
@@ -275,9 +245,9 @@ const sameEvent = "SELECT data = $5 FROM rondo_history WHERE shard = $1 AND inst
 
 // isStored reports whether the end of an entry's history is what the entry would have stored.
 func (s *Store) isStored(ctx context.Context, e *entry) (bool, error) {
-	last := e.events[len(e.events)-1]
+	last := e.Events[len(e.Events)-1]
 	var same bool
-	err := s.pool.QueryRow(ctx, sameEvent, e.columns.Shard, e.turn.Instance, last.execution, last.event, last.data).Scan(&same)
+	err := s.pool.QueryRow(ctx, sameEvent, e.Columns.Shard, e.Turn.Instance, last.Execution, last.Event, last.Data).Scan(&same)
 	if err == pgx.ErrNoRows {
 		return false, nil
 	}
@@ -288,7 +258,7 @@ func (s *Store) isStored(ctx context.Context, e *entry) (bool, error) {
 func (s *Store) commitStatement(ctx context.Context, entries []*entry, published []history.PromiseKey) (won map[string]bool, keys []history.PromiseKey, err error) {
 	extras := false
 	for _, e := range entries {
-		extras = extras || len(e.former) > 0 || len(e.turn.Values) > 0 || len(e.columns.Attributes) > 0
+		extras = extras || len(e.Former) > 0 || len(e.Turn.Values) > 0 || len(e.Columns.Attributes) > 0
 	}
 	statement := s.statements.commit
 	args := instanceArgs(entries)
@@ -373,7 +343,7 @@ func (s *Store) commitTransaction(ctx context.Context, entries []*entry, publish
 		}
 		var winners []*entry
 		for _, e := range entries {
-			if won[e.turn.Instance] {
+			if won[e.Turn.Instance] {
 				winners = append(winners, e)
 			}
 		}
@@ -395,8 +365,8 @@ func (s *Store) commitTransaction(ctx context.Context, entries []*entry, publish
 func (s *Store) formerAttributes(ctx context.Context, tx pgx.Tx, entries []*entry) ([]*relational.Columns, error) {
 	var ids []string
 	for _, e := range entries {
-		if e.turn.Basis.Execution > 0 && e.turn.Basis.Life != e.turn.Row.Life {
-			ids = append(ids, e.turn.Instance)
+		if e.Turn.Basis.Execution > 0 && e.Turn.Basis.Life != e.Turn.Row.Life {
+			ids = append(ids, e.Turn.Instance)
 		}
 	}
 	if len(ids) == 0 {
@@ -414,13 +384,13 @@ func (s *Store) formerAttributes(ctx context.Context, tx pgx.Tx, entries []*entr
 
 // rowSize is about how large an entry's row of the table of instances is.
 func rowSize(e *entry) int {
-	c := &e.columns
+	c := &e.Columns
 	return 300 + len(c.Attributes) + len(c.Output) + len(c.Error) + len(c.CustomStatus)
 }
 
 // formerSize is about how large the rows of its former executions are.
 func formerSize(e *entry) (size int) {
-	for _, f := range e.former {
+	for _, f := range e.Former {
 		size += 300 + len(f.Output) + len(f.Error)
 	}
 	return size
@@ -448,17 +418,17 @@ func (s *Store) commitRest(ctx context.Context, tx pgx.Tx, winners []*entry, ids
 	var b pgx.Batch
 	s.queueRemovals(&b, published)
 	for _, e := range winners {
-		if e.turn.ClearValues {
-			b.Queue("DELETE FROM rondo_values WHERE shard = $1 AND instance = $2", e.columns.Shard, e.turn.Instance)
+		if e.Turn.ClearValues {
+			b.Queue("DELETE FROM rondo_values WHERE shard = $1 AND instance = $2", e.Columns.Shard, e.Turn.Instance)
 			continue
 		}
-		for _, v := range e.turn.Values {
+		for _, v := range e.Turn.Values {
 			if v.Removed {
-				b.Queue("DELETE FROM rondo_values WHERE shard = $1 AND instance = $2 AND key = $3", e.columns.Shard, e.turn.Instance, v.Key)
+				b.Queue("DELETE FROM rondo_values WHERE shard = $1 AND instance = $2 AND key = $3", e.Columns.Shard, e.Turn.Instance, v.Key)
 			}
 		}
 	}
-	for part := range inParts(historyRows(winners), s.options.SingleStatement, func(r historyRow) int { return len(r.data) + 64 }) {
+	for part := range inParts(historyRows(winners), s.options.SingleStatement, func(r historyRow) int { return len(r.Data) + 64 }) {
 		b.Queue(s.statements.history, historyArgs(part)...)
 	}
 	for part := range inParts(valueRows(winners), s.options.SingleStatement, func(r valueRow) int { return len(r.value) + 64 }) {
@@ -467,7 +437,7 @@ func (s *Store) commitRest(ctx context.Context, tx pgx.Tx, winners []*entry, ids
 	for part := range inParts(winners, s.options.SingleStatement, formerSize) {
 		b.Queue(s.statements.former, formerArgs(part)...)
 	}
-	for part := range inParts(winners, s.options.SingleStatement, func(e *entry) int { return len(e.columns.Attributes) }) {
+	for part := range inParts(winners, s.options.SingleStatement, func(e *entry) int { return len(e.Columns.Attributes) }) {
 		b.Queue(s.statements.attributes, attributeArgs(part)...)
 	}
 	for len(ids) > 0 {

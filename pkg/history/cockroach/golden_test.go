@@ -157,7 +157,7 @@ func cockroachStatements(t *testing.T) []string {
 	}
 	again := *turn
 	again.ClearValues = true
-	entries[0].turn = &again
+	entries[0].Turn = &again
 	if err := s.commitRest(ctx, &recordingTx{r: r}, entries, nil, nil, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -141,7 +141,7 @@ func statementsFor(f flavour) statements {
 		insertion("rondo_history", take(len(historyLists)), historyLists, won, "") + "),\n"
 	outbox := take(5)
 	with += fmt.Sprintf(`o AS (INSERT INTO rondo_outbox (shard, id, messages)
-	SELECT $%d::INT2, r.id, string_agg(r.piece, ''::BYTEA ORDER BY r.place)
+	SELECT $%d::INT2, r.id, string_agg(r.piece, ''::BYTEA ORDER BY r.Place)
 	FROM unnest($%d::INT8[], $%d::TEXT[], $%d::BYTEA[], $%d::INT8[]) AS r(id, instance, piece, place)`, outbox, outbox+1, outbox+2, outbox+3, outbox+4) + won + "\n\tGROUP BY r.id)"
 	end := "\nSELECT instance FROM won"
 	s := statements{commit: with + end}
@@ -204,43 +204,43 @@ func blob(b []byte) []byte { return b }
 // instanceArgs are the parameters of upsertInstances.
 func instanceArgs(entries []*entry) []any {
 	return []any{
-		array(entries, func(e *entry) int16 { return e.columns.Shard }),
-		array(entries, func(e *entry) string { return e.columns.Instance }),
-		array(entries, func(e *entry) string { return e.columns.Life }),
-		array(entries, func(e *entry) int64 { return e.columns.Execution }),
-		array(entries, func(e *entry) int64 { return e.columns.LastEvent }),
-		array(entries, func(e *entry) string { return e.turn.Basis.Life }),
-		array(entries, func(e *entry) int64 { return e.turn.Basis.Execution }),
-		array(entries, func(e *entry) int64 { return e.turn.Basis.LastEvent }),
-		array(entries, func(e *entry) string { return e.columns.Status }),
-		array(entries, func(e *entry) string { return e.columns.Name }),
-		array(entries, func(e *entry) string { return e.columns.Version }),
-		array(entries, func(e *entry) int64 { return e.columns.Engine }),
-		array(entries, func(e *entry) bool { return e.columns.Fresh }),
+		array(entries, func(e *entry) int16 { return e.Columns.Shard }),
+		array(entries, func(e *entry) string { return e.Columns.Instance }),
+		array(entries, func(e *entry) string { return e.Columns.Life }),
+		array(entries, func(e *entry) int64 { return e.Columns.Execution }),
+		array(entries, func(e *entry) int64 { return e.Columns.LastEvent }),
+		array(entries, func(e *entry) string { return e.Turn.Basis.Life }),
+		array(entries, func(e *entry) int64 { return e.Turn.Basis.Execution }),
+		array(entries, func(e *entry) int64 { return e.Turn.Basis.LastEvent }),
+		array(entries, func(e *entry) string { return e.Columns.Status }),
+		array(entries, func(e *entry) string { return e.Columns.Name }),
+		array(entries, func(e *entry) string { return e.Columns.Version }),
+		array(entries, func(e *entry) int64 { return e.Columns.Engine }),
+		array(entries, func(e *entry) bool { return e.Columns.Fresh }),
 		array(entries, func(e *entry) *string {
-			return nullable(e.columns.ParentInstance.String, e.columns.ParentInstance.Valid)
+			return nullable(e.Columns.ParentInstance.String, e.Columns.ParentInstance.Valid)
 		}),
-		array(entries, func(e *entry) *string { return nullable(e.columns.ParentLife.String, e.columns.ParentLife.Valid) }),
+		array(entries, func(e *entry) *string { return nullable(e.Columns.ParentLife.String, e.Columns.ParentLife.Valid) }),
 		array(entries, func(e *entry) *int64 {
-			return nullable(e.columns.ParentExecution.Int64, e.columns.ParentExecution.Valid)
+			return nullable(e.Columns.ParentExecution.Int64, e.Columns.ParentExecution.Valid)
 		}),
-		array(entries, func(e *entry) *int64 { return nullable(e.columns.ParentEvent.Int64, e.columns.ParentEvent.Valid) }),
-		array(entries, func(e *entry) []byte { return blob(e.columns.Attributes) }),
-		array(entries, func(e *entry) *string { return nullable(e.columns.Trace.String, e.columns.Trace.Valid) }),
-		array(entries, func(e *entry) *string { return nullable(e.columns.StartMessage.String, e.columns.StartMessage.Valid) }),
-		array(entries, func(e *entry) []byte { return blob(e.columns.Output) }),
-		array(entries, func(e *entry) []byte { return blob(e.columns.Error) }),
-		array(entries, func(e *entry) []byte { return blob(e.columns.CustomStatus) }),
-		array(entries, func(e *entry) int64 { return e.columns.CustomStatusVersion }),
-		array(entries, func(e *entry) int64 { return e.columns.HistoryBytes }),
-		array(entries, func(e *entry) int64 { return e.columns.Unread }),
-		array(entries, func(e *entry) *time.Time { return at(e.columns.CreatedAt.Time) }),
-		array(entries, func(e *entry) *time.Time { return at(e.columns.StartedAt.Time) }),
-		array(entries, func(e *entry) *time.Time { return at(e.columns.UpdatedAt.Time) }),
-		array(entries, func(e *entry) *time.Time { return at(e.columns.EndedAt.Time) }),
-		array(entries, func(e *entry) *time.Time { return at(e.columns.WakeAt.Time) }),
+		array(entries, func(e *entry) *int64 { return nullable(e.Columns.ParentEvent.Int64, e.Columns.ParentEvent.Valid) }),
+		array(entries, func(e *entry) []byte { return blob(e.Columns.Attributes) }),
+		array(entries, func(e *entry) *string { return nullable(e.Columns.Trace.String, e.Columns.Trace.Valid) }),
+		array(entries, func(e *entry) *string { return nullable(e.Columns.StartMessage.String, e.Columns.StartMessage.Valid) }),
+		array(entries, func(e *entry) []byte { return blob(e.Columns.Output) }),
+		array(entries, func(e *entry) []byte { return blob(e.Columns.Error) }),
+		array(entries, func(e *entry) []byte { return blob(e.Columns.CustomStatus) }),
+		array(entries, func(e *entry) int64 { return e.Columns.CustomStatusVersion }),
+		array(entries, func(e *entry) int64 { return e.Columns.HistoryBytes }),
+		array(entries, func(e *entry) int64 { return e.Columns.Unread }),
+		array(entries, func(e *entry) *time.Time { return at(e.Columns.CreatedAt.Time) }),
+		array(entries, func(e *entry) *time.Time { return at(e.Columns.StartedAt.Time) }),
+		array(entries, func(e *entry) *time.Time { return at(e.Columns.UpdatedAt.Time) }),
+		array(entries, func(e *entry) *time.Time { return at(e.Columns.EndedAt.Time) }),
+		array(entries, func(e *entry) *time.Time { return at(e.Columns.WakeAt.Time) }),
 		array(entries, func(e *entry) *int16 {
-			return nullable(history.ShardOf(e.columns.ParentInstance.String), relational.StartsChild(e.turn))
+			return nullable(history.ShardOf(e.Columns.ParentInstance.String), relational.StartsChild(e.Turn))
 		}),
 	}
 }
@@ -248,13 +248,13 @@ func instanceArgs(entries []*entry) []any {
 // historyRow is an event with whose it is.
 type historyRow struct {
 	*entry
-	eventRow
+	relational.TurnEvent
 }
 
 func historyRows(entries []*entry) []historyRow {
 	var rows []historyRow
 	for _, e := range entries {
-		for _, ev := range e.events {
+		for _, ev := range e.Events {
 			rows = append(rows, historyRow{e, ev})
 		}
 	}
@@ -263,11 +263,11 @@ func historyRows(entries []*entry) []historyRow {
 
 func historyArgs(rows []historyRow) []any {
 	return []any{
-		array(rows, func(r historyRow) int16 { return r.columns.Shard }),
-		array(rows, func(r historyRow) string { return r.columns.Instance }),
-		array(rows, func(r historyRow) int64 { return r.execution }),
-		array(rows, func(r historyRow) int64 { return r.event }),
-		array(rows, func(r historyRow) []byte { return r.data }),
+		array(rows, func(r historyRow) int16 { return r.Columns.Shard }),
+		array(rows, func(r historyRow) string { return r.Columns.Instance }),
+		array(rows, func(r historyRow) int64 { return r.Execution }),
+		array(rows, func(r historyRow) int64 { return r.Event }),
+		array(rows, func(r historyRow) []byte { return r.Data }),
 	}
 }
 
@@ -280,13 +280,13 @@ type formerRow struct {
 func formerArgs(entries []*entry) []any {
 	var rows []formerRow
 	for _, e := range entries {
-		for _, f := range e.former {
+		for _, f := range e.Former {
 			rows = append(rows, formerRow{e, f})
 		}
 	}
 	return []any{
-		array(rows, func(r formerRow) int16 { return r.columns.Shard }),
-		array(rows, func(r formerRow) string { return r.columns.Instance }),
+		array(rows, func(r formerRow) int16 { return r.Columns.Shard }),
+		array(rows, func(r formerRow) string { return r.Columns.Instance }),
 		array(rows, func(r formerRow) int64 { return r.former.Execution }),
 		array(rows, func(r formerRow) string { return r.former.Life }),
 		array(rows, func(r formerRow) string { return r.former.Name }),
@@ -314,7 +314,7 @@ type valueRow struct {
 func valueRows(entries []*entry) []valueRow {
 	var rows []valueRow
 	for _, e := range entries {
-		for _, v := range e.turn.Values {
+		for _, v := range e.Turn.Values {
 			if !v.Removed {
 				rows = append(rows, valueRow{e, v.Key, v.Value, v.Execution, v.Set})
 			}
@@ -325,8 +325,8 @@ func valueRows(entries []*entry) []valueRow {
 
 func valueArgs(rows []valueRow) []any {
 	return []any{
-		array(rows, func(r valueRow) int16 { return r.columns.Shard }),
-		array(rows, func(r valueRow) string { return r.columns.Instance }),
+		array(rows, func(r valueRow) int16 { return r.Columns.Shard }),
+		array(rows, func(r valueRow) string { return r.Columns.Instance }),
 		array(rows, func(r valueRow) string { return r.key }),
 		array(rows, func(r valueRow) []byte { return blob(r.value) }),
 		array(rows, func(r valueRow) int64 { return r.execution }),
@@ -343,19 +343,19 @@ type attributeRow struct {
 func attributeArgs(entries []*entry) []any {
 	var rows []attributeRow
 	for _, e := range entries {
-		if len(e.columns.Attributes) == 0 {
+		if len(e.Columns.Attributes) == 0 {
 			continue
 		}
-		names, values := relational.AttributePairs(e.turn.Row.Attributes)
+		names, values := relational.AttributePairs(e.Turn.Row.Attributes)
 		for i := range names {
 			rows = append(rows, attributeRow{e, names[i], values[i]})
 		}
 	}
 	return []any{
-		array(rows, func(r attributeRow) int16 { return r.columns.Shard }),
-		array(rows, func(r attributeRow) string { return r.columns.Instance }),
+		array(rows, func(r attributeRow) int16 { return r.Columns.Shard }),
+		array(rows, func(r attributeRow) string { return r.Columns.Instance }),
 		array(rows, func(r attributeRow) string { return r.name }),
 		array(rows, func(r attributeRow) string { return r.value }),
-		array(rows, func(r attributeRow) time.Time { return r.columns.CreatedAt.Time }),
+		array(rows, func(r attributeRow) time.Time { return r.Columns.CreatedAt.Time }),
 	}
 }

@@ -9,10 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/internal/relational"
-	"github.com/rondo-run/rondo/pkg/round"
 )
 
 // Commit implements [history.Rounds].
@@ -32,29 +30,15 @@ func (s *Store) Commit(ctx context.Context, batch history.Batch) (history.Result
 		return history.Result{}, err
 	}
 	for _, e := range entries {
-		result.Outcomes[e.place] = e.outcome
+		result.Outcomes[e.Place] = e.Outcome
 	}
 	return result, nil
 }
 
 // entry is a turn on its way into the database.
 type entry struct {
-	place    int // in the batch
-	turn     *round.Turn
-	columns  relational.Columns
-	events   []eventRow
-	former   []relational.Columns
-	promises [][]byte // packed, in pieces of bounded size
-
-	found   *relational.Columns // the row that is there, as far as judging needs it; nil if there is none
-	outcome history.Outcome
-}
-
-// eventRow is an event as it is stored.
-type eventRow struct {
-	instance         any // a string; it is the same for all events of an entry
-	execution, event int64
-	data             []byte
+	relational.Entry
+	found *relational.Columns // the row that is there, as far as judging needs it; nil if there is none
 }
 
 // encode writes turns as rows, in the order of their keys. It takes most of the time that is not SQLite's, and many can do it at once.
@@ -68,41 +52,20 @@ func (s *Store) encode(ctx context.Context, turns []history.Decided) ([]*entry, 
 		if err != nil {
 			return nil, err
 		}
-		e.place = i
+		e.Place = i
 		entries[i] = e
 	}
-	slices.SortFunc(entries, func(a, b *entry) int { return strings.Compare(a.turn.Instance, b.turn.Instance) })
+	slices.SortFunc(entries, func(a, b *entry) int { return strings.Compare(a.Turn.Instance, b.Turn.Instance) })
 	return entries, nil
 }
 
 func (s *Store) encodeTurn(d history.Decided) (*entry, error) {
-	t := d.Turn
-	e := &entry{turn: t}
-	var err error
-	if e.columns, err = relational.FromRow(t.Instance, t.Row); err != nil {
+	encoded, err := relational.Encode(d)
+	if err != nil {
 		return nil, err
 	}
-	e.columns.WakeAt.Time = s.wakeAt(t.Row.WakeAt)
-	e.columns.CreatedAt.Time = relational.Born(t)
-	var instance any = t.Instance
-	for _, x := range t.Executions {
-		for _, ev := range x.Events {
-			data, err := events.EncodeEvent(ev)
-			if err != nil {
-				return nil, fmt.Errorf("instance %q: %w", t.Instance, err)
-			}
-			e.events = append(e.events, eventRow{instance, x.ID, ev.ID, data})
-		}
-	}
-	for _, f := range t.Former {
-		c, err := relational.FromRow(t.Instance, f)
-		if err != nil {
-			return nil, err
-		}
-		e.former = append(e.former, c)
-	}
-	e.promises = relational.Pack(d.Promises)
-	return e, nil
+	encoded.Columns.WakeAt.Time = s.wakeAt(d.Turn.Row.WakeAt)
+	return &entry{Entry: encoded}, nil
 }
 
 // commit stores entries, and says in each what became of it.
@@ -158,9 +121,9 @@ const judged = "instance, life, execution, last_event, custom_status_version, st
 func judge(ctx context.Context, w *session, entries []*entry, doubt bool) (winners []*entry, err error) {
 	ids := make([]string, 0, 2*len(entries))
 	for _, e := range entries {
-		ids = append(ids, e.turn.Instance)
-		if relational.StartsChild(e.turn) {
-			ids = append(ids, e.turn.Row.Parent.Instance)
+		ids = append(ids, e.Turn.Instance)
+		if relational.StartsChild(e.Turn) {
+			ids = append(ids, e.Turn.Row.Parent.Instance)
 		}
 	}
 	found := make(map[string]*relational.Columns, len(ids))
@@ -176,20 +139,20 @@ func judge(ctx context.Context, w *session, entries []*entry, doubt bool) (winne
 	}
 	winners = make([]*entry, 0, len(entries))
 	for _, e := range entries {
-		e.found = found[e.turn.Instance]
+		e.found = found[e.Turn.Instance]
 		parentGone := false
-		if relational.StartsChild(e.turn) {
-			parentGone, err = dialect.ParentGone(ctx, w, e.turn, found[e.turn.Row.Parent.Instance])
+		if relational.StartsChild(e.Turn) {
+			parentGone, err = dialect.ParentGone(ctx, w, e.Turn, found[e.Turn.Row.Parent.Instance])
 			if err != nil {
 				return nil, err
 			}
 		}
 		if e.fits(parentGone) {
-			e.outcome = history.Outcome{Verdict: history.Committed}
+			e.Outcome = history.Outcome{Verdict: history.Committed}
 			winners = append(winners, e)
 			continue
 		}
-		e.outcome = relational.Refusal(e.turn, e.found, parentGone)
+		e.Outcome = relational.Refusal(e.Turn, e.found, parentGone)
 		if doubt {
 			if err := e.recognize(ctx, w); err != nil {
 				return nil, err
@@ -201,7 +164,7 @@ func judge(ctx context.Context, w *session, entries []*entry, doubt bool) (winne
 
 // fits reports whether the instance stands where the turn was decided. A grave stands where a start is decided, but not for the start that began what is in it.
 func (e *entry) fits(parentGone bool) bool {
-	b, c := e.turn.Basis, e.found
+	b, c := e.Turn.Basis, e.found
 	switch {
 	case parentGone:
 		return false
@@ -210,20 +173,20 @@ func (e *entry) fits(parentGone bool) bool {
 	case c.Life != b.Life || c.Execution != b.Execution || c.LastEvent != b.LastEvent:
 		return false
 	}
-	return c.Status != relational.Deleted || c.StartMessage != e.columns.StartMessage
+	return c.Status != relational.Deleted || c.StartMessage != e.Columns.StartMessage
 }
 
 // recognize takes a turn whose last event is in history as the turn would have stored it.
 func (e *entry) recognize(ctx context.Context, w *session) error {
-	last := e.events[len(e.events)-1]
+	last := e.Events[len(e.Events)-1]
 	return w.query(context.WithoutCancel(ctx), func(r relational.Row) error {
 		var data []byte
 		err := r.Scan(&data)
-		if err == nil && bytes.Equal(data, last.data) {
-			e.outcome = history.Outcome{Verdict: history.Committed}
+		if err == nil && bytes.Equal(data, last.Data) {
+			e.Outcome = history.Outcome{Verdict: history.Committed}
 		}
 		return err
-	}, "SELECT data FROM rondo_history WHERE shard = 0 AND instance = ? AND execution = ? AND event = ?", e.turn.Instance, last.execution, last.event)
+	}, "SELECT data FROM rondo_history WHERE shard = 0 AND instance = ? AND execution = ? AND event = ?", e.Turn.Instance, last.Execution, last.Event)
 }
 
 // writeEach writes each entry in a savepoint of its own. What the database refuses to store makes only its turn unfit.
@@ -237,7 +200,7 @@ func writeEach(ctx context.Context, w *session, entries []*entry) (winners []*en
 		case err == nil:
 			winners = append(winners, e)
 		case isUnfit(err):
-			e.outcome = history.Outcome{Verdict: history.Unfit, Err: fail("commit", fmt.Errorf("instance %q: %w", e.turn.Instance, err))}
+			e.Outcome = history.Outcome{Verdict: history.Unfit, Err: fail("commit", fmt.Errorf("instance %q: %w", e.Turn.Instance, err))}
 			if _, err := w.exec("ROLLBACK TO turn"); err != nil {
 				return nil, err
 			}
@@ -281,7 +244,7 @@ func (s *Store) promise(w *session, entries []*entry) (keys []history.PromiseKey
 		return err
 	}
 	for _, e := range entries {
-		for _, p := range e.promises {
+		for _, p := range e.Promises {
 			if size+len(p) > history.MaxPromise {
 				if err := flush(); err != nil {
 					return nil, err

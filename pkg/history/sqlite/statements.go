@@ -114,36 +114,36 @@ type column struct {
 }
 
 var instanceColumns = []column{
-	{"instance", newLife, func(e *entry) any { return e.columns.Instance }},
-	{"life", newLife, func(e *entry) any { return e.columns.Life }},
-	{"execution", always, func(e *entry) any { return e.columns.Execution }},
-	{"last_event", always, func(e *entry) any { return e.columns.LastEvent }},
-	{"basis_life", always, func(e *entry) any { return e.turn.Basis.Life }},
-	{"basis_execution", always, func(e *entry) any { return e.turn.Basis.Execution }},
-	{"basis_event", always, func(e *entry) any { return e.turn.Basis.LastEvent }},
-	{"status", newStatus, func(e *entry) any { return e.columns.Status }},
-	{"name", newStatus, func(e *entry) any { return e.columns.Name }},
-	{"version", always, func(e *entry) any { return e.columns.Version }},
-	{"engine", always, func(e *entry) any { return e.columns.Engine }},
-	{"fresh", always, func(e *entry) any { return e.columns.Fresh }},
-	{"custom_status_version", always, func(e *entry) any { return e.columns.CustomStatusVersion }},
-	{"history_bytes", always, func(e *entry) any { return e.columns.HistoryBytes }},
-	{"unread", always, func(e *entry) any { return e.columns.Unread }},
-	{"created_at", newLife, func(e *entry) any { return micro(e.columns.CreatedAt.Time) }},
-	{"started_at", always, func(e *entry) any { return micro(e.columns.StartedAt.Time) }},
-	{"updated_at", always, func(e *entry) any { return micro(e.columns.UpdatedAt.Time) }},
-	{"ended_at", always, func(e *entry) any { return micro(e.columns.EndedAt.Time) }},
-	{"wake_at", newWake, func(e *entry) any { return micro(e.columns.WakeAt.Time) }},
-	{"parent_instance", newLife, func(e *entry) any { return text(e.columns.ParentInstance) }},
-	{"parent_life", newLife, func(e *entry) any { return text(e.columns.ParentLife) }},
-	{"parent_execution", newLife, func(e *entry) any { return number(e.columns.ParentExecution) }},
-	{"parent_event", newLife, func(e *entry) any { return number(e.columns.ParentEvent) }},
-	{"trace", newLife, func(e *entry) any { return text(e.columns.Trace) }},
-	{"start_message", newLife, func(e *entry) any { return text(e.columns.StartMessage) }},
-	{"attributes", newLife, func(e *entry) any { return blob(e.columns.Attributes) }},
-	{"error", always, func(e *entry) any { return blob(e.columns.Error) }},
-	{"custom_status", newCustomStatus, func(e *entry) any { return blob(e.columns.CustomStatus) }},
-	{"output", always, func(e *entry) any { return blob(e.columns.Output) }},
+	{"instance", newLife, func(e *entry) any { return e.Columns.Instance }},
+	{"life", newLife, func(e *entry) any { return e.Columns.Life }},
+	{"execution", always, func(e *entry) any { return e.Columns.Execution }},
+	{"last_event", always, func(e *entry) any { return e.Columns.LastEvent }},
+	{"basis_life", always, func(e *entry) any { return e.Turn.Basis.Life }},
+	{"basis_execution", always, func(e *entry) any { return e.Turn.Basis.Execution }},
+	{"basis_event", always, func(e *entry) any { return e.Turn.Basis.LastEvent }},
+	{"status", newStatus, func(e *entry) any { return e.Columns.Status }},
+	{"name", newStatus, func(e *entry) any { return e.Columns.Name }},
+	{"version", always, func(e *entry) any { return e.Columns.Version }},
+	{"engine", always, func(e *entry) any { return e.Columns.Engine }},
+	{"fresh", always, func(e *entry) any { return e.Columns.Fresh }},
+	{"custom_status_version", always, func(e *entry) any { return e.Columns.CustomStatusVersion }},
+	{"history_bytes", always, func(e *entry) any { return e.Columns.HistoryBytes }},
+	{"unread", always, func(e *entry) any { return e.Columns.Unread }},
+	{"created_at", newLife, func(e *entry) any { return micro(e.Columns.CreatedAt.Time) }},
+	{"started_at", always, func(e *entry) any { return micro(e.Columns.StartedAt.Time) }},
+	{"updated_at", always, func(e *entry) any { return micro(e.Columns.UpdatedAt.Time) }},
+	{"ended_at", always, func(e *entry) any { return micro(e.Columns.EndedAt.Time) }},
+	{"wake_at", newWake, func(e *entry) any { return micro(e.Columns.WakeAt.Time) }},
+	{"parent_instance", newLife, func(e *entry) any { return text(e.Columns.ParentInstance) }},
+	{"parent_life", newLife, func(e *entry) any { return text(e.Columns.ParentLife) }},
+	{"parent_execution", newLife, func(e *entry) any { return number(e.Columns.ParentExecution) }},
+	{"parent_event", newLife, func(e *entry) any { return number(e.Columns.ParentEvent) }},
+	{"trace", newLife, func(e *entry) any { return text(e.Columns.Trace) }},
+	{"start_message", newLife, func(e *entry) any { return text(e.Columns.StartMessage) }},
+	{"attributes", newLife, func(e *entry) any { return blob(e.Columns.Attributes) }},
+	{"error", always, func(e *entry) any { return blob(e.Columns.Error) }},
+	{"custom_status", newCustomStatus, func(e *entry) any { return blob(e.Columns.CustomStatus) }},
+	{"output", always, func(e *entry) any { return blob(e.Columns.Output) }},
 }
 
 func names(columns []column) string {
@@ -177,7 +177,7 @@ var updates = func() (list [1 << kinds]update) {
 
 // changes says what of the row that is there must be written again. A new life takes nothing from the one before.
 func (e *entry) changes() kind {
-	is, was := &e.columns, e.found
+	is, was := &e.Columns, e.found
 	if is.Life != was.Life {
 		return newLife | newStatus | newWake | newCustomStatus
 	}
@@ -195,9 +195,15 @@ func (e *entry) changes() kind {
 }
 
 // isNewLife reports whether a life begins with the turn.
-func (e *entry) isNewLife() bool { return e.found == nil || e.found.Life != e.columns.Life }
+func (e *entry) isNewLife() bool { return e.found == nil || e.found.Life != e.Columns.Life }
 
 // ---- The rows of turns.
+
+// eventRow is an event with whose it is: a string that is made a parameter once for all events of a turn.
+type eventRow struct {
+	instance any
+	relational.TurnEvent
+}
 
 // write stores turns that are taken, but for what they promise.
 func write(ctx context.Context, w *session, entries []*entry) error {
@@ -206,15 +212,18 @@ func write(ctx context.Context, w *session, entries []*entry) error {
 	}
 	var rows []eventRow
 	for _, e := range entries {
-		rows = append(rows, e.events...)
+		var instance any = e.Turn.Instance
+		for _, ev := range e.Events {
+			rows = append(rows, eventRow{instance, ev})
+		}
 	}
-	err := insert(ctx, w, insertHistory, rows, func(to []any, r eventRow) []any { return append(to, r.instance, r.execution, r.event, r.data) })
+	err := insert(ctx, w, insertHistory, rows, func(to []any, r eventRow) []any { return append(to, r.instance, r.Execution, r.Event, r.Data) })
 	if err != nil {
 		return err
 	}
 	var former []relational.Columns
 	for _, e := range entries {
-		former = append(former, e.former...)
+		former = append(former, e.Former...)
 	}
 	err = insert(ctx, w, insertExecutions, former, func(to []any, c relational.Columns) []any {
 		return append(to, c.Instance, c.Execution, c.Life, c.Name, c.Version, c.Engine, c.Status, micro(c.StartedAt.Time), micro(c.EndedAt.Time),
@@ -246,8 +255,8 @@ func writeInstances(ctx context.Context, w *session, entries []*entry) error {
 		for _, c := range u.columns {
 			args = append(args, c.value(e))
 		}
-		b := e.turn.Basis
-		n, err := w.exec(u.statement, append(args, e.turn.Instance, b.Life, b.Execution, b.LastEvent)...)
+		b := e.Turn.Basis
+		n, err := w.exec(u.statement, append(args, e.Turn.Instance, b.Life, b.Execution, b.LastEvent)...)
 		if err != nil {
 			return err
 		}
@@ -267,29 +276,29 @@ func writeInstances(ctx context.Context, w *session, entries []*entry) error {
 func writeValues(ctx context.Context, w *session, entries []*entry) error {
 	type valueRow struct {
 		*entry
-		place int
+		which int // of its values
 	}
 	var set []valueRow
 	for _, e := range entries {
-		if e.turn.ClearValues {
-			if _, err := w.exec("DELETE FROM rondo_values WHERE shard = 0 AND instance = ?", e.turn.Instance); err != nil {
+		if e.Turn.ClearValues {
+			if _, err := w.exec("DELETE FROM rondo_values WHERE shard = 0 AND instance = ?", e.Turn.Instance); err != nil {
 				return err
 			}
 		}
-		for i, v := range e.turn.Values {
+		for i, v := range e.Turn.Values {
 			switch {
 			case !v.Removed:
 				set = append(set, valueRow{e, i})
-			case !e.turn.ClearValues:
-				if _, err := w.exec("DELETE FROM rondo_values WHERE shard = 0 AND instance = ? AND key = ?", e.turn.Instance, v.Key); err != nil {
+			case !e.Turn.ClearValues:
+				if _, err := w.exec("DELETE FROM rondo_values WHERE shard = 0 AND instance = ? AND key = ?", e.Turn.Instance, v.Key); err != nil {
 					return err
 				}
 			}
 		}
 	}
 	return insert(ctx, w, insertValues, set, func(to []any, r valueRow) []any {
-		v := r.turn.Values[r.place]
-		return append(to, r.turn.Instance, v.Key, v.Execution, micro(v.Set), blob(v.Value))
+		v := r.Turn.Values[r.which]
+		return append(to, r.Turn.Instance, v.Key, v.Execution, micro(v.Set), blob(v.Value))
 	})
 }
 
@@ -309,12 +318,12 @@ func writeAttributes(ctx context.Context, w *session, entries []*entry) error {
 				return err
 			}
 		}
-		names, values := relational.AttributePairs(e.turn.Row.Attributes)
+		names, values := relational.AttributePairs(e.Turn.Row.Attributes)
 		for i := range names {
 			all = append(all, attribute{e, names[i], values[i]})
 		}
 	}
 	return insert(ctx, w, insertAttributes, all, func(to []any, a attribute) []any {
-		return append(to, a.name, a.value, micro(a.columns.CreatedAt.Time), a.turn.Instance)
+		return append(to, a.name, a.value, micro(a.Columns.CreatedAt.Time), a.Turn.Instance)
 	})
 }

@@ -145,7 +145,7 @@ h AS (INSERT INTO rondo_history (shard, instance, execution, event, data)
 	FROM unnest($33::INT2[], $34::TEXT[], $35::INT8[], $36::INT8[], $37::BYTEA[]) AS r(shard, instance, execution, event, data)
 	WHERE r.instance IN (SELECT instance FROM won)),
 o AS (INSERT INTO rondo_outbox (shard, id, messages)
-	SELECT $38::INT2, r.id, string_agg(r.piece, ''::BYTEA ORDER BY r.place)
+	SELECT $38::INT2, r.id, string_agg(r.piece, ''::BYTEA ORDER BY r.Place)
 	FROM unnest($39::INT8[], $40::TEXT[], $41::BYTEA[], $42::INT8[]) AS r(id, instance, piece, place)
 	WHERE r.instance IN (SELECT instance FROM won)
 	GROUP BY r.id)
@@ -165,7 +165,7 @@ h AS (INSERT INTO rondo_history (shard, instance, execution, event, data)
 	FROM unnest($33::INT2[], $34::TEXT[], $35::INT8[], $36::INT8[], $37::BYTEA[]) AS r(shard, instance, execution, event, data)
 	WHERE r.instance IN (SELECT instance FROM won)),
 o AS (INSERT INTO rondo_outbox (shard, id, messages)
-	SELECT $38::INT2, r.id, string_agg(r.piece, ''::BYTEA ORDER BY r.place)
+	SELECT $38::INT2, r.id, string_agg(r.piece, ''::BYTEA ORDER BY r.Place)
 	FROM unnest($39::INT8[], $40::TEXT[], $41::BYTEA[], $42::INT8[]) AS r(id, instance, piece, place)
 	WHERE r.instance IN (SELECT instance FROM won)
 	GROUP BY r.id),

@@ -2,6 +2,7 @@ package relational
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -9,6 +10,50 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
+
+// Entry is a turn on its way into the database.
+type Entry struct {
+	Place    int // in the batch
+	Turn     *round.Turn
+	Columns  Columns
+	Events   []TurnEvent
+	Former   []Columns
+	Promises [][]byte // packed, in pieces of bounded size
+	Outcome  history.Outcome
+}
+
+// TurnEvent is an event of a turn as it is stored.
+type TurnEvent struct {
+	Execution, Event int64
+	Data             []byte
+}
+
+// Encode writes a turn as rows. What depends on the store is left to it: shard and wake_at.
+func Encode(d history.Decided) (e Entry, err error) {
+	t := d.Turn
+	e = Entry{Turn: t, Promises: Pack(d.Promises)}
+	if e.Columns, err = FromRow(t.Instance, t.Row); err != nil {
+		return e, err
+	}
+	e.Columns.CreatedAt.Time = Born(t)
+	for _, x := range t.Executions {
+		for _, ev := range x.Events {
+			data, err := events.EncodeEvent(ev)
+			if err != nil {
+				return e, fmt.Errorf("instance %q: %w", t.Instance, err)
+			}
+			e.Events = append(e.Events, TurnEvent{x.ID, ev.ID, data})
+		}
+	}
+	for _, f := range t.Former {
+		c, err := FromRow(t.Instance, f)
+		if err != nil {
+			return e, err
+		}
+		e.Former = append(e.Former, c)
+	}
+	return e, nil
+}
 
 // Born is when the life began that a turn brings about. It is only stored with the first turn of a life.
 func Born(t *round.Turn) time.Time {
