@@ -68,6 +68,8 @@ type open struct {
 	begun    bool
 	startBy  time.Time
 	deadline time.Time // timer: when it fires
+	// notBefore is when an activity may be taken up at the earliest, zero for at once.
+	notBefore time.Time
 
 	round int64  // in which round of the hydrated instance it was opened, and
 	sent  [2]int // which messages of that turn came of it
@@ -162,7 +164,7 @@ func (l *ledger) apply(e events.Event) (effects, error) {
 	case *events.Started:
 		l.start(e.At, f)
 	case *events.ActivityScheduled:
-		l.openUp(e.ID, &open{kind: openActivity, name: f.Name, tag: f.Tag, startBy: f.StartBy, deadline: f.Deadline})
+		l.openUp(e.ID, &open{kind: openActivity, name: f.Name, tag: f.Tag, startBy: f.StartBy, deadline: f.Deadline, notBefore: f.NotBefore})
 	case *events.TimerCreated:
 		l.openUp(e.ID, &open{kind: openTimer, deadline: f.FireAt})
 	case *events.EventAwaited:

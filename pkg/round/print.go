@@ -118,7 +118,11 @@ func printMessage(m events.Message) string {
 	if len(w.Body) > 0 {
 		s += " " + events.Payload(w.Body).String()
 	}
-	if !w.NotBefore.IsZero() {
+	switch {
+	case w.NotBefore.IsZero():
+	case w.Purge:
+		s += " (due at " + w.NotBefore.Format(time.RFC3339Nano) + ")"
+	default:
 		s += " at " + w.NotBefore.Format(time.RFC3339Nano)
 	}
 	return s

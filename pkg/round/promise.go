@@ -116,12 +116,13 @@ func (in *Instance) withdraw(id int64, o *open) []events.Message {
 	var out []events.Message
 	switch o.kind {
 	case openActivity:
-		out = append(out, events.Message{Instance: in.id, Content: &events.WithdrawWork{Ref: ref, Tag: o.tag, Activity: o.name}})
-		if !o.next().IsZero() {
-			out = append(out, events.Message{Instance: in.id, Content: &events.WithdrawTimer{Ref: ref}})
+		// NotBefore is that of the message that is taken back: when it is over, that one does not wait for its time any more.
+		out = append(out, events.Message{Instance: in.id, NotBefore: o.notBefore, Content: &events.WithdrawWork{Ref: ref, Tag: o.tag, Activity: o.name}})
+		if at := o.next(); !at.IsZero() {
+			out = append(out, events.Message{Instance: in.id, NotBefore: at, Content: &events.WithdrawTimer{Ref: ref}})
 		}
 	case openTimer:
-		out = append(out, events.Message{Instance: in.id, Content: &events.WithdrawTimer{Ref: ref}})
+		out = append(out, events.Message{Instance: in.id, NotBefore: o.deadline, Content: &events.WithdrawTimer{Ref: ref}})
 	case openChild:
 		if !o.abandon {
 			reason := "its parent no longer waits for it"

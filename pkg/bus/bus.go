@@ -1,0 +1,271 @@
+// Package bus is how messages travel: the contract of the broker. [github.com/rondo-run/rondo/pkg/bus/natsbus] keeps it on NATS JetStream, and
+// is the one package that knows NATS. The suite [github.com/rondo-run/rondo/pkg/bus/bustest] says whether an implementation keeps it.
+//
+// # What travels
+//
+//	to instances   rondo.<verb>.<name>.<instance>                         the inbox, in partitions
+//	to workers     rondo.work.<tag>.<activity>.<place>.<instance>         a queue for each tag and activity
+//	to people      rondo.dead.<the subject it had>                        dead letters
+//	on the side    rondo.notice.…, rondo.api.…                            not stored: who missed them asks
+//
+// All messages of one instance are in one partition of the inbox, whoever publishes them: the broker computes it. Nobody else has to know how many partitions
+// there are, and their number can be changed while messages travel.
+//
+// # What is promised
+//
+//   - A message that was stored is handed out until somebody acknowledges it: at least once, and sometimes more often. Whoever takes it must be able to
+//     tell that it was taken before.
+//   - The messages of an instance are handed out in the order in which they were stored, also when the receiver before has died holding some
+//     of them. An exception is what was given back: it comes again when its delay is over.
+//   - A message that is not to be taken before a moment is not handed out before it.
+//   - What is withdrawn is not handed out any more. Who holds it already is told, and can ask.
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// Delivery is a message that was handed out, to be settled by exactly one of the methods Ack, Return and Bury of its Hold.
+type Delivery struct {
+	// Subject is the one it was published on.
+	Subject string
+	Header  events.Header
+	Body    []byte
+	// Partition is where it waited, if it is for an instance.
+	Partition int
+	// Place tells it from all other messages of its kind, and orders those of a partition.
+	Place uint64
+	// Deliveries counts how often it was handed out, this time included, whatever became of it.
+	Deliveries int
+	// Stored is when the broker took it.
+	Stored time.Time
+	// Hold is the broker's side of it.
+	Hold Hold
+}
+
+// ID is what the message is known by when it brings no id: the same each time it is handed out.
+func (d Delivery) ID() string { return fmt.Sprintf("%d@%d", d.Place, d.Stored.UnixMicro()) }
+
+// Hold is the broker's side of a delivery. Its methods do not block and may be called concurrently. When their effect is lost, the message comes again.
+type Hold interface {
+	// Ack removes the message for good.
+	Ack()
+	// Return gives it back, to come again after a delay.
+	Return(after time.Duration)
+	// Extend keeps it from being handed out again for as long as when it was handed out.
+	Extend()
+	// Token is with what another process can settle it instead of this one: see [Handovers].
+	Token() string
+}
+
+// ---- Publishing.
+
+// Publisher stores messages.
+type Publisher interface {
+	// Publish stores messages, those for one instance in their order, and returns when all are stored. A Wire that purges withdraws what was stored before. It tries again what may
+	// work, until the context ends, and limits how much is on its way at once, over all callers.
+	//
+	// A [*Refused] lists what the broker will never take; everything else was stored then. After any other error, each message may be stored or
+	// not; as their ids are the same, publishing them again is harmless.
+	Publish(ctx context.Context, messages ...events.Wire) error
+	// Has tells whether a message for a worker, or one that is delayed, is still stored and not acknowledged.
+	Has(ctx context.Context, message events.Wire) (bool, error)
+}
+
+// Refused is the error about messages that the broker will never take.
+type Refused struct {
+	Messages []events.Wire
+	Reasons  []error // one for each message
+}
+
+func (e *Refused) Error() string {
+	return fmt.Sprintf("the broker refuses %d messages, the first on %q: %v", len(e.Messages), e.Messages[0].Subject, e.Reasons[0])
+}
+
+// ---- The inbox of the instances.
+
+// Inbox hands out messages for instances.
+type Inbox interface {
+	// Partitions tells which partitions there are.
+	Partitions(ctx context.Context) (Partitions, error)
+	// Receive hands the messages of a partition to take, one after the other, until the context ends; then it returns nil. While take blocks, nothing more
+	// is handed out beyond a bounded number. Several may receive from one partition; each message then goes to one of them.
+	Receive(ctx context.Context, partition int, take func(Delivery)) error
+	// Backlog tells how many messages of a partition wait, and how many are handed out and not settled.
+	Backlog(ctx context.Context, partition int) (Backlog, error)
+}
+
+// Partitions tells which partitions of the inbox there are.
+type Partitions struct {
+	// Count is how many new messages are spread over: 0 to Count-1.
+	Count int
+	// Draining are further ones, from when there were more, that may hold messages still.
+	Draining []int
+}
+
+// All lists all partitions.
+func (p Partitions) All() []int {
+	all := make([]int, 0, p.Count+len(p.Draining))
+	for i := range p.Count {
+		all = append(all, i)
+	}
+	return append(all, p.Draining...)
+}
+
+// Equal reports whether two are the same.
+func (p Partitions) Equal(q Partitions) bool {
+	return p.Count == q.Count && slices.Equal(p.Draining, q.Draining)
+}
+
+// Backlog tells what has not been settled.
+type Backlog struct {
+	// Waiting were not handed out yet. Held are handed out.
+	Waiting, Held int64
+	// Receivers counts those who are asking for messages.
+	Receivers int
+}
+
+// DeadLetters keeps what came to nothing.
+type DeadLetters interface {
+	// Bury stores a message with why it came to nothing, and returns when it is stored. The delivery must be acknowledged afterwards.
+	Bury(ctx context.Context, d Delivery, why Cause) error
+}
+
+// Cause is why a message came to nothing.
+type Cause struct {
+	// Reason is a word that can be counted and searched for, Detail says it for people.
+	Reason, Detail string
+	// By is who says so.
+	By       string
+	Attempts int
+}
+
+// ---- Work.
+
+// WorkBroker hands out work.
+type WorkBroker interface {
+	// Queues lists the queues that somebody has put work into or taken work from.
+	Queues(ctx context.Context) ([]Queue, error)
+	// OpenQueue gives the work of a queue. It makes the queue if need be.
+	OpenQueue(ctx context.Context, q Queue) (WorkQueue, error)
+	// Withdrawals calls told with the subject of each piece of work that is withdrawn, from queues with one of the tags (nil: any), until stop is called. It may miss some.
+	Withdrawals(tags []string, told func(subject string)) (stop func(), err error)
+	// Stored tells whether a delivery is still there: if not, it was withdrawn, or somebody has acknowledged it.
+	Stored(ctx context.Context, d Delivery) (bool, error)
+}
+
+// Queue names a queue of work.
+type Queue struct{ Tag, Activity string }
+
+// WorkQueue is the work of one queue.
+type WorkQueue interface {
+	// Take asks for up to n deliveries, hands them to take as they come, and returns when there were n, or when it has waited long enough, or when the context
+	// ends; then it returns how many there were. It is not an error that there were none.
+	Take(ctx context.Context, n int, take func(Delivery)) (int, error)
+	// Backlog tells what waits in it.
+	Backlog(ctx context.Context) (Backlog, error)
+}
+
+// ---- Who is there.
+
+// Members tells orchestrators of each other.
+type Members interface {
+	// Join makes a member known to the others, and keeps it known until it leaves or dies.
+	Join(ctx context.Context, self Member) (Membership, error)
+}
+
+// Member is an orchestrator that is alive.
+type Member struct {
+	ID string `json:"id"`
+	// Engine is the version of its engine.
+	Engine int `json:"engine"`
+	// Code lists the orchestrations that it can run, with their versions.
+	Code map[string][]string `json:"code"`
+	// Build says which binary it is.
+	Build string `json:"build,omitempty"`
+	// Host is where it runs.
+	Host string `json:"host,omitempty"`
+	// Leaving says that it takes up nothing new.
+	Leaving bool `json:"leaving,omitempty"`
+}
+
+// Knows reports whether the member can run a version of an orchestration; an empty version stands for any.
+func (m Member) Knows(name, version string) bool {
+	versions, ok := m.Code[name]
+	return ok && (version == "" || slices.Contains(versions, version))
+}
+
+// Membership is a member's view of the others.
+type Membership interface {
+	// Members lists who is alive, the member itself included, by id.
+	Members() []Member
+	// Changed gets a value after each change.
+	Changed() <-chan struct{}
+	// Leave makes the member unknown at once.
+	Leave(ctx context.Context) error
+}
+
+// Handovers pass deliveries from one process to another, which settles them.
+type Handovers interface {
+	// Handover passes a delivery to whoever receives under a name. If it returns nil, the delivery is the other's.
+	Handover(ctx context.Context, to string, d Delivery) error
+	// ReceiveHandovers calls take for what is handed over to a name, until stop is called. What take refuses stays with whom it came from.
+	ReceiveHandovers(name string, take func(Delivery) error) (stop func(), err error)
+}
+
+// ErrNobody says that nobody receives under a name.
+var ErrNobody = errors.New("nobody of that name is there")
+
+// Sessions tell which worker has which session.
+type Sessions interface {
+	// Claim takes a session for a worker if nobody has it, or renews what the worker has, and tells who has it then. A claim that is not renewed ends by itself after the lease that the
+	// bus was set up with.
+	Claim(ctx context.Context, session, worker string) (owner string, err error)
+	// Release gives up a worker's claim.
+	Release(ctx context.Context, session, worker string) error
+	// Owner tells who has a session, "" for nobody.
+	Owner(ctx context.Context, session string) (string, error)
+}
+
+// Notes are small things worth remembering for a day across processes: how often something was tried, how far it had got. They may be lost.
+type Notes interface {
+	Note(ctx context.Context, key string) ([]byte, error) // nil if there is none
+	SetNote(ctx context.Context, key string, value []byte) error
+	DropNote(ctx context.Context, key string) error
+}
+
+// ---- On the side.
+
+// Notices are messages to whoever listens just now. They are not stored.
+type Notices interface {
+	// Announce publishes a notice under some words.
+	Announce(words []string, header events.Header, body []byte) error
+	// Listen calls heard for each notice under the words, of which [Any] stands for any, until stop is called. It returns when it is sure to hear what is announced from then on.
+	Listen(ctx context.Context, words []string, heard func(words []string, header events.Header, body []byte)) (stop func(), err error)
+}
+
+// Questions are answered by one of those who answer.
+type Questions interface {
+	// Ask asks, and waits for the answer. The error is a [*AnswerError] if it was the one who answered that failed, and wraps ErrNobody if nobody answers.
+	Ask(ctx context.Context, method string, question []byte) ([]byte, error)
+	// Answer answers the questions of a method until stop is called. Answers are made concurrently, up to a bounded number.
+	Answer(method string, answer func(ctx context.Context, question []byte) ([]byte, error)) (stop func(), err error)
+}
+
+// AnswerError is an error of the one who answered.
+type AnswerError struct {
+	// Code is a word that programs can tell apart.
+	Code    string
+	Message string
+}
+
+func (e *AnswerError) Error() string { return e.Message }
+
+// Any stands for any word where [Notices] listens.
+const Any = "\x00"

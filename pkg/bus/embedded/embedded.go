@@ -1,0 +1,161 @@
+// Package embedded runs a NATS server in this process: for development, where nothing should have to be installed, and for tests.
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Options say how the server runs. The zero value keeps everything in a temporary directory and listens nowhere.
+type Options struct {
+	// Dir keeps the streams. It must not be used by two servers at once.
+	Dir string
+	// Listen is an address such as 127.0.0.1:4222; with port 0, a free one is taken. If it is empty, only this process can connect.
+	Listen string
+	// SyncAlways writes each message through to the disk before it is acknowledged.
+	SyncAlways bool
+	// Cluster makes it one of several servers.
+	Cluster *Cluster
+	// Config is a configuration file that is read first: for users and permissions.
+	Config string
+	// MaxPayload bounds messages; 0 is 1 MiB.
+	MaxPayload int32
+	// NoJetStream leaves JetStream out.
+	NoJetStream bool
+	// Logger gets the server's warnings and errors; nil drops them.
+	Logger *slog.Logger
+}
+
+// Cluster makes a server one of several.
+type Cluster struct {
+	// Name is that of the server, which must be the same when it starts again.
+	Name string
+	// Listen is where the other servers connect to, Routes are the addresses of all of them.
+	Listen string
+	Routes []string
+}
+
+// Server is a running server.
+type Server struct{ s *server.Server }
+
+// ready is how long a server may take until it answers.
+const ready = 20 * time.Second
+
+// Start starts a server and returns when it can be used.
+func Start(o Options) (*Server, error) {
+	opts, err := o.server()
+	if err != nil {
+		return nil, fmt.Errorf("embedded NATS server: %w", err)
+	}
+	s, err := server.NewServer(opts)
+	if err != nil {
+		return nil, fmt.Errorf("embedded NATS server: %w", err)
+	}
+	if o.Logger != nil {
+		s.SetLoggerV2(logger{o.Logger}, false, false, false)
+	}
+	s.Start()
+	if !s.ReadyForConnections(ready) {
+		s.Shutdown()
+		return nil, errors.New("embedded NATS server: it does not answer; is its directory used by another one, or its port taken?")
+	}
+	if !o.NoJetStream && !s.JetStreamEnabled() {
+		s.Shutdown()
+		return nil, fmt.Errorf("embedded NATS server: it cannot keep streams in %q; is the directory writable?", o.Dir)
+	}
+	return &Server{s}, nil
+}
+
+// server makes the server's own options.
+func (o Options) server() (*server.Options, error) {
+	opts := &server.Options{}
+	if o.Config != "" {
+		var err error
+		if opts, err = server.ProcessConfigFile(o.Config); err != nil {
+			return nil, err
+		}
+	}
+	opts.ServerName, opts.DontListen, opts.JetStream, opts.StoreDir = "rondo", o.Listen == "", !o.NoJetStream, o.Dir
+	opts.SyncAlways, opts.NoSigs, opts.NoLog, opts.MaxPayload, opts.DisableShortFirstPing = o.SyncAlways, true, o.Logger == nil, o.MaxPayload, true
+	if o.Listen != "" {
+		var err error
+		if opts.Host, opts.Port, err = splitAddress(o.Listen); err != nil {
+			return nil, err
+		}
+	}
+	if c := o.Cluster; c != nil {
+		host, port, err := splitAddress(c.Listen)
+		if err != nil {
+			return nil, err
+		}
+		opts.ServerName = c.Name
+		opts.Cluster = server.ClusterOpts{Name: "rondo", Host: host, Port: port}
+		for _, r := range c.Routes {
+			opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats-route", Host: r})
+		}
+	}
+	return opts, nil
+}
+
+// splitAddress reads host:port, where port 0 stands for any that is free.
+func splitAddress(address string) (string, int, error) {
+	host, p, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, fmt.Errorf("address %q: %w", address, err)
+	}
+	port, err := strconv.Atoi(p)
+	if err != nil {
+		return "", 0, fmt.Errorf("address %q: %w", address, err)
+	}
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	return host, port, nil
+}
+
+// InProcessConn connects from this process.
+func (s *Server) InProcessConn() (net.Conn, error) { return s.s.InProcessConn() }
+
+// URL is where the server listens, "" if nowhere.
+func (s *Server) URL() string { return s.s.ClientURL() }
+
+// Name is the name of the server.
+func (s *Server) Name() string { return s.s.Name() }
+
+// LeadsStream tells whether the server leads a stream of the account that needs no login.
+func (s *Server) LeadsStream(stream string) bool {
+	return s.s.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream)
+}
+
+// LeadsCluster tells whether the server leads the cluster.
+func (s *Server) LeadsCluster() bool { return s.s.JetStreamIsLeader() }
+
+// Close stops the server and waits until it has stopped.
+func (s *Server) Close() error {
+	s.s.Shutdown()
+	s.s.WaitForShutdown()
+	return nil
+}
+
+// logger passes what the server says on.
+type logger struct{ l *slog.Logger }
+
+func (l logger) say(level slog.Level, format string, v []any) {
+	l.l.Log(context.Background(), level, "NATS server: "+fmt.Sprintf(format, v...))
+}
+
+// Noticef and the others implement server.Logger.
+func (l logger) Noticef(format string, v ...any) { l.say(slog.LevelDebug, format, v) }
+func (l logger) Warnf(format string, v ...any)   { l.say(slog.LevelWarn, format, v) }
+func (l logger) Fatalf(format string, v ...any)  { l.say(slog.LevelError, format, v) }
+func (l logger) Errorf(format string, v ...any)  { l.say(slog.LevelError, format, v) }
+func (l logger) Debugf(format string, v ...any)  { l.say(slog.LevelDebug, format, v) }
+func (l logger) Tracef(format string, v ...any)  { l.say(slog.LevelDebug, format, v) }

@@ -1,0 +1,163 @@
+// Package natsbus keeps the promises of package bus on NATS JetStream. It is the one package that imports the NATS client.
+//
+// # Streams
+//
+// With the prefix "rondo" (see [Config.Prefix]):
+//
+//	RONDO        rondo.*.*.*, rondo.later.*.*.*                 work queue; what comes in is moved to rondo.p.<partition>.<verb>.<name>.<instance>
+//	RONDO_WORK   rondo.work.*.*.*.*, rondo.later.work.*.*.*.*   work queue
+//	RONDO_DEAD   rondo.dead.*.*.*, rondo.dead.work.*.*.*.*      kept for a while
+//
+// The broker itself computes the partition, by a subject transform over the last word, so that whoever publishes need not know of it. Each partition has
+// a consumer, p-<partition>, and each queue of work has one, named after its tag and activity (see [ConsumerOf]).
+//
+// Three buckets hold who is there (RONDO_MEMBERS), which worker has which session (RONDO_SESSIONS), and small notes (RONDO_NOTES).
+//
+// # Delays
+//
+// A message that is not to be taken before a moment more than a second and a half away waits as a schedule under rondo.later.…, which the broker publishes a second
+// early, because it may be up to a quarter of a second late. Who receives it holds it for the rest. So no such message is early, and
+// those that come in time are late by a few milliseconds only. What is nearer than that is published at once and held by the receiver.
+//
+// # Order
+//
+// A receiver that takes a partition over asks which messages were handed out and not settled: those of a receiver that died come again only when their time is over.
+// Newer messages of the same instances wait for them, for as long as that takes at most.
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// Bus is a connection to the broker. It is safe for concurrent use.
+type Bus struct {
+	config Config
+	log    *slog.Logger
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	names  names
+
+	inbox, work, dead jetstream.Stream
+	members           jetstream.KeyValue
+	sessions, notes   jetstream.KeyValue
+
+	window *semaphore.Weighted // what is on its way to the broker
+
+	mu     sync.Mutex
+	queues map[bus.Queue]bool // of work, those that are known to exist
+	wait   sync.WaitGroup     // what runs in the background
+	ctx    context.Context    // ends with the bus
+	close  context.CancelFunc
+}
+
+var (
+	_ bus.Publisher   = (*Bus)(nil)
+	_ bus.Inbox       = (*Bus)(nil)
+	_ bus.DeadLetters = (*Bus)(nil)
+	_ bus.WorkBroker  = (*Bus)(nil)
+	_ bus.Members     = (*Bus)(nil)
+	_ bus.Handovers   = (*Bus)(nil)
+	_ bus.Sessions    = (*Bus)(nil)
+	_ bus.Notes       = (*Bus)(nil)
+	_ bus.Notices     = (*Bus)(nil)
+	_ bus.Questions   = (*Bus)(nil)
+)
+
+// names are those of everything in the broker.
+type names struct {
+	prefix                    string // of subjects
+	inbox, work, dead         string // streams
+	members, sessions, notes_ string // buckets
+}
+
+func namesOf(prefix string) names {
+	up := strings.ToUpper(strings.ReplaceAll(prefix, "-", "_"))
+	return names{
+		prefix: prefix, inbox: up, work: up + "_WORK", dead: up + "_DEAD",
+		members: up + "_MEMBERS", sessions: up + "_SESSIONS", notes_: up + "_NOTES",
+	}
+}
+
+// Connect connects to the broker and makes what is missing there, or only checks it: see [Config.Setup].
+func Connect(ctx context.Context, config Config) (*Bus, error) {
+	config = config.withDefaults()
+	if err := config.check(); err != nil {
+		return nil, fmt.Errorf("the settings of NATS:\n%w", err)
+	}
+	b := &Bus{
+		config: config, log: config.Logger, names: namesOf(config.Prefix), queues: make(map[bus.Queue]bool),
+		window: semaphore.NewWeighted(window),
+	}
+	b.ctx, b.close = context.WithCancel(context.Background())
+	if err := b.dial(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.setUp(ctx); err != nil {
+		b.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// Close closes the connection. What was handed out and not settled comes again.
+func (b *Bus) Close() error {
+	b.close()
+	b.wait.Wait()
+	b.js.CleanupPublisher()
+	b.nc.Close()
+	return nil
+}
+
+// Connected tells whether there is a connection just now. If there is none, it is being made again.
+func (b *Bus) Connected() error {
+	if b.nc.IsConnected() {
+		return nil
+	}
+	if err := b.nc.LastError(); err != nil {
+		return fmt.Errorf("not connected to NATS: %w", err)
+	}
+	return errors.New("not connected to NATS")
+}
+
+// Prefix begins all subjects.
+func (b *Bus) Prefix() string { return b.names.prefix }
+
+// InboxWait is how long a message of the inbox stays with whoever took it before it is handed out again; WorkWait the same for work.
+func (b *Bus) InboxWait() time.Duration { return b.config.InboxWait }
+
+// WorkWait is like InboxWait, for work.
+func (b *Bus) WorkWait() time.Duration { return b.config.WorkWait }
+
+// subject puts words behind the prefix. They must not need encoding.
+func (b *Bus) subject(words ...string) string {
+	return b.names.prefix + "." + strings.Join(words, ".")
+}
+
+// token encodes a word for a subject.
+func token(word string) string {
+	if word == bus.Any {
+		return "*"
+	}
+	return events.EncodeToken(word)
+}
+
+// problem wraps an error with what was to be done.
+func problem(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("nats: %s: %w", what, err)
+}

@@ -1,0 +1,155 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// ---- Notices.
+
+// minWords is how many words a notice has at least, so that its subject is never one of the inbox.
+const minWords = 3
+
+func (b *Bus) noticeSubject(words []string) (string, error) {
+	if len(words) < minWords {
+		return "", fmt.Errorf("nats: a notice of %d words; want at least %d", len(words), minWords)
+	}
+	tokens := make([]string, len(words))
+	for i, w := range words {
+		tokens[i] = token(w)
+		if tokens[i] == "" {
+			return "", fmt.Errorf("nats: word %d of a notice is empty", i)
+		}
+	}
+	return b.subject("notice", strings.Join(tokens, ".")), nil
+}
+
+// Announce implements bus.Notices.
+func (b *Bus) Announce(words []string, h events.Header, body []byte) error {
+	subject, err := b.noticeSubject(words)
+	if err != nil {
+		return err
+	}
+	return problem("announce", b.nc.PublishMsg(&nats.Msg{Subject: subject, Header: nats.Header(h), Data: body}))
+}
+
+// Listen implements bus.Notices.
+func (b *Bus) Listen(ctx context.Context, words []string, heard func(words []string, h events.Header, body []byte)) (stop func(), err error) {
+	subject, err := b.noticeSubject(words)
+	if err != nil {
+		return nil, err
+	}
+	begin := b.subject("notice") + "."
+	sub, err := b.nc.Subscribe(subject, func(m *nats.Msg) {
+		tokens := strings.Split(strings.TrimPrefix(m.Subject, begin), ".")
+		for i, t := range tokens {
+			w, err := events.DecodeToken(t)
+			if err != nil {
+				return // not one of ours
+			}
+			tokens[i] = w
+		}
+		heard(tokens, events.Header(m.Header), m.Data)
+	})
+	if err != nil {
+		return nil, problem("listen", err)
+	}
+	stop = func() { _ = sub.Unsubscribe() } // it fails only if the connection is closed
+	if err := b.nc.FlushWithContext(b.bounded(ctx)); err != nil {
+		stop()
+		return nil, problem("listen", err)
+	}
+	return stop, nil
+}
+
+// bounded gives a context a deadline if it has none.
+func (b *Bus) bounded(ctx context.Context) context.Context {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.config.Timeout)
+	context.AfterFunc(b.ctx, cancel)
+	return ctx
+}
+
+// ---- Questions.
+
+const (
+	headerErrorCode = "Rondo-Error-Code"
+	headerError     = "Rondo-Error"
+
+	// maxAnswering bounds how many questions of one method are answered at once.
+	maxAnswering = 64
+)
+
+// Ask implements bus.Questions.
+func (b *Bus) Ask(ctx context.Context, method string, question []byte) ([]byte, error) {
+	m, err := b.nc.RequestWithContext(b.bounded(ctx), b.subject("api", events.EncodeToken(method)), question)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return nil, fmt.Errorf("ask for %s: %w (is an orchestrator running?)", method, bus.ErrNobody)
+	case err != nil:
+		return nil, problem("ask for "+method, err)
+	}
+	if code := m.Header.Get(headerErrorCode); code != "" {
+		return nil, &bus.AnswerError{Code: code, Message: m.Header.Get(headerError)}
+	}
+	return m.Data, nil
+}
+
+// Answer implements bus.Questions.
+func (b *Bus) Answer(method string, answer func(ctx context.Context, question []byte) ([]byte, error)) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(b.ctx)
+	slots := make(chan struct{}, maxAnswering)
+	var wait sync.WaitGroup
+	sub, err := b.nc.QueueSubscribe(b.subject("api", events.EncodeToken(method)), "api", func(m *nats.Msg) {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		wait.Go(func() {
+			defer func() { <-slots }()
+			b.respond(m, answer, ctx)
+		})
+	})
+	if err != nil {
+		cancel()
+		return nil, problem("answer questions about "+method, err)
+	}
+	return func() {
+		_ = sub.Unsubscribe()
+		cancel()
+		wait.Wait()
+	}, nil
+}
+
+func (b *Bus) respond(m *nats.Msg, answer func(ctx context.Context, question []byte) ([]byte, error), ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, b.config.Timeout)
+	defer cancel()
+	data, err := answer(ctx, m.Data)
+	out := &nats.Msg{Subject: m.Reply, Data: data}
+	if most := int(b.nc.MaxPayload()); err == nil && len(data) > most-headroom {
+		err = &bus.AnswerError{Code: "too_large", Message: fmt.Sprintf("the answer has %d bytes, the server takes %d; ask for less at once", len(data), most)}
+	}
+	if err != nil {
+		code := "failed"
+		var known *bus.AnswerError
+		if errors.As(err, &known) {
+			code = known.Code
+		}
+		out.Data = nil
+		out.Header = nats.Header{headerErrorCode: {code}, headerError: {printable(err.Error())}}
+	}
+	if m.Reply != "" {
+		_ = b.nc.PublishMsg(out) // who asked asks again
+	}
+}
