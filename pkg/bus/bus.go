@@ -240,6 +240,15 @@ type Notes interface {
 	DropNote(ctx context.Context, key string) error
 }
 
+// Marks remember something for as long as the broker remembers anything.
+type Marks interface {
+	// Marked tells whether a mark was set since the broker was made, SetMark sets it.
+	Marked(ctx context.Context, name string) (bool, error)
+	SetMark(ctx context.Context, name string) error
+	// Repair makes again what is missing in the broker: somebody may have removed it, or all of it may have been lost.
+	Repair(ctx context.Context) error
+}
+
 // ---- On the side.
 
 // Notices are messages to whoever listens just now. They are not stored.

@@ -209,3 +209,18 @@ func TestTimesOnTheWireKeepTheirNanoseconds(t *testing.T) {
 		t.Errorf("got %v, want %v", got, due)
 	}
 }
+
+// A message that says more than is known here, from a newer version or from somebody's own client, is read for what is known.
+func TestUnknownHeadersAreNoProblem(t *testing.T) {
+	h := header(events.HeaderLife, "life", "Rondo-Something-New", "true", "X-Mine", "1")
+	if c := mustDecode(t, "rondo.begun.1-4.order-7", h, "").Content.(*events.WorkBegun); c.Pending {
+		t.Error("it is pending, and nobody said so")
+	}
+	h[events.HeaderPending] = []string{"1"}
+	if c := mustDecode(t, "rondo.begun.1-4.order-7", h, "").Content.(*events.WorkBegun); !c.Pending {
+		t.Error("it is not pending")
+	}
+	h[events.HeaderPending] = []string{"perhaps"}
+	_, err := decode("rondo.begun.1-4.order-7", h, "")
+	wantError(t, err, events.HeaderPending, "perhaps", "neither true nor false")
+}

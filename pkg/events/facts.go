@@ -246,10 +246,12 @@ type ActivityScheduled struct {
 	Retry     *RetryPolicy `json:"retry,omitempty"`
 }
 
-// ActivityBegun says that a worker took the activity up. It is only reported when StartBy is set.
+// ActivityBegun says that a worker took the activity up. It is only reported when StartBy is set, or when the activity is Pending.
 type ActivityBegun struct {
 	Schedule int64  `json:"schedule"`
 	Worker   string `json:"worker,omitempty"`
+	// Pending means that the worker is done with it, and that somebody else will complete it, by its token (see [Token]).
+	Pending bool `json:"pending,omitempty"`
 }
 
 // ActivityCompleted answers an ActivityScheduled with its result.

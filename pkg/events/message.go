@@ -67,6 +67,11 @@ func MessageID(verb Verb, instance string, ref Ref) string {
 	return string(verb) + "/" + ref.Place() + "/" + ref.Life + "/" + EncodeToken(instance)
 }
 
+// PendingID is the id of the message that says that an activity is pending: a worker may have said before, in another message, that it has begun.
+func PendingID(instance string, ref Ref) string {
+	return MessageID(VerbBegun, instance, ref) + "/pending"
+}
+
 // ---- To an instance, from anybody.
 
 // StartConflict says what becomes of a start when the instance id is already in use.
@@ -131,6 +136,8 @@ type Wake struct {
 type WorkBegun struct {
 	Ref    Ref
 	Worker string
+	// Pending says that the worker is done with it, and that somebody else will complete it, by its token.
+	Pending bool
 }
 
 // WorkDone brings the result of an activity.

@@ -50,8 +50,9 @@ var messageExamples = []messageExample{
 
 	{"full", traced(&events.Wake{Reason: "sweep"})},
 
-	{"full", traced(&events.WorkBegun{Ref: ref, Worker: "worker-1"})},
+	{"full", traced(&events.WorkBegun{Ref: ref, Worker: "worker-1", Pending: true})},
 	{"minimal", say(&events.WorkBegun{Ref: ref})},
+	{"not_pending", say(&events.WorkBegun{Ref: ref, Worker: "worker-1"})},
 	{"full", traced(&events.WorkDone{Ref: ref, Result: payload(`{"receipt":"r-1"}`), Worker: "worker-1"})},
 	{"minimal", say(&events.WorkDone{Ref: ref})},
 	{"full", traced(&events.WorkFailed{Ref: ref, Error: fullError(), Heartbeat: payload(`{"page":7}`), Worker: "worker-1"})},

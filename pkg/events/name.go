@@ -2,6 +2,7 @@ package events
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"strconv"
@@ -125,6 +126,26 @@ func IdempotencyKey(instance, life string, execution, firstAttempt int64) string
 	b = strconv.AppendInt(append(b, '/'), execution, 10)
 	b = strconv.AppendInt(append(b, '/'), firstAttempt, 10)
 	return string(b)
+}
+
+// Token names one attempt of an activity, for whoever completes it instead of the worker: <instance>/<life>/<execution>-<event>.
+func Token(instance string, ref Ref) string {
+	return instance + "/" + ref.Life + "/" + ref.Place()
+}
+
+// ParseToken reads what [Token] has written. The instance may have slashes in it, the rest has none.
+func ParseToken(token string) (instance string, ref Ref, err error) {
+	rest, place, ok := cutLast(token, '/')
+	instance, life, okLife := cutLast(rest, '/')
+	if !ok || !okLife {
+		return "", Ref{}, fmt.Errorf("token %q: want <instance>/<life>/<execution>-<event>, as the activity got it", cut(strings.ToValidUTF8(token, "?"), 64))
+	}
+	ref.Life = life
+	ref.Execution, ref.Event, err = decodePlace(place)
+	if err := errors.Join(err, checkText("life", life, MaxName), CheckInstance(instance)); err != nil {
+		return "", Ref{}, fmt.Errorf("token %q: %w", cut(strings.ToValidUTF8(token, "?"), 64), err)
+	}
+	return instance, ref, nil
 }
 
 // EncodeToken makes any text fit into one token of a NATS subject: whatever is not a letter, a digit or one of -_~:@+=,/ of

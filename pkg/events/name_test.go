@@ -190,3 +190,29 @@ func TestPayloadsMayBeAsLargeAsTheLimit(t *testing.T) {
 		t.Errorf("got kind %s, final %v", err.Kind, err.Final)
 	}
 }
+
+func TestATokenIsReadAsItWasWritten(t *testing.T) {
+	for _, instance := range []string{"order-7", "a/b", "/", "Käse & Brot.7", "x/9f1c5a0b7e3d2648/1-4"} {
+		token := events.Token(instance, ref)
+		gotInstance, gotRef, err := events.ParseToken(token)
+		if err != nil || gotInstance != instance || gotRef != ref {
+			t.Errorf("%q is read as %q, %+v, %v", token, gotInstance, gotRef, err)
+		}
+	}
+	if got, want := events.Token("order-7", ref), "order-7/9f1c5a0b7e3d2648/1-4"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestWhatIsNoTokenIsRefused(t *testing.T) {
+	for _, token := range []string{
+		"", "/", "//", "order-7", "life/1-4", "/life/1-4", "order-7//1-4", "order-7/life/", "order-7/life/1", "order-7/life/0-4", "order-7/life/1-x",
+		"order-7/li\xffe/1-4", "a\x00b/life/1-4", strings.Repeat("x", events.MaxInstanceID+1) + "/life/1-4", "order-7/" + strings.Repeat("x", events.MaxName+1) + "/1-4",
+	} {
+		_, _, err := events.ParseToken(token)
+		wantError(t, err, "token ")
+		if err != nil && len(err.Error()) > 300 {
+			t.Errorf("the error has %d bytes", len(err.Error()))
+		}
+	}
+}

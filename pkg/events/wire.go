@@ -42,6 +42,7 @@ const (
 
 	HeaderLife      = "Rondo-Life"
 	HeaderWorker    = "Rondo-Worker"
+	HeaderPending   = "Rondo-Pending"
 	HeaderHeartbeat = "Rondo-Heartbeat"
 	HeaderDue       = "Rondo-Due"
 	HeaderOutcome   = "Rondo-Outcome"
@@ -136,6 +137,9 @@ func Encode(prefix string, m Message) (Wire, error) {
 	case *WorkBegun:
 		to(VerbBegun, ref(c.Ref))
 		w.Header.set(HeaderWorker, c.Worker)
+		if c.Pending {
+			w.Header.set(HeaderPending, "true")
+		}
 	case *WorkDone:
 		to(VerbDone, ref(c.Ref))
 		w.Header.set(HeaderWorker, c.Worker)
@@ -460,7 +464,7 @@ func decodeAnswer(verb Verb, place string, h Header, body []byte) (Content, erro
 	worker := cut(strings.ToValidUTF8(h.get(HeaderWorker), "?"), MaxName)
 	switch verb {
 	case VerbBegun:
-		return &WorkBegun{Ref: ref, Worker: worker}, nil
+		return decodeBegun(ref, worker, h)
 	case VerbDone:
 		return &WorkDone{Ref: ref, Worker: worker, Result: Canonical(body)}, nil
 	case VerbFail:
@@ -485,6 +489,17 @@ func decodeAnswer(verb Verb, place string, h Header, body []byte) (Content, erro
 			return nil, fmt.Errorf("header %s: %q is neither done nor failed", HeaderOutcome, outcome)
 		}
 	}
+}
+
+func decodeBegun(ref Ref, worker string, h Header) (Content, error) {
+	c := &WorkBegun{Ref: ref, Worker: worker}
+	if v := h.get(HeaderPending); v != "" {
+		var err error
+		if c.Pending, err = strconv.ParseBool(v); err != nil {
+			return nil, fmt.Errorf("header %s: %q is neither true nor false", HeaderPending, cut(strings.ToValidUTF8(v, "?"), 64))
+		}
+	}
+	return c, nil
 }
 
 func decodeWork(tokens []string, h Header, body []byte) (Content, error) {

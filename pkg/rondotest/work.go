@@ -43,7 +43,7 @@ func (e *Env) complete(v *envelope, w events.Work, worker worker) {
 		return
 	}
 	heartbeat := w.Heartbeat
-	token := fmt.Sprintf("%s/%s/%s", v.message.Instance, w.Ref.Life, w.Ref.Place())
+	token := events.Token(v.message.Instance, w.Ref)
 	ctx := activity.NewContext(context.Background(), activity.Environment{
 		Info: infoOf(v.message.Instance, w), Codec: e.Codec(), Last: w.Heartbeat, Token: token,
 		Heartbeat: func(p events.Payload) error { heartbeat = p; return nil },
@@ -52,6 +52,9 @@ func (e *Env) complete(v *envelope, w events.Work, worker worker) {
 	switch {
 	case errors.Is(err, activity.ErrPending):
 		e.pending[token] = w
+		e.publish(events.Message{
+			ID: events.PendingID(v.message.Instance, w.Ref), Instance: v.message.Instance, Content: &events.WorkBegun{Ref: w.Ref, Worker: "test", Pending: true},
+		})
 	case err != nil:
 		e.answer(v.message, w, events.VerbFail, &events.WorkFailed{Ref: w.Ref, Error: events.AsError(err).Bounded(), Heartbeat: heartbeat, Worker: "test"})
 	default:
@@ -101,12 +104,15 @@ func (e *Env) Fail(token string, cause error) error {
 }
 
 func (e *Env) completePending(token string, verb events.Verb, c func(events.Work) events.Content) error {
+	instance, _, err := events.ParseToken(token)
+	if err != nil {
+		return fmt.Errorf("rondotest: %w", err)
+	}
 	w, ok := e.pending[token]
 	if !ok {
 		return fmt.Errorf("rondotest: no activity is waiting under token %q", token)
 	}
 	delete(e.pending, token)
-	instance := token[:len(token)-len("/"+w.Ref.Life+"/"+w.Ref.Place())]
 	e.answer(events.Message{Instance: instance}, w, verb, c(w))
 	return nil
 }

@@ -72,7 +72,7 @@ func (in *Instance) take(d Delivery) Receipt {
 	case *events.Control:
 		return in.takeControl(d.Message, c)
 	case *events.WorkBegun:
-		return in.takeAnswer(c.Ref, openActivity, &events.ActivityBegun{Schedule: c.Ref.Event, Worker: c.Worker})
+		return in.takeAnswer(c.Ref, openActivity, &events.ActivityBegun{Schedule: c.Ref.Event, Worker: c.Worker, Pending: c.Pending})
 	case *events.WorkDone:
 		return in.takeAnswer(c.Ref, openActivity, &events.ActivityCompleted{Schedule: c.Ref.Event, Result: c.Result, Worker: c.Worker})
 	case *events.WorkFailed:
@@ -280,8 +280,13 @@ func (in *Instance) takeAnswer(ref events.Ref, kind openKind, f events.Fact) Rec
 	if o == nil || o.kind != kind {
 		return ignored(NotOpen, fmt.Sprintf("event %d was answered before, or nobody waits for it any more", ref.Event))
 	}
-	if _, ok := f.(*events.ActivityBegun); ok && (o.begun || o.startBy.IsZero()) {
-		return ignored(NoChange, "that it has begun is known")
+	if b, ok := f.(*events.ActivityBegun); ok {
+		switch {
+		case b.Pending && o.pending:
+			return ignored(NoChange, "that it is pending is known")
+		case !b.Pending && (o.begun || o.startBy.IsZero()):
+			return ignored(NoChange, "that it has begun is known")
+		}
 	}
 	in.happen(f)
 	return taken

@@ -36,7 +36,7 @@ type ledger struct {
 	values        map[string]value
 
 	open     map[int64]*open
-	awaited  int                // open activities and children: answers that the services owe
+	awaited  int                // open activities and children whose answers the services owe
 	waits    map[string][]int64 // open event waits, oldest first
 	queues   map[string]*queue
 	held     map[int64]letter // queue reads that were answered and that the code has not looked at
@@ -66,6 +66,7 @@ type open struct {
 	instance string // child
 	abandon  bool   // child: not cancelled with its parent
 	begun    bool
+	pending  bool // activity: somebody else will complete it, no service owes the answer
 	startBy  time.Time
 	deadline time.Time // timer: when it fires
 	// notBefore is when an activity may be taken up at the earliest, zero for at once.
@@ -110,6 +111,7 @@ type letter struct {
 type effects struct {
 	answers []program.Answer
 	closed  []closedOpen // what was given up
+	retimed bool         // what it answers is due at another time than before
 }
 
 type closedOpen struct {
@@ -181,8 +183,7 @@ func (l *ledger) apply(e events.Event) (effects, error) {
 		if err != nil {
 			return effects{}, err
 		}
-		o.begun = true
-		l.schedule(f.Schedule, o)
+		return l.begin(f, o), nil
 	case *events.ActivityCompleted:
 		return l.answer(f.Schedule, openActivity, program.Answer{Payload: f.Result})
 	case *events.ActivityFailed:
@@ -274,7 +275,22 @@ func (l *ledger) shut(id int64) {
 }
 
 // owed reports whether one of the services owes the answer.
-func (o *open) owed() bool { return o.kind == openActivity || o.kind == openChild }
+func (o *open) owed() bool { return o.kind == openActivity && !o.pending || o.kind == openChild }
+
+// begin notes that a worker has taken an activity up, or has passed it on to somebody else.
+func (l *ledger) begin(f *events.ActivityBegun, o *open) effects {
+	before := o.next()
+	o.begun = true
+	if f.Pending && !o.pending {
+		o.pending = true
+		l.awaited--
+	}
+	if o.next().Equal(before) {
+		return effects{}
+	}
+	l.schedule(f.Schedule, o)
+	return effects{retimed: true}
+}
 
 // schedule notes when something is due.
 func (l *ledger) schedule(id int64, o *open) {

@@ -23,7 +23,7 @@ func (in *Instance) promise(e events.Event, eff effects) {
 			in.turn.send(in.due(ref, o.next()))
 		}
 	case *events.ActivityBegun:
-		if o := in.ledger.open[f.Schedule]; !o.deadline.IsZero() {
+		if o := in.ledger.open[f.Schedule]; eff.retimed && !o.deadline.IsZero() {
 			m := in.due(in.ledger.ref(f.Schedule), o.deadline)
 			m.ID += "/begun" // the time to start by was another message
 			in.turn.send(m)
@@ -161,17 +161,21 @@ func Outstanding(known Known) ([]events.Message, error) {
 	in.turn = &Turn{}
 	var l ledger
 	l.info = in.ledger.info
-	sent := make(map[int64][]events.Message)
+	sent := make(map[int64][]events.Message) // by what the answer is expected for
 	for _, e := range known.History {
 		if err := l.follows(e); err != nil {
 			return nil, err
 		}
-		if _, err := l.apply(e); err != nil {
+		eff, err := l.apply(e)
+		if err != nil {
 			return nil, err
 		}
 		in.ledger, in.turn.Messages = l, nil
-		in.promise(e, effects{})
-		if len(in.turn.Messages) > 0 {
+		in.promise(e, effects{retimed: eff.retimed})
+		if begun, ok := e.Fact.(*events.ActivityBegun); ok {
+			sent[begun.Schedule] = stillDue(sent[begun.Schedule], begun, eff)
+			sent[begun.Schedule] = append(sent[begun.Schedule], in.turn.Messages...)
+		} else if len(in.turn.Messages) > 0 {
 			sent[e.ID] = in.turn.Messages
 		}
 	}
@@ -185,4 +189,17 @@ func Outstanding(known Known) ([]events.Message, error) {
 		in.tellParent(in.current())
 	}
 	return in.turn.Messages, nil
+}
+
+// stillDue leaves of the messages about an activity those that are still to be answered when it has begun.
+func stillDue(sent []events.Message, begun *events.ActivityBegun, eff effects) []events.Message {
+	return slices.DeleteFunc(sent, func(m events.Message) bool {
+		switch m.Content.(type) {
+		case *events.Work:
+			return begun.Pending // no worker is to run it again
+		case *events.TimerDue:
+			return eff.retimed
+		}
+		return false
+	})
 }

@@ -44,6 +44,7 @@ var (
 	lasting = activity.Define[int, int]("lasting")
 	shaky   = activity.Define[int, int]("shaky")
 	nobody  = activity.Define[int, int]("nobody") // no worker has it
+	passed  = activity.Define[int, int]("passed") // somebody else completes it
 	bell    = orchestration.DefineEvent[int]("bell")
 	mail    = orchestration.DefineQueue[int]("mail")
 	stage_  = orchestration.DefineStatus[string]()
@@ -51,7 +52,7 @@ var (
 
 // leaves are the things to do that have no parts; nodes have.
 var (
-	leaves = []string{"quick", "lasting", "shaky", "step", "shakystep", "sleep", "bell", "mail", "trymail", "status", "value", "clear", "prune", "send", "id", "drop", "late", "detach", "held", "patch", "giveup", "giveup", "mailrace", "mailall", "limitget", "shared", "outer"}
+	leaves = []string{"quick", "lasting", "shaky", "step", "shakystep", "sleep", "bell", "mail", "trymail", "status", "value", "clear", "prune", "send", "id", "drop", "late", "detach", "held", "patch", "giveup", "giveup", "mailrace", "mailall", "limitget", "shared", "outer", "passed"}
 	nodes  = []string{"seq", "all", "race", "ornone", "select", "any", "completed", "go", "limit", "cancelscope", "shield", "child", "abandoned"}
 )
 
@@ -118,6 +119,8 @@ func doLeaf(ctx oc, o op) (string, error) {
 		return text(shaky.Call(ctx, o.N, activity.Retry(1+o.N%4), activity.TimeoutOverall(20*time.Second)))
 	case "late":
 		return text(nobody.Call(ctx, o.N, activity.TimeoutToStart(time.Second), activity.Retry(1+o.N%2)))
+	case "passed":
+		return text(passed.Call(ctx, o.N, activity.TimeoutOverall(time.Duration(1+o.N)*time.Second), activity.TimeoutToStart(time.Duration(o.N%3)*time.Second)))
 	case "step":
 		return text(orchestration.Step(ctx, "step", func(context.Context) (int, error) { return o.N, nil }))
 	case "shakystep":
@@ -362,7 +365,12 @@ func randomWorld(seed uint64) world {
 // play runs a world and gives all its histories.
 func (w world) play(t testing.TB, seed uint64, parts ...rondotest.Part) (*rondotest.Env, string) {
 	instant := func(_ context.Context, n int) (int, error) { return n + 1, nil }
+	var tokens []string
 	env := rondotest.New(t, append([]rondotest.Part{
+		passed.With(func(ctx context.Context, n int) (int, error) {
+			tokens = append(tokens, activity.Token(ctx))
+			return 0, activity.ErrPending
+		}),
 		random.With(carryOut), quick.With(instant), rondotest.Takes(lasting.With(instant), 3*time.Second),
 		shaky.With(func(ctx context.Context, n int) (int, error) { return fail(n, activity.InfoOf(ctx).Attempt) }),
 	}, parts...)...)
@@ -373,6 +381,14 @@ func (w world) play(t testing.TB, seed uint64, parts ...rondotest.Part) (*rondot
 	}
 	for _, a := range w.acts {
 		env.Advance(a.after)
+		for i, token := range tokens {
+			if i%3 == 0 {
+				_ = env.Fail(token, errors.New("somebody says no")) // it may be over, or have been handed out twice
+			} else {
+				_ = env.Complete(token, i)
+			}
+		}
+		tokens = nil
 		if err := a.do(t.Context(), env, w); err != nil {
 			t.Fatal(err)
 		}

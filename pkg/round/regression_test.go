@@ -573,7 +573,9 @@ func TestTimerIDs(t *testing.T) {
 		}
 	}
 	note(turn.Messages)
-	note(in.Decide([]round.Delivery{msg("b", &events.WorkBegun{Ref: events.Ref{Life: turn.Row.Life, Execution: 1, Event: 2}})}, began).Messages)
+	ref := events.Ref{Life: turn.Row.Life, Execution: 1, Event: 2}
+	note(in.Decide([]round.Delivery{msg("b", &events.WorkBegun{Ref: ref})}, began).Messages)
+	note(in.Decide([]round.Delivery{msg("p", &events.WorkBegun{Ref: ref, Pending: true})}, began).Messages)
 }
 
 // Text that PostgreSQL cannot hold

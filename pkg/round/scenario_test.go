@@ -266,7 +266,7 @@ func (p *play) history() string {
 //
 //	start NAME [INPUT]       event NAME [DATA]       queue NAME [DATA]
 //	cancel|terminate|suspend|resume [REASON]         wake
-//	done EVENT [RESULT]      fail EVENT MESSAGE      begun EVENT
+//	done EVENT [RESULT]      fail EVENT MESSAGE      begun|pending EVENT
 //	timer EVENT              child-done EVENT [OUT]  child-fail EVENT MESSAGE
 //	step NUMBER [RESULT]     step-fail NUMBER MESSAGE
 //
@@ -325,8 +325,8 @@ func (p *play) content(s *stage, l line) events.Content {
 		return &events.WorkDone{Ref: ref, Result: l.data, Worker: "w1"}
 	case "fail":
 		return &events.WorkFailed{Ref: ref, Error: failure(), Heartbeat: events.Payload(l.settings["heartbeat"]), Worker: "w1"}
-	case "begun":
-		return &events.WorkBegun{Ref: ref, Worker: "w1"}
+	case "begun", "pending":
+		return &events.WorkBegun{Ref: ref, Worker: "w1", Pending: l.verb == "pending"}
 	case "timer":
 		return &events.TimerDue{Ref: ref}
 	case "child-done":

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rondo-run/rondo/pkg/events"
@@ -218,4 +219,42 @@ func sentIDs(messages []events.Message) []string {
 		out = append(out, fmt.Sprint(m.ID, " ", m.NotBefore.Unix()))
 	}
 	return out
+}
+
+// TestOutstandingLeavesOutWhatIsPending derives the messages about an activity that a worker has taken up, and then passed on to somebody else.
+func TestOutstandingLeavesOutWhatIsPending(t *testing.T) {
+	config := &round.Config{Code: cast(t, "v1")}
+	in := round.New(config, round.Known{Instance: "i"})
+	defer in.Evict()
+	turn := in.Decide(startOf("late", `"x"`), began)
+	known := round.Known{Instance: "i", Row: turn.Row, History: turn.Executions[0].Events}
+	ref := events.Ref{Life: turn.Row.Life, Execution: 1, Event: 2}
+	later := func(c events.Content) {
+		t.Helper()
+		turn := in.Decide([]round.Delivery{{Message: events.Message{Content: c}, Attempts: 1}}, began)
+		known.Row, known.History = turn.Row, append(known.History, turn.Executions[0].Events...)
+	}
+	check := func(when string, want ...string) {
+		t.Helper()
+		again, err := round.Outstanding(known)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, m := range again {
+			got = append(got, strings.ReplaceAll(m.ID, "/1-2/"+ref.Life+"/i", "REF"))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: outstanding are %q, want %q", when, got, want)
+		}
+	}
+	check("when it is scheduled", "workREF", "timerREF")
+	later(&events.WorkBegun{Ref: ref})
+	check("when it has begun", "workREF", "timerREF/begun")
+	later(&events.WorkBegun{Ref: ref, Pending: true})
+	check("when it is pending", "timerREF/begun")
+	waiting, err := round.Waiting(known)
+	if err != nil || len(waiting) != 1 || !waiting[0].Pending || waiting[0].What != `activity "echo" to be completed by its token` {
+		t.Errorf("it waits for %+v, %v", waiting, err)
+	}
 }

@@ -13,6 +13,8 @@ type Wait struct {
 	Name  string // of the activity, event, queue or child orchestration
 	// Instance is the child's id, Tag the activity's.
 	Instance, Tag string
+	// Pending says that no worker has the activity any more: somebody completes it, by its token.
+	Pending bool
 	// Due is when it fires or times out, zero if never.
 	Due time.Time
 	// What says it for people.
@@ -46,11 +48,14 @@ func Waiting(known Known) ([]Wait, error) {
 }
 
 func (o *open) wait(id int64) Wait {
-	w := Wait{Event: id, Name: o.name, Instance: o.instance, Tag: o.tag, Due: o.next()}
+	w := Wait{Event: id, Name: o.name, Instance: o.instance, Tag: o.tag, Pending: o.pending, Due: o.next()}
 	switch o.kind {
 	case openActivity:
 		w.Kind, w.What = WaitsForActivity, "activity "+quote(o.name)
-		if o.tag != "" {
+		switch {
+		case o.pending:
+			w.What += " to be completed by its token"
+		case o.tag != "":
 			w.What += " on a worker with tag " + quote(o.tag)
 		}
 	case openTimer:

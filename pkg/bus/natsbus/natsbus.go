@@ -81,13 +81,14 @@ type names struct {
 	prefix                    string // of subjects
 	inbox, work, dead         string // streams
 	members, sessions, notes_ string // buckets
+	marks                     string
 }
 
 func namesOf(prefix string) names {
 	up := strings.ToUpper(strings.ReplaceAll(prefix, "-", "_"))
 	return names{
 		prefix: prefix, inbox: up, work: up + "_WORK", dead: up + "_DEAD",
-		members: up + "_MEMBERS", sessions: up + "_SESSIONS", notes_: up + "_NOTES",
+		members: up + "_MEMBERS", sessions: up + "_SESSIONS", notes_: up + "_NOTES", marks: up + "_MARKS",
 	}
 }
 

@@ -55,6 +55,7 @@ func (b *Bus) setUp(ctx context.Context) error {
 	b.notes = s.bucket(ctx, jetstream.KeyValueConfig{
 		Bucket: b.names.notes_, Description: "attempts, and how far activities have got", TTL: notesFor, Storage: b.storage(),
 	})
+	s.bucket(ctx, jetstream.KeyValueConfig{Bucket: b.names.marks, Description: "what was done since the broker was made", Storage: b.storage()})
 	if len(s.errs) == 0 {
 		s.partitions(ctx)
 	}

@@ -1,0 +1,34 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rondo-run/rondo/pkg/bus"
+)
+
+var _ bus.Marks = (*Bus)(nil)
+
+// Marked implements bus.Marks.
+func (b *Bus) Marked(ctx context.Context, name string) (bool, error) {
+	kv, err := b.js.KeyValue(ctx, b.names.marks)
+	if err != nil {
+		return false, problem("look at bucket "+b.names.marks, err)
+	}
+	_, err = kv.Get(ctx, keyOf(name))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return false, nil
+	}
+	return err == nil, problem("read mark "+name, err)
+}
+
+// SetMark implements bus.Marks.
+func (b *Bus) SetMark(ctx context.Context, name string) error {
+	kv, err := b.js.KeyValue(ctx, b.names.marks)
+	if err == nil {
+		_, err = kv.Put(ctx, keyOf(name), []byte("set"))
+	}
+	return problem("set mark "+name, err)
+}

@@ -1,0 +1,205 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// HealStore is what healing needs of the store.
+type HealStore interface {
+	history.Rounds
+	history.Wakes
+	List(ctx context.Context, filter history.Filter, page history.Page) (history.InstanceList, error)
+}
+
+// Healer publishes again what instances wait for and the broker has lost.
+type Healer struct {
+	Broker Broker
+	Store  HealStore
+	Prefix string
+	// Grace is how long an instance may be overdue before it is looked after: its owner is most often about to. Patience is when it is looked after
+	// again.
+	Grace, Patience time.Duration
+	Log             *slog.Logger
+}
+
+const (
+	healPage = 200
+	// asking is how many questions about messages are put to the broker at once.
+	asking = 32
+)
+
+// Healed counts what was done.
+type Healed struct {
+	Instances int // that were looked at
+	Messages  int // that were missing
+}
+
+// Overdue looks after instances whose time to be looked at has passed, up to a limit. Several may do so at once.
+func (h *Healer) Overdue(ctx context.Context, limit int) (Healed, error) {
+	now := time.Now()
+	overdue, err := h.Store.TakeOverdue(ctx, history.Take{Before: now.Add(-h.Grace), Until: now.Add(h.Patience), Limit: limit})
+	if err != nil {
+		return Healed{}, fmt.Errorf("look for overdue instances: %w", err)
+	}
+	ids := make([]string, len(overdue))
+	for i, o := range overdue {
+		ids[i] = o.Instance
+	}
+	return h.heal(ctx, ids)
+}
+
+// All looks after all instances that have not ended: after the broker has lost everything.
+func (h *Healer) All(ctx context.Context) (all Healed, err error) {
+	filter := history.Filter{Statuses: []round.Status{round.Running, round.Suspended, round.Halted}}
+	page := history.Page{Limit: healPage}
+	for {
+		list, err := h.Store.List(ctx, filter, page)
+		if err != nil {
+			return all, fmt.Errorf("look for what has not ended: %w", err)
+		}
+		ids := make([]string, len(list.Instances))
+		for i, x := range list.Instances {
+			ids[i] = x.Instance
+		}
+		healed, err := h.heal(ctx, ids)
+		all.Instances += healed.Instances
+		all.Messages += healed.Messages
+		if err != nil || list.Next == "" {
+			return all, err
+		}
+		page.Cursor = list.Next
+	}
+}
+
+// heal looks after instances.
+func (h *Healer) heal(ctx context.Context, ids []string) (healed Healed, err error) {
+	for len(ids) > 0 {
+		n := min(len(ids), healPage)
+		known, err := h.Store.Load(ctx, ids[:n], func(_ string, row round.Row) bool { return round.CanRead(row) && !row.Status.Ended() })
+		if err != nil {
+			return healed, fmt.Errorf("look after instances: %w", err)
+		}
+		ids = ids[n:]
+		var messages []events.Message
+		for _, k := range known {
+			if k.Row.Execution == 0 || k.Row.Status.Ended() {
+				continue
+			}
+			healed.Instances++
+			messages = append(messages, h.outstanding(k)...)
+		}
+		missing, err := h.missing(ctx, messages)
+		if err != nil {
+			return healed, err
+		}
+		if err := Send(ctx, h.Broker, h.Prefix, missing, h.Log); err != nil {
+			return healed, fmt.Errorf("look after instances: %w", err)
+		}
+		healed.Messages += len(missing)
+	}
+	return healed, nil
+}
+
+// outstanding lists what an instance waits for, and a word to its owner to look at it: its timers may be due, its steps may have been lost, or
+// its code may fit again.
+func (h *Healer) outstanding(k round.Known) []events.Message {
+	wake := events.Message{Instance: k.Instance, Trace: k.Row.Trace, Content: &events.Wake{Reason: "sweep"}}
+	if k.Unreadable != nil || !round.CanRead(k.Row) {
+		return []events.Message{wake} // its owner knows what to do
+	}
+	messages, err := round.Outstanding(k)
+	if err != nil {
+		h.Log.Error("what an instance waits for cannot be read", "instance", k.Instance, "error", err)
+	}
+	return append(messages, wake)
+}
+
+// missing leaves out what the broker still has, or nobody needs.
+func (h *Healer) missing(ctx context.Context, messages []events.Message) ([]events.Wire, error) {
+	children, err := h.children(ctx, messages)
+	if err != nil {
+		return nil, err
+	}
+	wires := make([]events.Wire, len(messages))
+	wanted := make([]bool, len(messages))
+	errs := make([]error, len(messages))
+	var wait sync.WaitGroup
+	slots := make(chan struct{}, asking)
+	now := time.Now()
+	for i, m := range messages {
+		w, err := events.Encode(h.Prefix, m)
+		if err != nil {
+			h.Log.Error("what an instance waits for cannot be sent", "instance", m.Instance, "error", err)
+			continue
+		}
+		wires[i] = w
+		switch c := m.Content.(type) {
+		case *events.Start:
+			status, known := children[m.Instance]
+			wanted[i] = c.Parent == nil || !known || status.Ended() // a child that has ended tells its parent once more
+			continue
+		case *events.Work:
+		case *events.TimerDue:
+			if !m.NotBefore.After(now) {
+				continue // to be woken is enough
+			}
+		default:
+			wanted[i] = true
+			continue
+		}
+		slots <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-slots }()
+			has, err := h.Broker.Has(ctx, w)
+			wanted[i], errs[i] = !has, err
+		})
+	}
+	wait.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("ask the broker what it has: %w", err)
+	}
+	missing := wires[:0]
+	for i, w := range wires {
+		if wanted[i] {
+			missing = append(missing, w)
+		}
+	}
+	return missing, nil
+}
+
+// children tells how the children that are waited for stand; those that do not exist are left out.
+func (h *Healer) children(ctx context.Context, messages []events.Message) (map[string]round.Status, error) {
+	var ids []string
+	for _, m := range messages {
+		if c, ok := m.Content.(*events.Start); ok && c.Parent != nil {
+			ids = append(ids, m.Instance)
+		}
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	status := make(map[string]round.Status, len(ids))
+	for len(ids) > 0 {
+		n := min(len(ids), healPage)
+		known, err := h.Store.Load(ctx, ids[:n], func(string, round.Row) bool { return false })
+		if err != nil {
+			return nil, fmt.Errorf("look after children: %w", err)
+		}
+		for _, k := range known {
+			if k.Row.Execution > 0 {
+				status[k.Instance] = k.Row.Status
+			}
+		}
+		ids = ids[n:]
+	}
+	return status, nil
+}

@@ -1,0 +1,286 @@
+package orchestrator
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/outbox"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// committed says what became of a batch.
+type committed struct {
+	decisions []*decision
+	result    history.Result
+	err       error
+}
+
+// takeDecision takes a turn that was decided: to the next commit, or, if it appends nothing, to where it is checked.
+func (l *loop) takeDecision(d *decision) {
+	e := d.entry
+	switch {
+	case d.err != nil: // the limits of package events make this impossible; if it happens all the same, the instance must not be lost silently
+		l.o.log.Error("a turn cannot be committed; its messages come again", "instance", e.id, "error", d.err)
+		l.countAgainst(e, d.err.Error())
+	case len(d.turn.Executions) > 0:
+		e.stage = committing
+		l.toCommit = append(l.toCommit, d)
+	case l.certain(d):
+		l.finish(d)
+	default:
+		e.stage = checking
+		l.toCheck = append(l.toCheck, d)
+	}
+}
+
+// certain reports whether what a turn without events says can be done at once: it was decided on what the store has, or gives everything back.
+func (l *loop) certain(d *decision) bool {
+	if len(d.promises) > 0 {
+		return false
+	}
+	return d.entry.fresh || !slices.ContainsFunc(d.turn.Receipts, func(r round.Receipt) bool { return r.Verdict == round.Ignored || r.Verdict == round.Dead })
+}
+
+// startCommit commits what was decided meanwhile, if no commit is under way.
+func (l *loop) startCommit(ctx context.Context) {
+	if len(l.toCommit) == 0 || l.commits > 0 {
+		return
+	}
+	n, bytes := 0, 0
+	for n < len(l.toCommit) && n < l.o.config.MaxBatch && (n == 0 || bytes+l.toCommit[n].bytes <= l.o.config.MaxBatchBytes) {
+		bytes += l.toCommit[n].bytes
+		n++
+	}
+	decisions := append([]*decision(nil), l.toCommit[:n]...)
+	l.toCommit = l.toCommit[n:]
+	if len(l.toCommit) == 0 {
+		l.toCommit = nil
+	}
+	batch := history.Batch{Turns: make([]history.Decided, n), Published: l.o.publisher.Kept()}
+	for i, d := range decisions {
+		batch.Turns[i] = history.Decided{Turn: &d.turn, Promises: d.promises}
+	}
+	l.commits++
+	go func() {
+		result, err := l.commit(ctx, batch)
+		if err == nil {
+			l.publish(ctx, decisions, result)
+		}
+		l.committed <- &committed{decisions, result, err}
+	}()
+}
+
+// commit commits a batch, again and again while the store says that nothing has happened. An error is that nobody knows what has happened, or that it is no
+// use to try on.
+func (l *loop) commit(ctx context.Context, batch history.Batch) (history.Result, error) {
+	delay := 20 * time.Millisecond
+	var fault *commitFault
+	for {
+		within, cancel := context.WithTimeout(ctx, l.o.config.CommitTimeout)
+		result, err := l.o.store.Commit(within, batch)
+		cancel()
+		if err == nil {
+			l.commitFault.Store(nil)
+			return result, nil
+		}
+		class := history.ClassOf(err)
+		if class == history.Ambiguous {
+			return result, err
+		}
+		if fault == nil {
+			fault = &commitFault{since: time.Now(), err: err}
+			l.o.log.Warn("a commit failed; trying again", "turns", len(batch.Turns), "class", class.String(), "error", err)
+		}
+		l.commitFault.Store(&commitFault{since: fault.since, err: err})
+		batch.Published = nil // if they cannot be removed, that must not be why
+		select {
+		case <-time.After(delay):
+			delay = min(2*delay, 2*time.Second)
+		case <-ctx.Done():
+			return result, err
+		}
+	}
+}
+
+// publish hands what the turns that were taken have promised to the publisher. When that has too much to do, it waits, and so does the next commit.
+func (l *loop) publish(ctx context.Context, decisions []*decision, result history.Result) {
+	var x outbox.Promised
+	for i, d := range decisions {
+		if result.Outcomes[i].Verdict == history.Committed {
+			x.Messages = append(x.Messages, d.promises...)
+		}
+	}
+	x.Keys = result.Promises
+	if len(x.Messages) > 0 || len(x.Keys) > 0 {
+		_ = l.o.publisher.Publish(ctx, x) // otherwise the process ends, and a sweep publishes it
+	}
+}
+
+// takeCommitted goes on with each instance as its turn's verdict says.
+func (l *loop) takeCommitted(ctx context.Context, x *committed) {
+	l.commits--
+	if x.err != nil {
+		l.takeFailed(x)
+		return
+	}
+	for i, d := range x.decisions {
+		outcome := x.result.Outcomes[i]
+		e := d.entry
+		if outcome.Verdict == history.Committed {
+			e.conflicts = 0
+			e.row, e.fresh = d.turn.Row, false
+			l.finish(d)
+			continue
+		}
+		l.evict(e)
+		e.stage = idle
+		switch outcome.Verdict {
+		case history.Conflict:
+			l.again(e)
+		case history.Buried, history.Orphaned:
+			l.dropStarts(e, outcome.Verdict)
+		case history.Erasing:
+			l.returnTaken(e, time.Second)
+		default:
+			l.o.log.Error("the database does not take a turn", "instance", e.id, "verdict", outcome.Verdict.String(), "error", outcome.Err)
+			l.countAgainst(e, outcome.Err.Error())
+		}
+	}
+}
+
+// takeFailed goes on after a commit of which nobody knows whether it happened: history will tell.
+func (l *loop) takeFailed(x *committed) {
+	l.o.log.Warn("nobody knows whether a commit has happened; reading the instances again", "turns", len(x.decisions), "error", x.err)
+	for _, d := range x.decisions {
+		l.evict(d.entry)
+		d.entry.stage = idle
+		l.again(d.entry)
+	}
+}
+
+// maxConflicts is after how many conflicts in a row an instance is left alone for a while: somebody else is at it.
+const maxConflicts = 3
+
+// again has the messages of a round decided again, on what the store has now.
+func (l *loop) again(e *entry) {
+	l.putBack(e, e.taken)
+	e.taken = nil
+	e.conflicts++
+	if e.conflicts > maxConflicts && !l.draining {
+		l.pause(e, min(20*time.Millisecond<<min(e.conflicts, 6), time.Second))
+		return
+	}
+	l.advance(e)
+}
+
+// dropStarts ends the starts of an instance that must not begin, and has the rest decided again.
+func (l *loop) dropStarts(e *entry, why history.Verdict) {
+	var rest []*item
+	for _, i := range e.taken {
+		if _, isStart := i.message.Content.(*events.Start); isStart {
+			l.settle(e, i, round.Receipt{Verdict: round.Ignored, Reason: round.Reason(why.String())})
+			continue
+		}
+		rest = append(rest, i)
+	}
+	if len(rest) == len(e.taken) { // a message that is no start found nobody
+		l.again(e)
+		return
+	}
+	e.taken = nil
+	l.putBack(e, rest)
+	e.conflicts++ // so that it is read
+	l.advance(e)
+}
+
+// returnTaken gives the messages of a round back, to come again later; what waits behind them, too, so that the order stays.
+func (l *loop) returnTaken(e *entry, after time.Duration) {
+	l.putBack(e, e.taken)
+	e.taken = nil
+	for _, i := range e.waiting {
+		l.settled(i)
+		if !i.inside() {
+			i.delivery.Hold.Return(after)
+		}
+	}
+	e.waiting = nil
+	l.advance(e)
+}
+
+// countAgainst counts an attempt against the messages of a round that cannot be committed, and gives them back. After too many, the round
+// will put them aside.
+func (l *loop) countAgainst(e *entry, why string) {
+	l.evict(e)
+	e.stage = idle
+	for _, i := range e.taken {
+		l.o.suspects.count(i, why)
+	}
+	l.returnTaken(e, time.Second)
+}
+
+// ---- Turns that append nothing.
+
+// checked says which turns without events were decided on what the store has, and have published what they say.
+type checked struct {
+	decisions []*decision
+	good      []bool
+}
+
+// startCheck compares turns that append nothing with the store: if somebody else has taken the instance further, a message that means nothing here may mean something
+// there.
+func (l *loop) startCheck(ctx context.Context) {
+	if len(l.toCheck) == 0 || l.checks > 0 {
+		return
+	}
+	n := min(len(l.toCheck), maxLoad)
+	decisions := append([]*decision(nil), l.toCheck[:n]...)
+	l.toCheck = l.toCheck[n:]
+	l.checks++
+	go func() { l.checked <- &checked{decisions, l.check(ctx, decisions)} }()
+}
+
+func (l *loop) check(ctx context.Context, decisions []*decision) []bool {
+	good := make([]bool, len(decisions))
+	ids := make([]string, len(decisions))
+	for i, d := range decisions {
+		ids[i] = d.entry.id
+	}
+	within, cancel := context.WithTimeout(ctx, l.o.config.LoadTimeout)
+	defer cancel()
+	known, err := l.o.store.Load(within, ids, func(string, round.Row) bool { return false })
+	if err != nil {
+		l.o.log.Warn("instances could not be compared with the store; deciding again", "instances", len(ids), "error", err)
+		return good
+	}
+	var messages []events.Wire
+	for i, d := range decisions {
+		good[i] = known[i].Row.Basis() == d.turn.Basis
+		if good[i] {
+			messages = append(messages, d.promises...)
+		}
+	}
+	if len(messages) == 0 {
+		return good
+	}
+	if err := outbox.Send(within, l.o.broker, l.o.broker.Prefix(), messages, l.o.log); err != nil {
+		l.o.log.Warn("what a turn without events says could not be published; deciding again", "error", err)
+		clear(good)
+	}
+	return good
+}
+
+func (l *loop) takeChecked(x *checked) {
+	l.checks--
+	for i, d := range x.decisions {
+		if x.good[i] {
+			l.finish(d)
+			continue
+		}
+		l.evict(d.entry)
+		d.entry.stage = idle
+		l.again(d.entry)
+	}
+}

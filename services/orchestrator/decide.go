@@ -1,0 +1,164 @@
+package orchestrator
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// decision is a turn with the messages it promises as the broker takes them.
+type decision struct {
+	entry    *entry
+	turn     round.Turn
+	promises []events.Wire
+	bytes    int   // about as much as it writes
+	err      error // what it promises cannot be written
+}
+
+// deciders are the goroutines that let code go on. One whose code does not come back is lost, and another takes its place.
+type deciders struct {
+	o    *Orchestrator
+	jobs chan *entry
+
+	mu    sync.Mutex
+	busy  map[*job]bool
+	lost  int
+	limit int
+}
+
+// job is a round that is being decided.
+type job struct {
+	entry       *entry
+	live        *round.Instance
+	name        string
+	began       time.Time
+	interrupted bool
+	reported    bool
+}
+
+// maxLost is how many goroutines may be lost before the process counts as dead.
+const maxLost = 16
+
+func newDeciders(o *Orchestrator) *deciders {
+	return &deciders{o: o, jobs: make(chan *entry), busy: make(map[*job]bool), limit: maxLost}
+}
+
+// run decides until the context ends. It does not wait for code that does not come back.
+func (d *deciders) run(ctx context.Context) {
+	var wait sync.WaitGroup
+	for range d.o.config.Deciders {
+		wait.Go(func() { d.work(ctx) })
+	}
+	tick := time.NewTicker(d.o.config.RunawayAfter / 10)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			d.mu.Lock()
+			stuck := len(d.busy)
+			d.mu.Unlock()
+			if stuck == 0 {
+				wait.Wait()
+			}
+			return
+		case <-tick.C:
+			d.watch(ctx, &wait)
+		}
+	}
+}
+
+func (d *deciders) work(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-d.jobs:
+			j := &job{entry: e, live: e.live, name: e.row.Name, began: time.Now()}
+			d.mu.Lock()
+			d.busy[j] = true
+			d.mu.Unlock()
+			out := d.decide(e)
+			d.mu.Lock()
+			delete(d.busy, j)
+			lost := j.reported
+			if lost {
+				d.lost--
+			}
+			d.mu.Unlock()
+			select {
+			case d.o.loop.decided <- out:
+			case <-ctx.Done():
+				return
+			}
+			if lost {
+				return // another one has taken its place
+			}
+		}
+	}
+}
+
+// decide runs one round.
+func (d *deciders) decide(e *entry) *decision {
+	now := instant()
+	inbox := make([]round.Delivery, len(e.taken))
+	for i, t := range e.taken {
+		inbox[i] = round.Delivery{Message: t.message, Attempts: max(1, t.attempts), Deliveries: max(1, t.delivery.Deliveries)}
+		if !t.inside() {
+			inbox[i].Age = now.Sub(t.delivery.Stored)
+		}
+	}
+	out := &decision{entry: e, turn: e.live.Decide(inbox, now)}
+	prefix := d.o.broker.Prefix()
+	for _, m := range out.turn.Messages {
+		w, err := events.Encode(prefix, m)
+		if err != nil {
+			out.err = fmt.Errorf("a message to %q cannot be written: %w", m.Instance, err)
+			break
+		}
+		out.promises = append(out.promises, w)
+		out.bytes += len(w.Body) + 512
+	}
+	for _, x := range out.turn.Executions {
+		for _, v := range x.Events {
+			out.bytes += v.Fact.Size() + 128
+		}
+	}
+	return out
+}
+
+// watch interrupts code that does not come back, and reports it when that does not help.
+func (d *deciders) watch(ctx context.Context, wait *sync.WaitGroup) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for j := range d.busy {
+		took := time.Since(j.began)
+		switch {
+		case took > d.o.config.StuckAfter && !j.reported:
+			j.reported = true
+			d.lost++
+			d.o.log.Error("the code of an instance does not come back: it must not block outside of steps and activities; going on without that goroutine",
+				"instance", j.entry.id, "orchestration", j.name, "for", took.Round(time.Millisecond))
+			if d.lost < d.limit {
+				wait.Go(func() { d.work(ctx) })
+			}
+		case took > d.o.config.RunawayAfter && !j.interrupted:
+			j.interrupted = true
+			d.o.log.Warn("the code of an instance takes too long; interrupting it", "instance", j.entry.id, "for", took.Round(time.Millisecond))
+			j.live.Interrupt()
+		}
+	}
+}
+
+// live tells whether enough goroutines are left.
+func (d *deciders) live() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lost >= d.limit {
+		return fmt.Errorf("the code of %d instances does not come back", d.lost)
+	}
+	return nil
+}

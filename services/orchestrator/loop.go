@@ -1,0 +1,471 @@
+package orchestrator
+
+import (
+	"cmp"
+	"container/list"
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// item is a message for an instance, from when it came until it is settled.
+type item struct {
+	message events.Message
+	// delivery is how it came. Its Hold is nil if this process says it to itself.
+	delivery bus.Delivery
+	attempts int
+	handed   bool // by another orchestrator, which cannot run it
+	suspect  bool // it may kill the process: it is decided alone
+	blocked  bool // a suspect whose turn has not come
+	counted  bool // the attempt is counted against it
+	extended time.Time
+}
+
+// inside reports whether the message never was in the broker.
+func (i *item) inside() bool { return i.delivery.Hold == nil }
+
+// stage is where an instance is just now.
+type stage uint8
+
+const (
+	idle stage = iota
+	queued
+	loading
+	ready
+	deciding
+	committing
+	checking
+	pausing
+)
+
+// entry is an instance that this process knows of. Everything in it belongs to the loop, except for live while the stage is deciding.
+type entry struct {
+	id        string
+	partition int
+	foreign   bool // its messages are handed over by the owner of its partition
+	stage     stage
+	live      *round.Instance // nil: to be loaded
+	fresh     bool            // live was loaded for the next round, so it is as the store has it
+	row       round.Row       // as it was loaded or committed last
+	waiting   []*item         // in their order
+	taken     []*item         // of the round that is under way
+	conflicts int             // in a row
+	place     *list.Element   // among those that may be forgotten
+}
+
+// loop is the one that knows of everything. All its fields belong to its goroutine, except for those at the end.
+type loop struct {
+	o *Orchestrator
+
+	entries map[string]*entry
+	held    map[uint64]*item // what came from the broker, by place
+	owned   map[int]bool     // partitions
+	resting *list.List       // entries that may be forgotten, the one used last in front
+	alive   int              // entries with a live instance
+
+	toLoad    []*entry
+	loads     int // under way
+	toDecide  []*entry
+	toCommit  []*decision
+	commits   int // 1 while a batch is being committed
+	toCheck   []*decision
+	checks    int
+	draining  bool
+	drained   chan struct{}
+	nextTouch time.Time
+
+	// How the others tell the loop something.
+	in        chan *item // from the broker; not read while too much is in memory
+	own       chan func(*loop)
+	decided   chan *decision
+	loaded    chan *loaded
+	committed chan *committed
+	checked   chan *checked
+
+	turned      atomic.Int64 // when the loop turned last, in Unix nanoseconds
+	commitFault atomic.Pointer[commitFault]
+}
+
+// commitFault is why nothing can be committed, and since when.
+type commitFault struct {
+	since time.Time
+	err   error
+}
+
+func newLoop(o *Orchestrator) *loop {
+	return &loop{
+		o: o, entries: make(map[string]*entry), held: make(map[uint64]*item), owned: make(map[int]bool), resting: list.New(), drained: make(chan struct{}),
+		in: make(chan *item, 1024), own: make(chan func(*loop), 1024),
+		decided: make(chan *decision, 64), loaded: make(chan *loaded, maxLoads), committed: make(chan *committed, 1), checked: make(chan *checked, 1),
+	}
+}
+
+// run turns until the context ends. Each time, something has come or is done; then everything that can begin begins.
+func (l *loop) run(ctx context.Context) {
+	tick := time.NewTicker(min(l.o.broker.InboxWait()/4, time.Second))
+	defer tick.Stop()
+	defer l.forgetAll()
+	for {
+		l.turned.Store(time.Now().UnixNano())
+		in := l.in
+		if len(l.held) >= l.o.config.MaxMessages || l.draining {
+			in = nil
+		}
+		var jobs chan<- *entry
+		var next *entry
+		if len(l.toDecide) > 0 {
+			jobs, next = l.o.deciders.jobs, l.toDecide[0]
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case i := <-in:
+			l.arrive(i)
+			l.arriveMore()
+		case f := <-l.own:
+			f(l)
+		case jobs <- next:
+			next.stage = deciding
+			l.toDecide = l.toDecide[1:]
+		case d := <-l.decided:
+			l.takeDecision(d)
+		case x := <-l.loaded:
+			l.takeLoaded(x)
+		case x := <-l.committed:
+			l.takeCommitted(ctx, x)
+		case x := <-l.checked:
+			l.takeChecked(x)
+		case <-tick.C:
+			l.touch()
+		}
+		l.startLoads(ctx)
+		l.startCommit(ctx)
+		l.startCheck(ctx)
+		l.endDrain()
+	}
+}
+
+// arriveMore takes what has come already, so that it shares batches.
+func (l *loop) arriveMore() {
+	for range cap(l.in) {
+		if len(l.held) >= l.o.config.MaxMessages {
+			return
+		}
+		select {
+		case i := <-l.in:
+			l.arrive(i)
+		default:
+			return
+		}
+	}
+}
+
+// tell has the loop do something. It gives up when the context ends.
+func (l *loop) tell(ctx context.Context, f func(*loop)) {
+	select {
+	case l.own <- f:
+	case <-ctx.Done():
+	}
+}
+
+// ask has the loop do something and waits until it has. It reports false when the context has ended first.
+func (l *loop) ask(ctx context.Context, f func(*loop)) bool {
+	done := make(chan struct{})
+	l.tell(ctx, func(l *loop) {
+		f(l)
+		close(done)
+	})
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// arrive takes a message from the broker.
+func (l *loop) arrive(i *item) {
+	if l.held[i.delivery.Place] != nil {
+		return // it is here already: how that one is settled counts
+	}
+	if l.draining || !i.handed && !l.owned[i.delivery.Partition] {
+		i.delivery.Hold.Return(0)
+		return
+	}
+	l.held[i.delivery.Place] = i
+	e := l.entries[i.message.Instance]
+	if e == nil {
+		e = &entry{id: i.message.Instance}
+		l.entries[e.id] = e
+	}
+	e.partition, e.foreign = i.delivery.Partition, i.handed
+	e.waiting = append(e.waiting, i)
+	l.advance(e)
+}
+
+// arriveFromStep takes the result of an inline step.
+func (l *loop) arriveFromStep(i *item) {
+	if e := l.entries[i.message.Instance]; e != nil && !l.draining {
+		e.waiting = append(e.waiting, i)
+		l.advance(e)
+	}
+}
+
+// advance does what is next for an instance that is idle.
+func (l *loop) advance(e *entry) {
+	if e.stage != idle {
+		return
+	}
+	if !e.foreign && !l.owned[e.partition] || l.draining {
+		l.giveBack(e)
+	}
+	switch {
+	case len(e.waiting) == 0:
+		l.rest(e)
+	case e.waiting[0].blocked:
+		l.unrest(e)
+	case e.live == nil && l.startsAnew(e):
+		l.unrest(e)
+		l.enliven(e, round.Known{Instance: e.id})
+		e.fresh = false // the commit will tell whether there was one
+		l.makeReady(e)
+	case e.live == nil:
+		l.unrest(e)
+		e.stage = queued
+		l.toLoad = append(l.toLoad, e)
+	default:
+		l.unrest(e)
+		l.makeReady(e)
+	}
+}
+
+// startsAnew reports whether the instance most likely does not exist yet, so that looking would be in vain: if it does, the commit is refused.
+func (l *loop) startsAnew(e *entry) bool {
+	i := e.waiting[0]
+	_, isStart := i.message.Content.(*events.Start)
+	return isStart && e.conflicts == 0 && i.delivery.Deliveries == 1 && !i.suspect
+}
+
+func (l *loop) enliven(e *entry, known round.Known) {
+	e.live, e.row, e.fresh = round.New(&l.o.config.Round, known), known.Row, true
+	l.alive++
+}
+
+// makeReady hands an instance with its messages to those who decide. A suspect is alone.
+func (l *loop) makeReady(e *entry) {
+	n := 0
+	for n < len(e.waiting) && n < l.o.config.MaxInbox && !e.waiting[n].blocked && (n == 0 || !e.waiting[n].suspect) {
+		n++
+		if e.waiting[0].suspect {
+			break
+		}
+	}
+	e.taken = append([]*item(nil), e.waiting[:n]...)
+	e.waiting = slices.Delete(e.waiting, 0, n)
+	e.stage = ready
+	l.toDecide = append(l.toDecide, e)
+}
+
+// rest keeps an instance in memory as long as there is room, in case something comes for it.
+func (l *loop) rest(e *entry) {
+	if e.live == nil || !e.live.Hydrated() || !e.foreign && !l.owned[e.partition] || l.draining {
+		l.forget(e)
+		return
+	}
+	switch {
+	case l.o.steps.has(e.id): // it will go on soon
+		l.unrest(e)
+	case e.place == nil:
+		e.place = l.resting.PushFront(e)
+	default:
+		l.resting.MoveToFront(e.place)
+	}
+	for l.alive > l.o.config.MaxInstances && l.resting.Len() > 1 {
+		l.forget(l.resting.Back().Value.(*entry))
+	}
+}
+
+func (l *loop) unrest(e *entry) {
+	if e.place != nil {
+		l.resting.Remove(e.place)
+		e.place = nil
+	}
+}
+
+// evict forgets an instance's code; its messages stay.
+func (l *loop) evict(e *entry) {
+	if e.live != nil {
+		e.live.Evict()
+		e.live = nil
+		l.alive--
+	}
+}
+
+// forget forgets an instance that nothing waits for.
+func (l *loop) forget(e *entry) {
+	l.unrest(e)
+	l.evict(e)
+	l.o.steps.drop(e.id)
+	delete(l.entries, e.id)
+}
+
+func (l *loop) forgetAll() {
+	for _, e := range l.entries {
+		if e.stage != deciding && e.stage != ready { // then a decider may have it still
+			l.evict(e)
+		}
+	}
+}
+
+// giveBack gives back what waits for an instance, in its order.
+func (l *loop) giveBack(e *entry) {
+	for _, i := range e.waiting {
+		l.settled(i)
+		if !i.inside() {
+			i.delivery.Hold.Return(0)
+		}
+	}
+	e.waiting = nil
+}
+
+// settled notes that a message is no longer held.
+func (l *loop) settled(i *item) {
+	if !i.inside() && l.held[i.delivery.Place] == i {
+		delete(l.held, i.delivery.Place)
+	}
+	if i.suspect {
+		l.o.suspects.settled(i)
+	}
+}
+
+// putBack puts the messages of a round that did not happen before those that wait.
+func (l *loop) putBack(e *entry, items []*item) {
+	e.waiting = append(slices.Clone(items), e.waiting...)
+}
+
+// pause leaves an instance alone for a while.
+func (l *loop) pause(e *entry, d time.Duration) {
+	e.stage = pausing
+	time.AfterFunc(d, func() {
+		l.tell(l.o.life, func(l *loop) {
+			if e.stage == pausing {
+				e.stage = idle
+				l.advance(e)
+			}
+		})
+	})
+}
+
+// touch tells the broker that the messages which have been here for a while are still here.
+func (l *loop) touch() {
+	now := time.Now()
+	for _, i := range l.held {
+		if now.Sub(i.extended) >= l.o.broker.InboxWait()/3 {
+			i.extended = now
+			i.delivery.Hold.Extend()
+		}
+	}
+}
+
+// setOwned says which partitions are this orchestrator's. What waits in others goes back.
+func (l *loop) setOwned(owned map[int]bool) {
+	before := l.owned
+	l.owned = owned
+	var lost []*entry
+	for _, e := range l.entries {
+		if before[e.partition] && !owned[e.partition] && !e.foreign {
+			lost = append(lost, e)
+		}
+	}
+	l.giveUp(lost)
+}
+
+// giveUp gives back what waits for instances, oldest first over all of them, and forgets those that are idle.
+func (l *loop) giveUp(lost []*entry) {
+	slices.SortFunc(lost, func(a, b *entry) int { return cmp.Compare(firstPlace(a), firstPlace(b)) })
+	for _, e := range lost {
+		l.giveBack(e)
+		switch e.stage {
+		case idle:
+			l.forget(e)
+		case queued:
+			l.toLoad = slices.DeleteFunc(l.toLoad, func(x *entry) bool { return x == e })
+			e.stage = idle
+			l.forget(e)
+		}
+	}
+}
+
+func firstPlace(e *entry) uint64 {
+	if len(e.waiting) == 0 {
+		return 0
+	}
+	return e.waiting[0].delivery.Place
+}
+
+// ---- The end.
+
+// drain gives back what has not been begun, and waits until everything that was begun is committed and settled.
+func (l *loop) drain(ctx context.Context) error {
+	l.tell(ctx, func(l *loop) {
+		l.draining = true
+		for len(l.in) > 0 {
+			l.arrive(<-l.in)
+		}
+		all := make([]*entry, 0, len(l.entries))
+		for _, e := range l.entries {
+			all = append(all, e)
+		}
+		l.giveUp(all)
+	})
+	select {
+	case <-l.drained:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the grace period is over; what was not committed comes again: %w", context.Cause(ctx))
+	}
+}
+
+// endDrain notices the end.
+func (l *loop) endDrain() {
+	if !l.draining || l.loads+l.commits+l.checks > 0 || len(l.toCommit)+len(l.toCheck) > 0 {
+		return
+	}
+	for _, e := range l.entries {
+		if e.stage == ready || e.stage == deciding {
+			return
+		}
+	}
+	select {
+	case <-l.drained:
+	default:
+		close(l.drained)
+	}
+}
+
+// ---- How it is.
+
+// liveWithin is how old the last turn of the loop may be.
+const liveWithin = 15 * time.Second
+
+func (l *loop) live() error {
+	at := l.turned.Load()
+	if age := time.Since(time.Unix(0, at)); at > 0 && age > liveWithin {
+		return fmt.Errorf("the loop has not turned for %v", age.Round(time.Second))
+	}
+	return nil
+}
+
+// committing tells why nothing can be committed, if that has been so for a while.
+func (l *loop) committing() error {
+	if f := l.commitFault.Load(); f != nil && time.Since(f.since) > 5*time.Second {
+		return fmt.Errorf("nothing can be committed since %s: %w", f.since.UTC().Format(time.RFC3339), f.err)
+	}
+	return nil
+}

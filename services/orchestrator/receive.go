@@ -1,0 +1,180 @@
+package orchestrator
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// receive takes a delivery from the broker to the loop. It blocks while the loop has too much, and so does the broker then.
+func (o *Orchestrator) receive(ctx context.Context, d bus.Delivery, handed bool) {
+	m, err := events.Decode(o.broker.Prefix(), d.Subject, d.Header, d.Body, d.ID())
+	if err != nil {
+		o.bury(d, bus.Cause{Reason: "malformed", Detail: err.Error(), By: o.config.ID})
+		return
+	}
+	if each, ok := o.eachStart(d, m); ok {
+		o.startEach(d, each)
+		return
+	}
+	i := &item{message: m, delivery: d, attempts: 1, handed: handed, extended: time.Now()}
+	if d.Deliveries > suspectAfter {
+		i.suspect, i.blocked = true, true
+	}
+	select {
+	case o.loop.in <- i:
+	case <-ctx.Done():
+		d.Hold.Return(0)
+		return
+	}
+	if i.suspect {
+		o.suspects.add(i)
+	}
+}
+
+// wakeUp is a message that this process sends to an instance itself.
+func wakeUp(instance, why string) *item {
+	return &item{message: events.Message{Instance: instance, Content: &events.Wake{Reason: why}}}
+}
+
+// suspectAfter is how often a message may be handed out before it is under suspicion: a process that dies takes all that it holds with it, so most messages that
+// come again are innocent.
+const suspectAfter = 3
+
+// suspects have messages that were handed out suspiciously often decided one at a time, and count how often that was begun. So a message that kills
+// the process is told from those that only were there.
+type suspects struct {
+	o *Orchestrator
+
+	mu      sync.Mutex
+	queue   []*item
+	current *item
+	more    chan struct{}
+	free    chan struct{}
+}
+
+func newSuspects(o *Orchestrator) *suspects {
+	return &suspects{o: o, more: make(chan struct{}, 1), free: make(chan struct{}, 1)}
+}
+
+func attemptsKey(d bus.Delivery) string { return "attempts/" + d.ID() }
+
+func (s *suspects) add(i *item) {
+	s.mu.Lock()
+	s.queue = append(s.queue, i)
+	s.mu.Unlock()
+	poke(s.more)
+}
+
+// run lets one suspect after the other be decided.
+func (s *suspects) run(ctx context.Context) {
+	for {
+		s.mu.Lock()
+		var i *item
+		if len(s.queue) > 0 {
+			i, s.queue = s.queue[0], s.queue[1:]
+		}
+		s.current = i
+		s.mu.Unlock()
+		if i == nil {
+			select {
+			case <-s.more:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		n := s.begin(ctx, i)
+		s.o.loop.tell(ctx, func(l *loop) {
+			i.attempts, i.blocked = n, false
+			if e := l.entries[i.message.Instance]; e != nil {
+				l.advance(e)
+			}
+			if l.held[i.delivery.Place] != i { // it went back meanwhile
+				s.settled(i)
+			}
+		})
+		select {
+		case <-s.free:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// begin notes that an attempt begins, and gives its number.
+func (s *suspects) begin(ctx context.Context, i *item) int {
+	n := 1 + s.attempts(ctx, i)
+	if err := s.o.broker.SetNote(ctx, attemptsKey(i.delivery), []byte(strconv.Itoa(n))); err != nil {
+		s.o.log.Warn("an attempt could not be counted", "subject", i.delivery.Subject, "error", err)
+	}
+	return n
+}
+
+func (s *suspects) attempts(ctx context.Context, i *item) int {
+	note, err := s.o.broker.Note(ctx, attemptsKey(i.delivery))
+	if err != nil {
+		s.o.log.Warn("the attempts of a message could not be read", "subject", i.delivery.Subject, "error", err)
+	}
+	n, _ := strconv.Atoi(string(note)) // what cannot be read counts as none
+	return n
+}
+
+// settled lets the next one be decided: the process has survived this one.
+func (s *suspects) settled(i *item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current != i {
+		return
+	}
+	s.current = nil
+	poke(s.free)
+	if i.counted {
+		return
+	}
+	s.o.aside(func(ctx context.Context) {
+		if err := s.o.broker.DropNote(ctx, attemptsKey(i.delivery)); err != nil {
+			s.o.log.Debug("a note was not removed", "error", err)
+		}
+	})
+}
+
+// count counts an attempt that has failed without killing the process.
+func (s *suspects) count(i *item, why string) {
+	if i.inside() || i.counted {
+		return
+	}
+	i.counted = true
+	s.o.aside(func(ctx context.Context) {
+		n := s.attempts(ctx, i)
+		if !i.suspect {
+			n++ // begin has not counted it
+		}
+		if err := s.o.broker.SetNote(ctx, attemptsKey(i.delivery), []byte(strconv.Itoa(n))); err != nil {
+			s.o.log.Warn("a failed attempt could not be counted", "subject", i.delivery.Subject, "why", why, "error", err)
+		}
+	})
+}
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// asideFor bounds what is done aside.
+const asideFor = 10 * time.Second
+
+// aside does something beside the loop. What is not done when the process ends comes again.
+func (o *Orchestrator) aside(f func(ctx context.Context)) {
+	o.asides.Go(func() {
+		ctx, cancel := context.WithTimeout(o.life, asideFor)
+		defer cancel()
+		f(ctx)
+	})
+}

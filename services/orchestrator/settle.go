@@ -1,0 +1,127 @@
+package orchestrator
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// finish does what remains of a turn after it was committed, or if it has nothing to commit: its messages are settled, its steps begin, and the
+// instance goes on with what came meanwhile.
+func (l *loop) finish(d *decision) {
+	e, t := d.entry, &d.turn
+	l.log(e, t)
+	l.o.announce(e, t)
+	var again []*item
+	for n, i := range e.taken {
+		if t.Receipts[n].Verdict == round.Again {
+			again = append(again, i)
+			continue
+		}
+		l.settle(e, i, t.Receipts[n])
+	}
+	e.taken, e.fresh = nil, false
+	if t.Again && len(again) == 0 {
+		again = []*item{wakeUp(e.id, "again")}
+	}
+	l.putBack(e, again)
+	for _, s := range t.DroppedSteps {
+		l.o.steps.cancel(e.id, s)
+	}
+	for _, s := range t.Steps {
+		l.o.steps.start(e.id, e.row, s)
+	}
+	e.stage = idle
+	if t.Evict {
+		l.evict(e)
+	}
+	l.advance(e)
+}
+
+// settle does what a receipt says.
+func (l *loop) settle(e *entry, i *item, r round.Receipt) {
+	if i.inside() {
+		l.settled(i)
+		return
+	}
+	switch r.Verdict {
+	case round.Accepted, round.Ignored:
+		l.settled(i)
+		i.delivery.Hold.Ack()
+		if r.Verdict == round.Ignored {
+			l.o.log.Debug("a message changed nothing", "instance", e.id, "subject", i.delivery.Subject, "reason", r.Reason, "detail", r.Detail)
+		}
+	case round.Returned:
+		l.giveAway(e, i, r)
+	case round.Dead:
+		l.settled(i)
+		l.o.bury(i.delivery, bus.Cause{Reason: string(r.Reason), Detail: r.Detail, By: l.o.config.ID, Attempts: i.attempts})
+	default:
+		l.o.log.Error("a message without a receipt; it comes again", "instance", e.id, "subject", i.delivery.Subject)
+		l.settled(i)
+		i.delivery.Hold.Return(time.Second)
+	}
+}
+
+// giveAway gives a message back, or to another orchestrator that can do more with it.
+func (l *loop) giveAway(e *entry, i *item, r round.Receipt) {
+	if r.Reason == round.CannotRead {
+		l.o.suspects.count(i, r.Detail)
+	}
+	l.settled(i)
+	if r.Reason == round.NotKnownHere || r.Reason == round.NewerEngine {
+		l.o.log.Debug("a message cannot be taken here", "instance", e.id, "reason", r.Reason, "detail", r.Detail)
+		if to, ok := l.o.own.whoCan(e.id, e.row, i.message.Content, r.Reason); ok && !i.handed {
+			l.o.handOver(to, i, r.After)
+			return
+		}
+		l.o.own.noteUnknown(e.id, r)
+	}
+	i.delivery.Hold.Return(r.After)
+}
+
+// handOver hands a message to another orchestrator, and gives it back if that does not want it.
+func (o *Orchestrator) handOver(to string, i *item, otherwise time.Duration) {
+	o.aside(func(ctx context.Context) {
+		if err := o.broker.Handover(ctx, to, i.delivery); err != nil {
+			o.log.Debug("a message could not be handed over; it comes again", "to", to, "subject", i.delivery.Subject, "error", err)
+			i.delivery.Hold.Return(otherwise)
+		}
+	})
+}
+
+// bury puts a message aside for people to look at, and then acknowledges it.
+func (o *Orchestrator) bury(d bus.Delivery, why bus.Cause) {
+	o.aside(func(ctx context.Context) {
+		o.log.Warn("a message was put aside", "subject", d.Subject, "reason", why.Reason, "detail", why.Detail)
+		if err := o.broker.Bury(ctx, d, why); err != nil {
+			o.log.Warn("a message could not be put aside; it comes again", "subject", d.Subject, "error", err)
+			d.Hold.Return(time.Second)
+			return
+		}
+		d.Hold.Ack()
+	})
+}
+
+// log writes what the code has logged, and what an operator should know.
+func (l *loop) log(e *entry, t *round.Turn) {
+	ctx := context.Background()
+	for _, r := range t.Logs {
+		if l.o.config.CodeLogger.Enabled(ctx, r.Level) {
+			_ = l.o.config.CodeLogger.Handler().Handle(ctx, r) // as log/slog does
+		}
+	}
+	if t.LogsDropped > 0 {
+		l.o.log.Warn("an orchestration logs too much in one round", "instance", e.id, "dropped", t.LogsDropped)
+	}
+	for _, w := range t.Warnings {
+		l.o.log.Warn(w, "instance", e.id, "orchestration", t.Row.Name)
+	}
+	if t.Fault != nil {
+		level := slog.LevelError
+		l.o.log.Log(ctx, level, "an instance was stopped by the engine", "instance", e.id, "orchestration", t.Row.Name, "status", t.Row.Status, "error", t.Fault)
+	}
+}

@@ -1,0 +1,250 @@
+package orchestrator
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// steps runs inline steps, so many at once. They begin after the commit that asks for them; their results come back as messages. When the process dies or the partition
+// moves, whoever replays the instance next runs them again.
+type steps struct {
+	o     *Orchestrator
+	slots chan struct{}
+	ctx   context.Context
+	end   context.CancelFunc
+	wait  sync.WaitGroup
+
+	mu      sync.Mutex
+	running map[stepKey]*step
+	byOwner map[string]map[stepKey]*step
+	later   laterSteps // whose time has not come, or for which there is no slot
+	timer   *time.Timer
+}
+
+// stepKey names one step of one instance; of its attempts, one at a time runs.
+type stepKey struct {
+	instance string
+	round.StepRef
+}
+
+type step struct {
+	key     stepKey
+	attempt int
+	begin   func(context.Context)
+	at      time.Time
+	cancel  context.CancelFunc
+	index   int // in later, -1 when it runs
+}
+
+func newSteps(o *Orchestrator) *steps {
+	s := &steps{o: o, slots: make(chan struct{}, o.config.Steps), running: make(map[stepKey]*step), byOwner: make(map[string]map[stepKey]*step)}
+	s.ctx, s.end = context.WithCancel(context.Background())
+	return s
+}
+
+// start runs a step when it is time, unless it is about to run already: an instance that was forgotten and read again asks again.
+func (s *steps) start(instance string, row round.Row, x round.Step) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return
+	}
+	key := stepKey{instance, x.StepRef}
+	if r := s.running[key]; r != nil {
+		if r.attempt >= x.Attempt {
+			return
+		}
+		s.remove(r)
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	r := &step{key: key, attempt: x.Attempt, at: x.NotBefore, cancel: cancel, index: -1}
+	r.begin = func(context.Context) { s.run(ctx, r, row, x) }
+	s.running[key] = r
+	if s.byOwner[instance] == nil {
+		s.byOwner[instance] = make(map[stepKey]*step)
+	}
+	s.byOwner[instance][key] = r
+	heap.Push(&s.later, r)
+	s.begin()
+}
+
+// begin lets those run whose time has come, as far as there are slots.
+func (s *steps) begin() {
+	for len(s.later) > 0 {
+		first := s.later[0]
+		if wait := time.Until(first.at); wait > 0 {
+			s.again(wait)
+			return
+		}
+		select {
+		case s.slots <- struct{}{}:
+		default:
+			return // whoever ends lets the next one begin
+		}
+		heap.Pop(&s.later)
+		s.wait.Go(func() {
+			defer func() {
+				<-s.slots
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.remove(first)
+				s.begin()
+			}()
+			first.begin(s.ctx)
+		})
+	}
+}
+
+// again looks again after a while.
+func (s *steps) again(after time.Duration) {
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	s.timer = time.AfterFunc(after, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.ctx.Err() == nil {
+			s.begin()
+		}
+	})
+}
+
+// run runs one attempt of a step, and brings its result to the loop.
+func (s *steps) run(ctx context.Context, r *step, row round.Row, x round.Step) {
+	defer r.cancel()
+	within, cancel := ctx, context.CancelFunc(func() {})
+	switch {
+	case x.Timeout > 0:
+		within, cancel = context.WithTimeoutCause(ctx, x.Timeout, fmt.Errorf("the step has taken longer than %v", x.Timeout))
+	case !x.Deadline.IsZero():
+		within, cancel = context.WithDeadline(ctx, x.Deadline)
+	}
+	defer cancel()
+	env := activity.Environment{Codec: s.o.config.Round.Codec, Logger: s.o.config.CodeLogger, Info: activity.Info{
+		Activity: x.Name, Instance: r.key.instance, Execution: x.Execution, Orchestration: row.Name, Version: row.Version,
+		Attempt: x.Attempt, IdempotencyKey: x.IdempotencyKey, Worker: s.o.config.ID, Deadline: x.Deadline,
+	}}
+	if env.Codec == nil {
+		env.Codec = events.JSON{}
+	}
+	done := make(chan stepResult, 1)
+	go func() {
+		out := stepResult{err: &events.Error{Kind: events.Panicked, Message: "the step has ended its goroutine"}}
+		defer func() { done <- out }() // also when the code calls runtime.Goexit
+		out.payload, out.err = x.Run(activity.NewContext(within, env))
+	}()
+	var out stepResult
+	select {
+	case out = <-done:
+	case <-within.Done():
+		select { // it may be about to return
+		case out = <-done:
+		case <-time.After(stepGrace):
+			out = stepResult{err: context.Cause(within)}
+			s.o.log.Warn("an inline step does not end although its time is over; going on without it", "instance", r.key.instance, "step", x.Name)
+		}
+	}
+	if ctx.Err() != nil {
+		return // nobody wants it any more
+	}
+	var failure *events.Error
+	if out.err != nil {
+		if within.Err() != nil {
+			out.err = &events.Error{Kind: events.Timeout, Type: events.TimeoutStartToClose, Message: fmt.Sprintf("the step has taken longer than %v", x.Timeout)}
+		}
+		failure = events.AsError(out.err).Bounded()
+	}
+	i := &item{message: x.Done(r.key.instance, out.payload, failure)}
+	s.o.loop.tell(s.ctx, func(l *loop) { l.arriveFromStep(i) })
+}
+
+// stepGrace is how long a step whose time is over may take to return.
+const stepGrace = 200 * time.Millisecond
+
+type stepResult struct {
+	payload events.Payload
+	err     error
+}
+
+// cancel stops a step that is no longer wanted.
+func (s *steps) cancel(instance string, ref round.StepRef) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.running[stepKey{instance, ref}]; r != nil {
+		s.remove(r)
+	}
+}
+
+// drop stops all steps of an instance.
+func (s *steps) drop(instance string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.byOwner[instance] {
+		s.remove(r)
+	}
+}
+
+// has reports whether an instance has steps that are not done.
+func (s *steps) has(instance string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.byOwner[instance]) > 0
+}
+
+// remove forgets a step, and stops it if it runs.
+func (s *steps) remove(r *step) {
+	r.cancel()
+	if r.index >= 0 {
+		heap.Remove(&s.later, r.index)
+	}
+	if s.running[r.key] != r {
+		return
+	}
+	delete(s.running, r.key)
+	of := s.byOwner[r.key.instance]
+	delete(of, r.key)
+	if len(of) == 0 {
+		delete(s.byOwner, r.key.instance)
+	}
+}
+
+// stop stops everything, and does not wait for what does not end.
+func (s *steps) stop() {
+	s.mu.Lock()
+	s.end()
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	s.later = nil
+	s.mu.Unlock()
+	s.wait.Wait()
+}
+
+// laterSteps is a heap, the earliest first.
+type laterSteps []*step
+
+func (h laterSteps) Len() int           { return len(h) }
+func (h laterSteps) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h laterSteps) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+func (h *laterSteps) Push(x any) {
+	s := x.(*step)
+	s.index = len(*h)
+	*h = append(*h, s)
+}
+func (h *laterSteps) Pop() any {
+	old := *h
+	s := old[len(old)-1]
+	s.index = -1
+	*h = old[:len(old)-1]
+	return s
+}
