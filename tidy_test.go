@@ -100,6 +100,7 @@ var packages = map[string]rule{
 
 	"cmd/rondo": {imports: []string{"pkg/history", "pkg/history/cockroach", "pkg/history/sqlite"}},
 
+	"integration":  {},
 	"examples/...": {imports: []string{"pkg/..."}},
 }
 

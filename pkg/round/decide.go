@@ -604,7 +604,9 @@ func (in *Instance) describe() Row {
 	case l.halt != nil:
 		r.Error = l.halt
 		sooner(in.config.HaltedFor, 5*time.Minute)
-	case l.awaited > 0 || in.program != nil && in.program.Stepping():
+	case in.program != nil && in.program.Stepping():
+		sooner(in.config.StepPatience, 10*time.Second)
+	case l.awaited > 0:
 		sooner(in.config.Patience, time.Minute)
 	}
 	return r

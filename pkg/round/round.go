@@ -76,6 +76,8 @@ type Config struct {
 	UnknownFor time.Duration
 	// Patience is how long outstanding work may stay silent before somebody looks after it; 0 means a minute.
 	Patience time.Duration
+	// StepPatience is the same for inline steps, of which nobody else knows; 0 means ten seconds.
+	StepPatience time.Duration
 	// HaltedFor is how often a halted instance is tried again; 0 means five minutes.
 	HaltedFor time.Duration
 }

@@ -1,0 +1,236 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+)
+
+// journal is what the services did, in its order.
+type journal struct {
+	t     *testing.T
+	mu    sync.Mutex
+	lines []string
+	more  chan struct{}
+}
+
+func newJournal(t *testing.T) *journal { return &journal{t: t, more: make(chan struct{})} }
+
+func (j *journal) note(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, fmt.Sprintf(format, args...))
+	close(j.more)
+	j.more = make(chan struct{})
+}
+
+// find gives the places of the lines that begin so.
+func (j *journal) find(begin string) []int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.places(begin)
+}
+
+func (j *journal) places(begin string) (places []int) {
+	for i, l := range j.lines {
+		if strings.HasPrefix(l, begin) {
+			places = append(places, i)
+		}
+	}
+	return places
+}
+
+// await waits until there are so many lines that begin so, and gives the place of the last one.
+func (j *journal) await(begin string, n int) int {
+	j.t.Helper()
+	timeout := time.After(patience)
+	for {
+		j.mu.Lock()
+		places, more := j.places(begin), j.more
+		j.mu.Unlock()
+		if len(places) >= n {
+			return places[n-1]
+		}
+		select {
+		case <-more:
+		case <-timeout:
+			j.t.Fatalf("%d lines begin with %q, want %d:\n%s", len(places), begin, n, j)
+		}
+	}
+}
+
+// inOrder checks that something happened in an order, each the first time.
+func (j *journal) inOrder(begins ...string) {
+	j.t.Helper()
+	last := -1
+	for _, b := range begins {
+		places := j.find(b)
+		if len(places) == 0 {
+			j.t.Errorf("%q never happened:\n%s", b, j)
+			return
+		}
+		if places[0] < last {
+			j.t.Errorf("%q happened too early; want the order %q:\n%s", b, begins, j)
+			return
+		}
+		last = places[0]
+	}
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return "  " + strings.Join(j.lines, "\n  ")
+}
+
+// probe is a bus that notes what is done with it, and that can be cut off.
+type probe struct {
+	*natsbus.Bus
+	journal *journal
+	dead    atomic.Bool
+	// onPublish, if set, is called before something is published.
+	onPublish func([]events.Wire) error
+	// onAck, if set, is called before a message is acknowledged; if it reports false, the acknowledgement is lost.
+	onAck func(bus.Delivery) bool
+}
+
+var errCut = errors.New("the connection is cut")
+
+func (p *probe) cut() { p.dead.Store(true) }
+
+func (p *probe) Receive(ctx context.Context, partition int, take func(bus.Delivery)) error {
+	return p.Bus.Receive(ctx, partition, func(d bus.Delivery) {
+		if p.dead.Load() {
+			return // the message stays with a process that is dead
+		}
+		p.journal.note("received %s", d.Subject)
+		d.Hold = probedHold{p, d, d.Hold}
+		take(d)
+	})
+}
+
+func (p *probe) Publish(ctx context.Context, messages ...events.Wire) error {
+	if p.onPublish != nil {
+		if err := p.onPublish(messages); err != nil {
+			return err
+		}
+	}
+	if p.dead.Load() {
+		return errCut
+	}
+	err := p.Bus.Publish(ctx, messages...)
+	for _, m := range messages {
+		what := "published"
+		if m.Purge {
+			what = "withdrew"
+		}
+		p.journal.note("%s %s (%v)", what, m.Subject, err)
+	}
+	return err
+}
+
+func (p *probe) Bury(ctx context.Context, d bus.Delivery, why bus.Cause) error {
+	if p.dead.Load() {
+		return errCut
+	}
+	p.journal.note("buried %s: %s", d.Subject, why.Reason)
+	return p.Bus.Bury(ctx, d, why)
+}
+
+func (p *probe) Join(ctx context.Context, m bus.Member) (bus.Membership, error) {
+	inner, err := p.Bus.Join(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	return probedMembership{p, inner}, nil
+}
+
+// probedMembership does not leave when it is dead.
+type probedMembership struct {
+	p *probe
+	bus.Membership
+}
+
+func (m probedMembership) Leave(ctx context.Context) error {
+	if m.p.dead.Load() {
+		go m.p.Close() // so that it is not heard any more
+		return errCut
+	}
+	return m.Membership.Leave(ctx)
+}
+
+type probedHold struct {
+	p *probe
+	d bus.Delivery
+	bus.Hold
+}
+
+func (h probedHold) Ack() {
+	if h.p.dead.Load() || h.p.onAck != nil && !h.p.onAck(h.d) {
+		h.p.journal.note("lost the acknowledgement of %s", h.d.Subject)
+		return
+	}
+	h.p.journal.note("acknowledged %s", h.d.Subject)
+	h.Hold.Ack()
+}
+
+func (h probedHold) Return(after time.Duration) {
+	if h.p.dead.Load() {
+		return
+	}
+	h.p.journal.note("returned %s after %v", h.d.Subject, after)
+	h.Hold.Return(after)
+}
+
+func (h probedHold) Extend() {
+	if !h.p.dead.Load() {
+		h.Hold.Extend()
+	}
+}
+
+// probedStore is a store that notes what is committed, and that can fail.
+type probedStore struct {
+	history.Store
+	journal *journal
+	dead    atomic.Bool
+	// before and after are called around each commit, if set; an error of theirs is the commit's. After an error of before, nothing is committed.
+	before, after func(history.Batch) error
+}
+
+func (s *probedStore) Commit(ctx context.Context, b history.Batch) (history.Result, error) {
+	if s.before != nil {
+		if err := s.before(b); err != nil {
+			return history.Result{}, err
+		}
+	}
+	if s.dead.Load() {
+		return history.Result{}, &history.Error{Class: history.Retry, Op: "commit", Err: errCut}
+	}
+	r, err := s.Store.Commit(ctx, b)
+	if err == nil {
+		for i, d := range b.Turns {
+			s.journal.note("committed %s: %s", d.Turn.Instance, r.Outcomes[i].Verdict)
+		}
+	}
+	if err == nil && s.after != nil {
+		err = s.after(b)
+	}
+	return r, err
+}
+
+func (s *probedStore) RemovePromises(ctx context.Context, keys []history.PromiseKey) error {
+	if s.dead.Load() {
+		return errCut
+	}
+	return s.Store.RemovePromises(ctx, keys)
+}

@@ -1,0 +1,377 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/pkg/bus/embedded"
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/history/cockroach"
+	"github.com/rondo-run/rondo/pkg/history/sqlite"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/round"
+	"github.com/rondo-run/rondo/services/orchestrator"
+)
+
+// This file is the system that the tests of this package run: a real NATS server and a real database, both private to a test, and services that can be
+// stopped or killed at any point.
+
+// patience is how long a test waits for what must happen. It is only used up when something is wrong.
+const patience = 30 * time.Second
+
+// system is a broker and a database with services on them.
+type system struct {
+	t       *testing.T
+	dir     string // of the broker
+	server  *embedded.Server
+	store   history.Store // as the test looks at it
+	open    func() history.Store
+	journal *journal
+	code    *orchestration.Registry
+	bus     *natsbus.Bus // the test's own
+	config  natsbus.Config
+}
+
+// onEach runs a test on each database that is there.
+func onEach(t *testing.T, test func(t *testing.T, s *system), parts ...orchestration.Binding) {
+	t.Helper()
+	for _, db := range []struct {
+		name string
+		open func(t *testing.T) func() history.Store
+	}{{"sqlite", openSQLite}, {"postgres", openPostgres}} {
+		t.Run(db.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newSystem(t, db.open(t), parts...))
+		})
+	}
+}
+
+// wakeStep makes databases exact about when an instance must be looked at.
+const wakeStep = 100 * time.Millisecond
+
+func openSQLite(t *testing.T) func() history.Store {
+	path := filepath.Join(t.TempDir(), "history.db")
+	s, err := sqlite.Open(t.Context(), path, sqlite.Options{WakeStep: wakeStep, Sync: sqlite.Checkpoints, Log: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return func() history.Store { return s } // a file has one process, and so one store
+}
+
+func openPostgres(t *testing.T) func() history.Store {
+	pgtest.Need(t)
+	address := pgtest.Database(t)
+	return func() history.Store {
+		s, err := cockroach.Open(t.Context(), address, cockroach.Options{WakeStep: wakeStep, MaxConns: 4, Log: quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+}
+
+func newSystem(t *testing.T, open func() history.Store, parts ...orchestration.Binding) *system {
+	t.Helper()
+	s := &system{t: t, dir: t.TempDir(), open: open, journal: newJournal(t)}
+	s.config = natsbus.Config{Logger: quiet(), InboxWait: time.Second, WorkWait: 2 * time.Second, MemberLease: time.Second, Partitions: 4}
+	s.startBroker()
+	t.Cleanup(func() { s.server.Close() })
+	s.bus = s.connect()
+	s.store = open()
+	s.deploy(parts...)
+	return s
+}
+
+func (s *system) startBroker() {
+	s.t.Helper()
+	server, err := embedded.Start(embedded.Options{Dir: s.dir, Listen: s.address()})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.server = server
+}
+
+// address is where the broker listens: where it did before, if it was there.
+func (s *system) address() string {
+	if s.server == nil {
+		return "127.0.0.1:0"
+	}
+	return s.server.URL()[len("nats://"):]
+}
+
+func (s *system) connect() *natsbus.Bus {
+	s.t.Helper()
+	c := s.config
+	c.URLs = s.server.URL()
+	b, err := natsbus.Connect(s.t.Context(), c)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { b.Close() })
+	return b
+}
+
+// deploy says which orchestrations the orchestrators know that are started from now on.
+func (s *system) deploy(parts ...orchestration.Binding) {
+	s.t.Helper()
+	code, err := orchestration.NewRegistry(parts...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.code = code
+}
+
+// service is an orchestrator that runs.
+type service struct {
+	*orchestrator.Orchestrator
+	s      *system
+	broker *probe
+	store  *probedStore
+	stop   context.CancelFunc
+	ended  chan error
+	over   bool
+}
+
+// hasty are settings with which tests need not wait long.
+func hasty() orchestrator.Config {
+	return orchestrator.Config{
+		Logger: quiet(), SweepEvery: 300 * time.Millisecond, OverdueGrace: 300 * time.Millisecond, PromiseAfter: time.Second, Grace: 10 * time.Second,
+		Round: round.Config{Patience: time.Second, StepPatience: time.Second, UnknownFor: 2 * time.Second, HaltedFor: time.Second},
+	}
+}
+
+// orchestrate starts an orchestrator and waits until it takes messages.
+func (s *system) orchestrate(change ...func(*orchestrator.Config)) *service {
+	s.t.Helper()
+	v := s.prepare(change...)
+	v.start()
+	return v
+}
+
+// prepare makes an orchestrator that does not run yet.
+func (s *system) prepare(change ...func(*orchestrator.Config)) *service {
+	s.t.Helper()
+	c := hasty()
+	for _, f := range change {
+		f(&c)
+	}
+	v := &service{s: s, broker: &probe{Bus: s.connect(), journal: s.journal}, store: &probedStore{Store: s.open(), journal: s.journal}}
+	o, err := orchestrator.New(v.broker, v.store, s.code, c)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	v.Orchestrator = o
+	return v
+}
+
+func (v *service) start() {
+	v.s.t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	v.stop, v.ended = stop, make(chan error, 1)
+	go func() { v.ended <- v.Run(ctx) }()
+	v.s.t.Cleanup(func() {
+		v.kill()
+		v.wait()
+	})
+	v.s.eventually("the orchestrator owns partitions", func() error {
+		if len(v.Owned()) == 0 {
+			return errors.New("it owns none")
+		}
+		return nil
+	})
+}
+
+// end stops it in order.
+func (v *service) end() error {
+	v.stop()
+	return v.wait()
+}
+
+func (v *service) wait() error {
+	if v.over {
+		return nil
+	}
+	v.over = true
+	select {
+	case err := <-v.ended:
+		return err
+	case <-time.After(patience):
+		v.s.t.Error("the orchestrator does not end")
+		return nil
+	}
+}
+
+// kill is the death of its process: from now on, nothing that it does has any effect.
+func (v *service) kill() {
+	v.broker.cut()
+	v.store.dead.Store(true)
+	v.stop()
+}
+
+// ---- What the world does.
+
+// start starts an instance as any NATS client can.
+func (s *system) start(name, instance string, input any) {
+	s.t.Helper()
+	s.say(events.Message{ID: "start-" + instance, Instance: instance, Content: &events.Start{Orchestration: name, Input: encode(s.t, input)}})
+}
+
+// say publishes messages.
+func (s *system) say(messages ...events.Message) {
+	s.t.Helper()
+	var wires []events.Wire
+	for _, m := range messages {
+		w, err := events.Encode(s.bus.Prefix(), m)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		wires = append(wires, w)
+	}
+	if err := s.bus.Publish(s.t.Context(), wires...); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func encode(t *testing.T, v any) events.Payload {
+	t.Helper()
+	p, err := events.JSON{}.Encode(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// ---- What the test sees.
+
+// eventually waits until something holds. There is no signal for everything that is true of a database, so it looks again and again.
+func (s *system) eventually(what string, check func() error) {
+	s.t.Helper()
+	eventually(s.t, what, check)
+}
+
+func eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	until := time.Now().Add(patience)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%s: not within %v: %v", what, patience, err)
+		}
+		<-tick.C
+	}
+}
+
+// ended waits until an instance has ended.
+func (s *system) ended(instance string) history.Info {
+	s.t.Helper()
+	var info history.Info
+	s.eventually("instance "+instance+" ends", func() (err error) {
+		if info, err = s.store.Instance(s.t.Context(), instance); err != nil {
+			return err
+		}
+		if !info.Status.Ended() {
+			return fmt.Errorf("it is %s", info.Status)
+		}
+		return nil
+	})
+	return info
+}
+
+// completed waits until an instance has completed, and checks its output.
+func (s *system) completed(instance string, output any) {
+	s.t.Helper()
+	info := s.ended(instance)
+	if want := encode(s.t, output); info.Status != round.Completed || string(info.Output) != string(want) {
+		s.t.Errorf("instance %s is %s with output %s, error %v; want %s", instance, info.Status, info.Output, info.Error, want)
+	}
+}
+
+// events reads the history of an execution, 0 for the current one.
+func (s *system) events(instance string, execution int64) []events.Event {
+	s.t.Helper()
+	x, err := history.Export(s.t.Context(), s.store, instance, execution)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return x.Events
+}
+
+// kinds is a history in one word for each event.
+func (s *system) kinds(instance string) []events.Kind {
+	s.t.Helper()
+	var kinds []events.Kind
+	for _, e := range s.events(instance, 0) {
+		kinds = append(kinds, e.Fact.Kind())
+	}
+	return kinds
+}
+
+func (s *system) wantKinds(instance string, want ...events.Kind) {
+	s.t.Helper()
+	if got := s.kinds(instance); !slices.Equal(got, want) {
+		s.t.Errorf("the history of %s is\n  %v\nwant\n  %v", instance, got, want)
+	}
+}
+
+// reaches waits until the current history of an instance has an event of a kind.
+func (s *system) reaches(instance string, kind events.Kind) {
+	s.t.Helper()
+	s.eventually(fmt.Sprintf("instance %s has %s", instance, kind), func() error {
+		x, err := history.Export(s.t.Context(), s.store, instance, 0)
+		if err != nil {
+			return err
+		}
+		for _, e := range x.Events {
+			if e.Fact.Kind() == kind {
+				return nil
+			}
+		}
+		return fmt.Errorf("it has %d events, none of that kind", len(x.Events))
+	})
+}
+
+// settled waits until nothing is left in the inbox.
+func (s *system) settled() {
+	s.t.Helper()
+	s.eventually("the inbox is empty", func() error {
+		p, err := s.bus.Partitions(s.t.Context())
+		if err != nil {
+			return err
+		}
+		for _, i := range p.All() {
+			b, err := s.bus.Backlog(s.t.Context(), i)
+			if err != nil {
+				return err
+			}
+			if b.Waiting+b.Held > 0 {
+				return fmt.Errorf("partition %d has %d messages waiting and %d held", i, b.Waiting, b.Held)
+			}
+		}
+		return nil
+	})
+}
+
+// quiet drops what services log, unless somebody wants to see it.
+func quiet() *slog.Logger {
+	if os.Getenv("RONDO_TEST_LOG") != "" {
+		return slog.Default()
+	}
+	return slog.New(slog.DiscardHandler)
+}

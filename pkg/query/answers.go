@@ -1,0 +1,335 @@
+package query
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+)
+
+const (
+	// maxQuestion bounds a question: the longest are those with many ids.
+	maxQuestion = 1 << 20
+	// maxPage is the size from which a page is not made longer, whatever was asked for.
+	maxPage = 384 << 10
+	// few is how many rows are read at once, because each may be large.
+	few = 100
+)
+
+// answerer answers questions.
+type answerer struct {
+	store  Store
+	broker Broker
+	o      Options
+	slots  chan struct{}
+	parts  *parts
+}
+
+type method func(context.Context, Question) (any, error)
+
+// methods lists what is answered.
+func (a *answerer) methods() map[string]method {
+	all := map[string]method{
+		MethodList: a.list, MethodCount: a.count, MethodInstance: a.instance, MethodExecutions: a.executions, MethodEvents: a.events,
+		MethodStats: a.stats, MethodValues: a.values, MethodValue: a.value, MethodStatus: a.status, MethodTree: a.tree, MethodMetrics: a.metrics,
+		MethodWaiting: a.waiting,
+	}
+	for name, m := range map[string]method{MethodDelete: a.delete, MethodDeleteEnded: a.deleteEnded, MethodPrune: a.prune, MethodPruneAll: a.pruneAll} {
+		if a.o.ReadOnly {
+			m = func(context.Context, Question) (any, error) { return nil, ErrReadOnly }
+		}
+		all[name] = m
+	}
+	return all
+}
+
+// answer makes of a method what the broker calls.
+func (a *answerer) answer(name string, m method) func(context.Context, []byte) ([]byte, error) {
+	return func(ctx context.Context, question []byte) ([]byte, error) {
+		select {
+		case a.slots <- struct{}{}:
+			defer func() { <-a.slots }()
+		case <-ctx.Done():
+			return nil, answerError(ctx.Err())
+		}
+		q, err := readQuestion(name, question)
+		if err != nil {
+			return nil, err
+		}
+		v, err := m(ctx, q)
+		if err != nil {
+			return nil, answerError(err)
+		}
+		data, err := marshal(v)
+		if err == nil {
+			data, err = a.parts.wrap(data, time.Now())
+		}
+		if err != nil {
+			a.o.Logger.Error("query: an answer could not be written", "method", name, "error", err)
+		}
+		return data, answerError(err)
+	}
+}
+
+// readQuestion reads a question. None at all asks for everything.
+func readQuestion(name string, data []byte) (q Question, err error) {
+	switch {
+	case len(data) > maxQuestion:
+		return q, badQuestion("question for %s: it has %d bytes, which is too much", name, len(data))
+	case len(data) == 0:
+		return q, nil
+	}
+	if err := unmarshal(data, &q, true); err != nil {
+		return q, badQuestion(`question for %s: %v; it is a JSON object like {"instance":"order-7"}`, name, err)
+	}
+	if q.Limit < 0 || q.After < 0 || q.Limit > math.MaxInt32 && name != MethodCount {
+		return q, badQuestion("question for %s: a number in it is out of range", name)
+	}
+	return q, nil
+}
+
+func (q Question) filter() history.Filter {
+	if q.Filter == nil {
+		return history.Filter{}
+	}
+	return history.Filter(*q.Filter)
+}
+
+func (q Question) page() history.Page { return history.Page{Limit: int(q.Limit), Cursor: q.Cursor} }
+
+func (q Question) keep() history.Keep {
+	if q.Keep == nil {
+		return history.Keep{}
+	}
+	return history.Keep(*q.Keep)
+}
+
+// size measures what a row of a page needs.
+func size(v any) (int, error) {
+	data, err := marshal(v)
+	return len(data), err
+}
+
+// ---- What can be asked.
+
+// list reads few instances at a time, until there are as many as asked for, or enough for one answer.
+func (a *answerer) list(ctx context.Context, q Question) (any, error) {
+	out := List{Instances: []Instance{}, Next: q.Cursor}
+	want, bytes := q.page().Size(), 0
+	for {
+		got, err := a.store.List(ctx, q.filter(), history.Page{Limit: min(few, want-len(out.Instances)), Cursor: out.Next})
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range got.Instances {
+			w := InstanceOf(i)
+			n, err := size(w)
+			if err != nil {
+				return nil, err
+			}
+			out.Instances, bytes = append(out.Instances, w), bytes+n
+		}
+		if out.Next = got.Next; out.Next == "" || len(out.Instances) >= want || bytes > maxPage {
+			return out, nil
+		}
+	}
+}
+
+func (a *answerer) count(ctx context.Context, q Question) (any, error) {
+	n, err := a.store.Count(ctx, q.filter(), q.Limit)
+	return Count{n}, err
+}
+
+func (a *answerer) instance(ctx context.Context, q Question) (any, error) {
+	i, err := a.store.Instance(ctx, q.Instance)
+	return InstanceOf(i), err
+}
+
+func (a *answerer) executions(ctx context.Context, q Question) (any, error) {
+	out := Executions{Executions: []Execution{}}
+	want, bytes := q.page().Size(), 0
+	for {
+		n := min(few, want-len(out.Executions))
+		got, err := a.store.Executions(ctx, q.Instance, q.After, n)
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range got {
+			w := Execution(x)
+			n, err := size(w)
+			if err != nil {
+				return nil, err
+			}
+			out.Executions, bytes, q.After = append(out.Executions, w), bytes+n, x.Execution
+		}
+		out.More = len(got) == n
+		if !out.More || len(out.Executions) >= want || bytes > maxPage {
+			return out, nil
+		}
+	}
+}
+
+// events reads a part of the history of one execution, also when another one begins meanwhile.
+func (a *answerer) events(ctx context.Context, q Question) (any, error) {
+	out := Events{Execution: q.Execution, Events: []json.RawMessage{}}
+	if out.Execution == 0 {
+		info, err := a.store.Instance(ctx, q.Instance)
+		if err != nil {
+			return nil, err
+		}
+		out.Execution = info.Execution
+	}
+	want, bytes := q.page().Size(), 0
+	for {
+		n := min(few, want-len(out.Events))
+		got, err := a.store.Events(ctx, q.Instance, out.Execution, q.After, n)
+		if err != nil {
+			return nil, err
+		}
+		out.More = len(got) == n
+		for i, e := range got {
+			data, err := events.EncodeEvent(e)
+			if err != nil {
+				return nil, err
+			}
+			out.Events, bytes, q.After = append(out.Events, data), bytes+len(data), e.ID
+			if bytes > maxPage {
+				out.More = out.More || i < len(got)-1
+				return out, nil
+			}
+		}
+		if !out.More || len(out.Events) >= want {
+			return out, nil
+		}
+	}
+}
+
+func (a *answerer) stats(ctx context.Context, q Question) (any, error) {
+	s, err := a.store.Stats(ctx, q.Instance)
+	return Stats(s), err
+}
+
+func (a *answerer) values(ctx context.Context, q Question) (any, error) {
+	got, err := a.store.Values(ctx, q.Instance)
+	if err != nil {
+		return nil, err
+	}
+	out := Values{Values: make(map[string]Value, len(got))}
+	for k, v := range got {
+		out.Values[k] = Value(v)
+	}
+	return out, nil
+}
+
+func (a *answerer) value(ctx context.Context, q Question) (any, error) {
+	v, ok, err := a.store.Value(ctx, q.Instance, q.Key)
+	out := Values{Values: map[string]Value{}}
+	if ok {
+		out.Values[q.Key] = Value(v)
+	}
+	return out, err
+}
+
+func (a *answerer) status(ctx context.Context, q Question) (any, error) {
+	s, err := a.store.CustomStatus(ctx, q.Instance, q.Known)
+	return Status(s), err
+}
+
+func (a *answerer) tree(ctx context.Context, q Question) (any, error) {
+	got, err := a.store.Tree(ctx, q.Instance)
+	if err != nil {
+		return nil, err
+	}
+	out := Tree{Nodes: make([]Node, 0, len(got))}
+	for _, n := range got {
+		out.Nodes = append(out.Nodes, Node(n))
+	}
+	return out, nil
+}
+
+func (a *answerer) metrics(ctx context.Context, _ Question) (any, error) {
+	m, err := a.store.Metrics(ctx)
+	return Metrics(m), err
+}
+
+func (a *answerer) waiting(ctx context.Context, q Question) (any, error) {
+	w, err := WaitingOf(ctx, a.store, q.Instance)
+	if err == nil && a.o.Explain != nil {
+		a.o.Explain(ctx, &w)
+	}
+	return w, err
+}
+
+// ---- What can be removed.
+
+func (a *answerer) delete(ctx context.Context, q Question) (any, error) {
+	ids := q.Instances
+	if q.Instance != "" {
+		ids = append(slices.Clone(ids), q.Instance)
+	}
+	if len(ids) == 0 {
+		return nil, badQuestion(`question for %s: which? It is a JSON object like {"instances":["order-7"]}`, MethodDelete)
+	}
+	var how history.Deletion
+	if q.Deletion != nil {
+		how = history.Deletion(*q.Deletion)
+	}
+	d, err := a.store.Delete(ctx, ids, how)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		err = errors.Join(err, announceDeleted(a.broker, id))
+	}
+	if err != nil {
+		a.o.Logger.Warn("query: nobody was told of a deletion", "error", err)
+	}
+	return deletedOf(d), nil
+}
+
+func (a *answerer) deleteEnded(ctx context.Context, q Question) (any, error) {
+	if q.Filter == nil { // not by mistake
+		return nil, badQuestion(`question for %s: which? It is a JSON object like {"filter":{"ended_before":"2026-01-01T00:00:00Z"}}; an empty filter stands for all`, MethodDeleteEnded)
+	}
+	d, err := a.store.DeleteEnded(ctx, q.filter(), q.page())
+	return deletedPageOf(d), err
+}
+
+func (a *answerer) prune(ctx context.Context, q Question) (any, error) {
+	d, err := a.store.Prune(ctx, q.Instance, q.keep())
+	return deletedOf(d), err
+}
+
+func (a *answerer) pruneAll(ctx context.Context, q Question) (any, error) {
+	if q.Filter == nil {
+		return nil, badQuestion(`question for %s: which? It is a JSON object like {"filter":{"name":"fulfil"},"keep":{"last":3}}; an empty filter stands for all`, MethodPruneAll)
+	}
+	d, err := a.store.PruneAll(ctx, q.filter(), q.keep(), q.page())
+	return deletedPageOf(d), err
+}
+
+func deletedOf(d history.Deleted) Deleted {
+	return Deleted{Instances: d.Instances, Executions: d.Executions, Events: d.Events, Values: d.Values}
+}
+
+func deletedPageOf(d history.DeletedPage) Deleted {
+	out := deletedOf(d.Deleted)
+	out.Skipped, out.Next = d.Skipped, d.Next
+	return out
+}
+
+func (d Deleted) deleted() history.Deleted {
+	return history.Deleted{Instances: d.Instances, Executions: d.Executions, Events: d.Events, Values: d.Values}
+}
+
+func (d Deleted) page() history.DeletedPage {
+	return history.DeletedPage{Deleted: d.deleted(), Skipped: d.Skipped, Next: d.Next}
+}
+
+var errTwoMoments = fmt.Errorf("the instance moves on too fast to be looked at; try again")

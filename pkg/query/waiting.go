@@ -1,0 +1,138 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// Waiting says what an instance waits for.
+type Waiting struct {
+	Instance  string       `json:"instance"`
+	Name      string       `json:"name"`
+	Version   string       `json:"version"`
+	Status    round.Status `json:"status"`
+	Execution int64        `json:"execution"`
+	UpdatedAt time.Time    `json:"updated_at"`
+	// Waits are what it waits for, oldest first; after many, More counts the others.
+	Waits []Wait `json:"waits"`
+	More  int    `json:"more,omitempty"`
+	// Notes say for people why it stands as it does.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Wait is a [round.Wait] as JSON, with when it began.
+type Wait struct {
+	Kind     round.WaitKind `json:"kind"`
+	Event    int64          `json:"event"`
+	Name     string         `json:"name,omitempty"`
+	Instance string         `json:"instance,omitempty"`
+	Tag      string         `json:"tag,omitempty"`
+	Since    time.Time      `json:"since"`
+	Due      time.Time      `json:"due,omitzero"`
+	What     string         `json:"what"`
+}
+
+// maxWaits is how many waits are listed.
+const maxWaits = 1000
+
+// WaitingOf finds out from a store what an instance waits for, and why it stands as it does.
+func WaitingOf(ctx context.Context, r history.Reader, instance string) (Waiting, error) {
+	const tries = 5 // the execution may end and be pruned while it is read
+	for range tries {
+		info, err := r.Instance(ctx, instance)
+		if err != nil {
+			return Waiting{}, err
+		}
+		w := Waiting{
+			Instance: instance, Name: info.Name, Version: info.Version, Status: info.Status, Execution: info.Execution,
+			UpdatedAt: info.UpdatedAt, Waits: []Wait{},
+		}
+		if !info.Status.Ended() {
+			list, err := historyOf(ctx, r, info)
+			if errors.Is(err, history.ErrNoExecution) {
+				continue
+			}
+			if err == nil {
+				err = w.add(info, list)
+			}
+			if history.ClassOf(err) == history.Corrupt {
+				w.note("its history cannot be read: %v", err)
+			} else if err != nil {
+				return w, err
+			}
+		}
+		w.explain(info)
+		return w, nil
+	}
+	return Waiting{}, &history.Error{Class: history.Retry, Op: "look at what it waits for", Err: errTwoMoments}
+}
+
+// historyOf reads the history as far as a row tells of it, so that both are of one moment.
+func historyOf(ctx context.Context, r history.Reader, info history.Info) (list []events.Event, err error) {
+	for int64(len(list)) < info.LastEvent {
+		rest := info.LastEvent - int64(len(list))
+		got, err := r.Events(ctx, info.Instance, info.Execution, int64(len(list)), int(min(rest, 1000)))
+		if err != nil {
+			return nil, err
+		}
+		if len(got) == 0 {
+			return nil, fmt.Errorf("instance %q: %w", info.Instance, history.ErrNoExecution)
+		}
+		list = append(list, got...)
+	}
+	return list, nil
+}
+
+// add lists what is waited for.
+func (w *Waiting) add(info history.Info, list []events.Event) error {
+	waits, err := round.Waiting(round.Known{Instance: info.Instance, Row: info.Row, History: list})
+	if err != nil {
+		return &history.Error{Class: history.Corrupt, Op: "look at what it waits for", Err: err}
+	}
+	for i, x := range waits {
+		if i == maxWaits {
+			w.More = len(waits) - maxWaits
+			break
+		}
+		wait := Wait{Kind: x.Kind, Event: x.Event, Name: x.Name, Instance: x.Instance, Tag: x.Tag, Due: x.Due, What: x.What}
+		if x.Event > 0 && x.Event <= int64(len(list)) {
+			wait.Since = list[x.Event-1].At
+		}
+		w.Waits = append(w.Waits, wait)
+	}
+	return nil
+}
+
+func (w *Waiting) note(format string, args ...any) {
+	w.Notes = append(w.Notes, fmt.Sprintf(format, args...))
+}
+
+// explain says in words why the instance stands as it does.
+func (w *Waiting) explain(info history.Info) {
+	switch {
+	case info.Status == round.Suspended:
+		w.note("it was suspended; `resume` lets it go on")
+	case info.Status == round.Halted:
+		w.note("its code does not fit its history: %v; it goes on when code that fits is deployed", info.Error)
+	case info.Status.Ended() && info.Error != nil:
+		w.note("it has ended (%s): %v", info.Status, info.Error)
+	case info.Status.Ended():
+		w.note("it has ended (%s)", info.Status)
+	case info.Fresh:
+		w.note("its code has not run yet: an orchestrator that knows %q version %s has to take it up", info.Name, info.Version)
+	case len(w.Waits) == 0 && len(w.Notes) == 0:
+		w.note("it waits for nothing that history tells of: it runs an inline step, or its next round is under way")
+	}
+	if info.Unread > 0 && !info.Status.Ended() {
+		w.note("%d messages in its queues are unread", info.Unread)
+	}
+	if info.Problem != nil {
+		w.note("a part of it cannot be read: %v", info.Problem)
+	}
+}
