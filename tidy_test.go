@@ -100,7 +100,7 @@ var packages = map[string]rule{
 
 	"cmd/rondo": {imports: []string{"pkg/history", "pkg/history/cockroach", "pkg/history/sqlite"}},
 
-	"integration":  {},
+	"integration":  {imports: []string{"services/orchestrator", "services/worker", "pkg/outbox", "pkg/query", "pkg/client", "pkg/app"}},
 	"examples/...": {imports: []string{"pkg/..."}},
 }
 

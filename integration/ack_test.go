@@ -130,6 +130,7 @@ func TestAckDuplicateCompletionAtOnce(t *testing.T) {
 		_, m, work := s.take("ping")
 		s.say(done(m, "b"))
 		s.completed("i", "done")
+		s.journal.await("acknowledged rondo.done."+work.Ref.Place()+".i", 1)
 		before := len(s.journal.find("committed i"))
 		again := done(m, "c")
 		again.ID = "by somebody else"
