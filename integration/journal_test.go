@@ -98,8 +98,11 @@ type probe struct {
 	*natsbus.Bus
 	journal *journal
 	dead    atomic.Bool
-	// onPublish, if set, is called before something is published.
-	onPublish func([]events.Wire) error
+	// onReceive, if set, is called when a message comes, before anything is done about it.
+	onReceive func(bus.Delivery)
+	// onPublish, if set, is called before something is published, afterPublish after it was.
+	onPublish    func([]events.Wire) error
+	afterPublish func([]events.Wire)
 	// onAck, if set, is called before a message is acknowledged; if it reports false, the acknowledgement is lost.
 	onAck func(bus.Delivery) bool
 }
@@ -114,6 +117,11 @@ func (p *probe) Receive(ctx context.Context, partition int, take func(bus.Delive
 			return // the message stays with a process that is dead
 		}
 		p.journal.note("received %s", d.Subject)
+		if p.onReceive != nil {
+			if p.onReceive(d); p.dead.Load() {
+				return
+			}
+		}
 		d.Hold = probedHold{p, d, d.Hold}
 		take(d)
 	})
@@ -128,13 +136,16 @@ func (p *probe) Publish(ctx context.Context, messages ...events.Wire) error {
 	if p.dead.Load() {
 		return errCut
 	}
-	err := p.Bus.Publish(ctx, messages...)
-	for _, m := range messages {
+	for _, m := range messages { // before it is stored: it may be received before this call returns
 		what := "published"
 		if m.Purge {
 			what = "withdrew"
 		}
-		p.journal.note("%s %s (%v)", what, m.Subject, err)
+		p.journal.note("%s %s", what, m.Subject)
+	}
+	err := p.Bus.Publish(ctx, messages...)
+	if p.afterPublish != nil {
+		p.afterPublish(messages)
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package integration_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -29,6 +30,19 @@ import (
 // patience is how long a test waits for what must happen. It is only used up when something is wrong.
 const patience = 30 * time.Second
 
+// atOnce is how many tests run at once: most of the time they wait for time to pass.
+const atOnce = "12"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		if err := f.Value.Set(atOnce); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
 // system is a broker and a database with services on them.
 type system struct {
 	t       *testing.T
@@ -45,6 +59,7 @@ type system struct {
 // onEach runs a test on each database that is there.
 func onEach(t *testing.T, test func(t *testing.T, s *system), parts ...orchestration.Binding) {
 	t.Helper()
+	t.Parallel()
 	for _, db := range []struct {
 		name string
 		open func(t *testing.T) func() history.Store
@@ -147,7 +162,7 @@ type service struct {
 // hasty are settings with which tests need not wait long.
 func hasty() orchestrator.Config {
 	return orchestrator.Config{
-		Logger: quiet(), SweepEvery: 300 * time.Millisecond, OverdueGrace: 300 * time.Millisecond, PromiseAfter: time.Second, Grace: 2 * time.Second,
+		Logger: quiet(), SweepEvery: 300 * time.Millisecond, OverdueGrace: 300 * time.Millisecond, PromiseAfter: time.Second, Grace: time.Second / 2,
 		Round: round.Config{Patience: time.Second, StepPatience: time.Second, UnknownFor: 2 * time.Second, HaltedFor: time.Second},
 	}
 }
@@ -300,6 +315,16 @@ func (s *system) completed(instance string, output any) {
 	info := s.ended(instance)
 	if want := encode(s.t, output); info.Status != round.Completed || string(info.Output) != string(want) {
 		s.t.Errorf("instance %s is %s with output %s, error %v; want %s", instance, info.Status, info.Output, info.Error, want)
+	}
+}
+
+// await waits for a signal.
+func (s *system) await(signal <-chan struct{}, what string) {
+	s.t.Helper()
+	select {
+	case <-signal:
+	case <-time.After(patience):
+		s.t.Fatalf("%s: not within %v:\n%s", what, patience, s.journal)
 	}
 }
 

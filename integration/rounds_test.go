@@ -1,0 +1,243 @@
+package integration_test
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/services/orchestrator"
+)
+
+// These tests are the two ways to keep queue and history together: a round that commits both at once, and, where a step in between can fail (here, from the
+// store to the broker and back), steps that may be repeated. Each stops the orchestrator at one arrow of the loop, by killing it, and has another one go on.
+
+// A crash is a point at which an orchestrator is killed.
+type crash struct {
+	name string
+	// at arms it: the orchestrator is killed the first time it gets there with something that concerns the subject or the instance.
+	at func(v *service, die func() bool)
+}
+
+// crashes are all points between taking a message and settling it.
+var crashes = []crash{
+	{"after the message was received", func(v *service, die func() bool) {
+		v.broker.onReceive = func(bus.Delivery) { die() }
+	}},
+	{"before the commit", func(v *service, die func() bool) {
+		v.store.before = func(history.Batch) error { return failIf(die()) }
+	}},
+	{"after the commit", func(v *service, die func() bool) {
+		v.store.after = func(history.Batch) error { return failIf(die()) }
+	}},
+	{"before anything is published", func(v *service, die func() bool) {
+		v.broker.onPublish = func([]events.Wire) error { return failIf(die()) }
+	}},
+	{"after it was published, before the promise is removed", func(v *service, die func() bool) {
+		v.broker.afterPublish = func([]events.Wire) { die() }
+	}},
+	{"before the acknowledgement", func(v *service, die func() bool) {
+		v.broker.onAck = func(bus.Delivery) bool { return !die() }
+	}},
+}
+
+func failIf(died bool) error {
+	if died {
+		return &history.Error{Class: history.Retry, Op: "commit", Err: errors.New("killed")}
+	}
+	return nil
+}
+
+// armed starts an orchestrator that is killed at a point when it gets there the nth time, and gives how to wait for that.
+func (s *system) armed(c crash, nth int32) (*service, func()) {
+	v := s.prepare()
+	killed := make(chan struct{})
+	var passed atomic.Int32
+	c.at(v, func() bool {
+		switch n := passed.Add(1); {
+		case n < nth:
+			return false
+		case n == nth:
+			v.kill()
+			close(killed)
+		}
+		return true
+	})
+	v.start()
+	return v, func() {
+		s.t.Helper()
+		s.await(killed, "the orchestrator gets to where it is killed")
+	}
+}
+
+// The messages of a turn and its events: both or neither, and each message is taken up once, whatever happens in between.
+func TestRoundSchedulesOnceWhereverItCrashes(t *testing.T) {
+	for _, c := range crashes {
+		t.Run(c.name, func(t *testing.T) {
+			onBasics(t, func(t *testing.T, s *system) {
+				_, killed := s.armed(c, 1)
+				s.start("once", "i", "a")
+				killed()
+				s.orchestrate()
+				d, m, _ := s.take("ping")
+				d.Hold.Ack()
+				s.say(done(m, "b"))
+				s.completed("i", "b")
+				s.wantKinds("i", events.KindStarted, events.KindActivityScheduled, events.KindActivityCompleted, events.KindCompleted)
+				s.settled()
+				s.nothingPromised()
+			})
+		})
+	}
+}
+
+// A completion: it is in history once, and what follows from it happens once.
+func TestRoundCompletesOnceWhereverItCrashes(t *testing.T) {
+	for _, c := range crashes {
+		t.Run(c.name, func(t *testing.T) {
+			onBasics(t, func(t *testing.T, s *system) {
+				first := s.orchestrate()
+				s.start("parent", "other", "other") // so that there are other things to do
+				s.start("rolling", "i", 2)
+				d, m, _ := s.take("ping")
+				d.Hold.Ack()
+				s.completed("other", "child of other")
+				s.settled()
+				if err := first.end(); err != nil {
+					t.Fatal(err)
+				}
+				_, killed := s.armed(c, 1)
+				s.say(done(m, "b"))
+				killed()
+				s.orchestrate()
+				d, m, _ = s.take("ping")
+				d.Hold.Ack()
+				s.say(done(m, "b"))
+				s.completed("i", "done")
+				for execution := range int64(2) {
+					kinds := s.kindsOf("i", execution+1)
+					want := fmt.Sprint([]events.Kind{events.KindStarted, events.KindActivityScheduled, events.KindActivityCompleted, events.KindContinuedAsNew})
+					if got := fmt.Sprint(kinds); got != want {
+						t.Errorf("execution %d has %s, want %s", execution+1, got, want)
+					}
+				}
+				s.settled()
+				s.nothingPromised()
+			})
+		})
+	}
+}
+
+// A timer, and a child with its result to the parent.
+func TestRoundOfTimersAndChildrenWhereverItCrashes(t *testing.T) {
+	for _, c := range crashes {
+		for nth := int32(1); nth <= 2; nth++ {
+			t.Run(fmt.Sprint(c.name, ", time ", nth), func(t *testing.T) {
+				onBasics(t, func(t *testing.T, s *system) {
+					s.armed(c, nth) // when much is done in one go, it does not get there so often
+					s.start("sleeper", "t", 20)
+					s.start("parent", "p", "p")
+					s.orchestrate()
+					s.completed("t", "slept")
+					s.completed("p", "child of p")
+					s.wantKinds("t", events.KindStarted, events.KindTimerCreated, events.KindTimerFired, events.KindCompleted)
+					s.wantKinds("p", events.KindStarted, events.KindChildStarted, events.KindChildCompleted, events.KindCompleted)
+					s.settled()
+				})
+			})
+		}
+	}
+}
+
+// The commit fails some times and then works: there is one set of events and one set of messages.
+func TestRoundIsRepeatedWhenItsCommitFails(t *testing.T) {
+	onBasics(t, func(t *testing.T, s *system) {
+		v := s.prepare(func(c *orchestrator.Config) { c.Round.Patience = time.Minute }) // nobody shall help
+		var commits atomic.Int32
+		v.store.before = func(history.Batch) error { return failIf(commits.Add(1)%3 != 0) }
+		v.start()
+		s.start("parent", "p", "p")
+		s.start("once", "i", "a")
+		_, m, _ := s.take("ping")
+		s.say(done(m, "b"))
+		s.completed("p", "child of p")
+		s.completed("i", "b")
+		for subject, want := range map[string]int{"published rondo.start.childless.p-child": 1, "published rondo.work._.ping.1-2.i": 1, "published rondo.child.1-2.p": 1} {
+			if n := len(s.journal.find(subject)); n != want {
+				t.Errorf("%q happened %d times, want %d", subject, n, want)
+			}
+		}
+	})
+}
+
+// What is raised before anybody waits is dropped and acknowledged; what is raised afterwards is taken once.
+func TestRoundEventsEarlyAndLate(t *testing.T) {
+	onBasics(t, func(t *testing.T, s *system) {
+		s.orchestrate()
+		event := func(id, data string) events.Message {
+			return events.Message{ID: id, Instance: "i", Content: &events.EventRaised{Name: "approval", Data: events.Payload(`"` + data + `"`)}}
+		}
+		s.say(event("before the start", "lost"))
+		s.journal.await("acknowledged rondo.event.approval.i", 1)
+		s.start("waiter", "i", "")
+		s.reaches("i", events.KindEventAwaited)
+		s.say(event("in time", "taken"), event("in time", "taken"), event("too late", "lost"))
+		s.completed("i", "taken")
+		s.settled()
+		s.wantKinds("i", events.KindStarted, events.KindEventAwaited, events.KindEventReceived, events.KindCompleted)
+	})
+}
+
+// To continue as new ends one execution and begins the next in the same commit.
+func TestRoundContinuesAsNewAtOnce(t *testing.T) {
+	onBasics(t, func(t *testing.T, s *system) {
+		v := s.prepare()
+		v.store.before = func(b history.Batch) error {
+			for _, d := range b.Turns {
+				for i, x := range d.Turn.Executions {
+					last := x.Events[len(x.Events)-1].Fact.Kind()
+					if d.Turn.Instance == "i" && last == events.KindContinuedAsNew && i == len(d.Turn.Executions)-1 {
+						s.journal.note("an execution ended without its successor")
+					}
+				}
+			}
+			return nil
+		}
+		v.start()
+		s.start("rolling", "i", 3)
+		for range 3 {
+			d, m, _ := s.take("ping")
+			d.Hold.Ack()
+			s.say(done(m, "b"))
+		}
+		s.completed("i", "done")
+		if len(s.journal.find("an execution ended")) > 0 {
+			t.Error(s.journal)
+		}
+	})
+}
+
+// nothingPromised waits until the outbox is empty.
+func (s *system) nothingPromised() {
+	s.t.Helper()
+	s.eventually("all promises are kept and removed", func() error {
+		n, err := s.store.CountPromises(s.t.Context(), 100)
+		if err == nil && n > 0 {
+			err = fmt.Errorf("there are %d", n)
+		}
+		return err
+	})
+}
+
+func (s *system) kindsOf(instance string, execution int64) []events.Kind {
+	s.t.Helper()
+	var kinds []events.Kind
+	for _, e := range s.events(instance, execution) {
+		kinds = append(kinds, e.Fact.Kind())
+	}
+	return kinds
+}
