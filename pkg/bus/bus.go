@@ -156,6 +156,8 @@ type WorkBroker interface {
 	OpenQueue(ctx context.Context, q Queue) (WorkQueue, error)
 	// Withdrawals calls told with the subject of each piece of work that is withdrawn, from queues with one of the tags (nil: any), until stop is called. It may miss some.
 	Withdrawals(tags []string, told func(subject string)) (stop func(), err error)
+	// WorkBacklog tells what waits in a queue, and whether anybody asks for it. It makes nothing.
+	WorkBacklog(ctx context.Context, q Queue) (Backlog, error)
 	// Stored tells whether a delivery is still there: if not, it was withdrawn, or somebody has acknowledged it.
 	Stored(ctx context.Context, d Delivery) (bool, error)
 }
@@ -168,8 +170,6 @@ type WorkQueue interface {
 	// Take asks for up to n deliveries, hands them to take as they come, and returns when there were n, or when it has waited long enough, or when the context
 	// ends; then it returns how many there were. It is not an error that there were none.
 	Take(ctx context.Context, n int, take func(Delivery)) (int, error)
-	// Backlog tells what waits in it.
-	Backlog(ctx context.Context) (Backlog, error)
 }
 
 // ---- Who is there.

@@ -181,7 +181,9 @@ func (l *loop) dropStarts(e *entry, why history.Verdict) {
 	var rest []*item
 	for _, i := range e.taken {
 		if _, isStart := i.message.Content.(*events.Start); isStart {
-			l.settle(e, i, round.Receipt{Verdict: round.Ignored, Reason: round.Reason(why.String())})
+			r := round.Receipt{Verdict: round.Ignored, Reason: round.Reason(why.String())}
+			l.settle(e, i, r)
+			l.o.receipt(e, i, r)
 			continue
 		}
 		rest = append(rest, i)

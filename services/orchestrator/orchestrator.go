@@ -282,7 +282,7 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 		_ = stop()
 		return nil, err
 	}
-	answers, err := o.serve(ctx)
+	answers, err := o.serve()
 	if err != nil {
 		_ = stop()
 		return nil, err

@@ -246,6 +246,11 @@ func (w *ownership) whoCan(instance string, row round.Row, c events.Content, why
 	return slices.MaxFunc(able, func(a, b string) int { return cmp.Compare(likingOf(instance, a), likingOf(instance, b)) }), true
 }
 
+// anybodyKnows reports whether an orchestrator that is running can run some code.
+func (w *ownership) anybodyKnows(name, version string) bool {
+	return slices.ContainsFunc(w.members.Members(), func(m bus.Member) bool { return m.Knows(name, version) })
+}
+
 // Unknown is an instance whose messages wait for an orchestrator that can take them.
 type Unknown struct {
 	Instance string

@@ -17,8 +17,7 @@ func (o *Orchestrator) receive(ctx context.Context, d bus.Delivery, handed bool)
 		o.bury(d, bus.Cause{Reason: "malformed", Detail: err.Error(), By: o.config.ID})
 		return
 	}
-	if each, ok := o.eachStart(d, m); ok {
-		o.startEach(d, each)
+	if o.startEach(d, m) {
 		return
 	}
 	i := &item{message: m, delivery: d, attempts: 1, handed: handed, extended: time.Now()}

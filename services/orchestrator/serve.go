@@ -2,20 +2,100 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"time"
 
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/query"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
 // serve answers the questions of clients, until stop is called.
-func (o *Orchestrator) serve(ctx context.Context) (stop func(), err error) { return func() {}, nil }
-
-// announce tells those who listen what a turn has changed.
-func (o *Orchestrator) announce(e *entry, t *round.Turn) {}
-
-func (o *Orchestrator) eachStart(d bus.Delivery, m events.Message) (events.Message, bool) {
-	return m, false
+func (o *Orchestrator) serve() (stop func(), err error) {
+	return query.Answer(o.broker, o.store, query.Options{Logger: o.log, Explain: o.explain})
 }
 
-func (o *Orchestrator) startEach(d bus.Delivery, m events.Message) {}
+// maxExplained bounds the queues that are looked at to explain what an instance waits for.
+const maxExplained = 10
+
+// explain says why an instance may be stuck: nobody takes what it waits for, or nobody runs its code.
+func (o *Orchestrator) explain(ctx context.Context, w *query.Waiting) {
+	if w.Name != "" && !w.Status.Ended() && !o.own.anybodyKnows(w.Name, w.Version) {
+		w.Notes = append(w.Notes, fmt.Sprintf("no orchestrator that is running knows %q version %s", w.Name, w.Version))
+	}
+	seen := make(map[bus.Queue]bool)
+	for _, x := range w.Waits {
+		q := bus.Queue{Tag: x.Tag, Activity: x.Name}
+		if x.Kind != round.WaitsForActivity || seen[q] || len(seen) >= maxExplained {
+			continue
+		}
+		seen[q] = true
+		b, err := o.broker.WorkBacklog(ctx, q)
+		if err != nil || b.Receivers > 0 || b.Held > 0 {
+			continue // it is a hint, no more
+		}
+		note := fmt.Sprintf("no worker takes activity %q", x.Name)
+		if x.Tag != "" {
+			note += fmt.Sprintf(" with tag %q", x.Tag)
+		}
+		w.Notes = append(w.Notes, note)
+	}
+}
+
+// announce tells those who listen what a turn has changed.
+func (o *Orchestrator) announce(t *round.Turn) {
+	if err := query.AnnounceTurn(o.broker, t); err != nil {
+		o.log.Debug("a notice was not sent; who waits for it will ask", "instance", t.Instance, "error", err)
+	}
+}
+
+// receipt tells whoever asked what became of a message.
+func (o *Orchestrator) receipt(e *entry, i *item, r round.Receipt) {
+	if i.inside() || !query.WantsReceipt(i.delivery.Header) {
+		return
+	}
+	if err := query.AnnounceReceipt(o.broker, e.id, e.row, i.message.ID, r); err != nil {
+		o.log.Debug("a receipt was not sent", "instance", e.id, "error", err)
+	}
+}
+
+// HeaderEach, if it says "true", makes each delivery of a start begin an instance of its own: for schedules that start something again and again.
+const HeaderEach = "Rondo-Each"
+
+// EachInstance is the id of the instance that a start with [HeaderEach] begins.
+func EachInstance(schedule string, at time.Time) string {
+	return schedule + "@" + at.UTC().Truncate(time.Second).Format(time.RFC3339)
+}
+
+// startEach makes of a start that came from a schedule the start of an instance of its own, and publishes it. It reports false for any other message.
+func (o *Orchestrator) startEach(d bus.Delivery, m events.Message) bool {
+	start, ok := m.Content.(*events.Start)
+	if v := d.Header[HeaderEach]; !ok || len(v) == 0 || v[0] != "true" {
+		return false
+	}
+	m.Instance = EachInstance(m.Instance, d.Stored)
+	m.ID = "each/" + d.ID()
+	err := events.CheckChosenInstance(m.Instance)
+	if start.Parent != nil {
+		err = errors.New("a child is not started again and again")
+	}
+	var w events.Wire
+	if err == nil {
+		w, err = events.Encode(o.broker.Prefix(), m)
+	}
+	if err != nil {
+		o.bury(d, bus.Cause{Reason: "malformed", Detail: err.Error(), By: o.config.ID})
+		return true
+	}
+	o.aside(func(ctx context.Context) {
+		if err := o.broker.Publish(ctx, w); err != nil {
+			o.log.Warn("what a schedule starts could not be started; trying again", "instance", m.Instance, "error", err)
+			d.Hold.Return(time.Second)
+			return
+		}
+		d.Hold.Ack()
+	})
+	return true
+}

@@ -14,7 +14,7 @@ import (
 func (l *loop) finish(d *decision) {
 	e, t := d.entry, &d.turn
 	l.log(e, t)
-	l.o.announce(e, t)
+	l.o.announce(t)
 	var again []*item
 	for n, i := range e.taken {
 		if t.Receipts[n].Verdict == round.Again {
@@ -22,6 +22,7 @@ func (l *loop) finish(d *decision) {
 			continue
 		}
 		l.settle(e, i, t.Receipts[n])
+		l.o.receipt(e, i, t.Receipts[n])
 	}
 	e.taken, e.fresh = nil, false
 	if t.Again && len(again) == 0 {

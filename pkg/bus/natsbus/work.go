@@ -150,9 +150,9 @@ func (q *workQueue) taken(ctx context.Context, err error) error {
 	return problem("take work from "+q.name, err)
 }
 
-// Backlog implements bus.WorkQueue.
-func (q *workQueue) Backlog(ctx context.Context) (bus.Backlog, error) {
-	return q.b.backlog(ctx, q.b.names.work, q.name)
+// WorkBacklog implements bus.WorkBroker.
+func (b *Bus) WorkBacklog(ctx context.Context, q bus.Queue) (bus.Backlog, error) {
+	return b.backlog(ctx, b.names.work, ConsumerOf(q))
 }
 
 // Withdrawals implements bus.WorkBroker.
