@@ -19,6 +19,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/bus"
@@ -39,26 +40,55 @@ type Promised struct {
 }
 
 // Publisher publishes what was promised. It is safe for concurrent use.
+//
+// What is wanted now goes one way, in the order of the commits. What is to be taken later, or not at all any more, goes another one, so that ten thousand timers of a day do
+// not hold up the timer of a moment.
 type Publisher struct {
 	broker Broker
 	store  history.Outbox
 	prefix string
 	log    *slog.Logger
-	most   int // messages in the queue
+
+	now, later lane
+
+	mu     sync.Mutex
+	kept   []history.PromiseKey
+	oldest time.Time // since when there is something in kept
+}
+
+// lane is one way from the commits to the broker.
+type lane struct {
+	p    *Publisher
+	most int // messages at once; 0: all that wait
 
 	mu      sync.Mutex
-	queue   []Promised
-	waiting int // messages in the queue
+	queue   []part
+	waiting int       // messages in the queue
+	age     time.Time // since when the first of them waits
 	room    chan struct{}
 	work    chan struct{}
-	kept    []history.PromiseKey
-	oldest  time.Time // since when there is something in kept
-	age     time.Time // since when the first in the queue waits
+}
+
+// part is what of a commit goes one way.
+type part struct {
+	messages []events.Wire
+	whole    *whole
+}
+
+// whole is a commit of which so many parts are not published.
+type whole struct {
+	keys   []history.PromiseKey
+	parts  atomic.Int32
+	failed atomic.Bool
 }
 
 const (
-	// maxQueued bounds the messages that wait to be published; who promises more has to wait.
+	// maxQueued bounds the messages that wait to be published on each way; who promises more has to wait.
 	maxQueued = 20_000
+	// laterAtOnce bounds how many of the messages for later are published in one go.
+	laterAtOnce = 500
+	// laterFrom is from when on a message is for later. What is nearer waits with who receives it.
+	laterFrom = time.Second
 	// keptFor is how long a kept promise waits for a commit that removes it.
 	keptFor = 500 * time.Millisecond
 	// maxRemoved bounds how many rows are removed at once.
@@ -67,31 +97,126 @@ const (
 
 // NewPublisher makes a publisher. The prefix is that of the subjects.
 func NewPublisher(broker Broker, store history.Outbox, prefix string, log *slog.Logger) *Publisher {
-	return &Publisher{broker: broker, store: store, prefix: prefix, log: log, most: maxQueued, room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
+	p := &Publisher{broker: broker, store: store, prefix: prefix, log: log}
+	p.now = lane{p: p, room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
+	p.later = lane{p: p, most: laterAtOnce, room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
+	return p
 }
 
-// Publish takes what a commit has promised, to publish it after everything that was promised before. It blocks while too much is waiting, and gives up when
+// Publish takes what a commit has promised, to publish it after everything of its kind that was promised before. It blocks while too much is waiting, and gives up when
 // the context ends: then a sweep publishes it.
 func (p *Publisher) Publish(ctx context.Context, x Promised) error {
+	w := &whole{keys: x.Keys}
+	w.parts.Store(2)
+	var now, later []events.Wire
+	from := time.Now().Add(laterFrom)
+	for _, m := range x.Messages {
+		if m.Purge || m.NotBefore.After(from) {
+			later = append(later, m)
+		} else {
+			now = append(now, m)
+		}
+	}
+	if err := p.now.put(ctx, part{now, w}); err != nil {
+		return err
+	}
+	return p.later.put(ctx, part{later, w})
+}
+
+// put takes a part.
+func (l *lane) put(ctx context.Context, x part) error {
+	if len(x.messages) == 0 {
+		l.p.done(x, nil)
+		return nil
+	}
 	for {
-		p.mu.Lock()
-		if p.waiting == 0 || p.waiting+len(x.Messages) <= p.most {
-			if len(p.queue) == 0 {
-				p.age = time.Now()
+		l.mu.Lock()
+		if l.waiting == 0 || l.waiting+len(x.messages) <= maxQueued {
+			if l.waiting == 0 {
+				l.age = time.Now()
 			}
-			p.queue = append(p.queue, x)
-			p.waiting += len(x.Messages)
-			p.mu.Unlock()
-			signal(p.work)
+			l.queue = append(l.queue, x)
+			l.waiting += len(x.messages)
+			l.mu.Unlock()
+			signal(l.work)
 			return nil
 		}
-		p.mu.Unlock()
+		l.mu.Unlock()
 		select {
-		case <-p.room:
+		case <-l.room:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// take takes the next parts out of the queue.
+func (l *lane) take() (parts []part, messages []events.Wire) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.queue) > 0 {
+		x := l.queue[0]
+		if l.most > 0 && len(messages) > 0 && len(messages)+len(x.messages) > l.most {
+			break
+		}
+		l.queue = l.queue[1:]
+		parts, messages = append(parts, x), append(messages, x.messages...)
+	}
+	if len(l.queue) == 0 {
+		l.queue = nil
+	}
+	return parts, messages
+}
+
+// run publishes until the context ends, and then what is in the queue already, until the second one ends.
+func (l *lane) run(ctx, drain context.Context) {
+	for {
+		l.publish(drain)
+		select {
+		case <-l.work:
+		case <-ctx.Done():
+			l.publish(drain)
+			return
+		}
+	}
+}
+
+// publish publishes everything that is in the queue, as much as may be in one go.
+func (l *lane) publish(ctx context.Context) {
+	for ctx.Err() == nil {
+		parts, messages := l.take()
+		if len(parts) == 0 {
+			return
+		}
+		err := Send(ctx, l.p.broker, l.p.prefix, messages, l.p.log)
+		if err != nil {
+			l.p.log.Warn("what was promised could not be published; a sweep will", "messages", len(messages), "error", err)
+		}
+		for _, x := range parts {
+			l.p.done(x, err)
+		}
+		l.mu.Lock()
+		l.waiting -= len(messages)
+		l.age = time.Now()
+		l.mu.Unlock()
+		signal(l.room)
+	}
+}
+
+// done notes that a part was published, or not. When all parts are, the promise is kept.
+func (p *Publisher) done(x part, err error) {
+	if err != nil {
+		x.whole.failed.Store(true)
+	}
+	if x.whole.parts.Add(-1) > 0 || x.whole.failed.Load() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.kept) == 0 {
+		p.oldest = time.Now()
+	}
+	p.kept = append(p.kept, x.whole.keys...)
 }
 
 // Kept gives the promises that were kept since the last call, to be removed with the next commit. If that fails, a sweep publishes them again, and nobody minds.
@@ -105,64 +230,32 @@ func (p *Publisher) Kept() []history.PromiseKey {
 
 // Waiting tells how many messages wait to be published, and for how long the first one.
 func (p *Publisher) Waiting() (messages int, since time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.waiting == 0 {
-		return 0, 0
+	for _, l := range []*lane{&p.now, &p.later} {
+		l.mu.Lock()
+		if l.waiting > 0 {
+			messages, since = messages+l.waiting, max(since, time.Since(l.age))
+		}
+		l.mu.Unlock()
 	}
-	return p.waiting, time.Since(p.age)
+	return messages, since
 }
 
 // Run publishes until the context ends, and then what is in the queue already, until the second one ends.
 func (p *Publisher) Run(ctx, drain context.Context) {
+	var lanes sync.WaitGroup
+	lanes.Go(func() { p.now.run(ctx, drain) })
+	lanes.Go(func() { p.later.run(ctx, drain) })
 	tick := time.NewTicker(keptFor)
 	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
 		select {
-		case <-p.work:
-			p.publish(drain)
 		case <-tick.C:
 			p.removeKept(ctx)
 		case <-ctx.Done():
-			p.publish(drain)
-			p.removeAll(drain)
-			return
 		}
 	}
-}
-
-// publish publishes everything that is in the queue, all that waits in one go.
-func (p *Publisher) publish(ctx context.Context) {
-	for ctx.Err() == nil {
-		p.mu.Lock()
-		batch := p.queue
-		p.queue = nil
-		p.mu.Unlock()
-		if len(batch) == 0 {
-			return
-		}
-		var messages []events.Wire
-		var keys []history.PromiseKey
-		for _, x := range batch {
-			messages = append(messages, x.Messages...)
-			keys = append(keys, x.Keys...)
-		}
-		err := Send(ctx, p.broker, p.prefix, messages, p.log)
-		p.mu.Lock()
-		p.waiting -= len(messages)
-		p.age = time.Now()
-		if err == nil {
-			if len(p.kept) == 0 {
-				p.oldest = time.Now()
-			}
-			p.kept = append(p.kept, keys...)
-		}
-		p.mu.Unlock()
-		signal(p.room)
-		if err != nil {
-			p.log.Warn("what was promised could not be published; a sweep will", "messages", len(messages), "error", err)
-		}
-	}
+	lanes.Wait()
+	p.removeAll(drain)
 }
 
 // removeKept removes promises that no commit has come to remove.

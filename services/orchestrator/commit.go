@@ -49,9 +49,13 @@ func (l *loop) startCommit(ctx context.Context) {
 	if len(l.toCommit) == 0 || l.commits > 0 {
 		return
 	}
-	n, bytes := 0, 0
-	for n < len(l.toCommit) && n < l.o.config.MaxBatch && (n == 0 || bytes+l.toCommit[n].bytes <= l.o.config.MaxBatchBytes) {
-		bytes += l.toCommit[n].bytes
+	n, written, bytes := 0, 0, 0
+	for n < len(l.toCommit) && n < l.o.config.MaxBatch {
+		d := l.toCommit[n]
+		if n > 0 && (written+d.events > l.o.config.MaxBatchEvents || bytes+d.bytes > l.o.config.MaxBatchBytes) {
+			break // what is small should not have to wait for what is large
+		}
+		written, bytes = written+d.events, bytes+d.bytes
 		n++
 	}
 	decisions := append([]*decision(nil), l.toCommit[:n]...)

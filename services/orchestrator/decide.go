@@ -15,6 +15,7 @@ type decision struct {
 	entry    *entry
 	turn     round.Turn
 	promises []events.Wire
+	events   int
 	bytes    int   // about as much as it writes
 	err      error // what it promises cannot be written
 }
@@ -123,6 +124,7 @@ func (d *deciders) decide(e *entry) *decision {
 		out.bytes += len(w.Body) + 512
 	}
 	for _, x := range out.turn.Executions {
+		out.events += len(x.Events)
 		for _, v := range x.Events {
 			out.bytes += v.Fact.Size() + 128
 		}

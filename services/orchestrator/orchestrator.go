@@ -81,8 +81,8 @@ type Config struct {
 	MaxMessages int
 	// MaxInbox bounds the messages that one instance takes in one round: 500. MaxBatch bounds the turns in one commit: 512.
 	MaxInbox, MaxBatch int
-	// MaxBatchBytes bounds what one commit writes: 16 MiB.
-	MaxBatchBytes int
+	// MaxBatchEvents and MaxBatchBytes bound what one commit writes, unless one turn alone is larger: 2,000 events, 16 MiB.
+	MaxBatchEvents, MaxBatchBytes int
 	// Deciders is how many rounds are decided at once: one for each processor.
 	Deciders int
 	// Steps is how many inline steps run at once: 64.
@@ -126,6 +126,7 @@ func (c Config) withDefaults() Config {
 	number(&c.MaxMessages, 20_000)
 	number(&c.MaxInbox, 500)
 	number(&c.MaxBatch, 512)
+	number(&c.MaxBatchEvents, 2000)
 	number(&c.MaxBatchBytes, 16<<20)
 	number(&c.Deciders, runtime.GOMAXPROCS(0))
 	number(&c.Steps, 64)
@@ -158,7 +159,7 @@ func (c Config) check() error {
 		is   int
 	}{
 		{"instances in memory", c.MaxInstances}, {"messages in memory", c.MaxMessages}, {"messages in a round", c.MaxInbox}, {"turns in a commit", c.MaxBatch},
-		{"bytes in a commit", c.MaxBatchBytes}, {"rounds at once", c.Deciders}, {"steps at once", c.Steps}, {"instances in a sweep", c.SweepLimit},
+		{"events in a commit", c.MaxBatchEvents}, {"bytes in a commit", c.MaxBatchBytes}, {"rounds at once", c.Deciders}, {"steps at once", c.Steps}, {"instances in a sweep", c.SweepLimit},
 	} {
 		if n.is < 1 {
 			errs = append(errs, fmt.Errorf("%s: %d; want at least 1", n.name, n.is))
