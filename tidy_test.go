@@ -64,8 +64,9 @@ var packages = map[string]rule{
 		imports: []string{"internal/program", "pkg/events", "pkg/orchestration"},
 	},
 	"pkg/rondotest": {
-		imports: []string{"internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity"},
+		imports: []string{"internal/program", "pkg/check", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity"},
 	},
+	"pkg/check": {pure: true, imports: []string{"pkg/events", "pkg/round"}},
 
 	"pkg/history":                     {imports: []string{"pkg/events", "pkg/round"}},
 	"pkg/history/internal/relational": {imports: []string{"pkg/events", "pkg/round", "pkg/history"}},
@@ -116,7 +117,7 @@ var clock = strings.Fields("After AfterFunc NewTicker NewTimer Now Since Sleep T
 // testImports are what tests may import besides what their package may, and besides all of the standard library.
 var testImports = []string{
 	"internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/rondotest",
-	"pkg/history", "pkg/history/...", "internal/pgtest", "internal/pgfault",
+	"pkg/check", "pkg/history", "pkg/history/...", "internal/pgtest", "internal/pgfault",
 	"pkg/bus", "pkg/bus/...", "internal/natstest",
 	"github.com/nats-io/nats.go", "github.com/nats-io/nats.go/...",
 	"github.com/cockroachdb/cockroach-go/v2/...",

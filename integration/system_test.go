@@ -9,10 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/bus/embedded"
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -22,6 +24,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/round"
 	"github.com/rondo-run/rondo/services/orchestrator"
+	"github.com/rondo-run/rondo/services/worker"
 )
 
 // This file is the system that the tests of this package run: a real NATS server and a real database, both private to a test, and services that can be
@@ -34,6 +37,13 @@ const patience = 30 * time.Second
 const atOnce = "12"
 
 func TestMain(m *testing.M) {
+	if r := os.Getenv(roleVariable); r != "" {
+		if err := play(r); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		if err := f.Value.Set(atOnce); err != nil {
@@ -399,4 +409,58 @@ func quiet() *slog.Logger {
 		return slog.Default()
 	}
 	return slog.New(slog.DiscardHandler)
+}
+
+var (
+	rootsOnly = history.Filter{RootsOnly: true}
+	running   = history.Filter{Statuses: []round.Status{round.Running}}
+)
+
+// labour runs a worker of all activities, and gives how to kill it.
+func (s *system) labour(change ...func(*worker.Config)) (kill func()) {
+	s.t.Helper()
+	code, err := activity.NewRegistry(works...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c := worker.Config{Logger: quiet(), DrainTimeout: time.Second, Grace: time.Second}
+	for _, f := range change {
+		f(&c)
+	}
+	b := s.connect()
+	w, err := worker.New(b, code, c)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	var once sync.Once
+	kill = func() {
+		once.Do(func() {
+			b.Close()
+			stop()
+			<-ended
+		})
+	}
+	s.t.Cleanup(func() {
+		once.Do(func() {
+			stop()
+			if err := <-ended; err != nil {
+				s.t.Errorf("the worker: %v", err)
+			}
+		})
+	})
+	return kill
+}
+
+// loseBroker stops the broker, deletes everything that it had, and starts it again, empty.
+func (s *system) loseBroker() {
+	s.t.Helper()
+	s.server.Close()
+	if err := os.RemoveAll(s.dir); err != nil {
+		s.t.Fatal(err)
+	}
+	s.startBroker()
+	s.bus = s.connect()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -11,17 +12,31 @@ import (
 // Client is what contracts need in order to talk to instances from outside. Package client connects to a running system, package rondotest
 // gives one for tests.
 type Client interface {
-	// Publish sends a message. It returns when the message is stored; when it returns an error, the message may or may not have been stored, and
-	// may be published again with the same id.
-	Publish(ctx context.Context, m events.Message) error
+	// Publish sends messages, those for one instance in their order. It returns when they are stored; when it returns an error, each may or may not have been
+	// stored, and may be published again with the same id.
+	Publish(ctx context.Context, messages ...events.Message) error
+	// Deliver publishes a message and waits until it is known what became of it. After an error that is not known, and the message may be delivered again with the same id.
+	Deliver(ctx context.Context, m events.Message) (Receipt, error)
 	// Outcome waits until an instance has ended. It returns ctx.Err() when the context ends first, and waits for an instance
 	// that does not exist yet. If start is not empty, it is the id of a start message, and what the instance did before that message was
 	// taken (or found to change nothing) does not count.
 	Outcome(ctx context.Context, instance, start string) (Outcome, error)
 	// NewID gives an id that nobody else has.
 	NewID() string
+	// Now is the time from which delays are counted.
+	Now() time.Time
 	// Codec is the codec of the system.
 	Codec() events.Codec
+}
+
+// Receipt is what became of a message.
+type Receipt struct {
+	// Taken says that the message has changed something: now, or when it came before.
+	Taken bool
+	// Reason says why, in a word: "taken", "duplicate", "exists", "nobody_waits", "has_ended" … Detail says it for people.
+	Reason, Detail string
+	// Status is how the instance stood then, if that is known.
+	Status string
 }
 
 // Outcome is how an instance ended.

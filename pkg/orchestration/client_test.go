@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
@@ -15,15 +16,24 @@ import (
 // wire is a client that keeps what is published and gives prepared outcomes.
 type wire struct {
 	published []events.Message
+	delivered []events.Message
+	receipt   orchestration.Receipt
 	refuse    error
 	outcomes  map[string]orchestration.Outcome
 	ids       int
 }
 
-func (w *wire) Publish(_ context.Context, m events.Message) error {
-	w.published = append(w.published, m)
+func (w *wire) Publish(_ context.Context, messages ...events.Message) error {
+	w.published = append(w.published, messages...)
 	return w.refuse
 }
+
+func (w *wire) Deliver(_ context.Context, m events.Message) (orchestration.Receipt, error) {
+	w.delivered = append(w.delivered, m)
+	return w.receipt, w.refuse
+}
+
+func (w *wire) Now() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 
 func (w *wire) Outcome(_ context.Context, instance, _ string) (orchestration.Outcome, error) {
 	o, ok := w.outcomes[instance]

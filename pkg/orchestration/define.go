@@ -108,35 +108,9 @@ func (d Definition[In, Out]) ContinueAsNew(ctx *Context, in In, opts ...Continue
 
 // Start starts an instance from outside.
 func (d Definition[In, Out]) Start(ctx context.Context, c Client, in In, opts ...StartOption) (Handle[Out], error) {
-	var o startOptions
-	for _, opt := range opts {
-		opt.start(&o)
-	}
 	input, err := c.Codec().Encode(in)
-	if !o.idSet {
-		o.id = o.messageID // so that the same start is for the same instance
-		if o.id == "" {
-			o.id = c.NewID()
-		}
-	}
-	if o.messageID == "" {
-		o.messageID = c.NewID()
-	}
-	errs := []error{err, events.CheckName("orchestration", d.name), events.CheckChosenInstance(o.id), events.CheckAttributes(o.attributes), checkVersion(o.version)}
-	if e := events.CheckPayload("input", input); e != nil {
-		errs = append(errs, e)
-	}
-	if err := errors.Join(errs...); err != nil {
-		return Handle[Out]{}, err
-	}
-	err = c.Publish(ctx, events.Message{ID: o.messageID, Instance: o.id, Content: &events.Start{
-		Orchestration: d.name, Version: o.version, Input: input, Conflict: o.conflict, Attributes: o.attributes,
-	}})
-	h := Handle[Out]{ID: o.id, client: c}
-	if o.conflict != events.KeepExisting {
-		h.start = o.messageID // what was there before is not what is waited for
-	}
-	return h, err
+	id, start, err := StartInstance(ctx, c, d.name, input, append([]StartOption{failedOption{err}}, opts...)...)
+	return Handle[Out]{ID: id, start: start, client: c}, err
 }
 
 // Run starts an instance from outside and waits for its result.
@@ -172,9 +146,6 @@ type (
 	ContinueOption interface{ next(*childOption) }
 )
 
-// StartOption says how an instance is started from outside.
-type StartOption interface{ start(*startOptions) }
-
 type childOption struct {
 	id, version string
 	parentClose events.ParentClose
@@ -187,13 +158,6 @@ func (o childOption) check() error {
 		err = events.CheckChosenInstance(o.id)
 	}
 	return errors.Join(err, checkVersion(o.version))
-}
-
-type startOptions struct {
-	id, version, messageID string
-	idSet                  bool
-	conflict               events.StartConflict
-	attributes             map[string]string
 }
 
 // Version names a version of an orchestration: the one that is registered, or the one that is wanted. Without it, the
@@ -226,27 +190,3 @@ func Abandon() AbandonOption { return AbandonOption{} }
 type AbandonOption struct{}
 
 func (AbandonOption) child(o *childOption) { o.parentClose = events.AbandonChild }
-
-// Attributes are kept with the instance and can be searched for.
-func Attributes(a map[string]string) StartOption { return attributesOption(a) }
-
-type attributesOption map[string]string
-
-func (a attributesOption) start(o *startOptions) { o.attributes = a }
-
-// RestartFinished starts afresh an instance of the same id that has ended; a running one is kept.
-func RestartFinished() StartOption { return conflictOption(events.RestartFinished) }
-
-// ReplaceRunning starts afresh even when an instance of the same id is running: that one is terminated.
-func ReplaceRunning() StartOption { return conflictOption(events.ReplaceRunning) }
-
-type conflictOption events.StartConflict
-
-func (c conflictOption) start(o *startOptions) { o.conflict = events.StartConflict(c) }
-
-// RequestID makes the start the same start when it is sent again. Without [ID], it is the id of the instance, too.
-func RequestID(id string) StartOption { return requestID(id) }
-
-type requestID string
-
-func (r requestID) start(o *startOptions) { o.messageID = string(r) }

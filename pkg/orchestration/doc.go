@@ -35,6 +35,9 @@
 //	order, err := Fulfil.Start(ctx, client, o, orchestration.ID("order-7"))
 //	receipt, err := order.Wait(ctx)
 //
+// What happens if there is an instance of that id can be said, too: [UseExisting] is how it is, [RejectExisting] makes the start fail, [RestartFinished] begins anew what
+// has ended, [ReplaceRunning] whatever there is. [Delay] and [At] let it begin later, and [WithMessage] gives it a message along.
+//
 // The [Handle] that Start gives can also cancel, suspend, resume and terminate the instance.
 //
 // # Activities

@@ -42,11 +42,13 @@ func (r *Reader) ask(ctx context.Context, method string, q Question, answer any)
 	if err != nil {
 		return &history.Error{Class: history.Permanent, Op: "ask for " + method, Err: err}
 	}
-	if !utf8.ValidString(q.Instance) {
-		return &history.Error{Class: history.Permanent, Op: "ask for " + method, Err: fmt.Errorf("instance %q: %w", q.Instance, history.ErrNoInstance)}
+	for _, id := range append([]string{q.Instance}, q.Instances...) {
+		if !utf8.ValidString(id) { // JSON cannot ask for it, and there is none
+			return &history.Error{Class: history.Permanent, Op: "ask for " + method, Err: fmt.Errorf("instance %q: %w", id, history.ErrNoInstance)}
+		}
 	}
-	if !validText(q) {
-		return &history.Error{Class: history.Permanent, Op: "ask for " + method, Err: errors.New("the question is not valid UTF-8")}
+	if !utf8.ValidString(q.Cursor) {
+		return &history.Error{Class: history.Permanent, Op: "ask for " + method, Err: history.ErrBadCursor}
 	}
 	removes := method == MethodDelete || method == MethodDeleteEnded || method == MethodPrune || method == MethodPruneAll
 	for try := 1; ; try++ {
@@ -79,12 +81,6 @@ func (r *Reader) askOnce(ctx context.Context, method string, question []byte) ([
 		return nil, false, err
 	}
 	return unwrap(ctx, r.questions, data)
-}
-
-// validText tells whether JSON can hold what is asked. It would silently change what is no UTF-8.
-func validText(q Question) bool {
-	texts := append([]string{q.Cursor}, q.Instances...)
-	return !slices.ContainsFunc(texts, func(t string) bool { return !utf8.ValidString(t) })
 }
 
 // fitsNothing tells that a filter wants what no instance can have, and JSON cannot say. Ids of that kind are taken out of it.
@@ -195,7 +191,7 @@ func (r *Reader) Stats(ctx context.Context, instance string) (history.Stats, err
 func (r *Reader) Values(ctx context.Context, instance string) (map[string]history.Value, error) {
 	var a Values
 	if !utf8.ValidString(instance) {
-		return map[string]history.Value{}, nil // JSON cannot ask for it, and there is none
+		return map[string]history.Value{}, nil
 	}
 	if err := r.ask(ctx, MethodValues, Question{Instance: instance}, &a); err != nil {
 		return nil, err

@@ -25,6 +25,7 @@ package rondotest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -63,7 +64,7 @@ type Env struct {
 	warnings  []string
 	dead      []DeadLetter
 	ignored   []DeadLetter
-	decided   map[string]bool // messages that were taken or found to change nothing
+	decided   map[string]decided // messages that were taken, found to change nothing, or put aside
 	faults    []*events.Error
 	published map[string]string // what was said under an id
 	problems  []error
@@ -91,6 +92,12 @@ type DeadLetter struct {
 	Message events.Message
 	Reason  round.Reason
 	Detail  string
+}
+
+// decided is what became of a message, and how the instance stood then.
+type decided struct {
+	round.Receipt
+	status round.Status
 }
 
 type option func(*Env)
@@ -130,7 +137,7 @@ func New(t T, parts ...Part) *Env {
 	t.Helper()
 	e := &Env{
 		t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
-		instances: make(map[string]*instance), purged: make(map[string]int), published: make(map[string]string), decided: make(map[string]bool), pending: make(map[string]events.Work),
+		instances: make(map[string]*instance), purged: make(map[string]int), published: make(map[string]string), decided: make(map[string]decided), pending: make(map[string]events.Work),
 	}
 	e.config.MaxAttempts = 1000 // chaos crashes more often than reality
 	e.config.FailUnregistered = 24 * time.Hour
@@ -199,15 +206,38 @@ func (e *Env) Crash() {
 var _ orchestration.Client = (*Env)(nil)
 
 // Publish implements [orchestration.Client].
-func (e *Env) Publish(_ context.Context, m events.Message) error {
-	e.publish(m)
+func (e *Env) Publish(_ context.Context, messages ...events.Message) error {
+	for _, m := range messages {
+		e.publish(m)
+	}
 	return nil
+}
+
+// Deliver implements [orchestration.Client]: it lets the system run until it is known what became of the message.
+func (e *Env) Deliver(ctx context.Context, m events.Message) (orchestration.Receipt, error) {
+	if m.ID == "" {
+		return orchestration.Receipt{}, errors.New("rondotest: a message that is to be delivered needs an id")
+	}
+	delete(e.decided, m.ID)
+	e.publish(m)
+	for {
+		if r, ok := e.decided[m.ID]; ok {
+			taken := r.Verdict == round.Accepted || r.Reason == round.Duplicate || r.Reason == round.Woken
+			return orchestration.Receipt{Taken: taken, Reason: string(r.Reason), Detail: r.Detail, Status: string(r.status)}, nil
+		}
+		if err := ctx.Err(); err != nil {
+			return orchestration.Receipt{}, err
+		}
+		if !e.step() && !e.skip(time.Time{}) {
+			return orchestration.Receipt{}, e.stuck(m.Instance)
+		}
+	}
 }
 
 // Outcome implements [orchestration.Client]: it lets the system run until the instance has ended, skipping the time in which nothing happens.
 func (e *Env) Outcome(ctx context.Context, id, start string) (orchestration.Outcome, error) {
 	for {
-		if in := e.instances[id]; in != nil && in.row.Status.Ended() && (start == "" || e.decided[start]) {
+		if in := e.instances[id]; in != nil && in.row.Status.Ended() && (start == "" || e.decided[start].Verdict != 0) {
 			return orchestration.Outcome{Output: in.row.Output, Error: in.row.Error}, nil
 		}
 		if err := ctx.Err(); err != nil {

@@ -331,7 +331,7 @@ func (e *Env) settleReceipts(batch []*envelope, turn round.Turn, lost bool) (aga
 		v := batch[i]
 		switch r.Verdict {
 		case round.Accepted, round.Ignored:
-			e.decided[v.message.ID] = true
+			e.decided[v.message.ID] = decided{r, e.instanceOf(v.message.Instance).row.Status}
 			if r.Verdict == round.Ignored && r.Reason != round.Woken {
 				e.ignored = append(e.ignored, DeadLetter{Message: v.message, Reason: r.Reason, Detail: r.Detail})
 			}
@@ -348,6 +348,7 @@ func (e *Env) settleReceipts(batch []*envelope, turn round.Turn, lost bool) (aga
 		case round.Again:
 			again = append(again, v)
 		case round.Dead:
+			e.decided[v.message.ID] = decided{r, e.instanceOf(v.message.Instance).row.Status}
 			e.dead = append(e.dead, DeadLetter{Message: v.message, Reason: r.Reason, Detail: r.Detail})
 		default:
 			e.problem("delivery %d has no verdict", i)

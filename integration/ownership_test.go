@@ -1,0 +1,211 @@
+package integration_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/services/orchestrator"
+)
+
+// TestEverythingTwiceOnTwoOrchestratorsAndTwoWorkers delivers every message twice: to instances, to workers, and back. Each instance ends once, with the right result, and its
+// history has each answer once.
+func TestEverythingTwiceOnTwoOrchestratorsAndTwoWorkers(t *testing.T) {
+	n := 5000
+	if raceDetector || testing.Short() {
+		n = 600
+	}
+	p := onProcesses(t)
+	everyTwice := func(r *role) { r.Twice, r.Config.Round.Patience = true, time.Minute }
+	for i := range 2 {
+		p.run("orchestrator", fmt.Sprint("orchestrator-", i), everyTwice)
+		p.run("worker", fmt.Sprint("worker-", i), everyTwice)
+	}
+	jobs := mixed("j", n)
+	begun := time.Now()
+	p.begin(jobs, true)
+	p.letGo(jobs)
+	p.finished(jobs, 3*time.Minute)
+	t.Logf("%d instances, everything twice, on PostgreSQL: %v", n, time.Since(begun).Round(time.Millisecond))
+	p.settled()
+}
+
+// TestPartitionsMoveWhenAnOrchestratorIsKilled starts 1, 2 and 4 orchestrators, kills one of four, and has another one leave in order, while there is work all the time.
+func TestPartitionsMoveWhenAnOrchestratorIsKilled(t *testing.T) {
+	p := onProcesses(t)
+	p.run("worker", "worker")
+	var running []*process
+	add := func() {
+		running = append(running, p.run("orchestrator", fmt.Sprint("orchestrator-", len(running))))
+	}
+	var jobs []job
+	wave := func(what string) {
+		t.Helper()
+		more := mixed(what, 100)
+		p.begin(more, false)
+		jobs = append(jobs, more...)
+	}
+	wave("alone")
+	add()
+	wave("two")
+	add()
+	wave("four")
+	add()
+	add()
+	p.receivers(4)
+	wave("killed")
+	running[0].kill()
+	killed := time.Now()
+	p.allReceived(killed)
+	took := time.Since(killed)
+	t.Logf("the partitions of the killed one had a new owner after %v", took.Round(time.Millisecond))
+	if took > 5*time.Second {
+		t.Errorf("it took %v, want at most 5 s", took)
+	}
+	wave("left")
+	t.Logf("to end in order took %v", running[1].terminate().Round(time.Millisecond))
+	p.letGo(jobs)
+	p.finished(jobs, time.Minute)
+	p.settled()
+}
+
+// receivers waits until each of the 4 partitions has somebody who asks for its messages.
+func (p *processes) receivers(partitions int) {
+	p.t.Helper()
+	p.eventually("each partition is received from", func() error {
+		for i := range partitions {
+			b, err := p.bus.Backlog(p.t.Context(), i)
+			if err != nil {
+				return err
+			}
+			if b.Receivers == 0 {
+				return fmt.Errorf("partition %d is not", i)
+			}
+		}
+		return nil
+	})
+}
+
+// allReceived waits until what is sent to each partition from now on is taken.
+func (p *processes) allReceived(since time.Time) {
+	p.t.Helper()
+	for i := range 32 { // with so many instances, each partition gets some
+		p.start("steps", fmt.Sprint("probe-", since.UnixNano(), "-", i), i)
+	}
+	for i := range 32 {
+		p.completed(fmt.Sprint("probe-", since.UnixNano(), "-", i), i+3)
+	}
+}
+
+// TestPartitionCountChangesUnderLoad changes how many partitions there are, up and down, while messages travel.
+func TestPartitionCountChangesUnderLoad(t *testing.T) {
+	s := newSystem(t, openSQLite(t), plays...)
+	s.orchestrate()
+	s.labour()
+	var jobs []job
+	for i, n := range []int{8, 3, 1, 6} {
+		more := mixed(fmt.Sprint("w", i, "-"), 200)
+		half := len(more) / 2
+		s.begin(more[:half], false)
+		if err := s.bus.SetPartitions(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+		s.begin(more[half:], false)
+		jobs = append(jobs, more...)
+	}
+	s.letGo(jobs)
+	s.finished(jobs, time.Minute)
+	s.eventually("the former partitions are gone", func() error {
+		p, err := s.bus.Partitions(t.Context())
+		if err == nil && (p.Count != 6 || len(p.Draining) > 0) {
+			err = fmt.Errorf("there are %+v", p)
+		}
+		return err
+	})
+}
+
+// TestLostBroker stops everything while a thousand instances run, deletes all that the broker had, and starts again.
+func TestLostBroker(t *testing.T) {
+	n := 1000
+	if raceDetector || testing.Short() {
+		n = 200
+	}
+	s := newSystem(t, openSQLite(t), plays...)
+	v := s.orchestrate()
+	stopWorker := s.labour()
+	jobs := mixed("j", n)
+	s.begin(jobs, false)
+	// All are begun, some have ended, and most have something on its way.
+	s.eventually("all are begun", func() error {
+		if got := len(s.list(rootsOnly)); got < n {
+			return fmt.Errorf("%d are", got)
+		}
+		return nil
+	})
+	v.kill()
+	stopWorker()
+	v.wait()
+	before := len(s.list(running))
+	s.loseBroker()
+	begun := time.Now()
+	s.orchestrate()
+	s.labour()
+	s.letGo(jobs)
+	s.finished(jobs, time.Minute)
+	t.Logf("%d of %d instances were under way when the broker was lost; all ended %v after everything was started again", before, n, time.Since(begun).Round(time.Millisecond))
+}
+
+// TestPurgedMessagesHeal removes a piece of work and a timer from the broker behind everybody's back.
+func TestPurgedMessagesHeal(t *testing.T) {
+	onBasics(t, func(t *testing.T, s *system) {
+		s.orchestrate()
+		s.start("once", "i", "a")
+		s.start("sleeper", "t", 2500)
+		s.reaches("i", events.KindActivityScheduled)
+		s.reaches("t", events.KindTimerCreated)
+		work := events.Wire{Subject: "rondo.work._.ping.1-2.i", Purge: true}
+		timer := events.Wire{Subject: "rondo.timer.1-2.t", Purge: true, NotBefore: time.Now().Add(time.Hour)}
+		s.eventually("both are there", func() error {
+			for _, w := range []events.Wire{work, timer} {
+				if has, err := s.bus.Has(t.Context(), w); err != nil || !has {
+					return errors.Join(err, errors.New("one is not"))
+				}
+			}
+			return nil
+		})
+		if err := s.bus.Publish(t.Context(), work, timer); err != nil {
+			t.Fatal(err)
+		}
+		d, m, _ := s.take("ping") // it comes again
+		d.Hold.Ack()
+		s.say(done(m, "b"))
+		s.completed("i", "b")
+		s.completed("t", "slept")
+	})
+}
+
+// TestShutdownUnderLoad stops an orchestrator in order, again and again, while there is work: nothing is lost, and it ends in its time.
+func TestShutdownUnderLoad(t *testing.T) {
+	s := newSystem(t, openSQLite(t), plays...)
+	s.labour()
+	jobs := mixed("j", 600)
+	const portion = 100
+	for i := 0; i < len(jobs); i += portion {
+		v := s.orchestrate(func(c *orchestrator.Config) { c.Grace = 10 * time.Second })
+		s.begin(jobs[i:i+portion], false)
+		s.journal.await("committed j", len(s.journal.find("committed j"))+20)
+		begun := time.Now()
+		if err := v.end(); err != nil {
+			t.Errorf("it did not end in order: %v", err)
+		}
+		if took := time.Since(begun); took > 5*time.Second {
+			t.Errorf("it took %v to end", took)
+		}
+	}
+	s.orchestrate()
+	s.letGo(jobs)
+	s.finished(jobs, time.Minute)
+	s.settled()
+}

@@ -1,0 +1,147 @@
+// Package health is the small HTTP server with which a process says that it lives, that it is ready, and what it is.
+package health
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"time"
+)
+
+// DefaultAddress is where it listens unless told otherwise: only for this machine.
+const DefaultAddress = "127.0.0.1:8123"
+
+// Config says what is served, and where.
+type Config struct {
+	// Address is host:port; an empty host is this machine only, port 0 is any that is free. Empty is [DefaultAddress].
+	Address string
+	// Live and Ready tell what is wrong, nil if nothing. They must not block for long.
+	Live, Ready func() error
+	// Version is shown at /version; empty is that of the build.
+	Version string
+	// Logger gets what goes wrong; nil is slog.Default.
+	Logger *slog.Logger
+}
+
+// Server is a running server.
+type Server struct {
+	http   *http.Server
+	listen net.Listener
+	done   chan struct{}
+}
+
+const (
+	requestTimeout = 5 * time.Second
+	maxHeaderBytes = 16 << 10
+)
+
+// Serve begins to listen.
+func Serve(c Config) (*Server, error) {
+	if c.Address == "" {
+		c.Address = DefaultAddress
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	host, port, err := net.SplitHostPort(c.Address)
+	if err != nil {
+		return nil, fmt.Errorf("health: address %q: want host:port: %w", c.Address, err)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	listen, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return nil, fmt.Errorf("health: %w (choose another address)", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /livez", check(c.Live))
+	mux.Handle("GET /readyz", check(c.Ready))
+	mux.Handle("GET /version", version(c.Version))
+	s := &Server{listen: listen, done: make(chan struct{}), http: &http.Server{
+		Handler: mux, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: 2 * requestTimeout, IdleTimeout: time.Minute,
+		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
+	}}
+	go func() {
+		defer close(s.done)
+		if err := s.http.Serve(listen); !errors.Is(err, http.ErrServerClosed) {
+			c.Logger.Error("health: the server has ended", "error", err)
+		}
+	}()
+	return s, nil
+}
+
+// Address is where it listens.
+func (s *Server) Address() string { return s.listen.Addr().String() }
+
+// Close stops it, and waits a moment for answers that are being given.
+func (s *Server) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, s.http.Close())
+	}
+	<-s.done
+	return err
+}
+
+// check answers "ok", or what is wrong.
+func check(problem func() error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("Cache-Control", "no-store")
+		var err error
+		if problem != nil {
+			err = problem()
+		}
+		if err != nil {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprintln(w, err)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+}
+
+// about is what /version tells.
+type about struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"`
+	Changed  bool   `json:"changed,omitempty"` // built from files that were not committed
+	Built    string `json:"built,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func version(name string) http.Handler {
+	a := about{Version: name, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if build, ok := debug.ReadBuildInfo(); ok {
+		if a.Version == "" {
+			a.Version = build.Main.Version
+		}
+		for _, s := range build.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				a.Revision = s.Value
+			case "vcs.time":
+				a.Built = s.Value
+			case "vcs.modified":
+				a.Changed = s.Value == "true"
+			}
+		}
+	}
+	if a.Version == "" {
+		a.Version = "unknown"
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(a) // whoever asked has gone
+	})
+}

@@ -1,0 +1,290 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/rondo-run/rondo/pkg/client"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The orchestrations of these tests.
+var (
+	echo   = orchestration.Define[string, string]("echo")
+	keeper = orchestration.Define[string, string]("keeper") // takes words from a queue until one is "end"
+	broken = orchestration.Define[string, string]("broken")
+
+	words    = orchestration.DefineQueue[string]("words")
+	knock    = orchestration.DefineEvent[string]("knock")
+	progress = orchestration.DefineStatus[string]()
+	last     = orchestration.DefineKey[string]("last")
+)
+
+func code() []orchestration.Binding {
+	return []orchestration.Binding{
+		echo.With(func(_ *orchestration.Context, s string) (string, error) { return s, nil }),
+		broken.With(func(_ *orchestration.Context, s string) (string, error) {
+			return "", orchestration.Errorf("no_stock", "no %s", s)
+		}),
+		keeper.With(func(ctx *orchestration.Context, s string) (string, error) {
+			progress.Set(ctx, "open")
+			all := []string{s}
+			for {
+				w, err := words.Receive(ctx)
+				if err != nil {
+					return strings.Join(all, " "), err
+				}
+				if w == "end" {
+					return strings.Join(all, " "), nil
+				}
+				all = append(all, w)
+				last.Set(ctx, w[:min(len(w), 100)])
+				progress.Set(ctx, w)
+			}
+		}),
+	}
+}
+
+func TestStartAndWait(t *testing.T) {
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{})
+	for name, store := range map[string]history.Reader{"asking": nil, "direct": s.store} {
+		t.Run(name, func(t *testing.T) {
+			c := c
+			if store != nil {
+				c = client.New(s.bus, client.Options{Store: store})
+				defer c.Close()
+			}
+			out, err := echo.Run(soon(t), c, "hello "+name)
+			if out != "hello "+name || err != nil {
+				t.Errorf("got %q, %v", out, err)
+			}
+			_, err = broken.Run(soon(t), c, "tea")
+			if !errors.Is(err, orchestration.OfType("no_stock")) || err.Error() != "no tea" {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	if n := c.Following(); n != 0 {
+		t.Errorf("%d instances are still followed", n)
+	}
+}
+
+func TestWaitForWhatDoesNotExistYet(t *testing.T) {
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{})
+	began := make(chan error)
+	go func() {
+		_, err := keeper.Handle(c, "late").Wait(soon(t))
+		began <- err
+	}()
+	waitUntil(t, func() bool { return c.Following() == 1 && s.asked.Load() > 0 })
+	_, err := keeper.Start(soon(t), c, "x", orchestration.ID("late"), orchestration.WithMessage(words, "end"))
+	must(t, err)
+	must(t, <-began)
+}
+
+func TestContextEndsWaiting(t *testing.T) {
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.Wait(ctx, "nobody"); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `waiting for instance "nobody"`) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := c.Wait(t.Context(), "two\nlines"); err == nil {
+		t.Error("an id that cannot be was waited for")
+	}
+	done := make(chan error)
+	go func() {
+		_, err := c.Wait(context.Background(), "nobody")
+		done <- err
+	}()
+	waitUntil(t, func() bool { return c.Following() == 1 })
+	must(t, c.Close())
+	if err := <-done; !errors.Is(err, client.ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+	if err := c.Publish(t.Context(), events.Message{ID: "x", Instance: "x", Content: &events.Wake{Reason: "x"}}); !errors.Is(err, client.ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDeletedWhileWaitedFor(t *testing.T) {
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{})
+	h, err := keeper.Start(soon(t), c, "x")
+	must(t, err)
+	done := make(chan error)
+	go func() {
+		_, err := h.Wait(soon(t))
+		done <- err
+	}()
+	exists(t, c, h.ID)
+	waitUntil(t, func() bool { return c.Following() == 1 && s.asked.Load() > 1 })
+	_, err = c.Delete(soon(t), []string{h.ID}, history.Deletion{})
+	if !errors.Is(err, history.ErrRunning) {
+		t.Errorf("a running instance was deleted: %v", err)
+	}
+	d, err := c.Delete(soon(t), []string{h.ID}, history.Deletion{Force: true})
+	if d.Instances != 1 || err != nil {
+		t.Errorf("got %+v, %v", d, err)
+	}
+	if err := <-done; !errors.Is(err, history.ErrNoInstance) || !strings.Contains(err.Error(), "was deleted while") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestLostNotices: nobody announces anything, and everything is found out all the same.
+func TestLostNotices(t *testing.T) {
+	s := newSystem(t, code()...)
+	s.mute.Store(true)
+	c := s.client(quick)
+	ctx := soon(t)
+	if out, err := echo.Run(ctx, c, "a"); out != "a" || err != nil {
+		t.Errorf("got %q, %v", out, err)
+	}
+	h, err := keeper.Start(ctx, c, "a", orchestration.ID("k"), orchestration.RejectExisting())
+	must(t, err)
+	if _, err = keeper.Start(ctx, c, "b", orchestration.ID("k"), orchestration.RestartFinished()); err != nil {
+		t.Fatal(err)
+	}
+	must(t, words.Push(ctx, c, h.ID, "b"))
+	if v, err := client.WaitFor(ctx, c, last, h.ID); v != "b" || err != nil {
+		t.Errorf("got %q, %v", v, err)
+	}
+	must(t, words.Push(ctx, c, h.ID, "end"))
+	if out, err := h.Wait(ctx); out != "a b" || err != nil {
+		t.Errorf("got %q, %v", out, err)
+	}
+}
+
+func TestBrokerRestartsWhileWaiting(t *testing.T) {
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{})
+	h, err := keeper.Start(soon(t), c, "x")
+	must(t, err)
+	exists(t, c, h.ID)
+	done := make(chan error)
+	go func() {
+		_, err := h.Wait(soon(t))
+		done <- err
+	}()
+	waitUntil(t, func() bool { return c.Following() == 1 && s.asked.Load() > 1 })
+	s.stopServer()
+	s.startServer()
+	must(t, words.Push(soon(t), c, h.ID, "end"))
+	must(t, <-done)
+}
+
+// TestManyWaiters: who waits asks once and is told; nobody asks again and again.
+func TestManyWaiters(t *testing.T) {
+	const n = 1000
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{}.AskEvery(time.Minute, time.Minute))
+	var wait sync.WaitGroup
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	before := s.asked.Load()
+	for i := range n {
+		wait.Go(func() {
+			out, err := echo.Handle(c, fmt.Sprint("many-", i)).Wait(ctx)
+			if out != fmt.Sprint(i) || err != nil {
+				t.Errorf("%d: got %q, %v", i, out, err)
+			}
+		})
+	}
+	waitUntil(t, func() bool { return s.asked.Load() == before+n })
+	for i := range n {
+		wait.Go(func() {
+			if _, err := echo.Start(ctx, c, fmt.Sprint(i), orchestration.ID(fmt.Sprint("many-", i))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	if asked := s.asked.Load() - before; asked != n {
+		t.Errorf("%d questions for %d waiters", asked, n)
+	}
+	if n := c.Following(); n != 0 {
+		t.Errorf("%d instances are still followed", n)
+	}
+}
+
+func TestManyWaitersForOne(t *testing.T) {
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{})
+	h, err := keeper.Start(soon(t), c, "x")
+	must(t, err)
+	var wait sync.WaitGroup
+	for range 100 {
+		wait.Go(func() {
+			if out, err := h.Wait(soon(t)); out != "x" || err != nil {
+				t.Errorf("got %q, %v", out, err)
+			}
+		})
+	}
+	waitUntil(t, func() bool { return c.Following() == 1 })
+	must(t, words.Push(soon(t), c, h.ID, "end"))
+	wait.Wait()
+}
+
+func TestLargeOutput(t *testing.T) {
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{})
+	for _, in := range []string{strings.Repeat("x", events.MaxPayload-2), strings.Repeat("ü", 80_000)} {
+		if out, err := echo.Run(soon(t), c, in); out != in || err != nil {
+			t.Errorf("got %d bytes, %v", len(out), err)
+		}
+	}
+}
+
+// ---- Helpers.
+
+// waitUntil waits for something that is not announced.
+func waitUntil(t testing.TB, ok func() bool) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatal("it does not happen")
+		case <-tick.C:
+		}
+	}
+}
+
+// exists waits until an instance is there.
+func exists(t testing.TB, c *client.Client, id string) history.Info {
+	t.Helper()
+	return stands(t, c, id, func(i history.Info) bool { return i.Execution > 0 })
+}
+
+func stands(t testing.TB, c *client.Client, id string, ok func(history.Info) bool) (info history.Info) {
+	t.Helper()
+	waitUntil(t, func() bool {
+		i, err := c.Instance(soon(t), id)
+		if err != nil && !errors.Is(err, history.ErrNoInstance) {
+			t.Fatal(err)
+		}
+		info = i
+		return err == nil && ok(i)
+	})
+	return info
+}
+
+func running(i history.Info) bool { return i.Status == round.Running }

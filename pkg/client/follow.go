@@ -1,0 +1,263 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/query"
+)
+
+// look looks at what was heard, and asks if it should. It reports whether that is all. An error ends the waiting, unless it may pass: see passes.
+type look func(ctx context.Context, heard []query.Notice, ask bool) (done bool, err error)
+
+// follow calls look until it is done: first to ask, then with each notice about an instance, and now and then to ask again.
+func (c *Client) follow(ctx context.Context, instance string, look look) error {
+	f := c.hub.follow(instance)
+	defer f.leave()
+	var last error
+	wait := c.o.firstAsk
+	ask, heard := true, []query.Notice(nil)
+	for {
+		if ask {
+			if err := c.listen(ctx, f); err != nil { // it is tried again with the next question
+				last = err
+			}
+		}
+		done, err := c.looked(ctx, look, heard, ask)
+		switch {
+		case ctx.Err() != nil && !done, c.ctx.Err() != nil && !done:
+			return c.ended(ctx, instance, cmp.Or(last, err))
+		case err != nil && !passes(err):
+			return err
+		case err != nil:
+			last = err
+			wait = min(wait, 5*c.o.firstAsk) // nobody may be there, or not for long
+		case done:
+			return nil
+		}
+		timer := time.NewTimer(wait - time.Duration(rand.Int64N(int64(wait)/5)))
+		ask, heard = false, nil
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return c.ended(ctx, instance, last)
+		case <-c.ctx.Done():
+			timer.Stop()
+			return ErrClosed
+		case <-f.wake:
+			timer.Stop()
+			heard, ask = f.take()
+		case <-timer.C:
+			ask = true
+		}
+		if ask {
+			wait = min(2*wait, c.o.lastAsk)
+		}
+	}
+}
+
+// listen makes sure that a follower hears something.
+func (c *Client) listen(ctx context.Context, f *follower) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.ctx, cancel)()
+	return f.listen(ctx)
+}
+
+// looked calls look, with a place among those who ask.
+func (c *Client) looked(ctx context.Context, look look, heard []query.Notice, ask bool) (bool, error) {
+	if !ask {
+		return look(ctx, heard, false)
+	}
+	select {
+	case c.asking <- struct{}{}:
+		defer func() { <-c.asking }()
+		return look(ctx, heard, true)
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-c.ctx.Done():
+		return false, ErrClosed
+	}
+}
+
+// ended is the error with which waiting ends.
+func (c *Client) ended(ctx context.Context, instance string, last error) error {
+	switch {
+	case c.ctx.Err() != nil:
+		return ErrClosed
+	case last == nil || errors.Is(last, ctx.Err()):
+		return fmt.Errorf("waiting for instance %q: %w", instance, ctx.Err())
+	}
+	return fmt.Errorf("waiting for instance %q: %w (%w)", instance, ctx.Err(), last)
+}
+
+// passes reports whether an error may be gone the next time.
+func passes(err error) bool {
+	switch history.ClassOf(err) {
+	case history.Retry, history.Contended, history.Ambiguous:
+		return true
+	}
+	return false
+}
+
+// ---- Who listens to what.
+
+// hub shares what is listened to: one subscription for each instance, however many follow it.
+type hub struct {
+	broker Broker
+	mu     sync.Mutex
+	of     map[string]*followed
+}
+
+// followed is an instance that somebody follows.
+type followed struct {
+	instance  string
+	followers map[*follower]bool
+
+	listening chan struct{} // has a value while the subscription is made or ended
+	stop      func()        // nil: not made
+	ended     bool          // nobody follows it any more
+}
+
+// follower is one of those.
+type follower struct {
+	hub  *hub
+	of   *followed
+	wake chan struct{} // has a value if there is something to take
+
+	mu    sync.Mutex
+	heard []query.Notice
+	ask   bool
+}
+
+// maxHeard bounds what is kept for a follower that is busy; it then asks.
+const maxHeard = 64
+
+func newHub(b Broker) *hub { return &hub{broker: b, of: make(map[string]*followed)} }
+
+func (h *hub) follow(instance string) *follower {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.of[instance]
+	if t == nil {
+		t = &followed{instance: instance, followers: make(map[*follower]bool), listening: make(chan struct{}, 1)}
+		h.of[instance] = t
+	}
+	f := &follower{hub: h, of: t, wake: make(chan struct{}, 1)}
+	t.followers[f] = true
+	return f
+}
+
+// listen makes sure that the instance is listened to.
+func (f *follower) listen(ctx context.Context) error {
+	t := f.of
+	select {
+	case t.listening <- struct{}{}:
+		defer func() { <-t.listening }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if t.stop != nil || t.ended {
+		return nil
+	}
+	stop, err := query.Listen(ctx, f.hub.broker, t.instance, func(n query.Notice) { f.hub.tell(t, n) })
+	if err != nil {
+		return fmt.Errorf("listen to instance %q: %w", t.instance, err)
+	}
+	t.stop = stop
+	return nil
+}
+
+// leave ends following. Who is the last stops listening.
+func (f *follower) leave() {
+	h, t := f.hub, f.of
+	h.mu.Lock()
+	delete(t.followers, f)
+	last := len(t.followers) == 0
+	if last {
+		delete(h.of, t.instance)
+	}
+	h.mu.Unlock()
+	if last {
+		t.end()
+	}
+}
+
+func (t *followed) end() {
+	t.listening <- struct{}{}
+	defer func() { <-t.listening }()
+	if t.stop != nil {
+		t.stop()
+		t.stop = nil
+	}
+	t.ended = true
+}
+
+func (h *hub) tell(t *followed, n query.Notice) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for f := range t.followers {
+		f.hear(n)
+	}
+}
+
+// wakeAll lets everybody ask.
+func (h *hub) wakeAll() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.of {
+		for f := range t.followers {
+			f.mustAsk()
+		}
+	}
+}
+
+func (h *hub) close() {
+	h.mu.Lock()
+	all := make([]*followed, 0, len(h.of))
+	for _, t := range h.of {
+		all = append(all, t)
+	}
+	h.mu.Unlock()
+	for _, t := range all {
+		t.end()
+	}
+}
+
+func (f *follower) hear(n query.Notice) {
+	f.mu.Lock()
+	if len(f.heard) >= maxHeard {
+		f.heard, f.ask = nil, true
+	}
+	f.heard = append(f.heard, n)
+	f.mu.Unlock()
+	f.stir()
+}
+
+func (f *follower) mustAsk() {
+	f.mu.Lock()
+	f.ask = true
+	f.mu.Unlock()
+	f.stir()
+}
+
+func (f *follower) stir() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (f *follower) take() (heard []query.Notice, ask bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	heard, ask = f.heard, f.ask
+	f.heard, f.ask = nil, false
+	return heard, ask
+}

@@ -1,0 +1,163 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/query"
+)
+
+// Started is an instance that was started by the name of its orchestration.
+type Started struct {
+	ID     string
+	start  string
+	client *Client
+}
+
+// Wait waits until the instance has ended.
+func (s Started) Wait(ctx context.Context) (orchestration.Outcome, error) {
+	return s.client.Outcome(ctx, s.ID, s.start)
+}
+
+// Start starts an instance of an orchestration of which only the name is known. The input is taken as it is: the codec is not used.
+func (c *Client) Start(ctx context.Context, name string, input events.Payload, opts ...orchestration.StartOption) (Started, error) {
+	id, start, err := orchestration.StartInstance(ctx, c, name, events.Canonical(input), opts...)
+	return Started{ID: id, start: start, client: c}, err
+}
+
+// Raise raises an event for whoever waits for it in an instance just then.
+func (c *Client) Raise(ctx context.Context, instance, event string, data events.Payload) error {
+	return c.say(ctx, instance, events.CheckName("event", event), &events.EventRaised{Name: event, Data: events.Canonical(data)})
+}
+
+// Enqueue puts a message into a queue of an instance.
+func (c *Client) Enqueue(ctx context.Context, instance, queue string, data events.Payload) error {
+	return c.say(ctx, instance, events.CheckName("queue", queue), &events.QueueSent{Queue: queue, Data: events.Canonical(data)})
+}
+
+func (c *Client) say(ctx context.Context, instance string, bad error, content events.Content) error {
+	if err := errors.Join(events.CheckInstance(instance), bad); err != nil {
+		return err
+	}
+	return c.Publish(ctx, events.Message{ID: c.NewID(), Instance: instance, Content: content})
+}
+
+// Cancel asks an instance to stop; it may clean up first.
+func (c *Client) Cancel(ctx context.Context, instance, reason string) error {
+	return orchestration.Control(ctx, c, instance, events.Cancel, reason)
+}
+
+// Terminate ends an instance at once.
+func (c *Client) Terminate(ctx context.Context, instance, reason string) error {
+	return orchestration.Control(ctx, c, instance, events.Terminate, reason)
+}
+
+// Suspend halts an instance; what comes for it is kept.
+func (c *Client) Suspend(ctx context.Context, instance, reason string) error {
+	return orchestration.Control(ctx, c, instance, events.Suspend, reason)
+}
+
+// Resume lets a suspended instance go on.
+func (c *Client) Resume(ctx context.Context, instance, reason string) error {
+	return orchestration.Control(ctx, c, instance, events.Resume, reason)
+}
+
+// ---- Activities that somebody else completes.
+
+// Complete completes an activity that has said that it will be completed later, by its token. The result is encoded with the codec.
+func (c *Client) Complete(ctx context.Context, token string, result any) error {
+	data, err := c.o.Codec.Encode(result)
+	if err != nil {
+		return err
+	}
+	return c.answer(ctx, token, events.VerbDone, func(ref events.Ref) events.Content {
+		return &events.WorkDone{Ref: ref, Result: data, Worker: c.o.Name}
+	})
+}
+
+// Fail fails such an activity. The error is kept as [events.AsError] makes it.
+func (c *Client) Fail(ctx context.Context, token string, cause error) error {
+	if cause == nil {
+		return errors.New("an activity fails with an error; complete it if there is none")
+	}
+	return c.answer(ctx, token, events.VerbFail, func(ref events.Ref) events.Content {
+		return &events.WorkFailed{Ref: ref, Error: events.AsError(cause).Bounded(), Worker: c.o.Name}
+	})
+}
+
+func (c *Client) answer(ctx context.Context, token string, verb events.Verb, content func(events.Ref) events.Content) error {
+	instance, ref, err := parseToken(token)
+	if err != nil {
+		return err
+	}
+	return c.Publish(ctx, events.Message{ID: events.MessageID(verb, instance, ref), Instance: instance, Content: content(ref)})
+}
+
+// parseToken reads the token of an activity: <instance>/<life>/<execution>-<event>. The instance may have slashes in it.
+func parseToken(token string) (instance string, ref events.Ref, err error) {
+	bad := fmt.Errorf("token %q is not <instance>/<life>/<execution>-<event>; take it as the activity has given it", token)
+	rest, place, ok1 := cutLast(token, "/")
+	instance, ref.Life, ok1 = cutLastIf(rest, "/", ok1)
+	execution, event, ok2 := strings.Cut(place, "-")
+	var err1, err2 error
+	ref.Execution, err1 = strconv.ParseInt(execution, 10, 64)
+	ref.Event, err2 = strconv.ParseInt(event, 10, 64)
+	if !ok1 || !ok2 || ref.Life == "" || errors.Join(err1, err2, events.CheckInstance(instance)) != nil || ref.Execution < 1 || ref.Event < 1 {
+		return "", events.Ref{}, bad
+	}
+	return instance, ref, nil
+}
+
+func cutLast(s, sep string) (before, after string, ok bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+func cutLastIf(s, sep string, ok bool) (before, after string, _ bool) {
+	before, after, found := cutLast(s, sep)
+	return before, after, ok && found
+}
+
+// ---- What can be asked, besides what a [history.Reader] tells.
+
+// Waiting tells what an instance waits for, and why it stands as it does.
+func (c *Client) Waiting(ctx context.Context, instance string) (query.Waiting, error) {
+	if asker, ok := c.Reader.(*query.Reader); ok {
+		return asker.Waiting(ctx, instance)
+	}
+	return query.WaitingOf(ctx, c.Reader, instance)
+}
+
+// History gives the whole history of an execution, 0 for the current one.
+func (c *Client) History(ctx context.Context, instance string, execution int64) (events.Export, error) {
+	return history.Export(ctx, c.Reader, instance, execution)
+}
+
+// Delete removes instances for good, as [history.Remover] says.
+func (c *Client) Delete(ctx context.Context, instances []string, how history.Deletion) (history.Deleted, error) {
+	return c.remover.Delete(ctx, instances, how)
+}
+
+// DeleteEnded removes instances that have ended and fit the filter.
+func (c *Client) DeleteEnded(ctx context.Context, filter history.Filter, page history.Page) (history.DeletedPage, error) {
+	return c.remover.DeleteEnded(ctx, filter, page)
+}
+
+// Prune removes former executions of an instance.
+func (c *Client) Prune(ctx context.Context, instance string, keep history.Keep) (history.Deleted, error) {
+	return c.remover.Prune(ctx, instance, keep)
+}
+
+// PruneAll prunes the instances that fit the filter, running ones too.
+func (c *Client) PruneAll(ctx context.Context, filter history.Filter, keep history.Keep, page history.Page) (history.DeletedPage, error) {
+	return c.remover.PruneAll(ctx, filter, keep, page)
+}

@@ -1,0 +1,342 @@
+package client_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/client"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// policies are the systems in which starts must do the same: notices are heard, receipts are lost, all notices are lost.
+func policies(t *testing.T, test func(t *testing.T, s *system, c *client.Client)) {
+	for name, set := range map[string]func(*system){
+		"told":             func(*system) {},
+		"without receipts": func(s *system) { s.noReceipts.Store(true) },
+		"probes only":      func(s *system) { s.noStarts.Store(true) },
+		"not told":         func(s *system) { s.mute.Store(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSystem(t, code()...)
+			set(s)
+			test(t, s, s.client(quick))
+		})
+	}
+}
+
+func TestUseExisting(t *testing.T) {
+	policies(t, func(t *testing.T, s *system, c *client.Client) {
+		for range 2 {
+			h, err := echo.Start(soon(t), c, "a", orchestration.ID("x"), orchestration.UseExisting())
+			must(t, err)
+			if out, err := h.Wait(soon(t)); out != "a" || err != nil {
+				t.Errorf("got %q, %v", out, err)
+			}
+		}
+		if out, err := echo.Run(soon(t), c, "b", orchestration.ID("x")); out != "a" || err != nil {
+			t.Errorf("got %q, %v", out, err)
+		}
+	})
+}
+
+func TestRejectExisting(t *testing.T) {
+	policies(t, func(t *testing.T, s *system, c *client.Client) {
+		if s.mute.Load() || s.noReceipts.Load() {
+			t.Skip("without any receipt, it cannot be known whether a start that changed nothing was looked at")
+		}
+		ctx := soon(t)
+		h, err := keeper.Start(ctx, c, "a", orchestration.ID("x"), orchestration.RejectExisting(), orchestration.RequestID("r"), orchestration.WithMessage(words, "b"))
+		must(t, err)
+		_, err = keeper.Start(ctx, c, "c", orchestration.ID("x"), orchestration.RejectExisting(), orchestration.WithMessage(words, "end"))
+		var exists *orchestration.ExistsError
+		if !errors.Is(err, orchestration.ErrExists) || !errors.As(err, &exists) || exists.Instance != "x" || exists.Status != string(round.Running) {
+			t.Fatalf("got %v", err)
+		}
+		if _, err := keeper.Start(ctx, c, "a", orchestration.ID("x"), orchestration.RejectExisting(), orchestration.RequestID("r")); err != nil {
+			t.Errorf("the same start again: %v", err)
+		}
+		must(t, words.Push(ctx, c, "x", "end"))
+		if out, err := h.Wait(ctx); out != "a b" || err != nil {
+			t.Errorf("got %q, %v", out, err)
+		}
+		_, err = echo.Start(ctx, c, "c", orchestration.ID("x"), orchestration.RejectExisting())
+		if !errors.As(err, &exists) || exists.Status != string(round.Completed) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestRestartFinished: what an earlier life gave does not count.
+func TestRestartFinished(t *testing.T) {
+	policies(t, func(t *testing.T, s *system, c *client.Client) {
+		for i := range 3 {
+			in := fmt.Sprint(i)
+			if out, err := echo.Run(soon(t), c, in, orchestration.ID("x"), orchestration.RestartFinished()); out != in || err != nil {
+				t.Errorf("got %q, %v", out, err)
+			}
+		}
+	})
+}
+
+// TestRestartKeepsRunning: a start that changed nothing counts the one that is there.
+func TestRestartKeepsRunning(t *testing.T) {
+	policies(t, func(t *testing.T, s *system, c *client.Client) {
+		if s.mute.Load() || s.noReceipts.Load() {
+			t.Skip("without any receipt, it cannot be known whether a start that changed nothing was looked at")
+		}
+		ctx := soon(t)
+		_, err := keeper.Start(ctx, c, "a", orchestration.ID("x"))
+		must(t, err)
+		h, err := keeper.Start(ctx, c, "b", orchestration.ID("x"), orchestration.RestartFinished())
+		must(t, err)
+		must(t, words.Push(ctx, c, "x", "end"))
+		if out, err := h.Wait(ctx); out != "a" || err != nil {
+			t.Errorf("got %q, %v", out, err)
+		}
+	})
+}
+
+func TestReplaceRunning(t *testing.T) {
+	policies(t, func(t *testing.T, s *system, c *client.Client) {
+		ctx := soon(t)
+		first, err := keeper.Start(ctx, c, "a", orchestration.ID("x"))
+		must(t, err)
+		stands(t, c, "x", running)
+		done := make(chan string)
+		go func() {
+			out, _ := first.Wait(ctx)
+			done <- out
+		}()
+		h, err := keeper.Start(ctx, c, "b", orchestration.ID("x"), orchestration.ReplaceRunning(), orchestration.WithMessage(words, "end"))
+		must(t, err)
+		if out, err := h.Wait(ctx); out != "b" || err != nil {
+			t.Errorf("got %q, %v", out, err)
+		}
+		if out := <-done; out != "b" {
+			t.Errorf("who waited for the id got %q", out)
+		}
+	})
+}
+
+// TestPendingRestart: a start that nobody has taken yet does not give the outcome of the life before.
+func TestPendingRestart(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	s := newSystem(t, code()...)
+	o := quick
+	o.Now = func() time.Time { return now }
+	c := s.client(o)
+	ctx := soon(t)
+	if out, err := echo.Run(ctx, c, "a", orchestration.ID("x")); out != "a" || err != nil {
+		t.Fatalf("got %q, %v", out, err)
+	}
+	now = now.Add(time.Hour) // as if the first had ended long ago
+	s.deaf.Store(true)
+	h, err := echo.Start(ctx, c, "b", orchestration.ID("x"), orchestration.RestartFinished())
+	must(t, err)
+	done := make(chan string)
+	go func() {
+		out, err := h.Wait(ctx)
+		done <- fmt.Sprint(out, err)
+	}()
+	before := s.asked.Load()
+	waitUntil(t, func() bool { return s.asked.Load() > before+5 })
+	select {
+	case out := <-done:
+		t.Fatalf("got %s", out)
+	default:
+	}
+	s.deaf.Store(false)
+	if out := <-done; out != "b<nil>" {
+		t.Errorf("got %s", out)
+	}
+}
+
+func TestStartWithMessage(t *testing.T) {
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{})
+	ctx := soon(t)
+	for range 3 { // again and again the same: started once, each message taken once
+		_, err := keeper.Start(ctx, c, "a", orchestration.ID("x"), orchestration.RequestID("r"), orchestration.WithMessage(words, "b"), orchestration.WithMessage(words, "c"))
+		must(t, err)
+	}
+	_, err := keeper.Start(ctx, c, "other", orchestration.ID("x"), orchestration.WithMessage(words, "end"))
+	must(t, err)
+	out, err := c.Wait(ctx, "x")
+	if string(out.Output) != `"a b c"` || err != nil {
+		t.Errorf("got %s, %v", out.Output, err)
+	}
+}
+
+func TestDelayedStart(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, code()...)
+	c := s.client(quick)
+	ctx := soon(t)
+	before := time.Now()
+	h, err := keeper.Start(ctx, c, "a", orchestration.Delay(300*time.Millisecond), orchestration.WithMessage(words, "end"))
+	must(t, err)
+	if out, err := h.Wait(ctx); out != "a" || err != nil {
+		t.Errorf("got %q, %v", out, err)
+	}
+	if info := exists(t, c, h.ID); info.CreatedAt.Before(before.Add(299 * time.Millisecond)) {
+		t.Errorf("it began after %v", info.CreatedAt.Sub(before))
+	}
+	out, err := echo.Run(ctx, c, "b", orchestration.ID(h.ID), orchestration.At(time.Now().Add(1800*time.Millisecond)), orchestration.RestartFinished())
+	if out != "b" || err != nil {
+		t.Errorf("a restart that is delayed: got %q, %v", out, err)
+	}
+	if out, err := echo.Run(ctx, c, "c", orchestration.At(before)); out != "c" || err != nil {
+		t.Errorf("a start that is late: got %q, %v", out, err)
+	}
+}
+
+func TestStartByName(t *testing.T) {
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{})
+	ctx := soon(t)
+	x, err := c.Start(ctx, "keeper", events.Payload(` "a" `), orchestration.ID("x"), orchestration.Attributes(map[string]string{"k": "v"}))
+	must(t, err)
+	must(t, c.Enqueue(ctx, "x", "words", events.Payload(`"b"`)))
+	must(t, c.Suspend(ctx, "x", "audit"))
+	stands(t, c, "x", func(i history.Info) bool { return i.Status == round.Suspended })
+	must(t, c.Resume(ctx, "x", ""))
+	stands(t, c, "x", running)
+	must(t, c.Cancel(ctx, "x", "enough"))
+	out, err := x.Wait(ctx)
+	if err != nil || out.Error == nil || out.Error.Kind != events.CancelledError {
+		t.Errorf("got %+v, %v", out, err)
+	}
+	y, err := c.Start(ctx, "keeper", nil)
+	must(t, err)
+	must(t, c.Terminate(ctx, y.ID, "now"))
+	out, err = y.Wait(ctx)
+	if err != nil || out.Error == nil || out.Error.Kind != events.TerminatedError {
+		t.Errorf("got %+v, %v", out, err)
+	}
+	list, err := c.List(ctx, history.Filter{Attributes: map[string]string{"k": "v"}}, history.Page{})
+	if err != nil || len(list.Instances) != 1 || list.Instances[0].Instance != "x" {
+		t.Errorf("got %+v, %v", list, err)
+	}
+}
+
+func TestWhatIsRefused(t *testing.T) {
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{})
+	ctx := soon(t)
+	large := make(events.Payload, events.MaxPayload+1)
+	for what, err := range map[string]error{
+		"RejectExisting cannot wait": startErr(c.Start(ctx, "echo", nil, orchestration.RejectExisting(), orchestration.Delay(time.Hour))),
+		"delay of a start":           startErr(c.Start(ctx, "echo", nil, orchestration.Delay(events.MaxDelay+1))),
+		"orchestration name":         startErr(c.Start(ctx, "", nil)),
+		"queue name":                 startErr(c.Start(ctx, "echo", nil, orchestration.WithMessage(orchestration.DefineQueue[int](""), 1))),
+		"encode chan int":            startErr(c.Start(ctx, "echo", nil, orchestration.WithMessage(orchestration.DefineQueue[chan int]("q"), nil))),
+		"event name":                 c.Raise(ctx, "x", "rondo.x", nil),
+		"instance id":                c.Enqueue(ctx, "", "q", nil),
+		"over the limit":             c.Raise(ctx, "x", "e", large),
+		"token":                      c.Complete(ctx, "x", 1),
+		"fails with an error":        c.Fail(ctx, "x/l/1-1", nil),
+		"encode":                     c.Complete(ctx, "x/l/1-1", make(chan int)),
+	} {
+		if err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("got %v, want %q", err, what)
+		}
+	}
+	if _, err := c.Deliver(ctx, events.Message{Content: &events.Wake{}}); err == nil {
+		t.Error("a message to nobody was delivered")
+	}
+}
+
+func startErr(_ client.Started, err error) error { return err }
+
+// TestDeliver: who sends an event can know whether somebody has waited for it.
+func TestDeliver(t *testing.T) {
+	s := newSystem(t, append(code(), orchestration.Define[string, string]("waiter").With(func(ctx *orchestration.Context, _ string) (string, error) {
+		return knock.Wait(ctx)
+	}))...)
+	c := s.client(client.Options{})
+	ctx := soon(t)
+	x, err := c.Start(ctx, "waiter", nil)
+	must(t, err)
+	stands(t, c, x.ID, func(i history.Info) bool { return i.LastEvent > 1 })
+	event := func(id, name string) events.Message {
+		return events.Message{ID: id, Instance: x.ID, Content: &events.EventRaised{Name: name, Data: events.Payload(`"hi"`)}}
+	}
+	for _, d := range []struct {
+		m      events.Message
+		taken  bool
+		reason round.Reason
+	}{
+		{event("", "bell"), false, round.NobodyWaits},
+		{event("k", "knock"), true, round.Taken},
+		{event("l", "knock"), false, round.HasEnded},
+		{events.Message{Instance: "nobody", Content: &events.EventRaised{Name: "knock"}}, false, round.UnknownInstance},
+	} {
+		r, err := c.Deliver(ctx, d.m)
+		if err != nil || r.Taken != d.taken || r.Reason != string(d.reason) {
+			t.Errorf("%v: got %+v, %v", d.m, r, err)
+		}
+	}
+	if out, err := x.Wait(ctx); string(out.Output) != `"hi"` || err != nil {
+		t.Errorf("got %s, %v", out.Output, err)
+	}
+}
+
+// TestReceiptThatIsLost: the message is published again, and history knows that it was taken.
+func TestReceiptThatIsLost(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{}.AskEvery(500*time.Millisecond, 500*time.Millisecond))
+	ctx := soon(t)
+	_, err := keeper.Start(ctx, c, "a", orchestration.ID("x"))
+	must(t, err)
+	s.noReceipts.Store(true)
+	got := make(chan string)
+	go func() {
+		r, err := c.Deliver(ctx, events.Message{ID: "m", Instance: "x", Content: &events.QueueSent{Queue: "words", Data: events.Payload(`"b"`)}})
+		got <- fmt.Sprint(r.Taken, r.Reason, err)
+	}()
+	stands(t, c, "x", func(i history.Info) bool { return i.CustomStatusVersion == 2 })
+	s.noReceipts.Store(false)
+	if r := <-got; r != "true"+string(round.Duplicate)+"<nil>" {
+		t.Errorf("got %s", r)
+	}
+}
+
+func TestActivityTokens(t *testing.T) {
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{Name: "ann"})
+	x, err := keeper.Start(soon(t), c, "a", orchestration.ID("a/b c"))
+	must(t, err)
+	life := exists(t, c, x.ID).Life
+	for token, want := range map[string]string{"a/b c/" + life + "/1-2": "a/b c", "a/l/12-345": "a"} {
+		id, ref, err := client.ParseToken(token)
+		if err != nil || id != want || id+"/"+ref.Life+"/"+ref.Place() != token {
+			t.Errorf("%s: got %q, %+v, %v", token, id, ref, err)
+		}
+	}
+	for _, bad := range []string{"", "/", "a", "a/b", "a/b/c", "/l/1-1", "a//1-1", "a/l/0-1", "a/l/1-0", "a/l/-1-1", "a/l/1", "a/l/1-99999999999999999999", "a\n/l/1-1"} {
+		if _, _, err := client.ParseToken(bad); err == nil || !strings.Contains(err.Error(), "is not <instance>/<life>/<execution>-<event>") {
+			t.Errorf("%q: got %v", bad, err)
+		}
+	}
+}
+
+func TestIDs(t *testing.T) {
+	c := newSystem(t).client(client.Options{})
+	seen, before := make(map[string]bool), ""
+	for range 1000 {
+		id := c.NewID()
+		if seen[id] || len(id) != 36 || id[14] != '7' || events.CheckChosenInstance(id) != nil || id[:13] < before {
+			t.Fatalf("id %s after %s", id, before)
+		}
+		seen[id], before = true, id[:13]
+	}
+}

@@ -1,0 +1,268 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/bus/embedded"
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/pkg/client"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/history/sqlite"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/query"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// system is a NATS server, a database and an orchestrator that does the least that an orchestrator has to do. What it says to clients, it says through package query.
+type system struct {
+	t      testing.TB
+	dir    string
+	server atomic.Pointer[embedded.Server]
+	bus    *natsbus.Bus
+	store  *sqlite.Store
+	config *round.Config
+	query  query.Options
+
+	deaf       atomic.Bool // takes nothing
+	mute       atomic.Bool // announces nothing
+	noReceipts atomic.Bool // gives none
+	noStarts   atomic.Bool // gives none for starts
+	rounds     atomic.Int64
+	asked      atomic.Int64 // questions
+
+	deliveries chan bus.Delivery
+	stop       []func()
+}
+
+// newSystem starts a system with orchestrations.
+func newSystem(t testing.TB, code ...orchestration.Binding) *system {
+	t.Helper()
+	s := &system{t: t, dir: t.TempDir(), deliveries: make(chan bus.Delivery)}
+	s.startServer()
+	registry, err := orchestration.NewRegistry(code...)
+	must(t, err)
+	s.config = &round.Config{Code: registry}
+	s.store, err = sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{})
+	must(t, err)
+	s.bus = s.connect(natsbus.Config{Partitions: 2})
+	s.run()
+	t.Cleanup(s.end)
+	return s
+}
+
+// InProcessConn connects to the server that is there just now.
+func (s *system) InProcessConn() (net.Conn, error) {
+	server := s.server.Load()
+	if server == nil {
+		return nil, errors.New("the server is down")
+	}
+	return server.InProcessConn()
+}
+
+func (s *system) startServer() {
+	s.t.Helper()
+	server, err := embedded.Start(embedded.Options{Dir: s.dir})
+	must(s.t, err)
+	s.server.Store(server)
+}
+
+func (s *system) stopServer() { must(s.t, s.server.Swap(nil).Close()) }
+
+func (s *system) connect(c natsbus.Config) *natsbus.Bus {
+	s.t.Helper()
+	c.InProcess = s
+	b, err := natsbus.Connect(s.t.Context(), c)
+	must(s.t, err)
+	return b
+}
+
+// client makes a client with a connection of its own.
+func (s *system) client(o client.Options) *client.Client {
+	s.t.Helper()
+	b := s.connect(natsbus.Config{Setup: natsbus.Use})
+	c := client.New(b, o)
+	s.t.Cleanup(func() {
+		must(s.t, c.Close())
+		must(s.t, b.Close())
+	})
+	return c
+}
+
+// run receives, decides, commits, publishes and settles.
+func (s *system) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wait sync.WaitGroup
+	s.answer()
+	partitions, err := s.bus.Partitions(ctx)
+	must(s.t, err)
+	for _, p := range partitions.All() {
+		wait.Go(func() {
+			for ctx.Err() == nil {
+				_ = s.bus.Receive(ctx, p, func(d bus.Delivery) {
+					select {
+					case s.deliveries <- d:
+					case <-ctx.Done():
+					}
+				})
+			}
+		})
+	}
+	wait.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case d := <-s.deliveries:
+				s.take(ctx, d)
+			}
+		}
+	})
+	s.stop = append(s.stop, func() {
+		cancel()
+		wait.Wait()
+	})
+}
+
+// answer answers questions.
+func (s *system) answer() {
+	stop, err := query.Answer(counting{s.bus, s}, s.store, s.query)
+	must(s.t, err)
+	s.stop = append(s.stop, stop)
+}
+
+// counting counts the questions.
+type counting struct {
+	*natsbus.Bus
+	s *system
+}
+
+func (c counting) Answer(method string, answer func(context.Context, []byte) ([]byte, error)) (func(), error) {
+	return c.Bus.Answer(method, func(ctx context.Context, q []byte) ([]byte, error) {
+		c.s.asked.Add(1)
+		return answer(ctx, q)
+	})
+}
+
+func (s *system) end() {
+	if s.server.Load() == nil {
+		s.startServer()
+	}
+	for _, stop := range s.stop {
+		stop()
+	}
+	must(s.t, s.bus.Close())
+	must(s.t, s.store.Close())
+	s.stopServer()
+}
+
+// take is a round with one message.
+func (s *system) take(ctx context.Context, d bus.Delivery) {
+	if s.deaf.Load() {
+		d.Hold.Return(20 * time.Millisecond)
+		return
+	}
+	m, err := events.Decode(s.bus.Prefix(), d.Subject, d.Header, d.Body, d.ID())
+	if err != nil {
+		s.t.Errorf("a message that cannot be read: %v", err)
+		d.Hold.Ack()
+		return
+	}
+	inbox := []round.Delivery{{Message: m, Attempts: 1, Deliveries: d.Deliveries, Age: time.Since(d.Stored)}}
+	for len(inbox) > 0 {
+		known, err := s.store.Load(ctx, []string{m.Instance}, nil)
+		if err != nil {
+			return // it ends
+		}
+		in := round.New(s.config, known[0])
+		turn := in.Decide(inbox, time.Now())
+		in.Evict()
+		s.rounds.Add(1)
+		row := known[0].Row
+		if len(turn.Executions) > 0 {
+			if !s.commit(ctx, turn) {
+				d.Hold.Return(0)
+				return
+			}
+			row = turn.Row
+		}
+		s.announce(d, m, row, turn)
+		inbox = s.settle(d, m, inbox, turn)
+	}
+}
+
+func (s *system) commit(ctx context.Context, turn round.Turn) bool {
+	decided := history.Decided{Turn: &turn}
+	for _, m := range turn.Messages {
+		w, err := events.Encode(s.bus.Prefix(), m)
+		must(s.t, err)
+		decided.Promises = append(decided.Promises, w)
+	}
+	r, err := s.store.Commit(ctx, history.Batch{Turns: []history.Decided{decided}})
+	if err != nil || r.Outcomes[0].Verdict != history.Committed {
+		return false
+	}
+	if err := s.bus.Publish(ctx, decided.Promises...); err != nil {
+		s.t.Log(err)
+	}
+	return true
+}
+
+// announce says what package query is there for.
+func (s *system) announce(d bus.Delivery, m events.Message, row round.Row, turn round.Turn) {
+	if s.mute.Load() {
+		return
+	}
+	if err := query.AnnounceTurn(s.bus, &turn); err != nil {
+		s.t.Log(err)
+	}
+	_, isStart := m.Content.(*events.Start)
+	if query.WantsReceipt(d.Header) && !s.noReceipts.Load() && !(isStart && s.noStarts.Load()) && len(turn.Receipts) > 0 {
+		if err := query.AnnounceReceipt(s.bus, m.Instance, row, m.ID, turn.Receipts[0]); err != nil {
+			s.t.Log(err)
+		}
+	}
+}
+
+// settle gives what has to be decided at once once more.
+func (s *system) settle(d bus.Delivery, m events.Message, inbox []round.Delivery, turn round.Turn) []round.Delivery {
+	wake := []round.Delivery{{Message: events.Message{Instance: m.Instance, Content: &events.Wake{}}, Attempts: 1}}
+	if len(turn.Receipts) > 0 && inbox[0].Message.ID == m.ID && m.ID != "" {
+		switch r := turn.Receipts[0]; r.Verdict {
+		case round.Returned:
+			d.Hold.Return(min(r.After, 50*time.Millisecond))
+		case round.Again:
+			return inbox
+		default:
+			d.Hold.Ack()
+		}
+	}
+	if turn.Again {
+		return wake
+	}
+	return nil
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// soon bounds what a test waits for.
+func soon(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// quick are options with which what is lost is soon asked for.
+var quick = client.Options{}.AskEvery(20*time.Millisecond, 200*time.Millisecond)

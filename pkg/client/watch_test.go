@@ -1,0 +1,236 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/client"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+func TestWatchStatus(t *testing.T) {
+	for name, mute := range map[string]bool{"told": false, "not told": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newSystem(t, code()...)
+			s.mute.Store(mute)
+			c, o := s.client(client.Options{}), s.client(quick)
+			if mute {
+				c = o
+			}
+			ctx := soon(t)
+			seen, ended := make(chan string), make(chan error)
+			go func() {
+				defer close(ended)
+				for st, err := range c.WatchStatus(ctx, "x") { // it does not exist yet
+					if err != nil {
+						ended <- err
+						return
+					}
+					seen <- fmt.Sprint(st.Data, st.Version, st.Changed)
+				}
+			}()
+			waitUntil(t, func() bool { return c.Following() == 1 && s.asked.Load() > 0 })
+			_, err := keeper.Start(ctx, o, "", orchestration.ID("x"))
+			must(t, err)
+			for i, w := range []string{"open", "a", "b"} {
+				if got, want := <-seen, fmt.Sprintf("%q%dtrue", w, i+1); strings.ReplaceAll(got, " ", "") != want {
+					t.Errorf("got %s, want %s", got, want)
+				}
+				next := []string{"a", "b", "end"}[i]
+				must(t, words.Push(ctx, o, "x", next))
+			}
+			if err := <-ended; err != nil {
+				t.Errorf("it ended with %v", err)
+			}
+			if v, ok, err := client.StatusOf(ctx, c, progress, "x"); v != "b" || !ok || err != nil {
+				t.Errorf("got %q, %t, %v", v, ok, err)
+			}
+		})
+	}
+}
+
+func TestLeaveWatching(t *testing.T) {
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{})
+	ctx := soon(t)
+	_, err := keeper.Start(ctx, c, "", orchestration.ID("x"))
+	must(t, err)
+	for st, err := range c.WatchStatus(ctx, "x") {
+		must(t, err)
+		if st.Version == 1 {
+			must(t, words.Push(ctx, c, "x", strings.Repeat("x", 100<<10))) // too large for a notice
+			continue
+		}
+		if len(st.Data) != 100<<10+2 {
+			t.Errorf("%d bytes", len(st.Data))
+		}
+		break
+	}
+	stopped, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, err := range c.WatchStatus(stopped, "x") {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		cancel()
+	}
+	for _, err := range c.WatchStatus(ctx, "") {
+		if err == nil {
+			t.Error("nobody was watched")
+		}
+	}
+	done := make(chan error)
+	go func() {
+		for _, err := range c.WatchStatus(ctx, "x") {
+			if err != nil {
+				done <- err
+			}
+		}
+	}()
+	waitUntil(t, func() bool { return c.Following() == 1 })
+	_, err = c.Delete(ctx, []string{"x"}, history.Deletion{Force: true})
+	must(t, err)
+	if err := <-done; !errors.Is(err, history.ErrNoInstance) {
+		t.Errorf("got %v", err)
+	}
+	if n := c.Following(); n != 0 {
+		t.Errorf("%d instances are still followed", n)
+	}
+}
+
+func TestWaitForValue(t *testing.T) {
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{})
+	ctx := soon(t)
+	got := make(chan string)
+	wait := func() {
+		v, err := client.WaitFor(ctx, c, last, "x")
+		got <- fmt.Sprint(v, err)
+	}
+	go wait()
+	waitUntil(t, func() bool { return c.Following() == 1 && s.asked.Load() > 0 })
+	_, err := keeper.Start(ctx, c, "", orchestration.ID("x"), orchestration.WithMessage(words, "a"))
+	must(t, err)
+	if v := <-got; v != "a<nil>" {
+		t.Errorf("got %s", v)
+	}
+	go wait()
+	if v := <-got; v != "a<nil>" {
+		t.Errorf("what is there already: got %s", v)
+	}
+	go func() {
+		_, err := c.WaitForValue(ctx, "x", "other")
+		got <- fmt.Sprint(errors.Is(err, client.ErrNoValue))
+	}()
+	waitUntil(t, func() bool { return c.Following() == 1 })
+	must(t, words.Push(ctx, c, "x", "end"))
+	if v := <-got; v != "true" {
+		t.Error("an instance that has ended without the value was waited for")
+	}
+	if _, err := c.WaitForValue(ctx, "x", ""); err == nil {
+		t.Error("a value without a name was waited for")
+	}
+	if v, ok, err := client.ValueOf(ctx, c, last, "x"); v != "a" || !ok || err != nil {
+		t.Errorf("got %q, %t, %v", v, ok, err)
+	}
+	if _, ok, err := client.ValueOf(ctx, c, last, "nobody"); ok || err != nil {
+		t.Errorf("got %t, %v", ok, err)
+	}
+}
+
+// TestWhatCanBeAsked: what a client tells of an instance is what the store has.
+func TestWhatCanBeAsked(t *testing.T) {
+	s := newSystem(t, code()...)
+	asking, direct := s.client(client.Options{}), client.New(s.bus, client.Options{Store: s.store})
+	defer direct.Close()
+	ctx := soon(t)
+	_, err := keeper.Start(ctx, asking, "a", orchestration.ID("x"), orchestration.WithMessage(words, "b"))
+	must(t, err)
+	stands(t, asking, "x", func(i history.Info) bool { return i.CustomStatusVersion == 2 })
+	for name, c := range map[string]*client.Client{"asking": asking, "direct": direct} {
+		w, err := c.Waiting(ctx, "x")
+		if err != nil || len(w.Waits) != 1 || w.Waits[0].Kind != round.WaitsForQueue || w.Waits[0].Name != "words" || w.Waits[0].Since.IsZero() {
+			t.Errorf("%s: it waits for %+v, %v", name, w, err)
+		}
+		h, err := c.History(ctx, "x", 0)
+		if err != nil || h.Execution != 1 || len(h.Events) < 5 || h.Events[0].Fact.Kind() != events.KindStarted {
+			t.Errorf("%s: history %+v, %v", name, h, err)
+		}
+		tree, err := c.Tree(ctx, "x")
+		if err != nil || len(tree) != 1 {
+			t.Errorf("%s: tree %+v, %v", name, tree, err)
+		}
+		if _, err := c.Instance(ctx, "nobody"); !errors.Is(err, history.ErrNoInstance) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if _, err := c.Waiting(ctx, "nobody"); !errors.Is(err, history.ErrNoInstance) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if d, err := c.Prune(ctx, "x", history.Keep{}); d.Executions != 0 || err != nil {
+			t.Errorf("%s: got %+v, %v", name, d, err)
+		}
+		if d, err := c.PruneAll(ctx, history.Filter{}, history.Keep{}, history.Page{}); d.Executions != 0 || err != nil {
+			t.Errorf("%s: got %+v, %v", name, d, err)
+		}
+		if d, err := c.DeleteEnded(ctx, history.Filter{}, history.Page{}); d.Instances != 0 || err != nil {
+			t.Errorf("%s: got %+v, %v", name, d, err)
+		}
+	}
+	must(t, asking.Terminate(ctx, "x", ""))
+	_, err = asking.Wait(ctx, "x")
+	must(t, err)
+	w, err := asking.Waiting(ctx, "x")
+	if err != nil || len(w.Waits) != 0 || !slices.ContainsFunc(w.Notes, func(n string) bool { return strings.HasPrefix(n, "it has ended (terminated)") }) {
+		t.Errorf("it waits for %+v, %v", w, err)
+	}
+	if d, err := direct.Delete(ctx, []string{"x"}, history.Deletion{}); d.Instances != 1 || err != nil {
+		t.Errorf("got %+v, %v", d, err)
+	}
+}
+
+// TestCompleteByToken: the token is all that is needed to complete an activity from elsewhere.
+func TestCompleteByToken(t *testing.T) {
+	ask := activity.Define[string, string]("ask")
+	judge := orchestration.Define[string, string]("judge")
+	s := newSystem(t, judge.With(func(ctx *orchestration.Context, q string) (string, error) { return ask.Call(ctx, q) }))
+	c := s.client(client.Options{Name: "ann"})
+	ctx := soon(t)
+	for i, answer := range []func(token string) error{
+		func(token string) error { return c.Complete(ctx, token, "yes") },
+		func(token string) error { return c.Fail(ctx, token, activity.Errorf("rude", "no answer")) },
+	} {
+		h, err := judge.Start(ctx, c, "why?", orchestration.ID(fmt.Sprint("a/b ", i)))
+		must(t, err)
+		info := stands(t, c, h.ID, func(i history.Info) bool { return i.LastEvent >= 2 })
+		must(t, answer(fmt.Sprintf("%s/%s/1-2", h.ID, info.Life)))
+		out, err := h.Wait(ctx)
+		if i == 0 && (out != "yes" || err != nil) || i == 1 && !errors.Is(err, orchestration.OfType("rude")) {
+			t.Errorf("%d: got %q, %v", i, out, err)
+		}
+	}
+}
+
+// TestNobodyAnswers: where no orchestrator runs, waiting says so when its time is over.
+func TestNobodyAnswers(t *testing.T) {
+	s := newSystem(t, code()...)
+	c := s.client(quick)
+	for _, stop := range s.stop {
+		stop()
+	}
+	s.stop = nil
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := c.Wait(ctx, "x")
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "is an orchestrator running?") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,193 @@
+package orchestration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// StartInstance starts an instance of an orchestration of which only the name is known, with an input that is encoded already. It gives the id of the instance, and
+// for [Client.Outcome] the id of the start message if what was there before it does not count. Both are given with an error, too, if the start may have been stored.
+func StartInstance(ctx context.Context, c Client, name string, input events.Payload, opts ...StartOption) (id, start string, err error) {
+	var o startOptions
+	for _, opt := range opts {
+		opt.start(&o)
+	}
+	o.identify(c)
+	if err := o.check(name, input); err != nil {
+		return "", "", err
+	}
+	with, err := o.messages(c)
+	if err != nil {
+		return "", "", err
+	}
+	if o.conflict != events.KeepExisting {
+		start = o.messageID // what was there before is not what is waited for
+	}
+	m := events.Message{ID: o.messageID, Instance: o.id, NotBefore: o.due(c), Content: &events.Start{
+		Orchestration: name, Version: o.version, Input: input, Conflict: o.conflict, Attributes: o.attributes,
+	}}
+	if !o.reject {
+		return o.id, start, c.Publish(ctx, append([]events.Message{m}, with...)...)
+	}
+	r, err := c.Deliver(ctx, m)
+	switch {
+	case err != nil:
+		return o.id, start, err
+	case !r.Taken && r.Reason == reasonExists:
+		return o.id, start, &ExistsError{Instance: o.id, Status: r.Status}
+	case !r.Taken:
+		return o.id, start, fmt.Errorf("instance %q was not started: %s (%s)", o.id, r.Detail, r.Reason)
+	case len(with) > 0:
+		err = c.Publish(ctx, with...)
+	}
+	return o.id, start, err
+}
+
+// reasonExists is the reason in a receipt of a start that has found an instance.
+const reasonExists = "exists"
+
+// StartOption says how an instance is started from outside.
+type StartOption interface{ start(*startOptions) }
+
+type startOptions struct {
+	id, version, messageID string
+	idSet                  bool
+	conflict               events.StartConflict
+	reject                 bool
+	attributes             map[string]string
+	delay                  time.Duration
+	at                     time.Time
+	with                   []withMessage
+	err                    error
+}
+
+// identify chooses the ids that nobody has chosen.
+func (o *startOptions) identify(c Client) {
+	if !o.idSet {
+		o.id = o.messageID // so that the same start is for the same instance
+		if o.id == "" {
+			o.id = c.NewID()
+		}
+	}
+	if o.messageID == "" {
+		o.messageID = c.NewID()
+	}
+}
+
+// check lists everything that is wrong with a start.
+func (o *startOptions) check(name string, input events.Payload) error {
+	errs := []error{o.err, events.CheckName("orchestration", name), events.CheckChosenInstance(o.id), events.CheckAttributes(o.attributes), checkVersion(o.version)}
+	if e := events.CheckPayload("input", input); e != nil {
+		errs = append(errs, e)
+	}
+	if o.delay > events.MaxDelay {
+		errs = append(errs, events.Limit("delay of a start (seconds)", int64(o.delay/time.Second), int64(events.MaxDelay/time.Second), "is the unit right?"))
+	}
+	if o.reject && (o.delay > 0 || !o.at.IsZero()) {
+		errs = append(errs, errors.New("RejectExisting cannot wait for a start that is delayed; leave out one of them"))
+	}
+	return errors.Join(errs...)
+}
+
+// due is when the start may be taken, zero for at once.
+func (o *startOptions) due(c Client) time.Time {
+	switch {
+	case !o.at.IsZero():
+		return o.at
+	case o.delay > 0:
+		return c.Now().Add(o.delay)
+	}
+	return time.Time{}
+}
+
+// messages are those that go along with the start. They have ids made from its own, so that the same start sent again brings the same messages.
+func (o *startOptions) messages(c Client) ([]events.Message, error) {
+	out := make([]events.Message, 0, len(o.with))
+	var errs []error
+	for i, w := range o.with {
+		name, v := w.queue()
+		data, err := c.Codec().Encode(v)
+		errs = append(errs, err, events.CheckName("queue", name))
+		if e := events.CheckPayload("queue "+quote(name), data); e != nil {
+			errs = append(errs, e)
+		}
+		out = append(out, events.Message{
+			ID: fmt.Sprintf("%s/with/%d", o.messageID, i+1), Instance: o.id, NotBefore: o.due(c), Content: &events.QueueSent{Queue: name, Data: data},
+		})
+	}
+	return out, errors.Join(errs...)
+}
+
+// failedOption is what has failed before a start.
+type failedOption struct{ err error }
+
+func (f failedOption) start(o *startOptions) { o.err = f.err }
+
+// Attributes are kept with the instance and can be searched for.
+func Attributes(a map[string]string) StartOption { return attributesOption(a) }
+
+type attributesOption map[string]string
+
+func (a attributesOption) start(o *startOptions) { o.attributes = a }
+
+// UseExisting lets a start change nothing if there is an instance of its id, running or ended: the handle is then that one's. So it is if nothing else is said; the option is
+// for saying so.
+func UseExisting() StartOption { return conflictOption(events.KeepExisting) }
+
+// RestartFinished starts afresh an instance of the same id that has ended; a running one is kept.
+func RestartFinished() StartOption { return conflictOption(events.RestartFinished) }
+
+// ReplaceRunning starts afresh even when an instance of the same id is running: that one is terminated.
+func ReplaceRunning() StartOption { return conflictOption(events.ReplaceRunning) }
+
+type conflictOption events.StartConflict
+
+func (c conflictOption) start(o *startOptions) { o.conflict, o.reject = events.StartConflict(c), false }
+
+// RejectExisting makes the start fail with [ErrExists] if there is an instance of its id, running or ended. The start then returns when an orchestrator has decided it, not
+// when it is stored. The same start sent again (see [RequestID]) is no other start.
+func RejectExisting() StartOption { return rejectOption{} }
+
+type rejectOption struct{}
+
+func (rejectOption) start(o *startOptions) { o.conflict, o.reject = events.KeepExisting, true }
+
+// RequestID makes the start the same start when it is sent again. Without [ID], it is the id of the instance, too.
+func RequestID(id string) StartOption { return requestID(id) }
+
+type requestID string
+
+func (r requestID) start(o *startOptions) { o.messageID = string(r) }
+
+// Delay lets the instance start later. Until then there is none of its id.
+func Delay(d time.Duration) StartOption { return delayOption(d) }
+
+type delayOption time.Duration
+
+func (d delayOption) start(o *startOptions) { o.delay, o.at = time.Duration(d), time.Time{} }
+
+// At lets the instance start at a moment; one that has passed means at once.
+func At(t time.Time) StartOption { return atOption{t} }
+
+type atOption struct{ t time.Time }
+
+func (a atOption) start(o *startOptions) { o.delay, o.at = 0, a.t }
+
+// WithMessage sends a message to a queue of the instance, together with the start. If there is an instance already, the message is for that one, unless the start replaces
+// or restarts it.
+func WithMessage[T any](q Queue[T], v T) StartOption { return messageOption[T]{q.name, v} }
+
+type messageOption[T any] struct {
+	name string
+	v    T
+}
+
+// withMessage is a messageOption of any type.
+type withMessage interface{ queue() (name string, v any) }
+
+func (m messageOption[T]) queue() (string, any)  { return m.name, m.v }
+func (m messageOption[T]) start(o *startOptions) { o.with = append(o.with, m) }

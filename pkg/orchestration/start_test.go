@@ -1,0 +1,99 @@
+package orchestration_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+)
+
+func TestDelayedStartHasItsTime(t *testing.T) {
+	w := &wire{}
+	later := w.Now().Add(48 * time.Hour)
+	for name, c := range map[string]struct {
+		opts []orchestration.StartOption
+		want time.Time
+	}{
+		"none":                {nil, time.Time{}},
+		"delay":               {[]orchestration.StartOption{orchestration.Delay(time.Hour)}, w.Now().Add(time.Hour)},
+		"no delay":            {[]orchestration.StartOption{orchestration.Delay(-time.Hour)}, time.Time{}},
+		"moment":              {[]orchestration.StartOption{orchestration.At(later)}, later},
+		"the last one counts": {[]orchestration.StartOption{orchestration.At(later), orchestration.Delay(time.Hour)}, w.Now().Add(time.Hour)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &wire{}
+			_, err := subject.Start(t.Context(), w, "in", append(c.opts, orchestration.WithMessage(letters, "dear"))...)
+			must(t, err)
+			for _, m := range w.published {
+				if !m.NotBefore.Equal(c.want) {
+					t.Errorf("%s is due at %v, want %v", m.Content.Verb(), m.NotBefore, c.want)
+				}
+			}
+		})
+	}
+}
+
+func TestMessagesGoWithAStart(t *testing.T) {
+	w := &wire{}
+	for range 2 {
+		_, err := subject.Start(t.Context(), w, "in", orchestration.ID("i"), orchestration.RequestID("r"),
+			orchestration.WithMessage(letters, "dear"), orchestration.WithMessage(letters, "john"))
+		must(t, err)
+	}
+	if len(w.published) != 6 {
+		t.Fatalf("published %+v", w.published)
+	}
+	for i, want := range []string{"r", "r/with/1", "r/with/2"} {
+		a, b := w.published[i], w.published[i+3]
+		if a.ID != want || b.ID != want || a.Instance != "i" {
+			t.Errorf("message %d: %+v, and again %+v", i, a, b)
+		}
+	}
+	if q := w.published[2].Content.(*events.QueueSent); q.Queue != "letters" || string(q.Data) != `"john"` {
+		t.Errorf("got %+v", q)
+	}
+}
+
+func TestRejectedStart(t *testing.T) {
+	w := &wire{receipt: orchestration.Receipt{Reason: "exists", Status: "running"}}
+	h, err := subject.Start(t.Context(), w, "in", orchestration.ID("i"), orchestration.RejectExisting(), orchestration.WithMessage(letters, "dear"))
+	mustSay(t, err, `instance "i" is already there (running)`)
+	var exists *orchestration.ExistsError
+	if !errors.Is(err, orchestration.ErrExists) || !errors.As(err, &exists) || exists.Instance != "i" || h.ID != "i" {
+		t.Errorf("got %v for %q", err, h.ID)
+	}
+	w.receipt = orchestration.Receipt{Reason: "poison", Detail: "tried too often"}
+	_, err = subject.Start(t.Context(), w, "in", orchestration.RejectExisting())
+	mustSay(t, err, "was not started: tried too often (poison)")
+	if len(w.published) != 0 {
+		t.Errorf("published %v", w.published)
+	}
+	w.receipt = orchestration.Receipt{Taken: true}
+	_, err = subject.Start(t.Context(), w, "in", orchestration.RejectExisting(), orchestration.WithMessage(letters, "dear"))
+	must(t, err)
+	if len(w.published) != 1 || len(w.delivered) != 3 {
+		t.Errorf("published %v, delivered %v", w.published, w.delivered)
+	}
+	w.refuse = errors.New("no connection")
+	if _, err = subject.Start(t.Context(), w, "in", orchestration.RejectExisting()); !errors.Is(err, w.refuse) {
+		t.Errorf("got %v", err)
+	}
+	if (&orchestration.ExistsError{Instance: "x"}).Error() != `instance "x" is already there; choose another id, or RestartFinished or ReplaceRunning` {
+		t.Error("without a status it reads badly")
+	}
+}
+
+func TestStartOptionsAreChecked(t *testing.T) {
+	w := &wire{}
+	_, err := subject.Start(t.Context(), w, "in", orchestration.RejectExisting(), orchestration.Delay(events.MaxDelay+1))
+	mustSay(t, err, "RejectExisting cannot wait", "delay of a start (seconds)")
+	_, err = subject.Start(t.Context(), w, "in", orchestration.WithMessage(orchestration.DefineQueue[string](""), large))
+	mustSay(t, err, "queue name: it is empty", `queue "" (bytes)`)
+	_, err = subject.Start(t.Context(), w, "in", orchestration.WithMessage(orchestration.DefineQueue[func()]("q"), nil))
+	mustSay(t, err, "encode func()")
+	if len(w.published)+len(w.delivered) != 0 {
+		t.Errorf("published %v", w.published)
+	}
+}
