@@ -1,0 +1,194 @@
+// Package app makes one binary of a user's orchestrations and activities, which is started in several ways:
+//
+//	func main() { app.Main(orders.Fulfil.With(fulfil), orders.Charge.With(charge)) }
+//
+//	orders dev             everything in this process: a NATS server, a SQLite file, the orchestrator, the worker
+//	orders orchestrator    the service that decides; it needs NATS and the database
+//	orders worker          the service that executes activities; it needs NATS only
+//	orders migrate         brings the tables up to date, and with --streams what is needed in NATS
+//	orders version, help
+//
+// So what is tested on a laptop is what runs in production, and nobody has to keep the versions of several binaries together. Parts that a service has
+// no use for do no harm: a worker does not look at orchestrations.
+//
+// # Settings
+//
+// A setting is a flag (--database), or else an environment variable (RONDO_DATABASE_URL), or else what the program says ([Configure]), or else has a default. A secret can also
+// stand in a file that the variable with _FILE at its end names. All settings stand in one table, [Settings]; `orders help worker` prints those of
+// a command, `orders worker --print-config` how they are now and where each comes from, without the secrets, and settings.md beside this file lists them.
+// What is wrong with them is told all at once.
+//
+// # Starting and ending
+//
+// A service waits for NATS and the database for a while (--wait), and says what it is waiting for. Then it serves /livez, /readyz and /version (--listen).
+//
+// SIGINT or SIGTERM ends it in order: nothing new is taken, what is under way gets some time (--grace), and what is left comes again elsewhere. A second signal ends it
+// at once. That is safe, too: it is what a crash does.
+//
+// The exit code is 0 after an end in order, 1 after a failure, 2 for wrong settings, and 128 and the number of the signal after an end by force.
+//
+// # Programs as values
+//
+// [Main] is for main functions. In a test, or inside of another program, [New] and [App.Run] do the same without flags, signals and exits.
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/rondo-run/rondo/internal/program"
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+)
+
+// Part is what a program is made of: orchestrations and activities bound to their code, and what [Configure] and [Demo] give.
+type Part = program.Part
+
+// Configure changes the settings that a program begins with. Flags and the environment are read after that.
+//
+//	app.Main(app.Configure(func(c *app.Config) { c.Orchestrator.KeepEnded = 30 * 24 * time.Hour }), …)
+func Configure(change func(*Config)) Part { return configure(change) }
+
+type configure func(*Config)
+
+// RondoPart marks what a program is made of.
+func (configure) RondoPart() {}
+
+// Demo is something that `dev --demo` does once everything runs: it shows what the program can do. Its error ends the program.
+func Demo(show func(ctx context.Context, s System) error) Part { return demo(show) }
+
+type demo func(context.Context, System) error
+
+// RondoPart marks what a program is made of.
+func (demo) RondoPart() {}
+
+// App is a program. Make it with New, and run it once.
+type App struct {
+	config         Config
+	log            *slog.Logger
+	orchestrations *orchestration.Registry
+	activities     *activity.Registry
+	demo           demo
+
+	mu      sync.Mutex
+	ran     bool
+	where   Addresses
+	started chan struct{}
+}
+
+// Addresses say where a running program is found.
+type Addresses struct {
+	// NATS is the address of the server, Prefix the first word of all subjects.
+	NATS   string `json:"nats"`
+	Prefix string `json:"prefix"`
+	// Database is where the history is; a password is left out.
+	Database string `json:"database,omitempty"`
+	// Health is the address of /livez and the others, "" if there is none.
+	Health string `json:"health,omitempty"`
+}
+
+// New makes a program of its parts. The error lists everything that is wrong with them and with the settings. Nothing is opened yet.
+func New(config Config, parts ...Part) (*App, error) {
+	a := &App{config: config, started: make(chan struct{})}
+	var orchestrations []orchestration.Binding
+	var activities []activity.Binding
+	var errs []error
+	for _, p := range parts {
+		switch p := p.(type) {
+		case orchestration.Binding:
+			orchestrations = append(orchestrations, p)
+		case activity.Binding:
+			activities = append(activities, p)
+		case configure: // it was asked before
+		case demo:
+			a.demo = p
+		default:
+			errs = append(errs, fmt.Errorf("a program cannot be made of a %T", p))
+		}
+	}
+	var err error
+	a.orchestrations, err = orchestration.NewRegistry(orchestrations...)
+	errs = append(errs, err)
+	a.activities, err = activity.NewRegistry(activities...)
+	errs = append(errs, err)
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("the parts of the program: %w", err)
+	}
+	errs = append(a.config.problems(), a.missing()...)
+	if len(errs) > 0 {
+		return nil, &SettingsError{Problems: errs}
+	}
+	a.log = a.config.logger(a.config.Log.Level)
+	return a, nil
+}
+
+// missing lists what the program has not, for what it is to do.
+func (a *App) missing() (errs []error) {
+	orchestrations, activities := a.orchestrations.Names(), a.activities.Names()
+	switch c := a.config.Command; {
+	case c == Orchestrator && len(orchestrations) == 0:
+		errs = append(errs, errors.New("the program has no orchestrations, so there is nothing for an orchestrator to do; pass them to app.Main"))
+	case c == Worker && len(activities) == 0:
+		errs = append(errs, errors.New("the program has no activities, so there is nothing for a worker to do; pass them to app.Main"))
+	case c == Dev && len(orchestrations)+len(activities) == 0:
+		errs = append(errs, errors.New("the program has neither orchestrations nor activities; pass them to app.Main"))
+	case c == Dev && a.config.Demo && a.demo == nil:
+		errs = append(errs, errors.New("--demo: the program has nothing to show; pass app.Demo to app.Main"))
+	}
+	for _, limits := range []struct {
+		name string
+		of   []string
+	}{{"slots-per-activity", keys(a.config.Worker.SlotsPerActivity)}, {"rate-per-activity", keys(a.config.Worker.RatePerActivity)}} {
+		for _, name := range limits.of {
+			if _, ok := a.activities.Lookup(name); !ok {
+				errs = append(errs, fmt.Errorf("--%s: the program has no activity %q%s", limits.name, name, didYouMean(name, activities)))
+			}
+		}
+	}
+	return errs
+}
+
+// Run does what the settings say. For a service it returns when the context has ended and everything was put away in order, or when something has failed.
+func (a *App) Run(ctx context.Context) error {
+	a.mu.Lock()
+	again := a.ran
+	a.ran = true
+	a.mu.Unlock()
+	if again {
+		return errors.New("the program was run before; make a new one")
+	}
+	switch a.config.Command {
+	case Dev:
+		return a.dev(ctx)
+	case Orchestrator:
+		return a.orchestrator(ctx)
+	case Worker:
+		return a.worker(ctx)
+	case Migrate:
+		return a.migrate(ctx)
+	}
+	return fmt.Errorf("there is no command %q", a.config.Command)
+}
+
+// Started is closed when the services are ready for the first time.
+func (a *App) Started() <-chan struct{} { return a.started }
+
+// Addresses tells where the program is found, once it has started.
+func (a *App) Addresses() Addresses {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.where
+}
+
+func (a *App) found(set func(*Addresses)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	set(&a.where)
+}
+
+// name is what the program calls itself.
+func (a *App) name() string { return cmp.Or(a.config.Program, programName()) }

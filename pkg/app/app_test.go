@@ -1,0 +1,202 @@
+package app_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+)
+
+// The tests start the test binary itself as a program: with this variable, it is one.
+const asProgram = "RONDO_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		app.Main(parts...)
+	}
+	os.Exit(m.Run())
+}
+
+// The program: it greets, naps before it greets, and works on something that ends only when it is told to.
+var (
+	hello = orchestration.Define[string, string]("hello")
+	nap   = orchestration.Define[int, string]("nap") // milliseconds
+	toil  = orchestration.Define[bool, string]("toil")
+	greet = activity.Define[string, string]("greet")
+	work  = activity.Define[bool, string]("work")
+
+	greeting = greet.With(func(_ context.Context, name string) (string, error) { return "hello " + name, nil })
+	sleepy   = nap.With(func(ctx *orchestration.Context, ms int) (string, error) {
+		if err := ctx.Sleep(time.Duration(ms) * time.Millisecond); err != nil {
+			return "", err
+		}
+		return greet.Call(ctx, "sleeper")
+	})
+	parts = []app.Part{
+		greeting, sleepy,
+		hello.With(func(ctx *orchestration.Context, name string) (string, error) { return greet.Call(ctx, name) }),
+		toil.With(func(ctx *orchestration.Context, stubborn bool) (string, error) { return work.Call(ctx, stubborn) }),
+		work.With(func(ctx context.Context, stubborn bool) (string, error) {
+			activity.Logger(ctx).Info("working")
+			if stubborn {
+				select {} // until the process dies
+			}
+			<-ctx.Done()
+			return "", ctx.Err()
+		}),
+		app.Demo(func(ctx context.Context, s app.System) error {
+			greeting, err := hello.Run(ctx, s.Client, "demo")
+			if err != nil {
+				return err
+			}
+			s.Print("the demo says: %s", greeting)
+			if s.NATS == "" || s.Prefix != "rondo" {
+				return errors.New("nobody says where NATS is")
+			}
+			return nil
+		}),
+	}
+)
+
+// process is a program that runs as a process of its own.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+	out  *transcript
+	errs *transcript
+}
+
+// start starts the program. It is killed with the test at the latest.
+func start(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, done: make(chan struct{}), out: newTranscript(), errs: newTranscript()}
+	p.cmd = exec.Command(os.Args[0], args...)
+	p.cmd.Env = append(os.Environ(), asProgram+"=1")
+	p.cmd.Env = append(p.cmd.Env, env...)
+	p.cmd.Dir = t.TempDir()
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.errs
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // the exit code tells
+		p.out.end()
+		p.errs.end()
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // it may have ended
+		<-p.done
+		if t.Failed() {
+			t.Logf("%q said:\n%s%s", args, p.out, p.errs)
+		}
+	})
+	return p
+}
+
+// patience bounds what a test waits for; it only matters when something is broken.
+const patience = 20 * time.Second
+
+// wait waits for the end, and gives the exit code and what was said.
+func (p *process) wait() (code int, out, errs string) {
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		p.t.Fatalf("the program has not ended; it said:\n%s%s", p.out, p.errs)
+	}
+	return p.cmd.ProcessState.ExitCode(), p.out.String(), p.errs.String()
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// ready waits until everything runs.
+func (p *process) ready() *process {
+	p.t.Helper()
+	p.errs.await(p.t, "msg=ready")
+	return p
+}
+
+// end ends the program in order.
+func (p *process) end() {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	if code, _, errs := p.wait(); code != 0 {
+		p.t.Errorf("exit code %d: %s", code, errs)
+	}
+}
+
+// transcript keeps what is written, and tells those who wait for something to be written.
+type transcript struct {
+	mu     sync.Mutex
+	text   bytes.Buffer
+	change chan struct{}
+	ended  bool
+}
+
+func newTranscript() *transcript { return &transcript{change: make(chan struct{})} }
+
+func (x *transcript) Write(p []byte) (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	close(x.change)
+	x.change = make(chan struct{})
+	return x.text.Write(p)
+}
+
+func (x *transcript) end() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.ended = true
+	close(x.change)
+	x.change = make(chan struct{})
+}
+
+func (x *transcript) String() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.text.String()
+}
+
+// await waits until a text was written, and gives the line it is in.
+func (x *transcript) await(t *testing.T, want string) string {
+	t.Helper()
+	limit := time.After(patience)
+	for {
+		x.mu.Lock()
+		text, change, ended := x.text.String(), x.change, x.ended
+		x.mu.Unlock()
+		s := bufio.NewScanner(io.Reader(strings.NewReader(text)))
+		for s.Scan() {
+			if strings.Contains(s.Text(), want) {
+				return s.Text()
+			}
+		}
+		if ended {
+			t.Fatalf("it has ended and did not say %q, but:\n%s", want, text)
+		}
+		select {
+		case <-change:
+		case <-limit:
+			t.Fatalf("it did not say %q, but:\n%s", want, text)
+		}
+	}
+}

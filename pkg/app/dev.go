@@ -1,0 +1,246 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/bus/embedded"
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/pkg/client"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/history/sqlite"
+)
+
+// AddressFile is the file in the directory of dev that says where it is found while it runs.
+const AddressFile = "dev.json"
+
+// devFile is what is in it.
+type devFile struct {
+	Addresses
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+}
+
+// System is a running system, as [Demo] sees it.
+type System struct {
+	// Client starts instances, talks to them, and tells what has become of them.
+	Client *client.Client
+	Addresses
+	// Print prints a line for people.
+	Print func(format string, args ...any)
+}
+
+// dev runs everything in this process. What is in the directory stays there, so the next start goes on where this one ends.
+func (a *App) dev(ctx context.Context) (err error) {
+	dir := a.config.Dir
+	if err := writable(dir); err != nil {
+		return fmt.Errorf("the directory %s: %w; choose another one with --dir", dir, err)
+	}
+	// The database comes first: its lock keeps a second process out of the whole directory.
+	a.config.Wait = 0
+	store, err := a.openStore(ctx)
+	if err != nil {
+		return devProblem(dir, err)
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	server, err := a.startNATS()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	a.config.NATS.InProcess, a.config.NATS.Setup = server, natsbus.Make
+	a.config.NATS.URLs, a.config.NATS.Context = "", ""
+	a.found(func(w *Addresses) { w.NATS = server.URL() })
+	b, err := a.connectNATS(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	h, err := a.openHealth()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.close()) }()
+	all, err := a.devServices(b, store)
+	if err != nil {
+		return err
+	}
+	forget, err := a.writeAddresses()
+	if err != nil {
+		return err
+	}
+	defer forget()
+	return a.serve(ctx, h, append(all, a.host(b, store))...)
+}
+
+// devServices are those that the program has code for.
+func (a *App) devServices(b *natsbus.Bus, store history.Store) (all []service, err error) {
+	if len(a.orchestrations.Names()) > 0 {
+		s, err := a.newOrchestrator(b, store)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	if len(a.activities.Names()) > 0 {
+		s, err := a.newWorker(b)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// host is who sits beside the services in dev: it says where everything is, and shows the demonstration.
+func (a *App) host(b *natsbus.Bus, store history.Store) service {
+	fine := func() error { return nil }
+	return service{
+		name: "dev", live: fine, ready: func(context.Context) error { return nil },
+		run: func(ctx context.Context) error {
+			select {
+			case <-a.started:
+			case <-ctx.Done():
+				return nil
+			}
+			a.welcome()
+			if a.config.Demo {
+				if err := a.show(ctx, b, store); err != nil && ctx.Err() == nil {
+					return fmt.Errorf("the demonstration: %w", err)
+				}
+			}
+			<-ctx.Done()
+			return nil
+		},
+	}
+}
+
+// show shows what the program can do.
+func (a *App) show(ctx context.Context, b *natsbus.Bus, store history.Store) error {
+	c := client.New(b, client.Options{Store: store, Codec: a.config.Orchestrator.Round.Codec, Name: a.name()})
+	err := a.demo(ctx, System{Client: c, Addresses: a.Addresses(), Print: a.print})
+	return errors.Join(err, c.Close())
+}
+
+func (a *App) print(format string, args ...any) {
+	fmt.Fprintf(a.config.stdout(), format+"\n", args...)
+}
+
+// welcome says where everything is, and how to begin.
+func (a *App) welcome() {
+	at := a.Addresses()
+	a.print("%s runs: %s", a.name(), a.runs())
+	a.print("")
+	a.print("  NATS       %s, streams in %s", at.NATS, filepath.Join(a.config.Dir, natsDir))
+	a.print("  database   %s", at.Database)
+	if at.Health != "" {
+		a.print("  health     %s/readyz", at.Health)
+	}
+	names := a.orchestrations.Names()
+	if len(names) > 0 {
+		flag := ""
+		if at.NATS != defaultNATS {
+			flag = "--server " + at.NATS + " "
+		}
+		a.print("")
+		a.print("Any NATS client can start an instance; the last word of the subject is its id, the message its input:")
+		a.print("")
+		a.print("  nats %spub %s.start.%s.my-1 '{}'", flag, at.Prefix, subjectWord(names[0]))
+	}
+	a.print("")
+	a.print("Ctrl-C ends it. Everything is kept in %s, and the next start goes on from there.", a.config.Dir)
+	a.print("")
+}
+
+const natsDir = "nats"
+
+// startNATS starts the server.
+func (a *App) startNATS() (*embedded.Server, error) {
+	address := a.config.NATSListen
+	if address == "" {
+		address = natsListenDefault
+		if !free(address) {
+			address = "127.0.0.1:0"
+			a.log.Warn("the usual address of NATS is taken; the server listens at another one", "usual", natsListenDefault)
+		}
+	} else if !free(address) {
+		return nil, fmt.Errorf("the NATS server cannot listen at %s, because somebody does already: choose another address with --nats-listen", address)
+	}
+	s, err := embedded.Start(embedded.Options{Dir: filepath.Join(a.config.Dir, natsDir), Listen: address, Logger: a.log})
+	if err != nil {
+		return nil, fmt.Errorf("at %s, in %s: %w", address, filepath.Join(a.config.Dir, natsDir), err)
+	}
+	return s, nil
+}
+
+// free tells whether nobody listens at an address.
+func free(address string) bool {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
+}
+
+// writable makes the directory if need be, and tries whether files can be written there.
+func writable(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, "try-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// devProblem says what to do when another process has the directory.
+func devProblem(dir string, err error) error {
+	var locked *sqlite.LockedError
+	if errors.As(err, &locked) {
+		return fmt.Errorf("%w: it is at work in %s; end it, or choose another directory with --dir", err, dir)
+	}
+	return err
+}
+
+// writeAddresses writes down where everything is, for commands that come later. The file goes when dev ends.
+func (a *App) writeAddresses() (forget func(), err error) {
+	path := filepath.Join(a.config.Dir, AddressFile)
+	data, err := json.MarshalIndent(devFile{a.Addresses(), os.Getpid(), time.Now().UTC()}, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	// By another name first, so that nobody reads half of it.
+	if err := os.WriteFile(path+".new", append(data, '\n'), 0o600); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return nil, err
+	}
+	return func() { _ = os.Remove(path) }, nil // if it stays, its pid tells that nobody is there
+}
+
+// ReadAddresses reads where a dev that runs in a directory is found.
+func ReadAddresses(dir string) (Addresses, error) {
+	data, err := os.ReadFile(filepath.Join(dir, AddressFile))
+	if err != nil {
+		return Addresses{}, fmt.Errorf("is dev running in %s? %w", dir, err)
+	}
+	var f devFile
+	if err := json.Unmarshal(data, &f); err != nil {
+		return Addresses{}, fmt.Errorf("%s: %w", filepath.Join(dir, AddressFile), err)
+	}
+	return f.Addresses, nil
+}
+
+// subjectWord is a name as a shell takes it in a subject.
+func subjectWord(name string) string {
+	return events.EncodeToken(name)
+}

@@ -1,0 +1,151 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// The exit codes.
+const (
+	succeeded = 0
+	failed    = 1
+	misused   = 2
+	bySignal  = 128 // and the number of the signal
+)
+
+// Main is the main function of a program: it reads the arguments and the environment, runs until it is told to end, and exits.
+func Main(parts ...Part) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx := ending(signals, os.Stderr, os.Exit)
+	os.Exit(run(ctx, os.Args[1:], os.LookupEnv, os.Environ(), os.Stdout, os.Stderr, parts))
+}
+
+// oneSignal is how long a signal may come again and be the same one: whoever started the process may pass on what the terminal has sent already.
+const oneSignal = 250 * time.Millisecond
+
+// ending gives a context that ends with the first signal. The second one ends the process.
+func ending(signals <-chan os.Signal, say io.Writer, exit func(int)) context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		<-signals
+		first := time.Now()
+		fmt.Fprintln(say, programName()+": ending; once more ends it at once")
+		cancel()
+		code := failed
+		s := <-signals
+		for time.Since(first) < oneSignal {
+			s = <-signals
+		}
+		if n, ok := s.(syscall.Signal); ok {
+			code = bySignal + int(n)
+		}
+		fmt.Fprintln(say, programName()+": ended at once; what was under way comes again with the next start")
+		exit(code)
+	}()
+	return ctx
+}
+
+// run does what the arguments say, and gives the exit code.
+func run(ctx context.Context, args []string, env Environment, environ []string, stdout, stderr io.Writer, parts []Part) int {
+	name := programName()
+	if len(args) == 0 {
+		printUsage(stderr, name)
+		return misused
+	}
+	command := Command(strings.TrimLeft(args[0], "-"))
+	switch command {
+	case "help", "h":
+		return help(stdout, stderr, name, args[1:])
+	case "version":
+		fmt.Fprintln(stdout, versionOf(name))
+		return succeeded
+	}
+	if !slices.Contains(everywhere, command) {
+		fmt.Fprintf(stderr, "%s: there is no command %q%s\n", name, args[0], didYouMean(args[0], commandNames()))
+		printUsage(stderr, name)
+		return misused
+	}
+	c := Defaults(command)
+	c.Stdout, c.Stderr = stdout, stderr
+	for _, p := range parts {
+		if change, ok := p.(configure); ok {
+			change(&c)
+		}
+	}
+	r, problems := ReadSettings(&c, Settings(command), args[1:], env)
+	if r.Help {
+		return help(stdout, stderr, name, args[:1])
+	}
+	for _, rest := range r.Rest {
+		problems = append(problems, fmt.Errorf("%q: only settings can follow %q, like --log-level debug", rest, command))
+	}
+	a, err := New(c, parts...)
+	if err == nil || isSettings(err) {
+		err = settingsError(append(problems, err)...)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "%s %s: %v\n", name, command, err)
+		fmt.Fprintf(stderr, "`%s help %s` lists the settings\n", name, command)
+		return misused
+	}
+	if r.PrintConfig {
+		if err := printConfig(stdout, &c, r); err != nil {
+			return failed
+		}
+		return succeeded
+	}
+	for _, p := range unknownVariables(environ) {
+		a.log.Warn(p)
+	}
+	if err := a.Run(ctx); err != nil {
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) { // told to end before everything had begun
+			return succeeded
+		}
+		fmt.Fprintf(stderr, "%s %s: %v\n", name, command, err)
+		return failed
+	}
+	return succeeded
+}
+
+// The first sentence of each command's help.
+var summaries = map[Command]string{
+	Dev:          "run everything in this process, with a NATS server and a SQLite file in a directory",
+	Orchestrator: "run the service that decides what happens next; it needs NATS and the database",
+	Worker:       "run the service that executes activities; it needs NATS",
+	Migrate:      "bring the tables of the database up to date, and with --streams what is needed in NATS",
+}
+
+func printUsage(w io.Writer, name string) {
+	fmt.Fprintf(w, "%s <command> [settings]\n\n", name)
+	for _, c := range everywhere {
+		fmt.Fprintf(w, "  %-14s %s\n", c, summaries[c])
+	}
+	fmt.Fprintf(w, "  %-14s say which version it is\n", "version")
+	fmt.Fprintf(w, "  %-14s explain a command and its settings\n\nBegin with: %s dev\n", "help <command>", name)
+}
+
+func help(stdout, stderr io.Writer, name string, args []string) int {
+	if len(args) == 0 {
+		printUsage(stdout, name)
+		return succeeded
+	}
+	command := Command(args[0])
+	if !slices.Contains(everywhere, command) {
+		fmt.Fprintf(stderr, "%s help: there is no command %q%s\n", name, command, didYouMean(args[0], commandNames()))
+		return misused
+	}
+	fmt.Fprintf(stdout, "%s %s: %s\n\n", name, command, summaries[command])
+	fmt.Fprintf(stdout, "Each setting is a flag or a variable, with its default in brackets. A flag wins. --print-config shows how they are now and where each\n"+
+		"is from. A secret, and the address of the database, can also stand in a file that the variable with _FILE at its end names.\n")
+	printSettings(stdout, command)
+	return succeeded
+}

@@ -1,0 +1,389 @@
+package app_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/pkg/bus/embedded"
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/history/sqlite"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// The flags that keep tests out of each other's way, and of that of whoever runs them.
+var anywhere = []string{"--listen", "127.0.0.1:0", "--log-level", "info", "--wait", "15s"}
+
+func with(command string, args ...string) []string {
+	return append(append([]string{command}, anywhere...), args...)
+}
+
+// server starts a NATS server.
+func server(t *testing.T) *embedded.Server {
+	t.Helper()
+	s, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// publish says something by hand, as anybody would who knows the subject.
+func publish(t *testing.T, url, subject, body string) {
+	t.Helper()
+	b, err := natsbus.Connect(t.Context(), natsbus.Config{URLs: url, Setup: natsbus.Use})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if err := b.Publish(t.Context(), events.Wire{Subject: subject, Body: []byte(body)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ended waits until an instance has ended, and gives what the database says about it.
+func ended(t *testing.T, database, instance string) history.Info {
+	t.Helper()
+	return await(t, database, instance, func(i history.Info) bool { return i.Status.Ended() })
+}
+
+func await(t *testing.T, database, instance string, enough func(history.Info) bool) (i history.Info) {
+	t.Helper()
+	store, err := sqlite.Open(t.Context(), database, sqlite.Options{ReadOnly: true, Schema: sqlite.Verify})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		i, err = store.Instance(ctx, instance)
+		if err == nil && enough(i) {
+			return i
+		}
+		if err != nil && !errors.Is(err, history.ErrNoInstance) {
+			t.Fatal(err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("%s has not come so far: %v, %v", instance, i.Row, err)
+		}
+	}
+}
+
+func wantOutput(t *testing.T, i history.Info, want string) {
+	t.Helper()
+	if i.Status != round.Completed || string(i.Output) != want {
+		t.Errorf("%s, output %s, error %v; want %s", i.Status, i.Output, i.Error, want)
+	}
+}
+
+func TestOrchestratorAndWorker(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	database := filepath.Join(t.TempDir(), "rondo.db")
+	o := start(t, []string{"RONDO_NATS_URL=" + s.URL(), "RONDO_DATABASE_URL=" + database}, with("orchestrator")...).ready()
+	w := start(t, []string{"RONDO_NATS_URL=" + s.URL()}, with("worker", "--log-format", "json")...)
+	w.errs.await(t, `"msg":"ready"`)
+	publish(t, s.URL(), "rondo.start.hello.h-1", `"bob"`)
+	wantOutput(t, ended(t, database, "h-1"), `"hello bob"`)
+	w.end()
+	o.end()
+}
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	w := start(t, nil, with("worker", "--nats", s.URL())...).ready()
+	url := addressIn(t, w.errs.await(t, "msg=ready"), "health=")
+	for path, want := range map[string]string{"/livez": "ok", "/readyz": "ok", "/version": "engine 1"} {
+		code, body := get(t, url+path)
+		if code != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s, want %s", path, code, body, want)
+		}
+	}
+	s.Close()
+	w.errs.await(t, "the connection broke")
+	if code, body := get(t, url+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "worker: not connected to NATS") {
+		t.Errorf("without NATS: %d %s", code, body)
+	}
+	if code, body := get(t, url+"/livez"); code != http.StatusOK {
+		t.Errorf("a worker that has lost NATS is alive, and a restart would not help: %d %s", code, body)
+	}
+}
+
+// TestServicesWaitForWhatIsNotThereYet starts the service first, then NATS.
+func TestServicesWaitForWhatIsNotThereYet(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	o := start(t, nil, with("orchestrator", "--nats", "nats://"+address, "--database", "rondo.db")...)
+	o.errs.await(t, "waiting for NATS at nats://"+address)
+	s, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: address})
+	if err != nil {
+		t.Skip("somebody else has taken the port meanwhile:", err)
+	}
+	t.Cleanup(func() { s.Close() })
+	o.ready().end()
+}
+
+func TestWaitingEnds(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	p := start(t, nil, with("orchestrator", "--nats", s.URL(), "--wait", "300ms", "--database", "postgres://ann:hush@127.0.0.1:1/rondo")...)
+	code, _, problems := p.wait()
+	if code != 1 || !strings.Contains(problems, "waited 300ms for the database at postgres://ann:(hidden)@127.0.0.1:1/rondo") || strings.Contains(problems, "hush") {
+		t.Errorf("exit code %d: %s", code, problems)
+	}
+	p = start(t, nil, with("worker", "--nats", "nats://127.0.0.1:1", "--wait", "0s")...)
+	if code, _, problems := p.wait(); code != 1 || !strings.Contains(problems, "NATS at nats://127.0.0.1:1: ") {
+		t.Errorf("exit code %d: %s", code, problems)
+	}
+}
+
+func TestAWrongDatabaseIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	for address, want := range map[string]string{
+		"postgres://ann:hush@:port/rondo": "the database at postgres://ann:(hidden)@:port/rondo",
+		"oracle://db/rondo":               "the database at oracle://db/rondo",
+	} {
+		code, _, problems := start(t, nil, with("orchestrator", "--nats", s.URL(), "--database", address)...).wait()
+		if code != 1 || !strings.Contains(problems, want) || strings.Contains(problems, "hush") || strings.Contains(problems, "waiting for the database") {
+			t.Errorf("%s: exit code %d: %s", address, code, problems)
+		}
+	}
+	code, _, problems := start(t, nil, with("orchestrator", "--nats", s.URL(), "--database", "none.db", "--schema", "verify")...).wait()
+	if code != 1 || !strings.Contains(problems, "there is no file") {
+		t.Errorf("exit code %d: %s", code, problems)
+	}
+}
+
+func TestAWaitingServiceEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil, with("worker", "--nats", "nats://127.0.0.1:1")...)
+	p.errs.await(t, "waiting for NATS")
+	p.end()
+}
+
+func TestTheSecondSignalForces(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil, with("dev", "--nats-listen", "127.0.0.1:0", "--grace", "1h")...).ready()
+	at := addressIn(t, p.errs.await(t, "msg=ready"), "nats=")
+	publish(t, at, "rondo.start.toil.t-1", "true")
+	p.errs.await(t, "msg=working")
+	p.signal(syscall.SIGINT)
+	p.errs.await(t, "once more ends it at once")
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	signals := 0
+	for ended := false; !ended; { // those that come at once count as the first one
+		select {
+		case <-tick.C:
+			signals++
+			_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may just have ended
+		case <-p.done:
+			ended = true
+		}
+	}
+	if code, _, problems := p.wait(); code != 128+int(syscall.SIGTERM) || signals < 3 {
+		t.Errorf("exit code %d after %d signals: %s", code, signals, problems)
+	}
+}
+
+func TestAddressesThatAreTaken(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s := server(t)
+	code, _, problems := start(t, nil, "worker", "--nats", s.URL(), "--listen", l.Addr().String()).wait()
+	if code != 1 || !strings.Contains(problems, "choose it with --listen, or leave it out with --listen off") {
+		t.Errorf("exit code %d: %s", code, problems)
+	}
+	code, _, problems = start(t, nil, with("dev", "--nats-listen", l.Addr().String())...).wait()
+	if code != 1 || !strings.Contains(problems, "choose another address with --nats-listen") {
+		t.Errorf("exit code %d: %s", code, problems)
+	}
+	// Nobody has asked for the usual ports, so others will do. They may be taken on this machine or not.
+	for range 2 {
+		start(t, nil, "worker", "--nats", s.URL(), "--log-level", "info").ready()
+		start(t, nil, "dev", "--log-level", "info").ready()
+	}
+	start(t, nil, "worker", "--nats", s.URL(), "--listen", "off", "--log-level", "info").ready().end()
+}
+
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	database := filepath.Join(t.TempDir(), "sub", "rondo.db")
+	migrate := func(want string, wantCode int, args ...string) {
+		t.Helper()
+		code, out, problems := start(t, nil, append([]string{"migrate", "--database", database, "--nats", s.URL(), "--wait", "1s"}, args...)...).wait()
+		if code != wantCode || !strings.Contains(out+problems, want) {
+			t.Errorf("%v: exit code %d, want %d and %q in: %s%s", args, code, wantCode, want, out, problems)
+		}
+	}
+	migrate("there is no file", 1, "--check")
+	migrate("the tables were made", 0)
+	migrate("is the one that is needed", 0, "--check")
+	migrate("stream RONDO is missing", 1, "--check", "--streams")
+	migrate("the streams of rondo are as they are needed", 0, "--streams", "--tags", "_,gpu")
+	migrate("the streams of rondo are as they are needed", 0, "--check", "--streams", "--tags", "_,gpu")
+	start(t, nil, with("worker", "--nats", s.URL(), "--setup", "verify", "--tags", "gpu,_")...).ready().end()
+	start(t, nil, with("orchestrator", "--nats", s.URL(), "--setup", "verify", "--schema", "verify", "--database", "sqlite:"+database)...).ready().end()
+}
+
+// ---- dev.
+
+func TestDev(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "kept")
+	p := start(t, nil, with("dev", "--dir", dir, "--nats-listen", "127.0.0.1:0", "--demo")...)
+	p.out.await(t, "the demo says: hello demo")
+	for _, want := range []string{"nats --server nats://127.0.0.1:", "pub rondo.start.hello.my-1", "Ctrl-C ends it", filepath.Join(dir, "rondo.db"), "hello 1.0.0; nap 1.0.0; toil 1.0.0; activities greet, work"} {
+		p.out.await(t, want)
+	}
+	at, err := app.ReadAddresses(dir)
+	if err != nil || at.Database != filepath.Join(dir, "rondo.db") || at.Prefix != "rondo" {
+		t.Errorf("%+v, %v", at, err)
+	}
+	if code, body := get(t, at.Health+"/readyz"); code != http.StatusOK {
+		t.Errorf("%d %s", code, body)
+	}
+	// A nap that is longer than this life of the process: the next one finishes it.
+	publish(t, at.NATS, "rondo.start.nap.n-1", "700")
+	waiting := await(t, at.Database, "n-1", func(i history.Info) bool { return i.LastEvent >= 2 })
+	p.end()
+	if _, err := app.ReadAddresses(dir); err == nil {
+		t.Error("the file with the addresses is still there")
+	}
+	if i := instance(t, at.Database, "n-1"); i.Status.Ended() {
+		t.Skip("this machine is so slow that the timer was over before the process had ended")
+	}
+
+	p = start(t, nil, with("dev", "--dir", dir, "--nats-listen", "127.0.0.1:0")...).ready()
+	i := ended(t, at.Database, "n-1")
+	wantOutput(t, i, `"hello sleeper"`)
+	if i.CreatedAt != waiting.CreatedAt {
+		t.Errorf("it began at %v, and anew at %v", waiting.CreatedAt, i.CreatedAt)
+	}
+	other := start(t, nil, with("dev", "--dir", dir, "--nats-listen", "127.0.0.1:0")...)
+	if code, _, problems := other.wait(); code != 1 || !strings.Contains(problems, "choose another directory with --dir") {
+		t.Errorf("a second one in the same directory: exit code %d: %s", code, problems)
+	}
+	p.end()
+}
+
+func TestDevInADirectoryThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "locked")
+	if err := os.Mkdir(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := os.Create(filepath.Join(dir, "x")); err == nil {
+		f.Close()
+		dir = "/proc" // whoever runs the tests may write everywhere, but not there
+	}
+	code, _, problems := start(t, nil, with("dev", "--dir", dir)...).wait()
+	if code != 1 || !strings.Contains(problems, "the directory "+dir) || !strings.Contains(problems, "choose another one with --dir") {
+		t.Errorf("exit code %d: %s", code, problems)
+	}
+}
+
+// TestUnknownVariablesAreNoticed also shows that they do no harm.
+func TestUnknownVariablesAreNoticed(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	p := start(t, []string{"RONDO_SLOT=3"}, with("worker", "--nats", s.URL())...).ready()
+	p.errs.await(t, "the variable RONDO_SLOT is no setting; did you mean RONDO_SLOTS?")
+	p.end()
+}
+
+func instance(t *testing.T, database, id string) history.Info {
+	t.Helper()
+	return await(t, database, id, func(history.Info) bool { return true })
+}
+
+func get(t *testing.T, url string) (code int, body string) {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, string(data)
+}
+
+// addressIn finds an address in a line of the log.
+func addressIn(t *testing.T, line, key string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(line, key)
+	if !ok {
+		t.Fatalf("there is no %s in %s", key, line)
+	}
+	address, _, _ := strings.Cut(rest, " ")
+	return address
+}
+
+// TestAppAsAValue runs a program inside of another one.
+func TestAppAsAValue(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	c := app.Defaults(app.Dev)
+	c.Dir, c.NATSListen, c.Listen, c.Stdout, c.Stderr = t.TempDir(), "127.0.0.1:0", "off", io.Discard, io.Discard
+	a, err := app.New(c, parts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	select {
+	case <-a.Started():
+	case err := <-done:
+		t.Fatal(err)
+	}
+	at := a.Addresses()
+	publish(t, at.NATS, "rondo.start.hello.v-1", `"value"`)
+	wantOutput(t, ended(t, at.Database, "v-1"), `"hello value"`)
+	data, err := os.ReadFile(filepath.Join(c.Dir, app.AddressFile))
+	var file map[string]any
+	if err != nil || json.Unmarshal(data, &file) != nil || file["pid"] != float64(os.Getpid()) {
+		t.Errorf("%s: %v", data, err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "run before") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,187 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/services/orchestrator"
+	"github.com/rondo-run/rondo/services/worker"
+)
+
+// service is one of those that run in this process.
+type service struct {
+	name  string
+	run   func(context.Context) error
+	live  func() error
+	ready func(context.Context) error
+}
+
+// orchestrator runs the service that decides.
+func (a *App) orchestrator(ctx context.Context) error {
+	l, err := a.openHealth()
+	if err != nil {
+		return err
+	}
+	b, store, err := a.connect(ctx)
+	if err != nil {
+		return errors.Join(err, l.close())
+	}
+	s, err := a.newOrchestrator(b, store)
+	if err == nil {
+		err = a.serve(ctx, l, s)
+	}
+	return errors.Join(err, l.close(), b.Close(), store.Close())
+}
+
+// worker runs the service that executes activities.
+func (a *App) worker(ctx context.Context) error {
+	l, err := a.openHealth()
+	if err != nil {
+		return err
+	}
+	b, err := a.connectNATS(ctx)
+	if err != nil {
+		return errors.Join(err, l.close())
+	}
+	s, err := a.newWorker(b)
+	if err == nil {
+		err = a.serve(ctx, l, s)
+	}
+	return errors.Join(err, l.close(), b.Close())
+}
+
+func (a *App) newOrchestrator(b *natsbus.Bus, store history.Store) (service, error) {
+	c := a.config.Orchestrator
+	c.Grace, c.Logger, c.CodeLogger = a.config.Grace, a.log, a.config.codeLogger()
+	if c.Build == "" {
+		c.Build = versionOf(a.name()).String()
+	}
+	o, err := orchestrator.New(b, store, a.orchestrations, c)
+	if err != nil {
+		return service{}, err
+	}
+	return service{name: "orchestrator", run: o.Run, live: o.Live, ready: o.Ready}, nil
+}
+
+func (a *App) newWorker(b *natsbus.Bus) (service, error) {
+	c := a.config.Worker
+	c.DrainTimeout, c.SessionLease, c.Logger = a.config.Grace, a.config.NATS.SessionLease, a.config.codeLogger()
+	c.Tags = a.config.tagFilter()
+	if c.Codec == nil {
+		c.Codec = a.config.Orchestrator.Round.Codec
+	}
+	w, err := worker.New(b, a.activities, c)
+	if err != nil {
+		return service{}, err
+	}
+	return service{name: "worker", run: w.Run, live: w.Live, ready: func(context.Context) error { return errors.Join(b.Connected(), w.Ready()) }}, nil
+}
+
+// readyEvery is how often is looked whether everything is ready, at the start.
+const readyEvery = 20 * time.Millisecond
+
+// serve runs services until the context ends, or until one of them fails: then the others end, too.
+func (a *App) serve(ctx context.Context, l *health, all ...service) error {
+	running, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	l.watch(running, all)
+	errs := make([]error, len(all))
+	var wait sync.WaitGroup
+	for i, s := range all {
+		wait.Go(func() {
+			err := s.run(running)
+			switch {
+			case err != nil:
+				errs[i] = fmt.Errorf("%s: %w", s.name, err)
+			case running.Err() == nil:
+				errs[i] = fmt.Errorf("%s: it has ended although nobody has told it to", s.name)
+			}
+			stop(errs[i])
+		})
+	}
+	wait.Go(func() {
+		if a.awaitReady(running, all) {
+			a.ready()
+		}
+	})
+	wait.Wait()
+	return errors.Join(errs...)
+}
+
+// awaitReady waits until all services are ready.
+func (a *App) awaitReady(ctx context.Context, all []service) bool {
+	tick := time.NewTicker(readyEvery)
+	defer tick.Stop()
+	for {
+		var errs []error
+		for _, s := range all {
+			errs = append(errs, s.ready(ctx))
+		}
+		if errors.Join(errs...) == nil {
+			return true
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// ready tells everybody that the program has started.
+func (a *App) ready() {
+	at := a.Addresses()
+	a.log.Info("ready", "command", string(a.config.Command), "nats", at.NATS, "database", at.Database, "health", at.Health)
+	close(a.started)
+}
+
+// runs says in words which code the program has.
+func (a *App) runs() string {
+	var parts []string
+	for _, name := range a.orchestrations.Names() {
+		parts = append(parts, name+" "+strings.Join(a.orchestrations.Versions(name), ", "))
+	}
+	out := strings.Join(parts, "; ")
+	if names := a.activities.Names(); len(names) > 0 {
+		if out != "" {
+			out += "; "
+		}
+		out += "activities " + strings.Join(names, ", ")
+	}
+	return out
+}
+
+// migrate brings tables, and if asked to also streams, up to date, or checks them.
+func (a *App) migrate(ctx context.Context) error {
+	if err := a.migrateTables(ctx); err != nil {
+		return err
+	}
+	if !a.config.Streams {
+		return nil
+	}
+	a.config.NATS.Setup = natsbus.Make
+	if a.config.Check {
+		a.config.NATS.Setup = natsbus.Verify
+	}
+	b, err := a.connectNATS(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	for _, tag := range a.config.tagNames() {
+		for _, name := range a.activities.Names() {
+			if _, err := b.OpenQueue(ctx, bus.Queue{Tag: tag, Activity: name}); err != nil {
+				return err
+			}
+		}
+	}
+	fmt.Fprintf(a.config.stdout(), "the streams of %s are as they are needed\n", a.config.NATS.Prefix)
+	return nil
+}

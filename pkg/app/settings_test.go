@@ -1,0 +1,227 @@
+package app_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write settings.md anew")
+
+// TestTable checks what must hold for each line of the table.
+func TestTable(t *testing.T) {
+	good := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
+	names, variables := map[string]bool{}, map[string]bool{}
+	for _, s := range app.Settings("") {
+		if !good.MatchString(s.Name) || names[s.Name] {
+			t.Errorf("%q is no good name, or stands twice", s.Name)
+		}
+		if !strings.HasPrefix(s.Env, "RONDO_") || variables[s.Env] {
+			t.Errorf("--%s: the variable %q does not begin with RONDO_, or stands twice", s.Name, s.Env)
+		}
+		names[s.Name], variables[s.Env] = true, true
+		if s.Help == "" || strings.HasSuffix(s.Help, ".") || strings.Contains(s.Help, "|") || strings.Count(s.Help, "`")%2 != 0 {
+			t.Errorf("--%s: its help is %q; want words without a full stop and without |", s.Name, s.Help)
+		}
+	}
+	if len(names) < 50 {
+		t.Errorf("there are %d settings; where are the others?", len(names))
+	}
+}
+
+// TestDefaultsAreGood also checks that a value that was read from its own text is the same.
+func TestDefaultsAreGood(t *testing.T) {
+	for _, command := range []app.Command{app.Dev, app.Orchestrator, app.Worker, app.Migrate} {
+		c := app.Defaults(command)
+		c.Database.URL = "x.db"
+		if _, err := app.New(c, parts...); err != nil {
+			t.Errorf("%s: %v", command, err)
+		}
+		for _, s := range app.Settings(command) {
+			before := s.Get(&c)
+			if err := s.Set(&c, before); err != nil {
+				t.Errorf("%s --%s: its default %q is not good: %v", command, s.Name, before, err)
+			}
+			if after := s.Get(&c); after != before {
+				t.Errorf("%s --%s: %q becomes %q", command, s.Name, before, after)
+			}
+		}
+	}
+}
+
+func TestAFlagWinsOverAVariableWhichWinsOverWhatThereWas(t *testing.T) {
+	c := app.Defaults(app.Worker)
+	c.Worker.Slots, c.Worker.MaxSessions, c.NATS.Prefix = 7, 8, "mine"
+	r, problems := app.ReadSettings(&c, app.Settings(app.Worker), []string{"--slots", "9", "-work-wait=1m", "--slots=10", "--nats-tls-first", "rest"},
+		environment("RONDO_SLOTS", "11", "RONDO_MAX_SESSIONS", "12", "RONDO_NATS_URL", "", "RONDO_TAGS", "gpu, _"))
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	if c.Worker.Slots != 10 || c.Worker.MaxSessions != 12 || c.NATS.Prefix != "mine" || c.NATS.WorkWait != time.Minute || !c.NATS.TLSFirst {
+		t.Errorf("slots %d, sessions %d, prefix %s, wait %v, TLS %v", c.Worker.Slots, c.Worker.MaxSessions, c.NATS.Prefix, c.NATS.WorkWait, c.NATS.TLSFirst)
+	}
+	if !slices.Equal(c.Tags, []string{"gpu", "_"}) {
+		t.Errorf("tags %q", c.Tags)
+	}
+	if !slices.Equal(r.Rest, []string{"rest"}) || r.From["slots"] != "flag" || r.From["max-sessions"] != "environment" || r.From["prefix"] != "" || r.From["nats"] != "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestSecretsMayStandInFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte("hush\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := app.Defaults(app.Worker)
+	r, problems := app.ReadSettings(&c, app.Settings(app.Worker), nil, environment("RONDO_NATS_PASSWORD_FILE", file))
+	if len(problems) > 0 || c.NATS.Password != "hush" || r.From["nats-password"] != "file" {
+		t.Errorf("%q from %v, %v", c.NATS.Password, r.From, problems)
+	}
+	_, problems = app.ReadSettings(&c, app.Settings(app.Worker), nil, environment("RONDO_NATS_PASSWORD_FILE", file, "RONDO_NATS_PASSWORD", "x", "RONDO_NATS_TOKEN_FILE", file+"x"))
+	if got := errors.Join(problems...).Error(); !strings.Contains(got, "say one of the two") || !strings.Contains(got, "RONDO_NATS_TOKEN_FILE: open") {
+		t.Error(got)
+	}
+}
+
+// TestEverythingThatIsWrongIsToldAtOnce checks the words, too: they are what somebody reads who has to repair it.
+func TestEverythingThatIsWrongIsToldAtOnce(t *testing.T) {
+	code, _, problems := inside(t, environment("RONDO_PARTITIONS", "many", "RONDO_SCHEMA", "perhaps"),
+		"orchestrator", "--nats-urll", "nats://x", "--steps=0", "--keep-ended", "forever", "--nats-creds", "a", "--nats-token", "b", "--listen", "here",
+		"--nats-tls-cert", "c", "--sweep-every", "again", "--max-messages", "3", "--log-level", "loud", "--replicas")
+	if code != 2 {
+		t.Errorf("exit code %d", code)
+	}
+	for _, want := range []string{
+		`--nats-urll: there is no such setting; did you mean --nats?`,
+		`--steps: 0; want at least 1`,
+		`--keep-ended: "forever" is not a duration; write it like 30s, 5m, 12h or 30d`,
+		`--nats-creds, --nats-token: choose one way to log in`,
+		`--listen: "here" is not an address like 127.0.0.1:8080 or :8080`,
+		`a certificate needs its key`,
+		`--sweep-every: "again"`,
+		`--max-messages: 3 are less than the 500 that one round may take`,
+		`--log-level: "loud" is none of debug, error, info, warn`,
+		`--replicas: it needs a value`,
+		`RONDO_PARTITIONS: "many" is not a number`,
+		`RONDO_SCHEMA: "perhaps" is none of migrate, verify`,
+		`--database: which database? Say it with --database or RONDO_DATABASE_URL`,
+		`13 things are wrong with the settings`,
+		"help orchestrator` lists the settings",
+	} {
+		if !strings.Contains(problems, want) {
+			t.Errorf("missing: %s\nin: %s", want, problems)
+		}
+	}
+}
+
+func TestCommandsAreExplained(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{nil, 2, "Begin with: "},
+		{[]string{"help"}, 0, "help <command>"},
+		{[]string{"--help"}, 0, "help <command>"},
+		{[]string{"help", "worker"}, 0, "--slots number                   RONDO_SLOTS (100)"},
+		{[]string{"worker", "-h"}, 0, "how many activities run at once"},
+		{[]string{"help", "wroker"}, 2, "did you mean worker?"},
+		{[]string{"wroker"}, 2, "did you mean worker?"},
+		{[]string{"version"}, 0, "engine 1"},
+		{[]string{"worker", "twice"}, 2, `"twice": only settings can follow "worker"`},
+		{[]string{"worker", "--slots-per-activity", "gret=1"}, 2, `the program has no activity "gret"; did you mean greet?`},
+		{[]string{"worker", "--slots-per-activity", "greet=0,x"}, 2, `"greet=0" is not a name with a number above 0`},
+		{[]string{"worker", "--nats-pasword", "x"}, 2, "did you mean --nats-password?"},
+		{[]string{"worker", "--tags", "*,a"}, 2, "stands alone"},
+		{[]string{"dev", "--dir", "/dev/null/x"}, 1, "choose another one with --dir"},
+	} {
+		code, out, problems := inside(t, environment(), c.args...)
+		if code != c.code || !strings.Contains(out+problems, c.want) {
+			t.Errorf("%q: code %d, want %d and %q in: %s%s", c.args, code, c.code, c.want, out, problems)
+		}
+	}
+}
+
+func TestPrintConfigHidesSecrets(t *testing.T) {
+	const secret = "hush-hush"
+	code, out, problems := inside(t, environment("RONDO_NATS_PASSWORD", secret), "orchestrator", "--nats-user", "ann",
+		"--database", "postgres://ann:"+secret+"@db/rondo", "--nats", "nats://ann:"+secret+"@nats:4222", "--print-config")
+	if code != 0 || strings.Contains(out+problems, secret) {
+		t.Errorf("exit code %d: %s%s", code, out, problems)
+	}
+	for _, want := range []string{
+		`nats-password +\(hidden\) +environment`, `database +postgres://ann:\(hidden\)@db/rondo +flag`, `nats +nats://ann:\(hidden\)@nats:4222 +flag`,
+		`wait +1m +default`, `listen +127\.0\.0\.1:7071 +default`,
+	} {
+		if !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("missing: %s\nin: %s", want, out)
+		}
+	}
+	code, out, _ = inside(t, environment(), "migrate", "--database", "host=db password='a b' user=ann", "--print-config")
+	if code != 0 || strings.Contains(out, "a b") || !strings.Contains(out, "host=db password=(hidden) user=ann") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+}
+
+// TestSettingsPage checks that the page about the settings is what the table says.
+func TestSettingsPage(t *testing.T) {
+	var b bytes.Buffer
+	if err := app.WriteSettingsPage(&b); err != nil {
+		t.Fatal(err)
+	}
+	if *rewrite {
+		if err := os.WriteFile("settings.md", b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile("settings.md")
+	if err != nil || !bytes.Equal(have, b.Bytes()) {
+		t.Errorf("settings.md is not what the table says (%v): run go test ./pkg/app -run TestSettingsPage -rewrite", err)
+	}
+}
+
+func TestPartsThatDoNotFit(t *testing.T) {
+	c := app.Defaults(app.Worker)
+	if _, err := app.New(c, sleepy); err == nil || !strings.Contains(err.Error(), "the program has no activities") {
+		t.Error(err)
+	}
+	if _, err := app.New(c, greeting, greeting); err == nil || !strings.Contains(err.Error(), "registered twice") {
+		t.Error(err)
+	}
+	c = app.Defaults("wroker")
+	if _, err := app.New(c, greeting); err == nil || !strings.Contains(err.Error(), `no command "wroker"`) {
+		t.Error(err)
+	}
+	c = app.Defaults(app.Worker)
+	c.Worker.Slots, c.NATS.Setup = -1, natsbus.Verify
+	if _, err := app.New(c, greeting); err == nil || !strings.Contains(err.Error(), "--slots: -1") {
+		t.Error("a value that a program sets is checked, too:", err)
+	}
+}
+
+func environment(pairs ...string) app.Environment {
+	return func(name string) (string, bool) {
+		for i := 0; i < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1], true
+			}
+		}
+		return "", false
+	}
+}
+
+func inside(t *testing.T, env app.Environment, args ...string) (code int, out, problems string) {
+	t.Helper()
+	return app.RunInside(t.Context(), env, args, parts...)
+}
