@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue && flag.Lookup("test.fuzz").Value.String() == "" {
 		if err := f.Value.Set(atOnce); err != nil {
 			panic(err)
 		}

@@ -118,6 +118,8 @@ func (w *Waiting) explain(info history.Info) {
 	switch {
 	case info.Status == round.Suspended:
 		w.note("it was suspended; `resume` lets it go on")
+	case info.Status == round.Halted && info.Error == nil:
+		w.note("it is halted; it goes on when code that fits its history is deployed")
 	case info.Status == round.Halted:
 		w.note("its code does not fit its history: %v; it goes on when code that fits is deployed", info.Error)
 	case info.Status.Ended() && info.Error != nil:
