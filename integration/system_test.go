@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
@@ -85,13 +86,40 @@ func onEach(t *testing.T, test func(t *testing.T, s *system), parts ...orchestra
 const wakeStep = 100 * time.Millisecond
 
 func openSQLite(t *testing.T) func() history.Store {
-	path := filepath.Join(t.TempDir(), "history.db")
+	path := filepath.Join(t.TempDir(), fileName)
 	s, err := sqlite.Open(t.Context(), path, sqlite.Options{WakeStep: wakeStep, Sync: sqlite.Checkpoints, Log: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
+	sqliteFiles.Store(t, path)
 	return func() history.Store { return s } // a file has one process, and so one store
+}
+
+const fileName = "history.db"
+
+// sqliteFiles has where the file of each test's system is.
+var sqliteFiles sync.Map
+
+// corrupt makes the history of an instance unreadable, behind the back of the store.
+func (s *system) corrupt(instance string) {
+	s.t.Helper()
+	path, ok := sqliteFiles.Load(s.t)
+	if !ok {
+		s.t.Fatal("only histories on SQLite can be corrupted")
+	}
+	db, err := sql.Open("sqlite", path.(string))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer db.Close()
+	r, err := db.ExecContext(s.t.Context(), "UPDATE rondo_history SET data = x'00' WHERE instance = ? AND event = 1", instance)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if n, err := r.RowsAffected(); n != 1 || err != nil {
+		s.t.Fatalf("%d events were corrupted (%v)", n, err)
+	}
 }
 
 func openPostgres(t *testing.T) func() history.Store {
@@ -416,10 +444,23 @@ var (
 	running   = history.Filter{Statuses: []round.Status{round.Running}}
 )
 
-// labour runs a worker of all activities, and gives how to kill it.
-func (s *system) labour(change ...func(*worker.Config)) (kill func()) {
+// loseBroker stops the broker, deletes everything that it had, and starts it again, empty.
+func (s *system) loseBroker() {
 	s.t.Helper()
-	code, err := activity.NewRegistry(works...)
+	s.server.Close()
+	if err := os.RemoveAll(s.dir); err != nil {
+		s.t.Fatal(err)
+	}
+	s.startBroker()
+	s.bus = s.connect()
+}
+
+var force = history.Deletion{Force: true}
+
+// employ runs a worker of some activities.
+func (s *system) employ(parts []activity.Binding, change ...func(*worker.Config)) (kill func()) {
+	s.t.Helper()
+	code, err := activity.NewRegistry(parts...)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -454,13 +495,8 @@ func (s *system) labour(change ...func(*worker.Config)) (kill func()) {
 	return kill
 }
 
-// loseBroker stops the broker, deletes everything that it had, and starts it again, empty.
-func (s *system) loseBroker() {
+// labour runs a worker of all activities of the mixed work, and gives how to kill it.
+func (s *system) labour(change ...func(*worker.Config)) (kill func()) {
 	s.t.Helper()
-	s.server.Close()
-	if err := os.RemoveAll(s.dir); err != nil {
-		s.t.Fatal(err)
-	}
-	s.startBroker()
-	s.bus = s.connect()
+	return s.employ(works, change...)
 }

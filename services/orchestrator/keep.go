@@ -71,8 +71,11 @@ func (k *keeper) run(ctx context.Context) {
 // regularly does something about every so often, not all orchestrators at the same moment. Failing is not the end.
 func (k *keeper) regularly(ctx context.Context, every time.Duration, what string, do func(context.Context) error) {
 	failed := false
-	for {
+	for first := true; ; first = false {
 		wait := every/2 + rand.N(every/2+1)
+		if first {
+			wait = rand.N(every/10 + 1)
+		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -207,7 +210,7 @@ func (k *keeper) recover(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if healed.Instances > 0 {
+		if healed.Messages > 0 {
 			k.o.log.Warn("the broker had lost its messages; published what the running instances wait for", "instances", healed.Instances, "messages", healed.Messages)
 		}
 		return k.o.broker.SetMark(ctx, recoveredMark)

@@ -88,6 +88,9 @@ type Config struct {
 	// Steps is how many inline steps run at once: 64.
 	Steps int
 
+	// SuspectAfter is how often a message may be handed out before it is under suspicion: a process that dies takes all that it holds with it, so most messages that come
+	// again are innocent. A suspect is decided alone, and its attempts are counted. 3.
+	SuspectAfter int
 	// RunawayAfter is how long a round may take before its code is interrupted: 10 seconds. StuckAfter is when it is reported that this has not helped: 30 seconds.
 	RunawayAfter, StuckAfter time.Duration
 	// CommitTimeout bounds one attempt to commit, LoadTimeout one to load: 10 seconds.
@@ -130,6 +133,7 @@ func (c Config) withDefaults() Config {
 	number(&c.MaxBatchBytes, 16<<20)
 	number(&c.Deciders, runtime.GOMAXPROCS(0))
 	number(&c.Steps, 64)
+	number(&c.SuspectAfter, 3)
 	number(&c.SweepLimit, 500)
 	duration(&c.RunawayAfter, 10*time.Second)
 	duration(&c.StuckAfter, 30*time.Second)

@@ -21,7 +21,7 @@ func (o *Orchestrator) receive(ctx context.Context, d bus.Delivery, handed bool)
 		return
 	}
 	i := &item{message: m, delivery: d, attempts: 1, handed: handed, extended: time.Now()}
-	if d.Deliveries > suspectAfter {
+	if d.Deliveries > o.config.SuspectAfter {
 		i.suspect, i.blocked = true, true
 	}
 	select {
@@ -39,10 +39,6 @@ func (o *Orchestrator) receive(ctx context.Context, d bus.Delivery, handed bool)
 func wakeUp(instance, why string) *item {
 	return &item{message: events.Message{Instance: instance, Content: &events.Wake{Reason: why}}}
 }
-
-// suspectAfter is how often a message may be handed out before it is under suspicion: a process that dies takes all that it holds with it, so most messages that
-// come again are innocent.
-const suspectAfter = 3
 
 // suspects have messages that were handed out suspiciously often decided one at a time, and count how often that was begun. So a message that kills
 // the process is told from those that only were there.

@@ -30,7 +30,7 @@ func (o *Orchestrator) readValues(ctx context.Context) {
 }
 
 func (o *Orchestrator) takeReads(ctx context.Context) error {
-	queue, err := o.broker.OpenQueue(ctx, bus.Queue{Activity: orchestration.ReadValueActivity})
+	queue, err := o.broker.OpenQueue(ctx, bus.Queue{Tag: orchestration.SystemTag, Activity: orchestration.ReadValueActivity})
 	if err != nil {
 		return err
 	}

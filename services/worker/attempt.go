@@ -34,6 +34,8 @@ type attempt struct {
 	cause   *events.Error           // why it is to stop
 	running bool
 	timers  []*time.Timer
+	ends    time.Time // when its time is over, zero for never, and
+	why     *events.Error
 	beating *time.Timer
 
 	last     events.Payload // progress, of this attempt or the one before
@@ -136,7 +138,7 @@ func (a *attempt) start(cancel context.CancelCauseFunc, limit time.Time, why *ev
 	}
 	a.running, a.cancel = true, cancel
 	moment := min(a.w.config.Grace, maxLastMoment)
-	if !limit.IsZero() {
+	if a.ends, a.why = limit, why; !limit.IsZero() {
 		a.timers = append(a.timers, time.AfterFunc(time.Until(limit), func() { a.stop(why, moment) }))
 	}
 	if d := a.work.HeartbeatTimeout; d > 0 {
@@ -181,6 +183,9 @@ func (a *attempt) stop(cause *events.Error, grace time.Duration) {
 // end decides by what the function has returned.
 func (a *attempt) end(result events.Payload, err error) {
 	a.mu.Lock()
+	if a.cause == nil && err != nil && !a.ends.IsZero() && !time.Now().Before(a.ends) {
+		a.cause = a.why // its context has ended a moment before the clock
+	}
 	first, givenUp, cause := !a.decided, a.givenUp, a.cause
 	a.decided, a.running = true, false
 	a.stopTimers()

@@ -36,9 +36,6 @@ func (w *Worker) admit(a *attempt) bool {
 	case a.d.Deliveries > 1 && !w.recall(a):
 		return false
 	}
-	if a.d.Deliveries == 1 {
-		a.last = a.work.Heartbeat
-	}
 	if !a.work.StartBy.IsZero() {
 		w.begun(a)
 	}
@@ -132,9 +129,9 @@ func (w *Worker) recall(a *attempt) bool {
 		return false
 	}
 	a.mu.Lock()
-	a.last, a.begun, a.hasNote, a.notedAt = n.Progress, n.Begun+1, true, time.Now()
-	if len(a.last) == 0 {
-		a.last = a.work.Heartbeat
+	a.begun, a.hasNote, a.notedAt = n.Begun+1, true, time.Now()
+	if len(n.Progress) > 0 {
+		a.last = n.Progress
 	}
 	next := a.note()
 	a.mu.Unlock()

@@ -145,7 +145,7 @@ func (w *Worker) read(q *queue, d bus.Delivery) *attempt {
 		case work.Activity != q.name.Activity:
 			err = fmt.Errorf("work for activity %q is in the queue of %q", work.Activity, q.name.Activity)
 		default:
-			a.m, a.work = m, work
+			a.m, a.work, a.last = m, work, work.Heartbeat
 		}
 	}
 	a.unreadable = err
@@ -171,7 +171,7 @@ func (w *Worker) handedOver(d bus.Delivery) error {
 	if !w.sessions.enterOwn(work.Session) {
 		return fmt.Errorf("session %q is not here any more", work.Session)
 	}
-	a := &attempt{w: w, q: q, d: d, m: m, work: work, holds: []bus.Hold{d.Hold}, since: time.Now(), inSession: true}
+	a := &attempt{w: w, q: q, d: d, m: m, work: work, last: work.Heartbeat, holds: []bus.Hold{d.Hold}, since: time.Now(), inSession: true}
 	a.extendedAt = a.since
 	if w.held.add(a) == joined {
 		w.sessions.leave(work.Session)

@@ -45,7 +45,10 @@ func sessionDelay(deliveries int) time.Duration {
 // inSession brings work to the worker that has its session. It reports false when that is another one, or when nobody can have it just now.
 func (w *Worker) inSession(a *attempt) bool {
 	id := a.work.Session
-	if id == "" || a.inSession {
+	a.mu.Lock()
+	inside := a.inSession
+	a.mu.Unlock()
+	if id == "" || inside {
 		return true
 	}
 	owner, err := w.sessions.enter(w.publishing, id)

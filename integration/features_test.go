@@ -1,0 +1,538 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/round"
+	"github.com/rondo-run/rondo/services/orchestrator"
+	"github.com/rondo-run/rondo/services/worker"
+)
+
+// These tests are what people use, through both services: each is an orchestration whose activity runs on a worker.
+
+// one is a contract that most of these tests share.
+var (
+	job1 = activity.Define[string, string]("job")
+	main = orchestration.Define[string, string]("main")
+)
+
+// calling is an orchestration that calls the activity, with options.
+func calling(opts ...activity.Option) orchestration.Binding {
+	return main.With(func(ctx *orchestration.Context, s string) (string, error) { return job1.Call(ctx, s, opts...) })
+}
+
+// onFull makes a system with one orchestration and one activity, with its services running.
+func onFull(t *testing.T, o orchestration.Binding, fn func(context.Context, string) (string, error), change ...func(*worker.Config)) *system {
+	t.Helper()
+	t.Parallel()
+	s := newSystem(t, openSQLite(t), o)
+	s.orchestrate()
+	s.employ([]activity.Binding{job1.With(fn)}, change...)
+	return s
+}
+
+// failsWith waits until an instance has failed, and checks what with.
+func (s *system) failsWith(instance string, kind events.ErrorKind, says string) {
+	s.t.Helper()
+	info := s.ended(instance)
+	if info.Status != round.Failed || info.Error == nil || info.Error.Kind != kind || !strings.Contains(info.Error.Error(), says) {
+		s.t.Errorf("instance %s is %s with %+v; want it to have failed with %s: %s", instance, info.Status, info.Error, kind, says)
+	}
+}
+
+func (s *system) control(instance string, how events.How) {
+	s.t.Helper()
+	s.say(events.Message{ID: fmt.Sprint(how, "-", instance, "-", time.Now().UnixNano()), Instance: instance, Content: &events.Control{How: how, Reason: "a test"}})
+}
+
+func TestCancellationReachesTheActivity(t *testing.T) {
+	begun, told := make(chan struct{}), make(chan time.Time, 1)
+	s := onFull(t, calling(), func(ctx context.Context, _ string) (string, error) {
+		close(begun)
+		<-ctx.Done()
+		told <- time.Now()
+		return "", ctx.Err()
+	})
+	s.start("main", "i", "")
+	s.await(begun, "the activity begins")
+	s.control("i", events.Cancel)
+	info := s.ended("i")
+	select {
+	case at := <-told:
+		if late := at.Sub(info.EndedAt); late > time.Second {
+			t.Errorf("it was told %v after the commit", late)
+		}
+	case <-time.After(patience):
+		t.Fatal("it was never told")
+	}
+	if info.Status != round.Cancelled {
+		t.Errorf("it is %s", info.Status)
+	}
+}
+
+func TestTerminationReachesTheActivity(t *testing.T) {
+	begun, told := make(chan struct{}), make(chan struct{})
+	s := onFull(t, calling(), func(ctx context.Context, _ string) (string, error) {
+		close(begun)
+		<-ctx.Done()
+		close(told)
+		return "", ctx.Err()
+	})
+	s.start("main", "i", "")
+	s.await(begun, "the activity begins")
+	s.control("i", events.Terminate)
+	s.await(told, "the activity is told")
+	if info := s.ended("i"); info.Status != round.Terminated {
+		t.Errorf("it is %s", info.Status)
+	}
+}
+
+// Work that was withdrawn before anybody took it is never executed.
+func TestCancelledBeforeAWorkerTookIt(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, openSQLite(t), calling())
+	s.orchestrate()
+	s.start("main", "i", "")
+	s.reaches("i", events.KindActivityScheduled)
+	s.control("i", events.Cancel)
+	s.ended("i")
+	s.eventually("the work is withdrawn", func() error {
+		has, err := s.bus.Has(t.Context(), events.Wire{Subject: "rondo.work._.job.1-2.i"})
+		if err == nil && has {
+			err = errors.New("it is there")
+		}
+		return err
+	})
+	var ran atomic.Bool
+	s.employ([]activity.Binding{job1.With(func(context.Context, string) (string, error) { ran.Store(true); return "", nil })})
+	s.start("main", "j", "") // when this one is done, the other would have been
+	s.ended("j")
+	if n := len(s.journal.find("received rondo.done.1-2.i")); n > 0 {
+		t.Error("the withdrawn work was done")
+	}
+}
+
+func TestSuspendAndResume(t *testing.T) {
+	release := make(chan struct{})
+	s := onFull(t, main.With(func(ctx *orchestration.Context, in string) (string, error) {
+		a, err := job1.Call(ctx, in)
+		if err != nil {
+			return "", err
+		}
+		return job1.Call(ctx, a)
+	}), func(_ context.Context, in string) (string, error) {
+		<-release
+		return in + "x", nil
+	})
+	s.start("main", "i", "a")
+	s.reaches("i", events.KindActivityScheduled)
+	s.control("i", events.Suspend)
+	s.reaches("i", events.KindSuspended)
+	close(release)
+	s.reaches("i", events.KindActivityCompleted) // it is taken in, and the code does not go on
+	s.settled()
+	s.wantKinds("i", events.KindStarted, events.KindActivityScheduled, events.KindSuspended, events.KindActivityCompleted)
+	s.control("i", events.Resume)
+	s.completed("i", "axx")
+}
+
+func TestHeartbeatsAreReadByTheNextAttempt(t *testing.T) {
+	var read atomic.Value
+	s := onFull(t, calling(activity.Retry(3, activity.Fixed(10*time.Millisecond))), func(ctx context.Context, _ string) (string, error) {
+		at, ok, err := activity.LastHeartbeat[int](ctx)
+		if err != nil {
+			return "", err
+		}
+		if ok {
+			read.Store(at)
+			return fmt.Sprint("from page ", at), nil
+		}
+		if err := activity.Heartbeat(ctx, 7); err != nil {
+			return "", err
+		}
+		return "", errors.New("the connection broke")
+	})
+	s.start("main", "i", "")
+	s.completed("i", "from page 7")
+}
+
+func TestHeartbeatTimeout(t *testing.T) {
+	s := onFull(t, calling(activity.TimeoutHeartbeat(150*time.Millisecond)), func(ctx context.Context, _ string) (string, error) {
+		for range 3 {
+			if err := activity.Heartbeat(ctx, "alive"); err != nil {
+				return "", err
+			}
+		}
+		<-ctx.Done() // and then nothing more
+		return "", ctx.Err()
+	})
+	s.start("main", "i", "")
+	s.failsWith("i", events.Timeout, "heartbeat")
+}
+
+func TestStartToCloseTimeout(t *testing.T) {
+	s := onFull(t, calling(activity.Timeout(100*time.Millisecond)), func(ctx context.Context, _ string) (string, error) {
+		<-ctx.Done()
+		return "", ctx.Err()
+	})
+	s.start("main", "i", "")
+	s.failsWith("i", events.Timeout, "longer than")
+}
+
+// An overall timeout is the orchestrator's business: no worker is needed.
+func TestOverallTimeoutWithoutAWorker(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, openSQLite(t), calling(activity.TimeoutOverall(300*time.Millisecond), activity.Tag("nobody-serves-this")))
+	s.orchestrate()
+	s.start("main", "i", "")
+	s.failsWith("i", events.Timeout, "overall")
+}
+
+func TestTimeoutToStartRescuesUntendedTags(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, openSQLite(t), calling(activity.TimeoutToStart(300*time.Millisecond), activity.Tag("nobody-serves-this")))
+	s.orchestrate()
+	s.start("main", "i", "")
+	s.failsWith("i", events.Timeout, "no worker took it up in time")
+}
+
+func TestActivityPanics(t *testing.T) {
+	s := onFull(t, calling(), func(context.Context, string) (string, error) { panic("out of cheese") })
+	s.start("main", "i", "")
+	info := s.ended("i")
+	if info.Status != round.Failed || !strings.Contains(info.Error.Error(), "out of cheese") {
+		t.Errorf("it is %s with %+v", info.Status, info.Error)
+	}
+}
+
+func TestTagsFindTheirWorkers(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, openSQLite(t), main.With(func(ctx *orchestration.Context, _ string) (string, error) {
+		a, b := job1.Start(ctx, "plain"), job1.Start(ctx, "tagged", activity.Tag("gpu"))
+		x, errA := a.Get(ctx)
+		y, errB := b.Get(ctx)
+		return x + ", " + y, errors.Join(errA, errB)
+	}))
+	s.orchestrate()
+	at := func(where string) []activity.Binding {
+		return []activity.Binding{job1.With(func(_ context.Context, s string) (string, error) { return s + " at " + where, nil })}
+	}
+	s.employ(at("default"))
+	s.employ(at("gpu"), func(c *worker.Config) { c.Tags = worker.Tags("gpu") })
+	for i := range 5 {
+		s.start("main", fmt.Sprint("i", i), "")
+		s.completed(fmt.Sprint("i", i), "plain at default, tagged at gpu")
+	}
+}
+
+func TestSessionsStayWithOneWorker(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, openSQLite(t), main.With(func(ctx *orchestration.Context, session string) (string, error) {
+		seen := map[string]bool{}
+		for range 6 {
+			who, err := job1.Call(ctx, "", activity.Session(session))
+			if err != nil {
+				return "", err
+			}
+			seen[who] = true
+		}
+		return fmt.Sprint(len(seen)), nil
+	}))
+	s.orchestrate()
+	for range 3 {
+		s.employ([]activity.Binding{job1.With(func(ctx context.Context, _ string) (string, error) { return activity.InfoOf(ctx).Worker, nil })})
+	}
+	for i := range 6 {
+		s.start("main", fmt.Sprint("i", i), fmt.Sprint("session ", i))
+	}
+	for i := range 6 {
+		s.completed(fmt.Sprint("i", i), "1")
+	}
+}
+
+func TestCompletedByToken(t *testing.T) {
+	tokens := make(chan string, 1)
+	s := onFull(t, calling(), func(ctx context.Context, _ string) (string, error) {
+		tokens <- activity.Token(ctx)
+		return "", activity.ErrPending
+	})
+	s.start("main", "i", "")
+	var token string
+	select {
+	case token = <-tokens:
+	case <-time.After(patience):
+		t.Fatal("the activity does not begin")
+	}
+	s.reaches("i", events.KindActivityBegun)
+	s.settled()
+	instance, ref, err := events.ParseToken(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The sweep does not have it executed again, although it has been silent for longer than it is patient.
+	silence := time.NewTimer(2 * time.Second)
+	<-silence.C
+	s.say(events.Message{ID: "by hand", Instance: instance, Content: &events.WorkDone{Ref: ref, Result: events.Payload(`"by hand"`)}})
+	s.completed("i", "by hand")
+	if n := len(s.journal.find("published rondo.work")); n != 1 {
+		t.Errorf("the work was published %d times", n)
+	}
+}
+
+func TestRateLimit(t *testing.T) {
+	var mu sync.Mutex
+	var at []time.Time
+	s := onFull(t, calling(), func(context.Context, string) (string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		at = append(at, time.Now())
+		return "", nil
+	}, func(c *worker.Config) { c.RatePerActivity = map[string]float64{"job": 20} })
+	const n = 30
+	for i := range n {
+		s.start("main", fmt.Sprint("i", i), "")
+	}
+	for i := range n {
+		s.ended(fmt.Sprint("i", i))
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	took := at[len(at)-1].Sub(at[0])
+	if least := time.Duration(n-1-4) * time.Second / 20; took < least {
+		t.Errorf("%d executions began within %v, which is more than 20 in a second", n, took)
+	}
+}
+
+// A message of an orchestration that nobody knows waits for a replica that knows it, and says so.
+func TestUnregisteredWaitsForAReplicaThatKnowsIt(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, openSQLite(t), basics...)
+	first := s.orchestrate()
+	s.start("main", "i", "a")
+	s.eventually("it is visible", func() error {
+		u := first.Unknown()
+		if len(u) != 1 || u[0].Instance != "i" || !strings.Contains(u[0].Detail, `"main" is not registered`) {
+			return fmt.Errorf("it shows %+v", u)
+		}
+		return nil
+	})
+	s.deploy(main.With(func(_ *orchestration.Context, in string) (string, error) { return in + "!", nil }))
+	s.orchestrate()
+	s.completed("i", "a!")
+	// From then on, they are handed over at once, whoever owns the partition.
+	for i := range 8 {
+		id := fmt.Sprint("j", i)
+		s.start("main", id, id)
+		s.start("sleeper", id+"s", 1)
+	}
+	for i := range 8 {
+		id := fmt.Sprint("j", i)
+		s.completed(id, id+"!")
+		s.completed(id+"s", "slept")
+	}
+}
+
+// Instances of an old version go on where it is known, beside the new one.
+func TestTwoVersionsSideBySide(t *testing.T) {
+	t.Parallel()
+	version := func(v string) orchestration.Binding {
+		return main.With(func(ctx *orchestration.Context, in string) (string, error) {
+			got, err := approval.Wait(ctx)
+			return v + " " + got, err
+		}, orchestration.Version(v))
+	}
+	s := newSystem(t, openSQLite(t), version("1.0.0"))
+	old := s.orchestrate()
+	for i := range 6 {
+		s.start("main", fmt.Sprint("old", i), "")
+		s.reaches(fmt.Sprint("old", i), events.KindEventAwaited)
+	}
+	s.deploy(version("2.0.0"))
+	s.orchestrate()
+	for i := range 6 {
+		s.say(events.Message{ID: fmt.Sprint("new", i), Instance: fmt.Sprint("new", i), Content: &events.Start{Orchestration: "main", Version: "2.0.0"}})
+		s.reaches(fmt.Sprint("new", i), events.KindEventAwaited)
+	}
+	for i := range 6 {
+		for _, id := range []string{fmt.Sprint("old", i), fmt.Sprint("new", i)} {
+			s.say(events.Message{ID: id + "-e", Instance: id, Content: &events.EventRaised{Name: "approval", Data: events.Payload(`"yes"`)}})
+		}
+	}
+	for i := range 6 {
+		s.completed(fmt.Sprint("old", i), "1.0.0 yes")
+		s.completed(fmt.Sprint("new", i), "2.0.0 yes")
+	}
+	_ = old
+}
+
+// A message that cannot be processed in many attempts ends its instance, is put aside, and does not hold up others.
+func TestPoison(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, openSQLite(t), basics...)
+	cautious := func(c *orchestrator.Config) { c.Round.MaxAttempts, c.SuspectAfter = 3, 1 }
+	first := s.orchestrate(cautious)
+	s.start("sleeper", "good", 1)
+	s.completed("good", "slept")
+	s.start("waiter", "bad", "")
+	s.reaches("bad", events.KindEventAwaited)
+	if err := first.end(); err != nil { // so that nobody has it in memory
+		t.Fatal(err)
+	}
+	s.corrupt("bad")
+	s.orchestrate(cautious)
+	s.say(events.Message{ID: "e", Instance: "bad", Content: &events.EventRaised{Name: "approval"}})
+	s.start("sleeper", "good2", 1)
+	s.completed("good2", "slept")
+	info := s.ended("bad")
+	if info.Status != round.Failed || info.Error == nil || info.Error.Kind != events.Unreadable {
+		t.Errorf("it is %s with %+v", info.Status, info.Error)
+	}
+	m := s.dead(s.raw(), "rondo.event.approval.bad")
+	if m.Header.Get("Rondo-Dead-Reason") != "poison" {
+		t.Errorf("the dead letter says %v", m.Header)
+	}
+}
+
+// Code that never comes back is interrupted when it makes a call, and others go on meanwhile.
+func TestRunawayAndStuckCode(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	var once sync.Once
+	t.Cleanup(func() { once.Do(func() { close(release) }) })
+	stuck := orchestration.Define[string, string]("stuck")
+	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{
+		main.With(func(ctx *orchestration.Context, _ string) (string, error) {
+			for {
+				ctx.Now() // it never waits
+				total.Get(ctx)
+			}
+		}),
+		stuck.With(func(*orchestration.Context, string) (string, error) {
+			<-release
+			return "after all", nil
+		}),
+	}, basics...)...)
+	s.orchestrate(func(c *orchestrator.Config) {
+		c.RunawayAfter, c.StuckAfter, c.Deciders = 200*time.Millisecond, 400*time.Millisecond, 1
+	})
+	s.start("main", "runaway", "")
+	s.failsWith("runaway", events.Runaway, "")
+	s.start("stuck", "stuck", "")
+	for i := range 5 {
+		s.start("sleeper", fmt.Sprint("good", i), 1)
+	}
+	for i := range 5 {
+		s.completed(fmt.Sprint("good", i), "slept")
+	}
+	once.Do(func() { close(release) })
+	s.completed("stuck", "after all")
+}
+
+// Inline steps run again after the process was killed.
+func TestStepRunsAgainAfterACrash(t *testing.T) {
+	t.Parallel()
+	var runs atomic.Int32
+	begun := make(chan struct{})
+	s := newSystem(t, openSQLite(t), main.With(func(ctx *orchestration.Context, _ string) (string, error) {
+		return orchestration.Step(ctx, "once more", func(ctx context.Context) (string, error) {
+			if runs.Add(1) == 1 {
+				close(begun)
+				<-ctx.Done()
+				return "", ctx.Err()
+			}
+			return "done", nil
+		})
+	}))
+	v := s.orchestrate()
+	s.start("main", "i", "")
+	s.await(begun, "the step begins")
+	v.kill()
+	v.wait()
+	s.orchestrate()
+	s.completed("i", "done")
+}
+
+// What one instance has stored, another one reads.
+func TestReadingAValueOfAnotherInstance(t *testing.T) {
+	t.Parallel()
+	reader := orchestration.Define[string, string]("reader")
+	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{
+		main.With(func(ctx *orchestration.Context, _ string) (string, error) {
+			total.Set(ctx, 42)
+			return "", nil
+		}),
+		reader.With(func(ctx *orchestration.Context, of string) (string, error) {
+			v, err := total.ReadFrom(ctx, of).Get(ctx)
+			if err != nil || v == nil {
+				return "nothing", err
+			}
+			return fmt.Sprint(*v), nil
+		}),
+	}, basics...)...)
+	s.orchestrate()
+	s.start("main", "i", "")
+	s.ended("i")
+	s.start("reader", "r", "i")
+	s.completed("r", "42")
+	s.start("reader", "r2", "nobody")
+	s.completed("r2", "nothing")
+}
+
+// A start that a schedule repeats begins an instance of its own each time.
+func TestEachStartOfAScheduleIsAnInstance(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, openSQLite(t), basics...)
+	s.orchestrate()
+	r := s.raw()
+	for range 2 {
+		if err := r.publish("rondo.start.sleeper.nightly", map[string][]string{orchestrator.HeaderEach: {"true"}}, []byte("1")); err != nil {
+			t.Fatal(err)
+		}
+		n := len(s.list(rootsOnly))
+		s.eventually("one more has begun", func() error {
+			if len(s.list(rootsOnly)) == n {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		tick := time.NewTimer(time.Second) // the ids have seconds
+		<-tick.C
+	}
+	for _, info := range s.list(rootsOnly) {
+		if !strings.HasPrefix(info.Instance, "nightly@") {
+			t.Errorf("instance %q", info.Instance)
+		}
+		s.completed(info.Instance, "slept")
+	}
+}
+
+// Deleted while a message is on its way: nothing comes back to life.
+func TestDeletedWhileWorkIsUnderWay(t *testing.T) {
+	begun, release := make(chan struct{}), make(chan struct{})
+	s := onFull(t, calling(), func(context.Context, string) (string, error) {
+		close(begun)
+		<-release
+		return "late", nil
+	})
+	s.start("main", "i", "")
+	s.await(begun, "the activity begins")
+	if _, err := s.store.Delete(t.Context(), []string{"i"}, force); err != nil {
+		t.Fatal(err)
+	}
+	close(release)
+	s.journal.await("acknowledged rondo.done.1-2.i", 1)
+	s.settled()
+	if all := s.list(rootsOnly); len(all) != 0 {
+		t.Errorf("there is %+v", all)
+	}
+}
