@@ -6,7 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/services/orchestrator"
 )
 
@@ -208,4 +211,88 @@ func TestShutdownUnderLoad(t *testing.T) {
 	s.letGo(jobs)
 	s.finished(jobs, time.Minute)
 	s.settled()
+}
+
+// TestWhatWasSaidIsSaidAgainAfterALostBroker launches an instance and sends to another one, and loses the broker before either has got it.
+func TestWhatWasSaidIsSaidAgainAfterALostBroker(t *testing.T) {
+	t.Parallel()
+	sender := orchestration.Define[string, string]("sender")
+	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{sender.With(func(ctx *orchestration.Context, to string) (string, error) {
+		if err := letters.Send(ctx, to, 1); err != nil {
+			return "", err
+		}
+		_, err := mail.Detach(ctx, 1, orchestration.ID("launched"))
+		return "", errors.Join(err, letters.Send(ctx, "launched", 5))
+	})}, plays...)...)
+	v := s.prepare()
+	v.broker.onPublish = func(wires []events.Wire) error {
+		for _, w := range wires {
+			if w.Subject == "rondo.queue.letters.reader" {
+				v.kill() // what was committed is never published by this process
+				return errCut
+			}
+		}
+		return nil
+	}
+	v.start()
+	s.start("mail", "reader", 1)
+	s.reaches("reader", events.KindQueueRead)
+	s.start("sender", "sender", "reader")
+	s.ended("sender")
+	v.wait()
+	s.forgetPromises() // as if they had been published
+	s.loseBroker()
+	s.orchestrate()
+	s.completed("reader", []int{1})
+	s.completed("launched", []int{5})
+}
+
+// TestRollingRestart replaces every process, one after the other, while there is work.
+func TestRollingRestart(t *testing.T) {
+	n := 1000
+	if raceDetector || testing.Short() {
+		n = 300
+	}
+	p := onProcesses(t)
+	var running []*process
+	for i := range 2 {
+		running = append(running, p.run("orchestrator", fmt.Sprint("orchestrator-", i)), p.run("worker", fmt.Sprint("worker-", i)))
+	}
+	jobs := mixed("j", n)
+	portion := n / (len(running) + 1)
+	for i, x := range running {
+		p.begin(jobs[i*portion:(i+1)*portion], false)
+		kind := "worker"
+		if i%2 == 0 {
+			kind = "orchestrator"
+		}
+		p.run(kind, x.id+"-next")
+		t.Logf("%s ended within %v", x.id, x.terminate().Round(time.Millisecond))
+	}
+	p.begin(jobs[len(running)*portion:], false)
+	p.letGo(jobs)
+	p.finished(jobs, time.Minute)
+	p.settled()
+	p.nothingPromised()
+}
+
+// TestShutdownLeavesNothingRunning looks for goroutines that outlive their services.
+func TestShutdownLeavesNothingRunning(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	s := newSystem(t, openSQLite(t), plays...)
+	v := s.orchestrate(func(c *orchestrator.Config) { c.Grace = 10 * time.Second })
+	kill := s.labour()
+	jobs := mixed("j", 50)
+	s.begin(jobs, false)
+	s.letGo(jobs)
+	s.finished(jobs, patience)
+	if err := v.end(); err != nil {
+		t.Error(err)
+	}
+	kill()
+	v.broker.Bus.Close()
+	s.bus.Close()
+	s.server.Close()
+	s.store.Close()
+	goleak.VerifyNone(t, before)
 }

@@ -101,6 +101,22 @@ const fileName = "history.db"
 // sqliteFiles has where the file of each test's system is.
 var sqliteFiles sync.Map
 
+// forgetPromises empties the outbox.
+func (s *system) forgetPromises() {
+	s.t.Helper()
+	promises, err := s.store.TakePromises(s.t.Context(), history.Take{Before: time.Now().Add(time.Minute), Until: time.Now().Add(time.Hour), Limit: 1000})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var keys []history.PromiseKey
+	for _, p := range promises {
+		keys = append(keys, p.Key)
+	}
+	if err := s.store.RemovePromises(s.t.Context(), keys); err != nil || len(keys) == 0 {
+		s.t.Fatalf("%d promises were forgotten (%v)", len(keys), err)
+	}
+}
+
 // corrupt makes the history of an instance unreadable, behind the back of the store.
 func (s *system) corrupt(instance string) {
 	s.t.Helper()

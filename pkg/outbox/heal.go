@@ -55,23 +55,39 @@ func (h *Healer) Overdue(ctx context.Context, limit int) (Healed, error) {
 	for i, o := range overdue {
 		ids[i] = o.Instance
 	}
-	return h.heal(ctx, ids)
+	return h.heal(ctx, ids, time.Time{})
 }
 
-// All looks after all instances that have not ended: after the broker has lost everything.
-func (h *Healer) All(ctx context.Context) (all Healed, err error) {
-	filter := history.Filter{Statuses: []round.Status{round.Running, round.Suspended, round.Halted}}
+// recent is how far back messages are sent again to which nobody expects an answer, after the broker has lost everything: a broker that keeps its files writes through to them
+// more often than that.
+const recent = 10 * time.Minute
+
+// All looks after all instances that have not ended, and those that may have said something just before they did: after the broker has lost everything.
+func (h *Healer) All(ctx context.Context) (Healed, error) {
+	since := time.Now().Add(-recent)
+	running, err := h.each(ctx, history.Filter{Statuses: []round.Status{round.Running, round.Suspended, round.Halted}}, since)
+	if err != nil {
+		return running, err
+	}
+	ended, err := h.each(ctx, history.Filter{Statuses: []round.Status{round.Completed, round.Failed, round.Cancelled, round.Terminated}, CreatedAfter: since}, since)
+	running.Instances += ended.Instances
+	running.Messages += ended.Messages
+	return running, err
+}
+
+// each looks after all instances that fit a filter.
+func (h *Healer) each(ctx context.Context, filter history.Filter, since time.Time) (all Healed, err error) {
 	page := history.Page{Limit: healPage}
 	for {
 		list, err := h.Store.List(ctx, filter, page)
 		if err != nil {
-			return all, fmt.Errorf("look for what has not ended: %w", err)
+			return all, fmt.Errorf("look for what the broker should have: %w", err)
 		}
 		ids := make([]string, len(list.Instances))
 		for i, x := range list.Instances {
 			ids[i] = x.Instance
 		}
-		healed, err := h.heal(ctx, ids)
+		healed, err := h.heal(ctx, ids, since)
 		all.Instances += healed.Instances
 		all.Messages += healed.Messages
 		if err != nil || list.Next == "" {
@@ -81,22 +97,24 @@ func (h *Healer) All(ctx context.Context) (all Healed, err error) {
 	}
 }
 
-// heal looks after instances.
-func (h *Healer) heal(ctx context.Context, ids []string) (healed Healed, err error) {
+// heal looks after instances. If since is set, what they have said since then is said again.
+func (h *Healer) heal(ctx context.Context, ids []string, since time.Time) (healed Healed, err error) {
 	for len(ids) > 0 {
 		n := min(len(ids), healPage)
-		known, err := h.Store.Load(ctx, ids[:n], func(_ string, row round.Row) bool { return round.CanRead(row) && !row.Status.Ended() })
+		known, err := h.Store.Load(ctx, ids[:n], func(_ string, row round.Row) bool {
+			return round.CanRead(row) && (!row.Status.Ended() || !since.IsZero())
+		})
 		if err != nil {
 			return healed, fmt.Errorf("look after instances: %w", err)
 		}
 		ids = ids[n:]
 		var messages []events.Message
 		for _, k := range known {
-			if k.Row.Execution == 0 || k.Row.Status.Ended() {
+			if k.Row.Execution == 0 || k.Row.Status.Ended() && since.IsZero() {
 				continue
 			}
 			healed.Instances++
-			messages = append(messages, h.outstanding(k)...)
+			messages = append(messages, h.outstanding(k, since)...)
 		}
 		missing, err := h.missing(ctx, messages)
 		if err != nil {
@@ -112,7 +130,7 @@ func (h *Healer) heal(ctx context.Context, ids []string) (healed Healed, err err
 
 // outstanding lists what an instance waits for, and a word to its owner to look at it: its timers may be due, its steps may have been lost, or
 // its code may fit again.
-func (h *Healer) outstanding(k round.Known) []events.Message {
+func (h *Healer) outstanding(k round.Known, since time.Time) []events.Message {
 	wake := events.Message{Instance: k.Instance, Trace: k.Row.Trace, Content: &events.Wake{Reason: "sweep"}}
 	if k.Unreadable != nil || !round.CanRead(k.Row) {
 		return []events.Message{wake} // its owner knows what to do
@@ -120,6 +138,16 @@ func (h *Healer) outstanding(k round.Known) []events.Message {
 	messages, err := round.Outstanding(k)
 	if err != nil {
 		h.Log.Error("what an instance waits for cannot be read", "instance", k.Instance, "error", err)
+	}
+	if !since.IsZero() {
+		unanswered, err := round.Unanswered(k, since)
+		if err != nil {
+			h.Log.Error("what an instance has said cannot be read", "instance", k.Instance, "error", err)
+		}
+		messages = append(messages, unanswered...)
+	}
+	if k.Row.Status.Ended() {
+		return messages
 	}
 	return append(messages, wake)
 }

@@ -203,3 +203,28 @@ func stillDue(sent []events.Message, begun *events.ActivityBegun, eff effects) [
 		return false
 	})
 }
+
+// Unanswered lists the messages that an instance with this history has sent since a moment and expects no answer to: what it launched, and what it said to others.
+// Publishing them again is harmless, as for [Outstanding].
+func Unanswered(known Known, since time.Time) ([]events.Message, error) {
+	in := New(&Config{}, known)
+	in.turn = &Turn{}
+	var l ledger
+	l.info = in.ledger.info
+	for _, e := range known.History {
+		if err := l.follows(e); err != nil {
+			return nil, err
+		}
+		if _, err := l.apply(e); err != nil {
+			return nil, err
+		}
+		switch e.Fact.(type) {
+		case *events.Launched, *events.Sent:
+			if !e.At.Before(since) {
+				in.ledger = l
+				in.promise(e, effects{})
+			}
+		}
+	}
+	return in.turn.Messages, nil
+}
