@@ -60,6 +60,7 @@ const maxTags = 5
 type TagFilter struct {
 	kind tagKind
 	tags []string
+	none bool // work without a tag, too
 }
 
 type tagKind int
@@ -79,7 +80,7 @@ func Tags(tags ...string) TagFilter { return TagFilter{kind: listed, tags: slice
 
 // DefaultAnd takes work without a tag, and with one of the tags.
 func DefaultAnd(tags ...string) TagFilter {
-	return TagFilter{kind: listed, tags: append([]string{""}, tags...)}
+	return TagFilter{kind: listed, tags: slices.Clone(tags), none: true}
 }
 
 // Any takes all work, whatever its tag. New tags are found within seconds.
@@ -98,13 +99,10 @@ func (f TagFilter) String() string {
 	case noTag:
 		return "none"
 	}
-	names := slices.Clone(f.tags)
-	for i, t := range names {
-		if t == "" {
-			names[i] = "without a tag"
-		}
+	if f.none {
+		return strings.Join(append([]string{"without a tag"}, f.tags...), ", ")
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(f.tags, ", ")
 }
 
 // first lists the tags that are known from the beginning.
@@ -112,10 +110,13 @@ func (f TagFilter) first() []string {
 	switch f.kind {
 	case defaultOnly, anyTag:
 		return []string{""}
-	case listed:
-		return f.tags
+	case noTag:
+		return nil
 	}
-	return nil
+	if f.none {
+		return append([]string{""}, f.tags...)
+	}
+	return f.tags
 }
 
 // withdrawals are the tags whose withdrawals are of interest; nil for all.
@@ -131,19 +132,19 @@ func (f TagFilter) check() error {
 		return nil
 	}
 	var errs []error
-	named := slices.DeleteFunc(slices.Clone(f.tags), func(t string) bool { return t == "" })
-	if len(named) == 0 {
+	if len(f.tags) == 0 {
 		errs = append(errs, errors.New("tags: none is given; DefaultOnly takes work without a tag, None takes nothing"))
 	}
-	if len(named) > maxTags {
-		errs = append(errs, fmt.Errorf("tags: %d are over the limit of %d; run another worker for the others, or one with Any", len(named), maxTags))
+	if len(f.tags) > maxTags {
+		errs = append(errs, fmt.Errorf("tags: %d are over the limit of %d; run another worker for the others, or one with Any", len(f.tags), maxTags))
 	}
-	if len(f.tags)-len(named) > 1 || f.tags[max(0, len(f.tags)-1)] == "" && len(named) > 0 || len(named) == len(f.tags) && slices.Contains(f.tags, "") {
-		errs = append(errs, errors.New("tags: one is empty; DefaultAnd takes work without a tag, too"))
-	}
-	for i, t := range named {
-		errs = append(errs, events.CheckTag(t))
-		if slices.Contains(named[:i], t) {
+	for i, t := range f.tags {
+		if t == "" {
+			errs = append(errs, errors.New("tags: one is empty; DefaultAnd takes work without a tag, too"))
+		} else {
+			errs = append(errs, events.CheckTag(t))
+		}
+		if slices.Contains(f.tags[:i], t) {
 			errs = append(errs, fmt.Errorf("tag %q is given twice", t))
 		}
 	}

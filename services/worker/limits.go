@@ -190,6 +190,7 @@ func (l *limits) grant(n *line, room int) *grant {
 	g := &grant{limits: l, line: n}
 	if !n.loaded {
 		g.n = max(1, room/max(1, l.lines))
+		l.feed(false) // it takes no slot yet: the next one may ask, too
 		return g
 	}
 	g.n = max(1, room/(1+len(l.hungry)))
@@ -356,6 +357,14 @@ func (l *limits) gather() {
 		l.gathering = false
 		l.feed(true)
 	})
+}
+
+// crowded reports whether enough deliveries wait for slots.
+func (l *limits) crowded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	const least = 16
+	return len(l.standing) >= max(l.all.size, least)
 }
 
 // used is how many slots are taken.

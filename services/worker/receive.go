@@ -154,8 +154,11 @@ func (w *Worker) read(q *queue, d bus.Delivery) *attempt {
 
 // handedOver takes in what another worker has passed on because of its session. It may stand for longer: nobody else may have it.
 func (w *Worker) handedOver(d bus.Delivery) error {
-	if w.draining.Load() {
+	switch {
+	case w.draining.Load():
 		return errors.New("it drains")
+	case w.limits.crowded():
+		return errors.New("it has as much to do as it can hold")
 	}
 	m, err := events.Decode(w.bus.Prefix(), d.Subject, d.Header, d.Body, d.ID())
 	work, ok := m.Content.(*events.Work)

@@ -1,0 +1,92 @@
+package outbox_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/outbox"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// parked is an instance with a history, as the store gives it.
+func parked(status round.Status, facts ...events.Fact) round.Known {
+	at := time.Now()
+	all := append([]events.Fact{&events.Started{Name: "o", Version: "1.0.0", Life: "life", Engine: events.Engine}}, facts...)
+	var list []events.Event
+	for i, f := range all {
+		list = append(list, events.Event{ID: int64(i + 1), At: at, Fact: f})
+	}
+	return round.Known{Row: round.Row{Execution: 1, Life: "life", Engine: events.Engine, Name: "o", Version: "1.0.0", Status: status, LastEvent: int64(len(list))}, History: list}
+}
+
+func healer(b *broker, s *store) *outbox.Healer {
+	return &outbox.Healer{Broker: b, Store: s, Prefix: "rondo", Grace: time.Second, Patience: time.Minute, Log: silent}
+}
+
+func TestHealPublishesOnlyWhatIsMissing(t *testing.T) {
+	soon, past := time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
+	s := &store{overdue: []string{"a"}, known: map[string]round.Known{
+		"a": parked(round.Running,
+			&events.ActivityScheduled{Name: "lost", Attempt: 1},
+			&events.ActivityScheduled{Name: "kept", Attempt: 1},
+			&events.ActivityScheduled{Name: "answered", Attempt: 1},
+			&events.ActivityCompleted{Schedule: 4},
+			&events.TimerCreated{FireAt: soon},
+			&events.TimerCreated{FireAt: soon.Add(1)},
+			&events.TimerCreated{FireAt: past},
+			&events.ChildStarted{Name: "o", Instance: "missing"},
+			&events.ChildStarted{Name: "o", Instance: "running"},
+			&events.ChildStarted{Name: "o", Instance: "ended"},
+		),
+		"running": parked(round.Running),
+		"ended":   parked(round.Completed, &events.Completed{}),
+	}}
+	b := &broker{has: map[string]bool{"rondo.work._.kept.1-3.a": true, "rondo.timer.1-7.a": true}}
+	healed, err := healer(b, s).Overdue(t.Context(), 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(b.published)
+	want := []string{"rondo.start.o.ended", "rondo.start.o.missing", "rondo.timer.1-6.a", "rondo.wake.sweep.a", "rondo.work._.lost.1-2.a"}
+	if !slices.Equal(b.published, want) {
+		t.Errorf("published %v, want %v", b.published, want)
+	}
+	if healed.Instances != 1 || healed.Messages != len(want) {
+		t.Errorf("healed %+v", healed)
+	}
+}
+
+func TestHealWakesWhatItCannotRead(t *testing.T) {
+	newer := parked(round.Running)
+	newer.Row.Engine = events.Engine + 1
+	s := &store{overdue: []string{"newer", "gone"}, known: map[string]round.Known{"newer": newer}}
+	b := &broker{}
+	if _, err := healer(b, s).Overdue(t.Context(), 10); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"rondo.wake.sweep.newer"}; !slices.Equal(b.published, want) {
+		t.Errorf("published %v, want %v", b.published, want)
+	}
+}
+
+// After the broker has lost everything, what was said lately is said again, also by those that have ended.
+func TestHealAllRepeatsWhatWasSaidLately(t *testing.T) {
+	long := parked(round.Running, &events.Sent{To: events.ToQueue, Instance: "z", Name: "old"})
+	long.History[1].At = time.Now().Add(-24 * time.Hour)
+	s := &store{known: map[string]round.Known{
+		"running": parked(round.Running, &events.Sent{To: events.ToQueue, Instance: "x", Name: "q"}),
+		"ended":   parked(round.Completed, &events.Launched{Name: "o", Instance: "y"}, &events.Completed{}),
+		"long":    long,
+	}}
+	b := &broker{}
+	if _, err := healer(b, s).All(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(b.published)
+	want := []string{"rondo.queue.q.x", "rondo.start.o.y", "rondo.wake.sweep.long", "rondo.wake.sweep.running"}
+	if !slices.Equal(b.published, want) {
+		t.Errorf("published %v, want %v", b.published, want)
+	}
+}

@@ -1,0 +1,379 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/outbox"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// broker is a broker in memory.
+type broker struct {
+	mu        sync.Mutex
+	published []string
+	calls     int
+	buried    []string
+	has       map[string]bool
+	gate      chan struct{} // if set, each call waits for it
+	fail      func(events.Wire) error
+}
+
+func (b *broker) Publish(ctx context.Context, messages ...events.Wire) error {
+	if b.gate != nil {
+		select {
+		case <-b.gate:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.calls++
+	var refused bus.Refused
+	for _, m := range messages {
+		if b.fail != nil {
+			if err := b.fail(m); err != nil {
+				if !errors.Is(err, errRefused) {
+					return err
+				}
+				refused.Messages, refused.Reasons = append(refused.Messages, m), append(refused.Reasons, err)
+				continue
+			}
+		}
+		b.published = append(b.published, m.Subject)
+	}
+	if len(refused.Messages) > 0 {
+		return &refused
+	}
+	return nil
+}
+
+var errRefused = errors.New("refused")
+
+func (b *broker) Has(_ context.Context, m events.Wire) (bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.has[m.Subject], nil
+}
+
+func (b *broker) Bury(_ context.Context, d bus.Delivery, why bus.Cause) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.buried = append(b.buried, d.Subject+": "+why.Reason)
+	return nil
+}
+
+func (b *broker) subjects() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.published)
+}
+
+// store is an outbox in memory, and the instances that healing looks at.
+type store struct {
+	history.Store
+	mu       sync.Mutex
+	promises []history.Promise
+	removed  []int64
+	known    map[string]round.Known
+	overdue  []string
+	err      error
+}
+
+func (s *store) TakePromises(_ context.Context, take history.Take) ([]history.Promise, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := min(take.Limit, len(s.promises))
+	taken := s.promises[:n]
+	s.promises = s.promises[n:]
+	return taken, s.err
+}
+
+func (s *store) RemovePromises(_ context.Context, keys []history.PromiseKey) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range keys {
+		s.removed = append(s.removed, k.ID)
+	}
+	return s.err
+}
+
+func (s *store) gone() []int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.removed)
+}
+
+func (s *store) TakeOverdue(_ context.Context, take history.Take) ([]history.Overdue, error) {
+	var out []history.Overdue
+	for _, id := range s.overdue[:min(take.Limit, len(s.overdue))] {
+		out = append(out, history.Overdue{Instance: id})
+	}
+	return out, s.err
+}
+
+func (s *store) Load(_ context.Context, ids []string, admit func(string, round.Row) bool) ([]round.Known, error) {
+	var out []round.Known
+	for _, id := range ids {
+		k := s.known[id]
+		k.Instance = id
+		if k.Row.Execution > 0 && admit != nil && !admit(id, k.Row) {
+			k.History = nil
+		}
+		out = append(out, k)
+	}
+	return out, nil
+}
+
+func (s *store) List(_ context.Context, f history.Filter, _ history.Page) (list history.InstanceList, err error) {
+	for id, k := range s.known {
+		if slices.Contains(f.Statuses, k.Row.Status) {
+			list.Instances = append(list.Instances, history.Info{Instance: id, Row: k.Row})
+		}
+	}
+	return list, nil
+}
+
+var silent = slog.New(slog.DiscardHandler)
+
+func wires(subjects ...string) []events.Wire {
+	var out []events.Wire
+	for _, s := range subjects {
+		out = append(out, events.Wire{Subject: s})
+	}
+	return out
+}
+
+func key(id int64) []history.PromiseKey { return []history.PromiseKey{{ID: id}} }
+
+// run runs a publisher for a test, and gives how to end it.
+func run(p *outbox.Publisher) (end func()) {
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		p.Run(ctx, context.Background())
+		close(done)
+	}()
+	return func() {
+		stop()
+		<-done
+	}
+}
+
+func TestPublisherKeepsTheOrderOfTheCommits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s := &broker{gate: make(chan struct{})}, &store{}
+		p := outbox.NewPublisher(b, s, "rondo", silent)
+		end := run(p)
+		for i := range 10 {
+			if err := p.Publish(t.Context(), outbox.Promised{Messages: wires(fmt.Sprint(i, "a"), fmt.Sprint(i, "b")), Keys: key(int64(i))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n, _ := p.Waiting(); n != 20 {
+			t.Errorf("%d messages wait, want 20", n)
+		}
+		close(b.gate)
+		synctest.Wait()
+		var want []string
+		for i := range 10 {
+			want = append(want, fmt.Sprint(i, "a"), fmt.Sprint(i, "b"))
+		}
+		if got := b.subjects(); !slices.Equal(got, want) {
+			t.Errorf("published %v", got)
+		}
+		if b.calls > 2 {
+			t.Errorf("%d calls, want what waits to be published in one go", b.calls)
+		}
+		if kept := p.Kept(); len(kept) != 10 {
+			t.Errorf("kept %v", kept)
+		}
+		if kept := p.Kept(); len(kept) != 0 {
+			t.Errorf("kept again %v", kept)
+		}
+		end()
+	})
+}
+
+// What is for later waits in a queue of its own, and a promise is kept when all of it is published.
+func TestPublisherDoesNotLetTheLaterHoldUpTheSooner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s := &broker{}, &store{}
+		slow := make(chan struct{})
+		p := outbox.NewPublisher(blockLater{b, slow}, s, "rondo", silent)
+		end := run(p)
+		later := events.Wire{Subject: "later", NotBefore: time.Now().Add(time.Hour)}
+		withdrawn := events.Wire{Subject: "withdrawn", Purge: true}
+		for i, messages := range [][]events.Wire{append(wires("now 1"), later, withdrawn), wires("now 2"), {later}} {
+			if err := p.Publish(t.Context(), outbox.Promised{Messages: messages, Keys: key(int64(i))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if got := b.subjects(); !slices.Equal(got, []string{"now 1", "now 2"}) {
+			t.Errorf("published %v", got)
+		}
+		if kept := p.Kept(); len(kept) != 1 || kept[0].ID != 1 {
+			t.Errorf("kept %v, want the one that has nothing for later", kept)
+		}
+		close(slow)
+		synctest.Wait()
+		if kept := p.Kept(); len(kept) != 2 {
+			t.Errorf("kept %v", kept)
+		}
+		end()
+	})
+}
+
+// blockLater holds up what is for later.
+type blockLater struct {
+	*broker
+	until chan struct{}
+}
+
+func (b blockLater) Publish(ctx context.Context, messages ...events.Wire) error {
+	if m := messages[0]; m.Purge || !m.NotBefore.IsZero() {
+		<-b.until
+	}
+	return b.broker.Publish(ctx, messages...)
+}
+
+func TestPublisherRemovesKeptPromisesWhenNoCommitComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s := &broker{}, &store{}
+		p := outbox.NewPublisher(b, s, "rondo", silent)
+		end := run(p)
+		for i := range 3 {
+			if err := p.Publish(t.Context(), outbox.Promised{Messages: wires("m"), Keys: key(int64(i))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-time.After(2 * time.Second) // in the bubble's time
+		synctest.Wait()
+		if got := s.gone(); len(got) != 3 {
+			t.Errorf("removed %v", got)
+		}
+		end()
+	})
+}
+
+// A failure leaves the promise where it is, for a sweep.
+func TestPublisherLeavesWhatItCouldNotPublish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s := &broker{fail: func(w events.Wire) error {
+			if strings.HasPrefix(w.Subject, "bad") {
+				return errors.New("no broker")
+			}
+			return nil
+		}}, &store{}
+		p := outbox.NewPublisher(b, s, "rondo", silent)
+		end := run(p)
+		publish := func(id int64, subjects ...string) {
+			if err := p.Publish(t.Context(), outbox.Promised{Messages: wires(subjects...), Keys: key(id)}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		publish(1, "good")
+		publish(2, "bad")
+		publish(3, "good again")
+		end()
+		if got := s.gone(); !slices.Equal(got, []int64{1, 3}) {
+			t.Errorf("removed %v, want 1 and 3", got)
+		}
+	})
+}
+
+// Whoever promises more than can be published waits, and gives up when his time is over.
+func TestPublisherHoldsBackWhoPromisesTooMuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s := &broker{gate: make(chan struct{})}, &store{}
+		p := outbox.NewPublisher(b, s, "rondo", silent)
+		end := run(p)
+		many := make([]events.Wire, 15_000)
+		if err := p.Publish(t.Context(), outbox.Promised{Messages: many}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := p.Publish(ctx, outbox.Promised{Messages: many}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it did not wait: %v", err)
+		}
+		close(b.gate)
+		if err := p.Publish(t.Context(), outbox.Promised{Messages: many}); err != nil {
+			t.Errorf("there is room: %v", err)
+		}
+		end()
+	})
+}
+
+// What the broker refuses is put aside, and whoever waits for an answer gets one.
+func TestRefusedMessagesAreAnswered(t *testing.T) {
+	ref := events.Ref{Life: "life", Execution: 1, Event: 2}
+	var all []events.Wire
+	for _, m := range []events.Message{
+		{ID: "w", Instance: "i", Content: &events.Work{Ref: ref, Activity: "a", Attempt: 1}},
+		{ID: "c", Instance: "child", Content: &events.Start{Orchestration: "o", Parent: &events.Parent{Instance: "i", Life: "life", Execution: 1, Event: 3}}},
+		{ID: "s", Instance: "i", Content: &events.QueueSent{Queue: "q"}},
+		{ID: "l", Instance: "launched", Content: &events.Start{Orchestration: "o"}},
+	} {
+		w, err := events.Encode("rondo", m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, w)
+	}
+	b := &broker{fail: func(w events.Wire) error {
+		if slices.ContainsFunc(all, func(x events.Wire) bool { return x.Subject == w.Subject }) {
+			return errRefused
+		}
+		return nil
+	}}
+	if err := outbox.Send(t.Context(), b, "rondo", all, silent); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"rondo.fail.1-2.i", "rondo.child.1-3.i"}; !slices.Equal(b.published, want) {
+		t.Errorf("published %v, want %v", b.published, want)
+	}
+	if len(b.buried) != len(all) {
+		t.Errorf("put aside %v", b.buried)
+	}
+}
+
+func TestSweepPublishesAndRemoves(t *testing.T) {
+	b, s := &broker{}, &store{}
+	for i := range int64(250) {
+		s.promises = append(s.promises, history.Promise{Key: history.PromiseKey{ID: i}, Messages: wires(fmt.Sprint(i))})
+	}
+	s.promises[7].Err = errors.New("unreadable")
+	sweeper := outbox.Sweeper{Broker: b, Store: s, Prefix: "rondo", After: time.Second, Hold: time.Minute, Log: silent}
+	n, err := sweeper.Sweep(t.Context())
+	if n != 249 || err != nil {
+		t.Errorf("swept %d, %v", n, err)
+	}
+	if len(b.published) != 249 || len(s.removed) != 249 || slices.Contains(s.removed, 7) {
+		t.Errorf("%d published, %d removed", len(b.published), len(s.removed))
+	}
+}
+
+func TestSweepLeavesWhatCannotBePublished(t *testing.T) {
+	b := &broker{fail: func(events.Wire) error { return errors.New("no broker") }}
+	s := &store{promises: []history.Promise{{Key: history.PromiseKey{ID: 1}, Messages: wires("a")}}}
+	sweeper := outbox.Sweeper{Broker: b, Store: s, Prefix: "rondo", After: time.Second, Hold: time.Minute, Log: silent}
+	if n, err := sweeper.Sweep(t.Context()); n != 0 || err == nil || len(s.removed) > 0 {
+		t.Errorf("swept %d, %v, removed %v", n, err, s.removed)
+	}
+}

@@ -1,0 +1,436 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/services/worker"
+)
+
+var (
+	echo  = activity.Define[string, string]("echo")
+	block = activity.Define[string, string]("block")
+	other = activity.Define[string, string]("other")
+)
+
+func echoing() activity.Binding {
+	return echo.With(func(_ context.Context, s string) (string, error) { return s, nil })
+}
+
+// call is one call of an activity that a test holds.
+type call struct {
+	ctx    context.Context
+	input  string
+	answer chan answer
+}
+
+type answer struct {
+	result string
+	err    error
+}
+
+// done lets the call return.
+func (c call) done(result string) { c.answer <- answer{result, nil} }
+
+// held makes an activity that calls the test and waits for its answer, whatever becomes of its context.
+func held(d activity.Definition[string, string], calls chan call) activity.Binding {
+	return d.With(func(ctx context.Context, s string) (string, error) {
+		c := call{ctx, s, make(chan answer, 1)}
+		calls <- c
+		a := <-c.answer
+		return a.result, a.err
+	})
+}
+
+// obedient makes an activity that calls the test and waits for its answer, or for the end of its context.
+func obedient(d activity.Definition[string, string], calls chan call) activity.Binding {
+	return d.With(func(ctx context.Context, s string) (string, error) {
+		c := call{ctx, s, make(chan answer, 1)}
+		calls <- c
+		select {
+		case a := <-c.answer:
+			return a.result, a.err
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	})
+}
+
+func TestWorkIsExecutedAndAnswered(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	infos := make(chan activity.Info, 1)
+	r := w.start(worker.Config{ID: "w-1"}, echo.With(func(ctx context.Context, s string) (string, error) {
+		infos <- activity.InfoOf(ctx)
+		return s + "!", nil
+	}))
+	deadline := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
+	m := w.message("order-7", &events.Work{Activity: "echo", Input: events.Payload(`"hello"`), Attempt: 3, Deadline: deadline})
+	m.Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	w.publish(m)
+	came := w.next()
+	done, ok := came.Content.(*events.WorkDone)
+	if !ok || came.Instance != "order-7" || string(done.Result) != `"hello!"` || done.Worker != "w-1" || done.Ref != (events.Ref{Life: life, Execution: 1, Event: 2}) {
+		t.Errorf("%+v %+v came", came, came.Content)
+	}
+	if came.Trace != m.Trace || came.ID != events.MessageID(events.VerbDone, "order-7", done.Ref) {
+		t.Errorf("id %q, trace %q", came.ID, came.Trace)
+	}
+	want := activity.Info{
+		Activity: "echo", Instance: "order-7", Execution: 1, Orchestration: "test", Version: "1.0.0", Attempt: 3,
+		IdempotencyKey: "order-7/" + life + "/1/2", Worker: "w-1", Deadline: deadline,
+	}
+	if got := <-infos; got != want {
+		t.Errorf("the activity is told\n%+v, want\n%+v", got, want)
+	}
+	w.settled(bus.Queue{Activity: "echo"})
+	if s := r.Status(); s.ID != "w-1" || s.Used != 0 || len(s.Running) != 0 || len(s.Queues) != 1 || s.Slots != 100 {
+		t.Errorf("status %+v", s)
+	}
+}
+
+func TestWhatAnActivityMayDoWrong(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(worker.Config{Slots: 1},
+		echo.With(func(_ context.Context, s string) (string, error) {
+			switch s {
+			case "panic":
+				panic("out of cheese")
+			case "goexit":
+				runtime.Goexit()
+			case "nil error":
+				var e *events.Error
+				return "", e
+			case "large":
+				return strings.Repeat("x", events.MaxPayload), nil
+			case "typed":
+				return "", activity.Final(activity.Errorf("declined", "no"))
+			case "long":
+				return "", errors.New(strings.Repeat("\x01é", 100_000))
+			}
+			return "", errors.New("no: " + s)
+		}))
+	tests := []struct {
+		input string
+		want  events.Error
+		text  string
+	}{
+		{`"no luck"`, events.Error{Kind: events.Application}, "no: no luck"},
+		{`"panic"`, events.Error{Kind: events.Panicked}, "out of cheese"},
+		{`"goexit"`, events.Error{Kind: events.Panicked}, "runtime.Goexit"},
+		{`"nil error"`, events.Error{Kind: events.Application}, "nil *events.Error"},
+		{`"large"`, events.Error{Kind: events.LimitExceeded, Final: true}, "keep the data in a store"},
+		{`"typed"`, events.Error{Kind: events.Application, Type: "declined", Final: true}, "no"},
+		{`"long"`, events.Error{Kind: events.Application}, "…"},
+		{`{"a":1}`, events.Error{Kind: events.Application, Type: "type_mismatch", Final: true}, "its input is not what it takes"},
+	}
+	for i, tt := range tests {
+		w.send("i", events.Work{Activity: "echo", Input: events.Payload(tt.input), Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}})
+		_, failed := w.failed()
+		e := failed.Error
+		if tt.want.Type == "type_mismatch" {
+			tt.want.Type = e.Type // its name is not of interest here
+		}
+		if e.Kind != tt.want.Kind || e.Type != tt.want.Type || e.Final != tt.want.Final || !strings.Contains(e.Error(), tt.text) {
+			t.Errorf("%s: got %+v", tt.input, e)
+		}
+	}
+	w.settled(bus.Queue{Activity: "echo"})
+}
+
+func TestALeaseIsExtendedWhileWorkGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	calls := make(chan call, 10)
+	w.start(worker.Config{}, held(block, calls))
+	w.start(worker.Config{}, held(block, calls))
+	w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`)})
+	c := receive(t, calls, "the activity is called")
+	select {
+	case <-calls:
+		t.Error("the work was handed out again while it was being done")
+	case <-time.After(2 * w.wait):
+	}
+	c.done("y")
+	if _, result := w.done(); result != `"y"` {
+		t.Errorf("got %s", result)
+	}
+	w.settled(bus.Queue{Activity: "block"})
+	if c.ctx.Err() == nil {
+		t.Error("its context does not end when it has returned")
+	}
+}
+
+func TestWorkOfAWorkerThatDiesIsExecutedElsewhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	calls, others := make(chan call, 1), make(chan call, 1)
+	r := w.start(worker.Config{ID: "first"}, held(block, calls))
+	w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`), Heartbeat: events.Payload(`"of the attempt before"`)})
+	c := receive(t, calls, "the activity is called")
+	if last, ok, err := activity.LastHeartbeat[string](c.ctx); last != "of the attempt before" || !ok || err != nil {
+		t.Errorf("the last heartbeat is %q, %v, %v", last, ok, err)
+	}
+	if err := activity.Heartbeat(c.ctx, "page 7"); err != nil {
+		t.Fatal(err)
+	}
+	w.noted("i")
+	r.kill()
+	w.start(worker.Config{ID: "second"}, held(block, others))
+	again := receive(t, others, "the activity is called again")
+	if last, _, err := activity.LastHeartbeat[string](again.ctx); last != "page 7" || err != nil {
+		t.Errorf("the last heartbeat is %q, %v", last, err)
+	}
+	again.done("y")
+	if _, result := w.done(); result != `"y"` {
+		t.Errorf("got %s", result)
+	}
+	w.settled(bus.Queue{Activity: "block"})
+	c.done("too late") // and nobody hears it
+	w.nothing(50 * time.Millisecond)
+	w.until("the note is gone", func() bool { return w.note("i") == nil })
+}
+
+// noted waits until something is noted about the work of an instance.
+func (w *world) noted(instance string) {
+	w.t.Helper()
+	w.until("progress is noted", func() bool { return w.note(instance) != nil })
+}
+
+func (w *world) note(instance string) []byte {
+	w.t.Helper()
+	data, err := w.bus.Note(context.Background(), "work/"+events.Token(instance, events.Ref{Life: life, Execution: 1, Event: 2}))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return data
+}
+
+func TestWorkThatIsHandedOutTwiceIsJoined(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	calls := make(chan call, 10)
+	w.start(worker.Config{}, held(block, calls))
+	m := w.message("i", &events.Work{Activity: "block", Input: events.Payload(`"x"`)})
+	w.publish(m)
+	c := receive(t, calls, "the activity is called")
+	m.ID += "/again" // as if the broker had forgotten the id
+	w.publish(m)
+	marker := w.message("j", &events.Work{Activity: "block", Input: events.Payload(`"marker"`)})
+	w.publish(marker)
+	if next := receive(t, calls, "the activity is called for the other instance"); next.input != "marker" {
+		t.Fatalf("the activity was called twice at the same time, with %q", next.input)
+	} else {
+		next.done("marker")
+	}
+	w.done()
+	c.done("y")
+	w.done()
+	w.settled(bus.Queue{Activity: "block"})
+
+	m.Content.(*events.Work).Ref.Life = "another" // the same place in another life is other work
+	m.ID += "/another"
+	w.publish(m)
+	receive(t, calls, "the activity is called for the other life").done("z")
+	if came := w.next(); came.Content.(*events.WorkDone).Ref.Life != "another" {
+		t.Errorf("%+v came", came.Content)
+	}
+	w.settled(bus.Queue{Activity: "block"})
+}
+
+func TestWorkThatCannotBeReadIsPutAside(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dead := w.deadLetters()
+	w.start(worker.Config{Slots: 1}, echoing())
+	good := w.message("good", &events.Work{Activity: "echo", Input: events.Payload(`"x"`)})
+	wire, err := events.Encode("rondo", good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(key, value string) events.Header {
+		h := events.Header{}
+		for k, v := range wire.Header {
+			h[k] = v
+		}
+		h[key] = []string{value}
+		delete(h, events.HeaderMsgID)
+		return h
+	}
+	bad := []events.Wire{
+		{Subject: "rondo.work._.echo.1-2.i"},
+		{Subject: "rondo.work._.echo.nowhere.i", Header: with("X", "1")},
+		{Subject: "rondo.work._.echo.0-0.i", Header: with("X", "1")},
+		{Subject: "rondo.work._.echo.1-3.%zz", Header: with("X", "1")},
+		{Subject: "rondo.work._.echo.1-4.%00", Header: with("X", "1")},
+		{Subject: "rondo.work._.echo.1-5.i", Header: with(events.HeaderAttempt, "-1")},
+		{Subject: "rondo.work._.echo.1-6.i", Header: with(events.HeaderStartToClose, "soon")},
+		{Subject: "rondo.work._.echo.1-7.i", Header: with(events.HeaderDeadline, "9999999-01-01")},
+		{Subject: "rondo.work._.echo.1-8.i", Header: with(events.HeaderHeartbeat, "{")},
+		{Subject: "rondo.work._.echo.1-9.i", Header: with("X", "1"), Body: make([]byte, events.MaxPayload+1)},
+	}
+	if err := w.bus.Publish(t.Context(), bad...); err != nil {
+		t.Fatal(err)
+	}
+	for range bad {
+		d := receive(t, dead, "a dead letter")
+		if d.reason != "unreadable" || d.detail == "" || d.subject == "" {
+			t.Errorf("the dead letter says %+v", d)
+		}
+	}
+	w.publish(good)
+	if instance, _ := w.done(); instance != "good" {
+		t.Errorf("instance %q", instance)
+	}
+	w.settled(bus.Queue{Activity: "echo"})
+}
+
+// refusing is a broker that does not take some messages.
+type refusing struct {
+	*natsbus.Bus
+	refuse func(events.Wire) error
+}
+
+func (b *refusing) Publish(ctx context.Context, messages ...events.Wire) error {
+	var refused bus.Refused
+	var rest []events.Wire
+	for _, m := range messages {
+		if err := b.refuse(m); err != nil {
+			refused.Messages, refused.Reasons = append(refused.Messages, m), append(refused.Reasons, err)
+		} else {
+			rest = append(rest, m)
+		}
+	}
+	if err := b.Bus.Publish(ctx, rest...); err != nil {
+		return err
+	}
+	if len(refused.Messages) > 0 {
+		return &refused
+	}
+	return nil
+}
+
+func TestAResultThatTheBrokerRefusesIsAFailure(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := &refusing{w.connect(), func(m events.Wire) error {
+		if len(m.Body) > 1000 {
+			return errors.New("maximum payload exceeded")
+		}
+		return nil
+	}}
+	r := &running{Worker: w.make(b, worker.Config{}, echoing()), bus: b.Bus, err: make(chan error, 1)}
+	w.runs(r)
+	for i, input := range []string{strings.Repeat("x", 2000), "short"} {
+		w.send("i", events.Work{Activity: "echo", Input: events.Payload(`"` + input + `"`), Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}})
+	}
+	var failed *events.WorkFailed
+	for range 2 {
+		switch c := w.next().Content.(type) {
+		case *events.WorkDone:
+			if string(c.Result) != `"short"` {
+				t.Errorf("got %s", c.Result)
+			}
+		case *events.WorkFailed:
+			failed = c
+		}
+	}
+	if failed == nil || failed.Error.Kind != events.LimitExceeded || !failed.Error.Final || !strings.Contains(failed.Error.Message, "maximum payload exceeded") {
+		t.Errorf("got %+v", failed)
+	}
+	w.settled(bus.Queue{Activity: "echo"})
+}
+
+func TestWhatCannotBeToldAtAllIsPutAside(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dead := w.deadLetters()
+	b := &refusing{w.connect(), func(m events.Wire) error {
+		if strings.HasPrefix(m.Subject, "rondo.done.") || strings.HasPrefix(m.Subject, "rondo.fail.") {
+			return errors.New("no such subject")
+		}
+		return nil
+	}}
+	w.runs(&running{Worker: w.make(b, worker.Config{}, echoing()), bus: b.Bus, err: make(chan error, 1)})
+	w.send("i", events.Work{Activity: "echo"})
+	if d := receive(t, dead, "a dead letter"); d.reason != "unsendable" || !strings.Contains(d.detail, "no such subject") {
+		t.Errorf("the dead letter says %+v", d)
+	}
+	w.settled(bus.Queue{Activity: "echo"})
+}
+
+func TestWhatCannotBePublishedGoesBackWhenTheWorkerEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	stuck := make(chan struct{}, 10)
+	b := &blocking{w.connect(), stuck}
+	r := &running{Worker: w.make(b, worker.Config{}, echoing()), bus: b.Bus, err: make(chan error, 1)}
+	w.runs(r)
+	w.send("i", events.Work{Activity: "echo", Input: events.Payload(`"x"`)})
+	receive(t, stuck, "it tries to publish")
+	if err := r.drain(t); err != nil {
+		t.Error(err)
+	}
+	w.start(worker.Config{}, echoing()) // which does not have to wait until the lease is over
+	before := time.Now()
+	w.done()
+	if took := time.Since(before); took > w.wait {
+		t.Errorf("the work came back after %v", took)
+	}
+}
+
+// blocking is a broker that never says that it has stored a result.
+type blocking struct {
+	*natsbus.Bus
+	tried chan struct{}
+}
+
+func (b *blocking) Publish(ctx context.Context, _ ...events.Wire) error {
+	b.tried <- struct{}{}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestManyActivitiesAreEachExecutedOnce(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	var executed [2000]atomic.Int32
+	count := activity.Define[int, int]("count").With(func(_ context.Context, n int) (int, error) {
+		executed[n].Add(1)
+		return n, nil
+	})
+	for range 3 {
+		w.start(worker.Config{Slots: 16}, count)
+	}
+	var messages []events.Message
+	for i := range executed {
+		work := events.Work{Activity: "count", Input: events.Payload(fmt.Sprint(i)), Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}}
+		messages = append(messages, w.message(fmt.Sprint("i", i%7), &work))
+	}
+	w.publish(messages...)
+	seen := make(map[string]bool)
+	for range executed {
+		_, result := w.done()
+		seen[result] = true
+	}
+	if len(seen) != len(executed) {
+		t.Errorf("%d results of %d", len(seen), len(executed))
+	}
+	w.settled(bus.Queue{Activity: "count"})
+	for i := range executed {
+		if n := executed[i].Load(); n != 1 {
+			t.Errorf("activity %d was executed %d times", i, n)
+		}
+	}
+}

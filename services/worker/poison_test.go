@@ -1,0 +1,63 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/services/worker"
+)
+
+func TestWorkThatNoWorkerSurvivesIsPoison(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dead := w.deadLetters()
+	calls := make(chan call, 10)
+	w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`), Heartbeat: events.Payload("7")})
+	const most = 3
+	for range most {
+		r := w.start(worker.Config{MaxAttempts: most}, held(block, calls))
+		c := receive(t, calls, "the activity is called")
+		r.kill()
+		defer c.done("too late")
+	}
+	w.start(worker.Config{MaxAttempts: most}, held(block, calls))
+	_, failed := w.failed()
+	if e := failed.Error; e.Kind != events.Poison || !e.Final || e.Attempts != most {
+		t.Errorf("got %+v", e)
+	}
+	if d := receive(t, dead, "a dead letter"); d.reason != "poison" || d.subject != "rondo.work._.block.1-2.i" {
+		t.Errorf("the dead letter says %+v", d)
+	}
+	if len(calls) > 0 {
+		t.Error("it was begun once more")
+	}
+	w.settled(bus.Queue{Activity: "block"})
+	w.until("the note is gone", func() bool { return w.note("i") == nil })
+}
+
+// Workers that are told to end give work back; however often that happens, it is no poison.
+func TestGivingBackIsNoAttempt(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	calls := make(chan call, 10)
+	w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`)})
+	for i := range 6 {
+		r := w.start(worker.Config{MaxAttempts: 2}, obedient(block, calls))
+		c := receive(t, calls, "the activity is called")
+		if last, _, _ := activity.LastHeartbeat[int](c.ctx); last != i {
+			t.Errorf("the last heartbeat is %d, want %d", last, i)
+		}
+		if err := activity.Heartbeat(c.ctx, i+1); err != nil {
+			t.Error(err)
+		}
+		if err := r.drain(t); err != nil {
+			t.Error(err)
+		}
+	}
+	w.start(worker.Config{MaxAttempts: 2}, block.With(func(_ context.Context, s string) (string, error) { return s, nil }))
+	w.done()
+	w.settled(bus.Queue{Activity: "block"})
+}

@@ -1,0 +1,407 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/services/worker"
+)
+
+// ---- Withdrawn work.
+
+func TestWithdrawnWorkStopsWithinASecond(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	calls := make(chan call, 1)
+	w.start(worker.Config{}, obedient(block, calls))
+	work := events.Work{Activity: "block", Input: events.Payload(`"x"`)}
+	w.send("i", work)
+	c := receive(t, calls, "the activity is called")
+	before := time.Now()
+	w.withdraw("i", work)
+	receive(t, c.ctx.Done(), "its context ends")
+	if took := time.Since(before); took > time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if cause := context.Cause(c.ctx); !errors.Is(cause, orchestration.ErrCancelled) {
+		t.Errorf("the cause is %v", cause)
+	}
+	if err := activity.Heartbeat(c.ctx, 1); err == nil {
+		t.Error("a heartbeat says that it may go on")
+	}
+	w.settled(bus.Queue{Activity: "block"})
+	w.nothing(100 * time.Millisecond)
+}
+
+func TestTheResultOfWithdrawnWorkIsDropped(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	calls := make(chan call, 1)
+	r := w.start(worker.Config{Grace: time.Minute}, held(block, calls))
+	work := events.Work{Activity: "block", Input: events.Payload(`"x"`)}
+	w.send("i", work)
+	c := receive(t, calls, "the activity is called")
+	w.withdraw("i", work)
+	receive(t, c.ctx.Done(), "its context ends")
+	c.done("all the same")
+	w.until("the slot is free", func() bool { return r.Status().Used == 0 })
+	w.nothing(100 * time.Millisecond)
+}
+
+func TestAnActivityThatIgnoresItsContextKeepsItsSlot(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	calls := make(chan call, 1)
+	r := w.start(worker.Config{Slots: 1}, held(block, calls), echoing())
+	work := events.Work{Activity: "block", Input: events.Payload(`"x"`)}
+	w.send("i", work)
+	c := receive(t, calls, "the activity is called")
+	w.withdraw("i", work)
+	w.until("it is given up", func() bool {
+		s := r.Status()
+		return len(s.Running) == 1 && s.Running[0].GivenUp && s.Running[0].Stopping != ""
+	})
+	if err := r.Live(); err == nil {
+		t.Error("all slots are lost, and the worker says that it lives")
+	}
+	w.send("j", events.Work{Activity: "echo", Input: events.Payload(`"x"`)})
+	w.nothing(200 * time.Millisecond)
+	c.done("at last")
+	if instance, _ := w.done(); instance != "j" {
+		t.Errorf("the result of %q came", instance)
+	}
+	if err := r.Live(); err != nil {
+		t.Error(err)
+	}
+}
+
+// deaf is a broker whose notices get lost.
+type deaf struct{ *natsbus.Bus }
+
+func (deaf) Withdrawals([]string, func(string)) (func(), error) { return func() {}, nil }
+
+func TestAWithdrawalThatWasMissedIsNoticed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	calls := make(chan call, 1)
+	b := deaf{w.connect()}
+	w.runs(&running{Worker: w.make(b, worker.Config{}, obedient(block, calls)), bus: b.Bus, err: make(chan error, 1)})
+	work := events.Work{Activity: "block", Input: events.Payload(`"x"`)}
+	w.send("i", work)
+	c := receive(t, calls, "the activity is called")
+	w.withdraw("i", work)
+	receive(t, c.ctx.Done(), "its context ends")
+	w.nothing(100 * time.Millisecond)
+}
+
+// The notice names the subject only. Work of a later life of the instance has the same.
+func TestAWithdrawalDoesNotStopLaterWorkOfTheSameName(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	calls := make(chan call, 1)
+	w.start(worker.Config{}, obedient(block, calls))
+	work := events.Work{Activity: "block", Input: events.Payload(`"x"`)}
+	w.withdraw("i", work)
+	w.send("i", work)
+	c := receive(t, calls, "the activity is called")
+	select {
+	case <-c.ctx.Done():
+		t.Error("it was stopped")
+	case <-time.After(time.Second):
+	}
+	c.done("y")
+	w.done()
+}
+
+func TestWorkThatIsWithdrawnWhileItWaitsIsNotBegun(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	calls := make(chan call, 10)
+	w.start(worker.Config{Slots: 1}, held(block, calls))
+	w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`)})
+	c := receive(t, calls, "the activity is called")
+	work := events.Work{Activity: "block", Input: events.Payload(`"y"`)}
+	w.send("j", work)
+	w.withdraw("j", work)
+	c.done("x")
+	w.done()
+	w.settled(bus.Queue{Activity: "block"})
+	if len(calls) > 0 {
+		t.Error("it was begun")
+	}
+}
+
+// ---- Time limits.
+
+func TestTimeLimits(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	calls := make(chan call, 1)
+	w.start(worker.Config{}, obedient(block, calls))
+	tests := []struct {
+		work events.Work
+		want string
+		text string
+	}{
+		{events.Work{StartToClose: 100 * time.Millisecond}, events.TimeoutStartToClose, "it took longer than 100ms"},
+		{events.Work{StartToClose: time.Minute, HeartbeatTimeout: 100 * time.Millisecond}, events.TimeoutHeartbeat, "it gave no heartbeat for 100ms"},
+		{events.Work{StartToClose: time.Minute, Deadline: time.Now().Add(400 * time.Millisecond)}, events.TimeoutOverall, "it was not done within its overall time limit"},
+	}
+	for i, tt := range tests {
+		tt.work.Activity, tt.work.Input, tt.work.Ref = "block", events.Payload(`"x"`), events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}
+		w.send("i", tt.work)
+		c := receive(t, calls, "the activity is called")
+		if err := activity.Heartbeat(c.ctx, "page 7"); err != nil {
+			t.Error(err)
+		}
+		_, failed := w.failed()
+		if e := failed.Error; e.Kind != events.Timeout || e.Type != tt.want || e.Message != tt.text || string(failed.Heartbeat) != `"page 7"` {
+			t.Errorf("got %+v with heartbeat %s", e, failed.Heartbeat)
+		}
+		if cause := context.Cause(c.ctx); !errors.Is(cause, &events.Error{Kind: events.Timeout, Type: tt.want}) {
+			t.Errorf("%s: the cause is %v", tt.want, cause)
+		}
+	}
+	w.settled(bus.Queue{Activity: "block"})
+}
+
+func TestHeartbeatsKeepAnActivityGoing(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	const limit = 400 * time.Millisecond
+	w.start(worker.Config{}, block.With(func(ctx context.Context, s string) (string, error) {
+		tick := time.NewTicker(limit / 8)
+		defer tick.Stop()
+		for i := range 16 {
+			<-tick.C
+			if err := activity.Heartbeat(ctx, i); err != nil {
+				return "", err
+			}
+		}
+		return s, nil
+	}))
+	w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`), HeartbeatTimeout: limit})
+	if _, result := w.done(); result != `"x"` {
+		t.Errorf("got %s", result)
+	}
+}
+
+func TestATimeLimitDoesNotWaitForWhoIgnoresIt(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	calls := make(chan call, 1)
+	r := w.start(worker.Config{}, held(block, calls))
+	w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`), StartToClose: 50 * time.Millisecond, Heartbeat: events.Payload("7")})
+	c := receive(t, calls, "the activity is called")
+	if _, failed := w.failed(); failed.Error.Type != events.TimeoutStartToClose || string(failed.Heartbeat) != "7" {
+		t.Errorf("got %+v", failed)
+	}
+	w.settled(bus.Queue{Activity: "block"})
+	if r.Status().Used != 1 {
+		t.Errorf("its slot is free while it runs")
+	}
+	c.done("too late")
+	w.until("the slot is free", func() bool { return r.Status().Used == 0 && len(r.Status().Running) == 0 })
+	w.nothing(50 * time.Millisecond)
+}
+
+func TestWorkWhoseTimeIsOverIsNotBegun(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	calls := make(chan call, 1)
+	w.start(worker.Config{}, held(block, calls))
+	past := time.Now().Add(-time.Second)
+	for i, tt := range []struct {
+		work events.Work
+		want string
+	}{
+		{events.Work{StartBy: past}, events.TimeoutScheduleToStart},
+		{events.Work{Deadline: past}, events.TimeoutOverall},
+		{events.Work{StartBy: past, Deadline: past}, events.TimeoutOverall},
+	} {
+		tt.work.Activity, tt.work.Ref = "block", events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}
+		w.send("i", tt.work)
+		if _, failed := w.failed(); failed.Error.Kind != events.Timeout || failed.Error.Type != tt.want {
+			t.Errorf("got %+v", failed.Error)
+		}
+	}
+	w.settled(bus.Queue{Activity: "block"})
+	if len(calls) > 0 {
+		t.Error("it was begun")
+	}
+}
+
+func TestTheBeginningIsToldWhenThereIsATimeToStartBy(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	calls := make(chan call, 1)
+	w.start(worker.Config{ID: "w-1"}, held(block, calls))
+	w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`), StartBy: time.Now().Add(time.Minute)})
+	m := w.next()
+	begun, ok := m.Content.(*events.WorkBegun)
+	if !ok || begun.Worker != "w-1" || begun.Pending || m.ID != events.MessageID(events.VerbBegun, "i", begun.Ref) {
+		t.Errorf("%+v %+v came", m, m.Content)
+	}
+	receive(t, calls, "the activity is called").done("y")
+	w.done()
+	w.settled(bus.Queue{Activity: "block"})
+}
+
+// ---- Completion from elsewhere.
+
+func TestAnActivityIsCompletedByItsToken(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	tokens := make(chan string, 1)
+	r := w.start(worker.Config{ID: "w-1"}, echo.With(func(ctx context.Context, s string) (string, error) {
+		tokens <- activity.Token(ctx)
+		return "", fmt.Errorf("somebody will call back: %w", activity.ErrPending)
+	}))
+	w.send("a/b", events.Work{Activity: "echo", Input: events.Payload(`"x"`)})
+	m := w.next()
+	begun, ok := m.Content.(*events.WorkBegun)
+	if !ok || !begun.Pending || begun.Worker != "w-1" || m.ID != events.PendingID("a/b", begun.Ref) {
+		t.Fatalf("%+v %+v came", m, m.Content)
+	}
+	w.settled(bus.Queue{Activity: "echo"})
+	if r.Status().Used != 0 {
+		t.Error("a slot is taken")
+	}
+	instance, ref, err := events.ParseToken(<-tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.publish(events.Message{ID: events.MessageID(events.VerbDone, instance, ref), Instance: instance, Content: &events.WorkDone{Ref: ref, Result: events.Payload(`"yes"`)}})
+	if instance, result := w.done(); instance != "a/b" || result != `"yes"` {
+		t.Errorf("got %s for %q", result, instance)
+	}
+}
+
+// ---- The end of the worker.
+
+func TestADrainLetsWhatRunsFinish(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	calls := make(chan call, 1)
+	r := w.start(worker.Config{DrainTimeout: time.Minute}, held(block, calls), echoing())
+	w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`)})
+	c := receive(t, calls, "the activity is called")
+	r.stop()
+	w.until("it drains", func() bool { return r.Status().Draining })
+	if err := r.Ready(); err == nil {
+		t.Error("it drains, and is ready")
+	}
+	if err := r.Live(); err != nil {
+		t.Errorf("it drains, and is not alive: %v", err)
+	}
+	w.send("j", events.Work{Activity: "echo", Input: events.Payload(`"x"`)})
+	w.nothing(100 * time.Millisecond)
+	if c.ctx.Err() != nil {
+		t.Error("its context has ended")
+	}
+	c.done("y")
+	if instance, _ := w.done(); instance != "i" {
+		t.Errorf("the result of %q came", instance)
+	}
+	if err := r.ended(t); err != nil {
+		t.Error(err)
+	}
+	w.start(worker.Config{}, echoing())
+	w.done()
+}
+
+func TestADrainGivesBackWhatDoesNotFinish(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	calls := make(chan call, 2)
+	r := w.start(worker.Config{}, obedient(block, calls))
+	w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`)})
+	c := receive(t, calls, "the activity is called")
+	if err := activity.Heartbeat(c.ctx, "page 7"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.drain(t); err != nil {
+		t.Error(err)
+	}
+	if cause := context.Cause(c.ctx); !errors.Is(cause, &events.Error{Kind: events.Infrastructure}) {
+		t.Errorf("the cause is %v", cause)
+	}
+	w.start(worker.Config{}, obedient(block, calls)) // its lease would have lasted for half a minute
+	again := receive(t, calls, "the activity is called again")
+	if last, _, _ := activity.LastHeartbeat[string](again.ctx); last != "page 7" {
+		t.Errorf("the last heartbeat is %q", last)
+	}
+	again.done("y")
+	w.done()
+	w.settled(bus.Queue{Activity: "block"})
+}
+
+func TestADrainTellsOfActivitiesThatDoNotStop(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	calls := make(chan call, 2)
+	r := w.start(worker.Config{}, held(block, calls))
+	w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`)})
+	c := receive(t, calls, "the activity is called")
+	if err := r.drain(t); err == nil {
+		t.Error("nothing is said about it")
+	} else {
+		t.Log(err)
+	}
+	c.done("too late")
+	w.start(worker.Config{}, held(block, calls))
+	receive(t, calls, "the activity is called again").done("y")
+	if _, result := w.done(); result != `"y"` {
+		t.Errorf("got %s", result)
+	}
+}
+
+func TestADrainUnderLoadLosesNothing(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	const n = 3000
+	var messages []events.Message
+	for i := range n {
+		work := events.Work{Activity: "echo", Input: events.Payload(fmt.Sprintf(`"%d"`, i)), Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}}
+		messages = append(messages, w.message("i", &work))
+	}
+	w.publish(messages...)
+	r := w.start(worker.Config{Slots: 8, DrainTimeout: time.Minute}, echoing())
+	seen := make(map[string]bool)
+	for range n / 10 {
+		_, result := w.done()
+		seen[result] = true
+	}
+	if err := r.drain(t); err != nil {
+		t.Error(err)
+	}
+	w.start(worker.Config{Slots: 64}, echoing())
+	for len(seen) < n {
+		_, result := w.done()
+		seen[result] = true
+	}
+	w.settled(bus.Queue{Activity: "echo"})
+}
+
+func TestAWorkerRunsOnce(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	r := w.start(worker.Config{}, echoing())
+	if err := r.Run(t.Context()); err == nil {
+		t.Error("it runs twice at the same time")
+	}
+	if err := r.drain(t); err != nil {
+		t.Error(err)
+	}
+	if err := r.Run(t.Context()); err == nil {
+		t.Error("it runs again")
+	}
+}

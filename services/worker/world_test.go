@@ -1,0 +1,350 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"go.uber.org/goleak"
+
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/bus/embedded"
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/services/worker"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	// patience is how long a test waits for what must come.
+	patience = 15 * time.Second
+	life     = "9f1c5a0b7e3d2648"
+)
+
+// world is a broker with its clients; the test itself is the orchestrator.
+type world struct {
+	t      testing.TB
+	server *embedded.Server
+	bus    *natsbus.Bus
+	wait   time.Duration
+	came   chan events.Message // what workers have published
+	log    *logs
+}
+
+// newWorld starts a broker whose work stays with a worker for a second and a half.
+func newWorld(t testing.TB) *world { return worldWith(t, 1500*time.Millisecond) }
+
+// newPatientWorld starts one that does not hand work out again just because the machine is busy.
+func newPatientWorld(t testing.TB) *world { return worldWith(t, 30*time.Second) }
+
+func worldWith(t testing.TB, wait time.Duration) *world {
+	t.Helper()
+	w := &world{t: t, wait: wait, came: make(chan events.Message, 100_000), log: &logs{t: t}}
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.server = server
+	t.Cleanup(func() { _ = server.Close() })
+	w.bus = w.connect()
+	ctx, cancel := context.WithCancel(context.Background())
+	var receivers sync.WaitGroup
+	partitions, err := w.bus.Partitions(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range partitions.All() {
+		receivers.Go(func() { _ = w.bus.Receive(ctx, p, w.receive) })
+	}
+	t.Cleanup(func() {
+		cancel()
+		receivers.Wait()
+	})
+	return w
+}
+
+// connect makes one more client.
+func (w *world) connect() *natsbus.Bus {
+	w.t.Helper()
+	b, err := natsbus.Connect(context.Background(), natsbus.Config{
+		InProcess: w.server, Memory: true, Partitions: 2, WorkWait: w.wait, SessionLease: 1500 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(w.log, nil)),
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+func (w *world) receive(d bus.Delivery) {
+	d.Hold.Ack()
+	m, err := events.Decode(w.bus.Prefix(), d.Subject, d.Header, d.Body, d.ID())
+	if err != nil {
+		w.t.Errorf("a worker has published what cannot be read: %v", err)
+		return
+	}
+	w.came <- m
+}
+
+// send puts work into its queue, as the orchestrator would.
+func (w *world) send(instance string, work events.Work) events.Ref {
+	w.t.Helper()
+	w.publish(w.message(instance, &work))
+	return work.Ref
+}
+
+func (w *world) message(instance string, work *events.Work) events.Message {
+	if work.Ref == (events.Ref{}) {
+		work.Ref = events.Ref{Life: life, Execution: 1, Event: 2}
+	}
+	work.Attempt = max(work.Attempt, 1)
+	work.Orchestration, work.Version = "test", "1.0.0"
+	work.IdempotencyKey = events.IdempotencyKey(instance, work.Ref.Life, 1, 2)
+	return events.Message{ID: events.MessageID(events.VerbWork, instance, work.Ref), Instance: instance, Content: work}
+}
+
+func (w *world) publish(messages ...events.Message) {
+	w.t.Helper()
+	wires := make([]events.Wire, len(messages))
+	for i, m := range messages {
+		wire, err := events.Encode(w.bus.Prefix(), m)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		wires[i] = wire
+	}
+	if err := w.bus.Publish(context.Background(), wires...); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// withdraw takes work back.
+func (w *world) withdraw(instance string, work events.Work) {
+	w.t.Helper()
+	w.message(instance, &work)
+	w.publish(events.Message{Instance: instance, Content: &events.WithdrawWork{Ref: work.Ref, Tag: work.Tag, Activity: work.Activity}})
+}
+
+// next is the next message of a worker.
+func (w *world) next() events.Message {
+	w.t.Helper()
+	select {
+	case m := <-w.came:
+		return m
+	case <-time.After(patience):
+		w.t.Fatalf("nothing came within %v", patience)
+		return events.Message{}
+	}
+}
+
+// done waits for a result, and gives it.
+func (w *world) done() (instance, result string) {
+	w.t.Helper()
+	m := w.next()
+	c, ok := m.Content.(*events.WorkDone)
+	if !ok {
+		w.t.Fatalf("%T came: %s", m.Content, describe(m))
+	}
+	return m.Instance, c.Result.String()
+}
+
+// failed waits for a failure, and gives it.
+func (w *world) failed() (string, *events.WorkFailed) {
+	w.t.Helper()
+	m := w.next()
+	c, ok := m.Content.(*events.WorkFailed)
+	if !ok {
+		w.t.Fatalf("%T came: %s", m.Content, describe(m))
+	}
+	return m.Instance, c
+}
+
+func describe(m events.Message) string {
+	switch c := m.Content.(type) {
+	case *events.WorkFailed:
+		return fmt.Sprintf("instance %q: %s: %v", m.Instance, c.Error.Kind, c.Error)
+	case *events.WorkDone:
+		return fmt.Sprintf("instance %q: %s", m.Instance, c.Result)
+	}
+	return fmt.Sprintf("instance %q", m.Instance)
+}
+
+// nothing checks that no worker publishes anything for a while.
+func (w *world) nothing(for_ time.Duration) {
+	w.t.Helper()
+	select {
+	case m := <-w.came:
+		w.t.Fatalf("%T came: %s", m.Content, describe(m))
+	case <-time.After(for_):
+	}
+}
+
+// settled waits until a queue is empty: everything was acknowledged or withdrawn.
+func (w *world) settled(q bus.Queue) {
+	w.t.Helper()
+	w.until("the queue is empty", func() bool {
+		b, err := w.bus.WorkBacklog(context.Background(), q)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return b.Waiting+b.Held == 0
+	})
+}
+
+// until waits for something that can only be looked at.
+func (w *world) until(what string, is func() bool) {
+	w.t.Helper()
+	end := time.After(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-end:
+			w.t.Fatalf("not so within %v: %s", patience, what)
+		}
+	}
+}
+
+// running is a worker that runs.
+type running struct {
+	*worker.Worker
+	bus  *natsbus.Bus
+	stop context.CancelFunc
+	err  chan error
+}
+
+// start runs a worker with a connection of its own until the test ends.
+func (w *world) start(c worker.Config, bindings ...activity.Binding) *running {
+	w.t.Helper()
+	return w.startOn(w.connect(), c, bindings...)
+}
+
+func (w *world) startOn(b *natsbus.Bus, c worker.Config, bindings ...activity.Binding) *running {
+	w.t.Helper()
+	r := &running{Worker: w.make(b, c, bindings...), bus: b, err: make(chan error, 1)}
+	w.runs(r)
+	return r
+}
+
+// runs runs a worker until the test ends, and returns when it takes work.
+func (w *world) runs(r *running) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	r.stop = cancel
+	go func() { r.err <- r.Run(ctx) }()
+	w.t.Cleanup(func() {
+		cancel()
+		_ = r.ended(w.t)
+	})
+	w.until("the worker is ready", func() bool { return r.Ready() == nil })
+}
+
+// letter is what a dead letter says.
+type letter struct{ reason, detail, subject string }
+
+// deadLetters gives what is put aside from now on.
+func (w *world) deadLetters() <-chan letter {
+	w.t.Helper()
+	nc, err := nats.Connect("", nats.InProcessServer(w.server))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(nc.Close)
+	came := make(chan letter, 100)
+	_, err = nc.Subscribe("rondo.dead.>", func(m *nats.Msg) {
+		came <- letter{m.Header.Get(natsbus.HeaderDeadReason), m.Header.Get(natsbus.HeaderDeadDetail), m.Header.Get(natsbus.HeaderDeadSubject)}
+	})
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return came
+}
+
+// make makes a worker that is quick to end.
+func (w *world) make(b worker.Broker, c worker.Config, bindings ...activity.Binding) *worker.Worker {
+	w.t.Helper()
+	code, err := activity.NewRegistry(bindings...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.NewTextHandler(w.log, nil))
+	}
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = 100 * time.Millisecond
+	}
+	if c.Grace == 0 {
+		c.Grace = 100 * time.Millisecond
+	}
+	c.SessionLease = 1500 * time.Millisecond
+	made, err := worker.New(b, code, c)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return made
+}
+
+// ended waits until a worker has ended, and gives its error.
+func (r *running) ended(t testing.TB) error {
+	t.Helper()
+	select {
+	case err := <-r.err:
+		r.err <- err
+		return err
+	case <-time.After(patience):
+		t.Errorf("the worker does not end")
+		return nil
+	}
+}
+
+// drain tells a worker to end, and waits until it has.
+func (r *running) drain(t testing.TB) error {
+	t.Helper()
+	r.stop()
+	return r.ended(t)
+}
+
+// kill breaks a worker's connection, as if the process had died.
+func (r *running) kill() { _ = r.bus.Close() }
+
+// logs keeps what was logged, and shows it when the test fails.
+type logs struct {
+	t    testing.TB
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func receive[T any](t testing.TB, c <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(patience):
+		t.Fatalf("not within %v: %s", patience, what)
+	}
+	return v
+}
