@@ -90,11 +90,15 @@ var packages = map[string]rule{
 
 	"pkg/outbox":            {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
 	"pkg/query":             {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
-	"pkg/client":            {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/query", "pkg/orchestration"}},
+	"pkg/client":            {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/query", "pkg/orchestration", "pkg/bus/natsbus"}},
 	"services/orchestrator": {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/outbox", "pkg/query", "pkg/activity", "pkg/orchestration", "internal/health"}},
 	"services/worker":       {imports: []string{"pkg/events", "pkg/bus", "pkg/activity", "pkg/orchestration", "internal/health", "golang.org/x/time/rate"}},
-	"internal/health":       {},
-	"internal/natstest":     {imports: []string{"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded"}},
+	"pkg/app": {imports: []string{
+		"internal/health", "internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/history/cockroach", "pkg/history/sqlite",
+		"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/client", "pkg/query", "services/orchestrator", "services/worker",
+	}},
+	"internal/health":   {},
+	"internal/natstest": {imports: []string{"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded"}},
 
 	"internal/pgtest":  {imports: []string{"github.com/jackc/pgx/v5"}},
 	"internal/pgfault": {imports: []string{"github.com/jackc/pgx/v5/pgproto3"}},
@@ -102,7 +106,7 @@ var packages = map[string]rule{
 	"cmd/rondo": {imports: []string{"pkg/history", "pkg/history/cockroach", "pkg/history/sqlite"}},
 
 	"integration":  {imports: []string{"services/orchestrator", "services/worker", "pkg/outbox", "pkg/query", "pkg/client", "pkg/app"}},
-	"examples/...": {imports: []string{"pkg/..."}},
+	"examples/...": {imports: []string{"pkg/...", "examples/..."}},
 }
 
 // outside is the part of the standard library that pure packages leave alone, each with what is below it.
