@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/outbox"
@@ -136,6 +137,7 @@ func (l *loop) takeCommitted(ctx context.Context, x *committed) {
 		if outcome.Verdict == history.Committed {
 			e.conflicts = 0
 			e.row, e.fresh = d.turn.Row, false
+			l.weigh(e)
 			l.finish(d)
 			continue
 		}
@@ -221,9 +223,17 @@ func (l *loop) returnTaken(e *entry, after time.Duration) {
 func (l *loop) countAgainst(e *entry, why string) {
 	l.evict(e)
 	e.stage = idle
+	var rest []*item
 	for _, i := range e.taken {
 		l.o.suspects.count(i, why)
+		if most := l.o.config.Round.MaxAttempts; i.attempts > 2*max(most, 10) && !i.inside() { // even to end the instance was not possible
+			l.settled(i)
+			l.o.bury(i.delivery, bus.Cause{Reason: "unfit", Detail: why, By: l.o.config.ID, Attempts: i.attempts})
+			continue
+		}
+		rest = append(rest, i)
 	}
+	e.taken = rest
 	l.returnTaken(e, time.Second)
 }
 

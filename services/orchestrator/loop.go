@@ -30,6 +30,9 @@ type item struct {
 // inside reports whether the message never was in the broker.
 func (i *item) inside() bool { return i.delivery.Hold == nil }
 
+// size is about how much memory it takes.
+func (i *item) size() int64 { return int64(len(i.delivery.Body)) + 512 }
+
 // stage is where an instance is just now.
 type stage uint8
 
@@ -56,6 +59,7 @@ type entry struct {
 	waiting   []*item         // in their order
 	taken     []*item         // of the round that is under way
 	conflicts int             // in a row
+	weight    int64           // about how much memory live takes
 	place     *list.Element   // among those that may be forgotten
 }
 
@@ -65,9 +69,11 @@ type loop struct {
 
 	entries map[string]*entry
 	held    map[uint64]*item // what came from the broker, by place
+	bytes   int64            // of what is held
 	owned   map[int]bool     // partitions
 	resting *list.List       // entries that may be forgotten, the one used last in front
 	alive   int              // entries with a live instance
+	weight  int64            // about how much memory those take
 
 	toLoad    []*entry
 	loads     int // under way
@@ -114,7 +120,7 @@ func (l *loop) run(ctx context.Context) {
 	for {
 		l.turned.Store(time.Now().UnixNano())
 		in := l.in
-		if len(l.held) >= l.o.config.MaxMessages || l.draining {
+		if l.full() || l.draining {
 			in = nil
 		}
 		var jobs chan<- *entry
@@ -151,10 +157,15 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
+// full reports whether enough is in memory.
+func (l *loop) full() bool {
+	return len(l.held) >= l.o.config.MaxMessages || l.bytes >= l.o.config.MaxMessageBytes
+}
+
 // arriveMore takes what has come already, so that it shares batches.
 func (l *loop) arriveMore() {
 	for range cap(l.in) {
-		if len(l.held) >= l.o.config.MaxMessages {
+		if l.full() {
 			return
 		}
 		select {
@@ -199,6 +210,7 @@ func (l *loop) arrive(i *item) {
 		return
 	}
 	l.held[i.delivery.Place] = i
+	l.bytes += i.size()
 	e := l.entries[i.message.Instance]
 	if e == nil {
 		e = &entry{id: i.message.Instance}
@@ -255,6 +267,17 @@ func (l *loop) startsAnew(e *entry) bool {
 func (l *loop) enliven(e *entry, known round.Known) {
 	e.live, e.row, e.fresh = round.New(&l.o.config.Round, known), known.Row, true
 	l.alive++
+	l.weigh(e)
+}
+
+// weigh notes about how much memory an instance takes: its coroutines, and what of its history it has to remember.
+func (l *loop) weigh(e *entry) {
+	l.weight -= e.weight
+	e.weight = 0
+	if e.live != nil {
+		e.weight = 8<<10 + e.row.HistoryBytes/4
+	}
+	l.weight += e.weight
 }
 
 // makeReady hands an instance with its messages to those who decide. A suspect is alone.
@@ -286,7 +309,7 @@ func (l *loop) rest(e *entry) {
 	default:
 		l.resting.MoveToFront(e.place)
 	}
-	for l.alive > l.o.config.MaxInstances && l.resting.Len() > 1 {
+	for (l.alive > l.o.config.MaxInstances || l.weight > l.o.config.MaxInstanceBytes) && l.resting.Len() > 1 {
 		l.forget(l.resting.Back().Value.(*entry))
 	}
 }
@@ -304,6 +327,7 @@ func (l *loop) evict(e *entry) {
 		e.live.Evict()
 		e.live = nil
 		l.alive--
+		l.weigh(e)
 	}
 }
 
@@ -338,6 +362,7 @@ func (l *loop) giveBack(e *entry) {
 func (l *loop) settled(i *item) {
 	if !i.inside() && l.held[i.delivery.Place] == i {
 		delete(l.held, i.delivery.Place)
+		l.bytes -= i.size()
 	}
 	if i.suspect {
 		l.o.suspects.settled(i)

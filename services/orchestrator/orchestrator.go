@@ -75,10 +75,12 @@ type Config struct {
 	// Round is what rounds need to know; its Code is set by New.
 	Round round.Config
 
-	// MaxInstances bounds the instances in memory: 10,000.
-	MaxInstances int
-	// MaxMessages bounds the messages in memory: 20,000.
-	MaxMessages int
+	// MaxInstances bounds the instances in memory: 10,000. MaxInstanceBytes bounds about how much memory they take: 1 GiB.
+	MaxInstances     int
+	MaxInstanceBytes int64
+	// MaxMessages bounds the messages in memory: 20,000. MaxMessageBytes bounds their size: 256 MiB.
+	MaxMessages     int
+	MaxMessageBytes int64
 	// MaxInbox bounds the messages that one instance takes in one round: 500. MaxBatch bounds the turns in one commit: 512.
 	MaxInbox, MaxBatch int
 	// MaxBatchEvents and MaxBatchBytes bound what one commit writes, unless one turn alone is larger: 2,000 events, 16 MiB.
@@ -127,6 +129,12 @@ func (c Config) withDefaults() Config {
 	}
 	number(&c.MaxInstances, 10_000)
 	number(&c.MaxMessages, 20_000)
+	if c.MaxInstanceBytes == 0 {
+		c.MaxInstanceBytes = 1 << 30
+	}
+	if c.MaxMessageBytes == 0 {
+		c.MaxMessageBytes = 256 << 20
+	}
 	number(&c.MaxInbox, 500)
 	number(&c.MaxBatch, 512)
 	number(&c.MaxBatchEvents, 2000)
@@ -163,7 +171,7 @@ func (c Config) check() error {
 		is   int
 	}{
 		{"instances in memory", c.MaxInstances}, {"messages in memory", c.MaxMessages}, {"messages in a round", c.MaxInbox}, {"turns in a commit", c.MaxBatch},
-		{"events in a commit", c.MaxBatchEvents}, {"bytes in a commit", c.MaxBatchBytes}, {"rounds at once", c.Deciders}, {"steps at once", c.Steps}, {"instances in a sweep", c.SweepLimit},
+		{"bytes of instances in memory", int(c.MaxInstanceBytes)}, {"bytes of messages in memory", int(c.MaxMessageBytes)}, {"events in a commit", c.MaxBatchEvents}, {"bytes in a commit", c.MaxBatchBytes}, {"rounds at once", c.Deciders}, {"steps at once", c.Steps}, {"instances in a sweep", c.SweepLimit},
 	} {
 		if n.is < 1 {
 			errs = append(errs, fmt.Errorf("%s: %d; want at least 1", n.name, n.is))

@@ -36,7 +36,7 @@ func (w *world) sendMany(n int, work events.Work) {
 	w.publish(messages...)
 }
 
-// takeAll lets the held calls of a group run in full rounds: it waits for n calls, makes sure that there is no further one, and lets them go.
+// fullRound waits for n held calls, makes sure that there is no further one, and lets them go.
 func (w *world) fullRound(calls chan call, n int) {
 	w.t.Helper()
 	var round []call

@@ -170,8 +170,8 @@ func (w *Worker) begin() *run {
 
 // listen begins to hear what others say.
 func (r *run) listen() (stops []func(), err error) {
-	if tags := r.config.Tags.withdrawals(); tags == nil || len(tags) > 0 {
-		stop, err := r.bus.Withdrawals(tags, r.withdrawn)
+	if r.config.Tags.kind != noTag {
+		stop, err := r.bus.Withdrawals(r.config.Tags.withdrawals(), r.withdrawn)
 		if err != nil {
 			return nil, err
 		}
