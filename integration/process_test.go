@@ -123,7 +123,7 @@ func (t twice) Publish(ctx context.Context, messages ...events.Wire) error {
 	return t.Bus.Publish(ctx, doubled(messages)...)
 }
 
-// doubled repeats each message. The second one has its id where only who receives it looks.
+// doubled repeats each message. The second one has its id where only who receives it looks, as what had to wait for its time does.
 func doubled(messages []events.Wire) []events.Wire {
 	var out []events.Wire
 	for _, m := range messages {
@@ -132,7 +132,7 @@ func doubled(messages []events.Wire) []events.Wire {
 			continue
 		}
 		again := m
-		again.Header = make(events.Header)
+		again.Header = events.Header{"Rondo-Not-Before": {"2026-01-01T00:00:00Z"}}
 		for k, v := range m.Header {
 			if k == events.HeaderMsgID {
 				k = "Rondo-Id"

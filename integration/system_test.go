@@ -332,16 +332,21 @@ func (s *system) eventually(what string, check func() error) {
 
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
+	within(t, patience, what, check)
+}
+
+func within(t *testing.T, most time.Duration, what string, check func() error) {
+	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	until := time.Now().Add(patience)
+	until := time.Now().Add(most)
 	for {
 		err := check()
 		if err == nil {
 			return
 		}
 		if time.Now().After(until) {
-			t.Fatalf("%s: not within %v: %v", what, patience, err)
+			t.Fatalf("%s: not within %v: %v", what, most, err)
 		}
 		<-tick.C
 	}
@@ -429,7 +434,12 @@ func (s *system) reaches(instance string, kind events.Kind) {
 // settled waits until nothing is left in the inbox.
 func (s *system) settled() {
 	s.t.Helper()
-	s.eventually("the inbox is empty", func() error {
+	s.settledWithin(patience)
+}
+
+func (s *system) settledWithin(most time.Duration) {
+	s.t.Helper()
+	within(s.t, most, "the inbox is empty", func() error {
 		p, err := s.bus.Partitions(s.t.Context())
 		if err != nil {
 			return err

@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -44,34 +46,84 @@ type Cluster struct {
 }
 
 // Server is a running server.
-type Server struct{ s *server.Server }
+type Server struct {
+	mu        sync.Mutex
+	s         *server.Server
+	options   Options
+	temporary bool // the directory goes with the server
+}
 
 // ready is how long a server may take until it answers.
 const ready = 20 * time.Second
 
 // Start starts a server and returns when it can be used.
 func Start(o Options) (*Server, error) {
+	s := &Server{options: o}
+	if o.Dir == "" && !o.NoJetStream { // the server's own default would be shared by all that are started without one
+		dir, err := os.MkdirTemp("", "rondo-nats-")
+		if err != nil {
+			return nil, fmt.Errorf("embedded NATS server: %w", err)
+		}
+		s.options.Dir, s.temporary = dir, true
+	}
+	if err := s.run(); err != nil {
+		s.removeTemporary()
+		return nil, fmt.Errorf("embedded NATS server: %w", err)
+	}
+	return s, nil
+}
+
+func (s *Server) run() error {
+	o := s.options
 	opts, err := o.server()
 	if err != nil {
-		return nil, fmt.Errorf("embedded NATS server: %w", err)
+		return err
 	}
-	s, err := server.NewServer(opts)
+	run, err := server.NewServer(opts)
 	if err != nil {
-		return nil, fmt.Errorf("embedded NATS server: %w", err)
+		return err
 	}
 	if o.Logger != nil {
-		s.SetLoggerV2(logger{o.Logger}, false, false, false)
+		run.SetLoggerV2(logger{o.Logger}, false, false, false)
 	}
-	s.Start()
-	if !s.ReadyForConnections(ready) {
-		s.Shutdown()
-		return nil, errors.New("embedded NATS server: it does not answer; is its directory used by another one, or its port taken?")
+	run.Start()
+	stop := func(why error) error {
+		run.Shutdown()
+		run.WaitForShutdown()
+		return why
 	}
-	if !o.NoJetStream && !s.JetStreamEnabled() {
-		s.Shutdown()
-		return nil, fmt.Errorf("embedded NATS server: it cannot keep streams in %q; is the directory writable?", o.Dir)
+	if !run.ReadyForConnections(ready) {
+		return stop(errors.New("it does not answer; is its directory used by another one, or its port taken?"))
 	}
-	return &Server{s}, nil
+	if !o.NoJetStream && !run.JetStreamEnabled() {
+		return stop(fmt.Errorf("it cannot keep streams in %q; is the directory writable?", opts.StoreDir))
+	}
+	s.s = run
+	if o.Listen != "" { // a port that was free is kept, so that clients find the server when it starts again
+		if a, ok := run.Addr().(*net.TCPAddr); ok {
+			host, _, _ := net.SplitHostPort(o.Listen)
+			s.options.Listen = net.JoinHostPort(host, strconv.Itoa(a.Port))
+		}
+	}
+	return nil
+}
+
+// Restart starts the server again with what it keeps and where it listened, after Close or instead of it.
+func (s *Server) Restart() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.s.Shutdown()
+	s.s.WaitForShutdown()
+	if err := s.run(); err != nil {
+		return fmt.Errorf("embedded NATS server: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) removeTemporary() {
+	if s.temporary {
+		_ = os.RemoveAll(s.options.Dir) // what is left is in a temporary directory
+	}
 }
 
 // server makes the server's own options.
@@ -83,8 +135,17 @@ func (o Options) server() (*server.Options, error) {
 			return nil, err
 		}
 	}
-	opts.ServerName, opts.DontListen, opts.JetStream, opts.StoreDir = "rondo", o.Listen == "", !o.NoJetStream, o.Dir
-	opts.SyncAlways, opts.NoSigs, opts.NoLog, opts.MaxPayload, opts.DisableShortFirstPing = o.SyncAlways, true, o.Logger == nil, o.MaxPayload, true
+	if opts.ServerName == "" {
+		opts.ServerName = "rondo"
+	}
+	if o.Dir != "" {
+		opts.StoreDir = o.Dir
+	}
+	if o.MaxPayload > 0 {
+		opts.MaxPayload = o.MaxPayload
+	}
+	opts.DontListen, opts.JetStream, opts.NoSigs, opts.NoLog, opts.DisableShortFirstPing = o.Listen == "", !o.NoJetStream, true, o.Logger == nil, true
+	opts.SyncAlways = opts.SyncAlways || o.SyncAlways
 	if o.Listen != "" {
 		var err error
 		if opts.Host, opts.Port, err = splitAddress(o.Listen); err != nil {
@@ -121,27 +182,60 @@ func splitAddress(address string) (string, int, error) {
 	return host, port, nil
 }
 
-// InProcessConn connects from this process.
-func (s *Server) InProcessConn() (net.Conn, error) { return s.s.InProcessConn() }
-
-// URL is where the server listens, "" if nowhere.
-func (s *Server) URL() string { return s.s.ClientURL() }
-
-// Name is the name of the server.
-func (s *Server) Name() string { return s.s.Name() }
-
-// LeadsStream tells whether the server leads a stream of the account that needs no login.
-func (s *Server) LeadsStream(stream string) bool {
-	return s.s.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream)
+func (s *Server) running() *server.Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.s
 }
 
-// LeadsCluster tells whether the server leads the cluster.
-func (s *Server) LeadsCluster() bool { return s.s.JetStreamIsLeader() }
+// InProcessConn connects from this process.
+func (s *Server) InProcessConn() (net.Conn, error) {
+	run := s.running()
+	if !run.Running() { // the server itself would take the connection, and never answer
+		return nil, errors.New("embedded NATS server: it does not run")
+	}
+	return run.InProcessConn()
+}
+
+// URL is where the server listens, "" if nowhere.
+func (s *Server) URL() string {
+	if s.options.Listen == "" {
+		return ""
+	}
+	return s.running().ClientURL()
+}
+
+// Name is the name of the server.
+func (s *Server) Name() string { return s.running().Name() }
+
+// LeadsStream tells whether the server leads a stream of the account that needs no login. A single server leads them all.
+func (s *Server) LeadsStream(stream string) bool {
+	run := s.running()
+	if !run.Running() {
+		return false
+	}
+	return s.options.Cluster == nil || run.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream)
+}
+
+// LeadsCluster tells whether the server leads the cluster, and how many servers of it are there, as far as it knows.
+func (s *Server) LeadsCluster() (leads bool, servers int) {
+	run := s.running()
+	if !run.Running() {
+		return false, 0
+	}
+	if s.options.Cluster == nil {
+		return true, 1
+	}
+	return run.JetStreamIsLeader(), len(run.JetStreamClusterPeers())
+}
 
 // Close stops the server and waits until it has stopped.
 func (s *Server) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.s.Shutdown()
 	s.s.WaitForShutdown()
+	s.removeTemporary()
 	return nil
 }
 

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,7 +22,7 @@ import (
 
 // Config says how to reach NATS, and how things are to be there. The zero value is for a server on this machine, without replicas.
 type Config struct {
-	// URLs are the servers, with commas between them; empty: the Context, or nats://127.0.0.1:4222.
+	// URLs are the servers, with commas between them; empty: those of the Context, or nats://127.0.0.1:4222.
 	URLs string
 	// Context is the name of a context of the nats command, or the path of one; what is said here otherwise is added to it.
 	Context string
@@ -75,7 +77,7 @@ type Setup int
 const (
 	// Make makes what is missing and changes what differs.
 	Make Setup = iota
-	// Verify changes nothing, and fails if something is missing or differs.
+	// Verify fails if something is missing or differs, and changes nothing. Only queues of work are made when they are needed: nobody knows them before.
 	Verify
 	// Use changes nothing and checks nothing: for clients that may publish and ask, and no more.
 	Use
@@ -173,13 +175,12 @@ func (b *Bus) dial(ctx context.Context) error {
 	}
 	opts = append(opts, b.handlers()...)
 	var settings natscontext.Settings
-	switch {
-	case c.Context != "" && c.InProcess == nil:
-		b.nc, settings, err = natscontext.Connect(c.Context, opts...)
+	if c.Context != "" && c.InProcess == nil {
+		b.nc, settings, err = natscontext.Connect(contextPath(c.Context), opts...)
 		if err != nil {
 			return problem("connect with context "+strconv.Quote(c.Context), explainDial(err))
 		}
-	default:
+	} else {
 		url := c.URLs
 		if url == "" {
 			url = defaultURL
@@ -192,14 +193,29 @@ func (b *Bus) dial(ctx context.Context) error {
 		b.nc.Close()
 		return problem("JetStream", err)
 	}
-	return ctx.Err()
+	if err := ctx.Err(); err != nil {
+		b.nc.Close()
+		return problem("connect", err)
+	}
+	return nil
+}
+
+// contextPath makes the path of a context absolute: that is how the library tells it from a name.
+func contextPath(name string) string {
+	if !strings.ContainsRune(name, filepath.Separator) {
+		return name
+	}
+	if abs, err := filepath.Abs(name); err == nil {
+		return abs
+	}
+	return name
 }
 
 func (b *Bus) newJetStream(s natscontext.Settings) (jetstream.JetStream, error) {
 	opts := []jetstream.JetStreamOpt{
 		jetstream.WithDefaultTimeout(b.config.Timeout),
 		jetstream.WithPublishAsyncMaxPending(2 * window / messageCost), // never reached: the window is smaller
-		jetstream.WithPublishAsyncTimeout(b.config.Timeout),
+		jetstream.WithPublishAsyncTimeout(publishWait),
 	}
 	domain, prefix := b.config.Domain, b.config.APIPrefix
 	if domain == "" {
@@ -208,10 +224,13 @@ func (b *Bus) newJetStream(s natscontext.Settings) (jetstream.JetStream, error) 
 	if prefix == "" {
 		prefix = s.JSAPIPrefix
 	}
+	b.api = "$JS.API."
 	switch {
 	case prefix != "":
+		b.api = strings.TrimSuffix(prefix, ".") + "."
 		return jetstream.NewWithAPIPrefix(b.nc, prefix, opts...)
 	case domain != "":
+		b.api = "$JS." + domain + ".API."
 		return jetstream.NewWithDomain(b.nc, domain, opts...)
 	}
 	return jetstream.New(b.nc, opts...)
@@ -250,6 +269,15 @@ func (c Config) options() ([]nats.Option, error) {
 	if c.TLSFirst {
 		opts = append(opts, nats.TLSHandshakeFirst())
 	}
+	if c.Context != "" && c.URLs != "" {
+		opts = append(opts, func(o *nats.Options) error { // instead of the context's
+			o.Servers = strings.Split(c.URLs, ",")
+			for i, s := range o.Servers {
+				o.Servers[i] = strings.TrimSpace(s)
+			}
+			return nil
+		})
+	}
 	if c.InboxPrefix != "" {
 		opts = append(opts, nats.CustomInboxPrefix(c.InboxPrefix))
 	}
@@ -273,9 +301,49 @@ func (b *Bus) handlers() []nats.Option {
 			if s != nil {
 				subject = s.Subject
 			}
+			if errors.Is(err, nats.ErrPermissionViolation) {
+				b.denied.tell(err)
+			}
 			b.log.Warn("NATS: an error", "subject", subject, "error", err)
 		}),
 	}
+}
+
+// denied tells those who have asked for something that the servers do not let them: otherwise they would wait for an answer in vain.
+type denied struct {
+	mu      sync.Mutex
+	next    int
+	waiting map[int]context.CancelCauseFunc
+}
+
+func (d *denied) tell(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, cancel := range d.waiting {
+		cancel(err)
+	}
+}
+
+// during does something that ends early when the servers do not allow it.
+func (d *denied) during(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	d.mu.Lock()
+	if d.waiting == nil {
+		d.waiting = make(map[int]context.CancelCauseFunc)
+	}
+	d.next++
+	me := d.next
+	d.waiting[me] = cancel
+	d.mu.Unlock()
+	err := do(ctx)
+	d.mu.Lock()
+	delete(d.waiting, me)
+	d.mu.Unlock()
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, nats.ErrPermissionViolation) {
+		return cause
+	}
+	return err
 }
 
 // explainDial adds to an error what to do about it.

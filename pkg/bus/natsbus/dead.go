@@ -66,8 +66,12 @@ func (b *Bus) Bury(ctx context.Context, d bus.Delivery, why bus.Cause) error {
 	var refused *bus.Refused
 	if errors.As(err, &refused) { // with what was added it has become too large
 		w.Header = events.Header{
-			HeaderDeadReason: h[HeaderDeadReason], HeaderDeadSubject: h[HeaderDeadSubject], HeaderDeadStored: h[HeaderDeadStored],
 			HeaderDeadDetail: {printable(fmt.Sprintf("%s (its headers and its body of %d bytes are left out: %v)", why.Detail, len(d.Body), refused.Reasons[0]))},
+		}
+		for _, name := range []string{HeaderDeadReason, HeaderDeadBy, HeaderDeadAttempts, HeaderDeadSubject, HeaderDeadID, HeaderDeadStored, nats.MsgIdHdr} {
+			if v := h[name]; len(v) > 0 {
+				w.Header[name] = v
+			}
 		}
 		w.Body = nil
 		err = b.Publish(ctx, w)
@@ -77,10 +81,10 @@ func (b *Bus) Bury(ctx context.Context, d bus.Delivery, why bus.Cause) error {
 
 func (b *Bus) deadSubject(subject string) string {
 	rest, ok := strings.CutPrefix(subject, b.names.prefix+".")
-	if !ok {
-		return b.subject("dead", "other", "_", events.EncodeToken(subject))
+	if dead := b.subject(deadVerb, rest); ok && b.canTake(dead) == nil {
+		return dead
 	}
-	return b.subject("dead", rest)
+	return b.subject(deadVerb, "other", "_", events.EncodeToken(subject))
 }
 
 // printable makes a value fit for a header.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -65,31 +64,46 @@ func (b *Bus) ReceiveHandovers(name string, take func(bus.Delivery) error) (stop
 	sub, err := b.nc.Subscribe(b.handoverSubject(name), func(m *nats.Msg) {
 		answer := accepted
 		if d, err := b.adopt(m); err != nil {
-			answer = err.Error()
+			answer = printable(err.Error())
 		} else if err := take(d); err != nil {
-			answer = err.Error()
+			answer = printable(err.Error())
 		}
 		_ = m.Respond([]byte(answer)) // if it is lost, two have it: whoever comes second changes nothing
 	})
 	if err != nil {
 		return nil, problem("receive what is handed over", err)
 	}
-	return func() { _ = sub.Unsubscribe() }, nil
+	stop = func() { _ = sub.Unsubscribe() } // it fails only if the connection is closed
+	if err := b.nc.FlushTimeout(b.config.Timeout); err != nil {
+		stop()
+		return nil, problem("receive what is handed over", err)
+	}
+	return stop, nil
 }
 
-// adopt makes a delivery of what was handed over.
+// adopt makes a delivery of what was handed over. Whoever hands over may be anybody who may publish there: it must not make us settle what is none of ours.
 func (b *Bus) adopt(m *nats.Msg) (bus.Delivery, error) {
 	var about handed
 	if err := json.Unmarshal([]byte(m.Header.Get(headerHanded)), &about); err != nil {
 		return bus.Delivery{}, fmt.Errorf("header %s: %w", headerHanded, err)
 	}
-	if !strings.HasPrefix(about.Token, "$JS.ACK.") { // whoever hands over must not make us publish anywhere else
-		return bus.Delivery{}, fmt.Errorf("%q is not where JetStream takes acknowledgements", about.Token)
+	o, err := originOf(about.Token)
+	if err != nil {
+		return bus.Delivery{}, err
+	}
+	if o.stream != b.names.inbox && o.stream != b.names.work {
+		return bus.Delivery{}, fmt.Errorf("%q acknowledges a message of another system", about.Token)
+	}
+	if err := b.canTake(about.Subject); err != nil {
+		return bus.Delivery{}, fmt.Errorf("subject %q: %w", about.Subject, err)
+	}
+	if o.place != about.Place || about.Deliveries < 1 || about.Deliveries > o.deliveries || about.Partition < 0 || !o.stored.Equal(about.Stored) {
+		return bus.Delivery{}, fmt.Errorf("header %s does not fit %q", headerHanded, about.Token)
 	}
 	h := events.Header(m.Header)
 	delete(h, headerHanded)
 	return bus.Delivery{
 		Subject: about.Subject, Header: h, Body: m.Data, Partition: about.Partition, Place: about.Place, Deliveries: about.Deliveries,
-		Stored: about.Stored, Hold: hold{b.nc, about.Token},
+		Stored: o.stored, Hold: hold{b.nc, about.Token},
 	}, nil
 }

@@ -1,273 +1,545 @@
 package natsbus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rondo-run/rondo/pkg/bus"
-	"github.com/rondo-run/rondo/pkg/events"
 )
 
 const (
-	// prefetch is how many messages of a partition are asked for at once.
-	prefetch = 1024
-	// checkLeft is how often a receiver looks whether what its predecessor held has been settled.
-	checkLeft = 250 * time.Millisecond
-	// maxLeft bounds how many of the messages that a predecessor held are looked up one by one.
-	maxLeft = 4096
+	// prefetch is how many messages of a partition are asked for at once; prefetchBytes bounds their size.
+	prefetch      = 1024
+	prefetchBytes = 8 << 20
+	// pullFor is how long a request for messages of a partition waits in the broker.
+	pullFor = 30 * time.Second
+	// tend is how often a receiver looks after what it holds.
+	tend = 250 * time.Millisecond
+	// otherWait is how long a receiver waits for another one, which gives the partition up, to be gone.
+	otherWait = time.Second
 )
 
-// Receive implements bus.Inbox.
+// Receive implements bus.Inbox. If the partition is gone from the broker it fails, after making it again if it may.
 func (b *Bus) Receive(ctx context.Context, partition int, take func(bus.Delivery)) error {
-	consumer, err := b.js.Consumer(ctx, b.names.inbox, "p-"+strconv.Itoa(partition))
-	if err != nil {
-		return b.received(ctx, partition, err)
-	}
-	r := &receiver{b: b, partition: partition, take: take, early: make(chan bus.Delivery), stopped: make(chan struct{})}
-	defer close(r.stopped)
-	if err := r.findLeft(ctx, consumer); err != nil {
-		return b.received(ctx, partition, err)
-	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(prefetch), jetstream.PullExpiry(30*time.Second), jetstream.PullHeartbeat(5*time.Second))
-	if err != nil {
-		return b.received(ctx, partition, err)
-	}
-	arrived := make(chan jetstream.Msg)
-	var ended error // read it after arrived was closed
-	go func() {
-		defer close(arrived)
-		ended = pump(messages, arrived)
-	}()
-	open := r.run(ctx, consumer, arrived)
-	messages.Drain()
-	for open {
-		var m jetstream.Msg
-		if m, open = <-arrived; open {
-			_ = m.Nak() // what is in the buffer goes back, in its order; if that is lost, it comes again later
-		}
-	}
-	r.giveUp()
-	return b.received(ctx, partition, fmt.Errorf("the subscription ended: %w", ended))
-}
-
-// received makes the error of Receive: none, if it was to end.
-func (b *Bus) received(ctx context.Context, partition int, err error) error {
+	err := b.receive(ctx, partition, take)
 	if err == nil || ctx.Err() != nil {
 		return nil
+	}
+	if gone(err) {
+		if _, again := b.Partitions(ctx); again != nil {
+			err = errors.Join(err, again)
+		}
 	}
 	return problem(fmt.Sprintf("receive from partition %d", partition), err)
 }
 
-// pump brings messages from an iterator to a channel until the iterator is closed.
-func pump(from jetstream.MessagesContext, to chan<- jetstream.Msg) error {
-	for {
-		m, err := from.Next()
-		switch {
-		case err == nil:
-			to <- m
-		case errors.Is(err, jetstream.ErrNoHeartbeat): // it asks again by itself
-		default:
-			return err
-		}
-	}
-}
-
-// receiver hands out the messages of a partition.
-type receiver struct {
-	b         *Bus
-	partition int
-	take      func(bus.Delivery)
-	early     chan bus.Delivery // messages whose time has come
-	stopped   chan struct{}
-
-	// Messages up to upTo were handed out to somebody else before this receiver began; left are those that were not settled, by the last word of
-	// their subjects, and behind waits for them.
-	upTo   uint64
-	left   map[string][]uint64
-	behind map[string][]bus.Delivery
-	until  time.Time // when they must have come again
-}
-
-// run hands messages out until the context ends, or there are no more: then it reports false.
-func (r *receiver) run(ctx context.Context, consumer jetstream.Consumer, arrived <-chan jetstream.Msg) (open bool) {
-	tick := time.NewTicker(checkLeft)
-	defer tick.Stop()
-	for {
-		ticks := tick.C
-		if len(r.left) == 0 {
-			ticks = nil
-		}
-		select {
-		case <-ctx.Done():
-			return true
-		case m, ok := <-arrived:
-			if !ok {
-				return false
-			}
-			r.arrive(m)
-		case d := <-r.early:
-			r.take(d)
-		case <-ticks:
-			r.check(ctx, consumer)
-		}
-	}
-}
-
-// arrive takes a message from the broker.
-func (r *receiver) arrive(m jetstream.Msg) {
-	d, err := r.b.delivery(m)
-	if err != nil {
-		r.b.log.Error("NATS: a message without a place in a stream", "subject", m.Subject(), "error", err)
-		_ = m.Nak()
-		return
-	}
-	d.Partition = r.partition
-	if rest := untilDue(d.Header); rest > 0 {
-		r.holdEarly(d, rest)
-		return
-	}
-	r.inOrder(d)
-}
-
-// holdEarly keeps a message until its time.
-func (r *receiver) holdEarly(d bus.Delivery, rest time.Duration) {
-	if rest > r.b.config.InboxWait/2 { // clocks differ, or it has been moved: the broker keeps it
-		d.Hold.Return(rest)
-		return
-	}
-	time.AfterFunc(rest, func() {
-		select {
-		case r.early <- d:
-		case <-r.stopped:
-			d.Hold.Return(0)
-		}
-	})
-}
-
-// untilDue tells how long a message must not be taken.
-func untilDue(h events.Header) time.Duration {
-	v := h[headerNotBefore]
-	if len(v) == 0 {
-		return 0
-	}
-	at, err := time.Parse(time.RFC3339Nano, v[0])
-	if err != nil {
-		return 0
-	}
-	return time.Until(at)
-}
-
-// ---- The order of what a predecessor held.
-
-// findLeft finds what was handed out and not settled.
-func (r *receiver) findLeft(ctx context.Context, consumer jetstream.Consumer) error {
-	info, err := consumer.Info(ctx)
-	if err != nil || info.NumAckPending == 0 {
+func (b *Bus) receive(ctx context.Context, partition int, take func(bus.Delivery)) error {
+	r := &receiver{b: b, consumer: "p-" + strconv.Itoa(partition), partition: partition, ready: make(chan struct{}, 1),
+		early: make(map[uint64]*waiting)}
+	if err := r.begin(ctx); err != nil {
 		return err
 	}
-	r.upTo, r.until = info.Delivered.Stream, time.Now().Add(r.b.config.InboxWait+2*time.Second)
-	r.left, r.behind = make(map[string][]uint64), make(map[string][]bus.Delivery)
-	of := r.b.subject("p", strconv.Itoa(r.partition), ">")
-	for next, n := info.AckFloor.Stream+1, 0; next <= r.upTo && n < maxLeft; n++ {
-		m, err := r.b.inbox.GetMsg(ctx, next, jetstream.WithGetMsgSubject(of))
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return nil
-		}
+	status := b.nc.StatusChanged(nats.CONNECTED)
+	defer b.nc.RemoveStatusListener(status)
+	r.mu.Lock()
+	err := r.renew()
+	r.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	var tending sync.WaitGroup
+	stop, cancel := context.WithCancel(ctx)
+	tending.Go(func() { r.tend(stop, status) })
+	err = r.run(ctx, take)
+	cancel()
+	tending.Wait()
+	r.end()
+	return err
+}
+
+// receiver hands out the messages of a partition. One goroutine, that of the subscription, puts them in order; another, Receive's own, hands them out;
+// a third looks after what has to wait.
+type receiver struct {
+	b         *Bus
+	consumer  string
+	partition int
+	ready     chan struct{} // gets a value when there is something in queue, or it failed
+
+	mu     sync.Mutex
+	failed error
+	sub    *nats.Subscription
+	round  int       // counts the subscriptions: what an earlier one is told about requests counts no more
+	asked  int       // what the broker still owes
+	heard  time.Time // when the broker last said something
+	queue  []*waiting
+	bytes  int                 // in queue
+	early  map[uint64]*waiting // messages whose time has not come
+	order  order
+	over   bool
+}
+
+// waiting is a message that waits to be handed out.
+type waiting struct {
+	d     bus.Delivery
+	since time.Time // when it came, or was last extended
+	timer *time.Timer
+}
+
+// begin finds out where the partition stands. A receiver before, which is about to end, is waited for a little, so that what it holds is known.
+func (r *receiver) begin(ctx context.Context) error {
+	tick := time.NewTicker(tend / 10)
+	defer tick.Stop()
+	for began := time.Now(); ; {
+		info, err := r.info(ctx)
 		if err != nil {
 			return err
 		}
-		if m.Sequence > r.upTo {
-			return nil
+		if info.NumWaiting == 0 || time.Since(began) > otherWait {
+			return r.findLeft(ctx, info)
 		}
-		who := lastWord(m.Subject)
-		r.left[who] = append(r.left[who], m.Sequence)
-		next = m.Sequence + 1
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (r *receiver) info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
+	c, err := r.b.js.Consumer(ctx, r.b.names.inbox, r.consumer)
+	if err != nil {
+		return nil, err
+	}
+	return c.CachedInfo(), nil
+}
+
+// renew subscribes anew, and asks anew. What is still on its way to the subscription before is taken, too.
+func (r *receiver) renew() error {
+	if r.sub != nil {
+		_ = r.sub.Drain() // it fails if the connection is closed
+		r.sub = nil
+	}
+	r.round++
+	round := r.round
+	sub, err := r.b.nc.Subscribe(r.b.nc.NewInbox(), func(m *nats.Msg) { r.hear(m, round) })
+	if err != nil {
+		return err
+	}
+	_ = sub.SetPendingLimits(-1, -1) // what was asked for is bounded
+	r.sub, r.asked, r.heard = sub, 0, time.Now()
+	r.more()
+	return nil
+}
+
+// more asks for messages if there is room.
+func (r *receiver) more() {
+	room := prefetch - len(r.queue) - r.asked
+	if r.sub == nil || r.over || room < prefetch/2 || r.bytes > prefetchBytes {
+		return
+	}
+	if err := r.b.ask(r.b.names.inbox, r.consumer, r.sub.Subject, request{Batch: room, MaxBytes: max(prefetchBytes, 2*int(r.b.nc.MaxPayload())), Expires: pullFor}); err == nil {
+		r.asked += room
+	}
+}
+
+// hear takes what the broker says.
+func (r *receiver) hear(m *nats.Msg, round int) {
+	a := read(m)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a.kind == aMessage {
+		r.arrive(m, round)
+		return
+	}
+	if round != r.round || r.over {
+		return
+	}
+	r.heard = time.Now()
+	switch a.kind {
+	case aDone:
+		r.asked = max(0, r.asked-a.left)
+		r.more()
+	case aLost:
+		r.asked = 0
+		r.more()
+	case aNobody, aBad:
+		r.asked, r.heard = 0, time.Time{} // tend looks what is the matter
+	case aGone:
+		r.fail(a.err)
+	}
+}
+
+// arrive takes a message.
+func (r *receiver) arrive(m *nats.Msg, round int) {
+	d, notBefore, err := r.b.delivery(m)
+	if err != nil {
+		r.b.log.Error("NATS: a message without a place in a stream", "subject", m.Subject, "error", err)
+		return
+	}
+	d.Partition = r.partition
+	now := time.Now()
+	if round == r.round {
+		r.heard = now
+		r.asked = max(0, r.asked-1)
+	}
+	if r.over {
+		d.Hold.Return(0)
+		return
+	}
+	w := &waiting{d: d, since: now}
+	rest := notBefore.Sub(now)
+	switch {
+	case notBefore.IsZero() || rest <= 0:
+		for _, w := range r.order.arrive(w) {
+			r.push(w)
+		}
+	case rest > r.b.config.InboxWait/2: // clocks differ, or it came before the wait was made shorter: the broker keeps it
+		d.Hold.Return(rest)
+		r.pushAll(r.order.came(lastWord(d.Subject), d.Place))
+	default:
+		if before := r.early[d.Place]; before != nil {
+			before.timer.Stop() // it came once more
+		}
+		r.early[d.Place] = w
+		w.timer = time.AfterFunc(rest, func() { r.due(w) })
+		r.pushAll(r.order.came(lastWord(d.Subject), d.Place))
+	}
+	r.more()
+}
+
+// due queues a message whose time has come.
+func (r *receiver) due(w *waiting) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over || r.early[w.d.Place] != w {
+		return // it was given back
+	}
+	delete(r.early, w.d.Place)
+	if time.Since(w.since) > r.b.config.InboxWait/8 {
+		w.d.Hold.Extend() // who takes it has the whole time for it
+		w.since = time.Now()
+	}
+	r.push(w)
+}
+
+func (r *receiver) pushAll(all []*waiting) {
+	for _, w := range all {
+		r.push(w)
+	}
+}
+
+func (r *receiver) push(w *waiting) {
+	r.queue = append(r.queue, w)
+	r.bytes += len(w.d.Body)
+	r.wake()
+}
+
+func (r *receiver) wake() {
+	select {
+	case r.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (r *receiver) fail(err error) {
+	if r.failed == nil {
+		r.failed = err
+	}
+	r.wake()
+}
+
+// run hands messages out until the context ends, or something fails.
+func (r *receiver) run(ctx context.Context, take func(bus.Delivery)) error {
+	for ctx.Err() == nil {
+		d, ok, err := r.pop()
+		if err != nil {
+			return err
+		}
+		if ok {
+			take(d)
+			continue
+		}
+		select {
+		case <-r.ready:
+		case <-ctx.Done():
+		case <-r.b.ctx.Done():
+			return nats.ErrConnectionClosed
+		}
 	}
 	return nil
 }
 
-// inOrder hands a message out, unless an older one of the same instance has to come again first.
-func (r *receiver) inOrder(d bus.Delivery) {
-	if len(r.left) == 0 {
-		r.take(d)
-		return
+// pop takes the first message out of the queue.
+func (r *receiver) pop() (d bus.Delivery, ok bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failed != nil {
+		return d, false, r.failed
 	}
-	who := lastWord(d.Subject)
-	if d.Place > r.upTo && len(r.left[who]) > 0 {
-		r.behind[who] = append(r.behind[who], d)
-		return
+	if len(r.queue) == 0 {
+		return d, false, nil
 	}
-	r.take(d)
-	if d.Place <= r.upTo {
-		r.came(who, d.Place)
-	}
+	d = r.queue[0].d
+	r.queue[0] = nil
+	r.queue = r.queue[1:]
+	r.bytes -= len(d.Body)
+	r.more()
+	return d, true, nil
 }
 
-// came notes that a message that was left needs not be waited for any more.
-func (r *receiver) came(who string, place uint64) {
-	left := slices.DeleteFunc(r.left[who], func(p uint64) bool { return p == place })
-	if len(left) > 0 {
-		r.left[who] = left
-		return
-	}
-	delete(r.left, who)
-	for _, d := range r.behind[who] {
-		r.take(d)
-	}
-	delete(r.behind, who)
-}
-
-// check looks whether the predecessor has settled what it held after all, and gives up waiting when it is time.
-func (r *receiver) check(ctx context.Context, consumer jetstream.Consumer) {
-	if time.Now().After(r.until) {
-		r.release()
-		return
-	}
-	info, err := consumer.Info(ctx)
-	if err == nil && info.AckFloor.Stream >= r.upTo {
-		r.release()
-		return
-	}
-	for who, waiting := range r.behind {
-		for _, d := range waiting {
-			d.Hold.Extend()
+// tend looks after what waits, until the context ends.
+func (r *receiver) tend(ctx context.Context, status <-chan nats.Status) {
+	tick := time.NewTicker(tend)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-status:
+			r.again()
+		case <-tick.C:
+			r.extend()
+			r.checkLeft(ctx)
+			r.checkAlive(ctx)
 		}
-		for _, place := range slices.Clone(r.left[who]) {
-			if _, err := r.b.inbox.GetMsg(ctx, place); errors.Is(err, jetstream.ErrMsgNotFound) {
-				r.came(who, place)
+	}
+}
+
+// again asks again after the connection was made again.
+func (r *receiver) again() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.renew(); err != nil {
+		r.fail(err)
+	}
+}
+
+// extend keeps the broker from handing out again what only waits to be taken.
+func (r *receiver) extend() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	keep := func(w *waiting) {
+		if now.Sub(w.since) >= r.b.config.InboxWait/4 {
+			w.d.Hold.Extend()
+			w.since = now
+		}
+	}
+	for _, w := range r.queue {
+		keep(w)
+	}
+	for _, behind := range r.order.behind {
+		for _, w := range behind {
+			keep(w)
+		}
+	}
+}
+
+// checkAlive asks anew when the broker has said nothing for long, and fails when there is nobody to ask.
+func (r *receiver) checkAlive(ctx context.Context) {
+	r.mu.Lock()
+	silent := r.asked == 0 && r.heard.IsZero() || r.asked > 0 && time.Since(r.heard) > silence
+	r.mu.Unlock()
+	if !silent || !r.b.nc.IsConnected() {
+		return
+	}
+	look, cancel := context.WithTimeout(ctx, silence)
+	defer cancel()
+	_, err := r.info(look)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case err == nil:
+		if err := r.renew(); err != nil {
+			r.fail(err)
+		}
+	case gone(err):
+		r.fail(err)
+	case ctx.Err() == nil:
+		r.b.log.Warn("NATS: a partition does not answer; asking on", "partition", r.partition, "error", err)
+	}
+}
+
+// end gives back what was not handed out.
+func (r *receiver) end() {
+	r.mu.Lock()
+	r.over = true
+	sub := r.sub
+	for _, w := range r.queue { // in its order
+		w.d.Hold.Return(0)
+	}
+	for _, behind := range r.order.behind {
+		for _, w := range behind {
+			w.d.Hold.Return(0)
+		}
+	}
+	for _, w := range r.early {
+		w.timer.Stop()
+		w.d.Hold.Return(0)
+	}
+	r.queue, r.early, r.order = nil, nil, order{}
+	r.mu.Unlock()
+	if sub == nil {
+		return
+	}
+	drained := make(chan struct{})
+	over := sync.OnceFunc(func() { close(drained) }) // it may be told twice
+	sub.SetClosedHandler(func(string) { over() })
+	if err := sub.Drain(); err != nil || !r.b.nc.IsConnected() {
+		return
+	}
+	select { // what is on its way goes back, too
+	case <-drained:
+	case <-time.After(otherWait):
+	}
+}
+
+// ---- The order of what a predecessor held.
+
+// order keeps messages back while older ones of the same instance have to come again.
+type order struct {
+	// Messages up to upTo were handed out to somebody else before this receiver began; left are those that were not settled, by the last word of
+	// their subjects, and behind waits for them.
+	upTo   uint64
+	left   map[string][]uint64
+	behind map[string][]*waiting
+	until  time.Time // when they must have come again
+}
+
+// arrive gives what can be handed out now that a message has come.
+func (o *order) arrive(w *waiting) []*waiting {
+	if len(o.left) == 0 {
+		return []*waiting{w}
+	}
+	who := lastWord(w.d.Subject)
+	after := func(l uint64) bool { return l < w.d.Place }
+	if !slices.ContainsFunc(o.left[who], after) {
+		return append([]*waiting{w}, o.came(who, w.d.Place)...)
+	}
+	at, twice := slices.BinarySearchFunc(o.behind[who], w.d.Place, func(w *waiting, p uint64) int { return cmp.Compare(w.d.Place, p) })
+	if twice {
+		o.behind[who][at] = w // its newer delivery is the one that counts
+	} else {
+		o.behind[who] = slices.Insert(o.behind[who], at, w)
+	}
+	return o.came(who, w.d.Place)
+}
+
+// came notes that a message that was left needs not be waited for any more, and gives what has waited for it.
+func (o *order) came(who string, place uint64) (free []*waiting) {
+	if place > o.upTo || len(o.left[who]) == 0 {
+		return nil
+	}
+	left := slices.DeleteFunc(o.left[who], func(l uint64) bool { return l == place })
+	behind := o.behind[who]
+	n := len(behind)
+	if len(left) > 0 {
+		o.left[who] = left
+		n, _ = slices.BinarySearchFunc(behind, slices.Min(left), func(w *waiting, p uint64) int { return cmp.Compare(w.d.Place, p) })
+	} else {
+		delete(o.left, who)
+	}
+	free = behind[:n:n]
+	if behind = behind[n:]; len(behind) > 0 {
+		o.behind[who] = behind
+	} else {
+		delete(o.behind, who)
+	}
+	return free
+}
+
+// release gives everything that has waited.
+func (o *order) release() (free []*waiting) {
+	for _, behind := range o.behind {
+		free = append(free, behind...)
+	}
+	*o = order{}
+	return free
+}
+
+// findLeft finds what was handed out and not settled.
+func (r *receiver) findLeft(ctx context.Context, info *jetstream.ConsumerInfo) error {
+	for range 3 { // a replica that answers may be a little behind
+		if info.NumAckPending == 0 {
+			return nil
+		}
+		upTo := info.Delivered.Stream
+		left, found, err := r.b.stillThere(ctx, r.partition, info.AckFloor.Stream+1, upTo)
+		if err != nil {
+			return err
+		}
+		r.order = order{upTo: upTo, left: left, behind: make(map[string][]*waiting), until: time.Now().Add(r.b.config.InboxWait + 2*time.Second)}
+		if found >= info.NumAckPending {
+			return nil
+		}
+		if info, err = r.info(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxLookups is how many messages are looked up one by one; beyond it, all that are there are listed.
+const maxLookups = 16
+
+// checkLeft looks whether the predecessor has settled what it held after all, and gives up waiting when it is time.
+func (r *receiver) checkLeft(ctx context.Context) {
+	r.mu.Lock()
+	if len(r.order.left) == 0 {
+		r.mu.Unlock()
+		return
+	}
+	if time.Now().After(r.order.until) {
+		r.pushAll(r.order.release())
+		r.mu.Unlock()
+		return
+	}
+	type place struct {
+		who string
+		at  uint64
+	}
+	var wanted []place
+	lowest := r.order.upTo
+	for who := range r.order.behind {
+		for _, at := range r.order.left[who] {
+			wanted = append(wanted, place{who, at})
+			lowest = min(lowest, at)
+		}
+	}
+	upTo := r.order.upTo
+	r.mu.Unlock()
+	var settled []place
+	switch {
+	case len(wanted) == 0:
+	case len(wanted) <= maxLookups:
+		for _, p := range wanted {
+			if there, err := r.b.isThere(ctx, r.b.names.inbox, p.at); err == nil && !there {
+				settled = append(settled, p)
+			}
+		}
+	default:
+		left, _, err := r.b.stillThere(ctx, r.partition, lowest, upTo)
+		for _, p := range wanted {
+			if err == nil && !slices.Contains(left[p.who], p.at) {
+				settled = append(settled, p)
 			}
 		}
 	}
-}
-
-// release hands out what was waiting.
-func (r *receiver) release() {
-	for who := range r.behind {
-		for _, d := range r.behind[who] {
-			r.take(d)
-		}
-	}
-	r.left, r.behind = nil, nil
-}
-
-// giveUp gives back what was waiting.
-func (r *receiver) giveUp() {
-	for _, waiting := range r.behind {
-		for _, d := range waiting {
-			d.Hold.Return(0)
-		}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range settled {
+		r.pushAll(r.order.came(p.who, p.at))
 	}
 }
-
-func lastWord(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
 
 // Backlog implements bus.Inbox.
 func (b *Bus) Backlog(ctx context.Context, partition int) (bus.Backlog, error) {
@@ -285,60 +557,3 @@ func (b *Bus) backlog(ctx context.Context, stream, consumer string) (bus.Backlog
 	i := c.CachedInfo()
 	return bus.Backlog{Waiting: int64(i.NumPending), Held: int64(i.NumAckPending), Receivers: i.NumWaiting}, nil
 }
-
-// ---- Deliveries.
-
-// delivery makes a Delivery of a message from the broker.
-func (b *Bus) delivery(m jetstream.Msg) (bus.Delivery, error) {
-	meta, err := m.Metadata()
-	if err != nil {
-		return bus.Delivery{}, err
-	}
-	h := events.Header(m.Headers())
-	if id := h[headerID]; len(id) > 0 && len(h[nats.MsgIdHdr]) == 0 {
-		h[nats.MsgIdHdr] = id
-	}
-	return bus.Delivery{
-		Subject: b.published(m.Subject()), Header: h, Body: m.Data(), Place: meta.Sequence.Stream,
-		Deliveries: int(meta.NumDelivered), Stored: meta.Timestamp.UTC(), Hold: hold{b.nc, m.Reply()},
-	}, nil
-}
-
-// published is the subject that a message was published on: without its partition.
-func (b *Bus) published(subject string) string {
-	rest, ok := strings.CutPrefix(subject, b.subject("p."))
-	if !ok {
-		return subject
-	}
-	_, rest, _ = strings.Cut(rest, ".")
-	return b.subject(rest)
-}
-
-// hold settles a message by the subject for its acknowledgement.
-type hold struct {
-	nc    *nats.Conn
-	reply string
-}
-
-func (h hold) say(what string) {
-	// An error means that the connection is closed for good: the message then comes again.
-	_ = h.nc.Publish(h.reply, []byte(what))
-}
-
-// Ack implements bus.Hold.
-func (h hold) Ack() { h.say("+ACK") }
-
-// Return implements bus.Hold.
-func (h hold) Return(after time.Duration) {
-	if after <= 0 {
-		h.say("-NAK")
-		return
-	}
-	h.say(`-NAK {"delay": ` + strconv.FormatInt(int64(after), 10) + "}")
-}
-
-// Extend implements bus.Hold.
-func (h hold) Extend() { h.say("+WPI") }
-
-// Token implements bus.Hold.
-func (h hold) Token() string { return h.reply }

@@ -12,6 +12,14 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
+// bucket tells if there is none to be seen.
+func bucket(kv jetstream.KeyValue) (jetstream.KeyValue, error) {
+	if kv == nil {
+		return nil, errors.New("nats: a bucket cannot be seen with these rights, or was not there when the connection was made")
+	}
+	return kv, nil
+}
+
 // ---- Sessions.
 
 // keyOf makes a key for a bucket of any text.
@@ -27,16 +35,20 @@ func keyOf(s string) string {
 
 // Claim implements bus.Sessions.
 func (b *Bus) Claim(ctx context.Context, session, worker string) (string, error) {
+	kv, err := bucket(b.there.Load().sessions)
+	if err != nil {
+		return "", err
+	}
 	key := keyOf(session)
 	for range 8 { // others may be as quick
-		_, err := b.sessions.Create(ctx, key, []byte(worker))
+		_, err := kv.Create(ctx, key, []byte(worker))
 		if err == nil {
 			return worker, nil
 		}
 		if !errors.Is(err, jetstream.ErrKeyExists) {
 			return "", problem("claim session "+session, err)
 		}
-		e, err := b.sessions.Get(ctx, key)
+		e, err := kv.Get(ctx, key)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
 			continue // it has just ended
 		}
@@ -46,7 +58,7 @@ func (b *Bus) Claim(ctx context.Context, session, worker string) (string, error)
 		if string(e.Value()) != worker {
 			return string(e.Value()), nil
 		}
-		if _, err := b.sessions.Update(ctx, key, []byte(worker), e.Revision()); err == nil {
+		if _, err := kv.Update(ctx, key, []byte(worker), e.Revision()); err == nil {
 			return worker, nil
 		}
 	}
@@ -55,20 +67,28 @@ func (b *Bus) Claim(ctx context.Context, session, worker string) (string, error)
 
 // Release implements bus.Sessions.
 func (b *Bus) Release(ctx context.Context, session, worker string) error {
+	kv, err := bucket(b.there.Load().sessions)
+	if err != nil {
+		return err
+	}
 	key := keyOf(session)
-	e, err := b.sessions.Get(ctx, key)
+	e, err := kv.Get(ctx, key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) || err == nil && string(e.Value()) != worker {
 		return nil
 	}
 	if err == nil {
-		err = b.sessions.Delete(ctx, key, jetstream.LastRevision(e.Revision()))
+		err = kv.Delete(ctx, key, jetstream.LastRevision(e.Revision()))
 	}
 	return problem("release session "+session, err)
 }
 
 // Owner implements bus.Sessions.
 func (b *Bus) Owner(ctx context.Context, session string) (string, error) {
-	e, err := b.sessions.Get(ctx, keyOf(session))
+	kv, err := bucket(b.there.Load().sessions)
+	if err != nil {
+		return "", err
+	}
+	e, err := kv.Get(ctx, keyOf(session))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return "", nil
 	}
@@ -82,7 +102,11 @@ func (b *Bus) Owner(ctx context.Context, session string) (string, error) {
 
 // Note implements bus.Notes.
 func (b *Bus) Note(ctx context.Context, key string) ([]byte, error) {
-	e, err := b.notes.Get(ctx, keyOf(key))
+	kv, err := bucket(b.there.Load().notes)
+	if err != nil {
+		return nil, err
+	}
+	e, err := kv.Get(ctx, keyOf(key))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil, nil
 	}
@@ -94,11 +118,19 @@ func (b *Bus) Note(ctx context.Context, key string) ([]byte, error) {
 
 // SetNote implements bus.Notes.
 func (b *Bus) SetNote(ctx context.Context, key string, value []byte) error {
-	_, err := b.notes.Put(ctx, keyOf(key), value)
+	kv, err := bucket(b.there.Load().notes)
+	if err != nil {
+		return err
+	}
+	_, err = kv.Put(ctx, keyOf(key), value)
 	return problem("write note "+key, err)
 }
 
 // DropNote implements bus.Notes.
 func (b *Bus) DropNote(ctx context.Context, key string) error {
-	return problem("drop note "+key, b.notes.Purge(ctx, keyOf(key)))
+	kv, err := bucket(b.there.Load().notes)
+	if err != nil {
+		return err
+	}
+	return problem("drop note "+key, kv.Purge(ctx, keyOf(key), jetstream.PurgeTTL(markerFor)))
 }

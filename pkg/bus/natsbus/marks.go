@@ -5,17 +5,13 @@ import (
 	"errors"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/rondo-run/rondo/pkg/bus"
 )
-
-var _ bus.Marks = (*Bus)(nil)
 
 // Marked implements bus.Marks.
 func (b *Bus) Marked(ctx context.Context, name string) (bool, error) {
-	kv, err := b.js.KeyValue(ctx, b.names.marks)
+	kv, err := bucket(b.there.Load().marks)
 	if err != nil {
-		return false, problem("look at bucket "+b.names.marks, err)
+		return false, err
 	}
 	_, err = kv.Get(ctx, keyOf(name))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -26,7 +22,7 @@ func (b *Bus) Marked(ctx context.Context, name string) (bool, error) {
 
 // SetMark implements bus.Marks.
 func (b *Bus) SetMark(ctx context.Context, name string) error {
-	kv, err := b.js.KeyValue(ctx, b.names.marks)
+	kv, err := bucket(b.there.Load().marks)
 	if err == nil {
 		_, err = kv.Put(ctx, keyOf(name), []byte("set"))
 	}

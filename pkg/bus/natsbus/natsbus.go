@@ -23,6 +23,11 @@
 //
 // A receiver that takes a partition over asks which messages were handed out and not settled: those of a receiver that died come again only when their time is over.
 // Newer messages of the same instances wait for them, for as long as that takes at most.
+//
+// # When the broker has lost something
+//
+// Who comes across a stream, a consumer or a bucket that is gone, after a disk was lost for instance, makes everything again if [Config.Setup] is [Make], and says
+// so in the log. What was stored is lost then; whoever knows what was outstanding publishes it again.
 package natsbus
 
 import (
@@ -32,6 +37,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -48,19 +54,32 @@ type Bus struct {
 	log    *slog.Logger
 	nc     *nats.Conn
 	js     jetstream.JetStream
+	api    string // begins the subjects of JetStream's API
 	names  names
 
-	inbox, work, dead jetstream.Stream
-	members           jetstream.KeyValue
-	sessions, notes   jetstream.KeyValue
+	there      atomic.Pointer[there]
+	partitions atomic.Int64 // that the inbox was to have, as far as was said here; 0 if nothing was
+	mending    sync.Mutex   // held while things are made
+	mended     time.Time
 
 	window *semaphore.Weighted // what is on its way to the broker
+	strain strain
+	queues sync.Map // of work, those that are known to exist, by the words "<tag>.<activity>" of their subjects
+	denied denied
 
 	mu     sync.Mutex
-	queues map[bus.Queue]bool // of work, those that are known to exist
-	wait   sync.WaitGroup     // what runs in the background
-	ctx    context.Context    // ends with the bus
+	joined map[string]*membership
+	closed bool
+	wait   sync.WaitGroup  // what runs in the background
+	ctx    context.Context // ends with the bus
 	close  context.CancelFunc
+}
+
+// there is what there is in the broker. Where this connection may not see something, it is nil.
+type there struct {
+	inbox, work, dead        jetstream.Stream
+	members, sessions, notes jetstream.KeyValue
+	marks                    jetstream.KeyValue
 }
 
 var (
@@ -72,6 +91,7 @@ var (
 	_ bus.Handovers   = (*Bus)(nil)
 	_ bus.Sessions    = (*Bus)(nil)
 	_ bus.Notes       = (*Bus)(nil)
+	_ bus.Marks       = (*Bus)(nil)
 	_ bus.Notices     = (*Bus)(nil)
 	_ bus.Questions   = (*Bus)(nil)
 )
@@ -99,25 +119,37 @@ func Connect(ctx context.Context, config Config) (*Bus, error) {
 		return nil, fmt.Errorf("the settings of NATS:\n%w", err)
 	}
 	b := &Bus{
-		config: config, log: config.Logger, names: namesOf(config.Prefix), queues: make(map[bus.Queue]bool),
-		window: semaphore.NewWeighted(window),
+		config: config, log: config.Logger, names: namesOf(config.Prefix), window: semaphore.NewWeighted(window), joined: make(map[string]*membership),
 	}
+	b.partitions.Store(int64(config.Partitions))
 	b.ctx, b.close = context.WithCancel(context.Background())
 	if err := b.dial(ctx); err != nil {
+		b.close()
 		return nil, err
 	}
-	if err := b.setUp(ctx); err != nil {
-		b.Close()
+	if err := b.Repair(ctx); err != nil {
+		_ = b.Close()
 		return nil, err
 	}
 	return b, nil
 }
 
+// run runs something in the background, until the bus is closed.
+func (b *Bus) run(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.wait.Go(f)
+	}
+}
+
 // Close closes the connection. What was handed out and not settled comes again.
 func (b *Bus) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
 	b.close()
 	b.wait.Wait()
-	b.js.CleanupPublisher()
 	b.nc.Close()
 	return nil
 }

@@ -2,57 +2,144 @@ package natsbus_test
 
 import (
 	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/rondo-run/rondo/internal/natstest"
+	"github.com/rondo-run/rondo/pkg/bus/bustest"
 	"github.com/rondo-run/rondo/pkg/bus/embedded"
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-func TestSmoke(t *testing.T) {
-	s, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = flag.Set("test.parallel", "12") // most of the tests wait most of the time
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestConformance(t *testing.T) {
+	shared := natstest.Start(t)
+	bustest.Run(t, func(t *testing.T, s bustest.Settings) bustest.Environment {
+		if !s.Restarts {
+			return environment(t, shared, 0, s)
+		}
+		own := natstest.Start(t)
+		e := environment(t, own, 0, s)
+		e.Restart = func(t *testing.T, down func()) { restart(t, own, down) }
+		return e
+	})
+}
+
+func TestConformanceOnCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a cluster takes its time")
+	}
+	servers := natstest.Cluster(t, 3)
+	bustest.Run(t, func(t *testing.T, s bustest.Settings) bustest.Environment { return environment(t, servers, 3, s) })
+}
+
+func restart(t testing.TB, s *embedded.Server, down func()) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	down()
+	if err := s.Restart(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// systems counts those that were made, so that each has its own prefix.
+var systems atomic.Int64
+
+// environment makes a system of its own on servers that may have others.
+func environment(t *testing.T, to interface{ URL() string }, replicas int, s bustest.Settings) bustest.Environment {
+	prefix := fmt.Sprintf("sys%d", systems.Add(1))
+	config := natsbus.Config{
+		Prefix: prefix, Partitions: s.Partitions, Replicas: replicas, InboxWait: s.InboxWait, WorkWait: s.WorkWait, MemberLease: s.MemberLease,
+		SessionLease: s.SessionLease, Timeout: 20 * time.Second,
+	}
+	js := rawJetStream(t, to)
+	t.Cleanup(func() { removeSystem(t, js, prefix) })
+	natstest.Connect(t, to, config)
+	config.Partitions = 0
+	up := strings.ToUpper(prefix)
+	return bustest.Environment{
+		Connect: func(t *testing.T) bustest.Bus { return natstest.Connect(t, to, config) },
+		Stored: func(t *testing.T) (n int) {
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			defer cancel()
+			for _, name := range []string{up, up + "_WORK"} {
+				n += int(streamInfo(t, ctx, js, name).State.Msgs)
+			}
+			return n
+		},
+		Dead: func(t *testing.T) (dead []events.Wire) { return deadLetters(t, js, up+"_DEAD") },
+	}
+}
+
+// rawJetStream is a connection to look behind the scenes.
+func rawJetStream(t testing.TB, to interface{ URL() string }) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(to.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
-	b, err := natsbus.Connect(t.Context(), natsbus.Config{InProcess: s})
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.Close()
-	got := make(chan bus.Delivery, 100)
-	ps, err := b.Partitions(t.Context())
+	return js
+}
+
+func streamInfo(t testing.TB, ctx context.Context, js jetstream.JetStream, name string) *jetstream.StreamInfo {
+	t.Helper()
+	st, err := js.Stream(ctx, name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	return st.CachedInfo()
+}
+
+func deadLetters(t testing.TB, js jetstream.JetStream, name string) (dead []events.Wire) {
+	t.Helper()
+	st, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range st.CachedInfo().State.LastSeq {
+		m, err := st.GetMsg(t.Context(), i+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dead = append(dead, events.Wire{Subject: m.Subject, Header: events.Header(m.Header), Body: m.Data})
+	}
+	return dead
+}
+
+// removeSystem makes room on the servers.
+func removeSystem(t testing.TB, js jetstream.JetStream, prefix string) {
+	up := strings.ToUpper(prefix)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	for _, p := range ps.All() {
-		go b.Receive(ctx, p, func(d bus.Delivery) { got <- d })
-	}
-	due := time.Now().Add(2 * time.Second)
-	err = b.Publish(t.Context(), events.Wire{Subject: "rondo.start.x.i1", Header: events.Header{"Nats-Msg-Id": {"a"}}},
-		events.Wire{Subject: "rondo.timer.1-2.i1", NotBefore: due, Header: events.Header{"Nats-Msg-Id": {"b"}}},
-		events.Wire{Subject: "rondo.timer.1-3.i1", NotBefore: due.Add(time.Hour)},
-		events.Wire{Subject: "rondo.timer.1-2.i1", NotBefore: due, Header: events.Header{"Nats-Msg-Id": {"c"}}},
-		events.Wire{Subject: "rondo.timer.1-3.i1", Purge: true, NotBefore: due.Add(time.Hour)},
-		events.Wire{Subject: "rondo.timer.1-4.i1", NotBefore: time.Now().Add(100 * time.Millisecond)},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	timeout := time.After(3 * time.Second)
-	for {
-		select {
-		case d := <-got:
-			t.Log(d, time.Since(due))
-			d.Hold.Ack()
-		case <-timeout:
-			bl, err := b.Backlog(t.Context(), 1)
-			t.Log(bl, err)
-			return
+	for _, name := range []string{up, up + "_WORK", up + "_DEAD", "KV_" + up + "_MEMBERS", "KV_" + up + "_SESSIONS", "KV_" + up + "_NOTES"} {
+		if err := js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			t.Logf("remove stream %s: %v", name, err)
 		}
 	}
 }

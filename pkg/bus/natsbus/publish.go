@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,7 +19,7 @@ import (
 
 const (
 	// window bounds what is on its way to the broker at once; each message counts with its size and a little more.
-	window      = 32 << 20
+	window      = 16 << 20
 	messageCost = 4 << 10
 
 	// A message whose time is nearer than near is published at once, another one waits in the broker until early before its time, because the broker may be
@@ -24,45 +27,92 @@ const (
 	near  = 1500 * time.Millisecond
 	early = time.Second
 
+	// publishWait is how long to wait for the broker to say that it has a message; after that it is published again, and the broker still remembers
+	// its id if it has it: see dedupeWindow.
+	publishWait = 3 * time.Second
+	// When the broker does not keep up, each message counts twice as much as before, up to maxStrain times twice; when it has kept up for strainFor, half as much.
+	maxStrain = 6
+	strainFor = 2 * time.Second
+	// withdrawing is how many withdrawals are on their way at once, for each call.
+	withdrawing = 32
+
 	// headerID keeps the id of a delayed message, whose Nats-Msg-Id the broker takes away; headerNotBefore says when it may be taken.
 	headerID        = "Rondo-Id"
 	headerNotBefore = "Rondo-Not-Before"
 )
 
+// latest is until when the broker can delay a message: it counts nanoseconds since 1970.
+var latest = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // Publish implements bus.Publisher.
 func (b *Bus) Publish(ctx context.Context, messages ...events.Wire) error {
 	var refused bus.Refused
-	rest := make([]events.Wire, 0, len(messages))
-	var withdrawn []events.Wire
-	for _, w := range messages {
-		if w.Purge {
-			withdrawn = append(withdrawn, w)
-		} else {
-			rest = append(rest, w)
-		}
-	}
-	for attempt := 0; len(rest) > 0; attempt++ {
-		failed, err := b.publishOnce(ctx, rest, &refused)
-		if len(failed) == 0 {
-			break
-		}
-		rest = failed
-		if err := b.pause(ctx, attempt, err); err != nil {
+	for len(messages) > 0 {
+		var rest, withdrawn []events.Wire
+		rest, withdrawn, messages = split(messages)
+		if err := b.insist(ctx, rest, func(rest []events.Wire) ([]events.Wire, error) { return b.publishOnce(ctx, rest, &refused) }); err != nil {
 			return err
 		}
-	}
-	for attempt := 0; len(withdrawn) > 0; attempt++ {
-		failed, err := b.withdraw(ctx, withdrawn)
-		if len(failed) == 0 {
-			break
-		}
-		withdrawn = failed
-		if err := b.pause(ctx, attempt, err); err != nil {
+		if err := b.insist(ctx, withdrawn, func(rest []events.Wire) ([]events.Wire, error) { return b.withdraw(ctx, rest) }); err != nil {
 			return err
 		}
 	}
 	if len(refused.Messages) > 0 {
 		return &refused
+	}
+	return nil
+}
+
+// split takes what can be done in two goes off the front: publish, then withdraw. What is published under a subject that was withdrawn before has to wait.
+func split(messages []events.Wire) (publish, withdraw, rest []events.Wire) {
+	first := slices.IndexFunc(messages, func(w events.Wire) bool { return w.Purge })
+	if first < 0 {
+		return messages, nil, nil
+	}
+	publish = slices.Clone(messages[:first])
+	gone := make(map[string]bool)
+	for i, w := range messages[first:] {
+		switch {
+		case w.Purge:
+			gone[w.Subject] = true
+			withdraw = append(withdraw, w)
+		case gone[w.Subject]:
+			return publish, withdraw, messages[first+i:]
+		default:
+			publish = append(publish, w)
+		}
+	}
+	return publish, withdraw, nil
+}
+
+// insist does something with messages, again with those for which that failed, until it has worked for all.
+func (b *Bus) insist(ctx context.Context, messages []events.Wire, do func([]events.Wire) (failed []events.Wire, last error)) error {
+	for attempt := 0; len(messages) > 0; attempt++ {
+		failed, err := do(messages)
+		if len(failed) == 0 {
+			return nil
+		}
+		if gone(err) && attempt > 0 { // twice in a row: not just between two leaders
+			if err := b.missing(ctx); err != nil {
+				b.log.Warn("NATS: what is missing could not be made", "error", err)
+			}
+		}
+		messages = failed
+		if err := b.pause(ctx, attempt, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// missing makes what is missing, if one of the streams is.
+func (b *Bus) missing(ctx context.Context) error {
+	look, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for _, name := range []string{b.names.inbox, b.names.work, b.names.dead} {
+		if _, err := b.js.Stream(look, name); gone(err) {
+			return b.mend(ctx)
+		}
 	}
 	return nil
 }
@@ -83,62 +133,186 @@ func (b *Bus) pause(ctx context.Context, attempt int, last error) error {
 	}
 }
 
-// sent is a message on its way.
-type sent struct {
-	wire   events.Wire
-	future jetstream.PubAckFuture
-	cost   int64
+// flight is what is on its way in one attempt.
+type flight struct {
+	b       *Bus
+	ctx     context.Context
+	refused *bus.Refused
+
+	flying []sent          // oldest first
+	alone  map[string]bool // instances that have one of them, if the order counts
+	late   map[string]bool // instances of which a message failed: those after it must not be stored before it
+	failed []events.Wire   // may be tried again
+	last   error
 }
 
-// publishOnce publishes once, and gives those that may be tried again with the last reason.
+// sent is a message on its way.
+type sent struct {
+	wire     events.Wire
+	instance string // if the order counts
+	future   jetstream.PubAckFuture
+	cost     int64
+}
+
+// publishOnce publishes once, and gives those that may be tried again, in their order, with the last reason.
 func (b *Bus) publishOnce(ctx context.Context, messages []events.Wire, refused *bus.Refused) (failed []events.Wire, last error) {
-	var flying []sent // oldest first
-	land := func() {
-		s := flying[0]
-		flying = flying[1:]
-		err := b.await(ctx, s.future)
-		b.window.Release(s.cost)
-		switch {
-		case err == nil:
-		case permanent(err):
-			refused.Messages, refused.Reasons = append(refused.Messages, s.wire), append(refused.Reasons, err)
-		default:
-			failed, last = append(failed, s.wire), err
-		}
-	}
+	strain := b.strain.now()
+	defer func() { b.strain.note(errors.Is(last, jetstream.ErrAsyncPublishTimeout)) }()
+	f := flight{b: b, ctx: ctx, refused: refused, alone: make(map[string]bool), late: make(map[string]bool)}
 	now := time.Now()
 	for i, w := range messages {
-		m := b.message(w, now)
-		cost := min(int64(m.Size())+messageCost, window)
-		for !b.window.TryAcquire(cost) {
-			if len(flying) > 0 { // first what this call holds itself: two calls must not wait for each other
-				land()
-				continue
-			}
-			if err := b.window.Acquire(ctx, cost); err != nil {
-				return append(failed, messages[i:]...), context.Cause(ctx)
-			}
-			break
-		}
-		future, err := b.js.PublishMsgAsync(m)
-		if err == nil {
-			flying = append(flying, sent{w, future, cost})
-			b.noteQueue(w.Subject)
+		if err := b.canTake(w.Subject); err != nil {
+			f.refuse(w, err)
 			continue
 		}
-		b.window.Release(cost)
-		if !permanent(err) {
-			for len(flying) > 0 {
-				land()
+		instance := b.inOrder(w)
+		if instance != "" {
+			for f.alone[instance] {
+				f.land()
 			}
-			return append(failed, messages[i:]...), err
+			if f.late[instance] {
+				f.fail(w, instance, f.last)
+				continue
+			}
 		}
-		refused.Messages, refused.Reasons = append(refused.Messages, w), append(refused.Reasons, err)
+		m := b.message(w, now)
+		cost := min((int64(m.Size())+messageCost)<<strain, window)
+		err := f.acquire(cost)
+		if err == nil {
+			var future jetstream.PubAckFuture
+			if future, err = b.js.PublishMsgAsync(m); err == nil {
+				f.flying = append(f.flying, sent{w, instance, future, cost})
+				if instance != "" {
+					f.alone[instance] = true
+				}
+				b.noteQueue(w.Subject)
+				continue
+			}
+			b.window.Release(cost)
+		}
+		if permanent(err) {
+			f.refuse(w, err)
+			continue
+		}
+		f.landAll() // there is no way to the broker now
+		return append(f.failed, messages[i:]...), err
 	}
-	for len(flying) > 0 {
-		land()
+	f.landAll()
+	return f.failed, f.last
+}
+
+// strain is how much the broker is under. Publishing again what it has not said to have would only add to it.
+type strain struct {
+	mu      sync.Mutex
+	level   int
+	changed time.Time
+}
+
+func (s *strain) now() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.level
+}
+
+// note notes whether the broker has kept up. Many may say so at once: it counts once in a while.
+func (s *strain) note(late bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch now := time.Now(); {
+	case late && now.Sub(s.changed) > publishWait:
+		s.level, s.changed = min(s.level+1, maxStrain), now
+	case late, s.level == 0:
+	case now.Sub(s.changed) > strainFor:
+		s.level, s.changed = s.level-1, now
 	}
-	return failed, last
+}
+
+// acquire waits until there is room for one more message.
+func (f *flight) acquire(cost int64) error {
+	for !f.b.window.TryAcquire(cost) {
+		if len(f.flying) == 0 {
+			return f.b.window.Acquire(f.ctx, cost)
+		}
+		f.land() // first what this call holds itself: two calls must not wait for each other
+	}
+	return nil
+}
+
+// land waits for the oldest message that is on its way.
+func (f *flight) land() {
+	s := f.flying[0]
+	f.flying = f.flying[1:]
+	delete(f.alone, s.instance)
+	err := f.b.await(f.ctx, s.future)
+	f.b.window.Release(s.cost)
+	switch {
+	case err == nil:
+	case permanent(err):
+		f.refuse(s.wire, err)
+	default:
+		f.fail(s.wire, s.instance, err)
+	}
+}
+
+func (f *flight) landAll() {
+	for len(f.flying) > 0 {
+		f.land()
+	}
+}
+
+func (f *flight) refuse(w events.Wire, why error) {
+	f.refused.Messages, f.refused.Reasons = append(f.refused.Messages, w), append(f.refused.Reasons, why)
+}
+
+func (f *flight) fail(w events.Wire, instance string, why error) {
+	f.failed, f.last = append(f.failed, w), why
+	if instance != "" {
+		f.late[instance] = true
+	}
+}
+
+// inOrder gives the instance of a message that must not overtake others of the same call: one that people have sent. Those of the services say which
+// event they are about, so that their order means nothing, and waiting for each would make them slow.
+func (b *Bus) inOrder(w events.Wire) (instance string) {
+	if !w.NotBefore.IsZero() {
+		return ""
+	}
+	rest := w.Subject[len(b.names.prefix)+1:] // it has been checked
+	verb, _, _ := strings.Cut(rest, ".")
+	switch events.Verb(verb) {
+	case events.VerbWork, events.VerbBegun, events.VerbDone, events.VerbFail, events.VerbTimer, events.VerbChild, events.VerbWake, deadVerb:
+		return ""
+	}
+	return lastWord(rest)
+}
+
+// deadVerb begins the subjects of dead letters.
+const deadVerb = "dead"
+
+// errNoStream is why a message is refused whose subject is none of the system's.
+var errNoStream = errors.New("no stream takes this subject")
+
+// canTake tells whether there is a stream for a subject. The broker's own answer would be the same as if a stream had no leader just now.
+func (b *Bus) canTake(subject string) error {
+	rest, ok := strings.CutPrefix(subject, b.names.prefix+".")
+	if !ok {
+		return errNoStream
+	}
+	verb, _, _ := strings.Cut(rest, ".")
+	words := strings.Count(rest, ".") + 1
+	if verb == deadVerb && words > 3 {
+		rest = rest[len(deadVerb)+1:]
+		verb, _, _ = strings.Cut(rest, ".")
+		words--
+	}
+	want := 3
+	if verb == string(events.VerbWork) && words != 3 {
+		want = 5
+	}
+	if words != want || strings.HasPrefix(rest, ".") || strings.HasSuffix(rest, ".") || strings.Contains(rest, "..") || strings.ContainsAny(rest, "*> \t\r\n") {
+		return errNoStream
+	}
+	return nil
 }
 
 // await waits for the broker to say that it has a message.
@@ -157,19 +331,11 @@ func (b *Bus) await(ctx context.Context, f jetstream.PubAckFuture) error {
 
 // permanent reports whether the broker will never take the message.
 func permanent(err error) bool {
-	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) || errors.Is(err, jetstream.ErrInvalidSubject) {
+	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) || errors.Is(err, nats.ErrBadHeaderMsg) || errors.Is(err, jetstream.ErrInvalidSubject) {
 		return true
 	}
 	var api *jetstream.APIError
-	if !errors.As(err, &api) {
-		return false
-	}
-	switch api.ErrorCode {
-	case 10054, // larger than the stream takes
-		10189, 10190, 10191: // a schedule that it does not understand
-		return true
-	}
-	return false
+	return errors.As(err, &api) && api.Code == 400 // there is something wrong with the request; everything else is the state of the servers
 }
 
 // message makes what is published: the message itself, or its schedule.
@@ -178,20 +344,22 @@ func (b *Bus) message(w events.Wire, now time.Time) *nats.Msg {
 	if w.NotBefore.IsZero() || !w.NotBefore.After(now) {
 		return m
 	}
-	h := make(nats.Header, len(w.Header)+4)
-	for k, v := range w.Header {
-		h[k] = v
-	}
+	h := make(nats.Header, len(w.Header)+5)
+	maps.Copy(h, nats.Header(w.Header))
 	m.Header = h
 	h[headerNotBefore] = []string{w.NotBefore.UTC().Format(time.RFC3339Nano)}
 	if w.NotBefore.Sub(now) < near {
 		return m
 	}
 	if id := h[nats.MsgIdHdr]; len(id) > 0 {
-		h[headerID] = id
+		h[headerID] = id // the broker takes the other one away
 		h[nats.MsgIdHdr] = []string{id[0] + "/later"}
 	}
-	h["Nats-Schedule"] = []string{"@at " + w.NotBefore.Add(-early).UTC().Format(time.RFC3339Nano)}
+	at := w.NotBefore
+	if at.After(latest) {
+		at = latest // it comes again and again from then on, until its time
+	}
+	h["Nats-Schedule"] = []string{"@at " + at.Add(-early).UTC().Format(time.RFC3339Nano)}
 	h["Nats-Schedule-Target"] = []string{w.Subject}
 	h["Nats-Rollup"] = []string{"sub"} // one schedule for each subject, the last one
 	m.Subject = b.later(w.Subject)
@@ -204,55 +372,72 @@ func (b *Bus) later(subject string) string {
 }
 
 // streamOf finds the stream of a subject.
-func (b *Bus) streamOf(subject string) (st jetstream.Stream, isWork bool) {
+func (b *Bus) streamOf(subject string) (st jetstream.Stream, isWork bool, err error) {
+	is := b.there.Load()
+	st = is.inbox
 	if strings.HasPrefix(subject, b.subject("work.")) {
-		return b.work, true
+		st, isWork = is.work, true
 	}
-	return b.inbox, false
+	if st == nil {
+		return nil, isWork, fmt.Errorf("nats: the stream of %s cannot be seen with these rights, or was not there when the connection was made", subject)
+	}
+	return st, isWork, nil
 }
 
 // withdraw removes what is stored under subjects, and tells those who hold it. It gives back those for which that did not work.
 func (b *Bus) withdraw(ctx context.Context, messages []events.Wire) (failed []events.Wire, last error) {
 	now := time.Now()
-	for _, w := range messages {
-		if err := b.withdrawOne(ctx, w, now); err != nil {
-			failed, last = append(failed, w), fmt.Errorf("withdraw %s: %w", w.Subject, err)
-			if ctx.Err() != nil {
-				return messages, last
-			}
+	errs := make([]error, len(messages))
+	var all sync.WaitGroup
+	slots := make(chan struct{}, withdrawing)
+	for i, w := range messages {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = b.withdrawOne(ctx, w, now)
+		})
+	}
+	all.Wait()
+	for i, err := range errs {
+		if err != nil {
+			failed, last = append(failed, messages[i]), fmt.Errorf("withdraw %s: %w", messages[i].Subject, err)
 		}
 	}
 	return failed, last
 }
 
 func (b *Bus) withdrawOne(ctx context.Context, w events.Wire, now time.Time) error {
-	st, isWork := b.streamOf(w.Subject)
-	if st == nil {
-		return errors.New("its stream cannot be seen")
-	}
-	if isWork {
-		if err := st.Purge(ctx, jetstream.WithPurgeSubject(w.Subject)); err != nil {
-			return err
-		}
-		words := append([]string{"notice", "withdrawn"}, strings.Split(strings.TrimPrefix(w.Subject, b.subject("work.")), ".")...)
-		if err := b.nc.Publish(b.subject(words...), nil); err != nil {
-			return err
-		}
+	st, isWork, err := b.streamOf(w.Subject)
+	if err != nil {
+		return err
 	}
 	if w.NotBefore.After(now) { // otherwise it does not wait for its time any more, or never did
-		return st.Purge(ctx, jetstream.WithPurgeSubject(b.later(w.Subject)))
+		if err := st.Purge(ctx, jetstream.WithPurgeSubject(b.later(w.Subject))); err != nil {
+			return err
+		}
 	}
-	return nil
+	if !isWork {
+		return nil
+	}
+	// Second, so that what comes out of its schedule in between is found.
+	if err := st.Purge(ctx, jetstream.WithPurgeSubject(w.Subject)); err != nil {
+		return err
+	}
+	words := append([]string{"notice", "withdrawn"}, strings.Split(strings.TrimPrefix(w.Subject, b.subject("work.")), ".")...)
+	return b.nc.Publish(b.subject(words...), nil)
 }
 
 // Has implements bus.Publisher.
 func (b *Bus) Has(ctx context.Context, w events.Wire) (bool, error) {
-	st, isWork := b.streamOf(w.Subject)
-	subjects := []string{b.later(w.Subject)}
-	if isWork {
-		subjects = append(subjects, w.Subject)
+	st, isWork, err := b.streamOf(w.Subject)
+	if err != nil {
+		return false, err
 	}
-	for _, s := range subjects {
+	now := w.Subject
+	if !isWork { // in any partition
+		now = b.subject("p.*", strings.TrimPrefix(w.Subject, b.names.prefix+"."))
+	}
+	for _, s := range []string{b.later(w.Subject), now} { // in this order, so that it is seen when it moves from one to the other
 		_, err := st.GetLastMsgForSubject(ctx, s)
 		if err == nil {
 			return true, nil

@@ -1,9 +1,11 @@
 package natsbus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -23,84 +25,118 @@ const (
 	minVersion  = "2.12.0"
 	goodVersion = "2.14.0"
 
-	// dedupeWindow is how long the broker remembers ids. It only absorbs repeated publishing; longer costs memory.
-	dedupeWindow = 5 * time.Second
+	// dedupeWindow is how long the broker remembers ids. It only absorbs repeated publishing, three times after publishWait; longer costs memory.
+	dedupeWindow = 10 * time.Second
 	notesFor     = 24 * time.Hour
+	// markerFor is how long a bucket remembers that a key was removed.
+	markerFor = time.Minute
+	// settleFor is how long servers may take to agree on a change.
+	settleFor = 30 * time.Second
 	// maxHeld bounds what is handed out from one partition or queue and not settled.
 	maxHeld = 100_000
 )
 
-// setUp makes or checks everything that is needed in the broker.
+// setUp makes or checks everything that is needed in the broker. Once that was done, the number of partitions is changed by SetPartitions only.
 func (b *Bus) setUp(ctx context.Context) error {
 	if b.config.Setup == Use {
-		return b.use(ctx)
+		b.use(ctx)
+		return nil
 	}
 	if err := b.checkServer(ctx); err != nil {
 		return err
 	}
-	s := setup{b: b}
+	s := setup{b: b, replicas: b.config.Replicas}
 	n, err := s.inboxPartitions(ctx)
 	if err != nil {
 		return err
 	}
-	b.inbox = s.stream(ctx, b.inboxConfig(n))
-	b.work = s.stream(ctx, b.workConfig())
-	b.dead = s.stream(ctx, b.deadConfig())
-	b.members = s.bucket(ctx, jetstream.KeyValueConfig{
-		Bucket: b.names.members, Description: "which orchestrators are alive", TTL: 10 * b.config.MemberLease, LimitMarkerTTL: time.Second, Storage: jetstream.MemoryStorage,
-	})
-	b.sessions = s.bucket(ctx, jetstream.KeyValueConfig{
-		Bucket: b.names.sessions, Description: "which worker has which session", TTL: b.config.SessionLease, LimitMarkerTTL: time.Second, Storage: b.storage(),
-	})
-	b.notes = s.bucket(ctx, jetstream.KeyValueConfig{
-		Bucket: b.names.notes_, Description: "attempts, and how far activities have got", TTL: notesFor, Storage: b.storage(),
-	})
-	s.bucket(ctx, jetstream.KeyValueConfig{Bucket: b.names.marks, Description: "what was done since the broker was made", Storage: b.storage()})
-	if len(s.errs) == 0 {
-		s.partitions(ctx)
+	var is there
+	if is.inbox = s.stream(ctx, b.inboxConfig(n)); is.inbox != nil && s.replicas == 0 {
+		s.replicas = is.inbox.CachedInfo().Config.Replicas // what has to be made is kept as often
+	}
+	is.work = s.stream(ctx, b.workConfig())
+	is.dead = s.stream(ctx, b.deadConfig())
+	is.members = s.bucket(ctx, b.names.members, "which orchestrators are alive", max(time.Second, 2*b.config.MemberLease))
+	is.sessions = s.bucket(ctx, b.names.sessions, "which worker has which session", b.config.SessionLease)
+	is.notes = s.bucket(ctx, b.names.notes_, "attempts, and how far activities have got", notesFor)
+	is.marks = s.bucket(ctx, b.names.marks, "what was done since the broker was made", 0)
+	if is.inbox != nil {
+		for i := range partitionsOf(is.inbox.CachedInfo().Config) {
+			s.consumer(ctx, is.inbox, b.partitionConsumer(i))
+		}
 	}
 	if err := errors.Join(s.errs...); err != nil {
 		if b.config.Setup == Verify {
 			return fmt.Errorf("nats: what is there is not what is needed; run the setup with an account that may make streams:\n%w", err)
 		}
-		return problem("make streams", err)
+		return fmt.Errorf("nats: make what is needed:\n%w", err)
 	}
+	b.there.Store(&is)
 	return nil
 }
 
 // checkServer tells whether the server can do what is needed.
 func (b *Bus) checkServer(ctx context.Context) error {
-	version := "v" + b.nc.ConnectedServerVersion()
-	if semver.Compare(version, "v"+minVersion) < 0 {
-		return fmt.Errorf("nats: server %s is too old: it has to be at least %s, better %s; upgrade nats-server", b.nc.ConnectedServerVersion(), minVersion, goodVersion)
+	version := b.nc.ConnectedServerVersion()
+	good, err := checkVersion(version)
+	if err != nil {
+		return err
 	}
-	if semver.Compare(version, "v"+goodVersion) < 0 {
-		b.log.Warn("NATS: the server works, but a newer one delays messages more reliably", "has", b.nc.ConnectedServerVersion(), "better", goodVersion)
+	if !good {
+		b.log.Warn("NATS: the server works, but a newer one delays messages more reliably", "has", version, "better", goodVersion)
 	}
 	if most := b.nc.MaxPayload(); most < int64(b.config.MaxPayload) {
 		return fmt.Errorf("nats: the server takes messages of at most %d bytes; %d are needed: set max_payload in its configuration, or MaxPayload to less if all inputs and results are smaller",
 			most, b.config.MaxPayload)
 	}
-	_, err := b.js.AccountInfo(ctx)
+	err = b.denied.during(ctx, func(ctx context.Context) error {
+		_, err := b.js.AccountInfo(ctx)
+		return err
+	})
 	switch {
-	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrNoResponders):
-		return errors.New("nats: JetStream is off on this server; start it with -js, or add `jetstream {}` to its configuration")
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return errors.New("nats: JetStream is off for this account; enable it for the account, or use another one")
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrNoResponders):
+		return errors.New("nats: JetStream is off on this server; start it with -js, or add `jetstream {}` to its configuration")
 	}
 	return problem("ask for JetStream", err)
 }
 
-func (b *Bus) use(ctx context.Context) (err error) {
-	for _, s := range []struct {
-		to   *jetstream.Stream
-		name string
-	}{{&b.inbox, b.names.inbox}, {&b.work, b.names.work}, {&b.dead, b.names.dead}} {
-		if *s.to, err = b.js.Stream(ctx, s.name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-			b.log.Debug("NATS: a stream cannot be seen with these rights", "stream", s.name, "error", err)
+// checkVersion tells whether a server is new enough, and whether it is as new as one could wish.
+func checkVersion(version string) (good bool, err error) {
+	if semver.Compare("v"+version, "v"+minVersion) < 0 {
+		return false, fmt.Errorf("nats: server %s is too old: it has to be at least %s, better %s; upgrade nats-server", version, minVersion, goodVersion)
+	}
+	return semver.Compare("v"+version, "v"+goodVersion) >= 0, nil
+}
+
+// use looks what this connection may see.
+func (b *Bus) use(ctx context.Context) {
+	var is there
+	see := func(what string, look func(context.Context) error) {
+		if err := b.denied.during(ctx, look); err != nil {
+			b.log.Debug("NATS: something cannot be seen with these rights, or is not there", "what", what, "error", err)
 		}
 	}
-	return nil
+	for name, to := range map[string]*jetstream.Stream{b.names.inbox: &is.inbox, b.names.work: &is.work, b.names.dead: &is.dead} {
+		see("stream "+name, func(ctx context.Context) error {
+			st, err := b.js.Stream(ctx, name)
+			if err == nil {
+				*to = st
+			}
+			return err
+		})
+	}
+	for name, to := range map[string]*jetstream.KeyValue{b.names.members: &is.members, b.names.sessions: &is.sessions, b.names.notes_: &is.notes, b.names.marks: &is.marks} {
+		see("bucket "+name, func(ctx context.Context) error {
+			kv, err := b.js.KeyValue(ctx, name)
+			if err == nil {
+				*to = kv
+			}
+			return err
+		})
+	}
+	b.there.Store(&is)
 }
 
 func (b *Bus) storage() jetstream.StorageType {
@@ -112,22 +148,36 @@ func (b *Bus) storage() jetstream.StorageType {
 
 // setup makes or checks one thing after the other, and collects what went wrong.
 type setup struct {
-	b    *Bus
-	errs []error
+	b        *Bus
+	replicas int // of what has to be made
+	errs     []error
 }
 
-// The key under which a stream says how it was partitioned.
-const partitionsKey = "rondo.partitions"
+// failed notes what went wrong, if anything did.
+func (s *setup) failed(what string, err error) bool {
+	if err != nil {
+		s.errs = append(s.errs, fmt.Errorf("%s: %w", what, err))
+	}
+	return err != nil
+}
+
+// The keys under which a stream says how it is partitioned, since when, and whose it is.
+const (
+	partitionsKey = "rondo.partitions"
+	changedKey    = "rondo.changed"
+	prefixKey     = "rondo.prefix"
+)
 
 // inboxPartitions is how many partitions the inbox is to have. If nobody says so, how many it has stands in the stream.
 func (s *setup) inboxPartitions(ctx context.Context) (int, error) {
-	if n := s.b.config.Partitions; n > 0 {
-		return n, nil
+	wanted := int(s.b.partitions.Load())
+	if wanted > 0 && s.b.there.Load() == nil {
+		return wanted, nil
 	}
-	there, err := s.b.js.Stream(ctx, s.b.names.inbox)
+	there, err := s.look(ctx, s.b.names.inbox)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return defaultPartitions, nil
+		return cmp.Or(wanted, defaultPartitions), nil
 	case err != nil:
 		return 0, problem("look at stream "+s.b.names.inbox, err)
 	}
@@ -137,35 +187,59 @@ func (s *setup) inboxPartitions(ctx context.Context) (int, error) {
 	return defaultPartitions, nil
 }
 
+// look finds a stream.
+func (s *setup) look(ctx context.Context, name string) (st jetstream.Stream, err error) {
+	err = s.b.denied.during(ctx, func(ctx context.Context) error {
+		st, err = s.b.js.Stream(ctx, name)
+		return err
+	})
+	return st, err
+}
+
 // inboxConfig is the inbox as it is to be.
 func (b *Bus) inboxConfig(n int) jetstream.StreamConfig {
-	c := b.streamConfig(b.names.inbox, "messages for instances", b.subject("*.*.*"), b.subject("later.*.*.*"))
+	c := b.queueConfig(b.names.inbox, "messages for instances", b.subject("*.*.*"), b.subject("later.*.*.*"))
 	c.SubjectTransform = &jetstream.SubjectTransformConfig{
 		Source:      b.subject("*.*.*"),
 		Destination: b.subject("p.{{partition(" + strconv.Itoa(n) + ",3)}}.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"),
 	}
-	c.Metadata = map[string]string{partitionsKey: strconv.Itoa(n)}
+	c.Metadata[partitionsKey] = strconv.Itoa(n)
 	return c
 }
 
 func (b *Bus) workConfig() jetstream.StreamConfig {
-	return b.streamConfig(b.names.work, "work for workers", b.subject("work.*.*.*.*"), b.subject("later.work.*.*.*.*"))
+	return b.queueConfig(b.names.work, "work for workers", b.subject("work.*.*.*.*"), b.subject("later.work.*.*.*.*"))
+}
+
+// queueConfig is a stream from which what was acknowledged is removed.
+func (b *Bus) queueConfig(name, description string, subjects ...string) jetstream.StreamConfig {
+	c := b.streamConfig(name, description, subjects...)
+	c.Retention, c.AllowMsgSchedules, c.AllowRollup = jetstream.WorkQueuePolicy, true, true
+	return c
 }
 
 func (b *Bus) streamConfig(name, description string, subjects ...string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name: name, Description: "Rondo: " + description, Subjects: subjects,
-		Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardOld, Storage: b.storage(), Replicas: b.config.Replicas,
-		Duplicates: dedupeWindow, AllowDirect: true, AllowMsgSchedules: true, AllowRollup: true,
+		Name: name, Description: "Rondo: " + description, Subjects: subjects, Metadata: map[string]string{prefixKey: b.names.prefix},
+		Discard: jetstream.DiscardOld, Storage: b.storage(), Replicas: b.config.Replicas, Duplicates: dedupeWindow, AllowDirect: true,
 		MaxMsgs: -1, MaxBytes: -1, MaxMsgSize: -1, MaxConsumers: -1, MaxMsgsPerSubject: -1,
 	}
 }
 
 func (b *Bus) deadConfig() jetstream.StreamConfig {
 	c := b.streamConfig(b.names.dead, "dead letters", b.subject("dead.*.*.*"), b.subject("dead.work.*.*.*.*"))
-	c.Retention, c.MaxAge = jetstream.LimitsPolicy, b.config.DeadFor
-	c.AllowMsgSchedules, c.AllowRollup = false, false
-	c.Duplicates = 2 * time.Minute
+	c.MaxAge, c.Duplicates = b.config.DeadFor, 2*time.Minute
+	return c
+}
+
+// bucketConfig is the stream of a bucket. What is read from it comes from its leader, so that who has written something reads just that.
+func (b *Bus) bucketConfig(name, description string, ttl time.Duration) jetstream.StreamConfig {
+	c := b.streamConfig("KV_"+name, description, "$KV."+name+".>")
+	c.MaxAge, c.MaxMsgsPerSubject, c.Discard = ttl, 1, jetstream.DiscardNew
+	if ttl > 0 {
+		c.Duplicates = min(ttl, dedupeWindow)
+	}
+	c.AllowRollup, c.DenyDelete, c.AllowMsgTTL, c.SubjectDeleteMarkerTTL, c.AllowDirect = true, true, true, time.Second, false
 	return c
 }
 
@@ -184,30 +258,30 @@ func partitionsOf(c jetstream.StreamConfig) int {
 	return n
 }
 
-// stream makes or checks a stream.
+// stream makes or checks a stream. It returns nil if there is none as it should be.
 func (s *setup) stream(ctx context.Context, want jetstream.StreamConfig) jetstream.Stream {
-	st, err := s.b.js.Stream(ctx, want.Name)
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound) && s.b.config.Setup == Verify:
-		s.errs = append(s.errs, fmt.Errorf("stream %s is missing", want.Name))
-		return nil
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		if want.Replicas == 0 {
-			want.Replicas = 1
+	what := "stream " + want.Name
+	st, err := s.look(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if s.b.config.Setup == Verify {
+			s.failed(what, errors.New("it is missing"))
+			return nil
 		}
-		if st, err = s.b.js.CreateStream(ctx, want); err == nil {
-			s.b.log.Info("NATS: made a stream", "stream", want.Name, "replicas", want.Replicas)
+		create := want
+		create.Replicas = max(1, s.replicas)
+		err = s.b.denied.during(ctx, func(ctx context.Context) error {
+			st, err = s.b.js.CreateStream(ctx, create)
+			return err
+		})
+		if err == nil {
+			s.b.log.Info("NATS: made a stream", "stream", want.Name, "replicas", create.Replicas)
 			return st
 		}
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // somebody was faster, with other settings
-			if st, err = s.b.js.Stream(ctx, want.Name); err == nil {
-				return st
-			}
+			st, err = s.look(ctx, want.Name)
 		}
-		s.errs = append(s.errs, fmt.Errorf("stream %s: %w", want.Name, err))
-		return nil
-	case err != nil:
-		s.errs = append(s.errs, fmt.Errorf("stream %s: %w", want.Name, err))
+	}
+	if s.failed(what, err) {
 		return nil
 	}
 	return s.adjust(ctx, st, want)
@@ -215,37 +289,89 @@ func (s *setup) stream(ctx context.Context, want jetstream.StreamConfig) jetstre
 
 // adjust brings a stream that is there to what is wanted, and leaves alone what is nobody's business here, such as placement.
 func (s *setup) adjust(ctx context.Context, st jetstream.Stream, want jetstream.StreamConfig) jetstream.Stream {
+	what := "stream " + want.Name
 	have := st.CachedInfo().Config
+	if whose := have.Metadata[prefixKey]; whose != "" && whose != s.b.names.prefix || whose == "" && !slices.Equal(have.Subjects, want.Subjects) {
+		s.failed(what, fmt.Errorf("it belongs to somebody else (%s): choose another prefix than %q", strings.Join(have.Subjects, ", "), s.b.names.prefix))
+		return nil
+	}
 	c := have
 	c.Subjects, c.SubjectTransform, c.Duplicates, c.Retention = want.Subjects, want.SubjectTransform, want.Duplicates, want.Retention
-	c.AllowDirect, c.AllowMsgSchedules, c.MaxAge = true, want.AllowMsgSchedules, want.MaxAge
+	c.AllowDirect, c.AllowMsgSchedules, c.AllowRollup, c.MaxAge = want.AllowDirect, want.AllowMsgSchedules, want.AllowRollup, want.MaxAge
+	c.AllowMsgTTL, c.SubjectDeleteMarkerTTL = want.AllowMsgTTL, want.SubjectDeleteMarkerTTL
 	if want.Replicas > 0 {
 		c.Replicas = want.Replicas
 	}
-	if n := want.Metadata[partitionsKey]; n != "" {
-		c.Metadata = map[string]string{}
-		for k, v := range have.Metadata {
-			if !strings.HasPrefix(k, "_nats.") {
-				c.Metadata[k] = v
-			}
+	c.Metadata = make(map[string]string)
+	for k, v := range have.Metadata {
+		if !strings.HasPrefix(k, "_nats.") { // those are the server's own
+			c.Metadata[k] = v
 		}
-		c.Metadata[partitionsKey] = n
+	}
+	maps.Copy(c.Metadata, want.Metadata)
+	if have.Metadata[partitionsKey] != want.Metadata[partitionsKey] {
+		c.Metadata[changedKey] = time.Now().UTC().Format(time.RFC3339)
 	}
 	differs := different(have, c)
 	if len(differs) == 0 {
 		return st
 	}
 	if s.b.config.Setup == Verify {
-		s.errs = append(s.errs, fmt.Errorf("stream %s differs: %s", want.Name, strings.Join(differs, "; ")))
+		s.failed(what, errors.New(strings.Join(differs, "; ")))
 		return st
 	}
-	next, err := s.b.js.UpdateStream(ctx, c)
-	if err != nil {
-		s.errs = append(s.errs, fmt.Errorf("stream %s cannot be changed (%s): %w", want.Name, strings.Join(differs, "; "), err))
-		return st
+	err := s.b.denied.during(ctx, func(ctx context.Context) error { return s.update(ctx, have, c) })
+	if s.failed(what+" cannot be changed ("+strings.Join(differs, "; ")+")", err) {
+		return nil
 	}
 	s.b.log.Info("NATS: changed a stream", "stream", want.Name, "changes", strings.Join(differs, "; "))
+	next, err := s.look(ctx, want.Name) // with what it is now, whoever else has changed it
+	if s.failed(what, err) {
+		return nil
+	}
 	return next
+}
+
+// update changes a stream.
+//
+// Each replica of a stream applies the transform when it stores a message, and learns of another transform at its own time. What travels just then would be in one partition here and in another one
+// there, and nobody might be given it. So while the partitions change, there is one replica.
+func (s *setup) update(ctx context.Context, have, want jetstream.StreamConfig) error {
+	steps := []jetstream.StreamConfig{want}
+	if have.Replicas > 1 && partitionsOf(have) != partitionsOf(want) {
+		single, other := have, want
+		single.Replicas, other.Replicas, single.Metadata = 1, 1, want.Metadata
+		steps = []jetstream.StreamConfig{single, other, want}
+	}
+	for _, c := range steps {
+		if _, err := s.b.js.UpdateStream(ctx, c); err != nil {
+			return err
+		}
+		if err := s.settled(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settled waits until a stream has as many replicas as it is to have.
+func (s *setup) settled(ctx context.Context, c jetstream.StreamConfig) error {
+	ctx, cancel := context.WithTimeout(ctx, settleFor)
+	defer cancel()
+	for {
+		st, err := s.b.js.Stream(ctx, c.Name)
+		if err == nil {
+			cluster := st.CachedInfo().Cluster
+			if cluster == nil || cluster.Leader != "" && len(cluster.Replicas) == c.Replicas-1 {
+				return nil
+			}
+		}
+		select {
+		case <-time.After(settleFor / 600):
+		case <-ctx.Done():
+			return errors.Join(errors.New("the servers have not agreed on the change yet; do it again"), context.Cause(ctx), err)
+		}
+	}
 }
 
 // different says in which ways a stream is not as wanted.
@@ -267,61 +393,23 @@ func different(have, want jetstream.StreamConfig) (out []string) {
 	compare("window for duplicates", have.Duplicates, want.Duplicates)
 	compare("direct reading", have.AllowDirect, want.AllowDirect)
 	compare("message schedules", have.AllowMsgSchedules, want.AllowMsgSchedules)
+	compare("rollups", have.AllowRollup, want.AllowRollup)
+	compare("life of single messages", have.AllowMsgTTL, want.AllowMsgTTL)
 	compare("replicas", have.Replicas, want.Replicas)
 	compare("age", have.MaxAge, want.MaxAge)
+	compare("prefix", have.Metadata[prefixKey], want.Metadata[prefixKey])
 	return out
 }
 
 // bucket makes or checks a bucket.
-func (s *setup) bucket(ctx context.Context, want jetstream.KeyValueConfig) jetstream.KeyValue {
-	kv, err := s.b.js.KeyValue(ctx, want.Bucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) && s.b.config.Setup == Make {
-		want.Description = "Rondo: " + want.Description
-		want.Replicas = max(1, s.b.config.Replicas)
-		if want.Replicas == 1 && s.b.inbox != nil {
-			want.Replicas = max(1, s.b.inbox.CachedInfo().Config.Replicas)
-		}
-		if kv, err = s.b.js.CreateKeyValue(ctx, want); errors.Is(err, jetstream.ErrBucketExists) {
-			kv, err = s.b.js.KeyValue(ctx, want.Bucket)
-		}
-	}
-	if err != nil {
-		s.errs = append(s.errs, fmt.Errorf("bucket %s: %w", want.Bucket, err))
+func (s *setup) bucket(ctx context.Context, name, description string, ttl time.Duration) jetstream.KeyValue {
+	st := s.stream(ctx, s.b.bucketConfig(name, description, ttl))
+	if st == nil {
 		return nil
 	}
-	status, err := kv.Status(ctx)
-	if err != nil {
-		s.errs = append(s.errs, fmt.Errorf("bucket %s: %w", want.Bucket, err))
-		return nil
-	}
-	if status.TTL() != want.TTL {
-		if s.b.config.Setup == Make {
-			kv, err = s.changeBucket(ctx, kv, want)
-		} else {
-			err = fmt.Errorf("keys live for %v, wanted is %v", status.TTL(), want.TTL)
-		}
-		if err != nil {
-			s.errs = append(s.errs, fmt.Errorf("bucket %s: %w", want.Bucket, err))
-		}
-	}
+	kv, err := s.b.js.KeyValue(ctx, name)
+	s.failed("bucket "+name, err)
 	return kv
-}
-
-func (s *setup) changeBucket(ctx context.Context, kv jetstream.KeyValue, want jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
-	status, err := kv.Status(ctx)
-	if err != nil {
-		return kv, err
-	}
-	c := status.Config()
-	c.TTL, c.LimitMarkerTTL = want.TTL, want.LimitMarkerTTL
-	return s.b.js.UpdateKeyValue(ctx, c)
-}
-
-// partitions makes the consumers of the inbox.
-func (s *setup) partitions(ctx context.Context) {
-	for i := range partitionsOf(s.b.inbox.CachedInfo().Config) {
-		s.consumer(ctx, s.b.inbox, s.b.partitionConsumer(i))
-	}
 }
 
 func (b *Bus) partitionConsumer(partition int) jetstream.ConsumerConfig {
@@ -335,31 +423,49 @@ func (b *Bus) partitionConsumer(partition int) jetstream.ConsumerConfig {
 func (b *Bus) workConsumer(q bus.Queue) jetstream.ConsumerConfig {
 	tag, activity := tagToken(q.Tag), events.EncodeToken(q.Activity)
 	return jetstream.ConsumerConfig{
-		Durable: ConsumerOf(q), Description: "Rondo: activity " + activity + ", tag " + tag, FilterSubject: b.subject("work", tag, activity, ">"),
+		Durable: ConsumerOf(q), Description: "Rondo: work", FilterSubject: b.subject("work", tag, activity, ">"),
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.config.WorkWait, MaxDeliver: -1, MaxAckPending: maxHeld, MaxWaiting: 2048,
 	}
 }
 
 // consumer makes or checks a consumer.
 func (s *setup) consumer(ctx context.Context, st jetstream.Stream, want jetstream.ConsumerConfig) {
+	what := "consumer " + want.Durable
 	if s.b.config.Setup == Verify {
 		c, err := st.Consumer(ctx, want.Durable)
-		if err == nil && c.CachedInfo().Config.FilterSubject != want.FilterSubject {
-			err = fmt.Errorf("it is for %s, wanted is %s", c.CachedInfo().Config.FilterSubject, want.FilterSubject)
+		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			err = errors.New("it is missing")
 		}
-		if err != nil {
-			s.errs = append(s.errs, fmt.Errorf("consumer %s: %w", want.Durable, err))
+		if !s.failed(what, err) {
+			have := c.CachedInfo().Config
+			if have.FilterSubject != want.FilterSubject {
+				s.failed(what, fmt.Errorf("it is for %s, wanted is %s", have.FilterSubject, want.FilterSubject))
+			}
+			if have.AckWait != want.AckWait {
+				s.failed(what, fmt.Errorf("messages stay with who took them for %v, wanted is %v", have.AckWait, want.AckWait))
+			}
 		}
 		return
 	}
-	if _, err := st.CreateOrUpdateConsumer(ctx, want); err != nil {
-		s.errs = append(s.errs, fmt.Errorf("consumer %s: %w", want.Durable, err))
-	}
+	err := s.b.denied.during(ctx, func(ctx context.Context) error {
+		_, err := st.CreateOrUpdateConsumer(ctx, want)
+		return err
+	})
+	s.failed(what, err)
+}
+
+// gone reports whether an error says that something is not there.
+func gone(err error) bool {
+	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) ||
+		errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrNoStreamResponse)
 }
 
 // Partitions implements bus.Inbox. It also removes what is left of partitions that are no longer used and have been drained.
 func (b *Bus) Partitions(ctx context.Context) (bus.Partitions, error) {
 	st, err := b.js.Stream(ctx, b.names.inbox)
+	if gone(err) && b.mend(ctx) == nil {
+		st, err = b.js.Stream(ctx, b.names.inbox)
+	}
 	if err != nil {
 		return bus.Partitions{}, problem("look at stream "+b.names.inbox, err)
 	}
@@ -382,8 +488,10 @@ func (b *Bus) Partitions(ctx context.Context) (bus.Partitions, error) {
 		}
 		delete(have, i)
 	}
+	changed, _ := time.Parse(time.RFC3339, st.CachedInfo().Config.Metadata[changedKey])
+	settled := time.Since(changed) > 2*b.config.InboxWait // by then all servers know
 	for i := range have {
-		if !b.dropDrained(ctx, st, i) {
+		if !settled || !b.dropDrained(ctx, st, i) {
 			p.Draining = append(p.Draining, i)
 		}
 	}
@@ -412,12 +520,19 @@ func (b *Bus) SetPartitions(ctx context.Context, n int) error {
 	if n < 1 || n > maxPartitions {
 		return fmt.Errorf("nats: %d partitions; want 1 to %d", n, maxPartitions)
 	}
-	s := setup{b: b}
+	inbox, err := b.js.Stream(ctx, b.names.inbox)
+	if err != nil {
+		return problem("look at stream "+b.names.inbox, err)
+	}
+	s := setup{b: b, replicas: b.config.Replicas}
 	for i := range n { // first somebody who takes from them, then messages
-		s.consumer(ctx, b.inbox, b.partitionConsumer(i))
+		s.consumer(ctx, inbox, b.partitionConsumer(i))
 	}
 	if len(s.errs) == 0 {
 		s.stream(ctx, b.inboxConfig(n))
+	}
+	if len(s.errs) == 0 {
+		b.partitions.Store(int64(n))
 	}
 	return problem("change the partitions", errors.Join(s.errs...))
 }

@@ -18,7 +18,7 @@ import (
 // minWords is how many words a notice has at least, so that its subject is never one of the inbox.
 const minWords = 3
 
-func (b *Bus) noticeSubject(words []string) (string, error) {
+func (b *Bus) noticeSubject(words []string, token func(string) string) (string, error) {
 	if len(words) < minWords {
 		return "", fmt.Errorf("nats: a notice of %d words; want at least %d", len(words), minWords)
 	}
@@ -34,7 +34,7 @@ func (b *Bus) noticeSubject(words []string) (string, error) {
 
 // Announce implements bus.Notices.
 func (b *Bus) Announce(words []string, h events.Header, body []byte) error {
-	subject, err := b.noticeSubject(words)
+	subject, err := b.noticeSubject(words, events.EncodeToken) // it is announced to all who listen, not under all words
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (b *Bus) Announce(words []string, h events.Header, body []byte) error {
 
 // Listen implements bus.Notices.
 func (b *Bus) Listen(ctx context.Context, words []string, heard func(words []string, h events.Header, body []byte)) (stop func(), err error) {
-	subject, err := b.noticeSubject(words)
+	subject, err := b.noticeSubject(words, token)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,9 @@ func (b *Bus) Listen(ctx context.Context, words []string, heard func(words []str
 		return nil, problem("listen", err)
 	}
 	stop = func() { _ = sub.Unsubscribe() } // it fails only if the connection is closed
-	if err := b.nc.FlushWithContext(b.bounded(ctx)); err != nil {
+	ctx, cancel := b.bounded(ctx)
+	defer cancel()
+	if err := b.nc.FlushWithContext(ctx); err != nil {
 		stop()
 		return nil, problem("listen", err)
 	}
@@ -71,13 +73,11 @@ func (b *Bus) Listen(ctx context.Context, words []string, heard func(words []str
 }
 
 // bounded gives a context a deadline if it has none.
-func (b *Bus) bounded(ctx context.Context) context.Context {
+func (b *Bus) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
-		return ctx
+		return context.WithCancel(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, b.config.Timeout)
-	context.AfterFunc(b.ctx, cancel)
-	return ctx
+	return context.WithTimeout(ctx, b.config.Timeout)
 }
 
 // ---- Questions.
@@ -92,10 +92,14 @@ const (
 
 // Ask implements bus.Questions.
 func (b *Bus) Ask(ctx context.Context, method string, question []byte) ([]byte, error) {
-	m, err := b.nc.RequestWithContext(b.bounded(ctx), b.subject("api", events.EncodeToken(method)), question)
+	ctx, cancel := b.bounded(ctx)
+	defer cancel()
+	m, err := b.nc.RequestWithContext(ctx, b.subject("api", events.EncodeToken(method)), question)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, fmt.Errorf("ask for %s: %w (is an orchestrator running?)", method, bus.ErrNobody)
+	case errors.Is(err, nats.ErrMaxPayload):
+		return nil, fmt.Errorf("ask for %s: the question has %d bytes, the server takes %d: %w", method, len(question), b.nc.MaxPayload(), err)
 	case err != nil:
 		return nil, problem("ask for "+method, err)
 	}
@@ -105,34 +109,48 @@ func (b *Bus) Ask(ctx context.Context, method string, question []byte) ([]byte, 
 	return m.Data, nil
 }
 
-// Answer implements bus.Questions.
+// Answer implements bus.Questions. When it is stopped, the answers that are being made are still given.
 func (b *Bus) Answer(method string, answer func(ctx context.Context, question []byte) ([]byte, error)) (stop func(), err error) {
-	ctx, cancel := context.WithCancel(b.ctx)
 	slots := make(chan struct{}, maxAnswering)
+	stopped := make(chan struct{})
+	var mu sync.Mutex // held while one begins
 	var wait sync.WaitGroup
 	sub, err := b.nc.QueueSubscribe(b.subject("api", events.EncodeToken(method)), "api", func(m *nats.Msg) {
 		select {
 		case slots <- struct{}{}:
-		case <-ctx.Done():
+		case <-stopped:
 			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		select {
+		case <-stopped:
+			return
+		default:
 		}
 		wait.Go(func() {
 			defer func() { <-slots }()
-			b.respond(m, answer, ctx)
+			b.respond(b.ctx, m, answer)
 		})
 	})
 	if err != nil {
-		cancel()
 		return nil, problem("answer questions about "+method, err)
 	}
-	return func() {
-		_ = sub.Unsubscribe()
-		cancel()
+	stop = sync.OnceFunc(func() {
+		_ = sub.Unsubscribe() // it fails only if the connection is closed
+		mu.Lock()
+		close(stopped)
+		mu.Unlock()
 		wait.Wait()
-	}, nil
+	})
+	if err := b.nc.FlushTimeout(b.config.Timeout); err != nil {
+		stop()
+		return nil, problem("answer questions about "+method, err)
+	}
+	return stop, nil
 }
 
-func (b *Bus) respond(m *nats.Msg, answer func(ctx context.Context, question []byte) ([]byte, error), ctx context.Context) {
+func (b *Bus) respond(ctx context.Context, m *nats.Msg, answer func(ctx context.Context, question []byte) ([]byte, error)) {
 	ctx, cancel := context.WithTimeout(ctx, b.config.Timeout)
 	defer cancel()
 	data, err := answer(ctx, m.Data)
@@ -143,8 +161,8 @@ func (b *Bus) respond(m *nats.Msg, answer func(ctx context.Context, question []b
 	if err != nil {
 		code := "failed"
 		var known *bus.AnswerError
-		if errors.As(err, &known) {
-			code = known.Code
+		if errors.As(err, &known) && known.Code != "" {
+			code = printable(known.Code)
 		}
 		out.Data = nil
 		out.Header = nats.Header{headerErrorCode: {code}, headerError: {printable(err.Error())}}

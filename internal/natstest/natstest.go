@@ -1,0 +1,190 @@
+// Package natstest gives tests NATS servers: one, or a cluster of some, all in this process.
+package natstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/bus/embedded"
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+)
+
+// patience is how long a test waits for something that is sure to come.
+const patience = 30 * time.Second
+
+// Start starts a server that ends with the test. It listens on a free port of 127.0.0.1, the same one when it is restarted.
+func Start(t testing.TB) *embedded.Server {
+	t.Helper()
+	return StartWith(t, embedded.Options{})
+}
+
+// StartWith is Start with options. Where they say nothing, they are those of Start.
+func StartWith(t testing.TB, o embedded.Options) *embedded.Server {
+	t.Helper()
+	if o.Dir == "" {
+		o.Dir = t.TempDir()
+	}
+	if o.Listen == "" {
+		o.Listen = "127.0.0.1:0"
+	}
+	s, err := embedded.Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() }) // it may have been closed by the test
+	return s
+}
+
+// Servers are those of one cluster.
+type Servers []*embedded.Server
+
+// Cluster starts servers that know each other, and waits until one leads them.
+func Cluster(t testing.TB, n int) Servers {
+	t.Helper()
+	for attempt := range 5 {
+		servers, err := startCluster(t, n)
+		if err == nil {
+			t.Cleanup(servers.Close)
+			servers.WaitReady(t)
+			return servers
+		}
+		servers.Close() // somebody else was given one of the ports
+		t.Logf("attempt %d: %v", attempt+1, err)
+	}
+	t.Fatal("no cluster could be started")
+	return nil
+}
+
+func startCluster(t testing.TB, n int) (Servers, error) {
+	routes, err := freeAddresses(n)
+	if err != nil {
+		return nil, err
+	}
+	// Each waits only until it can be connected to, so they may be started one after the other.
+	var servers Servers
+	for i := range n {
+		s, err := embedded.Start(embedded.Options{
+			Dir: t.TempDir(), Listen: "127.0.0.1:0",
+			Cluster: &embedded.Cluster{Name: fmt.Sprintf("n%d", i+1), Listen: routes[i], Routes: routes},
+		})
+		if err != nil {
+			return servers, err
+		}
+		servers = append(servers, s)
+	}
+	return servers, nil
+}
+
+// freeAddresses finds ports that nobody listens on.
+func freeAddresses(n int) ([]string, error) {
+	var addresses []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // not before all are found
+		addresses = append(addresses, l.Addr().String())
+	}
+	return addresses, nil
+}
+
+// Close stops all of them.
+func (s Servers) Close() {
+	for _, server := range s {
+		_ = server.Close() // it may be closed already
+	}
+}
+
+// URL lists where they listen.
+func (s Servers) URL() string {
+	var urls []string
+	for _, server := range s {
+		urls = append(urls, server.URL())
+	}
+	return strings.Join(urls, ",")
+}
+
+// WaitReady waits until one of them leads, and sees all of them.
+func (s Servers) WaitReady(t testing.TB) {
+	t.Helper()
+	Eventually(t, "the cluster has a leader that sees all servers", func() bool {
+		for _, server := range s {
+			if leads, seen := server.LeadsCluster(); leads && seen == len(s) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// Leader is the one that leads a stream.
+func (s Servers) Leader(t testing.TB, stream string) *embedded.Server {
+	t.Helper()
+	var leader *embedded.Server
+	Eventually(t, "stream "+stream+" has a leader", func() bool {
+		for _, server := range s {
+			if server.LeadsStream(stream) {
+				leader = server
+				return true
+			}
+		}
+		return false
+	})
+	return leader
+}
+
+// Connect connects to a server, or to all servers of a cluster, until the test ends.
+func Connect(t testing.TB, to interface{ URL() string }, config natsbus.Config) *natsbus.Bus {
+	t.Helper()
+	b, err := TryConnect(t, to, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TryConnect is Connect for those who expect that it may fail.
+func TryConnect(t testing.TB, to interface{ URL() string }, config natsbus.Config) (*natsbus.Bus, error) {
+	t.Helper()
+	if config.URLs == "" && config.Context == "" {
+		config.URLs = to.URL()
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	b, err := natsbus.Connect(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			t.Errorf("close the connection: %v", err)
+		}
+	})
+	return b, nil
+}
+
+// Eventually waits until something is so, and fails the test if that takes too long.
+func Eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("after %v it is not so that %s", patience, what)
+		}
+	}
+}

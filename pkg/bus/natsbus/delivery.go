@@ -1,0 +1,151 @@
+package natsbus
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// maxReturn is for how long the broker is asked to keep something that is returned. It adds the time to its clock, and would get something long past if that were too
+// much; what comes back too early is returned again.
+const maxReturn = 24 * time.Hour
+
+// origin is what the subject for the acknowledgement says about a message.
+type origin struct {
+	stream, consumer string
+	deliveries       int
+	place            uint64 // in the stream
+	stored           time.Time
+}
+
+// originOf reads the subject for an acknowledgement:
+//
+//	$JS.ACK.<stream>.<consumer>.<deliveries>.<place in the stream>.<place in the consumer>.<time>.<pending>
+//	$JS.ACK.<domain>.<account>.<stream>.<consumer>.…
+func originOf(reply string) (o origin, err error) {
+	bad := fmt.Errorf("%q is not where JetStream takes acknowledgements", reply)
+	rest, ok := strings.CutPrefix(reply, "$JS.ACK.")
+	if !ok {
+		return o, bad
+	}
+	switch words := strings.Count(rest, ".") + 1; {
+	case words == 7:
+	case words >= 9:
+		for range 2 {
+			_, rest, _ = strings.Cut(rest, ".")
+		}
+	default:
+		return o, bad
+	}
+	next := func() (word string) {
+		word, rest, _ = strings.Cut(rest, ".")
+		return word
+	}
+	o.stream, o.consumer = next(), next()
+	deliveries, err1 := strconv.Atoi(next())
+	place, err2 := strconv.ParseUint(next(), 10, 64)
+	next()
+	nanos, err3 := strconv.ParseInt(next(), 10, 64)
+	if errors.Join(err1, err2, err3) != nil || o.stream == "" || o.consumer == "" || deliveries < 1 || strings.ContainsAny(reply, "*> \t\r\n") {
+		return o, bad
+	}
+	o.deliveries, o.place, o.stored = deliveries, place, time.Unix(0, nanos).UTC()
+	return o, nil
+}
+
+// delivery makes a Delivery of a message from the broker, and tells when it may be taken: zero for at once.
+func (b *Bus) delivery(m *nats.Msg) (d bus.Delivery, notBefore time.Time, err error) {
+	o, err := originOf(m.Reply)
+	if err != nil {
+		return bus.Delivery{}, time.Time{}, err
+	}
+	d = bus.Delivery{
+		Header: events.Header(m.Header), Body: m.Data, Place: o.place, Deliveries: o.deliveries, Stored: o.stored, Hold: hold{b.nc, m.Reply},
+	}
+	d.Subject, d.Partition = b.published(m.Subject)
+	if at := d.Header[headerNotBefore]; len(at) > 0 {
+		notBefore = clean(d.Header)
+		if d.Deliveries > 1 && notBefore.After(d.Stored) {
+			d.Deliveries-- // the first time it was too early, and went back
+		}
+	}
+	return d, notBefore, nil
+}
+
+// clean removes what was added to the headers of a message so that it would come later, and tells when that is. What people have written there is no reason to keep it back for ever:
+// what cannot be read counts as nothing.
+func clean(h events.Header) (notBefore time.Time) {
+	notBefore, err := time.Parse(time.RFC3339Nano, h[headerNotBefore][0])
+	if err != nil {
+		notBefore = time.Time{}
+	}
+	if id := h[headerID]; len(id) > 0 {
+		h[nats.MsgIdHdr] = id
+	}
+	for _, name := range []string{headerNotBefore, headerID, "Nats-Scheduler", "Nats-Schedule-Next"} {
+		delete(h, name)
+	}
+	return notBefore
+}
+
+// published is the subject that a message was published on, without its partition, and the partition.
+func (b *Bus) published(subject string) (string, int) {
+	rest, ok := strings.CutPrefix(subject, b.names.prefix)
+	if !ok {
+		return subject, 0
+	}
+	rest, ok = strings.CutPrefix(rest, ".p.")
+	if !ok {
+		return subject, 0
+	}
+	p, rest, _ := strings.Cut(rest, ".")
+	partition, err := strconv.Atoi(p)
+	if err != nil {
+		return subject, 0
+	}
+	return b.names.prefix + "." + rest, partition
+}
+
+// hold settles a message by the subject for its acknowledgement.
+type hold struct {
+	nc    *nats.Conn
+	reply string
+}
+
+var (
+	saidAck    = []byte("+ACK")
+	saidNak    = []byte("-NAK")
+	saidExtend = []byte("+WPI")
+)
+
+func (h hold) say(what []byte) {
+	// An error means that the connection is closed for good: the message then comes again.
+	_ = h.nc.Publish(h.reply, what)
+}
+
+// Ack implements bus.Hold.
+func (h hold) Ack() { h.say(saidAck) }
+
+// Return implements bus.Hold.
+func (h hold) Return(after time.Duration) {
+	if after <= 0 {
+		h.say(saidNak)
+		return
+	}
+	h.say([]byte(`-NAK {"delay": ` + strconv.FormatInt(int64(min(after, maxReturn)), 10) + "}"))
+}
+
+// Extend implements bus.Hold.
+func (h hold) Extend() { h.say(saidExtend) }
+
+// Token implements bus.Hold.
+func (h hold) Token() string { return h.reply }
+
+func lastWord(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }

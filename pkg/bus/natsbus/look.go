@@ -1,0 +1,110 @@
+package natsbus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// isThere tells whether a message is still stored. Any replica may say yes; only the leader may say no, as the others may not have got it yet.
+func (b *Bus) isThere(ctx context.Context, stream string, place uint64) (bool, error) {
+	ctx, cancel := b.bounded(ctx)
+	defer cancel()
+	question := []byte(`{"seq":` + strconv.FormatUint(place, 10) + `}`)
+	m, err := b.nc.RequestWithContext(ctx, b.api+"DIRECT.GET."+stream, question)
+	if err == nil && m.Header.Get("Status") == "" {
+		return true, nil
+	}
+	if err != nil && !errors.Is(err, nats.ErrNoResponders) {
+		return false, err
+	}
+	m, err = b.nc.RequestWithContext(ctx, b.api+"STREAM.MSG.GET."+stream, question)
+	if err != nil {
+		return false, err
+	}
+	var found struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &found); err != nil {
+		return false, err
+	}
+	switch {
+	case found.Error == nil:
+		return true, nil
+	case found.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return false, nil
+	}
+	return false, found.Error
+}
+
+const (
+	// lookBatch and lookBytes bound how many messages are looked at at once.
+	lookBatch = 1024
+	lookBytes = 4 << 20
+)
+
+// stillThere lists the messages of a partition that are stored between two places, by the last word of their subjects. Those whose time has not come are
+// counted only: nobody has to wait for them.
+func (b *Bus) stillThere(ctx context.Context, partition int, from, upTo uint64) (left map[string][]uint64, found int, err error) {
+	ctx, cancel := b.bounded(ctx)
+	defer cancel()
+	sub, err := b.nc.SubscribeSync(b.nc.NewInbox())
+	if err != nil {
+		return nil, 0, err
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
+	_ = sub.SetPendingLimits(-1, -1)
+	left = make(map[string][]uint64)
+	filter := b.subject("p", strconv.Itoa(partition), ">")
+	now := time.Now()
+	for from <= upTo {
+		question := fmt.Sprintf(`{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d}`, from, filter, lookBatch, lookBytes)
+		if err := b.nc.PublishRequest(b.api+"DIRECT.GET."+b.names.inbox, sub.Subject, []byte(question)); err != nil {
+			return nil, 0, err
+		}
+		got := 0
+		for {
+			m, err := sub.NextMsgWithContext(ctx)
+			if err != nil {
+				return nil, 0, err
+			}
+			if status := m.Header.Get("Status"); status != "" {
+				if status == "204" && got > 0 { // the end of the batch
+					break
+				}
+				return left, found, ignoreNotFound(status, m)
+			}
+			place, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+			if err != nil {
+				return nil, 0, fmt.Errorf("a message without a place: %w", err)
+			}
+			got, from = got+1, place+1
+			if place > upTo {
+				continue
+			}
+			found++
+			if at, err := time.Parse(time.RFC3339Nano, m.Header.Get(headerNotBefore)); err != nil || at.Before(now) {
+				who := lastWord(m.Header.Get("Nats-Subject"))
+				left[who] = append(left[who], place)
+			}
+		}
+	}
+	return left, found, nil
+}
+
+// ignoreNotFound makes an error of a status, unless it only says that there is nothing more.
+func ignoreNotFound(status string, m *nats.Msg) error {
+	switch status {
+	case "404", "204":
+		return nil
+	case "503":
+		return jetstream.ErrStreamNotFound
+	}
+	return fmt.Errorf("%s %s", status, m.Header.Get("Description"))
+}
