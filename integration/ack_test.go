@@ -348,3 +348,29 @@ func TestLostAcknowledgement(t *testing.T) {
 		s.wantKinds("i", events.KindStarted, events.KindTimerCreated, events.KindTimerFired, events.KindCompleted)
 	})
 }
+
+// Receiving and reading fail some times; everything that came meanwhile is done afterwards, and nobody asks all the time.
+func TestReceivingAndReadingFailForAWhile(t *testing.T) {
+	onBasics(t, func(t *testing.T, s *system) {
+		v := s.prepare()
+		var subscriptions, loads atomic.Int32
+		failing := func(n *atomic.Int32) func() error {
+			return func() error {
+				if n.Add(1) <= 4 {
+					return &history.Error{Class: history.Retry, Op: "made up", Err: errors.New("made up")}
+				}
+				return nil
+			}
+		}
+		v.broker.onSubscribe, v.store.onLoad = failing(&subscriptions), failing(&loads)
+		begun := time.Now()
+		v.start()
+		s.say(events.Message{ID: "e", Instance: "nobody", Content: &events.EventRaised{Name: "approval"}}) // which has to be looked for
+		s.start("sleeper", "i", 1)
+		s.completed("i", "slept")
+		s.journal.await("acknowledged rondo.event.approval.nobody", 1)
+		if n, most := subscriptions.Load()+loads.Load(), int32(20+20*time.Since(begun)/time.Second); n > most {
+			t.Errorf("it was tried %d times, want at most %d", n, most)
+		}
+	})
+}

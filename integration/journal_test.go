@@ -14,6 +14,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/round"
 )
 
 // journal is what the services did, in its order.
@@ -98,6 +99,8 @@ type probe struct {
 	*natsbus.Bus
 	journal *journal
 	dead    atomic.Bool
+	// onSubscribe, if set, is called before a partition is received from; an error of its is why that fails.
+	onSubscribe func() error
 	// onReceive, if set, is called when a message comes, before anything is done about it.
 	onReceive func(bus.Delivery)
 	// onPublish, if set, is called before something is published, afterPublish after it was.
@@ -112,6 +115,11 @@ var errCut = errors.New("the connection is cut")
 func (p *probe) cut() { p.dead.Store(true) }
 
 func (p *probe) Receive(ctx context.Context, partition int, take func(bus.Delivery)) error {
+	if p.onSubscribe != nil {
+		if err := p.onSubscribe(); err != nil {
+			return err
+		}
+	}
 	return p.Bus.Receive(ctx, partition, func(d bus.Delivery) {
 		if p.dead.Load() {
 			return // the message stays with a process that is dead
@@ -216,6 +224,17 @@ type probedStore struct {
 	dead    atomic.Bool
 	// before and after are called around each commit, if set; an error of theirs is the commit's. After an error of before, nothing is committed.
 	before, after func(history.Batch) error
+	// onLoad, if set, is called before instances are read; an error of its is why that fails.
+	onLoad func() error
+}
+
+func (s *probedStore) Load(ctx context.Context, ids []string, admit func(string, round.Row) bool) ([]round.Known, error) {
+	if s.onLoad != nil {
+		if err := s.onLoad(); err != nil {
+			return nil, err
+		}
+	}
+	return s.Store.Load(ctx, ids, admit)
 }
 
 func (s *probedStore) Commit(ctx context.Context, b history.Batch) (history.Result, error) {

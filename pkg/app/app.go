@@ -94,6 +94,7 @@ type Addresses struct {
 // New makes a program of its parts. The error lists everything that is wrong with them and with the settings. Nothing is opened yet.
 func New(config Config, parts ...Part) (*App, error) {
 	a := &App{config: config, started: make(chan struct{})}
+	a.config.openOutput()
 	var orchestrations []orchestration.Binding
 	var activities []activity.Binding
 	var errs []error

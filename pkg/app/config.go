@@ -2,6 +2,7 @@ package app
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
@@ -100,7 +102,7 @@ func Defaults(command Command) Config {
 			SessionLease: 30 * time.Second, MemberLease: 3 * time.Second, Timeout: 5 * time.Second,
 		},
 		Orchestrator: orchestrator.Config{
-			MaxInstances: 10_000, MaxMessages: 20_000, Steps: 64, RunawayAfter: 10 * time.Second,
+			MaxInstances: 10_000, MaxInstanceBytes: 1 << 30, MaxMessages: 20_000, MaxMessageBytes: 256 << 20, Steps: 64, RunawayAfter: 10 * time.Second,
 			CommitTimeout: 10 * time.Second, SweepEvery: 5 * time.Second,
 		},
 		Worker: worker.Config{
@@ -201,9 +203,6 @@ func (c *Config) problems() (errs []error) {
 	if (c.NATS.Certificate == "") != (c.NATS.Key == "") {
 		bad("--nats-tls-cert and --nats-tls-key: a certificate needs its key, and a key its certificate")
 	}
-	if c.NATS.URLs != "" && c.NATS.Context != "" {
-		bad("--nats and --nats-context: a context has its own servers; say one of the two")
-	}
 	if c.Orchestrator.MaxMessages < max(c.Orchestrator.MaxInbox, 500) && c.Orchestrator.MaxMessages > 0 {
 		bad("--max-messages: %d are less than the %d that one round may take", c.Orchestrator.MaxMessages, max(c.Orchestrator.MaxInbox, 500))
 	}
@@ -213,7 +212,7 @@ func (c *Config) problems() (errs []error) {
 // checkAddress wants host:port.
 func checkAddress(address string) error {
 	if _, port, err := net.SplitHostPort(address); err != nil || port == "" {
-		return fmt.Errorf("%q is not an address like 127.0.0.1:8080 or :8080", address)
+		return fmt.Errorf("%q is not an address like 127.0.0.1:8080, or 0.0.0.0:8080 for all networks", address)
 	}
 	return nil
 }
@@ -230,18 +229,63 @@ func (c *Config) logger(level slog.Level) *slog.Logger {
 // codeLogger is the logger for the code of orchestrations and activities.
 func (c *Config) codeLogger() *slog.Logger { return c.logger(min(c.Log.Level, slog.LevelInfo)) }
 
-func (c *Config) stdout() io.Writer {
-	if c.Stdout == nil {
-		return os.Stdout
-	}
-	return c.Stdout
+// workerLogger is the one logger that a worker has, for itself and for its activities: what it says itself begins with its name, and is shown from the level on that
+// services have.
+func (a *App) workerLogger() *slog.Logger {
+	return slog.New(twoLevels{Handler: a.config.codeLogger().Handler(), begin: "worker: ", level: a.config.Log.Level})
 }
 
-func (c *Config) stderr() io.Writer {
-	if c.Stderr == nil {
-		return os.Stderr
+// twoLevels has a level of its own for records that begin in a certain way.
+type twoLevels struct {
+	slog.Handler
+	begin string
+	level slog.Level
+}
+
+// Handle implements slog.Handler.
+func (h twoLevels) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level < h.level && strings.HasPrefix(r.Message, h.begin) {
+		return nil
 	}
-	return c.Stderr
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (h twoLevels) WithAttrs(attrs []slog.Attr) slog.Handler {
+	h.Handler = h.Handler.WithAttrs(attrs)
+	return h
+}
+
+// WithGroup implements slog.Handler.
+func (h twoLevels) WithGroup(name string) slog.Handler {
+	h.Handler = h.Handler.WithGroup(name)
+	return h
+}
+
+func (c *Config) stdout() io.Writer { return c.Stdout }
+func (c *Config) stderr() io.Writer { return c.Stderr }
+
+// openOutput makes both outputs good for several who write at the same time: loggers, and those who print.
+func (c *Config) openOutput() {
+	if c.Stdout == nil {
+		c.Stdout = os.Stdout
+	}
+	if c.Stderr == nil {
+		c.Stderr = os.Stderr
+	}
+	c.Stdout, c.Stderr = &oneAtATime{w: c.Stdout}, &oneAtATime{w: c.Stderr}
+}
+
+// oneAtATime lets one writer write after the other.
+type oneAtATime struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (o *oneAtATime) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.w.Write(p)
 }
 
 func programName() string {

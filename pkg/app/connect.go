@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"sync"
 	"time"
@@ -154,11 +155,18 @@ func (a *App) await(ctx context.Context, what string, try func(context.Context) 
 	}
 }
 
-// hopeless tells whether waiting cannot help. What NATS says is waited for in any case: accounts and streams may be on their way, too.
+// hopeless tells whether waiting cannot help: a file is not there, or the database refuses for good. What NATS says is waited for in any case, because accounts and
+// streams may be on their way, too; and so is another process that has the database.
 func hopeless(err error) bool {
 	var of *history.Error
 	var locked *sqlite.LockedError
-	return errors.As(err, &of) && of.Class == history.Permanent && !errors.As(err, &locked)
+	switch {
+	case errors.As(err, &locked):
+		return false
+	case errors.As(err, &of):
+		return of.Class == history.Permanent
+	}
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
 }
 
 func firstLine(s string) string {

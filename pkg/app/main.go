@@ -57,6 +57,7 @@ func ending(signals <-chan os.Signal, say io.Writer, exit func(int)) context.Con
 // run does what the arguments say, and gives the exit code.
 func run(ctx context.Context, args []string, env Environment, environ []string, stdout, stderr io.Writer, parts []Part) int {
 	name := programName()
+	stdout, stderr = &oneAtATime{w: stdout}, &oneAtATime{w: stderr}
 	if len(args) == 0 {
 		printUsage(stderr, name)
 		return misused

@@ -16,9 +16,11 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/bus/embedded"
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
@@ -152,13 +154,14 @@ func TestServicesWaitForWhatIsNotThereYet(t *testing.T) {
 func TestWaitingEnds(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	p := start(t, nil, with("orchestrator", "--nats", s.URL(), "--wait", "300ms", "--database", "postgres://ann:hush@127.0.0.1:1/rondo")...)
-	code, _, problems := p.wait()
+	code, _, problems := inside(t, environment(), with("orchestrator", "--nats", s.URL(), "--wait", "300ms", "--database", "postgres://ann:hush@127.0.0.1:1/rondo")...)
 	if code != 1 || !strings.Contains(problems, "waited 300ms for the database at postgres://ann:(hidden)@127.0.0.1:1/rondo") || strings.Contains(problems, "hush") {
 		t.Errorf("exit code %d: %s", code, problems)
 	}
-	p = start(t, nil, with("worker", "--nats", "nats://127.0.0.1:1", "--wait", "0s")...)
-	if code, _, problems := p.wait(); code != 1 || !strings.Contains(problems, "NATS at nats://127.0.0.1:1: ") {
+	if code, _, problems := inside(t, environment(), with("worker", "--nats", s.URL(), "--nats-creds", "none.creds")...); code != 1 || !strings.Contains(problems, "none.creds") || strings.Contains(problems, "waiting for NATS") {
+		t.Errorf("a file that is not there is not waited for: exit code %d: %s", code, problems)
+	}
+	if code, _, problems := inside(t, environment(), with("worker", "--nats", "nats://127.0.0.1:1", "--wait", "0s")...); code != 1 || !strings.Contains(problems, "NATS at nats://127.0.0.1:1: ") {
 		t.Errorf("exit code %d: %s", code, problems)
 	}
 }
@@ -170,12 +173,12 @@ func TestAWrongDatabaseIsNotWaitedFor(t *testing.T) {
 		"postgres://ann:hush@:port/rondo": "the database at postgres://ann:(hidden)@:port/rondo",
 		"oracle://db/rondo":               "the database at oracle://db/rondo",
 	} {
-		code, _, problems := start(t, nil, with("orchestrator", "--nats", s.URL(), "--database", address)...).wait()
+		code, _, problems := inside(t, environment(), with("orchestrator", "--nats", s.URL(), "--database", address)...)
 		if code != 1 || !strings.Contains(problems, want) || strings.Contains(problems, "hush") || strings.Contains(problems, "waiting for the database") {
 			t.Errorf("%s: exit code %d: %s", address, code, problems)
 		}
 	}
-	code, _, problems := start(t, nil, with("orchestrator", "--nats", s.URL(), "--database", "none.db", "--schema", "verify")...).wait()
+	code, _, problems := inside(t, environment(), with("orchestrator", "--nats", s.URL(), "--database", filepath.Join(t.TempDir(), "none.db"), "--schema", "verify")...)
 	if code != 1 || !strings.Contains(problems, "there is no file") {
 		t.Errorf("exit code %d: %s", code, problems)
 	}
@@ -221,19 +224,19 @@ func TestAddressesThatAreTaken(t *testing.T) {
 	}
 	defer l.Close()
 	s := server(t)
-	code, _, problems := start(t, nil, "worker", "--nats", s.URL(), "--listen", l.Addr().String()).wait()
+	code, _, problems := inside(t, environment(), "worker", "--nats", s.URL(), "--listen", l.Addr().String())
 	if code != 1 || !strings.Contains(problems, "choose it with --listen, or leave it out with --listen off") {
 		t.Errorf("exit code %d: %s", code, problems)
 	}
-	code, _, problems = start(t, nil, with("dev", "--nats-listen", l.Addr().String())...).wait()
+	code, _, problems = inside(t, environment(), with("dev", "--dir", t.TempDir(), "--nats-listen", l.Addr().String())...)
 	if code != 1 || !strings.Contains(problems, "choose another address with --nats-listen") {
 		t.Errorf("exit code %d: %s", code, problems)
 	}
 	// Nobody has asked for the usual ports, so others will do. They may be taken on this machine or not.
-	for range 2 {
-		start(t, nil, "worker", "--nats", s.URL(), "--log-level", "info").ready()
-		start(t, nil, "dev", "--log-level", "info").ready()
-	}
+	start(t, nil, "worker", "--nats", s.URL(), "--log-level", "info").ready()
+	start(t, nil, "worker", "--nats", s.URL(), "--log-level", "info").ready().errs.await(t, "the usual address is taken")
+	start(t, nil, "dev", "--log-level", "info").ready()
+	start(t, nil, "dev", "--log-level", "info").ready().errs.await(t, "the usual address of NATS is taken")
 	start(t, nil, "worker", "--nats", s.URL(), "--listen", "off", "--log-level", "info").ready().end()
 }
 
@@ -243,7 +246,7 @@ func TestMigrate(t *testing.T) {
 	database := filepath.Join(t.TempDir(), "sub", "rondo.db")
 	migrate := func(want string, wantCode int, args ...string) {
 		t.Helper()
-		code, out, problems := start(t, nil, append([]string{"migrate", "--database", database, "--nats", s.URL(), "--wait", "1s"}, args...)...).wait()
+		code, out, problems := inside(t, environment(), append([]string{"migrate", "--database", database, "--nats", s.URL(), "--wait", "1s"}, args...)...)
 		if code != wantCode || !strings.Contains(out+problems, want) {
 			t.Errorf("%v: exit code %d, want %d and %q in: %s%s", args, code, wantCode, want, out, problems)
 		}
@@ -251,7 +254,7 @@ func TestMigrate(t *testing.T) {
 	migrate("there is no file", 1, "--check")
 	migrate("the tables were made", 0)
 	migrate("is the one that is needed", 0, "--check")
-	migrate("stream RONDO is missing", 1, "--check", "--streams")
+	migrate("is missing", 1, "--check", "--streams")
 	migrate("the streams of rondo are as they are needed", 0, "--streams", "--tags", "_,gpu")
 	migrate("the streams of rondo are as they are needed", 0, "--check", "--streams", "--tags", "_,gpu")
 	start(t, nil, with("worker", "--nats", s.URL(), "--setup", "verify", "--tags", "gpu,_")...).ready().end()
@@ -299,6 +302,35 @@ func TestDev(t *testing.T) {
 	p.end()
 }
 
+// TestDevAfterACrash kills the process while an activity runs: the next one executes it again.
+func TestDevAfterACrash(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	args := with("dev", "--dir", dir, "--nats-listen", "127.0.0.1:0", "--work-wait", "1s")
+	p := start(t, nil, args...).ready()
+	at, err := app.ReadAddresses(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish(t, at.NATS, "rondo.start.toil.t-1", "false")
+	p.errs.await(t, "msg=working")
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.done
+	p = start(t, nil, args...).ready()
+	p.errs.await(t, "msg=working")
+	at, err = app.ReadAddresses(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish(t, at.NATS, "rondo.control.cancel.t-1", "enough")
+	if i := ended(t, at.Database, "t-1"); i.Status != round.Cancelled || i.Execution != 1 {
+		t.Errorf("%v", i.Row)
+	}
+	p.end()
+}
+
 func TestDevInADirectoryThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "locked")
@@ -309,7 +341,7 @@ func TestDevInADirectoryThatCannotBeWritten(t *testing.T) {
 		f.Close()
 		dir = "/proc" // whoever runs the tests may write everywhere, but not there
 	}
-	code, _, problems := start(t, nil, with("dev", "--dir", dir)...).wait()
+	code, _, problems := inside(t, environment(), with("dev", "--dir", dir)...)
 	if code != 1 || !strings.Contains(problems, "the directory "+dir) || !strings.Contains(problems, "choose another one with --dir") {
 		t.Errorf("exit code %d: %s", code, problems)
 	}
@@ -385,5 +417,33 @@ func TestAppAsAValue(t *testing.T) {
 	}
 	if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "run before") {
 		t.Error(err)
+	}
+}
+
+// TestOnPostgreSQL has tables that were made beforehand, and a service that only checks them.
+func TestOnPostgreSQL(t *testing.T) {
+	t.Parallel()
+	pgtest.Need(t)
+	s := server(t)
+	address := pgtest.Database(t)
+	if code, out, problems := inside(t, environment("RONDO_DATABASE_URL", address), "migrate", "--check", "--wait", "0s"); code != 1 || !strings.Contains(problems, "has no tables") {
+		t.Errorf("exit code %d: %s%s", code, out, problems)
+	}
+	if code, out, problems := inside(t, environment("RONDO_DATABASE_URL", address), "migrate"); code != 0 || !strings.Contains(out, "the tables were made") {
+		t.Errorf("exit code %d: %s%s", code, out, problems)
+	}
+	start(t, []string{"RONDO_DATABASE_URL=" + address}, with("orchestrator", "--nats", s.URL(), "--schema", "verify")...).ready()
+	start(t, nil, with("worker", "--nats", s.URL())...).ready()
+	b, err := natsbus.Connect(t.Context(), natsbus.Config{URLs: s.URL(), Setup: natsbus.Use})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	c := client.New(b, client.Options{})
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if got, err := hello.Run(ctx, c, "ann"); err != nil || got != "hello ann" {
+		t.Errorf("%q, %v", got, err)
 	}
 }

@@ -72,7 +72,7 @@ func (a *App) newOrchestrator(b *natsbus.Bus, store history.Store) (service, err
 
 func (a *App) newWorker(b *natsbus.Bus) (service, error) {
 	c := a.config.Worker
-	c.DrainTimeout, c.SessionLease, c.Logger = a.config.Grace, a.config.NATS.SessionLease, a.config.codeLogger()
+	c.DrainTimeout, c.SessionLease, c.Logger = a.config.Grace, a.config.NATS.SessionLease, a.workerLogger()
 	c.Tags = a.config.tagFilter()
 	if c.Codec == nil {
 		c.Codec = a.config.Orchestrator.Round.Codec

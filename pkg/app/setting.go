@@ -119,6 +119,55 @@ func number(at func(*Config) *int, least int) access {
 	}
 }
 
+// size is a number of bytes: 1048576, 256MiB.
+func size[T int | int64](at func(*Config) *T, least T) access {
+	return access{
+		hint: "size",
+		get:  func(c *Config) string { return inUnits(int64(*at(c))) },
+		set: func(c *Config, v string) error {
+			n, err := parseSize(strings.TrimSpace(v))
+			if err == nil {
+				*at(c) = T(n)
+			}
+			return err
+		},
+		check: func(c *Config) error {
+			if n := *at(c); n < least {
+				return fmt.Errorf("%d; want at least %d", n, least)
+			}
+			return nil
+		},
+	}
+}
+
+var units = []struct {
+	name string
+	size int64
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
+
+func parseSize(v string) (int64, error) {
+	number, unit := v, int64(1)
+	for _, u := range units {
+		if rest, ok := strings.CutSuffix(v, u.name); ok {
+			number, unit = strings.TrimSpace(rest), u.size
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n > 1<<50/unit {
+		return 0, fmt.Errorf("%q is not a size; write it like 1048576, 512KiB, 256MiB or 2GiB", v)
+	}
+	return n * unit, nil
+}
+
+func inUnits(n int64) string {
+	for _, u := range units {
+		if n > 0 && n%u.size == 0 {
+			return strconv.FormatInt(n/u.size, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
 func duration(at func(*Config) *time.Duration, least time.Duration) access {
 	return access{
 		hint: "duration",

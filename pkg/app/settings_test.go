@@ -78,6 +78,30 @@ func TestAFlagWinsOverAVariableWhichWinsOverWhatThereWas(t *testing.T) {
 	}
 }
 
+func TestSizesAndDurations(t *testing.T) {
+	c := app.Defaults(app.Orchestrator)
+	for _, v := range []struct{ name, value, want string }{
+		{"max-instance-memory", "2GiB", "2GiB"}, {"max-instance-memory", "1048576", "1MiB"}, {"max-instance-memory", "1000", "1000"}, {"max-instance-memory", "512 KiB", "512KiB"},
+		{"max-instance-memory", "1GB", `"1GB" is not a size`}, {"max-instance-memory", "9999999999GiB", "is not a size"}, {"max-instance-memory", "0", "want at least 1"},
+		{"keep-ended", "30d", "30d"}, {"keep-ended", "36h", "36h"}, {"keep-ended", "90m", "1h30m"}, {"keep-ended", "-1s", "want at least 0s"}, {"keep-ended", "1y", "is not a duration"},
+	} {
+		for _, s := range app.Settings(app.Orchestrator) {
+			if s.Name != v.name {
+				continue
+			}
+			got := ""
+			if err := s.Set(&c, v.value); err != nil {
+				got = err.Error()
+			} else {
+				got = s.Get(&c)
+			}
+			if !strings.Contains(got, v.want) {
+				t.Errorf("--%s %s: %s, want %s", v.name, v.value, got, v.want)
+			}
+		}
+	}
+}
+
 func TestSecretsMayStandInFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(file, []byte("hush\n"), 0o600); err != nil {
@@ -107,7 +131,7 @@ func TestEverythingThatIsWrongIsToldAtOnce(t *testing.T) {
 		`--steps: 0; want at least 1`,
 		`--keep-ended: "forever" is not a duration; write it like 30s, 5m, 12h or 30d`,
 		`--nats-creds, --nats-token: choose one way to log in`,
-		`--listen: "here" is not an address like 127.0.0.1:8080 or :8080`,
+		`--listen: "here" is not an address like 127.0.0.1:8080`,
 		`a certificate needs its key`,
 		`--sweep-every: "again"`,
 		`--max-messages: 3 are less than the 500 that one round may take`,

@@ -90,20 +90,20 @@ const (
 
 // Reserve puts goods aside.
 func Reserve(ctx context.Context, sku string) (string, error) {
-	activity.Logger(ctx).Info("reserve", "sku", sku)
+	activity.Logger(ctx).Debug("reserve", "sku", sku)
 	return "reservation-" + sku, nil
 }
 
 // Release undoes Reserve.
 func Release(ctx context.Context, reservation string) (string, error) {
-	activity.Logger(ctx).Info("release", "reservation", reservation)
+	activity.Logger(ctx).Debug("release", "reservation", reservation)
 	return "released", nil
 }
 
 // Charge takes money. The key is the same for all attempts, so a bank that knows it does not take the money twice.
 func Charge(ctx context.Context, p contract.Payment) (contract.Charged, error) {
 	info := activity.InfoOf(ctx)
-	activity.Logger(ctx).Info("charge", "cents", p.Cents, "key", info.IdempotencyKey)
+	activity.Logger(ctx).Debug("charge", "cents", p.Cents, "key", info.IdempotencyKey)
 	switch {
 	case p.Card == DeclinedCard:
 		return contract.Charged{}, activity.Errorf(contract.CardDeclined, "the bank declines the card")
@@ -115,13 +115,13 @@ func Charge(ctx context.Context, p contract.Payment) (contract.Charged, error) {
 
 // Refund undoes Charge.
 func Refund(ctx context.Context, payment string) (string, error) {
-	activity.Logger(ctx).Info("refund", "payment", payment)
+	activity.Logger(ctx).Debug("refund", "payment", payment)
 	return "refunded", nil
 }
 
 // Ship sends a parcel.
 func Ship(ctx context.Context, p contract.Parcel) (string, error) {
-	activity.Logger(ctx).Info("ship", "sku", p.SKU, "to", p.To)
+	activity.Logger(ctx).Debug("ship", "sku", p.SKU, "to", p.To)
 	if p.To == Nowhere {
 		return "", activity.Final(activity.Errorf(contract.NoSuchPlace, "there is no way to %s", p.To))
 	}
