@@ -34,6 +34,11 @@ help: ## list the targets and settings
 	@echo "settings, as in make fuzz FUZZTIME=1m:"
 	@awk -F ' *[?]= *|## ' '/^[A-Z]+ [?]=.*## / { printf "  %-12s %s%s\n", $$1, $$3, $$2 == "" ? "" : " (" $$2 ")" }' $(MAKEFILE_LIST)
 
+.PHONY: dev
+dev: ## run examples/orders with everything it needs, and show what becomes of one order; Ctrl-C ends it, and what runs goes on the next time
+	@$(GO) build -o bin/orders ./examples/orders
+	@exec bin/orders dev --demo
+
 .PHONY: test
 test: databases ## run all tests, with the race detector
 	@test -n "$(RACE)" || echo "RACE DETECTOR: off, because there is no C compiler here; install gcc to have it"
@@ -51,6 +56,8 @@ databases: ## say which databases the tests would use
 	@if [ -n "$${RONDO_TEST_DATABASE_URL:-}" ]; then echo "DATABASES: the server at RONDO_TEST_DATABASE_URL is tested"; \
 	elif [ -n "$${COCKROACH_BINARY:-}" ]; then echo "DATABASES: CockroachDB is tested ($$COCKROACH_BINARY)"; \
 	else echo "DATABASES: CockroachDB IS NOT TESTED; set COCKROACH_BINARY, or RONDO_TEST_DATABASE_URL to the address of a server"; fi
+	@if command -v node >/dev/null && command -v npm >/dev/null; then echo "LANGUAGES: the worker in JavaScript is tested, if npm can fetch what it needs"; \
+	else echo "LANGUAGES: the worker in JavaScript IS NOT TESTED; install node and npm"; fi
 
 .PHONY: lint
 lint: ## check formatting, vet and staticcheck

@@ -529,7 +529,7 @@ func walk(visit func(name string) error) error {
 		switch {
 		case err != nil:
 			return err
-		case slices.Contains(ignored, name) && d.IsDir():
+		case d.IsDir() && (slices.Contains(ignored, name) || d.Name() == "node_modules"):
 			return filepath.SkipDir
 		case slices.Contains(ignored, name) || !d.Type().IsRegular() || strings.HasSuffix(name, ".test") || strings.HasSuffix(name, ".out"):
 			return nil

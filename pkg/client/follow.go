@@ -16,6 +16,9 @@ import (
 // look looks at what was heard, and asks if it should. It reports whether that is all. An error ends the waiting, unless it may pass: see passes.
 type look func(ctx context.Context, heard []query.Notice, ask bool) (done bool, err error)
 
+// unanswered is after how long a question is asked again that nobody has answered: they may be back soon.
+const unanswered = 2 * time.Second
+
 // follow calls look until it is done: first to ask, then with each notice about an instance, and now and then to ask again.
 func (c *Client) follow(ctx context.Context, instance string, look look) error {
 	f := c.hub.follow(instance)
@@ -37,7 +40,7 @@ func (c *Client) follow(ctx context.Context, instance string, look look) error {
 			return err
 		case err != nil:
 			last = err
-			wait = min(wait, 5*c.o.firstAsk) // nobody may be there, or not for long
+			wait = min(wait, unanswered)
 		case done:
 			return nil
 		}

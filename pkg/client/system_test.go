@@ -175,6 +175,13 @@ func (s *system) take(ctx context.Context, d bus.Delivery) {
 		d.Hold.Ack()
 		return
 	}
+	if start, ok := m.Content.(*events.Start); ok && len(d.Header[query.HeaderEach]) > 0 {
+		if each := query.EachInstance(m.Instance, d.Stored); each != m.Instance {
+			must(s.t, s.bus.Publish(ctx, s.encode(events.Message{ID: "each/" + d.ID(), Instance: each, Content: start})))
+			d.Hold.Ack()
+			return
+		}
+	}
 	inbox := []round.Delivery{{Message: m, Attempts: 1, Deliveries: d.Deliveries, Age: time.Since(d.Stored)}}
 	for len(inbox) > 0 {
 		known, err := s.store.Load(ctx, []string{m.Instance}, nil)
@@ -198,12 +205,16 @@ func (s *system) take(ctx context.Context, d bus.Delivery) {
 	}
 }
 
+func (s *system) encode(m events.Message) events.Wire {
+	w, err := events.Encode(s.bus.Prefix(), m)
+	must(s.t, err)
+	return w
+}
+
 func (s *system) commit(ctx context.Context, turn round.Turn) bool {
 	decided := history.Decided{Turn: &turn}
 	for _, m := range turn.Messages {
-		w, err := events.Encode(s.bus.Prefix(), m)
-		must(s.t, err)
-		decided.Promises = append(decided.Promises, w)
+		decided.Promises = append(decided.Promises, s.encode(m))
 	}
 	r, err := s.store.Commit(ctx, history.Batch{Turns: []history.Decided{decided}})
 	if err != nil || r.Outcomes[0].Verdict != history.Committed {

@@ -180,7 +180,7 @@ func TestLongHistory(t *testing.T) {
 	a := historytest.NewActor("a")
 	s.commit(t, a.Start())
 	large := events.Payload(`"` + strings.Repeat("x", 50_000) + `"`)
-	for range 30 {
+	for range 15 {
 		var turns []*round.Turn
 		for range 10 {
 			turns = append(turns, a.Say(&events.EventReceived{Wait: 1, Name: "note", Data: large}))
@@ -189,7 +189,7 @@ func TestLongHistory(t *testing.T) {
 	}
 	for _, limit := range []int{0, 7, 250, 1000} {
 		got, err := s.reader.Events(t.Context(), "a", 0, 0, limit)
-		if want := min(301, (history.Page{Limit: limit}).Size()); err != nil || len(got) != want || got[want-1].ID != int64(want) {
+		if want := min(151, (history.Page{Limit: limit}).Size()); err != nil || len(got) != want || got[want-1].ID != int64(want) {
 			t.Errorf("limit %d: got %d events, %v", limit, len(got), err)
 		}
 	}

@@ -192,6 +192,19 @@ func (k *keeper) prune(ctx context.Context) error {
 	}
 }
 
+// begin marks a broker that is as new as the database: it has lost nothing.
+func (k *keeper) begin(ctx context.Context) error {
+	marked, err := k.o.broker.Marked(ctx, recoveredMark)
+	if err != nil || marked {
+		return err
+	}
+	n, err := k.o.store.Count(ctx, history.Filter{}, 1)
+	if err != nil || n > 0 {
+		return err
+	}
+	return k.o.broker.SetMark(ctx, recoveredMark)
+}
+
 // recover gives a broker that has lost everything what it should have. A new one gets the same treatment, which then is soon over.
 func (k *keeper) recover(ctx context.Context) error {
 	marked, err := k.o.broker.Marked(ctx, recoveredMark)

@@ -266,6 +266,9 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 	if err := o.store.Ping(ctx); err != nil {
 		return nil, fmt.Errorf("the database does not answer: %w", err)
 	}
+	if err := o.keeper.begin(ctx); err != nil {
+		o.log.Warn("whether the broker is new could not be seen; looking later", "error", err)
+	}
 	// Nothing of this ends with ctx: a shutdown has an order of its own.
 	taking, stopTaking := context.WithCancel(context.Background())
 	working, stopWorking := context.WithCancelCause(context.Background())
