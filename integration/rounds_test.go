@@ -132,12 +132,20 @@ func TestRoundCompletesOnceWhereverItCrashes(t *testing.T) {
 	}
 }
 
+// onOne runs a test on one database of those that there are, by turns.
+func onOne(t *testing.T, turn int, test func(t *testing.T, s *system)) {
+	t.Helper()
+	t.Parallel()
+	db := databases[turn%len(databases)]
+	test(t, newSystem(t, db.open(t), basics...))
+}
+
 // A timer, and a child with its result to the parent.
 func TestRoundOfTimersAndChildrenWhereverItCrashes(t *testing.T) {
 	for _, c := range crashes {
 		for nth := int32(1); nth <= 2; nth++ {
 			t.Run(fmt.Sprint(c.name, ", time ", nth), func(t *testing.T) {
-				onBasics(t, func(t *testing.T, s *system) {
+				onOne(t, int(nth), func(t *testing.T, s *system) {
 					s.armed(c, nth) // when much is done in one go, it does not get there so often
 					s.start("sleeper", "t", 20)
 					s.start("parent", "p", "p")

@@ -136,12 +136,13 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 // TestTimersAreNeverEarlyAndHardlyLate has 10,000 timers between 10 ms and 5 s; in each second, 2,000 are set and 2,000 fire. How late they are depends on the machine, and on
 // what else it does.
 func TestTimersAreNeverEarlyAndHardlyLate(t *testing.T) {
-	const instances, each = 200, 50
+	const each = 50
+	instances := size(200, 40)
 	s := newSystem(t, openSQLite(t), timing...)
 	s.orchestrate(func(c *orchestrator.Config) { c.Round.Patience, c.SweepEvery = time.Minute, time.Minute })
 	ended := s.listen()
 	random := rand.New(rand.NewPCG(1, 2))
-	pace := time.NewTicker(5 * time.Second / instances)
+	pace := time.NewTicker(25 * time.Millisecond)
 	defer pace.Stop()
 	for i := range instances {
 		<-pace.C
@@ -168,10 +169,7 @@ func TestTimersAreNeverEarlyAndHardlyLate(t *testing.T) {
 
 // TestManyInstancesWithTimers starts as many instances as it can, each with a timer between 10 ms and 5 s: the timers compete with the starts.
 func TestManyInstancesWithTimers(t *testing.T) {
-	n := 10_000
-	if testing.Short() || raceDetector {
-		n = 2_000
-	}
+	n := size(10_000, 500)
 	s := newSystem(t, openSQLite(t), timing...)
 	s.orchestrate(func(c *orchestrator.Config) { c.Round.Patience, c.SweepEvery = time.Minute, time.Minute })
 	ended := s.listen()
@@ -267,10 +265,7 @@ func TestCancelledTimerNeverFires(t *testing.T) {
 
 // TestManyLongTimersCostLittle has many timers of an hour, most of which wait in the broker and in the database only.
 func TestManyLongTimersCostLittle(t *testing.T) {
-	n := 100_000
-	if testing.Short() || raceDetector {
-		n = 2_000
-	}
+	n := size(100_000, 500)
 	s := newSystem(t, openSQLite(t), timing...)
 	before := heap()
 	s.orchestrate(func(c *orchestrator.Config) { c.MaxInstances, c.SweepEvery = 1000, time.Minute })
