@@ -90,7 +90,7 @@ var packages = map[string]rule{
 
 	"pkg/outbox":            {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
 	"pkg/query":             {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
-	"pkg/client":            {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/query", "pkg/orchestration", "pkg/bus/natsbus"}},
+	"pkg/client":            {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/query", "pkg/orchestration", "pkg/bus/natsbus", "github.com/robfig/cron/v3"}},
 	"services/orchestrator": {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/outbox", "pkg/query", "pkg/activity", "pkg/orchestration", "internal/health"}},
 	"services/worker":       {imports: []string{"pkg/events", "pkg/bus", "pkg/activity", "pkg/orchestration", "internal/health", "golang.org/x/time/rate"}},
 	"pkg/app": {imports: []string{

@@ -13,6 +13,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/query"
 	"github.com/rondo-run/rondo/pkg/round"
 	"github.com/rondo-run/rondo/services/orchestrator"
 	"github.com/rondo-run/rondo/services/worker"
@@ -495,7 +496,7 @@ func TestEachStartOfAScheduleIsAnInstance(t *testing.T) {
 	s.orchestrate()
 	r := s.raw()
 	for range 2 {
-		if err := r.publish("rondo.start.sleeper.nightly", map[string][]string{orchestrator.HeaderEach: {"true"}}, []byte("1")); err != nil {
+		if err := r.publish("rondo.start.sleeper.nightly", map[string][]string{query.HeaderEach: {"true"}}, []byte("1")); err != nil {
 			t.Fatal(err)
 		}
 		n := len(s.list(rootsOnly))

@@ -276,5 +276,11 @@ type AnswerError struct {
 
 func (e *AnswerError) Error() string { return e.Message }
 
+// Connection tells of the connection to the broker.
+type Connection interface {
+	// Reconnected calls told each time the connection was lost and is there again, until stop is called: what was announced meanwhile was not heard. It must not block.
+	Reconnected(told func()) (stop func())
+}
+
 // Any stands for any word where [Notices] listens.
 const Any = "\x00"

@@ -34,6 +34,13 @@ func (t *exampleT) TempDir() string {
 	return dir
 }
 
+// end does what the end of a test does.
+func (t *exampleT) end() {
+	for _, f := range slices.Backward(t.cleanups) {
+		f()
+	}
+}
+
 // examples starts a system with the orchestrations keeper, which takes words until one is "end", and echo. It gives a client, and a function that ends it all.
 func examples() (context.Context, *client.Client, func()) {
 	t := &exampleT{}
@@ -41,9 +48,7 @@ func examples() (context.Context, *client.Client, func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	return ctx, c, func() {
 		cancel()
-		for _, f := range slices.Backward(t.cleanups) {
-			f()
-		}
+		t.end()
 	}
 }
 

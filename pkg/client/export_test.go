@@ -14,6 +14,3 @@ func (c *Client) Following() int {
 	defer c.hub.mu.Unlock()
 	return len(c.hub.of)
 }
-
-// ParseToken is parseToken.
-var ParseToken = parseToken

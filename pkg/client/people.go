@@ -3,9 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -92,39 +89,11 @@ func (c *Client) Fail(ctx context.Context, token string, cause error) error {
 }
 
 func (c *Client) answer(ctx context.Context, token string, verb events.Verb, content func(events.Ref) events.Content) error {
-	instance, ref, err := parseToken(token)
+	instance, ref, err := events.ParseToken(token)
 	if err != nil {
 		return err
 	}
 	return c.Publish(ctx, events.Message{ID: events.MessageID(verb, instance, ref), Instance: instance, Content: content(ref)})
-}
-
-// parseToken reads the token of an activity: <instance>/<life>/<execution>-<event>. The instance may have slashes in it.
-func parseToken(token string) (instance string, ref events.Ref, err error) {
-	bad := fmt.Errorf("token %q is not <instance>/<life>/<execution>-<event>; take it as the activity has given it", token)
-	rest, place, ok1 := cutLast(token, "/")
-	instance, ref.Life, ok1 = cutLastIf(rest, "/", ok1)
-	execution, event, ok2 := strings.Cut(place, "-")
-	var err1, err2 error
-	ref.Execution, err1 = strconv.ParseInt(execution, 10, 64)
-	ref.Event, err2 = strconv.ParseInt(event, 10, 64)
-	if !ok1 || !ok2 || ref.Life == "" || errors.Join(err1, err2, events.CheckInstance(instance)) != nil || ref.Execution < 1 || ref.Event < 1 {
-		return "", events.Ref{}, bad
-	}
-	return instance, ref, nil
-}
-
-func cutLast(s, sep string) (before, after string, ok bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
-}
-
-func cutLastIf(s, sep string, ok bool) (before, after string, _ bool) {
-	before, after, found := cutLast(s, sep)
-	return before, after, ok && found
 }
 
 // ---- What can be asked, besides what a [history.Reader] tells.

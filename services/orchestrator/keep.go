@@ -38,6 +38,8 @@ const (
 	retainEvery = time.Minute
 	pruneEvery  = time.Hour
 	renewEvery  = 5 * time.Second
+	// schedulesEvery is how often it is looked whether the broker still has what starts something again and again.
+	schedulesEvery = time.Minute
 
 	// The leases of what one orchestrator at a time does.
 	retainLease  = "rondo.retention"
@@ -56,6 +58,7 @@ func (k *keeper) run(ctx context.Context) {
 	wait.Go(func() { k.regularly(ctx, every, "looking after overdue instances", k.heal) })
 	wait.Go(func() { k.regularly(ctx, every, "looking whether the broker is still the same", k.recover) })
 	wait.Go(func() { k.regularly(ctx, tidyEvery, "erasing what was deleted", k.tidy) })
+	wait.Go(func() { k.regularly(ctx, schedulesEvery, "looking after schedules", k.healSchedules) })
 	if k.o.config.KeepEnded > 0 {
 		wait.Go(func() {
 			k.regularly(ctx, retainEvery, "removing instances that ended long ago", k.alone(retainLease, k.removeEnded))
@@ -114,6 +117,15 @@ func (k *keeper) tidy(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// healSchedules gives the broker what it has lost of schedules.
+func (k *keeper) healSchedules(ctx context.Context) error {
+	n, err := k.o.broker.HealSchedules(ctx)
+	if n > 0 {
+		k.o.log.Warn("the broker had lost schedules; they go on", "schedules", n)
+	}
+	return err
 }
 
 // alone does something only if no other orchestrator is doing it.

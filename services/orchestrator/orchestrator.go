@@ -57,6 +57,7 @@ type Broker interface {
 	bus.Sessions
 	bus.Notes
 	bus.Marks
+	bus.Schedules
 	bus.Notices
 	bus.Questions
 	// Prefix begins all subjects. InboxWait is how long a message stays with who has it.

@@ -61,21 +61,13 @@ func (o *Orchestrator) receipt(e *entry, i *item, r round.Receipt) {
 	}
 }
 
-// HeaderEach, if it says "true", makes each delivery of a start begin an instance of its own: for schedules that start something again and again.
-const HeaderEach = "Rondo-Each"
-
-// EachInstance is the id of the instance that a start with [HeaderEach] begins.
-func EachInstance(schedule string, at time.Time) string {
-	return schedule + "@" + at.UTC().Truncate(time.Second).Format(time.RFC3339)
-}
-
 // startEach makes of a start that came from a schedule the start of an instance of its own, and publishes it. It reports false for any other message.
 func (o *Orchestrator) startEach(d bus.Delivery, m events.Message) bool {
 	start, ok := m.Content.(*events.Start)
-	if v := d.Header[HeaderEach]; !ok || len(v) == 0 || v[0] != "true" {
+	if v := d.Header[query.HeaderEach]; !ok || len(v) == 0 || v[0] != "true" {
 		return false
 	}
-	m.Instance = EachInstance(m.Instance, d.Stored)
+	m.Instance = query.EachInstance(m.Instance, d.Stored)
 	m.ID = "each/" + d.ID()
 	err := events.CheckChosenInstance(m.Instance)
 	if start.Parent != nil {

@@ -295,7 +295,10 @@ func (b *Bus) handlers() []nats.Option {
 				b.log.Warn("NATS: the connection broke; connecting again", "error", err)
 			}
 		}),
-		nats.ReconnectHandler(func(nc *nats.Conn) { b.log.Info("NATS: connected again", "server", nc.ConnectedUrlRedacted()) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			b.log.Info("NATS: connected again", "server", nc.ConnectedUrlRedacted())
+			b.tellReconnected()
+		}),
 		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
 			subject := ""
 			if s != nil {

@@ -67,12 +67,13 @@ type Bus struct {
 	queues sync.Map // of work, those that are known to exist, by the words "<tag>.<activity>" of their subjects
 	denied denied
 
-	mu     sync.Mutex
-	joined map[string]*membership
-	closed bool
-	wait   sync.WaitGroup  // what runs in the background
-	ctx    context.Context // ends with the bus
-	close  context.CancelFunc
+	mu          sync.Mutex
+	joined      map[string]*membership
+	reconnected map[*func()]bool // who wants to know of that
+	closed      bool
+	wait        sync.WaitGroup  // what runs in the background
+	ctx         context.Context // ends with the bus
+	close       context.CancelFunc
 }
 
 // there is what there is in the broker. Where this connection may not see something, it is nil.

@@ -1,0 +1,34 @@
+package client_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/client"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+)
+
+// TestReconnectedAsks: who waits asks as soon as the connection is there again, because what was announced meanwhile was not heard.
+func TestReconnectedAsks(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{}.AskEvery(time.Hour, time.Hour)) // it would not ask by itself
+	direct := client.New(s.bus, client.Options{Store: s.store})
+	defer direct.Close()
+	h, err := keeper.Start(soon(t), direct, "x", orchestration.ID("x"))
+	must(t, err)
+	stands(t, direct, "x", running)
+	done := make(chan error)
+	go func() {
+		_, err := keeper.Handle(c, h.ID).Wait(soon(t))
+		done <- err
+	}()
+	waitUntil(t, func() bool { return c.Following() == 1 && s.asked.Load() == 1 })
+	s.mute.Store(true) // as if it was announced while the connection was broken
+	must(t, words.Push(soon(t), direct, "x", "end"))
+	stands(t, direct, "x", func(i history.Info) bool { return i.Status.Ended() })
+	s.stopServer()
+	s.startServer()
+	must(t, <-done)
+}
