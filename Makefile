@@ -46,6 +46,7 @@ test: databases ## run all tests, with the race detector
 ifeq ($(if $(RACE),$(PACKAGES)),./...)
 	@echo "WITHOUT THE RACE DETECTOR, for what takes too long with it:"
 	$(GO) test $(TESTFLAGS) -run "InMemory|MayFail|GivingUp" ./pkg/history/sqlite
+	$(GO) test $(TESTFLAGS) -run "Timers|Twice|LostBroker|RollingRestart" ./integration
 endif
 
 .PHONY: databases

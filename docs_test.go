@@ -27,7 +27,7 @@ const (
 var columns = []string{"row", "what it is", "here", "shown by"}
 
 // needed are the rows that must be there: ranges of ids, and the shapes of races, which have names. There may be others.
-var needed = slices.Concat(ids("O", 1, 87), ids("E", 1, 28), ids("W", 1, 12), ids("X", 1, 4), ids("R", 15, 31), ids("P", 1, 15), ids("G", 1, 15), ids("T", 1, 40), []string{
+var needed = slices.Concat(ids("O", 1, 87), ids("E", 1, 28), ids("W", 1, 12), ids("X", 1, 4), ids("C", 1, 26), ids("R", 1, 45), ids("P", 1, 15), ids("G", 1, 15), ids("T", 1, 40), []string{
 	"orchestration_delayed_abandon_preserves_unlocked_rows",
 	"duplicate_start_preserves_pinned_handler",
 	"continue_as_new_unregistered_backoff",
