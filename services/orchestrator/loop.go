@@ -75,16 +75,15 @@ type loop struct {
 	alive   int              // entries with a live instance
 	weight  int64            // about how much memory those take
 
-	toLoad    []*entry
-	loads     int // under way
-	toDecide  []*entry
-	toCommit  []*decision
-	commits   int // 1 while a batch is being committed
-	toCheck   []*decision
-	checks    int
-	draining  bool
-	drained   chan struct{}
-	nextTouch time.Time
+	toLoad   []*entry
+	loads    int // under way
+	toDecide []*entry
+	toCommit []*decision
+	commits  int // 1 while a batch is being committed
+	toCheck  []*decision
+	checks   int
+	draining bool
+	drained  chan struct{}
 
 	// How the others tell the loop something.
 	in        chan *item // from the broker; not read while too much is in memory

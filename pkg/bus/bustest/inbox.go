@@ -87,10 +87,7 @@ func inOrder(t *T) {
 func onePartition(t *T) {
 	b, other := t.bus(), t.bus()
 	r := t.receive(b)
-	var subjects []string
-	for _, verb := range []string{"start.o", "event.e", "queue.q", "control.cancel", "wake.w", "begun.1-2", "done.1-2", "fail.1-3", "timer.1-4", "child.1-5"} {
-		subjects = append(subjects, verb)
-	}
+	subjects := []string{"start.o", "event.e", "queue.q", "control.cancel", "wake.w", "begun.1-2", "done.1-2", "fail.1-3", "timer.1-4", "child.1-5"}
 	used := make(map[int]bool)
 	for i := range 20 {
 		for j, verb := range subjects {
