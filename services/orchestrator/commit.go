@@ -22,6 +22,7 @@ type committed struct {
 // takeDecision takes a turn that was decided: to the next commit, or, if it appends nothing, to where it is checked.
 func (l *loop) takeDecision(d *decision) {
 	e := d.entry
+	e.stuck = false
 	switch {
 	case d.err != nil: // the limits of package events make this impossible; if it happens all the same, the instance must not be lost silently
 		l.o.log.Error("a turn cannot be committed; its messages come again", "instance", e.id, "error", d.err)
@@ -208,13 +209,7 @@ func (l *loop) dropStarts(e *entry, why history.Verdict) {
 func (l *loop) returnTaken(e *entry, after time.Duration) {
 	l.putBack(e, e.taken)
 	e.taken = nil
-	for _, i := range e.waiting {
-		l.settled(i)
-		if !i.inside() {
-			i.delivery.Hold.Return(after)
-		}
-	}
-	e.waiting = nil
+	l.returnWaiting(e, after)
 	l.advance(e)
 }
 

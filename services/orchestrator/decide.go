@@ -144,6 +144,7 @@ func (d *deciders) watch(ctx context.Context, wait *sync.WaitGroup) {
 			d.lost++
 			d.o.log.Error("the code of an instance does not come back: it must not block outside of steps and activities; going on without that goroutine",
 				"instance", j.entry.id, "orchestration", j.name, "for", took.Round(time.Millisecond))
+			go d.o.loop.tell(ctx, func(l *loop) { l.setStuck(j.entry) })
 			if d.lost < d.limit {
 				wait.Go(func() { d.work(ctx) })
 			}

@@ -52,6 +52,7 @@ type entry struct {
 	id        string
 	partition int
 	foreign   bool // its messages are handed over by the owner of its partition
+	stuck     bool // its code does not come back
 	stage     stage
 	live      *round.Instance // nil: to be loaded
 	fresh     bool            // live was loaded for the next round, so it is as the store has it
@@ -84,6 +85,7 @@ type loop struct {
 	checks   int
 	draining bool
 	drained  chan struct{}
+	ended     chan struct{} // closed when it turns no more
 
 	// How the others tell the loop something.
 	in        chan *item // from the broker; not read while too much is in memory
@@ -105,7 +107,7 @@ type commitFault struct {
 
 func newLoop(o *Orchestrator) *loop {
 	return &loop{
-		o: o, entries: make(map[string]*entry), held: make(map[uint64]*item), owned: make(map[int]bool), resting: list.New(), drained: make(chan struct{}),
+		o: o, entries: make(map[string]*entry), held: make(map[uint64]*item), owned: make(map[int]bool), resting: list.New(), drained: make(chan struct{}), ended: make(chan struct{}),
 		in: make(chan *item, 1024), own: make(chan func(*loop), 1024),
 		decided: make(chan *decision, 64), loaded: make(chan *loaded, maxLoads), committed: make(chan *committed, 1), checked: make(chan *checked, 1),
 	}
@@ -116,6 +118,7 @@ func (l *loop) run(ctx context.Context) {
 	tick := time.NewTicker(min(l.o.broker.InboxWait()/4, time.Second))
 	defer tick.Stop()
 	defer l.forgetAll()
+	defer close(l.ended)
 	for {
 		l.turned.Store(time.Now().UnixNano())
 		in := l.in
@@ -176,15 +179,16 @@ func (l *loop) arriveMore() {
 	}
 }
 
-// tell has the loop do something. It gives up when the context ends.
+// tell has the loop do something. It gives up when the context or the loop ends.
 func (l *loop) tell(ctx context.Context, f func(*loop)) {
 	select {
 	case l.own <- f:
+	case <-l.ended:
 	case <-ctx.Done():
 	}
 }
 
-// ask has the loop do something and waits until it has. It reports false when the context has ended first.
+// ask has the loop do something and waits until it has. It reports false when the context or the loop has ended first.
 func (l *loop) ask(ctx context.Context, f func(*loop)) bool {
 	done := make(chan struct{})
 	l.tell(ctx, func(l *loop) {
@@ -194,6 +198,8 @@ func (l *loop) ask(ctx context.Context, f func(*loop)) bool {
 	select {
 	case <-done:
 		return true
+	case <-l.ended:
+		return false
 	case <-ctx.Done():
 		return false
 	}
@@ -217,7 +223,39 @@ func (l *loop) arrive(i *item) {
 	}
 	e.partition, e.foreign = i.delivery.Partition, i.handed
 	e.waiting = append(e.waiting, i)
+	if e.stuck {
+		l.returnWaiting(e, l.o.config.StuckAfter)
+	}
 	l.advance(e)
+}
+
+// setStuck notes that the code of an instance does not come back. What waits for it must not take the room of others, nor hold up the other suspects.
+func (l *loop) setStuck(e *entry) {
+	if e.stage != deciding {
+		return // it has come back after all
+	}
+	e.stuck = true
+	for _, i := range e.taken {
+		l.o.suspects.letGo(i)
+	}
+	l.returnWaiting(e, l.o.config.StuckAfter)
+}
+
+// returnWaiting gives back what waits for an instance, to come again later. What this process has said to it itself stays only if its code may come back.
+func (l *loop) returnWaiting(e *entry, after time.Duration) {
+	var inside []*item
+	for _, i := range e.waiting {
+		if i.inside() {
+			inside = append(inside, i)
+			continue
+		}
+		l.settled(i)
+		i.delivery.Hold.Return(after)
+	}
+	e.waiting = nil
+	if e.stuck && !l.draining {
+		e.waiting = inside
+	}
 }
 
 // arriveFromStep takes the result of an inline step.
@@ -348,13 +386,7 @@ func (l *loop) forgetAll() {
 
 // giveBack gives back what waits for an instance, in its order.
 func (l *loop) giveBack(e *entry) {
-	for _, i := range e.waiting {
-		l.settled(i)
-		if !i.inside() {
-			i.delivery.Hold.Return(0)
-		}
-	}
-	e.waiting = nil
+	l.returnWaiting(e, 0)
 }
 
 // settled notes that a message is no longer held.

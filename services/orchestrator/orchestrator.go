@@ -282,7 +282,7 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 		grace, cancel := context.WithTimeout(context.Background(), o.config.Grace)
 		defer cancel()
 		context.AfterFunc(grace, func() { stopWorking(errGrace) }) // when it is over, nobody waits any more
-		o.own.leave(grace)
+		o.own.leave(grace, o.config.Grace/4)
 		stopTaking()
 		takers.Wait()
 		err := o.loop.drain(grace)

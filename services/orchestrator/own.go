@@ -187,8 +187,11 @@ func (w *ownership) receive(ctx context.Context, partition int) {
 	}
 }
 
-// leave tells the others that this one goes, so that they take over at once, and stops receiving.
-func (w *ownership) leave(ctx context.Context) {
+// leave tells the others that this one goes, so that they take over at once, and stops receiving. If the broker does not answer, that must not take the time that is needed
+// for what was begun.
+func (w *ownership) leave(ctx context.Context, most time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
 	w.leaving.Store(true)
 	if w.stopped != nil {
 		w.stopped()

@@ -138,6 +138,16 @@ func (s *suspects) settled(i *item) {
 	})
 }
 
+// letGo lets the next one be decided although this one does not come back. That it was tried stays counted.
+func (s *suspects) letGo(i *item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current == i {
+		s.current = nil
+		poke(s.free)
+	}
+}
+
 // count counts an attempt that has failed without killing the process.
 func (s *suspects) count(i *item, why string) {
 	if i.inside() || i.counted {

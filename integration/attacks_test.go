@@ -1,0 +1,119 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/services/orchestrator"
+)
+
+// A broker that is gone does not keep an orchestrator from ending: not when saying good-bye takes all of the grace, nor when it takes less.
+func TestShutdownWithoutABroker(t *testing.T) {
+	t.Parallel()
+	for _, grace := range []time.Duration{500 * time.Millisecond, 3 * time.Second, 10 * time.Second} {
+		t.Run(grace.String(), func(t *testing.T) {
+			t.Parallel()
+			s := newSystem(t, openSQLite(t), plays...)
+			v := s.orchestrate(func(c *orchestrator.Config) { c.Grace = grace })
+			s.server.Close()
+			began := time.Now()
+			v.stop()
+			v.over = true
+			select {
+			case err := <-v.ended:
+				t.Logf("it has ended after %v: %v", time.Since(began), err)
+			case <-time.After(grace + 5*time.Second):
+				t.Fatal("the orchestrator does not end")
+			}
+		})
+	}
+}
+
+// again is a broker whose messages come for the fifth time.
+type again struct{ *probe }
+
+func (b again) Receive(ctx context.Context, p int, take func(bus.Delivery)) error {
+	return b.probe.Receive(ctx, p, func(d bus.Delivery) {
+		d.Deliveries += 4
+		take(d)
+	})
+}
+
+// A suspect whose code does not come back does not hold up the others.
+func TestAStuckSuspectHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	release, entered := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	stuck := orchestration.Define[string, string]("stuck")
+	var once sync.Once
+	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{stuck.With(func(*orchestration.Context, string) (string, error) {
+		once.Do(func() { close(entered) })
+		<-release
+		return "after all", nil
+	})}, basics...)...)
+	v := s.prepare()
+	c := hasty()
+	c.RunawayAfter, c.StuckAfter = 200*time.Millisecond, 400*time.Millisecond
+	o, err := orchestrator.New(again{v.broker}, v.store, s.code, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Orchestrator = o
+	v.start()
+	s.start("stuck", "stuck", "")
+	s.await(entered, "the code is stuck")
+	s.start("sleeper", "good", 1)
+	within(t, 10*time.Second, "an innocent instance ends", func() error {
+		i, err := s.store.Instance(t.Context(), "good")
+		if err == nil && !i.Status.Ended() {
+			err = errors.New(string(i.Status))
+		}
+		return err
+	})
+}
+
+// Messages for an instance whose code does not come back do not fill the memory: the others go on.
+func TestMessagesOfAStuckInstanceTakeNobodysRoom(t *testing.T) {
+	t.Parallel()
+	release, entered := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	stuck := orchestration.Define[string, string]("stuck")
+	var once sync.Once
+	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{stuck.With(func(*orchestration.Context, string) (string, error) {
+		once.Do(func() { close(entered) })
+		<-release
+		return "after all", nil
+	})}, basics...)...)
+	v := s.orchestrate(func(c *orchestrator.Config) {
+		c.RunawayAfter, c.StuckAfter, c.MaxMessages, c.MaxInbox = 200*time.Millisecond, 400*time.Millisecond, 50, 10
+	})
+	s.start("stuck", "stuck", "")
+	s.await(entered, "the code is stuck")
+	var all []events.Message
+	for i := range 100 {
+		all = append(all, events.Message{ID: fmt.Sprint("l", i), Instance: "stuck", Content: &events.QueueSent{Queue: "letters", Data: events.Payload(fmt.Sprint(i))}})
+	}
+	s.say(all...)
+	s.eventually("the memory is full, or was emptied", func() error {
+		st, err := v.Status(t.Context())
+		if err == nil && st.Stuck == 0 {
+			err = errors.New("nobody has noticed")
+		}
+		return err
+	})
+	s.start("sleeper", "good", 1)
+	within(t, 10*time.Second, "an innocent instance ends", func() error {
+		i, err := s.store.Instance(t.Context(), "good")
+		if err == nil && !i.Status.Ended() {
+			err = errors.New(string(i.Status))
+		}
+		return err
+	})
+}
