@@ -85,7 +85,7 @@ type loop struct {
 	checks   int
 	draining bool
 	drained  chan struct{}
-	ended     chan struct{} // closed when it turns no more
+	ended    chan struct{} // closed when it turns no more
 
 	// How the others tell the loop something.
 	in        chan *item // from the broker; not read while too much is in memory
