@@ -117,3 +117,78 @@ func TestMessagesOfAStuckInstanceTakeNobodysRoom(t *testing.T) {
 		return err
 	})
 }
+
+// Code that blocks in a deferred call when it is forgotten does not hold up the loop.
+func TestDeferredCodeThatBlocksWhenForgotten(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	blocks := orchestration.Define[string, string]("blocks")
+	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{blocks.With(func(ctx *orchestration.Context, _ string) (string, error) {
+		defer func() { <-release }()
+		_, err := letters.Receive(ctx)
+		return "", err
+	})}, basics...)...)
+	s.orchestrate(func(c *orchestrator.Config) {
+		c.RunawayAfter, c.StuckAfter, c.MaxInstances = 200*time.Millisecond, 400*time.Millisecond, 1
+	})
+	for i := range 3 {
+		s.start("blocks", fmt.Sprint("b", i), "")
+	}
+	for i := range 3 {
+		s.start("sleeper", fmt.Sprint("good", i), 1)
+	}
+	for i := range 3 {
+		within(t, 10*time.Second, "an innocent instance ends", func() error {
+			i, err := s.store.Instance(t.Context(), fmt.Sprint("good", i))
+			if err == nil && !i.Status.Ended() {
+				err = errors.New(string(i.Status))
+			}
+			return err
+		})
+	}
+}
+
+// What is handed over stays in its order.
+func TestHandedOverInOrder(t *testing.T) {
+	t.Parallel()
+	const n, m = 100, 4
+	s := newSystem(t, openSQLite(t), basics...)
+	s.orchestrate()
+	s.orchestrate()
+	reader := orchestration.Define[int, []int]("reader")
+	s.deploy(reader.With(func(ctx *orchestration.Context, n int) (got []int, err error) {
+		for range n {
+			x, err := letters.Receive(ctx)
+			if err != nil {
+				return nil, err
+			}
+			got = append(got, x)
+		}
+		return got, nil
+	}))
+	s.orchestrate()
+	for j := range m {
+		s.start("reader", fmt.Sprint("r", j), n)
+	}
+	for j := range m {
+		s.reaches(fmt.Sprint("r", j), events.KindStarted)
+	}
+	for i := range n {
+		var all []events.Message
+		for j := range m {
+			all = append(all, events.Message{ID: fmt.Sprint("l", i, "-", j), Instance: fmt.Sprint("r", j), Content: &events.QueueSent{Queue: "letters", Data: events.Payload(fmt.Sprint(i))}})
+		}
+		s.say(all...)
+	}
+	for j := range m {
+		info := s.ended(fmt.Sprint("r", j))
+		var want []int
+		for i := range n {
+			want = append(want, i)
+		}
+		if string(info.Output) != string(encode(t, want)) {
+			t.Errorf("r%d got %.300s", j, info.Output)
+		}
+	}
+}

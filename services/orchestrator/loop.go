@@ -361,10 +361,32 @@ func (l *loop) unrest(e *entry) {
 // evict forgets an instance's code; its messages stay.
 func (l *loop) evict(e *entry) {
 	if e.live != nil {
-		e.live.Evict()
+		l.unwind(e)
 		e.live = nil
 		l.alive--
 		l.weigh(e)
+	}
+}
+
+// unwindFor is how long the loop waits for code that is forgotten: its deferred calls run, and they are the author's.
+const unwindFor = 10 * time.Millisecond
+
+// unwind ends the coroutines of an instance. If a deferred call blocks, the loop goes on without it.
+func (l *loop) unwind(e *entry) {
+	if !e.live.Hydrated() {
+		return
+	}
+	live, done := e.live, make(chan struct{})
+	go func() {
+		defer close(done)
+		live.Evict()
+	}()
+	late := time.NewTimer(unwindFor)
+	defer late.Stop()
+	select {
+	case <-done:
+	case <-late.C:
+		l.o.log.Error("deferred code of an instance does not come back when it is forgotten: it must not block; going on without it", "instance", e.id, "orchestration", e.row.Name)
 	}
 }
 

@@ -215,6 +215,7 @@ type Orchestrator struct {
 	deciders  *deciders
 	suspects  *suspects
 	keeper    *keeper
+	handovers *handovers
 
 	running atomic.Bool
 	began   time.Time
@@ -239,6 +240,7 @@ func New(broker Broker, store history.Store, code Code, config Config) (*Orchest
 	o.suspects = newSuspects(o)
 	o.own = newOwnership(o)
 	o.keeper = newKeeper(o)
+	o.handovers = &handovers{o: o, waiting: make(map[string][]handover)}
 	return o, nil
 }
 

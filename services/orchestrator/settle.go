@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/bus"
@@ -76,7 +77,7 @@ func (l *loop) giveAway(e *entry, i *item, r round.Receipt) {
 	if r.Reason == round.NotKnownHere || r.Reason == round.NewerEngine {
 		l.o.log.Debug("a message cannot be taken here", "instance", e.id, "reason", r.Reason, "detail", r.Detail)
 		if to, ok := l.o.own.whoCan(e.id, e.row, i.message.Content, r.Reason); ok && !i.handed {
-			l.o.handOver(to, i, r.After)
+			l.o.handovers.handOver(to, i, r.After)
 			return
 		}
 		l.o.own.noteUnknown(e.id, r)
@@ -84,14 +85,60 @@ func (l *loop) giveAway(e *entry, i *item, r round.Receipt) {
 	i.delivery.Hold.Return(r.After)
 }
 
+// handovers hand messages to other orchestrators: those of one instance one after the other, so that they stay in their order.
+type handovers struct {
+	o *Orchestrator
+
+	mu      sync.Mutex
+	waiting map[string][]handover // by instance, as long as somebody is at it
+}
+
+type handover struct {
+	to        string
+	item      *item
+	otherwise time.Duration
+}
+
 // handOver hands a message to another orchestrator, and gives it back if that does not want it.
-func (o *Orchestrator) handOver(to string, i *item, otherwise time.Duration) {
-	o.aside(func(ctx context.Context) {
-		if err := o.broker.Handover(ctx, to, i.delivery); err != nil {
-			o.log.Debug("a message could not be handed over; it comes again", "to", to, "subject", i.delivery.Subject, "error", err)
-			i.delivery.Hold.Return(otherwise)
+func (h *handovers) handOver(to string, i *item, otherwise time.Duration) {
+	id := i.message.Instance
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before, busy := h.waiting[id]
+	h.waiting[id] = append(before, handover{to, i, otherwise})
+	if !busy {
+		h.o.asides.Go(func() { h.run(id) })
+	}
+}
+
+// run hands over what waits for an instance. What comes after something that was not wanted goes back with it.
+func (h *handovers) run(id string) {
+	for {
+		h.mu.Lock()
+		all := h.waiting[id]
+		if len(all) == 0 {
+			delete(h.waiting, id)
+			h.mu.Unlock()
+			return
 		}
-	})
+		h.waiting[id] = nil
+		h.mu.Unlock()
+		for n, x := range all {
+			if err := h.one(x); err != nil {
+				h.o.log.Debug("a message could not be handed over; it comes again", "to", x.to, "subject", x.item.delivery.Subject, "error", err)
+				for _, x := range all[n:] {
+					x.item.delivery.Hold.Return(x.otherwise)
+				}
+				break
+			}
+		}
+	}
+}
+
+func (h *handovers) one(x handover) error {
+	ctx, cancel := context.WithTimeout(h.o.life, asideFor)
+	defer cancel()
+	return h.o.broker.Handover(ctx, x.to, x.item.delivery)
 }
 
 // bury puts a message aside for people to look at, and then acknowledges it.
