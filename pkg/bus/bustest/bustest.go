@@ -170,7 +170,7 @@ func id(d bus.Delivery) string {
 	return ""
 }
 
-// got is a delivery, and when it came.
+// got is a delivery, and when it came by the clock on the wall: that is what moments are told by.
 type got struct {
 	bus.Delivery
 	at time.Time
@@ -198,7 +198,7 @@ func (t *T) receive(b Bus, partitions ...int) *receiving {
 	for _, p := range partitions {
 		r.all.Go(func() {
 			for ctx.Err() == nil { // as a service does it
-				err := b.Receive(ctx, p, func(d bus.Delivery) { r.came <- got{d, time.Now()} })
+				err := b.Receive(ctx, p, func(d bus.Delivery) { r.came <- got{d, time.Now().Round(0)} })
 				if err != nil {
 					t.Logf("receive again: %v", err)
 					pause(ctx, 50*time.Millisecond)

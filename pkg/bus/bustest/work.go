@@ -53,7 +53,7 @@ func (t *T) takeWork(b Bus, q bus.Queue, n int) []got {
 		if ctx.Err() != nil {
 			t.Fatalf("%d pieces of work came, want %d", len(all), n)
 		}
-		_, err := w.Take(ctx, n-len(all), func(d bus.Delivery) { all = append(all, got{d, time.Now()}) })
+		_, err := w.Take(ctx, n-len(all), func(d bus.Delivery) { all = append(all, got{d, time.Now().Round(0)}) })
 		t.must(err)
 	}
 	return all

@@ -83,17 +83,23 @@ func (s *Server) run() error {
 	if err != nil {
 		return err
 	}
-	if o.Logger != nil {
-		run.SetLoggerV2(logger{o.Logger}, false, false, false)
-	}
+	log := &logger{out: o.Logger, fatal: make(chan string, 1)}
+	run.SetLoggerV2(log, false, false, false)
 	run.Start()
 	stop := func(why error) error {
 		run.Shutdown()
 		run.WaitForShutdown()
 		return why
 	}
-	if !run.ReadyForConnections(ready) {
-		return stop(errors.New("it does not answer; is its directory used by another one, or its port taken?"))
+	for began := time.Now(); !run.ReadyForConnections(ready / 100); {
+		select {
+		case why := <-log.fatal:
+			return stop(errors.New(why))
+		default:
+		}
+		if time.Since(began) > ready {
+			return stop(errors.New("it does not answer; is its directory used by another one, or its port taken?"))
+		}
 	}
 	if !o.NoJetStream && !run.JetStreamEnabled() {
 		return stop(fmt.Errorf("it cannot keep streams in %q; is the directory writable?", opts.StoreDir))
@@ -239,17 +245,30 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// logger passes what the server says on.
-type logger struct{ l *slog.Logger }
+// logger passes what the server says on, and keeps why it cannot run.
+type logger struct {
+	out   *slog.Logger // may be nil
+	fatal chan string
+}
 
-func (l logger) say(level slog.Level, format string, v []any) {
-	l.l.Log(context.Background(), level, "NATS server: "+fmt.Sprintf(format, v...))
+func (l *logger) say(level slog.Level, format string, v []any) {
+	if l.out != nil {
+		l.out.Log(context.Background(), level, "NATS server: "+fmt.Sprintf(format, v...))
+	}
 }
 
 // Noticef and the others implement server.Logger.
-func (l logger) Noticef(format string, v ...any) { l.say(slog.LevelDebug, format, v) }
-func (l logger) Warnf(format string, v ...any)   { l.say(slog.LevelWarn, format, v) }
-func (l logger) Fatalf(format string, v ...any)  { l.say(slog.LevelError, format, v) }
-func (l logger) Errorf(format string, v ...any)  { l.say(slog.LevelError, format, v) }
-func (l logger) Debugf(format string, v ...any)  { l.say(slog.LevelDebug, format, v) }
-func (l logger) Tracef(format string, v ...any)  { l.say(slog.LevelDebug, format, v) }
+func (l *logger) Noticef(format string, v ...any) { l.say(slog.LevelDebug, format, v) }
+func (l *logger) Warnf(format string, v ...any)   { l.say(slog.LevelWarn, format, v) }
+func (l *logger) Errorf(format string, v ...any)  { l.say(slog.LevelError, format, v) }
+func (l *logger) Debugf(format string, v ...any)  { l.say(slog.LevelDebug, format, v) }
+func (l *logger) Tracef(format string, v ...any)  { l.say(slog.LevelDebug, format, v) }
+
+// Fatalf implements server.Logger.
+func (l *logger) Fatalf(format string, v ...any) {
+	l.say(slog.LevelError, format, v)
+	select {
+	case l.fatal <- fmt.Sprintf(format, v...):
+	default:
+	}
+}

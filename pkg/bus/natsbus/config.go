@@ -314,17 +314,38 @@ func (b *Bus) handlers() []nats.Option {
 
 // denied tells those who have asked for something that the servers do not let them: otherwise they would wait for an answer in vain.
 type denied struct {
-	mu      sync.Mutex
-	next    int
-	waiting map[int]context.CancelCauseFunc
+	mu       sync.Mutex
+	next     int
+	waiting  map[int]context.CancelCauseFunc
+	subjects map[string]bool // on which nothing may be published
 }
+
+// maxDenied bounds how many subjects are remembered.
+const maxDenied = 1000
+
+var deniedPublish = regexp.MustCompile(`(?i)publish to "([^"]+)"`)
 
 func (d *denied) tell(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if m := deniedPublish.FindStringSubmatch(err.Error()); m != nil {
+		if d.subjects == nil || len(d.subjects) >= maxDenied {
+			d.subjects = make(map[string]bool)
+		}
+		d.subjects[m[1]] = true
+	}
 	for _, cancel := range d.waiting {
 		cancel(err)
 	}
+}
+
+// publishing tells whether the servers have refused something on a subject since somebody last asked.
+func (d *denied) publishing(subject string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	was := d.subjects[subject]
+	delete(d.subjects, subject)
+	return was
 }
 
 // during does something that ends early when the servers do not allow it.

@@ -91,7 +91,10 @@ type receiver struct {
 type waiting struct {
 	d     bus.Delivery
 	since time.Time // when it came, or was last extended
-	timer *time.Timer
+
+	// For one whose time has not come:
+	notBefore time.Time
+	timer     *time.Timer
 }
 
 // begin finds out where the partition stands. A receiver before, which is about to end, is waited for a little, so that what it holds is known.
@@ -210,6 +213,7 @@ func (r *receiver) arrive(m *nats.Msg, round int) {
 			before.timer.Stop() // it came once more
 		}
 		r.early[d.Place] = w
+		w.notBefore = notBefore
 		w.timer = time.AfterFunc(rest, func() { r.due(w) })
 		r.pushAll(r.order.came(lastWord(d.Subject), d.Place))
 	}
@@ -222,6 +226,10 @@ func (r *receiver) due(w *waiting) {
 	defer r.mu.Unlock()
 	if r.over || r.early[w.d.Place] != w {
 		return // it was given back
+	}
+	if rest := time.Until(w.notBefore); rest > 0 { // the clock was put back a little
+		w.timer = time.AfterFunc(rest, func() { r.due(w) })
+		return
 	}
 	delete(r.early, w.d.Place)
 	if time.Since(w.since) > r.b.config.InboxWait/8 {

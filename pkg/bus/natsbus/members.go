@@ -16,7 +16,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus"
 )
 
-// Join implements bus.Members. A member says that it is alive three times within the lease, to all who listen and into a bucket, where those who come later find it. Who has not
+// Join implements bus.Members. A member says that it is alive four times within the lease, to all who listen and into a bucket, where those who come later find it. Who has not
 // been heard for a whole lease is taken for dead. What counts is when it was heard here, so clocks may differ. A member that joins again under its id, with
 // other code for instance, takes its own place.
 func (b *Bus) Join(ctx context.Context, self bus.Member) (bus.Membership, error) {
@@ -48,7 +48,6 @@ func (b *Bus) Join(ctx context.Context, self bus.Member) (bus.Membership, error)
 		return nil, problem("join", err)
 	}
 	b.run(m.speak)
-	b.run(m.forget)
 	return m, nil
 }
 
@@ -157,7 +156,7 @@ func (m *membership) say(ctx context.Context) error {
 // speak says so again and again.
 func (m *membership) speak() {
 	defer close(m.silent)
-	tick := time.NewTicker(m.b.config.MemberLease / 3)
+	tick := time.NewTicker(m.b.config.MemberLease / 4)
 	defer tick.Stop()
 	for {
 		select {
@@ -198,7 +197,7 @@ func (m *membership) note(key string, data []byte) {
 	}
 	now := time.Now()
 	before, known := m.heard[key]
-	if key == m.key && now.Sub(before.at) > m.b.config.MemberLease {
+	if key == m.key && now.Sub(before.at) > m.b.config.MemberLease/2 {
 		for k, h := range m.heard { // it was deaf: so the others have not been silent
 			m.heard[k] = heard{h.member, now}
 		}
@@ -207,42 +206,25 @@ func (m *membership) note(key string, data []byte) {
 	if !known || !same(before.member, member) {
 		m.change()
 	}
+	if key == m.key {
+		m.forget(now)
+	}
+}
+
+// forget drops those who were not heard for three quarters of the lease, whenever the member hears itself: who does not hear itself knows nothing of the others.
+func (m *membership) forget(now time.Time) {
+	for key, h := range m.heard {
+		if now.Sub(h.at) > m.b.config.MemberLease*3/4 {
+			delete(m.heard, key)
+			m.change()
+		}
+	}
 }
 
 func same(a, b bus.Member) bool {
 	x, errA := json.Marshal(a)
 	y, errB := json.Marshal(b)
 	return errA == nil && errB == nil && string(x) == string(y)
-}
-
-// forget drops those who were not heard for too long, unless it does not even hear itself: then it knows nothing new.
-func (m *membership) forget() {
-	tick := time.NewTicker(m.b.config.MemberLease / 6)
-	defer tick.Stop()
-	for {
-		select {
-		case <-m.left:
-			return
-		case <-m.b.ctx.Done():
-			return
-		case <-tick.C:
-			m.drop()
-		}
-	}
-}
-
-func (m *membership) drop() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if time.Since(m.heard[m.key].at) > m.b.config.MemberLease {
-		return
-	}
-	for key, h := range m.heard {
-		if key != m.key && time.Since(h.at) > m.b.config.MemberLease {
-			delete(m.heard, key)
-			m.change()
-		}
-	}
 }
 
 func (m *membership) change() {

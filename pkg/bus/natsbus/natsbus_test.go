@@ -26,7 +26,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		_ = flag.Set("test.parallel", "12") // most of the tests wait most of the time
+		_ = flag.Set("test.parallel", "8") // most of the tests wait most of the time
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -45,11 +45,16 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceOnCluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a cluster takes its time")
+	if testing.Short() || raceDetector {
+		t.Skip("a cluster takes its time, and all of it is tested on one server, too")
 	}
 	servers := natstest.Cluster(t, 3)
-	bustest.Run(t, func(t *testing.T, s bustest.Settings) bustest.Environment { return environment(t, servers, 3, s) })
+	slots := make(chan bool, 4) // three servers on one machine have enough to do
+	bustest.Run(t, func(t *testing.T, s bustest.Settings) bustest.Environment {
+		slots <- true
+		t.Cleanup(func() { <-slots })
+		return environment(t, servers, 3, s)
+	})
 }
 
 func restart(t testing.TB, s *embedded.Server, down func()) {
@@ -143,3 +148,5 @@ func removeSystem(t testing.TB, js jetstream.JetStream, prefix string) {
 		}
 	}
 }
+
+func errorsAs[T error](err error, to *T) bool { return errors.As(err, to) }

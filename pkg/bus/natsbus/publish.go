@@ -245,6 +245,9 @@ func (f *flight) land() {
 	delete(f.alone, s.instance)
 	err := f.b.await(f.ctx, s.future)
 	f.b.window.Release(s.cost)
+	if errors.Is(err, jetstream.ErrAsyncPublishTimeout) && f.b.denied.publishing(s.future.Msg().Subject) {
+		err = fmt.Errorf("%w: this user may not publish on %s", nats.ErrPermissionViolation, s.future.Msg().Subject)
+	}
 	switch {
 	case err == nil:
 	case permanent(err):
@@ -331,7 +334,8 @@ func (b *Bus) await(ctx context.Context, f jetstream.PubAckFuture) error {
 
 // permanent reports whether the broker will never take the message.
 func permanent(err error) bool {
-	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) || errors.Is(err, nats.ErrBadHeaderMsg) || errors.Is(err, jetstream.ErrInvalidSubject) {
+	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) || errors.Is(err, nats.ErrBadHeaderMsg) || errors.Is(err, jetstream.ErrInvalidSubject) ||
+		errors.Is(err, nats.ErrPermissionViolation) {
 		return true
 	}
 	var api *jetstream.APIError

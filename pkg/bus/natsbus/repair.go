@@ -13,8 +13,12 @@ func (b *Bus) Repair(ctx context.Context) error {
 	return b.setUp(ctx)
 }
 
-// mendEvery is how often the broker is looked over at most, when something seems to be gone.
-const mendEvery = time.Second
+const (
+	// mendEvery is how often the broker is looked over at most, when something seems to be gone.
+	mendEvery = time.Second
+	// mendAfter is how long a server gets to clear up what was removed: it does so in the background, and takes some of what is made meanwhile with it.
+	mendAfter = 500 * time.Millisecond
+)
 
 // mend is Repair for those who have found that something is gone; many may find so at once.
 func (b *Bus) mend(ctx context.Context) error {
@@ -24,8 +28,13 @@ func (b *Bus) mend(ctx context.Context) error {
 	if b.config.Setup != Make || b.mended.Add(mendEvery).After(found) {
 		return nil
 	}
-	b.mended = time.Now()
+	defer func() { b.mended = time.Now() }()
 	b.log.Warn("NATS: something is missing in the broker; making it again")
+	select {
+	case <-time.After(mendAfter):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	b.queues.Clear()
 	return b.setUp(ctx)
 }

@@ -161,6 +161,23 @@ func (s *setup) failed(what string, err error) bool {
 	return err != nil
 }
 
+// try does something, again if a server says that the fault is its own: it may just be clearing up, or waiting for the others.
+func (s *setup) try(ctx context.Context, do func(context.Context) error) (err error) {
+	for attempt := range 4 {
+		err = s.b.denied.during(ctx, do)
+		var api *jetstream.APIError
+		if err == nil || !errors.As(err, &api) || api.Code < 500 {
+			return err
+		}
+		select {
+		case <-time.After(200 * time.Millisecond << attempt):
+		case <-ctx.Done():
+			return err
+		}
+	}
+	return err
+}
+
 // The keys under which a stream says how it is partitioned, since when, and whose it is.
 const (
 	partitionsKey = "rondo.partitions"
@@ -269,7 +286,7 @@ func (s *setup) stream(ctx context.Context, want jetstream.StreamConfig) jetstre
 		}
 		create := want
 		create.Replicas = max(1, s.replicas)
-		err = s.b.denied.during(ctx, func(ctx context.Context) error {
+		err = s.try(ctx, func(ctx context.Context) error {
 			st, err = s.b.js.CreateStream(ctx, create)
 			return err
 		})
@@ -320,7 +337,7 @@ func (s *setup) adjust(ctx context.Context, st jetstream.Stream, want jetstream.
 		s.failed(what, errors.New(strings.Join(differs, "; ")))
 		return st
 	}
-	err := s.b.denied.during(ctx, func(ctx context.Context) error { return s.update(ctx, have, c) })
+	err := s.try(ctx, func(ctx context.Context) error { return s.update(ctx, have, c) })
 	if s.failed(what+" cannot be changed ("+strings.Join(differs, "; ")+")", err) {
 		return nil
 	}
@@ -447,11 +464,10 @@ func (s *setup) consumer(ctx context.Context, st jetstream.Stream, want jetstrea
 		}
 		return
 	}
-	err := s.b.denied.during(ctx, func(ctx context.Context) error {
+	s.failed(what, s.try(ctx, func(ctx context.Context) error {
 		_, err := st.CreateOrUpdateConsumer(ctx, want)
 		return err
-	})
-	s.failed(what, err)
+	}))
 }
 
 // gone reports whether an error says that something is not there.

@@ -1,0 +1,132 @@
+package natsbus
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+func TestServersThatAreTooOldAreRefused(t *testing.T) {
+	for version, want := range map[string]struct{ good, fine bool }{
+		"2.11.9": {false, false}, "1.0.0": {false, false}, "": {false, false}, "2.12.0-RC.1": {false, false},
+		"2.12.0": {false, true}, "2.13.7": {false, true}, "2.14.0": {true, true}, "2.15.2": {true, true}, "3.0.0-dev": {true, true},
+	} {
+		good, err := checkVersion(version)
+		if good != want.good || (err == nil) != want.fine {
+			t.Errorf("%q: %v, %v", version, good, err)
+		}
+	}
+}
+
+func TestConsumerNamesTellQueuesApart(t *testing.T) {
+	names := make(map[string]bus.Queue)
+	words := []string{"", "_", "__", "a", "a_b", "a/b", "%5F", "%2F", "ü", strings.Repeat("é", 64), strings.Repeat("é", 63) + "x", strings.Repeat("a", 128)}
+	for _, tag := range words {
+		for _, activity := range words[1:] {
+			q := bus.Queue{Tag: tag, Activity: activity}
+			name := ConsumerOf(q)
+			if other, ok := names[name]; ok {
+				t.Errorf("%q is the name for %q and %q", name, q, other)
+			}
+			if names[name] = q; len(name) > 255 || strings.ContainsAny(name, "/\\.*> ") {
+				t.Errorf("%q is no name", name)
+			}
+		}
+	}
+}
+
+func testBus() *Bus { return &Bus{names: namesOf("rondo")} }
+
+// FuzzAdopt hands over what anybody may send.
+func FuzzAdopt(f *testing.F) {
+	f.Add(`{"subject":"rondo.event.e.i","partition":1,"place":5,"deliveries":1,"stored":"2024-01-01T00:00:00Z","token":"$JS.ACK.RONDO.p-1.1.5.1.1704067200000000000.0"}`)
+	f.Add(`{"subject":"rondo.work.t.a.1-2.i","place":5,"deliveries":1,"stored":"2024-01-01T00:00:00Z","token":"$JS.ACK._.hash.RONDO_WORK.w_t_a.2.5.1.1704067200000000000.0.x"}`)
+	f.Add(`{"token":"$JS.ACK.OTHER.c.1.1.1.1.1"}`)
+	f.Add(`{"token":"rondo.event.e.i"}`)
+	f.Add(`{}`)
+	f.Add(`[`)
+	b := testBus()
+	f.Fuzz(func(t *testing.T, about string) {
+		d, err := b.adopt(&nats.Msg{Header: nats.Header{headerHanded: {about}}})
+		if err != nil {
+			return
+		}
+		token := d.Hold.Token()
+		if !strings.HasPrefix(token, "$JS.ACK.") || strings.ContainsAny(token, " *>\r\n\t") || !strings.Contains(token, ".RONDO") {
+			t.Errorf("it would acknowledge by %q", token)
+		}
+		if d.Partition < 0 || d.Deliveries < 1 || !strings.HasPrefix(d.Subject, "rondo.") {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// FuzzDelivery receives what anybody may publish.
+func FuzzDelivery(f *testing.F) {
+	const reply = "$JS.ACK.RONDO.p-1.1.5.1.1704067200000000000.0"
+	f.Add(reply, "rondo.p.1.event.e.i", "2024-01-01T00:00:00Z", "id")
+	f.Add("$JS.ACK._.hash.RONDO.p-1.1.5.1.1704067200000000000.0.x", "rondo.work.t.a.1-2.i", "", "")
+	f.Add("$JS.ACK.RONDO.p-1.99999999999999999999.5.1.-1.0", "rondo.p.x", "9999-99-99", "\x00")
+	f.Add(reply, "p.1.event", "20000-01-01T00:00:00Z", "id")
+	b := testBus()
+	f.Fuzz(func(t *testing.T, reply, subject, notBefore, id string) {
+		m := &nats.Msg{Subject: subject, Reply: reply, Header: nats.Header{headerNotBefore: {notBefore}, headerID: {id}, "Other": {"x"}}}
+		d, at, err := b.delivery(m)
+		if err != nil {
+			return
+		}
+		if d.Deliveries < 1 || len(d.Header["Other"]) != 1 {
+			t.Errorf("%+v", d)
+		}
+		if rest := time.Until(at); !at.IsZero() && rest > math.MaxInt64-time.Hour && min(rest, maxReturn) != maxReturn {
+			t.Errorf("it is returned for %v", rest)
+		}
+	})
+}
+
+func TestOrderOfWhatWasLeft(t *testing.T) {
+	const prefix = "rondo.event.e."
+	make1 := func(who string, place uint64) *waiting {
+		return &waiting{d: bus.Delivery{Subject: prefix + who, Place: place}}
+	}
+	o := order{upTo: 10, left: map[string][]uint64{"a": {3, 5}, "b": {7}}, behind: make(map[string][]*waiting)}
+	var got []uint64
+	add := func(free []*waiting) {
+		for _, w := range free {
+			got = append(got, w.d.Place)
+		}
+	}
+	for _, m := range []struct {
+		who   string
+		place uint64
+	}{{"a", 12}, {"c", 11}, {"a", 13}, {"a", 5}, {"b", 14}, {"b", 7}, {"a", 12}, {"a", 3}, {"a", 15}} {
+		add(o.arrive(make1(m.who, m.place)))
+	}
+	want := []uint64{11, 7, 14, 3, 5, 12, 13, 15}
+	if len(got) != len(want) {
+		t.Fatalf("%v, want %v", got, want)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Fatalf("%v, want %v", got, want)
+		}
+	}
+	if len(o.left)+len(o.behind) != 0 {
+		t.Errorf("%+v is left", o)
+	}
+}
+
+func TestWithdrawalsAreNotOvertaken(t *testing.T) {
+	w := func(subject string, purge bool) events.Wire { return events.Wire{Subject: subject, Purge: purge} }
+	all := []events.Wire{w("a", false), w("a", true), w("b", false), w("c", true), w("a", false), w("d", true)}
+	publish, withdraw, rest := split(all)
+	if len(publish) != 2 || publish[1].Subject != "b" || len(withdraw) != 2 || withdraw[1].Subject != "c" || len(rest) != 2 || rest[0].Subject != "a" {
+		t.Errorf("%v, %v, %v", publish, withdraw, rest)
+	}
+}
