@@ -192,3 +192,62 @@ func TestHandedOverInOrder(t *testing.T) {
 		}
 	}
 }
+
+// When the broker was away for some seconds, work goes on at once when it is there again: nobody has asked for messages that nobody waits for any more.
+func TestWorkGoesOnAtOnceAfterTheBrokerWasAway(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, openSQLite(t), plays...)
+	s.config.WorkWait, s.config.InboxWait = time.Minute, time.Minute
+	s.orchestrate(func(c *orchestrator.Config) { c.Round.Patience = time.Minute })
+	s.labour()
+	s.start("once", "before", "a")
+	s.completed("before", "a")
+	s.server.Close()
+	away := time.NewTimer(5 * time.Second)
+	<-away.C
+	s.startBroker()
+	for i := range 6 {
+		s.start("once", fmt.Sprint("after", i), "a")
+	}
+	within(t, 15*time.Second, "all end", func() error {
+		for i := range 6 {
+			x, err := s.store.Instance(t.Context(), fmt.Sprint("after", i))
+			if err != nil || !x.Status.Ended() {
+				return errors.Join(err, fmt.Errorf("after%d is %s", i, x.Status))
+			}
+		}
+		return nil
+	})
+}
+
+// A halted instance goes on when code is deployed that fits, although nothing comes for it.
+func TestAHaltedInstanceGoesOnWithCodeThatFits(t *testing.T) {
+	t.Parallel()
+	odd := orchestration.Define[string, string]("odd")
+	good := odd.With(func(ctx *orchestration.Context, _ string) (string, error) {
+		if _, err := approval.Wait(ctx); err != nil {
+			return "", err
+		}
+		return "fits", ctx.Sleep(time.Hour)
+	})
+	bad := odd.With(func(ctx *orchestration.Context, _ string) (string, error) { return "", ctx.Sleep(time.Hour) })
+	long := func(c *orchestrator.Config) { c.Round.HaltedFor = time.Hour }
+	s := newSystem(t, openSQLite(t), good)
+	v := s.orchestrate(long)
+	s.start("odd", "i", "")
+	s.reaches("i", events.KindEventAwaited)
+	if err := v.end(); err != nil {
+		t.Fatal(err)
+	}
+	s.deploy(bad)
+	v = s.orchestrate(long)
+	s.say(events.Message{ID: "e", Instance: "i", Content: &events.EventRaised{Name: "approval", Data: events.Payload(`"x"`)}})
+	s.reaches("i", events.KindSuspended)
+	if err := v.end(); err != nil {
+		t.Fatal(err)
+	}
+	s.deploy(good)
+	s.orchestrate(long)
+	s.reaches("i", events.KindResumed)
+	s.reaches("i", events.KindTimerCreated)
+}

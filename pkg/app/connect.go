@@ -144,7 +144,7 @@ func (a *App) await(ctx context.Context, what string, try func(context.Context) 
 		}
 		if reason := err.Error(); reason != said {
 			said = reason
-			a.log.Warn("waiting for "+what, "for", shortly(rest.Round(time.Second)), "because", firstLine(reason))
+			a.log.Warn("waiting for "+what, "for", shortly(rest.Round(time.Second)), "because", oneLine(reason))
 		}
 		select {
 		case <-time.After(min(pause, rest)):
@@ -169,9 +169,15 @@ func hopeless(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
 }
 
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(s, "\n")
-	return line
+// oneLine puts what stands on several lines on one.
+func oneLine(s string) string {
+	var lines []string
+	for l := range strings.Lines(s) {
+		if l = strings.TrimSpace(l); l != "" {
+			lines = append(lines, l)
+		}
+	}
+	return strings.Join(lines, "; ")
 }
 
 // migrateTables brings the tables up to date, or checks them, and says what was done.

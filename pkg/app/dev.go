@@ -10,12 +10,14 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/bus/embedded"
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
+	"github.com/rondo-run/rondo/pkg/query"
 )
 
 // AddressFile is the file in the directory of dev that says where it is found while it runs.
@@ -111,6 +113,11 @@ func (a *App) host(b *natsbus.Bus, store history.Store) service {
 				return nil
 			}
 			a.welcome()
+			stop, err := query.Listen(ctx, b, bus.Any, a.tellEnd, query.TopicEnded)
+			if err != nil {
+				return fmt.Errorf("listen for what ends: %w", err)
+			}
+			defer stop()
 			if a.config.Demo {
 				if err := a.show(ctx, b, store); err != nil && ctx.Err() == nil {
 					return fmt.Errorf("the demonstration: %w", err)
@@ -119,6 +126,20 @@ func (a *App) host(b *natsbus.Bus, store history.Store) service {
 			<-ctx.Done()
 			return nil
 		},
+	}
+}
+
+// tellEnd says how an instance has ended, for whoever has started it by hand.
+func (a *App) tellEnd(n query.Notice) {
+	e, ok := n.Ended()
+	switch {
+	case !ok:
+	case e.Large:
+		a.print("%s: %s is %s", e.Instance, e.Name, e.Status)
+	case e.Error != nil:
+		a.print("%s: %s is %s: %v", e.Instance, e.Name, e.Status, e.Error)
+	default:
+		a.print("%s: %s is %s with %s", e.Instance, e.Name, e.Status, e.Output)
 	}
 }
 
@@ -150,7 +171,7 @@ func (a *App) welcome() {
 			flag = "--server " + at.NATS + " "
 		}
 		a.print("")
-		a.print("Any NATS client can start an instance; the last word of the subject is its id, the message its input:")
+		a.print("Any NATS client can start an instance; the last word of the subject is its id, the message its input. How it ends is told here.")
 		a.print("")
 		a.print("  nats %spub %s.start.%s.my-1 '{}'", flag, at.Prefix, subjectWord(names[0]))
 	}

@@ -152,7 +152,7 @@ type Cause struct {
 type WorkBroker interface {
 	// Queues lists the queues that somebody has put work into or taken work from.
 	Queues(ctx context.Context) ([]Queue, error)
-	// OpenQueue gives the work of a queue. It makes the queue if need be.
+	// OpenQueue gives the work of a queue. It makes the queue if need be; if it may not, the error wraps [ErrNoQueue].
 	OpenQueue(ctx context.Context, q Queue) (WorkQueue, error)
 	// Withdrawals calls told with the subject of each piece of work that is withdrawn, from queues with one of the tags (nil: any), until stop is called. It may miss some.
 	Withdrawals(tags []string, told func(subject string)) (stop func(), err error)
@@ -161,6 +161,9 @@ type WorkBroker interface {
 	// Stored tells whether a delivery is still there: if not, it was withdrawn, or somebody has acknowledged it.
 	Stored(ctx context.Context, d Delivery) (bool, error)
 }
+
+// ErrNoQueue says that a queue of work does not exist yet, and may not be made here.
+var ErrNoQueue = errors.New("the queue does not exist yet, and may not be made here")
 
 // Queue names a queue of work.
 type Queue struct{ Tag, Activity string }

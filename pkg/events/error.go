@@ -83,7 +83,7 @@ func Wrapf(typ, format string, args ...any) *Error {
 // Error implements error.
 func (e *Error) Error() string {
 	if e == nil {
-		return "a nil *events.Error was given as an error; give nil itself"
+		return "no error" // somebody prints an outcome, or has given a nil *Error where nil itself was meant
 	}
 	s := e.Message
 	if s == "" {

@@ -377,3 +377,32 @@ func TestSweepLeavesWhatCannotBePublished(t *testing.T) {
 		t.Errorf("swept %d, %v, removed %v", n, err, s.removed)
 	}
 }
+
+// Work whose process died after it was published is not published once more if it was answered or is still in the broker: it would be executed twice.
+func TestSweepLeavesOutWorkThatNeedNotBeDoneAgain(t *testing.T) {
+	known := parked(round.Running,
+		&events.ActivityScheduled{Name: "lost", Attempt: 1},
+		&events.ActivityScheduled{Name: "kept", Attempt: 1},
+		&events.ActivityScheduled{Name: "answered", Attempt: 1},
+		&events.ActivityCompleted{Schedule: 4},
+	)
+	s := &store{known: map[string]round.Known{"a": known, "ended": parked(round.Completed, &events.ActivityScheduled{Name: "late", Attempt: 1}, &events.Completed{})}}
+	work := func(instance, activity string, event int64) events.Wire {
+		ref := events.Ref{Life: "life", Execution: 1, Event: event}
+		w, err := events.Encode("rondo", events.Message{ID: events.MessageID(events.VerbWork, instance, ref), Instance: instance, Content: &events.Work{Ref: ref, Activity: activity, Attempt: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	s.promises = []history.Promise{{Key: history.PromiseKey{ID: 1}, Messages: append(wires("rondo.queue.q.x"),
+		work("a", "lost", 2), work("a", "kept", 3), work("a", "answered", 4), work("ended", "late", 2), work("nobody", "late", 2))}}
+	b := &broker{has: map[string]bool{"rondo.work._.kept.1-3.a": true}}
+	sweeper := outbox.Sweeper{Broker: b, Store: s, Prefix: "rondo", After: time.Second, Hold: time.Minute, Log: silent}
+	if n, err := sweeper.Sweep(t.Context()); n != 1 || err != nil {
+		t.Errorf("swept %d, %v", n, err)
+	}
+	if want := []string{"rondo.queue.q.x", "rondo.work._.lost.1-2.a"}; !slices.Equal(b.published, want) {
+		t.Errorf("published %v, want %v", b.published, want)
+	}
+}

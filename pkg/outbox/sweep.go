@@ -5,16 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/round"
 )
+
+// SweepStore is what sweeping needs of the store.
+type SweepStore interface {
+	history.Outbox
+	history.Rounds
+}
 
 // Sweeper publishes what processes that died have promised.
 type Sweeper struct {
 	Broker Broker
-	Store  history.Outbox
+	Store  SweepStore
 	Prefix string
 	// After is how old a promise is that its own process should have kept long ago. Hold is how long others leave it alone while it is being kept.
 	After, Hold time.Duration
@@ -58,12 +67,71 @@ func (s *Sweeper) keep(ctx context.Context, promises []history.Promise) (kept in
 	if len(keys) == 0 {
 		return 0, nil
 	}
+	messages, err = s.wanted(ctx, messages)
+	if err != nil {
+		return 0, fmt.Errorf("sweep the outbox: %w", err)
+	}
 	if err := Send(ctx, s.Broker, s.Prefix, messages, s.Log); err != nil {
 		return 0, fmt.Errorf("sweep the outbox: %w", err)
 	}
 	if err := s.Store.RemovePromises(ctx, keys); err != nil {
 		return 0, fmt.Errorf("sweep the outbox: %w", err)
 	}
-	s.Log.Info("published what another process had promised", "promises", len(keys), "messages", len(messages))
+	s.Log.Info("published what was promised and not known to be sent", "promises", len(keys), "messages", len(messages))
 	return len(keys), nil
+}
+
+// wanted leaves out work that need not be done again: it was published before the process died, and is answered or still in the broker. Everything else may be published
+// twice, but work would be executed twice.
+func (s *Sweeper) wanted(ctx context.Context, messages []events.Wire) ([]events.Wire, error) {
+	work := make(map[int]events.Message)
+	var ids []string
+	for i, w := range messages {
+		if w.Purge || !strings.HasPrefix(w.Subject, s.Prefix+"."+string(events.VerbWork)+".") {
+			continue
+		}
+		if m, err := events.Decode(s.Prefix, w.Subject, w.Header, w.Body, ""); err == nil {
+			work[i] = m
+			ids = append(ids, m.Instance)
+		}
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	open := make(map[string]bool) // message ids of work that is waited for
+	for len(ids) > 0 {
+		n := min(len(ids), healPage)
+		known, err := s.Store.Load(ctx, ids[:n], func(_ string, row round.Row) bool { return round.CanRead(row) && !row.Status.Ended() })
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range known {
+			outstanding, err := round.Outstanding(k)
+			if k.Row.Status.Ended() || k.Row.Execution == 0 {
+				continue
+			}
+			for _, m := range outstanding {
+				open[m.ID] = true
+			}
+			if err != nil || k.Unreadable != nil || !round.CanRead(k.Row) {
+				open[k.Instance] = true // nobody knows: better twice than never
+			}
+		}
+		ids = ids[n:]
+	}
+	var out []events.Wire
+	for i, w := range messages {
+		m, isWork := work[i]
+		if isWork && !open[m.ID] && !open[m.Instance] {
+			continue
+		}
+		if isWork {
+			if has, err := s.Broker.Has(ctx, w); err != nil {
+				return nil, err
+			} else if has {
+				continue
+			}
+		}
+		out = append(out, w)
+	}
+	return out, nil
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/outbox"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -68,6 +69,7 @@ func (k *keeper) run(ctx context.Context) {
 		wait.Go(func() { k.regularly(ctx, pruneEvery, "removing former executions", k.alone(pruneLease, k.prune)) })
 	}
 	wait.Go(func() { k.o.readValues(ctx) })
+	wait.Go(func() { k.wakeHalted(ctx) })
 	wait.Wait()
 }
 
@@ -115,6 +117,36 @@ func (k *keeper) tidy(ctx context.Context) error {
 		more, err := k.o.store.Tidy(ctx)
 		if err != nil || !more {
 			return err
+		}
+	}
+}
+
+// wakeHalted has halted instances tried again whose code this orchestrator brings: it may fit now. It is done once, because the code does not change
+// while the process lives.
+func (k *keeper) wakeHalted(ctx context.Context) {
+	page := history.Page{}
+	for ctx.Err() == nil {
+		list, err := k.o.store.List(ctx, history.Filter{Statuses: []round.Status{round.Halted}}, page)
+		var wires []events.Wire
+		for _, x := range list.Instances {
+			if _, known := k.o.config.Round.Code.Lookup(x.Name, x.Version); !known {
+				continue
+			}
+			if w, err := events.Encode(k.o.broker.Prefix(), events.Message{Instance: x.Instance, Content: &events.Wake{Reason: "deployed"}}); err == nil {
+				wires = append(wires, w)
+			}
+		}
+		if err == nil {
+			err = k.o.broker.Publish(ctx, wires...)
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				k.o.log.Warn("halted instances could not be woken; they are tried again in their time", "error", err)
+			}
+			return
+		}
+		if page.Cursor = list.Next; list.Next == "" {
+			return
 		}
 	}
 }

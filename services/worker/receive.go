@@ -93,9 +93,17 @@ func (r *run) takeFrom(q *queue) {
 		if r.taking.Err() != nil {
 			return
 		}
-		q.setProblem(err)
 		delay := min(100*time.Millisecond<<min(failed, 6), 5*time.Second)
-		r.log.Warn("worker: cannot take work; trying on", "activity", q.name.Activity, "tag", q.name.Tag, "error", err, "after", delay)
+		if errors.Is(err, bus.ErrNoQueue) { // an orchestrator makes it with the first work
+			if failed == 0 {
+				r.log.Info("worker: there has been no work for an activity yet", "activity", q.name.Activity, "tag", q.name.Tag, "why", err)
+			}
+			q.setProblem(nil)
+			delay = r.config.Discover
+		} else {
+			q.setProblem(err)
+			r.log.Warn("worker: cannot take work; trying on", "activity", q.name.Activity, "tag", q.name.Tag, "error", err, "after", delay)
+		}
 		select {
 		case <-time.After(delay):
 		case <-r.taking.Done():

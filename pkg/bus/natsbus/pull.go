@@ -1,6 +1,7 @@
 package natsbus
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,8 @@ const (
 	// While the broker has nothing to hand out, it says so every heartbeat. After silence without a word, nobody there knows of the request any more.
 	heartbeat = time.Second
 	silence   = 3 * time.Second
+	// reconnected is how often who waits for a connection looks whether there is one.
+	reconnected = 20 * time.Millisecond
 )
 
 // request asks a consumer for messages.
@@ -28,12 +31,38 @@ type request struct {
 
 // ask sends a request; the answers come to inbox.
 func (b *Bus) ask(stream, consumer, inbox string, r request) error {
+	if !b.nc.IsConnected() { // it would be sent when there is a connection again, and by then nobody may be listening
+		return nats.ErrConnectionReconnecting
+	}
 	r.Heartbeat = min(heartbeat, r.Expires/2)
 	data, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
 	return b.nc.PublishRequest(b.api+"CONSUMER.MSG.NEXT."+stream+"."+consumer, inbox, data)
+}
+
+// awaitConnection waits until there is a connection, and reports whether there is one.
+func (b *Bus) awaitConnection(ctx context.Context, most time.Duration) bool {
+	if b.nc.IsConnected() {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	tick := time.NewTicker(reconnected)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if b.nc.IsConnected() {
+				return true
+			}
+		case <-ctx.Done():
+			return false
+		case <-b.ctx.Done():
+			return false
+		}
+	}
 }
 
 // answer is what came instead of a message.

@@ -104,6 +104,9 @@ func (b *Bus) checkServer(ctx context.Context) error {
 
 // checkVersion tells whether a server is new enough, and whether it is as new as one could wish.
 func checkVersion(version string) (good bool, err error) {
+	if version == "" {
+		return false, nats.ErrConnectionReconnecting
+	}
 	if semver.Compare("v"+version, "v"+minVersion) < 0 {
 		return false, fmt.Errorf("nats: server %s is too old: it has to be at least %s, better %s; upgrade nats-server", version, minVersion, goodVersion)
 	}

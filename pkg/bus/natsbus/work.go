@@ -130,6 +130,9 @@ func (b *Bus) OpenQueue(ctx context.Context, q bus.Queue) (bus.WorkQueue, error)
 	if gone(err) && b.mend(ctx) == nil {
 		err = w.open(ctx)
 	}
+	if errors.Is(err, jetstream.ErrConsumerNotFound) || b.config.Setup != Make && err != nil && w.missing(ctx) {
+		err = fmt.Errorf("%w: %w", bus.ErrNoQueue, err)
+	}
 	if err != nil {
 		return nil, problem(fmt.Sprintf("open the queue of activity %q, tag %q (consumer %s)", q.Activity, q.Tag, w.name), err)
 	}
@@ -144,6 +147,12 @@ func (q *workQueue) open(ctx context.Context) error {
 	}
 	_, err = q.b.js.UpdateConsumer(ctx, q.b.names.work, q.b.workConsumer(q.queue))
 	return err
+}
+
+// missing reports whether the consumer does not exist, as far as can be seen.
+func (q *workQueue) missing(ctx context.Context) bool {
+	_, err := q.b.js.Consumer(ctx, q.b.names.work, q.name)
+	return errors.Is(err, jetstream.ErrConsumerNotFound)
 }
 
 type workQueue struct {
@@ -226,7 +235,7 @@ func (q *workQueue) abandon(i *inbox) {
 
 // Take implements bus.WorkQueue.
 func (q *workQueue) Take(ctx context.Context, n int, take func(bus.Delivery)) (int, error) {
-	if n < 1 || ctx.Err() != nil {
+	if n < 1 || ctx.Err() != nil || !q.b.awaitConnection(ctx, takeFor) {
 		return 0, nil
 	}
 	i, err := q.inbox(n)
