@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/round"
 	"github.com/rondo-run/rondo/services/orchestrator"
 )
 
@@ -250,4 +253,197 @@ func TestAHaltedInstanceGoesOnWithCodeThatFits(t *testing.T) {
 	s.orchestrate(long)
 	s.reaches("i", events.KindResumed)
 	s.reaches("i", events.KindTimerCreated)
+}
+
+// narrow is a store that cannot read more than a few instances within the time limit.
+type narrow struct {
+	*probedStore
+	most int
+}
+
+func (n narrow) Load(ctx context.Context, ids []string, admit func(string, round.Row) bool) ([]round.Known, error) {
+	if len(ids) > n.most {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return n.probedStore.Load(ctx, ids, admit)
+}
+
+// Instances that are too large to be read all at once within the time limit are read a few at a time.
+func TestManyLargeInstancesAreRead(t *testing.T) {
+	t.Parallel()
+	const n = 200
+	reader := orchestration.Define[string, int]("narrow-reader")
+	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{reader.With(func(ctx *orchestration.Context, _ string) (int, error) {
+		return letters.Receive(ctx)
+	})}, basics...)...)
+	first := s.orchestrate()
+	for i := range n {
+		s.start("narrow-reader", fmt.Sprint("r", i), "")
+	}
+	for i := range n {
+		s.reaches(fmt.Sprint("r", i), events.KindStarted)
+	}
+	first.end()
+	for i := range n {
+		s.say(events.Message{ID: fmt.Sprint("l", i), Instance: fmt.Sprint("r", i), Content: &events.QueueSent{Queue: "letters", Data: events.Payload(fmt.Sprint(i))}})
+	}
+	v := s.prepare()
+	c := hasty()
+	c.LoadTimeout = time.Second
+	o, err := orchestrator.New(v.broker, narrow{v.store, 8}, s.code, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Orchestrator = o
+	v.start()
+	began := time.Now()
+	for i := range n {
+		s.completed(fmt.Sprint("r", i), i)
+	}
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// One turn that the database never manages to store (its statement takes too long, or too much memory) holds up nobody else.
+func TestOneTurnThatIsNeverStored(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, openSQLite(t), basics...)
+	v := s.prepare()
+	v.store.before = func(b history.Batch) error {
+		for _, d := range b.Turns {
+			if d.Turn.Instance == "bad" {
+				return &history.Error{Class: history.Retry, Op: "commit", Err: errors.New("memory budget exceeded (SQLSTATE 53200)")}
+			}
+		}
+		return nil
+	}
+	v.start()
+	s.start("sleeper", "bad", 1)
+	s.journal.await("received rondo.start.sleeper.bad", 1)
+	for i := range 20 {
+		s.start("sleeper", fmt.Sprint("good", i), 1)
+	}
+	for i := range 20 {
+		within(t, 15*time.Second, "an innocent instance ends", func() error {
+			i, err := s.store.Instance(t.Context(), fmt.Sprint("good", i))
+			if err == nil && !i.Status.Ended() {
+				err = errors.New(string(i.Status))
+			}
+			return err
+		})
+	}
+}
+
+// stepping begins instances whose first run of an inline step lasts until it is stopped.
+func stepping(t *testing.T, n int) (s *system, first *service) {
+	var mu sync.Mutex
+	begun := make(map[string]bool)
+	all := make(chan struct{})
+	s = newSystem(t, openSQLite(t), main.With(func(ctx *orchestration.Context, in string) (string, error) {
+		return orchestration.Step(ctx, "once more", func(ctx context.Context) (string, error) {
+			mu.Lock()
+			again := begun[in]
+			begun[in] = true
+			if !again && len(begun) == n {
+				close(all)
+			}
+			mu.Unlock()
+			if again {
+				return "done", nil
+			}
+			<-ctx.Done()
+			return "", ctx.Err()
+		})
+	}))
+	first = s.orchestrate(patient)
+	for i := range n {
+		s.start("main", fmt.Sprint("i", i), fmt.Sprint("i", i))
+	}
+	s.await(all, "the steps begin")
+	return s, first
+}
+
+// patient does not let the sweep help.
+func patient(c *orchestrator.Config) { c.Round.StepPatience, c.Grace = time.Minute, 5*time.Second }
+
+// Steps run again at once where their partition has moved to.
+func TestStepsMoveWithTheirPartition(t *testing.T) {
+	t.Parallel()
+	s, first := stepping(t, 1)
+	s.orchestrate(patient)
+	if err := first.end(); err != nil {
+		t.Error(err)
+	}
+	s.completed("i0", "done")
+}
+
+// The same if the owner lives on.
+func TestStepsMoveToANewOrchestrator(t *testing.T) {
+	t.Parallel()
+	const n = 16
+	s, first := stepping(t, n)
+	second := s.orchestrate(patient)
+	s.eventually("the partitions are shared", func() error {
+		if a, b := len(first.Owned()), len(second.Owned()); a == 0 || b == 0 || a+b != 4 {
+			return fmt.Errorf("%d and %d", a, b)
+		}
+		return nil
+	})
+	silence := time.NewTimer(3 * time.Second)
+	<-silence.C
+	st, err := first.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.store.List(t.Context(), running, history.Page{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Instances) != st.Steps {
+		t.Errorf("%d instances run still, %d have their steps with the first orchestrator", len(list.Instances), st.Steps)
+	}
+}
+
+// A stream that is deleted and made again counts its messages from one again. What is held of the one before must not settle, nor hide, what is in the new one.
+func TestStreamIsMadeAgainWhileMessagesAreHeld(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	s := newSystem(t, openSQLite(t), basics...)
+	r := s.raw()
+	v := s.prepare()
+	var hold atomic.Bool
+	hold.Store(true)
+	v.store.before = func(b history.Batch) error {
+		if hold.Load() {
+			return &history.Error{Class: history.Retry, Op: "commit", Err: errors.New("the database is away")}
+		}
+		return nil
+	}
+	v.start()
+	for i := range n {
+		s.start("sleeper", fmt.Sprint("before", i), 1)
+	}
+	s.journal.await("received rondo.start.sleeper.before", n)
+	if err := r.js.DeleteStream(t.Context(), "RONDO"); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("the stream is made again", func() error {
+		_, err := r.js.Stream(t.Context(), "RONDO")
+		return err
+	})
+	for i := range n {
+		s.start("sleeper", fmt.Sprint("after", (i+1)%n), 1) // so that some have place and partition of one before
+	}
+	s.journal.await("received rondo.start.sleeper.after", n)
+	hold.Store(false)
+	s.settledWithin(patience)
+	silence := time.NewTimer(2 * time.Second)
+	<-silence.C
+	for i := range n {
+		if _, err := s.store.Instance(t.Context(), fmt.Sprint("after", i)); err != nil {
+			t.Errorf("after%d is lost: %v", i, err)
+		}
+	}
 }

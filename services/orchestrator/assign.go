@@ -12,7 +12,7 @@ import (
 // assign says which member takes which partition. All who see the same members come to the same result, without a word between them.
 //
 // Of the members with the newest engine, each partition takes the one that it likes best (by a hash of both, so that little moves when somebody comes or
-// goes) and that does not have its fair share yet.
+// goes) and that does not have its fair share yet; nobody has two more than another.
 func assign(members []bus.Member, partitions []int) map[int]string {
 	newest := 0
 	for _, m := range members {
@@ -29,7 +29,7 @@ func assign(members []bus.Member, partitions []int) map[int]string {
 	if len(able) == 0 {
 		return nil
 	}
-	share := (len(partitions) + len(able) - 1) / len(able)
+	share, more := len(partitions)/len(able), len(partitions)%len(able) // so many for each, and one more for so many of them
 	load := make(map[string]int, len(able))
 	owner := make(map[int]string, len(partitions))
 	for _, p := range slices.Sorted(slices.Values(partitions)) {
@@ -37,7 +37,10 @@ func assign(members []bus.Member, partitions []int) map[int]string {
 			return cmp.Or(cmp.Compare(liking(p, b), liking(p, a)), cmp.Compare(a, b))
 		})
 		for _, id := range ranked {
-			if load[id] < share {
+			if load[id] < share || load[id] == share && more > 0 {
+				if load[id] == share {
+					more--
+				}
 				owner[p] = id
 				load[id]++
 				break

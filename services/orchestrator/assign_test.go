@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -43,6 +44,9 @@ func TestAssignIsFairCompleteAndTheSameForAll(t *testing.T) {
 				if most := (p + m - 1) / m; n > most {
 					t.Fatalf("%d members, %d partitions: %s has %d, more than %d", m, p, id, n, most)
 				}
+			}
+			if least := p / m; slices.Min(append(slices.Collect(maps.Values(load)), p)) < least || least > 0 && len(load) < m {
+				t.Fatalf("%d members, %d partitions: %v; want at least %d for each", m, p, load, least)
 			}
 			random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 			shuffled := numbers(p)

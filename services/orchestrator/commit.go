@@ -52,9 +52,9 @@ func (l *loop) startCommit(ctx context.Context) {
 		return
 	}
 	n, written, bytes := 0, 0, 0
-	for n < len(l.toCommit) && n < l.o.config.MaxBatch {
+	for most := l.slow.most(l.o.config.MaxBatch); n < len(l.toCommit) && n < most; {
 		d := l.toCommit[n]
-		if n > 0 && (written+d.events > l.o.config.MaxBatchEvents || bytes+d.bytes > l.o.config.MaxBatchBytes) {
+		if n > 0 && (d.tries > 0 || l.toCommit[0].tries > 0 || written+d.events > l.o.config.MaxBatchEvents || bytes+d.bytes > l.o.config.MaxBatchBytes) {
 			break // what is small should not have to wait for what is large
 		}
 		written, bytes = written+d.events, bytes+d.bytes
@@ -65,13 +65,17 @@ func (l *loop) startCommit(ctx context.Context) {
 	if len(l.toCommit) == 0 {
 		l.toCommit = nil
 	}
-	batch := history.Batch{Turns: make([]history.Decided, n), Published: l.o.publisher.Kept()}
+	batch := history.Batch{Turns: make([]history.Decided, n)}
+	delay := l.slow.delay
+	if delay == 0 {
+		batch.Published = l.o.publisher.Kept() // if they cannot be removed, that must not be why it fails again
+	}
 	for i, d := range decisions {
 		batch.Turns[i] = history.Decided{Turn: &d.turn, Promises: d.promises}
 	}
 	l.commits++
 	go func() {
-		result, err := l.commit(ctx, batch)
+		result, err := l.commit(ctx, batch, delay)
 		if err == nil {
 			l.publish(ctx, decisions, result)
 		}
@@ -79,36 +83,92 @@ func (l *loop) startCommit(ctx context.Context) {
 	}()
 }
 
-// commit commits a batch, again and again while the store says that nothing has happened. An error is that nobody knows what has happened, or that it is no
-// use to try on.
-func (l *loop) commit(ctx context.Context, batch history.Batch) (history.Result, error) {
-	delay := 20 * time.Millisecond
-	var fault *commitFault
-	for {
-		within, cancel := context.WithTimeout(ctx, l.o.config.CommitTimeout)
-		result, err := l.o.store.Commit(within, batch)
-		cancel()
-		if err == nil {
-			l.commitFault.Store(nil)
-			return result, nil
-		}
-		class := history.ClassOf(err)
-		if class == history.Ambiguous {
-			return result, err
-		}
-		if fault == nil {
-			fault = &commitFault{since: time.Now(), err: err}
-			l.o.log.Warn("a commit failed; trying again", "turns", len(batch.Turns), "class", class.String(), "error", err)
-		}
-		l.commitFault.Store(&commitFault{since: fault.since, err: err})
-		batch.Published = nil // if they cannot be removed, that must not be why
-		select {
-		case <-time.After(delay):
-			delay = min(2*delay, 2*time.Second)
-		case <-ctx.Done():
-			return result, err
+// commit tries to commit a batch, after a while if the one before has failed.
+func (l *loop) commit(ctx context.Context, batch history.Batch, delay time.Duration) (history.Result, error) {
+	select {
+	case <-time.After(delay):
+	case <-ctx.Done():
+		return history.Result{}, &history.Error{Class: history.Ambiguous, Op: "commit", Err: context.Cause(ctx)} // there is no other try
+	}
+	within, cancel := context.WithTimeout(ctx, l.o.config.CommitTimeout)
+	defer cancel()
+	return l.o.store.Commit(within, batch)
+}
+
+// slowness is how the loop goes on after commits that have failed. Most often it is because of the store, and the same turns are committed a little later. But it may be because of
+// one of them, or because they are too much at once. So fewer are tried, in the end each alone, and one that the store does not take while it takes others waits for itself.
+type slowness struct {
+	delay     time.Duration // before the next commit
+	fewer     int           // how many turns the next commit may have; 0: as many as may be
+	delayed   int           // turns that wait for themselves
+	succeeded time.Time
+	fault     *commitFault
+}
+
+// most is how many turns the next commit may have.
+func (s *slowness) most(all int) int {
+	if s.fewer > 0 {
+		return min(all, s.fewer)
+	}
+	return all
+}
+
+const (
+	maxCommitDelay = 2 * time.Second
+	// refusalsAlone is how often in a row a turn is not taken alone before others are let go first.
+	refusalsAlone = 5
+	// triesAlone is how often a turn that the store does not take while it takes others is tried before that counts as an attempt that has failed.
+	triesAlone = 3
+)
+
+// takeStored notes that a batch of so many turns was taken.
+func (l *loop) takeStored(n int) {
+	s := &l.slow
+	s.delay, s.fault, s.succeeded = 0, nil, time.Now()
+	l.commitFault.Store(nil)
+	if s.fewer > 0 && n >= s.fewer {
+		if s.fewer *= 2; s.fewer >= l.o.config.MaxBatch {
+			s.fewer = 0
 		}
 	}
+}
+
+// takeUnstored has turns that were not stored committed again.
+func (l *loop) takeUnstored(x *committed) {
+	s, n := &l.slow, len(x.decisions)
+	if s.fault == nil {
+		s.fault = &commitFault{since: time.Now(), err: x.err}
+		l.o.log.Warn("a commit failed; trying again", "turns", n, "class", history.ClassOf(x.err).String(), "error", x.err)
+	}
+	l.commitFault.Store(&commitFault{since: s.fault.since, err: x.err})
+	s.delay = min(max(20*time.Millisecond, 2*s.delay), maxCommitDelay)
+	s.fewer = max(1, n/2)
+	if n > 1 {
+		l.toCommit = append(x.decisions, l.toCommit...)
+		return
+	}
+	d := x.decisions[0]
+	switch d.refusals++; {
+	case d.refusals < refusalsAlone:
+		l.toCommit = append(x.decisions, l.toCommit...)
+		return
+	case d.refused.IsZero() || !s.succeeded.After(d.refused):
+		d.refused = time.Now()
+		l.toCommit = append(l.toCommit, d) // others first: they tell whether it is because of this one
+		return
+	}
+	if d.tries++; d.tries > triesAlone {
+		l.o.log.Error("the database does not manage to store a turn", "instance", d.entry.id, "events", d.events, "bytes", d.bytes, "error", x.err)
+		l.countAgainst(d.entry, x.err.Error())
+		return
+	}
+	s.delayed++
+	time.AfterFunc(time.Second/2<<d.tries, func() {
+		l.tell(l.o.life, func(l *loop) {
+			l.slow.delayed--
+			l.toCommit = append(l.toCommit, d)
+		})
+	})
 }
 
 // publish hands what the turns that were taken have promised to the publisher. When that has too much to do, it waits, and so does the next commit.
@@ -128,10 +188,15 @@ func (l *loop) publish(ctx context.Context, decisions []*decision, result histor
 // takeCommitted goes on with each instance as its turn's verdict says.
 func (l *loop) takeCommitted(ctx context.Context, x *committed) {
 	l.commits--
-	if x.err != nil {
+	switch {
+	case x.err != nil && (ctx.Err() != nil || history.ClassOf(x.err) == history.Ambiguous):
 		l.takeFailed(x)
 		return
+	case x.err != nil:
+		l.takeUnstored(x)
+		return
 	}
+	l.takeStored(len(x.decisions))
 	for i, d := range x.decisions {
 		outcome := x.result.Outcomes[i]
 		e := d.entry
@@ -223,7 +288,7 @@ func (l *loop) countAgainst(e *entry, why string) {
 		l.o.suspects.count(i, why)
 		if most := l.o.config.Round.MaxAttempts; i.attempts > 2*max(most, 10) && !i.inside() { // even to end the instance was not possible
 			l.settled(i)
-			l.o.bury(i.delivery, bus.Cause{Reason: "unfit", Detail: why, By: l.o.config.ID, Attempts: i.attempts})
+			l.o.bury(i.settling(), bus.Cause{Reason: "unfit", Detail: why, By: l.o.config.ID, Attempts: i.attempts})
 			continue
 		}
 		rest = append(rest, i)

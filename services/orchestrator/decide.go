@@ -18,6 +18,10 @@ type decision struct {
 	events   int
 	bytes    int   // about as much as it writes
 	err      error // what it promises cannot be written
+
+	refused  time.Time // when others were let go first, because the store did not take it alone again and again
+	refusals int       // how often
+	tries    int       // since it is taken for why
 }
 
 // deciders are the goroutines that let code go on. One whose code does not come back is lost, and another takes its place.

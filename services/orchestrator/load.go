@@ -26,6 +26,9 @@ type loaded struct {
 func (l *loop) startLoads(ctx context.Context) {
 	for len(l.toLoad) > 0 && l.loads < maxLoads {
 		n := min(len(l.toLoad), maxLoad)
+		if l.loadMost > 0 {
+			n = min(n, l.loadMost)
+		}
 		entries := append([]*entry(nil), l.toLoad[:n]...)
 		l.toLoad = l.toLoad[n:]
 		ids := make([]string, n)
@@ -46,6 +49,12 @@ func (l *loop) startLoads(ctx context.Context) {
 // takeLoaded goes on with instances that were read.
 func (l *loop) takeLoaded(x *loaded) {
 	l.loads--
+	switch n := len(x.entries); {
+	case x.err != nil: // one of them may be why, or they may be too much for the time limit
+		l.loadMost = max(1, n/2)
+	case n == l.loadMost && n < maxLoad:
+		l.loadMost *= 2
+	}
 	if x.err != nil {
 		l.o.log.Warn("instances could not be read; trying again", "instances", len(x.entries), "error", x.err)
 	}

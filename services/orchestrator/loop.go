@@ -24,11 +24,35 @@ type item struct {
 	suspect  bool // it may kill the process: it is decided alone
 	blocked  bool // a suspect whose turn has not come
 	counted  bool // the attempt is counted against it
+	void     bool // the broker has lost it, and counts from one again: settling it would settle another one
 	extended time.Time
 }
 
 // inside reports whether the message never was in the broker.
 func (i *item) inside() bool { return i.delivery.Hold == nil }
+
+// hold is how to settle it.
+func (i *item) hold() bus.Hold {
+	if i.void {
+		return noHold{}
+	}
+	return i.delivery.Hold
+}
+
+// settling is the delivery with how to settle it.
+func (i *item) settling() bus.Delivery {
+	d := i.delivery
+	d.Hold = i.hold()
+	return d
+}
+
+// noHold settles nothing.
+type noHold struct{}
+
+func (noHold) Ack()                 {}
+func (noHold) Return(time.Duration) {}
+func (noHold) Extend()              {}
+func (noHold) Token() string        { return "" }
 
 // size is about how much memory it takes.
 func (i *item) size() int64 { return int64(len(i.delivery.Body)) + 512 }
@@ -78,9 +102,11 @@ type loop struct {
 
 	toLoad   []*entry
 	loads    int // under way
+	loadMost int // how many instances one of them reads at most, after one that failed; 0: as many as may be
 	toDecide []*entry
 	toCommit []*decision
 	commits  int // 1 while a batch is being committed
+	slow     slowness
 	toCheck  []*decision
 	checks   int
 	draining bool
@@ -207,8 +233,13 @@ func (l *loop) ask(ctx context.Context, f func(*loop)) bool {
 
 // arrive takes a message from the broker.
 func (l *loop) arrive(i *item) {
-	if l.held[i.delivery.Place] != nil {
-		return // it is here already: how that one is settled counts
+	if before := l.held[i.delivery.Place]; before != nil {
+		if before.delivery.Stored.Equal(i.delivery.Stored) {
+			return // it is here already: how that one is settled counts
+		}
+		l.bytes -= before.size()
+		before.void = true
+		delete(l.held, i.delivery.Place)
 	}
 	if l.draining || !i.handed && !l.owned[i.delivery.Partition] {
 		i.delivery.Hold.Return(0)
@@ -250,11 +281,14 @@ func (l *loop) returnWaiting(e *entry, after time.Duration) {
 			continue
 		}
 		l.settled(i)
-		i.delivery.Hold.Return(after)
+		i.hold().Return(after)
 	}
 	e.waiting = nil
-	if e.stuck && !l.draining {
+	switch {
+	case e.stuck && !l.draining:
 		e.waiting = inside
+	case len(inside) > 0: // the result of a step, say, is lost
+		l.o.wakeElsewhere(e.id)
 	}
 }
 
@@ -263,7 +297,9 @@ func (l *loop) arriveFromStep(i *item) {
 	if e := l.entries[i.message.Instance]; e != nil && !l.draining {
 		e.waiting = append(e.waiting, i)
 		l.advance(e)
+		return
 	}
+	l.o.wakeElsewhere(i.message.Instance) // it moves
 }
 
 // advance does what is next for an instance that is idle.
@@ -394,7 +430,10 @@ func (l *loop) unwind(e *entry) {
 func (l *loop) forget(e *entry) {
 	l.unrest(e)
 	l.evict(e)
-	l.o.steps.drop(e.id)
+	if l.o.steps.has(e.id) { // it moves: who has its partition now shall run them
+		l.o.steps.drop(e.id)
+		l.o.wakeElsewhere(e.id)
+	}
 	delete(l.entries, e.id)
 }
 
@@ -512,7 +551,7 @@ func (l *loop) drain(ctx context.Context) error {
 
 // endDrain notices the end.
 func (l *loop) endDrain() {
-	if !l.draining || l.loads+l.commits+l.checks > 0 || len(l.toCommit)+len(l.toCheck) > 0 {
+	if !l.draining || l.loads+l.commits+l.checks+l.slow.delayed > 0 || len(l.toCommit)+len(l.toCheck) > 0 {
 		return
 	}
 	for _, e := range l.entries {

@@ -40,6 +40,20 @@ func wakeUp(instance, why string) *item {
 	return &item{message: events.Message{Instance: instance, Content: &events.Wake{Reason: why}}}
 }
 
+// wakeElsewhere has whoever owns an instance's partition look at it. If that gets lost, a sweep will.
+func (o *Orchestrator) wakeElsewhere(instance string) {
+	w, err := events.Encode(o.broker.Prefix(), wakeUp(instance, "moved").message)
+	if err != nil {
+		o.log.Error("an instance cannot be woken", "instance", instance, "error", err)
+		return
+	}
+	o.aside(func(ctx context.Context) {
+		if err := o.broker.Publish(ctx, w); err != nil {
+			o.log.Debug("an instance could not be woken where it goes on; a sweep will", "instance", instance, "error", err)
+		}
+	})
+}
+
 // suspects have messages that were handed out suspiciously often decided one at a time, and count how often that was begun. So a message that kills
 // the process is told from those that only were there.
 type suspects struct {

@@ -52,7 +52,7 @@ func (l *loop) settle(e *entry, i *item, r round.Receipt) {
 	switch r.Verdict {
 	case round.Accepted, round.Ignored:
 		l.settled(i)
-		i.delivery.Hold.Ack()
+		i.hold().Ack()
 		if r.Verdict == round.Ignored {
 			l.o.log.Debug("a message changed nothing", "instance", e.id, "subject", i.delivery.Subject, "reason", r.Reason, "detail", r.Detail)
 		}
@@ -60,11 +60,11 @@ func (l *loop) settle(e *entry, i *item, r round.Receipt) {
 		l.giveAway(e, i, r)
 	case round.Dead:
 		l.settled(i)
-		l.o.bury(i.delivery, bus.Cause{Reason: string(r.Reason), Detail: r.Detail, By: l.o.config.ID, Attempts: i.attempts})
+		l.o.bury(i.settling(), bus.Cause{Reason: string(r.Reason), Detail: r.Detail, By: l.o.config.ID, Attempts: i.attempts})
 	default:
 		l.o.log.Error("a message without a receipt; it comes again", "instance", e.id, "subject", i.delivery.Subject)
 		l.settled(i)
-		i.delivery.Hold.Return(time.Second)
+		i.hold().Return(time.Second)
 	}
 }
 
@@ -76,13 +76,13 @@ func (l *loop) giveAway(e *entry, i *item, r round.Receipt) {
 	l.settled(i)
 	if r.Reason == round.NotKnownHere || r.Reason == round.NewerEngine {
 		l.o.log.Debug("a message cannot be taken here", "instance", e.id, "reason", r.Reason, "detail", r.Detail)
-		if to, ok := l.o.own.whoCan(e.id, e.row, i.message.Content, r.Reason); ok && !i.handed {
+		if to, ok := l.o.own.whoCan(e.id, e.row, i.message.Content, r.Reason); ok && !i.handed && !i.void {
 			l.o.handovers.handOver(to, i, r.After)
 			return
 		}
 		l.o.own.noteUnknown(e.id, r)
 	}
-	i.delivery.Hold.Return(r.After)
+	i.hold().Return(r.After)
 }
 
 // handovers hand messages to other orchestrators: those of one instance one after the other, so that they stay in their order.

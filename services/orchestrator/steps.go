@@ -222,6 +222,9 @@ func (s *steps) stop() {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
+	for _, r := range s.later {
+		r.index = -1
+	}
 	s.later = nil
 	s.mu.Unlock()
 	s.wait.Wait()
