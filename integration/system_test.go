@@ -226,7 +226,7 @@ type service struct {
 // hasty are settings with which tests need not wait long.
 func hasty() orchestrator.Config {
 	return orchestrator.Config{
-		Logger: quiet(), SweepEvery: 300 * time.Millisecond, OverdueGrace: 300 * time.Millisecond, PromiseAfter: time.Second, Grace: time.Second / 2,
+		Logger: quiet(), SweepEvery: 300 * time.Millisecond, OverdueGrace: 300 * time.Millisecond, PromiseAfter: time.Second, Grace: 3 * time.Second,
 		Round: round.Config{Patience: time.Second, StepPatience: time.Second, UnknownFor: 2 * time.Second, HaltedFor: time.Second},
 	}
 }

@@ -109,6 +109,9 @@ func (s *suspects) run(ctx context.Context) {
 		})
 		select {
 		case <-s.free:
+		case <-time.After(s.o.config.StuckAfter): // it waits for something else, or does not come back
+			s.letGo(i)
+			<-s.free
 		case <-ctx.Done():
 			return
 		}

@@ -35,6 +35,11 @@ func (b *Bus) Receive(ctx context.Context, partition int, take func(bus.Delivery
 		return nil
 	}
 	if gone(err) {
+		select {
+		case <-time.After(mendAfter):
+		case <-ctx.Done():
+			return nil
+		}
 		if _, again := b.Partitions(ctx); again != nil {
 			err = errors.Join(err, again)
 		}

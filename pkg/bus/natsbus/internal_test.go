@@ -14,7 +14,7 @@ import (
 
 func TestServersThatAreTooOldAreRefused(t *testing.T) {
 	for version, want := range map[string]struct{ good, fine bool }{
-		"2.11.9": {false, false}, "1.0.0": {false, false}, "": {false, false}, "2.12.0-RC.1": {false, false},
+		"2.11.9": {false, false}, "1.0.0": {false, false}, "2.12.0-RC.1": {false, false},
 		"2.12.0": {false, true}, "2.13.7": {false, true}, "2.14.0": {true, true}, "2.15.2": {true, true}, "3.0.0-dev": {true, true},
 	} {
 		good, err := checkVersion(version)

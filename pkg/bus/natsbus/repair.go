@@ -16,7 +16,7 @@ func (b *Bus) Repair(ctx context.Context) error {
 const (
 	// mendEvery is how often the broker is looked over at most, when something seems to be gone.
 	mendEvery = time.Second
-	// mendAfter is how long a server gets to clear up what was removed: it does so in the background, and takes some of what is made meanwhile with it.
+	// mendAfter is how long a server gets to clear up what was removed: it does so in the background, and takes with it what is made under the same name meanwhile.
 	mendAfter = 500 * time.Millisecond
 )
 

@@ -448,29 +448,42 @@ func (b *Bus) workConsumer(q bus.Queue) jetstream.ConsumerConfig {
 	}
 }
 
-// consumer makes or checks a consumer.
+// consumer makes or checks a consumer. It leaves alone what is as it should be: each change goes through the leader of the cluster.
 func (s *setup) consumer(ctx context.Context, st jetstream.Stream, want jetstream.ConsumerConfig) {
 	what := "consumer " + want.Durable
-	if s.b.config.Setup == Verify {
-		c, err := st.Consumer(ctx, want.Durable)
-		if errors.Is(err, jetstream.ErrConsumerNotFound) {
-			err = errors.New("it is missing")
-		}
-		if !s.failed(what, err) {
-			have := c.CachedInfo().Config
-			if have.FilterSubject != want.FilterSubject {
-				s.failed(what, fmt.Errorf("it is for %s, wanted is %s", have.FilterSubject, want.FilterSubject))
-			}
-			if have.AckWait != want.AckWait {
-				s.failed(what, fmt.Errorf("messages stay with who took them for %v, wanted is %v", have.AckWait, want.AckWait))
-			}
-		}
+	c, err := st.Consumer(ctx, want.Durable)
+	missing := errors.Is(err, jetstream.ErrConsumerNotFound)
+	if err != nil && !missing {
+		s.failed(what, err)
 		return
 	}
-	s.failed(what, s.try(ctx, func(ctx context.Context) error {
-		_, err := st.CreateOrUpdateConsumer(ctx, want)
-		return err
-	}))
+	var differs []error
+	if missing {
+		differs = append(differs, errors.New("it is missing"))
+	} else {
+		have := c.CachedInfo().Config
+		if have.FilterSubject != want.FilterSubject {
+			differs = append(differs, fmt.Errorf("it is for %s, wanted is %s", have.FilterSubject, want.FilterSubject))
+		}
+		if have.AckWait != want.AckWait {
+			differs = append(differs, fmt.Errorf("messages stay with who took them for %v, wanted is %v", have.AckWait, want.AckWait))
+		}
+		if have.MaxAckPending != want.MaxAckPending {
+			differs = append(differs, fmt.Errorf("%d messages may be held, wanted is %d", have.MaxAckPending, want.MaxAckPending))
+		}
+	}
+	switch {
+	case len(differs) == 0:
+	case s.b.config.Setup == Verify:
+		for _, d := range differs {
+			s.failed(what, d)
+		}
+	default:
+		s.failed(what, s.try(ctx, func(ctx context.Context) error {
+			_, err := st.CreateOrUpdateConsumer(ctx, want)
+			return err
+		}))
+	}
 }
 
 // gone reports whether an error says that something is not there.

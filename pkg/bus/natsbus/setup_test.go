@@ -315,6 +315,8 @@ func TestEverythingGoesOnWhenTheBrokerHasLostEverything(t *testing.T) {
 	}
 	works := func() {
 		t.Helper()
+		began := time.Now()
+		defer func() { t.Logf("it works after %v", time.Since(began)) }()
 		limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
 		for _, subject := range []string{"rondo.event.e.i", "rondo.event.e.j", "rondo.event.e.k", "rondo.event.e.l", "rondo.work._.a.1-2.i", "rondo.work._.b.1-2.i"} {

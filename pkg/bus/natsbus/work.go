@@ -328,6 +328,13 @@ func (t *taking) lost(ctx context.Context, a answer) (done bool, err error) {
 	if t.taken > 0 {
 		return true, nil
 	}
+	if a.kind == aGone {
+		select {
+		case <-time.After(mendAfter):
+		case <-ctx.Done():
+			return true, nil
+		}
+	}
 	if a.kind != aLost {
 		look, cancel := context.WithTimeout(ctx, silence) // the connection may break just now
 		defer cancel()
