@@ -94,7 +94,8 @@ func (e *Refused) Error() string {
 type Inbox interface {
 	// Partitions tells which partitions there are.
 	Partitions(ctx context.Context) (Partitions, error)
-	// Receive hands the messages of a partition to take, one after the other, until the context ends; then it returns nil. While take blocks, nothing more
+	// Receive hands the messages of a partition to take, one after the other, until the context ends; then it returns nil. It fails when the partition is gone from the broker;
+	// who wants to go on calls it again. While take blocks, nothing more
 	// is handed out beyond a bounded number. Several may receive from one partition; each message then goes to one of them.
 	Receive(ctx context.Context, partition int, take func(Delivery)) error
 	// Backlog tells how many messages of a partition wait, and how many are handed out and not settled.

@@ -47,7 +47,7 @@ type Config struct {
 	Prefix string
 	// Setup says what to do about streams, consumers and buckets.
 	Setup Setup
-	// Partitions is how many partitions the inbox has. 0 keeps what is there, and makes 8 where there is none. Changing it is safe at any time.
+	// Partitions is how many partitions the inbox has. 0 keeps what is there, and makes 8 where there is none. Changing it is safe at any time where each message is kept once; on replicas see docs/nats.md.
 	Partitions int
 	// Replicas is how many servers keep each message: 1, 3 or 5. 0 keeps what is there, and makes 1 where there is none.
 	Replicas int
