@@ -49,6 +49,10 @@ ifeq ($(if $(RACE),$(PACKAGES)),./...)
 	$(GO) test $(TESTFLAGS) -run "Timers|Twice|LostBroker|RollingRestart" ./integration
 endif
 
+.PHONY: cluster
+cluster: ## run the bus' tests on three NATS servers, which is too much for the race detector
+	$(GO) test -count=1 -run 'Cluster|Leader' ./pkg/bus/natsbus
+
 .PHONY: databases
 databases: ## say which databases the tests would use
 	@echo "DATABASES: SQLite is tested"
@@ -119,4 +123,4 @@ tidy: ## check that go.mod and go.sum list what is used, no more and no less
 
 # The tests come last: what they print is what a reader looks for.
 .PHONY: ci
-ci: tidy lint bench-once costs fuzz random test ## run everything that has to pass before a change goes in
+ci: tidy lint bench-once costs fuzz random cluster test ## run everything that has to pass before a change goes in

@@ -79,7 +79,7 @@ func (k *keeper) regularly(ctx context.Context, every time.Duration, what string
 	for first := true; ; first = false {
 		wait := every/2 + rand.N(every/2+1)
 		if first {
-			wait = rand.N(every/10 + 1)
+			wait = rand.N(min(every/10, time.Second) + 1)
 		}
 		select {
 		case <-time.After(wait):
