@@ -46,12 +46,13 @@ test: databases ## run all tests, with the race detector
 ifeq ($(if $(RACE),$(PACKAGES)),./...)
 	@echo "WITHOUT THE RACE DETECTOR, for what takes too long with it:"
 	$(GO) test $(TESTFLAGS) -run "InMemory|MayFail|GivingUp" ./pkg/history/sqlite
-	$(GO) test $(TESTFLAGS) -run "Timers|Twice|LostBroker|RollingRestart" ./integration
+	$(GO) test $(TESTFLAGS) -run "ReaderIsAStore|LongHistory" ./pkg/query
 endif
 
-.PHONY: cluster
-cluster: ## run the bus' tests on three NATS servers, which is too much for the race detector
+.PHONY: large
+large: ## run what is too much for the race detector: three NATS servers, thousands of instances and timers
 	$(GO) test -count=1 -run 'Cluster|Leader' ./pkg/bus/natsbus
+	$(GO) test -count=1 -v -run 'Timers|Twice|LostBroker|RollingRestart' ./integration | grep -v -e '^=== ' -e 'INFO' -e '^    --- PASS'
 
 .PHONY: databases
 databases: ## say which databases the tests would use
@@ -123,4 +124,4 @@ tidy: ## check that go.mod and go.sum list what is used, no more and no less
 
 # The tests come last: what they print is what a reader looks for.
 .PHONY: ci
-ci: tidy lint bench-once costs fuzz random cluster test ## run everything that has to pass before a change goes in
+ci: tidy lint bench-once costs fuzz random large test ## run everything that has to pass before a change goes in

@@ -88,6 +88,9 @@ func isOther(tb testing.TB) bool { return slices.Contains(others, strings.Split(
 
 // TestReaderIsAStore runs the suite of the store through questions and answers: whatever can be read from a store, and every error, is the same from afar.
 func TestReaderIsAStore(t *testing.T) {
+	if raceDetector {
+		t.Skip("it takes too long with the race detector; make test runs it once more without")
+	}
 	t.Parallel()
 	historytest.Run(t, func(tb testing.TB) *historytest.Database {
 		path := filepath.Join(tb.TempDir(), "rondo.db")

@@ -176,6 +176,9 @@ func TestLargeAnswers(t *testing.T) {
 
 // TestLongHistory: pages are bounded by size, and nobody sees that.
 func TestLongHistory(t *testing.T) {
+	if raceDetector {
+		t.Skip("it takes too long with the race detector; make test runs it once more without")
+	}
 	s := newSystem(t, query.Options{})
 	a := historytest.NewActor("a")
 	s.commit(t, a.Start())

@@ -28,7 +28,7 @@ var inboxTests = []test{
 	{"what is returned comes again at once", Settings{}, returned},
 	{"what is returned with a delay comes after it", Settings{}, returnedLater},
 	{"what is extended stays", Settings{InboxWait: short}, extended},
-	{"what waits to be taken is handed out once", Settings{InboxWait: 2 * time.Second, Partitions: 1}, blockedReceiver},
+	{"what waits to be taken is handed out once", Settings{InboxWait: 4 * time.Second, Partitions: 1}, blockedReceiver},
 	{"what a receiver leaves goes to the next one at once", Settings{Partitions: 1}, leftBehind},
 	{"two receivers share a partition", Settings{Partitions: 1}, twoReceivers},
 	{"the backlog tells what waits and what is held", Settings{Partitions: 1}, backlog},
