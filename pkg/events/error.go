@@ -83,7 +83,7 @@ func Wrapf(typ, format string, args ...any) *Error {
 // Error implements error.
 func (e *Error) Error() string {
 	if e == nil {
-		return "no error" // somebody prints an outcome, or has given a nil *Error where nil itself was meant
+		return "no error" // somebody prints an outcome
 	}
 	s := e.Message
 	if s == "" {
@@ -119,7 +119,10 @@ func AsError(err error) *Error {
 		return nil
 	}
 	e, ok := err.(*Error)
-	if !ok || e == nil {
+	switch {
+	case ok && e == nil: // the author meant that there is none, but an interface that holds a nil pointer is not nil
+		e = &Error{Kind: Application, Message: "a nil *events.Error was given as an error; give nil itself"}
+	case !ok:
 		e = &Error{Kind: Application, Message: textOf(err)}
 		var inner *Error
 		if errors.As(err, &inner) && inner != nil {
