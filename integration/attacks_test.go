@@ -49,18 +49,35 @@ func (b again) Receive(ctx context.Context, p int, take func(bus.Delivery)) erro
 	})
 }
 
+// stuckCode is an orchestration whose code does not come back before the test ends, and when it has begun.
+func stuckCode(t *testing.T) (code orchestration.Binding, entered <-chan struct{}) {
+	release, begun := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	var once sync.Once
+	return orchestration.Define[string, string]("stuck").With(func(*orchestration.Context, string) (string, error) {
+		once.Do(func() { close(begun) })
+		<-release
+		return "after all", nil
+	}), begun
+}
+
+// endsSoon waits until an instance has ended, although another one is in trouble.
+func (s *system) endsSoon(instance string) {
+	s.t.Helper()
+	within(s.t, 10*time.Second, "instance "+instance+" ends", func() error {
+		i, err := s.store.Instance(s.t.Context(), instance)
+		if err == nil && !i.Status.Ended() {
+			err = errors.New(string(i.Status))
+		}
+		return err
+	})
+}
+
 // A suspect whose code does not come back does not hold up the others.
 func TestAStuckSuspectHoldsUpNobody(t *testing.T) {
 	t.Parallel()
-	release, entered := make(chan struct{}), make(chan struct{})
-	t.Cleanup(func() { close(release) })
-	stuck := orchestration.Define[string, string]("stuck")
-	var once sync.Once
-	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{stuck.With(func(*orchestration.Context, string) (string, error) {
-		once.Do(func() { close(entered) })
-		<-release
-		return "after all", nil
-	})}, basics...)...)
+	code, entered := stuckCode(t)
+	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{code}, basics...)...)
 	v := s.prepare()
 	c := hasty()
 	c.RunawayAfter, c.StuckAfter = 200*time.Millisecond, 400*time.Millisecond
@@ -73,27 +90,14 @@ func TestAStuckSuspectHoldsUpNobody(t *testing.T) {
 	s.start("stuck", "stuck", "")
 	s.await(entered, "the code is stuck")
 	s.start("sleeper", "good", 1)
-	within(t, 10*time.Second, "an innocent instance ends", func() error {
-		i, err := s.store.Instance(t.Context(), "good")
-		if err == nil && !i.Status.Ended() {
-			err = errors.New(string(i.Status))
-		}
-		return err
-	})
+	s.endsSoon("good")
 }
 
 // Messages for an instance whose code does not come back do not fill the memory: the others go on.
 func TestMessagesOfAStuckInstanceTakeNobodysRoom(t *testing.T) {
 	t.Parallel()
-	release, entered := make(chan struct{}), make(chan struct{})
-	t.Cleanup(func() { close(release) })
-	stuck := orchestration.Define[string, string]("stuck")
-	var once sync.Once
-	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{stuck.With(func(*orchestration.Context, string) (string, error) {
-		once.Do(func() { close(entered) })
-		<-release
-		return "after all", nil
-	})}, basics...)...)
+	code, entered := stuckCode(t)
+	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{code}, basics...)...)
 	v := s.orchestrate(func(c *orchestrator.Config) {
 		c.RunawayAfter, c.StuckAfter, c.MaxMessages, c.MaxInbox = 200*time.Millisecond, 400*time.Millisecond, 50, 10
 	})
@@ -112,13 +116,7 @@ func TestMessagesOfAStuckInstanceTakeNobodysRoom(t *testing.T) {
 		return err
 	})
 	s.start("sleeper", "good", 1)
-	within(t, 10*time.Second, "an innocent instance ends", func() error {
-		i, err := s.store.Instance(t.Context(), "good")
-		if err == nil && !i.Status.Ended() {
-			err = errors.New(string(i.Status))
-		}
-		return err
-	})
+	s.endsSoon("good")
 }
 
 // Code that blocks in a deferred call when it is forgotten does not hold up the loop.
