@@ -172,7 +172,8 @@ type Queue struct{ Tag, Activity string }
 // WorkQueue is the work of one queue.
 type WorkQueue interface {
 	// Take asks for up to n deliveries, hands them to take as they come, and returns when there were n, or when it has waited long enough, or when the context
-	// ends; then it returns how many there were. It is not an error that there were none.
+	// ends; then it returns how many there were. It is not an error that there were none. What comes when the context has ended goes to somebody else at once; in a
+	// cluster it may be lost between two servers just then, and comes again when its time with this worker is over.
 	Take(ctx context.Context, n int, take func(Delivery)) (int, error)
 }
 
@@ -267,7 +268,8 @@ type Notices interface {
 type Questions interface {
 	// Ask asks, and waits for the answer. The error is a [*AnswerError] if it was the one who answered that failed, and wraps ErrNobody if nobody answers.
 	Ask(ctx context.Context, method string, question []byte) ([]byte, error)
-	// Answer answers the questions of a method until stop is called. Answers are made concurrently, up to a bounded number.
+	// Answer answers the questions of a method until stop is called. Answers are made concurrently, up to a bounded number. In a cluster it takes a moment until
+	// all servers know of it.
 	Answer(method string, answer func(ctx context.Context, question []byte) ([]byte, error)) (stop func(), err error)
 }
 

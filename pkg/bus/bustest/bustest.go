@@ -36,6 +36,8 @@ type Environment struct {
 	Dead func(t *testing.T) []events.Wire
 	// Restart restarts the broker, which keeps what it has; down is called while it does not run. nil if that cannot be done.
 	Restart func(t *testing.T, down func())
+	// Cluster says that the broker is several servers.
+	Cluster bool
 }
 
 // Bus is a connection.

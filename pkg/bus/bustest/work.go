@@ -16,7 +16,7 @@ var workTests = []test{
 	{"work that is there is handed out at once", Settings{}, workAtOnce},
 	{"who takes work waits for it", Settings{}, workWaits},
 	{"taking work ends with its context", Settings{}, takeEnds},
-	{"what comes after a worker has given up goes to another", Settings{}, abandonedTake},
+	{"what comes after a worker has given up goes to another", Settings{WorkWait: 15 * time.Second}, abandonedTake},
 	{"several workers share a queue", Settings{}, sharedQueue},
 	{"work that nobody settles comes again", Settings{WorkWait: short}, workAgain},
 	{"work may be extended, returned and acknowledged", Settings{WorkWait: short}, workHold},
@@ -164,7 +164,7 @@ func abandonedTake(t *T) {
 		<-done
 		cancel()
 	}
-	// The wait is long: what is lost does not come in time.
+	// The wait is longer than this may take: what is lost does not come in time.
 	var left int64
 	began := time.Now()
 	t.eventually("the rest is taken", func() bool {
@@ -177,7 +177,7 @@ func abandonedTake(t *T) {
 		left = l.Waiting + l.Held
 		return left == 0
 	})
-	if took := time.Since(began); took > 2*soon {
+	if took := time.Since(began); took > 2*soon && !t.Cluster { // on its way between two servers it may be lost
 		t.Errorf("it took %v", took)
 	}
 }

@@ -116,6 +116,33 @@ func TestLeadersMayDie(t *testing.T) {
 	})
 }
 
+// TestManyMakeTheSameQueue opens new queues from several connections at the same moment. A cluster answers only the first who asks for a consumer that is just
+// being made.
+func TestManyMakeTheSameQueue(t *testing.T) {
+	t.Parallel()
+	if testing.Short() || raceDetector {
+		t.Skip("a cluster takes its time")
+	}
+	servers := natstest.Cluster(t, 3)
+	var buses []*natsbus.Bus
+	for range 4 {
+		buses = append(buses, natstest.Connect(t, servers, natsbus.Config{Partitions: 1, Replicas: 3}))
+	}
+	for i := range 10 {
+		var all sync.WaitGroup
+		for _, b := range buses {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				if _, err := b.OpenQueue(ctx, bus.Queue{Activity: fmt.Sprint("a", i)}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+}
+
 // message makes one that can be told from all others.
 func message(subject string, n int) events.Wire {
 	return events.Wire{Subject: fmt.Sprint(subject, n%97), Header: events.Header{events.HeaderMsgID: {fmt.Sprint("m", n)}}, Body: []byte(subject)}

@@ -123,7 +123,7 @@ func (r *receiver) begin(ctx context.Context) error {
 }
 
 func (r *receiver) info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
-	c, err := r.b.js.Consumer(ctx, r.b.names.inbox, r.consumer)
+	c, err := r.b.lookFor(ctx, r.b.names.inbox, r.consumer)
 	if err != nil {
 		return nil, err
 	}

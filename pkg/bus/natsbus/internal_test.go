@@ -1,12 +1,17 @@
 package natsbus
 
 import (
+	"context"
+	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -129,4 +134,53 @@ func TestWithdrawalsAreNotOvertaken(t *testing.T) {
 	if len(publish) != 2 || publish[1].Subject != "b" || len(withdraw) != 2 || withdraw[1].Subject != "c" || len(rest) != 2 || rest[0].Subject != "a" {
 		t.Errorf("%v, %v, %v", publish, withdraw, rest)
 	}
+}
+
+func TestAskAgain(t *testing.T) {
+	b := &Bus{}
+	busy, wrong := &jetstream.APIError{Code: 503}, &jetstream.APIError{Code: 400}
+	for name, c := range map[string]struct {
+		said  []error // nil is an answer, a timeout is silence
+		want  error
+		asked int
+		took  time.Duration
+	}{
+		"an answer":           {[]error{nil}, nil, 1, 0},
+		"silence, then one":   {[]error{nats.ErrTimeout, nats.ErrTimeout, nil}, nil, 3, 3 * time.Second},
+		"busy, then one":      {[]error{busy, nil}, nil, 2, 200 * time.Millisecond},
+		"what is wrong stays": {[]error{wrong, nil}, wrong, 1, 0},
+		"always busy":         {[]error{busy, busy, busy, busy, busy, nil}, busy, 5, (200 + 400 + 800 + 1600) * time.Millisecond},
+		"always silent":       {slices.Repeat([]error{nats.ErrTimeout}, 9), context.DeadlineExceeded, 5, (1 + 2 + 4 + 4 + 4) * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began, asked := time.Now(), 0
+				err := b.askAgain(t.Context(), func(ctx context.Context) error {
+					asked++
+					if c.said[asked-1] == nats.ErrTimeout {
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return c.said[asked-1]
+				})
+				if !errors.Is(err, c.want) || asked != c.asked || time.Since(began) != c.took {
+					t.Errorf("%v after %d times and %v; want %v after %d and %v", err, asked, time.Since(began), c.want, c.asked, c.took)
+				}
+			})
+		})
+	}
+	t.Run("it ends with its context", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			err := b.askAgain(ctx, func(ctx context.Context) error {
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != 1500*time.Millisecond {
+				t.Errorf("%v after %v", err, took)
+			}
+		})
+	})
 }

@@ -84,6 +84,7 @@ func environment(t *testing.T, to interface{ URL() string }, replicas int, s bus
 	config.Partitions = 0
 	up := strings.ToUpper(prefix)
 	return bustest.Environment{
+		Cluster: replicas > 1,
 		Connect: func(t *testing.T) bustest.Bus { return natstest.Connect(t, to, config) },
 		Stored: func(t *testing.T) (n int) {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)

@@ -133,72 +133,162 @@ func (b *Bus) pause(ctx context.Context, attempt int, last error) error {
 	}
 }
 
-// flight is what is on its way in one attempt.
+// flight is one attempt to publish messages. Those whose order counts wait for each other; all others are on their way together.
 type flight struct {
 	b       *Bus
 	ctx     context.Context
 	refused *bus.Refused
+	strain  int
+	stopped error // why nothing can be sent any more
 
-	flying []sent          // oldest first
-	alone  map[string]bool // instances that have one of them, if the order counts
-	late   map[string]bool // instances of which a message failed: those after it must not be stored before it
-	failed []events.Wire   // may be tried again
+	flying []sent              // oldest first
+	behind map[string][]letter // instances that have a message on its way whose order counts, with what waits for it
+	free   []letter            // what has waited, and may go now
+	late   map[string]bool     // instances of which a message failed: those after it must not be stored before it
+	failed []events.Wire       // may be tried again; in order, for each instance
 	last   error
+}
+
+// letter is a message, with its instance if the order counts.
+type letter struct {
+	wire     events.Wire
+	instance string
 }
 
 // sent is a message on its way.
 type sent struct {
-	wire     events.Wire
-	instance string // if the order counts
-	future   jetstream.PubAckFuture
-	cost     int64
+	letter
+	future jetstream.PubAckFuture
+	cost   int64
 }
 
 // publishOnce publishes once, and gives those that may be tried again, in their order, with the last reason.
 func (b *Bus) publishOnce(ctx context.Context, messages []events.Wire, refused *bus.Refused) (failed []events.Wire, last error) {
-	strain := b.strain.now()
-	defer func() { b.strain.note(errors.Is(last, jetstream.ErrAsyncPublishTimeout)) }()
-	f := flight{b: b, ctx: ctx, refused: refused, alone: make(map[string]bool), late: make(map[string]bool)}
-	now := time.Now()
-	for i, w := range messages {
+	f := flight{b: b, ctx: ctx, refused: refused, strain: b.strain.now(), behind: make(map[string][]letter), late: make(map[string]bool)}
+	for _, w := range messages {
+		for len(f.free) > 0 {
+			f.send(f.next())
+		}
+		l := letter{wire: w}
 		if err := b.canTake(w.Subject); err != nil {
-			f.refuse(w, err)
+			f.refuse(l, err)
 			continue
 		}
-		instance := b.inOrder(w)
-		if instance != "" {
-			for f.alone[instance] {
-				f.land()
-			}
-			if f.late[instance] {
-				f.fail(w, instance, f.last)
-				continue
-			}
+		l.instance = b.inOrder(w)
+		waiting, flies := f.behind[l.instance]
+		switch {
+		case l.instance != "" && flies:
+			f.behind[l.instance] = append(waiting, l)
+		case f.late[l.instance]:
+			f.fail(l, f.last)
+		default:
+			f.send(l)
 		}
-		m := b.message(w, now)
-		cost := min((int64(m.Size())+messageCost)<<strain, window)
-		err := f.acquire(cost)
-		if err == nil {
-			var future jetstream.PubAckFuture
-			if future, err = b.js.PublishMsgAsync(m); err == nil {
-				f.flying = append(f.flying, sent{w, instance, future, cost})
-				if instance != "" {
-					f.alone[instance] = true
-				}
-				b.noteQueue(w.Subject)
-				continue
-			}
-			b.window.Release(cost)
-		}
-		if permanent(err) {
-			f.refuse(w, err)
-			continue
-		}
-		f.landAll() // there is no way to the broker now
-		return append(f.failed, messages[i:]...), err
 	}
-	f.landAll()
+	for len(f.flying) > 0 || len(f.free) > 0 {
+		if len(f.free) > 0 {
+			f.send(f.next())
+		} else {
+			f.land()
+		}
+	}
+	b.strain.note(errors.Is(f.last, jetstream.ErrAsyncPublishTimeout))
 	return f.failed, f.last
+}
+
+func (f *flight) next() letter {
+	l := f.free[0]
+	f.free = f.free[1:]
+	return l
+}
+
+// send sends a message. If its order counts, those after it wait until it has landed.
+func (f *flight) send(l letter) {
+	if f.stopped != nil {
+		f.fail(l, f.stopped)
+		return
+	}
+	if _, flies := f.behind[l.instance]; l.instance != "" && !flies {
+		f.behind[l.instance] = nil
+	}
+	m := f.b.message(l.wire, time.Now())
+	cost := min((int64(m.Size())+messageCost)<<f.strain, window)
+	err := f.acquire(cost)
+	if err == nil {
+		var future jetstream.PubAckFuture
+		if future, err = f.b.js.PublishMsgAsync(m); err == nil {
+			f.flying = append(f.flying, sent{l, future, cost})
+			f.b.noteQueue(l.wire.Subject)
+			return
+		}
+		f.b.window.Release(cost)
+	}
+	if permanent(err) {
+		f.refuse(l, err)
+		return
+	}
+	f.stopped = err // there is no way to the broker now
+	f.fail(l, err)
+}
+
+// acquire waits until there is room for one more message.
+func (f *flight) acquire(cost int64) error {
+	for !f.b.window.TryAcquire(cost) {
+		if len(f.flying) == 0 {
+			return f.b.window.Acquire(f.ctx, cost)
+		}
+		f.land() // first what this call holds itself: two calls must not wait for each other
+	}
+	return nil
+}
+
+// land waits for the oldest message that is on its way.
+func (f *flight) land() {
+	s := f.flying[0]
+	f.flying = f.flying[1:]
+	err := f.b.await(f.ctx, s.future)
+	f.b.window.Release(s.cost)
+	if errors.Is(err, jetstream.ErrAsyncPublishTimeout) && f.b.denied.publishing(s.future.Msg().Subject) {
+		err = fmt.Errorf("%w: this user may not publish on %s", nats.ErrPermissionViolation, s.future.Msg().Subject)
+	}
+	switch {
+	case err == nil:
+		f.release(s.instance)
+	case permanent(err):
+		f.refuse(s.letter, err)
+	default:
+		f.fail(s.letter, err)
+	}
+}
+
+// release lets the next message of an instance go.
+func (f *flight) release(instance string) {
+	waiting := f.behind[instance]
+	if len(waiting) == 0 {
+		delete(f.behind, instance)
+		return
+	}
+	f.free = append(f.free, waiting[0])
+	f.behind[instance] = waiting[1:]
+}
+
+// refuse gives up a message. Those behind it do not suffer.
+func (f *flight) refuse(l letter, why error) {
+	f.refused.Messages, f.refused.Reasons = append(f.refused.Messages, l.wire), append(f.refused.Reasons, why)
+	f.release(l.instance)
+}
+
+// fail keeps a message for the next attempt, and all of its instance that come after it: they must not be stored before it.
+func (f *flight) fail(l letter, why error) {
+	f.failed, f.last = append(f.failed, l.wire), why
+	if l.instance == "" {
+		return
+	}
+	for _, waiting := range f.behind[l.instance] {
+		f.failed = append(f.failed, waiting.wire)
+	}
+	delete(f.behind, l.instance)
+	f.late[l.instance] = true
 }
 
 // strain is how much the broker is under. Publishing again what it has not said to have would only add to it.
@@ -224,53 +314,6 @@ func (s *strain) note(late bool) {
 	case late, s.level == 0:
 	case now.Sub(s.changed) > strainFor:
 		s.level, s.changed = s.level-1, now
-	}
-}
-
-// acquire waits until there is room for one more message.
-func (f *flight) acquire(cost int64) error {
-	for !f.b.window.TryAcquire(cost) {
-		if len(f.flying) == 0 {
-			return f.b.window.Acquire(f.ctx, cost)
-		}
-		f.land() // first what this call holds itself: two calls must not wait for each other
-	}
-	return nil
-}
-
-// land waits for the oldest message that is on its way.
-func (f *flight) land() {
-	s := f.flying[0]
-	f.flying = f.flying[1:]
-	delete(f.alone, s.instance)
-	err := f.b.await(f.ctx, s.future)
-	f.b.window.Release(s.cost)
-	if errors.Is(err, jetstream.ErrAsyncPublishTimeout) && f.b.denied.publishing(s.future.Msg().Subject) {
-		err = fmt.Errorf("%w: this user may not publish on %s", nats.ErrPermissionViolation, s.future.Msg().Subject)
-	}
-	switch {
-	case err == nil:
-	case permanent(err):
-		f.refuse(s.wire, err)
-	default:
-		f.fail(s.wire, s.instance, err)
-	}
-}
-
-func (f *flight) landAll() {
-	for len(f.flying) > 0 {
-		f.land()
-	}
-}
-
-func (f *flight) refuse(w events.Wire, why error) {
-	f.refused.Messages, f.refused.Reasons = append(f.refused.Messages, w), append(f.refused.Reasons, why)
-}
-
-func (f *flight) fail(w events.Wire, instance string, why error) {
-	f.failed, f.last = append(f.failed, w), why
-	if instance != "" {
-		f.late[instance] = true
 	}
 }
 

@@ -32,6 +32,9 @@ const (
 	markerFor = time.Minute
 	// settleFor is how long servers may take to agree on a change.
 	settleFor = 30 * time.Second
+	// answerWait is how long servers may take to answer the first time they are asked; each time they get twice as long, up to maxAnswerWait.
+	answerWait, maxAnswerWait = time.Second, 4 * time.Second
+	askAttempts               = 5
 	// maxHeld bounds what is handed out from one partition or queue and not settled.
 	maxHeld = 100_000
 )
@@ -164,13 +167,20 @@ func (s *setup) failed(what string, err error) bool {
 	return err != nil
 }
 
-// try does something, again if a server says that the fault is its own: it may just be clearing up, or waiting for the others.
-func (s *setup) try(ctx context.Context, do func(context.Context) error) (err error) {
-	for attempt := range 4 {
-		err = s.b.denied.during(ctx, do)
+// askAgain asks the servers for something that may be asked for twice. It asks again if a server says that the fault is its own, as it may just be clearing
+// up or waiting for the others, and if none says anything: when several ask for the same while it is being made, a cluster does not answer all of them.
+func (b *Bus) askAgain(ctx context.Context, do func(context.Context) error) (err error) {
+	for attempt := range askAttempts {
+		answered, cancel := context.WithTimeout(ctx, min(answerWait<<attempt, maxAnswerWait))
+		err = b.denied.during(answered, do)
+		silent := errors.Is(err, nats.ErrTimeout) || answered.Err() != nil
+		cancel()
 		var api *jetstream.APIError
-		if err == nil || !errors.As(err, &api) || api.Code < 500 {
+		if err == nil || ctx.Err() != nil || !silent && (!errors.As(err, &api) || api.Code < 500) {
 			return err
+		}
+		if silent || attempt == askAttempts-1 {
+			continue
 		}
 		select {
 		case <-time.After(200 * time.Millisecond << attempt):
@@ -209,11 +219,20 @@ func (s *setup) inboxPartitions(ctx context.Context) (int, error) {
 
 // look finds a stream.
 func (s *setup) look(ctx context.Context, name string) (st jetstream.Stream, err error) {
-	err = s.b.denied.during(ctx, func(ctx context.Context) error {
+	err = s.b.askAgain(ctx, func(ctx context.Context) error {
 		st, err = s.b.js.Stream(ctx, name)
 		return err
 	})
 	return st, err
+}
+
+// lookFor finds a consumer.
+func (b *Bus) lookFor(ctx context.Context, stream, name string) (c jetstream.Consumer, err error) {
+	err = b.askAgain(ctx, func(ctx context.Context) error {
+		c, err = b.js.Consumer(ctx, stream, name)
+		return err
+	})
+	return c, err
 }
 
 // inboxConfig is the inbox as it is to be.
@@ -289,7 +308,7 @@ func (s *setup) stream(ctx context.Context, want jetstream.StreamConfig) jetstre
 		}
 		create := want
 		create.Replicas = max(1, s.replicas)
-		err = s.try(ctx, func(ctx context.Context) error {
+		err = s.b.askAgain(ctx, func(ctx context.Context) error {
 			st, err = s.b.js.CreateStream(ctx, create)
 			return err
 		})
@@ -340,7 +359,7 @@ func (s *setup) adjust(ctx context.Context, st jetstream.Stream, want jetstream.
 		s.failed(what, errors.New(strings.Join(differs, "; ")))
 		return st
 	}
-	err := s.try(ctx, func(ctx context.Context) error { return s.update(ctx, have, c) })
+	err := s.update(ctx, have, c)
 	if s.failed(what+" cannot be changed ("+strings.Join(differs, "; ")+")", err) {
 		return nil
 	}
@@ -364,7 +383,11 @@ func (s *setup) update(ctx context.Context, have, want jetstream.StreamConfig) e
 		steps = []jetstream.StreamConfig{single, other, want}
 	}
 	for _, c := range steps {
-		if _, err := s.b.js.UpdateStream(ctx, c); err != nil {
+		err := s.b.askAgain(ctx, func(ctx context.Context) error {
+			_, err := s.b.js.UpdateStream(ctx, c)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 		if err := s.settled(ctx, c); err != nil {
@@ -451,7 +474,7 @@ func (b *Bus) workConsumer(q bus.Queue) jetstream.ConsumerConfig {
 // consumer makes or checks a consumer. It leaves alone what is as it should be: each change goes through the leader of the cluster.
 func (s *setup) consumer(ctx context.Context, st jetstream.Stream, want jetstream.ConsumerConfig) {
 	what := "consumer " + want.Durable
-	c, err := st.Consumer(ctx, want.Durable)
+	c, err := s.b.lookFor(ctx, st.CachedInfo().Config.Name, want.Durable)
 	missing := errors.Is(err, jetstream.ErrConsumerNotFound)
 	if err != nil && !missing {
 		s.failed(what, err)
@@ -479,7 +502,7 @@ func (s *setup) consumer(ctx context.Context, st jetstream.Stream, want jetstrea
 			s.failed(what, d)
 		}
 	default:
-		s.failed(what, s.try(ctx, func(ctx context.Context) error {
+		s.failed(what, s.b.askAgain(ctx, func(ctx context.Context) error {
 			_, err := st.CreateOrUpdateConsumer(ctx, want)
 			return err
 		}))
@@ -514,7 +537,11 @@ func (b *Bus) Partitions(ctx context.Context) (bus.Partitions, error) {
 	}
 	for i := range p.Count {
 		if !have[i] && b.config.Setup == Make { // somebody has raised their number, or the broker has lost one
-			if _, err := st.CreateOrUpdateConsumer(ctx, b.partitionConsumer(i)); err != nil {
+			err := b.askAgain(ctx, func(ctx context.Context) error {
+				_, err := st.CreateOrUpdateConsumer(ctx, b.partitionConsumer(i))
+				return err
+			})
+			if err != nil {
 				return bus.Partitions{}, problem(fmt.Sprintf("make the consumer of partition %d", i), err)
 			}
 		}

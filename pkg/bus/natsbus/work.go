@@ -89,16 +89,16 @@ func (b *Bus) noteQueue(subject string) {
 
 // queue finds the consumer of a queue, or makes it. How long work stays with a worker is for the workers to say.
 func (b *Bus) queue(ctx context.Context, q bus.Queue) (c jetstream.Consumer, err error) {
-	c, err = b.js.Consumer(ctx, b.names.work, ConsumerOf(q))
+	c, err = b.lookFor(ctx, b.names.work, ConsumerOf(q))
 	if !errors.Is(err, jetstream.ErrConsumerNotFound) || b.config.Setup == Use {
 		return c, err
 	}
-	err = b.denied.during(ctx, func(ctx context.Context) error {
+	err = b.askAgain(ctx, func(ctx context.Context) error {
 		c, err = b.js.CreateConsumer(ctx, b.names.work, b.workConsumer(q))
 		return err
 	})
 	if errors.Is(err, jetstream.ErrConsumerExists) { // somebody was faster
-		c, err = b.js.Consumer(ctx, b.names.work, ConsumerOf(q))
+		c, err = b.lookFor(ctx, b.names.work, ConsumerOf(q))
 	}
 	return c, err
 }
@@ -145,8 +145,10 @@ func (q *workQueue) open(ctx context.Context) error {
 	if err != nil || q.b.config.Setup != Make || c.CachedInfo().Config.AckWait == q.b.config.WorkWait {
 		return err
 	}
-	_, err = q.b.js.UpdateConsumer(ctx, q.b.names.work, q.b.workConsumer(q.queue))
-	return err
+	return q.b.askAgain(ctx, func(ctx context.Context) error {
+		_, err = q.b.js.UpdateConsumer(ctx, q.b.names.work, q.b.workConsumer(q.queue))
+		return err
+	})
 }
 
 // missing reports whether the consumer does not exist, as far as can be seen.
