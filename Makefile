@@ -21,7 +21,13 @@ TOOL := $(GO) tool -modfile=internal/tools/go.mod
 # The race detector needs a C compiler.
 CC_FOUND := $(shell command -v "$$($(GO) env CC)" 2>/dev/null)
 # SQLite, as it is translated to Go, is left out of the detector: it would take most of the time, and races in it are not ours to find.
+# A program that it watches waits a second before it ends, which is a long time for so many.
+export GORACE ?= atexit_sleep_ms=100
 RACE := $(if $(CC_FOUND),-race -gcflags='modernc.org/...=-race=false')
+
+# What is thinned out or left out under the detector (see internal/detector) is run once more without it, in full.
+FULL_STORES := InMemory|MayFail|GivingUp|Plans|TooLarge|ReaderIsAStore|LongHistory|Conformance/commit|Conformance/./large|Conformance/./anywhere
+FULL_OTHERS := MailModel|RandomOrchestrations|ThousandsOfDelayed|Conformance$$/many_publish|Conformance$$/what_waits
 
 # The tests bring SQLite along, start PostgreSQL servers of their own where its binaries are found, and use the server at
 # RONDO_TEST_DATABASE_URL where that is set. What is not there is skipped, and `make databases` says so.
@@ -42,11 +48,11 @@ dev: ## run examples/orders with everything it needs, and show what becomes of o
 .PHONY: test
 test: databases ## run all tests, with the race detector
 	@test -n "$(RACE)" || echo "RACE DETECTOR: off, because there is no C compiler here; install gcc to have it"
-	$(GO) test $(RACE) $(TESTFLAGS) $(PACKAGES)
+	$(GO) test $(RACE) -p 3 $(TESTFLAGS) $(PACKAGES)
 ifeq ($(if $(RACE),$(PACKAGES)),./...)
 	@echo "WITHOUT THE RACE DETECTOR, for what takes too long with it:"
-	$(GO) test $(TESTFLAGS) -run "InMemory|MayFail|GivingUp" ./pkg/history/sqlite
-	$(GO) test $(TESTFLAGS) -run "ReaderIsAStore|LongHistory" ./pkg/query
+	$(GO) test $(TESTFLAGS) -run '$(FULL_STORES)' ./pkg/history/cockroach ./pkg/history/sqlite ./pkg/query
+	$(GO) test $(TESTFLAGS) -run '$(FULL_OTHERS)' ./pkg/round ./pkg/bus/natsbus
 endif
 
 .PHONY: large

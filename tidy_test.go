@@ -78,7 +78,7 @@ var packages = map[string]rule{
 		"pkg/events", "pkg/round", "pkg/history", "pkg/history/internal/relational",
 		"modernc.org/sqlite", "modernc.org/sqlite/lib", "github.com/gofrs/flock",
 	}},
-	"pkg/history/historytest": {imports: []string{"pkg/events", "pkg/round", "pkg/history"}},
+	"pkg/history/historytest": {imports: []string{"internal/detector", "pkg/events", "pkg/round", "pkg/history"}},
 
 	"pkg/bus": {imports: []string{"pkg/events"}},
 	"pkg/bus/natsbus": {imports: []string{
@@ -86,7 +86,7 @@ var packages = map[string]rule{
 		"golang.org/x/mod/semver", "golang.org/x/sync/semaphore",
 	}},
 	"pkg/bus/embedded": {imports: []string{"github.com/nats-io/nats-server/v2/server"}},
-	"pkg/bus/bustest":  {imports: []string{"pkg/events", "pkg/bus"}},
+	"pkg/bus/bustest":  {imports: []string{"internal/detector", "pkg/events", "pkg/bus"}},
 
 	"pkg/outbox":            {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
 	"pkg/query":             {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
@@ -99,6 +99,8 @@ var packages = map[string]rule{
 	}},
 	"internal/health":   {},
 	"internal/natstest": {imports: []string{"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded"}},
+
+	"internal/detector": {},
 
 	"internal/pgtest":  {imports: []string{"github.com/jackc/pgx/v5"}},
 	"internal/pgfault": {imports: []string{"github.com/jackc/pgx/v5/pgproto3"}},
@@ -122,7 +124,7 @@ var clock = strings.Fields("After AfterFunc NewTicker NewTimer Now Since Sleep T
 var testImports = []string{
 	"internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/rondotest",
 	"pkg/check", "pkg/history", "pkg/history/...", "internal/pgtest", "internal/pgfault",
-	"pkg/bus", "pkg/bus/...", "internal/natstest",
+	"pkg/bus", "pkg/bus/...", "internal/natstest", "internal/detector",
 	"github.com/nats-io/nats.go", "github.com/nats-io/nats.go/...",
 	"github.com/cockroachdb/cockroach-go/v2/...",
 	"github.com/cockroachdb/datadriven",

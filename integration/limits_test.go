@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/services/orchestrator"
@@ -22,7 +23,7 @@ func TestTinyLimits(t *testing.T) {
 	s := newSystem(t, openSQLite(t), plays...)
 	v := s.orchestrate(tiny)
 	s.labour()
-	jobs := mixed("j", size(100, 40))
+	jobs := mixed("j", detector.Size(100, 40))
 	s.begin(jobs, false)
 	s.letGo(jobs)
 	s.finished(jobs, time.Minute)
@@ -39,7 +40,7 @@ func TestTinyLimits(t *testing.T) {
 // One instance that gets very many messages does not hold up the others, and reads them in their order.
 func TestOneBusyInstance(t *testing.T) {
 	t.Parallel()
-	n := size(2000, 300)
+	n := detector.Size(2000, 300)
 	reader := orchestration.Define[int, int]("busy-reader")
 	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{reader.With(func(ctx *orchestration.Context, n int) (int, error) {
 		for i := range n {

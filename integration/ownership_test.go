@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/services/orchestrator"
@@ -16,7 +17,7 @@ import (
 // TestEverythingTwiceOnTwoOrchestratorsAndTwoWorkers delivers every message twice: to instances, to workers, and back. Each instance ends once, with the right result, and its
 // history has each answer once.
 func TestEverythingTwiceOnTwoOrchestratorsAndTwoWorkers(t *testing.T) {
-	n := size(5000, 200)
+	n := detector.Size(5000, 200)
 	p := onProcesses(t)
 	everyTwice := func(r *role) { r.Twice, r.Config.Round.Patience = true, time.Minute }
 	for i := range 2 {
@@ -43,7 +44,7 @@ func TestPartitionsMoveWhenAnOrchestratorIsKilled(t *testing.T) {
 	var jobs []job
 	wave := func(what string) {
 		t.Helper()
-		more := mixed(what, size(100, 40))
+		more := mixed(what, detector.Size(100, 40))
 		p.begin(more, false)
 		jobs = append(jobs, more...)
 	}
@@ -106,7 +107,7 @@ func TestPartitionCountChangesUnderLoad(t *testing.T) {
 	s.labour()
 	var jobs []job
 	for i, n := range []int{8, 3, 1, 6} {
-		more := mixed(fmt.Sprint("w", i, "-"), size(200, 50))
+		more := mixed(fmt.Sprint("w", i, "-"), detector.Size(200, 50))
 		half := len(more) / 2
 		s.begin(more[:half], false)
 		if err := s.bus.SetPartitions(t.Context(), n); err != nil {
@@ -128,7 +129,7 @@ func TestPartitionCountChangesUnderLoad(t *testing.T) {
 
 // TestLostBroker stops everything while a thousand instances run, deletes all that the broker had, and starts again.
 func TestLostBroker(t *testing.T) {
-	n := size(1000, 100)
+	n := detector.Size(1000, 100)
 	s := newSystem(t, openSQLite(t), plays...)
 	v := s.orchestrate()
 	stopWorker := s.labour()
@@ -191,7 +192,7 @@ func TestPurgedMessagesHeal(t *testing.T) {
 func TestShutdownUnderLoad(t *testing.T) {
 	s := newSystem(t, openSQLite(t), plays...)
 	s.labour()
-	jobs := mixed("j", size(600, 180))
+	jobs := mixed("j", detector.Size(600, 180))
 	portion := len(jobs) / 6
 	for i := 0; i < len(jobs); i += portion {
 		v := s.orchestrate(func(c *orchestrator.Config) { c.Grace = 10 * time.Second })
@@ -247,7 +248,7 @@ func TestWhatWasSaidIsSaidAgainAfterALostBroker(t *testing.T) {
 
 // TestRollingRestart replaces every process, one after the other, while there is work.
 func TestRollingRestart(t *testing.T) {
-	n := size(1000, 150)
+	n := detector.Size(1000, 150)
 	p := onProcesses(t)
 	var running []*process
 	for i := range 2 {

@@ -34,14 +34,6 @@ import (
 // patience is how long a test waits for what must happen. It is only used up when something is wrong.
 const patience = 30 * time.Second
 
-// size is how much a test does: less with the race detector, which takes five times as long, or when time is short.
-func size(normal, less int) int {
-	if raceDetector || testing.Short() {
-		return less
-	}
-	return normal
-}
-
 // atOnce is how many tests run at once: most of the time they wait for time to pass.
 const atOnce = "12"
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
@@ -137,7 +138,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 // what else it does.
 func TestTimersAreNeverEarlyAndHardlyLate(t *testing.T) {
 	const each = 50
-	instances := size(200, 40)
+	instances := detector.Size(200, 40)
 	s := newSystem(t, openSQLite(t), timing...)
 	s.orchestrate(func(c *orchestrator.Config) { c.Round.Patience, c.SweepEvery = time.Minute, time.Minute })
 	ended := s.listen()
@@ -169,7 +170,7 @@ func TestTimersAreNeverEarlyAndHardlyLate(t *testing.T) {
 
 // TestManyInstancesWithTimers starts as many instances as it can, each with a timer between 10 ms and 5 s: the timers compete with the starts.
 func TestManyInstancesWithTimers(t *testing.T) {
-	n := size(10_000, 500)
+	n := detector.Size(10_000, 500)
 	s := newSystem(t, openSQLite(t), timing...)
 	s.orchestrate(func(c *orchestrator.Config) { c.Round.Patience, c.SweepEvery = time.Minute, time.Minute })
 	ended := s.listen()
@@ -265,7 +266,7 @@ func TestCancelledTimerNeverFires(t *testing.T) {
 
 // TestManyLongTimersCostLittle has many timers of an hour, most of which wait in the broker and in the database only.
 func TestManyLongTimersCostLittle(t *testing.T) {
-	n := size(100_000, 500)
+	n := detector.Size(100_000, 500)
 	s := newSystem(t, openSQLite(t), timing...)
 	before := heap()
 	s.orchestrate(func(c *orchestrator.Config) { c.MaxInstances, c.SweepEvery = 1000, time.Minute })

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -88,9 +89,7 @@ func isOther(tb testing.TB) bool { return slices.Contains(others, strings.Split(
 
 // TestReaderIsAStore runs the suite of the store through questions and answers: whatever can be read from a store, and every error, is the same from afar.
 func TestReaderIsAStore(t *testing.T) {
-	if raceDetector {
-		t.Skip("it takes too long with the race detector; make test runs it once more without")
-	}
+	detector.TooMuch(t)
 	t.Parallel()
 	historytest.Run(t, func(tb testing.TB) *historytest.Database {
 		path := filepath.Join(tb.TempDir(), "rondo.db")

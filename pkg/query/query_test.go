@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -176,9 +177,7 @@ func TestLargeAnswers(t *testing.T) {
 
 // TestLongHistory: pages are bounded by size, and nobody sees that.
 func TestLongHistory(t *testing.T) {
-	if raceDetector {
-		t.Skip("it takes too long with the race detector; make test runs it once more without")
-	}
+	detector.TooMuch(t)
 	s := newSystem(t, query.Options{})
 	a := historytest.NewActor("a")
 	s.commit(t, a.Start())

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
@@ -290,10 +291,7 @@ func compare(t *testing.T, what string, a, b func() time.Duration, most float64)
 // runtime keeps what goroutines were made of for the next ones.
 func TestManyParkedInstances(t *testing.T) {
 	config := measured(t)
-	n := uint64(100_000)
-	if underRace {
-		n = 10_000
-	}
+	n := uint64(detector.Size(100_000, 10_000))
 	goroutines := runtime.NumGoroutine()
 	park := func() (before, held, after footprint) {
 		before = memory()

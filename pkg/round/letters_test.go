@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
@@ -139,8 +140,9 @@ func runMailer(ctx oc, s mailState) ([]int, error) {
 }
 
 func TestMailModel(t *testing.T) {
+	t.Parallel()
 	bad := 0
-	for seed := uint64(0); seed < 1500 && bad < 8; seed++ {
+	for seed := uint64(0); seed < uint64(detector.Size(1500, 300)) && bad < 8; seed++ {
 		for mode := range 3 {
 			r := rand.New(rand.NewPCG(seed, 7))
 			parts := []rondotest.Part{mailer.With(runMailer)}

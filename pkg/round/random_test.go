@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
@@ -496,14 +497,15 @@ func TestRandomOrchestrations(t *testing.T) {
 		play(*randomSeed)
 		return
 	}
-	for seed := range uint64(150) {
+	fixed := detector.Size(150, 60)
+	for seed := range uint64(fixed) {
 		play(seed)
 	}
 	fresh, played := rand.Uint64(), 0
 	for until := time.Now().Add(*randomFor); time.Now().Before(until) && !t.Failed(); played++ {
 		play(fresh + uint64(played))
 	}
-	t.Logf("played 150 fixed seeds and %d fresh ones, from %d on; -seed=N plays one again", played, fresh)
+	t.Logf("played %d fixed seeds and %d fresh ones, from %d on; -seed=N plays one again", fixed, played, fresh)
 }
 
 // FuzzRandomOrchestrations lets the fuzzer look for seeds.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -302,7 +303,7 @@ func extended(t *T) {
 }
 
 func blockedReceiver(t *T) {
-	const n = 10_000
+	n := detector.Size(10_000, 4_000)
 	b := t.bus()
 	var messages []events.Wire
 	for i := range n {
@@ -339,7 +340,7 @@ func blockedReceiver(t *T) {
 	pause(ctx, 3*t.InboxWait)
 	now, err := b.Backlog(t.Context(), 0)
 	t.must(err)
-	if now.Held > n/2 || now.Waiting < n/2 {
+	if now.Held > int64(n/2) || now.Waiting < int64(n/2) {
 		t.Errorf("%d are handed out to one who takes nothing", now.Held)
 	}
 	close(free)

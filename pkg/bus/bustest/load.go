@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -171,7 +172,8 @@ func changePartitions(t *T) {
 }
 
 func manyPublish(t *T) {
-	const publishers, calls, each = 24, 4, 250
+	const publishers, calls = 24, 4
+	each := detector.Size(250, 60)
 	b := t.bus()
 	r := t.receive(b)
 	var all sync.WaitGroup

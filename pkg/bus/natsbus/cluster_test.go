@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
@@ -16,7 +17,7 @@ import (
 // TestLeadersMayDie publishes, receives and takes work while one server after the other is stopped and started: those that lead the streams.
 func TestLeadersMayDie(t *testing.T) {
 	t.Parallel()
-	if testing.Short() || raceDetector {
+	if testing.Short() || detector.On {
 		t.Skip("a cluster takes its time")
 	}
 	servers := natstest.Cluster(t, 3)
@@ -120,7 +121,7 @@ func TestLeadersMayDie(t *testing.T) {
 // being made.
 func TestManyMakeTheSameQueue(t *testing.T) {
 	t.Parallel()
-	if testing.Short() || raceDetector {
+	if testing.Short() || detector.On {
 		t.Skip("a cluster takes its time")
 	}
 	servers := natstest.Cluster(t, 3)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
@@ -112,10 +113,7 @@ func delayed(t testing.TB, n int, most time.Duration) []time.Duration {
 
 func TestThousandsOfDelayedMessagesAreNotEarly(t *testing.T) {
 	t.Parallel()
-	n := 10_000
-	if testing.Short() {
-		n = 1_000
-	}
+	n := detector.Size(10_000, 2_000)
 	late := delayed(t, n, 5*time.Second)
 	t.Logf("%d messages, late by: p50 %v, p99 %v, most %v", len(late), late[n/2], late[n*99/100], late[n-1])
 	if late[0] < 0 {

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/bus/bustest"
 	"github.com/rondo-run/rondo/pkg/bus/embedded"
@@ -45,7 +46,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceOnCluster(t *testing.T) {
-	if testing.Short() || raceDetector {
+	if testing.Short() || detector.On {
 		t.Skip("a cluster takes its time, and all of it is tested on one server, too")
 	}
 	servers := natstest.Cluster(t, 3)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/bus/embedded"
@@ -178,7 +179,7 @@ func TestPartitionsStayWhenNobodySaysHowMany(t *testing.T) {
 
 func TestReplicasOfASystemCanBeChanged(t *testing.T) {
 	t.Parallel()
-	if testing.Short() || raceDetector {
+	if testing.Short() || detector.On {
 		t.Skip("a cluster takes its time")
 	}
 	servers := natstest.Cluster(t, 3)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/internal/pgfault"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
@@ -154,6 +155,7 @@ func TestManyPromisesBelowAMark(t *testing.T) {
 
 // TestNoStatementIsTooLarge measures the parameters of each statement of large batches. CockroachDB takes no message of 16 MiB or more.
 func TestNoStatementIsTooLarge(t *testing.T) {
+	detector.TooMuch(t)
 	trace := &sizes{}
 	b := newBench(t, cockroach.Options{Configure: func(c *pgxpool.Config) { c.ConnConfig.Tracer = trace }})
 	check := func(what string, turns []*round.Turn) {

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/internal/pgfault"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
@@ -184,8 +185,9 @@ func TestEveryStatementOfACommitMayFail(t *testing.T) {
 			b.mustCommit(b.clear, before)
 			n := b.statements(func() { b.mustCommit(b.store, batch) })
 			t.Logf("%d statements", n)
-			for _, name := range slices.Sorted(maps.Keys(faults)) {
-				for k := 1; k <= n; k++ {
+			step := detector.Size(1, 3)
+			for i, name := range slices.Sorted(maps.Keys(faults)) {
+				for k := 1 + i%step; k <= n; k += step {
 					before, batch := c.prepare(b)
 					b.mustCommit(b.clear, before)
 					hit := b.inject(k, faults[name])
@@ -285,8 +287,9 @@ func TestGivingUp(t *testing.T) {
 			before, batch := c.prepare(b)
 			b.mustCommit(b.clear, before)
 			n := b.statements(func() { b.mustCommit(b.store, batch) })
-			for _, name := range slices.Sorted(maps.Keys(faults)) {
-				for k := 1; k <= n; k++ {
+			step := detector.Size(1, 3)
+			for i, name := range slices.Sorted(maps.Keys(faults)) {
+				for k := 1 + i%step; k <= n; k += step {
 					b.giveUp(name, k, c.prepare)
 				}
 			}
@@ -502,8 +505,9 @@ func TestEveryStatementOfEveryOperationMayFail(t *testing.T) {
 					t.Fatal(err)
 				}
 			})
-			for _, fault := range slices.Sorted(maps.Keys(faults)) {
-				for k := 1; k <= n; k++ {
+			step := detector.Size(1, 3)
+			for i, fault := range slices.Sorted(maps.Keys(faults)) {
+				for k := 1 + i%step; k <= n; k += step {
 					b.inject(k, faults[fault])
 					if err := operations[name](); err != nil {
 						t.Fatalf("%s at statement %d of %d: %v", fault, k, n, err)

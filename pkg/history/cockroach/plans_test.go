@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -35,6 +36,7 @@ import (
 //
 // [Store.Metrics] is left out: it counts everything, and says so.
 func TestPlans(t *testing.T) {
+	detector.TooMuch(t)
 	t.Parallel()
 	pgtest.Need(t)
 	w := newCrowd(t)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -159,7 +160,7 @@ func testDeleteInterrupted(t *testing.T, db *Database) {
 	}
 	begin("")
 	lives := 1
-	s.interrupt(1, func(ctx context.Context) error {
+	s.interrupt(detector.Size(1, 4), func(ctx context.Context) error {
 		_, err := s.Delete(ctx, ids, history.Deletion{Force: true})
 		return err
 	}, func(error) {

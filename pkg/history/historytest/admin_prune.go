@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -194,7 +195,7 @@ func testPruneLives(t *testing.T, db *Database) {
 func testPruneLarge(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := NewActor("a")
-	turn := Together(a.Start(), a.Notes(11_000), a.ContinueAsNew(), a.Notes(6_000))
+	turn := Together(a.Start(), a.Notes(detector.Size(11_000, 5_500)), a.ContinueAsNew(), a.Notes(detector.Size(6_000, 2_000)))
 	for range 1100 {
 		a.before = nil // a chain of so many would keep all of them
 		turn = Together(turn, a.ContinueAsNew())
@@ -210,7 +211,7 @@ func testPruneInterrupted(t *testing.T, db *Database) {
 	a := NewActor("a")
 	s.commit(Together(a.Start(), a.ContinueAsNew(), a.Notes(12_000), a.ContinueAsNew(), a.ContinueAsNew()))
 	gone := false
-	s.interrupt(1, func(ctx context.Context) error {
+	s.interrupt(detector.Size(1, 4), func(ctx context.Context) error {
 		if gone {
 			return nil
 		}

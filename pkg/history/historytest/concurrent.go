@@ -17,7 +17,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-var raceTime = flag.Duration("history.race", 10*time.Second, "how long the store's suite lets many write at once")
+var raceTime = flag.Duration("history.race", 5*time.Second, "how long the store's suite lets many write at once")
 
 // concurrentTests let many do everything at once, for a while.
 var concurrentTests = []test{

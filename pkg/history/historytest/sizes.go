@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -36,7 +37,7 @@ func manyLargeValues(t *testing.T, db *Database) {
 	var keys []string
 	want := make(map[string]history.Value)
 	large := `"` + strings.Repeat("x", events.MaxValue-2) + `"`
-	for i := range events.MaxValues {
+	for i := range detector.Size(events.MaxValues, 8) {
 		keys = append(keys, fmt.Sprintf("%0*d", events.MaxValueKey, i))
 		turns = append(turns, a.Set(keys[i], large))
 		want[keys[i]] = value(large, 1, Began)
@@ -61,18 +62,19 @@ func manyLargeValues(t *testing.T, db *Database) {
 // manyEvents shows that a turn may have as many events as the code may say in one round.
 func manyEvents(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
-	facts := make([]events.Fact, events.MaxTurnEvents-1)
+	n := detector.Size(events.MaxTurnEvents, 2500)
+	facts := make([]events.Fact, n-1)
 	for i := range facts {
 		facts[i] = a.Call("charge")
 	}
 	s.commit(Together(a.Start(), a.Say(facts...)))
 	k := s.load("a")
-	if k.Unreadable != nil || len(k.History) != events.MaxTurnEvents {
+	if k.Unreadable != nil || len(k.History) != n {
 		t.Fatal(k.Unreadable, len(k.History))
 	}
 	s.sameEvents("a", 1, k.History, a.Events[1])
 	s.commit(a.Complete("1"))
-	if s.load("a").Row.LastEvent != events.MaxTurnEvents+1 {
+	if s.load("a").Row.LastEvent != int64(n)+1 {
 		t.Fatal("the end was not stored")
 	}
 	s.delete("a")
@@ -83,7 +85,7 @@ func manyEvents(t *testing.T, db *Database) {
 func largeEvents(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	turns := []*round.Turn{a.Start()}
-	for range 24 {
+	for range detector.Size(24, 2) {
 		turns = append(turns, a.Say(&events.EventReceived{Wait: 1, Name: "large", Data: events.Payload(`"` + strings.Repeat("x", events.MaxPayload-2) + `"`)}))
 	}
 	s.commit(Together(turns...))
@@ -127,7 +129,7 @@ func largeOutputs(t *testing.T, db *Database) {
 	var actors []*Actor
 	output := `"` + strings.Repeat("o", events.MaxPayload-2) + `"`
 	status := `"` + strings.Repeat("s", events.MaxStatus-2) + `"`
-	for i := range 6 {
+	for i := range detector.Size(6, 1) {
 		a := NewActor(fmt.Sprint("a", i))
 		actors = append(actors, a)
 		turns = append(turns, Together(a.Start(), a.SetStatus(status), a.Complete(output)))

@@ -18,6 +18,7 @@ import (
 
 	codes "modernc.org/sqlite/lib"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/historytest"
@@ -61,7 +62,7 @@ func newBench(t *testing.T, path string) *bench {
 // eachPlace runs a test with a file and with a database in memory, whose only connection can never be replaced.
 func eachPlace(t *testing.T, f func(b *bench)) {
 	t.Run("file", func(t *testing.T) { f(newBench(t, filepath.Join(t.TempDir(), "rondo.db"))) })
-	if underRace {
+	if detector.On {
 		return // nothing is concurrent that is not with a file
 	}
 	t.Run("memory", func(t *testing.T) { f(newBench(t, sqlite.Memory)) })
@@ -135,10 +136,10 @@ func (b *bench) faultsAt(s step) []namedFault {
 		list = append(list, namedFault{"NOMEM, after it happened", fault{err: noMem, late: true}})
 	}
 	switch {
-	case s.ends() || s.sql == "BEGIN IMMEDIATE" && s.kind == execs && !underRace || s.sql == "ROLLBACK" && !underRace:
-	case underRace && s.n%3 > 0:
+	case s.ends() || s.sql == "BEGIN IMMEDIATE" && s.kind == execs && !detector.On || s.sql == "ROLLBACK" && !detector.On:
+	case detector.On && s.n%3 > 0:
 		return nil // all of it takes minutes with the race detector, and is done without it
-	case underRace, b.path == sqlite.Memory:
+	case detector.On, b.path == sqlite.Memory:
 		return list[s.n%len(list):][:1] // the file has had the others
 	}
 	return list

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/historytest"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
@@ -24,9 +25,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceInMemory(t *testing.T) {
-	if underRace {
-		t.Skip("the detector has seen all of it with a file; make test runs this without it")
-	}
+	detector.TooMuch(t)
 	t.Parallel()
 	historytest.Run(t, memory)
 }

@@ -1,5 +1,0 @@
-//go:build !race
-
-package integration_test
-
-const raceDetector = false

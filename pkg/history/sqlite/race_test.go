@@ -1,6 +1,0 @@
-//go:build race
-
-package sqlite_test
-
-// underRace says that the race detector makes everything slow.
-const underRace = true
