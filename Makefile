@@ -42,8 +42,8 @@ help: ## list the targets and settings
 
 .PHONY: dev
 dev: ## run examples/orders with everything it needs, and show what becomes of one order; Ctrl-C ends it, and what runs goes on the next time
-	@$(GO) build -o bin/orders ./examples/orders
-	@exec bin/orders dev --demo
+	@$(GO) build -o bin/rondo ./cmd/rondo
+	@exec bin/rondo dev --demo
 
 .PHONY: test
 test: databases ## run all tests, with the race detector

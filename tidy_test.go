@@ -101,11 +101,15 @@ var packages = map[string]rule{
 	"internal/natstest": {imports: []string{"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded"}},
 
 	"internal/detector": {},
+	"pkg/timeline":      {pure: true, imports: []string{"pkg/events"}},
 
 	"internal/pgtest":  {imports: []string{"github.com/jackc/pgx/v5"}},
 	"internal/pgfault": {imports: []string{"github.com/jackc/pgx/v5/pgproto3"}},
 
-	"cmd/rondo": {imports: []string{"pkg/history", "pkg/history/cockroach", "pkg/history/sqlite"}},
+	"cmd/rondo": {imports: []string{
+		"pkg/events", "pkg/round", "pkg/orchestration", "pkg/history", "pkg/bus", "pkg/bus/natsbus", "pkg/client", "pkg/query", "pkg/timeline", "pkg/app",
+		"examples/orders/shop", "github.com/spf13/cobra", "github.com/spf13/pflag",
+	}},
 
 	"integration":  {imports: []string{"services/orchestrator", "services/worker", "pkg/outbox", "pkg/query", "pkg/client", "pkg/app"}},
 	"examples/...": {imports: []string{"pkg/...", "examples/..."}},
@@ -129,6 +133,7 @@ var testImports = []string{
 	"github.com/cockroachdb/cockroach-go/v2/...",
 	"github.com/cockroachdb/datadriven",
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/...",
+	"github.com/rogpeppe/go-internal/testscript",
 	"go.uber.org/goleak",
 }
 

@@ -1,11 +1,19 @@
-// Command rondo is the command line. So far it can do one thing: bring the tables of a database up to date, before the services that use them are
-// deployed, with a role that may change tables.
+// Command rondo is the command line: it starts instances, talks to them, tells what they wait for and what has happened to them, and looks after the system.
+// `rondo help` lists what there is.
+//
+//	main.go      the commands, and the codes with which they exit
+//	settings.go  where NATS is: flags, variables, a file, or the dev that runs here
+//	print.go     text for people, JSON for programs
+//	people.go    start, raise, enqueue, cancel, terminate, suspend, resume, wait
+//	look.go      list, show, history, tree, watch
+//	remove.go    delete, prune
+//	schedules.go schedules
+//	services.go  dev, orchestrator, worker, migrate, as in any program made with package app
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -13,126 +21,204 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	_ "time/tzdata" // schedules have zones, and the machine may know none
 
+	"github.com/spf13/cobra"
+
+	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/history/cockroach"
-	"github.com/rondo-run/rondo/pkg/history/sqlite"
+	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
 // The exit codes.
 const (
-	succeeded = 0
-	failed    = 1
-	misused   = 2
+	succeeded   = 0
+	failed      = 1
+	misused     = 2 // nothing was done, because the arguments mean nothing
+	notFound    = 3 // there is no such instance, execution or schedule
+	ended       = 4 // what was waited for has ended, but did not complete
+	nobodyThere = 5 // NATS cannot be reached, or no orchestrator answers
+	timeIsOver  = 6
 )
-
-const usage = `rondo migrate brings the tables of a database up to date. Any number of processes may do it at once.
-
-    rondo migrate --database postgres://user@host:26257/rondo?sslmode=verify-full
-    rondo migrate --database data/rondo.db      a SQLite file
-
-Flags:
-`
-
-// databaseVariable gives the address where no flag does: so that its password is not in the list of processes.
-const databaseVariable = "RONDO_DATABASE_URL"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	code := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
+// cli is one call of the program.
+type cli struct {
+	in            io.Reader
+	out, problems io.Writer
+	now           func() time.Time
+
+	settings connection
+	output   string
+	timeout  time.Duration
+	client   *client.Client // when it was asked for
+}
+
 // run does what the arguments say, and gives the exit code.
-func run(ctx context.Context, args []string, env func(string) string, out, problems io.Writer) int {
-	if len(args) > 0 && (args[0] == "help" || args[0] == "-h" || args[0] == "--help") {
-		args = []string{"migrate", "-h"}
-	}
-	if len(args) == 0 || args[0] != "migrate" {
-		fmt.Fprintf(problems, "rondo: what should be done? There is `rondo migrate`; `rondo migrate -h` says more\n")
-		return misused
-	}
-	flags := flag.NewFlagSet("migrate", flag.ContinueOnError)
-	flags.SetOutput(problems)
-	var (
-		database = flags.String("database", "", "the database's `address`, or the path of a SQLite file; otherwise $"+databaseVariable)
-		check    = flags.Bool("check", false, "change nothing, and fail if something would have to be changed")
-		timeout  = flags.Duration("timeout", 30*time.Minute, "how long to try; an index on a large table takes a while")
-	)
-	flags.Usage = func() {
-		fmt.Fprint(problems, usage)
-		flags.PrintDefaults()
-	}
-	switch err := flags.Parse(args[1:]); {
-	case errors.Is(err, flag.ErrHelp):
-		return succeeded
-	case err != nil:
-		return misused
-	case flags.NArg() > 0:
-		fmt.Fprintf(problems, "rondo migrate: %q is too much; the address is given with --database\n", flags.Arg(0))
-		return misused
-	}
-	if *database == "" {
-		*database = env(databaseVariable)
-	}
-	if *database == "" {
-		fmt.Fprintf(problems, "rondo migrate: which database? Say it with --database or $%s\n", databaseVariable)
-		return misused
-	}
-	ctx, cancel := context.WithTimeout(ctx, *timeout)
-	defer cancel()
-	said, err := migrate(ctx, *database, *check)
-	if err != nil {
-		fmt.Fprintf(problems, "rondo migrate: %v\n", err)
-		return failed
-	}
-	fmt.Fprintln(out, said)
-	return succeeded
-}
-
-// migrate brings a database up to date, or only checks that it is, and says what was done.
-func migrate(ctx context.Context, address string, check bool) (string, error) {
-	if !strings.Contains(address, "://") && !strings.Contains(address, "=") {
-		return migrateFile(ctx, strings.TrimPrefix(address, "sqlite:"), check)
-	}
-	if check {
-		s, err := cockroach.Open(ctx, address, cockroach.Options{Schema: cockroach.Verify})
-		if err != nil {
-			return "", err
+func run(ctx context.Context, args []string, in io.Reader, out, problems io.Writer) int {
+	c := &cli{in: in, out: out, problems: problems, now: time.Now}
+	root := c.root()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(problems)
+	command, err := root.ExecuteContextC(ctx)
+	if c.client != nil {
+		if e := c.client.Close(); err == nil && e != nil {
+			err = e
 		}
-		return current(cockroach.SchemaVersion), s.Close()
 	}
-	from, to, err := cockroach.MigrateSchema(ctx, address, cockroach.Options{})
-	return told(from, to), err
-}
-
-func migrateFile(ctx context.Context, path string, check bool) (string, error) {
-	s, err := sqlite.Open(ctx, path, sqlite.Options{Schema: sqlite.Verify})
 	if err == nil {
-		return current(sqlite.SchemaVersion), s.Close()
+		return succeeded
 	}
-	var schema *history.SchemaError
-	if check || !errors.As(err, &schema) {
-		return "", err
+	code, hint := explain(err, command)
+	fmt.Fprintf(problems, "%s: %v\n", command.CommandPath(), err)
+	if hint != "" {
+		fmt.Fprintln(problems, hint)
 	}
-	if s, err = sqlite.Open(ctx, path, sqlite.Options{}); err != nil {
-		return "", err
-	}
-	return told(schema.Found, sqlite.SchemaVersion), s.Close()
+	return code
 }
 
-func current(version int) string {
-	return fmt.Sprintf("the tables are of version %d, which is the one that is needed", version)
+const about = `Rondo runs Go code that must not be lost half-way. This is its command line.
+
+It talks to a running system over NATS, and needs no access to the database. It finds NATS by --nats or $RONDO_NATS_URL, by a context of the
+nats command (--nats-context), or by the "dev" that runs in this directory; otherwise it tries nats://127.0.0.1:4222.`
+
+const examples = `  rondo dev --demo                                  a whole system in this directory, with an example
+  rondo start fulfil '{"sku":"chair","cents":4500,"card":"1111","ship_to":"Bremen"}' --id order-1 --wait
+  rondo show order-1                                what it waits for, and why
+  rondo history order-1                             what has happened
+  rondo list --status failed`
+
+// root has all commands.
+func (c *cli) root() *cobra.Command {
+	root := &cobra.Command{
+		Use: "rondo", Short: "run and look after durable orchestrations", Long: about, Example: examples,
+		SilenceUsage: true, SilenceErrors: true, Version: app.Version("rondo"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return misuse("there is no command %q%s", args[0], suggestion(cmd, args[0]))
+			}
+			return cmd.Help()
+		},
+		Args: cobra.ArbitraryArgs,
+	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, err) })
+	root.PersistentFlags().StringVarP(&c.output, "output", "o", "text", "text, or `json`")
+	root.PersistentFlags().DurationVar(&c.timeout, "timeout", 0, "how long this may take; 0 is 15s, and for what waits, as long as it takes")
+	c.settings.flags(root)
+	root.AddGroup(
+		&cobra.Group{ID: "people", Title: "Talk to instances:"},
+		&cobra.Group{ID: "look", Title: "Look at instances:"},
+		&cobra.Group{ID: "care", Title: "Look after the system:"},
+		&cobra.Group{ID: "run", Title: "Run a system, or a part of it, with the code of an example. Your own program has these, too:"},
+	)
+	add := func(group string, commands ...*cobra.Command) {
+		for _, x := range commands {
+			x.GroupID = group
+			root.AddCommand(x)
+		}
+	}
+	add("people", c.start(), c.raise(), c.enqueue(), c.control("cancel"), c.control("terminate"), c.control("suspend"), c.control("resume"), c.wait())
+	add("look", c.list(), c.show(), c.history(), c.tree(), c.watch())
+	add("care", c.delete(), c.prune(), c.schedules())
+	add("run", services()...)
+	root.AddCommand(exitCodes(), c.version())
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if c.output != "text" && c.output != "json" {
+			return misuse("--output %q is neither text nor json", c.output)
+		}
+		return nil
+	}
+	return root
 }
 
-func told(from, to int) string {
+func exitCodes() *cobra.Command {
+	return &cobra.Command{Use: "exit-codes", Short: "The codes with which rondo exits", Long: `The codes with which rondo exits:
+
+  0  it is done
+  1  it has failed
+  2  the arguments or settings mean nothing; nothing was done
+  3  there is no such instance, execution or schedule
+  4  what was waited for has ended, but did not complete: it has failed, or was cancelled or terminated
+  5  NATS cannot be reached, or no orchestrator answers
+  6  the time is over (--timeout)`}
+}
+
+// usageError says that the arguments mean nothing.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func misuse(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// exactly checks how many arguments there are, and names those that are missing.
+func exactly(names ...string) cobra.PositionalArgs {
+	return between(len(names), names...)
+}
+
+// between is exactly, where those after the first few may be left out.
+func between(least int, names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least {
+			return misuse("%s is missing: rondo %s", names[len(args)], cmd.Use)
+		}
+		if len(args) > len(names) {
+			return misuse("%q is too much: rondo %s", args[len(names)], cmd.Use)
+		}
+		return nil
+	}
+}
+
+// explain gives the exit code of an error, and what to do about it.
+func explain(err error, cmd *cobra.Command) (code int, hint string) {
+	var usage usageError
+	var exit endedError
 	switch {
-	case from == to:
-		return current(to)
-	case from == 0:
-		return fmt.Sprintf("the tables were made; they are of version %d", to)
+	case errors.As(err, &usage):
+		return misused, "`" + strings.TrimSpace(cmd.CommandPath()+" --help") + "` says more"
+	case errors.As(err, &exit):
+		return ended, ""
+	case errors.Is(err, errNotConnected):
+		return nobodyThere, "start a system with `rondo dev`, or say where NATS is with --nats or $RONDO_NATS_URL"
+	case errors.Is(err, bus.ErrNobody):
+		return nobodyThere, "no orchestrator answers: is one running? `rondo dev` runs one, and so does your program with `orchestrator`"
+	case errors.Is(err, history.ErrNoInstance):
+		return notFound, "`rondo list` lists what there is; what was started a moment ago may not have been taken up yet"
+	case errors.Is(err, history.ErrNoExecution), errors.Is(err, client.ErrNoSchedule):
+		return notFound, ""
+	case errors.Is(err, context.DeadlineExceeded):
+		return timeIsOver, "--timeout gives it more time"
+	case errors.Is(err, orchestration.ErrExists):
+		return failed, "choose another --id, or say with --on-conflict what is to become of the one that is there"
+	case errors.Is(err, history.ErrRunning):
+		return failed, "`rondo cancel` or `rondo terminate` ends it; --force deletes it as it is"
 	}
-	return fmt.Sprintf("the tables were of version %d, and are of version %d now", from, to)
+	return failed, ""
+}
+
+// suggestion names the command that somebody may have meant.
+func suggestion(cmd *cobra.Command, name string) string {
+	var names []string
+	for _, x := range cmd.Commands() {
+		names = append(names, x.Name())
+	}
+	return app.DidYouMean(name, names)
+}
+
+func (c *cli) version() *cobra.Command {
+	return &cobra.Command{Use: "version", Short: "Say which build this is", Args: exactly(), RunE: func(*cobra.Command, []string) error {
+		return c.done(struct {
+			Version string `json:"version"`
+		}{app.Version("rondo")}, "%s", app.Version("rondo"))
+	}}
 }

@@ -24,19 +24,8 @@
 package main
 
 import (
-	"github.com/rondo-run/rondo/examples/orders/contract"
 	"github.com/rondo-run/rondo/examples/orders/shop"
 	"github.com/rondo-run/rondo/pkg/app"
 )
 
-func main() { app.Main(parts...) }
-
-var parts = []app.Part{
-	contract.Fulfil.With(shop.Fulfil),
-	contract.Reserve.With(shop.Reserve),
-	contract.Release.With(shop.Release),
-	contract.Charge.With(shop.Charge),
-	contract.Refund.With(shop.Refund),
-	contract.Ship.With(shop.Ship),
-	app.Demo(demo),
-}
+func main() { app.Main(shop.Parts...) }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rondo-run/rondo/examples/orders/shop"
 	"github.com/rondo-run/rondo/pkg/app"
 )
 
@@ -16,7 +17,7 @@ func TestDemo(t *testing.T) {
 	c := app.Defaults(app.Dev)
 	out := &watched{want: "Ctrl-C ends it.\n", seen: make(chan struct{}), times: 2}
 	c.Dir, c.NATSListen, c.Listen, c.Demo, c.Stdout, c.Stderr = t.TempDir(), "127.0.0.1:0", "off", true, out, io.Discard
-	a, err := app.New(c, parts...)
+	a, err := app.New(c, shop.Parts...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -146,7 +146,7 @@ func (a *App) missing() (errs []error) {
 	}{{"slots-per-activity", keys(a.config.Worker.SlotsPerActivity)}, {"rate-per-activity", keys(a.config.Worker.RatePerActivity)}} {
 		for _, name := range limits.of {
 			if _, ok := a.activities.Lookup(name); !ok {
-				errs = append(errs, fmt.Errorf("--%s: the program has no activity %q%s", limits.name, name, didYouMean(name, activities)))
+				errs = append(errs, fmt.Errorf("--%s: the program has no activity %q%s", limits.name, name, DidYouMean(name, activities)))
 			}
 		}
 	}

@@ -135,14 +135,14 @@ func unknownVariables(environ []string) (problems []string) {
 	for _, e := range environ {
 		name, _, _ := strings.Cut(e, "=")
 		if strings.HasPrefix(name, envPrefix) && !strings.HasPrefix(name, envPrefix+"TEST_") && !slices.Contains(known, name) {
-			problems = append(problems, fmt.Sprintf("the variable %s is no setting%s", name, didYouMean(name, known)))
+			problems = append(problems, fmt.Sprintf("the variable %s is no setting%s", name, DidYouMean(name, known)))
 		}
 	}
 	return problems
 }
 
-// didYouMean names what somebody may have meant.
-func didYouMean(name string, known []string) string {
+// DidYouMean names what somebody may have meant, to be put behind an error: "; did you mean start?", or nothing.
+func DidYouMean(name string, known []string) string {
 	if best := nearest(name, known); best != "" {
 		return "; did you mean " + best + "?"
 	}
@@ -186,10 +186,10 @@ func distance(a, b string, limit int) int {
 
 // ---- For people.
 
-// printConfig writes the settings as they are, and where each is from.
-func printConfig(w io.Writer, c *Config, r Reading) error {
+// PrintConfig writes the settings of a table as they are, and where each is from.
+func PrintConfig(w io.Writer, c *Config, table []Setting, r Reading) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	for _, s := range Settings(c.Command) {
+	for _, s := range table {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", s.Name, cmp.Or(effective(s, c), "-"), cmp.Or(r.From[s.Name], "default"))
 	}
 	return t.Flush()

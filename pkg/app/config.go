@@ -38,6 +38,8 @@ type Config struct {
 	// Program is its name, empty: that of the binary.
 	Program string
 	Command Command
+	// Try gives the commands that dev advises to try next, for the directory in which it runs; nil advises to use the nats command.
+	Try func(dir string) []string
 
 	NATS         natsbus.Config
 	Database     Database

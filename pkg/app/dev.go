@@ -165,7 +165,15 @@ func (a *App) welcome() {
 		a.print("  health     %s/readyz", at.Health)
 	}
 	names := a.orchestrations.Names()
-	if len(names) > 0 {
+	switch {
+	case a.config.Try != nil:
+		a.print("")
+		a.print("Try, in another terminal:")
+		a.print("")
+		for _, command := range a.config.Try(a.config.Dir) {
+			a.print("  %s", command)
+		}
+	case len(names) > 0:
 		flag := ""
 		if at.NATS != defaultNATS {
 			flag = "--server " + at.NATS + " "

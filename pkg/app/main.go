@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, env Environment, environ []string, 
 		return succeeded
 	}
 	if !slices.Contains(everywhere, command) {
-		fmt.Fprintf(stderr, "%s: there is no command %q%s\n", name, args[0], didYouMean(args[0], commandNames()))
+		fmt.Fprintf(stderr, "%s: there is no command %q%s\n", name, args[0], DidYouMean(args[0], commandNames()))
 		printUsage(stderr, name)
 		return misused
 	}
@@ -99,7 +99,7 @@ func run(ctx context.Context, args []string, env Environment, environ []string, 
 		return misused
 	}
 	if r.PrintConfig {
-		if err := printConfig(stdout, &c, r); err != nil {
+		if err := PrintConfig(stdout, &c, Settings(command), r); err != nil {
 			return failed
 		}
 		return succeeded
@@ -141,7 +141,7 @@ func help(stdout, stderr io.Writer, name string, args []string) int {
 	}
 	command := Command(args[0])
 	if !slices.Contains(everywhere, command) {
-		fmt.Fprintf(stderr, "%s help: there is no command %q%s\n", name, command, didYouMean(args[0], commandNames()))
+		fmt.Fprintf(stderr, "%s help: there is no command %q%s\n", name, command, DidYouMean(args[0], commandNames()))
 		return misused
 	}
 	fmt.Fprintf(stdout, "%s %s: %s\n\n", name, command, summaries[command])

@@ -21,6 +21,9 @@ type version struct {
 	rondo string
 }
 
+// Version says which build of a program this is.
+func Version(program string) string { return versionOf(program).String() }
+
 func versionOf(name string) version {
 	v := version{program: name, version: "unknown", rondo: "unknown"}
 	info, ok := debug.ReadBuildInfo()

@@ -21,7 +21,13 @@ import (
 
 var _ bus.Schedules = (*Bus)(nil)
 
-// scheduleBucket is its name.
+// bucketTries is how often the bucket is looked for once more by who may not make it, every bucketAgain.
+const (
+	bucketTries = 10
+	bucketAgain = 200 * time.Millisecond
+)
+
+// scheduleBucket is the bucket's name.
 func (b *Bus) scheduleBucket() string { return b.names.inbox + "_SCHEDULES" }
 
 // schedules opens the bucket. It is made when it is needed first, or when the orchestrators heal schedules: few systems have any.
@@ -45,6 +51,14 @@ func (b *Bus) PutSchedule(ctx context.Context, s bus.Schedule) error {
 		return fmt.Errorf("nats: %s: it needs an id, and a pattern that comes again", what)
 	}
 	kv, err := b.schedules(ctx)
+	for try := 0; try < bucketTries && errors.Is(err, jetstream.ErrBucketNotFound); try++ { // an orchestrator that has just started is about to make it
+		select {
+		case <-time.After(bucketAgain):
+		case <-ctx.Done():
+			return problem(what, context.Cause(ctx))
+		}
+		kv, err = b.schedules(ctx)
+	}
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return fmt.Errorf("nats: %s: bucket %s is missing, and may not be made from here; an orchestrator makes it when it starts", what, b.scheduleBucket())
 	}

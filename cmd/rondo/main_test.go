@@ -1,0 +1,144 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/rondo-run/rondo/internal/pgtest"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"rondo": main})
+}
+
+// TestScripts runs the scripts in testdata/script. Each has a directory of its own, and so a system of its own, if it starts one with `system`.
+func TestScripts(t *testing.T) {
+	postgres := ""
+	if _, err := pgtest.Found(); err == nil {
+		postgres = pgtest.Database(t)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("POSTGRES", postgres)
+			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			if cond != "postgres" {
+				return false, fmt.Errorf("there is no condition %q", cond)
+			}
+			return postgres != "", nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"system": startSystem, "exits": exits, "same": same, "isjson": isJSON,
+		},
+	})
+}
+
+// startSystem starts `rondo dev` in the background and waits until it answers.
+func startSystem(ts *testscript.TestScript, _ bool, _ []string) {
+	cmd := exec.Command("rondo", "dev", "--nats-listen", "127.0.0.1:0", "--listen", "off")
+	cmd.Dir = ts.MkAbs(".")
+	cmd.Env = environment(ts)
+	if path, err := exec.LookPath("rondo"); err == nil { // the one that testscript has made
+		cmd.Path = path
+	}
+	if err := cmd.Start(); err != nil {
+		ts.Fatalf("%v", err)
+	}
+	ts.Defer(func() {
+		_ = cmd.Process.Kill() // it is gone only if something else failed
+		_ = cmd.Wait()         // it was killed
+	})
+	deadline := time.After(30 * time.Second)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for ts.Exec("rondo", "list") != nil {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			ts.Fatalf("the system does not answer: %s", ts.ReadFile("stderr"))
+		}
+	}
+}
+
+func environment(ts *testscript.TestScript) []string {
+	var env []string
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "WORK"} {
+		env = append(env, name+"="+ts.Getenv(name))
+	}
+	return env
+}
+
+// exits runs a command that has to end with a code: exits CODE command args...
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 2 || neg {
+		ts.Fatalf("usage: exits CODE command [args...]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("it exits with %d, want %d\n%s%s", got, want, ts.ReadFile("stdout"), ts.ReadFile("stderr"))
+	}
+}
+
+// changing are the parts of what is printed that are never the same, with what stands for them.
+var changing = []struct {
+	find *regexp.Regexp
+	put  string
+}{
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "TIME"},
+	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UUID"},
+	{regexp.MustCompile(`\b[0-9a-f]{16}\b`), "LIFE"},
+	{regexp.MustCompile(`\b\d+s ago`), "NOW"},
+	{regexp.MustCompile(`since \d+s`), "since NOW"},
+	{regexp.MustCompile(`\b23h59m`), "A DAY"},
+	{regexp.MustCompile(` +\d+\.\d{3}s `), " AT "},
+	{regexp.MustCompile(` \[[^ ]+-[0-9a-f]{8}\]`), " [WORKER]"},
+	{regexp.MustCompile(`"worker":"[^"]+"`), `"worker":"WORKER"`},
+	{regexp.MustCompile(`"trace":"[^"]+"`), `"trace":"TRACE"`},
+	{regexp.MustCompile(`"next":"[^"]+"`), `"next":"CURSOR"`},
+	{regexp.MustCompile(`"history_bytes":\d+`), `"history_bytes":BYTES`},
+	{regexp.MustCompile(`, \d+ bytes`), `, BYTES bytes`},
+	{regexp.MustCompile(`[ ]+\n`), "\n"},
+}
+
+// same compares the output with a file, but for what is never the same: same stdout FILE
+func same(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 2 || neg {
+		ts.Fatalf("usage: same stdout|stderr FILE")
+	}
+	got, want := ts.ReadFile(args[0]), ts.ReadFile(args[1])
+	for _, c := range changing {
+		got = c.find.ReplaceAllString(got, c.put)
+	}
+	if strings.TrimSpace(got) != strings.TrimSpace(want) {
+		ts.Fatalf("%s is\n%s\nwant\n%s", args[0], got, want)
+	}
+}
+
+// isJSON checks that each line of the output is JSON.
+func isJSON(ts *testscript.TestScript, _ bool, _ []string) {
+	for line := range strings.Lines(ts.ReadFile("stdout")) {
+		if !json.Valid([]byte(line)) {
+			ts.Fatalf("%q is no JSON", line)
+		}
+	}
+}

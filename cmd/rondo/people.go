@@ -1,0 +1,264 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+)
+
+// endedError is how an instance has ended that did not complete.
+type endedError struct {
+	instance string
+	err      *events.Error
+}
+
+func (e endedError) Error() string { return fmt.Sprintf("%s has ended: %v", e.instance, e.err) }
+
+// outcome is the end of an instance as JSON.
+type outcome struct {
+	Instance string         `json:"instance"`
+	Output   events.Payload `json:"output,omitempty"`
+	Error    *events.Error  `json:"error,omitempty"`
+}
+
+// told prints how an instance has ended. It is an error if it did not complete.
+func (c *cli) told(instance string, o orchestration.Outcome) error {
+	if c.asJSON() {
+		if err := c.json(outcome{instance, o.Output, o.Error}); err != nil {
+			return err
+		}
+	} else if len(o.Output) > 0 {
+		if err := c.print("%s", o.Output); err != nil {
+			return err
+		}
+	}
+	if o.Error != nil {
+		return endedError{instance, o.Error}
+	}
+	return nil
+}
+
+// starting are the flags of start.
+type starting struct {
+	id, version, request, conflict string
+	delay                          time.Duration
+	at                             string
+	attributes                     map[string]string
+	wait                           bool
+}
+
+func (c *cli) start() *cobra.Command {
+	var f starting
+	cmd := &cobra.Command{
+		Use: "start ORCHESTRATION [INPUT]", Short: "Start an instance of an orchestration",
+		Long: `Start an instance of an orchestration.
+
+The input is JSON; @file reads it from a file, and - from the standard input. The start is kept by NATS when this returns, whether an
+orchestrator runs or not. With --wait, it waits until the instance has ended, and prints its output.
+
+If there is an instance of that id already, nothing changes, and --wait waits for that one. --on-conflict says otherwise:
+
+  use      keep the one that is there (this is what happens if nothing is said)
+  reject   fail
+  restart  start afresh what has ended, and keep what runs
+  replace  terminate what runs, and start afresh`,
+		Example: `  rondo start fulfil '{"sku":"chair","cents":4500,"card":"1111","ship_to":"Bremen"}' --id order-1 --wait
+  rondo start report @input.json --delay 1h --attribute region=eu
+  rondo start nightly --at 2027-01-01T03:00:00Z`,
+		Args: between(1, "ORCHESTRATION", "INPUT"),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.id, "id", "", "the `id` of the instance; if nobody says it, one is made")
+	flags.StringVar(&f.version, "orchestration-version", "", "the `version` of the orchestration; the newest one if nobody says it")
+	flags.StringVar(&f.request, "request-id", "", "an `id` that makes this the same start when it is sent again")
+	flags.StringVar(&f.conflict, "on-conflict", "use", "what to do if there is an instance of that id: `use`, reject, restart or replace")
+	flags.DurationVar(&f.delay, "delay", 0, "start it only after this `time`")
+	flags.StringVar(&f.at, "at", "", "start it at this `time`, like 2027-01-01T03:00:00Z")
+	flags.StringToStringVar(&f.attributes, "attribute", nil, "what it can be found by, as `key=value`; may be said more than once")
+	flags.BoolVar(&f.wait, "wait", false, "wait until it has ended, and print its output")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		input, err := c.payload("input", args, 1)
+		if err != nil {
+			return err
+		}
+		opts, err := f.options()
+		if err != nil {
+			return err
+		}
+		usual := patience
+		if f.wait {
+			usual = 0
+		}
+		return c.connected(cmd, usual, func(ctx context.Context) error { return c.startOne(ctx, args[0], input, f.wait, opts) })
+	}
+	return cmd
+}
+
+func (f *starting) options() (opts []orchestration.StartOption, err error) {
+	if f.id != "" {
+		opts = append(opts, orchestration.ID(f.id))
+	}
+	if f.version != "" {
+		opts = append(opts, orchestration.Version(f.version))
+	}
+	if f.request != "" {
+		opts = append(opts, orchestration.RequestID(f.request))
+	}
+	if len(f.attributes) > 0 {
+		opts = append(opts, orchestration.Attributes(f.attributes))
+	}
+	switch f.conflict {
+	case "use":
+		opts = append(opts, orchestration.UseExisting())
+	case "reject":
+		opts = append(opts, orchestration.RejectExisting())
+	case "restart":
+		opts = append(opts, orchestration.RestartFinished())
+	case "replace":
+		opts = append(opts, orchestration.ReplaceRunning())
+	default:
+		return nil, misuse("--on-conflict %q is none of use, reject, restart and replace", f.conflict)
+	}
+	switch {
+	case f.at != "" && f.delay != 0:
+		return nil, misuse("--at and --delay: say one of the two")
+	case f.at != "":
+		at, err := time.Parse(time.RFC3339, f.at)
+		if err != nil {
+			return nil, misuse("--at %q is no time like 2027-01-01T03:00:00Z", f.at)
+		}
+		opts = append(opts, orchestration.At(at))
+	case f.delay < 0:
+		return nil, misuse("--delay %v is in the past", f.delay)
+	case f.delay > 0:
+		opts = append(opts, orchestration.Delay(f.delay))
+	}
+	return opts, nil
+}
+
+func (c *cli) startOne(ctx context.Context, name string, input events.Payload, wait bool, opts []orchestration.StartOption) error {
+	started, err := c.client.Start(ctx, name, input, opts...)
+	if err != nil {
+		return err
+	}
+	if !wait {
+		return c.done(struct {
+			Instance string `json:"instance"`
+		}{started.ID}, "%s", started.ID)
+	}
+	o, err := started.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	return c.told(started.ID, o)
+}
+
+// sent is what was done with an instance, as JSON.
+type sent struct {
+	Instance string `json:"instance"`
+	Sent     string `json:"sent"`
+}
+
+func (c *cli) raise() *cobra.Command {
+	return c.sending(&cobra.Command{
+		Use: "raise INSTANCE EVENT [DATA]", Short: "Raise an event that an instance waits for",
+		Long: `Raise an event that an instance waits for. An event for which it does not wait just then is dropped; a message in a queue (rondo enqueue) is kept.
+
+The data is JSON; @file reads it from a file, and - from the standard input.`,
+		Example: `  rondo raise order-2 approve '{"by":"ann","ok":true}'`,
+		Args:    between(2, "INSTANCE", "EVENT", "DATA"),
+	}, "the event was sent", func(ctx context.Context, args []string, data events.Payload) error {
+		return c.client.Raise(ctx, args[0], args[1], data)
+	})
+}
+
+func (c *cli) enqueue() *cobra.Command {
+	return c.sending(&cobra.Command{
+		Use: "enqueue INSTANCE QUEUE [DATA]", Short: "Put a message into a queue of an instance",
+		Long: `Put a message into a queue of an instance. It stays there until the instance takes it.
+
+The data is JSON; @file reads it from a file, and - from the standard input.`,
+		Example: `  rondo enqueue basket-7 items '{"sku":"chair"}'`,
+		Args:    between(2, "INSTANCE", "QUEUE", "DATA"),
+	}, "the message was sent", func(ctx context.Context, args []string, data events.Payload) error {
+		return c.client.Enqueue(ctx, args[0], args[1], data)
+	})
+}
+
+func (c *cli) sending(cmd *cobra.Command, said string, send func(context.Context, []string, events.Payload) error) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		data, err := c.payload("data", args, 2)
+		if err != nil {
+			return err
+		}
+		return c.connected(cmd, patience, func(ctx context.Context) error {
+			if err := send(ctx, args, data); err != nil {
+				return err
+			}
+			return c.done(sent{args[0], cmd.Name()}, "%s", said)
+		})
+	}
+	return cmd
+}
+
+// controls say what becomes of an instance.
+var controls = map[string]struct {
+	how               events.How
+	short, long, said string
+}{
+	"cancel": {events.Cancel, "Ask an instance to stop; it may clean up first",
+		"Ask an instance to stop. What it waits for ends, and its code may clean up, undo what it has done, and end. Its children are asked, too.", "it is asked to stop"},
+	"terminate": {events.Terminate, "End an instance at once",
+		"End an instance at once. Its code gets no chance to clean up; `rondo cancel` gives it one.", "it is told to end"},
+	"suspend": {events.Suspend, "Halt an instance", "Halt an instance. What comes for it is kept until `rondo resume`.", "it is told to halt"},
+	"resume":  {events.Resume, "Let a suspended instance go on", "Let a suspended instance go on, with all that has come meanwhile.", "it is told to go on"},
+}
+
+func (c *cli) control(name string) *cobra.Command {
+	x := controls[name]
+	var reason string
+	cmd := &cobra.Command{Use: name + " INSTANCE...", Short: x.short, Long: x.long, Example: "  rondo " + name + " order-2 --reason 'no longer wanted'"}
+	cmd.Flags().StringVar(&reason, "reason", "", "`why`; it stands in the history")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return misuse("INSTANCE is missing: rondo %s", cmd.Use)
+		}
+		return c.connected(cmd, patience, func(ctx context.Context) error {
+			for _, id := range args {
+				if err := orchestration.Control(ctx, c.client, id, x.how, reason); err != nil {
+					return err
+				}
+				if err := c.done(sent{id, name}, "%s: %s", id, x.said); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return cmd
+}
+
+func (c *cli) wait() *cobra.Command {
+	return &cobra.Command{
+		Use: "wait INSTANCE", Short: "Wait until an instance has ended, and print its output",
+		Long: strings.TrimSpace(`
+Wait until an instance has ended, and print its output. An instance that does not exist yet is waited for, too.
+It exits with 4 if the instance has ended but did not complete, and with 6 if it has not ended within --timeout.`),
+		Example: "  rondo wait order-2 --timeout 1m", Args: exactly("INSTANCE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.connected(cmd, 0, func(ctx context.Context) error {
+				o, err := c.client.Wait(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				return c.told(args[0], o)
+			})
+		},
+	}
+}

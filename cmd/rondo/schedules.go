@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rondo-run/rondo/pkg/client"
+)
+
+// schedules are the commands about what starts again and again.
+func (c *cli) schedules() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "schedules", Short: "Start orchestrations again and again: list, show, put, pause, resume, drop", Args: cobra.ArbitraryArgs,
+		Long: "Schedules start orchestrations again and again. NATS does it, so nothing has to run for it; what was missed while no orchestrator ran is started when one runs again.",
+		Example: `  rondo schedules put nightly report '{"region":"eu"}' --cron '0 3 * * *' --zone Europe/Berlin
+  rondo schedules
+  rondo schedules pause nightly`,
+	}
+	list := &cobra.Command{Use: "list", Short: "List them", Args: exactly(), RunE: func(cmd *cobra.Command, _ []string) error { return c.listSchedules(cmd) }}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return misuse("there is no command %q%s", args[0], suggestion(cmd, args[0]))
+		}
+		return c.listSchedules(cmd)
+	}
+	cmd.AddCommand(list, c.showSchedule(), c.putSchedule(),
+		c.changeSchedule("pause", "Let one start nothing until it is resumed", "paused", (*client.Client).PauseSchedule),
+		c.changeSchedule("resume", "Let one that is paused go on", "it goes on", (*client.Client).ResumeSchedule),
+		c.changeSchedule("drop", "Remove one; what it has started goes on", "dropped", (*client.Client).DropSchedule))
+	return cmd
+}
+
+func (c *cli) listSchedules(cmd *cobra.Command) error {
+	return c.connected(cmd, patience, func(ctx context.Context) error {
+		all, err := c.client.Schedules(ctx)
+		if err != nil {
+			return err
+		}
+		if c.asJSON() {
+			if all == nil {
+				all = []client.Schedule{}
+			}
+			return c.json(struct {
+				Schedules []client.Schedule `json:"schedules"`
+			}{all})
+		}
+		if len(all) == 0 {
+			return c.print("there are no schedules")
+		}
+		var rows [][]string
+		for _, s := range all {
+			next := "-"
+			switch {
+			case s.Paused:
+				next = "paused"
+			case len(s.Next) > 0:
+				next = "in " + span(s.Next[0].Sub(c.now()))
+			}
+			rows = append(rows, []string{s.ID, s.Orchestration + " " + s.Version, s.Cron, orElse(s.Zone, "UTC"), string(s.Overlap), next})
+		}
+		return c.table([]string{"SCHEDULE", "ORCHESTRATION", "WHEN", "ZONE", "OVERLAP", "NEXT"}, rows)
+	})
+}
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+func (c *cli) showSchedule() *cobra.Command {
+	return &cobra.Command{
+		Use: "show SCHEDULE", Short: "Show one, with when it starts something next", Args: exactly("SCHEDULE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.connected(cmd, patience, func(ctx context.Context) error {
+				s, err := c.client.Schedule(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				if c.asJSON() {
+					return c.json(s)
+				}
+				fmt.Fprintf(c.out, "schedule       %s\norchestration  %s %s\nwhen           %s (%s)\noverlap        %s\n", s.ID, s.Orchestration, s.Version, s.Cron, orElse(s.Zone, "UTC"), s.Overlap)
+				if len(s.Input) > 0 {
+					fmt.Fprintf(c.out, "input          %s\n", s.Input)
+				}
+				if s.Paused {
+					return c.print("paused         rondo schedules resume %s", argument(s.ID))
+				}
+				zone, err := time.LoadLocation(s.Zone)
+				if err != nil {
+					zone = time.UTC
+				}
+				for _, at := range s.Next {
+					fmt.Fprintf(c.out, "next           %s (in %s)\n", at.In(zone).Format(time.RFC3339), span(at.Sub(c.now())))
+				}
+				return nil
+			})
+		},
+	}
+}
+
+func (c *cli) putSchedule() *cobra.Command {
+	var s client.Schedule
+	var overlap string
+	cmd := &cobra.Command{
+		Use: "put SCHEDULE ORCHESTRATION [INPUT]", Short: "Make one, or change it",
+		Long: `Make a schedule, or change it. --cron has five fields (minute, hour, day of the month, month, day of the week), or six with seconds before them, or is one of
+@hourly, @daily, @weekly, @monthly, @yearly, and "@every 10m".
+
+While an instance that was started before runs, "skip" starts nothing, "replace" terminates it and starts afresh, and "each" starts another one, each with an id of its own.`,
+		Example: `  rondo schedules put nightly report '{"region":"eu"}' --cron '0 3 * * *' --zone Europe/Berlin`,
+		Args:    between(2, "SCHEDULE", "ORCHESTRATION", "INPUT"),
+	}
+	cmd.Flags().StringVar(&s.Cron, "cron", "", "`when`")
+	cmd.Flags().StringVar(&s.Zone, "zone", "", "the time `zone` for it, like Europe/Berlin; UTC if nobody says it")
+	cmd.Flags().StringVar(&overlap, "overlap", "skip", "what to do when the last one has not ended: `skip`, replace or each")
+	cmd.Flags().StringVar(&s.Version, "orchestration-version", "", "the `version` of the orchestration")
+	cmd.Flags().StringToStringVar(&s.Attributes, "attribute", nil, "what instances can be found by, as `key=value`")
+	cmd.Flags().BoolVar(&s.Paused, "paused", false, "it starts nothing until it is resumed")
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if s.Cron == "" {
+			return misuse("when? Say it with --cron, like --cron '0 3 * * *' or --cron '@every 10m'")
+		}
+		if s.Input, err = c.payload("input", args, 2); err != nil {
+			return err
+		}
+		s.ID, s.Orchestration, s.Overlap = args[0], args[1], client.Overlap(overlap)
+		return c.connected(cmd, patience, func(ctx context.Context) error {
+			if err := c.client.PutSchedule(ctx, s); err != nil {
+				return err
+			}
+			return c.done(scheduled{s.ID, "put"}, "%s is scheduled", s.ID)
+		})
+	}
+	return cmd
+}
+
+// scheduled is what was done with a schedule, as JSON.
+type scheduled struct {
+	Schedule string `json:"schedule"`
+	Done     string `json:"done"`
+}
+
+func (c *cli) changeSchedule(name, short, said string, do func(*client.Client, context.Context, string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: name + " SCHEDULE", Short: short, Args: exactly("SCHEDULE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.connected(cmd, patience, func(ctx context.Context) error {
+				if err := do(c.client, ctx, args[0]); err != nil {
+					return err
+				}
+				return c.done(scheduled{args[0], name}, "%s: %s", args[0], said)
+			})
+		},
+	}
+}

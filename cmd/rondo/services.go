@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rondo-run/rondo/examples/orders/shop"
+	"github.com/rondo-run/rondo/pkg/app"
+)
+
+// services are the commands that any program has which is made with package app. Those of this one have the code of examples/orders.
+func services() (all []*cobra.Command) {
+	for _, s := range []struct {
+		command     app.Command
+		short, long string
+	}{
+		{app.Dev, "Run a whole system in this process, with everything in one directory", "It needs no NATS server and no database. --demo shows an order from beginning to end."},
+		{app.Orchestrator, "Run the service that decides what happens next", "It needs NATS and the database."},
+		{app.Worker, "Run the service that executes activities", "It needs NATS."},
+		{app.Migrate, "Bring the tables of the database up to date", "Any number of processes may do it at once. With --check it only says whether they are."},
+	} {
+		all = append(all, &cobra.Command{
+			Use: string(s.command) + " [settings]", Short: s.short, Long: s.short + ". " + s.long, DisableFlagParsing: true,
+			// app.Main reads the arguments of the process itself, and exits.
+			Run: func(*cobra.Command, []string) { app.Main(append(shop.Parts, app.Configure(advise))...) },
+			ValidArgsFunction: func(_ *cobra.Command, _ []string, begun string) (names []string, _ cobra.ShellCompDirective) {
+				for _, x := range app.Settings(s.command) {
+					if name := "--" + x.Name; strings.HasPrefix(name, begun) {
+						names = append(names, name+"\t"+strings.ReplaceAll(x.Help, "`", ""))
+					}
+				}
+				return names, cobra.ShellCompDirectiveNoFileComp
+			},
+		})
+	}
+	return all
+}
+
+// advise says what to try when dev runs.
+func advise(c *app.Config) {
+	usual := c.Dir
+	c.Try = func(dir string) (commands []string) {
+		where := ""
+		if dir != usual {
+			where = " --dir " + argument(dir)
+		}
+		for _, what := range []string{
+			`start fulfil '{"sku":"piano","cents":900000,"card":"1111","ship_to":"Bremen"}' --id order-1`,
+			`show order-1`,
+			`raise order-1 approve '{"by":"ann","ok":true}'`,
+			`history order-1`,
+		} {
+			commands = append(commands, argument(os.Args[0])+" "+what+where)
+		}
+		return commands
+	}
+}
+
+// flagError says which flag there is not, and which one may have been meant.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return usageError{err}
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+	cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+	name := unknown.GetSpecifiedName()
+	if len(name) == 1 {
+		return usageError{fmt.Errorf("there is no flag -%s", name)}
+	}
+	return usageError{fmt.Errorf("there is no flag --%s%s", name, app.DidYouMean("--"+name, names))}
+}

@@ -1,0 +1,293 @@
+// Package timeline tells a history in words: one line for each event, with the time since the first one, its number, and an arrow if it came from
+// outside and was not said by the code.
+//
+//	0.000s    1  → fulfil 1 is started with {"sku":"piano"}
+//	0.000s    2    reserve is to be executed with {"sku":"piano"}
+//	0.021s    3  → the result of 2 (reserve) is "r-7"
+package timeline
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// Options say how much is told. The zero value is good.
+type Options struct {
+	// Width is how many letters of a payload are shown; 0 shows 200, -1 all of it.
+	Width int
+	// Absolute shows the time of the clock (UTC) instead of the time since the first event.
+	Absolute bool
+}
+
+const defaultWidth = 200
+
+// Teller tells events one after the other. It remembers what those before were about.
+type Teller struct {
+	o     Options
+	began time.Time
+	names map[int64]string // what an event has begun
+}
+
+// New makes a Teller for one execution.
+func New(o Options) *Teller {
+	if o.Width == 0 {
+		o.Width = defaultWidth
+	}
+	return &Teller{o: o, names: make(map[int64]string)}
+}
+
+// Write tells a whole execution.
+func Write(w io.Writer, x events.Export, o Options) error {
+	t := New(o)
+	for _, e := range x.Events {
+		if _, err := fmt.Fprintln(w, t.Line(e)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Line tells one event. Events must come in their order.
+func (t *Teller) Line(e events.Event) string {
+	if t.began.IsZero() {
+		t.began = e.At
+	}
+	at := t.since(e.At)
+	if t.o.Absolute {
+		at = e.At.UTC().Format("2006-01-02 15:04:05.000")
+	}
+	mark := "  "
+	if events.FromOutside(e.Fact) {
+		mark = "→ "
+	}
+	return fmt.Sprintf("%9s  %3d  %s%s", at, e.ID, mark, t.words(e))
+}
+
+// since is a time as it is told: seconds, and for long ones days, hours and minutes, too.
+func (t *Teller) since(at time.Time) string {
+	d := at.Sub(t.began)
+	if d < 100*time.Second {
+		return fmt.Sprintf("%.3fs", d.Seconds())
+	}
+	if d < time.Hour {
+		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
+	}
+	if d < 24*time.Hour {
+		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd%02dh%02dm", d/(24*time.Hour), d%(24*time.Hour)/time.Hour, d%time.Hour/time.Minute)
+}
+
+// words says what happened.
+func (t *Teller) words(e events.Event) string {
+	switch f := e.Fact.(type) {
+	case *events.Started:
+		return t.started(f)
+	case *events.Completed:
+		return "it is completed with " + t.payload(f.Output)
+	case *events.Failed:
+		return "it has failed: " + t.problem(f.Error)
+	case *events.Cancelled:
+		return "it is cancelled" + t.also(f.Output) + t.error(f.Error) + t.reason(f.Reason)
+	case *events.Terminated:
+		return "it is terminated" + t.reason(f.Reason)
+	case *events.ContinuedAsNew:
+		return fmt.Sprintf("it continues as new: %s %s with %s", f.Name, f.Version, t.payload(f.Input))
+	case *events.CancelRequested:
+		return "it is asked to stop" + t.reason(f.Reason)
+	case *events.Suspended:
+		return "it is suspended" + t.error(f.Error) + t.reason(f.Reason)
+	case *events.Resumed:
+		if f.Healed {
+			return "it goes on: its code fits again" + t.reason(f.Reason)
+		}
+		return "it goes on" + t.reason(f.Reason)
+	case *events.StatusSet:
+		if len(f.Status) == 0 {
+			return "its status is removed"
+		}
+		return "its status is " + t.payload(f.Status)
+	case *events.ValueSet:
+		return fmt.Sprintf("the value %s is %s", f.Key, t.payload(f.Value))
+	case *events.ValuesCleared:
+		return "the values " + strings.Join(f.Keys, ", ") + " are removed"
+	case *events.Patched:
+		return "it takes the new path of " + f.ID
+	case *events.Dropped:
+		return "no longer wanted: " + t.dropped(f)
+	}
+	return t.exchange(e)
+}
+
+// exchange says what is about activities, steps, timers, events, queues and other instances.
+func (t *Teller) exchange(e events.Event) string {
+	switch f := e.Fact.(type) {
+	case *events.ActivityScheduled:
+		t.names[e.ID] = f.Name
+		return t.scheduled(f)
+	case *events.ActivityBegun:
+		if f.Pending {
+			return fmt.Sprintf("%s is to be completed later by somebody else%s", t.name(f.Schedule), by(f.Worker))
+		}
+		return t.name(f.Schedule) + " is begun" + by(f.Worker)
+	case *events.ActivityCompleted:
+		return fmt.Sprintf("the result of %s is %s%s", t.name(f.Schedule), t.payload(f.Result), by(f.Worker))
+	case *events.ActivityFailed:
+		return t.name(f.Schedule) + " has failed: " + t.problem(f.Error) + by(f.Worker)
+	case *events.StepCompleted:
+		return fmt.Sprintf("the step %s gives %s", f.Name, t.payload(f.Result))
+	case *events.StepFailed:
+		return fmt.Sprintf("attempt %d of the step %s has failed: %s", f.Attempt, f.Name, t.problem(f.Error))
+	case *events.TimerCreated:
+		t.names[e.ID] = "timer"
+		return "a timer is set to " + t.moment(f.FireAt)
+	case *events.TimerFired:
+		return t.name(f.Timer) + " is over"
+	case *events.EventAwaited:
+		t.names[e.ID] = f.Name
+		return "it waits for the event " + f.Name
+	case *events.EventReceived:
+		return fmt.Sprintf("the event %s comes: %s", f.Name, t.payload(f.Data))
+	case *events.MessageQueued:
+		return fmt.Sprintf("a message comes into the queue %s: %s", f.Queue, t.payload(f.Data))
+	case *events.QueueRead:
+		if f.Message == 0 {
+			t.names[e.ID] = f.Queue
+			return "it waits for a message in the queue " + f.Queue
+		}
+		return fmt.Sprintf("it takes message %d from the queue %s", f.Message, f.Queue)
+	case *events.ChildStarted:
+		t.names[e.ID] = cmp.Or(f.Instance, f.Name)
+		return fmt.Sprintf("the child %s is started: %s with %s", f.Instance, named(f.Name, f.Version), t.payload(f.Input))
+	case *events.ChildCompleted:
+		return fmt.Sprintf("the child %s is completed with %s", t.name(f.Schedule), t.payload(f.Output))
+	case *events.ChildFailed:
+		return fmt.Sprintf("the child %s has failed: %s", t.name(f.Schedule), t.problem(f.Error))
+	case *events.Launched:
+		return fmt.Sprintf("%s is started on its own: %s with %s", f.Instance, named(f.Name, f.Version), t.payload(f.Input))
+	case *events.Sent:
+		return fmt.Sprintf("it sends to the %s %s of %s: %s", f.To, f.Name, f.Instance, t.payload(f.Data))
+	}
+	return string(e.Fact.Kind()) // one that is newer than this
+}
+
+func (t *Teller) started(f *events.Started) string {
+	s := fmt.Sprintf("%s is started with %s", named(f.Name, f.Version), t.payload(f.Input))
+	if f.Previous > 0 {
+		s = fmt.Sprintf("%s goes on after execution %d, with %s", named(f.Name, f.Version), f.Previous, t.payload(f.Input))
+	}
+	if f.Parent != nil {
+		s += fmt.Sprintf(", by event %d of %s", f.Parent.Event, f.Parent.Instance)
+	}
+	return s
+}
+
+func (t *Teller) scheduled(f *events.ActivityScheduled) string {
+	var where string
+	if f.Tag != "" {
+		where += ", by a worker with the tag " + f.Tag
+	}
+	if f.Session != "" {
+		where += ", in the session " + f.Session
+	}
+	if f.Attempt > 1 {
+		s := fmt.Sprintf("%s is to be tried again, attempt %d", f.Name, f.Attempt)
+		if !f.NotBefore.IsZero() {
+			s += ", not before " + t.moment(f.NotBefore)
+		}
+		return s + where
+	}
+	return fmt.Sprintf("%s is to be executed with %s%s", f.Name, t.payload(f.Input), where)
+}
+
+func (t *Teller) dropped(f *events.Dropped) string {
+	var what []string
+	for _, s := range f.Schedules {
+		what = append(what, t.name(s))
+	}
+	for _, s := range f.Steps {
+		what = append(what, fmt.Sprintf("step %d", s))
+	}
+	return strings.Join(what, ", ")
+}
+
+// name is an event with what it has begun.
+func (t *Teller) name(event int64) string {
+	if n := t.names[event]; n != "" {
+		return fmt.Sprintf("%d (%s)", event, n)
+	}
+	return fmt.Sprint(event)
+}
+
+// moment is a time, as the lines have it.
+func (t *Teller) moment(at time.Time) string {
+	if t.o.Absolute {
+		return at.UTC().Format("2006-01-02 15:04:05.000")
+	}
+	return t.since(at)
+}
+
+func (t *Teller) payload(p events.Payload) string {
+	if len(p) == 0 {
+		return "nothing"
+	}
+	return t.cut(p.String())
+}
+
+// cut shortens a text to the width, and keeps it on one line.
+func (t *Teller) cut(s string) string {
+	s = strings.NewReplacer("\r\n", "⏎", "\n", "⏎", "\r", "⏎", "\t", " ").Replace(s)
+	if t.o.Width < 0 || utf8.RuneCountInString(s) <= t.o.Width {
+		return s
+	}
+	runes := []rune(s)
+	return fmt.Sprintf("%s… (%d bytes)", string(runes[:t.o.Width]), len(s))
+}
+
+func (t *Teller) problem(err *events.Error) string {
+	if err == nil {
+		return "nobody says why"
+	}
+	return t.cut(err.Error())
+}
+
+func (t *Teller) error(err *events.Error) string {
+	if err == nil {
+		return ""
+	}
+	return ": " + t.cut(err.Error())
+}
+
+func (t *Teller) reason(r string) string {
+	if r == "" {
+		return ""
+	}
+	return ", because: " + t.cut(r)
+}
+
+func (t *Teller) also(p events.Payload) string {
+	if len(p) == 0 {
+		return ""
+	}
+	return " with " + t.payload(p)
+}
+
+func by(worker string) string {
+	if worker == "" {
+		return ""
+	}
+	return " [" + worker + "]"
+}
+
+func named(name, version string) string {
+	if version == "" {
+		return name
+	}
+	return name + " " + version
+}
