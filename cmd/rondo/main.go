@@ -7,6 +7,8 @@
 //	people.go    start, raise, enqueue, cancel, terminate, suspend, resume, wait
 //	look.go      list, show, history, tree, watch
 //	remove.go    delete, prune
+//	care.go      orchestrators, partitions, queues
+//	deadletters.go
 //	schedules.go schedules
 //	services.go  dev, orchestrator, worker, migrate, as in any program made with package app
 package main
@@ -27,6 +29,7 @@ import (
 
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
@@ -37,7 +40,7 @@ const (
 	succeeded   = 0
 	failed      = 1
 	misused     = 2 // nothing was done, because the arguments mean nothing
-	notFound    = 3 // there is no such instance, execution or schedule
+	notFound    = 3 // there is no such instance, execution, schedule or dead letter
 	ended       = 4 // what was waited for has ended, but did not complete
 	nobodyThere = 5 // NATS cannot be reached, or no orchestrator answers
 	timeIsOver  = 6
@@ -59,7 +62,8 @@ type cli struct {
 	settings connection
 	output   string
 	timeout  time.Duration
-	client   *client.Client // when it was asked for
+	bus      *natsbus.Bus   // when it was asked for
+	client   *client.Client // on the bus
 }
 
 // run does what the arguments say, and gives the exit code.
@@ -72,7 +76,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, problems io.Writ
 	root.SetErr(problems)
 	command, err := root.ExecuteContextC(ctx)
 	if c.client != nil {
-		if e := c.client.Close(); err == nil && e != nil {
+		if e := errors.Join(c.client.Close(), c.bus.Close()); err == nil && e != nil {
 			err = e
 		}
 	}
@@ -130,7 +134,7 @@ func (c *cli) root() *cobra.Command {
 	}
 	add("people", c.start(), c.raise(), c.enqueue(), c.control("cancel"), c.control("terminate"), c.control("suspend"), c.control("resume"), c.wait())
 	add("look", c.list(), c.show(), c.history(), c.tree(), c.watch())
-	add("care", c.delete(), c.prune(), c.schedules())
+	add("care", c.orchestrators(), c.partitions(), c.queues(), c.deadLetters(), c.schedules(), c.delete(), c.prune())
 	add("run", services()...)
 	root.AddCommand(exitCodes(), c.version())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
@@ -148,7 +152,7 @@ func exitCodes() *cobra.Command {
   0  it is done
   1  it has failed
   2  the arguments or settings mean nothing; nothing was done
-  3  there is no such instance, execution or schedule
+  3  there is no such instance, execution, schedule or dead letter
   4  what was waited for has ended, but did not complete: it has failed, or was cancelled or terminated
   5  NATS cannot be reached, or no orchestrator answers
   6  the time is over (--timeout)`}
@@ -196,6 +200,8 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 		return notFound, "`rondo list` lists what there is; what was started a moment ago may not have been taken up yet"
 	case errors.Is(err, history.ErrNoExecution), errors.Is(err, client.ErrNoSchedule):
 		return notFound, ""
+	case errors.Is(err, bus.ErrNoLetter):
+		return notFound, "`rondo deadletters` lists what there is"
 	case errors.Is(err, context.DeadlineExceeded):
 		return timeIsOver, "--timeout gives it more time"
 	case errors.Is(err, orchestration.ErrExists):

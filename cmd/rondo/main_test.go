@@ -11,9 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/pkg/app"
 )
 
 func TestMain(m *testing.M) {
@@ -39,7 +41,7 @@ func TestScripts(t *testing.T) {
 			return postgres != "", nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"system": startSystem, "exits": exits, "same": same, "isjson": isJSON,
+			"system": startSystem, "exits": exits, "same": same, "isjson": isJSON, "publish": publish, "await": await,
 		},
 	})
 }
@@ -131,6 +133,39 @@ func same(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if strings.TrimSpace(got) != strings.TrimSpace(want) {
 		ts.Fatalf("%s is\n%s\nwant\n%s", args[0], got, want)
+	}
+}
+
+// publish publishes by hand, as any NATS client can: publish SUBJECT BODY
+func publish(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 2 || neg {
+		ts.Fatalf("usage: publish SUBJECT BODY")
+	}
+	at, err := app.ReadAddresses(ts.MkAbs(".rondo"))
+	ts.Check(err)
+	nc, err := nats.Connect(at.NATS)
+	ts.Check(err)
+	defer nc.Close()
+	ts.Check(nc.Publish(args[0], []byte(args[1])))
+	ts.Check(nc.Flush())
+}
+
+// await runs a command until its output has something: await REGEXP command args...
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 2 || neg {
+		ts.Fatalf("usage: await REGEXP command [args...]")
+	}
+	want, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	deadline := time.After(30 * time.Second)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for ts.Exec(args[1], args[2:]...) != nil || !want.MatchString(ts.ReadFile("stdout")) {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			ts.Fatalf("it does not say %q: %s%s", args[0], ts.ReadFile("stdout"), ts.ReadFile("stderr"))
+		}
 	}
 }
 

@@ -115,9 +115,10 @@ func (c *cli) connected(cmd *cobra.Command, usual time.Duration, do func(ctx con
 	n.Setup, n.Name, n.Logger = natsbus.Use, "rondo "+cmd.Name(), slog.New(slog.DiscardHandler)
 	dial, cancel := context.WithTimeout(ctx, dialFor)
 	defer cancel()
-	if c.client, err = client.Connect(dial, n, client.Options{Name: "rondo"}); err != nil {
+	if c.bus, err = natsbus.Connect(dial, n); err != nil {
 		return notConnected(err)
 	}
+	c.client = client.New(c.bus, client.Options{Name: "rondo"})
 	if err := do(ctx); err != nil {
 		return inTime(ctx, err)
 	}

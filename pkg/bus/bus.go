@@ -138,6 +138,35 @@ type DeadLetters interface {
 	Bury(ctx context.Context, d Delivery, why Cause) error
 }
 
+// DeadBox is where people look at what came to nothing.
+type DeadBox interface {
+	// DeadLetters gives dead letters, oldest first, those behind a place: 0 for all. There are no more if fewer come than were asked for.
+	DeadLetters(ctx context.Context, after uint64, limit int) ([]DeadLetter, error)
+	// DeadLetter gives one; [ErrNoLetter] if there is none at that place.
+	DeadLetter(ctx context.Context, place uint64) (DeadLetter, error)
+	// Replay publishes a dead letter once more as the message that it was, with its id, and drops it then.
+	Replay(ctx context.Context, place uint64) error
+	// Drop removes a dead letter.
+	Drop(ctx context.Context, place uint64) error
+}
+
+// ErrNoLetter says that there is no dead letter at a place.
+var ErrNoLetter = errors.New("there is no such dead letter")
+
+// DeadLetter is a message that came to nothing.
+type DeadLetter struct {
+	// Place tells it from all others.
+	Place uint64
+	// Subject, ID, Header and Body are those that the message had. Lost says that header and body were too large to be kept.
+	Subject, ID string
+	Header      events.Header
+	Body        []byte
+	Lost        bool
+	// Why says why it came to nothing, and Buried when. Stored is when it was first stored.
+	Why            Cause
+	Stored, Buried time.Time
+}
+
 // Cause is why a message came to nothing.
 type Cause struct {
 	// Reason is a word that can be counted and searched for, Detail says it for people.

@@ -106,6 +106,11 @@ func (c *Client) Waiting(ctx context.Context, instance string) (query.Waiting, e
 	return query.WaitingOf(ctx, c.Reader, instance)
 }
 
+// System tells which orchestrators are there, what they take care of, and what waits where.
+func (c *Client) System(ctx context.Context) (query.System, error) {
+	return query.NewReader(c.broker).System(ctx)
+}
+
 // History gives the whole history of an execution, 0 for the current one.
 func (c *Client) History(ctx context.Context, instance string, execution int64) (events.Export, error) {
 	return history.Export(ctx, c.Reader, instance, execution)

@@ -40,6 +40,9 @@ func (a *answerer) methods() map[string]method {
 		MethodStats: a.stats, MethodValues: a.values, MethodValue: a.value, MethodStatus: a.status, MethodTree: a.tree, MethodMetrics: a.metrics,
 		MethodWaiting: a.waiting,
 	}
+	if a.o.System != nil {
+		all[MethodSystem] = func(ctx context.Context, _ Question) (any, error) { return a.o.System(ctx) }
+	}
 	for name, m := range map[string]method{MethodDelete: a.delete, MethodDeleteEnded: a.deleteEnded, MethodPrune: a.prune, MethodPruneAll: a.pruneAll} {
 		if a.o.ReadOnly {
 			m = func(context.Context, Question) (any, error) { return nil, ErrReadOnly }

@@ -57,6 +57,7 @@ const (
 	MethodTree       = "tree"
 	MethodMetrics    = "metrics"
 	MethodWaiting    = "waiting"
+	MethodSystem     = "system"
 
 	MethodDelete      = "delete"
 	MethodDeleteEnded = "delete-ended"
@@ -80,6 +81,8 @@ type Options struct {
 	AtOnce int
 	// Explain adds to what an instance waits for what is known elsewhere: that nobody takes work from a queue, say.
 	Explain func(ctx context.Context, w *Waiting)
+	// System tells who is there; if it is nil, nobody is told.
+	System func(ctx context.Context) (System, error)
 	// Logger gets what operators should know; nil is slog.Default.
 	Logger *slog.Logger
 }

@@ -45,6 +45,7 @@ type Bus interface {
 	bus.Publisher
 	bus.Inbox
 	bus.DeadLetters
+	bus.DeadBox
 	bus.WorkBroker
 	bus.Members
 	bus.Handovers

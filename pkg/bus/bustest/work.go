@@ -2,6 +2,7 @@ package bustest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,6 +33,7 @@ var workTests = []test{
 	{"the backlog of a queue tells what waits and what is held", Settings{}, workBacklog},
 	{"what came to nothing is kept with the reason", Settings{}, buried},
 	{"what came to nothing is kept whatever its headers are", Settings{}, buriedOdd},
+	{"what came to nothing can be looked at, sent again and dropped", Settings{}, deadBox},
 }
 
 // open opens a queue.
@@ -517,6 +519,76 @@ func buried(t *T) {
 	}
 	if v := dead[0].Header["Rondo-Version"]; len(v) != 1 || v[0] != "2" {
 		t.Errorf("the letter's own header is %q", v)
+	}
+	t.empty()
+}
+
+func deadBox(t *T) {
+	b, c := t.bus(), t.bus()
+	if list, err := c.DeadLetters(t.Context(), 0, 10); err != nil || len(list) != 0 {
+		t.Errorf("%v, %v; want none", list, err)
+	}
+	q := bus.Queue{Tag: "t", Activity: "a"}
+	r := t.receive(b)
+	e := event(b, "i.1", "e1")
+	e.Header["Rondo-Version"] = []string{"2"}
+	t.publish(b, e, work(b, q, "i.2", "w1"))
+	why := bus.Cause{Reason: "poison", Detail: "it failed", By: "tester", Attempts: 7}
+	for _, g := range append([]got{r.next()}, t.takeWork(b, q, 1)...) {
+		t.must(b.Bury(t.Context(), g.Delivery, why))
+		g.Hold.Ack()
+	}
+	for i := range 3 {
+		d := bus.Delivery{Subject: b.Prefix() + ".event.e.x", Place: uint64(1000 + i), Stored: time.Now(), Header: events.Header{"X": {strings.Repeat("x", 64<<10)}}}
+		t.must(b.Bury(t.Context(), d, why))
+	}
+	all, err := c.DeadLetters(t.Context(), 0, 10)
+	t.must(err)
+	if len(all) != 5 {
+		t.Fatalf("%d dead letters, want 5", len(all))
+	}
+	page, err := c.DeadLetters(t.Context(), all[1].Place, 2)
+	t.must(err)
+	if len(page) != 2 || page[0].Place != all[2].Place || page[1].Place != all[3].Place {
+		t.Errorf("the page behind %d is %+v", all[1].Place, page)
+	}
+	if l := all[0]; l.Subject != e.Subject || l.ID != "e1" || string(l.Body) != "e1" || l.Why != why || l.Lost || len(l.Header) != 1 || l.Header["Rondo-Version"][0] != "2" ||
+		l.Stored.IsZero() || l.Buried.Before(l.Stored) {
+		t.Errorf("%+v", l)
+	}
+	if !all[4].Lost {
+		t.Errorf("%+v, want that it is lost", all[4])
+	}
+	one, err := c.DeadLetter(t.Context(), all[1].Place)
+	t.must(err)
+	if one.ID != "w1" {
+		t.Errorf("%+v", one)
+	}
+	t.must(c.Replay(t.Context(), all[0].Place))
+	if d := r.next().Delivery; d.Subject != e.Subject || id(d) != "e1" || string(d.Body) != "e1" || d.Header["Rondo-Version"][0] != "2" {
+		t.Errorf("%+v came, want what was there at first", d)
+	} else {
+		d.Hold.Ack()
+	}
+	t.must(c.Replay(t.Context(), all[1].Place))
+	g := t.takeWork(b, q, 1)[0]
+	if id(g.Delivery) != "w1" {
+		t.Errorf("%+v came, want w1", g)
+	}
+	g.Hold.Ack()
+	if err := c.Replay(t.Context(), all[4].Place); err == nil || errors.Is(err, bus.ErrNoLetter) {
+		t.Errorf("%v, want that it was too large", err)
+	}
+	t.must(c.Drop(t.Context(), all[4].Place))
+	for what, err := range map[string]error{
+		"replay": c.Replay(t.Context(), all[0].Place), "drop": c.Drop(t.Context(), all[4].Place), "drop the future": c.Drop(t.Context(), 1<<40),
+	} {
+		if !errors.Is(err, bus.ErrNoLetter) {
+			t.Errorf("%s: %v, want that there is none", what, err)
+		}
+	}
+	if left, err := c.DeadLetters(t.Context(), 0, 10); err != nil || len(left) != 2 {
+		t.Errorf("%d are left, %v; want 2", len(left), err)
 	}
 	t.empty()
 }

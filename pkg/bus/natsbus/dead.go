@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -26,6 +27,7 @@ const (
 	HeaderDeadSubject  = "Rondo-Dead-Subject"
 	HeaderDeadID       = "Rondo-Dead-Id"     // the Nats-Msg-Id it had
 	HeaderDeadStored   = "Rondo-Dead-Stored" // when it was first stored
+	HeaderDeadLost     = "Rondo-Dead-Lost"   // its headers and its body were too large with these
 )
 
 // maxDetail bounds what a dead letter says about why.
@@ -73,10 +75,106 @@ func (b *Bus) Bury(ctx context.Context, d bus.Delivery, why bus.Cause) error {
 				w.Header[name] = v
 			}
 		}
-		w.Body = nil
+		w.Header[HeaderDeadLost], w.Body = []string{"true"}, nil
 		err = b.Publish(ctx, w)
 	}
 	return err
+}
+
+var _ bus.DeadBox = (*Bus)(nil)
+
+// deadStream is where dead letters are.
+func (b *Bus) deadStream() (jetstream.Stream, error) {
+	if st := b.there.Load().dead; st != nil {
+		return st, nil
+	}
+	return nil, fmt.Errorf("nats: stream %s cannot be seen with these rights, or is not there", b.names.dead)
+}
+
+// DeadLetters implements bus.DeadBox.
+func (b *Bus) DeadLetters(ctx context.Context, after uint64, limit int) (list []bus.DeadLetter, err error) {
+	st, err := b.deadStream()
+	if err != nil {
+		return nil, err
+	}
+	for len(list) < limit {
+		m, err := st.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(b.subject(deadVerb, ">"))) // the next one from there on
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			break
+		}
+		if err != nil {
+			return nil, problem("read dead letters", err)
+		}
+		list, after = append(list, b.deadLetter(m)), m.Sequence
+	}
+	return list, nil
+}
+
+// DeadLetter implements bus.DeadBox.
+func (b *Bus) DeadLetter(ctx context.Context, place uint64) (bus.DeadLetter, error) {
+	st, err := b.deadStream()
+	if err != nil {
+		return bus.DeadLetter{}, err
+	}
+	m, err := st.GetMsg(ctx, place)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return bus.DeadLetter{}, fmt.Errorf("number %d: %w", place, bus.ErrNoLetter)
+	}
+	if err != nil {
+		return bus.DeadLetter{}, problem("read a dead letter", err)
+	}
+	return b.deadLetter(m), nil
+}
+
+// deadLetter takes the message apart from what was said about it.
+func (b *Bus) deadLetter(m *jetstream.RawStreamMsg) bus.DeadLetter {
+	l := bus.DeadLetter{Place: m.Sequence, Header: events.Header{}, Body: m.Data, Buried: m.Time}
+	get := func(name string) string { return m.Header.Get(name) }
+	for name, values := range m.Header {
+		if !strings.HasPrefix(name, "Rondo-Dead-") && !strings.HasPrefix(name, "Nats-") {
+			l.Header[name] = values
+		}
+	}
+	attempts, _ := strconv.Atoi(get(HeaderDeadAttempts))
+	l.Why = bus.Cause{Reason: get(HeaderDeadReason), Detail: get(HeaderDeadDetail), By: get(HeaderDeadBy), Attempts: attempts}
+	l.Subject, l.ID, l.Lost = get(HeaderDeadSubject), get(HeaderDeadID), get(HeaderDeadLost) != ""
+	l.Stored, _ = time.Parse(time.RFC3339Nano, get(HeaderDeadStored))
+	return l
+}
+
+// Replay implements bus.DeadBox.
+func (b *Bus) Replay(ctx context.Context, place uint64) error {
+	l, err := b.DeadLetter(ctx, place)
+	if err != nil {
+		return err
+	}
+	if l.Lost {
+		return fmt.Errorf("number %d: its headers and its body were too large to be kept; it cannot be sent again", place)
+	}
+	h := events.Header(maps.Clone(l.Header))
+	// The broker may still remember the id, and would keep the message out: it gets another one to look at.
+	h[nats.MsgIdHdr] = []string{fmt.Sprintf("replay/%d/%s", place, l.ID)}
+	h[headerNotBefore] = []string{l.Buried.UTC().Format(time.RFC3339Nano)}
+	if l.ID != "" {
+		h[headerID] = []string{l.ID}
+	}
+	if err := b.Publish(ctx, events.Wire{Subject: l.Subject, Header: h, Body: l.Body}); err != nil {
+		return err
+	}
+	return b.Drop(ctx, place)
+}
+
+// Drop implements bus.DeadBox.
+func (b *Bus) Drop(ctx context.Context, place uint64) error {
+	st, err := b.deadStream()
+	if err != nil {
+		return err
+	}
+	err = st.DeleteMsg(ctx, place)
+	if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+		return fmt.Errorf("number %d: %w", place, bus.ErrNoLetter)
+	}
+	return problem("drop a dead letter", err)
 }
 
 func (b *Bus) deadSubject(subject string) string {

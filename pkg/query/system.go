@@ -1,0 +1,68 @@
+package query
+
+import (
+	"context"
+	"time"
+)
+
+// System is who is there, what they take care of, and what waits where.
+type System struct {
+	// AnsweredBy is the orchestrator that says so.
+	AnsweredBy    string         `json:"answered_by"`
+	Prefix        string         `json:"prefix"`
+	Orchestrators []Orchestrator `json:"orchestrators"`
+	Partitions    []Partition    `json:"partitions"`
+	// Queues are those of work, by activity; MoreQueues counts others that are not listed.
+	Queues     []WorkQueue `json:"queues"`
+	MoreQueues int         `json:"more_queues,omitempty"`
+	// Unknown are instances of the one who answers whose messages wait for an orchestrator that can take them.
+	Unknown []Unknown `json:"unknown,omitempty"`
+}
+
+// Orchestrator is one that is alive, with the partitions that are its own.
+type Orchestrator struct {
+	ID         string              `json:"id"`
+	Host       string              `json:"host,omitempty"`
+	Build      string              `json:"build,omitempty"`
+	Engine     int                 `json:"engine"`
+	Leaving    bool                `json:"leaving,omitempty"`
+	Code       map[string][]string `json:"code"`
+	Partitions []int               `json:"partitions"`
+}
+
+// Backlog is a [bus.Backlog] as JSON.
+type Backlog struct {
+	Waiting   int64 `json:"waiting"`
+	Held      int64 `json:"held"`
+	Receivers int   `json:"receivers"`
+}
+
+// Partition is a part of what is sent to instances. Owner takes it; one that is draining gets nothing new.
+type Partition struct {
+	Partition int    `json:"partition"`
+	Owner     string `json:"owner,omitempty"`
+	Draining  bool   `json:"draining,omitempty"`
+	Backlog
+}
+
+// WorkQueue is the work of an activity with a tag.
+type WorkQueue struct {
+	Activity string `json:"activity"`
+	Tag      string `json:"tag,omitempty"`
+	Backlog
+}
+
+// Unknown is an instance whose messages wait for an orchestrator that can take them.
+type Unknown struct {
+	Instance string    `json:"instance"`
+	Reason   string    `json:"reason"`
+	Detail   string    `json:"detail,omitempty"`
+	Since    time.Time `json:"since"`
+}
+
+// System asks who is there, what they take care of, and what waits where.
+func (r *Reader) System(ctx context.Context) (System, error) {
+	var a System
+	err := r.ask(ctx, MethodSystem, Question{}, &a)
+	return a, err
+}
