@@ -96,6 +96,7 @@ var packages = map[string]rule{
 	"pkg/app": {imports: []string{
 		"internal/health", "internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/history/cockroach", "pkg/history/sqlite",
 		"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/client", "pkg/query", "services/orchestrator", "services/worker",
+		"go.yaml.in/yaml/v3",
 	}},
 	"internal/health":   {},
 	"internal/natstest": {imports: []string{"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded"}},

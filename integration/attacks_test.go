@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -153,7 +154,8 @@ func TestDeferredCodeThatBlocksWhenForgotten(t *testing.T) {
 // What is handed over stays in its order.
 func TestHandedOverInOrder(t *testing.T) {
 	t.Parallel()
-	const n, m = 100, 4
+	const m = 4
+	n := detector.Size(100, 30)
 	s := newSystem(t, openSQLite(t), basics...)
 	s.orchestrate()
 	s.orchestrate()
@@ -270,7 +272,7 @@ func (n narrow) Load(ctx context.Context, ids []string, admit func(string, round
 // Instances that are too large to be read all at once within the time limit are read a few at a time.
 func TestManyLargeInstancesAreRead(t *testing.T) {
 	t.Parallel()
-	const n = 200
+	n := detector.Size(200, 60)
 	reader := orchestration.Define[string, int]("narrow-reader")
 	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{reader.With(func(ctx *orchestration.Context, _ string) (int, error) {
 		return letters.Receive(ctx)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/bus/embedded"
@@ -32,7 +33,7 @@ import (
 // stopped or killed at any point.
 
 // patience is how long a test waits for what must happen. It is only used up when something is wrong.
-const patience = 30 * time.Second
+var patience = map[bool]time.Duration{false: 30 * time.Second, true: time.Minute}[detector.On]
 
 // atOnce is how many tests run at once: most of the time they wait for time to pass.
 const atOnce = "12"

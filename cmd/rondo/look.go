@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -196,6 +197,9 @@ func (c *cli) show() *cobra.Command {
 
 func (c *cli) showOne(ctx context.Context, id string) error {
 	info, err := c.client.Instance(ctx, id)
+	if errors.Is(err, history.ErrNoInstance) {
+		return c.notTakenUp(ctx, id, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -220,9 +224,24 @@ func (c *cli) showOne(ctx context.Context, id string) error {
 	return c.showText(s)
 }
 
+// notTakenUp says so if there is no instance because nobody knows the code that its start is for.
+func (c *cli) notTakenUp(ctx context.Context, id string, err error) error {
+	s, e := c.client.System(ctx)
+	if e != nil {
+		return err
+	}
+	for _, u := range s.Unknown {
+		if u.Instance == id {
+			return fmt.Errorf("%w yet: its start waits since %s, because %s; deploy an orchestrator that has this code, or start it by another name", err, span(c.now().Sub(u.Since)), cmp.Or(u.Detail, u.Reason))
+		}
+	}
+	return err
+}
+
 func (c *cli) showText(s shown) error {
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(c.out, "%-14s %s\n", name, fmt.Sprintf(format, args...))
+		text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n"+strings.Repeat(" ", 15))
+		fmt.Fprintf(c.out, "%-14s %s\n", name, text)
 	}
 	line("instance", "%s", s.Instance.Instance)
 	line("orchestration", "%s %s", s.Name, s.Version)
@@ -248,7 +267,7 @@ func (c *cli) showText(s shown) error {
 	if len(s.Output) > 0 {
 		line("output", "%s", s.Output)
 	}
-	if s.Error != nil {
+	if s.Error != nil && s.Status != round.Halted { // a note says it, with what to do
 		line("error", "%v", s.Error)
 	}
 	for _, k := range sortedKeys(s.Value) {
@@ -266,7 +285,9 @@ func (c *cli) showText(s shown) error {
 		line("", "and %d others", s.More)
 	}
 	for _, n := range s.Notes {
-		line("note", "%s", n)
+		if !s.Status.Ended() { // otherwise it says again what stands above
+			line("note", "%s", n)
+		}
 	}
 	if s.Status == round.Suspended {
 		line("", "rondo resume %s", argument(s.Instance.Instance))

@@ -8,6 +8,7 @@
 //	look.go      list, show, history, tree, watch
 //	remove.go    delete, prune
 //	care.go      orchestrators, partitions, queues
+//	doctor.go    doctor, recover
 //	deadletters.go
 //	schedules.go schedules
 //	services.go  dev, orchestrator, worker, migrate, as in any program made with package app
@@ -134,7 +135,7 @@ func (c *cli) root() *cobra.Command {
 	}
 	add("people", c.start(), c.raise(), c.enqueue(), c.control("cancel"), c.control("terminate"), c.control("suspend"), c.control("resume"), c.wait())
 	add("look", c.list(), c.show(), c.history(), c.tree(), c.watch())
-	add("care", c.orchestrators(), c.partitions(), c.queues(), c.deadLetters(), c.schedules(), c.delete(), c.prune())
+	add("care", c.doctor(), c.orchestrators(), c.partitions(), c.queues(), c.deadLetters(), c.schedules(), c.recover(), c.delete(), c.prune())
 	add("run", services()...)
 	root.AddCommand(exitCodes(), c.version())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {

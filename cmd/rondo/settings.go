@@ -49,6 +49,7 @@ func (c *connection) flags(root *cobra.Command) {
 		}
 		f.Hidden = s.Name != "nats" && s.Name != "nats-context"
 	}
+	root.PersistentFlags().Var(&said{app.Setting{Name: "config"}, c}, "config", "a YAML `file` with settings, by the names of the flags [$RONDO_CONFIG]")
 	root.PersistentFlags().StringVar(&c.dir, "dir", app.Defaults(app.Dev).Dir, "the `directory` of the dev to talk to, if nobody says where NATS is")
 	root.PersistentFlags().BoolVar(&c.print, "print-config", false, "print the settings as they are, and where each is from, and do nothing")
 }

@@ -16,22 +16,41 @@ type Environment func(name string) (value string, ok bool)
 
 // Reading is what came of reading settings.
 type Reading struct {
-	// From says where the value of each setting is from: "flag", "environment", "file", or nothing for what the program had before.
+	// From says where the value of each setting is from: "flag", "environment", "file" for one that a variable names, the file with settings, or nothing for what the program
+	// had before.
 	From map[string]string
 	// Rest are the arguments that are no settings.
 	Rest []string
 	// Help and PrintConfig say that somebody wants to read instead of run.
 	Help, PrintConfig bool
+
+	file string // with settings
 }
 
-// ReadSettings sets what flags and the environment say: a flag wins over a variable, which wins over what there was. The problems are all there are.
+// ReadSettings sets what flags, the environment and the file with settings say: a flag wins over a variable, which wins over the file, which wins over what there was. The
+// problems are all there are.
 func ReadSettings(c *Config, table []Setting, args []string, env Environment) (r Reading, problems []error) {
 	r.From = make(map[string]string)
 	flags, problems := r.split(table, args)
+	if r.file == "" {
+		r.file, _ = env(configVariable)
+	}
+	var file map[string]string
+	if r.file != "" {
+		var bad []error
+		file, bad = readFile(r.file)
+		problems = append(problems, bad...)
+	}
 	for _, s := range table {
 		values := flags[s.Name]
 		if len(values) == 0 {
 			problems = append(problems, r.fromEnvironment(c, s, env)...)
+			if value := file[s.Name]; value != "" && r.From[s.Name] == "" {
+				r.From[s.Name] = r.file
+				if err := s.Set(c, value); err != nil {
+					problems = append(problems, fmt.Errorf("%s: %s: %w", r.file, s.Name, err))
+				}
+			}
 			continue
 		}
 		r.From[s.Name] = "flag"
@@ -91,6 +110,16 @@ func (r *Reading) split(table []Setting, args []string) (values map[string][]str
 		}
 		at := slices.IndexFunc(table, func(s Setting) bool { return s.Name == name })
 		switch {
+		case name == "config" && hasValue && value != "":
+			r.file = value
+			continue
+		case name == "config" && !hasValue && i+1 < len(args):
+			i++
+			r.file = args[i]
+			continue
+		case name == "config":
+			problems = append(problems, errors.New("--config: it needs the name of a file"))
+			continue
 		case at < 0:
 			problems = append(problems, fmt.Errorf("--%s: there is no such setting%s", name, meant(name, table)))
 			if !hasValue && i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
@@ -132,6 +161,7 @@ func unknownVariables(environ []string) (problems []string) {
 	for _, s := range Settings("") {
 		known = append(known, s.Env, s.Env+"_FILE")
 	}
+	known = append(known, configVariable)
 	for _, e := range environ {
 		name, _, _ := strings.Cut(e, "=")
 		if strings.HasPrefix(name, envPrefix) && !strings.HasPrefix(name, envPrefix+"TEST_") && !slices.Contains(known, name) {
@@ -252,7 +282,7 @@ func (s Setting) defaultOf(defaults *Config) string {
 func WriteSettingsPage(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# Settings\n\nThis page is made from the table of settings in `pkg/app`; a test checks that it is up to date.\n\n" +
-		"A flag wins over a variable, which wins over what the program says, which wins over the default. A secret, and the address of the database, can also stand in a file that the variable with\n" +
+		"A flag wins over a variable, which wins over the YAML file that `--config` or `RONDO_CONFIG` names (with lines like `slots: 8`), which wins over what the program says, which wins over the default. A secret, and the address of the database, can also stand in a file that the variable with\n" +
 		"`_FILE` at its end names. The last column lists the commands that take it; a default in brackets is that of `dev`.\n")
 	section := ""
 	for _, s := range Settings("") {

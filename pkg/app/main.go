@@ -145,8 +145,8 @@ func help(stdout, stderr io.Writer, name string, args []string) int {
 		return misused
 	}
 	fmt.Fprintf(stdout, "%s %s: %s\n\n", name, command, summaries[command])
-	fmt.Fprintf(stdout, "Each setting is a flag or a variable, with its default in brackets. A flag wins. --print-config shows how they are now and where each\n"+
-		"is from. A secret, and the address of the database, can also stand in a file that the variable with _FILE at its end names.\n")
+	fmt.Fprintf(stdout, "Each setting is a flag or a variable, with its default in brackets, or stands in a YAML file that --config or $RONDO_CONFIG names, by the name\n"+
+		"of the flag. A flag wins over a variable, and that over the file. --print-config shows how they are now and where each is from. A secret, and the address of the database, can also stand in a file that the variable with _FILE at its end names.\n")
 	printSettings(stdout, command)
 	return succeeded
 }

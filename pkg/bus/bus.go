@@ -276,9 +276,10 @@ type Notes interface {
 
 // Marks remember something for as long as the broker remembers anything.
 type Marks interface {
-	// Marked tells whether a mark was set since the broker was made, SetMark sets it.
+	// Marked tells whether a mark was set since the broker was made, SetMark sets it, ClearMark removes it.
 	Marked(ctx context.Context, name string) (bool, error)
 	SetMark(ctx context.Context, name string) error
+	ClearMark(ctx context.Context, name string) error
 	// Repair makes again what is missing in the broker: somebody may have removed it, or all of it may have been lost.
 	Repair(ctx context.Context) error
 }

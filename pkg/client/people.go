@@ -111,6 +111,12 @@ func (c *Client) System(ctx context.Context) (query.System, error) {
 	return query.NewReader(c.broker).System(ctx)
 }
 
+// Recover lets the orchestrators look whether the broker has all that it should have, and publish what is missing. They do so by themselves when the broker has lost everything; this
+// is for when it may have lost a part.
+func (c *Client) Recover(ctx context.Context) (query.Recovery, error) {
+	return query.NewReader(c.broker).Recover(ctx)
+}
+
 // History gives the whole history of an execution, 0 for the current one.
 func (c *Client) History(ctx context.Context, instance string, execution int64) (events.Export, error) {
 	return history.Export(ctx, c.Reader, instance, execution)

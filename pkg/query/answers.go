@@ -43,6 +43,9 @@ func (a *answerer) methods() map[string]method {
 	if a.o.System != nil {
 		all[MethodSystem] = func(ctx context.Context, _ Question) (any, error) { return a.o.System(ctx) }
 	}
+	if a.o.Recover != nil && !a.o.ReadOnly {
+		all[MethodRecover] = func(ctx context.Context, _ Question) (any, error) { return a.o.Recover(ctx) }
+	}
 	for name, m := range map[string]method{MethodDelete: a.delete, MethodDeleteEnded: a.deleteEnded, MethodPrune: a.prune, MethodPruneAll: a.pruneAll} {
 		if a.o.ReadOnly {
 			m = func(context.Context, Question) (any, error) { return nil, ErrReadOnly }

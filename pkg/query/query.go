@@ -58,6 +58,7 @@ const (
 	MethodMetrics    = "metrics"
 	MethodWaiting    = "waiting"
 	MethodSystem     = "system"
+	MethodRecover    = "recover"
 
 	MethodDelete      = "delete"
 	MethodDeleteEnded = "delete-ended"
@@ -83,6 +84,8 @@ type Options struct {
 	Explain func(ctx context.Context, w *Waiting)
 	// System tells who is there; if it is nil, nobody is told.
 	System func(ctx context.Context) (System, error)
+	// Recover lets the orchestrators look soon whether the broker has all that it should have; if it is nil, or with ReadOnly, nobody may ask for it.
+	Recover func(ctx context.Context) (Recovery, error)
 	// Logger gets what operators should know; nil is slog.Default.
 	Logger *slog.Logger
 }

@@ -9,6 +9,7 @@ import (
 type System struct {
 	// AnsweredBy is the orchestrator that says so.
 	AnsweredBy    string         `json:"answered_by"`
+	Now           time.Time      `json:"now"` // by its clock
 	Prefix        string         `json:"prefix"`
 	Orchestrators []Orchestrator `json:"orchestrators"`
 	Partitions    []Partition    `json:"partitions"`
@@ -58,6 +59,18 @@ type Unknown struct {
 	Reason   string    `json:"reason"`
 	Detail   string    `json:"detail,omitempty"`
 	Since    time.Time `json:"since"`
+}
+
+// Recovery says when the orchestrators will have begun to look.
+type Recovery struct {
+	Within string `json:"within"`
+}
+
+// Recover lets the orchestrators look whether the broker has all that it should have.
+func (r *Reader) Recover(ctx context.Context) (Recovery, error) {
+	var a Recovery
+	err := r.ask(ctx, MethodRecover, Question{}, &a)
+	return a, err
 }
 
 // System asks who is there, what they take care of, and what waits where.

@@ -14,7 +14,7 @@ import (
 
 // serve answers the questions of clients, until stop is called.
 func (o *Orchestrator) serve() (stop func(), err error) {
-	return query.Answer(o.broker, o.store, query.Options{Logger: o.log, Explain: o.explain, System: o.system})
+	return query.Answer(o.broker, o.store, query.Options{Logger: o.log, Explain: o.explain, System: o.system, Recover: o.recoverSoon})
 }
 
 // maxExplained bounds the queues that are looked at to explain what an instance waits for.

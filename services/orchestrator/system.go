@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/query"
@@ -24,7 +25,7 @@ func (o *Orchestrator) system(ctx context.Context) (s query.System, err error) {
 	o.own.mu.Unlock()
 	members := o.own.members.Members()
 	owner := assign(members, partitions.All())
-	s = query.System{AnsweredBy: o.config.ID, Prefix: o.broker.Prefix(), Orchestrators: []query.Orchestrator{}, Partitions: []query.Partition{}, Queues: []query.WorkQueue{}}
+	s = query.System{AnsweredBy: o.config.ID, Now: time.Now().UTC(), Prefix: o.broker.Prefix(), Orchestrators: []query.Orchestrator{}, Partitions: []query.Partition{}, Queues: []query.WorkQueue{}}
 	for _, m := range members {
 		x := query.Orchestrator{ID: m.ID, Host: m.Host, Build: m.Build, Engine: m.Engine, Leaving: m.Leaving, Code: m.Code, Partitions: []int{}}
 		for p, id := range owner {
@@ -86,4 +87,10 @@ func (o *Orchestrator) backlogs(ctx context.Context, s *query.System) error {
 	}
 	all.Wait()
 	return failed
+}
+
+// recoverSoon lets the orchestrators look, as if the broker were a new one: the next of them that sweeps publishes what is missing.
+func (o *Orchestrator) recoverSoon(ctx context.Context) (query.Recovery, error) {
+	o.log.Info("somebody asks to look whether the broker has all that it should have")
+	return query.Recovery{Within: o.config.SweepEvery.String()}, o.broker.ClearMark(ctx, recoveredMark)
 }

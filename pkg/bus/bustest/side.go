@@ -227,6 +227,9 @@ func marks(t *T) {
 		t.must(b.Repair(t.Context())) // there is nothing to repair
 		is(b, "a.b ü", true)
 		is(b, "other", false)
+		t.must(b.ClearMark(t.Context(), "a.b ü"))
+		t.must(b.ClearMark(t.Context(), "other"))
+		is(a, "a.b ü", false)
 	}
 }
 

@@ -28,3 +28,12 @@ func (b *Bus) SetMark(ctx context.Context, name string) error {
 	}
 	return problem("set mark "+name, err)
 }
+
+// ClearMark implements bus.Marks.
+func (b *Bus) ClearMark(ctx context.Context, name string) error {
+	kv, err := bucket(b.there.Load().marks)
+	if err == nil {
+		err = kv.Delete(ctx, keyOf(name))
+	}
+	return problem("clear mark "+name, err)
+}

@@ -155,6 +155,11 @@ func (b *Bus) Close() error {
 	return nil
 }
 
+// Server says for people which server this is connected to, and of which version it is.
+func (b *Bus) Server() string {
+	return fmt.Sprintf("%s, nats-server %s", b.nc.ConnectedUrlRedacted(), b.nc.ConnectedServerVersion())
+}
+
 // Connected tells whether there is a connection just now. If there is none, it is being made again.
 func (b *Bus) Connected() error {
 	if b.nc.IsConnected() {

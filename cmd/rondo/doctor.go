@@ -1,0 +1,233 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/pkg/client"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/query"
+)
+
+// finding is what was found about one thing.
+type finding struct {
+	What   string `json:"what"`
+	State  string `json:"state"` // ok, look (somebody should), or bad
+	Detail string `json:"detail"`
+	Advice string `json:"advice,omitempty"`
+}
+
+const (
+	fine = "ok"
+	look = "look"
+	bad  = "bad"
+)
+
+// maxSkew is how far clocks may be apart.
+const maxSkew = time.Second
+
+// examination is one look at everything.
+type examination struct {
+	c     *cli
+	found []finding
+}
+
+func (e *examination) note(what, state, advice, format string, args ...any) {
+	e.found = append(e.found, finding{what, state, fmt.Sprintf(format, args...), advice})
+}
+
+func (c *cli) doctor() *cobra.Command {
+	return &cobra.Command{
+		Use: "doctor", Short: "Look whether everything is well, and say what to do if it is not", Args: exactly(),
+		Long: `Look whether everything is well: NATS and its version, the streams, the orchestrators, their code and their clocks, the database, work that nobody takes, and
+messages that came to nothing. It changes nothing. It exits with 1 if something is bad.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, r, err := c.settings.config(cmd)
+			if err != nil {
+				return err
+			}
+			if c.settings.print {
+				return app.PrintConfig(c.out, &config, c.settings.table, r)
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(max(c.timeout, 0), patience))
+			defer cancel()
+			e := &examination{c: c}
+			e.examine(ctx, config.NATS)
+			return e.tell()
+		},
+	}
+}
+
+func (e *examination) tell() error {
+	worst := fine
+	for _, f := range e.found {
+		if f.State == bad || worst == fine {
+			worst = f.State
+		}
+	}
+	if e.c.asJSON() {
+		if err := e.c.json(struct {
+			Findings []finding `json:"findings"`
+		}{e.found}); err != nil {
+			return err
+		}
+	} else {
+		for _, f := range e.found {
+			fmt.Fprintf(e.c.out, "%-5s %-14s %s\n", f.State, f.What, f.Detail)
+			if f.Advice != "" {
+				fmt.Fprintf(e.c.out, "%20s → %s\n", "", f.Advice)
+			}
+		}
+	}
+	if worst == bad {
+		return errors.New("not everything is well")
+	}
+	return nil
+}
+
+func (e *examination) examine(ctx context.Context, config natsbus.Config) {
+	config.Logger, config.Name = slog.New(slog.DiscardHandler), "rondo doctor"
+	config.Setup = natsbus.Use
+	dial, cancel := context.WithTimeout(ctx, dialFor)
+	b, err := natsbus.Connect(dial, config)
+	cancel()
+	if err != nil {
+		e.note("NATS", bad, "start a system with `rondo dev`, or say where NATS is with --nats or $RONDO_NATS_URL", "%s", strings.TrimPrefix(err.Error(), "nats: "))
+		return
+	}
+	e.c.bus, e.c.client = b, client.New(b, client.Options{Name: "rondo"})
+	e.note("NATS", fine, "", "%s", b.Server())
+	e.streams(ctx, config)
+	e.orchestrators(ctx)
+	e.database(ctx)
+	e.deadLetters(ctx)
+}
+
+// streams verifies what is kept in NATS.
+func (e *examination) streams(ctx context.Context, config natsbus.Config) {
+	config.Setup = natsbus.Verify
+	b, err := natsbus.Connect(ctx, config)
+	if err == nil {
+		e.note("streams", fine, "", "streams, consumers and buckets are as they should be")
+		_ = b.Close() // nothing was done with it
+		return
+	}
+	text := strings.TrimPrefix(err.Error(), "nats: ")
+	if strings.Contains(strings.ToLower(text), "permissions violation") {
+		e.note("streams", look, "use an account that may look at JetStream", "they cannot be seen with these rights")
+		return
+	}
+	e.note("streams", bad, "an orchestrator with --setup make, or `rondo migrate --streams`, makes what is missing", "%s", strings.ReplaceAll(text, "\n", "; "))
+}
+
+func (e *examination) orchestrators(ctx context.Context) {
+	began := e.c.now()
+	s, err := e.c.client.System(ctx)
+	took := e.c.now().Sub(began)
+	switch {
+	case errors.Is(err, bus.ErrNobody):
+		e.note("orchestrators", bad, "start one: your program with `orchestrator`, or `rondo dev`", "none answers")
+		return
+	case err != nil:
+		e.note("orchestrators", bad, "look into their logs", "%v", err)
+		return
+	}
+	e.note("orchestrators", fine, "", "%d alive, %d partitions; the answer took %v", len(s.Orchestrators), len(s.Partitions), took.Round(time.Millisecond))
+	if skew := s.Now.Sub(began.Add(took / 2)); skew > maxSkew+took || skew < -maxSkew-took {
+		e.note("clocks", look, "timers are as good as the clocks of the orchestrators: let all machines have the time from NTP", "the clock of %s differs from this one by %v", s.AnsweredBy, skew.Round(time.Millisecond))
+	} else {
+		e.note("clocks", fine, "", "the clock of %s is as this one", s.AnsweredBy)
+	}
+	engines := make(map[int]bool)
+	for _, o := range s.Orchestrators {
+		engines[o.Engine] = true
+	}
+	if len(engines) > 1 {
+		e.note("versions", look, "finish the deployment: only those with the newest engine get partitions", "orchestrators of %d engines are running", len(engines))
+	}
+	e.partitions(s)
+	e.queues(s)
+	for _, u := range s.Unknown {
+		e.note("code", look, "deploy an orchestrator that has its code", "%s waits: %s", u.Instance, cmp.Or(u.Detail, u.Reason))
+	}
+}
+
+func (e *examination) partitions(s query.System) {
+	for _, p := range s.Partitions {
+		switch {
+		case p.Owner == "":
+			e.note("partitions", bad, "is an orchestrator running that is not just leaving?", "partition %d is nobody's", p.Partition)
+		case p.Receivers == 0 && p.Waiting > 0:
+			e.note("partitions", look, "look again in a few seconds, then into the log of "+p.Owner, "%d messages wait in partition %d, and %s does not ask for them", p.Waiting, p.Partition, p.Owner)
+		}
+	}
+}
+
+func (e *examination) queues(s query.System) {
+	var waiting int64
+	for _, q := range s.Queues {
+		waiting += q.Waiting
+		if q.Waiting > 0 && q.Receivers == 0 && q.Held == 0 {
+			tag := ""
+			if q.Tag != "" {
+				tag = " with the tag " + q.Tag
+			}
+			e.note("workers", look, "start a worker that has the activity "+q.Activity+tag, "%d pieces of work for %s%s wait, and nobody takes them", q.Waiting, q.Activity, tag)
+		}
+	}
+	e.note("work", fine, "", "%d queues, %d pieces of work wait", len(s.Queues)+s.MoreQueues, waiting)
+}
+
+// database asks an orchestrator for something that it has to look up.
+func (e *examination) database(ctx context.Context) {
+	began := e.c.now()
+	if _, err := e.c.client.Instance(ctx, "rondo-doctor"); err != nil && !errors.Is(err, history.ErrNoInstance) {
+		if !errors.Is(err, bus.ErrNobody) {
+			e.note("database", bad, "look whether the database runs, and into the logs of the orchestrators", "%v", err)
+		}
+		return
+	}
+	e.note("database", fine, "", "it answers; that took %v", e.c.now().Sub(began).Round(time.Millisecond))
+}
+
+func (e *examination) deadLetters(ctx context.Context) {
+	list, err := e.c.bus.DeadLetters(ctx, 0, 100)
+	switch {
+	case err != nil:
+		e.note("dead letters", look, "", "they cannot be seen: %v", err)
+	case len(list) == 0:
+		e.note("dead letters", fine, "", "there are none")
+	case len(list) == 100:
+		e.note("dead letters", look, "`rondo deadletters` tells why", "100 or more messages came to nothing")
+	default:
+		e.note("dead letters", look, "`rondo deadletters` tells why", "%d messages came to nothing", len(list))
+	}
+}
+
+func (c *cli) recover() *cobra.Command {
+	return &cobra.Command{
+		Use: "recover", Short: "Let the orchestrators look whether NATS has lost something, and send it again", Args: exactly(),
+		Long: `Let the orchestrators look whether NATS has all that it should have: work, timers, messages between instances. What is missing is sent again; what is there
+stays as it is. They do so by themselves when NATS has lost everything, and for single instances when they are overdue; this is for when a part of it may be lost, such as after a
+backup was restored.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.connected(cmd, patience, func(ctx context.Context) error {
+				r, err := c.client.Recover(ctx)
+				if err != nil {
+					return err
+				}
+				return c.done(r, "the orchestrators look at all running instances; they begin within %s", r.Within)
+			})
+		},
+	}
+}

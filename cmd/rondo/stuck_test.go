@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+
+var (
+	onGPU    = activity.Define[int, int]("train", activity.Tag("gpu"))
+	absent   = activity.Define[int, int]("absent")
+	approve  = orchestration.DefineEvent[string]("approve")
+	items    = orchestration.DefineQueue[string]("items")
+	trains   = orchestration.Define[int, int]("trains")
+	naps     = orchestration.Define[int, int]("naps")
+	asks     = orchestration.Define[int, string]("asks")
+	listens  = orchestration.Define[int, string]("listens")
+	hasChild = orchestration.Define[int, string]("has-child")
+	changes  = orchestration.Define[int, int]("changes")
+	fails    = orchestration.Define[int, int]("fails")
+)
+
+// stuck are orchestrations that do not go on. What changes calls depends on the deployment.
+func stuck(deployment int) []app.Part {
+	return []app.Part{
+		trains.With(func(ctx *orchestration.Context, n int) (int, error) { return onGPU.Call(ctx, n) }),
+		naps.With(func(ctx *orchestration.Context, n int) (int, error) { return n, ctx.Sleep(24 * time.Hour) }),
+		asks.With(func(ctx *orchestration.Context, n int) (string, error) { return approve.Wait(ctx) }),
+		listens.With(func(ctx *orchestration.Context, n int) (string, error) { return items.Receive(ctx) }),
+		hasChild.With(func(ctx *orchestration.Context, n int) (string, error) { return asks.Call(ctx, n) }),
+		fails.With(func(ctx *orchestration.Context, n int) (int, error) {
+			return 0, orchestration.Errorf("no_money", "the account is empty")
+		}),
+		changes.With(func(ctx *orchestration.Context, n int) (int, error) {
+			if deployment > 1 {
+				return onGPU.Call(ctx, n)
+			}
+			return absent.Call(ctx, n)
+		}),
+		activity.Define[int, int]("something").With(func(_ context.Context, n int) (int, error) { return n, nil }),
+	}
+}
+
+// deployed is a system in this process.
+type deployed struct {
+	t    *testing.T
+	dir  string
+	stop func()
+}
+
+// deploy starts a system in a directory.
+func deploy(t *testing.T, dir string, parts []app.Part) *deployed {
+	t.Helper()
+	c := app.Defaults(app.Dev)
+	c.Dir, c.NATSListen, c.Listen, c.Stdout, c.Stderr = dir, "127.0.0.1:0", "off", io.Discard, io.Discard
+	a, err := app.New(c, parts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	select {
+	case <-a.Started():
+	case err := <-done:
+		t.Fatal(err)
+	}
+	stopped := false
+	d := &deployed{t: t, dir: dir, stop: func() {
+		if cancel(); !stopped {
+			stopped = true
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	t.Cleanup(d.stop)
+	return d
+}
+
+// say runs a command, and gives its exit code and all that it says.
+func (d *deployed) say(args ...string) (int, string) {
+	d.t.Helper()
+	var out strings.Builder
+	code := run(d.t.Context(), append(args, "--dir", d.dir), strings.NewReader(""), &out, &out)
+	return code, out.String()
+}
+
+// until runs a command until it says something.
+func (d *deployed) until(want string, args ...string) string {
+	d.t.Helper()
+	good := regexp.MustCompile("(?s)" + want)
+	deadline := time.After(30 * time.Second)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_, text := d.say(args...)
+		if good.MatchString(text) {
+			return text
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			d.t.Fatalf("rondo %s says\n%s\nwant %s", strings.Join(args, " "), text, want)
+		}
+	}
+}
+
+// TestShowSaysWhyItDoesNotGoOn keeps in testdata/stuck.txt what `rondo show` says of instances that are stuck, each for another reason.
+func TestShowSaysWhyItDoesNotGoOn(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "system")
+	d := deploy(t, dir, stuck(1))
+	var said strings.Builder
+	tell := func(reason, text string) {
+		for _, c := range changing {
+			text = c.find.ReplaceAllString(text, c.put)
+		}
+		said.WriteString("== " + reason + "\n" + strings.ReplaceAll(text, dir, "DIR") + "\n")
+	}
+	start := func(name string) string {
+		t.Helper()
+		if code, text := d.say("start", name, "1", "--id", "i-"+name); code != succeeded {
+			t.Fatal(text)
+		}
+		return "i-" + name
+	}
+	tell("no worker has the tag", d.until(`no worker takes`, "show", start("trains")))
+	tell("no worker has the activity", d.until(`no worker takes`, "show", start("changes")))
+	tell("a timer is due later", d.until(`it is due in`, "show", start("naps")))
+	tell("an event does not come", d.until(`rondo raise`, "show", start("asks")))
+	tell("a queue is empty", d.until(`rondo enqueue`, "show", start("listens")))
+	tell("a child does not end", d.until(`as "i-has-child`, "show", start("has-child")))
+	tell("it has failed", d.until(`the account is empty`, "show", start("fails")))
+	start("misspelt")
+	tell("nobody knows its orchestration", d.until(`start waits`, "show", "i-misspelt"))
+	d.say("suspend", "i-asks", "--reason", "a holiday")
+	tell("it is suspended", d.until(`rondo resume`, "show", "i-asks"))
+
+	d.stop()
+	_, text := d.say("show", "i-asks")
+	tell("the broker is away", regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(text, "ADDRESS"))
+
+	d = deploy(t, dir, stuck(2))
+	d.say("raise", "i-changes", "approve") // so that its code runs
+	tell("its code does not fit its history", d.until(`halted`, "show", "i-changes"))
+
+	path := filepath.Join("testdata", "stuck.txt")
+	if *rewrite {
+		if err := os.WriteFile(path, []byte(said.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, wanted := strings.Split(said.String(), "\n"), strings.Split(string(want), "\n")
+	for i := range max(len(got), len(wanted)) {
+		if i >= len(got) || i >= len(wanted) || got[i] != wanted[i] {
+			t.Fatalf("%s is not what is said (go test -rewrite writes it anew), from line %d on:\n%s", path, i+1, strings.Join(got[min(i, len(got)):min(i+5, len(got))], "\n"))
+		}
+	}
+}
