@@ -113,6 +113,16 @@ costs: ## check what must not grow: the cost of a round with its history, a repl
 bench-once: ## run every benchmark once, so that none of them rots
 	$(GO) test -run '^$$' -bench . -benchtime 1x $(PACKAGES)
 
+.PHONY: binary
+binary: ## build the command line as it is shipped, and check that it is static, small and quick to start
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/rondo ./cmd/rondo
+	@if ldd bin/rondo >/dev/null 2>&1; then echo "bin/rondo is not static"; exit 1; fi
+	@size=$$(($$(wc -c <bin/rondo) >> 20)); echo "bin/rondo has $$size MiB"; [ $$size -lt 60 ] || { echo "want less than 60"; exit 1; }
+	@best=1000; for i in 1 2 3 4 5 6 7 8 9 10; do \
+		began=$$(date +%s%N); bin/rondo --help >/dev/null; took=$$((($$(date +%s%N) - began) / 1000000)); \
+		[ $$took -ge $$best ] || best=$$took; done; \
+	echo "it starts within $$best ms"; [ $$best -lt 50 ] || { echo "want less than 50"; exit 1; }
+
 .PHONY: cover
 cover: ## say how much of each package is covered by all tests together, and leave the details in cover.out
 	@data=$$(mktemp -d); trap 'rm -rf "$$data"' EXIT; \
@@ -130,4 +140,4 @@ tidy: ## check that go.mod and go.sum list what is used, no more and no less
 
 # The tests come last: what they print is what a reader looks for.
 .PHONY: ci
-ci: tidy lint bench-once costs fuzz random test ## run everything that has to pass before a change goes in
+ci: tidy lint binary bench-once costs fuzz random test ## run everything that has to pass before a change goes in

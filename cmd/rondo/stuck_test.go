@@ -124,10 +124,7 @@ func TestShowSaysWhyItDoesNotGoOn(t *testing.T) {
 	d := deploy(t, dir, stuck(1))
 	var said strings.Builder
 	tell := func(reason, text string) {
-		for _, c := range changing {
-			text = c.find.ReplaceAllString(text, c.put)
-		}
-		said.WriteString("== " + reason + "\n" + strings.ReplaceAll(text, dir, "DIR") + "\n")
+		said.WriteString("== " + reason + "\n" + strings.ReplaceAll(steady(text), dir, "DIR") + "\n\n")
 	}
 	start := func(name string) string {
 		t.Helper()
