@@ -438,6 +438,10 @@ func lastAnswers(t *T) {
 	answered := make(chan error, 1)
 	go func() {
 		_, err := a.Ask(t.Context(), "slow", nil)
+		for errors.Is(err, bus.ErrNobody) { // a's server has not heard of b yet
+			pause(t.Context(), 10*time.Millisecond)
+			_, err = a.Ask(t.Context(), "slow", nil)
+		}
 		answered <- err
 	}()
 	<-asked

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -82,7 +83,7 @@ type receiver struct {
 	mu     sync.Mutex
 	failed error
 	sub    *nats.Subscription
-	round  int       // counts the subscriptions: what an earlier one is told about requests counts no more
+	round  int       // counts how often it was asked anew: what is said about requests before counts no more
 	asked  int       // what the broker still owes
 	heard  time.Time // when the broker last said something
 	queue  []*waiting
@@ -130,22 +131,25 @@ func (r *receiver) info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
 	return c.CachedInfo(), nil
 }
 
-// renew subscribes anew, and asks anew. What is still on its way to the subscription before is taken, too.
+// renew asks anew. The subscription stays the same: what came for the requests before is taken first, in its order. What the broker says about those requests counts no more.
 func (r *receiver) renew() error {
-	if r.sub != nil {
-		_ = r.sub.Drain() // it fails if the connection is closed
-		r.sub = nil
+	if r.sub == nil || !r.sub.IsValid() {
+		sub, err := r.b.nc.Subscribe(r.b.nc.NewInbox()+".*", r.hear)
+		if err != nil {
+			return err
+		}
+		_ = sub.SetPendingLimits(-1, -1) // what was asked for is bounded
+		r.sub = sub
 	}
 	r.round++
-	round := r.round
-	sub, err := r.b.nc.Subscribe(r.b.nc.NewInbox(), func(m *nats.Msg) { r.hear(m, round) })
-	if err != nil {
-		return err
-	}
-	_ = sub.SetPendingLimits(-1, -1) // what was asked for is bounded
-	r.sub, r.asked, r.heard = sub, 0, time.Now()
+	r.asked, r.heard = 0, time.Now()
 	r.more()
 	return nil
+}
+
+// inbox is where the broker answers the requests of a round.
+func (r *receiver) inbox() string {
+	return strings.TrimSuffix(r.sub.Subject, "*") + strconv.Itoa(r.round)
 }
 
 // more asks for messages if there is room.
@@ -154,21 +158,21 @@ func (r *receiver) more() {
 	if r.sub == nil || r.over || room < prefetch/2 || r.bytes > prefetchBytes {
 		return
 	}
-	if err := r.b.ask(r.b.names.inbox, r.consumer, r.sub.Subject, request{Batch: room, MaxBytes: max(prefetchBytes, 2*int(r.b.nc.MaxPayload())), Expires: pullFor}); err == nil {
+	if err := r.b.ask(r.b.names.inbox, r.consumer, r.inbox(), request{Batch: room, MaxBytes: max(prefetchBytes, 2*int(r.b.nc.MaxPayload())), Expires: pullFor}); err == nil {
 		r.asked += room
 	}
 }
 
 // hear takes what the broker says.
-func (r *receiver) hear(m *nats.Msg, round int) {
+func (r *receiver) hear(m *nats.Msg) {
 	a := read(m)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if a.kind == aMessage {
-		r.arrive(m, round)
+		r.arrive(m)
 		return
 	}
-	if round != r.round || r.over {
+	if r.over || m.Subject != r.inbox() {
 		return
 	}
 	r.heard = time.Now()
@@ -187,7 +191,7 @@ func (r *receiver) hear(m *nats.Msg, round int) {
 }
 
 // arrive takes a message.
-func (r *receiver) arrive(m *nats.Msg, round int) {
+func (r *receiver) arrive(m *nats.Msg) {
 	d, notBefore, err := r.b.delivery(m)
 	if err != nil {
 		r.b.log.Error("NATS: a message without a place in a stream", "subject", m.Subject, "error", err)
@@ -195,10 +199,8 @@ func (r *receiver) arrive(m *nats.Msg, round int) {
 	}
 	d.Partition = r.partition
 	now := time.Now()
-	if round == r.round {
-		r.heard = now
-		r.asked = max(0, r.asked-1)
-	}
+	r.heard = now
+	r.asked = max(0, r.asked-1) // also for a request of a round before: then more is asked for than there is room, once
 	if r.over {
 		d.Hold.Return(0)
 		return
