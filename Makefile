@@ -20,9 +20,9 @@ TOOL := $(GO) tool -modfile=internal/tools/go.mod
 
 # The race detector needs a C compiler.
 CC_FOUND := $(shell command -v "$$($(GO) env CC)" 2>/dev/null)
-# SQLite, as it is translated to Go, is left out of the detector: it would take most of the time, and races in it are not ours to find.
-# A program that it watches waits a second before it ends, which is a long time for so many.
+# A program that the detector watches waits a second before it ends, which is a long time for so many.
 export GORACE ?= atexit_sleep_ms=100
+# SQLite, as it is translated to Go, is left out of the detector: it would take most of the time, and races in it are not ours to find.
 RACE := $(if $(CC_FOUND),-race -gcflags='modernc.org/...=-race=false')
 
 # What is thinned out or left out under the detector (see internal/detector) is run once more without it, in full.

@@ -9,7 +9,7 @@
 //	remove.go    delete, prune
 //	care.go      orchestrators, partitions, queues
 //	doctor.go    doctor, recover
-//	deadletters.go
+//	deadletters.go  messages that came to nothing
 //	schedules.go schedules
 //	services.go  dev, orchestrator, worker, migrate, as in any program made with package app
 package main

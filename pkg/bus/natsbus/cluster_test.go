@@ -18,7 +18,7 @@ import (
 func TestLeadersMayDie(t *testing.T) {
 	t.Parallel()
 	if testing.Short() || detector.On {
-		t.Skip("a cluster takes its time")
+		t.Skip("three servers are too much for the race detector; `make large` runs this")
 	}
 	servers := natstest.Cluster(t, 3)
 	config := natsbus.Config{Partitions: 2, Replicas: 3, InboxWait: 3 * time.Second, WorkWait: 3 * time.Second}
@@ -122,7 +122,7 @@ func TestLeadersMayDie(t *testing.T) {
 func TestManyMakeTheSameQueue(t *testing.T) {
 	t.Parallel()
 	if testing.Short() || detector.On {
-		t.Skip("a cluster takes its time")
+		t.Skip("three servers are too much for the race detector; `make large` runs this")
 	}
 	servers := natstest.Cluster(t, 3)
 	var buses []*natsbus.Bus
