@@ -147,16 +147,20 @@ func TestTimeLimits(t *testing.T) {
 	calls := make(chan call, 1)
 	w.start(worker.Config{}, obedient(block, calls))
 	tests := []struct {
-		work events.Work
-		want string
-		text string
+		work   events.Work
+		within time.Duration // from when it is sent
+		want   string
+		text   string
 	}{
-		{events.Work{StartToClose: 100 * time.Millisecond}, events.TimeoutStartToClose, "it took longer than 100ms"},
-		{events.Work{StartToClose: time.Minute, HeartbeatTimeout: 100 * time.Millisecond}, events.TimeoutHeartbeat, "it gave no heartbeat for 100ms"},
-		{events.Work{StartToClose: time.Minute, Deadline: time.Now().Add(400 * time.Millisecond)}, events.TimeoutOverall, "it was not done within its overall time limit"},
+		{events.Work{StartToClose: time.Second}, 0, events.TimeoutStartToClose, "it took longer than 1s"},
+		{events.Work{StartToClose: time.Minute, HeartbeatTimeout: time.Second}, 0, events.TimeoutHeartbeat, "it gave no heartbeat for 1s"},
+		{events.Work{StartToClose: time.Minute}, 3 * time.Second, events.TimeoutOverall, "it was not done within its overall time limit"},
 	}
 	for i, tt := range tests {
 		tt.work.Activity, tt.work.Input, tt.work.Ref = "block", events.Payload(`"x"`), events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}
+		if tt.within > 0 {
+			tt.work.Deadline = time.Now().Add(tt.within) // on a slow machine it is begun in time all the same
+		}
 		w.send("i", tt.work)
 		c := receive(t, calls, "the activity is called")
 		if err := activity.Heartbeat(c.ctx, "page 7"); err != nil {
