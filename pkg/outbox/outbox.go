@@ -18,6 +18,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,7 +44,7 @@ type Promised struct {
 // Publisher publishes what was promised. It is safe for concurrent use.
 //
 // What is wanted now goes one way, in the order of the commits. What is to be taken later, or not at all any more, goes another one, so that ten thousand timers of a day do
-// not hold up the timer of a moment.
+// not hold up the timer of a moment. Only the withdrawal of work that is not published yet waits for that: it would withdraw nothing.
 type Publisher struct {
 	broker Broker
 	store  history.Outbox
@@ -63,8 +65,10 @@ type lane struct {
 
 	mu      sync.Mutex
 	queue   []part
-	waiting int       // messages in the queue
-	age     time.Time // since when the first of them waits
+	waiting int            // messages in the queue
+	age     time.Time      // since when the first of them waits
+	unsent  map[string]int // work in the queue or on its way to the broker, by subject
+	behind  []part         // withdrawals of such work
 	room    chan struct{}
 	work    chan struct{}
 }
@@ -98,7 +102,7 @@ const (
 // NewPublisher makes a publisher. The prefix is that of the subjects.
 func NewPublisher(broker Broker, store history.Outbox, prefix string, log *slog.Logger) *Publisher {
 	p := &Publisher{broker: broker, store: store, prefix: prefix, log: log}
-	p.now = lane{p: p, room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
+	p.now = lane{p: p, unsent: make(map[string]int), room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
 	p.later = lane{p: p, most: laterAtOnce, room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
 	return p
 }
@@ -107,20 +111,83 @@ func NewPublisher(broker Broker, store history.Outbox, prefix string, log *slog.
 // the context ends: then a sweep publishes it.
 func (p *Publisher) Publish(ctx context.Context, x Promised) error {
 	w := &whole{keys: x.Keys}
-	w.parts.Store(2)
-	var now, later []events.Wire
+	w.parts.Store(3)
+	var now, withdrawn, later []events.Wire
 	from := time.Now().Add(laterFrom)
 	for _, m := range x.Messages {
-		if m.Purge || m.NotBefore.After(from) {
+		switch {
+		case m.Purge:
+			withdrawn = append(withdrawn, m)
+		case m.NotBefore.After(from):
 			later = append(later, m)
-		} else {
+		default:
 			now = append(now, m)
 		}
 	}
 	if err := p.now.put(ctx, part{now, w}); err != nil {
 		return err
 	}
-	return p.later.put(ctx, part{later, w})
+	behind, withdrawn := p.now.wait(withdrawn, w)
+	if !behind {
+		p.done(part{nil, w}, nil)
+	}
+	return p.later.put(ctx, part{append(later, withdrawn...), w})
+}
+
+// wait keeps those withdrawals back that are of work which is not with the broker yet, and gives the others.
+func (l *lane) wait(withdrawn []events.Wire, w *whole) (some bool, free []events.Wire) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var behind []events.Wire
+	for _, m := range withdrawn {
+		if l.unsent[m.Subject] > 0 {
+			behind = append(behind, m)
+		} else {
+			free = append(free, m)
+		}
+	}
+	if len(behind) > 0 {
+		l.behind = append(l.behind, part{behind, w})
+	}
+	return len(behind) > 0, free
+}
+
+// count notes that work is on its way, or that it has arrived. What is withdrawn then goes on.
+func (l *lane) count(messages []events.Wire, by int) {
+	if l.unsent == nil {
+		return
+	}
+	work := l.p.prefix + "." + string(events.VerbWork) + "."
+	for _, m := range messages {
+		if m.Purge || !strings.HasPrefix(m.Subject, work) {
+			continue
+		}
+		if l.unsent[m.Subject] += by; l.unsent[m.Subject] == 0 {
+			delete(l.unsent, m.Subject)
+		}
+	}
+}
+
+// freed takes the withdrawals that need not wait any more.
+func (l *lane) freed() (free []part) {
+	l.behind = slices.DeleteFunc(l.behind, func(x part) bool {
+		waits := slices.ContainsFunc(x.messages, func(m events.Wire) bool { return l.unsent[m.Subject] > 0 })
+		if !waits {
+			free = append(free, x)
+		}
+		return !waits
+	})
+	return free
+}
+
+// add takes a part without asking whether there is room.
+func (l *lane) add(x part) {
+	if l.waiting == 0 {
+		l.age = time.Now()
+	}
+	l.queue = append(l.queue, x)
+	l.waiting += len(x.messages)
+	l.count(x.messages, 1)
 }
 
 // put takes a part.
@@ -132,11 +199,7 @@ func (l *lane) put(ctx context.Context, x part) error {
 	for {
 		l.mu.Lock()
 		if l.waiting == 0 || l.waiting+len(x.messages) <= maxQueued {
-			if l.waiting == 0 {
-				l.age = time.Now()
-			}
-			l.queue = append(l.queue, x)
-			l.waiting += len(x.messages)
+			l.add(x)
 			l.mu.Unlock()
 			signal(l.work)
 			return nil
@@ -198,9 +261,25 @@ func (l *lane) publish(ctx context.Context) {
 		l.mu.Lock()
 		l.waiting -= len(messages)
 		l.age = time.Now()
+		l.count(messages, -1)
+		free := l.freed()
 		l.mu.Unlock()
 		signal(l.room)
+		l.p.later.give(free)
 	}
+}
+
+// give passes on what has waited elsewhere.
+func (l *lane) give(parts []part) {
+	if len(parts) == 0 {
+		return
+	}
+	l.mu.Lock()
+	for _, x := range parts {
+		l.add(x)
+	}
+	l.mu.Unlock()
+	signal(l.work)
 }
 
 // done notes that a part was published, or not. When all parts are, the promise is kept.
@@ -232,6 +311,9 @@ func (p *Publisher) Kept() []history.PromiseKey {
 func (p *Publisher) Waiting() (messages int, since time.Duration) {
 	for _, l := range []*lane{&p.now, &p.later} {
 		l.mu.Lock()
+		for _, x := range l.behind {
+			messages += len(x.messages)
+		}
 		if l.waiting > 0 {
 			messages, since = messages+l.waiting, max(since, time.Since(l.age))
 		}
@@ -255,6 +337,7 @@ func (p *Publisher) Run(ctx, drain context.Context) {
 		}
 	}
 	lanes.Wait()
+	p.later.publish(drain) // what has waited for the last of the work
 	p.removeAll(drain)
 }
 

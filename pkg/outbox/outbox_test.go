@@ -237,6 +237,83 @@ func TestPublisherDoesNotLetTheLaterHoldUpTheSooner(t *testing.T) {
 	})
 }
 
+// A withdrawal that came first would withdraw nothing, and the work be done for nobody. Other withdrawals do not wait.
+func TestPublisherWithdrawsNothingBeforeItIsPublished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s := &broker{}, &store{}
+		slow := make(chan struct{})
+		p := outbox.NewPublisher(blockWork{b, slow}, s, "rondo", silent)
+		end := run(p)
+		publish := func(id int64, messages ...events.Wire) {
+			t.Helper()
+			if err := p.Publish(t.Context(), outbox.Promised{Messages: messages, Keys: key(id)}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		withdraw := func(subject string) events.Wire { return events.Wire{Subject: subject, Purge: true} }
+		publish(1, wires("rondo.work.a")...)
+		publish(2, wires("rondo.work.b")...) // it waits for the one before
+		publish(3, withdraw("rondo.work.a"), withdraw("rondo.work.elsewhere"))
+		publish(4, append(wires("rondo.work.c"), withdraw("rondo.work.b"), withdraw("rondo.work.c"))...)
+		if got := b.subjects(); !slices.Equal(got, []string{"rondo.work.elsewhere"}) {
+			t.Errorf("published %v", got)
+		}
+		if n, _ := p.Waiting(); n != 6 {
+			t.Errorf("%d messages wait, want three with their withdrawals", n)
+		}
+		if kept := p.Kept(); len(kept) != 0 {
+			t.Errorf("kept %v", kept)
+		}
+		close(slow)
+		synctest.Wait()
+		got := b.subjects()
+		for _, subject := range []string{"rondo.work.a", "rondo.work.b", "rondo.work.c"} {
+			first := slices.Index(got, subject)
+			if first < 0 || !slices.Contains(got[first+1:], subject) {
+				t.Errorf("%s was not withdrawn after it was published: %v", subject, got)
+			}
+		}
+		if kept := p.Kept(); len(kept) != 4 || len(got) != 7 {
+			t.Errorf("kept %v, published %v", kept, got)
+		}
+		end()
+	})
+}
+
+// The end does not come between work and its withdrawal.
+func TestPublisherWithdrawsWhatItPublishesLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s := &broker{}, &store{}
+		slow := make(chan struct{})
+		p := outbox.NewPublisher(blockWork{b, slow}, s, "rondo", silent)
+		end := run(p)
+		for i, m := range []events.Wire{{Subject: "rondo.work.a"}, {Subject: "rondo.work.a", Purge: true}} {
+			if err := p.Publish(t.Context(), outbox.Promised{Messages: []events.Wire{m}, Keys: key(int64(i))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.AfterFunc(time.Second, func() { close(slow) })
+		end()
+		if got := s.gone(); len(got) != 2 || len(b.subjects()) != 2 {
+			t.Errorf("removed %v, published %v", got, b.subjects())
+		}
+	})
+}
+
+// blockWork holds up work.
+type blockWork struct {
+	*broker
+	until chan struct{}
+}
+
+func (b blockWork) Publish(ctx context.Context, messages ...events.Wire) error {
+	if !messages[0].Purge {
+		<-b.until
+	}
+	return b.broker.Publish(ctx, messages...)
+}
+
 // blockLater holds up what is for later.
 type blockLater struct {
 	*broker
