@@ -25,6 +25,8 @@ const (
 	pullFor = 30 * time.Second
 	// tend is how often a receiver looks after what it holds.
 	tend = 250 * time.Millisecond
+	// maxLooks is how often a receiver looks in vain for what was lost, each time for the time of silence. Then it goes on without.
+	maxLooks = 3
 	// otherWait is how long a receiver waits for another one, which gives the partition up, to be gone.
 	otherWait = time.Second
 )
@@ -49,8 +51,7 @@ func (b *Bus) Receive(ctx context.Context, partition int, take func(bus.Delivery
 }
 
 func (b *Bus) receive(ctx context.Context, partition int, take func(bus.Delivery)) error {
-	r := &receiver{b: b, consumer: "p-" + strconv.Itoa(partition), partition: partition, ready: make(chan struct{}, 1),
-		early: make(map[uint64]*waiting)}
+	r := b.receiver(partition)
 	if err := r.begin(ctx); err != nil {
 		return err
 	}
@@ -91,6 +92,11 @@ type receiver struct {
 	early  map[uint64]*waiting // messages whose time has not come
 	order  order
 	over   bool
+
+	line    uint64     // which connection is listened to, of those that were made one after the other
+	looking bool       // for what was lost on its way
+	looked  int        // in vain
+	aside   []*waiting // what came meanwhile
 }
 
 // waiting is a message that waits to be handed out.
@@ -103,6 +109,11 @@ type waiting struct {
 	timer     *time.Timer
 }
 
+func (b *Bus) receiver(partition int) *receiver {
+	return &receiver{b: b, consumer: "p-" + strconv.Itoa(partition), partition: partition, ready: make(chan struct{}, 1),
+		line: b.nc.Stats().Reconnects, early: make(map[uint64]*waiting)}
+}
+
 // begin finds out where the partition stands. A receiver before, which is about to end, is waited for a little, so that what it holds is known.
 func (r *receiver) begin(ctx context.Context) error {
 	tick := time.NewTicker(tend / 10)
@@ -113,7 +124,8 @@ func (r *receiver) begin(ctx context.Context) error {
 			return err
 		}
 		if info.NumWaiting == 0 || time.Since(began) > otherWait {
-			return r.findLeft(ctx, info)
+			r.order, err = r.findLeft(ctx, info)
+			return err
 		}
 		select {
 		case <-tick.C:
@@ -166,8 +178,12 @@ func (r *receiver) more() {
 // hear takes what the broker says.
 func (r *receiver) hear(m *nats.Msg) {
 	a := read(m)
+	line := r.b.nc.Stats().Reconnects
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if line != r.line { // it may be for a request from before the connection broke
+		r.looking = true
+	}
 	if a.kind == aMessage {
 		r.arrive(m)
 		return
@@ -180,10 +196,7 @@ func (r *receiver) hear(m *nats.Msg) {
 	case aDone:
 		r.asked = max(0, r.asked-a.left)
 		r.more()
-	case aLost:
-		r.asked = 0
-		r.more()
-	case aNobody, aBad:
+	case aLost, aNobody, aBad:
 		r.asked, r.heard = 0, time.Time{} // tend looks what is the matter
 	case aGone:
 		r.fail(a.err)
@@ -208,10 +221,10 @@ func (r *receiver) arrive(m *nats.Msg) {
 	w := &waiting{d: d, since: now}
 	rest := notBefore.Sub(now)
 	switch {
+	case r.looking && (notBefore.IsZero() || rest <= 0):
+		r.aside = append(r.aside, w)
 	case notBefore.IsZero() || rest <= 0:
-		for _, w := range r.order.arrive(w) {
-			r.push(w)
-		}
+		r.pushAll(r.order.arrive(w))
 	case rest > r.b.config.InboxWait/2: // clocks differ, or it came before the wait was made shorter: the broker keeps it
 		d.Hold.Return(rest)
 		r.pushAll(r.order.came(lastWord(d.Subject), d.Place))
@@ -320,7 +333,7 @@ func (r *receiver) tend(ctx context.Context, status <-chan nats.Status) {
 		case <-ctx.Done():
 			return
 		case <-status:
-			r.again()
+			r.again(ctx)
 		case <-tick.C:
 			r.extend()
 			r.checkLeft(ctx)
@@ -329,12 +342,55 @@ func (r *receiver) tend(ctx context.Context, status <-chan nats.Status) {
 	}
 }
 
-// again asks again after the connection was made again.
-func (r *receiver) again() {
+// again asks again after the connection was made again, or the broker was silent for long. What it has sent meanwhile may be lost, and comes again only after a while: so
+// that it comes before what is newer, it has to be known first.
+func (r *receiver) again(ctx context.Context) {
+	line := r.b.nc.Stats().Reconnects
+	r.mu.Lock()
+	r.looking = true
+	r.mu.Unlock()
+	look, cancel := context.WithTimeout(ctx, silence)
+	defer cancel()
+	info, err := r.info(look)
+	var left order
+	if err == nil {
+		left, err = r.findLeft(look, info)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if gone(err) {
+		r.fail(err)
+		return
+	}
+	if err != nil {
+		if ctx.Err() != nil || !r.b.nc.IsConnected() {
+			return // looking goes on with the next connection
+		}
+		r.b.log.Warn("NATS: a partition does not answer; asking on", "partition", r.partition, "error", err)
+		if r.looked++; r.looked < maxLooks {
+			return // tend tries again
+		}
+	}
+	r.line, r.looking, r.looked = line, false, 0
+	r.reorder(left)
 	if err := r.renew(); err != nil {
 		r.fail(err)
+	}
+}
+
+// reorder begins to wait for what was lost, which is what is left less what is here.
+func (r *receiver) reorder(left order) {
+	waited := append(r.order.release(), r.aside...)
+	r.order, r.aside = left, nil
+	for _, w := range r.queue {
+		r.order.came(lastWord(w.d.Subject), w.d.Place)
+	}
+	for _, w := range r.early {
+		r.order.came(lastWord(w.d.Subject), w.d.Place)
+	}
+	slices.SortStableFunc(waited, func(a, b *waiting) int { return cmp.Compare(a.d.Place, b.d.Place) })
+	for _, w := range waited {
+		r.pushAll(r.order.arrive(w))
 	}
 }
 
@@ -352,6 +408,9 @@ func (r *receiver) extend() {
 	for _, w := range r.queue {
 		keep(w)
 	}
+	for _, w := range r.aside {
+		keep(w)
+	}
 	for _, behind := range r.order.behind {
 		for _, w := range behind {
 			keep(w)
@@ -362,25 +421,10 @@ func (r *receiver) extend() {
 // checkAlive asks anew when the broker has said nothing for long, and fails when there is nobody to ask.
 func (r *receiver) checkAlive(ctx context.Context) {
 	r.mu.Lock()
-	silent := r.asked == 0 && r.heard.IsZero() || r.asked > 0 && time.Since(r.heard) > silence
+	silent := r.looking || r.asked == 0 && r.heard.IsZero() || r.asked > 0 && time.Since(r.heard) > silence
 	r.mu.Unlock()
-	if !silent || !r.b.nc.IsConnected() {
-		return
-	}
-	look, cancel := context.WithTimeout(ctx, silence)
-	defer cancel()
-	_, err := r.info(look)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case err == nil:
-		if err := r.renew(); err != nil {
-			r.fail(err)
-		}
-	case gone(err):
-		r.fail(err)
-	case ctx.Err() == nil:
-		r.b.log.Warn("NATS: a partition does not answer; asking on", "partition", r.partition, "error", err)
+	if silent && r.b.nc.IsConnected() {
+		r.again(ctx)
 	}
 }
 
@@ -392,16 +436,14 @@ func (r *receiver) end() {
 	for _, w := range r.queue { // in its order
 		w.d.Hold.Return(0)
 	}
-	for _, behind := range r.order.behind {
-		for _, w := range behind {
-			w.d.Hold.Return(0)
-		}
+	for _, w := range append(r.order.release(), r.aside...) {
+		w.d.Hold.Return(0)
 	}
 	for _, w := range r.early {
 		w.timer.Stop()
 		w.d.Hold.Return(0)
 	}
-	r.queue, r.early, r.order = nil, nil, order{}
+	r.queue, r.aside, r.early = nil, nil, nil
 	r.mu.Unlock()
 	if sub == nil {
 		return
@@ -418,12 +460,12 @@ func (r *receiver) end() {
 	}
 }
 
-// ---- The order of what a predecessor held.
+// ---- The order of what a predecessor held, or was lost on its way.
 
 // order keeps messages back while older ones of the same instance have to come again.
 type order struct {
-	// Messages up to upTo were handed out to somebody else before this receiver began; left are those that were not settled, by the last word of
-	// their subjects, and behind waits for them.
+	// Messages up to upTo were handed out before, to somebody else or into a connection that broke; left are those that were not settled, by the last
+	// word of their subjects, and behind waits for them.
 	upTo   uint64
 	left   map[string][]uint64
 	behind map[string][]*waiting
@@ -482,31 +524,31 @@ func (o *order) release() (free []*waiting) {
 }
 
 // findLeft finds what was handed out and not settled.
-func (r *receiver) findLeft(ctx context.Context, info *jetstream.ConsumerInfo) error {
+func (r *receiver) findLeft(ctx context.Context, info *jetstream.ConsumerInfo) (o order, err error) {
 	for range 3 { // a replica that answers may be a little behind
 		if info.NumAckPending == 0 {
-			return nil
+			return o, nil
 		}
 		upTo := info.Delivered.Stream
 		left, found, err := r.b.stillThere(ctx, r.partition, info.AckFloor.Stream+1, upTo)
 		if err != nil {
-			return err
+			return o, err
 		}
-		r.order = order{upTo: upTo, left: left, behind: make(map[string][]*waiting), until: time.Now().Add(r.b.config.InboxWait + 2*time.Second)}
+		o = order{upTo: upTo, left: left, behind: make(map[string][]*waiting), until: time.Now().Add(r.b.config.InboxWait + 2*time.Second)}
 		if found >= info.NumAckPending {
-			return nil
+			break
 		}
 		if info, err = r.info(ctx); err != nil {
-			return err
+			return o, err
 		}
 	}
-	return nil
+	return o, nil
 }
 
 // maxLookups is how many messages are looked up one by one; beyond it, all that are there are listed.
 const maxLookups = 16
 
-// checkLeft looks whether the predecessor has settled what it held after all, and gives up waiting when it is time.
+// checkLeft looks whether what is waited for was settled after all, and gives up waiting when it is time.
 func (r *receiver) checkLeft(ctx context.Context) {
 	r.mu.Lock()
 	if len(r.order.left) == 0 {

@@ -3,6 +3,8 @@ package natsbus
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/bus/embedded"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -125,6 +128,59 @@ func TestOrderOfWhatWasLeft(t *testing.T) {
 	if len(o.left)+len(o.behind) != 0 {
 		t.Errorf("%+v is left", o)
 	}
+}
+
+// What came for one request is taken before what comes for the next one, however slow this process is.
+func TestAskingAnewKeepsTheOrder(t *testing.T) {
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	b, err := Connect(t.Context(), Config{URLs: server.URL(), Partitions: 1, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	r := b.receiver(0)
+	if err := r.begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const times, each = 5, 20
+	r.mu.Lock() // it is slow
+	for n := range times {
+		if err := r.renew(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range each {
+			if err := b.Publish(t.Context(), events.Wire{Subject: "rondo.event.e.i", Header: events.Header{events.HeaderMsgID: {fmt.Sprint(n, "-", i)}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for sent := 0; sent < (n+1)*each; {
+			held, err := b.Backlog(t.Context(), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent = int(held.Held)
+		}
+	}
+	r.mu.Unlock()
+	var last uint64
+	for range times * each {
+		d, ok, err := r.pop()
+		for ; !ok && err == nil; d, ok, err = r.pop() {
+			<-r.ready
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Place <= last {
+			t.Fatalf("%d came after %d", d.Place, last)
+		}
+		last = d.Place
+	}
+	r.end()
 }
 
 func TestWithdrawalsAreNotOvertaken(t *testing.T) {

@@ -1,0 +1,105 @@
+package natstest
+
+import (
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+)
+
+// Line is the way between clients and a server, and can be broken.
+type Line struct {
+	listener net.Listener
+	to       string
+
+	mu    sync.Mutex
+	deaf  bool
+	conns map[net.Conn]bool
+	all   sync.WaitGroup
+}
+
+// NewLine makes one to a server.
+func NewLine(t testing.TB, to interface{ URL() string }) *Line {
+	t.Helper()
+	u, err := url.Parse(to.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &Line{to: u.Host, conns: make(map[net.Conn]bool)}
+	if l.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	l.all.Go(l.serve)
+	t.Cleanup(func() {
+		_ = l.listener.Close() // it fails only if it is closed
+		l.Break()
+		l.all.Wait()
+	})
+	return l
+}
+
+// URL is where clients connect to.
+func (l *Line) URL() string { return "nats://" + l.listener.Addr().String() }
+
+// Lose loses from now on what the server says; what clients say still comes through.
+func (l *Line) Lose() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deaf = true
+}
+
+// Break ends all connections. Those after it lose nothing.
+func (l *Line) Break() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deaf = false
+	for c := range l.conns {
+		_ = c.Close() // it may have ended by itself
+	}
+	clear(l.conns)
+}
+
+func (l *Line) serve() {
+	for {
+		client, err := l.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", l.to)
+		if err != nil {
+			_ = client.Close() // it tries again
+			continue
+		}
+		l.mu.Lock()
+		l.conns[client], l.conns[server] = true, true
+		l.mu.Unlock()
+		l.all.Go(func() { l.forward(server, client, func() bool { return true }) })
+		l.all.Go(func() { l.forward(client, server, l.hears) })
+	}
+}
+
+func (l *Line) hears() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.deaf
+}
+
+// forward passes on what one says to the other, if it is to hear it.
+func (l *Line) forward(to io.WriteCloser, from io.ReadCloser, hears func() bool) {
+	defer to.Close()   //nolint:errcheck // nobody is left to be told
+	defer from.Close() //nolint:errcheck // nobody is left to be told
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		if !hears() {
+			continue
+		}
+		if _, err := to.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
