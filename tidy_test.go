@@ -88,11 +88,12 @@ var packages = map[string]rule{
 	"pkg/bus/embedded": {imports: []string{"github.com/nats-io/nats-server/v2/server"}},
 	"pkg/bus/bustest":  {imports: []string{"internal/detector", "pkg/events", "pkg/bus"}},
 
+	"pkg/process":           {imports: []string{"pkg/bus"}},
 	"pkg/outbox":            {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
 	"pkg/query":             {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
-	"pkg/client":            {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/query", "pkg/orchestration", "pkg/bus/natsbus", "github.com/robfig/cron/v3"}},
-	"services/orchestrator": {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/outbox", "pkg/query", "pkg/activity", "pkg/orchestration", "internal/health"}},
-	"services/worker":       {imports: []string{"pkg/events", "pkg/bus", "pkg/activity", "pkg/orchestration", "internal/health", "golang.org/x/time/rate"}},
+	"pkg/client":            {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/query", "pkg/process", "pkg/orchestration", "pkg/bus/natsbus", "github.com/robfig/cron/v3"}},
+	"services/orchestrator": {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/outbox", "pkg/query", "pkg/process", "pkg/activity", "pkg/orchestration", "internal/health"}},
+	"services/worker":       {imports: []string{"pkg/events", "pkg/bus", "pkg/process", "pkg/activity", "pkg/orchestration", "internal/health", "golang.org/x/time/rate"}},
 	"pkg/app": {imports: []string{
 		"internal/health", "internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/history/cockroach", "pkg/history/sqlite",
 		"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/client", "pkg/query", "services/orchestrator", "services/worker",
@@ -108,7 +109,7 @@ var packages = map[string]rule{
 	"internal/pgfault": {imports: []string{"github.com/jackc/pgx/v5/pgproto3"}},
 
 	"cmd/rondo": {imports: []string{
-		"pkg/events", "pkg/round", "pkg/orchestration", "pkg/history", "pkg/bus", "pkg/bus/natsbus", "pkg/client", "pkg/query", "pkg/timeline", "pkg/app",
+		"pkg/events", "pkg/round", "pkg/orchestration", "pkg/history", "pkg/bus", "pkg/bus/natsbus", "pkg/client", "pkg/query", "pkg/process", "pkg/timeline", "pkg/app",
 		"examples/orders/shop", "github.com/spf13/cobra", "github.com/spf13/pflag",
 	}},
 
@@ -128,7 +129,7 @@ var clock = strings.Fields("After AfterFunc NewTicker NewTimer Now Since Sleep T
 // testImports are what tests may import besides what their package may, and besides all of the standard library.
 var testImports = []string{
 	"internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/rondotest",
-	"pkg/check", "pkg/history", "pkg/history/...", "internal/pgtest", "internal/pgfault",
+	"pkg/check", "pkg/process", "pkg/history", "pkg/history/...", "internal/pgtest", "internal/pgfault",
 	"pkg/bus", "pkg/bus/...", "internal/natstest", "internal/detector",
 	"github.com/nats-io/nats.go", "github.com/nats-io/nats.go/...",
 	"github.com/cockroachdb/cockroach-go/v2/...",

@@ -3,14 +3,17 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rondo-run/rondo/pkg/process"
 	"github.com/rondo-run/rondo/pkg/query"
 )
 
@@ -30,33 +33,170 @@ func (c *cli) system(use, short, long string, asJSON func(query.System) any, tex
 	}}
 }
 
+// orchestratorShown is an orchestrator as JSON: what the others know of it, and what it says itself.
+type orchestratorShown struct {
+	query.Orchestrator
+	Began   time.Time         `json:"began,omitzero"`
+	Problem string            `json:"problem,omitempty"`
+	Unknown []process.Unknown `json:"unknown,omitempty"`
+}
+
 func (c *cli) orchestrators() *cobra.Command {
-	type answer struct {
-		Orchestrators []query.Orchestrator `json:"orchestrators"`
-		Unknown       []query.Unknown      `json:"unknown,omitempty"`
+	cmd := &cobra.Command{
+		Use: "orchestrators", Short: "List the orchestrators that are alive, their code and their partitions", Args: exactly(),
+		Long: `List the orchestrators that are alive, which versions of which orchestrations they know, and which partitions are theirs. Below that: why one does not work, and
+instances whose messages wait for an orchestrator that knows their code.`,
 	}
-	return c.system("orchestrators", "List the orchestrators that are alive, their code and their partitions",
-		"List the orchestrators that are alive, which versions of which orchestrations they know, and which partitions are theirs. Below that: instances whose messages wait for an orchestrator that knows their code.",
-		func(s query.System) any { return answer{s.Orchestrators, s.Unknown} },
-		func(s query.System) error {
-			var rows [][]string
-			for _, o := range s.Orchestrators {
-				state := "alive"
-				if o.Leaving {
-					state = "leaving"
-				}
-				rows = append(rows, []string{o.ID, cmp.Or(o.Host, "-"), state, ranges(o.Partitions), code(o.Code)})
-			}
-			if err := c.table([]string{"ORCHESTRATOR", "HOST", "STATE", "PARTITIONS", "CODE"}, rows); err != nil {
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return c.connected(cmd, patience, func(ctx context.Context) error {
+			s, err := c.client.System(ctx)
+			if err != nil {
 				return err
 			}
-			for _, u := range s.Unknown {
-				if err := c.print("waits for code: %s, since %s: %s", u.Instance, span(c.now().Sub(u.Since)), cmp.Or(u.Detail, u.Reason)); err != nil {
+			all, err := c.client.Processes(ctx)
+			if err != nil {
+				return err
+			}
+			return c.orchestratorsShown(s, all)
+		})
+	}
+	return cmd
+}
+
+func (c *cli) orchestratorsShown(s query.System, all []process.Process) error {
+	shown := []orchestratorShown{}
+	var rows [][]string
+	for _, o := range s.Orchestrators {
+		x := orchestratorShown{Orchestrator: o}
+		state := "alive"
+		if i := slices.IndexFunc(all, func(p process.Process) bool { return p.Kind == process.Orchestrator && p.ID == o.ID }); i >= 0 {
+			x.Began, x.Problem, x.Unknown = all[i].Began, all[i].Problem, all[i].Unknown
+		} else {
+			state = "does not answer"
+		}
+		switch {
+		case o.Leaving:
+			state = "leaving"
+		case x.Problem != "":
+			state = "not ready"
+		}
+		shown = append(shown, x)
+		rows = append(rows, []string{o.ID, cmp.Or(o.Host, "-"), state, c.ago(x.Began), ranges(o.Partitions), code(o.Code)})
+	}
+	if c.asJSON() {
+		return c.json(struct {
+			Orchestrators []orchestratorShown `json:"orchestrators"`
+		}{shown})
+	}
+	if err := c.table([]string{"ORCHESTRATOR", "HOST", "STATE", "BEGUN", "PARTITIONS", "CODE"}, rows); err != nil {
+		return err
+	}
+	for _, x := range shown {
+		if x.Problem != "" {
+			fmt.Fprintf(c.out, "%s is not ready: %s\n", x.ID, oneLine(x.Problem))
+		}
+		for _, u := range x.Unknown {
+			fmt.Fprintf(c.out, "waits for code: %s, since %s: %s\n", u.Instance, span(c.now().Sub(u.Since)), cmp.Or(u.Detail, u.Reason))
+		}
+	}
+	return nil
+}
+
+func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }
+
+// errNoWorker says that a worker does not answer, or is not there.
+var errNoWorker = errors.New("no worker of this id answers")
+
+func (c *cli) workers() *cobra.Command {
+	return &cobra.Command{
+		Use: "workers [WORKER]", Short: "List the workers that are alive, what they take and what they have taken", Args: between(0, "WORKER"),
+		Long: `List the workers that are alive: how many of their slots are taken, with which tags and for which activities they take work, and their sessions. With the id of
+one: what it has taken just now, the oldest first. Each worker answers for itself, so one that hangs is missing, and so is one in another language that does not answer.`,
+		Example: "  rondo workers\n  rondo workers laptop-4711-50fa89b3",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.connected(cmd, patience, func(ctx context.Context) error {
+				all, err := c.client.Processes(ctx)
+				if err != nil {
 					return err
 				}
-			}
-			return nil
-		})
+				all = slices.DeleteFunc(all, func(p process.Process) bool { return p.Kind != process.Worker || p.Works == nil })
+				if len(args) == 0 {
+					return c.workersShown(all)
+				}
+				i := slices.IndexFunc(all, func(p process.Process) bool { return p.ID == args[0] })
+				if i < 0 {
+					return fmt.Errorf("%w: %s", errNoWorker, args[0])
+				}
+				return c.workerShown(all[i])
+			})
+		},
+	}
+}
+
+func (c *cli) workersShown(all []process.Process) error {
+	if c.asJSON() {
+		return c.json(struct {
+			Workers []process.Process `json:"workers"`
+		}{append([]process.Process{}, all...)})
+	}
+	if len(all) == 0 {
+		return c.print("no worker answers; start one: your program with `worker`, or `rondo dev`")
+	}
+	var rows [][]string
+	for _, p := range all {
+		state := "alive"
+		if p.Works.Draining {
+			state = "draining"
+		}
+		slots := fmt.Sprintf("%d of %d", p.Works.Used, p.Works.Slots)
+		rows = append(rows, []string{p.ID, cmp.Or(p.Host, "-"), state, c.ago(p.Began), slots, cmp.Or(p.Works.Tags, "-"), cmp.Or(strings.Join(p.Works.Activities, ", "), "-")})
+	}
+	if err := c.table([]string{"WORKER", "HOST", "STATE", "BEGUN", "SLOTS", "TAGS", "ACTIVITIES"}, rows); err != nil {
+		return err
+	}
+	for _, p := range all {
+		if p.Problem != "" {
+			fmt.Fprintf(c.out, "%s: %s\n", p.ID, oneLine(p.Problem))
+		}
+	}
+	return nil
+}
+
+func (c *cli) workerShown(p process.Process) error {
+	if c.asJSON() {
+		return c.json(p)
+	}
+	w := p.Works
+	fmt.Fprintf(c.out, "worker      %s\nhost        %s\nbuild       %s\nbegun       %s (%s)\nslots       %d of %d are taken\n", p.ID, cmp.Or(p.Host, "-"), cmp.Or(p.Build, "-"), c.ago(p.Began), stamp(p.Began), w.Used, w.Slots)
+	fmt.Fprintf(c.out, "tags        %s\nactivities  %s\n", cmp.Or(w.Tags, "-"), cmp.Or(strings.Join(w.Activities, ", "), "-"))
+	if len(w.Sessions) > 0 {
+		fmt.Fprintf(c.out, "sessions    %s\n", strings.Join(w.Sessions, ", "))
+	}
+	if w.Draining {
+		fmt.Fprintln(c.out, "            it drains: it takes nothing new")
+	}
+	if p.Problem != "" {
+		fmt.Fprintf(c.out, "problem     %s\n", oneLine(p.Problem))
+	}
+	var rows [][]string
+	for _, h := range w.Holds {
+		note := h.Stopping
+		if h.GivenUp {
+			note = "was given up and still runs: " + note
+		}
+		rows = append(rows, []string{span(c.now().Sub(h.Since)), h.Activity, cmp.Or(h.Tag, "-"), strconv.Itoa(h.Attempt), h.Instance, note})
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	fmt.Fprintln(c.out)
+	if err := c.table([]string{"SINCE", "ACTIVITY", "TAG", "ATTEMPT", "INSTANCE", ""}, rows); err != nil {
+		return err
+	}
+	if w.More > 0 {
+		return c.print("and %d others", w.More)
+	}
+	return nil
 }
 
 // ranges writes numbers shortly: 0-3,7.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/process"
 	"github.com/rondo-run/rondo/pkg/query"
 )
 
@@ -109,6 +111,7 @@ func (e *examination) examine(ctx context.Context, config natsbus.Config) {
 	e.note("NATS", fine, "", "%s", b.Server())
 	e.streams(ctx, config)
 	e.orchestrators(ctx)
+	e.processes(ctx)
 	e.database(ctx)
 	e.deadLetters(ctx)
 }
@@ -143,11 +146,6 @@ func (e *examination) orchestrators(ctx context.Context) {
 		return
 	}
 	e.note("orchestrators", fine, "", "%d alive, %d partitions; the answer took %v", len(s.Orchestrators), len(s.Partitions), took.Round(time.Millisecond))
-	if skew := s.Now.Sub(began.Add(took / 2)); skew > maxSkew+took || skew < -maxSkew-took {
-		e.note("clocks", look, "timers are as good as the clocks of the orchestrators: let all machines have the time from NTP", "the clock of %s differs from this one by %v", s.AnsweredBy, skew.Round(time.Millisecond))
-	} else {
-		e.note("clocks", fine, "", "the clock of %s is as this one", s.AnsweredBy)
-	}
 	engines := make(map[int]bool)
 	for _, o := range s.Orchestrators {
 		engines[o.Engine] = true
@@ -157,8 +155,44 @@ func (e *examination) orchestrators(ctx context.Context) {
 	}
 	e.partitions(s)
 	e.queues(s)
-	for _, u := range s.Unknown {
-		e.note("code", look, "deploy an orchestrator that has its code", "%s waits: %s", u.Instance, cmp.Or(u.Detail, u.Reason))
+}
+
+// processes looks at what each process says of itself.
+func (e *examination) processes(ctx context.Context) {
+	began := e.c.now()
+	all, err := e.c.client.Processes(ctx)
+	took := e.c.now().Sub(began)
+	if err != nil {
+		e.note("processes", look, "", "they cannot be asked: %v", err)
+		return
+	}
+	workers, builds := 0, make(map[string][]string)
+	for _, p := range all {
+		if p.Kind == process.Worker {
+			workers++
+		}
+		if p.Build != "" && !slices.Contains(builds[p.Kind], p.Build) {
+			builds[p.Kind] = append(builds[p.Kind], p.Build)
+		}
+		if p.Problem != "" {
+			e.note(p.Kind+"s", bad, "look into its log", "%s: %s", p.ID, oneLine(p.Problem))
+		}
+		if skew := p.Now.Sub(began.Add(took / 2)); skew > maxSkew+took || skew < -maxSkew-took {
+			e.note("clocks", look, "timers and time limits are as good as the clocks: let all machines have the time from NTP", "the clock of %s %s differs from this one by %v", p.Kind, p.ID, skew.Round(time.Millisecond))
+		}
+		for _, u := range p.Unknown {
+			e.note("code", look, "deploy an orchestrator that has its code", "%s waits: %s", u.Instance, cmp.Or(u.Detail, u.Reason))
+		}
+	}
+	if workers == 0 {
+		e.note("workers", look, "start one: your program with `worker`; those in other languages need not answer", "none answers")
+	} else {
+		e.note("workers", fine, "", "%d alive", workers)
+	}
+	for _, kind := range []string{process.Orchestrator, process.Worker} {
+		if len(builds[kind]) > 1 {
+			e.note("versions", look, "is a deployment under way?", "%ss of %d builds are running: %s", kind, len(builds[kind]), strings.Join(builds[kind], "; "))
+		}
 	}
 }
 

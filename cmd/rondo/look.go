@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/query"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -226,13 +227,15 @@ func (c *cli) showOne(ctx context.Context, id string) error {
 
 // notTakenUp says so if there is no instance because nobody knows the code that its start is for.
 func (c *cli) notTakenUp(ctx context.Context, id string, err error) error {
-	s, e := c.client.System(ctx)
+	all, e := c.client.Processes(ctx)
 	if e != nil {
 		return err
 	}
-	for _, u := range s.Unknown {
-		if u.Instance == id {
-			return fmt.Errorf("%w yet: its start waits since %s, because %s; deploy an orchestrator that has this code, or start it by another name", err, span(c.now().Sub(u.Since)), cmp.Or(u.Detail, u.Reason))
+	for _, p := range all {
+		for _, u := range p.Unknown {
+			if u.Instance == id {
+				return fmt.Errorf("%w yet: its start waits since %s, because %s; deploy an orchestrator that has this code, or start it by another name", err, span(c.now().Sub(u.Since)), cmp.Or(u.Detail, u.Reason))
+			}
 		}
 	}
 	return err
@@ -269,6 +272,10 @@ func (c *cli) showText(s shown) error {
 	}
 	if s.Error != nil && s.Status != round.Halted { // a note says it, with what to do
 		line("error", "%v", s.Error)
+		if errors.Is(s.Error, &events.Error{Kind: events.Poison}) {
+			line("", "rondo deadletters # lists what was tried too often; rondo deadletters replay tries it again")
+		}
+		line("", "rondo history %s", argument(s.Instance.Instance))
 	}
 	for _, k := range sortedKeys(s.Value) {
 		line("value", "%s = %s", k, s.Value[k].Data)

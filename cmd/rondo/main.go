@@ -41,9 +41,9 @@ const (
 	succeeded   = 0
 	failed      = 1
 	misused     = 2 // nothing was done, because the arguments mean nothing
-	notFound    = 3 // there is no such instance, execution, schedule or dead letter
+	notFound    = 3 // there is no such instance, execution, schedule, worker or dead letter
 	ended       = 4 // what was waited for has ended, but did not complete
-	nobodyThere = 5 // NATS cannot be reached, or no orchestrator answers
+	nobodyThere = 5 // NATS cannot be reached, or no orchestrator answers, or none of them reaches its database
 	timeIsOver  = 6
 )
 
@@ -135,7 +135,7 @@ func (c *cli) root() *cobra.Command {
 	}
 	add("people", c.start(), c.raise(), c.enqueue(), c.control("cancel"), c.control("terminate"), c.control("suspend"), c.control("resume"), c.wait())
 	add("look", c.list(), c.show(), c.history(), c.tree(), c.watch())
-	add("care", c.doctor(), c.orchestrators(), c.partitions(), c.queues(), c.deadLetters(), c.schedules(), c.recover(), c.delete(), c.prune())
+	add("care", c.doctor(), c.orchestrators(), c.workers(), c.partitions(), c.queues(), c.deadLetters(), c.schedules(), c.recover(), c.delete(), c.prune())
 	add("run", services()...)
 	root.AddCommand(exitCodes(), c.version())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
@@ -153,9 +153,9 @@ func exitCodes() *cobra.Command {
   0  it is done
   1  it has failed
   2  the arguments or settings mean nothing; nothing was done
-  3  there is no such instance, execution, schedule or dead letter
+  3  there is no such instance, execution, schedule, worker or dead letter
   4  what was waited for has ended, but did not complete: it has failed, or was cancelled or terminated
-  5  NATS cannot be reached, or no orchestrator answers
+  5  NATS cannot be reached, or no orchestrator answers, or it does not reach its database
   6  the time is over (--timeout)`}
 }
 
@@ -201,16 +201,26 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 		return notFound, "`rondo list` lists what there is; what was started a moment ago may not have been taken up yet"
 	case errors.Is(err, history.ErrNoExecution), errors.Is(err, client.ErrNoSchedule):
 		return notFound, ""
+	case errors.Is(err, errNoWorker):
+		return notFound, "`rondo workers` lists those that answer"
 	case errors.Is(err, bus.ErrNoLetter):
 		return notFound, "`rondo deadletters` lists what there is"
 	case errors.Is(err, context.DeadlineExceeded):
 		return timeIsOver, "--timeout gives it more time"
+	case isAway(err):
+		return nobodyThere, "the orchestrators do not reach their database: is it running? What was sent waits meanwhile; `rondo doctor` says more"
 	case errors.Is(err, orchestration.ErrExists):
 		return failed, "choose another --id, or say with --on-conflict what is to become of the one that is there"
 	case errors.Is(err, history.ErrRunning):
 		return failed, "`rondo cancel` or `rondo terminate` ends it; --force deletes it as it is"
 	}
 	return failed, ""
+}
+
+// isAway reports whether the one who answers did not get an answer from its database.
+func isAway(err error) bool {
+	var e *history.Error
+	return errors.As(err, &e) && e.Op == "ask" && e.Class == history.Retry
 }
 
 // suggestion names the command that somebody may have meant.

@@ -41,7 +41,7 @@ func TestScripts(t *testing.T) {
 			return postgres != "", nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"system": startSystem, "exits": exits, "same": same, "isjson": isJSON, "publish": publish, "await": await,
+			"system": startSystem, "exits": exits, "same": same, "isjson": isJSON, "publish": publish, "await": await, "golden": golden,
 		},
 	})
 }

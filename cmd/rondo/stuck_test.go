@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"io"
 	"os"
@@ -11,8 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
@@ -30,6 +34,8 @@ var (
 	hasChild = orchestration.Define[int, string]("has-child")
 	changes  = orchestration.Define[int, int]("changes")
 	fails    = orchestration.Define[int, int]("fails")
+	deadly   = activity.Define[int, int]("deadly")
+	dies     = orchestration.Define[int, int]("dies")
 )
 
 // stuck are orchestrations that do not go on. What changes calls depends on the deployment.
@@ -49,22 +55,38 @@ func stuck(deployment int) []app.Part {
 			}
 			return absent.Call(ctx, n)
 		}),
+		dies.With(func(ctx *orchestration.Context, n int) (int, error) { return deadly.Call(ctx, n) }),
 		activity.Define[int, int]("something").With(func(_ context.Context, n int) (int, error) { return n, nil }),
 	}
 }
 
 // deployed is a system in this process.
 type deployed struct {
-	t    *testing.T
-	dir  string
-	stop func()
+	t   *testing.T
+	dir string
+	// where says to the command line which system is meant.
+	where   []string
+	address string // of its NATS
+	stop    func()
 }
 
 // deploy starts a system in a directory.
-func deploy(t *testing.T, dir string, parts []app.Part) *deployed {
+func deploy(t *testing.T, dir string, parts []app.Part, change ...func(*app.Config)) *deployed {
 	t.Helper()
 	c := app.Defaults(app.Dev)
-	c.Dir, c.NATSListen, c.Listen, c.Stdout, c.Stderr = dir, "127.0.0.1:0", "off", io.Discard, io.Discard
+	c.Dir, c.NATSListen, c.NATS.WorkWait = dir, "127.0.0.1:0", 2*time.Second
+	for _, f := range change {
+		f(&c)
+	}
+	d := deployOn(t, c, parts)
+	d.dir, d.where = dir, []string{"--dir", dir}
+	return d
+}
+
+// deployOn starts what a config says.
+func deployOn(t *testing.T, c app.Config, parts []app.Part) *deployed {
+	t.Helper()
+	c.Listen, c.Stdout, c.Stderr = "off", io.Discard, io.Discard
 	a, err := app.New(c, parts...)
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +100,7 @@ func deploy(t *testing.T, dir string, parts []app.Part) *deployed {
 		t.Fatal(err)
 	}
 	stopped := false
-	d := &deployed{t: t, dir: dir, stop: func() {
+	d := &deployed{t: t, address: a.Addresses().NATS, stop: func() {
 		if cancel(); !stopped {
 			stopped = true
 			if err := <-done; err != nil {
@@ -90,11 +112,36 @@ func deploy(t *testing.T, dir string, parts []app.Part) *deployed {
 	return d
 }
 
+// takeAndDie takes a piece of work, like a worker that dies of it.
+func takeAndDie(t *testing.T, address, activity string) {
+	t.Helper()
+	b := natstest.Connect(t, at(address), natsbus.Config{Setup: natsbus.Use})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for taken := 0; taken == 0; {
+		q, err := b.OpenQueue(ctx, bus.Queue{Activity: activity})
+		if errors.Is(err, bus.ErrNoQueue) { // it is made with the first piece of work
+			continue
+		}
+		if err == nil {
+			taken, err = q.Take(ctx, 1, func(d bus.Delivery) { d.Hold.Return(0) })
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// at is where something listens.
+type at string
+
+func (a at) URL() string { return string(a) }
+
 // say runs a command, and gives its exit code and all that it says.
 func (d *deployed) say(args ...string) (int, string) {
 	d.t.Helper()
 	var out strings.Builder
-	code := run(d.t.Context(), append(args, "--dir", d.dir), strings.NewReader(""), &out, &out)
+	code := run(d.t.Context(), append(args, d.where...), strings.NewReader(""), &out, &out)
 	return code, out.String()
 }
 
@@ -140,6 +187,8 @@ func TestShowSaysWhyItDoesNotGoOn(t *testing.T) {
 	tell("a queue is empty", d.until(`rondo enqueue`, "show", start("listens")))
 	tell("a child does not end", d.until(`as "i-has-child`, "show", start("has-child")))
 	tell("it has failed", d.until(`the account is empty`, "show", start("fails")))
+	start("dies")
+	takeAndDie(t, d.address, "deadly")
 	start("misspelt")
 	tell("nobody knows its orchestration", d.until(`start waits`, "show", "i-misspelt"))
 	d.say("suspend", "i-asks", "--reason", "a holiday")
@@ -149,7 +198,8 @@ func TestShowSaysWhyItDoesNotGoOn(t *testing.T) {
 	_, text := d.say("show", "i-asks")
 	tell("the broker is away", regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(text, "ADDRESS"))
 
-	d = deploy(t, dir, stuck(2))
+	d = deploy(t, dir, append(stuck(2), deadly.With(func(_ context.Context, n int) (int, error) { return n, nil })), func(c *app.Config) { c.Worker.MaxAttempts = 1 })
+	tell("its work is poison", d.until(`rondo deadletters`, "show", "i-dies"))
 	d.say("raise", "i-changes", "approve") // so that its code runs
 	tell("its code does not fit its history", d.until(`halted`, "show", "i-changes"))
 

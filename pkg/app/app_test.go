@@ -71,7 +71,7 @@ var (
 )
 
 // process is a program that runs as a process of its own.
-type process struct {
+type running struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
@@ -80,9 +80,9 @@ type process struct {
 }
 
 // start starts the program. It is killed with the test at the latest.
-func start(t *testing.T, env []string, args ...string) *process {
+func start(t *testing.T, env []string, args ...string) *running {
 	t.Helper()
-	p := &process{t: t, done: make(chan struct{}), out: newTranscript(), errs: newTranscript()}
+	p := &running{t: t, done: make(chan struct{}), out: newTranscript(), errs: newTranscript()}
 	p.cmd = exec.Command(os.Args[0], args...)
 	p.cmd.Env = append(os.Environ(), asProgram+"=1")
 	p.cmd.Env = append(p.cmd.Env, env...)
@@ -111,7 +111,7 @@ func start(t *testing.T, env []string, args ...string) *process {
 const patience = 20 * time.Second
 
 // wait waits for the end, and gives the exit code and what was said.
-func (p *process) wait() (code int, out, errs string) {
+func (p *running) wait() (code int, out, errs string) {
 	p.t.Helper()
 	select {
 	case <-p.done:
@@ -121,7 +121,7 @@ func (p *process) wait() (code int, out, errs string) {
 	return p.cmd.ProcessState.ExitCode(), p.out.String(), p.errs.String()
 }
 
-func (p *process) signal(s syscall.Signal) {
+func (p *running) signal(s syscall.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
 		p.t.Fatal(err)
@@ -129,14 +129,14 @@ func (p *process) signal(s syscall.Signal) {
 }
 
 // ready waits until everything runs.
-func (p *process) ready() *process {
+func (p *running) ready() *running {
 	p.t.Helper()
 	p.errs.await(p.t, "msg=ready")
 	return p
 }
 
 // end ends the program in order.
-func (p *process) end() {
+func (p *running) end() {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
 	if code, _, errs := p.wait(); code != 0 {

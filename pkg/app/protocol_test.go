@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -28,6 +29,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/process"
 )
 
 // This file keeps docs/protocol.md true: it names all headers and verbs there are, and runs the examples.
@@ -47,7 +49,7 @@ func readProtocol(t *testing.T) string {
 func TestProtocolNamesAllThereIs(t *testing.T) {
 	page := readProtocol(t)
 	found := 0
-	for _, dir := range []string{"../events", "../bus/natsbus", "../query", "../../services/orchestrator", "../../services/worker"} {
+	for _, dir := range []string{"../events", "../bus/natsbus", "../query", "../process", "../../services/orchestrator", "../../services/worker"} {
 		for name, value := range stringConstants(t, dir) {
 			want := ""
 			switch {
@@ -136,7 +138,7 @@ type block struct {
 // kinds are those blocks that are run.
 var kinds = map[string]func(*actor, block) error{
 	"publish": (*actor).publish, "work": (*actor).work, "ack": (*actor).ack, "gone": (*actor).gone, "listen": (*actor).listen, "notice": (*actor).notice,
-	"request": (*actor).request, "answer": (*actor).answer, "dead": (*actor).dead, "permissions": func(*actor, block) error { return nil },
+	"request": (*actor).request, "answer": (*actor).answer, "respond": (*actor).respond, "dead": (*actor).dead, "permissions": func(*actor, block) error { return nil },
 }
 
 func blocksOf(page string) (out []block) {
@@ -320,6 +322,44 @@ func (a *actor) early(b block) bool {
 		return strings.Contains(s, `"kind":"activity"`)
 	}
 	return false
+}
+
+// respond answers a roll call as the page says, and wants that whoever calls the roll understands it.
+func (a *actor) respond(b block) error {
+	s, err := a.nc.Subscribe(b.subject, func(m *nats.Msg) { _ = m.Respond([]byte(b.body)) }) // who asked asks again
+	if err != nil {
+		return err
+	}
+	a.subs = append(a.subs, s)
+	var shown process.Process
+	if err := strictly(b.body, &shown); err != nil {
+		return fmt.Errorf("the page shows %s: %w", b.body, err)
+	}
+	config := natsbus.Config{URLs: a.nc.ConnectedUrl(), Setup: natsbus.Use}
+	asks, err := natsbus.Connect(a.ctx, config)
+	if err != nil {
+		return err
+	}
+	defer asks.Close()
+	all, err := process.All(a.ctx, asks)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(p process.Process) bool { return p.ID == shown.ID })
+	if i < 0 || !slices.ContainsFunc(all, func(p process.Process) bool { return p.Kind == process.Orchestrator }) {
+		return fmt.Errorf("these answer: %+v", all)
+	}
+	if !reflect.DeepEqual(all[i], shown) {
+		return fmt.Errorf("it is understood as %+v, want %+v", all[i], shown)
+	}
+	return nil
+}
+
+// strictly reads JSON of which nothing may be unknown.
+func strictly(text string, into any) error {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	return d.Decode(into)
 }
 
 func (a *actor) answer(b block) error {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,9 +61,7 @@ func (a *App) worker(ctx context.Context) error {
 func (a *App) newOrchestrator(b *natsbus.Bus, store history.Store) (service, error) {
 	c := a.config.Orchestrator
 	c.Grace, c.Logger, c.CodeLogger = a.config.Grace, a.log, a.config.codeLogger()
-	if c.Build == "" {
-		c.Build = versionOf(a.name()).String()
-	}
+	c.Build = cmp.Or(c.Build, a.build())
 	o, err := orchestrator.New(b, store, a.orchestrations, c)
 	if err != nil {
 		return service{}, err
@@ -70,10 +69,14 @@ func (a *App) newOrchestrator(b *natsbus.Bus, store history.Store) (service, err
 	return service{name: "orchestrator", run: o.Run, live: o.Live, ready: o.Ready}, nil
 }
 
+// build says which binary this is.
+func (a *App) build() string { return versionOf(a.name()).String() }
+
 func (a *App) newWorker(b *natsbus.Bus) (service, error) {
 	c := a.config.Worker
 	c.DrainTimeout, c.SessionLease, c.Logger = a.config.Grace, a.config.NATS.SessionLease, a.workerLogger()
 	c.Tags = a.config.tagFilter()
+	c.Build = cmp.Or(c.Build, a.build())
 	if c.Codec == nil {
 		c.Codec = a.config.Orchestrator.Round.Codec
 	}

@@ -303,6 +303,15 @@ type Questions interface {
 	Answer(method string, answer func(ctx context.Context, question []byte) ([]byte, error)) (stop func(), err error)
 }
 
+// RollCalls are answered by all who answer.
+type RollCalls interface {
+	// AskAll asks everybody, and gives the answers that come until none has come for the time quiet, in no order. Whoever fails to answer is left out. The error wraps
+	// ErrNobody if nobody answers.
+	AskAll(ctx context.Context, method string, question []byte, quiet time.Duration) ([][]byte, error)
+	// AnswerToo is [Questions].Answer for roll calls.
+	AnswerToo(method string, answer func(ctx context.Context, question []byte) ([]byte, error)) (stop func(), err error)
+}
+
 // AnswerError is an error of the one who answered.
 type AnswerError struct {
 	// Code is a word that programs can tell apart.

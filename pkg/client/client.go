@@ -42,6 +42,7 @@ type Broker interface {
 	bus.Publisher
 	bus.Notices
 	bus.Questions
+	bus.RollCalls
 	// Prefix begins all subjects.
 	Prefix() string
 }

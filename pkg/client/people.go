@@ -7,6 +7,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/process"
 	"github.com/rondo-run/rondo/pkg/query"
 )
 
@@ -104,6 +105,11 @@ func (c *Client) Waiting(ctx context.Context, instance string) (query.Waiting, e
 		return asker.Waiting(ctx, instance)
 	}
 	return query.WaitingOf(ctx, c.Reader, instance)
+}
+
+// Processes tells which orchestrators and workers are there, and what each is doing. Those that are too busy to answer within a moment are missing.
+func (c *Client) Processes(ctx context.Context) ([]process.Process, error) {
+	return process.All(ctx, c.broker)
 }
 
 // System tells which orchestrators are there, what they take care of, and what waits where.

@@ -16,8 +16,6 @@ type System struct {
 	// Queues are those of work, by activity; MoreQueues counts others that are not listed.
 	Queues     []WorkQueue `json:"queues"`
 	MoreQueues int         `json:"more_queues,omitempty"`
-	// Unknown are instances of the one who answers whose messages wait for an orchestrator that can take them.
-	Unknown []Unknown `json:"unknown,omitempty"`
 }
 
 // Orchestrator is one that is alive, with the partitions that are its own.
@@ -51,14 +49,6 @@ type WorkQueue struct {
 	Activity string `json:"activity"`
 	Tag      string `json:"tag,omitempty"`
 	Backlog
-}
-
-// Unknown is an instance whose messages wait for an orchestrator that can take them.
-type Unknown struct {
-	Instance string    `json:"instance"`
-	Reason   string    `json:"reason"`
-	Detail   string    `json:"detail,omitempty"`
-	Since    time.Time `json:"since"`
 }
 
 // Recovery says when the orchestrators will have begun to look.

@@ -60,6 +60,7 @@ type Broker interface {
 	bus.Schedules
 	bus.Notices
 	bus.Questions
+	bus.RollCalls
 	// Prefix begins all subjects. InboxWait is how long a message stays with who has it.
 	Prefix() string
 	InboxWait() time.Duration

@@ -8,13 +8,40 @@ import (
 
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/process"
 	"github.com/rondo-run/rondo/pkg/query"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
 // serve answers the questions of clients, until stop is called.
 func (o *Orchestrator) serve() (stop func(), err error) {
-	return query.Answer(o.broker, o.store, query.Options{Logger: o.log, Explain: o.explain, System: o.system, Recover: o.recoverSoon})
+	questions, err := query.Answer(o.broker, o.store, query.Options{Logger: o.log, Explain: o.explain, System: o.system, Recover: o.recoverSoon})
+	if err != nil {
+		return nil, err
+	}
+	calls, err := process.Answer(o.broker, o.present)
+	if err != nil {
+		questions()
+		return nil, err
+	}
+	return func() { calls(); questions() }, nil
+}
+
+// presenting is how long a roll call waits for the database to answer.
+const presenting = time.Second
+
+// present tells who asks everybody who this is.
+func (o *Orchestrator) present(ctx context.Context) process.Process {
+	p := process.Process{Kind: process.Orchestrator, ID: o.config.ID, Build: o.config.Build, Began: o.began}
+	ctx, cancel := context.WithTimeout(ctx, presenting)
+	defer cancel()
+	if err := o.Ready(ctx); err != nil {
+		p.Problem = err.Error()
+	}
+	for _, u := range o.Unknown() {
+		p.Unknown = append(p.Unknown, process.Unknown{Instance: u.Instance, Reason: string(u.Reason), Detail: u.Detail, Since: u.Since})
+	}
+	return p
 }
 
 // maxExplained bounds the queues that are looked at to explain what an instance waits for.

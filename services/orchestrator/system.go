@@ -51,9 +51,6 @@ func (o *Orchestrator) system(ctx context.Context) (s query.System, err error) {
 		}
 		s.Queues = append(s.Queues, query.WorkQueue{Activity: q.Activity, Tag: q.Tag})
 	}
-	for _, u := range o.Unknown() {
-		s.Unknown = append(s.Unknown, query.Unknown{Instance: u.Instance, Reason: string(u.Reason), Detail: u.Detail, Since: u.Since})
-	}
 	return s, o.backlogs(ctx, &s)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/process"
 )
 
 // attempt is a piece of work that the worker holds. What becomes of it is decided once, by whoever comes first: its function, a time limit, somebody who
@@ -341,10 +342,10 @@ func (a *attempt) lookAfter(now time.Time) {
 	}
 }
 
-func (a *attempt) status() Running {
+func (a *attempt) status() process.Held {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r := Running{Instance: a.m.Instance, Activity: a.q.name.Activity, Tag: a.q.name.Tag, Since: a.since, GivenUp: a.givenUp}
+	r := process.Held{Instance: a.m.Instance, Activity: a.q.name.Activity, Tag: a.q.name.Tag, Since: a.since, GivenUp: a.givenUp}
 	if a.work != nil {
 		r.Session, r.Attempt = a.work.Session, a.work.Attempt
 	}

@@ -20,6 +20,8 @@ import (
 type Config struct {
 	// ID is what the worker is known by. One that stays the same over a restart keeps the worker's sessions. Empty: made up from the machine's name.
 	ID string
+	// Build says which binary it is, for people.
+	Build string
 	// Tags says which work it takes.
 	Tags TagFilter
 

@@ -94,7 +94,7 @@ func TestWorkIsExecutedAndAnswered(t *testing.T) {
 		t.Errorf("the activity is told\n%+v, want\n%+v", got, want)
 	}
 	w.settled(bus.Queue{Activity: "echo"})
-	if s := r.Status(); s.ID != "w-1" || s.Used != 0 || len(s.Running) != 0 || len(s.Queues) != 1 || s.Slots != 100 {
+	if s := r.Status(); s.Used != 0 || len(s.Holds) != 0 || len(s.Queues) != 1 || s.Slots != 100 {
 		t.Errorf("status %+v", s)
 	}
 }

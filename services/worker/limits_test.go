@@ -11,6 +11,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/process"
 	"github.com/rondo-run/rondo/services/worker"
 )
 
@@ -254,7 +255,7 @@ func TestAnyFindsNewTags(t *testing.T) {
 	w.send("i", events.Work{Activity: "echo", Input: events.Payload(`"x"`), Tag: "brand new"})
 	w.send("j", events.Work{Activity: "unknown here", Tag: "brand new"})
 	w.done()
-	want := []bus.Queue{{Activity: "echo"}, {Tag: "brand new", Activity: "echo"}}
+	want := []process.Queue{{Activity: "echo"}, {Tag: "brand new", Activity: "echo"}}
 	if q := r.Status().Queues; !slices.Equal(q, want) {
 		t.Errorf("it takes from %v, want %v", q, want)
 	}

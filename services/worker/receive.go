@@ -10,6 +10,7 @@ import (
 
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/process"
 )
 
 // queue is the work of one activity with one tag.
@@ -326,18 +327,18 @@ func (h *held) returned(a *attempt) {
 }
 
 // stuckOnes lists the functions that were given up and still run, the oldest first.
-func (h *held) stuckOnes() []Running {
+func (h *held) stuckOnes() []process.Held {
 	h.mu.Lock()
 	stuck := make([]*attempt, 0, len(h.stuck))
 	for a := range h.stuck {
 		stuck = append(stuck, a)
 	}
 	h.mu.Unlock()
-	out := make([]Running, len(stuck))
+	out := make([]process.Held, len(stuck))
 	for i, a := range stuck {
 		out[i] = a.status()
 	}
-	slices.SortFunc(out, func(a, b Running) int { return a.Since.Compare(b.Since) })
+	slices.SortFunc(out, func(a, b process.Held) int { return a.Since.Compare(b.Since) })
 	return out
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/process"
 	"github.com/rondo-run/rondo/services/worker"
 )
 
@@ -67,7 +69,7 @@ func TestAnActivityThatIgnoresItsContextKeepsItsSlot(t *testing.T) {
 	w.withdraw("i", work)
 	w.until("it is given up", func() bool {
 		s := r.Status()
-		return len(s.Running) == 1 && s.Running[0].GivenUp && s.Running[0].Stopping != ""
+		return len(s.Holds) == 1 && s.Holds[0].GivenUp && s.Holds[0].Stopping != ""
 	})
 	if err := r.Live(); err == nil {
 		t.Error("all slots are lost, and the worker says that it lives")
@@ -177,6 +179,44 @@ func TestTimeLimits(t *testing.T) {
 	w.settled(bus.Queue{Activity: "block"})
 }
 
+// Who asks who is there is told what each worker has, and what goes wrong with it.
+func TestWorkersTellWhatTheyHave(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	calls := make(chan call, 2)
+	w.start(worker.Config{ID: "a", Build: "shop 1.2", Slots: 1}, held(block, calls), echoing())
+	w.start(worker.Config{ID: "b", Tags: worker.Tags("gpu")}, echoing())
+	work := events.Work{Activity: "block", Input: events.Payload(`"x"`), Attempt: 3}
+	w.send("i", work)
+	c := receive(t, calls, "the activity is called")
+	ask := func() []process.Process {
+		all, err := process.All(t.Context(), w.bus)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	all := ask()
+	if len(all) != 2 {
+		t.Fatalf("%+v, want two", all)
+	}
+	a, b := all[0], all[1]
+	if a.Kind != process.Worker || a.ID != "a" || a.Build != "shop 1.2" || a.Problem != "" || a.Works.Used != 1 || a.Works.Slots != 1 || a.Began.After(a.Now) || time.Since(a.Began) > time.Hour ||
+		!slices.Equal(a.Works.Activities, []string{"block", "echo"}) || len(a.Works.Queues) != 2 {
+		t.Errorf("a says %+v", a)
+	}
+	if len(a.Works.Holds) != 1 || a.Works.Holds[0].Instance != "i" || a.Works.Holds[0].Attempt != 3 {
+		t.Errorf("a holds %+v", a.Works.Holds)
+	}
+	if b.ID != "b" || b.Works.Tags != "gpu" || b.Works.Used != 0 || b.Works.Holds == nil && len(b.Works.Holds) > 0 {
+		t.Errorf("b says %+v", b)
+	}
+	w.withdraw("i", work)
+	w.until("it says that its only slot is lost", func() bool { return ask()[0].Problem != "" })
+	c.done("at last")
+	w.until("it says that it has it again", func() bool { return ask()[0].Problem == "" })
+}
+
 func TestHeartbeatsKeepAnActivityGoing(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
@@ -213,7 +253,7 @@ func TestATimeLimitDoesNotWaitForWhoIgnoresIt(t *testing.T) {
 		t.Errorf("its slot is free while it runs")
 	}
 	c.done("too late")
-	w.until("the slot is free", func() bool { return r.Status().Used == 0 && len(r.Status().Running) == 0 })
+	w.until("the slot is free", func() bool { return r.Status().Used == 0 && len(r.Status().Holds) == 0 })
 	w.nothing(50 * time.Millisecond)
 }
 

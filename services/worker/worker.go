@@ -54,6 +54,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/process"
 )
 
 // Broker is what a worker needs of the bus.
@@ -64,6 +65,7 @@ type Broker interface {
 	bus.Handovers
 	bus.Sessions
 	bus.Notes
+	bus.RollCalls
 	// Prefix begins all subjects. WorkWait is how long work stays with a worker that says nothing.
 	Prefix() string
 	WorkWait() time.Duration
@@ -87,6 +89,7 @@ type Worker struct {
 	mu     sync.Mutex
 	queues map[bus.Queue]*queue
 
+	began      time.Time
 	started    atomic.Bool
 	draining   atomic.Bool
 	keptAt     atomic.Int64 // when leases were last looked after
@@ -124,6 +127,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if w.started.Swap(true) {
 		return errors.New("worker: it was started before; make a new one")
 	}
+	w.began = time.Now().UTC()
 	if w.config.Health != "" {
 		s, err := health.Serve(health.Config{Address: w.config.Health, Live: w.Live, Ready: w.Ready, Logger: w.log})
 		if err != nil {
@@ -184,7 +188,11 @@ func (r *run) listen() (stops []func(), err error) {
 		}
 		stops = append(stops, stop)
 	}
-	return stops, nil
+	stop, err := process.Answer(r.bus, r.present)
+	if err != nil {
+		return stops, err
+	}
+	return append(stops, stop), nil
 }
 
 // drain ends a run: what may finish finishes, everything else goes back.
@@ -287,55 +295,31 @@ func (w *Worker) Ready() error {
 	return errors.Join(errs...)
 }
 
-// Status is what a worker is doing.
-type Status struct {
-	ID string `json:"id"`
-	// Draining says that it takes nothing new.
-	Draining bool `json:"draining,omitempty"`
-	// Slots is how many there are, Used how many are taken.
-	Slots int `json:"slots"`
-	Used  int `json:"used"`
-	// Running is what it holds, the oldest first.
-	Running []Running `json:"running,omitempty"`
-	// Sessions are those it has.
-	Sessions []string `json:"sessions,omitempty"`
-	// Queues are those it takes from.
-	Queues []bus.Queue `json:"queues,omitempty"`
-}
-
-// Running is a piece of work that a worker holds.
-type Running struct {
-	Instance string    `json:"instance"`
-	Activity string    `json:"activity"`
-	Tag      string    `json:"tag,omitempty"`
-	Session  string    `json:"session,omitempty"`
-	Attempt  int       `json:"attempt"`
-	Since    time.Time `json:"since"`
-	// Stopping is why its context has ended. GivenUp says that it was not waited for any longer, and still runs.
-	Stopping string `json:"stopping,omitempty"`
-	GivenUp  bool   `json:"given_up,omitempty"`
-}
-
-// String says it for people.
-func (r Running) String() string {
-	return fmt.Sprintf("%q of instance %q (since %s)", r.Activity, r.Instance, r.Since.Format(time.RFC3339))
-}
-
 // Status tells what the worker is doing.
-func (w *Worker) Status() Status {
-	s := Status{ID: w.config.ID, Draining: w.draining.Load(), Slots: w.config.Slots, Used: w.limits.used(), Sessions: w.sessions.names()}
-	s.Running = w.held.stuckOnes()
+func (w *Worker) Status() process.Works {
+	s := process.Works{Draining: w.draining.Load(), Slots: w.config.Slots, Used: w.limits.used(), Sessions: w.sessions.names(), Tags: w.config.Tags.String(), Activities: w.code.Names(),
+		Queues: []process.Queue{}, Holds: w.held.stuckOnes()}
 	for _, a := range w.held.all() {
-		s.Running = append(s.Running, a.status())
+		s.Holds = append(s.Holds, a.status())
 	}
-	slices.SortFunc(s.Running, func(a, b Running) int { return a.Since.Compare(b.Since) })
+	slices.SortFunc(s.Holds, func(a, b process.Held) int { return a.Since.Compare(b.Since) })
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for q := range w.queues {
-		s.Queues = append(s.Queues, q)
+		s.Queues = append(s.Queues, process.Queue(q))
 	}
-	slices.SortFunc(s.Queues, byName)
+	slices.SortFunc(s.Queues, func(a, b process.Queue) int { return byName(bus.Queue(a), bus.Queue(b)) })
 	return s
+}
+
+// present tells who asks everybody who this is.
+func (w *Worker) present(context.Context) process.Process {
+	s := w.Status()
+	p := process.Process{Kind: process.Worker, ID: w.config.ID, Build: w.config.Build, Began: w.began, Works: &s}
+	if err := w.Live(); err != nil {
+		p.Problem = err.Error()
+	}
+	return p
 }
 
 // ID is what the worker is known by.

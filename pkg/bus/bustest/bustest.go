@@ -54,6 +54,7 @@ type Bus interface {
 	bus.Marks
 	bus.Notices
 	bus.Questions
+	bus.RollCalls
 
 	// SetPartitions changes how many partitions the inbox has.
 	SetPartitions(ctx context.Context, n int) error

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,6 +31,57 @@ var sideTests = []test{
 	{"questions are answered concurrently", Settings{}, manyQuestions},
 	{"answers and questions that are too large are errors", Settings{}, largeAnswers},
 	{"answers that are being made are given when answering stops", Settings{}, lastAnswers},
+	{"everybody answers a roll call", Settings{}, rollCall},
+	{"a roll call that nobody answers says so", Settings{}, emptyRollCall},
+}
+
+func rollCall(t *T) {
+	a, b, asks := t.bus(), t.bus(), t.bus()
+	here := func(b Bus, name string) (stop func()) {
+		stop, err := b.AnswerToo("who", func(_ context.Context, question []byte) ([]byte, error) {
+			return append([]byte(name+" "), question...), nil
+		})
+		t.must(err)
+		return stop
+	}
+	defer here(a, "a1")()
+	gone := here(a, "a2")
+	defer here(b, "b1")()
+	stop, err := b.AnswerToo("who", func(context.Context, []byte) ([]byte, error) { return nil, errors.New("it does not know") })
+	t.must(err)
+	defer stop()
+	answered := func(want ...string) func() bool {
+		return func() bool {
+			answers, err := asks.AskAll(t.Context(), "who", []byte("?"), short/2)
+			var got []string
+			for _, a := range answers {
+				got = append(got, string(a))
+			}
+			slices.Sort(got)
+			return err == nil && slices.Equal(got, want)
+		}
+	}
+	t.eventually("all answer", answered("a1 ?", "a2 ?", "b1 ?"))
+	gone()
+	t.eventually("who is gone does not answer", answered("a1 ?", "b1 ?"))
+}
+
+func emptyRollCall(t *T) {
+	a, b := t.bus(), t.bus()
+	began := time.Now()
+	if _, err := a.AskAll(t.Context(), "who", nil, short); !errors.Is(err, bus.ErrNobody) {
+		t.Errorf("%v, want that nobody is there", err)
+	}
+	if took := time.Since(began); took > soon {
+		t.Errorf("it took %v", took)
+	}
+	stop, err := b.AnswerToo("who", func(context.Context, []byte) ([]byte, error) { return nil, errors.New("it does not know") })
+	t.must(err)
+	defer stop()
+	t.eventually("who fails to answer is nobody", func() bool {
+		answers, err := a.AskAll(t.Context(), "who", nil, short/4)
+		return len(answers) == 0 && (err == nil || errors.Is(err, bus.ErrNobody))
+	})
 }
 
 func handedOver(t *T) {

@@ -95,6 +95,7 @@ var (
 	_ bus.Marks       = (*Bus)(nil)
 	_ bus.Notices     = (*Bus)(nil)
 	_ bus.Questions   = (*Bus)(nil)
+	_ bus.RollCalls   = (*Bus)(nil)
 )
 
 // names are those of everything in the broker.

@@ -78,6 +78,15 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 	must(err)
 	defer unlisten()
 
+	for _, b := range []*natsbus.Bus{orchestrator, worker} {
+		stop, err := b.AnswerToo("process", func(context.Context, []byte) ([]byte, error) { return []byte("here"), nil })
+		must(err)
+		defer stop()
+	}
+	if answers, err := client.AskAll(ctx, "process", nil, time.Second); err != nil || len(answers) != 2 {
+		t.Errorf("%q, %v", answers, err)
+	}
+
 	// An orchestrator takes it, and does everything that it does.
 	ps, err := orchestrator.Partitions(ctx)
 	must(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -111,11 +112,21 @@ func (b *Bus) Ask(ctx context.Context, method string, question []byte) ([]byte, 
 
 // Answer implements bus.Questions. When it is stopped, the answers that are being made are still given.
 func (b *Bus) Answer(method string, answer func(ctx context.Context, question []byte) ([]byte, error)) (stop func(), err error) {
+	return b.answer(method, "api", answer)
+}
+
+// AnswerToo implements bus.RollCalls.
+func (b *Bus) AnswerToo(method string, answer func(ctx context.Context, question []byte) ([]byte, error)) (stop func(), err error) {
+	return b.answer(method, "", answer)
+}
+
+// answer answers questions, as one of a group of which one does, or if that is empty beside all others.
+func (b *Bus) answer(method, group string, answer func(ctx context.Context, question []byte) ([]byte, error)) (stop func(), err error) {
 	slots := make(chan struct{}, maxAnswering)
 	stopped := make(chan struct{})
 	var mu sync.Mutex // held while one begins
 	var wait sync.WaitGroup
-	sub, err := b.nc.QueueSubscribe(b.subject("api", events.EncodeToken(method)), "api", func(m *nats.Msg) {
+	sub, err := b.nc.QueueSubscribe(b.subject("api", events.EncodeToken(method)), group, func(m *nats.Msg) {
 		select {
 		case slots <- struct{}{}:
 		case <-stopped:
@@ -148,6 +159,38 @@ func (b *Bus) Answer(method string, answer func(ctx context.Context, question []
 		return nil, problem("answer questions about "+method, err)
 	}
 	return stop, nil
+}
+
+// AskAll implements bus.RollCalls.
+func (b *Bus) AskAll(ctx context.Context, method string, question []byte, quiet time.Duration) ([][]byte, error) {
+	ctx, cancel := b.bounded(ctx)
+	defer cancel()
+	sub, err := b.nc.SubscribeSync(b.nc.NewInbox())
+	if err != nil {
+		return nil, problem("ask all for "+method, err)
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
+	if err := b.nc.PublishRequest(b.subject("api", events.EncodeToken(method)), sub.Subject, question); err != nil {
+		return nil, problem("ask all for "+method, err)
+	}
+	var answers [][]byte
+	for wait := 4 * quiet; ; wait = quiet { // the first one may be busy
+		next, cancel := context.WithTimeout(ctx, wait)
+		m, err := sub.NextMsgWithContext(next)
+		cancel()
+		isQuiet := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+		switch {
+		case errors.Is(err, nats.ErrNoResponders), isQuiet && len(answers) == 0:
+			return nil, fmt.Errorf("ask all for %s: %w", method, bus.ErrNobody)
+		case isQuiet:
+			return answers, nil
+		case err != nil:
+			return nil, problem("ask all for "+method, err)
+		}
+		if m.Header.Get(headerErrorCode) == "" {
+			answers = append(answers, m.Data)
+		}
+	}
 }
 
 func (b *Bus) respond(ctx context.Context, m *nats.Msg, answer func(ctx context.Context, question []byte) ([]byte, error)) {

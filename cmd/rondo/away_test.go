@@ -1,0 +1,51 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rondo-run/rondo/internal/natstest"
+	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/pkg/app"
+)
+
+// Who asks while the database is away is told so, and what to do.
+func TestTheDatabaseIsAway(t *testing.T) {
+	pgtest.Need(t)
+	t.Parallel()
+	database, server := pgtest.Start(t), natstest.Start(t)
+	c := app.Defaults(app.Orchestrator)
+	c.NATS.URLs, c.Database.URL = server.URL(), database.Database(t)
+	d := deployOn(t, c, stuck(1))
+	d.where = []string{"--nats", server.URL()}
+	if code, text := d.say("start", "naps", "1", "--id", "i"); code != succeeded {
+		t.Fatal(text)
+	}
+	d.until("it is due in", "show", "i")
+	database.Kill(t)
+	for _, c := range []struct {
+		args []string
+		code int
+		want []string
+	}{
+		{[]string{"show", "i"}, nobodyThere, []string{"connection refused", "do not reach their database", "rondo doctor"}},
+		{[]string{"list"}, nobodyThere, []string{"do not reach their database"}},
+		{[]string{"history", "i"}, nobodyThere, []string{"do not reach their database"}},
+		{[]string{"doctor"}, failed, []string{"bad   orchestrators", "bad   database", "look whether the database runs"}},
+		{[]string{"orchestrators"}, succeeded, []string{"not ready", "connection refused"}},
+		{[]string{"start", "naps", "1", "--id", "j"}, succeeded, nil}, // it waits in NATS
+	} {
+		code, text := d.say(c.args...)
+		if code != c.code {
+			t.Errorf("rondo %v exits with %d, want %d", c.args, code, c.code)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("rondo %v says\n%s\nwant %q", c.args, text, want)
+			}
+		}
+	}
+	database.Restart(t)
+	d.until("it is due in", "show", "i")
+	d.until("it is due in", "show", "j")
+}

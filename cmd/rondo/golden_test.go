@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/cobra"
+)
+
+// goldens is where what commands print as JSON is kept. Programs rely on it: fields may be added, and nothing else may change.
+const goldens = "testdata/json"
+
+// changingJSON are further parts that are never the same, in JSON.
+var changingJSON = []struct {
+	find *regexp.Regexp
+	put  string
+}{
+	{regexp.MustCompile(`"(host|build|answered_by|owner|by|worker|trace|next)": "[^"]*"`), `"$1": "…"`},
+	{regexp.MustCompile(`"version": "rondo [^"]*"`), `"version": "…"`},
+	{regexp.MustCompile(`"id": "[^"]*-[0-9a-f]{8,10}"`), `"id": "…"`},
+	{regexp.MustCompile(`"(payment|detail)": "(?:[^"\\]|\\.)*"`), `"$1": "…"`},
+	{regexp.MustCompile(`"(receivers|engine|history_bytes)": \d+`), `"$1": 1`},
+}
+
+// golden runs a command with --output json and compares what it prints with a file: golden NAME command args...
+func golden(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 2 || neg {
+		ts.Fatalf("usage: golden NAME command [args...]")
+	}
+	code := 0
+	if err := ts.Exec(args[1], append(args[2:], "--output", "json")...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		code = exit.ExitCode()
+	}
+	var b strings.Builder
+	said := slices.Clone(args[1:])
+	for i, a := range said {
+		said[i] = argument(a)
+	}
+	fmt.Fprintf(&b, "$ %s --output json\nexits with %d\n", strings.Join(said, " "), code)
+	for line := range strings.Lines(ts.ReadFile("stdout")) {
+		var pretty bytes.Buffer
+		if err := json.Indent(&pretty, []byte(strings.TrimSpace(line)), "", "  "); err != nil {
+			ts.Fatalf("%q is no JSON: %v", line, err)
+		}
+		b.WriteString(pretty.String() + "\n")
+	}
+	got := steady(b.String())
+	for _, c := range changingJSON {
+		got = c.find.ReplaceAllString(got, c.put)
+	}
+	got += "\n"
+	file := filepath.Join(goldens, args[0]+".txt")
+	file, err := filepath.Abs(file)
+	ts.Check(err)
+	if *rewrite {
+		ts.Check(os.WriteFile(file, []byte(got), 0o644))
+		return
+	}
+	want, err := os.ReadFile(file)
+	ts.Check(err)
+	if got != string(want) {
+		ts.Fatalf("%s prints\n%s\nwant\n%s\nif it is better so, let -rewrite write it", strings.Join(args[1:], " "), got, want)
+	}
+}
+
+// TestEachCommandHasAGolden wants that nobody forgets one.
+func TestEachCommandHasAGolden(t *testing.T) {
+	// These print nothing of their own, run for ever, or are tested elsewhere.
+	without := []string{"dev", "orchestrator", "worker", "migrate", "completion", "exit-codes", "help"}
+	entries, err := os.ReadDir(goldens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var have []string
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(goldens, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, _, _ := strings.Cut(string(text), "\n")
+		have = append(have, first)
+	}
+	var walk func(path string, cmd *cobra.Command)
+	walk = func(path string, cmd *cobra.Command) {
+		for _, x := range cmd.Commands() {
+			name := path + " " + x.Name()
+			if path == "rondo" && slices.Contains(without, x.Name()) {
+				continue
+			}
+			if x.HasSubCommands() {
+				walk(name, x)
+			} else if !slices.ContainsFunc(have, func(h string) bool { return strings.HasPrefix(h, "$ "+name+" ") }) {
+				t.Errorf("%s has no golden: add it to testdata/script/json.txtar", name)
+			}
+		}
+	}
+	walk("rondo", (&cli{}).root())
+}
