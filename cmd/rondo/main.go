@@ -58,6 +58,7 @@ func main() {
 type cli struct {
 	in            io.Reader
 	out, problems io.Writer
+	terminal      bool // problems go to one
 	now           func() time.Time
 
 	settings connection
@@ -69,12 +70,16 @@ type cli struct {
 
 // run does what the arguments say, and gives the exit code.
 func run(ctx context.Context, args []string, in io.Reader, out, problems io.Writer) int {
-	c := &cli{in: in, out: out, problems: problems, now: time.Now}
+	c := &cli{in: in, out: out, problems: problems, terminal: isTerminal(problems), now: time.Now}
+	return c.run(ctx, args)
+}
+
+func (c *cli) run(ctx context.Context, args []string) int {
 	root := c.root()
 	root.SetArgs(args)
-	root.SetIn(in)
-	root.SetOut(out)
-	root.SetErr(problems)
+	root.SetIn(c.in)
+	root.SetOut(c.out)
+	root.SetErr(c.problems)
 	command, err := root.ExecuteContextC(ctx)
 	if c.client != nil {
 		if e := errors.Join(c.client.Close(), c.bus.Close()); err == nil && e != nil {
@@ -85,9 +90,9 @@ func run(ctx context.Context, args []string, in io.Reader, out, problems io.Writ
 		return succeeded
 	}
 	code, hint := explain(err, command)
-	fmt.Fprintf(problems, "%s: %v\n", command.CommandPath(), err)
+	fmt.Fprintf(c.problems, "%s: %v\n", command.CommandPath(), err)
 	if hint != "" {
-		fmt.Fprintln(problems, hint)
+		fmt.Fprintln(c.problems, hint)
 	}
 	return code
 }

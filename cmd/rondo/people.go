@@ -152,11 +152,20 @@ func (c *cli) startOne(ctx context.Context, name string, input events.Payload, w
 			Instance string `json:"instance"`
 		}{started.ID}, "%s", started.ID)
 	}
-	o, err := started.Wait(ctx)
+	return c.ending(ctx, started.ID, started.Wait)
+}
+
+// ending waits for the end of an instance and tells of it.
+func (c *cli) ending(ctx context.Context, id string, wait func(context.Context) (orchestration.Outcome, error)) error {
+	var o orchestration.Outcome
+	err := c.showing(ctx, id, func() (err error) {
+		o, err = wait(ctx)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	return c.told(started.ID, o)
+	return c.told(id, o)
 }
 
 // sent is what was done with an instance, as JSON.
@@ -253,11 +262,7 @@ It exits with 4 if the instance has ended but did not complete, and with 6 if it
 		Example: "  rondo wait order-2 --timeout 1m", Args: exactly("INSTANCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.connected(cmd, 0, func(ctx context.Context) error {
-				o, err := c.client.Wait(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				return c.told(args[0], o)
+				return c.ending(ctx, args[0], func(ctx context.Context) (orchestration.Outcome, error) { return c.client.Wait(ctx, args[0]) })
 			})
 		},
 	}

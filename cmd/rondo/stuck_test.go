@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,6 +35,7 @@ var (
 	hasChild = orchestration.Define[int, string]("has-child")
 	changes  = orchestration.Define[int, int]("changes")
 	fails    = orchestration.Define[int, int]("fails")
+	asked    = orchestration.DefineStatus[string]()
 	deadly   = activity.Define[int, int]("deadly")
 	dies     = orchestration.Define[int, int]("dies")
 )
@@ -219,4 +221,53 @@ func TestShowSaysWhyItDoesNotGoOn(t *testing.T) {
 			t.Fatalf("%s is not what is said (go test -rewrite writes it anew), from line %d on:\n%s", path, i+1, strings.Join(got[min(i, len(got)):min(i+5, len(got))], "\n"))
 		}
 	}
+}
+
+// On a terminal a line shows how what is waited for stands; it is gone when there is something to say.
+func TestWaitingShowsProgressOnATerminal(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, t.TempDir(), []app.Part{asks.With(func(ctx *orchestration.Context, _ int) (string, error) {
+		asked.Set(ctx, "asking around")
+		return approve.Wait(ctx)
+	})})
+	said := &watched{changed: make(chan struct{}, 1)}
+	var out strings.Builder
+	c := &cli{in: strings.NewReader(""), out: &out, problems: said, terminal: true, now: time.Now}
+	code := make(chan int, 1)
+	go func() {
+		code <- c.run(t.Context(), append([]string{"start", "asks", "1", "--id", "i", "--wait"}, d.where...))
+	}()
+	for !strings.Contains(said.String(), `asking around`) {
+		<-said.changed
+	}
+	d.say("raise", "i", "approve", `"yes"`)
+	if got := <-code; got != succeeded || out.String() != "\"yes\"\n" {
+		t.Errorf("it exits with %d and says %q", got, out.String())
+	}
+	if text := said.String(); !strings.HasPrefix(text, clearLine+"waiting for i since ") || !strings.HasSuffix(text, clearLine) || strings.Contains(text, "\n") {
+		t.Errorf("the terminal gets %q", text)
+	}
+}
+
+// watched collects what is written, and says when there is more.
+type watched struct {
+	mu      sync.Mutex
+	text    strings.Builder
+	changed chan struct{}
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+	return w.text.Write(p)
+}
+
+func (w *watched) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
 }
