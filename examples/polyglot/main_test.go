@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/process"
 )
 
 // TestNodeWorker runs the shop with the worker in JavaScript. It needs node, npm, and what npm downloads.
@@ -73,6 +75,11 @@ func TestNodeWorker(t *testing.T) {
 	t.Run("what is cancelled is stopped", func(t *testing.T) {
 		h := order("slow", "slow")
 		w.await(t, "charge slow 4500 attempt 1")
+		all, err := c.Processes(t.Context())
+		i := slices.IndexFunc(all, func(p process.Process) bool { return strings.HasPrefix(p.ID, "node-") })
+		if err != nil || i < 0 || len(all[i].Works.Holds) != 1 || all[i].Works.Holds[0].Instance != "slow" || all[i].Works.Holds[0].Attempt != 1 {
+			t.Errorf("these say that they are there: %+v, %v", all, err)
+		}
 		if err := h.Cancel(t.Context(), "no longer wanted"); err != nil {
 			t.Fatal(err)
 		}

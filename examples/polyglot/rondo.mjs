@@ -2,6 +2,7 @@
 // sessions, and it does not note progress for the next worker; what it leaves out is what a worker may leave out.
 
 import { connect, headers, millis, nanos } from "@nats-io/transport-node";
+import { hostname } from "node:os";
 import { AckPolicy, jetstream, jetstreamManager } from "@nats-io/jetstream";
 
 // ---- Words in subjects.
@@ -91,7 +92,7 @@ export class Worker {
     const nc = await connect({ servers, name, ...options });
     const w = new Worker();
     const work = prefix.toUpperCase().replaceAll("-", "_") + "_WORK";
-    Object.assign(w, { nc, name, prefix, tag, slots, activities, log, work, js: jetstream(nc), held: new Map(), queues: [], ending: false });
+    Object.assign(w, { nc, name, prefix, tag, slots, activities, log, work, js: jetstream(nc), held: new Map(), queues: [], ending: false, began: new Date() });
     w.jsm = await jetstreamManager(nc, { checkAPI: false });
     await w.listen();
     for (const activity of Object.keys(activities)) await w.take(activity);
@@ -107,7 +108,22 @@ export class Worker {
         if (a) this.doubt(a);
       },
     });
+    this.nc.subscribe(`${this.prefix}.api.process`, { callback: (err, m) => err || m.respond(JSON.stringify(this.present())) });
     await this.nc.flush();
+  }
+
+  // present answers who asks which workers are there.
+  present() {
+    const holds = [...this.held.values()].map((a) => ({
+      instance: decodeWord(a.instance), activity: a.activity, tag: this.tag || undefined, attempt: Number(a.m.headers.get("Rondo-Attempt")), since: new Date(a.since).toISOString(),
+    }));
+    return {
+      kind: "worker", id: this.name, host: hostname(), build: `rondo.mjs, node ${process.version}`, began: this.began.toISOString(), now: new Date().toISOString(),
+      works: {
+        draining: this.ending || undefined, slots: this.slots * Object.keys(this.activities).length, used: holds.length, tags: this.tag || "without a tag",
+        activities: Object.keys(this.activities), queues: Object.keys(this.activities).map((activity) => ({ activity, tag: this.tag || undefined })), holds,
+      },
+    };
   }
 
   // take begins to take the work of an activity.
