@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,6 +47,7 @@ func TestReadme(t *testing.T) {
 	if err := os.Symlink(rondo, filepath.Join(dir, "bin", "rondo")); err != nil {
 		t.Fatal(err)
 	}
+	countdown := buildCountdown(t, string(document))
 	var dev *exec.Cmd
 	kill := func() {
 		if dev != nil {
@@ -64,18 +66,33 @@ func TestReadme(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
+	begin := func(program, flag, asks string) {
+		t.Helper()
+		kill()
+		dev = exec.Command(program, "dev", flag, "--nats-listen", "127.0.0.1:0", "--listen", "off")
+		dev.Dir = dir
+		if err := dev.Start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the system answers", func() bool {
+			_, err := run(asks)
+			return err == nil
+		})
+	}
 	for _, s := range all {
 		switch s.command {
 		case "make dev": // as in the Makefile, on a port of its own
-			dev = exec.Command(rondo, "dev", "--demo", "--nats-listen", "127.0.0.1:0", "--listen", "off")
-			dev.Dir = dir
-			if err := dev.Start(); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "the system answers", func() bool {
-				_, err := run("bin/rondo list")
-				return err == nil
+			begin(rondo, "--demo", "bin/rondo list")
+			continue
+		case "go run ./countdown dev --dir .countdown":
+			begin(countdown, "--dir=.countdown", "bin/rondo list --dir .countdown")
+			continue
+		case "pkill -9 countdown":
+			eventually(t, "it is half-way", func() bool {
+				out, _ := run("bin/rondo show c-1 --dir .countdown")
+				return strings.Contains(out, "custom status  4")
 			})
+			kill()
 			continue
 		case "pkill -9 -f 'rondo dev'":
 			kill()
@@ -93,6 +110,38 @@ func TestReadme(t *testing.T) {
 			t.Fatalf("%s (%v) says\n%s\nwant\n%s", s.command, err, steady(got), steady(s.output))
 		}
 	}
+}
+
+// buildCountdown builds the program that people are to write.
+func buildCountdown(t *testing.T, document string) string {
+	t.Helper()
+	at := strings.Index(document, "```go\npackage main\n")
+	if at < 0 {
+		t.Fatal("there is no program in the README")
+	}
+	text, _, _ := strings.Cut(document[at+len("```go\n"):], "```")
+	dir := t.TempDir()
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, overlay, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "countdown")
+	// As if it were in the repository.
+	there, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, "countdown", "main.go"): source}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string]string{source: text, overlay: string(there)} {
+		if err := os.WriteFile(name, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	build := exec.Command("go", "build", "-overlay", overlay, "-o", program, "./countdown")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program
 }
 
 // steady leaves out what is never the same.
