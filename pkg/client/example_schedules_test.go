@@ -25,6 +25,6 @@ func ExampleClient_PutSchedule() {
 	fmt.Println(s.Cron, len(s.Next), err)
 	fmt.Println(query.EachInstance("nightly", time.Date(2026, 3, 1, 1, 30, 0, 0, time.UTC)))
 	// Output:
-	// 0 30 2 * * * 5 <nil>
+	// 30 2 * * * 5 <nil>
 	// nightly@2026-03-01T01:30:00Z
 }

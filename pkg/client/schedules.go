@@ -22,7 +22,7 @@ type Schedule struct {
 	Version       string            `json:"version,omitempty"`
 	Input         events.Payload    `json:"input,omitempty"`
 	Attributes    map[string]string `json:"attributes,omitempty"`
-	// Cron says when: five fields (minute, hour, day of the month, month, day of the week), or six with seconds before them, or one of @hourly, @daily,
+	// Cron says when: five fields (minute, hour, day of the month, month, day of the week), or six with seconds before them (which are left out again when they say 0), or one of @hourly, @daily,
 	// @weekly, @monthly, @yearly, and @every with a duration. Zone is the time zone for it, such as Europe/Berlin; "" is UTC.
 	Cron string `json:"cron"`
 	Zone string `json:"zone,omitempty"`
@@ -141,6 +141,14 @@ func parseCron(pattern, zone string) (string, func(time.Time) time.Time, error) 
 	return pattern, func(t time.Time) time.Time { return s.Next(t.In(location)) }, nil
 }
 
+// withoutSeconds writes a pattern as people do: with seconds only if they say something.
+func withoutSeconds(pattern string) string {
+	if f := strings.Fields(pattern); len(f) == 6 && f[0] == "0" {
+		return strings.Join(f[1:], " ")
+	}
+	return pattern
+}
+
 // explainSchedule says what a broker that refuses a schedule may mean.
 func explainSchedule(s Schedule, err error) error {
 	var refused *bus.Refused
@@ -183,7 +191,7 @@ func (c *Client) scheduleOf(x bus.Schedule) (Schedule, error) {
 	}
 	s := Schedule{
 		ID: x.ID, Orchestration: start.Orchestration, Version: start.Version, Input: start.Input, Attributes: start.Attributes,
-		Cron: x.Pattern, Zone: x.Zone, Paused: x.Paused, Changed: x.Changed, Overlap: OverlapSkip,
+		Cron: withoutSeconds(x.Pattern), Zone: x.Zone, Paused: x.Paused, Changed: x.Changed, Overlap: OverlapSkip,
 	}
 	switch {
 	case len(x.Message.Header[query.HeaderEach]) > 0:

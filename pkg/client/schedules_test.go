@@ -66,7 +66,7 @@ func TestSchedulesAreKept(t *testing.T) {
 		t.Fatalf("got %+v", all)
 	}
 	r := all[0]
-	if r.Orchestration != "echo" || r.Version != "1.0.0" || string(r.Input) != `"a"` || r.Attributes["k"] != "v" || r.Cron != "0 30 2 * * MON-FRI" || r.Zone != "Europe/Berlin" ||
+	if r.Orchestration != "echo" || r.Version != "1.0.0" || string(r.Input) != `"a"` || r.Attributes["k"] != "v" || r.Cron != "30 2 * * MON-FRI" || r.Zone != "Europe/Berlin" ||
 		r.Overlap != client.OverlapReplace || r.Paused || !r.Changed.Equal(o.Now()) {
 		t.Errorf("got %+v", r)
 	}
