@@ -1,0 +1,92 @@
+// Command comparison is the flow that docs/comparison.md shows in several products, here in Rondo.
+//
+// An order reserves all its items at the same time, waits up to a day for an approval if it is large, takes the money, and ships. If it cannot be shipped, the money is given
+// back. See it work:
+//
+//	go run ./examples/comparison dev
+//
+// and in another terminal:
+//
+//	nats pub rondo.start.fulfil.order-1 '{"Items":[{"SKU":"piano","Count":1}],"Cents":900000,"Card":"1111","Address":"Bremen"}'
+//	nats pub rondo.queue.approvals.order-1 ann
+//
+// Nothing can be shipped to "nowhere", and the card "declined" is declined.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+)
+
+// The contracts: what those who start and approve orders need, too.
+var (
+	Fulfil    = orchestration.Define[Order, Receipt]("fulfil")
+	Approvals = orchestration.DefineQueue[string]("approvals") // who approves it
+	Progress  = orchestration.DefineStatus[string]()
+
+	Reserve = activity.Define[Item, string]("reserve", activity.Retry(5))
+	Charge  = activity.Define[Order, string]("charge", activity.Retry(5, activity.Exponential(time.Second, 2, time.Minute)))
+	Ship    = activity.Define[Order, string]("ship", activity.Retry(3))
+	Refund  = activity.Define[string, string]("refund", activity.Retry(20))
+)
+
+func fulfil(ctx *orchestration.Context, o Order) (Receipt, error) {
+	Progress.Set(ctx, "reserving")
+	var reserved []*orchestration.Future[string]
+	for _, item := range o.Items {
+		reserved = append(reserved, Reserve.Start(ctx, item))
+	}
+	if _, err := orchestration.All(ctx, reserved...).Get(ctx); err != nil {
+		return Receipt{}, err
+	}
+
+	if o.Cents >= large {
+		Progress.Set(ctx, "waiting for approval")
+		day, done := ctx.WithTimeout(24 * time.Hour)
+		defer done()
+		if _, err := Approvals.Receive(day); err != nil {
+			return Receipt{}, fmt.Errorf("not approved: %w", err)
+		}
+	}
+
+	Progress.Set(ctx, "charging")
+	payment, err := Charge.Call(ctx, o)
+	if err != nil {
+		return Receipt{}, err
+	}
+
+	Progress.Set(ctx, "shipping")
+	tracking, err := Ship.Call(ctx, o)
+	if err != nil {
+		shielded, done := ctx.Shield(time.Hour) // also when the order was cancelled meanwhile
+		defer done()
+		_, failed := Refund.Call(shielded, payment)
+		return Receipt{}, errors.Join(err, failed)
+	}
+	return Receipt{Payment: payment, Tracking: tracking}, nil
+}
+
+// parts is the code with its contracts. The orchestrator runs fulfil, workers run the others.
+var parts = []app.Part{
+	Fulfil.With(fulfil),
+	Reserve.With(func(ctx context.Context, item Item) (string, error) { return reserve(ctx, key(ctx), item) }),
+	Charge.With(func(ctx context.Context, o Order) (string, error) {
+		payment, err := charge(ctx, key(ctx), o.Card, o.Cents)
+		if errors.Is(err, errDeclined) {
+			err = activity.Final(err)
+		}
+		return payment, err
+	}),
+	Ship.With(func(ctx context.Context, o Order) (string, error) { return ship(ctx, key(ctx), o) }),
+	Refund.With(func(ctx context.Context, payment string) (string, error) { return refund(ctx, key(ctx), payment) }),
+}
+
+func key(ctx context.Context) string { return activity.InfoOf(ctx).IdempotencyKey }
+
+func main() { app.Main(parts...) }
