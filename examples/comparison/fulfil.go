@@ -38,19 +38,13 @@ var (
 
 func fulfil(ctx *orchestration.Context, o Order) (Receipt, error) {
 	Progress.Set(ctx, "reserving")
-	var reserved []*orchestration.Future[string]
-	for _, item := range o.Items {
-		reserved = append(reserved, Reserve.Start(ctx, item))
-	}
-	if _, err := orchestration.All(ctx, reserved...).Get(ctx); err != nil {
+	if _, err := Reserve.CallAll(ctx, o.Items); err != nil {
 		return Receipt{}, err
 	}
 
 	if o.Cents >= large {
 		Progress.Set(ctx, "waiting for approval")
-		day, done := ctx.WithTimeout(24 * time.Hour)
-		defer done()
-		if _, err := Approvals.Receive(day); err != nil {
+		if _, err := Approvals.ReceiveWithin(ctx, 24*time.Hour); err != nil {
 			return Receipt{}, fmt.Errorf("not approved: %w", err)
 		}
 	}

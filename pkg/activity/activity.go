@@ -52,6 +52,16 @@ func (d Definition[In, Out]) Call(ctx *orchestration.Context, in In, opts ...Opt
 	return d.Start(ctx, in, opts...).Get(ctx)
 }
 
+// CallAll has the activity executed for each input, all at the same time, and waits for all results, which come in the order of the inputs. If some failed, the
+// error is an [orchestration.PartialError] that tells which, and the other results are still there.
+func (d Definition[In, Out]) CallAll(ctx *orchestration.Context, inputs []In, opts ...Option) ([]Out, error) {
+	futures := make([]*orchestration.Future[Out], len(inputs))
+	for i, in := range inputs {
+		futures[i] = d.Start(ctx, in, opts...)
+	}
+	return orchestration.All(ctx, futures...).Get(ctx)
+}
+
 // Start has the activity executed, to be waited for later. When nobody waits for it any more (it lost a select, its scope was cancelled, the instance ended), it is
 // stopped.
 func (d Definition[In, Out]) Start(ctx *orchestration.Context, in In, opts ...Option) *orchestration.Future[Out] {

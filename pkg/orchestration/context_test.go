@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/rondotest"
@@ -174,6 +175,60 @@ func TestWithTimeout(t *testing.T) {
 		defer cancel()
 		return kindOf(limited.Sleep(time.Second)), nil
 	}, nil)
+}
+
+func TestWaitingWithATimeLimit(t *testing.T) {
+	mail := orchestration.DefineQueue[string]("mail")
+	gives(t, "timeout timeout <nil> after 2m0s", func(ctx *oc, _ string) (string, error) {
+		began := ctx.Now()
+		_, noEvent := knock.WaitWithin(ctx, time.Minute)
+		_, noMail := mail.ReceiveWithin(ctx, time.Minute)
+		return fmt.Sprint(kindOf(noEvent), " ", kindOf(noMail), " ", ctx.Err(), " after ", ctx.Now().Sub(began)), nil
+	}, nil)
+	gives(t, "who? letter, an hour later: timeout", func(ctx *oc, _ string) (string, error) {
+		who, err := knock.WaitWithin(ctx, time.Hour)
+		if err != nil {
+			return "", err
+		}
+		letter, err := mail.ReceiveWithin(ctx, time.Hour)
+		if err != nil {
+			return "", err
+		}
+		if err := ctx.Sleep(time.Hour); err != nil { // the time limits are over, and nobody minds
+			return "", err
+		}
+		_, err = mail.ReceiveWithin(ctx, time.Hour)
+		return who + " " + letter + ", an hour later: " + kindOf(err), nil
+	}, func(env *rondotest.Env, h orchestration.Handle[string]) {
+		must(t, knock.Raise(t.Context(), env, h.ID, "who?"))
+		must(t, mail.Push(t.Context(), env, h.ID, "letter"))
+		env.Settle()
+		env.Advance(3 * time.Hour)
+	})
+}
+
+func TestCallAll(t *testing.T) {
+	half := orchestration.Define[string, string]("half")
+	gives(t, "[a b] [a b] <nil>, [] <nil>, [ b] 1 of 2", func(ctx *oc, _ string) (string, error) {
+		began := ctx.Now()
+		slowly, err := echo.CallAll(ctx, []string{"a", "b"}, activity.Retry(2))
+		if err != nil {
+			return "", err
+		}
+		children, err := half.CallAll(ctx, []string{"a", "b"})
+		none, errNone := echo.CallAll(ctx, nil)
+		some, failed := half.CallAll(ctx, []string{"bad", "b"})
+		var partial *orchestration.PartialError
+		if !errors.As(failed, &partial) || ctx.Now().Sub(began) > time.Minute {
+			return "", failed
+		}
+		return fmt.Sprint(slowly, " ", children, " ", err, ", ", none, " ", errNone, ", ", some, " ", len(partial.Unwrap()), " of 2"), nil
+	}, nil, half.With(func(ctx *oc, s string) (string, error) {
+		if s == "bad" {
+			return "", orchestration.Errorf("bad", "it is bad")
+		}
+		return echo.Call(ctx, s)
+	}))
 }
 
 func cancelIt(t *testing.T) world {

@@ -51,6 +51,16 @@ func (d Definition[In, Out]) Call(ctx *Context, in In, opts ...ChildOption) (Out
 	return d.StartChild(ctx, in, opts...).Get(ctx)
 }
 
+// CallAll starts a child for each input, all at the same time, and waits for all results, which come in the order of the inputs. If some failed, the error is a
+// [*PartialError] that tells which, and the other results are still there.
+func (d Definition[In, Out]) CallAll(ctx *Context, inputs []In, opts ...ChildOption) ([]Out, error) {
+	futures := make([]*Future[Out], len(inputs))
+	for i, in := range inputs {
+		futures[i] = d.StartChild(ctx, in, opts...)
+	}
+	return All(ctx, futures...).Get(ctx)
+}
+
 // StartChild starts a child to be waited for later. Unless told otherwise, its id is made from this instance's, and it is cancelled when this
 // instance ends or no longer waits for it.
 func (d Definition[In, Out]) StartChild(ctx *Context, in In, opts ...ChildOption) *Future[Out] {

@@ -99,6 +99,10 @@
 //		return none, ctx.Err() // the instance was cancelled meanwhile
 //	}
 //
+// When there is nothing else to wait for, WaitWithin says it shortly; the error is ErrTimeout when time is over:
+//
+//	approval, err := Approve.WaitWithin(ctx, 24*time.Hour)
+//
 // From outside it is raised with a client, by another instance with Send:
 //
 //	err := Approve.Raise(ctx, client, "order-7", Approval{By: "ann"})
@@ -115,10 +119,15 @@
 //
 //	item, err := Items.Receive(ctx)
 //	item, ok, err := Items.TryReceive(ctx) // does not wait
+//	item, err := Items.ReceiveWithin(ctx, time.Hour) // ErrTimeout after an hour
 //
 // # Things at the same time
 //
-// Start several, then wait for all. The results are in the order of the futures:
+// CallAll calls the same for many inputs, and gives the results in their order:
+//
+//	made, err := Make.CallAll(ctx, order.Parts)
+//
+// Or start several, different ones too, then wait for all:
 //
 //	var parts []*orchestration.Future[Part]
 //	for _, p := range order.Parts {

@@ -22,6 +22,13 @@ func (e Event[T]) Name() string { return e.name }
 // Wait waits for the next event of the name.
 func (e Event[T]) Wait(ctx *Context) (T, error) { return e.Next(ctx).Get(ctx) }
 
+// WaitWithin is Wait with a time limit: when it is reached, the error is ErrTimeout.
+func (e Event[T]) WaitWithin(ctx *Context, d time.Duration) (T, error) {
+	limited, done := ctx.WithTimeout(d)
+	defer done()
+	return e.Wait(limited)
+}
+
 // Next gives a future of the next event of the name. Of several waits, the oldest gets it.
 func (e Event[T]) Next(ctx *Context) *Future[T] {
 	what := "event " + quote(e.name)
@@ -55,6 +62,13 @@ func (q Queue[T]) Name() string { return q.name }
 
 // Receive takes the oldest message, or waits for one.
 func (q Queue[T]) Receive(ctx *Context) (T, error) { return q.Next(ctx).Get(ctx) }
+
+// ReceiveWithin is Receive with a time limit: when it is reached, the error is ErrTimeout.
+func (q Queue[T]) ReceiveWithin(ctx *Context, d time.Duration) (T, error) {
+	limited, done := ctx.WithTimeout(d)
+	defer done()
+	return q.Receive(limited)
+}
 
 // Next gives a future of the oldest message, or of the next one to come. A message that was taken by a future that is cancelled before it was looked at goes
 // back to the front.
