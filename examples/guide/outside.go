@@ -1,0 +1,40 @@
+package guide
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/pkg/client"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+)
+
+func buyAPiano(ctx context.Context, servers string) (string, error) {
+	c, err := client.Connect(ctx, natsbus.Config{URLs: servers, Setup: natsbus.Use}, client.Options{})
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+
+	h, err := Buy.Start(ctx, c, Purchase{What: "piano", Cents: 900_000}, orchestration.ID("buy-7"), orchestration.RejectExisting(),
+		orchestration.Attributes(map[string]string{"department": "music"}))
+	if errors.Is(err, orchestration.ErrExists) {
+		h = Buy.Handle(c, "buy-7") // somebody was faster
+	} else if err != nil {
+		return "", err
+	}
+	return h.Wait(ctx)
+}
+
+// approve raises an event, and finds out whether somebody has waited for it.
+func approve(ctx context.Context, c *client.Client, id string, v Verdict) (bool, error) {
+	data, err := c.Codec().Encode(v)
+	if err != nil {
+		return false, err
+	}
+	r, err := c.Deliver(ctx, events.Message{
+		ID: c.NewID(), Instance: id, Content: &events.EventRaised{Name: Verdicts.Name(), Data: data},
+	})
+	return r.Taken, err
+}

@@ -1,0 +1,76 @@
+package guide
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/rondotest"
+)
+
+var asked = AskBoss.With(func(context.Context, string) (bool, error) { return true, nil })
+
+func TestBuy(t *testing.T) {
+	for _, c := range []struct {
+		name, out, err string
+		verdict        *Verdict
+	}{
+		{"approved", "piano, approved by ann", "", &Verdict{"ann", true}},
+		{"refused", "", "ann does not want it", &Verdict{"ann", false}},
+		{"silence", "", "nobody has answered within three days", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			env := virtual(t, Buy.With(buy), asked)
+			began := env.Now()
+			h := start(t, env, Buy, Purchase{"piano", 900_000}, "buy-7")
+			env.Advance(71 * time.Hour)
+			if c.verdict != nil {
+				must(t, Verdicts.Raise(t.Context(), env, "buy-7", *c.verdict))
+			}
+			out, err := h.Wait(t.Context())
+			if out != c.out || (err != nil || c.err != "") && err.Error() != c.err {
+				t.Errorf("%q, %v", out, err)
+			}
+			if took := env.Now().Sub(began); c.verdict == nil && took != 72*time.Hour {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+func TestBuyIsCancelled(t *testing.T) {
+	env := virtual(t, Buy.With(buy), asked)
+	h := start(t, env, Buy, Purchase{"piano", 900_000}, "buy-7")
+	must(t, h.Cancel(t.Context(), "no money"))
+	_, err := h.Wait(t.Context())
+	wantError(t, err, "cancelled: no money")
+	wantIs(t, err, orchestration.ErrCancelled)
+}
+
+// TestVerdictComesTooEarly has somebody answer who was not asked yet.
+func TestVerdictComesTooEarly(t *testing.T) {
+	asksFirst := Buy.With(func(ctx *orchestration.Context, p Purchase) (string, error) {
+		if _, err := AskBoss.Call(ctx, ctx.Instance()); err != nil {
+			return "", err
+		}
+		v, err := Verdicts.Wait(ctx)
+		return v.By, err
+	})
+	env := virtual(t, asksFirst, rondotest.Takes(asked, time.Minute))
+	start(t, env, Buy, Purchase{"piano", 900_000}, "buy-7")
+	must(t, Verdicts.Raise(t.Context(), env, "buy-7", Verdict{"ann", true}))
+	env.Settle()
+	want(t, "ignored", len(env.Ignored()), 1)
+	want(t, "why", string(env.Ignored()[0].Reason), "nobody_waits")
+	want(t, "in words", env.Ignored()[0].Detail, `nobody waits for event "verdict"; use a queue for messages that must not be lost`)
+}
+
+func TestVerdictOfAnotherType(t *testing.T) {
+	env := virtual(t, Buy.With(buy), asked)
+	h := start(t, env, Buy, Purchase{"piano", 900_000}, "buy-7")
+	must(t, orchestration.DefineEvent[string]("verdict").Raise(t.Context(), env, "buy-7", "yes"))
+	_, err := h.Wait(t.Context())
+	wantError(t, err, `event "verdict": decode "yes" into *guide.Verdict: json: cannot unmarshal string into Go value of type guide.Verdict`)
+	wantIs(t, err, orchestration.OfType(orchestration.TypeMismatch))
+}

@@ -1,0 +1,62 @@
+package guide
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/orchestration"
+)
+
+func TestBasket(t *testing.T) {
+	env := virtual(t, Basket.With(basket))
+	h, err := Basket.Start(t.Context(), env, "ann", orchestration.ID("basket-ann"), orchestration.WithMessage(Items, "chair"))
+	must(t, err)
+	for _, item := range []string{"table", "lamp"} {
+		must(t, Items.Push(t.Context(), env, "basket-ann", item))
+	}
+	must(t, CheckOut.Raise(t.Context(), env, "basket-ann", true))
+	items, err := h.Wait(t.Context())
+	must(t, err)
+	wantList(t, "items", items, "chair", "table", "lamp")
+}
+
+func TestBasketIsLeft(t *testing.T) {
+	env := virtual(t, Basket.With(basket))
+	h := start(t, env, Basket, "ann", "basket-ann")
+	env.Advance(20 * time.Minute)
+	must(t, Items.Push(t.Context(), env, "basket-ann", "chair"))
+	env.Advance(20 * time.Minute)
+	_, err := h.Wait(t.Context())
+	wantError(t, err, "ann has gone away")
+	want(t, "time", env.Now().Sub(time.Date(2026, 1, 1, 0, 50, 0, 0, time.UTC)), 0)
+}
+
+// TestMessagesThatNobodyReads checks what becomes of them.
+func TestMessagesThatNobodyReads(t *testing.T) {
+	env := virtual(t, Basket.With(basket), Stocktaking.With(func(ctx *orchestration.Context, s string) (string, error) { return s, ctx.Sleep(time.Hour) }))
+	ctx := t.Context()
+	must(t, Items.Push(ctx, env, "early", "chair")) // it waits for the start
+	env.Advance(30 * time.Second)
+	h := start(t, env, Basket, "ann", "early")
+	env.Advance(10 * time.Second)
+	must(t, CheckOut.Raise(ctx, env, "early", true))
+	items, err := h.Wait(ctx)
+	must(t, err)
+	wantList(t, "items", items, "chair")
+
+	must(t, Items.Push(ctx, env, "early", "table"))
+	must(t, Items.Push(ctx, env, "nobody", "table"))
+	start(t, env, Stocktaking, "Bremen", "unread")
+	for range 10_001 {
+		must(t, Items.Push(ctx, env, "unread", "chair"))
+	}
+	env.Advance(2 * time.Hour)
+	why := make(map[string]string)
+	for _, d := range env.DeadLetters() {
+		why[string(d.Reason)] = d.Detail
+	}
+	want(t, "after the end", why["has_ended"], `instance "early" has ended (completed); nobody will read queue "items"`)
+	want(t, "without an instance", why["unknown_instance"], `there is no instance "nobody", and none was started within 1m0s`)
+	wantIn(t, why["mailbox_full"], `instance "unread" has 10000 unread queue messages`)
+	wantList(t, "warnings", env.Warnings(), "unread: it has ended with unread queue messages: 10000")
+}

@@ -1,0 +1,73 @@
+// Package orders is the example of README.md, as it stands there.
+package orders
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+)
+
+type Order struct {
+	Card   string
+	Amount int
+}
+
+type Receipt struct{ Number string }
+
+// The contracts.
+var (
+	Fulfil  = orchestration.Define[Order, Receipt]("fulfil")
+	Approve = orchestration.DefineEvent[string]("approve") // says who approved
+	Charge  = activity.Define[Order, Receipt]("charge", activity.Retry(5), activity.Timeout(time.Minute))
+	Ship    = activity.Define[Receipt, string]("ship")
+	Refund  = activity.Define[Receipt, string]("refund")
+)
+
+// An orchestration is an ordinary function. It may wait for a day, and it costs nothing meanwhile.
+func fulfil(ctx *orchestration.Context, order Order) (Receipt, error) {
+	if order.Amount > 1000 {
+		approval, deadline := Approve.Next(ctx), ctx.Timer(24*time.Hour)
+		switch ctx.Select(approval, deadline) {
+		case approval:
+			if _, err := approval.Get(ctx); err != nil {
+				return Receipt{}, err
+			}
+		case deadline:
+			return Receipt{}, orchestration.Errorf("not_approved", "nobody approved it within a day")
+		default: // it was cancelled
+			return Receipt{}, ctx.Err()
+		}
+	}
+
+	receipt, err := Charge.Call(ctx, order)
+	if err != nil {
+		return Receipt{}, err
+	}
+
+	var undo orchestration.Saga
+	undo.Add("refund", func(ctx *orchestration.Context) error {
+		_, err := Refund.Call(ctx, receipt)
+		return err
+	})
+	if _, err := Ship.Call(ctx, receipt, activity.Retry(3)); err != nil {
+		return Receipt{}, fmt.Errorf("not shipped: %w", errors.Join(err, undo.Compensate(ctx, time.Hour)))
+	}
+	return receipt, nil
+}
+
+// An activity does something in the world. It may be executed more than once, always with the same key.
+func charge(ctx context.Context, order Order) (Receipt, error) {
+	key := activity.InfoOf(ctx).IdempotencyKey
+	if order.Card == "" {
+		return Receipt{}, activity.Final(activity.Errorf("no_card", "the order has no card"))
+	}
+	return Receipt{Number: "R-" + key}, nil
+}
+
+// Parts is the code with its contracts; `app.Main(orders.Parts...)` makes a program of it.
+var Parts = []app.Part{Fulfil.With(fulfil), Charge.With(charge)}
