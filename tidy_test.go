@@ -103,6 +103,7 @@ var packages = map[string]rule{
 	"internal/natstest": {imports: []string{"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded"}},
 
 	"internal/detector": {},
+	"internal/sim":      {imports: []string{"pkg/events", "pkg/bus"}},
 	"pkg/timeline":      {pure: true, imports: []string{"pkg/events"}},
 
 	"internal/pgtest":  {imports: []string{"github.com/jackc/pgx/v5"}},

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,7 +46,7 @@ func TestReadme(t *testing.T) {
 	if err := os.Symlink(rondo, filepath.Join(dir, "bin", "rondo")); err != nil {
 		t.Fatal(err)
 	}
-	countdown := buildCountdown(t, string(document))
+	countdown := build(t, "readme/countdown")
 	var dev *exec.Cmd
 	kill := func() {
 		if dev != nil {
@@ -112,33 +111,13 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// buildCountdown builds the program that people are to write.
-func buildCountdown(t *testing.T, document string) string {
+// build builds an example.
+func build(t *testing.T, example string) string {
 	t.Helper()
-	at := strings.Index(document, "```go\npackage main\n")
-	if at < 0 {
-		t.Fatal("there is no program in the README")
-	}
-	text, _, _ := strings.Cut(document[at+len("```go\n"):], "```")
-	dir := t.TempDir()
-	root, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, overlay, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "countdown")
-	// As if it were in the repository.
-	there, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, "countdown", "main.go"): source}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, data := range map[string]string{source: text, overlay: string(there)} {
-		if err := os.WriteFile(name, []byte(data), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	build := exec.Command("go", "build", "-overlay", overlay, "-o", program, "./countdown")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
+	program := filepath.Join(t.TempDir(), filepath.Base(example))
+	cmd := exec.Command("go", "build", "-o", program, "./examples/"+example)
+	cmd.Dir = filepath.Join("..", "..")
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return program

@@ -31,16 +31,8 @@ var (
 // An orchestration is an ordinary function. It may wait for a day, and it costs nothing meanwhile.
 func fulfil(ctx *orchestration.Context, order Order) (Receipt, error) {
 	if order.Amount > 1000 {
-		approval, deadline := Approve.Next(ctx), ctx.Timer(24*time.Hour)
-		switch ctx.Select(approval, deadline) {
-		case approval:
-			if _, err := approval.Get(ctx); err != nil {
-				return Receipt{}, err
-			}
-		case deadline:
-			return Receipt{}, orchestration.Errorf("not_approved", "nobody approved it within a day")
-		default: // it was cancelled
-			return Receipt{}, ctx.Err()
+		if _, err := Approve.WaitWithin(ctx, 24*time.Hour); err != nil {
+			return Receipt{}, fmt.Errorf("not approved: %w", err)
 		}
 	}
 

@@ -46,7 +46,7 @@ func TestLargeOrder(t *testing.T) {
 	if r, err := h.Wait(t.Context()); err != nil || r.Number == "" {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if _, err := Fulfil.Run(t.Context(), env, Order{Card: "1111", Amount: 9000}); !errors.Is(err, orchestration.OfType("not_approved")) {
+	if _, err := Fulfil.Run(t.Context(), env, Order{Card: "1111", Amount: 9000}); !errors.Is(err, orchestration.ErrTimeout) {
 		t.Errorf("got %v", err)
 	}
 }
