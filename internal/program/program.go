@@ -108,7 +108,7 @@ type Outcome struct {
 
 	// What Err says, asked while the code was still guarded: the methods of its errors are the author's, and may panic.
 	Next      *ContinueAsNew
-	Cancelled bool
+	Cancelled bool // it says that it was cancelled, and nothing else
 	Error     *events.Error
 }
 
@@ -116,10 +116,25 @@ type Outcome struct {
 func examined(out events.Payload, err error) Outcome {
 	o := Outcome{Output: out, Err: err}
 	if err != nil && !errors.As(err, &o.Next) {
-		o.Cancelled = errors.Is(err, &events.Error{Kind: events.CancelledError})
+		o.Cancelled = onlyCancelled(err)
 		o.Error = events.AsError(err)
 	}
 	return o
+}
+
+// onlyCancelled reports whether an error says that something was cancelled, and nothing else: cleaning up may have failed besides.
+func onlyCancelled(err error) bool {
+	if e, ok := err.(*events.Error); ok {
+		return e.Kind == events.CancelledError
+	}
+	switch x := err.(type) {
+	case interface{ Unwrap() error }:
+		return x.Unwrap() != nil && onlyCancelled(x.Unwrap())
+	case interface{ Unwrap() []error }:
+		all := x.Unwrap()
+		return len(all) > 0 && !slices.ContainsFunc(all, func(e error) bool { return !onlyCancelled(e) })
+	}
+	return errors.Is(err, &events.Error{Kind: events.CancelledError})
 }
 
 // Program is one running execution. It is not safe for concurrent use.

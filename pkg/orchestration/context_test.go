@@ -231,6 +231,34 @@ func TestCallAll(t *testing.T) {
 	}))
 }
 
+// What goes wrong when a cancelled instance cleans up is not forgotten, however it is returned.
+func TestACancelledInstanceKeepsWhatWentWrong(t *testing.T) {
+	undo := errors.New("the refund has failed")
+	for _, returned := range []func(err error) error{
+		func(error) error { return undo },
+		func(err error) error { return errors.Join(err, undo) },
+		func(err error) error { return fmt.Errorf("not shipped: %w", errors.Join(err, undo)) },
+		func(err error) error { return fmt.Errorf("%w, and %w", undo, err) },
+	} {
+		_, err := run(t, func(ctx *oc, _ string) (string, error) {
+			_, err := knock.Wait(ctx)
+			return "", returned(err)
+		}, cancelIt(t))
+		var e *orchestration.Error
+		if !errors.As(err, &e) || e.Kind != events.CancelledError || e.Cause == nil || !strings.Contains(e.Cause.Error(), "the refund has failed") {
+			t.Errorf("got %v because of %v, want that it was cancelled and the refund has failed", err, e)
+		}
+	}
+	_, err := run(t, func(ctx *oc, _ string) (string, error) {
+		_, err := knock.Wait(ctx)
+		return "", fmt.Errorf("stopped: %w", errors.Join(err, ctx.Err()))
+	}, cancelIt(t))
+	var e *orchestration.Error
+	if !errors.As(err, &e) || e.Cause != nil {
+		t.Errorf("got %v because of %v, want only that it was cancelled", err, e.Cause)
+	}
+}
+
 func cancelIt(t *testing.T) world {
 	return func(env *rondotest.Env, h orchestration.Handle[string]) {
 		t.Helper()
