@@ -92,18 +92,27 @@ func TestOutputThatCannotBeEncoded(t *testing.T) {
 var patient = kid.With(func(ctx *oc, s string) (string, error) { return knock.Wait(ctx) })
 
 func TestChildEndsWithItsParentUnlessAbandoned(t *testing.T) {
+	const never = round.Status("")
+	abandon := []orchestration.ChildOption{orchestration.Abandon()}
 	for name, c := range map[string]struct {
 		opts []orchestration.ChildOption
+		stay time.Duration
 		want round.Status
 	}{
-		"bound":     {nil, round.Cancelled},
-		"abandoned": {[]orchestration.ChildOption{orchestration.Abandon()}, round.Running},
+		"bound":     {nil, time.Minute, round.Cancelled},
+		"abandoned": {abandon, time.Minute, round.Running},
+		// The parent ends in the round in which it starts the child.
+		"bound, at once":     {nil, 0, never},
+		"abandoned, at once": {abandon, 0, round.Running},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var env *rondotest.Env
 			gives(t, "done", func(ctx *oc, _ string) (string, error) {
 				kid.StartChild(ctx, "x", append(c.opts, orchestration.ID("kid"))...)
-				return "done", ctx.Sleep(time.Minute)
+				if c.stay == 0 {
+					return "done", nil
+				}
+				return "done", ctx.Sleep(c.stay)
 			}, func(e *rondotest.Env, _ orchestration.Handle[string]) {
 				env = e
 				e.Advance(time.Hour)

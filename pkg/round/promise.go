@@ -11,6 +11,9 @@ import (
 func (in *Instance) promise(e events.Event, eff effects) {
 	ref := in.ledger.ref(e.ID)
 	for _, c := range eff.closed {
+		if c.open.abandon {
+			continue // it goes on without whoever waited
+		}
 		if !in.takeBack(c.open) {
 			in.turn.send(in.withdraw(c.id, c.open)...)
 		}
@@ -124,15 +127,13 @@ func (in *Instance) withdraw(id int64, o *open) []events.Message {
 	case openTimer:
 		out = append(out, events.Message{Instance: in.id, NotBefore: o.deadline, Content: &events.WithdrawTimer{Ref: ref}})
 	case openChild:
-		if !o.abandon {
-			reason := "its parent no longer waits for it"
-			if c := in.ledger.cancel; c != nil {
-				reason = because("its parent was cancelled", c.Reason)
-			}
-			out = append(out, in.say(events.VerbControl, ref, o.instance, &events.Control{
-				How: events.Cancel, Reason: reason, Parent: &events.Parent{Instance: in.id, Life: ref.Life, Execution: ref.Execution, Event: ref.Event},
-			}))
+		reason := "its parent no longer waits for it"
+		if c := in.ledger.cancel; c != nil {
+			reason = because("its parent was cancelled", c.Reason)
 		}
+		out = append(out, in.say(events.VerbControl, ref, o.instance, &events.Control{
+			How: events.Cancel, Reason: reason, Parent: &events.Parent{Instance: in.id, Life: ref.Life, Execution: ref.Execution, Event: ref.Event},
+		}))
 	}
 	return out
 }
