@@ -117,7 +117,11 @@ func (b *Broker) store(w events.Wire) {
 	}
 	m := &message{wire: w, notBefore: w.NotBefore}
 	if w.NotBefore.Sub(now) >= near {
-		b.later[w.Subject] = m
+		key := w.Subject // the last one counts, but for what people send
+		if v := w.Header[events.HeaderMsgID]; len(v) > 0 && (strings.HasPrefix(key, b.prefix+".queue.") || strings.HasPrefix(key, b.prefix+".event.")) {
+			key += " " + v[0]
+		}
+		b.later[key] = m
 		b.change()
 		return
 	}
@@ -169,11 +173,14 @@ func queueOf(tag, activity string) (q bus.Queue, err error) {
 
 // due stores what waits for its time and is due within a second, and tells when the next one is. mu is held.
 func (b *Broker) due(now time.Time) (next time.Time) {
-	for _, subject := range slices.Sorted(maps.Keys(b.later)) {
-		m := b.later[subject]
+	keys := slices.SortedFunc(maps.Keys(b.later), func(x, y string) int {
+		return cmp.Or(b.later[x].notBefore.Compare(b.later[y].notBefore), cmp.Compare(x, y))
+	})
+	for _, key := range keys {
+		m := b.later[key]
 		at := m.notBefore.Add(-time.Second)
 		if !at.After(now) {
-			delete(b.later, subject)
+			delete(b.later, key)
 			b.put(m, now)
 			continue
 		}

@@ -104,6 +104,15 @@ func (o *startOptions) due(c Client) time.Time {
 	return time.Time{}
 }
 
+// after is when the n-th message that goes along is due: in their order, and after the start.
+func (o *startOptions) after(c Client, n int) time.Time {
+	due := o.due(c)
+	if due.IsZero() {
+		return due
+	}
+	return due.Add(time.Duration(n) * time.Microsecond)
+}
+
 // messages are those that go along with the start. They have ids made from its own, so that the same start sent again brings the same messages.
 func (o *startOptions) messages(c Client) ([]events.Message, error) {
 	out := make([]events.Message, 0, len(o.with))
@@ -116,7 +125,7 @@ func (o *startOptions) messages(c Client) ([]events.Message, error) {
 			errs = append(errs, e)
 		}
 		out = append(out, events.Message{
-			ID: fmt.Sprintf("%s/with/%d", o.messageID, i+1), Instance: o.id, NotBefore: o.due(c), Content: &events.QueueSent{Queue: name, Data: data},
+			ID: fmt.Sprintf("%s/with/%d", o.messageID, i+1), Instance: o.id, NotBefore: o.after(c, i+1), Content: &events.QueueSent{Queue: name, Data: data},
 		})
 	}
 	return out, errors.Join(errs...)

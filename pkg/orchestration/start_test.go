@@ -24,11 +24,18 @@ func TestDelayedStartHasItsTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &wire{}
-			_, err := subject.Start(t.Context(), w, "in", append(c.opts, orchestration.WithMessage(letters, "dear"))...)
+			_, err := subject.Start(t.Context(), w, "in", append(c.opts, orchestration.WithMessage(letters, "dear"), orchestration.WithMessage(letters, "reader"))...)
 			must(t, err)
-			for _, m := range w.published {
-				if !m.NotBefore.Equal(c.want) {
-					t.Errorf("%s is due at %v, want %v", m.Content.Verb(), m.NotBefore, c.want)
+			if len(w.published) != 3 {
+				t.Fatalf("published %+v", w.published)
+			}
+			for i, m := range w.published {
+				want := c.want
+				if !want.IsZero() {
+					want = want.Add(time.Duration(i) * time.Microsecond) // so that they come in their order
+				}
+				if !m.NotBefore.Equal(want) {
+					t.Errorf("%s is due at %v, want %v", m.Content.Verb(), m.NotBefore, want)
 				}
 			}
 		})

@@ -17,6 +17,7 @@ var delayTests = []test{
 	{"a delay in the past is none", Settings{}, pastDelay},
 	{"a delayed message replaces the one before it", Settings{}, replaced},
 	{"a delayed message that is withdrawn does not come", Settings{}, withdrawnDelay},
+	{"delayed messages of people are all kept, and come in the order of their times", Settings{}, delayedOfPeople},
 	{"a delayed message may be withdrawn when it has come", Settings{}, withdrawnLate},
 	{"a delay may be as long as can be", Settings{}, farDelay},
 	{"delayed work is not early", Settings{}, delayedWork},
@@ -100,6 +101,30 @@ func replaced(t *T) {
 	}
 	t.empty()
 	r.nothing(short / 4)
+}
+
+func delayedOfPeople(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	for _, delay := range []time.Duration{600 * time.Millisecond, 2500 * time.Millisecond} {
+		due := time.Now().Add(delay)
+		var want []string
+		for i := range 5 {
+			name := fmt.Sprint(delay, "/", i)
+			w := event(b, "i", name)
+			w.Subject = b.Prefix() + ".queue.q.i"
+			w.NotBefore = due.Add(time.Duration(i) * time.Microsecond)
+			t.publish(b, w, w)
+			want = append(want, name)
+		}
+		for _, g := range r.expect(want...) {
+			if g.at.Before(due) {
+				t.Errorf("%s came %v early", id(g.Delivery), due.Sub(g.at))
+			}
+			g.Hold.Ack()
+		}
+	}
+	t.empty()
 }
 
 // withdraw takes back what was published.

@@ -251,12 +251,29 @@ func (r *receiver) due(w *waiting) {
 		w.timer = time.AfterFunc(rest, func() { r.due(w) })
 		return
 	}
-	delete(r.early, w.d.Place)
-	if time.Since(w.since) > r.b.config.InboxWait/8 {
-		w.d.Hold.Extend() // who takes it has the whole time for it
-		w.since = time.Now()
+	now := time.Now()
+	due := []*waiting{w}
+	if verb, _, _ := strings.Cut(w.d.Subject[len(r.b.names.prefix)+1:], "."); fromPeople(verb) {
+		// All of the instance that are due by now, in the order of their times: of two clocks a microsecond apart, the second may be the first.
+		who := lastWord(w.d.Subject)
+		for _, x := range r.early {
+			if x != w && !x.notBefore.After(now) && lastWord(x.d.Subject) == who {
+				due = append(due, x)
+			}
+		}
+		slices.SortFunc(due, func(a, b *waiting) int {
+			return cmp.Or(a.notBefore.Compare(b.notBefore), cmp.Compare(a.d.Place, b.d.Place))
+		})
 	}
-	r.push(w)
+	for _, x := range due {
+		x.timer.Stop()
+		delete(r.early, x.d.Place)
+		if now.Sub(x.since) > r.b.config.InboxWait/8 {
+			x.d.Hold.Extend() // who takes it has the whole time for it
+			x.since = now
+		}
+		r.push(x)
+	}
 }
 
 func (r *receiver) pushAll(all []*waiting) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -409,8 +410,28 @@ func (b *Bus) message(w events.Wire, now time.Time) *nats.Msg {
 	h["Nats-Schedule"] = []string{"@at " + at.Add(-early).UTC().Format(time.RFC3339Nano)}
 	h["Nats-Schedule-Target"] = []string{w.Subject}
 	h["Nats-Rollup"] = []string{"sub"} // one schedule for each subject, the last one
-	m.Subject = b.later(w.Subject)
+	m.Subject = b.laterOf(w)
 	return m
+}
+
+// fromPeople tells the messages to an instance of which each one counts.
+func fromPeople(verb string) bool {
+	return verb == string(events.VerbEvent) || verb == string(events.VerbQueue)
+}
+
+// laterOf is the subject under which a message waits for its time. Of those of the services, and of starts, the last one of a subject counts; of what people send to an
+// instance each one does, so each has a subject of its own.
+func (b *Bus) laterOf(w events.Wire) string {
+	later := b.later(w.Subject)
+	if verb, _, _ := strings.Cut(w.Subject[len(b.names.prefix)+1:], "."); !fromPeople(verb) {
+		return later
+	}
+	if id := w.Header[events.HeaderMsgID]; len(id) > 0 {
+		h := fnv.New64a()
+		h.Write([]byte(id[0]))
+		later = fmt.Sprintf("%s%%00%016x", later, h.Sum64()) // no instance has such a name
+	}
+	return later
 }
 
 // later is the subject under which a message waits for its time.
@@ -484,7 +505,7 @@ func (b *Bus) Has(ctx context.Context, w events.Wire) (bool, error) {
 	if !isWork { // in any partition
 		now = b.subject("p.*", strings.TrimPrefix(w.Subject, b.names.prefix+"."))
 	}
-	for _, s := range []string{b.later(w.Subject), now} { // in this order, so that it is seen when it moves from one to the other
+	for _, s := range []string{b.laterOf(w), now} { // in this order, so that it is seen when it moves from one to the other
 		_, err := st.GetLastMsgForSubject(ctx, s)
 		if err == nil {
 			return true, nil
