@@ -17,6 +17,7 @@ var loadTests = []test{
 	{"publishing while the broker restarts loses nothing", Settings{InboxWait: 5 * time.Second, Restarts: true}, publishWhileRestarting},
 	{"work goes on after the broker was restarted", Settings{WorkWait: 5 * time.Second, Restarts: true}, workAfterRestart},
 	{"delayed messages come though the broker was restarted", Settings{Restarts: true}, delayedAfterRestart},
+	{"what was returned comes at once after the broker was restarted", Settings{Restarts: true}, returnedAfterRestart},
 }
 
 // stream publishes numbered messages to instances until it is stopped, and tells how many each was sent.
@@ -220,6 +221,32 @@ func publishWhileRestarting(t *T) {
 	sent := s.stop()
 	t.must(perInstance(append(all, r.collect(sent, all)...)))
 	r.emptied()
+}
+
+// Who ends in order gives back what he has; when broker and receivers are started again, nobody has to wait for what nobody holds.
+func returnedAfterRestart(t *T) {
+	if t.Restart == nil {
+		t.Skip("the broker cannot be restarted")
+	}
+	a, b := t.bus(), t.bus()
+	q := bus.Queue{Activity: "a"}
+	t.publish(a, event(a, "i", "first"), event(a, "i", "second"), work(a, q, "i", "work"))
+	r := t.receive(a)
+	held := append(r.expect("first", "second"), t.takeWork(a, q, 1)...)
+	r.stop()
+	for _, g := range held {
+		g.Hold.Return(0)
+	}
+	t.must(a.Close())
+	t.Restart(t.T, func() {})
+	began := time.Now()
+	for _, g := range append(t.receive(b).expect("first", "second"), t.takeWork(b, q, 1)...) {
+		g.Hold.Ack()
+	}
+	if took := time.Since(began); took > long/2 {
+		t.Errorf("it took %v", took)
+	}
+	t.empty()
 }
 
 func workAfterRestart(t *T) {

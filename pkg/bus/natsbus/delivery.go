@@ -17,6 +17,9 @@ import (
 // much; what comes back too early is returned again.
 const maxReturn = 24 * time.Hour
 
+// minReturn is the shortest time after which something comes again.
+const minReturn = time.Microsecond
+
 // origin is what the subject for the acknowledgement says about a message.
 type origin struct {
 	stream, consumer string
@@ -121,7 +124,6 @@ type hold struct {
 
 var (
 	saidAck    = []byte("+ACK")
-	saidNak    = []byte("-NAK")
 	saidExtend = []byte("+WPI")
 )
 
@@ -135,11 +137,9 @@ func (h hold) Ack() { h.say(saidAck) }
 
 // Return implements bus.Hold.
 func (h hold) Return(after time.Duration) {
-	if after <= 0 {
-		h.say(saidNak)
-		return
-	}
-	h.say([]byte(`-NAK {"delay": ` + strconv.FormatInt(int64(min(after, maxReturn)), 10) + "}"))
+	// With a delay, however short, the broker writes down when the message comes again. Without one it forgets that when it is restarted.
+	after = min(max(after, minReturn), maxReturn)
+	h.say([]byte(`-NAK {"delay": ` + strconv.FormatInt(int64(after), 10) + "}"))
 }
 
 // Extend implements bus.Hold.
