@@ -96,7 +96,7 @@ var packages = map[string]rule{
 	"services/worker":       {imports: []string{"pkg/events", "pkg/bus", "pkg/process", "pkg/activity", "pkg/orchestration", "internal/health", "golang.org/x/time/rate"}},
 	"pkg/app": {imports: []string{
 		"internal/health", "internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/history/cockroach", "pkg/history/sqlite",
-		"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/client", "pkg/query", "services/orchestrator", "services/worker",
+		"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/outbox", "pkg/client", "pkg/query", "services/orchestrator", "services/worker",
 		"go.yaml.in/yaml/v3",
 	}},
 	"internal/health":   {},

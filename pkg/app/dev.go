@@ -17,6 +17,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
+	"github.com/rondo-run/rondo/pkg/outbox"
 	"github.com/rondo-run/rondo/pkg/query"
 )
 
@@ -70,6 +71,7 @@ func (a *App) dev(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
+	a.sweep(ctx, b, store)
 	all, err := a.devServices(b, store)
 	if err != nil {
 		return err
@@ -82,9 +84,20 @@ func (a *App) dev(ctx context.Context) (err error) {
 	return a.serve(ctx, h, append(all, a.host(b, store))...)
 }
 
+// sweep publishes at once what a process before has promised and not published, which is dead: nobody else can have the directory.
+func (a *App) sweep(ctx context.Context, b *natsbus.Bus, store history.Store) {
+	s := outbox.Sweeper{Broker: b, Store: store, Prefix: b.Prefix(), Hold: time.Second, Log: a.log}
+	if _, err := s.Sweep(ctx); err != nil {
+		a.log.Warn("what was promised before could not be published; the orchestrator tries again", "error", err)
+	}
+}
+
 // devServices are those that the program has code for.
 func (a *App) devServices(b *natsbus.Bus, store history.Store) (all []service, err error) {
 	if len(a.orchestrations.Names()) > 0 {
+		if a.config.Orchestrator.ID == "" {
+			a.config.Orchestrator.ID = "dev" // the next one takes its place at once, also when this one is killed
+		}
 		s, err := a.newOrchestrator(b, store)
 		if err != nil {
 			return nil, err
