@@ -193,7 +193,10 @@ func between(least int, names ...string) cobra.PositionalArgs {
 func explain(err error, cmd *cobra.Command) (code int, hint string) {
 	var usage usageError
 	var exit endedError
+	var drop dropped
 	switch {
+	case errors.As(err, &drop):
+		return drop.code, drop.hint
 	case errors.As(err, &usage):
 		return misused, "`" + strings.TrimSpace(cmd.CommandPath()+" --help") + "` says more"
 	case errors.As(err, &exit):

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -182,8 +183,8 @@ func (c *cli) raise() *cobra.Command {
 The data is JSON; @file reads it from a file, and - from the standard input.`,
 		Example: `  rondo raise order-2 approve '{"by":"ann","ok":true}'`,
 		Args:    between(2, "INSTANCE", "EVENT", "DATA"),
-	}, "the event was sent", func(ctx context.Context, args []string, data events.Payload) error {
-		return c.client.Raise(ctx, args[0], args[1], data)
+	}, "the event was sent", func(name string, data events.Payload) (events.Content, error) {
+		return &events.EventRaised{Name: name, Data: data}, events.CheckName("event", name)
 	})
 }
 
@@ -195,22 +196,23 @@ func (c *cli) enqueue() *cobra.Command {
 The data is JSON; @file reads it from a file, and - from the standard input.`,
 		Example: `  rondo enqueue basket-7 items '{"sku":"chair"}'`,
 		Args:    between(2, "INSTANCE", "QUEUE", "DATA"),
-	}, "the message was sent", func(ctx context.Context, args []string, data events.Payload) error {
-		return c.client.Enqueue(ctx, args[0], args[1], data)
+	}, "the message was sent", func(name string, data events.Payload) (events.Content, error) {
+		return &events.QueueSent{Queue: name, Data: data}, events.CheckName("queue", name)
 	})
 }
 
-func (c *cli) sending(cmd *cobra.Command, said string, send func(context.Context, []string, events.Payload) error) *cobra.Command {
+func (c *cli) sending(cmd *cobra.Command, said string, content func(name string, data events.Payload) (events.Content, error)) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		data, err := c.payload("data", args, 2)
 		if err != nil {
 			return err
 		}
+		x, err := content(args[1], events.Canonical(data))
+		if err != nil {
+			return usageError{err}
+		}
 		return c.connected(cmd, patience, func(ctx context.Context) error {
-			if err := send(ctx, args, data); err != nil {
-				return err
-			}
-			return c.done(sent{args[0], cmd.Name()}, "%s", said)
+			return c.deliver(ctx, cmd.Name(), events.Message{Instance: args[0], Content: x}, said)
 		})
 	}
 	return cmd
@@ -238,16 +240,15 @@ func (c *cli) control(name string) *cobra.Command {
 		if len(args) == 0 {
 			return misuse("INSTANCE is missing: rondo %s", cmd.Use)
 		}
+		if len(reason) > events.MaxReason {
+			return misuse("the reason has %d bytes; %d are the most: say it in a sentence", len(reason), events.MaxReason)
+		}
 		return c.connected(cmd, patience, func(ctx context.Context) error {
+			var errs []error
 			for _, id := range args {
-				if err := orchestration.Control(ctx, c.client, id, x.how, reason); err != nil {
-					return err
-				}
-				if err := c.done(sent{id, name}, "%s: %s", id, x.said); err != nil {
-					return err
-				}
+				errs = append(errs, c.deliver(ctx, name, events.Message{Instance: id, Content: &events.Control{How: x.how, Reason: reason}}, id+": "+x.said))
 			}
-			return nil
+			return errors.Join(errs...)
 		})
 	}
 	return cmd

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// takenWithin is for how long what becomes of a message is waited for. It is stored by then, and is taken sooner or later.
+const takenWithin = 3 * time.Second
+
+// dropped is the error about a message of which nothing came.
+type dropped struct {
+	instance, why, hint string
+	code                int
+}
+
+func (e dropped) Error() string { return e.instance + " " + e.why }
+
+// deliver sends a message and tells what becomes of it.
+func (c *cli) deliver(ctx context.Context, command string, m events.Message, said string) error {
+	if err := events.CheckInstance(m.Instance); err != nil {
+		return usageError{err}
+	}
+	m.ID = c.client.NewID()
+	wait, cancel := context.WithTimeout(ctx, takenWithin)
+	r, err := c.client.Deliver(wait, m)
+	late := wait.Err() != nil && ctx.Err() == nil
+	cancel()
+	if late && err != nil {
+		// Under the same id it is stored once, whether or not it is already.
+		if err := c.client.Publish(ctx, m); err != nil {
+			return err
+		}
+		return c.notTaken(ctx, command, m)
+	}
+	if err != nil {
+		return err
+	}
+	_, controls := m.Content.(*events.Control)
+	switch reason := round.Reason(r.Reason); {
+	case r.Taken, reason == round.Duplicate:
+	case reason == round.NoChange, reason == round.HasEnded && controls:
+		said = fmt.Sprintf("%s: nothing is to be done: it is %s", m.Instance, r.Status)
+	case reason == round.UnknownInstance:
+		return fmt.Errorf("instance %q: %w", m.Instance, history.ErrNoInstance)
+	case reason == round.NobodyWaits:
+		return dropped{m.Instance, "does not wait for this event now, so it was dropped", "`rondo show` tells what it waits for; a message in a queue (`rondo enqueue`) would have been kept", failed}
+	case reason == round.HasEnded:
+		return dropped{m.Instance, "has ended: it is " + r.Status, "", failed}
+	default:
+		return dropped{m.Instance, "did not take it: " + whyNot(r), "", failed}
+	}
+	return c.done(sent{m.Instance, command}, "%s", said)
+}
+
+func whyNot(r orchestration.Receipt) string {
+	if r.Detail != "" {
+		return r.Detail
+	}
+	return r.Reason
+}
+
+// notTaken tells of a message that waits.
+func (c *cli) notTaken(ctx context.Context, command string, m events.Message) error {
+	if _, err := c.client.Instance(ctx, m.Instance); errors.Is(err, history.ErrNoInstance) {
+		return fmt.Errorf("it is sent, but instance %q: %w; if one is started within a minute, it gets it", m.Instance, history.ErrNoInstance)
+	}
+	return c.done(sent{m.Instance, command}, "it is sent, and has not been taken up yet; it will be when an orchestrator comes to it")
+}
