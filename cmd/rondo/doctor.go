@@ -19,6 +19,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/process"
 	"github.com/rondo-run/rondo/pkg/query"
+	"github.com/rondo-run/rondo/pkg/round"
 )
 
 // finding is what was found about one thing.
@@ -113,6 +114,7 @@ func (e *examination) examine(ctx context.Context, config natsbus.Config) {
 	e.orchestrators(ctx)
 	e.processes(ctx)
 	e.database(ctx)
+	e.instances(ctx)
 	e.deadLetters(ctx)
 }
 
@@ -232,6 +234,18 @@ func (e *examination) database(ctx context.Context) {
 		return
 	}
 	e.note("database", fine, "", "it answers; that took %v", e.c.now().Sub(began).Round(time.Millisecond))
+}
+
+// instances looks for those that do not go on by themselves.
+func (e *examination) instances(ctx context.Context) {
+	n, err := e.c.client.Count(ctx, history.Filter{Statuses: []round.Status{round.Halted}}, 0)
+	switch {
+	case err != nil: // the database was looked at before
+	case n > 0:
+		e.note("instances", look, "`rondo list --status halted` lists them, and `rondo show` says what each needs", "%d are halted: their code does not fit their history", n)
+	default:
+		e.note("instances", fine, "", "none is halted")
+	}
 }
 
 func (e *examination) deadLetters(ctx context.Context) {

@@ -201,6 +201,8 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 		return misused, "`" + strings.TrimSpace(cmd.CommandPath()+" --help") + "` says more"
 	case errors.As(err, &exit):
 		return ended, ""
+	case errors.Is(err, app.ErrNotRunning):
+		return nobodyThere, "start your program with `dev` again, or say where NATS is with --nats or $RONDO_NATS_URL"
 	case errors.Is(err, errNotConnected):
 		return nobodyThere, "start a system with `rondo dev`, or say where NATS is with --nats or $RONDO_NATS_URL"
 	case errors.Is(err, bus.ErrNobody):

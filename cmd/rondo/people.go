@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
@@ -148,12 +151,33 @@ func (c *cli) startOne(ctx context.Context, name string, input events.Payload, w
 	if err != nil {
 		return err
 	}
+	c.warnUnknown(ctx, name)
 	if !wait {
 		return c.done(struct {
 			Instance string `json:"instance"`
 		}{started.ID}, "%s", started.ID)
 	}
 	return c.ending(ctx, started.ID, started.Wait)
+}
+
+// warnUnknown says so if no orchestrator knows what was started: it may be misspelt.
+func (c *cli) warnUnknown(ctx context.Context, name string) {
+	ask, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	s, err := c.client.System(ask)
+	if err != nil || len(s.Orchestrators) == 0 {
+		return // it waits in NATS until there is one
+	}
+	var known []string
+	for _, o := range s.Orchestrators {
+		for x := range o.Code {
+			known = append(known, x)
+		}
+	}
+	if slices.Sort(known); !slices.Contains(known, name) {
+		known = slices.Compact(known)
+		fmt.Fprintf(c.problems, "no orchestrator that is running knows %q, so it waits for one that does%s; known are %s\n", name, app.DidYouMean(name, known), strings.Join(known, ", "))
+	}
 }
 
 // ending waits for the end of an instance and tells of it.
@@ -163,10 +187,44 @@ func (c *cli) ending(ctx context.Context, id string, wait func(context.Context) 
 		o, err = wait(ctx)
 		return err
 	})
-	if err != nil {
+	switch {
+	case err == nil:
+		return c.told(id, o)
+	case ctx.Err() == nil:
 		return err
 	}
-	return c.told(id, o)
+	return notEnded{id + " has not ended: " + c.stands(id), ctx.Err()}
+}
+
+// notEnded says how something stands that was not waited for any longer, and why not.
+type notEnded struct {
+	stands string
+	why    error
+}
+
+func (e notEnded) Error() string { return e.stands }
+func (e notEnded) Unwrap() error { return e.why }
+
+// stands says how an instance stands, when there is no more time to wait for it.
+func (c *cli) stands(id string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	w, err := c.client.Waiting(ctx, id)
+	if errors.Is(err, history.ErrNoInstance) {
+		return c.notTakenUp(ctx, id, history.ErrNoInstance).Error()
+	}
+	if err != nil {
+		return "how it stands could not be found out"
+	}
+	said := []string{"it is " + string(w.Status)}
+	for i, x := range w.Waits {
+		if i == 3 {
+			said = append(said, fmt.Sprintf("and for %d others", len(w.Waits)-i+w.More))
+			break
+		}
+		said = append(said, "waits for "+x.What)
+	}
+	return strings.Join(append(said, w.Notes...), "; ")
 }
 
 // sent is what was done with an instance, as JSON.

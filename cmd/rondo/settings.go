@@ -87,8 +87,8 @@ func (c *connection) config(cmd *cobra.Command) (app.Config, app.Reading, error)
 			if !said("prefix") {
 				config.NATS.Prefix, r.From["prefix"] = at.Prefix, "the dev in "+c.dir
 			}
-		} else if cmd.Flags().Changed("dir") {
-			return config, r, fmt.Errorf("%w: %w", errNotConnected, err)
+		} else if cmd.Flags().Changed("dir") || errors.Is(err, app.ErrNotRunning) {
+			return config, r, fmt.Errorf("%w: %w", errNotConnected, err) // and not what another one says on the usual port
 		}
 	}
 	return config, r, nil

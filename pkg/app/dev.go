@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/bus"
@@ -269,15 +271,28 @@ func (a *App) writeAddresses() (forget func(), err error) {
 	return func() { _ = os.Remove(path) }, nil // if it stays, its pid tells that nobody is there
 }
 
-// ReadAddresses reads where a dev that runs in a directory is found.
+// ErrNotRunning says that a directory is that of a dev which is not running.
+var ErrNotRunning = errors.New("it is not running")
+
+// ReadAddresses reads where a dev that runs in a directory is found. The error wraps [fs.ErrNotExist] if there is no such directory, and [ErrNotRunning] if there is one, and
+// nobody at work in it.
 func ReadAddresses(dir string) (Addresses, error) {
+	if _, err := os.Stat(dir); err != nil {
+		return Addresses{}, fmt.Errorf("the dev of %s: %w", dir, err)
+	}
 	data, err := os.ReadFile(filepath.Join(dir, AddressFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Addresses{}, fmt.Errorf("the dev of %s: %w", dir, ErrNotRunning)
+	}
 	if err != nil {
-		return Addresses{}, fmt.Errorf("is dev running in %s? %w", dir, err)
+		return Addresses{}, fmt.Errorf("the dev of %s: %w", dir, err)
 	}
 	var f devFile
 	if err := json.Unmarshal(data, &f); err != nil {
 		return Addresses{}, fmt.Errorf("%s: %w", filepath.Join(dir, AddressFile), err)
+	}
+	if p, err := os.FindProcess(f.PID); err != nil || errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone) {
+		return Addresses{}, fmt.Errorf("the dev of %s: %w: process %d is gone", dir, ErrNotRunning, f.PID)
 	}
 	return f.Addresses, nil
 }
