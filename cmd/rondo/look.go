@@ -272,6 +272,9 @@ func (c *cli) showText(s shown) error {
 	}
 	if s.Error != nil && s.Status != round.Halted { // a note says it, with what to do
 		line("error", "%v", s.Error)
+		if at := s.Error.Place(); at != "" {
+			line("", "at %s; --output json has the whole stack", at)
+		}
 		if errors.Is(s.Error, &events.Error{Kind: events.Poison}) {
 			line("", "rondo deadletters # lists what was tried too often; rondo deadletters replay tries it again")
 		}

@@ -3,6 +3,7 @@ package events
 import (
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"unicode/utf8"
 )
@@ -65,6 +66,34 @@ type Error struct {
 	Event    int64  `json:"event,omitempty"`
 	Expected string `json:"expected,omitempty"`
 	Got      string `json:"got,omitempty"`
+}
+
+// Place is where the code panicked, as "shop/main.go:67", if that is known; of a cause if the error itself knows nothing.
+func (e *Error) Place() string {
+	for ; e != nil; e = e.Cause {
+		if at := placeOf(e.Stack); at != "" {
+			return at
+		}
+	}
+	return ""
+}
+
+// placeOf finds in a stack what called panic: the first frame below it that is not the runtime's.
+func placeOf(stack string) string {
+	_, below, found := strings.Cut(stack, "\npanic(")
+	if !found {
+		return ""
+	}
+	lines := strings.Split(below, "\n")
+	for i := 2; i+1 < len(lines); i += 2 { // a line with the function, one with the place
+		if strings.HasPrefix(lines[i], "runtime.") {
+			continue
+		}
+		at, _, _ := strings.Cut(strings.TrimSpace(lines[i+1]), " ")
+		dir, file := path.Split(strings.ReplaceAll(at, "\\", "/")) // it may be from another machine
+		return path.Join(path.Base(dir), file)
+	}
+	return ""
 }
 
 // Errorf makes an Error of a kind.

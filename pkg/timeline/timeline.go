@@ -254,6 +254,9 @@ func (t *Teller) problem(err *events.Error) string {
 	if err == nil {
 		return "nobody says why"
 	}
+	if at := err.Place(); at != "" {
+		return t.cut(err.Error()) + " (at " + at + ")"
+	}
 	return t.cut(err.Error())
 }
 
