@@ -249,10 +249,23 @@ func writable(dir string) error {
 func devProblem(dir string, err error) error {
 	var locked *sqlite.LockedError
 	if errors.As(err, &locked) {
-		return fmt.Errorf("%w: it is at work in %s; end it, or choose another directory with --dir", err, dir)
+		who := "another process"
+		if locked.PID != 0 {
+			who = fmt.Sprintf("process %d", locked.PID)
+		}
+		return devLocked{fmt.Sprintf("%s is at work in %s: end it, or choose another directory with --dir", who, dir), err}
 	}
 	return err
 }
+
+// devLocked says that somebody else has the directory.
+type devLocked struct {
+	text string
+	err  error
+}
+
+func (e devLocked) Error() string { return e.text }
+func (e devLocked) Unwrap() error { return e.err }
 
 // writeAddresses writes down where everything is, for commands that come later. The file goes when dev ends.
 func (a *App) writeAddresses() (forget func(), err error) {

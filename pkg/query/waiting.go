@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/events"
@@ -121,7 +122,7 @@ func (w *Waiting) explain(info history.Info) {
 	case info.Status == round.Halted && info.Error == nil:
 		w.note("it is halted; it goes on when code that fits its history is deployed")
 	case info.Status == round.Halted:
-		w.note("its code does not fit its history: %v; it goes on when code that fits is deployed", info.Error)
+		w.note("its code does not fit its history: %s; it goes on when code that fits is deployed", strings.TrimSuffix(info.Error.Error(), "."))
 	case info.Status.Ended() && info.Error != nil:
 		w.note("it has ended (%s): %v", info.Status, info.Error)
 	case info.Status.Ended():
