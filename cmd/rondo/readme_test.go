@@ -4,9 +4,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rondo-run/rondo/pkg/app"
 )
 
 // session is a command of a document, with what it says there.
@@ -31,84 +34,154 @@ func sessions(document string) (all []session) {
 
 // TestReadme does what the README tells people to do, and compares what comes of it with what stands there.
 func TestReadme(t *testing.T) {
-	document, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	f := follow(t, string(text))
+	f.countdown = build(t, "readme/countdown")
+	if all := sessions(string(text)); len(all) < 7 {
+		t.Fatalf("there are %d commands in the README", len(all))
+	}
+	f.all()
+}
+
+// TestDocuments does the same with each document in docs that has console blocks.
+func TestDocuments(t *testing.T) {
+	paths, err := filepath.Glob(filepath.Join("..", "..", "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	followed := 0
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := sessions(string(text))
+		if len(all) == 0 {
+			continue
+		}
+		followed++
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			if all[0].command != "make dev" {
+				t.Fatalf("the first command is %q; want `make dev`: a block that cannot be run is no console block", all[0].command)
+			}
+			follow(t, string(text)).all()
+		})
+	}
+	if followed == 0 {
+		t.Error("no document has a console block")
+	}
+}
+
+// follower does what a document says, in a directory of its own.
+type follower struct {
+	t         *testing.T
+	document  string
+	dir       string
+	rondo     string
+	countdown string // the program that people are to write
+	dev       *exec.Cmd
+}
+
+func follow(t *testing.T, document string) *follower {
+	t.Helper()
 	rondo, err := exec.LookPath("rondo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
+	f := &follower{t: t, document: document, dir: t.TempDir(), rondo: rondo}
+	if err := os.Mkdir(filepath.Join(f.dir, "bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(rondo, filepath.Join(dir, "bin", "rondo")); err != nil {
+	if err := os.Symlink(rondo, filepath.Join(f.dir, "bin", "rondo")); err != nil {
 		t.Fatal(err)
 	}
-	countdown := build(t, "readme/countdown")
-	var dev *exec.Cmd
-	kill := func() {
-		if dev != nil {
-			_ = dev.Process.Kill() // as pkill does; it is gone only if something else failed
-			_ = dev.Wait()         // it was killed
-		}
-	}
-	defer kill()
-	all := sessions(string(document))
-	if len(all) < 7 {
-		t.Fatalf("there are %d commands in the README", len(all))
-	}
-	run := func(command string) (string, error) {
-		cmd := exec.Command("sh", "-c", command)
-		cmd.Dir = dir
-		out, err := cmd.CombinedOutput()
-		return string(out), err
-	}
-	begin := func(program, flag, asks string) {
-		t.Helper()
-		kill()
-		dev = exec.Command(program, "dev", flag, "--nats-listen", "127.0.0.1:0", "--listen", "off")
-		dev.Dir = dir
-		if err := dev.Start(); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "the system answers", func() bool {
-			_, err := run(asks)
-			return err == nil
-		})
-	}
-	for _, s := range all {
-		switch s.command {
-		case "make dev": // as in the Makefile, on a port of its own
-			begin(rondo, "--demo", "bin/rondo list")
-			continue
-		case "go run ./countdown dev --dir .countdown":
-			begin(countdown, "--dir=.countdown", "bin/rondo list --dir .countdown")
-			continue
-		case "pkill -9 countdown":
-			eventually(t, "it is half-way", func() bool {
-				out, _ := run("bin/rondo show c-1 --dir .countdown")
-				return strings.Contains(out, "custom status  4")
-			})
-			kill()
-			continue
-		case "pkill -9 -f 'rondo dev'":
-			kill()
+	t.Cleanup(f.kill)
+	return f
+}
+
+// all does everything, from top to bottom.
+func (f *follower) all() {
+	f.t.Helper()
+	for _, s := range sessions(f.document) {
+		if f.systems(s.command) {
 			continue
 		}
 		var got string
 		var err error
 		same := func() bool {
-			got, err = run(s.command)
-			return err == nil && steady(got) == steady(s.output)
+			got, err = f.run(s.command)
+			return err == nil && settled(got) == settled(s.output)
 		}
-		if strings.HasPrefix(s.command, "bin/rondo show") { // it may be just about to get there
-			eventually(t, s.command+" says what stands in the README", same)
-		} else if !same() {
-			t.Fatalf("%s (%v) says\n%s\nwant\n%s", s.command, err, steady(got), steady(s.output))
+		if looks.MatchString(s.command) { // it may be just about to get there
+			soon(same)
+		} else {
+			same()
+		}
+		if err != nil || settled(got) != settled(s.output) {
+			f.t.Fatalf("%s (%v) says\n%s\nwant\n%s", s.command, err, settled(got), settled(s.output))
 		}
 	}
+}
+
+// looks are commands that only look, so that they may be repeated until what they say stands in the document.
+var looks = regexp.MustCompile(`^bin/rondo (show|list|history|tree|orchestrators|workers|partitions|queues|deadletters|doctor)( |$)`)
+
+// systems does what starts systems and kills them.
+func (f *follower) systems(command string) bool {
+	f.t.Helper()
+	switch command {
+	case "make dev": // as in the Makefile, on a port of its own
+		f.begin(f.rondo, "--demo", ".rondo")
+	case "go run ./countdown dev --dir .countdown":
+		f.begin(f.countdown, "--dir=.countdown", ".countdown")
+	case "pkill -9 countdown":
+		eventually(f.t, "it is half-way", func() bool {
+			out, _ := f.run("bin/rondo show c-1 --dir .countdown")
+			return strings.Contains(out, "custom status  4")
+		})
+		f.kill()
+	case "pkill -9 -f 'rondo dev'":
+		f.kill()
+	default:
+		return false
+	}
+	return true
+}
+
+// begin starts a system in a directory below, and waits until it answers: it, and not another one on this machine, which is asked as long as nobody says where this one is.
+func (f *follower) begin(program, flag, dir string) {
+	f.t.Helper()
+	f.kill()
+	f.dev = exec.Command(program, "dev", flag, "--nats-listen", "127.0.0.1:0", "--listen", "off")
+	f.dev.Dir = f.dir
+	if err := f.dev.Start(); err != nil {
+		f.t.Fatal(err)
+	}
+	eventually(f.t, "the system answers", func() bool {
+		if _, err := os.Stat(filepath.Join(f.dir, dir, app.AddressFile)); err != nil {
+			return false
+		}
+		_, err := f.run("bin/rondo list --dir " + dir)
+		return err == nil
+	})
+}
+
+func (f *follower) kill() {
+	if f.dev != nil {
+		_ = f.dev.Process.Kill() // as pkill does; it is gone only if something else failed
+		_ = f.dev.Wait()         // it was killed
+		f.dev = nil
+	}
+}
+
+func (f *follower) run(command string) (string, error) {
+	cmd := exec.Command("sh", "-c", command)
+	cmd.Dir = f.dir
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 // build builds an example.
@@ -131,8 +204,37 @@ func steady(text string) string {
 	return strings.TrimSpace(text)
 }
 
+// machines are further parts that differ from one machine to the next: names, addresses, how long something took, and how wide columns are for all that.
+var machines = []struct {
+	find *regexp.Regexp
+	put  string
+}{
+	{regexp.MustCompile(`nats://127\.0\.0\.1:\d+`), "ADDRESS"},
+	{regexp.MustCompile(`nats-server \d+\.\d+\.\d+`), "nats-server VERSION"},
+	{regexp.MustCompile(`took \d[\d.]*[a-zµ]+`), "took A MOMENT"},
+	{regexp.MustCompile(`(?m)^dev +\S+ +alive`), "dev HOST alive"},
+	{regexp.MustCompile(`(?m)^\S+-\d+-[0-9a-f]{8} +\S+`), "WORKER HOST"},
+	{regexp.MustCompile(` {2,}`), "  "},
+}
+
+// settled leaves out what is never the same, wherever it is run.
+func settled(text string) string {
+	text = steady(text)
+	for _, c := range machines {
+		text = c.find.ReplaceAllString(text, c.put)
+	}
+	return text
+}
+
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
+	if !soon(is) {
+		t.Fatalf("after half a minute it is not so that %s", what)
+	}
+}
+
+// soon waits until something is so, and tells whether it is.
+func soon(is func() bool) bool {
 	deadline := time.After(30 * time.Second)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -140,7 +242,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("after half a minute it is not so that %s", what)
+			return false
 		}
 	}
+	return true
 }
