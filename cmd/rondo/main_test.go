@@ -64,7 +64,7 @@ func startSystem(ts *testscript.TestScript, _ bool, _ []string) {
 	deadline := time.After(30 * time.Second)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for ts.Exec("rondo", "list") != nil {
+	for ts.Exec("rondo", "list", "--dir", ".rondo") != nil { // and not of another one that runs on this machine
 		select {
 		case <-tick.C:
 		case <-deadline:

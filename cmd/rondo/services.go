@@ -24,7 +24,7 @@ func services() (all []*cobra.Command) {
 		{app.Worker, "Run the service that executes activities", "It needs NATS."},
 		{app.Migrate, "Bring the tables of the database up to date", "Any number of processes may do it at once. With --check it only says whether they are."},
 	} {
-		all = append(all, &cobra.Command{
+		cmd := &cobra.Command{
 			Use: string(s.command) + " [settings]", Short: s.short, Long: s.short + ". " + s.long, DisableFlagParsing: true,
 			// app.Main reads the arguments of the process itself, and exits.
 			Run: func(*cobra.Command, []string) { app.Main(append(shop.Parts, app.Configure(advise))...) },
@@ -36,7 +36,12 @@ func services() (all []*cobra.Command) {
 				}
 				return names, cobra.ShellCompDirectiveNoFileComp
 			},
+		}
+		cmd.SetHelpFunc(func(*cobra.Command, []string) { // the settings are what there is to know
+			os.Args = []string{os.Args[0], "help", string(s.command)}
+			app.Main(shop.Parts...)
 		})
+		all = append(all, cmd)
 	}
 	return all
 }

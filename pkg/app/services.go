@@ -185,6 +185,11 @@ func (a *App) migrate(ctx context.Context) error {
 			}
 		}
 	}
+	if !a.config.Check {
+		if _, err := b.HealSchedules(ctx); err != nil { // it makes their bucket, too
+			return err
+		}
+	}
 	fmt.Fprintf(a.config.stdout(), "the streams of %s are as they are needed\n", a.config.NATS.Prefix)
 	return nil
 }

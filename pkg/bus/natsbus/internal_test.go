@@ -192,6 +192,21 @@ func TestWithdrawalsAreNotOvertaken(t *testing.T) {
 	}
 }
 
+// What there is no room for now may be stored later; what makes no sense never is.
+func TestWhatIsRefusedForGood(t *testing.T) {
+	for err, want := range map[error]bool{
+		&jetstream.APIError{Code: 400, ErrorCode: 10002}: false,
+		&jetstream.APIError{Code: 503, ErrorCode: 10077}: false,
+		&jetstream.APIError{Code: 400, ErrorCode: 10054}: true, // the message is too large
+		nats.ErrMaxPayload:            true,
+		jetstream.ErrNoStreamResponse: false,
+	} {
+		if got := permanent(fmt.Errorf("publish: %w", err)); got != want {
+			t.Errorf("%v: refused for good is %v", err, got)
+		}
+	}
+}
+
 func TestAskAgain(t *testing.T) {
 	b := &Bus{}
 	busy, wrong := &jetstream.APIError{Code: 503}, &jetstream.APIError{Code: 400}

@@ -383,8 +383,11 @@ func permanent(err error) bool {
 		return true
 	}
 	var api *jetstream.APIError
-	return errors.As(err, &api) && api.Code == 400 // there is something wrong with the request; everything else is the state of the servers
+	return errors.As(err, &api) && api.Code == 400 && api.ErrorCode != accountFull // there is something wrong with the request; everything else is the state of the servers
 }
+
+// accountFull is the code of the error that the limits of the account are reached. Somebody makes room, and it works.
+const accountFull jetstream.ErrorCode = 10002
 
 // message makes what is published: the message itself, or its schedule.
 func (b *Bus) message(w events.Wire, now time.Time) *nats.Msg {

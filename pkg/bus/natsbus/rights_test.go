@@ -54,7 +54,9 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it took %v to say so", took)
 	}
-	_, err = as("setup", natsbus.Make)
+	made, err := as("setup", natsbus.Make)
+	must(err)
+	_, err = made.HealSchedules(t.Context()) // makes the bucket, as migrate does
 	must(err)
 	orchestrator, err := as("orchestrator", natsbus.Verify)
 	must(err)
@@ -133,6 +135,24 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 	_, err = orchestrator.Note(ctx, "n")
 	must(err)
 	must(orchestrator.Repair(ctx))
+	if owner, err := orchestrator.Claim(ctx, "recovery", "o"); err != nil || owner != "o" { // a lease for what one of them does
+		t.Errorf("%q, %v", owner, err)
+	}
+	must(orchestrator.Release(ctx, "recovery", "o"))
+	must(orchestrator.PutSchedule(ctx, bus.Schedule{ID: "s", Pattern: "@every 1h", Message: events.Wire{Subject: "rondo.start.o.s"}}))
+	if all, err := orchestrator.Schedules(ctx); err != nil || len(all) != 1 {
+		t.Errorf("%v, %v", all, err)
+	}
+	_, err = orchestrator.HealSchedules(ctx)
+	must(err)
+	_, err = orchestrator.DropSchedule(ctx, "s")
+	must(err)
+	own, err := orchestrator.OpenQueue(ctx, bus.Queue{Tag: "rondo.system", Activity: "rondo.read-value"})
+	must(err)
+	must(orchestrator.Publish(ctx, events.Wire{Subject: "rondo.work.rondo%2Esystem.rondo%2Eread-value.1-9.i"}))
+	if n, err := own.Take(ctx, 1, func(d bus.Delivery) { d.Hold.Ack() }); err != nil || n != 1 {
+		t.Errorf("took %d, %v", n, err)
+	}
 
 	// A worker takes the work, and does everything that it does.
 	unwatch, err := worker.Withdrawals([]string{"gpu"}, func(string) {})
