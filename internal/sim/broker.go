@@ -73,7 +73,6 @@ func (b *Broker) Forget() {
 type message struct {
 	place     uint64
 	wire      events.Wire
-	id        string
 	stored    time.Time
 	notBefore time.Time
 	partition int // of the inbox

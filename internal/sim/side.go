@@ -113,9 +113,9 @@ type membership struct {
 	self    bus.Member
 	heard   time.Time // when it last said that it is there
 	changed chan struct{}
-	left    bool
-	mu      sync.Mutex
-	seen    []bus.Member
+
+	mu   sync.Mutex
+	seen []bus.Member
 }
 
 // Join implements bus.Members.
