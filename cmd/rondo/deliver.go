@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ func (c *cli) deliver(ctx context.Context, command string, m events.Message, sai
 	if err := events.CheckInstance(m.Instance); err != nil {
 		return usageError{err}
 	}
-	m.ID = c.client.NewID()
+	m.ID = cmp.Or(m.ID, c.client.NewID())
 	wait, cancel := context.WithTimeout(ctx, takenWithin)
 	r, err := c.client.Deliver(wait, m)
 	late := wait.Err() != nil && ctx.Err() == nil

@@ -260,6 +260,8 @@ The data is JSON; @file reads it from a file, and - from the standard input.`,
 }
 
 func (c *cli) sending(cmd *cobra.Command, said string, content func(name string, data events.Payload) (events.Content, error)) *cobra.Command {
+	var id string
+	cmd.Flags().StringVar(&id, "message-id", "", "an `id` for the message: sent again under it, it counts once")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		data, err := c.payload("data", args, 2)
 		if err != nil {
@@ -270,7 +272,7 @@ func (c *cli) sending(cmd *cobra.Command, said string, content func(name string,
 			return usageError{err}
 		}
 		return c.connected(cmd, patience, func(ctx context.Context) error {
-			return c.deliver(ctx, cmd.Name(), events.Message{Instance: args[0], Content: x}, said)
+			return c.deliver(ctx, cmd.Name(), events.Message{ID: id, Instance: args[0], Content: x}, said)
 		})
 	}
 	return cmd

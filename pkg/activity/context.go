@@ -106,7 +106,8 @@ func LastHeartbeat[T any](ctx context.Context) (progress T, ok bool, err error) 
 	return progress, true, codec.Decode(e.Last, &progress)
 }
 
-// ErrPending is what an activity returns when somebody else will complete it later, by its token.
+// ErrPending is what an activity returns when somebody else will complete it later, by its token. The time limit of an attempt (Timeout) and that of heartbeats end when it
+// returns; [TimeoutOverall] counts on.
 var ErrPending = errors.New("the activity will be completed later (return this error from the activity)")
 
 // Token finds this attempt again: pass it to whoever completes the activity after it returned [ErrPending].

@@ -87,7 +87,7 @@ func Session(id string) Option {
 	return program.WorkOption(func(o *program.Options) { o.Session = id })
 }
 
-// Priority orders waiting work: higher comes first, the default is 0.
+// Priority says how urgent work is: higher is more urgent, the default is 0. It goes along to the worker; the queues of work do not look at it, and hand out the oldest first.
 func Priority(p int) Option {
 	return program.WorkOption(func(o *program.Options) { o.Priority = p })
 }

@@ -55,6 +55,14 @@ func Configure(change func(*Config)) Part { return configure(change) }
 
 type configure func(*Config)
 
+// Pin makes new instances of an orchestration take exactly this version, also when there are newer ones: see [orchestration.Registry.Pin].
+func Pin(name, version string) Part { return pin{name, version} }
+
+type pin struct{ name, version string }
+
+// RondoPart marks what a program is made of.
+func (pin) RondoPart() {}
+
 // RondoPart marks what a program is made of.
 func (configure) RondoPart() {}
 
@@ -91,12 +99,13 @@ type Addresses struct {
 	Health string `json:"health,omitempty"`
 }
 
-// New makes a program of its parts. The error lists everything that is wrong with them and with the settings. Nothing is opened yet.
+// New makes a program of its parts; what they say with [Configure] counts if the config is made with [Defaults] of them. The error lists everything that is wrong with them and with the settings. Nothing is opened yet.
 func New(config Config, parts ...Part) (*App, error) {
 	a := &App{config: config, started: make(chan struct{})}
 	a.config.openOutput()
 	var orchestrations []orchestration.Binding
 	var activities []activity.Binding
+	var pins []pin
 	var errs []error
 	for _, p := range parts {
 		switch p := p.(type) {
@@ -104,7 +113,9 @@ func New(config Config, parts ...Part) (*App, error) {
 			orchestrations = append(orchestrations, p)
 		case activity.Binding:
 			activities = append(activities, p)
-		case configure: // it was asked before
+		case configure: // Defaults has asked it
+		case pin:
+			pins = append(pins, p)
 		case demo:
 			a.demo = p
 		default:
@@ -114,6 +125,11 @@ func New(config Config, parts ...Part) (*App, error) {
 	var err error
 	a.orchestrations, err = orchestration.NewRegistry(orchestrations...)
 	errs = append(errs, err)
+	for _, p := range pins {
+		if err == nil {
+			errs = append(errs, a.orchestrations.Pin(p.name, p.version))
+		}
+	}
 	a.activities, err = activity.NewRegistry(activities...)
 	errs = append(errs, err)
 	if err := errors.Join(errs...); err != nil {

@@ -92,8 +92,18 @@ type Log struct {
 	JSON  bool
 }
 
-// Defaults are the settings of a command when nobody says anything.
-func Defaults(command Command) Config {
+// Defaults are the settings of a command when nobody says anything, but for the parts that say something with [Configure].
+func Defaults(command Command, parts ...Part) Config {
+	c := defaults(command)
+	for _, p := range parts {
+		if change, ok := p.(configure); ok {
+			change(&c)
+		}
+	}
+	return c
+}
+
+func defaults(command Command) Config {
 	c := Config{
 		Command: command,
 		Dir:     ".rondo",

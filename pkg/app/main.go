@@ -75,13 +75,8 @@ func run(ctx context.Context, args []string, env Environment, environ []string, 
 		printUsage(stderr, name)
 		return misused
 	}
-	c := Defaults(command)
+	c := Defaults(command, parts...)
 	c.Stdout, c.Stderr = stdout, stderr
-	for _, p := range parts {
-		if change, ok := p.(configure); ok {
-			change(&c)
-		}
-	}
 	r, problems := ReadSettings(&c, Settings(command), args[1:], env)
 	if r.Help {
 		return help(stdout, stderr, name, args[:1])

@@ -317,7 +317,7 @@ func (a *actor) early(b block) bool {
 	s := string(a.replied.Data)
 	switch b.subject {
 	case "rondo.api.instance":
-		return strings.Contains(s, `"status":"running"`)
+		return strings.Contains(s, `"status":"running"`) || strings.Contains(s, `"status":"suspended"`)
 	case "rondo.api.waiting":
 		return strings.Contains(s, `"kind":"activity"`)
 	}

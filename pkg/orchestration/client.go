@@ -53,7 +53,8 @@ type Handle[Out any] struct {
 }
 
 // Wait waits until the instance has ended and gives its result. The error is what the instance failed with (an [Error]), or why
-// waiting for it failed. An instance that was cancelled may have both: the error, and what its code has returned.
+// waiting for it failed. An instance that was cancelled may have both: the error, and what its code has
+// returned (without an error of its own: what stands beside one is dropped, as usual in Go).
 func (h Handle[Out]) Wait(ctx context.Context) (Out, error) {
 	var out Out
 	o, err := h.client.Outcome(ctx, h.ID, h.start)

@@ -105,7 +105,10 @@ func (t *Teller) words(e events.Event) string {
 		return "it is suspended" + t.error(f.Error) + t.reason(f.Reason)
 	case *events.Resumed:
 		if f.Healed {
-			return "it goes on: its code fits again"
+			if f.Reason == "the code fits its history again" { // as the engine says it
+				return "it goes on: its code fits again"
+			}
+			return "it goes on: its code fits again" + t.reason(f.Reason)
 		}
 		return "it goes on" + t.reason(f.Reason)
 	case *events.StatusSet:
