@@ -86,7 +86,7 @@ var packages = map[string]rule{
 		"golang.org/x/mod/semver", "golang.org/x/sync/semaphore",
 	}},
 	"pkg/bus/embedded": {imports: []string{"github.com/nats-io/nats-server/v2/server"}},
-	"pkg/bus/bustest":  {imports: []string{"internal/detector", "pkg/events", "pkg/bus"}},
+	"pkg/bus/bustest":  {imports: []string{"internal/detector", "internal/stall", "pkg/events", "pkg/bus"}},
 
 	"pkg/process":           {imports: []string{"pkg/bus"}},
 	"pkg/outbox":            {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
@@ -103,6 +103,7 @@ var packages = map[string]rule{
 	"internal/natstest": {imports: []string{"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded"}},
 
 	"internal/detector": {},
+	"internal/stall":    {},
 	"internal/sim":      {imports: []string{"pkg/events", "pkg/bus"}},
 	"pkg/timeline":      {pure: true, imports: []string{"pkg/events"}},
 
@@ -131,7 +132,7 @@ var clock = strings.Fields("After AfterFunc NewTicker NewTimer Now Since Sleep T
 var testImports = []string{
 	"internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/rondotest",
 	"pkg/check", "pkg/process", "pkg/history", "pkg/history/...", "internal/pgtest", "internal/pgfault",
-	"pkg/bus", "pkg/bus/...", "internal/natstest", "internal/detector",
+	"pkg/bus", "pkg/bus/...", "internal/natstest", "internal/detector", "internal/stall",
 	"github.com/nats-io/nats.go", "github.com/nats-io/nats.go/...",
 	"github.com/cockroachdb/cockroach-go/v2/...",
 	"github.com/cockroachdb/datadriven",
