@@ -48,7 +48,7 @@ dev: ## run examples/orders with everything it needs, and show what becomes of o
 .PHONY: test
 test: databases ## run all tests, with the race detector
 	@test -n "$(RACE)" || echo "RACE DETECTOR: off, because there is no C compiler here; install gcc to have it"
-	$(GO) test $(RACE) -p 3 $(TESTFLAGS) $(PACKAGES)
+	$(GO) test $(RACE) -p 3 -timeout 20m $(TESTFLAGS) $(PACKAGES)
 ifeq ($(if $(RACE),$(PACKAGES)),./...)
 	@echo "WITHOUT THE RACE DETECTOR, for what takes too long with it:"
 	$(GO) test $(TESTFLAGS) -run '$(FULL_STORES)' ./pkg/history/cockroach ./pkg/history/sqlite ./pkg/query

@@ -26,7 +26,7 @@ func TestTinyLimits(t *testing.T) {
 	jobs := mixed("j", detector.Size(100, 40))
 	s.begin(jobs, false)
 	s.letGo(jobs)
-	s.finished(jobs, time.Minute)
+	s.finished(jobs, patience)
 	s.settled()
 	s.eventually("hardly anything is in memory", func() error {
 		st, err := v.Status(t.Context())
@@ -62,7 +62,7 @@ func TestOneBusyInstance(t *testing.T) {
 	jobs := mixed("j", 50)
 	s.begin(jobs, false)
 	s.letGo(jobs)
-	s.finished(jobs, time.Minute)
+	s.finished(jobs, patience)
 	s.completed("busy", n)
 	s.checkAll()
 }

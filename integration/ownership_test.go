@@ -29,7 +29,7 @@ func TestEverythingTwiceOnTwoOrchestratorsAndTwoWorkers(t *testing.T) {
 	begun := time.Now()
 	p.begin(jobs, true)
 	p.letGo(jobs)
-	p.finished(jobs, 3*time.Minute)
+	p.finished(jobs, 2*patience)
 	t.Logf("%d instances, everything twice, on PostgreSQL: %v", n, time.Since(begun).Round(time.Millisecond))
 	p.settled()
 }
@@ -70,7 +70,7 @@ func TestPartitionsMoveWhenAnOrchestratorIsKilled(t *testing.T) {
 	wave("left")
 	t.Logf("to end in order took %v", running[1].terminate().Round(time.Millisecond))
 	p.letGo(jobs)
-	p.finished(jobs, time.Minute)
+	p.finished(jobs, patience)
 	p.settled()
 }
 
@@ -119,7 +119,7 @@ func TestPartitionCountChangesUnderLoad(t *testing.T) {
 		jobs = append(jobs, more...)
 	}
 	s.letGo(jobs)
-	s.finished(jobs, time.Minute)
+	s.finished(jobs, patience)
 	s.eventually("the former partitions are gone", func() error {
 		p, err := s.bus.Partitions(t.Context())
 		if err == nil && (p.Count != 6 || len(p.Draining) > 0) {
@@ -157,7 +157,7 @@ func TestLostBroker(t *testing.T) {
 		s.say(j.said...)
 	}
 	s.letGo(jobs)
-	s.finished(jobs, time.Minute)
+	s.finished(jobs, patience)
 	t.Logf("%d of %d instances were under way when the broker was lost; all ended %v after everything was started again", before, n, time.Since(begun).Round(time.Millisecond))
 }
 
@@ -210,7 +210,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 	}
 	s.orchestrate()
 	s.letGo(jobs)
-	s.finished(jobs, time.Minute)
+	s.finished(jobs, patience)
 	s.settled()
 }
 
@@ -269,7 +269,7 @@ func TestRollingRestart(t *testing.T) {
 	}
 	p.begin(jobs[len(running)*portion:], false)
 	p.letGo(jobs)
-	p.finished(jobs, time.Minute)
+	p.finished(jobs, patience)
 	p.settled()
 	p.nothingPromised()
 }

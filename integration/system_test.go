@@ -33,7 +33,7 @@ import (
 // stopped or killed at any point.
 
 // patience is how long a test waits for what must happen. It is only used up when something is wrong.
-var patience = map[bool]time.Duration{false: 30 * time.Second, true: time.Minute}[detector.On]
+var patience = map[bool]time.Duration{false: time.Minute, true: 3 * time.Minute}[detector.On]
 
 // atOnce is how many tests run at once: most of the time they wait for time to pass.
 const atOnce = "12"

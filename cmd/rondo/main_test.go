@@ -61,7 +61,7 @@ func startSystem(ts *testscript.TestScript, _ bool, _ []string) {
 		_ = cmd.Process.Kill() // it is gone only if something else failed
 		_ = cmd.Wait()         // it was killed
 	})
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for ts.Exec("rondo", "list", "--dir", ".rondo") != nil { // and not of another one that runs on this machine
@@ -154,7 +154,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	want, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for ts.Exec(args[1], args[2:]...) != nil || !want.MatchString(ts.ReadFile("stdout")) {

@@ -235,7 +235,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 
 // soon waits until something is so, and tells whether it is.
 func soon(is func() bool) bool {
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for !is() {

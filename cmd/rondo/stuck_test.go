@@ -151,7 +151,7 @@ func (d *deployed) say(args ...string) (int, string) {
 func (d *deployed) until(want string, args ...string) string {
 	d.t.Helper()
 	good := regexp.MustCompile("(?s)" + want)
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {

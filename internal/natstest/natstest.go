@@ -17,7 +17,7 @@ import (
 )
 
 // patience is how long a test waits for something that is sure to come.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // Start starts a server that ends with the test. It listens on a free port of 127.0.0.1, the same one when it is restarted.
 func Start(t testing.TB) *embedded.Server {
@@ -159,6 +159,9 @@ func TryConnect(t testing.TB, to interface{ URL() string }, config natsbus.Confi
 	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if config.Timeout == 0 {
+		config.Timeout = 20 * time.Second // a machine may be busy
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

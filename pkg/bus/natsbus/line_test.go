@@ -17,7 +17,7 @@ import (
 func TestWhatABrokenConnectionLosesKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)
-	config := natsbus.Config{Partitions: 1, InboxWait: 2 * time.Second}
+	config := natsbus.Config{Partitions: 1, InboxWait: 6 * time.Second}
 	to := natstest.Connect(t, server, config)
 	line := natstest.NewLine(t, server)
 	from := natstest.Connect(t, line, config)
@@ -31,7 +31,7 @@ func TestWhatABrokenConnectionLosesKeepsItsPlace(t *testing.T) {
 		case d := <-came:
 			d.Hold.Ack()
 			return d.Header[events.HeaderMsgID][0]
-		case <-time.After(30 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("nothing comes")
 			return ""
 		}
