@@ -2,9 +2,11 @@ package sim
 
 import (
 	"cmp"
+	"fmt"
 	"hash/fnv"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,14 +21,17 @@ type Broker struct {
 	prefix              string
 	inboxWait, workWait time.Duration
 	lease, sessionLease time.Duration
+	dedupes             time.Duration // for how long it remembers ids
 
 	mu         sync.Mutex
 	partitions int
+	skew       time.Duration // how far its clock is ahead
 	place      uint64
 	inbox      map[int][]*message // by partition, oldest first
 	work       []*message
 	later      map[string]*message // what waits for its time, by subject
 	dead       []bus.DeadLetter
+	gone       []gone               // what was removed a moment ago
 	seen       map[string]time.Time // ids of what was stored a moment ago
 	queues     map[bus.Queue]int    // how many ask for work just now
 	receivers  map[int]int
@@ -46,17 +51,88 @@ type Broker struct {
 type Options struct {
 	Partitions                                     int
 	InboxWait, WorkWait, MemberLease, SessionLease time.Duration
+	// Dedupes is for how long ids are remembered; 0 means 10 seconds, negative not at all.
+	Dedupes time.Duration
 }
 
 // NewBroker makes one that has nothing.
 func NewBroker(o Options) *Broker {
 	b := &Broker{
-		prefix: "rondo", inboxWait: o.InboxWait, workWait: o.WorkWait, lease: o.MemberLease, sessionLease: o.SessionLease, partitions: o.Partitions,
+		prefix: "rondo", inboxWait: o.InboxWait, workWait: o.WorkWait, lease: o.MemberLease, sessionLease: o.SessionLease, partitions: o.Partitions, dedupes: o.Dedupes,
 		queues: make(map[bus.Queue]int), receivers: make(map[int]int), members: make(map[string]*membership), listeners: make(map[*listener]bool),
 		answerers: make(map[string][]*answerer), handovers: make(map[string]func(bus.Delivery) error), changed: make(chan struct{}),
 	}
+	if b.dedupes == 0 {
+		b.dedupes = 10 * time.Second
+	}
 	b.Forget()
 	return b
+}
+
+// now is the time on the broker's clock. mu is held.
+func (b *Broker) now() time.Time { return time.Now().Add(b.skew) }
+
+// Skew says how far the broker's clock is ahead from now on.
+func (b *Broker) Skew(by time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.skew = by
+	b.change()
+}
+
+// gone is a message that was removed.
+type gone struct {
+	m  *message
+	at time.Time
+}
+
+// remembers is for how long what was removed can come back.
+const remembers = 30 * time.Second
+
+// away keeps what is removed for [Broker.PowerLoss]. mu is held.
+func (b *Broker) away(m *message) {
+	now := b.now()
+	b.gone = slices.DeleteFunc(b.gone, func(g gone) bool { return now.Sub(g.at) > remembers })
+	b.gone = append(b.gone, gone{m, now})
+}
+
+// PowerLoss takes the broker back to what it had a moment ago, as when a disk loses what was not yet forced onto it: what was stored since is lost, what was
+// removed is there again. It was acknowledged all the same.
+func (b *Broker) PowerLoss(moment time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	since := b.now().Add(-moment)
+	young := func(m *message) bool { return m.stored.After(since) }
+	for p := range b.inbox {
+		b.inbox[p] = slices.DeleteFunc(b.inbox[p], young)
+	}
+	b.work = slices.DeleteFunc(b.work, young)
+	maps.DeleteFunc(b.later, func(_ string, m *message) bool { return young(m) })
+	for _, g := range b.gone {
+		if g.at.After(since) && !young(g.m) && b.find(g.m.place) == nil {
+			b.back(g.m)
+		}
+	}
+	b.gone = nil
+	clear(b.seen)
+	b.change()
+}
+
+// back puts a message back where it was. mu is held.
+func (b *Broker) back(m *message) {
+	m.holder = nil
+	insert := func(list []*message) []*message {
+		i, _ := slices.BinarySearchFunc(list, m.place, func(m *message, p uint64) int { return cmp.Compare(m.place, p) })
+		return slices.Insert(list, i, m)
+	}
+	switch {
+	case m.place == 0:
+		b.later[m.key] = m
+	case m.isWork:
+		b.work = insert(b.work)
+	default:
+		b.inbox[m.partition] = insert(b.inbox[m.partition])
+	}
 }
 
 // Forget loses everything that was stored, as when its files are deleted.
@@ -78,6 +154,7 @@ type message struct {
 	partition int // of the inbox
 	isWork    bool
 	queue     bus.Queue
+	key       string // of what is for later
 
 	deliveries int
 	free       time.Time // when it may be handed out
@@ -91,35 +168,33 @@ func (b *Broker) change() {
 	b.changed = make(chan struct{})
 }
 
-// dedupes is for how long the broker remembers ids.
-const dedupes = 10 * time.Second
-
 // near is up to when what is for later is stored with the rest.
 const near = 1500 * time.Millisecond
 
 // store stores a message, or what is to be stored later. mu is held.
 func (b *Broker) store(w events.Wire) {
-	now := time.Now()
+	now := b.now()
 	if v := w.Header[events.HeaderMsgID]; len(v) > 0 {
 		stream := "inbox/"
 		if b.isWork(w.Subject) {
 			stream = "work/"
 		}
 		key := stream + v[0]
-		if at, ok := b.seen[key]; ok && now.Sub(at) < dedupes {
+		if at, ok := b.seen[key]; ok && now.Sub(at) < b.dedupes {
 			return
 		}
 		if len(b.seen) > 10_000 {
-			maps.DeleteFunc(b.seen, func(_ string, at time.Time) bool { return now.Sub(at) >= dedupes })
+			maps.DeleteFunc(b.seen, func(_ string, at time.Time) bool { return now.Sub(at) >= b.dedupes })
 		}
 		b.seen[key] = now
 	}
-	m := &message{wire: w, notBefore: w.NotBefore}
+	m := &message{wire: w, notBefore: w.NotBefore, stored: now}
 	if w.NotBefore.Sub(now) >= near {
 		key := w.Subject // the last one counts, but for what people send
 		if v := w.Header[events.HeaderMsgID]; len(v) > 0 && (strings.HasPrefix(key, b.prefix+".queue.") || strings.HasPrefix(key, b.prefix+".event.")) {
 			key += " " + v[0]
 		}
+		m.key = key
 		b.later[key] = m
 		b.change()
 		return
@@ -263,7 +338,12 @@ func (b *Broker) find(place uint64) *message {
 
 // remove removes a stored message. mu is held.
 func (b *Broker) remove(place uint64) {
-	is := func(m *message) bool { return m.place == place }
+	is := func(m *message) bool {
+		if m.place == place {
+			b.away(m)
+		}
+		return m.place == place
+	}
 	for p, list := range b.inbox {
 		b.inbox[p] = slices.DeleteFunc(list, is)
 	}
@@ -275,7 +355,7 @@ func (b *Broker) remove(place uint64) {
 func (b *Broker) Stored() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.due(time.Now())
+	b.due(b.now())
 	for _, list := range b.inbox {
 		n += len(list)
 	}
@@ -291,7 +371,7 @@ type hold struct {
 
 // settle does something with the message if it is still there and who has it can still say so.
 func (h hold) settle(what string, do func(m *message)) {
-	if !h.by.tells(what) {
+	if !h.by.tells(what + " " + strconv.FormatUint(h.place, 10)) {
 		return
 	}
 	h.b.mu.Lock()
@@ -307,10 +387,32 @@ func (h hold) Ack() { h.settle("ack", func(m *message) { h.b.remove(m.place) }) 
 
 // Return implements bus.Hold.
 func (h hold) Return(after time.Duration) {
-	h.settle("return", func(m *message) { m.free, m.holder, m.returned = time.Now().Add(after), nil, true })
+	h.settle("return", func(m *message) { m.free, m.holder, m.returned = h.b.now().Add(after), nil, true })
 }
 
 // Extend implements bus.Hold.
 func (h hold) Extend() {
-	h.settle("extend", func(m *message) { m.free = time.Now().Add(h.b.wait(m)) })
+	h.settle("extend", func(m *message) { m.free = h.b.now().Add(h.b.wait(m)) })
+}
+
+// What lists the subjects of what is stored, for people.
+func (b *Broker) What() (subjects []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	add := func(m *message) {
+		subjects = append(subjects, fmt.Sprint(m.wire.Subject, " (handed out ", m.deliveries, " times)"))
+	}
+	for _, list := range b.inbox {
+		for _, m := range list {
+			add(m)
+		}
+	}
+	for _, m := range b.work {
+		add(m)
+	}
+	for _, m := range b.later {
+		add(m)
+	}
+	slices.Sort(subjects)
+	return subjects
 }

@@ -111,6 +111,15 @@ func (c *Bus) Reconnected(told func()) (stop func()) {
 	}
 }
 
+// Back tells those who want to know that the connection was away and is there again.
+func (c *Bus) Back() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for told := range c.reconnected {
+		go (*told)()
+	}
+}
+
 // ---- Publishing.
 
 // again is how long to wait before trying again.
@@ -161,12 +170,20 @@ func (c *Bus) take(w events.Wire) {
 		c.b.store(w)
 		return
 	}
-	c.b.due(time.Now())
-	if w.NotBefore.After(time.Now()) {
-		delete(c.b.later, w.Subject)
+	c.b.due(c.b.now())
+	if w.NotBefore.After(c.b.now()) {
+		if m := c.b.later[w.Subject]; m != nil {
+			c.b.away(m)
+			delete(c.b.later, w.Subject)
+		}
 	}
 	if c.b.isWork(w.Subject) {
-		c.b.work = slices.DeleteFunc(c.b.work, func(m *message) bool { return m.wire.Subject == w.Subject })
+		c.b.work = slices.DeleteFunc(c.b.work, func(m *message) bool {
+			if m.wire.Subject == w.Subject {
+				c.b.away(m)
+			}
+			return m.wire.Subject == w.Subject
+		})
 		words := append([]string{"withdrawn"}, strings.Split(strings.TrimPrefix(w.Subject, c.b.prefix+".work."), ".")...)
 		c.b.announce(words, nil, nil)
 	}
@@ -281,7 +298,7 @@ func (c *Bus) asking(change func()) {
 func (c *Bus) await(ctx context.Context, what string, next func(now time.Time) (*message, time.Time)) (d bus.Delivery, err error) {
 	for {
 		c.b.mu.Lock()
-		now := time.Now()
+		now := c.b.now()
 		soon := c.b.due(now)
 		m, at := next(now)
 		soon = earliest(soon, at)
@@ -294,17 +311,23 @@ func (c *Bus) await(ctx context.Context, what string, next func(now time.Time) (
 			return d, err
 		}
 	}
+	var taken *message
 	err = c.do(ctx, what, func() error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		now := time.Now()
-		if m, _ := next(now); m != nil {
-			d = c.b.handOut(m, c, now)
+		now := c.b.now()
+		if taken, _ = next(now); taken != nil {
+			d = c.b.handOut(taken, c, now)
 		}
 		return nil
 	})
 	if errors.Is(err, errLost) {
+		c.asking(func() {
+			if taken != nil && taken.holder == c {
+				taken.holder = nil // newer messages of its instance wait until it comes again
+			}
+		})
 		return bus.Delivery{}, nil
 	}
 	return d, err
@@ -314,7 +337,9 @@ func (c *Bus) await(ctx context.Context, what string, next func(now time.Time) (
 func (c *Bus) sleep(ctx context.Context, until time.Time, changed <-chan struct{}) error {
 	var timer <-chan time.Time
 	if !until.IsZero() {
-		t := time.NewTimer(time.Until(until))
+		c.b.mu.Lock()
+		t := time.NewTimer(until.Sub(c.b.now()))
+		c.b.mu.Unlock()
 		defer t.Stop()
 		timer = t.C
 	}

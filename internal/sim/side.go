@@ -29,7 +29,7 @@ func (c *Bus) Bury(ctx context.Context, d bus.Delivery, why bus.Cause) error {
 		}
 		why.Detail = strings.ReplaceAll(why.Detail, "\n", " ")
 		c.b.place++
-		l := bus.DeadLetter{Place: c.b.place, Subject: d.Subject, ID: id, Header: maps.Clone(d.Header), Body: d.Body, Why: why, Stored: d.Stored, Buried: time.Now()}
+		l := bus.DeadLetter{Place: c.b.place, Subject: d.Subject, ID: id, Header: maps.Clone(d.Header), Body: d.Body, Why: why, Stored: d.Stored, Buried: c.b.now()}
 		delete(l.Header, events.HeaderMsgID)
 		if sizeOf(l.Header) > maxHeader {
 			l.Header, l.Body, l.Lost = nil, nil, true
@@ -86,7 +86,7 @@ func (c *Bus) Replay(ctx context.Context, place uint64) error {
 		h[events.HeaderMsgID] = []string{l.ID}
 	}
 	if err := c.insist(ctx, "replay "+l.Subject, func() error {
-		c.b.put(&message{wire: events.Wire{Subject: l.Subject, Header: h, Body: l.Body}}, time.Now()) // whatever the broker remembers of its id
+		c.b.put(&message{wire: events.Wire{Subject: l.Subject, Header: h, Body: l.Body}}, c.b.now()) // whatever the broker remembers of its id
 		return nil
 	}); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (c *Bus) Join(ctx context.Context, self bus.Member) (bus.Membership, error)
 	}
 	m := &membership{c: c, self: self, changed: make(chan struct{}, 1)}
 	err := c.insist(ctx, "join as "+self.ID, func() error {
-		m.heard = time.Now()
+		m.heard = m.c.b.now()
 		c.b.members[self.ID] = m
 		c.b.change()
 		m.look()
@@ -154,7 +154,7 @@ func (m *membership) live() {
 		case <-tick.C:
 			if m.c.tells("alive " + m.self.ID) {
 				m.c.b.mu.Lock()
-				m.heard = time.Now()
+				m.heard = m.c.b.now()
 				m.c.b.mu.Unlock()
 			}
 		}
@@ -166,7 +166,7 @@ func (m *membership) look() {
 	var all []bus.Member
 	for _, id := range slices.Sorted(maps.Keys(m.c.b.members)) {
 		x := m.c.b.members[id]
-		if time.Since(x.heard) < m.c.b.lease {
+		if m.c.b.now().Sub(x.heard) < m.c.b.lease {
 			all = append(all, x.self)
 		}
 	}
@@ -260,7 +260,7 @@ type claim struct {
 // Claim implements bus.Sessions.
 func (c *Bus) Claim(ctx context.Context, session, worker string) (owner string, err error) {
 	err = c.do(ctx, "claim "+session, func() error {
-		now := time.Now()
+		now := c.b.now()
 		x := c.b.sessions[session]
 		if x.worker == "" || x.worker == worker || !x.until.After(now) {
 			x = claim{worker, now.Add(c.b.sessionLease)}
@@ -285,7 +285,7 @@ func (c *Bus) Release(ctx context.Context, session, worker string) error {
 // Owner implements bus.Sessions.
 func (c *Bus) Owner(ctx context.Context, session string) (owner string, err error) {
 	err = c.do(ctx, "owner of "+session, func() error {
-		if x := c.b.sessions[session]; x.until.After(time.Now()) {
+		if x := c.b.sessions[session]; x.until.After(c.b.now()) {
 			owner = x.worker
 		}
 		return nil

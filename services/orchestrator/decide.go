@@ -108,7 +108,7 @@ func (d *deciders) work(ctx context.Context) {
 
 // decide runs one round.
 func (d *deciders) decide(e *entry) *decision {
-	now := instant()
+	now := events.Instant(d.o.config.Now())
 	inbox := make([]round.Delivery, len(e.taken))
 	for i, t := range e.taken {
 		inbox[i] = round.Delivery{Message: t.message, Attempts: max(1, t.attempts), Deliveries: max(1, t.delivery.Deliveries)}

@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -77,9 +76,9 @@ func (k *keeper) run(ctx context.Context) {
 func (k *keeper) regularly(ctx context.Context, every time.Duration, what string, do func(context.Context) error) {
 	failed := false
 	for first := true; ; first = false {
-		wait := every/2 + rand.N(every/2+1)
+		wait := every/2 + k.o.config.Jitter(what, every/2)
 		if first {
-			wait = rand.N(min(every/10, time.Second) + 1)
+			wait = k.o.config.Jitter(what, min(every/10, time.Second))
 		}
 		select {
 		case <-time.After(wait):

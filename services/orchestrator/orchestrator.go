@@ -33,6 +33,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"sync"
@@ -40,7 +41,6 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/bus"
-	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/outbox"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -114,6 +114,11 @@ type Config struct {
 	// KeepExecutions is how many executions of an instance that continues as new are kept, the current one included; 0 keeps all.
 	KeepExecutions int
 
+	// Now is the clock of what stands in histories; nil is [time.Now]. Jitter spreads over time what all replicas do now and then: it gives a time up to most; nil draws one.
+	// Both are for simulations.
+	Now    func() time.Time                                    `json:"-"`
+	Jitter func(what string, most time.Duration) time.Duration `json:"-"`
+
 	// Logger gets what operators should know; nil is slog.Default. CodeLogger gets what orchestrations log; nil is Logger.
 	Logger, CodeLogger *slog.Logger
 }
@@ -161,6 +166,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.CodeLogger == nil {
 		c.CodeLogger = c.Logger
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Jitter == nil {
+		c.Jitter = func(_ string, most time.Duration) time.Duration { return rand.N(most + 1) }
 	}
 	return c
 }
@@ -366,4 +377,3 @@ func cleanID(s string) string {
 }
 
 // instant is the time in the resolution of history.
-func instant() time.Time { return events.Instant(time.Now()) }

@@ -1,0 +1,178 @@
+package simulation
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/sim"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+)
+
+// A job is an instance that clients start, and what they say to it.
+type job struct {
+	id     string
+	script script
+	says   []saying
+	steers events.How // if somebody does
+}
+
+type saying struct {
+	at      time.Duration
+	message events.Message
+}
+
+func makeJob(r *rand.Rand, i int, sky weather) *job {
+	j := &job{id: fmt.Sprint("job-", i), script: script{Sum: int64(i), Ops: write(r, 0, sky.posts)}}
+	at := duration(r, 0, sky.lasts*2/3)
+	say := func(id string, c events.Content) {
+		j.says = append(j.says, saying{at, events.Message{ID: j.id + id, Instance: j.id, Content: c}})
+	}
+	say("-start", &events.Start{Orchestration: scripted.Name(), Input: payload(j.script)})
+	for k := range letterCount(j.script.Ops) {
+		at += duration(r, 0, 4*time.Second)
+		say(fmt.Sprint("-letter-", k+1), &events.QueueSent{Queue: letters.Name(), Data: payload(k + 1)})
+	}
+	if r.IntN(6) == 0 {
+		at += duration(r, 0, 20*time.Second)
+		j.steers = []events.How{events.Cancel, events.Terminate, events.Suspend}[r.IntN(3)]
+		say("-control", &events.Control{How: j.steers, Reason: "as it was drawn"})
+		if j.steers == events.Suspend {
+			at += duration(r, 0, 20*time.Second)
+			say("-resume", &events.Control{How: events.Resume})
+		}
+	}
+	return j
+}
+
+func payload(v any) events.Payload {
+	p, err := events.JSON{}.Encode(v)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// rested is how long a client waits after the broker has lost something: until it has forgotten the ids, too.
+const rested = 12 * time.Second
+
+// serve says what there is to say for a job, once more from the beginning when the broker has lost something, until it has ended.
+func (w *world) serve(j *job) {
+	c := sim.Connect(w.broker, w.road("client of "+j.id))
+	defer c.Close()
+	go w.approve(j)
+	for {
+		upsets := w.upsetsSoFar()
+		for _, s := range j.says {
+			if w.upsetsSoFar() != upsets || !w.until(s.at) || !w.say(c, s.message) {
+				break
+			}
+		}
+		for w.upsetsSoFar() == upsets {
+			if w.hasEnded(j) || !w.wait(time.Second) {
+				return
+			}
+		}
+		w.wait(rested)
+	}
+}
+
+// approve gives each approval that a job waits for, again and again until it has it.
+func (w *world) approve(j *job) {
+	c := sim.Connect(w.broker, w.road("approver of "+j.id))
+	defer c.Close()
+	asked := time.Duration(0)
+	for !w.hasEnded(j) && w.wait(time.Second+asked) {
+		asked = 0
+		for _, n := range w.awaits(j) {
+			w.say(c, events.Message{ID: fmt.Sprint(j.id, "-approval-", n), Instance: j.id, Content: &events.EventRaised{Name: approval(n).Name(), Data: payload(100 + n)}})
+			asked = rested
+		}
+	}
+}
+
+// say publishes a message until it is acknowledged, perhaps twice.
+func (w *world) say(c *sim.Bus, m events.Message) bool {
+	wire, err := events.Encode(c.Prefix(), m)
+	if err != nil {
+		panic(err)
+	}
+	times := 1
+	if w.weather.fateOf(w.seed, "client", m.ID, 1, w.calm()).twice {
+		times = 2
+	}
+	for range times {
+		if err := c.Publish(w.context, wire); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// until waits for a moment of the world, wait for some time. They are false when it is over.
+func (w *world) until(at time.Duration) bool { return w.wait(at - time.Since(w.begun)) }
+
+func (w *world) wait(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-w.context.Done():
+		return false
+	}
+}
+
+// stands is how an instance stands, as far as clients care.
+type stands struct {
+	ended  bool
+	awaits []int64       // events, in their order
+	names  map[int64]int // which approval each of them awaits
+}
+
+// committed sees what is stored: clients ask so often that asking the store would take most of the time.
+func (w *world) committed(b history.Batch, result history.Result) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, d := range b.Turns {
+		if result.Outcomes[i].Verdict != history.Committed {
+			continue
+		}
+		s := w.stands[d.Turn.Instance]
+		s.ended = d.Turn.Row.Status.Ended()
+		for _, x := range d.Turn.Executions {
+			for _, e := range x.Events {
+				switch f := e.Fact.(type) {
+				case *events.Started:
+					s.awaits, s.names = nil, make(map[int64]int)
+				case *events.EventAwaited:
+					var n int
+					if _, err := fmt.Sscanf(f.Name, "approval-%d", &n); err == nil {
+						s.awaits = append(s.awaits, e.ID)
+						s.names[e.ID] = n
+					}
+				case *events.EventReceived:
+					s.awaits = slices.DeleteFunc(s.awaits, func(id int64) bool { return id == f.Wait })
+				}
+			}
+		}
+		w.stands[d.Turn.Instance] = s
+	}
+}
+
+func (w *world) hasEnded(j *job) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stands[j.id].ended
+}
+
+// awaits lists the approvals that a job waits for.
+func (w *world) awaits(j *job) (list []int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.stands[j.id]
+	for _, id := range s.awaits {
+		list = append(list, s.names[id])
+	}
+	return list
+}

@@ -1,0 +1,18 @@
+// Package simulation runs the production orchestrator, worker, outbox and sweeps in one process, on virtual time, over a broker in memory and SQLite in memory,
+// and disturbs them: what is said gets lost, late, doubled, or happens without an answer; commits conflict, or nobody knows whether they happened; processes die
+// between any two steps and come back; connections break; clocks differ; the broker forgets what it had acknowledged, or everything.
+//
+//	a seed ──► the work (work_test.go), what goes wrong (weather_test.go)
+//	       ──► a world that runs until all work has ended (world_test.go)
+//	       ──► a verdict: every result is right, every history in order, nothing is left (verdict_test.go)
+//
+// All that a process does outside goes through its road (road_test.go), one thing at a time, each at a moment of its own that follows from the seed, the process and
+// what it does; so the same seed gives the same world. Two goroutines of a process that are woken at the same moment may still come in either order: where
+// that shows, a second run of a seed differs in its details. `TestSeedsRepeat` tells how often.
+//
+// mutants_test.go has mistakes that are planted into the code of the product, and shows that the simulation finds each of them.
+//
+//	make sim                 # a fixed set of seeds, then fresh ones for two minutes
+//	make sim SEED=7 N=1      # one of them again, with its log
+//	make mutants             # plant the mistakes
+package simulation

@@ -1,0 +1,86 @@
+package simulation
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/detector"
+)
+
+var (
+	firstSeed = flag.Uint64("seed", 0, "the first seed; 0 takes the fixed ones")
+	seedCount = flag.Int("seeds", 200, "how many seeds")
+	runFor    = flag.Duration("for", 0, "then take fresh seeds for this long")
+	showLog   = flag.Bool("log", false, "print what happens, step by step")
+)
+
+// TestSeedsRepeat lets seeds happen twice: everything must come at the same moment both times.
+func TestSeedsRepeat(t *testing.T) {
+	n := detector.Size(40, 10)
+	var differ []uint64
+	for seed := range uint64(n) {
+		if a, b := runWorld(t, seed+1, false), runWorld(t, seed+1, false); a.noted != b.noted {
+			differ = append(differ, seed+1)
+		}
+	}
+	if len(differ) > n/10 {
+		t.Errorf("of %d seeds, these do something else the second time: %v", n, differ)
+	}
+}
+
+// TestSeeds lets a number of worlds happen.
+func TestSeeds(t *testing.T) {
+	first := max(1, *firstSeed)
+	begun := time.Now()
+	seeds := make(chan uint64)
+	go func() {
+		defer close(seeds)
+		for i := range *seedCount {
+			seeds <- first + uint64(i)
+		}
+		for s := uint64(begun.UnixNano()); time.Since(begun) < *runFor; s++ {
+			seeds <- s
+		}
+	}()
+	var mu sync.Mutex
+	sums, worlds, bad := make(map[string]int), 0, 0
+	var virtual time.Duration
+	var all sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for seed := range seeds {
+				o := runWorld(t, seed, *showLog)
+				mu.Lock()
+				worlds++
+				virtual += o.took
+				for k, n := range o.counts {
+					sums[k] += n
+				}
+				if *showLog {
+					fmt.Println(o.log)
+				}
+				if len(o.faults) > 0 {
+					bad++
+					t.Errorf("seed %d (%s):\n  %s\nagain: make sim SEED=%d N=1", o.seed, o.sky, o.faults, o.seed)
+				}
+				mu.Unlock()
+				if bad >= 10 {
+					for range seeds {
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	took := time.Since(begun)
+	t.Logf("%d seeds in %v, %.0f a minute; %v of their own time", worlds, took.Round(time.Second), float64(worlds)/took.Minutes(), virtual.Round(time.Minute))
+	for _, k := range slices.Sorted(maps.Keys(sums)) {
+		t.Logf("%12d %s, %.1f a seed", sums[k], k, float64(sums[k])/float64(worlds))
+	}
+}

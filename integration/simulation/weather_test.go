@@ -1,0 +1,138 @@
+package simulation
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"strings"
+	"time"
+)
+
+// weather is what goes wrong in a world: how likely it is for each thing that a process does outside, and what happens to everybody at some moments. Each seed has only
+// some of it, so that rare things get a chance beside others that would hide them.
+type weather struct {
+	lost, unanswered, deaf, late   float64 // what is said, answers, what needs no answer; and what takes seconds
+	contended, ambiguous           float64 // commits
+	crash                          float64 // of a process, before or after anything that it does
+	twice                          float64 // clients say it again
+	dedupes                        time.Duration
+	brokerAhead                    time.Duration
+	orchestratorsAhead, storeAhead []time.Duration // of the first and the second one; of the store
+	disasters                      []disaster
+	lasts                          time.Duration // then it is calm
+	posts                          bool          // the broker keeps what it has, so that instances can rely on what they send each other
+}
+
+// A disaster happens at a moment.
+type disaster struct {
+	at   time.Duration
+	what string
+	who  int           // the process it happens to
+	by   time.Duration // how much of it
+}
+
+// what disasters there are.
+var disasters = strings.Fields("kill kill kill cut cut restart powerloss powerloss forget disconnect partitions brokerclock")
+
+// forecast draws the weather of a seed.
+func forecast(r *rand.Rand) weather {
+	w := weather{lasts: 15*time.Second + time.Duration(r.Int64N(int64(45*time.Second))), dedupes: 10 * time.Second}
+	some := func(p *float64, most float64) {
+		if f := r.Float64(); r.IntN(5) < 2 {
+			*p = f * most
+		}
+	}
+	some(&w.lost, 0.1)
+	some(&w.unanswered, 0.1)
+	some(&w.deaf, 0.2)
+	some(&w.late, 0.02)
+	some(&w.contended, 0.2)
+	some(&w.ambiguous, 0.2)
+	some(&w.crash, 0.005)
+	some(&w.twice, 0.5)
+	if r.IntN(4) == 0 {
+		w.dedupes = -1
+	}
+	ahead := func() time.Duration { return time.Duration(r.Int64N(int64(4*time.Second))) - 2*time.Second }
+	w.orchestratorsAhead, w.storeAhead = make([]time.Duration, 2), make([]time.Duration, 1)
+	if r.IntN(3) == 0 {
+		w.brokerAhead, w.orchestratorsAhead[0], w.orchestratorsAhead[1], w.storeAhead[0] = ahead(), ahead(), ahead(), ahead()
+	}
+	w.posts = r.IntN(2) == 0
+	for range r.IntN(6) {
+		d := disaster{at: time.Duration(r.Int64N(int64(w.lasts))), what: disasters[r.IntN(len(disasters))], who: r.IntN(4)}
+		if w.posts && (d.what == "powerloss" || d.what == "forget") {
+			continue
+		}
+		switch d.what {
+		case "cut":
+			d.by = duration(r, time.Second, time.Minute)
+		case "powerloss":
+			d.by = duration(r, time.Millisecond, 5*time.Second)
+		case "partitions":
+			d.by = time.Duration(1 + r.IntN(7))
+		case "brokerclock":
+			d.by = ahead()
+		}
+		w.disasters = append(w.disasters, d)
+	}
+	return w
+}
+
+func (w weather) String() string {
+	var b strings.Builder
+	for _, p := range []struct {
+		name string
+		p    float64
+	}{{"lost", w.lost}, {"unanswered", w.unanswered}, {"deaf", w.deaf}, {"late", w.late}, {"contended", w.contended}, {"ambiguous", w.ambiguous}, {"crash", w.crash}, {"twice", w.twice}} {
+		if p.p > 0 {
+			fmt.Fprintf(&b, "%s %.1f%%, ", p.name, 100*p.p)
+		}
+	}
+	if w.dedupes < 0 {
+		b.WriteString("the broker dedupes nothing, ")
+	}
+	if w.brokerAhead != 0 {
+		fmt.Fprintf(&b, "clocks ahead: broker %v, orchestrators %v, store %v, ", w.brokerAhead, w.orchestratorsAhead, w.storeAhead)
+	}
+	for _, d := range w.disasters {
+		fmt.Fprintf(&b, "%v: %s of %d by %d, ", d.at.Round(time.Millisecond), d.what, d.who, d.by)
+	}
+	return strings.TrimSuffix(b.String(), ", ")
+}
+
+// fate is what becomes of one thing that a process does outside.
+type fate struct {
+	after                                time.Duration // it takes this long
+	chance                               float64       // for whatever else
+	lost, unanswered                     bool
+	crashBefore, crashAfter              bool
+	contended, ambiguous, twice, unheard bool
+}
+
+// fateOf draws it, from the seed, who does what, and for which time.
+func (w weather) fateOf(seed uint64, who, what string, nth int, calm bool) fate {
+	h := fnv.New64a()
+	var b [16]byte
+	binary.LittleEndian.PutUint64(b[:], seed)
+	binary.LittleEndian.PutUint64(b[8:], uint64(nth))
+	h.Write(b[:])
+	h.Write([]byte(who))
+	h.Write([]byte{0})
+	h.Write([]byte(what))
+	r := rand.New(rand.NewPCG(seed, h.Sum64()))
+	f := fate{chance: r.Float64(), after: 20*time.Microsecond + time.Duration(r.Int64N(int64(time.Millisecond)))}
+	is := func(p float64) bool { return r.Float64() < p && !calm }
+	if is(w.late) {
+		f.after = duration(r, 10*time.Millisecond, 15*time.Second)
+	}
+	f.lost, f.unanswered, f.unheard = is(w.lost), is(w.unanswered), is(w.deaf)
+	f.contended, f.ambiguous, f.twice = is(w.contended), is(w.ambiguous), is(w.twice)
+	if is(w.crash) && !strings.HasPrefix(who, "client") {
+		f.crashBefore = r.IntN(2) == 0
+		f.crashAfter = !f.crashBefore
+		f.unanswered = f.unanswered || f.crashAfter && r.IntN(2) == 0
+	}
+	return f
+}

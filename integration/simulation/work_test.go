@@ -1,0 +1,291 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+)
+
+// A script is a random orchestration: what it does step by step, and what it has computed so far. What it returns is known beforehand (see want), because each step
+// mixes something known into the sum: whatever is done twice, left out, or done in another order shows in the result.
+type script struct {
+	Sum     int64
+	Letters int64 // the sum of the letters it has read
+	Ops     []op
+}
+
+// An op is one step of a script.
+type op struct {
+	Do  string
+	N   int           `json:",omitempty"`
+	For time.Duration `json:",omitempty"`
+	Sub [][]op        `json:",omitempty"` // of children
+}
+
+// result is what a script returns.
+type result struct{ Sum, Letters int64 }
+
+var (
+	scripted = orchestration.Define[script, result]("script")
+	letters  = orchestration.DefineQueue[int64]("letters")
+	own      = orchestration.DefineQueue[int64]("own")
+	total    = orchestration.DefineKey[int64]("total")
+	stage    = orchestration.DefineStatus[string]()
+
+	double = activity.Define[int64, int64]("double", activity.Retry(1))
+	flaky  = activity.Define[int64, int64]("flaky", activity.Retry(4, activity.Fixed(300*time.Millisecond)))
+	broken = activity.Define[int64, int64]("broken", activity.Retry(2, activity.Fixed(time.Second)))
+	slow   = activity.Define[int64, int64]("slow", activity.Retry(1))
+)
+
+var works = []activity.Binding{
+	double.With(func(_ context.Context, n int64) (int64, error) { return 2 * n, nil }),
+	flaky.With(func(ctx context.Context, n int64) (int64, error) {
+		if a := activity.InfoOf(ctx).Attempt; a < 3 {
+			return 0, fmt.Errorf("attempt %d fails", a)
+		}
+		return 3 * n, nil
+	}),
+	broken.With(func(context.Context, int64) (int64, error) { return 0, activity.Errorf("broken", "it always fails") }),
+	slow.With(func(ctx context.Context, n int64) (int64, error) {
+		select {
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		case <-time.After(verySlow):
+			return n, nil
+		}
+	}),
+}
+
+// verySlow is longer than anything is held up, and short enough that what is executed for nobody comes to its end.
+const verySlow = 10 * time.Minute
+
+func mix(sum, x int64) int64 { return (sum*31 + x) % 1_000_003 }
+
+// small keeps what is handed to others small.
+func small(sum int64) int64 { return sum % 1000 }
+
+func approval(n int) orchestration.Event[int64] {
+	return orchestration.DefineEvent[int64](fmt.Sprint("approval-", n))
+}
+
+// play is the code of the orchestration.
+func play(ctx *orchestration.Context, s script) (result, error) {
+	for i, o := range s.Ops {
+		if o.Do == "roll" {
+			return scripted.ContinueAsNew(ctx, script{s.Sum, s.Letters, s.Ops[i+1:]})
+		}
+		if err := perform(ctx, o, &s); err != nil {
+			return result{}, err
+		}
+	}
+	return result{s.Sum, s.Letters}, nil
+}
+
+func perform(ctx *orchestration.Context, o op, s *script) error {
+	var x int64
+	var err error
+	switch o.Do {
+	case "call":
+		x, err = double.Call(ctx, small(s.Sum))
+	case "flaky":
+		x, err = flaky.Call(ctx, small(s.Sum))
+	case "broken":
+		x = 13
+		if _, failed := broken.Call(ctx, 1); !errors.Is(failed, orchestration.OfType("broken")) {
+			err = fmt.Errorf("the broken activity gave %w", failed)
+		}
+	case "fan":
+		var inputs, all []int64
+		for i := range o.N {
+			inputs = append(inputs, small(s.Sum)+int64(i))
+		}
+		all, err = double.CallAll(ctx, inputs)
+		for i, y := range all {
+			x += y * int64(i+1)
+		}
+	case "sleep":
+		x, err = 5, ctx.Sleep(o.For)
+	case "race":
+		late := ctx.Timer(o.For)
+		if x = 7; ctx.Select(slow.Start(ctx, 1), late) != late && ctx.Err() == nil {
+			x = 8
+		}
+		err = ctx.Err()
+	case "children":
+		var inputs []script
+		var all []result
+		for _, sub := range o.Sub {
+			inputs = append(inputs, script{Sum: small(s.Sum), Ops: sub})
+		}
+		all, err = scripted.CallAll(ctx, inputs)
+		for i, r := range all {
+			x += r.Sum * int64(i+1)
+		}
+	case "detach":
+		x = 11
+		_, err = scripted.Detach(ctx, script{Sum: small(s.Sum), Ops: o.Sub[0]})
+	case "read":
+		for range o.N {
+			var y int64
+			if y, err = letters.Receive(ctx); err != nil {
+				break
+			}
+			s.Letters += y
+		}
+		x = 17
+	case "wait":
+		x, err = approval(o.N).Wait(ctx)
+	case "post":
+		for i := range o.N {
+			if err = own.Send(ctx, ctx.Instance(), int64(i)); err != nil {
+				break
+			}
+		}
+		for i := 0; i < o.N && err == nil; i++ {
+			var y int64
+			if y, err = own.Receive(ctx); err == nil && y != int64(i) {
+				err = fmt.Errorf("letter %d to itself is %d", i, y)
+			}
+		}
+		x = 29
+	case "hurry":
+		ctx.Select(double.Start(ctx, small(s.Sum)), ctx.Timer(o.For)) // whichever comes first: the other one comes late
+		x, err = 31, ctx.Err()
+	case "step":
+		before := small(s.Sum)
+		x, err = orchestration.Step(ctx, "increment", func(context.Context) (int64, error) { return before + 1, nil })
+	case "set":
+		x = 19
+		total.Set(ctx, s.Sum)
+		stage.Set(ctx, fmt.Sprint("at ", s.Sum))
+	case "time":
+		before := ctx.Now()
+		if err = ctx.Sleep(o.For); err == nil && ctx.Now().Before(before.Add(o.For)) {
+			err = fmt.Errorf("a sleep of %v took %v", o.For, ctx.Now().Sub(before))
+		}
+		x = 23
+	default:
+		err = fmt.Errorf("nobody knows how to %s", o.Do)
+	}
+	if err != nil {
+		return err
+	}
+	s.Sum = mix(s.Sum, x)
+	return nil
+}
+
+// want tells what a script returns.
+func want(s script) result {
+	letter := int64(0)
+	for _, o := range s.Ops {
+		var x int64
+		switch o.Do {
+		case "call":
+			x = 2 * small(s.Sum)
+		case "flaky":
+			x = 3 * small(s.Sum)
+		case "broken":
+			x = 13
+		case "fan":
+			for i := range int64(o.N) {
+				x += 2 * (small(s.Sum) + i) * (i + 1)
+			}
+		case "sleep":
+			x = 5
+		case "race":
+			x = 7
+		case "children":
+			for i, sub := range o.Sub {
+				x += want(script{Sum: small(s.Sum), Ops: sub}).Sum * int64(i+1)
+			}
+		case "detach":
+			x = 11
+		case "read":
+			for range o.N {
+				letter++
+				s.Letters += letter
+			}
+			x = 17
+		case "wait":
+			x = int64(100 + o.N)
+		case "post":
+			x = 29
+		case "hurry":
+			x = 31
+		case "step":
+			x = small(s.Sum) + 1
+		case "set":
+			x = 19
+		case "time":
+			x = 23
+		case "roll":
+			continue
+		}
+		s.Sum = mix(s.Sum, x)
+	}
+	return result{s.Sum, s.Letters}
+}
+
+// write makes up a script. Only those at the top talk to clients. What they post is lost if the broker loses it, so that is for worlds with a better broker.
+func write(r *rand.Rand, depth int, posts bool) (ops []op) {
+	names := strings.Fields("call call flaky broken fan sleep race hurry step step set time roll")
+	if depth == 0 {
+		names = append(names, strings.Fields("read read wait roll")...)
+	}
+	if posts {
+		names = append(names, "post", "post")
+	}
+	if depth < 2 {
+		names = append(names, "children", "detach")
+	}
+	waits := 0
+	for range 1 + r.IntN(6-2*depth) {
+		o := op{Do: names[r.IntN(len(names))]}
+		switch o.Do {
+		case "fan":
+			o.N = 2 + r.IntN(6)
+		case "sleep", "time":
+			o.For = duration(r, 10*time.Millisecond, 20*time.Second)
+		case "race":
+			o.For = duration(r, 10*time.Millisecond, 5*time.Second)
+		case "hurry":
+			o.For = duration(r, time.Millisecond, 20*time.Millisecond)
+		case "children":
+			for range 1 + r.IntN(2) {
+				o.Sub = append(o.Sub, write(r, depth+1, posts))
+			}
+		case "detach":
+			o.Sub = [][]op{write(r, depth+1, posts)}
+		case "read", "post":
+			o.N = 1 + r.IntN(4)
+		case "wait":
+			waits++
+			o.N = waits
+		}
+		ops = append(ops, o)
+	}
+	return ops
+}
+
+// duration draws a time, short ones as often as long ones.
+func duration(r *rand.Rand, least, most time.Duration) time.Duration {
+	f := r.Float64()
+	return time.Duration(float64(least) + f*f*f*float64(most-least))
+}
+
+// letterCount is how many letters a script reads.
+func letterCount(ops []op) (n int) {
+	for _, o := range ops {
+		if o.Do == "read" {
+			n += o.N
+		}
+	}
+	return n
+}

@@ -1,0 +1,349 @@
+package simulation
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/sim"
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/history/sqlite"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/services/orchestrator"
+	"github.com/rondo-run/rondo/services/worker"
+)
+
+// world is a system with its clients, on virtual time.
+type world struct {
+	t       testing.TB
+	seed    uint64
+	weather weather
+	begun   time.Time
+	broker  *sim.Broker
+	store   *sqlite.Store
+	code    *orchestration.Registry
+	acts    *activity.Registry
+	hosts   []*host
+	jobs    []*job
+	undone  string             // what there was still to do at the end
+	finish  context.CancelFunc // of everything
+	context context.Context
+
+	mu     sync.Mutex
+	noted  uint64 // of all that has happened, in any order
+	log    *strings.Builder
+	counts map[string]int
+	stands map[string]stands
+	upset  int // how often the broker has lost something
+}
+
+// outcome is what became of a world.
+type outcome struct {
+	seed   uint64
+	faults []string // what is wrong
+	noted  uint64
+	took   time.Duration // on its own clock
+	counts map[string]int
+	log    string
+	sky    string
+}
+
+// runWorld lets a seed happen.
+func runWorld(t *testing.T, seed uint64, logged bool) (o outcome) {
+	synctest.Test(t, func(t *testing.T) {
+		<-time.After(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // a bubble begins in 2000, which is before the ids of promises do
+		w := create(t, seed)
+		if logged {
+			w.log = new(strings.Builder)
+		}
+		w.run()
+		o = outcome{seed: seed, faults: w.verdict(), noted: w.noted, took: time.Since(w.begun), counts: w.counts, sky: w.weather.String()}
+		if logged {
+			o.log = w.log.String()
+		}
+		if err := w.store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return o
+}
+
+func create(t *testing.T, seed uint64) *world {
+	r := rand.New(rand.NewPCG(seed, 1))
+	w := &world{t: t, seed: seed, weather: forecast(r), begun: time.Now(), counts: make(map[string]int), stands: make(map[string]stands)}
+	w.context, w.finish = context.WithCancel(context.Background())
+	w.broker = sim.NewBroker(sim.Options{
+		Partitions: 1 + r.IntN(6), InboxWait: 5 * time.Second, WorkWait: 30 * time.Second, MemberLease: 3 * time.Second, SessionLease: 30 * time.Second, Dedupes: w.weather.dedupes,
+	})
+	w.broker.Skew(w.weather.brokerAhead)
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	w.store, err = sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{Log: quiet, WakeStep: 10 * time.Second, Now: func() time.Time { return time.Now().Add(w.weather.storeAhead[0]) }})
+	must(err)
+	w.code, err = orchestration.NewRegistry(scripted.With(play))
+	must(err)
+	w.acts, err = activity.NewRegistry(works...)
+	must(err)
+	for i := range 2 {
+		w.hosts = append(w.hosts, &host{w: w, name: fmt.Sprint("orchestrator-", i), runs: w.orchestrate(i)})
+	}
+	for i := range 2 {
+		w.hosts = append(w.hosts, &host{w: w, name: fmt.Sprint("worker-", i), runs: w.labour})
+	}
+	for i := range 6 + r.IntN(10) {
+		w.jobs = append(w.jobs, makeJob(r, i, w.weather))
+	}
+	return w
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// run lets everything happen until all work has ended, or it is too late.
+func (w *world) run() {
+	var all sync.WaitGroup
+	for _, h := range w.hosts {
+		all.Go(h.live)
+	}
+	all.Go(w.suffer)
+	for _, j := range w.jobs {
+		all.Go(func() { w.serve(j) })
+	}
+	w.await()
+	w.finish()
+	all.Wait()
+}
+
+// tooLate is how long after everything is calm the work must have ended: what a lost message holds up is found within 77 seconds, and a script may lose one at each step
+// only as long as it is not calm.
+const tooLate = 20 * time.Minute
+
+// await waits until all work has ended and nothing is left.
+func (w *world) await() {
+	for time.Since(w.begun) < w.weather.lasts+tooLate {
+		<-time.After(time.Second)
+		if !w.calm() {
+			continue
+		}
+		if w.undone = w.left(); w.undone == "" {
+			return
+		}
+	}
+}
+
+// calm tells whether nothing goes wrong any more.
+func (w *world) calm() bool { return time.Since(w.begun) > w.weather.lasts }
+
+// note writes down what happens.
+func (w *world) note(who, what string) {
+	at := time.Since(w.begun)
+	h := fnv.New64a()
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], uint64(at))
+	h.Write(b[:])
+	h.Write([]byte(who))
+	h.Write([]byte(what))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.noted += h.Sum64()
+	w.counts["steps"]++
+	if w.log != nil {
+		fmt.Fprintf(w.log, "%12.6f %s: %s\n", at.Seconds(), who, what)
+	}
+}
+
+func (w *world) count(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counts[what]++
+}
+
+// suffer lets the disasters happen.
+func (w *world) suffer() {
+	for _, d := range w.weather.disasters {
+		go func() {
+			select {
+			case <-time.After(d.at):
+			case <-w.context.Done():
+				return
+			}
+			w.note("the world", fmt.Sprint(d.what, " ", d.who, " ", d.by))
+			w.count(d.what)
+			w.strike(d)
+		}()
+	}
+}
+
+func (w *world) strike(d disaster) {
+	h := w.hosts[d.who]
+	switch d.what {
+	case "kill":
+		h.kill("by the world")
+	case "restart":
+		h.restart()
+	case "cut":
+		h.cut(time.Now().Add(d.by))
+	case "disconnect":
+		for _, h := range w.hosts {
+			h.cut(time.Now().Add(2 * time.Second))
+		}
+	case "powerloss":
+		w.broker.PowerLoss(d.by)
+		w.upsets()
+	case "forget":
+		w.broker.Forget()
+		w.upsets()
+	case "partitions":
+		c := sim.Connect(w.broker, nil)
+		_ = c.SetPartitions(w.context, int(d.by))
+		_ = c.Close()
+	case "brokerclock":
+		w.broker.Skew(d.by)
+	}
+}
+
+// upsets tells everybody that the broker was away.
+func (w *world) upsets() {
+	w.mu.Lock()
+	w.upset++
+	w.mu.Unlock()
+	for _, h := range w.hosts {
+		h.cut(time.Now().Add(500 * time.Millisecond))
+	}
+}
+
+func (w *world) upsetsSoFar() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.upset
+}
+
+// A host is a place where a process runs, again and again.
+type host struct {
+	w    *world
+	name string
+	runs func(ctx context.Context, r *road, c *sim.Bus) error
+
+	mu   sync.Mutex
+	life int
+	road *road
+	bus  *sim.Bus
+	stop context.CancelFunc
+}
+
+// live runs one process after the other.
+func (h *host) live() {
+	var zombies sync.WaitGroup
+	defer zombies.Wait()
+	for h.w.context.Err() == nil {
+		h.life++
+		r := h.w.road(fmt.Sprint(h.name, "/", h.life))
+		c := sim.Connect(h.w.broker, r)
+		ctx, stop := context.WithCancel(h.w.context)
+		dead := make(chan struct{})
+		r.onDead = func() {
+			_ = c.Close()
+			stop()
+			close(dead)
+		}
+		h.mu.Lock()
+		h.road, h.bus, h.stop = r, c, stop
+		h.mu.Unlock()
+		ended := make(chan struct{})
+		zombies.Go(func() {
+			defer close(ended)
+			if err := h.runs(ctx, r, c); err != nil && !r.isDead() && h.w.context.Err() == nil {
+				h.w.note(r.name, "ends: "+err.Error())
+			}
+			stop()
+			_ = c.Close()
+		})
+		select {
+		case <-dead: // the next one comes while what is left of this one fades away
+		case <-ended:
+		}
+		f := h.w.weather.fateOf(h.w.seed, r.name, "rest", 1, false)
+		select {
+		case <-time.After(10*f.after + time.Duration(h.life%4)*4*time.Second):
+		case <-h.w.context.Done():
+		}
+	}
+}
+
+func (h *host) now() (*road, *sim.Bus, context.CancelFunc) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.road, h.bus, h.stop
+}
+
+func (h *host) kill(why string) {
+	if r, _, _ := h.now(); r != nil {
+		r.die(why)
+	}
+}
+
+// restart ends the process in order.
+func (h *host) restart() {
+	if _, _, stop := h.now(); stop != nil {
+		stop()
+	}
+}
+
+// cut takes the connection of the process away; it notices when it is back.
+func (h *host) cut(till time.Time) {
+	r, c, _ := h.now()
+	if r == nil {
+		return
+	}
+	r.cut(till)
+	go func() {
+		select {
+		case <-time.After(time.Until(till) + time.Nanosecond):
+			c.Back()
+		case <-h.w.context.Done():
+		}
+	}()
+}
+
+func (w *world) orchestrate(i int) func(context.Context, *road, *sim.Bus) error {
+	return func(ctx context.Context, r *road, c *sim.Bus) error {
+		config := orchestrator.Config{
+			ID: fmt.Sprint("o", i), Logger: quiet, Deciders: 1,
+			Now: func() time.Time { return time.Now().Add(w.weather.orchestratorsAhead[i]) },
+			Jitter: func(what string, most time.Duration) time.Duration {
+				return time.Duration(r.fate("jitter of "+what).chance * float64(most))
+			},
+		}
+		o, err := orchestrator.New(c, history.Store(storeOf{w.store, r}), w.code, config)
+		if err != nil {
+			return err
+		}
+		return o.Run(ctx)
+	}
+}
+
+func (w *world) labour(ctx context.Context, r *road, c *sim.Bus) error {
+	name, _, _ := strings.Cut(r.name, "/")
+	x, err := worker.New(c, w.acts, worker.Config{ID: name, Logger: quiet, DrainTimeout: 5 * time.Second, Grace: time.Second})
+	if err != nil {
+		return err
+	}
+	err = x.Run(ctx)
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
