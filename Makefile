@@ -11,7 +11,9 @@ PACKAGES ?= ./...## the packages that test, bench, fuzz and cover look at
 TESTFLAGS ?=## more flags for go test, such as -run=TestScenarios -v
 FUZZTIME ?= 10s## how long each fuzz target runs
 RANDOMTIME ?= 30s## how long random orchestrations are made up
-SEED ?= 0## the one seed that `make random` plays again
+SEED ?= 0## the seed that `make random` or `make sim` plays again
+N ?= 1## how many seeds `make sim` plays, from SEED on
+SIMTIME ?= 2m## how long `make sim` goes on with fresh seeds, when none is given
 BENCH ?= .## which benchmarks run, as a regular expression
 BENCHTIME ?= 1s## how long each benchmark runs, or how often (100x)
 
@@ -101,6 +103,15 @@ fuzz: ## run every fuzz target for FUZZTIME
 random: ## make orchestrations and deliveries up for RANDOMTIME; SEED=N plays one again
 	$(GO) test -count=1 -run '^TestRandomOrchestrations$$' ./pkg/round -random $(RANDOMTIME) -seed $(SEED) -v | grep -v -e '^=== RUN' -e '^ *--- PASS: .*/seed=' -e 'the chaos had seed'
 
+# Fresh seeds come after a fixed set. One seed alone is played with its log.
+.PHONY: sim
+sim: ## run the services in a simulated world where everything goes wrong; SEED=N plays one again
+	$(GO) test -count=1 -timeout 2h -run '^TestSeeds' ./integration/simulation -v $(if $(filter-out 0,$(SEED)),-seed $(SEED) -seeds $(N) $(if $(filter 1,$(N)),-log),-seeds 1000 -for $(SIMTIME)) | grep -v -e '^=== '
+
+.PHONY: mutants
+mutants: ## plant mistakes into the product, one after the other, and see the simulation find each of them
+	$(GO) test -count=1 -timeout 1h -run '^TestMutants$$' ./integration/simulation -v -plant | grep -v -e '^=== '
+
 .PHONY: bench
 bench: ## run the benchmarks, with their allocations
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) $(PACKAGES)
@@ -140,4 +151,4 @@ tidy: ## check that go.mod and go.sum list what is used, no more and no less
 
 # The tests come last: what they print is what a reader looks for.
 .PHONY: ci
-ci: tidy lint binary bench-once costs fuzz random test ## run everything that has to pass before a change goes in
+ci: tidy lint binary bench-once costs fuzz random sim test ## run everything that has to pass before a change goes in

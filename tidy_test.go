@@ -115,8 +115,9 @@ var packages = map[string]rule{
 		"examples/orders/shop", "github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/pflag",
 	}},
 
-	"integration":  {imports: []string{"services/orchestrator", "services/worker", "pkg/outbox", "pkg/query", "pkg/client", "pkg/app"}},
-	"examples/...": {imports: []string{"pkg/...", "examples/..."}},
+	"integration":            {imports: []string{"services/orchestrator", "services/worker", "pkg/outbox", "pkg/query", "pkg/client", "pkg/app"}},
+	"integration/simulation": {imports: []string{"services/orchestrator", "services/worker"}},
+	"examples/...":           {imports: []string{"pkg/...", "examples/..."}},
 }
 
 // outside is the part of the standard library that pure packages leave alone, each with what is below it.
@@ -132,7 +133,7 @@ var clock = strings.Fields("After AfterFunc NewTicker NewTimer Now Since Sleep T
 var testImports = []string{
 	"internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/rondotest",
 	"pkg/check", "pkg/process", "pkg/history", "pkg/history/...", "internal/pgtest", "internal/pgfault",
-	"pkg/bus", "pkg/bus/...", "internal/natstest", "internal/detector", "internal/stall",
+	"pkg/bus", "pkg/bus/...", "internal/natstest", "internal/detector", "internal/stall", "internal/sim",
 	"github.com/nats-io/nats.go", "github.com/nats-io/nats.go/...",
 	"github.com/cockroachdb/cockroach-go/v2/...",
 	"github.com/cockroachdb/datadriven",

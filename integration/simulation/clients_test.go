@@ -81,7 +81,7 @@ func (w *world) serve(j *job) {
 
 // approve gives each approval that a job waits for, again and again until it has it.
 func (w *world) approve(j *job) {
-	c := sim.Connect(w.broker, w.road("approver of "+j.id))
+	c := sim.Connect(w.broker, w.road("client who approves "+j.id))
 	defer c.Close()
 	asked := time.Duration(0)
 	for !w.hasEnded(j) && w.wait(time.Second+asked) {

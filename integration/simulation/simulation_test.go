@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,8 +16,9 @@ import (
 
 var (
 	firstSeed = flag.Uint64("seed", 0, "the first seed; 0 takes the fixed ones")
-	seedCount = flag.Int("seeds", 200, "how many seeds")
+	seedCount = flag.Int("seeds", detector.Size(200, 20), "how many seeds")
 	runFor    = flag.Duration("for", 0, "then take fresh seeds for this long")
+	stopAt    = flag.Int("stop-at", 10, "stop after so many seeds that fail")
 	showLog   = flag.Bool("log", false, "print what happens, step by step")
 )
 
@@ -39,17 +41,18 @@ func TestSeeds(t *testing.T) {
 	first := max(1, *firstSeed)
 	begun := time.Now()
 	seeds := make(chan uint64)
+	var bad atomic.Int64
 	go func() {
 		defer close(seeds)
-		for i := range *seedCount {
+		for i := 0; i < *seedCount && bad.Load() < int64(*stopAt); i++ {
 			seeds <- first + uint64(i)
 		}
-		for s := uint64(begun.UnixNano()); time.Since(begun) < *runFor; s++ {
+		for s := uint64(begun.UnixNano()); time.Since(begun) < *runFor && bad.Load() < int64(*stopAt); s++ {
 			seeds <- s
 		}
 	}()
 	var mu sync.Mutex
-	sums, worlds, bad := make(map[string]int), 0, 0
+	sums, worlds := make(map[string]int), 0
 	var virtual time.Duration
 	var all sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
@@ -66,14 +69,10 @@ func TestSeeds(t *testing.T) {
 					fmt.Println(o.log)
 				}
 				if len(o.faults) > 0 {
-					bad++
+					bad.Add(1)
 					t.Errorf("seed %d (%s):\n  %s\nagain: make sim SEED=%d N=1", o.seed, o.sky, o.faults, o.seed)
 				}
 				mu.Unlock()
-				if bad >= 10 {
-					for range seeds {
-					}
-				}
 			}
 		})
 	}

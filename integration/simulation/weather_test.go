@@ -69,7 +69,7 @@ func forecast(r *rand.Rand) weather {
 		case "cut":
 			d.by = duration(r, time.Second, time.Minute)
 		case "powerloss":
-			d.by = duration(r, time.Millisecond, 5*time.Second)
+			d.by = duration(r, 10*time.Millisecond, 8*time.Second)
 		case "partitions":
 			d.by = time.Duration(1 + r.IntN(7))
 		case "brokerclock":

@@ -243,7 +243,7 @@ func write(r *rand.Rand, depth int, posts bool) (ops []op) {
 		names = append(names, "post", "post")
 	}
 	if depth < 2 {
-		names = append(names, "children", "detach")
+		names = append(names, "children", "children", "detach")
 	}
 	waits := 0
 	for range 1 + r.IntN(6-2*depth) {

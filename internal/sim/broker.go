@@ -158,7 +158,7 @@ type message struct {
 
 	deliveries int
 	free       time.Time // when it may be handed out
-	holder     *Bus      // who has it; nil for nobody
+	holder     *receiver // who has it and keeps the order; nil for anybody else
 	returned   bool      // it was given back, and has lost its place in the order
 }
 
@@ -270,8 +270,11 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
+// A receiver is one call of Receive: it keeps the messages that it has in order, and knows nothing of what a former one had.
+type receiver struct{ c *Bus }
+
 // nextOf finds the first message of a partition that may be handed out to somebody, or tells when there may be one. mu is held.
-func (b *Broker) nextOf(partition int, to *Bus, now time.Time) (m *message, next time.Time) {
+func (b *Broker) nextOf(partition int, to *receiver, now time.Time) (m *message, next time.Time) {
 	blocked := make(map[string]bool) // instances of which somebody else has an older message
 	for _, m := range b.inbox[partition] {
 		who := instanceOf(m.wire.Subject)
@@ -303,12 +306,12 @@ func (b *Broker) nextWork(q bus.Queue, now time.Time) (m *message, next time.Tim
 }
 
 // handOut gives a message to somebody. mu is held.
-func (b *Broker) handOut(m *message, to *Bus, now time.Time) bus.Delivery {
+func (b *Broker) handOut(m *message, to *receiver, now time.Time) bus.Delivery {
 	m.deliveries++
 	m.holder, m.returned, m.free = to, false, now.Add(b.wait(m))
 	return bus.Delivery{
 		Subject: m.wire.Subject, Header: maps.Clone(m.wire.Header), Body: m.wire.Body, Partition: m.partition, Place: m.place, Deliveries: m.deliveries, Stored: m.stored,
-		Hold: hold{b, to, m.place},
+		Hold: hold{b, to.c, m.place},
 	}
 }
 

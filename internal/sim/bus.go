@@ -272,9 +272,10 @@ func (c *Bus) SetPartitions(_ context.Context, n int) error {
 func (c *Bus) Receive(ctx context.Context, partition int, take func(bus.Delivery)) error {
 	c.asking(func() { c.b.receivers[partition]++ })
 	defer c.asking(func() { c.b.receivers[partition]-- })
+	r := &receiver{c}
 	what := "receive " + strconv.Itoa(partition)
 	for ctx.Err() == nil {
-		d, err := c.await(ctx, what, func(now time.Time) (*message, time.Time) { return c.b.nextOf(partition, c, now) })
+		d, err := c.await(ctx, r, what, func(now time.Time) (*message, time.Time) { return c.b.nextOf(partition, r, now) })
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -295,7 +296,7 @@ func (c *Bus) asking(change func()) {
 }
 
 // await waits for the next message and takes it. A delivery whose answer was lost is handed out and not here: it comes again.
-func (c *Bus) await(ctx context.Context, what string, next func(now time.Time) (*message, time.Time)) (d bus.Delivery, err error) {
+func (c *Bus) await(ctx context.Context, r *receiver, what string, next func(now time.Time) (*message, time.Time)) (d bus.Delivery, err error) {
 	for {
 		c.b.mu.Lock()
 		now := c.b.now()
@@ -318,13 +319,13 @@ func (c *Bus) await(ctx context.Context, what string, next func(now time.Time) (
 		}
 		now := c.b.now()
 		if taken, _ = next(now); taken != nil {
-			d = c.b.handOut(taken, c, now)
+			d = c.b.handOut(taken, r, now)
 		}
 		return nil
 	})
 	if errors.Is(err, errLost) {
 		c.asking(func() {
-			if taken != nil && taken.holder == c {
+			if taken != nil && taken.holder == r {
 				taken.holder = nil // newer messages of its instance wait until it comes again
 			}
 		})
@@ -422,7 +423,7 @@ func (w *workQueue) Take(ctx context.Context, n int, take func(bus.Delivery)) (t
 	c.asking(func() { c.b.queues[w.q]++ })
 	defer c.asking(func() { c.b.queues[w.q]-- })
 	for taken < n && ctx.Err() == nil {
-		d, err := c.await(ctx, "take "+w.q.Activity, func(now time.Time) (*message, time.Time) { return c.b.nextWork(w.q, now) })
+		d, err := c.await(ctx, &receiver{c}, "take "+w.q.Activity, func(now time.Time) (*message, time.Time) { return c.b.nextWork(w.q, now) })
 		switch {
 		case ctx.Err() != nil && d.Hold != nil: // it came too late
 			d.Hold.Return(0)

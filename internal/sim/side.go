@@ -235,7 +235,7 @@ func (c *Bus) ReceiveHandovers(name string, take func(bus.Delivery) error) (stop
 		d.Hold = hold{c.b, c, h.place}
 		c.b.mu.Lock()
 		if m := c.b.find(h.place); m != nil {
-			m.holder = c
+			m.holder = nil
 		}
 		c.b.mu.Unlock()
 		return take(d)

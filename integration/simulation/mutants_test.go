@@ -1,0 +1,216 @@
+package simulation
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+var plant = flag.Bool("plant", false, "plant each mistake and look whether it is found")
+
+// A mutant is a mistake that is planted into the code of the product.
+type mutant struct {
+	name  string
+	seed  uint64 // finds it
+	edits []edit
+}
+
+// An edit replaces what stands once in a file.
+type edit struct{ file, before, after string }
+
+const (
+	loopOf   = "services/orchestrator/"
+	outboxOf = "pkg/outbox/"
+	roundOf  = "pkg/round/"
+	sqliteOf = "pkg/history/sqlite/"
+)
+
+// mutants are mistakes that somebody could make. Left out are those that harm nobody, because something else mends them: a worker that acknowledges before it has
+// published, for example, only makes an instance wait until it is found that nobody has its work.
+var mutants = []mutant{
+	{"messages are acknowledged before the commit", 1, []edit{
+		{loopOf + "receive.go", "	if d.Deliveries > o.config.SuspectAfter {\n", "	d.Hold.Ack()\n	if d.Deliveries > o.config.SuspectAfter {\n"},
+	}},
+	{"a turn is published before its commit", 1, []edit{
+		{loopOf + "commit.go", "		result, err := l.commit(ctx, batch, delay)\n", `		for _, d := range decisions {
+			_ = outbox.Send(ctx, l.o.broker, l.o.broker.Prefix(), d.promises, l.o.log)
+		}
+		result, err := l.commit(ctx, batch, delay)
+`},
+	}},
+	{"a turn that was refused counts as committed", 1, []edit{
+		{loopOf + "commit.go", "		if outcome.Verdict == history.Committed {\n			e.conflicts = 0", "		if outcome.Verdict != history.Unfit {\n			e.conflicts = 0"},
+	}},
+	{"a commit that nobody knows of counts as done", 1, []edit{
+		{loopOf + "commit.go", "	l.takeStored(len(x.decisions))\n	for i, d := range x.decisions {\n		outcome := x.result.Outcomes[i]\n",
+			"	l.takeStored(len(x.decisions))\n	for i, d := range x.decisions {\n		outcome := history.Outcome{Verdict: history.Committed}\n		if x.err == nil {\n			outcome = x.result.Outcomes[i]\n		}\n"},
+		{loopOf + "commit.go", "	case x.err != nil && (ctx.Err() != nil || history.ClassOf(x.err) == history.Ambiguous):\n		l.takeFailed(x)\n		return\n", "	case x.err != nil && history.ClassOf(x.err) == history.Ambiguous:\n"},
+	}},
+	{"after a refusal the instance is not read again", 1, []edit{
+		{loopOf + "commit.go", "		l.evict(e)\n		e.stage = idle\n		switch outcome.Verdict {", "		e.stage = idle\n		switch outcome.Verdict {"},
+	}},
+	{"what is decided again comes after what is newer", 1, []edit{
+		{loopOf + "loop.go", "	e.waiting = append(slices.Clone(items), e.waiting...)\n", "	e.waiting = append(slices.Clone(e.waiting), items...)\n"},
+	}},
+	{"there is no fence", 1, []edit{
+		{sqliteOf + "commit.go", "	case c.Life != b.Life || c.Execution != b.Execution || c.LastEvent != b.LastEvent:\n		return false\n", "	case c.Life != b.Life || c.Execution != b.Execution:\n		return false\n"},
+		{sqliteOf + "statements.go", "\"instance, execution, event, data\", \"\")", "\"instance, execution, event, data\", \" ON CONFLICT DO UPDATE SET data = excluded.data\")"},
+		{sqliteOf + "statements.go", "AND last_event = ?\"", "AND last_event >= ? - 1000000\""},
+	}},
+	{"a promise is forgotten before it is published", 1, []edit{
+		{outboxOf + "outbox.go", "	w.parts.Store(3)\n", "	w.parts.Store(1)\n"},
+		{outboxOf + "outbox.go", "	if x.whole.parts.Add(-1) > 0 || x.whole.failed.Load() {\n", "	if x.whole.parts.Add(-1) != 0 {\n"},
+		{outboxOf + "outbox.go", "	if err := p.now.put(ctx, part{now, w}); err != nil {\n", "	p.done(part{nil, w}, nil)\n	if err := p.now.put(ctx, part{now, w}); err != nil {\n"},
+	}},
+	{"nobody sweeps", 1, []edit{
+		{loopOf + "keep.go", "	_, err := k.sweeper.Sweep(ctx)\n	return err\n", "	return nil\n"},
+	}},
+	{"a sweep removes what it has not published", 1, []edit{
+		{outboxOf + "sweep.go", "	if err := Send(ctx, s.Broker, s.Prefix, messages, s.Log); err != nil {\n		return 0, fmt.Errorf(\"sweep the outbox: %w\", err)\n	}\n", ""},
+	}},
+	{"a sweep sends again with a new id", 1, []edit{
+		{outboxOf + "sweep.go", "	messages, err = s.wanted(ctx, messages)\n", "	for i := range messages {\n		if id := messages[i].Header[events.HeaderMsgID]; len(id) > 0 {\n			messages[i].Header[events.HeaderMsgID] = []string{id[0] + \"/again\"}\n		}\n	}\n	messages, err = s.wanted(ctx, messages)\n"},
+	}},
+	{"work that the broker has lost is not sent again", 1, []edit{
+		{outboxOf + "heal.go", "			wanted[i], errs[i] = !has, err\n", "			_, errs[i] = has, err\n"},
+	}},
+	{"children that the broker has lost are not started again", 1, []edit{
+		{outboxOf + "heal.go", "			wanted[i] = c.Parent == nil || !known || status.Ended() // a child", "			_, _, _ = c, status, known // a child"},
+	}},
+	{"an instance is looked after only when something is due", 1, []edit{
+		{roundOf + "decide.go", "		if at := in.now.Add(d); r.WakeAt.IsZero() || at.Before(r.WakeAt) {\n", "		if at := in.now.Add(d); false && at.Before(r.WakeAt) {\n"},
+	}},
+	{"a child that is asked again does not tell how it has ended", 1, []edit{
+		{roundOf + "inbox.go", "			in.tellParent(row) // the parent asks again: it may have missed the answer\n", ""},
+	}},
+	{"a timer fires when its message comes", 1, []edit{
+		{roundOf + "inbox.go", "	if wait := o.next().Sub(in.now); wait > 0 {\n", "	if wait := o.next().Sub(in.now); wait > time.Hour {\n"},
+	}},
+	{"an answer for a former execution is taken", 1, []edit{
+		{roundOf + "inbox.go", "	case execution != in.ledger.info.Execution:\n", "	case execution > in.ledger.info.Execution:\n"},
+	}},
+	{"a letter that comes again is taken again", 1, []edit{
+		{roundOf + "inbox.go", "	if in.ledger.seen.has(m.ID) {\n		return ignored(Duplicate, \"this message was taken before\")\n	}\n	if in.ledger.unread", "	if in.ledger.unread"},
+	}},
+	{"what an execution has taken is forgotten by the next one", 1, []edit{
+		{roundOf + "decide.go", "		Seen: old.seen.newest(events.MaxSeen),\n", ""},
+	}},
+	{"unread letters do not go along into the next execution", 1, []edit{
+		{roundOf + "decide.go", "	for _, m := range letters {\n		inherited", "	for _, m := range letters[:0] {\n		inherited"},
+	}},
+	{"an instance that is read again misses its last event", 1, []edit{
+		{roundOf + "decide.go", "	in.rest = history\n", "	in.rest = history[:max(1, len(history)-1)]\n"},
+	}},
+	{"steps that were lost do not run again", 1, []edit{
+		{roundOf + "decide.go", "			in.turn.Steps = append(in.turn.Steps, Step{StepRef: in.stepRef(s.Number), Step: s, Repeated: true})\n", "			_ = s\n"},
+	}},
+	{"partitions that are given up are not read to their end", 1, []edit{
+		{loopOf + "own.go", "	partitions, known := w.partitions.All(), w.known\n", "	w.partitions.Draining = nil\n	partitions, known := w.partitions.All(), w.known\n"},
+	}},
+	{"a message that means nothing here is acknowledged without asking the store", 1, []edit{
+		{loopOf + "commit.go", "	return d.entry.fresh || !slices", "	return true || !slices"},
+	}},
+}
+
+// TestMutants plants each mistake into the product, and lets the simulation find it.
+func TestMutants(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(mutants) < 15 {
+		t.Errorf("there are %d mistakes", len(mutants))
+	}
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			files := m.apply(t, root)
+			if !*plant {
+				return // that they still can be planted is worth knowing, and costs nothing
+			}
+			begun := time.Now()
+			program := build(t, root, files)
+			built := time.Since(begun)
+			if found, _ := hunt(t, program, m.seed, 1); found != "" {
+				t.Logf("built in %v; found with seed %d", built.Round(time.Second), m.seed)
+				return
+			}
+			begun = time.Now()
+			found, out := hunt(t, program, 1, 1_000_000)
+			if found == "" {
+				t.Fatalf("it is not found within a minute:\n%s", out)
+			}
+			t.Logf("built in %v; seed %d does not find it any more, but another one does, after %v:\n%s", built.Round(time.Second), m.seed, time.Since(begun).Round(time.Second), found)
+		})
+	}
+}
+
+// apply gives the files of the product as they are with the mistake.
+func (m mutant) apply(t *testing.T, root string) map[string]string {
+	t.Helper()
+	files := make(map[string]string)
+	for _, e := range m.edits {
+		path := filepath.Join(root, filepath.FromSlash(e.file))
+		text, known := files[path]
+		if !known {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = string(b)
+		}
+		if n := strings.Count(text, e.before); n != 1 {
+			t.Fatalf("%s has this %d times, want it once: %q", e.file, n, e.before)
+		}
+		files[path] = strings.Replace(text, e.before, e.after, 1)
+	}
+	return files
+}
+
+// build builds the simulation with other files.
+func build(t *testing.T, root string, files map[string]string) (program string) {
+	t.Helper()
+	dir := t.TempDir()
+	replace := make(map[string]string)
+	for path, text := range files {
+		to := filepath.Join(dir, fmt.Sprint(len(replace), ".go"))
+		if err := os.WriteFile(to, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		replace[path] = to
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, program := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "simulation.test")
+	if err := os.WriteFile(list, overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", list, "-o", program, "./integration/simulation")
+	c.Dir = root
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("it cannot be built: %v\n%s", err, out)
+	}
+	return program
+}
+
+var found = regexp.MustCompile(`(?s)seed \d+ \(.*?make sim SEED=\d+ N=1`)
+
+// hunt runs seeds until one of them fails, for a minute at most, and gives what it says.
+func hunt(t *testing.T, program string, seed uint64, n int) (what, out string) {
+	t.Helper()
+	var b bytes.Buffer
+	c := exec.CommandContext(t.Context(), program, "-test.run=^TestSeeds$", fmt.Sprint("-seed=", seed), fmt.Sprint("-seeds=", n), "-stop-at=1", "-test.timeout=60s")
+	c.Stdout, c.Stderr = &b, &b
+	_ = c.Run() // it is to fail
+	what = found.FindString(b.String())
+	return what[:min(len(what), 700)], b.String()[:min(b.Len(), 3000)]
+}
