@@ -16,7 +16,7 @@ import (
 
 var (
 	firstSeed = flag.Uint64("seed", 0, "the first seed; 0 takes the fixed ones")
-	seedCount = flag.Int("seeds", detector.Size(200, 20), "how many seeds")
+	seedCount = flag.Int("seeds", 0, "how many seeds; 0 takes some")
 	runFor    = flag.Duration("for", 0, "then take fresh seeds for this long")
 	stopAt    = flag.Int("stop-at", 10, "stop after so many seeds that fail")
 	showLog   = flag.Bool("log", false, "print what happens, step by step")
@@ -39,12 +39,16 @@ func TestSeedsRepeat(t *testing.T) {
 // TestSeeds lets a number of worlds happen.
 func TestSeeds(t *testing.T) {
 	first := max(1, *firstSeed)
+	n := *seedCount
+	if n == 0 {
+		n = detector.Size(200, 20)
+	}
 	begun := time.Now()
 	seeds := make(chan uint64)
 	var bad atomic.Int64
 	go func() {
 		defer close(seeds)
-		for i := 0; i < *seedCount && bad.Load() < int64(*stopAt); i++ {
+		for i := 0; i < n && bad.Load() < int64(*stopAt); i++ {
 			seeds <- first + uint64(i)
 		}
 		for s := uint64(begun.UnixNano()); time.Since(begun) < *runFor && bad.Load() < int64(*stopAt); s++ {
