@@ -24,6 +24,7 @@ type road struct {
 	dead    bool
 	over    chan struct{} // closed when it is dead
 	cutTill time.Time
+	noStore bool // the store is out of reach, too, while it is cut
 }
 
 func (w *world) road(name string) *road {
@@ -58,17 +59,17 @@ func (r *road) die(why string) {
 	r.onDead()
 }
 
-// cut takes the connection away for some time.
-func (r *road) cut(till time.Time) {
+// cut takes the connection to the broker away for some time, perhaps that to the store, too.
+func (r *road) cut(till time.Time, noStore bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.cutTill = till
+	r.cutTill, r.noStore = till, noStore
 }
 
-func (r *road) isCut() bool {
+func (r *road) isCut(toStore bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return time.Now().Before(r.cutTill)
+	return time.Now().Before(r.cutTill) && (r.noStore || !toStore)
 }
 
 func (r *road) isDead() bool {
@@ -79,12 +80,12 @@ func (r *road) isDead() bool {
 
 // Go implements sim.Path.
 func (r *road) Go(ctx context.Context, what string) (answered bool, err error) {
-	f, err := r.pass(ctx, what)
+	f, err := r.pass(ctx, what, false)
 	return !f.unanswered, err
 }
 
 // pass waits until it is time for something to happen. After an error, it does not.
-func (r *road) pass(ctx context.Context, what string) (f fate, err error) {
+func (r *road) pass(ctx context.Context, what string, toStore bool) (f fate, err error) {
 	f = r.fate(what)
 	select {
 	case <-time.After(f.after):
@@ -102,9 +103,9 @@ func (r *road) pass(ctx context.Context, what string) (f fate, err error) {
 	case f.crashBefore:
 		r.die("before: " + what)
 		return f, errDead
-	case f.lost, r.isCut():
+	case f.lost, r.isCut(toStore):
 		wait := 2 * time.Second
-		if err = errLost; r.isCut() {
+		if err = errLost; r.isCut(toStore) {
 			err = errCut
 		}
 		select {
@@ -133,7 +134,7 @@ func (r *road) pass(ctx context.Context, what string) (f fate, err error) {
 func (r *road) Say(what string) bool {
 	f := r.fate(what)
 	switch {
-	case r.isDead(), r.isCut():
+	case r.isDead(), r.isCut(false):
 		return false
 	case f.unheard:
 		r.w.note(r.name, "is not heard: "+what)
@@ -157,7 +158,7 @@ func fail(what string, err error) error {
 
 // reach does something with the store that may be done twice.
 func (s storeOf) reach(ctx context.Context, what string, do func() error) error {
-	f, err := s.r.pass(ctx, what)
+	f, err := s.r.pass(ctx, what, true)
 	if err != nil {
 		return fail(what, err)
 	}
@@ -182,7 +183,7 @@ func (s storeOf) Commit(ctx context.Context, b history.Batch) (history.Result, e
 		t := slices.MinFunc(b.Turns, func(a, b history.Decided) int { return len(a.Turn.Instance) - len(b.Turn.Instance) }).Turn
 		what = fmt.Sprint("commit ", t.Instance, " ", t.Row.LastEvent)
 	}
-	f, err := s.r.pass(ctx, what)
+	f, err := s.r.pass(ctx, what, true)
 	if err != nil {
 		return history.Result{}, fail(what, err)
 	}

@@ -195,10 +195,12 @@ func (w *world) strike(d disaster) {
 	case "restart":
 		h.restart()
 	case "cut":
-		h.cut(time.Now().Add(d.by))
+		h.cut(time.Now().Add(d.by), true)
+	case "cutoff":
+		h.cut(time.Now().Add(d.by), false)
 	case "disconnect":
 		for _, h := range w.hosts {
-			h.cut(time.Now().Add(2 * time.Second))
+			h.cut(time.Now().Add(2*time.Second), false)
 		}
 	case "powerloss":
 		w.broker.PowerLoss(d.by)
@@ -221,7 +223,7 @@ func (w *world) upsets() {
 	w.upset++
 	w.mu.Unlock()
 	for _, h := range w.hosts {
-		h.cut(time.Now().Add(500 * time.Millisecond))
+		h.cut(time.Now().Add(500*time.Millisecond), false)
 	}
 }
 
@@ -303,12 +305,12 @@ func (h *host) restart() {
 }
 
 // cut takes the connection of the process away; it notices when it is back.
-func (h *host) cut(till time.Time) {
+func (h *host) cut(till time.Time, noStore bool) {
 	r, c, _ := h.now()
 	if r == nil {
 		return
 	}
-	r.cut(till)
+	r.cut(till, noStore)
 	go func() {
 		select {
 		case <-time.After(time.Until(till) + time.Nanosecond):
