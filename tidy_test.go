@@ -66,7 +66,7 @@ var packages = map[string]rule{
 	"pkg/rondotest": {
 		imports: []string{"internal/program", "pkg/check", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity"},
 	},
-	"pkg/check": {pure: true, imports: []string{"pkg/events", "pkg/round"}},
+	"pkg/check": {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
 
 	"pkg/history":                     {imports: []string{"pkg/events", "pkg/round"}},
 	"pkg/history/internal/relational": {imports: []string{"pkg/events", "pkg/round", "pkg/history"}},

@@ -38,6 +38,16 @@ type Reader interface {
 	Metrics(ctx context.Context) (Metrics, error)
 }
 
+// Audit is what somebody needs, besides a [Reader], who checks that nothing was lost. It changes nothing.
+type Audit interface {
+	// ValuesOf gives the values of several instances, as of one moment. Instances that have none, or do not exist, are left out.
+	ValuesOf(ctx context.Context, instances []string) (map[string]map[string]Value, error)
+	// Graves tells which of some instances were deleted not long ago and have not begun again.
+	Graves(ctx context.Context, instances []string) ([]string, error)
+	// OldPromises gives promises that were made before a moment and that nobody has removed, oldest first. It does not take them over.
+	OldPromises(ctx context.Context, before time.Time, limit int) ([]Promise, error)
+}
+
 // Remover is how things are removed. Each method works in bounded transactions and may be repeated after an error.
 type Remover interface {
 	// Delete removes instances for good, with all their executions, children, values and attributes. They vanish all at once or not at all; what they leave

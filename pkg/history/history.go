@@ -58,6 +58,7 @@ type Store interface {
 	Wakes
 	Reader
 	Remover
+	Audit
 	io.Closer
 
 	// Ping reports whether the store answers.

@@ -1,0 +1,245 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// This file has the rules about parents and children. The parent is read first and the child after it, so what the parent has been told must be so by then.
+
+// child is one that an execution has started.
+type child struct {
+	parent   events.Parent // the place where it was started
+	event    int64
+	at       time.Time
+	instance string
+	answer   events.Event // the zero value if there is none
+	dropped  bool         // nobody waits for it any more
+}
+
+// startedBy lists the children of an execution.
+func (x *execution) startedBy(instance string) []child {
+	if x.started == nil {
+		return nil
+	}
+	for i := range x.children {
+		x.children[i].parent = events.Parent{Instance: instance, Life: x.started.Life, Execution: x.number, Event: x.children[i].event}
+	}
+	return x.children
+}
+
+// family judges some instances with their parents and children.
+type family struct {
+	*system
+	count    bool
+	children []child
+	orphans  []reading // those that have parents
+	running  map[string]bool
+	findings []Finding
+}
+
+func (f *family) add(r reading) {
+	f.children = append(f.children, r.children...)
+	if r.row.Parent != nil {
+		f.orphans = append(f.orphans, r)
+	}
+	if f.running == nil {
+		f.running = make(map[string]bool)
+	}
+	f.running[r.life.id] = r.running()
+}
+
+func (f *family) bad(rule Rule, p events.Parent, expected, found string) {
+	f.findings = append(f.findings, Finding{Rule: rule, Instance: p.Instance, Execution: p.Execution, Event: p.Event, Expected: expected, Found: found})
+}
+
+func (f *family) not(why string) {
+	if f.count {
+		f.notJudged(why)
+	}
+}
+
+func (f *family) judge(ctx context.Context) ([]Finding, error) {
+	ids := make([]string, 0, len(f.children)+len(f.orphans))
+	for _, c := range f.children {
+		ids = append(ids, c.instance)
+	}
+	for _, o := range f.orphans {
+		ids = append(ids, o.row.Parent.Instance)
+	}
+	rows, err := f.rows(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range f.children {
+		row, there := rows[c.instance]
+		if there {
+			err = f.childThere(ctx, c, row)
+		} else {
+			err = f.childGone(ctx, c)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, o := range f.orphans {
+		if err := f.parentOf(ctx, o, rows); err != nil {
+			return nil, err
+		}
+	}
+	return f.findings, nil
+}
+
+// refused reports whether a child was never started, because its id was another's.
+func (c child) refused() bool {
+	failed, ok := c.answer.Fact.(*events.ChildFailed)
+	return ok && failed.Error != nil && failed.Error.Kind == events.Conflict
+}
+
+// childThere compares what a parent was told with the child.
+func (f *family) childThere(ctx context.Context, c child, row round.Row) error {
+	switch {
+	case !sameParent(row.Parent, &c.parent):
+		return f.childElsewhere(ctx, c)
+	case c.answer.Fact == nil:
+		return f.childUnanswered(ctx, c, row)
+	case c.refused():
+		f.bad(ChildOutcome, c.parent, fmt.Sprintf("child %q, which was started here", c.instance), "its start was refused")
+	case !row.Status.Ended():
+		f.bad(ChildEarly, c.parent, fmt.Sprintf("child %q to have ended, as event %d says", c.instance, c.answer.ID), string(row.Status))
+	default:
+		f.sameOutcome(c, row.Execution, row.Status, row.Output, row.Error)
+	}
+	return nil
+}
+
+// sameOutcome: the parent goes on with what it was told.
+func (f *family) sameOutcome(c child, execution int64, status round.Status, output events.Payload, failure *events.Error) {
+	said, shown := "completed with "+clip(output), ""
+	if failure != nil || status != round.Completed {
+		said = string(status) + ": " + errorText(failure)
+	}
+	switch a := c.answer.Fact.(type) {
+	case *events.ChildCompleted:
+		if status == round.Completed && bytes.Equal(a.Output, output) {
+			return
+		}
+		shown = "completed with " + clip(a.Output)
+	case *events.ChildFailed:
+		if status != round.Completed && errorText(a.Error) == errorText(failure) {
+			return
+		}
+		shown = "failed: " + errorText(a.Error)
+	}
+	f.bad(ChildOutcome, c.parent, fmt.Sprintf("what execution %d of child %q ended with: %s", execution, c.instance, said), fmt.Sprintf("%s (event %d)", shown, c.answer.ID))
+}
+
+// childElsewhere looks for a child under an id that somebody else has now: it may have been started afresh, or deleted and its id used again.
+func (f *family) childElsewhere(ctx context.Context, c child) error {
+	if c.answer.Fact == nil || c.refused() {
+		return nil
+	}
+	first := int64(0)
+	var begun time.Time
+	for after := int64(0); ; {
+		list, err := f.store.Executions(ctx, c.instance, after, 100)
+		if gone(err) || err == nil && len(list) == 0 {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("list the executions of %q: %w", c.instance, err)
+		}
+		for _, info := range list {
+			if after = info.Execution; first == 0 {
+				first, begun = info.Execution, info.StartedAt
+			}
+			if info.Status == round.ContinuedAsNew || !info.Status.Ended() {
+				continue
+			}
+			start, err := f.store.Events(ctx, c.instance, info.Execution, 0, 1)
+			if gone(err) {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("read execution %d of %q: %w", info.Execution, c.instance, err)
+			}
+			if s, ok := first1(start).(*events.Started); ok && sameParent(s.Parent, &c.parent) {
+				f.sameOutcome(c, info.Execution, info.Status, info.Output, info.Error)
+				return nil
+			}
+		}
+	}
+	if first == 1 && begun.Before(c.at) || f.o.NothingRemoved {
+		f.bad(ChildForeign, c.parent, fmt.Sprintf("child %q, which has answered at event %d", c.instance, c.answer.ID), "an instance of that id that others have started")
+	} else {
+		f.not(NotKept)
+	}
+	return nil
+}
+
+func first1(list []events.Event) events.Fact {
+	if len(list) == 0 {
+		return nil
+	}
+	return list[0].Fact
+}
+
+// childGone judges a child of which there is no instance.
+func (f *family) childGone(ctx context.Context, c child) error {
+	switch {
+	case c.refused():
+		return nil
+	case c.answer.Fact == nil:
+		return f.childToCome(ctx, c)
+	}
+	graves, err := f.graves(ctx, []string{c.instance})
+	switch {
+	case err != nil:
+		return err
+	case !f.o.NothingRemoved && (graves[c.instance] || !f.leavesGrave(c.answer.At)):
+		f.not(NotKept)
+	default:
+		f.bad(ChildMissing, c.parent, fmt.Sprintf("child %q, which has answered at event %d", c.instance, c.answer.ID), "no such instance, and it was not deleted")
+	}
+	return nil
+}
+
+// parentOf: a child without its parent is what is left of a loss, because who deletes a parent deletes its children with it.
+func (f *family) parentOf(ctx context.Context, r reading, rows map[string]round.Row) error {
+	p, id := r.row.Parent, r.life.id
+	bad := func(rule Rule, expected, found string) {
+		f.findings = append(f.findings, Finding{Rule: rule, Instance: id, Execution: r.row.Execution, Expected: expected, Found: found})
+	}
+	row, there := rows[p.Instance]
+	switch {
+	case !there && f.exported && !f.o.NothingRemoved:
+		f.not(NotKept)
+		return nil
+	case !there:
+		bad(Orphan, fmt.Sprintf("its parent %q", p.Instance), "no such instance")
+		return nil
+	case row.Life != p.Life:
+		f.not(NotKept) // the parent has a life of its own since
+		return nil
+	case p.Execution > row.Execution:
+		bad(ChildUnknown, fmt.Sprintf("execution %d of its parent %q", p.Execution, p.Instance), fmt.Sprintf("%d executions", row.Execution))
+		return nil
+	}
+	list, err := f.store.Events(ctx, p.Instance, p.Execution, p.Event-1, 1)
+	if gone(err) {
+		f.not(NotKept)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read execution %d of %q: %w", p.Execution, p.Instance, err)
+	}
+	if s, ok := first1(list).(*events.ChildStarted); !ok || s.Instance != id {
+		bad(ChildUnknown, fmt.Sprintf("that its parent %q has started it at event %d of execution %d", p.Instance, p.Event, p.Execution), string(kindOf(first1(list))))
+	}
+	return nil
+}

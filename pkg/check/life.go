@@ -1,0 +1,331 @@
+package check
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// This file has the rules about the executions of an instance, one after the other, and about what the store shows of it.
+
+// life follows an instance through its executions. It remembers of the former ones only what the next one is compared with.
+type life struct {
+	id       string
+	former   *execution // without what is only good while it runs
+	now      *execution
+	messages taken
+	findings []Finding
+	// Counts for the report.
+	executions, events int64
+}
+
+func newLife(id string) *life { return &life{id: id, messages: newTaken()} }
+
+func (l *life) bad(f Finding) {
+	f.Instance = l.id
+	l.findings = append(l.findings, f)
+}
+
+// begin begins an execution. The events are then taken in portions.
+func (l *life) begin(number int64) {
+	l.now = newExecution(l, number)
+	l.executions++
+}
+
+func (l *life) take(portion []events.Event) {
+	for _, e := range portion {
+		l.now.take(e)
+	}
+	l.events += int64(len(portion))
+}
+
+// finish ends an execution. What follows are those behind it.
+func (l *life) finish() {
+	if l.former != nil {
+		l.judgeFormer()
+	}
+	l.former = l.now
+}
+
+// judgeFormer: an execution that has a successor and did not end has been forgotten half-way; a gap between two is a whole history that was lost.
+func (l *life) judgeFormer() {
+	if l.former.number+1 != l.now.number {
+		l.bad(Finding{Rule: ExecutionMissing, Execution: l.former.number + 1, Expected: fmt.Sprintf("execution %d between those that are kept", l.former.number+1),
+			Found: fmt.Sprintf("execution %d behind execution %d", l.now.number, l.former.number)})
+	}
+	if l.former.end.Fact == nil {
+		l.bad(Finding{Rule: NoEnd, Execution: l.former.number, Event: l.former.last.ID, Expected: fmt.Sprintf("an end, because execution %d has begun", l.now.number),
+			Found: fmt.Sprintf("%d events without one", l.former.last.ID)})
+	}
+}
+
+// started compares how an execution begins with how the one before ended.
+func (l *life) started(x *execution) {
+	if x.started.Previous == 0 {
+		l.messages = newTaken() // a new life
+	} else {
+		l.messages.trim(events.MaxSeen)
+	}
+	if l.former == nil || l.former.number+1 != x.number {
+		return
+	}
+	next, continued := l.former.end.Fact.(*events.ContinuedAsNew)
+	differs := func(expected, found string) { x.bad(ContinuedDiffers, 1, expected, found) }
+	switch s := x.started; {
+	case continued != (s.Previous != 0):
+		differs(fmt.Sprintf("the successor of an execution that ended with %s", kindOf(l.former.end.Fact)), fmt.Sprintf("previous execution %d", s.Previous))
+	case !continued:
+	case s.Previous != l.former.number:
+		differs(fmt.Sprintf("previous execution %d", l.former.number), fmt.Sprint(s.Previous))
+	case s.Name != next.Name || s.Version != next.Version:
+		differs(next.Name+" "+next.Version, s.Name+" "+s.Version)
+	case !bytes.Equal(s.Input, next.Input):
+		differs("input "+clip(next.Input), clip(s.Input))
+	case l.former.started != nil && s.Life != l.former.started.Life:
+		differs("life "+l.former.started.Life, s.Life)
+	case l.former.started != nil && !sameParent(s.Parent, l.former.started.Parent):
+		differs("parent "+parentText(l.former.started.Parent), parentText(s.Parent))
+	}
+}
+
+func kindOf(f events.Fact) events.Kind {
+	if f == nil {
+		return "no end"
+	}
+	return f.Kind()
+}
+
+// inherited compares what an execution has when its code begins with what the one before had when it ended. A message that was read may come again: whether the code had looked
+// at it, history does not tell.
+func (l *life) inherited(x *execution) {
+	f := l.former
+	if x.started.Previous == 0 || f == nil || f.number != x.started.Previous {
+		return
+	}
+	if !sameValues(f.values, x.values) {
+		x.bad(CarriedDiffers, 1, "values "+valuesText(f.values), valuesText(x.values))
+	}
+	if !bytes.Equal(f.status, x.status) || f.statusVersion != x.statusVersion {
+		x.bad(CarriedDiffers, 1, fmt.Sprintf("status %s, version %d", clip(f.status), f.statusVersion), fmt.Sprintf("%s, version %d", clip(x.status), x.statusVersion))
+	}
+	unread, read := f.mail.rest()
+	carried, _ := x.mail.rest()
+	for l, n := range unread {
+		if carried[l] < n {
+			x.bad(MailLost, 1, fmt.Sprintf("message %q of queue %q, which nobody had read", l.message, l.queue), "it is not carried on")
+		}
+	}
+	for l, n := range carried {
+		if n > unread[l]+read[l] {
+			x.bad(MailFromNowhere, 1, fmt.Sprintf("what execution %d had in its queues", f.number), fmt.Sprintf("message %q in queue %q", l.message, l.queue))
+		}
+	}
+}
+
+// ---- The store.
+
+// compareRow compares the last execution with the row of the instance.
+func (l *life) compareRow(row round.Row) {
+	x := l.now
+	differs := func(what string, expected, found any) {
+		if e, f := fmt.Sprint(expected), fmt.Sprint(found); e != f {
+			x.bad(RowDiffers, 0, what+" "+e+" as in history", f+" in the row")
+		}
+	}
+	differs("last event", x.last.ID, row.LastEvent)
+	differs("status", x.standing(), row.Status)
+	differs("unread messages", x.mail.waits(), row.Unread)
+	if s := x.started; s != nil {
+		differs("life", s.Life, row.Life)
+		differs("orchestration", s.Name+" "+s.Version, row.Name+" "+row.Version)
+		differs("start message", s.Message, row.StartMessage)
+		differs("parent", parentText(s.Parent), parentText(row.Parent))
+	}
+	output, failure := outcome(x.end.Fact)
+	differs("output", clip(output), clip(row.Output))
+	if x.end.Fact != nil {
+		differs("error", errorText(failure), errorText(row.Error))
+	} else if !x.halted {
+		differs("error", errorText(nil), errorText(row.Error))
+	}
+	if !bytes.Equal(row.CustomStatus, x.status) || row.CustomStatusVersion != x.statusVersion {
+		x.bad(StatusDiffers, 0, fmt.Sprintf("status %s, version %d, as in history", clip(x.status), x.statusVersion),
+			fmt.Sprintf("%s, version %d, in the row", clip(row.CustomStatus), row.CustomStatusVersion))
+	}
+	l.willBeLookedAt(row)
+}
+
+// willBeLookedAt: if a message about what it waits for is lost, only its wake time brings somebody to look.
+func (l *life) willBeLookedAt(row round.Row) {
+	if row.Status.Ended() || !row.WakeAt.IsZero() {
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(l.now.open)) {
+		if e := l.now.open[id]; owed(e.Fact) {
+			l.now.bad(NoWake, id, fmt.Sprintf("a time to look at it again, because %s is open", e.Fact.Kind()), "no wake time")
+			return
+		}
+	}
+}
+
+// owed reports whether a service or the clock owes the answer to something.
+func owed(f events.Fact) bool {
+	switch f := f.(type) {
+	case *events.ActivityScheduled:
+		return f.Name != passedOn
+	case *events.TimerCreated, *events.ChildStarted:
+		return true
+	}
+	return false
+}
+
+// compareValues compares the values that the store shows with those that history tells.
+func (l *life) compareValues(values map[string]events.Payload) {
+	if !sameValues(values, l.now.values) {
+		l.now.bad(ValuesDiffer, 0, "values "+valuesText(l.now.values)+" as in history", valuesText(values)+" in the store")
+	}
+}
+
+// compareExecution compares a former execution with what the store keeps of it besides its history.
+func (l *life) compareExecution(info history.ExecutionInfo) {
+	x := l.now
+	output, failure := outcome(x.end.Fact)
+	said := fmt.Sprintf("%s after %d events, output %s, error %s", x.standing(), x.last.ID, clip(output), errorText(failure))
+	shown := fmt.Sprintf("%s after %d events, output %s, error %s", info.Status, info.Events, clip(info.Output), errorText(info.Error))
+	if said != shown {
+		x.bad(RowDiffers, 0, said+", as in history", shown+" in its row")
+	}
+}
+
+// standing is the status that history tells.
+func (x *execution) standing() round.Status {
+	switch x.end.Fact.(type) {
+	case *events.Completed:
+		return round.Completed
+	case *events.Failed:
+		return round.Failed
+	case *events.Cancelled:
+		return round.Cancelled
+	case *events.Terminated:
+		return round.Terminated
+	case *events.ContinuedAsNew:
+		return round.ContinuedAsNew
+	}
+	switch {
+	case x.halted:
+		return round.Halted
+	case x.suspended:
+		return round.Suspended
+	}
+	return round.Running
+}
+
+// outcome is what the event that ends an execution says to whoever waits. The errors of a cancellation and a termination are told by their kind.
+func outcome(f events.Fact) (events.Payload, *events.Error) {
+	switch f := f.(type) {
+	case *events.Completed:
+		return f.Output, nil
+	case *events.Failed:
+		return nil, f.Error
+	case *events.Cancelled:
+		return f.Output, &events.Error{Kind: events.CancelledError}
+	case *events.Terminated:
+		return nil, &events.Error{Kind: events.TerminatedError}
+	}
+	return nil, nil
+}
+
+func errorText(e *events.Error) string {
+	switch {
+	case e == nil:
+		return "none"
+	case e.Kind == events.CancelledError || e.Kind == events.TerminatedError:
+		return string(e.Kind) // the message has the reason, in other words
+	}
+	data, err := json.Marshal(e.Bounded())
+	if err != nil {
+		return e.Error()
+	}
+	return string(data)
+}
+
+func sameParent(a, b *events.Parent) bool {
+	return a == nil && b == nil || a != nil && b != nil && *a == *b
+}
+
+func parentText(p *events.Parent) string {
+	if p == nil {
+		return "none"
+	}
+	return fmt.Sprintf("%q, life %s, execution %d, event %d", p.Instance, p.Life, p.Execution, p.Event)
+}
+
+func sameValues(a, b map[string]events.Payload) bool {
+	return maps.EqualFunc(a, b, func(a, b events.Payload) bool { return bytes.Equal(a, b) })
+}
+
+func valuesText(values map[string]events.Payload) string {
+	var b bytes.Buffer
+	for i, k := range slices.Sorted(maps.Keys(values)) {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		if i == 5 {
+			fmt.Fprintf(&b, "and %d others", len(values)-i)
+			break
+		}
+		fmt.Fprintf(&b, "%s=%s", k, clip(values[k]))
+	}
+	if len(values) == 0 {
+		return "none"
+	}
+	return b.String()
+}
+
+// clip shortens a payload for people. What differs behind the cut shows in the length.
+func clip(p events.Payload) string {
+	const most = 200
+	s := p.String()
+	if len(p) == 0 {
+		return "none"
+	}
+	if len(s) > most {
+		return fmt.Sprintf("%s… (%d bytes, sum %x)", s[:most], len(p), events.SeenHash(string(p)))
+	}
+	return s
+}
+
+// ---- Which messages were taken in.
+
+// taken remembers message ids, oldest first.
+type taken struct {
+	ids   []string
+	index map[string]bool
+}
+
+func newTaken() taken { return taken{index: make(map[string]bool)} }
+
+func (t *taken) has(id string) bool { return t.index[id] }
+
+func (t *taken) add(id string) {
+	if !t.index[id] {
+		t.ids, t.index[id] = append(t.ids, id), true
+	}
+}
+
+// trim forgets all but the newest: no more are remembered across a continue-as-new, so an older one may be taken in again.
+func (t *taken) trim(most int) {
+	if len(t.ids) <= most {
+		return
+	}
+	for _, id := range t.ids[:len(t.ids)-most] {
+		delete(t.index, id)
+	}
+	t.ids = slices.Clone(t.ids[len(t.ids)-most:])
+}

@@ -1,0 +1,480 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// This file has the rules about what clients were promised. The promises are sorted by instance, on disk if need be; then each instance is read with all that was promised
+// about it.
+
+// promise is one with the log that it is from.
+type promise struct {
+	log int
+	Promised
+}
+
+// group is what was promised about one instance.
+type group struct {
+	instance string
+	list     []promise
+}
+
+// promises judges all promises.
+func (s *system) promises(ctx context.Context) (err error) {
+	if len(s.o.Promises) == 0 {
+		return nil
+	}
+	sorted := sorter{dir: s.o.Dir}
+	defer func() {
+		if e := sorted.close(); err == nil {
+			err = e
+		}
+	}()
+	for i, log := range s.o.Promises {
+		for p, err := range log.Each {
+			if err != nil {
+				return fmt.Errorf("the promises of %s: %w", log.Name, err)
+			}
+			if !strings.HasPrefix(p.Instance, s.o.Filter.IDPrefix) {
+				continue
+			}
+			data, err := json.Marshal(p)
+			if err == nil {
+				err = sorted.add(p.Instance, append(binary.AppendUvarint(nil, uint64(i)), data...))
+			}
+			if err != nil {
+				return fmt.Errorf("sort the promises: %w", err)
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+	}
+	return s.groups(ctx, &sorted)
+}
+
+// groups judges the promises instance by instance, some instances at a time.
+func (s *system) groups(ctx context.Context, sorted *sorter) error {
+	const most = 2000 // promises at a time, unless one instance has more
+	var all []group
+	n := 0
+	for r, err := range sorted.all() {
+		if err != nil {
+			return fmt.Errorf("read the sorted promises: %w", err)
+		}
+		log, k := binary.Uvarint(r.data)
+		p := promise{log: int(log)}
+		if err := json.Unmarshal(r.data[k:], &p.Promised); err != nil {
+			return fmt.Errorf("read the sorted promises: %w", err)
+		}
+		if last := len(all) - 1; last < 0 || all[last].instance != r.key {
+			if n >= most || len(all) >= page {
+				if err := s.judgeGroups(ctx, all); err != nil {
+					return err
+				}
+				all, n = nil, 0
+			}
+			all = append(all, group{instance: r.key})
+		}
+		g := &all[len(all)-1]
+		g.list = append(g.list, p)
+		n++
+	}
+	return s.judgeGroups(ctx, all)
+}
+
+// judgeGroups reads instances with what was promised about them.
+func (s *system) judgeGroups(ctx context.Context, all []group) error {
+	var ids []string
+	for _, g := range all {
+		ids = append(ids, g.instance)
+	}
+	rows, err := s.rows(ctx, slices.Clone(ids))
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	for len(all) > 0 {
+		n, size := 0, int64(0)
+		for n < len(all) && (n == 0 || size+rows[all[n].instance].HistoryBytes <= portion) {
+			size += rows[all[n].instance].HistoryBytes
+			n++
+		}
+		if err := s.judgeSome(ctx, all[:n]); err != nil {
+			return err
+		}
+		all = all[n:]
+		s.progress()
+	}
+	return nil
+}
+
+// judgeSome judges promises. What seems broken is looked at once more.
+func (s *system) judgeSome(ctx context.Context, all []group) error {
+	first, err := s.kept(ctx, all)
+	if err != nil {
+		return err
+	}
+	for i, k := range first {
+		if len(k.findings)+len(k.suspects) > 0 {
+			again, err := s.kept(ctx, all[i:i+1])
+			if err != nil {
+				return err
+			}
+			before := k
+			k = again[0]
+			k.findings = slices.DeleteFunc(k.findings, func(f Finding) bool { return !slices.ContainsFunc(before.findings, f.same) })
+			k.suspects = slices.DeleteFunc(k.suspects, func(x suspect) bool {
+				return !slices.ContainsFunc(before.suspects, func(y suspect) bool { return x.message == y.message })
+			})
+		}
+		for _, f := range k.findings {
+			s.found(f)
+		}
+		for _, x := range k.suspects {
+			if err := s.suspect(ctx, x); err != nil {
+				return err
+			}
+		}
+		s.report.Promises += int64(len(all[i].list))
+		s.report.UnderWay += k.underWay
+		s.report.Refused += k.refused
+		for why, n := range k.not {
+			s.report.NotJudged[why] += n
+		}
+	}
+	return nil
+}
+
+// kept judges groups, each by itself. Graves are looked for when the instances were read: who is not there then, and has none, was not deleted in between.
+func (s *system) kept(ctx context.Context, all []group) ([]*keeping, error) {
+	ids := make([]string, len(all))
+	for i, g := range all {
+		ids[i] = g.instance
+	}
+	known, err := s.store.Load(ctx, ids, func(_ string, row round.Row) bool { return round.CanRead(row) })
+	if err != nil {
+		return nil, fmt.Errorf("read instances: %w", err)
+	}
+	graves, err := s.graves(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*keeping, len(all))
+	for i, g := range all {
+		k := newKeeping(s, g)
+		k.row, k.exists, k.grave = known[i].Row, known[i].Row.Execution > 0, graves[g.instance]
+		if k.exists {
+			if k.reading, err = s.follow(ctx, known[i], k.see); err != nil {
+				return nil, err
+			}
+		}
+		if err := k.judge(ctx); err != nil {
+			return nil, err
+		}
+		out[i] = k
+	}
+	return out, nil
+}
+
+// keeping is how the promises about an instance were kept.
+type keeping struct {
+	*system
+	group
+	row           round.Row
+	reading       reading
+	exists, grave bool
+
+	wanted map[string]place // where messages are that were promised; the zero value until they are found
+	starts map[string]bool  // messages of starts that have begun an execution
+	first  *events.Started  // of the first execution that is kept
+	begun  time.Time        // of that one
+	number int64
+	ends   map[int64]ending
+
+	findings []Finding
+	suspects []suspect
+	underWay int64
+	refused  int64
+	not      map[string]int64
+	highest  int64 // the last execution
+}
+
+// place is where a message was taken in.
+type place struct {
+	execution, event int64
+	queue            string
+}
+
+func (p place) before(q place) bool {
+	return p.execution < q.execution || p.execution == q.execution && p.event < q.event
+}
+
+// ending is how an execution has ended.
+type ending struct {
+	status round.Status
+	output events.Payload
+	event  int64
+	ended  bool
+}
+
+func newKeeping(s *system, g group) *keeping {
+	k := &keeping{system: s, group: g, wanted: make(map[string]place), starts: make(map[string]bool), ends: make(map[int64]ending), not: make(map[string]int64)}
+	for _, p := range g.list {
+		if p.Message != "" {
+			k.wanted[p.Message] = place{}
+		}
+	}
+	return k
+}
+
+// see notes what an execution has of the promises.
+func (k *keeping) see(x *execution) {
+	if k.first == nil && x.started != nil {
+		k.first, k.number = x.started, x.number
+		k.begun = x.begunAt
+	}
+	if x.started != nil {
+		k.starts[x.started.Message] = true
+	}
+	for _, q := range x.queued {
+		if at, ok := k.wanted[q.message]; ok && at.event == 0 {
+			k.wanted[q.message] = place{x.number, q.event, q.queue}
+		}
+	}
+	output, _ := outcome(x.end.Fact)
+	k.ends[x.number] = ending{status: x.standing(), output: output, event: x.end.ID, ended: x.end.Fact != nil}
+	k.highest = x.number
+}
+
+func (k *keeping) bad(rule Rule, at place, expected, found string) {
+	k.findings = append(k.findings, Finding{Rule: rule, Instance: k.instance, Execution: at.execution, Event: at.event, Expected: expected, Found: found})
+}
+
+// judge judges one promise after the other.
+func (k *keeping) judge(ctx context.Context) error {
+	if k.exists && k.reading.life.now == nil {
+		k.not[TooNew] += int64(len(k.list)) // or what cannot be read, which is a finding of its own
+		return nil
+	}
+	newest := make(map[[2]string]promisedAt)
+	seen := make(map[string]bool)
+	for _, p := range k.list {
+		again := p.Message != "" && seen[string(p.What)+p.Message]
+		seen[string(p.What)+p.Message] = true
+		var err error
+		switch {
+		case p.What == PromisedEnd:
+			k.end(p)
+		case again: // it was sent again, and acknowledged again
+		case p.What == PromisedStart:
+			err = k.start(ctx, p)
+		case p.What == PromisedQueue:
+			err = k.queued(ctx, p)
+			k.order(p, newest)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start: there is an instance, whichever start has begun it: of all starts with one id one counts, unless they say otherwise.
+func (k *keeping) start(ctx context.Context, p promise) error {
+	if k.exists {
+		if p.Message != "" && !k.starts[p.Message] && p.Message != k.row.StartMessage && !k.remembered(p.Message) {
+			k.refused++
+		}
+		return nil
+	}
+	m := events.Message{ID: p.Message, Instance: p.Instance, Content: &events.Start{Orchestration: p.Name}}
+	return k.absent(ctx, p, StartLost, p.Name != "", m, "an instance, begun by start "+p.Message)
+}
+
+// remembered reports whether the first execution that is kept knows a message from those before it.
+func (k *keeping) remembered(message string) bool {
+	return k.first != nil && slices.Contains(k.first.Seen, events.SeenHash(message))
+}
+
+// queued: a queue message is in history, still under way, or a dead letter.
+func (k *keeping) queued(ctx context.Context, p promise) error {
+	at := k.wanted[p.Message]
+	switch {
+	case p.Message == "":
+		k.not[NoMessage]++
+		return nil
+	case at.event > 0 && at.queue != p.Queue:
+		k.bad(QueueLost, at, fmt.Sprintf("message %s in queue %q", p.Message, p.Queue), fmt.Sprintf("it in queue %q", at.queue))
+		return nil
+	case at.event > 0 || k.remembered(p.Message):
+		return nil
+	case k.exists && !k.o.NothingRemoved && (k.number > 1 || k.begun.After(p.At)):
+		k.not[NotKept]++ // it may be in an execution that was pruned, or for an instance that was deleted
+		return nil
+	}
+	m := events.Message{ID: p.Message, Instance: p.Instance, Content: &events.QueueSent{Queue: p.Queue}}
+	return k.absent(ctx, p, QueueLost, true, m, fmt.Sprintf("message %s of queue %q in history, under way, or among the dead letters", p.Message, p.Queue))
+}
+
+// absent judges a message that is not in history.
+func (k *keeping) absent(ctx context.Context, p promise, rule Rule, askable bool, m events.Message, expected string) error {
+	if k.o.Broker != nil && askable {
+		there, err := k.hasMessage(ctx, m)
+		if err != nil {
+			return err
+		}
+		if there && k.o.Quiescent {
+			k.bad(Outstanding, place{}, "nothing to be outstanding", fmt.Sprintf("the promised %s %s, which waits in NATS", p.What, p.Message))
+		}
+		if there {
+			k.underWay++
+			return nil
+		}
+	}
+	found := "nothing of it"
+	if !k.exists {
+		found = "no such instance"
+	}
+	switch {
+	case !k.o.Quiescent && k.o.Broker == nil && !k.overdue(p.At):
+		k.underWay++
+	case !k.exists && !k.o.NothingRemoved && (k.grave || !k.leavesGrave(p.At)):
+		k.not[NotKept]++
+	case k.o.Broker == nil && (!k.o.Quiescent || p.What == PromisedQueue && (!k.exists || k.row.Status.Ended())):
+		k.not[NotAsked]++ // it may wait there, or be a dead letter
+	default:
+		f := Finding{Rule: rule, Instance: k.instance, Expected: expected, Found: found}
+		k.suspects = append(k.suspects, suspect{message: p.Message, instance: p.Instance, finding: f})
+	}
+	return nil
+}
+
+// promisedAt is a promise with where its message was taken in.
+type promisedAt struct {
+	message string
+	place
+}
+
+// order: who sends one message after the other relies on their order.
+func (k *keeping) order(p promise, newest map[[2]string]promisedAt) {
+	at := k.wanted[p.Message]
+	if at.event == 0 {
+		return
+	}
+	who := [2]string{fmt.Sprint(p.log), p.Queue}
+	if last, ok := newest[who]; ok && at.before(last.place) {
+		k.bad(QueueReorder, at, fmt.Sprintf("message %s of queue %q behind %s (execution %d, event %d), which was promised before it", p.Message, p.Queue, last.message, last.execution, last.event),
+			"it before that")
+		return
+	}
+	newest[who] = promisedAt{p.Message, at}
+}
+
+// end: what a waiter was told is so for good.
+func (k *keeping) end(p promise) {
+	said := string(p.Status)
+	if p.Status == round.Completed {
+		said += " with " + clip(events.Canonical(p.Output))
+	}
+	fits := func(e ending) bool {
+		return e.ended && e.status == p.Status && (p.Status != round.Completed || bytes.Equal(events.Canonical(p.Output), e.output))
+	}
+	if p.Execution == 0 {
+		for _, e := range k.ends {
+			if fits(e) {
+				return
+			}
+		}
+	}
+	e, kept := k.ends[p.Execution]
+	if p.Execution == 0 && k.exists {
+		e, kept = k.ends[k.highest]
+	}
+	shown := string(e.status)
+	if e.status == round.Completed {
+		shown += " with " + clip(e.output)
+	}
+	at := place{execution: max(p.Execution, 0), event: e.event}
+	expected := "what a waiter was told at " + stamp(p.At) + ": " + said
+	switch {
+	case kept && fits(e):
+	case !k.exists && !k.o.NothingRemoved && (k.grave || !k.leavesGrave(p.At)):
+		k.not[NotKept]++
+	case !k.exists:
+		k.bad(EndDiffers, place{execution: p.Execution}, expected, "no such instance")
+	case !k.o.NothingRemoved && (k.begun.After(p.At) || k.number > 1 && (p.Execution == 0 || p.Execution < k.number)):
+		k.not[NotKept]++
+	case kept && !e.ended && p.Execution > 0:
+		k.bad(EndEarly, at, expected, "it goes on")
+	case kept && p.Execution == 0 && !e.ended && len(k.ends) > 1:
+		k.bad(EndDiffers, at, expected, "no execution that has ended so")
+	case kept && !e.ended:
+		k.bad(EndEarly, at, expected, "it goes on")
+	case kept:
+		k.bad(EndDiffers, at, expected, shown)
+	default:
+		k.bad(EndDiffers, at, expected, fmt.Sprintf("%d executions", k.highest))
+	}
+}
+
+// ---- Dead letters.
+
+// suspect is a message that is lost, unless it is a dead letter.
+type suspect struct {
+	message, instance string
+	finding           Finding
+}
+
+// maxSuspects bounds how many wait until the dead letters are looked through.
+const maxSuspects = 5000
+
+func (s *system) suspect(ctx context.Context, x suspect) error {
+	s.suspects = append(s.suspects, x)
+	if len(s.suspects) < maxSuspects {
+		return nil
+	}
+	return s.buried(ctx)
+}
+
+// buried looks for the suspects among the dead letters; what is not there is lost.
+func (s *system) buried(ctx context.Context) error {
+	dead := make(map[string]bool)
+	wanted := make(map[string]bool)
+	for _, x := range s.suspects {
+		wanted[x.message] = true
+	}
+	for after := uint64(0); s.o.Dead != nil && len(wanted) > len(dead); {
+		const some = 256
+		list, err := s.o.Dead.DeadLetters(ctx, after, some)
+		if err != nil {
+			return fmt.Errorf("look through the dead letters: %w", err)
+		}
+		for _, l := range list {
+			if after = l.Place; wanted[l.ID] {
+				dead[l.ID] = true
+			}
+		}
+		if len(list) < some {
+			break
+		}
+	}
+	for _, x := range s.suspects {
+		if x.message != "" && dead[x.message] {
+			s.report.DeadLetters++
+		} else {
+			s.found(x.finding)
+		}
+	}
+	s.suspects = nil
+	return nil
+}

@@ -1,0 +1,93 @@
+package relational
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/history"
+)
+
+// maxAudited is the number of instances that are asked about with one statement.
+const maxAudited = 200
+
+// ValuesOf implements [history.Audit].
+func (a *Admin) ValuesOf(ctx context.Context, instances []string) (map[string]map[string]history.Value, error) {
+	all := make(map[string]map[string]history.Value)
+	for part := range slices.Chunk(instances, maxAudited) {
+		err := a.Read(ctx, "read values", func(db DB) error {
+			for _, id := range part {
+				delete(all, id)
+			}
+			b := builder{Dialect: a.Dialect}
+			where := b.pairs("i", part)
+			return db.Query(ctx, func(r Row) error {
+				var id string
+				key, v, err := scanValue(behind{r, &id})
+				if all[id] == nil {
+					all[id] = make(map[string]history.Value)
+				}
+				all[id][key] = v
+				return err
+			}, "SELECT i.instance, v.key, v.value, v.execution, v.set_at FROM rondo_instances i JOIN rondo_values v ON v.shard = i.shard AND v.instance = i.instance WHERE "+
+				where+" AND i."+Alive, b.args...)
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// behind is a row without its first column, which goes elsewhere.
+type behind struct {
+	Row
+	first any
+}
+
+// Scan implements [Row].
+func (r behind) Scan(into ...any) error { return r.Row.Scan(append([]any{r.first}, into...)...) }
+
+// Graves implements [history.Audit].
+func (a *Admin) Graves(ctx context.Context, instances []string) (graves []string, err error) {
+	for part := range slices.Chunk(instances, maxAudited) {
+		var found []string
+		err := a.Read(ctx, "look for graves", func(db DB) error {
+			found = nil
+			b := builder{Dialect: a.Dialect}
+			return db.Query(ctx, func(r Row) error {
+				var id string
+				err := r.Scan(&id)
+				found = append(found, id)
+				return err
+			}, "SELECT i.instance FROM rondo_instances i WHERE "+b.pairs("i", part)+" AND i.status IN ('"+Erasing+"', '"+Deleted+"')", b.args...)
+		})
+		if err != nil {
+			return nil, err
+		}
+		graves = append(graves, found...)
+	}
+	return graves, nil
+}
+
+// OldPromises implements [history.Audit].
+func (a *Admin) OldPromises(ctx context.Context, before time.Time, limit int) (promises []history.Promise, err error) {
+	limit = history.Page{Limit: limit}.Size()
+	parts := make([]string, a.Shards)
+	for shard := range parts {
+		parts[shard] = fmt.Sprintf("SELECT * FROM (SELECT shard, id, messages FROM rondo_outbox WHERE shard = %d AND id < $1 ORDER BY id LIMIT %d) b%[1]d", shard, limit)
+	}
+	err = a.Read(ctx, "look for old promises", func(db DB) error {
+		promises = nil
+		return db.Query(ctx, func(r Row) error {
+			var key history.PromiseKey
+			var messages []byte
+			err := r.Scan(&key.Shard, &key.ID, &messages)
+			promises = append(promises, Promised(key, messages))
+			return err
+		}, strings.Join(parts, "\nUNION ALL ")+fmt.Sprintf("\nORDER BY id LIMIT %d", limit), history.PromiseID(before, 0))
+	})
+	return promises, err
+}
