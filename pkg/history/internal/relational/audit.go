@@ -32,7 +32,7 @@ func (a *Admin) ValuesOf(ctx context.Context, instances []string) (map[string]ma
 				all[id][key] = v
 				return err
 			}, "SELECT i.instance, v.key, v.value, v.execution, v.set_at FROM rondo_instances i JOIN rondo_values v ON v.shard = i.shard AND v.instance = i.instance WHERE "+
-				where+" AND i."+Alive, b.args...)
+				where+" AND (i."+Alive+") IS TRUE", b.args...)
 		})
 		if err != nil {
 			return nil, err
@@ -62,7 +62,7 @@ func (a *Admin) Graves(ctx context.Context, instances []string) (graves []string
 				err := r.Scan(&id)
 				found = append(found, id)
 				return err
-			}, "SELECT i.instance FROM rondo_instances i WHERE "+b.pairs("i", part)+" AND i.status IN ('"+Erasing+"', '"+Deleted+"')", b.args...)
+			}, "SELECT i.instance FROM rondo_instances i WHERE "+b.pairs("i", part)+" AND (i.status IN ('"+Erasing+"', '"+Deleted+"')) IS TRUE", b.args...) // IS TRUE keeps PostgreSQL from reading all graves
 		})
 		if err != nil {
 			return nil, err

@@ -1,0 +1,101 @@
+package historytest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/history"
+)
+
+// auditTests are about what is read to find out whether anything was lost.
+var auditTests = []test{
+	{"audit/values_of_several", auditValues},
+	{"audit/graves", auditGraves},
+	{"audit/old_promises_are_seen_and_not_taken", auditPromises},
+}
+
+// auditValues: the values of many instances come at once, and those of a deleted one do not.
+func auditValues(t *testing.T, db *Database) {
+	s := open(t, db)
+	want := make(map[string]string)
+	ids := []string{"nobody", "none", "buried", "\xff"}
+	s.commit(s.begin("none", "buried")[1].Set("k", `1`))
+	s.delete("buried")
+	for i := range 250 {
+		id := fmt.Sprint("a", i)
+		a := s.begin(id)[0]
+		s.commit(Together(a.Set("k", fmt.Sprint(i)), a.Set("l", `"`+id+`"`)))
+		ids, want[id] = append(ids, id), fmt.Sprint(i)
+	}
+	got, err := s.ValuesOf(s.ctx(), ids)
+	if err != nil || len(got) != len(want) {
+		t.Fatalf("the values of %d instances, %v; want %d", len(got), err, len(want))
+	}
+	for id, v := range want {
+		if x := got[id]; len(x) != 2 || string(x["k"].Data) != v || string(x["l"].Data) != `"`+id+`"` {
+			t.Fatalf("the values of %q are %+v", id, x)
+		}
+	}
+	if got, err := s.ValuesOf(s.ctx(), nil); err != nil || len(got) != 0 {
+		t.Fatalf("the values of nobody: %v, %v", got, err)
+	}
+}
+
+// auditGraves: a deleted instance has a grave until it begins again, or until the grave is old.
+func auditGraves(t *testing.T, db *Database) {
+	s := open(t, db)
+	are := func(want ...string) {
+		t.Helper()
+		got, err := s.Graves(s.ctx(), []string{"a", "b", "c", "nobody"})
+		slices.Sort(got)
+		if err != nil || !slices.Equal(got, want) {
+			t.Fatalf("there are graves of %v (%v), want %v", got, err, want)
+		}
+	}
+	are()
+	s.begin("a", "b", "c")
+	s.delete("a", "b")
+	are("a", "b")
+	s.commit(NewActor("b").Start(WithMessage("another")))
+	are("a")
+	s.clock.Advance(history.GraveAge + time.Minute)
+	if _, err := s.Tidy(s.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	are()
+}
+
+// auditPromises: what is in the outbox can be looked at, oldest first, as often as somebody wants, and a sweep finds it afterwards.
+func auditPromises(t *testing.T, db *Database) {
+	s := open(t, db)
+	for i := range 3 {
+		a := NewActor(fmt.Sprint("a", i))
+		s.commit(Sends(a.Start(), fmt.Sprint("message-", i), "somebody"))
+		s.clock.Advance(time.Minute)
+	}
+	old := func(age time.Duration, limit, want int) {
+		t.Helper()
+		got, err := s.OldPromises(s.ctx(), s.clock.Now().Add(-age), limit)
+		if err != nil || len(got) != want {
+			t.Fatalf("%d promises are older than %v (%v), want %d", len(got), age, err, want)
+		}
+		for i, p := range got {
+			if id := fmt.Sprint("message-", i); p.Err != nil || len(p.Messages) != 1 || p.Messages[0].Header["Nats-Msg-Id"][0] != id {
+				t.Fatalf("promise %d is %+v", i, p)
+			}
+		}
+	}
+	for range 2 {
+		old(0, 10, 3)
+		old(0, 2, 2)
+		old(2*time.Minute-time.Second, 10, 2)
+		old(time.Hour, 10, 0)
+	}
+	taken, err := s.TakePromises(s.ctx(), history.Take{Before: s.clock.Now(), Until: s.clock.Now().Add(time.Hour), Limit: 10})
+	if err != nil || len(taken) != 3 {
+		t.Fatalf("%d promises were taken over (%v), want 3", len(taken), err)
+	}
+	old(0, 10, 3) // nobody has removed them yet
+}
