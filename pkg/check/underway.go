@@ -78,7 +78,7 @@ func (s *system) lost(ctx context.Context, r reading, e events.Event) (Rule, err
 			return "", nil
 		}
 		there, err := s.has(ctx, r.life.id, f.NotBefore, &events.Work{Ref: ref, Activity: f.Name, Tag: f.Tag},
-			&events.WorkDone{Ref: ref}, &events.WorkFailed{Ref: ref, Error: &events.Error{Message: "-"}}, &events.WorkBegun{Ref: ref})
+			&events.WorkDone{Ref: ref}, &events.WorkFailed{Ref: ref, Error: unknown}, &events.WorkBegun{Ref: ref})
 		if there || err != nil {
 			return "", err
 		}
@@ -95,6 +95,9 @@ func (s *system) lost(ctx context.Context, r reading, e events.Event) (Rule, err
 	}
 	return "", nil
 }
+
+// unknown is an error for messages that are only asked about: their subject tells which they are.
+var unknown = &events.Error{Kind: events.Unreadable, Message: "unknown"}
 
 // has asks the broker whether it has one of some messages to an instance, in their order.
 func (s *system) has(ctx context.Context, instance string, notBefore time.Time, contents ...events.Content) (bool, error) {
@@ -147,7 +150,7 @@ func (f *family) childToCome(ctx context.Context, c child) error {
 	if there || err != nil {
 		return err
 	}
-	there, err = f.has(ctx, c.parent.Instance, time.Time{}, &events.ChildError{Ref: ref, Error: &events.Error{Message: "-"}}) // that the id is another's
+	there, err = f.has(ctx, c.parent.Instance, time.Time{}, &events.ChildError{Ref: ref, Error: unknown}) // that the id is another's
 	if !there && err == nil {
 		f.bad(ChildLost, c.parent, fmt.Sprintf("child %q, or its start in NATS", c.instance), "neither")
 	}
