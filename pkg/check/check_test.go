@@ -49,7 +49,9 @@ func queued(message string) *events.MessageQueued {
 
 func read(message int64) *events.QueueRead { return &events.QueueRead{Queue: "mail", Message: message} }
 
-func timer(after time.Duration) *events.TimerCreated { return &events.TimerCreated{FireAt: began.Add(after)} }
+func timer(after time.Duration) *events.TimerCreated {
+	return &events.TimerCreated{FireAt: began.Add(after)}
+}
 
 var (
 	call      = &events.ActivityScheduled{Name: "charge", Attempt: 1}
@@ -106,7 +108,7 @@ var clean = []struct {
 	{"runs", of(story(started(), call))},
 	{"ended", of(story(started(), call, done, completed))},
 	{"a late timer", of(story(started(), timer(time.Second), &events.TimerFired{Timer: 2}, completed))},
-	{"a retry", of(story(started(), call, &events.ActivityFailed{Schedule: 2, Error: &events.Error{Message: "x"}}, &events.ActivityScheduled{Name: "charge", Attempt: 2, First: 2}))},
+	{"a retry", of(story(started(), call, &events.ActivityFailed{Schedule: 2, Error: &events.Error{Kind: events.Application, Message: "x"}}, &events.ActivityScheduled{Name: "charge", Attempt: 2, First: 2}))},
 	{"passed on", of(story(started(), call, &events.ActivityBegun{Schedule: 2, Pending: true}, done, completed))},
 	{"reads and messages", unread(of(story(started(), read(0), queued("a"), queued("b"), read(4), queued("c"))), 1)},
 	{"a read that gives back", of(story(started(), read(0), queued("a"), &events.Dropped{Schedules: []int64{2}}, read(3)))},
@@ -145,12 +147,12 @@ var planted = []struct {
 	{check.AnswersNothing, of(story(started(), &events.ActivityCompleted{Schedule: 7}))},
 	{check.AnswersNothing, of(story(started(), call, &events.TimerFired{Timer: 2}))},
 	{check.AnsweredTwice, of(story(started(), call, done, done))},
-	{check.AnsweredTwice, of(story(started(), call, done, &events.ActivityFailed{Schedule: 2, Error: &events.Error{Message: "x"}}))},
+	{check.AnsweredTwice, of(story(started(), call, done, &events.ActivityFailed{Schedule: 2, Error: &events.Error{Kind: events.Application, Message: "x"}}))},
 	{check.AnsweredDropped, of(story(started(), call, &events.Dropped{Schedules: []int64{2}}, done))},
 	{check.TimerEarly, of(story(started(), timer(time.Hour), &events.TimerFired{Timer: 2}))},
 	{check.WrongEvent, of(story(started(), &events.EventAwaited{Name: "go"}, &events.EventReceived{Wait: 2, Name: "stop"}))},
 	{check.StepTwice, of(story(started(), &events.StepCompleted{Step: 1, Name: "x"}, &events.StepCompleted{Step: 1, Name: "x"}))},
-	{check.StepTwice, of(story(started(), &events.StepCompleted{Step: 1, Name: "x"}, &events.StepFailed{Step: 1, Name: "x", Attempt: 1, Error: &events.Error{Message: "x"}}))},
+	{check.StepTwice, of(story(started(), &events.StepCompleted{Step: 1, Name: "x"}, &events.StepFailed{Step: 1, Name: "x", Attempt: 1, Error: &events.Error{Kind: events.Application, Message: "x"}}))},
 	{check.MessageTwice, unread(of(story(started(), queued("a"), queued("a"))), 2)},
 	{check.MessageTwice, of(story(started(), queued("a"), read(2), continued), story(next(0), queued("a"), read(2)))},
 	{check.MessageTwice, of(story(started(), &events.CancelRequested{Message: "a"}, &events.Suspended{Message: "a"}, &events.Resumed{Message: "b"}))},
@@ -173,7 +175,7 @@ var planted = []struct {
 	{check.RowDiffers, changed(of(story(started(), call)), func(in *check.Instance) { in.Row.LastEvent = 3 })},
 	{check.RowDiffers, changed(of(story(started(), call)), func(in *check.Instance) { in.Row.Status = round.Completed })},
 	{check.RowDiffers, changed(of(story(started(), completed)), func(in *check.Instance) { in.Row.Output = events.Payload("2") })},
-	{check.RowDiffers, changed(of(story(started(), call)), func(in *check.Instance) { in.Row.Error = &events.Error{Message: "x"} })},
+	{check.RowDiffers, changed(of(story(started(), call)), func(in *check.Instance) { in.Row.Error = &events.Error{Kind: events.Application, Message: "x"} })},
 	{check.RowDiffers, changed(of(story(started(), call)), func(in *check.Instance) { in.Row.Unread = 1 })},
 	{check.RowDiffers, changed(of(story(started(), call)), func(in *check.Instance) { in.Row.Parent = &events.Parent{Instance: "p"} })},
 	{check.ValuesDiffer, changed(of(story(started(), value("k", "1"))), func(in *check.Instance) { in.Values["k"] = events.Payload("2") })},

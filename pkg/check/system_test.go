@@ -260,8 +260,8 @@ var families = []struct {
 	{name: "somebody else", all: []check.Instance{parent(childDone), changed(named("child", of(story(started(), completed))), func(in *check.Instance) { in.History[1][0].At = began.Add(-time.Second) })}, want: []check.Rule{check.ChildForeign}},
 	{name: "the child still runs", all: []check.Instance{parent(childDone), childOf(2, call)}, want: []check.Rule{check.ChildEarly}},
 	{name: "another output", all: []check.Instance{parent(childDone), childOf(2, &events.Completed{Output: events.Payload("2")})}, want: []check.Rule{check.ChildOutcome}},
-	{name: "told that it failed", all: []check.Instance{parent(&events.ChildFailed{Schedule: 2, Error: &events.Error{Message: "x"}}), childOf(2, completed)}, want: []check.Rule{check.ChildOutcome}},
-	{name: "told that it completed", all: []check.Instance{parent(childDone), childOf(2, &events.Failed{Error: &events.Error{Message: "x"}})}, want: []check.Rule{check.ChildOutcome}},
+	{name: "told that it failed", all: []check.Instance{parent(&events.ChildFailed{Schedule: 2, Error: &events.Error{Kind: events.Application, Message: "x"}}), childOf(2, completed)}, want: []check.Rule{check.ChildOutcome}},
+	{name: "told that it completed", all: []check.Instance{parent(childDone), childOf(2, &events.Failed{Error: &events.Error{Kind: events.Application, Message: "x"}})}, want: []check.Rule{check.ChildOutcome}},
 	{name: "no parent", all: []check.Instance{childOf(2, call)}, want: []check.Rule{check.Orphan}},
 	{name: "the parent does not know", all: []check.Instance{parent(call), childOf(3, call)}, want: []check.Rule{check.ChildUnknown}},
 	{name: "the parent has not come so far", all: []check.Instance{parent(), changed(childOf(2, call), func(in *check.Instance) {
