@@ -7,13 +7,13 @@ import (
 	"github.com/rondo-run/rondo/pkg/check"
 )
 
-// Check looks for what must never be: in the messages that were sent, of which none may be sent twice with different content, and in the histories of all
-// instances: see package check. The end of a test does it by itself.
+// Check looks for what must never be: in the messages that were sent, of which none may be sent twice with different content, in the histories of all
+// instances, and between parents and children: see package check. The end of a test does it by itself.
 func (e *Env) Check() error {
-	errs := slices.Clone(e.problems)
+	var all []check.Instance
 	for _, id := range e.order {
 		in := e.instances[id]
-		errs = append(errs, check.Instance{ID: id, Row: in.row, History: in.history, Values: in.values}.Check())
+		all = append(all, check.Instance{ID: id, Row: in.row, History: in.history, Values: in.values})
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(slices.Clone(e.problems), check.Together(all...))...)
 }
