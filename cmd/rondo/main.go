@@ -9,6 +9,7 @@
 //	remove.go    delete, prune
 //	care.go      orchestrators, partitions, queues
 //	doctor.go    doctor, recover
+//	check.go     check
 //	deadletters.go  messages that came to nothing
 //	schedules.go schedules
 //	services.go  dev, orchestrator, worker, migrate, as in any program made with package app
@@ -45,6 +46,7 @@ const (
 	ended       = 4 // what was waited for has ended, but did not complete
 	nobodyThere = 5 // NATS cannot be reached, or no orchestrator answers, or none of them reaches its database
 	timeIsOver  = 6
+	violated    = 7 // check has found something
 )
 
 func main() {
@@ -140,7 +142,7 @@ func (c *cli) root() *cobra.Command {
 	}
 	add("people", c.start(), c.raise(), c.enqueue(), c.control("cancel"), c.control("terminate"), c.control("suspend"), c.control("resume"), c.wait())
 	add("look", c.list(), c.show(), c.history(), c.tree(), c.watch())
-	add("care", c.doctor(), c.orchestrators(), c.workers(), c.partitions(), c.queues(), c.deadLetters(), c.schedules(), c.recover(), c.delete(), c.prune())
+	add("care", c.doctor(), c.check(), c.orchestrators(), c.workers(), c.partitions(), c.queues(), c.deadLetters(), c.schedules(), c.recover(), c.delete(), c.prune())
 	add("run", services()...)
 	root.AddCommand(exitCodes(), c.version())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
@@ -161,7 +163,8 @@ func exitCodes() *cobra.Command {
   3  there is no such instance, execution, schedule, worker or dead letter
   4  what was waited for has ended, but did not complete: it has failed, or was cancelled or terminated
   5  NATS cannot be reached, or no orchestrator answers, or it does not reach its database
-  6  the time is over (--timeout)`}
+  6  the time is over (--timeout)
+  7  rondo check has found violations`}
 }
 
 // usageError says that the arguments mean nothing.
@@ -194,9 +197,12 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 	var usage usageError
 	var exit endedError
 	var drop dropped
+	var found violations
 	switch {
 	case errors.As(err, &drop):
 		return drop.code, drop.hint
+	case errors.As(err, &found):
+		return violated, ""
 	case errors.As(err, &usage):
 		return misused, "`" + strings.TrimSpace(cmd.CommandPath()+" --help") + "` says more"
 	case errors.As(err, &exit):

@@ -34,6 +34,8 @@ type connection struct {
 	said  []string // flags, as arguments
 	dir   string
 	print bool
+
+	forDatabase app.Setting // of the one command that reads the database itself
 }
 
 // flags adds the settings to a command and all below it.
@@ -53,6 +55,18 @@ func (c *connection) flags(root *cobra.Command) {
 	root.PersistentFlags().StringVar(&c.dir, "dir", app.Defaults(app.Dev).Dir, "the `directory` of the dev to talk to, if nobody says where NATS is")
 	root.PersistentFlags().BoolVar(&c.print, "print-config", false, "print the settings as they are, and where each is from, and do nothing")
 }
+
+// database adds the setting that says where the database is to a command that reads it.
+func (c *connection) database(cmd *cobra.Command) {
+	for _, s := range app.Settings(app.Migrate) {
+		if s.Name == databaseSetting {
+			c.forDatabase = s
+			cmd.Flags().VarPF(&said{s, c}, s.Name, "", fmt.Sprintf("%s [$%s]", s.Help, s.Env))
+		}
+	}
+}
+
+const databaseSetting = "database"
 
 // said is the value of a flag: it is read with all others, so that all problems are told at once.
 type said struct {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -117,6 +118,23 @@ func (a *App) openStore(ctx context.Context) (store history.Store, err error) {
 		return err
 	})
 	return store, err
+}
+
+// OpenReadOnly opens a database to look at it, beside those who write to it. Methods that would change something fail.
+func OpenReadOnly(ctx context.Context, address string, log *slog.Logger) (history.Store, error) {
+	if path, ok := isFile(address); ok {
+		s, err := sqlite.Open(ctx, path, sqlite.Options{ReadOnly: true, Schema: sqlite.Verify, Log: log})
+		if err != nil {
+			return nil, fmt.Errorf("the database %s: %w", path, err)
+		}
+		return s, nil
+	}
+	const dialFor = 10 * time.Second
+	s, err := cockroach.Open(ctx, address, cockroach.Options{ReadOnly: true, Schema: cockroach.Verify, ConnectTimeout: dialFor, Log: log})
+	if err != nil {
+		return nil, fmt.Errorf("the database at %s: %w", withoutPassword(address), err)
+	}
+	return s, nil
 }
 
 // await tries until it works, there is no hope, or it has waited long enough. Whatever it waits for, it says so at once, and again when the reason changes.

@@ -58,7 +58,7 @@ func (f *family) bad(rule Rule, p events.Parent, expected, found string) {
 	f.findings = append(f.findings, Finding{Rule: rule, Instance: p.Instance, Execution: p.Execution, Event: p.Event, Expected: expected, Found: found})
 }
 
-func (f *family) not(why string) {
+func (f *family) not(why Reason) {
 	if f.count {
 		f.notJudged(why)
 	}

@@ -43,7 +43,7 @@ func (s *system) promises(ctx context.Context) (err error) {
 	for i, log := range s.o.Promises {
 		for p, err := range log.Each {
 			if err != nil {
-				return fmt.Errorf("the promises of %s: %w", log.Name, err)
+				return &LogError{log.Name, err}
 			}
 			if !strings.HasPrefix(p.Instance, s.o.Filter.IDPrefix) {
 				continue
@@ -62,6 +62,17 @@ func (s *system) promises(ctx context.Context) (err error) {
 	}
 	return s.groups(ctx, &sorted)
 }
+
+// LogError says that a log of promises cannot be read.
+type LogError struct {
+	Name string
+	Err  error
+}
+
+func (e *LogError) Error() string { return fmt.Sprintf("the promises of %s: %v", e.Name, e.Err) }
+
+// Unwrap gives the reason.
+func (e *LogError) Unwrap() error { return e.Err }
 
 // groups judges the promises instance by instance, some instances at a time.
 func (s *system) groups(ctx context.Context, sorted *sorter) error {
@@ -205,7 +216,7 @@ type keeping struct {
 	suspects []suspect
 	underWay int64
 	refused  int64
-	not      map[string]int64
+	not      map[Reason]int64
 	highest  int64 // the last execution
 }
 
@@ -228,7 +239,7 @@ type ending struct {
 }
 
 func newKeeping(s *system, g group) *keeping {
-	k := &keeping{system: s, group: g, wanted: make(map[string]place), starts: make(map[string]bool), ends: make(map[int64]ending), not: make(map[string]int64)}
+	k := &keeping{system: s, group: g, wanted: make(map[string]place), starts: make(map[string]bool), ends: make(map[int64]ending), not: make(map[Reason]int64)}
 	for _, p := range g.list {
 		if p.Message != "" {
 			k.wanted[p.Message] = place{}

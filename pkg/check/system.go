@@ -82,7 +82,7 @@ type Report struct {
 	Refused     int64 `json:"refused"`
 	DeadLetters int64 `json:"dead_letters"`
 	// NotJudged counts what cannot be judged, by the reason.
-	NotJudged map[string]int64 `json:"not_judged,omitempty"`
+	NotJudged map[Reason]int64 `json:"not_judged,omitempty"`
 	// AskedBroker says whether the broker was asked what is under way.
 	AskedBroker bool `json:"asked_broker"`
 	// Found counts all findings, by rule; Findings are those that were kept.
@@ -110,14 +110,34 @@ func (r Report) Err() error {
 	return errors.Join(errs...)
 }
 
-// The reasons why something cannot be judged.
+// Reason is why something cannot be judged. The words are stable.
+type Reason string
+
+// The reasons.
 const (
-	NotKept   = "it was deleted or pruned, or may have been"
-	NotAsked  = "NATS was not asked whether it is under way"
-	MovedOn   = "it changed each time it was read"
-	TooNew    = "a newer engine has written it"
-	NoMessage = "the promise does not say which message"
+	NotKept   Reason = "not_kept"
+	NotAsked  Reason = "not_asked"
+	MovedOn   Reason = "moved_on"
+	TooNew    Reason = "too_new"
+	NoMessage Reason = "no_message"
 )
+
+// Text is the reason for people.
+func (r Reason) Text() string {
+	switch r {
+	case NotKept:
+		return "it was deleted, pruned or not exported, or may have been"
+	case NotAsked:
+		return "NATS was not asked whether it is under way or a dead letter"
+	case MovedOn:
+		return "its values changed each time they were read"
+	case TooNew:
+		return "a newer engine has written it, or it cannot be read"
+	case NoMessage:
+		return "the promise does not say which message it is"
+	}
+	return string(r)
+}
 
 // system is one check.
 type system struct {
@@ -150,7 +170,7 @@ func System(ctx context.Context, store Store, o Options) (Report, error) {
 	o.Overdue, o.Most, o.Prefix = cmp.Or(o.Overdue, Overdue), cmp.Or(o.Most, 100), cmp.Or(o.Prefix, events.DefaultPrefix)
 	_, exported := store.(*Exports)
 	s := &system{store: store, exported: exported, o: o, now: o.Now()}
-	s.report = Report{NotJudged: make(map[string]int64), Found: make(map[Rule]int64), AskedBroker: o.Broker != nil, Findings: []Finding{}}
+	s.report = Report{NotJudged: make(map[Reason]int64), Found: make(map[Rule]int64), AskedBroker: o.Broker != nil, Findings: []Finding{}}
 	err := s.instances(ctx)
 	if err == nil {
 		err = s.promises(ctx)
@@ -171,7 +191,7 @@ func (s *system) found(f Finding) {
 	}
 }
 
-func (s *system) notJudged(why string) { s.report.NotJudged[why]++ }
+func (s *system) notJudged(why Reason) { s.report.NotJudged[why]++ }
 
 // progress tells how far it is, now and then.
 func (s *system) progress() {
@@ -280,7 +300,7 @@ type reading struct {
 	row  round.Row
 	// children are those of all executions.
 	children []child
-	not      string // why part of it cannot be judged
+	not      Reason // why part of it cannot be judged
 }
 
 // running reports whether there is a current execution that goes on.

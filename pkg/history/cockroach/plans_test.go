@@ -259,7 +259,10 @@ var readCases = []planCase{
 	{name: "graves", rows: 200, indexes: "instances_pkey",
 		do: func(w *crowd) error { _, err := w.store.Graves(w.Context(), manyIDs(100)); return err }},
 	{name: "old promises", rows: 300, indexes: "outbox_pkey",
-		do: func(w *crowd) error { _, err := w.store.OldPromises(w.Context(), w.now.Add(-time.Minute), 10); return err }},
+		do: func(w *crowd) error {
+			_, err := w.store.OldPromises(w.Context(), w.now.Add(-time.Minute), 10)
+			return err
+		}},
 	{name: "value", rows: 5, indexes: "instances_pkey values_pkey",
 		do: func(w *crowd) error { _, _, err := w.store.Value(w.Context(), w.eternal(), "a"); return err }},
 	{name: "custom status", rows: 5, indexes: "instances_pkey",

@@ -55,6 +55,8 @@ import (
 type Options struct {
 	// Schema says what to do about the tables: bring them up to date, which needs a role that may, or only check that they are.
 	Schema SchemaMode
+	// ReadOnly has the database refuse whatever would change it, and only checks the tables. Methods that write then fail.
+	ReadOnly bool
 	// MaxConns bounds the connections of the pool; 0 means 8, unless the address says otherwise (pool_max_conns).
 	MaxConns int
 	// StatementTimeout bounds each statement on the server; 0 means 30 seconds.
@@ -182,7 +184,7 @@ func (s *Store) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.options.Schema == Migrate {
+	if s.options.Schema == Migrate && !s.options.ReadOnly {
 		err = s.migrate(ctx)
 	} else {
 		err = s.verify(ctx)
@@ -218,6 +220,9 @@ func poolConfig(address string, options Options) (*pgxpool.Config, error) {
 		if _, ok := params[name]; !ok && !strings.Contains(params["options"], name) {
 			params[name] = value
 		}
+	}
+	if options.ReadOnly {
+		params["default_transaction_read_only"] = "on"
 	}
 	set("application_name", "rondo")
 	set("statement_timeout", fmt.Sprint(options.StatementTimeout.Milliseconds()))

@@ -1,0 +1,305 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/pkg/check"
+	"github.com/rondo-run/rondo/pkg/history"
+)
+
+// checking is one call of check.
+type checking struct {
+	c           *cli
+	filter      filter
+	promises    []string
+	withoutNATS bool
+	overdue     time.Duration
+	o           check.Options
+}
+
+// violations says how many were found. What they are stands in the output.
+type violations int64
+
+func (v violations) Error() string { return fmt.Sprintf("violations were found: %d", int64(v)) }
+
+func (c *cli) check() *cobra.Command {
+	k := &checking{c: c}
+	cmd := &cobra.Command{
+		Use: "check [FILE...]", Short: "Prove that nothing was lost: check all histories, and what clients were promised",
+		Long: `Prove that nothing was lost. It reads the database, and changes nothing in it: the history of each instance must make sense, parents and children must agree, and
+what the database shows must be what the histories say. It asks NATS whether what instances wait for is there. With --promises, each start, message and end that a
+client was told of must be in history, too.
+
+It may be used while everything runs, and takes the same memory for ten instances and for a million. What was deleted or pruned cannot be judged; it is counted.
+
+With files, it checks exported histories (rondo history --export) instead of a database: files, directories with .json files, or - for the standard input.
+
+It exits with 0 if nothing was found, and with 7 if something was. "Prove that nothing was lost" in docs/operating.md says what each rule means.`,
+		Example: `  rondo check
+  rondo check --database "$RONDO_DATABASE_URL" --name fulfil --created-after 24h
+  rondo check --promises shop-1.jsonl --promises shop-2.jsonl --quiescent
+  rondo history order-1 --export | rondo check -`,
+		Args: cobra.ArbitraryArgs,
+	}
+	k.filter.flags(cmd)
+	c.settings.database(cmd)
+	cmd.Flags().StringArrayVar(&k.promises, "promises", nil, "a `file` with what a client was promised, one JSON object in a line; once for each client")
+	cmd.Flags().BoolVar(&k.withoutNATS, "without-nats", false, "do not ask NATS what is under way, nor for dead letters")
+	cmd.Flags().BoolVar(&k.o.Quiescent, "quiescent", false, "nothing may be under way: no promise, no work, no timer that is due")
+	cmd.Flags().DurationVar(&k.overdue, "overdue", check.Overdue, "how long something may be under way; 0 for any `time`")
+	cmd.Flags().BoolVar(&k.o.NothingRemoved, "nothing-removed", false, "nothing was deleted, pruned or left out of an export: what is not there is lost")
+	cmd.Flags().IntVar(&k.o.Most, "most", 100, "how many violations are printed; the others are counted")
+	cmd.RunE = k.run
+	return cmd
+}
+
+func (k *checking) run(cmd *cobra.Command, files []string) (err error) {
+	if k.o.Filter, err = k.filter.read(k.c.now()); err != nil {
+		return err
+	}
+	only := k.o.Filter
+	only.IDPrefix = ""
+	switch {
+	case k.o.Most < 1:
+		return misuse("--most %d: at least one has to be printed", k.o.Most)
+	case k.overdue < 0:
+		return misuse("--overdue %v is less than no time", k.overdue)
+	case len(k.promises) > 0 && !isEmpty(only):
+		return misuse("which promises are meant? With --promises, only --prefix-of-id can say which instances")
+	case len(files) > 0 && cmd.Flags().Changed(databaseSetting):
+		return misuse("either --database or files: say one of the two")
+	}
+	if k.o.Overdue = k.overdue; k.overdue == 0 {
+		k.o.Overdue = -1
+	}
+	closeAll, err := k.openPromises()
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	if len(files) > 0 {
+		return k.exports(cmd.Context(), files)
+	}
+	return k.database(cmd)
+}
+
+// isEmpty reports whether a filter lets everything through.
+func isEmpty(f history.Filter) bool {
+	return f.Name == "" && f.Version == "" && f.Parent == "" && len(f.Statuses)+len(f.Attributes)+len(f.IDs) == 0 && !f.RootsOnly &&
+		f.CreatedAfter.IsZero() && f.CreatedBefore.IsZero() && f.EndedBefore.IsZero()
+}
+
+// openPromises opens the logs, so that one that is missing is told at once.
+func (k *checking) openPromises() (closeAll func(), err error) {
+	var open []*os.File
+	closeAll = func() {
+		for _, f := range open {
+			_ = f.Close() // it was only read
+		}
+	}
+	for _, name := range k.promises {
+		f, err := os.Open(name)
+		if err != nil {
+			closeAll()
+			return nil, usageError{fmt.Errorf("--promises: %w", err)}
+		}
+		open = append(open, f)
+		k.o.Promises = append(k.o.Promises, check.Promises{Name: name, Each: check.ReadLog(f)})
+	}
+	return closeAll, nil
+}
+
+// database checks a database, and asks NATS.
+func (k *checking) database(cmd *cobra.Command) error {
+	s := &k.c.settings
+	s.table = append(slices.Clone(s.table), s.forDatabase)
+	config, r, err := s.config(cmd)
+	if k.withoutNATS && errors.Is(err, errNotConnected) {
+		err = nil // a dev that does not run has a database all the same
+	}
+	if err != nil {
+		return err
+	}
+	if config.Database.URL == "" {
+		config.Database.URL = s.databaseOfDev()
+		r.From[databaseSetting] = "the dev in " + s.dir
+	}
+	switch {
+	case s.print:
+		return app.PrintConfig(k.c.out, &config, s.table, r)
+	case config.Database.URL == "":
+		return misuse("which database? Say it with --database or $%s, or name files with exported histories", s.forDatabase.Env)
+	}
+	ctx, cancel := k.within(cmd.Context())
+	defer cancel()
+	if !k.withoutNATS {
+		n := config.NATS
+		n.Setup, n.Name, n.Logger = natsbus.Use, "rondo check", slog.New(slog.DiscardHandler)
+		dial, stop := context.WithTimeout(ctx, dialFor)
+		b, err := natsbus.Connect(dial, n)
+		stop()
+		if err != nil {
+			return fmt.Errorf("%w; --without-nats checks the database alone", notConnected(err))
+		}
+		defer b.Close()
+		k.o.Broker, k.o.Dead, k.o.Prefix = b, b, config.NATS.Prefix
+	}
+	store, err := app.OpenReadOnly(ctx, config.Database.URL, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return inTime(ctx, err)
+	}
+	err = k.check(ctx, store)
+	return errors.Join(err, store.Close())
+}
+
+// databaseOfDev is the file that the dev in a directory has, "" if there is none.
+func (c *connection) databaseOfDev() string {
+	names := []string{filepath.Join(c.dir, "rondo.db")}
+	if at, err := app.ReadAddresses(c.dir); err == nil {
+		names = []string{at.Database, filepath.Join(c.dir, filepath.Base(at.Database))}
+	}
+	for _, name := range names {
+		if _, err := os.Stat(name); err == nil {
+			return name
+		}
+	}
+	return ""
+}
+
+// within bounds how long it may take, if somebody has said so.
+func (k *checking) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	if k.c.timeout > 0 {
+		return context.WithTimeout(ctx, k.c.timeout)
+	}
+	return context.WithCancel(ctx)
+}
+
+// exports checks exported histories.
+func (k *checking) exports(ctx context.Context, files []string) (err error) {
+	ctx, cancel := k.within(ctx)
+	defer cancel()
+	x := check.NewExports("")
+	defer func() { err = errors.Join(err, x.Close()) }()
+	total := 0
+	add := func(name string, from io.Reader) error {
+		n, err := x.Add(from)
+		if total += n; err != nil {
+			return usageError{fmt.Errorf("%s: %w", name, err)}
+		}
+		return ctx.Err()
+	}
+	for _, name := range files {
+		if name == "-" {
+			err = add("the standard input", k.c.in)
+		} else {
+			err = eachExport(name, add)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if total == 0 {
+		return misuse("there is no exported history in %s; `rondo history INSTANCE --export` writes one", strings.Join(files, ", "))
+	}
+	if err := x.Sort(); err != nil {
+		return err
+	}
+	return k.check(ctx, x)
+}
+
+// eachExport opens a file, or all .json files of a directory.
+func eachExport(name string, add func(name string, from io.Reader) error) error {
+	return filepath.WalkDir(name, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return usageError{err}
+		}
+		if d.IsDir() || path != name && filepath.Ext(path) != ".json" {
+			return nil
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return usageError{err}
+		}
+		defer f.Close()
+		return add(path, f)
+	})
+}
+
+// check checks, and tells.
+func (k *checking) check(ctx context.Context, store check.Store) error {
+	drawn, began := false, k.c.now()
+	if k.c.terminal {
+		k.o.Progress = func(r check.Report) {
+			if k.c.now().Sub(began) >= progressAfter {
+				drawn = true
+				fmt.Fprintf(k.c.problems, "%schecked %d instances, %d events, %d promises; %d violations", clearLine, r.Instances, r.Events, r.Promises, r.Total())
+			}
+		}
+	}
+	r, err := check.System(ctx, store, k.o)
+	if drawn {
+		fmt.Fprint(k.c.problems, clearLine)
+	}
+	var log *check.LogError
+	switch {
+	case errors.As(err, &log):
+		return usageError{err}
+	case err != nil:
+		return inTime(ctx, err)
+	}
+	if err := k.tell(r); err != nil {
+		return err
+	}
+	if n := r.Total(); n > 0 {
+		return violations(n)
+	}
+	return nil
+}
+
+func (k *checking) tell(r check.Report) error {
+	if k.c.asJSON() {
+		return k.c.json(r)
+	}
+	for _, f := range r.Findings {
+		fmt.Fprintln(k.c.out, f.Error())
+	}
+	if more := r.Total() - int64(len(r.Findings)); more > 0 {
+		fmt.Fprintf(k.c.out, "and %d others; --most prints more\n", more)
+	}
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(k.c.out, "%-14s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	line("looked at", "%d instances, %d executions, %d events, %d promises", r.Instances, r.Executions, r.Events, r.Promises)
+	if r.UnderWay+r.Refused+r.DeadLetters > 0 {
+		line("promises", "%d under way, %d starts for instances that were there, %d dead letters", r.UnderWay, r.Refused, r.DeadLetters)
+	}
+	for _, why := range slices.Sorted(maps.Keys(r.NotJudged)) {
+		line("not judged", "%d: %s", r.NotJudged[why], why.Text())
+	}
+	line("NATS", "%s", map[bool]string{true: "was asked", false: "was not asked"}[r.AskedBroker])
+	for _, rule := range slices.SortedFunc(maps.Keys(r.Found), func(a, b check.Rule) int {
+		return cmp.Or(cmp.Compare(r.Found[b], r.Found[a]), cmp.Compare(a, b))
+	}) {
+		line("violated", "%s: %d", rule, r.Found[rule])
+	}
+	if r.Total() == 0 {
+		return k.c.print("nothing is wrong with what was looked at")
+	}
+	return nil
+}
