@@ -64,7 +64,7 @@ func TestOneBusyInstance(t *testing.T) {
 	s.letGo(jobs)
 	s.finished(jobs, patience)
 	s.completed("busy", n)
-	s.checkAll()
+	s.check()
 }
 
 // The number of instances that are read, decided and forgotten goes up and down, and what is remembered of them does not.

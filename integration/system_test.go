@@ -19,6 +19,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/bus/embedded"
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/pkg/check"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
@@ -66,6 +67,10 @@ type system struct {
 	code    *orchestration.Registry
 	bus     *natsbus.Bus // the test's own
 	config  natsbus.Config
+
+	mu       sync.Mutex
+	promised []check.Promised // what the broker has acknowledged to the test
+	spoilt   bool             // the test has damaged what is stored
 }
 
 // onEach runs a test on each database that is there.
@@ -139,6 +144,7 @@ func (s *system) corrupt(instance string) {
 	if n, err := r.RowsAffected(); n != 1 || err != nil {
 		s.t.Fatalf("%d events were corrupted (%v)", n, err)
 	}
+	s.spoilt = true
 }
 
 func openPostgres(t *testing.T) func() history.Store {
@@ -314,6 +320,27 @@ func (s *system) say(messages ...events.Message) {
 	if err := s.bus.Publish(s.t.Context(), wires...); err != nil {
 		s.t.Fatal(err)
 	}
+	s.acknowledged(messages...)
+}
+
+// acknowledged notes that the broker has stored messages: now nothing of what they say may be lost.
+func (s *system) acknowledged(messages ...events.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range messages {
+		p := check.Promised{Instance: m.Instance, Message: m.ID, At: time.Now()}
+		switch c := m.Content.(type) {
+		case *events.Start:
+			p.What, p.Name = check.PromisedStart, c.Orchestration
+		case *events.QueueSent:
+			p.What, p.Queue = check.PromisedQueue, c.Queue
+		case *events.EventRaised:
+			p.What, p.Event = check.PromisedEvent, c.Name
+		default:
+			continue
+		}
+		s.promised = append(s.promised, p)
+	}
 }
 
 func encode(t *testing.T, v any) events.Payload {
@@ -434,7 +461,7 @@ func (s *system) reaches(instance string, kind events.Kind) {
 	})
 }
 
-// settled waits until nothing is left in the inbox.
+// settled waits until nothing is left in the inbox, and then checks everything.
 func (s *system) settled() {
 	s.t.Helper()
 	s.settledWithin(patience)
@@ -458,6 +485,34 @@ func (s *system) settledWithin(most time.Duration) {
 		}
 		return nil
 	})
+	s.check()
+}
+
+// check proves that nothing of what there is contradicts itself, and that nothing was lost.
+func (s *system) check() {
+	s.t.Helper()
+	if s.spoilt {
+		return
+	}
+	s.mu.Lock()
+	promised := slices.Clone(s.promised)
+	s.mu.Unlock()
+	r, err := check.System(s.t.Context(), s.store, check.Options{
+		Broker: s.bus, Dead: s.bus, Prefix: s.bus.Prefix(),
+		Promises: []check.Promises{{Name: "what the test was promised", Each: func(yield func(check.Promised, error) bool) {
+			for _, p := range promised {
+				if !yield(p, nil) {
+					return
+				}
+			}
+		}}},
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := r.Err(); err != nil {
+		s.t.Errorf("checking %d instances and %d promises has found:\n%v", r.Instances, r.Promises, err)
+	}
 }
 
 // quiet drops what services log, unless somebody wants to see it.
@@ -482,6 +537,9 @@ func (s *system) loseBroker() {
 	}
 	s.startBroker()
 	s.bus = s.connect()
+	s.mu.Lock()
+	s.promised = nil // what nobody had taken is lost with it
+	s.mu.Unlock()
 }
 
 var force = history.Deletion{Force: true}
