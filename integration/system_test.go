@@ -494,19 +494,7 @@ func (s *system) check() {
 	if s.spoilt {
 		return
 	}
-	s.mu.Lock()
-	promised := slices.Clone(s.promised)
-	s.mu.Unlock()
-	r, err := check.System(s.t.Context(), s.store, check.Options{
-		Broker: s.bus, Dead: s.bus, Prefix: s.bus.Prefix(),
-		Promises: []check.Promises{{Name: "what the test was promised", Each: func(yield func(check.Promised, error) bool) {
-			for _, p := range promised {
-				if !yield(p, nil) {
-					return
-				}
-			}
-		}}},
-	})
+	r, err := check.System(s.t.Context(), s.store, check.Options{Broker: s.bus, Dead: s.bus, Prefix: s.bus.Prefix(), Promises: s.promises()})
 	if err != nil {
 		s.t.Fatal(err)
 	}
