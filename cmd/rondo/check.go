@@ -158,7 +158,7 @@ func (k *checking) database(cmd *cobra.Command) error {
 			return fmt.Errorf("%w; --without-nats checks the database alone", notConnected(err))
 		}
 		defer b.Close()
-		k.o.Broker, k.o.Dead, k.o.Prefix = b, b, config.NATS.Prefix
+		k.o.Broker, k.o.Dead, k.o.Prefix, k.o.DeadFor = b, b, config.NATS.Prefix, config.NATS.DeadFor
 	}
 	store, err := app.OpenReadOnly(ctx, config.Database.URL, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -286,6 +286,9 @@ func (k *checking) tell(r check.Report) error {
 		fmt.Fprintf(k.c.out, "%-14s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	line("looked at", "%d instances, %d executions, %d events, %d promises", r.Instances, r.Executions, r.Events, r.Promises)
+	if r.Said > 0 {
+		line("", "%d starts and messages from one instance to another", r.Said)
+	}
 	if r.UnderWay+r.Refused+r.DeadLetters > 0 {
 		line("promises", "%d under way, %d starts for instances that were there, %d dead letters", r.UnderWay, r.Refused, r.DeadLetters)
 	}

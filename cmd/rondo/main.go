@@ -101,7 +101,7 @@ func (c *cli) run(ctx context.Context, args []string) int {
 
 const about = `Rondo runs Go code that must not be lost half-way. This is its command line.
 
-It talks to a running system over NATS, and needs no access to the database. It finds NATS by --nats or $RONDO_NATS_URL, by a context of the
+It talks to a running system over NATS, and needs no access to the database, but for check. It finds NATS by --nats or $RONDO_NATS_URL, by a context of the
 nats command (--nats-context), or by the "dev" that runs in this directory; otherwise it tries nats://127.0.0.1:4222.`
 
 const examples = `  rondo dev --demo                                  a whole system in this directory, with an example

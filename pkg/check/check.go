@@ -7,7 +7,8 @@
 //	the store         what it shows is what history tells (row-differs, values-differ, status-differs); it will be looked at again (no-wake); all of it can be read (history-unreadable)
 //	families          a child exists when it has answered, is the one that was started, and has ended as its parent was told (child-missing, child-foreign, child-early,
 //	                  child-outcome); its parent exists and knows it (orphan, child-unknown)
-//	promises          each start, queue message and end that a client was told of is in history (start-lost, queue-lost, queue-reorder, end-differs, end-early)
+//	promises          each start, queue message and end that a client was told of is in history (start-lost, queue-lost, queue-reorder, end-differs, end-early), and so is what
+//	                  instances have said to others without waiting for an answer (launch-lost, send-lost)
 //	what is under way promises are sent (promise-overdue), instances are looked at in time (wake-overdue), and what history waits for is in the broker (work-lost,
 //	                  timer-lost, child-lost, answer-lost); outstanding, if nothing may be under way
 //

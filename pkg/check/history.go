@@ -48,6 +48,7 @@ type execution struct {
 	children          []child
 	childAt           map[int64]int // by event
 	queued            []queued
+	said              []said
 }
 
 // closing is how something was closed.
@@ -60,6 +61,14 @@ type closing struct {
 type queued struct {
 	queue, message string
 	event          int64
+}
+
+// said is what the execution has said to another instance, which it expects no answer to.
+type said struct {
+	event          int64
+	at             time.Time
+	what           PromisedWhat
+	instance, name string
 }
 
 func newExecution(l *life, number int64) *execution {
@@ -277,6 +286,12 @@ func (x *execution) note(e events.Event) {
 		x.queued = append(x.queued, queued{f.Queue, f.Message, e.ID})
 	case *events.QueueRead:
 		x.mail.read(e.ID, f)
+	case *events.Launched:
+		x.said = append(x.said, said{e.ID, e.At, PromisedStart, f.Instance, f.Name})
+	case *events.Sent:
+		if f.To == events.ToQueue { // an event is dropped if nobody waits for it
+			x.said = append(x.said, said{e.ID, e.At, PromisedQueue, f.Instance, f.Name})
+		}
 	case *events.Dropped:
 		x.dropped(e.ID, f)
 	case *events.Suspended, *events.Resumed:

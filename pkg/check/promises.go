@@ -3,7 +3,6 @@ package check
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -17,9 +16,10 @@ import (
 // This file has the rules about what clients were promised. The promises are sorted by instance, on disk if need be; then each instance is read with all that was promised
 // about it.
 
-// promise is one with the log that it is from.
+// promise is one with the log that it is from, or what an instance has said to another one, with the place where it has.
 type promise struct {
-	log int
+	Log int            `json:"log"`
+	By  *events.Parent `json:"by,omitempty"`
 	Promised
 }
 
@@ -29,17 +29,51 @@ type group struct {
 	list     []promise
 }
 
-// promises judges all promises.
-func (s *system) promises(ctx context.Context) (err error) {
-	if len(s.o.Promises) == 0 {
+// saidBy lists what an execution has said to others.
+func (x *execution) saidBy(instance string) (list []promise) {
+	if x.started == nil {
 		return nil
 	}
-	sorted := sorter{dir: s.o.Dir}
-	defer func() {
-		if e := sorted.close(); err == nil {
-			err = e
+	for _, f := range x.said {
+		p := promise{Log: -1, Promised: Promised{What: f.what, Instance: f.instance, At: f.at}}
+		p.By = &events.Parent{Instance: instance, Life: x.started.Life, Execution: x.number, Event: f.event}
+		verb := events.VerbStart
+		if p.Name = f.name; f.what == PromisedQueue {
+			verb, p.Name, p.Queue = events.VerbQueue, "", f.name
 		}
-	}()
+		p.Message = events.MessageID(verb, instance, events.Ref{Life: p.By.Life, Execution: p.By.Execution, Event: p.By.Event})
+		list = append(list, p)
+	}
+	return list
+}
+
+// sortSaid keeps what an instance has said until all instances were looked at.
+func (s *system) sortSaid(list []promise) error {
+	for _, p := range list {
+		if !s.o.Quiescent && !s.overdue(p.At) {
+			continue // it may not even be sent
+		}
+		s.report.Said++
+		if err := s.sort(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *system) sort(p promise) error {
+	data, err := json.Marshal(p)
+	if err == nil {
+		err = s.sorted.add(p.Instance, data)
+	}
+	if err != nil {
+		return fmt.Errorf("sort the promises: %w", err)
+	}
+	return nil
+}
+
+// sortPromises reads what clients were promised.
+func (s *system) sortPromises(ctx context.Context) error {
 	for i, log := range s.o.Promises {
 		for p, err := range log.Each {
 			if err != nil {
@@ -48,19 +82,16 @@ func (s *system) promises(ctx context.Context) (err error) {
 			if !strings.HasPrefix(p.Instance, s.o.Filter.IDPrefix) {
 				continue
 			}
-			data, err := json.Marshal(p)
-			if err == nil {
-				err = sorted.add(p.Instance, append(binary.AppendUvarint(nil, uint64(i)), data...))
-			}
-			if err != nil {
-				return fmt.Errorf("sort the promises: %w", err)
+			s.report.Promises++
+			if err := s.sort(promise{Log: i, Promised: p}); err != nil {
+				return err
 			}
 			if err := ctx.Err(); err != nil {
 				return err
 			}
 		}
 	}
-	return s.groups(ctx, &sorted)
+	return nil
 }
 
 // LogError says that a log of promises cannot be read.
@@ -74,18 +105,17 @@ func (e *LogError) Error() string { return fmt.Sprintf("the promises of %s: %v",
 // Unwrap gives the reason.
 func (e *LogError) Unwrap() error { return e.Err }
 
-// groups judges the promises instance by instance, some instances at a time.
-func (s *system) groups(ctx context.Context, sorted *sorter) error {
+// promises judges all of them, instance by instance, some instances at a time.
+func (s *system) promises(ctx context.Context) error {
 	const most = 2000 // promises at a time, unless one instance has more
 	var all []group
 	n := 0
-	for r, err := range sorted.all() {
-		if err != nil {
-			return fmt.Errorf("read the sorted promises: %w", err)
+	for r, err := range s.sorted.all() {
+		var p promise
+		if err == nil {
+			err = json.Unmarshal(r.data, &p)
 		}
-		log, k := binary.Uvarint(r.data)
-		p := promise{log: int(log)}
-		if err := json.Unmarshal(r.data[k:], &p.Promised); err != nil {
+		if err != nil {
 			return fmt.Errorf("read the sorted promises: %w", err)
 		}
 		if last := len(all) - 1; last < 0 || all[last].instance != r.key {
@@ -156,7 +186,6 @@ func (s *system) judgeSome(ctx context.Context, all []group) error {
 				return err
 			}
 		}
-		s.report.Promises += int64(len(all[i].list))
 		s.report.UnderWay += k.underWay
 		s.report.Refused += k.refused
 		for why, n := range k.not {
@@ -303,7 +332,7 @@ func (k *keeping) judge(ctx context.Context) error {
 // start: there is an instance, whichever start has begun it: of all starts with one id one counts, unless they say otherwise.
 func (k *keeping) start(ctx context.Context, p promise) error {
 	if k.exists {
-		if p.Message != "" && !k.starts[p.Message] && p.Message != k.row.StartMessage && !k.remembered(p.Message) {
+		if p.By == nil && p.Message != "" && !k.starts[p.Message] && p.Message != k.row.StartMessage && !k.remembered(p.Message) {
 			k.refused++
 		}
 		return nil
@@ -348,7 +377,7 @@ func (k *keeping) absent(ctx context.Context, p promise, rule Rule, askable bool
 			k.bad(Outstanding, place{}, "nothing to be outstanding", fmt.Sprintf("the promised %s %s, which waits in NATS", p.What, p.Message))
 		}
 		if there {
-			k.underWay++
+			k.onItsWay(p)
 			return nil
 		}
 	}
@@ -358,16 +387,38 @@ func (k *keeping) absent(ctx context.Context, p promise, rule Rule, askable bool
 	}
 	switch {
 	case !k.o.Quiescent && k.o.Broker == nil && !k.overdue(p.At):
-		k.underWay++
+		k.onItsWay(p)
 	case !k.exists && !k.o.NothingRemoved && (k.grave || !k.leavesGrave(p.At)):
 		k.not[NotKept]++
 	case k.o.Broker == nil && (!k.o.Quiescent || p.What == PromisedQueue && (!k.exists || k.row.Status.Ended())):
 		k.not[NotAsked]++ // it may wait there, or be a dead letter
+	case k.o.Dead != nil && p.What == PromisedQueue && k.o.Now().Sub(p.At) > k.o.DeadFor && !k.o.NothingRemoved:
+		k.not[NotKept]++ // it may have been a dead letter
 	default:
 		f := Finding{Rule: rule, Instance: k.instance, Expected: expected, Found: found}
+		if p.By != nil {
+			f = p.lost(found)
+		}
 		k.suspects = append(k.suspects, suspect{message: p.Message, instance: p.Instance, finding: f})
 	}
 	return nil
+}
+
+// onItsWay counts what is still under way, of what clients were promised.
+func (k *keeping) onItsWay(p promise) {
+	if p.By == nil {
+		k.underWay++
+	}
+}
+
+// lost says that what an instance has said to another one is lost.
+func (p promise) lost(found string) Finding {
+	f := Finding{Rule: LaunchLost, Instance: p.By.Instance, Execution: p.By.Execution, Event: p.By.Event, Found: found,
+		Expected: fmt.Sprintf("instance %q, which was started here", p.Instance)}
+	if p.What == PromisedQueue {
+		f.Rule, f.Expected = SendLost, fmt.Sprintf("the message to queue %q of instance %q in its history, under way, or among the dead letters", p.Queue, p.Instance)
+	}
+	return f
 }
 
 // promisedAt is a promise with where its message was taken in.
@@ -379,10 +430,10 @@ type promisedAt struct {
 // order: who sends one message after the other relies on their order.
 func (k *keeping) order(p promise, newest map[[2]string]promisedAt) {
 	at := k.wanted[p.Message]
-	if at.event == 0 {
+	if at.event == 0 || p.By != nil {
 		return
 	}
-	who := [2]string{fmt.Sprint(p.log), p.Queue}
+	who := [2]string{fmt.Sprint(p.Log), p.Queue}
 	if last, ok := newest[who]; ok && at.before(last.place) {
 		k.bad(QueueReorder, at, fmt.Sprintf("message %s of queue %q behind %s (execution %d, event %d), which was promised before it", p.Message, p.Queue, last.message, last.execution, last.event),
 			"it before that")

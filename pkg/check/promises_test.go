@@ -101,10 +101,56 @@ func TestPromises(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := storeOf(c.in...)
 			s.buried = c.buried
-			// Work that is open is always there, where somebody is asked.
 			r := look(t, s, append(with{func(o *check.Options) {
 				o.Filter.IDPrefix = "i"
 			}}, c.with...)...)
+			wants(t, r, c.want...)
+			if c.report != nil && !c.report(r) {
+				t.Errorf("the report is %+v", r)
+			}
+		})
+	}
+}
+
+// sender has launched an instance, and sent it a message.
+func sender(facts ...events.Fact) check.Instance {
+	return lookedAt(named("sender", of(story(append([]events.Fact{started()}, facts...)...))))
+}
+
+var (
+	launched = &events.Launched{Name: "order", Instance: "i"}
+	sent     = &events.Sent{Instance: "i", To: events.ToQueue, Name: "mail"}
+	sentID   = events.MessageID(events.VerbQueue, "sender", events.Ref{Life: "life", Execution: 1, Event: 2})
+)
+
+var saidToOthers = []struct {
+	name   string
+	in     []check.Instance
+	with   with
+	buried []string
+	want   []check.Rule
+	report func(check.Report) bool
+}{
+	{name: "a launch", in: []check.Instance{sender(launched), running}, report: func(r check.Report) bool { return r.Said == 1 && r.Promises == 0 }},
+	{name: "a launch that is lost", in: []check.Instance{sender(launched)}, with: with{asking(&broker{})}, want: []check.Rule{check.LaunchLost}},
+	{name: "a launch that waits", in: []check.Instance{sender(launched)}, with: with{asking(&broker{has: []string{"rondo.start.order.i"}})}},
+	{name: "a launch of a moment ago", in: []check.Instance{sender(launched)}, with: with{asking(&broker{}), func(o *check.Options) { o.Overdue = 2 * time.Hour }}},
+	{name: "a launch of an instance that was deleted", in: []check.Instance{sender(launched)}, with: with{asking(&broker{})}, buried: []string{"i"}, report: func(r check.Report) bool { return r.NotJudged[check.NotKept] == 1 }},
+	{name: "a launch, and nobody is asked", in: []check.Instance{sender(launched)}, report: func(r check.Report) bool { return r.NotJudged[check.NotAsked] == 1 }},
+	{name: "a launch, and nothing may be under way", in: []check.Instance{sender(launched)}, with: with{quiescent}, want: []check.Rule{check.LaunchLost}},
+	{name: "a message", in: []check.Instance{sender(sent), unread(lookedAt(of(story(started(), queued(sentID)))), 1)}, with: with{asking(&broker{})}},
+	{name: "a message that is lost", in: []check.Instance{sender(sent), lookedAt(of(story(started())))}, with: with{asking(&broker{})}, want: []check.Rule{check.SendLost}},
+	{name: "a message that is a dead letter", in: []check.Instance{sender(sent), over}, with: with{asking(&broker{dead: []string{sentID}})}, report: func(r check.Report) bool { return r.DeadLetters == 1 }},
+	{name: "a message that may have been a dead letter", in: []check.Instance{sender(sent), over}, with: with{asking(&broker{}), func(o *check.Options) { o.DeadFor = time.Minute }}, report: func(r check.Report) bool { return r.NotJudged[check.NotKept] == 1 }},
+	{name: "an event that nobody waited for", in: []check.Instance{sender(&events.Sent{Instance: "i", To: events.ToEvent, Name: "go"}), over}, with: with{asking(&broker{})}, report: func(r check.Report) bool { return r.Said == 0 }},
+}
+
+func TestWhatInstancesSayToOthers(t *testing.T) {
+	for _, c := range saidToOthers {
+		t.Run(c.name, func(t *testing.T) {
+			s := storeOf(c.in...)
+			s.buried = c.buried
+			r := look(t, s, c.with...)
 			wants(t, r, c.want...)
 			if c.report != nil && !c.report(r) {
 				t.Errorf("the report is %+v", r)

@@ -52,13 +52,15 @@ const (
 	ChildUnknown Rule = "child-unknown" // and has started it
 )
 
-// The rules about what clients were promised.
+// The rules about what clients were promised, and about what instances have said to others.
 const (
 	StartLost    Rule = "start-lost"    // a start that was acknowledged has an instance
 	QueueLost    Rule = "queue-lost"    // a queue message that was acknowledged is in history, under way, or a dead letter
 	QueueReorder Rule = "queue-reorder" // messages from one client to one queue come in the order of their promises
 	EndDiffers   Rule = "end-differs"   // what a waiter was told is what history says
 	EndEarly     Rule = "end-early"     // nobody is told that an instance has ended before it has
+	LaunchLost   Rule = "launch-lost"   // an instance that another one has started, and does not wait for, exists
+	SendLost     Rule = "send-lost"     // a queue message that another instance has sent is in history, under way, or a dead letter
 )
 
 // The rules about what is outstanding.
@@ -78,7 +80,7 @@ var Rules = []Rule{
 	ReadNothing, ReadTwice, ReadOrder, HistoryUnread,
 	NoEnd, ExecutionMissing, ContinuedDiffers, CarriedDiffers, MailLost, MailFromNowhere, RowDiffers, ValuesDiffer, StatusDiffers, NoWake,
 	ChildMissing, ChildForeign, ChildEarly, ChildOutcome, Orphan, ChildUnknown,
-	StartLost, QueueLost, QueueReorder, EndDiffers, EndEarly,
+	StartLost, QueueLost, QueueReorder, EndDiffers, EndEarly, LaunchLost, SendLost,
 	PromiseOverdue, WakeOverdue, WorkLost, TimerLost, ChildLost, AnswerLost, Outstanding,
 }
 

@@ -58,6 +58,8 @@ type Options struct {
 	Broker Broker
 	Dead   DeadLetters
 	Prefix string
+	// DeadFor is how long dead letters are kept; 0 means 30 days.
+	DeadFor time.Duration
 	// Most is how many findings are kept; 0 means 100. Others are counted.
 	Most int
 	// Dir is where promises are sorted; empty: where temporary files go.
@@ -76,7 +78,9 @@ type Report struct {
 	Instances  int64 `json:"instances"`
 	Executions int64 `json:"executions"`
 	Events     int64 `json:"events"`
-	Promises   int64 `json:"promises"`
+	// Promises counts those of clients, Said what instances have said to others without waiting for an answer.
+	Promises int64 `json:"promises"`
+	Said     int64 `json:"said"`
 	// UnderWay counts promises that are still on their way, Refused starts of instances that another start had begun, DeadLetters promised messages that came to nothing.
 	UnderWay    int64 `json:"under_way"`
 	Refused     int64 `json:"refused"`
@@ -149,6 +153,7 @@ type system struct {
 	report   Report
 	suspects []suspect
 	told     time.Time
+	sorted   sorter // promises, and what instances have said to others
 }
 
 const (
@@ -168,20 +173,18 @@ func System(ctx context.Context, store Store, o Options) (Report, error) {
 		o.Now = time.Now
 	}
 	o.Overdue, o.Most, o.Prefix = cmp.Or(o.Overdue, Overdue), cmp.Or(o.Most, 100), cmp.Or(o.Prefix, events.DefaultPrefix)
+	o.DeadFor = cmp.Or(o.DeadFor, 30*24*time.Hour)
 	_, exported := store.(*Exports)
 	s := &system{store: store, exported: exported, o: o, now: o.Now()}
 	s.report = Report{NotJudged: make(map[Reason]int64), Found: make(map[Rule]int64), AskedBroker: o.Broker != nil, Findings: []Finding{}}
-	err := s.instances(ctx)
-	if err == nil {
-		err = s.promises(ctx)
+	s.sorted.dir = o.Dir
+	var err error
+	for _, part := range []func(context.Context) error{s.instances, s.sortPromises, s.promises, s.buried, s.outbox} {
+		if err = part(ctx); err != nil {
+			break
+		}
 	}
-	if err == nil {
-		err = s.buried(ctx)
-	}
-	if err == nil {
-		err = s.outbox(ctx)
-	}
-	return s.report, err
+	return s.report, errors.Join(err, s.sorted.close())
 }
 
 func (s *system) found(f Finding) {
@@ -281,6 +284,9 @@ func (s *system) judge(ctx context.Context, ids []string, count bool) ([]Finding
 			if r.not != "" {
 				s.notJudged(r.not)
 			}
+			if err := s.sortSaid(r.said); err != nil {
+				return nil, err
+			}
 		}
 		findings = append(findings, r.life.findings...)
 		f.add(r)
@@ -300,7 +306,8 @@ type reading struct {
 	row  round.Row
 	// children are those of all executions.
 	children []child
-	not      Reason // why part of it cannot be judged
+	said     []promise // to others
+	not      Reason    // why part of it cannot be judged
 }
 
 // running reports whether there is a current execution that goes on.
@@ -366,6 +373,7 @@ func (s *system) follow(ctx context.Context, k round.Known, seen func(x *executi
 			seen(l.now)
 		}
 		r.children = append(r.children, l.now.startedBy(k.Instance)...)
+		r.said = append(r.said, l.now.saidBy(k.Instance)...)
 		l.finish()
 	}
 	if k.Row.Execution > 1 {
