@@ -217,3 +217,39 @@ func rulesOf(findings []check.Finding) (rules []check.Rule) {
 	}
 	return rules
 }
+
+// TestEveryRuleIsPlanted wants that no rule is without a violation of it that is found.
+func TestEveryRuleIsPlanted(t *testing.T) {
+	found := map[check.Rule]bool{
+		check.PromiseOverdue: true, // TestOldPromisesOfTheOutboxAreFound
+		check.HistoryUnread:  true, // TestWhatIsNoExportIsRefused
+	}
+	for _, c := range planted {
+		found[c.rule] = true
+	}
+	var more []check.Rule
+	for _, c := range families {
+		more = append(more, c.want...)
+	}
+	for _, c := range underWay {
+		more = append(more, c.want...)
+	}
+	for _, c := range promises {
+		more = append(more, c.want...)
+	}
+	for _, c := range saidToOthers {
+		more = append(more, c.want...)
+	}
+	for _, r := range more {
+		found[r] = true
+	}
+	for _, r := range check.Rules {
+		if !found[r] {
+			t.Errorf("nobody plants a violation of %s", r)
+		}
+		delete(found, r)
+	}
+	for r := range found {
+		t.Errorf("%s is not in the list of rules", r)
+	}
+}

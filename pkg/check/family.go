@@ -38,20 +38,54 @@ type family struct {
 	*system
 	count    bool
 	children []child
-	orphans  []reading // those that have parents
-	running  map[string]bool
+	orphans  []reading        // those that have parents
+	running  map[string]int64 // the execution of an instance that goes on
 	findings []Finding
 }
 
-func (f *family) add(r reading) {
-	f.children = append(f.children, r.children...)
+// add adds what the current execution of an instance has to do with others.
+func (f *family) add(r reading) error {
 	if r.row.Parent != nil {
 		f.orphans = append(f.orphans, r)
 	}
-	if f.running == nil {
-		f.running = make(map[string]bool)
+	if r.running() {
+		f.running[r.life.id] = r.row.Execution
 	}
-	f.running[r.life.id] = r.running()
+	x := r.life.now
+	if x == nil {
+		return nil
+	}
+	f.children = append(f.children, x.startedBy(r.life.id)...)
+	return f.said(x)
+}
+
+// maxChildren bounds how many children of former executions wait to be judged: an instance that lives for ever may have had any number.
+const maxChildren = 1000
+
+// former adds what a former execution had to do with others. What had no answer when it ended, nobody waits for.
+func (f *family) former(ctx context.Context, x *execution) error {
+	for _, c := range x.startedBy(x.life.id) {
+		if c.answer.Fact != nil {
+			f.children = append(f.children, c)
+		}
+	}
+	if err := f.said(x); err != nil || len(f.children) < maxChildren {
+		return err
+	}
+	return f.judgeChildren(ctx)
+}
+
+// said keeps what an execution has said to others, the first time that it is read.
+func (f *family) said(x *execution) error {
+	if !f.count {
+		return nil
+	}
+	return f.sortSaid(x.saidBy(x.life.id))
+}
+
+// waitedFor reports whether the execution that has started a child goes on.
+func (f *family) waitedFor(c child) bool {
+	return !c.dropped && f.running[c.parent.Instance] == c.parent.Execution
 }
 
 func (f *family) bad(rule Rule, p events.Parent, expected, found string) {
@@ -65,16 +99,34 @@ func (f *family) not(why Reason) {
 }
 
 func (f *family) judge(ctx context.Context) ([]Finding, error) {
-	ids := make([]string, 0, len(f.children)+len(f.orphans))
-	for _, c := range f.children {
-		ids = append(ids, c.instance)
+	if err := f.judgeChildren(ctx); err != nil {
+		return nil, err
 	}
+	var ids []string
 	for _, o := range f.orphans {
 		ids = append(ids, o.row.Parent.Instance)
 	}
 	rows, err := f.rows(ctx, ids)
 	if err != nil {
 		return nil, err
+	}
+	for _, o := range f.orphans {
+		if err := f.parentOf(ctx, o, rows); err != nil {
+			return nil, err
+		}
+	}
+	return f.findings, nil
+}
+
+// judgeChildren judges the children that were added so far.
+func (f *family) judgeChildren(ctx context.Context) error {
+	var ids []string
+	for _, c := range f.children {
+		ids = append(ids, c.instance)
+	}
+	rows, err := f.rows(ctx, ids)
+	if err != nil {
+		return err
 	}
 	for _, c := range f.children {
 		row, there := rows[c.instance]
@@ -84,15 +136,11 @@ func (f *family) judge(ctx context.Context) ([]Finding, error) {
 			err = f.childGone(ctx, c)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	for _, o := range f.orphans {
-		if err := f.parentOf(ctx, o, rows); err != nil {
-			return nil, err
-		}
-	}
-	return f.findings, nil
+	f.children = nil
+	return nil
 }
 
 // refused reports whether a child was never started, because its id was another's.

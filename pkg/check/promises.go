@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -217,6 +219,9 @@ func (s *system) kept(ctx context.Context, all []group) ([]*keeping, error) {
 			if k.reading, err = s.follow(ctx, known[i], k.see); err != nil {
 				return nil, err
 			}
+			if x := k.reading.life.now; x != nil {
+				_ = k.see(x) // it never fails
+			}
 		}
 		if err := k.judge(ctx); err != nil {
 			return nil, err
@@ -240,6 +245,8 @@ type keeping struct {
 	begun  time.Time        // of that one
 	number int64
 	ends   map[int64]ending
+
+	askedFor map[int64]bool // executions that a waiter was told of
 
 	findings []Finding
 	suspects []suspect
@@ -268,17 +275,20 @@ type ending struct {
 }
 
 func newKeeping(s *system, g group) *keeping {
-	k := &keeping{system: s, group: g, wanted: make(map[string]place), starts: make(map[string]bool), ends: make(map[int64]ending), not: make(map[Reason]int64)}
+	k := &keeping{system: s, group: g, wanted: make(map[string]place), starts: make(map[string]bool), ends: make(map[int64]ending), askedFor: make(map[int64]bool), not: make(map[Reason]int64)}
 	for _, p := range g.list {
 		if p.Message != "" {
 			k.wanted[p.Message] = place{}
+		}
+		if p.What == PromisedEnd {
+			k.askedFor[p.Execution] = true
 		}
 	}
 	return k
 }
 
-// see notes what an execution has of the promises.
-func (k *keeping) see(x *execution) {
+// see notes what an execution has of the promises. It never fails.
+func (k *keeping) see(x *execution) error {
 	if k.first == nil && x.started != nil {
 		k.first, k.number = x.started, x.number
 		k.begun = x.begunAt
@@ -292,8 +302,12 @@ func (k *keeping) see(x *execution) {
 		}
 	}
 	output, _ := outcome(x.end.Fact)
+	if k.ends[k.highest].status == round.ContinuedAsNew && !k.askedFor[k.highest] {
+		delete(k.ends, k.highest) // nobody is told of that
+	}
 	k.ends[x.number] = ending{status: x.standing(), output: output, event: x.end.ID, ended: x.end.Fact != nil}
 	k.highest = x.number
+	return nil
 }
 
 func (k *keeping) bad(rule Rule, at place, expected, found string) {
@@ -350,7 +364,7 @@ func (k *keeping) remembered(message string) bool {
 func (k *keeping) queued(ctx context.Context, p promise) error {
 	at := k.wanted[p.Message]
 	switch {
-	case p.Message == "":
+	case !knownAgain(p.Message):
 		k.not[NoMessage]++
 		return nil
 	case at.event > 0 && at.queue != p.Queue:
@@ -364,6 +378,11 @@ func (k *keeping) queued(ctx context.Context, p promise) error {
 	}
 	m := events.Message{ID: p.Message, Instance: p.Instance, Content: &events.QueueSent{Queue: p.Queue}}
 	return k.absent(ctx, p, QueueLost, true, m, fmt.Sprintf("message %s of queue %q in history, under way, or among the dead letters", p.Message, p.Queue))
+}
+
+// knownAgain reports whether history has the id of a message as it is: those that are too long or cannot be printed are shortened.
+func knownAgain(id string) bool {
+	return id != "" && len(id) <= 4*events.MaxInstanceID && utf8.ValidString(id) && !strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 // absent judges a message that is not in history.
@@ -390,8 +409,10 @@ func (k *keeping) absent(ctx context.Context, p promise, rule Rule, askable bool
 		k.onItsWay(p)
 	case !k.exists && !k.o.NothingRemoved && (k.grave || !k.leavesGrave(p.At)):
 		k.not[NotKept]++
-	case k.o.Broker == nil && (!k.o.Quiescent || p.What == PromisedQueue && (!k.exists || k.row.Status.Ended())):
-		k.not[NotAsked]++ // it may wait there, or be a dead letter
+	case k.o.Broker == nil && !k.o.Quiescent: // it may wait there
+		k.not[NotAsked]++
+	case k.o.Dead == nil && p.What == PromisedQueue && (!k.exists || k.row.Status.Ended()): // it may be a dead letter
+		k.not[NotAsked]++
 	case k.o.Dead != nil && p.What == PromisedQueue && k.o.Now().Sub(p.At) > k.o.DeadFor && !k.o.NothingRemoved:
 		k.not[NotKept]++ // it may have been a dead letter
 	default:

@@ -270,12 +270,12 @@ func (s *system) judgeAll(ctx context.Context, ids []string) error {
 
 // judge lists what seems wrong with some instances.
 func (s *system) judge(ctx context.Context, ids []string, count bool) ([]Finding, error) {
-	lives, err := s.read(ctx, ids)
+	f := family{system: s, count: count, running: make(map[string]int64)}
+	lives, err := s.read(ctx, ids, func(x *execution) error { return f.former(ctx, x) })
 	if err != nil {
 		return nil, err
 	}
 	var findings []Finding
-	f := family{system: s, count: count}
 	for _, r := range lives {
 		if count {
 			s.report.Instances++
@@ -284,12 +284,11 @@ func (s *system) judge(ctx context.Context, ids []string, count bool) ([]Finding
 			if r.not != "" {
 				s.notJudged(r.not)
 			}
-			if err := s.sortSaid(r.said); err != nil {
-				return nil, err
-			}
 		}
 		findings = append(findings, r.life.findings...)
-		f.add(r)
+		if err := f.add(r); err != nil {
+			return nil, err
+		}
 		under, err := s.underWay(ctx, r)
 		if err != nil {
 			return nil, err
@@ -304,10 +303,7 @@ func (s *system) judge(ctx context.Context, ids []string, count bool) ([]Finding
 type reading struct {
 	life *life
 	row  round.Row
-	// children are those of all executions.
-	children []child
-	said     []promise // to others
-	not      Reason    // why part of it cannot be judged
+	not  Reason // why part of it cannot be judged
 }
 
 // running reports whether there is a current execution that goes on.
@@ -315,8 +311,9 @@ func (r reading) running() bool {
 	return !r.row.Status.Ended() && r.life.now != nil && r.life.now.number == r.row.Execution && r.life.now.end.Fact == nil
 }
 
-// read reads instances, those that exist, and judges their histories. The row, the history and the values of each are as of one moment.
-func (s *system) read(ctx context.Context, ids []string) (all []reading, err error) {
+// read reads instances, those that exist, and judges their histories. The row, the history and the values of each are as of one moment. former is called with each execution
+// that has a successor.
+func (s *system) read(ctx context.Context, ids []string, former func(*execution) error) (all []reading, err error) {
 	for try := 0; len(ids) > 0; try++ {
 		known, err := s.store.Load(ctx, ids, func(_ string, row round.Row) bool { return round.CanRead(row) })
 		if err != nil {
@@ -340,7 +337,7 @@ func (s *system) read(ctx context.Context, ids []string) (all []reading, err err
 				ids = append(ids, k.Instance)
 				continue
 			}
-			r, err := s.follow(ctx, k, nil)
+			r, err := s.follow(ctx, k, former)
 			if err != nil {
 				return nil, err
 			}
@@ -364,45 +361,34 @@ func payloads(values map[string]history.Value) map[string]events.Payload {
 	return out
 }
 
-// follow judges the histories of an instance, one execution after the other. seen is called with each that was read.
-func (s *system) follow(ctx context.Context, k round.Known, seen func(x *execution)) (reading, error) {
+// follow judges the histories of an instance, one execution after the other. former is called with each that has a successor.
+func (s *system) follow(ctx context.Context, k round.Known, former func(*execution) error) (reading, error) {
 	r := reading{life: newLife(k.Instance), row: k.Row}
 	l := r.life
-	done := func() {
-		if seen != nil {
-			seen(l.now)
-		}
-		r.children = append(r.children, l.now.startedBy(k.Instance)...)
-		r.said = append(r.said, l.now.saidBy(k.Instance)...)
-		l.finish()
-	}
 	if k.Row.Execution > 1 {
-		if err := s.formerExecutions(ctx, l, k.Row.Execution, done); err != nil {
+		if err := s.formerExecutions(ctx, l, k.Row.Execution, former); err != nil {
 			return r, err
 		}
 	}
+	l.now = nil
 	switch {
 	case !round.CanRead(k.Row):
 		r.not = TooNew
 	case k.Unreadable != nil:
 		l.bad(Finding{Rule: HistoryUnread, Execution: k.Row.Execution, Expected: "a history that can be read", Found: k.Unreadable.Error()})
-		l.now = nil
-		return r, nil
 	default:
 		l.begin(k.Row.Execution)
 		l.take(k.History)
-		done()
+		l.finish()
 		if !s.exported {
 			l.compareRow(k.Row)
 		}
-		return r, nil
 	}
-	l.now = nil
 	return r, nil
 }
 
 // formerExecutions follows the executions before one. What is pruned meanwhile is left out.
-func (s *system) formerExecutions(ctx context.Context, l *life, before int64, done func()) error {
+func (s *system) formerExecutions(ctx context.Context, l *life, before int64, former func(*execution) error) error {
 	for after := int64(0); ; {
 		list, err := s.store.Executions(ctx, l.id, after, 100)
 		if gone(err) || err == nil && len(list) == 0 {
@@ -424,7 +410,10 @@ func (s *system) formerExecutions(ctx context.Context, l *life, before int64, do
 			case err != nil:
 				return fmt.Errorf("read execution %d of %q: %w", info.Execution, l.id, err)
 			default:
-				done()
+				if err := former(l.now); err != nil {
+					return err
+				}
+				l.finish()
 			}
 		}
 	}

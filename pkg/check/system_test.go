@@ -311,6 +311,7 @@ var underWay = []struct {
 	{name: "a due timer, and nothing may be under way", in: []check.Instance{lookedAt(of(story(started(), timer(time.Minute))))}, with: []func(*check.Options){quiescent}, want: []check.Rule{check.Outstanding}},
 	{name: "a child to come, and nothing may be under way", in: []check.Instance{parent()}, with: []func(*check.Options){quiescent}, want: []check.Rule{check.Outstanding}},
 	{name: "an answer to come, and nothing may be under way", in: []check.Instance{parent(), childOf(2, completed)}, with: []func(*check.Options){quiescent}, want: []check.Rule{check.Outstanding}},
+	{name: "a child that nobody waits for since its parent continued as new", in: []check.Instance{lookedAt(named("parent", of(story(started(), childStarted("child"), childStarted("lost"), continued), story(next(0), &events.EventAwaited{Name: "go"})))), childOf(2, completed)}, with: []func(*check.Options){quiescent, asking(&broker{})}},
 	{name: "a wait, and nothing may be under way", in: []check.Instance{lookedAt(of(story(started(), &events.EventAwaited{Name: "go"})))}, with: []func(*check.Options){quiescent}},
 }
 

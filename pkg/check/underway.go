@@ -124,7 +124,7 @@ func (s *system) hasMessage(ctx context.Context, m events.Message) (bool, error)
 
 // childToCome judges a child that does not exist and that its parent waits for.
 func (f *family) childToCome(ctx context.Context, c child) error {
-	if c.dropped || !f.running[c.parent.Instance] {
+	if !f.waitedFor(c) {
 		return nil
 	}
 	if f.o.Quiescent {
@@ -159,7 +159,7 @@ func (f *family) childToCome(ctx context.Context, c child) error {
 
 // childUnanswered judges a child that has not answered yet.
 func (f *family) childUnanswered(ctx context.Context, c child, row round.Row) error {
-	if c.dropped || !row.Status.Ended() || !f.running[c.parent.Instance] {
+	if !row.Status.Ended() || !f.waitedFor(c) {
 		return nil
 	}
 	if f.o.Quiescent {

@@ -17,6 +17,9 @@ func (s *Store) Commit(ctx context.Context, batch history.Batch) (history.Result
 	if err := batch.Check(); err != nil {
 		return history.Result{}, err
 	}
+	if err := s.mayWrite("commit"); err != nil {
+		return history.Result{}, err
+	}
 	result := history.Result{Outcomes: make([]history.Outcome, len(batch.Turns))}
 	entries, err := s.encode(batch.Turns)
 	if err != nil {

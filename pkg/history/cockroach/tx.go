@@ -90,8 +90,22 @@ func (s *Store) read(ctx context.Context, op string, db runner, f func(relationa
 	return retry(ctx, func() error { return failUnlessMeant(op, f(db), false) })
 }
 
+// ErrReadOnly is the error of methods that write, when the database was opened read-only.
+var ErrReadOnly = errors.New("the database was opened read-only")
+
+// mayWrite refuses at once what the database would refuse, which would be tried again: it might be about to become a primary.
+func (s *Store) mayWrite(op string) error {
+	if s.options.ReadOnly {
+		return fail(op, history.Permanent, ErrReadOnly)
+	}
+	return nil
+}
+
 // Write implements [relational.Transactor]. A commit of unknown end is tried again, so what it runs must do no harm when it is done twice.
 func (t transactor) Write(ctx context.Context, op string, f func(relational.DB) error) error {
+	if err := t.mayWrite(op); err != nil {
+		return err
+	}
 	return retry(ctx, func() error {
 		err := failUnlessMeant(op, t.inTransaction(ctx, func(tx pgx.Tx) error { return f(plain(tx)) }), false)
 		if err != nil && history.ClassOf(err) == history.Ambiguous && ctx.Err() == nil {
@@ -103,6 +117,9 @@ func (t transactor) Write(ctx context.Context, op string, f func(relational.DB) 
 
 // writeKept is like Write for a single statement that stays prepared, and is a transaction by itself.
 func (s *Store) writeKept(ctx context.Context, op string, f func(relational.DB) error) error {
+	if err := s.mayWrite(op); err != nil {
+		return err
+	}
 	return retry(ctx, func() error {
 		conn, err := s.pool.Acquire(ctx)
 		if err != nil {

@@ -1,0 +1,41 @@
+package cockroach_test
+
+import (
+	"testing"
+
+	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/history/cockroach"
+	"github.com/rondo-run/rondo/pkg/history/historytest"
+)
+
+// TestReadOnly opens a database to look at it: what reads works, and the database refuses the rest.
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	pgtest.Need(t)
+	address := pgtest.Database(t)
+	if s, err := cockroach.Open(t.Context(), address, cockroach.Options{ReadOnly: true, Log: silence}); err == nil {
+		s.Close()
+		t.Fatal("tables that are not there were good enough, or were made")
+	}
+	writer := database(t, address).Open(t, historytest.Options{})
+	commitAll(t, writer, historytest.NewActor("a").Start())
+
+	s, err := cockroach.Open(t.Context(), address, cockroach.Options{ReadOnly: true, Log: silence})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if list, err := s.List(t.Context(), history.Filter{}, history.Page{}); err != nil || len(list.Instances) != 1 {
+		t.Errorf("%d instances, %v", len(list.Instances), err)
+	}
+	if _, err := s.Delete(t.Context(), []string{"a"}, history.Deletion{Force: true}); history.ClassOf(err) != history.Permanent {
+		t.Errorf("deleting gives %v (%v)", err, history.ClassOf(err))
+	}
+	if _, err := s.Commit(t.Context(), historytest.Batch(t, historytest.NewActor("b").Start())); history.ClassOf(err) != history.Permanent {
+		t.Errorf("a commit gives %v (%v)", err, history.ClassOf(err))
+	}
+	if n, err := writer.Count(t.Context(), history.Filter{}, 0); err != nil || n != 1 {
+		t.Errorf("%d instances afterwards, %v", n, err)
+	}
+}
