@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/check"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -86,19 +87,19 @@ func TestOfTwoExportsTheLongerCounts(t *testing.T) {
 
 // TestManyExportsAreSorted has more than are kept in memory, so that several files are merged.
 func TestManyExportsAreSorted(t *testing.T) {
-	const many = 3000
+	many := detector.Size(3000, 1200)
 	var all []check.Instance
 	large := &events.ActivityScheduled{Name: "charge", Attempt: 1, Input: events.Payload(`"` + strings.Repeat("x", 4000) + `"`)}
 	for i := range many {
 		all = append(all, named(fmt.Sprint("i-", i), of(story(started(), large, continued), story(next(0), call))))
 	}
 	x := exportsOf(t, all...)
-	if r := look(t, x); r.Instances != many || r.Executions != 2*many || r.Events != 5*many || r.Total() != 0 {
+	if r := look(t, x); r.Instances != int64(many) || r.Executions != 2*int64(many) || r.Events != 5*int64(many) || r.Total() != 0 {
 		t.Errorf("%+v", r)
 	}
-	list, err := x.List(t.Context(), history.Filter{IDPrefix: "i-29", Statuses: []round.Status{round.Running}}, history.Page{Limit: 1000})
+	list, err := x.List(t.Context(), history.Filter{IDPrefix: "i-11", Statuses: []round.Status{round.Running}}, history.Page{Limit: 1000})
 	if err != nil || len(list.Instances) != 111 {
-		t.Errorf("%d instances begin with i-29 (%v)", len(list.Instances), err)
+		t.Errorf("%d instances begin with i-11 (%v)", len(list.Instances), err)
 	}
 }
 

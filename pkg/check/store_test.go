@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/pkg/check"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -219,6 +220,7 @@ func (c *crowd) Graves(context.Context, []string) ([]string, error) {
 
 // TestMemoryIsBounded checks ten times as many instances and promises with about the same memory.
 func TestMemoryIsBounded(t *testing.T) {
+	detector.TooMuch(t)
 	measure := func(size int) uint64 {
 		c := &crowd{size: size}
 		log := func(yield func(check.Promised, error) bool) {
