@@ -1,6 +1,9 @@
 package check_test
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -251,5 +254,20 @@ func TestEveryRuleIsPlanted(t *testing.T) {
 	}
 	for r := range found {
 		t.Errorf("%s is not in the list of rules", r)
+	}
+}
+
+// TestRulesAreExplained wants each rule in the comment of the package and in the document for those who run it.
+func TestRulesAreExplained(t *testing.T) {
+	for _, name := range []string{"check.go", filepath.Join("..", "..", "docs", "operating.md")} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range check.Rules {
+			if !regexp.MustCompile(`\b` + string(r) + `\b`).Match(text) {
+				t.Errorf("%s does not explain %s", name, r)
+			}
+		}
 	}
 }

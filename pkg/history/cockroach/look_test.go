@@ -9,8 +9,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/history/historytest"
 )
 
-// TestReadOnly opens a database to look at it: what reads works, and the database refuses the rest.
-func TestReadOnly(t *testing.T) {
+// TestOpenedToBeLookedAt opens a database to look at it: what reads works, and the database refuses the rest.
+func TestOpenedToBeLookedAt(t *testing.T) {
 	t.Parallel()
 	pgtest.Need(t)
 	address := pgtest.Database(t)
