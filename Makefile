@@ -11,7 +11,8 @@ PACKAGES ?= ./...## the packages that test, bench, fuzz and cover look at
 TESTFLAGS ?=## more flags for go test, such as -run=TestScenarios -v
 FUZZTIME ?= 10s## how long each fuzz target runs
 RANDOMTIME ?= 30s## how long random orchestrations are made up
-SEED ?= 0## the seed that `make random` or `make sim` plays again
+TIME ?= 10m## for how long `make chaos` injects faults
+SEED ?= 0## the seed that `make random` or `make sim` plays again, and with which `make chaos` chooses faults
 N ?= 1## how many seeds `make sim` plays, from SEED on
 SIMTIME ?= 2m## how long `make sim` goes on with fresh seeds, when none is given
 BENCH ?= .## which benchmarks run, as a regular expression
@@ -61,6 +62,12 @@ endif
 large: ## run what is too much for the race detector: three NATS servers, thousands of instances and timers
 	$(GO) test -count=1 -run 'Cluster|Leader' ./pkg/bus/natsbus
 	$(GO) test -count=1 -v -run 'Timers|Twice|LostBroker|RollingRestart' ./integration | grep -v -e '^=== ' -e 'INFO' -e '^    --- PASS'
+
+# It prints as it goes on, which go test shows only with -v. What the flags of the test are is said in integration/chaos/chaos_test.go.
+CHAOSFLAGS ?=## more flags for make chaos, such as -chaos.leases=default
+.PHONY: chaos
+chaos: ## run a whole system as processes of its own, break parts of it for TIME while it works, and prove that nothing was lost
+	$(GO) test -count=1 -timeout 0 -v -run '^TestChaos$$' ./integration/chaos -chaos.time $(TIME) -chaos.seed $(SEED) $(CHAOSFLAGS)
 
 .PHONY: databases
 databases: ## say which databases the tests would use
@@ -151,4 +158,5 @@ tidy: ## check that go.mod and go.sum list what is used, no more and no less
 
 # The tests come last: what they print is what a reader looks for.
 .PHONY: ci
-ci: tidy lint binary bench-once costs fuzz random sim test ## run everything that has to pass before a change goes in
+ci: TIME := 60s
+ci: tidy lint binary bench-once costs fuzz random sim chaos test ## run everything that has to pass before a change goes in

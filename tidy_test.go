@@ -115,6 +115,7 @@ var packages = map[string]rule{
 		"pkg/check", "examples/orders/shop", "github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/pflag",
 	}},
 
+	"integration/chaos":      {imports: []string{"services/orchestrator", "services/worker", "pkg/client"}},
 	"integration":            {imports: []string{"services/orchestrator", "services/worker", "pkg/outbox", "pkg/query", "pkg/client", "pkg/app"}},
 	"integration/simulation": {imports: []string{"services/orchestrator", "services/worker"}},
 	"examples/...":           {imports: []string{"pkg/...", "examples/..."}},

@@ -187,6 +187,18 @@ func (c *Cluster) Kill(tb testing.TB) {
 	}
 }
 
+// Stop ends the server at once (pg_ctl stop -m immediate): it tells its clients, and does not tidy up. What was committed is there again after
+// [Cluster.Restart].
+func (c *Cluster) Stop(tb testing.TB) {
+	tb.Helper()
+	if err := c.stop(); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Data is the directory of the server's data, which is removed with the server.
+func (c *Cluster) Data() string { return filepath.Join(c.dir, "data") }
+
 // Restart starts the server again, on the same port and with the same data, after killing it if it runs. It returns when the server
 // takes connections.
 func (c *Cluster) Restart(tb testing.TB) {

@@ -264,6 +264,20 @@ func (s *server) kill() error {
 	return nil
 }
 
+// stop ends the server at once, in the way that PostgreSQL has for that.
+func (s *server) stop() error {
+	if !s.running() {
+		return nil
+	}
+	if err := s.tell(filepath.Join(s.bin, "pg_ctl"), "stop", "-w", "-D", "data", "-m", "immediate"); err != nil {
+		return fmt.Errorf("pgtest: stopping PostgreSQL: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.killed = true
+	return nil
+}
+
 // killAll sends SIGKILL to all processes of the server. Its first process starts the others, so it is stopped before they are counted; if
 // only that one were killed, the others would notice, and tell their clients before they end.
 func (s *server) killAll() error {
@@ -330,7 +344,7 @@ func (s *server) restart() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.killed = false
-	if err := os.Remove(filepath.Join(s.dir, "killed")); err != nil {
+	if err := os.Remove(filepath.Join(s.dir, "killed")); err != nil && !errors.Is(err, os.ErrNotExist) { // it is not there if the server was stopped
 		return fmt.Errorf("pgtest: starting PostgreSQL again: %w", err)
 	}
 	return nil

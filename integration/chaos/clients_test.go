@@ -1,0 +1,371 @@
+//go:build unix
+
+package chaos_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/pkg/client"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/history/cockroach"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// This file is the clients: they start jobs at a steady rate, say what jobs wait for, wait for the ends of some, and note what they were promised.
+
+// atOnce bounds what clients publish at the same time. When that many wait for the broker, no further job is started.
+const atOnce = 256
+
+// lookEvery is how often the clients look which jobs have ended, and which wait for something.
+const lookEvery = 200 * time.Millisecond
+
+type clients struct {
+	t        testing.TB
+	bus      *natsbus.Bus
+	client   *client.Client
+	store    *cockroach.Store
+	promises *promises
+	slots    chan struct{}
+	all      sync.WaitGroup
+
+	// gate is held for reading while something is published, and for writing while nothing may be under way.
+	gate sync.RWMutex
+
+	mu    sync.Mutex
+	jobs  []*job
+	held  int // how many jobs were not started, because too many waited
+	twice int // messages that were sent twice on purpose
+	told  int // ends that somebody was told
+	doubt []doubtful
+	lost  []events.Message // those of them that were lost
+
+	stop context.CancelFunc // ends following
+}
+
+// doubtful is a message that was acknowledged, and that was in no history when the broker lost everything.
+type doubtful struct {
+	job     *job
+	message events.Message
+}
+
+func newClients(t testing.TB, f *fleet, path string) *clients {
+	t.Helper()
+	c := &clients{t: t, bus: f.bus(), store: f.store(), promises: newPromises(t, path), slots: make(chan struct{}, atOnce)}
+	c.client = client.New(c.bus, client.Options{})
+	t.Cleanup(func() { c.client.Close() })
+	return c
+}
+
+// start starts jobs until the context ends; what was begun goes on until the test ends.
+func (c *clients) start(ctx context.Context, seed uint64, perSecond int) {
+	chance := rand.New(rand.NewPCG(seed, 2))
+	tick := time.NewTicker(time.Second / time.Duration(perSecond))
+	defer tick.Stop()
+	for i := 0; ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case c.slots <- struct{}{}:
+		default:
+			c.mu.Lock()
+			c.held++
+			c.mu.Unlock()
+			continue
+		}
+		j := makeJob(i, chance)
+		i++
+		c.mu.Lock()
+		c.jobs = append(c.jobs, j)
+		c.mu.Unlock()
+		c.all.Go(func() {
+			defer func() { <-c.slots }()
+			c.say(c.t.Context(), j, j.first...)
+		})
+		if j.awaited {
+			c.all.Go(func() { c.await(j) })
+		}
+	}
+}
+
+// say publishes messages of a job until they are acknowledged, and notes that they were.
+func (c *clients) say(ctx context.Context, j *job, messages ...events.Message) {
+	var wires []events.Wire
+	for _, m := range messages {
+		w, err := events.Encode(c.bus.Prefix(), m)
+		if err != nil {
+			c.t.Error(err)
+			return
+		}
+		if wires = append(wires, w); j.twice {
+			wires = append(wires, again(w))
+		}
+	}
+	c.gate.RLock()
+	defer c.gate.RUnlock()
+	if err := c.bus.Publish(ctx, wires...); err != nil {
+		if ctx.Err() == nil {
+			c.t.Errorf("%s: publishing has failed for good: %v", j.id, err)
+		}
+		return
+	}
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if j.begun.IsZero() {
+		j.begun = now
+	}
+	j.acked = append(j.acked, messages...)
+	c.twice += len(wires) - len(messages)
+	for _, m := range messages {
+		c.promises.note(promiseOf(m, now))
+	}
+}
+
+// await waits for the end of a job, and notes what it was told.
+func (c *clients) await(j *job) {
+	out, err := c.client.Wait(c.t.Context(), j.id)
+	if err != nil {
+		if c.t.Context().Err() == nil {
+			c.t.Errorf("waiting for %s: %v", j.id, err)
+		}
+		return
+	}
+	p := promised{Promised: "end", Instance: j.id, Status: round.Completed, Output: out.Output, At: time.Now()}
+	if out.Error != nil {
+		p.Status = statusOf(out.Error)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told++
+	c.promises.note(p)
+}
+
+func statusOf(e *events.Error) round.Status {
+	switch e.Kind {
+	case events.CancelledError:
+		return round.Cancelled
+	case events.TerminatedError:
+		return round.Terminated
+	}
+	return round.Failed
+}
+
+// follow looks which jobs have ended, and says to others what they wait for, until the context ends.
+func (c *clients) follow(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			c.look(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *clients) look(ctx context.Context) {
+	open := make(map[string]*job)
+	c.mu.Lock()
+	for _, j := range c.jobs {
+		if j.ended.IsZero() && !j.begun.IsZero() {
+			open[j.id] = j
+		}
+	}
+	c.mu.Unlock()
+	infos, err := list(ctx, c.store, ids(open))
+	if err != nil {
+		return // the database is away
+	}
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, info := range infos {
+		j := open[info.Instance]
+		switch {
+		case info.Status.Ended():
+			j.ended = now
+		case j.later != nil && !j.said && info.LastEvent >= 2: // it waits
+			j.said = true
+			c.all.Go(func() { c.say(c.t.Context(), j, *j.later) })
+		}
+	}
+}
+
+func ids(jobs map[string]*job) []string {
+	all := make([]string, 0, len(jobs))
+	for id := range jobs {
+		all = append(all, id)
+	}
+	return all
+}
+
+// list reads the rows of instances; those that do not exist are left out.
+func list(ctx context.Context, store history.Reader, ids []string) ([]history.Info, error) {
+	var all []history.Info
+	for len(ids) > 0 {
+		n := min(500, len(ids))
+		got, err := store.List(ctx, history.Filter{IDs: ids[:n]}, history.Page{Limit: n})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, got.Instances...)
+		ids = ids[n:]
+	}
+	return all, nil
+}
+
+// unfinished are the jobs that were acknowledged before a moment and have not ended; with doubted, also those that may have lost something.
+func (c *clients) unfinished(before time.Time, doubted bool) (open []*job) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, j := range c.jobs {
+		if !j.begun.IsZero() && j.begun.Before(before) && j.ended.IsZero() && (doubted || !j.doubted) {
+			open = append(open, j)
+		}
+	}
+	return open
+}
+
+// losing does something with which the broker loses all that it has stored. What was acknowledged until then, and is in no history right after it, is noted: that may be
+// lost, and nothing else. While this happens nothing is being published, so that each message either was acknowledged before or will be stored after it.
+func (c *clients) losing(do func()) {
+	c.gate.Lock()
+	defer c.gate.Unlock()
+	do()
+	for _, j := range c.unfinished(time.Now(), true) {
+		untaken, err := c.untaken(j)
+		if err != nil {
+			c.t.Errorf("reading what %s has taken: %v", j.id, err)
+		}
+		c.mu.Lock()
+		for _, m := range untaken {
+			c.doubt = append(c.doubt, doubtful{j, m})
+			j.doubted = true
+		}
+		c.mu.Unlock()
+	}
+}
+
+// doubted tells whether a message of a job may have been lost.
+func (c *clients) doubted(j *job, message string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.doubt, func(d doubtful) bool { return d.job == j && d.message.ID == message })
+}
+
+// untaken are the messages of a job that were acknowledged and are not in its history.
+func (c *clients) untaken(j *job) (untaken []events.Message, err error) {
+	taken, err := takenBy(c.t.Context(), c.store, j.id)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range j.acked {
+		if !taken[m.ID] {
+			untaken = append(untaken, m)
+		}
+	}
+	return untaken, err
+}
+
+// takenBy gives the ids of all messages from clients that an instance has taken. One that has ended takes no more, whatever comes.
+func takenBy(ctx context.Context, store history.Reader, instance string) (map[string]bool, error) {
+	taken := make(map[string]bool)
+	info, err := store.Instance(ctx, instance)
+	if errors.Is(err, history.ErrNoInstance) {
+		return taken, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	taken[info.StartMessage] = true
+	for x := int64(1); x <= info.Execution; x++ {
+		h, err := history.Export(ctx, store, instance, x)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range h.Events {
+			switch f := e.Fact.(type) {
+			case *events.MessageQueued:
+				taken[f.Message] = true
+			case *events.EventReceived:
+				taken[f.Message] = true
+			case *events.CancelRequested:
+				taken[f.Message] = true
+			}
+		}
+	}
+	return taken, nil
+}
+
+// ---- The log of what was promised.
+
+// promised is one line of it.
+type promised struct {
+	Promised string         `json:"promised"`
+	Instance string         `json:"instance"`
+	Name     string         `json:"name,omitempty"`
+	Queue    string         `json:"queue,omitempty"`
+	Event    string         `json:"event,omitempty"`
+	Message  string         `json:"message,omitempty"`
+	Status   round.Status   `json:"status,omitempty"`
+	Output   events.Payload `json:"output,omitempty"`
+	At       time.Time      `json:"at"`
+}
+
+// promiseOf is what is promised when a message is acknowledged. Nothing is promised about messages that steer an instance.
+func promiseOf(m events.Message, at time.Time) promised {
+	p := promised{Instance: m.Instance, Message: m.ID, At: at.UTC()}
+	switch content := m.Content.(type) {
+	case *events.Start:
+		p.Promised, p.Name = "start", content.Orchestration
+	case *events.QueueSent:
+		p.Promised, p.Queue = "queue", content.Queue
+	case *events.EventRaised:
+		p.Promised, p.Event = "event", content.Name
+	}
+	return p
+}
+
+// promises is the log.
+type promises struct {
+	t    testing.TB
+	file *os.File
+	all  []promised
+}
+
+func newPromises(t testing.TB, path string) *promises {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return &promises{t: t, file: f}
+}
+
+func (p *promises) note(line promised) {
+	if line.Promised == "" {
+		return
+	}
+	p.all = append(p.all, line)
+	data, err := json.Marshal(line)
+	if err == nil {
+		_, err = p.file.Write(append(data, '\n'))
+	}
+	if err != nil {
+		p.t.Error(err)
+	}
+}
