@@ -25,6 +25,7 @@ type origin struct {
 	stream, consumer string
 	deliveries       int
 	place            uint64 // in the stream
+	handed           uint64 // how many messages the consumer had handed out, to whomever, with this one
 	stored           time.Time
 }
 
@@ -54,12 +55,12 @@ func originOf(reply string) (o origin, err error) {
 	o.stream, o.consumer = next(), next()
 	deliveries, err1 := strconv.Atoi(next())
 	place, err2 := strconv.ParseUint(next(), 10, 64)
-	next()
-	nanos, err3 := strconv.ParseInt(next(), 10, 64)
-	if errors.Join(err1, err2, err3) != nil || o.stream == "" || o.consumer == "" || deliveries < 1 || strings.ContainsAny(reply, "*> \t\r\n") {
+	handed, err3 := strconv.ParseUint(next(), 10, 64)
+	nanos, err4 := strconv.ParseInt(next(), 10, 64)
+	if errors.Join(err1, err2, err3, err4) != nil || o.stream == "" || o.consumer == "" || deliveries < 1 || strings.ContainsAny(reply, "*> \t\r\n") {
 		return o, bad
 	}
-	o.deliveries, o.place, o.stored = deliveries, place, time.Unix(0, nanos).UTC()
+	o.deliveries, o.place, o.handed, o.stored = deliveries, place, handed, time.Unix(0, nanos).UTC()
 	return o, nil
 }
 

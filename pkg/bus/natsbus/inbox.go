@@ -94,15 +94,18 @@ type receiver struct {
 	over   bool
 
 	line    uint64     // which connection is listened to, of those that were made one after the other
-	looking bool       // for what was lost on its way
+	handed  uint64     // how many messages the consumer has handed out, to whomever, as far as is known here
+	looking bool       // for what was lost on its way, or handed to somebody else
+	shared  bool       // it is looking only because somebody else is handed messages, too
 	looked  int        // in vain
 	aside   []*waiting // what came meanwhile
 }
 
 // waiting is a message that waits to be handed out.
 type waiting struct {
-	d     bus.Delivery
-	since time.Time // when it came, or was last extended
+	d      bus.Delivery
+	since  time.Time // when it came, or was last extended
+	handed uint64    // see origin
 
 	// For one whose time has not come:
 	notBefore time.Time
@@ -125,6 +128,7 @@ func (r *receiver) begin(ctx context.Context) error {
 		}
 		if info.NumWaiting == 0 || time.Since(began) > otherWait {
 			r.order, err = r.findLeft(ctx, info)
+			r.handed = r.order.handed
 			return err
 		}
 		select {
@@ -219,6 +223,10 @@ func (r *receiver) arrive(m *nats.Msg) {
 		return
 	}
 	w := &waiting{d: d, since: now}
+	if o, err := originOf(m.Reply); err == nil {
+		w.handed = o.handed
+	}
+	r.notice(w)
 	rest := notBefore.Sub(now)
 	switch {
 	case r.looking && (notBefore.IsZero() || rest <= 0):
@@ -238,6 +246,15 @@ func (r *receiver) arrive(m *nats.Msg) {
 		r.pushAll(r.order.came(lastWord(d.Subject), d.Place))
 	}
 	r.more()
+}
+
+// notice looks whether something was handed to somebody else before a message: to a receiver that gives the partition up, or to one that is frozen or cut off, whose requests
+// the broker still serves. That is older, so it has to be known first.
+func (r *receiver) notice(w *waiting) {
+	if w.handed > r.handed+1 && !r.looking {
+		r.looking, r.shared = true, true
+	}
+	r.handed = max(r.handed, w.handed)
 }
 
 // due queues a message whose time has come.
@@ -364,7 +381,7 @@ func (r *receiver) tend(ctx context.Context, status <-chan nats.Status) {
 func (r *receiver) again(ctx context.Context) {
 	line := r.b.nc.Stats().Reconnects
 	r.mu.Lock()
-	r.looking = true
+	r.looking, r.shared = true, r.looking && r.shared && line == r.line
 	r.mu.Unlock()
 	look, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
@@ -388,8 +405,12 @@ func (r *receiver) again(ctx context.Context) {
 			return // tend tries again
 		}
 	}
-	r.line, r.looking, r.looked = line, false, 0
+	shared := r.shared
+	r.line, r.looking, r.shared, r.looked = line, false, false, 0
 	r.reorder(left)
+	if shared {
+		return // what was asked for is still to come
+	}
 	if err := r.renew(); err != nil {
 		r.fail(err)
 	}
@@ -397,8 +418,16 @@ func (r *receiver) again(ctx context.Context) {
 
 // reorder begins to wait for what was lost, which is what is left less what is here.
 func (r *receiver) reorder(left order) {
-	waited := append(r.order.release(), r.aside...)
-	r.order, r.aside = left, nil
+	if len(r.order.left) > 0 {
+		left.began = r.order.began
+	}
+	known := r.covered(left.handed)
+	waited := append(r.order.release(), r.aside[:known]...)
+	r.order, r.aside = left, slices.Clone(r.aside[known:])
+	if len(r.aside) > 0 {
+		r.looking, r.shared = true, true
+	}
+	r.handed = max(r.handed, left.handed)
 	for _, w := range r.queue {
 		r.order.came(lastWord(w.d.Subject), w.d.Place)
 	}
@@ -409,6 +438,22 @@ func (r *receiver) reorder(left order) {
 	for _, w := range waited {
 		r.pushAll(r.order.arrive(w))
 	}
+}
+
+// covered tells how many of the messages that were put aside came before anything that was handed to somebody else after the look, in which so many had been handed out. If
+// nothing is known of that, all are.
+func (r *receiver) covered(handed uint64) int {
+	if handed == 0 {
+		return len(r.aside)
+	}
+	slices.SortStableFunc(r.aside, func(a, b *waiting) int { return cmp.Compare(a.handed, b.handed) })
+	for i, w := range r.aside {
+		if w.handed > handed+1 {
+			return i
+		}
+		handed = max(handed, w.handed)
+	}
+	return len(r.aside)
 }
 
 // extend keeps the broker from handing out again what only waits to be taken.
@@ -474,144 +519,6 @@ func (r *receiver) end() {
 	select { // what is on its way goes back, too
 	case <-drained:
 	case <-time.After(otherWait):
-	}
-}
-
-// ---- The order of what a predecessor held, or was lost on its way.
-
-// order keeps messages back while older ones of the same instance have to come again.
-type order struct {
-	// Messages up to upTo were handed out before, to somebody else or into a connection that broke; left are those that were not settled, by the last
-	// word of their subjects, and behind waits for them.
-	upTo   uint64
-	left   map[string][]uint64
-	behind map[string][]*waiting
-	until  time.Time // when they must have come again
-}
-
-// arrive gives what can be handed out now that a message has come.
-func (o *order) arrive(w *waiting) []*waiting {
-	if len(o.left) == 0 {
-		return []*waiting{w}
-	}
-	who := lastWord(w.d.Subject)
-	after := func(l uint64) bool { return l < w.d.Place }
-	if !slices.ContainsFunc(o.left[who], after) {
-		return append([]*waiting{w}, o.came(who, w.d.Place)...)
-	}
-	at, twice := slices.BinarySearchFunc(o.behind[who], w.d.Place, func(w *waiting, p uint64) int { return cmp.Compare(w.d.Place, p) })
-	if twice {
-		o.behind[who][at] = w // its newer delivery is the one that counts
-	} else {
-		o.behind[who] = slices.Insert(o.behind[who], at, w)
-	}
-	return o.came(who, w.d.Place)
-}
-
-// came notes that a message that was left needs not be waited for any more, and gives what has waited for it.
-func (o *order) came(who string, place uint64) (free []*waiting) {
-	if place > o.upTo || len(o.left[who]) == 0 {
-		return nil
-	}
-	left := slices.DeleteFunc(o.left[who], func(l uint64) bool { return l == place })
-	behind := o.behind[who]
-	n := len(behind)
-	if len(left) > 0 {
-		o.left[who] = left
-		n, _ = slices.BinarySearchFunc(behind, slices.Min(left), func(w *waiting, p uint64) int { return cmp.Compare(w.d.Place, p) })
-	} else {
-		delete(o.left, who)
-	}
-	free = behind[:n:n]
-	if behind = behind[n:]; len(behind) > 0 {
-		o.behind[who] = behind
-	} else {
-		delete(o.behind, who)
-	}
-	return free
-}
-
-// release gives everything that has waited.
-func (o *order) release() (free []*waiting) {
-	for _, behind := range o.behind {
-		free = append(free, behind...)
-	}
-	*o = order{}
-	return free
-}
-
-// findLeft finds what was handed out and not settled.
-func (r *receiver) findLeft(ctx context.Context, info *jetstream.ConsumerInfo) (o order, err error) {
-	for range 3 { // a replica that answers may be a little behind
-		if info.NumAckPending == 0 {
-			return o, nil
-		}
-		upTo := info.Delivered.Stream
-		left, found, err := r.b.stillThere(ctx, r.partition, info.AckFloor.Stream+1, upTo)
-		if err != nil {
-			return o, err
-		}
-		o = order{upTo: upTo, left: left, behind: make(map[string][]*waiting), until: time.Now().Add(r.b.config.InboxWait + 2*time.Second)}
-		if found >= info.NumAckPending {
-			break
-		}
-		if info, err = r.info(ctx); err != nil {
-			return o, err
-		}
-	}
-	return o, nil
-}
-
-// maxLookups is how many messages are looked up one by one; beyond it, all that are there are listed.
-const maxLookups = 16
-
-// checkLeft looks whether what is waited for was settled after all, and gives up waiting when it is time.
-func (r *receiver) checkLeft(ctx context.Context) {
-	r.mu.Lock()
-	if len(r.order.left) == 0 {
-		r.mu.Unlock()
-		return
-	}
-	if time.Now().After(r.order.until) {
-		r.pushAll(r.order.release())
-		r.mu.Unlock()
-		return
-	}
-	type place struct {
-		who string
-		at  uint64
-	}
-	var wanted []place
-	lowest := r.order.upTo
-	for who := range r.order.behind {
-		for _, at := range r.order.left[who] {
-			wanted = append(wanted, place{who, at})
-			lowest = min(lowest, at)
-		}
-	}
-	upTo := r.order.upTo
-	r.mu.Unlock()
-	var settled []place
-	switch {
-	case len(wanted) == 0:
-	case len(wanted) <= maxLookups:
-		for _, p := range wanted {
-			if there, err := r.b.isThere(ctx, r.b.names.inbox, p.at); err == nil && !there {
-				settled = append(settled, p)
-			}
-		}
-	default:
-		left, _, err := r.b.stillThere(ctx, r.partition, lowest, upTo)
-		for _, p := range wanted {
-			if err == nil && !slices.Contains(left[p.who], p.at) {
-				settled = append(settled, p)
-			}
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, p := range settled {
-		r.pushAll(r.order.came(p.who, p.at))
 	}
 }
 

@@ -22,7 +22,8 @@
 // # Order
 //
 // A receiver that takes a partition over asks which messages were handed out and not settled: those of a receiver that died come again only when their time is over.
-// Newer messages of the same instances wait for them, for as long as that takes at most.
+// Newer messages of the same instances wait for them, for as long as that takes at most. It asks again when it sees, by the count of what the broker has handed out, that
+// somebody else was handed something meanwhile: a receiver that is frozen or cut off is, until its requests are over.
 //
 // # When the broker has lost something
 //

@@ -1,0 +1,173 @@
+package natsbus
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// This file is the order of what a predecessor held, what was lost on its way, and what somebody else is handed at the same time.
+
+// order keeps messages back while older ones of the same instance have to come again.
+type order struct {
+	// Messages up to upTo were handed out before, to somebody else or into a connection that broke; left are those that were not settled, by the last
+	// word of their subjects, and behind waits for them.
+	upTo   uint64
+	left   map[string][]uint64
+	behind map[string][]*waiting
+	until  time.Time // when they must have come again
+	began  time.Time // when something was first waited for, without a break since
+	handed uint64    // how many messages had been handed out then
+}
+
+// arrive gives what can be handed out now that a message has come.
+func (o *order) arrive(w *waiting) []*waiting {
+	if len(o.left) == 0 {
+		return []*waiting{w}
+	}
+	who := lastWord(w.d.Subject)
+	after := func(l uint64) bool { return l < w.d.Place }
+	if !slices.ContainsFunc(o.left[who], after) {
+		return append([]*waiting{w}, o.came(who, w.d.Place)...)
+	}
+	at, twice := slices.BinarySearchFunc(o.behind[who], w.d.Place, func(w *waiting, p uint64) int { return cmp.Compare(w.d.Place, p) })
+	if twice {
+		o.behind[who][at] = w // its newer delivery is the one that counts
+	} else {
+		o.behind[who] = slices.Insert(o.behind[who], at, w)
+	}
+	return o.came(who, w.d.Place)
+}
+
+// came notes that a message that was left needs not be waited for any more, and gives what has waited for it.
+func (o *order) came(who string, place uint64) (free []*waiting) {
+	if place > o.upTo || len(o.left[who]) == 0 {
+		return nil
+	}
+	left := slices.DeleteFunc(o.left[who], func(l uint64) bool { return l == place })
+	behind := o.behind[who]
+	n := len(behind)
+	if len(left) > 0 {
+		o.left[who] = left
+		n, _ = slices.BinarySearchFunc(behind, slices.Min(left), func(w *waiting, p uint64) int { return cmp.Compare(w.d.Place, p) })
+	} else {
+		delete(o.left, who)
+	}
+	free = behind[:n:n]
+	if behind = behind[n:]; len(behind) > 0 {
+		o.behind[who] = behind
+	} else {
+		delete(o.behind, who)
+	}
+	return free
+}
+
+// release gives everything that has waited.
+func (o *order) release() (free []*waiting) {
+	for _, behind := range o.behind {
+		free = append(free, behind...)
+	}
+	*o = order{}
+	return free
+}
+
+// findLeft finds what was handed out and not settled.
+func (r *receiver) findLeft(ctx context.Context, info *jetstream.ConsumerInfo) (o order, err error) {
+	for range 3 { // a replica that answers may be a little behind
+		if info.NumAckPending == 0 {
+			return order{handed: info.Delivered.Consumer}, nil
+		}
+		upTo, now := info.Delivered.Stream, time.Now()
+		left, found, err := r.b.stillThere(ctx, r.partition, info.AckFloor.Stream+1, upTo)
+		if err != nil {
+			return o, err
+		}
+		o = order{upTo: upTo, left: left, behind: make(map[string][]*waiting), until: now.Add(r.b.config.InboxWait + 2*time.Second), began: now, handed: info.Delivered.Consumer}
+		if found >= info.NumAckPending {
+			break
+		}
+		if info, err = r.info(ctx); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+// maxLookups is how many messages are looked up one by one; beyond it, all that are there are listed.
+const maxLookups = 16
+
+// checkLeft looks whether what is waited for was settled after all, and gives up waiting when it is time.
+func (r *receiver) checkLeft(ctx context.Context) {
+	r.mu.Lock()
+	if len(r.order.left) == 0 {
+		r.mu.Unlock()
+		return
+	}
+	if now := time.Now(); now.After(r.order.until) {
+		again := now.Sub(r.order.began) < pullFor+r.b.config.InboxWait
+		r.mu.Unlock()
+		r.giveUp(ctx, again)
+		return
+	}
+	type place struct {
+		who string
+		at  uint64
+	}
+	var wanted []place
+	lowest := r.order.upTo
+	for who := range r.order.behind {
+		for _, at := range r.order.left[who] {
+			wanted = append(wanted, place{who, at})
+			lowest = min(lowest, at)
+		}
+	}
+	upTo := r.order.upTo
+	r.mu.Unlock()
+	var settled []place
+	switch {
+	case len(wanted) == 0:
+	case len(wanted) <= maxLookups:
+		for _, p := range wanted {
+			if there, err := r.b.isThere(ctx, r.b.names.inbox, p.at); err == nil && !there {
+				settled = append(settled, p)
+			}
+		}
+	default:
+		left, _, err := r.b.stillThere(ctx, r.partition, lowest, upTo)
+		for _, p := range wanted {
+			if err == nil && !slices.Contains(left[p.who], p.at) {
+				settled = append(settled, p)
+			}
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range settled {
+		r.pushAll(r.order.came(p.who, p.at))
+	}
+}
+
+// giveUp gives up waiting for what does not come again. If it can be that it was handed to somebody else once more, who does not hear it, it is waited for again.
+func (r *receiver) giveUp(ctx context.Context, again bool) {
+	var handed uint64
+	if again {
+		look, cancel := context.WithTimeout(ctx, silence)
+		defer cancel()
+		if info, err := r.info(look); err == nil {
+			handed = info.Delivered.Consumer
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.looking {
+		return
+	}
+	if handed > r.handed {
+		r.looking, r.shared = true, true
+		return
+	}
+	r.pushAll(r.order.release())
+}
