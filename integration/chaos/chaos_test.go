@@ -145,10 +145,13 @@ func (c *chaos) checkPartitions() {
 	c.t.Helper()
 	c.publishProbes(c.ctx, c.nextProbes())
 	for p := range partitions {
-		b, err := c.clients.bus.Backlog(c.ctx, p)
-		if err != nil || b.Waiting != 1 {
-			c.t.Fatalf("partition %d has %+v (%v), want the one message that was sent there", p, b, err)
-		}
+		c.fleet.within(time.Minute, "each partition has the one message that was sent there", func() error {
+			b, err := c.clients.bus.Backlog(c.ctx, p)
+			if err == nil && b.Waiting != 1 {
+				err = fmt.Errorf("partition %d has %+v", p, b)
+			}
+			return err
+		})
 	}
 }
 

@@ -24,23 +24,37 @@ func (b *Bus) isThere(ctx context.Context, stream string, place uint64) (bool, e
 	if err != nil && !errors.Is(err, nats.ErrNoResponders) {
 		return false, err
 	}
-	m, err = b.nc.RequestWithContext(ctx, b.api+"STREAM.MSG.GET."+stream, question)
+	found, err := b.askLeader(ctx, stream, question)
+	return found != nil, err
+}
+
+// found is a message as the leader of a stream gives it.
+type found struct {
+	Subject string `json:"subject"`
+	Place   uint64 `json:"seq"`
+	Header  []byte `json:"hdrs"`
+}
+
+// askLeader asks the leader of a stream for a message; nil if there is none.
+func (b *Bus) askLeader(ctx context.Context, stream string, question []byte) (*found, error) {
+	m, err := b.nc.RequestWithContext(ctx, b.api+"STREAM.MSG.GET."+stream, question)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	var found struct {
-		Error *jetstream.APIError `json:"error"`
+	var answer struct {
+		Message *found              `json:"message"`
+		Error   *jetstream.APIError `json:"error"`
 	}
-	if err := json.Unmarshal(m.Data, &found); err != nil {
-		return false, err
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		return nil, err
 	}
 	switch {
-	case found.Error == nil:
-		return true, nil
-	case found.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
-		return false, nil
+	case answer.Error == nil:
+		return answer.Message, nil
+	case answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return nil, nil
 	}
-	return false, found.Error
+	return nil, answer.Error
 }
 
 const (
@@ -63,6 +77,16 @@ func (b *Bus) stillThere(ctx context.Context, partition int, from, upTo uint64) 
 	left = make(map[string][]uint64)
 	filter := b.subject("p", strconv.Itoa(partition), ">")
 	now := time.Now()
+	note := func(subject string, place uint64, h nats.Header) {
+		if place > upTo {
+			return
+		}
+		found++
+		if at, err := time.Parse(time.RFC3339Nano, h.Get(headerNotBefore)); err != nil || at.Before(now) {
+			who := lastWord(subject)
+			left[who] = append(left[who], place)
+		}
+	}
 	for from <= upTo {
 		question := fmt.Sprintf(`{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d}`, from, filter, lookBatch, lookBytes)
 		if err := b.nc.PublishRequest(b.api+"DIRECT.GET."+b.names.inbox, sub.Subject, []byte(question)); err != nil {
@@ -85,17 +109,27 @@ func (b *Bus) stillThere(ctx context.Context, partition int, from, upTo uint64) 
 				return nil, 0, fmt.Errorf("a message without a place: %w", err)
 			}
 			got, from = got+1, place+1
-			if place > upTo {
-				continue
-			}
-			found++
-			if at, err := time.Parse(time.RFC3339Nano, m.Header.Get(headerNotBefore)); err != nil || at.Before(now) {
-				who := lastWord(m.Header.Get("Nats-Subject"))
-				left[who] = append(left[who], place)
-			}
+			note(m.Header.Get("Nats-Subject"), place, m.Header)
 		}
 	}
 	return left, found, nil
+}
+
+// newest notes the messages that a server did not have yet which was asked for many, and which may be a little behind: the leader of the stream is asked for one after the other.
+func (b *Bus) newest(ctx context.Context, filter string, from, upTo uint64, note func(subject string, place uint64, h nats.Header)) error {
+	for b.config.Replicas != 1 && from <= upTo {
+		m, err := b.askLeader(ctx, b.names.inbox, fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q}`, from, filter))
+		if m == nil || err != nil {
+			return err
+		}
+		h, err := nats.DecodeHeadersMsg(m.Header)
+		if err != nil {
+			h = nil // it has none
+		}
+		note(m.Subject, m.Place, h)
+		from = m.Place + 1
+	}
+	return nil
 }
 
 // ignoreNotFound makes an error of a status, unless it only says that there is nothing more.
