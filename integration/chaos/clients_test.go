@@ -4,7 +4,6 @@ package chaos_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/pkg/check"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -127,11 +127,13 @@ func (c *clients) say(ctx context.Context, j *job, messages ...events.Message) {
 	if j.begun.IsZero() {
 		j.begun = now
 	}
-	j.acked = append(j.acked, messages...)
-	c.twice += len(wires) - len(messages)
 	for _, m := range messages {
-		c.promises.note(promiseOf(m, now))
+		if p, ok := promiseOf(m, now); ok && !slices.ContainsFunc(j.acked, func(a events.Message) bool { return a.ID == m.ID }) {
+			c.promises.note(p) // what is sent again was promised before
+		}
+		j.acked = append(j.acked, m)
 	}
+	c.twice += len(wires) - len(messages)
 }
 
 // await waits for the end of a job, and notes what it was told.
@@ -143,7 +145,7 @@ func (c *clients) await(j *job) {
 		}
 		return
 	}
-	p := promised{Promised: "end", Instance: j.id, Status: round.Completed, Output: out.Output, At: time.Now()}
+	p := check.Promised{What: check.PromisedEnd, Instance: j.id, Status: round.Completed, Output: out.Output, At: time.Now()}
 	if out.Error != nil {
 		p.Status = statusOf(out.Error)
 	}
@@ -312,38 +314,28 @@ func takenBy(ctx context.Context, store history.Reader, instance string) (map[st
 
 // ---- The log of what was promised.
 
-// promised is one line of it.
-type promised struct {
-	Promised string         `json:"promised"`
-	Instance string         `json:"instance"`
-	Name     string         `json:"name,omitempty"`
-	Queue    string         `json:"queue,omitempty"`
-	Event    string         `json:"event,omitempty"`
-	Message  string         `json:"message,omitempty"`
-	Status   round.Status   `json:"status,omitempty"`
-	Output   events.Payload `json:"output,omitempty"`
-	At       time.Time      `json:"at"`
-}
-
 // promiseOf is what is promised when a message is acknowledged. Nothing is promised about messages that steer an instance.
-func promiseOf(m events.Message, at time.Time) promised {
-	p := promised{Instance: m.Instance, Message: m.ID, At: at.UTC()}
+func promiseOf(m events.Message, at time.Time) (p check.Promised, ok bool) {
+	p = check.Promised{Instance: m.Instance, Message: m.ID, At: at.UTC()}
 	switch content := m.Content.(type) {
 	case *events.Start:
-		p.Promised, p.Name = "start", content.Orchestration
+		p.What, p.Name = check.PromisedStart, content.Orchestration
 	case *events.QueueSent:
-		p.Promised, p.Queue = "queue", content.Queue
+		p.What, p.Queue = check.PromisedQueue, content.Queue
 	case *events.EventRaised:
-		p.Promised, p.Event = "event", content.Name
+		p.What, p.Event = check.PromisedEvent, content.Name
+	default:
+		return p, false
 	}
-	return p
+	return p, true
 }
 
-// promises is the log.
+// promises is the log. The messages of a job are sent one call after the other, so that one log is enough for all.
 type promises struct {
-	t    testing.TB
-	file *os.File
-	all  []promised
+	t     testing.TB
+	file  *os.File
+	log   *check.Log
+	count map[check.PromisedWhat]int
 }
 
 func newPromises(t testing.TB, path string) *promises {
@@ -353,19 +345,25 @@ func newPromises(t testing.TB, path string) *promises {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	return &promises{t: t, file: f}
+	return &promises{t: t, file: f, log: check.NewLog(f), count: make(map[check.PromisedWhat]int)}
 }
 
-func (p *promises) note(line promised) {
-	if line.Promised == "" {
-		return
-	}
-	p.all = append(p.all, line)
-	data, err := json.Marshal(line)
-	if err == nil {
-		_, err = p.file.Write(append(data, '\n'))
-	}
-	if err != nil {
+func (p *promises) note(line check.Promised) {
+	p.count[line.What]++
+	if err := p.log.Add(line); err != nil {
 		p.t.Error(err)
 	}
+}
+
+// read gives the log for the checker.
+func (p *promises) read() check.Promises {
+	return check.Promises{Name: p.file.Name(), Each: func(yield func(check.Promised, error) bool) {
+		f, err := os.Open(p.file.Name())
+		if err != nil {
+			yield(check.Promised{}, err)
+			return
+		}
+		defer f.Close()
+		check.ReadLog(f)(yield)
+	}}
 }

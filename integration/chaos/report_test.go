@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/check"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -38,18 +39,7 @@ func (c *chaos) report(v *verdict) {
 }
 
 func (c *chaos) reportWork(v *verdict) {
-	k := c.clients
-	starts, queue, raised := 0, 0, 0
-	for _, p := range k.promises.all {
-		switch p.Promised {
-		case "start":
-			starts++
-		case "queue":
-			queue++
-		case "event":
-			raised++
-		}
-	}
+	k, r := c.clients, v.checked
 	lost := 0
 	for _, m := range k.lost {
 		if _, ok := m.Content.(*events.Start); ok {
@@ -58,9 +48,9 @@ func (c *chaos) reportWork(v *verdict) {
 	}
 	ended := len(k.jobs) - len(k.unfinished(time.Now().Add(long), true))
 	fmt.Printf("\nwork:\n")
-	fmt.Printf("  acknowledged            %d starts, %d queue messages, %d events (those that were sent again included)\n", starts, queue, raised)
+	fmt.Printf("  acknowledged            %d starts, %d queue messages, %d events \n", k.promises.count[check.PromisedStart], k.promises.count[check.PromisedQueue], k.promises.count[check.PromisedEvent])
 	fmt.Printf("  ended                   %d of %d jobs; %d waiters were told; %d starts were held back, because %d were under way\n", ended, len(k.jobs), k.told, k.held, atOnce)
-	fmt.Printf("  in the store            %d instances, %d executions, %d events\n", v.instances, v.executions, v.events)
+	fmt.Printf("  checked                 %d instances, %d executions, %d events, %d promises\n", r.Instances, r.Executions, r.Events, r.Promises)
 	fmt.Printf("  lost with all files     %d starts and %d other messages, of %d that no history had when the files were deleted; sent again at the end\n", lost, len(k.lost)-lost, len(k.doubt))
 	fmt.Printf("  duplicates suppressed   %d of %d deliveries to orchestrators were of messages delivered before (%d messages were sent twice on purpose)\n", v.deliveredAgain, v.delivered, k.twice)
 	fmt.Printf("  executed again          %d of %d executions of activities; each result is in history once\n", v.executedAgain, v.executed)
@@ -71,7 +61,7 @@ func (c *chaos) reportWork(v *verdict) {
 	fmt.Printf("  the machine             stood still for %.1f s of %.0f s\n", c.machine.Since(c.begun).Seconds(), time.Since(c.begun).Seconds())
 	fmt.Println("  not tried               clocks that jump (the services have no clock that could be set), a disk that is really full (the error is injected)")
 	if n := len(v.problems); n > 0 || c.t.Failed() {
-		fmt.Printf("verdict: FAILED, %d problems were found in the histories\n", n)
+		fmt.Printf("verdict: FAILED, %d things are wrong in the histories\n", n)
 		return
 	}
 	fmt.Println("verdict: nothing was lost, done wrongly, or taken twice")

@@ -147,6 +147,25 @@ func TestWhatWasCommittedSurvivesAKill(t *testing.T) {
 	}
 }
 
+func TestWhatWasCommittedSurvivesAStop(t *testing.T) {
+	pgtest.Need(t)
+	c := pgtest.Start(t, pgtest.Fsync(false))
+	dsn := c.Database(t)
+	do(t, connect(t, dsn), "CREATE TABLE a AS SELECT 1 AS n")
+	c.Stop(t)
+	if _, err := pgx.Connect(t.Context(), dsn); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("the server was stopped, but connecting gave %v", err)
+	}
+	c.Stop(t) // once more changes nothing
+	if _, err := os.Stat(filepath.Join(c.Data(), "PG_VERSION")); err != nil {
+		t.Errorf("its data is not where it should be: %v", err)
+	}
+	c.Restart(t)
+	if got := query(t, connect(t, dsn), "SELECT sum(n)::text FROM a"); got != "1" {
+		t.Errorf("the sum is %s, want 1", got)
+	}
+}
+
 func TestAServerMayBeDeadWhenItsTestEnds(t *testing.T) {
 	pgtest.Need(t)
 	var addr string
