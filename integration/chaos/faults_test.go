@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -214,6 +215,7 @@ func (c *chaos) toDatabase(w weather) (heal func(), what string) {
 
 // statements lets some share of the statements of all orchestrators fail.
 func (c *chaos) statements(share float64, how pgfault.Fault, which func(pgfault.Statement) bool) (heal func(), what string) {
+	var hit atomic.Int64
 	for i, p := range c.fleet.proxies {
 		chance := rand.New(rand.NewPCG(c.chance.Uint64(), uint64(i)))
 		var mu sync.Mutex
@@ -221,6 +223,7 @@ func (c *chaos) statements(share float64, how pgfault.Fault, which func(pgfault.
 			mu.Lock()
 			defer mu.Unlock()
 			if which(s) && chance.Float64() < share {
+				hit.Add(1)
 				return how
 			}
 			return pgfault.Pass
@@ -230,6 +233,7 @@ func (c *chaos) statements(share float64, how pgfault.Fault, which func(pgfault.
 		for _, p := range c.fleet.proxies {
 			p.Inject(nil)
 		}
+		c.say("  %d statements were hit", hit.Load())
 	}, ""
 }
 

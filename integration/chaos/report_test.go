@@ -17,7 +17,6 @@ import (
 
 // report prints what was measured.
 func (c *chaos) report(v *verdict) {
-	slices.SortFunc(v.ends, time.Time.Compare)
 	fmt.Printf("\nfaults, with seed %d and %s leases:\n", *seed, c.fleet.settings.name)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "fault\ttimes\trecovered p50\tmax\tcaught up p50\tmax\tstood still, max\t")
@@ -34,7 +33,7 @@ func (c *chaos) report(v *verdict) {
 	}
 	_ = w.Flush() // to the standard output
 	fmt.Println("recovered: until new work on every partition had completed, from the healing on, or from the kill on where others take over;")
-	fmt.Println("caught up: until everything had ended that was started before; stood still: the longest time in which nothing ended.")
+	fmt.Println("caught up: until everything had ended that was started before; stood still: the longest time in which no job was seen to end.")
 	c.reportWork(v)
 }
 

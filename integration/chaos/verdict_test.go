@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -143,7 +144,9 @@ func (c *chaos) judge() *verdict {
 	jobs := make(map[string]*job)
 	for _, j := range c.clients.jobs {
 		jobs[j.id] = j
+		v.ends = append(v.ends, j.ended)
 	}
+	slices.SortFunc(v.ends, time.Time.Compare)
 	rows := make(map[string]history.Info)
 	for _, info := range c.everything() {
 		rows[info.Instance] = info
@@ -212,9 +215,6 @@ func (c *chaos) judgeInstance(v *verdict, info history.Info, executed map[string
 			return
 		}
 		c.judgeAnswers(v, info, x, h.Events, executed)
-	}
-	if info.Status.Ended() {
-		v.ends = append(v.ends, info.EndedAt)
 	}
 }
 
