@@ -40,6 +40,8 @@ type role struct {
 	Worker   worker.Config
 	// Twice delivers every message twice.
 	Twice bool
+	// Window is the one in which it kills itself, if it is to; then it does the shapes.
+	Window string
 }
 
 // roleVariable has the role of a process, as JSON.
@@ -58,6 +60,9 @@ func play(text string) error {
 	defer stop()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo})).With("process", r.ID)
 	r.Broker.Logger = log
+	if r.Window != "" {
+		return playWindow(ctx, r, log)
+	}
 	b, err := natsbus.Connect(ctx, r.Broker)
 	if err != nil {
 		return err

@@ -1,0 +1,128 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rondo-run/rondo/internal/detector"
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/pkg/history/cockroach"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/services/orchestrator"
+	"github.com/rondo-run/rondo/services/worker"
+)
+
+// This file has services die as processes: they get SIGKILL in a window of TestCrashWindows. What they had not yet written to a connection is lost with them.
+
+// playWindow is a process that kills itself in a window.
+func playWindow(ctx context.Context, r role, log *slog.Logger) error {
+	w, ok := windowNamed(r.Window)
+	if !ok {
+		return fmt.Errorf("there is no window %q", r.Window)
+	}
+	g := newGate(w.at, 1)
+	g.die = func() {
+		_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+	r.Broker.InProcess = newLine(r.Broker.URLs[len("nats://"):], g) // it sees what is written; nothing is cut that the death does not cut
+	b, err := natsbus.Connect(ctx, r.Broker)
+	if err != nil {
+		return err
+	}
+	broker := gatedBroker{world: b, g: g}
+	if r.Kind == "worker" {
+		code, err := activity.NewRegistry(activitiesOf(g)...)
+		if err != nil {
+			return err
+		}
+		r.Worker.ID, r.Worker.Logger = r.ID, log
+		x, err := worker.New(broker, code, r.Worker)
+		if err != nil {
+			return err
+		}
+		return x.Run(ctx)
+	}
+	store, err := cockroach.Open(ctx, r.Database, cockroach.Options{WakeStep: wakeStep, MaxConns: 3, Log: log, Configure: tapped(g)})
+	if err != nil {
+		return err
+	}
+	code, err := orchestration.NewRegistry(orchestrationsOf(g)...)
+	if err != nil {
+		return err
+	}
+	r.Config.ID, r.Config.Logger = r.ID, log
+	x, err := orchestrator.New(broker, gatedStore{store, g}, code, r.Config)
+	if err != nil {
+		return err
+	}
+	return x.Run(ctx)
+}
+
+// TestKilledInWindows is TestCrashWindows with processes that get SIGKILL. With the race detector, some windows are tried; without it, all that need no preparation.
+func TestKilledInWindows(t *testing.T) {
+	t.Parallel()
+	some := map[string]bool{"before the commit": true, "in the commit, before the answer is read": true, "half of the work is published": true, "a result was published": true}
+	for _, w := range windows {
+		if w.before != nil || w.during != nil || w.ignorant || detector.Size(1, 0) == 0 && !some[w.name] {
+			continue
+		}
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			x := shapes[indexOfShapeFor(w)]
+			postgres := windowStores[1]
+			r := newWindowRun(t, window{}, x, postgres, 0)
+			p := &processes{r.system, r.address}
+			var dying *process
+			if w.worker {
+				r.orchestrate(r.settings)
+				dying = p.launch("worker", "dies", func(r *role) { r.Window = w.name })
+			} else {
+				r.gatedWorker(newGate(crossing{}, 0))
+				dying = p.launch("orchestrator", "dies", func(x *role) {
+					x.Window = w.name
+					r.settings(&x.Config)
+				})
+			}
+			r.begins(x)
+			r.await(dying.done, "the process dies")
+			var exit *exec.ExitError
+			if !errors.As(dying.err, &exit) || !exit.Sys().(syscall.WaitStatus).Signaled() {
+				t.Fatalf("it has ended by itself: %v\n%s", dying.err, dying.said)
+			}
+			if w.worker {
+				r.gatedWorker(newGate(crossing{}, 0))
+			} else {
+				r.orchestrate(r.settings)
+			}
+			r.finish(nil)
+		})
+	}
+}
+
+// indexOfShapeFor finds a shape that gets to a window.
+func indexOfShapeFor(w window) int {
+	name := "one"
+	switch {
+	case len(w.only) > 0:
+		name = w.only[0]
+	default:
+		for part, shape := range map[string]string{
+			"half": "fan-out", "timer": "timer", "child": "child", "continue": "continue-as-new", "another instance": "speaking", "was said": "speaking", "withdraw": "withdrawal",
+			"step": "steps", "error": "retry", "begun": "begun", "values": "reading",
+		} {
+			if strings.Contains(w.name, part) {
+				name = shape
+			}
+		}
+	}
+	return slices.IndexFunc(shapes, func(x shape) bool { return x.name == name })
+}

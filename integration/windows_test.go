@@ -1,0 +1,613 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/detector"
+	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/history/cockroach"
+	"github.com/rondo-run/rondo/services/orchestrator"
+	"github.com/rondo-run/rondo/services/worker"
+)
+
+// window is a point at which a service dies. Its name stands in docs/reliability.md.
+type window struct {
+	name string
+	at   crossing
+	// before is what happens before the service that dies is started; nil: nothing.
+	before func(r *windowRun)
+	// worker says that a worker dies; otherwise it is an orchestrator.
+	worker bool
+	// only are the shapes that it is tried with; nil: all that get there when nothing disturbs them.
+	only []string
+	// during says what happens while the service runs; nil: the shape is begun.
+	during func(r *windowRun)
+	// ignorant says that the orchestrator that dies does not have the code.
+	ignorant bool
+}
+
+func at(edge, call string, kind ...string) crossing {
+	return crossing{edge, call, strings.Join(kind, "")}
+}
+
+// waiting are shapes that wait for something without a worker.
+var waiting = []string{"one", "fan-out", "timer", "child", "continue-as-new", "retry"}
+
+// calmest are shapes that get to a window that is not noted on SQLite.
+var calmest = []string{"one", "fan-out", "child", "continue-as-new", "queue and values", "steps"}
+
+// windows are all of them: the loop of the orchestrator, what it does on the side, and the worker.
+var windows = []window{
+	{name: "before it receives", at: at("before", "receive")},
+	{name: "a message was received", at: at("after", "receive")},
+	{name: "a timer was received", at: at("after", "receive", "timer")},
+	{name: "a child's answer was received", at: at("after", "receive", "child")},
+	{name: "before a timer that came early is returned", at: at("before", "delay"), only: []string{"timer"}},
+	{name: "a timer that came early was returned", at: at("after", "delay"), only: []string{"timer"}},
+	{name: "before the history is read", at: at("before", "load"), before: leaveWaiting, only: waiting},
+	{name: "the history was read", at: at("after", "load"), before: leaveWaiting, only: waiting},
+	{name: "while it decides", at: at("during", "decide")},
+	{name: "before the commit", at: at("before", "commit")},
+	{name: "in the commit, before the database has it", at: at("during", "commit", "unsent"), only: calmest},
+	{name: "in the commit, before the answer is read", at: at("during", "commit", "unanswered"), only: calmest},
+	{name: "after the commit", at: at("after", "commit")},
+	{name: "before the commit of an end", at: at("before", "commit", "end")},
+	{name: "after the commit of an end", at: at("after", "commit", "end")},
+	{name: "before an instance continues as new", at: at("before", "commit", "continue-as-new")},
+	{name: "an instance has continued as new", at: at("after", "commit", "continue-as-new")},
+	{name: "before work is published", at: at("before", "publish", "work")},
+	{name: "half of the work is published", at: at("half", "publish", "work")},
+	{name: "work was published", at: at("after", "publish", "work")},
+	{name: "before a timer is published", at: at("before", "publish", "timer")},
+	{name: "a timer was published", at: at("after", "publish", "timer")},
+	{name: "before a child's start is published", at: at("before", "publish", "start")},
+	{name: "a child's start was published", at: at("after", "publish", "start")},
+	{name: "before a child's answer is published", at: at("before", "publish", "child")},
+	{name: "a child's answer was published", at: at("after", "publish", "child")},
+	{name: "before a message to another instance is published", at: at("before", "publish", "queue")},
+	{name: "half of what was said is published", at: at("half", "publish", "queue")},
+	{name: "a message to another instance was published", at: at("after", "publish", "queue")},
+	{name: "before work is withdrawn", at: at("before", "publish", "withdrawal of work")},
+	{name: "work was withdrawn", at: at("after", "publish", "withdrawal of work")},
+	{name: "before promises are removed", at: at("before", "remove promises")},
+	{name: "promises were removed", at: at("after", "remove promises")},
+	{name: "before a question for values is taken", at: at("before", "take work")},
+	{name: "a question for values was taken", at: at("after", "take work")},
+	{name: "before the answer with values is published", at: at("before", "publish", "done")},
+	{name: "the answer with values was published", at: at("after", "publish", "done")},
+	{name: "before a message is acknowledged", at: at("before", "acknowledge")},
+	{name: "a message was acknowledged", at: at("after", "acknowledge")},
+	{name: "before an end is announced", at: at("before", "announce")},
+	{name: "an end was announced", at: at("after", "announce")},
+	{name: "before a step runs", at: at("before", "step")},
+	{name: "a step has run", at: at("after", "step")},
+	{name: "before a bad message is put aside", at: at("before", "bury"), during: sayNonsense, only: []string{"one"}},
+	{name: "a bad message was put aside", at: at("after", "bury"), during: sayNonsense, only: []string{"one"}},
+
+	{name: "before promises are taken over", at: at("before", "take promises"), before: leavePromises, only: waiting},
+	{name: "promises were taken over", at: at("after", "take promises"), before: leavePromises, only: waiting},
+	{name: "half of the promises are published", at: at("half", "publish", "work"), before: leavePromises, only: []string{"fan-out"}},
+	{name: "what was promised is published, and not removed", at: at("before", "remove promises"), before: leavePromises, only: waiting},
+	{name: "before the overdue are taken over", at: at("before", "take the overdue"), before: loseMessages, only: waiting},
+	{name: "the overdue were taken over", at: at("after", "take the overdue"), before: loseMessages, only: waiting},
+	{name: "half of what was lost is published", at: at("half", "publish"), before: loseMessages, only: waiting},
+	{name: "what was lost is published", at: at("after", "publish"), before: loseMessages, only: waiting},
+	{name: "before the recovery of a lost broker", at: at("before", "claim"), before: loseEverything, only: waiting},
+	{name: "a recovery has begun", at: at("after", "claim"), before: loseEverything, only: waiting},
+	{name: "half of a recovery is published", at: at("half", "publish"), before: loseEverything, only: waiting},
+	{name: "a recovery is published, and not marked", at: at("before", "mark"), before: loseEverything, only: waiting},
+	{name: "a recovery is marked", at: at("after", "mark"), before: loseEverything, only: waiting},
+	{name: "a recovery was given back", at: at("after", "release"), before: loseEverything, only: waiting},
+
+	{name: "before it joins", at: at("before", "join")},
+	{name: "it has joined", at: at("after", "join")},
+	{name: "before it leaves", at: at("before", "leave"), during: tellToEnd, only: waiting},
+	{name: "it has left", at: at("after", "leave"), during: tellToEnd, only: waiting},
+	{name: "before a message is given back", at: at("before", "give back"), ignorant: true, only: waiting},
+	{name: "a message was given back", at: at("after", "give back"), ignorant: true, only: waiting},
+	{name: "before a message is handed over", at: at("before", "hand over"), ignorant: true, before: haveAnother, during: beginMany, only: []string{"one"}},
+	{name: "a message was handed over", at: at("after", "hand over"), ignorant: true, before: haveAnother, during: beginMany, only: []string{"one"}},
+	{name: "before a message is taken over", at: at("before", "take over"), before: haveIgnorant, during: beginMany, only: []string{"one"}},
+
+	{name: "before a worker takes work", at: at("before", "take work"), worker: true},
+	{name: "a worker has taken work", at: at("after", "take work"), worker: true},
+	{name: "before work that came early is returned", at: at("before", "delay"), worker: true, only: []string{"retry"}},
+	{name: "work that came early was returned", at: at("after", "delay"), worker: true, only: []string{"retry"}},
+	{name: "before a worker says that it has begun", at: at("before", "publish", "begun"), worker: true},
+	{name: "a worker has said that it has begun", at: at("after", "publish", "begun"), worker: true},
+	{name: "before an activity does something", at: at("before", "execute"), worker: true},
+	{name: "an activity has done something", at: at("after", "execute"), worker: true},
+	{name: "before a heartbeat is noted", at: at("before", "note"), worker: true, only: []string{"heartbeat"}},
+	{name: "a heartbeat was noted", at: at("after", "note"), worker: true, only: []string{"heartbeat"}},
+	{name: "before a result is published", at: at("before", "publish", "done"), worker: true},
+	{name: "a result was published", at: at("after", "publish", "done"), worker: true},
+	{name: "before an error is published", at: at("before", "publish", "fail"), worker: true},
+	{name: "an error was published", at: at("after", "publish", "fail"), worker: true},
+	{name: "before work is acknowledged", at: at("before", "acknowledge", "work"), worker: true},
+	{name: "work was acknowledged", at: at("after", "acknowledge", "work"), worker: true},
+	{name: "before a worker hears of a withdrawal", at: at("before", "hear of a withdrawal"), worker: true},
+	{name: "a worker has heard of a withdrawal", at: at("after", "hear of a withdrawal"), worker: true},
+}
+
+// windowNamed finds a window.
+func windowNamed(name string) (window, bool) {
+	i := slices.IndexFunc(windows, func(w window) bool { return w.name == name })
+	if i < 0 {
+		return window{}, false
+	}
+	return windows[i], true
+}
+
+// TestCrashWindows kills a service at each arrow of the loop, and starts another one: each shape comes to the same end, with the same history as if nothing had happened.
+// With the race detector, each window is tried with one shape on one database; without it, with all that get there, on both.
+func TestCrashWindows(t *testing.T) {
+	t.Parallel()
+	calm := &undisturbed{stories: make(map[string]map[string][]string), passed: make(map[string]map[crossing]int)}
+	t.Run("undisturbed", func(t *testing.T) {
+		for _, x := range shapes {
+			for _, db := range windowStores[:detector.Size(len(windowStores), 1)] {
+				t.Run(x.name+"/"+db.name, func(t *testing.T) {
+					t.Parallel()
+					calm.run(newWindowRun(t, window{}, x, db, 0))
+				})
+			}
+		}
+	})
+	calm.everyCallHasAWindow(t)
+	if t.Failed() {
+		return
+	}
+	for i, w := range windows {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			runs := calm.runsOf(w)
+			if len(runs) == 0 {
+				t.Fatal("no shape gets there")
+			}
+			if detector.Size(1, 0) == 0 { // one of them: each window another shape, and another database
+				runs = []windowChoice{runs[i%len(runs)]}
+			}
+			for _, x := range runs {
+				t.Run(x.String(), func(t *testing.T) {
+					t.Parallel()
+					newWindowRun(t, w, x.shape, x.db, x.nth).die(calm.stories[x.shape.name])
+				})
+			}
+		})
+	}
+}
+
+// windowChoice is how a window is tried.
+type windowChoice struct {
+	shape shape
+	db    windowStore
+	nth   int
+}
+
+func (c windowChoice) String() string {
+	name := c.shape.name + "/" + c.db.name
+	if c.nth > 1 {
+		name += fmt.Sprint("/time ", c.nth)
+	}
+	return name
+}
+
+// undisturbed is what happens when nothing happens.
+type undisturbed struct {
+	mu      sync.Mutex
+	stories map[string]map[string][]string // by shape
+	passed  map[string]map[crossing]int    // by shape, "worker/…" for those of workers
+}
+
+// run does a shape with nobody dying.
+func (u *undisturbed) run(r *windowRun) {
+	workers := newGate(crossing{}, 0)
+	r.gated(r.g)
+	r.gatedWorker(workers)
+	r.begins(r.shape)
+	r.finish(nil)
+	story := r.story(r.shape.unordered)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if before := u.stories[r.shape.name]; before != nil && told(before) != told(story) {
+		r.t.Errorf("the histories differ without anything having happened:\n%s\n%s", told(before), told(story))
+	}
+	u.stories[r.shape.name] = story
+	for kind, g := range map[string]*gate{"": r.g, "worker/": workers} {
+		g.mu.Lock()
+		u.passed[kind+r.shape.name] = maps.Clone(g.passed)
+		g.mu.Unlock()
+	}
+}
+
+// times is how often a shape gets to a window.
+func (u *undisturbed) times(w window, x shape) (n int) {
+	key := x.name
+	if w.worker {
+		key = "worker/" + key
+	}
+	for c, times := range u.passed[key] {
+		if c.edge == w.at.edge && c.call == w.at.call && (w.at.kind == "" || w.at.kind == c.kind) {
+			n += times
+		}
+	}
+	return n
+}
+
+// runsOf lists how a window can be tried.
+func (u *undisturbed) runsOf(w window) (runs []windowChoice) {
+	for _, x := range shapes {
+		n := 1
+		if w.only == nil {
+			n = u.times(w, x)
+		}
+		if n == 0 || w.only != nil && !slices.Contains(w.only, x.name) {
+			continue
+		}
+		for _, db := range windowStores {
+			if w.at.edge == "during" && w.at.call == "commit" && db.name != "postgres" {
+				continue // sqlite.TestKilledAtEachStatement does that
+			}
+			runs = append(runs, windowChoice{x, db, 1})
+			if n > 1 && w.only == nil {
+				runs = append(runs, windowChoice{x, db, n})
+			}
+		}
+	}
+	return runs
+}
+
+// windowStore is a database with how services connect to it.
+type windowStore struct {
+	name string
+	open func(t *testing.T) (address string, open func(*gate) history.Store)
+}
+
+var windowStores = []windowStore{
+	{"sqlite", func(t *testing.T) (string, func(*gate) history.Store) {
+		open := openSQLite(t)
+		return "", func(*gate) history.Store { return open() }
+	}},
+	{"postgres", func(t *testing.T) (string, func(*gate) history.Store) {
+		pgtest.Need(t)
+		address := pgtest.Database(t)
+		return address, func(g *gate) history.Store {
+			o := cockroach.Options{WakeStep: wakeStep, MaxConns: 3, Log: quiet()}
+			if g != nil {
+				o.Configure = tapped(g)
+			}
+			s, err := cockroach.Open(t.Context(), address, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.Close() })
+			return s
+		}
+	}},
+}
+
+// windowRun is one run of one window.
+type windowRun struct {
+	*system
+	w        window
+	shape    shape
+	address  string // of the database
+	openFor  func(*gate) history.Store
+	g        *gate
+	v        *service // the one that dies, if it is an orchestrator
+	patience time.Duration
+}
+
+func newWindowRun(t *testing.T, w window, x shape, db windowStore, nth int) *windowRun {
+	t.Helper()
+	r := &windowRun{w: w, shape: x, g: newGate(w.at, nth), patience: time.Minute}
+	r.address, r.openFor = db.open(t)
+	r.system = newSystem(t, func() history.Store { return r.openFor(nil) }, orchestrationsOf(r.g)...)
+	return r
+}
+
+// settings are those of orchestrators in these runs. Nobody looks after an instance that is silent, unless the test is about that: so what a crash leaves behind is
+// found by whoever is responsible for it.
+func (r *windowRun) settings(c *orchestrator.Config) {
+	c.Round.Patience = r.patience
+	c.SweepEvery, c.OverdueGrace, c.PromiseAfter, c.Grace = 200*time.Millisecond, 200*time.Millisecond, 500*time.Millisecond, 300*time.Millisecond
+}
+
+// gated starts an orchestrator that passes a gate.
+func (r *windowRun) gated(g *gate) *service {
+	r.t.Helper()
+	l := newLine(r.server.URL()[len("nats://"):], g)
+	before := r.open
+	r.config.InProcess, r.open = l, func() history.Store { return r.openFor(g) }
+	v := r.prepare(r.settings)
+	r.config.InProcess, r.open = nil, before
+	c := hasty()
+	r.settings(&c)
+	o, err := orchestrator.New(gatedBroker{v.broker, g, l}, gatedStore{v.store, g}, r.code, c)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	v.Orchestrator = o
+	g.die = func() {
+		v.kill()
+		l.cut()
+	}
+	v.start()
+	return v
+}
+
+// gatedWorker starts a worker that passes a gate.
+func (r *windowRun) gatedWorker(g *gate) {
+	r.t.Helper()
+	l := newLine(r.server.URL()[len("nats://"):], g)
+	r.config.InProcess = l
+	b := r.connect()
+	r.config.InProcess = nil
+	code, err := activity.NewRegistry(activitiesOf(g)...)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	w, err := worker.New(gatedBroker{b, g, l}, code, worker.Config{Logger: quiet(), DrainTimeout: 100 * time.Millisecond, Grace: 100 * time.Millisecond})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	g.die = func() {
+		l.cut()
+		stop()
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = w.Run(ctx) // it may be dead
+	}()
+	r.t.Cleanup(func() {
+		stop()
+		<-ended
+	})
+}
+
+// die runs until the service dies, has another one go on, and compares the histories.
+func (r *windowRun) die(calm map[string][]string) {
+	r.t.Helper()
+	if r.w.before != nil {
+		r.w.before(r)
+	}
+	if r.w.worker {
+		r.orchestrate(r.settings)
+		r.gatedWorker(r.g)
+	} else {
+		r.gatedWorker(newGate(crossing{}, 0))
+		if r.w.ignorant {
+			r.deploy(basics...)
+		}
+		r.v = r.gated(r.g)
+	}
+	switch {
+	case r.w.during != nil:
+		r.w.during(r)
+	case r.w.before == nil:
+		r.begins(r.shape)
+	}
+	if !r.dies() {
+		r.t.Logf("it did not get there %d times", r.g.nth)
+	}
+	if r.w.worker {
+		r.gatedWorker(newGate(crossing{}, 0))
+	} else {
+		r.deploy(orchestrationsOf(r.g)...)
+		r.orchestrate(r.settings)
+	}
+	r.finish(calm)
+}
+
+// dies waits until the service dies. It reports false if it has done everything before: what it does in one go differs a little.
+func (r *windowRun) dies() bool {
+	r.t.Helper()
+	if r.g.nth == 1 {
+		r.await(r.g.killed, "it gets to where it dies")
+		return true
+	}
+	died := false
+	r.eventually("it gets to where it dies, or ends", func() error {
+		select {
+		case <-r.g.killed:
+			died = true
+			return nil
+		default:
+		}
+		for _, x := range r.shape.starts {
+			info, err := r.system.store.Instance(r.t.Context(), x.instance)
+			if err != nil || !info.Status.Ended() {
+				return errors.Join(err, errors.New("it goes on"))
+			}
+		}
+		n, err := r.system.store.CountPromises(r.t.Context(), 1)
+		if n > 0 {
+			err = errors.New("it has promised something")
+		}
+		return err
+	})
+	return died
+}
+
+// finish waits until everything has come to its end, and checks it.
+func (r *windowRun) finish(calm map[string][]string) {
+	r.t.Helper()
+	for _, x := range r.shape.starts {
+		r.completed(x.instance, x.want)
+	}
+	r.eventually("all instances end", func() error {
+		if n := len(r.list(running)); n > 0 {
+			return fmt.Errorf("%d run", n)
+		}
+		return nil
+	})
+	r.settled()
+	r.nothingPromised()
+	r.checkAll()
+	if calm == nil {
+		return
+	}
+	story := r.story(r.shape.unordered)
+	maps.DeleteFunc(story, func(name string, _ []string) bool { return strings.HasPrefix(name, "one of many") })
+	if told(calm) != told(story) {
+		r.t.Errorf("the histories differ. Undisturbed:\n%s\nwith the crash:\n%s", told(calm), told(story))
+	}
+}
+
+// ---- What happens before and during.
+
+// leaveWaiting runs the shape until it waits for what the broker has.
+func leaveWaiting(r *windowRun) {
+	v := r.orchestrate(r.settings)
+	r.begins(r.shape)
+	r.journal.await("committed i: committed", 1)
+	r.settled()
+	r.nothingPromised()
+	if err := v.end(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// leavePromises has a first orchestrator die before it publishes what it has committed.
+func leavePromises(r *windowRun) {
+	g := newGate(at("after", "commit"), 1)
+	r.gated(g)
+	r.begins(r.shape)
+	r.await(g.killed, "the first one dies")
+}
+
+// loseMessages leaves the shape waiting, and has the broker lose all messages.
+func loseMessages(r *windowRun) {
+	r.patience = time.Second
+	leaveWaiting(r)
+	js := r.raw().js
+	for _, name := range []string{"RONDO", "RONDO_WORK"} {
+		stream, err := js.Stream(r.t.Context(), name)
+		if err == nil {
+			err = stream.Purge(r.t.Context())
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// loseEverything leaves the shape waiting, and deletes all that the broker has.
+func loseEverything(r *windowRun) {
+	leaveWaiting(r)
+	r.config.SessionLease = time.Second // who recovers holds a lease for so long
+	r.loseBroker()
+}
+
+// sayNonsense begins the shape and sends something that cannot be read.
+func sayNonsense(r *windowRun) {
+	r.begins(r.shape)
+	if err := r.raw().publish("rondo.done.nonsense.i", nil, []byte("{}")); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// tellToEnd begins the shape and stops the orchestrator in order.
+func tellToEnd(r *windowRun) {
+	r.begins(r.shape)
+	r.journal.await("committed i: committed", 1)
+	r.v.stop()
+}
+
+// haveAnother runs an orchestrator beside.
+func haveAnother(r *windowRun) { r.orchestrate(r.settings) }
+
+// haveIgnorant runs an orchestrator beside that does not have the code.
+func haveIgnorant(r *windowRun) {
+	r.deploy(basics...)
+	r.orchestrate(r.settings)
+	r.deploy(orchestrationsOf(r.g)...)
+}
+
+// beginMany begins the shape many times, so that both of two orchestrators have some of it.
+func beginMany(r *windowRun) {
+	r.begins(r.shape)
+	for i := range 16 {
+		r.start(r.shape.name, fmt.Sprint("one of many ", i), 3)
+	}
+}
+
+// ---- That there is a window for everything.
+
+// gatedCalls are the calls that change something, by the methods of broker and store, and what they are called in windows.
+var gatedCalls = map[string]string{
+	"Publish": "publish", "Receive": "receive", "Bury": "bury", "Announce": "announce", "Join": "join", "Leave": "leave", "Handover": "hand over",
+	"ReceiveHandovers": "take over", "Claim": "claim", "Release": "release", "SetNote": "note", "SetMark": "mark", "Take": "take work",
+	"Withdrawals": "hear of a withdrawal", "Ack": "acknowledge", "Return": "give back",
+	"Load": "load", "Commit": "commit", "TakePromises": "take promises", "RemovePromises": "remove promises", "TakeOverdue": "take the overdue",
+}
+
+// otherCalls are the others, with why they need no window.
+var otherCalls = map[string]string{
+	"Ask": reads, "AskAll": reads, "Backlog": reads, "Changed": reads, "Connected": reads, "Count": reads, "CountPromises": reads, "CustomStatus": reads,
+	"Events": reads, "Executions": reads, "Has": reads, "InboxWait": reads, "Instance": reads, "List": reads, "Listen": reads, "Marked": reads, "Members": reads,
+	"Metrics": reads, "Note": reads, "Owner": reads, "Partitions": reads, "Ping": reads, "Prefix": reads, "Queues": reads, "Schedules": reads, "Stats": reads,
+	"Stored": reads, "Token": reads, "Tree": reads, "Value": reads, "Values": reads, "WorkBacklog": reads, "WorkWait": reads,
+
+	"Answer": serves, "AnswerToo": serves, "PutSchedule": serves, "DropSchedule": serves, "Delete": serves, "Prune": serves, "ClearMark": serves,
+
+	"OpenQueue":     "it makes a queue if there is none, and making it again changes nothing",
+	"Repair":        "it makes what is missing, and making it again changes nothing",
+	"HealSchedules": "it puts back what is missing, and is done every minute: see TestSchedulesHeal",
+	"DropNote":      "a note that stays is removed after a day",
+	"Extend":        "a process that dies extends nothing: this is every window",
+	"Close":         "it comes after everything else",
+	"Tidy":          "it removes what nobody can see any more, and goes on where it was: see removal/interrupted_anywhere of historytest",
+	"DeleteEnded":   "each is one transaction, and it goes on where it was",
+	"PruneAll":      "each is one transaction, and it goes on where it was",
+}
+
+const (
+	reads  = "it changes nothing"
+	serves = "people ask for it, and ask again if they get no answer"
+)
+
+func (u *undisturbed) everyCallHasAWindow(t *testing.T) {
+	t.Helper()
+	interfaces := []reflect.Type{
+		reflect.TypeFor[orchestrator.Broker](), reflect.TypeFor[worker.Broker](), reflect.TypeFor[history.Store](),
+		reflect.TypeFor[bus.Hold](), reflect.TypeFor[bus.WorkQueue](), reflect.TypeFor[bus.Membership](),
+	}
+	for _, x := range interfaces {
+		for m := range x.NumMethod() {
+			name := x.Method(m).Name
+			call, gated := gatedCalls[name]
+			_, other := otherCalls[name]
+			switch {
+			case gated == other:
+				t.Errorf("%s.%s: it has to be in one of gatedCalls and otherCalls", x, name)
+			case gated && !slices.ContainsFunc(windows, func(w window) bool { return w.at.call == call }):
+				t.Errorf("%s.%s: no window has %q", x, name, call)
+			}
+		}
+	}
+	for shape, passed := range u.passed {
+		who, ofWorker := strings.CutPrefix(shape, "worker/")
+		for c := range passed {
+			if !slices.ContainsFunc(windows, func(w window) bool {
+				return w.worker == ofWorker && w.at.call == c.call && (w.at.kind == "" || w.at.kind == c.kind)
+			}) {
+				t.Errorf("%s (of a worker: %t): no window has %q", who, ofWorker, c)
+			}
+		}
+	}
+}
