@@ -232,10 +232,6 @@ func (b gatedBroker) SetNote(ctx context.Context, key string, value []byte) erro
 	return err
 }
 
-func (b gatedBroker) DropNote(ctx context.Context, key string) error {
-	return b.g.around("drop a note", func() error { return b.world.DropNote(ctx, key) })
-}
-
 func (b gatedBroker) SetMark(ctx context.Context, name string) error {
 	return b.g.around("mark", func() error { return b.world.SetMark(ctx, name) })
 }

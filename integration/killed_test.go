@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
@@ -67,12 +66,12 @@ func playWindow(ctx context.Context, r role, log *slog.Logger) error {
 	return x.Run(ctx)
 }
 
-// TestKilledInWindows is TestCrashWindows with processes that get SIGKILL. With the race detector, some windows are tried; without it, all that need no preparation.
+// TestKilledInWindows is TestCrashWindows with processes that get SIGKILL. Some windows are tried, and all that need no preparation if [large] says so.
 func TestKilledInWindows(t *testing.T) {
 	t.Parallel()
 	some := map[string]bool{"before the commit": true, "in the commit, before the answer is read": true, "half of the work is published": true, "a result was published": true}
 	for _, w := range windows {
-		if w.before != nil || w.during != nil || w.ignorant || detector.Size(1, 0) == 0 && !some[w.name] {
+		if w.before != nil || w.during != nil || w.ignorant || !large && !some[w.name] {
 			continue
 		}
 		t.Run(w.name, func(t *testing.T) {
@@ -111,17 +110,15 @@ func TestKilledInWindows(t *testing.T) {
 // indexOfShapeFor finds a shape that gets to a window.
 func indexOfShapeFor(w window) int {
 	name := "one"
-	switch {
-	case len(w.only) > 0:
+	if len(w.only) > 0 {
 		name = w.only[0]
-	default:
-		for part, shape := range map[string]string{
-			"half": "fan-out", "timer": "timer", "child": "child", "continue": "continue-as-new", "another instance": "speaking", "was said": "speaking", "withdraw": "withdrawal",
-			"step": "steps", "error": "retry", "begun": "begun", "values": "reading",
-		} {
-			if strings.Contains(w.name, part) {
-				name = shape
-			}
+	}
+	for _, x := range [][2]string{
+		{"half", "fan-out"}, {"timer", "timer"}, {"child", "child"}, {"continue", "continue-as-new"}, {"another instance", "speaking"}, {"was said", "speaking"},
+		{"withdraw", "withdrawal"}, {"step", "steps"}, {"error", "retry"}, {"begun", "begun"}, {"values", "reading"},
+	} {
+		if w.only == nil && strings.Contains(w.name, x[0]) {
+			name = x[1]
 		}
 	}
 	return slices.IndexFunc(shapes, func(x shape) bool { return x.name == name })

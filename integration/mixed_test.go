@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -115,7 +116,7 @@ var plays = append([]orchestration.Binding{
 		}
 		return n, nil
 	}),
-}, append(basics, timing...)...)
+}, slices.Concat(basics, timing, overloaded)...)
 
 var works = []activity.Binding{
 	double.With(func(_ context.Context, n int) (int, error) { return 2 * n, nil }),
