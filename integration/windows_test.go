@@ -491,7 +491,7 @@ func (r *windowRun) finish(calm map[string][]string) {
 	})
 	r.settled()
 	r.nothingPromised()
-	r.checkAll()
+	r.check()
 	if calm == nil {
 		return
 	}
