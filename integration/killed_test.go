@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -122,4 +123,37 @@ func indexOfShapeFor(w window) int {
 		}
 	}
 	return slices.IndexFunc(shapes, func(x shape) bool { return x.name == name })
+}
+
+// TestDocumentHasEveryWindow compares the names of the windows with the tables of the document.
+func TestDocumentHasEveryWindow(t *testing.T) {
+	const document, begin, end = "../docs/reliability.md", "\n## Where a process can die\n", "\n## "
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(text), begin)
+	if !found {
+		t.Fatalf("%s has no section %q", document, strings.TrimSpace(begin))
+	}
+	section, _, _ = strings.Cut(section, end)
+	var documented []string
+	for line := range strings.Lines(section) {
+		name, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " |")
+		if !strings.HasPrefix(line, "| ") || name == "---" || name == "where it dies" {
+			continue
+		}
+		if _, ok := windowNamed(name); !ok {
+			t.Errorf("%s: TestCrashWindows has no window %q", document, name)
+		}
+		if slices.Contains(documented, name) {
+			t.Errorf("%s has %q twice", document, name)
+		}
+		documented = append(documented, name)
+	}
+	for _, w := range windows {
+		if !slices.Contains(documented, w.name) {
+			t.Errorf("%s does not say what happens in the window %q", document, w.name)
+		}
+	}
 }

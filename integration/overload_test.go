@@ -64,7 +64,7 @@ const beats = 16 // instances that go on all the time
 // TestOverload starts ten times as many instances as can be taken. The memory of the orchestrator stays within its bounds, everything that the broker has acknowledged ends, and
 // afterwards all is as it was. Meanwhile those that run already wait behind the starts: docs/operating.md says for how long. `make large` runs it for a minute.
 func TestOverload(t *testing.T) {
-	measure, pressure := 3*time.Second, 5*time.Second
+	measure, pressure := 2*time.Second, 2*time.Second
 	switch {
 	case large:
 		measure, pressure = 10*time.Second, time.Minute
@@ -109,6 +109,11 @@ func TestOverload(t *testing.T) {
 		timers, rounds := f.latencies(p)
 		t.Logf("%-9s %4d timers: p50 %v, p99 %v, most %v late; %4d activities: p50 %v, p99 %v, most %v to the result", p.name+":", len(timers), quantileOr(timers, .5),
 			quantileOr(timers, .99), quantileOr(timers, 1), len(rounds), quantileOr(rounds, .5), quantileOr(rounds, .99), quantileOr(rounds, 1))
+	}
+	for line := range strings.Lines(f.orchestrator.said.String()) {
+		if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
+			t.Log(strings.TrimSpace(line))
+		}
 	}
 	f.settled()
 	f.nothingPromised()
