@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -147,6 +149,58 @@ func TestDeferredCodeThatBlocksWhenForgotten(t *testing.T) {
 				err = errors.New(string(i.Status))
 			}
 			return err
+		})
+	}
+}
+
+// What is said about deferred code is true: nothing if it only takes a moment, or the machine has much to do; that it does not come back if it does not.
+func TestSlowDeferredCodeIsNotCalledStuck(t *testing.T) {
+	t.Parallel()
+	const complaint = "does not come back when it is forgotten"
+	for name, blocks := range map[string]bool{"for a moment": false, "for ever": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			release, moment, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			t.Cleanup(func() { close(release) })
+			close(moment)
+			wait := moment
+			if blocks {
+				wait = release
+			}
+			var once sync.Once
+			deferring := orchestration.Define[string, string]("deferring")
+			s := newSystem(t, openSQLite(t), append([]orchestration.Binding{deferring.With(func(ctx *orchestration.Context, _ string) (string, error) {
+				defer func() {
+					<-time.After(50 * time.Millisecond)
+					<-wait
+					once.Do(func() { close(over) })
+				}()
+				_, err := letters.Receive(ctx)
+				return "", err
+			})}, basics...)...)
+			said := &lockedBuffer{}
+			s.orchestrate(func(c *orchestrator.Config) {
+				c.MaxInstances, c.Logger = 1, slog.New(slog.NewTextHandler(said, nil))
+				if blocks {
+					c.RunawayAfter = 100 * time.Millisecond
+				}
+			})
+			s.start("deferring", "d", "")
+			s.reaches("d", events.KindQueueRead)
+			s.start("waiter", "w", "") // there is room for one
+			if !blocks {
+				s.await(over, "the deferred code ends")
+				if strings.Contains(said.String(), complaint) {
+					t.Errorf("the orchestrator complained:\n%s", said)
+				}
+				return
+			}
+			s.eventually("the orchestrator complains", func() error {
+				if !strings.Contains(said.String(), complaint) {
+					return errors.New("it has not")
+				}
+				return nil
+			})
 		})
 	}
 }

@@ -421,9 +421,17 @@ func (l *loop) unwind(e *entry) {
 	defer late.Stop()
 	select {
 	case <-done:
-	case <-late.C:
-		l.o.log.Error("deferred code of an instance does not come back when it is forgotten: it must not block; going on without it", "instance", e.id, "orchestration", e.row.Name)
+		return
+	case <-late.C: // it takes longer, or the machine has much else to do
 	}
+	log, id, name := l.o.log, e.id, e.row.Name
+	time.AfterFunc(l.o.config.RunawayAfter, func() {
+		select {
+		case <-done:
+		default:
+			log.Error("deferred code of an instance does not come back when it is forgotten: it must not block; going on without it", "instance", id, "orchestration", name)
+		}
+	})
 }
 
 // forget forgets an instance that nothing waits for.
