@@ -491,7 +491,6 @@ func (r *windowRun) finish(calm map[string][]string) {
 	})
 	r.settled()
 	r.nothingPromised()
-	r.check()
 	if calm == nil {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/sim"
+	"github.com/rondo-run/rondo/pkg/check"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 )
@@ -108,7 +109,26 @@ func (w *world) say(c *sim.Bus, m events.Message) bool {
 			return false
 		}
 	}
+	w.promise(m)
 	return true
+}
+
+// promise writes down what a client was promised.
+func (w *world) promise(m events.Message) {
+	p := check.Promised{Instance: m.Instance, Message: m.ID, At: time.Now()}
+	switch c := m.Content.(type) {
+	case *events.Start:
+		p.What, p.Name = check.PromisedStart, c.Orchestration
+	case *events.QueueSent:
+		p.What, p.Queue = check.PromisedQueue, c.Queue
+	case *events.EventRaised:
+		p.What, p.Event = check.PromisedEvent, c.Name
+	default:
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.said = append(w.said, p)
 }
 
 // until waits for a moment of the world, wait for some time. They are false when it is over.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/rondo-run/rondo/internal/sim"
 	"github.com/rondo-run/rondo/pkg/check"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -57,6 +59,9 @@ func (w *world) verdict() (faults []string) {
 			}
 		}
 	}
+	for _, f := range w.check() {
+		bad("%v", f)
+	}
 	page := history.Page{Limit: 1000}
 	for {
 		list, err := w.store.List(w.context, history.Filter{}, page)
@@ -90,32 +95,40 @@ func (w *world) mayEndEarly(subject string) bool {
 	return false
 }
 
-// judge looks at one instance.
-func (w *world) judge(info history.Info, steered events.How) error {
-	in := check.Instance{ID: info.Instance, Row: info.Row, History: make(map[int64][]events.Event), Values: make(map[string]events.Payload)}
-	for x := int64(1); x <= info.Execution; x++ {
-		e, err := history.Export(w.context, w.store, info.Instance, x)
-		if err != nil {
-			return err
-		}
-		in.History[x] = e.Events
+// check has the checker look at everything, as anybody can with `rondo check`.
+func (w *world) check() (found []check.Finding) {
+	c := sim.Connect(w.broker, nil)
+	defer c.Close()
+	report, err := check.System(w.context, w.store, check.Options{
+		NothingRemoved: true, Quiescent: w.undone == "", Broker: c, Dead: c, Prefix: c.Prefix(),
+		Promises: []check.Promises{{Name: "clients", Each: func(yield func(check.Promised, error) bool) {
+			for _, p := range w.said {
+				if p.What == check.PromisedQueue && (w.upset > 0 || w.counts["partitions"] > 0) {
+					continue // it is said again, or may come in another order
+				}
+				if !yield(p, nil) {
+					return
+				}
+			}
+		}}},
+	})
+	if err != nil {
+		w.t.Error(err)
 	}
-	values, err := w.store.Values(w.context, info.Instance)
+	return slices.DeleteFunc(report.Findings, func(f check.Finding) bool {
+		return w.upset > 0 && f.Rule == check.LaunchLost // what the broker has lost, and nobody waits for
+	})
+}
+
+// judge looks at what one instance has come to.
+func (w *world) judge(info history.Info, steered events.How) error {
+	first, err := history.Export(w.context, w.store, info.Instance, 1)
 	if err != nil {
 		return err
 	}
-	for k, v := range values {
-		in.Values[k] = v.Data
-	}
-	if err := in.Check(); err != nil {
-		return err
-	}
-	if err := w.promised(in); err != nil {
-		return err
-	}
-	started, ok := in.History[1][0].Fact.(*events.Started)
+	started, ok := first.Events[0].Fact.(*events.Started)
 	if !ok {
-		return fmt.Errorf("%s begins with %v", info.Instance, in.History[1][0].Fact.Kind())
+		return fmt.Errorf("%s begins with %v", info.Instance, first.Events[0].Fact.Kind())
 	}
 	var s script
 	if err := (events.JSON{}).Decode(started.Input, &s); err != nil {
@@ -128,46 +141,20 @@ func (w *world) judge(info history.Info, steered events.How) error {
 		}
 	case steered == events.Cancel && (info.Status == round.Cancelled || info.Status == round.Terminated), steered == events.Terminate && (info.Status == round.Terminated || info.Status == round.Cancelled):
 	case !info.Status.Ended():
-		return fmt.Errorf("%s is %s: %s", info.Instance, info.Status, tail(in.History[info.Execution]))
+		return fmt.Errorf("%s is %s: %s", info.Instance, info.Status, tail(w.context, w.store, info.Instance))
 	default:
 		return fmt.Errorf("%s is %s (%v), for %+v", info.Instance, info.Status, info.Error, s)
 	}
 	return nil
 }
 
-// promised checks what holds as long as the broker has lost nothing: what was launched is there, and letters are taken in the order in which they were sent, but for those
-// that are on their way while the number of partitions changes.
-func (w *world) promised(in check.Instance) error {
-	if w.upset > 0 {
-		return nil
+// tail tells what came last.
+func tail(ctx context.Context, r history.Reader, instance string) (s string) {
+	x, err := history.Export(ctx, r, instance, 0)
+	if err != nil {
+		return err.Error()
 	}
-	last := 0
-	for x := int64(1); x <= in.Row.Execution; x++ {
-		before := 0 // an execution begins with the letters that the one before it has left unread
-		for _, e := range in.History[x] {
-			switch f := e.Fact.(type) {
-			case *events.MessageQueued:
-				var n int
-				if _, err := fmt.Sscanf(f.Message, in.ID+"-letter-%d", &n); err != nil {
-					continue
-				}
-				if w.counts["partitions"] == 0 && (n > last+1 || before > 0 && n != before+1) {
-					return fmt.Errorf("%s took letter %d after %d", in.ID, n, max(before, last))
-				}
-				before, last = n, max(last, n)
-			case *events.Launched:
-				if _, err := w.store.Instance(w.context, f.Instance); err != nil {
-					return fmt.Errorf("%s launched %s: %w", in.ID, f.Instance, err)
-				}
-			}
-		}
-	}
-	return nil
-}
-
-func tail(list []events.Event) string {
-	s := ""
-	for _, e := range list[max(0, len(list)-6):] {
+	for _, e := range x.Events[max(0, len(x.Events)-6):] {
 		s += fmt.Sprintf(" %d %s %+v", e.ID, e.Fact.Kind(), e.Fact)
 	}
 	return s

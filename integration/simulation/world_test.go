@@ -16,6 +16,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/sim"
 	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/check"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
 	"github.com/rondo-run/rondo/pkg/orchestration"
@@ -44,7 +45,8 @@ type world struct {
 	log    *strings.Builder
 	counts map[string]int
 	stands map[string]stands
-	upset  int // how often the broker has lost something
+	said   []check.Promised // what clients were promised
+	upset  int              // how often the broker has lost something
 }
 
 // outcome is what became of a world.
