@@ -64,6 +64,8 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 	must(err)
 	client, err := as("client", natsbus.Use)
 	must(err)
+	checker, err := as("check", natsbus.Use)
+	must(err)
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -107,6 +109,9 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 		if there, err := orchestrator.Stored(ctx, d); err != nil || !there {
 			t.Errorf("%v, %v", there, err)
 		}
+		if there, err := checker.Has(ctx, events.Wire{Subject: d.Subject}); err != nil || !there {
+			t.Errorf("whoever checks sees %v, %v", there, err)
+		}
 		must(orchestrator.Bury(ctx, d, bus.Cause{Reason: "test"}))
 		d.Hold.Extend()
 		d.Hold.Ack()
@@ -115,9 +120,14 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 	timer := events.Wire{Subject: "rondo.timer.1-3.i", NotBefore: time.Now().Add(time.Hour)}
 	must(orchestrator.Publish(ctx, work, timer))
 	for _, w := range []events.Wire{work, timer} {
-		if has, err := orchestrator.Has(ctx, w); err != nil || !has {
-			t.Errorf("%s: %v, %v", w.Subject, has, err)
+		for _, b := range []*natsbus.Bus{orchestrator, checker} {
+			if has, err := b.Has(ctx, w); err != nil || !has {
+				t.Errorf("%s: %v, %v", w.Subject, has, err)
+			}
 		}
+	}
+	if dead, err := checker.DeadLetters(ctx, 0, 10); err != nil || len(dead) != 2 {
+		t.Errorf("whoever checks sees %d dead letters, %v", len(dead), err)
 	}
 	must(orchestrator.Publish(ctx, events.Wire{Subject: timer.Subject, NotBefore: timer.NotBefore, Purge: true}, events.Wire{Subject: "rondo.work.gpu.b.1-2.i", Purge: true}))
 	member, err := orchestrator.Join(ctx, bus.Member{ID: "o"})

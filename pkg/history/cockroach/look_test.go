@@ -1,9 +1,11 @@
 package cockroach_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/pkg/check"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
 	"github.com/rondo-run/rondo/pkg/history/historytest"
@@ -21,11 +23,19 @@ func TestOpenedToBeLookedAt(t *testing.T) {
 	writer := database(t, address).Open(t, historytest.Options{})
 	commitAll(t, writer, historytest.NewActor("a").Start())
 
-	s, err := cockroach.Open(t.Context(), address, cockroach.Options{ReadOnly: true, Log: silence})
+	conn := connect(t, address)
+	role, limited := asRole(t, conn, address, "secret")
+	for _, table := range strings.Fields("schema instances history executions values outbox marks") { // attributes, too, for who filters by them
+		execute(t, conn, "GRANT SELECT ON rondo_"+table+" TO "+role)
+	}
+	s, err := cockroach.Open(t.Context(), limited, cockroach.Options{ReadOnly: true, Log: silence})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
+	if _, err := check.System(t.Context(), s, check.Options{}); err != nil {
+		t.Errorf("a role that may only read cannot check: %v", err)
+	}
 	if list, err := s.List(t.Context(), history.Filter{}, history.Page{}); err != nil || len(list.Instances) != 1 {
 		t.Errorf("%d instances, %v", len(list.Instances), err)
 	}
