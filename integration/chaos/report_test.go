@@ -47,7 +47,7 @@ func (c *chaos) reportWork(v *verdict) {
 	}
 	ended := len(k.jobs) - len(k.unfinished(time.Now().Add(long), true))
 	fmt.Printf("\nwork:\n")
-	fmt.Printf("  acknowledged            %d starts, %d queue messages, %d events \n", k.promises.count[check.PromisedStart], k.promises.count[check.PromisedQueue], k.promises.count[check.PromisedEvent])
+	fmt.Printf("  acknowledged            %d starts, %d queue messages, %d events\n", k.promises.count[check.PromisedStart], k.promises.count[check.PromisedQueue], k.promises.count[check.PromisedEvent])
 	fmt.Printf("  ended                   %d of %d jobs; %d waiters were told; %d starts were held back, because %d were under way\n", ended, len(k.jobs), k.told, k.held, atOnce)
 	fmt.Printf("  checked                 %d instances, %d executions, %d events, %d promises\n", r.Instances, r.Executions, r.Events, r.Promises)
 	fmt.Printf("  lost with all files     %d starts and %d other messages, of %d that no history had when the files were deleted; sent again at the end\n", lost, len(k.lost)-lost, len(k.doubt))

@@ -147,15 +147,13 @@ func (c *chaos) judge() *verdict {
 		v.ends = append(v.ends, j.ended)
 	}
 	slices.SortFunc(v.ends, time.Time.Compare)
-	rows := make(map[string]history.Info)
 	for _, info := range c.everything() {
-		rows[info.Instance] = info
 		before := len(v.problems)
 		c.judgeInstance(v, info, executed)
 		if j := jobs[info.Instance]; j != nil {
 			j.judge(v, info)
-		} else if info.Status != round.Completed && !partOf(info, rows, jobs) {
-			v.bad("%s (%s), which nobody has stopped, is %s: %v", info.Instance, info.Name, info.Status, info.Error)
+		} else if info.Status != round.Completed { // a probe, or a child: nobody has stopped one
+			v.bad("%s (%s) is %s: %v", info.Instance, info.Name, info.Status, info.Error)
 		}
 		if len(v.problems) > before && before < 20 {
 			c.export(info.Instance)
@@ -174,11 +172,6 @@ func (c *chaos) judge() *verdict {
 		c.t.Error(p)
 	}
 	return v
-}
-
-// partOf tells whether an instance is below a job that was stopped, and was stopped with it.
-func partOf(info history.Info, rows map[string]history.Info, jobs map[string]*job) bool {
-	return info.Parent != nil && jobs[info.Parent.Instance] != nil && jobs[info.Parent.Instance].status != round.Completed
 }
 
 // everything lists all instances.

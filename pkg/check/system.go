@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -473,6 +472,3 @@ func (s *system) graves(ctx context.Context, ids []string) (map[string]bool, err
 	}
 	return graves, nil
 }
-
-// sortedIDs lists the keys of a map.
-func sortedIDs[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

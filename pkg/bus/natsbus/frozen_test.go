@@ -1,11 +1,15 @@
 package natsbus_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/bus"
@@ -56,5 +60,37 @@ func TestOrderIsKeptBesideAReceiverThatHearsNothing(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("came %v, want %v", got, want)
+	}
+}
+
+// Any replica may be asked for many messages at once. One that is a little behind must not hide the newest ones.
+func TestAReplicaThatIsBehindHidesNothing(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t)
+	nc, err := nats.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	// Everything goes to the server but questions for many messages, which somebody answers who has none.
+	if _, err := nc.Subscribe("behind.>", func(m *nats.Msg) {
+		if bytes.Contains(m.Data, []byte(`"batch"`)) && strings.Contains(m.Subject, "DIRECT.GET") {
+			m.RespondMsg(&nats.Msg{Header: nats.Header{"Status": {"404"}}})
+			return
+		}
+		nc.PublishMsg(&nats.Msg{Subject: "$JS.API" + strings.TrimPrefix(m.Subject, "behind"), Reply: m.Reply, Header: m.Header, Data: m.Data})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	to := natstest.Connect(t, server, natsbus.Config{Partitions: 1})
+	for i := range 3 {
+		if err := to.Publish(t.Context(), message("rondo.event.e.i", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := natstest.Connect(t, server, natsbus.Config{APIPrefix: "behind"})
+	left, found, err := b.StillThere(t.Context(), 0, 1, 3)
+	if err != nil || found != 3 || !slices.Equal(left["i1"], []uint64{2}) {
+		t.Errorf("there are %d, %v (%v); want 3", found, left, err)
 	}
 }

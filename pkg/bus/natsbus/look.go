@@ -102,7 +102,11 @@ func (b *Bus) stillThere(ctx context.Context, partition int, from, upTo uint64) 
 				if status == "204" && got > 0 { // the end of the batch
 					break
 				}
-				return left, found, ignoreNotFound(status, m)
+				if err := ignoreNotFound(status, m); err != nil {
+					return nil, 0, err
+				}
+				err := b.newest(ctx, filter, from, upTo, note)
+				return left, found, err
 			}
 			place, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
 			if err != nil {
