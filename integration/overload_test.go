@@ -117,21 +117,21 @@ func TestOverload(t *testing.T) {
 	}
 	f.settled()
 	f.nothingPromised()
-	f.allEnded(warm + taken + beats)
+	f.allEnded(warm+taken+beats, int(f.refused.Load()))
 	if most := int64(1 << 20); f.peak.Load() > most && !detector.On {
 		t.Errorf("the orchestrator took %d kB, want at most %d: what it holds is bounded, whatever waits in the broker", f.peak.Load(), most)
 	}
 }
 
-// allEnded checks that so many instances have completed, and nothing else is there, and looks closely at some of them.
-func (f *flood) allEnded(want int) {
+// allEnded checks that so many instances have completed, and nothing else is there, and looks closely at some of them. Of what was not acknowledged, some may be there, too.
+func (f *flood) allEnded(want, doubtful int) {
 	f.t.Helper()
 	m, err := f.store.Metrics(f.t.Context())
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	if n := m.Instances[round.Completed]; n != int64(want) || m.Executions != n {
-		f.t.Errorf("%d instances have completed in %d executions; want %d: %v", n, m.Executions, want, m.Instances)
+	if n := m.Instances[round.Completed]; n < int64(want) || n > int64(want+doubtful) || m.Executions != n {
+		f.t.Errorf("%d instances have completed in %d executions; want %d, and %d more at most: %v", n, m.Executions, want, doubtful, m.Instances)
 	}
 	for i := range min(want, 200) {
 		id := fmt.Sprint("flood", i*97%max(want-beats, 1))
