@@ -25,6 +25,7 @@ type road struct {
 	over    chan struct{} // closed when it is dead
 	cutTill time.Time
 	noStore bool // the store is out of reach, too, while it is cut
+	frozen  time.Time
 }
 
 func (w *world) road(name string) *road {
@@ -66,6 +67,33 @@ func (r *road) cut(till time.Time, noStore bool) {
 	r.cutTill, r.noStore = till, noStore
 }
 
+// freeze lets nothing out for some time. What was on its way goes on after it, as if no time had passed.
+func (r *road) freeze(till time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.frozen = till
+}
+
+// thaw waits until the process is not frozen.
+func (r *road) thaw() {
+	r.mu.Lock()
+	wait := time.Until(r.frozen)
+	r.mu.Unlock()
+	if wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-r.over:
+		case <-r.w.context.Done():
+		}
+	}
+}
+
+func (r *road) isFrozen() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return time.Now().Before(r.frozen)
+}
+
 func (r *road) isCut(toStore bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,6 +121,7 @@ func (r *road) pass(ctx context.Context, what string, toStore bool) (f fate, err
 		return f, context.Cause(ctx)
 	case <-r.over:
 	}
+	r.thaw()
 	switch {
 	case r.isDead():
 		select { // so that those who try again and again come to an end
@@ -134,7 +163,7 @@ func (r *road) pass(ctx context.Context, what string, toStore bool) (f fate, err
 func (r *road) Say(what string) bool {
 	f := r.fate(what)
 	switch {
-	case r.isDead(), r.isCut(false):
+	case r.isDead(), r.isCut(false), r.isFrozen():
 		return false
 	case f.unheard:
 		r.w.note(r.name, "is not heard: "+what)

@@ -33,7 +33,7 @@ type disaster struct {
 }
 
 // what disasters there are.
-var disasters = strings.Fields("kill kill kill cut cutoff cutoff restart powerloss powerloss forget disconnect partitions brokerclock")
+var disasters = strings.Fields("kill kill kill cut cutoff freeze freeze restart powerloss powerloss forget disconnect partitions brokerclock")
 
 // forecast draws the weather of a seed.
 func forecast(r *rand.Rand) weather {
@@ -66,7 +66,7 @@ func forecast(r *rand.Rand) weather {
 			continue
 		}
 		switch d.what {
-		case "cut", "cutoff":
+		case "cut", "cutoff", "freeze":
 			d.by = duration(r, time.Second, time.Minute)
 		case "powerloss":
 			d.by = duration(r, 10*time.Millisecond, 8*time.Second)

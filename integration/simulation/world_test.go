@@ -198,6 +198,10 @@ func (w *world) strike(d disaster) {
 		h.restart()
 	case "cut":
 		h.cut(time.Now().Add(d.by), true)
+	case "freeze":
+		if r, _, _ := h.now(); r != nil {
+			r.freeze(time.Now().Add(d.by))
+		}
 	case "cutoff":
 		h.cut(time.Now().Add(d.by), false)
 	case "disconnect":
