@@ -161,4 +161,4 @@ tidy: ## check that go.mod and go.sum list what is used, no more and no less
 # The tests come last: what they print is what a reader looks for.
 .PHONY: ci
 ci: TIME := 60s
-ci: tidy lint binary bench-once costs fuzz random sim chaos test ## run everything that has to pass before a change goes in
+ci: tidy lint binary bench-once costs fuzz random sim mutants chaos test ## run everything that has to pass before a change goes in

@@ -49,7 +49,7 @@ var mutants = []mutant{
 		result, err := l.commit(ctx, batch, delay)
 `},
 	}},
-	{"a turn that was refused counts as committed", 1, []edit{
+	{"a turn that was refused counts as committed", 3, []edit{
 		{loopOf + "commit.go", "		if outcome.Verdict == history.Committed {\n			e.conflicts = 0", "		if outcome.Verdict != history.Unfit {\n			e.conflicts = 0"},
 	}},
 	{"a commit that nobody knows of counts as done", 1, []edit{
@@ -57,15 +57,15 @@ var mutants = []mutant{
 			"	l.takeStored(len(x.decisions))\n	for i, d := range x.decisions {\n		outcome := history.Outcome{Verdict: history.Committed}\n		if x.err == nil {\n			outcome = x.result.Outcomes[i]\n		}\n"},
 		{loopOf + "commit.go", "	case x.err != nil && (ctx.Err() != nil || history.ClassOf(x.err) == history.Ambiguous):\n		l.takeFailed(x)\n		return\n", "	case x.err != nil && history.ClassOf(x.err) == history.Ambiguous:\n"},
 	}},
-	{"what is decided again comes after what is newer", 1, []edit{
+	{"what is decided again comes after what is newer", 2, []edit{
 		{loopOf + "loop.go", "	e.waiting = append(slices.Clone(items), e.waiting...)\n", "	e.waiting = append(slices.Clone(e.waiting), items...)\n"},
 	}},
-	{"there is no fence", 1, []edit{
+	{"there is no fence", 531, []edit{
 		{sqliteOf + "commit.go", "	case c.Life != b.Life || c.Execution != b.Execution || c.LastEvent != b.LastEvent:\n		return false\n", "	case c.Life != b.Life || c.Execution != b.Execution:\n		return false\n"},
 		{sqliteOf + "statements.go", "\"instance, execution, event, data\", \"\")", "\"instance, execution, event, data\", \" ON CONFLICT DO UPDATE SET data = excluded.data\")"},
 		{sqliteOf + "statements.go", "AND last_event = ?\"", "AND last_event >= ? - 1000000\""},
 	}},
-	{"a promise is forgotten before it is published", 1, []edit{
+	{"a promise is forgotten before it is published", 6, []edit{
 		{outboxOf + "outbox.go", "	w.parts.Store(3)\n", "	w.parts.Store(1)\n"},
 		{outboxOf + "outbox.go", "	if x.whole.parts.Add(-1) > 0 || x.whole.failed.Load() {\n", "	if x.whole.parts.Add(-1) != 0 {\n"},
 		{outboxOf + "outbox.go", "	if err := p.now.put(ctx, part{now, w}); err != nil {\n", "	p.done(part{nil, w}, nil)\n	if err := p.now.put(ctx, part{now, w}); err != nil {\n"},
@@ -73,37 +73,37 @@ var mutants = []mutant{
 	{"nobody sweeps", 1, []edit{
 		{loopOf + "keep.go", "	_, err := k.sweeper.Sweep(ctx)\n	return err\n", "	return nil\n"},
 	}},
-	{"a sweep removes what it has not published", 1, []edit{
+	{"a sweep removes what it has not published", 2, []edit{
 		{outboxOf + "sweep.go", "	if err := Send(ctx, s.Broker, s.Prefix, messages, s.Log); err != nil {\n		return 0, fmt.Errorf(\"sweep the outbox: %w\", err)\n	}\n", ""},
 	}},
 	{"a sweep sends again with a new id", 1, []edit{
 		{outboxOf + "sweep.go", "	messages, err = s.wanted(ctx, messages)\n", "	for i := range messages {\n		if id := messages[i].Header[events.HeaderMsgID]; len(id) > 0 {\n			messages[i].Header[events.HeaderMsgID] = []string{id[0] + \"/again\"}\n		}\n	}\n	messages, err = s.wanted(ctx, messages)\n"},
 	}},
-	{"work that the broker has lost is not sent again", 1, []edit{
+	{"work that the broker has lost is not sent again", 5, []edit{
 		{outboxOf + "heal.go", "			wanted[i], errs[i] = !has, err\n", "			_, errs[i] = has, err\n"},
 	}},
-	{"children that the broker has lost are not started again", 1, []edit{
+	{"children that the broker has lost are not started again", 80, []edit{
 		{outboxOf + "heal.go", "			wanted[i] = c.Parent == nil || !known || status.Ended() // a child", "			_, _, _ = c, status, known // a child"},
 	}},
-	{"an instance is looked after only when something is due", 1, []edit{
+	{"an instance is looked after only when something is due", 5, []edit{
 		{roundOf + "decide.go", "		if at := in.now.Add(d); r.WakeAt.IsZero() || at.Before(r.WakeAt) {\n", "		if at := in.now.Add(d); false && at.Before(r.WakeAt) {\n"},
 	}},
-	{"a child that is asked again does not tell how it has ended", 1, []edit{
+	{"a child that is asked again does not tell how it has ended", 578, []edit{
 		{roundOf + "inbox.go", "			in.tellParent(row) // the parent asks again: it may have missed the answer\n", ""},
 	}},
-	{"a timer fires when its message comes", 1, []edit{
+	{"a timer fires when its message comes", 2, []edit{
 		{roundOf + "inbox.go", "	if wait := o.next().Sub(in.now); wait > 0 {\n", "	if wait := o.next().Sub(in.now); wait > time.Hour {\n"},
 	}},
-	{"an answer for a former execution is taken", 1, []edit{
+	{"an answer for a former execution is taken", 97, []edit{
 		{roundOf + "inbox.go", "	case execution != in.ledger.info.Execution:\n", "	case execution > in.ledger.info.Execution:\n"},
 	}},
 	{"a letter that comes again is taken again", 1, []edit{
 		{roundOf + "inbox.go", "	if in.ledger.seen.has(m.ID) {\n		return ignored(Duplicate, \"this message was taken before\")\n	}\n	if in.ledger.unread", "	if in.ledger.unread"},
 	}},
-	{"what an execution has taken is forgotten by the next one", 1, []edit{
+	{"what an execution has taken is forgotten by the next one", 19, []edit{
 		{roundOf + "decide.go", "		Seen: old.seen.newest(events.MaxSeen),\n", ""},
 	}},
-	{"unread letters do not go along into the next execution", 1, []edit{
+	{"unread letters do not go along into the next execution", 10, []edit{
 		{roundOf + "decide.go", "	for _, m := range letters {\n		inherited", "	for _, m := range letters[:0] {\n		inherited"},
 	}},
 	{"an instance that is read again misses its last event", 1, []edit{
@@ -112,10 +112,10 @@ var mutants = []mutant{
 	{"steps that were lost do not run again", 1, []edit{
 		{roundOf + "decide.go", "			in.turn.Steps = append(in.turn.Steps, Step{StepRef: in.stepRef(s.Number), Step: s, Repeated: true})\n", "			_ = s\n"},
 	}},
-	{"partitions that are given up are not read to their end", 1, []edit{
+	{"partitions that are given up are not read to their end", 77, []edit{
 		{loopOf + "own.go", "	partitions, known := w.partitions.All(), w.known\n", "	w.partitions.Draining = nil\n	partitions, known := w.partitions.All(), w.known\n"},
 	}},
-	{"a message that means nothing here is acknowledged without asking the store", 1, []edit{
+	{"a message that means nothing here is acknowledged without asking the store", 113, []edit{
 		{loopOf + "commit.go", "	return d.entry.fresh || !slices", "	return true || !slices"},
 	}},
 }
