@@ -328,18 +328,9 @@ func (s *system) acknowledged(messages ...events.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range messages {
-		p := check.Promised{Instance: m.Instance, Message: m.ID, At: time.Now()}
-		switch c := m.Content.(type) {
-		case *events.Start:
-			p.What, p.Name = check.PromisedStart, c.Orchestration
-		case *events.QueueSent:
-			p.What, p.Queue = check.PromisedQueue, c.Queue
-		case *events.EventRaised:
-			p.What, p.Event = check.PromisedEvent, c.Name
-		default:
-			continue
+		if p, ok := check.PromisedBy(m, time.Now()); ok {
+			s.promised = append(s.promised, p)
 		}
-		s.promised = append(s.promised, p)
 	}
 }
 

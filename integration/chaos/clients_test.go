@@ -128,7 +128,7 @@ func (c *clients) say(ctx context.Context, j *job, messages ...events.Message) {
 		j.begun = now
 	}
 	for _, m := range messages {
-		if p, ok := promiseOf(m, now); ok && !slices.ContainsFunc(j.acked, func(a events.Message) bool { return a.ID == m.ID }) {
+		if p, ok := check.PromisedBy(m, now); ok && !slices.ContainsFunc(j.acked, func(a events.Message) bool { return a.ID == m.ID }) {
 			c.promises.note(p) // what is sent again was promised before
 		}
 		j.acked = append(j.acked, m)
@@ -313,22 +313,6 @@ func takenBy(ctx context.Context, store history.Reader, instance string) (map[st
 }
 
 // ---- The log of what was promised.
-
-// promiseOf is what is promised when a message is acknowledged. Nothing is promised about messages that steer an instance.
-func promiseOf(m events.Message, at time.Time) (p check.Promised, ok bool) {
-	p = check.Promised{Instance: m.Instance, Message: m.ID, At: at.UTC()}
-	switch content := m.Content.(type) {
-	case *events.Start:
-		p.What, p.Name = check.PromisedStart, content.Orchestration
-	case *events.QueueSent:
-		p.What, p.Queue = check.PromisedQueue, content.Queue
-	case *events.EventRaised:
-		p.What, p.Event = check.PromisedEvent, content.Name
-	default:
-		return p, false
-	}
-	return p, true
-}
 
 // promises is the log. The messages of a job are sent one call after the other, so that one log is enough for all.
 type promises struct {

@@ -115,15 +115,8 @@ func (w *world) say(c *sim.Bus, m events.Message) bool {
 
 // promise writes down what a client was promised.
 func (w *world) promise(m events.Message) {
-	p := check.Promised{Instance: m.Instance, Message: m.ID, At: time.Now()}
-	switch c := m.Content.(type) {
-	case *events.Start:
-		p.What, p.Name = check.PromisedStart, c.Orchestration
-	case *events.QueueSent:
-		p.What, p.Queue = check.PromisedQueue, c.Queue
-	case *events.EventRaised:
-		p.What, p.Event = check.PromisedEvent, c.Name
-	default:
+	p, ok := check.PromisedBy(m, time.Now())
+	if !ok {
 		return
 	}
 	w.mu.Lock()

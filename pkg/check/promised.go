@@ -45,6 +45,22 @@ const (
 	PromisedEnd   PromisedWhat = "end"   // a waiter was told how it ended
 )
 
+// PromisedBy is what a client was promised when a message of its was acknowledged. About messages that steer an instance, nothing is.
+func PromisedBy(m events.Message, at time.Time) (p Promised, ok bool) {
+	p = Promised{Instance: m.Instance, Message: m.ID, At: at.UTC()}
+	switch c := m.Content.(type) {
+	case *events.Start:
+		p.What, p.Name = PromisedStart, c.Orchestration
+	case *events.QueueSent:
+		p.What, p.Queue = PromisedQueue, c.Queue
+	case *events.EventRaised:
+		p.What, p.Event = PromisedEvent, c.Name
+	default:
+		return p, false
+	}
+	return p, true
+}
+
 func (p Promised) check() error {
 	switch {
 	case p.Instance == "":
