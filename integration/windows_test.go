@@ -594,7 +594,8 @@ var otherCalls = map[string]string{
 	"Ask": reads, "AskAll": reads, "Backlog": reads, "Changed": reads, "Connected": reads, "Count": reads, "CountPromises": reads, "CustomStatus": reads,
 	"Events": reads, "Executions": reads, "Has": reads, "InboxWait": reads, "Instance": reads, "List": reads, "Listen": reads, "Marked": reads, "Members": reads,
 	"Metrics": reads, "Note": reads, "Owner": reads, "Partitions": reads, "Ping": reads, "Prefix": reads, "Queues": reads, "Schedules": reads, "Stats": reads,
-	"Stored": reads, "Token": reads, "Tree": reads, "Value": reads, "Values": reads, "WorkBacklog": reads, "WorkWait": reads,
+	"Stored": reads, "Token": reads, "Tree": reads, "Value": reads, "Values": reads, "WorkBacklog": reads, "WorkWait": reads, "Graves": reads, "OldPromises": reads,
+	"ValuesOf": reads,
 
 	"Answer": serves, "AnswerToo": serves, "PutSchedule": serves, "DropSchedule": serves, "Delete": serves, "Prune": serves, "ClearMark": serves,
 

@@ -75,6 +75,9 @@ func (w *world) serve(j *job) {
 			if w.hasEnded(j) || !w.wait(time.Second) {
 				return
 			}
+			if j.steers == events.Suspend && w.happened("partitions") && w.calm() { // then what was said last may have come first
+				w.say(c, events.Message{ID: fmt.Sprint(j.id, "-resume-", time.Since(w.begun)), Instance: j.id, Content: &events.Control{How: events.Resume}})
+			}
 		}
 		w.wait(rested)
 	}

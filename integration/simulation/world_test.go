@@ -173,6 +173,13 @@ func (w *world) count(what string) {
 	w.counts[what]++
 }
 
+// happened tells whether there was such a disaster.
+func (w *world) happened(what string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.counts[what] > 0
+}
+
 // suffer lets the disasters happen.
 func (w *world) suffer() {
 	for _, d := range w.weather.disasters {
