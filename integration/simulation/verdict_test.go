@@ -39,6 +39,7 @@ func (w *world) verdict() (faults []string) {
 	w.context = context.Background() // that of the world has ended
 	bad := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	if w.undone != "" {
+		w.found = w.check()
 		bad("it did not come to its end: %s", w.undone)
 	}
 	for _, d := range w.broker.Dead() {
@@ -59,7 +60,7 @@ func (w *world) verdict() (faults []string) {
 			}
 		}
 	}
-	for _, f := range w.check() {
+	for _, f := range w.found {
 		bad("%v", f)
 	}
 	page := history.Page{Limit: 1000}
@@ -100,7 +101,7 @@ func (w *world) check() (found []check.Finding) {
 	c := sim.Connect(w.broker, nil)
 	defer c.Close()
 	report, err := check.System(w.context, w.store, check.Options{
-		NothingRemoved: true, Quiescent: w.undone == "", Broker: c, Dead: c, Prefix: c.Prefix(),
+		NothingRemoved: true, Quiescent: true, Broker: c, Dead: c, Prefix: c.Prefix(),
 		Promises: []check.Promises{{Name: "clients", Each: func(yield func(check.Promised, error) bool) {
 			for _, p := range w.said {
 				if p.What == check.PromisedQueue && (w.upset > 0 || w.counts["partitions"] > 0) {

@@ -36,7 +36,8 @@ type world struct {
 	acts    *activity.Registry
 	hosts   []*host
 	jobs    []*job
-	undone  string             // what there was still to do at the end
+	undone  string // what there was still to do at the end
+	found   []check.Finding
 	finish  context.CancelFunc // of everything
 	context context.Context
 
@@ -135,12 +136,15 @@ const tooLate = 20 * time.Minute
 
 // await waits until all work has ended and nothing is left.
 func (w *world) await() {
-	for time.Since(w.begun) < w.weather.lasts+tooLate {
+	for time.Since(w.begun) < w.weather.lasts+tooLate && w.context.Err() == nil {
 		<-time.After(time.Second)
 		if !w.calm() {
 			continue
 		}
-		if w.undone = w.left(); w.undone == "" {
+		if w.undone = w.left(); w.undone != "" {
+			continue
+		}
+		if w.found = w.check(); len(w.found) == 0 { // what was late may still be on its way
 			return
 		}
 	}
