@@ -27,6 +27,9 @@ type saying struct {
 
 func makeJob(r *rand.Rand, i int, sky weather) *job {
 	j := &job{id: fmt.Sprint("job-", i), script: script{Sum: int64(i), Ops: write(r, 0, sky.posts)}}
+	if slices.ContainsFunc(sky.disasters, func(d disaster) bool { return d.what == "partitions" }) {
+		inAnyOrder(j.script.Ops)
+	}
 	at := duration(r, 0, sky.lasts*2/3)
 	say := func(id string, c events.Content) {
 		j.says = append(j.says, saying{at, events.Message{ID: j.id + id, Instance: j.id, Content: c}})
