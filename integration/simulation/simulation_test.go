@@ -87,3 +87,14 @@ func TestSeeds(t *testing.T) {
 		t.Logf("%12d %s, %.1f a seed", sums[k], k, float64(sums[k])/float64(worlds))
 	}
 }
+
+// formerSeeds have found something: mostly what the simulation expected of the services though nobody promises it.
+var formerSeeds = []uint64{263, 829, 1059, 1082, 1688, 7142, 1795325930482903833}
+
+func TestFormerSeeds(t *testing.T) {
+	for _, seed := range formerSeeds {
+		if o := runWorld(t, seed, false); len(o.faults) > 0 {
+			t.Errorf("seed %d (%s):\n  %s", o.seed, o.sky, o.faults)
+		}
+	}
+}
