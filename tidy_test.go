@@ -115,10 +115,11 @@ var packages = map[string]rule{
 		"pkg/check", "examples/orders/shop", "github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/pflag",
 	}},
 
-	"integration/chaos":      {imports: []string{"services/orchestrator", "services/worker", "pkg/client"}},
-	"integration":            {imports: []string{"services/orchestrator", "services/worker", "pkg/outbox", "pkg/query", "pkg/client", "pkg/app"}},
-	"integration/simulation": {imports: []string{"services/orchestrator", "services/worker"}},
-	"examples/...":           {imports: []string{"pkg/...", "examples/..."}},
+	"integration":               {imports: []string{"integration/internal/work", "services/orchestrator", "services/worker", "pkg/outbox", "pkg/query", "pkg/client", "pkg/app"}},
+	"integration/chaos":         {imports: []string{"integration/internal/work", "services/orchestrator", "services/worker", "pkg/client"}},
+	"integration/internal/work": {imports: []string{"pkg/events", "pkg/orchestration", "pkg/activity"}},
+	"integration/simulation":    {imports: []string{"services/orchestrator", "services/worker"}},
+	"examples/...":              {imports: []string{"pkg/...", "examples/..."}},
 }
 
 // outside is the part of the standard library that pure packages leave alone, each with what is below it.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/integration/internal/work"
 	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -130,7 +131,7 @@ func TestDeferredCodeThatBlocksWhenForgotten(t *testing.T) {
 	blocks := orchestration.Define[string, string]("blocks")
 	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{blocks.With(func(ctx *orchestration.Context, _ string) (string, error) {
 		defer func() { <-release }()
-		_, err := letters.Receive(ctx)
+		_, err := work.Letters.Receive(ctx)
 		return "", err
 	})}, basics...)...)
 	s.orchestrate(func(c *orchestrator.Config) {
@@ -175,7 +176,7 @@ func TestSlowDeferredCodeIsNotCalledStuck(t *testing.T) {
 					<-wait
 					once.Do(func() { close(over) })
 				}()
-				_, err := letters.Receive(ctx)
+				_, err := work.Letters.Receive(ctx)
 				return "", err
 			})}, basics...)...)
 			said := &lockedBuffer{}
@@ -216,7 +217,7 @@ func TestHandedOverInOrder(t *testing.T) {
 	reader := orchestration.Define[int, []int]("reader")
 	s.deploy(reader.With(func(ctx *orchestration.Context, n int) (got []int, err error) {
 		for range n {
-			x, err := letters.Receive(ctx)
+			x, err := work.Letters.Receive(ctx)
 			if err != nil {
 				return nil, err
 			}
@@ -329,7 +330,7 @@ func TestManyLargeInstancesAreRead(t *testing.T) {
 	n := detector.Size(200, 60)
 	reader := orchestration.Define[string, int]("narrow-reader")
 	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{reader.With(func(ctx *orchestration.Context, _ string) (int, error) {
-		return letters.Receive(ctx)
+		return work.Letters.Receive(ctx)
 	})}, basics...)...)
 	first := s.orchestrate()
 	for i := range n {

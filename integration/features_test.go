@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/integration/internal/work"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
@@ -415,7 +416,7 @@ func TestRunawayAndStuckCode(t *testing.T) {
 		main.With(func(ctx *orchestration.Context, _ string) (string, error) {
 			for {
 				ctx.Now() // it never waits
-				total.Get(ctx)
+				work.Total.Get(ctx)
 			}
 		}),
 		stuck.With(func(*orchestration.Context, string) (string, error) {
@@ -469,11 +470,11 @@ func TestReadingAValueOfAnotherInstance(t *testing.T) {
 	reader := orchestration.Define[string, string]("reader")
 	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{
 		main.With(func(ctx *orchestration.Context, _ string) (string, error) {
-			total.Set(ctx, 42)
+			work.Total.Set(ctx, 42)
 			return "", nil
 		}),
 		reader.With(func(ctx *orchestration.Context, of string) (string, error) {
-			v, err := total.ReadFrom(ctx, of).Get(ctx)
+			v, err := work.Total.ReadFrom(ctx, of).Get(ctx)
 			if err != nil || v == nil {
 				return "nothing", err
 			}

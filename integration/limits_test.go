@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/integration/internal/work"
 	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
@@ -44,7 +45,7 @@ func TestOneBusyInstance(t *testing.T) {
 	reader := orchestration.Define[int, int]("busy-reader")
 	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{reader.With(func(ctx *orchestration.Context, n int) (int, error) {
 		for i := range n {
-			x, err := letters.Receive(ctx)
+			x, err := work.Letters.Receive(ctx)
 			if err != nil || x != i {
 				return i, fmt.Errorf("letter %d is %d (%v)", i, x, err)
 			}

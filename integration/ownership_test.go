@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/rondo-run/rondo/integration/internal/work"
 	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/internal/stall"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -43,7 +44,7 @@ func TestPartitionsMoveWhenAnOrchestratorIsKilled(t *testing.T) {
 	add := func() {
 		running = append(running, p.run("orchestrator", fmt.Sprint("orchestrator-", len(running))))
 	}
-	var jobs []job
+	var jobs []work.Job
 	wave := func(what string) {
 		t.Helper()
 		more := mixed(what, detector.Size(100, 40))
@@ -107,7 +108,7 @@ func TestPartitionCountChangesUnderLoad(t *testing.T) {
 	s := newSystem(t, openSQLite(t), plays...)
 	s.orchestrate()
 	s.labour()
-	var jobs []job
+	var jobs []work.Job
 	for i, n := range []int{8, 3, 1, 6} {
 		more := mixed(fmt.Sprint("w", i, "-"), detector.Size(200, 50))
 		half := len(more) / 2
@@ -154,7 +155,7 @@ func TestLostBroker(t *testing.T) {
 	s.labour()
 	// What others have sent and nobody had taken is gone with the broker: who sends what must not be lost sends it again, with the same id.
 	for _, j := range jobs {
-		s.say(j.said...)
+		s.say(j.Said...)
 	}
 	s.letGo(jobs)
 	s.finished(jobs, patience)
@@ -219,11 +220,11 @@ func TestWhatWasSaidIsSaidAgainAfterALostBroker(t *testing.T) {
 	t.Parallel()
 	sender := orchestration.Define[string, string]("sender")
 	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{sender.With(func(ctx *orchestration.Context, to string) (string, error) {
-		if err := letters.Send(ctx, to, 1); err != nil {
+		if err := work.Letters.Send(ctx, to, 1); err != nil {
 			return "", err
 		}
-		_, err := mail.Detach(ctx, 1, orchestration.ID("launched"))
-		return "", errors.Join(err, letters.Send(ctx, "launched", 5))
+		_, err := work.Mail.Detach(ctx, 1, orchestration.ID("launched"))
+		return "", errors.Join(err, work.Letters.Send(ctx, "launched", 5))
 	})}, plays...)...)
 	v := s.prepare()
 	v.broker.onPublish = func(wires []events.Wire) error {

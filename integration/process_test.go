@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/integration/internal/work"
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
@@ -128,23 +129,13 @@ func (t twice) Publish(ctx context.Context, messages ...events.Wire) error {
 	return t.Bus.Publish(ctx, doubled(messages)...)
 }
 
-// doubled repeats each message. The second one has its id where only who receives it looks, as what had to wait for its time does.
+// doubled repeats each message, but not what only withdraws another one.
 func doubled(messages []events.Wire) []events.Wire {
 	var out []events.Wire
 	for _, m := range messages {
-		out = append(out, m)
-		if m.Purge {
-			continue
+		if out = append(out, m); !m.Purge {
+			out = append(out, work.Again(m))
 		}
-		again := m
-		again.Header = events.Header{"Rondo-Not-Before": {"2026-01-01T00:00:00Z"}}
-		for k, v := range m.Header {
-			if k == events.HeaderMsgID {
-				k = "Rondo-Id"
-			}
-			again.Header[k] = v
-		}
-		out = append(out, again)
 	}
 	return out
 }

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/integration/internal/work"
 	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/internal/stall"
@@ -280,7 +281,7 @@ func (c *chaos) inflict(picked []fault) (err error) {
 func (c *chaos) catchUp(r *result) error {
 	err := eventually(c.ctx, patience, func() error {
 		if open := c.clients.unfinished(r.from, false); len(open) > 0 {
-			return fmt.Errorf("%d jobs have not ended, %s (%s) among them", len(open), open[0].id, open[0].name)
+			return fmt.Errorf("%d jobs have not ended, %s (%s) among them", len(open), open[0].ID, open[0].Name)
 		}
 		return nil
 	})
@@ -317,7 +318,7 @@ func (c *chaos) nextProbes() []string {
 func (c *chaos) publishProbes(ctx context.Context, probes []string) {
 	var wires []events.Wire
 	for _, id := range probes {
-		w, err := events.Encode(c.clients.bus.Prefix(), events.Message{ID: "start-" + id, Instance: id, Content: &events.Start{Orchestration: "probing", Input: payload(1)}})
+		w, err := events.Encode(c.clients.bus.Prefix(), events.Message{ID: "start-" + id, Instance: id, Content: &events.Start{Orchestration: "probing", Input: work.Payload(1)}})
 		if err != nil {
 			c.t.Fatal(err)
 		}

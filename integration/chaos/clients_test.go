@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/integration/internal/work"
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 	"github.com/rondo-run/rondo/pkg/check"
 	"github.com/rondo-run/rondo/pkg/client"
@@ -92,7 +93,7 @@ func (c *clients) start(ctx context.Context, seed uint64, perSecond int) {
 		c.mu.Unlock()
 		c.all.Go(func() {
 			defer func() { <-c.slots }()
-			c.say(c.t.Context(), j, j.first...)
+			c.say(c.t.Context(), j, append([]events.Message{j.Start()}, j.Said...)...)
 		})
 		if j.awaited {
 			c.all.Go(func() { c.await(j) })
@@ -110,14 +111,14 @@ func (c *clients) say(ctx context.Context, j *job, messages ...events.Message) {
 			return
 		}
 		if wires = append(wires, w); j.twice {
-			wires = append(wires, again(w))
+			wires = append(wires, work.Again(w))
 		}
 	}
 	c.gate.RLock()
 	defer c.gate.RUnlock()
 	if err := c.bus.Publish(ctx, wires...); err != nil {
 		if ctx.Err() == nil {
-			c.t.Errorf("%s: publishing has failed for good: %v", j.id, err)
+			c.t.Errorf("%s: publishing has failed for good: %v", j.ID, err)
 		}
 		return
 	}
@@ -138,14 +139,14 @@ func (c *clients) say(ctx context.Context, j *job, messages ...events.Message) {
 
 // await waits for the end of a job, and notes what it was told.
 func (c *clients) await(j *job) {
-	out, err := c.client.Wait(c.t.Context(), j.id)
+	out, err := c.client.Wait(c.t.Context(), j.ID)
 	if err != nil {
 		if c.t.Context().Err() == nil {
-			c.t.Errorf("waiting for %s: %v", j.id, err)
+			c.t.Errorf("waiting for %s: %v", j.ID, err)
 		}
 		return
 	}
-	p := check.Promised{What: check.PromisedEnd, Instance: j.id, Status: round.Completed, Output: out.Output, At: time.Now()}
+	p := check.Promised{What: check.PromisedEnd, Instance: j.ID, Status: round.Completed, Output: out.Output, At: time.Now()}
 	if out.Error != nil {
 		p.Status = statusOf(out.Error)
 	}
@@ -184,7 +185,7 @@ func (c *clients) look(ctx context.Context) {
 	c.mu.Lock()
 	for _, j := range c.jobs {
 		if j.ended.IsZero() && !j.begun.IsZero() {
-			open[j.id] = j
+			open[j.ID] = j
 		}
 	}
 	c.mu.Unlock()
@@ -200,9 +201,9 @@ func (c *clients) look(ctx context.Context) {
 		switch {
 		case info.Status.Ended():
 			j.ended = now
-		case j.later != nil && !j.said && info.LastEvent >= 2: // it waits
-			j.said = true
-			c.all.Go(func() { c.say(c.t.Context(), j, *j.later) })
+		case j.Later != nil && !j.saidLater && info.LastEvent >= 2: // it waits
+			j.saidLater = true
+			c.all.Go(func() { c.say(c.t.Context(), j, *j.Later) })
 		}
 	}
 }
@@ -251,7 +252,7 @@ func (c *clients) losing(do func()) {
 	for _, j := range c.unfinished(time.Now(), true) {
 		untaken, err := c.untaken(j)
 		if err != nil {
-			c.t.Errorf("reading what %s has taken: %v", j.id, err)
+			c.t.Errorf("reading what %s has taken: %v", j.ID, err)
 		}
 		c.mu.Lock()
 		for _, m := range untaken {
@@ -271,7 +272,7 @@ func (c *clients) doubted(j *job, message string) bool {
 
 // untaken are the messages of a job that were acknowledged and are not in its history.
 func (c *clients) untaken(j *job) (untaken []events.Message, err error) {
-	taken, err := takenBy(c.t.Context(), c.store, j.id)
+	taken, err := takenBy(c.t.Context(), c.store, j.ID)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range j.acked {

@@ -11,7 +11,7 @@
 //	the processes, and what each of them does       process_test.go
 //	the fleet: all processes, links and servers     fleet_test.go
 //	the faults: name, inject, heal                  faults_test.go
-//	the work, with its right answers                work_test.go
+//	the work, with its right answers                work_test.go, integration/internal/work
 //	who starts it, and what they were promised      clients_test.go
 //	what is true at the end                         verdict_test.go
 //	the table that is printed                       report_test.go

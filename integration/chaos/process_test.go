@@ -158,10 +158,8 @@ type counted struct {
 func (c counted) Receive(ctx context.Context, partition int, take func(bus.Delivery)) error {
 	return c.Bus.Receive(ctx, partition, func(d bus.Delivery) {
 		id := d.ID()
-		for _, name := range []string{events.HeaderMsgID, headerID} {
-			if h := d.Header[name]; len(h) > 0 {
-				id = h[0]
-			}
+		if h := d.Header[events.HeaderMsgID]; len(h) > 0 {
+			id = h[0]
 		}
 		c.deliveries.note(id)
 		take(d)

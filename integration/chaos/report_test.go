@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/rondo-run/rondo/integration/internal/work"
 	"github.com/rondo-run/rondo/pkg/check"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -45,7 +46,7 @@ func (c *chaos) reportWork(v *verdict) {
 			lost++
 		}
 	}
-	ended := len(k.jobs) - len(k.unfinished(time.Now().Add(long), true))
+	ended := len(k.jobs) - len(k.unfinished(time.Now().Add(work.Long), true))
 	fmt.Printf("\nwork:\n")
 	fmt.Printf("  acknowledged            %d starts, %d queue messages, %d events\n", k.promises.count[check.PromisedStart], k.promises.count[check.PromisedQueue], k.promises.count[check.PromisedEvent])
 	fmt.Printf("  ended                   %d of %d jobs; %d waiters were told; %d starts were held back, because %d were under way\n", ended, len(k.jobs), k.told, k.held, atOnce)

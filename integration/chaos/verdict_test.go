@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rondo-run/rondo/integration/internal/work"
 	"github.com/rondo-run/rondo/pkg/check"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -36,7 +37,7 @@ func (c *chaos) settle() {
 	for j := range lost {
 		untaken, err := c.clients.untaken(j)
 		if err != nil {
-			c.t.Errorf("reading what %s has taken: %v", j.id, err)
+			c.t.Errorf("reading what %s has taken: %v", j.ID, err)
 		}
 		if !j.ended.IsZero() {
 			continue
@@ -44,7 +45,7 @@ func (c *chaos) settle() {
 		var again []events.Message
 		for _, m := range untaken {
 			if !c.clients.doubted(j, m.ID) {
-				c.t.Errorf("%s: message %s was acknowledged, and lost, though the broker has not lost its files after that", j.id, m.ID)
+				c.t.Errorf("%s: message %s was acknowledged, and lost, though the broker has not lost its files after that", j.ID, m.ID)
 				continue
 			}
 			c.clients.lost = append(c.clients.lost, m)
@@ -59,7 +60,7 @@ func (c *chaos) settle() {
 func (c *chaos) allEnd(doubted bool) {
 	most, before := 0, time.Now()
 	err := eventually(c.ctx, time.Hour, func() error {
-		open := c.clients.unfinished(time.Now().Add(long), doubted)
+		open := c.clients.unfinished(time.Now().Add(work.Long), doubted)
 		if len(open) == 0 {
 			return nil
 		}
@@ -70,7 +71,7 @@ func (c *chaos) allEnd(doubted bool) {
 			return errors.New("they may still end")
 		}
 		for _, j := range open[:min(20, len(open))] {
-			c.t.Errorf("%s (%s) has not ended: %v", j.id, j.name, c.export(j.id))
+			c.t.Errorf("%s (%s) has not ended: %v", j.ID, j.Name, c.export(j.ID))
 		}
 		c.t.Errorf("%d instances have not ended, and none has for %v", len(open), patience)
 		return nil
@@ -143,7 +144,7 @@ func (c *chaos) judge() *verdict {
 	executed := c.readLedgers(v)
 	jobs := make(map[string]*job)
 	for _, j := range c.clients.jobs {
-		jobs[j.id] = j
+		jobs[j.ID] = j
 		v.ends = append(v.ends, j.ended)
 	}
 	slices.SortFunc(v.ends, time.Time.Compare)
@@ -192,10 +193,10 @@ func (c *chaos) everything() (all []history.Info) {
 // judge checks that a job has ended as it must.
 func (j *job) judge(v *verdict, info history.Info) {
 	if info.Status != j.status {
-		v.bad("%s (%s) is %s with error %v, want %s", j.id, j.name, info.Status, info.Error, j.status)
+		v.bad("%s (%s) is %s with error %v, want %s", j.ID, j.Name, info.Status, info.Error, j.status)
 	}
-	if j.want != nil && string(info.Output) != string(payload(j.want)) {
-		v.bad("%s (%s) has output %s, want %s", j.id, j.name, info.Output, payload(j.want))
+	if j.Want != nil && string(info.Output) != string(work.Payload(j.Want)) {
+		v.bad("%s (%s) has output %s, want %s", j.ID, j.Name, info.Output, work.Payload(j.Want))
 	}
 }
 
