@@ -30,17 +30,13 @@ func (c *chaos) settle() {
 		c.t.Errorf("the system does not work when everything is healed: %v", err)
 	}
 	c.allEnd(false)
-	lost := make(map[*job]bool)
-	for _, d := range c.clients.doubt {
-		lost[d.job] = true
-	}
-	for j := range lost {
+	for _, j := range c.clients.unfinished(time.Now().Add(work.Long), true) {
+		if !j.doubted {
+			continue // it has been said that it does not end
+		}
 		untaken, err := c.clients.untaken(j)
 		if err != nil {
 			c.t.Errorf("reading what %s has taken: %v", j.ID, err)
-		}
-		if !j.ended.IsZero() {
-			continue
 		}
 		var again []events.Message
 		for _, m := range untaken {
@@ -279,34 +275,26 @@ func (c *chaos) judgeLog(v *verdict, p *process) {
 	}
 }
 
-// readLedgers counts what was done more than once, and gives how often each attempt of each activity was executed (see [executionOf]).
-func (c *chaos) readLedgers(v *verdict) map[string]int {
-	executed := make(map[string]int)
-	for _, p := range c.fleet.workers {
-		c.readLedger(p, executed)
-	}
-	for _, n := range executed {
-		v.executed += n
-		v.executedAgain += n - 1
-	}
-	delivered := make(map[string]int)
-	for _, p := range c.fleet.orchestrators {
-		c.readLedger(p, delivered)
-	}
-	for _, n := range delivered {
-		v.delivered += n
-		v.deliveredAgain += n - 1
-	}
+// readLedgers counts what was done, and gives how often each attempt of each activity was executed (see [executionOf]).
+func (c *chaos) readLedgers(v *verdict) (executed map[string]int) {
+	executed, v.executed, v.executedAgain = c.readLedgersOf(c.fleet.workers)
+	_, v.delivered, v.deliveredAgain = c.readLedgersOf(c.fleet.orchestrators)
 	return executed
 }
 
-func (c *chaos) readLedger(p *process, count map[string]int) {
-	data, err := os.ReadFile(p.role.Ledger)
-	if err != nil {
-		c.t.Error(err)
-		return
+// readLedgersOf counts the lines in the ledgers of some processes: how often each one stands there, all, and those that stood there before.
+func (c *chaos) readLedgersOf(processes []*process) (times map[string]int, all, again int) {
+	times = make(map[string]int)
+	for _, p := range processes {
+		data, err := os.ReadFile(p.role.Ledger)
+		if err != nil {
+			c.t.Error(err)
+			continue
+		}
+		for line := range strings.Lines(string(data)) {
+			times[strings.TrimSuffix(line, "\n")]++
+			all++
+		}
 	}
-	for line := range strings.Lines(string(data)) {
-		count[strings.TrimSuffix(line, "\n")]++
-	}
+	return times, all, all - len(times)
 }
