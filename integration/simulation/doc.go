@@ -1,8 +1,8 @@
 // Package simulation runs the production orchestrator, worker, outbox and sweeps in one process, on virtual time, over a broker in memory and SQLite in memory,
 // and disturbs them: what is said gets lost, late, doubled, or happens without an answer; commits conflict, or nobody knows whether they happened; processes die
-// between any two steps and come back; connections break; clocks differ; the broker forgets what it had acknowledged, or everything.
+// between any two steps and come back, or stand still; connections break; clocks differ; the broker forgets what it had acknowledged, or everything.
 //
-//	a seed ──► the work (work_test.go), what goes wrong (weather_test.go)
+//	a seed ──► the work (work_test.go), who asks for it (clients_test.go), what goes wrong (weather_test.go)
 //	       ──► a world that runs until all work has ended (world_test.go)
 //	       ──► a verdict: every result is right, every history in order, nothing is left (verdict_test.go)
 //

@@ -133,12 +133,11 @@ func (r *road) pass(ctx context.Context, what string, toStore bool) (f fate, err
 		r.die("before: " + what)
 		return f, errDead
 	case f.lost, r.isCut(toStore):
-		wait := 2 * time.Second
 		if err = errLost; r.isCut(toStore) {
 			err = errCut
 		}
 		select {
-		case <-time.After(wait):
+		case <-time.After(2 * time.Second):
 		case <-ctx.Done():
 		}
 		r.w.note(r.name, "loses: "+what)

@@ -22,7 +22,7 @@ var (
 	showLog   = flag.Bool("log", false, "print what happens, step by step")
 )
 
-// TestSeedsRepeat lets seeds happen twice: everything must come at the same moment both times.
+// TestSeedsRepeat lets seeds happen twice: with nine in ten of them at least, everything must come at the same moment both times.
 func TestSeedsRepeat(t *testing.T) {
 	n := detector.Size(40, 10)
 	var differ []uint64
@@ -31,8 +31,9 @@ func TestSeedsRepeat(t *testing.T) {
 			differ = append(differ, seed+1)
 		}
 	}
+	t.Logf("of %d seeds, these do something else the second time: %v", n, differ)
 	if len(differ) > n/10 {
-		t.Errorf("of %d seeds, these do something else the second time: %v", n, differ)
+		t.Errorf("%d of %d seeds do something else the second time", len(differ), n)
 	}
 }
 

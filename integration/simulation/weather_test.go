@@ -12,16 +12,16 @@ import (
 // weather is what goes wrong in a world: how likely it is for each thing that a process does outside, and what happens to everybody at some moments. Each seed has only
 // some of it, so that rare things get a chance beside others that would hide them.
 type weather struct {
-	lost, unanswered, deaf, late   float64 // what is said, answers, what needs no answer; and what takes seconds
-	contended, ambiguous           float64 // commits
-	crash                          float64 // of a process, before or after anything that it does
-	twice                          float64 // clients say it again
-	dedupes                        time.Duration
-	brokerAhead                    time.Duration
-	orchestratorsAhead, storeAhead []time.Duration // of the first and the second one; of the store
-	disasters                      []disaster
-	lasts                          time.Duration // then it is calm
-	posts                          bool          // the broker keeps what it has, so that instances can rely on what they send each other
+	lost, unanswered, deaf, late float64 // what is said, answers, what needs no answer; and what takes seconds
+	contended, ambiguous         float64 // commits
+	crash                        float64 // of a process, before or after anything that it does
+	twice                        float64 // clients say it again
+	dedupes                      time.Duration
+	brokerAhead, storeAhead      time.Duration
+	orchestratorsAhead           [2]time.Duration
+	disasters                    []disaster
+	lasts                        time.Duration // then it is calm
+	posts                        bool          // the broker keeps what it has, so that instances can rely on what they send each other
 }
 
 // A disaster happens at a moment.
@@ -55,9 +55,8 @@ func forecast(r *rand.Rand) weather {
 		w.dedupes = -1
 	}
 	ahead := func() time.Duration { return time.Duration(r.Int64N(int64(4*time.Second))) - 2*time.Second }
-	w.orchestratorsAhead, w.storeAhead = make([]time.Duration, 2), make([]time.Duration, 1)
 	if r.IntN(3) == 0 {
-		w.brokerAhead, w.orchestratorsAhead[0], w.orchestratorsAhead[1], w.storeAhead[0] = ahead(), ahead(), ahead(), ahead()
+		w.brokerAhead, w.orchestratorsAhead[0], w.orchestratorsAhead[1], w.storeAhead = ahead(), ahead(), ahead(), ahead()
 	}
 	w.posts = r.IntN(2) == 0
 	for range r.IntN(6) {

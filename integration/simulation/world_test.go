@@ -95,13 +95,13 @@ func create(t *testing.T, seed uint64) *world {
 		}
 	}
 	var err error
-	w.store, err = sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{Log: quiet, WakeStep: 10 * time.Second, Now: func() time.Time { return time.Now().Add(w.weather.storeAhead[0]) }})
+	w.store, err = sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{Log: quiet, WakeStep: 10 * time.Second, Now: func() time.Time { return time.Now().Add(w.weather.storeAhead) }})
 	must(err)
 	w.code, err = orchestration.NewRegistry(scripted.With(play))
 	must(err)
 	w.acts, err = activity.NewRegistry(works...)
 	must(err)
-	for i := range 2 {
+	for i := range w.weather.orchestratorsAhead {
 		w.hosts = append(w.hosts, &host{w: w, name: fmt.Sprint("orchestrator-", i), runs: w.orchestrate(i)})
 	}
 	for i := range 2 {
