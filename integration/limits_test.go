@@ -68,7 +68,7 @@ func TestOneBusyInstance(t *testing.T) {
 	s.check()
 }
 
-// The number of instances that are read, decided and forgotten goes up and down, and what is remembered of them does not.
+// An orchestrator tells what it has in memory, and whether it is ready and alive.
 func TestStatusTellsWhatIsGoingOn(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, openSQLite(t), plays...)

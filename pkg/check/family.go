@@ -216,7 +216,7 @@ func (f *family) childElsewhere(ctx context.Context, c child) error {
 			if err != nil {
 				return fmt.Errorf("read execution %d of %q: %w", info.Execution, c.instance, err)
 			}
-			if s, ok := first1(start).(*events.Started); ok && sameParent(s.Parent, &c.parent) {
+			if s, ok := firstFact(start).(*events.Started); ok && sameParent(s.Parent, &c.parent) {
 				f.sameOutcome(c, info.Execution, info.Status, info.Output, info.Error)
 				return nil
 			}
@@ -230,7 +230,7 @@ func (f *family) childElsewhere(ctx context.Context, c child) error {
 	return nil
 }
 
-func first1(list []events.Event) events.Fact {
+func firstFact(list []events.Event) events.Fact {
 	if len(list) == 0 {
 		return nil
 	}
@@ -286,8 +286,8 @@ func (f *family) parentOf(ctx context.Context, r reading, rows map[string]round.
 	if err != nil {
 		return fmt.Errorf("read execution %d of %q: %w", p.Execution, p.Instance, err)
 	}
-	if s, ok := first1(list).(*events.ChildStarted); !ok || s.Instance != id {
-		bad(ChildUnknown, fmt.Sprintf("that its parent %q has started it at event %d of execution %d", p.Instance, p.Event, p.Execution), string(kindOf(first1(list))))
+	if s, ok := firstFact(list).(*events.ChildStarted); !ok || s.Instance != id {
+		bad(ChildUnknown, fmt.Sprintf("that its parent %q has started it at event %d of execution %d", p.Instance, p.Event, p.Execution), string(kindOf(firstFact(list))))
 	}
 	return nil
 }

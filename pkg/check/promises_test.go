@@ -43,14 +43,27 @@ var (
 	over    = of(story(started(), completed))
 )
 
-var promises = []struct {
+// promiseCase is what there is of instances, and what becomes of promises about them.
+type promiseCase struct {
 	name   string
 	in     []check.Instance
 	with   with
 	buried []string
 	want   []check.Rule
 	report func(check.Report) bool
-}{
+}
+
+func (c promiseCase) test(t *testing.T) {
+	s := storeOf(c.in...)
+	s.buried = c.buried
+	r := look(t, s, c.with...)
+	wants(t, r, c.want...)
+	if c.report != nil && !c.report(r) {
+		t.Errorf("the report is %+v", r)
+	}
+}
+
+var promises = []promiseCase{
 	{name: "a start", in: []check.Instance{running}, with: with{promised(start("start"))}, report: func(r check.Report) bool { return r.Promises == 1 && r.Refused == 0 }},
 	{name: "a start that was not needed", in: []check.Instance{running}, with: with{promised(start("start"), start("another"))}, report: func(r check.Report) bool { return r.Refused == 1 }},
 	{name: "a start that was lost", with: with{promised(start("start")), asking(&broker{})}, want: []check.Rule{check.StartLost}},
@@ -99,17 +112,8 @@ var promises = []struct {
 
 func TestPromises(t *testing.T) {
 	for _, c := range promises {
-		t.Run(c.name, func(t *testing.T) {
-			s := storeOf(c.in...)
-			s.buried = c.buried
-			r := look(t, s, append(with{func(o *check.Options) {
-				o.Filter.IDPrefix = "i"
-			}}, c.with...)...)
-			wants(t, r, c.want...)
-			if c.report != nil && !c.report(r) {
-				t.Errorf("the report is %+v", r)
-			}
-		})
+		c.with = append(with{func(o *check.Options) { o.Filter.IDPrefix = "i" }}, c.with...)
+		t.Run(c.name, c.test)
 	}
 }
 
@@ -124,14 +128,7 @@ var (
 	sentID   = events.MessageID(events.VerbQueue, "sender", events.Ref{Life: "life", Execution: 1, Event: 2})
 )
 
-var saidToOthers = []struct {
-	name   string
-	in     []check.Instance
-	with   with
-	buried []string
-	want   []check.Rule
-	report func(check.Report) bool
-}{
+var saidToOthers = []promiseCase{
 	{name: "a launch", in: []check.Instance{sender(launched), running}, report: func(r check.Report) bool { return r.Said == 1 && r.Promises == 0 }},
 	{name: "a launch that is lost", in: []check.Instance{sender(launched)}, with: with{asking(&broker{})}, want: []check.Rule{check.LaunchLost}},
 	{name: "a launch that waits", in: []check.Instance{sender(launched)}, with: with{asking(&broker{has: []string{"rondo.start.order.i"}})}},
@@ -148,15 +145,7 @@ var saidToOthers = []struct {
 
 func TestWhatInstancesSayToOthers(t *testing.T) {
 	for _, c := range saidToOthers {
-		t.Run(c.name, func(t *testing.T) {
-			s := storeOf(c.in...)
-			s.buried = c.buried
-			r := look(t, s, c.with...)
-			wants(t, r, c.want...)
-			if c.report != nil && !c.report(r) {
-				t.Errorf("the report is %+v", r)
-			}
-		})
+		t.Run(c.name, c.test)
 	}
 }
 

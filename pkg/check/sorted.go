@@ -2,7 +2,7 @@ package check
 
 import (
 	"bufio"
-	"bytes"
+	"cmp"
 	"container/heap"
 	"encoding/binary"
 	"errors"
@@ -65,7 +65,7 @@ func (s *sorter) spill() error {
 }
 
 func (s *sorter) sort() {
-	slices.SortStableFunc(s.records, func(a, b record) int { return bytes.Compare([]byte(a.key), []byte(b.key)) })
+	slices.SortStableFunc(s.records, func(a, b record) int { return cmp.Compare(a.key, b.key) })
 }
 
 // write writes a run.
@@ -198,7 +198,7 @@ type head struct {
 
 func (h *head) advance() (ok bool, err error) {
 	h.record, err = h.next()
-	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+	if errors.Is(err, io.EOF) {
 		return false, nil
 	}
 	return err == nil, err

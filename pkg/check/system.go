@@ -148,7 +148,6 @@ type system struct {
 	// only histories are there, and no rows
 	exported bool
 	o        Options
-	now      time.Time
 	report   Report
 	suspects []suspect
 	told     time.Time
@@ -174,7 +173,7 @@ func System(ctx context.Context, store Store, o Options) (Report, error) {
 	o.Overdue, o.Most, o.Prefix = cmp.Or(o.Overdue, Overdue), cmp.Or(o.Most, 100), cmp.Or(o.Prefix, events.DefaultPrefix)
 	o.DeadFor = cmp.Or(o.DeadFor, 30*24*time.Hour)
 	_, exported := store.(*Exports)
-	s := &system{store: store, exported: exported, o: o, now: o.Now()}
+	s := &system{store: store, exported: exported, o: o}
 	s.report = Report{NotJudged: make(map[Reason]int64), Found: make(map[Rule]int64), AskedBroker: o.Broker != nil, Findings: []Finding{}}
 	s.sorted.dir = o.Dir
 	var err error

@@ -12,8 +12,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// This file has the rules about what is under way: what history waits for, and what commits owe. What is found missing in the broker is what the broker is asked for last, so
-// that an answer that is on its way is not missed; and all of it is asked twice, because an answer may be taken in meanwhile.
+// This file has the rules about what is under way: what history waits for, and what commits owe. The broker is asked for a piece of work before it is asked for the
+// answer, which comes later; and all of it is asked twice, because an answer may be taken in meanwhile.
 
 // underWay judges what the current execution of an instance waits for.
 func (s *system) underWay(ctx context.Context, r reading) ([]Finding, error) {
@@ -141,7 +141,7 @@ func (f *family) childToCome(ctx context.Context, c child) error {
 	if err != nil {
 		return err
 	}
-	started, ok := first1(list).(*events.ChildStarted)
+	started, ok := firstFact(list).(*events.ChildStarted)
 	if !ok {
 		return nil
 	}
