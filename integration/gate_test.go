@@ -508,7 +508,7 @@ func (t *tap) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// tapped makes the connections of a store such.
+// tapped has every connection of a store be a tap.
 func tapped(g *gate) func(*pgxpool.Config) {
 	return func(c *pgxpool.Config) {
 		dial := c.ConnConfig.DialFunc

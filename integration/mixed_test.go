@@ -9,7 +9,6 @@ import (
 
 	"github.com/rondo-run/rondo/integration/internal/work"
 	"github.com/rondo-run/rondo/pkg/activity"
-	"github.com/rondo-run/rondo/pkg/check"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -144,24 +143,5 @@ func (s *system) list(f history.Filter) []history.Info {
 		if page.Cursor = got.Next; got.Next == "" {
 			return all
 		}
-	}
-}
-
-// checkOne checks the history of an instance.
-func (s *system) checkOne(info history.Info) {
-	s.t.Helper()
-	in := check.Instance{ID: info.Instance, Row: info.Row, History: make(map[int64][]events.Event), Values: make(map[string]events.Payload)}
-	for x := int64(1); x <= info.Execution; x++ {
-		in.History[x] = s.events(info.Instance, x)
-	}
-	values, err := s.store.Values(s.t.Context(), info.Instance)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for k, v := range values {
-		in.Values[k] = v.Data
-	}
-	if err := in.Check(); err != nil {
-		s.t.Errorf("the history is not in order:\n%v", err)
 	}
 }
