@@ -116,7 +116,7 @@ func TestAckCompletionAfterItIsCommitted(t *testing.T) {
 		s.say(done(m, "b"))
 		d.Hold.Ack()
 		s.completed("i", "b")
-		ack := s.journal.await("acknowledged rondo.done.1-2.i", 1)
+		ack := s.journal.await("acknowledged rondo.work-done.1-2.i", 1)
 		if commit := s.journal.await("committed i: committed", 2); commit > ack {
 			t.Errorf("it was acknowledged before it was committed:\n%s", s.journal)
 		}
@@ -130,12 +130,12 @@ func TestAckDuplicateCompletionAtOnce(t *testing.T) {
 		_, m, work := s.take("ping")
 		s.say(done(m, "b"))
 		s.completed("i", "done")
-		s.journal.await("acknowledged rondo.done."+work.Ref.Place()+".i", 1)
+		s.journal.await("acknowledged rondo.work-done."+work.Ref.Place()+".i", 1)
 		before := len(s.journal.find("committed i"))
 		again := done(m, "c")
 		again.ID = "by somebody else"
 		s.say(again)
-		s.journal.await("acknowledged rondo.done."+work.Ref.Place()+".i", 2)
+		s.journal.await("acknowledged rondo.work-done."+work.Ref.Place()+".i", 2)
 		if after := len(s.journal.find("committed i")); after != before {
 			t.Errorf("a duplicate was committed:\n%s", s.journal)
 		}
@@ -157,8 +157,8 @@ func TestAckCompletionOfAnotherExecutionAtOnce(t *testing.T) {
 		late.ID = "late"
 		early.ID, early.Content.(*events.WorkDone).Ref.Execution = "early", 3
 		s.say(late, early)
-		s.journal.await("acknowledged rondo.done.1-2.i", 2)
-		s.journal.await("acknowledged rondo.done.3-2.i", 1)
+		s.journal.await("acknowledged rondo.work-done.1-2.i", 2)
+		s.journal.await("acknowledged rondo.work-done.3-2.i", 1)
 		if after := s.events("i", 0); len(after) != len(before) {
 			t.Errorf("history went from %d events to %d", len(before), len(after))
 		}
@@ -179,7 +179,7 @@ func TestAckCompletionOfColdInstance(t *testing.T) {
 		s.orchestrate()
 		s.say(done(m, "b"))
 		s.completed("i", "b")
-		if n := len(s.journal.find("returned rondo.done")); n > 0 {
+		if n := len(s.journal.find("returned rondo.work-done")); n > 0 {
 			t.Errorf("it was given back:\n%s", s.journal)
 		}
 	})
@@ -190,7 +190,7 @@ func TestAckTimerAfterItIsCommitted(t *testing.T) {
 		s.orchestrate()
 		s.start("sleeper", "i", 50)
 		s.completed("i", "slept")
-		ack := s.journal.await("acknowledged rondo.timer.1-2.i", 1)
+		ack := s.journal.await("acknowledged rondo.timer-due.1-2.i", 1)
 		if commit := s.journal.await("committed i: committed", 2); commit > ack {
 			t.Errorf("it was acknowledged before it was committed:\n%s", s.journal)
 		}
@@ -228,11 +228,11 @@ func TestAckChildResultAfterItIsCommitted(t *testing.T) {
 		s.orchestrate()
 		s.start("parent", "i", "i")
 		s.completed("i", "child of i")
-		ack := s.journal.await("acknowledged rondo.child.1-2.i", 1)
+		ack := s.journal.await("acknowledged rondo.child-ended.1-2.i", 1)
 		if commit := s.journal.await("committed i: committed", 2); commit > ack {
 			t.Errorf("it was acknowledged before it was committed:\n%s", s.journal)
 		}
-		s.journal.inOrder("committed i: committed", "published rondo.start.childless.i-child", "committed i-child: committed", "published rondo.child.1-2.i")
+		s.journal.inOrder("committed i: committed", "published rondo.start.childless.i-child", "committed i-child: committed", "published rondo.child-ended.1-2.i")
 	})
 }
 

@@ -119,7 +119,7 @@ func TestCancelledBeforeAWorkerTookIt(t *testing.T) {
 	s.employ([]activity.Binding{job1.With(func(context.Context, string) (string, error) { ran.Store(true); return "", nil })})
 	s.start("main", "j", "") // when this one is done, the other would have been
 	s.ended("j")
-	if n := len(s.journal.find("received rondo.done.1-2.i")); n > 0 {
+	if n := len(s.journal.find("received rondo.work-done.1-2.i")); n > 0 {
 		t.Error("the withdrawn work was done")
 	}
 }
@@ -532,7 +532,7 @@ func TestDeletedWhileWorkIsUnderWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(release)
-	s.journal.await("acknowledged rondo.done.1-2.i", 1)
+	s.journal.await("acknowledged rondo.work-done.1-2.i", 1)
 	s.settled()
 	if all := s.list(rootsOnly); len(all) != 0 {
 		t.Errorf("there is %+v", all)

@@ -73,6 +73,8 @@ func TestHostileMessages(t *testing.T) {
 		says          string // in the dead letter
 	}{
 		{"unknown verb", "rondo.frobnicate.x.i", nil, nil, "unknown verb"},
+		{"unknown answer", "rondo.work-refused.1-2.i", nil, nil, "unknown verb"},
+		{"verb of many words", "rondo.a-b-c-d.x.i", nil, nil, "unknown verb"},
 		{"unknown control", "rondo.control.explode.i", nil, nil, "unknown control"},
 		{"reserved orchestration", "rondo.start.rondo%2Ex.i", nil, nil, "reserved"},
 		{"bad escape", "rondo.start.once.%ZZ", nil, nil, "hex digits"},
@@ -87,11 +89,11 @@ func TestHostileMessages(t *testing.T) {
 		{"parent", "rondo.start.once.hostile-2", nats.Header{events.HeaderParent: {"nonsense"}}, nil, "Rondo-Parent"},
 		{"attributes", "rondo.start.once.hostile-3", nats.Header{events.HeaderAttributes: {"{"}}, nil, "Rondo-Attributes"},
 		{"many attributes", "rondo.start.once.hostile-4", nats.Header{events.HeaderAttributes: {manyAttributes()}}, nil, "attributes"},
-		{"answer without a life", "rondo.done.1-2.i", nil, nil, "Rondo-Life"},
-		{"answer to no place", "rondo.done.x.i", nats.Header{events.HeaderLife: {"a"}}, nil, "<execution>-<event>"},
-		{"answer to a place beyond numbers", "rondo.done.99999999999999999999-1.i", nats.Header{events.HeaderLife: {"a"}}, nil, "<execution>-<event>"},
-		{"child without an outcome", "rondo.child.1-2.i", nats.Header{events.HeaderLife: {"a"}}, nil, "neither done nor failed"},
-		{"timer of no time", "rondo.timer.1-2.i", nats.Header{events.HeaderLife: {"a"}, events.HeaderDue: {"tomorrow"}}, nil, "not a time"},
+		{"answer without a life", "rondo.work-done.1-2.i", nil, nil, "Rondo-Life"},
+		{"answer to no place", "rondo.work-done.x.i", nats.Header{events.HeaderLife: {"a"}}, nil, "<execution>-<event>"},
+		{"answer to a place beyond numbers", "rondo.work-done.99999999999999999999-1.i", nats.Header{events.HeaderLife: {"a"}}, nil, "<execution>-<event>"},
+		{"child without an outcome", "rondo.child-ended.1-2.i", nats.Header{events.HeaderLife: {"a"}}, nil, "neither done nor failed"},
+		{"timer of no time", "rondo.timer-due.1-2.i", nats.Header{events.HeaderLife: {"a"}, events.HeaderDue: {"tomorrow"}}, nil, "not a time"},
 		{"work for no attempt", "rondo.work._.double.1-2.i", nats.Header{events.HeaderLife: {"a"}, events.HeaderAttempt: {"none"}}, nil, "Rondo-Attempt"},
 		{"large", "rondo.start.once.hostile-5", nil, bytes.Repeat([]byte("x"), 1000<<10), "over the limit"},
 	} {
@@ -171,7 +173,7 @@ func TestStrangeButGoodMessages(t *testing.T) {
 // FuzzInbound takes whatever comes on a subject through what the orchestrator does first.
 func FuzzInbound(f *testing.F) {
 	f.Add("rondo.start.once.i", "Rondo-Parent", "1-2.life.id", []byte(`{}`))
-	f.Add("rondo.done.1-2.i", "Rondo-Life", "x", []byte(`"a"`))
+	f.Add("rondo.work-done.1-2.i", "Rondo-Life", "x", []byte(`"a"`))
 	f.Add("rondo.work._.double.1-2.i", "Rondo-Attempt", "1", []byte(nil))
 	code, err := orchestration.NewRegistry(basics...)
 	if err != nil {

@@ -171,7 +171,7 @@ func TestPurgedMessagesHeal(t *testing.T) {
 		s.reaches("i", events.KindActivityScheduled)
 		s.reaches("t", events.KindTimerCreated)
 		work := events.Wire{Subject: "rondo.work._.ping.1-2.i", Purge: true}
-		timer := events.Wire{Subject: "rondo.timer.1-2.t", Purge: true, NotBefore: time.Now().Add(time.Hour)}
+		timer := events.Wire{Subject: "rondo.timer-due.1-2.t", Purge: true, NotBefore: time.Now().Add(time.Hour)}
 		s.eventually("both are there", func() error {
 			for _, w := range []events.Wire{work, timer} {
 				if has, err := s.bus.Has(t.Context(), w); err != nil || !has {

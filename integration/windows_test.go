@@ -56,8 +56,8 @@ var calmest = []string{"one", "fan-out", "child", "continue-as-new", "queue and 
 var windows = []window{
 	{name: "before it receives", at: at("before", "receive")},
 	{name: "a message was received", at: at("after", "receive")},
-	{name: "a timer was received", at: at("after", "receive", "timer")},
-	{name: "a child's answer was received", at: at("after", "receive", "child")},
+	{name: "a timer was received", at: at("after", "receive", "timer-due")},
+	{name: "a child's answer was received", at: at("after", "receive", "child-ended")},
 	{name: "before a timer that came early is returned", at: at("before", "delay"), only: []string{"timer"}},
 	{name: "a timer that came early was returned", at: at("after", "delay"), only: []string{"timer"}},
 	{name: "before the history is read", at: at("before", "load"), before: leaveWaiting, only: waiting},
@@ -74,12 +74,12 @@ var windows = []window{
 	{name: "before work is published", at: at("before", "publish", "work")},
 	{name: "half of the work is published", at: at("half", "publish", "work")},
 	{name: "work was published", at: at("after", "publish", "work")},
-	{name: "before a timer is published", at: at("before", "publish", "timer")},
-	{name: "a timer was published", at: at("after", "publish", "timer")},
+	{name: "before a timer is published", at: at("before", "publish", "timer-due")},
+	{name: "a timer was published", at: at("after", "publish", "timer-due")},
 	{name: "before a child's start is published", at: at("before", "publish", "start")},
 	{name: "a child's start was published", at: at("after", "publish", "start")},
-	{name: "before a child's answer is published", at: at("before", "publish", "child")},
-	{name: "a child's answer was published", at: at("after", "publish", "child")},
+	{name: "before a child's answer is published", at: at("before", "publish", "child-ended")},
+	{name: "a child's answer was published", at: at("after", "publish", "child-ended")},
 	{name: "before a message to another instance is published", at: at("before", "publish", "queue")},
 	{name: "half of what was said is published", at: at("half", "publish", "queue")},
 	{name: "a message to another instance was published", at: at("after", "publish", "queue")},
@@ -89,8 +89,8 @@ var windows = []window{
 	{name: "promises were removed", at: at("after", "remove promises"), only: []string{"timer"}},
 	{name: "before a question for values is taken", at: at("before", "take work")},
 	{name: "a question for values was taken", at: at("after", "take work")},
-	{name: "before the answer with values is published", at: at("before", "publish", "done")},
-	{name: "the answer with values was published", at: at("after", "publish", "done")},
+	{name: "before the answer with values is published", at: at("before", "publish", "work-done")},
+	{name: "the answer with values was published", at: at("after", "publish", "work-done")},
 	{name: "before a message is acknowledged", at: at("before", "acknowledge")},
 	{name: "a message was acknowledged", at: at("after", "acknowledge")},
 	{name: "before an end is announced", at: at("before", "announce")},
@@ -129,16 +129,16 @@ var windows = []window{
 	{name: "a worker has taken work", at: at("after", "take work"), worker: true},
 	{name: "before work that came early is returned", at: at("before", "delay"), worker: true, only: []string{"retry"}},
 	{name: "work that came early was returned", at: at("after", "delay"), worker: true, only: []string{"retry"}},
-	{name: "before a worker says that it has begun", at: at("before", "publish", "begun"), worker: true},
-	{name: "a worker has said that it has begun", at: at("after", "publish", "begun"), worker: true},
+	{name: "before a worker says that it has begun", at: at("before", "publish", "work-begun"), worker: true},
+	{name: "a worker has said that it has begun", at: at("after", "publish", "work-begun"), worker: true},
 	{name: "before an activity does something", at: at("before", "execute"), worker: true},
 	{name: "an activity has done something", at: at("after", "execute"), worker: true},
 	{name: "before a heartbeat is noted", at: at("before", "note"), worker: true, only: []string{"heartbeat"}},
 	{name: "a heartbeat was noted", at: at("after", "note"), worker: true, only: []string{"heartbeat"}},
-	{name: "before a result is published", at: at("before", "publish", "done"), worker: true},
-	{name: "a result was published", at: at("after", "publish", "done"), worker: true},
-	{name: "before an error is published", at: at("before", "publish", "fail"), worker: true},
-	{name: "an error was published", at: at("after", "publish", "fail"), worker: true},
+	{name: "before a result is published", at: at("before", "publish", "work-done"), worker: true},
+	{name: "a result was published", at: at("after", "publish", "work-done"), worker: true},
+	{name: "before an error is published", at: at("before", "publish", "work-failed"), worker: true},
+	{name: "an error was published", at: at("after", "publish", "work-failed"), worker: true},
 	{name: "before work is acknowledged", at: at("before", "acknowledge", "work"), worker: true},
 	{name: "work was acknowledged", at: at("after", "acknowledge", "work"), worker: true},
 	{name: "before a worker hears of a withdrawal", at: at("before", "hear of a withdrawal"), worker: true},
@@ -549,7 +549,7 @@ func loseEverything(r *windowRun) {
 // sayNonsense begins the shape and sends something that cannot be read.
 func sayNonsense(r *windowRun) {
 	r.begins(r.shape)
-	if err := r.raw().publish("rondo.done.nonsense.i", nil, []byte("{}")); err != nil {
+	if err := r.raw().publish("rondo.work-done.nonsense.i", nil, []byte("{}")); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -193,7 +193,7 @@ export class Worker {
     if (header("Rondo-Start-By")) {
       const rest = Date.parse(header("Rondo-Start-By")) - Date.now();
       if (rest <= 0 && a.m.info.deliveryCount === 1) a.stop.abort(timeout("schedule_to_start", "no worker took it up in time"));
-      await this.say(a, "begun", "begun");
+      await this.say(a, "work-begun");
     }
     const startToClose = header("Rondo-Start-To-Close");
     if (startToClose) limit(duration(startToClose), "start_to_close", `it took longer than ${startToClose}`);
@@ -202,12 +202,12 @@ export class Worker {
       const body = a.m.data.length > 0 ? a.m.json() : undefined;
       const stopped = new Promise((_, reject) => a.stop.signal.addEventListener("abort", () => reject(a.stop.signal.reason)));
       const result = await Promise.race([this.activities[a.activity](body, this.contextOf(a)), stopped]);
-      await this.say(a, "done", "done", result === undefined ? "" : JSON.stringify(result));
+      await this.say(a, "work-done", result === undefined ? "" : JSON.stringify(result));
     } catch (err) {
       if (err === cancelled) return this.log("cancelled", a.activity, decodeWord(a.instance)); // there is nothing to acknowledge
       if (err === stopping) return a.m.nak();
-      if (err instanceof Pending) await this.say(a, "begun", "begun", "", { "Rondo-Pending": "true" }, "/pending");
-      else await this.say(a, "fail", "fail", JSON.stringify(describe(err)));
+      if (err instanceof Pending) await this.say(a, "work-begun", "", { "Rondo-Pending": "true" }, "/pending");
+      else await this.say(a, "work-failed", JSON.stringify(describe(err)));
     } finally {
       limits.forEach(clearTimeout);
       clearTimeout(a.beating);
@@ -235,9 +235,9 @@ export class Worker {
   }
 
   // say tells the instance something about a piece of work, and returns when that is stored. The id makes it the same when it is said again.
-  async say(a, verb, kind, body = "", extra = {}, suffix = "") {
+  async say(a, verb, body = "", extra = {}, suffix = "") {
     const h = headers();
-    h.set("Nats-Msg-Id", `${kind}/${a.place}/${a.life}/${a.instance}${suffix}`);
+    h.set("Nats-Msg-Id", `${verb}/${a.place}/${a.life}/${a.instance}${suffix}`);
     h.set("Rondo-Life", a.life);
     h.set("Rondo-Worker", this.name);
     for (const [name, value] of Object.entries(extra)) h.set(name, value);

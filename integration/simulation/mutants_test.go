@@ -76,7 +76,7 @@ var mutants = []mutant{
 	{"a sweep removes what it has not published", 2, []edit{
 		{outboxOf + "sweep.go", "	if err := Send(ctx, s.Broker, s.Prefix, messages, s.Log); err != nil {\n		return 0, fmt.Errorf(\"sweep the outbox: %w\", err)\n	}\n", ""},
 	}},
-	{"a sweep sends again with a new id", 1, []edit{
+	{"a sweep sends again with a new id", 3, []edit{
 		{outboxOf + "sweep.go", "	messages, err = s.wanted(ctx, messages)\n", "	for i := range messages {\n		if id := messages[i].Header[events.HeaderMsgID]; len(id) > 0 {\n			messages[i].Header[events.HeaderMsgID] = []string{id[0] + \"/again\"}\n		}\n	}\n	messages, err = s.wanted(ctx, messages)\n"},
 	}},
 	{"work that the broker has lost is not sent again", 5, []edit{
@@ -88,7 +88,7 @@ var mutants = []mutant{
 	{"an instance is looked after only when something is due", 5, []edit{
 		{roundOf + "decide.go", "		if at := in.now.Add(d); r.WakeAt.IsZero() || at.Before(r.WakeAt) {\n", "		if at := in.now.Add(d); false && at.Before(r.WakeAt) {\n"},
 	}},
-	{"a child that is asked again does not tell how it has ended", 578, []edit{
+	{"a child that is asked again does not tell how it has ended", 709, []edit{
 		{roundOf + "inbox.go", "			in.tellParent(row) // the parent asks again: it may have missed the answer\n", ""},
 	}},
 	{"a timer fires when its message comes", 2, []edit{
@@ -112,10 +112,10 @@ var mutants = []mutant{
 	{"steps that were lost do not run again", 1, []edit{
 		{roundOf + "decide.go", "			in.turn.Steps = append(in.turn.Steps, Step{StepRef: in.stepRef(s.Number), Step: s, Repeated: true})\n", "			_ = s\n"},
 	}},
-	{"partitions that are given up are not read to their end", 77, []edit{
+	{"partitions that are given up are not read to their end", 190, []edit{
 		{loopOf + "own.go", "	partitions, known := w.partitions.All(), w.known\n", "	w.partitions.Draining = nil\n	partitions, known := w.partitions.All(), w.known\n"},
 	}},
-	{"a message that means nothing here is acknowledged without asking the store", 113, []edit{
+	{"a message that means nothing here is acknowledged without asking the store", 531, []edit{
 		{loopOf + "commit.go", "	return d.entry.fresh || !slices", "	return true || !slices"},
 	}},
 }

@@ -227,6 +227,11 @@ func (b *Broker) noteQueue(q bus.Queue) {
 	}
 }
 
+func (b *Broker) isAhead(subject string) bool {
+	verb, _, _ := strings.Cut(strings.TrimPrefix(subject, b.prefix+"."), ".")
+	return events.Verb(verb).Ahead()
+}
+
 func instanceOf(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
 
 func partitionOf(instance string, n int) int {
@@ -270,8 +275,11 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// A receiver is one call of Receive: it keeps the messages that it has in order, and knows nothing of what a former one had.
-type receiver struct{ c *Bus }
+// A receiver is one lane of one call of Receive: it keeps the messages that it has in order, and knows nothing of what a former one had.
+type receiver struct {
+	c     *Bus
+	ahead bool
+}
 
 // nextOf finds the first message of a partition that may be handed out to somebody, or tells when there may be one. mu is held.
 func (b *Broker) nextOf(partition int, to *receiver, now time.Time) (m *message, next time.Time) {
@@ -279,6 +287,7 @@ func (b *Broker) nextOf(partition int, to *receiver, now time.Time) (m *message,
 	for _, m := range b.inbox[partition] {
 		who := instanceOf(m.wire.Subject)
 		switch {
+		case b.isAhead(m.wire.Subject) != to.ahead:
 		case m.free.After(now):
 			next = earliest(next, m.free)
 			if m.deliveries > 0 && m.holder != to && !m.returned {

@@ -272,8 +272,20 @@ func (c *Bus) SetPartitions(_ context.Context, n int) error {
 func (c *Bus) Receive(ctx context.Context, partition int, take func(bus.Delivery)) error {
 	c.asking(func() { c.b.receivers[partition]++ })
 	defer c.asking(func() { c.b.receivers[partition]-- })
-	r := &receiver{c}
-	what := "receive " + strconv.Itoa(partition)
+	both, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 2)
+	go func() { ended <- c.receive(both, &receiver{c: c}, partition, "receive "+strconv.Itoa(partition), take) }()
+	go func() {
+		ended <- c.receive(both, &receiver{c: c, ahead: true}, partition, "receive ahead "+strconv.Itoa(partition), take)
+	}()
+	err := <-ended
+	cancel()
+	return errors.Join(err, <-ended)
+}
+
+// receive hands out one lane of a partition.
+func (c *Bus) receive(ctx context.Context, r *receiver, partition int, what string, take func(bus.Delivery)) error {
 	for ctx.Err() == nil {
 		d, err := c.await(ctx, r, what, func(now time.Time) (*message, time.Time) { return c.b.nextOf(partition, r, now) })
 		if err != nil {
@@ -423,7 +435,7 @@ func (w *workQueue) Take(ctx context.Context, n int, take func(bus.Delivery)) (t
 	c.asking(func() { c.b.queues[w.q]++ })
 	defer c.asking(func() { c.b.queues[w.q]-- })
 	for taken < n && ctx.Err() == nil {
-		d, err := c.await(ctx, &receiver{c}, "take "+w.q.Activity, func(now time.Time) (*message, time.Time) { return c.b.nextWork(w.q, now) })
+		d, err := c.await(ctx, &receiver{c: c}, "take "+w.q.Activity, func(now time.Time) (*message, time.Time) { return c.b.nextWork(w.q, now) })
 		switch {
 		case ctx.Err() != nil && d.Hold != nil: // it came too late
 			d.Hold.Return(0)

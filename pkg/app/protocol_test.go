@@ -533,8 +533,8 @@ func TestProtocolPermissions(t *testing.T) {
 	}
 
 	for user, forbidden := range map[string][]string{
-		"worker": {"rondo.start.hello.w-1", "rondo.control.terminate.h-1", "rondo.timer.1-2.h-1", "$JS.API.STREAM.DELETE.RONDO", "rondo.api.delete"},
-		"client": {"rondo.done.1-2.h-1", "rondo.work._.greet.1-2.h-1", "rondo.timer.1-2.h-1", "$JS.API.STREAM.DELETE.RONDO", "rondo.notice.ended.hello.h-1"},
+		"worker": {"rondo.start.hello.w-1", "rondo.control.terminate.h-1", "rondo.timer-due.1-2.h-1", "$JS.API.STREAM.DELETE.RONDO", "rondo.api.delete"},
+		"client": {"rondo.work-done.1-2.h-1", "rondo.work._.greet.1-2.h-1", "rondo.timer-due.1-2.h-1", "$JS.API.STREAM.DELETE.RONDO", "rondo.notice.ended.hello.h-1"},
 	} {
 		denied := make(chan error, 10)
 		nc, err := nats.Connect(s.URL(), nats.UserInfo(user, user[:1]), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))

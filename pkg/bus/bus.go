@@ -16,7 +16,8 @@
 //   - A message that was stored is handed out until somebody acknowledges it: at least once, and sometimes more often. Whoever takes it must be able to
 //     tell that it was taken before.
 //   - The messages of an instance are handed out in the order in which they were stored, also when the receiver before has died holding some
-//     of them. An exception is what was given back: it comes again when its delay is over.
+//     of them. An exception is what was given back: it comes again when its delay is over. And what instances that run wait for goes ahead
+//     (see [events.Verb.Ahead]): in its own order, however much of what people say waits.
 //   - A message that is not to be taken before a moment is not handed out before it.
 //   - What is withdrawn is not handed out any more. Who holds it already is told, and can ask.
 package bus
@@ -94,9 +95,9 @@ func (e *Refused) Error() string {
 type Inbox interface {
 	// Partitions tells which partitions there are.
 	Partitions(ctx context.Context) (Partitions, error)
-	// Receive hands the messages of a partition to take, one after the other, until the context ends; then it returns nil. It fails when the partition is gone from the broker;
-	// who wants to go on calls it again. While take blocks, nothing more
-	// is handed out beyond a bounded number. Several may receive from one partition; each message then goes to one of them.
+	// Receive hands the messages of a partition to take, until the context ends; then it returns nil. It fails when the partition is gone from the broker; who wants to go on
+	// calls it again. What goes ahead comes one after the other, and so does everything else, beside it: take is called by two goroutines. While it blocks for one of them, nothing more
+	// of its lane is handed out beyond a bounded number. Several may receive from one partition; each message then goes to one of them.
 	Receive(ctx context.Context, partition int, take func(Delivery)) error
 	// Backlog tells how many messages of a partition wait, and how many are handed out and not settled.
 	Backlog(ctx context.Context, partition int) (Backlog, error)

@@ -15,7 +15,7 @@ func TestMessagesThatBreakTheProtocolAreRefusedWithTheReason(t *testing.T) {
 	}
 	start := func(pairs ...string) events.Header { return header(pairs...) }
 	long := strings.Repeat("a", 300)
-	const theStart, theWork, theTimer = "rondo.start.fulfil.order-7", "rondo.work._.charge.1-4.order-7", "rondo.timer.1-4.order-7"
+	const theStart, theWork, theTimer = "rondo.start.fulfil.order-7", "rondo.work._.charge.1-4.order-7", "rondo.timer-due.1-4.order-7"
 	tests := []struct {
 		name, subject string
 		header        events.Header
@@ -65,16 +65,16 @@ func TestMessagesThatBreakTheProtocolAreRefusedWithTheReason(t *testing.T) {
 		{"an attribute that is too long", theStart, start(events.HeaderAttributes, `{"region":"`+long+`"}`), "", []string{`attribute "region"`, "at most 256 bytes"}},
 		{"too many attributes", theStart, start(events.HeaderAttributes, attributes(33)), "", []string{"attributes: 33 is over the limit of 32", "searched by"}},
 
-		{"no place", "rondo.done.x.order-7", life, "", []string{`"x" is not <execution>-<event>`}},
-		{"half a place", "rondo.done.1-.order-7", life, "", []string{`"1-" is not`}},
-		{"a place with signs", "rondo.done.+1-+4.order-7", life, "", []string{`"+1-+4" is not`}},
-		{"a place at 0", "rondo.done.1-0.order-7", life, "", []string{`"1-0" is not`}},
-		{"a place beyond all numbers", "rondo.done.1-9223372036854775808.order-7", life, "", []string{"is not <execution>-<event>"}},
-		{"a place without end", "rondo.done." + long + ".order-7", life, "", []string{"…", "is not <execution>-<event>"}},
-		{"a completion without a life", "rondo.done.1-4.order-7", nil, "", []string{"no header " + events.HeaderLife, "copy it from the work item"}},
-		{"a child without an outcome", "rondo.child.1-4.order-7", life, "", []string{events.HeaderOutcome, `"" is neither done nor failed`}},
-		{"a child with another outcome", "rondo.child.1-4.order-7", header(events.HeaderLife, "l", events.HeaderOutcome, "lost"), "", []string{`"lost"`}},
-		{"a failure with a broken heartbeat", "rondo.fail.1-4.order-7", header(events.HeaderLife, "l", events.HeaderHeartbeat, "{"), "", []string{events.HeaderHeartbeat}},
+		{"no place", "rondo.work-done.x.order-7", life, "", []string{`"x" is not <execution>-<event>`}},
+		{"half a place", "rondo.work-done.1-.order-7", life, "", []string{`"1-" is not`}},
+		{"a place with signs", "rondo.work-done.+1-+4.order-7", life, "", []string{`"+1-+4" is not`}},
+		{"a place at 0", "rondo.work-done.1-0.order-7", life, "", []string{`"1-0" is not`}},
+		{"a place beyond all numbers", "rondo.work-done.1-9223372036854775808.order-7", life, "", []string{"is not <execution>-<event>"}},
+		{"a place without end", "rondo.work-done." + long + ".order-7", life, "", []string{"…", "is not <execution>-<event>"}},
+		{"a completion without a life", "rondo.work-done.1-4.order-7", nil, "", []string{"no header " + events.HeaderLife, "copy it from the work item"}},
+		{"a child without an outcome", "rondo.child-ended.1-4.order-7", life, "", []string{events.HeaderOutcome, `"" is neither done nor failed`}},
+		{"a child with another outcome", "rondo.child-ended.1-4.order-7", header(events.HeaderLife, "l", events.HeaderOutcome, "lost"), "", []string{`"lost"`}},
+		{"a failure with a broken heartbeat", "rondo.work-failed.1-4.order-7", header(events.HeaderLife, "l", events.HeaderHeartbeat, "{"), "", []string{events.HeaderHeartbeat}},
 		{"a timer with a broken time", theTimer, header(events.HeaderLife, "l", events.HeaderDue, "tomorrow"), "", []string{events.HeaderDue, `"tomorrow"`, "2006-01-02"}},
 		{"a timer before all times", theTimer, header(events.HeaderLife, "l", events.HeaderDue, "0000-01-01T00:00:00+01:00"), "", []string{events.HeaderDue, "not a usable time"}},
 		{"a timer after all times", theTimer, header(events.HeaderLife, "l", events.HeaderDue, "9999-12-31T23:59:59-01:00"), "", []string{events.HeaderDue, "not a usable time"}},

@@ -51,8 +51,8 @@ func TestMessagesThatPeopleWriteAreRead(t *testing.T) {
 		{"no reason", "rondo.control.resume.order-7", nil, "", &events.Control{How: events.Resume}},
 		{"JSON null as a reason", "rondo.control.resume.order-7", nil, "null", &events.Control{How: events.Resume}},
 		{"a reason that is not UTF-8", "rondo.control.cancel.order-7", nil, "a\xff\xfe", &events.Control{How: events.Cancel, Reason: "a?"}},
-		{"a completion by hand", "rondo.done.1-4.order-7", life, "[ 1 ]", &events.WorkDone{Ref: ref, Result: payload("[1]")}},
-		{"a time in another zone", "rondo.timer.1-4.order-7", header(events.HeaderLife, ref.Life, events.HeaderDue, "2025-03-14T11:26:53.589793+02:00"), "", &events.TimerDue{Ref: ref, Due: at}},
+		{"a completion by hand", "rondo.work-done.1-4.order-7", life, "[ 1 ]", &events.WorkDone{Ref: ref, Result: payload("[1]")}},
+		{"a time in another zone", "rondo.timer-due.1-4.order-7", header(events.HeaderLife, ref.Life, events.HeaderDue, "2025-03-14T11:26:53.589793+02:00"), "", &events.TimerDue{Ref: ref, Due: at}},
 		{"attributes that are null", "rondo.start.fulfil.order-7", header(events.HeaderAttributes, "null"), "", &events.Start{Orchestration: "fulfil"}},
 		{"work with a plus before its attempt", "rondo.work._.charge.1-4.order-7", header(events.HeaderLife, ref.Life, events.HeaderAttempt, "+2"), "", &events.Work{Ref: ref, Activity: "charge", Attempt: 2}},
 	}
@@ -92,11 +92,11 @@ func TestFailuresAreReadAsPeopleWriteThem(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m := mustDecode(t, "rondo.fail.1-4.order-7", header(events.HeaderLife, ref.Life), tt.body)
+			m := mustDecode(t, "rondo.work-failed.1-4.order-7", header(events.HeaderLife, ref.Life), tt.body)
 			if got := m.Content.(*events.WorkFailed).Error; !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("a failed activity: got %+v, want %+v", got, tt.want)
 			}
-			m = mustDecode(t, "rondo.child.1-4.order-7", header(events.HeaderLife, ref.Life, events.HeaderOutcome, "failed"), tt.body)
+			m = mustDecode(t, "rondo.child-ended.1-4.order-7", header(events.HeaderLife, ref.Life, events.HeaderOutcome, "failed"), tt.body)
 			if got := m.Content.(*events.ChildError).Error; !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("a failed child: got %+v, want %+v", got, tt.want)
 			}
@@ -106,7 +106,7 @@ func TestFailuresAreReadAsPeopleWriteThem(t *testing.T) {
 
 func TestFailuresNestedTooDeepAreCut(t *testing.T) {
 	body := strings.Repeat(`{"kind":"poison","cause":`, 5000) + "null" + strings.Repeat("}", 5000)
-	m := mustDecode(t, "rondo.fail.1-4.order-7", header(events.HeaderLife, ref.Life), body)
+	m := mustDecode(t, "rondo.work-failed.1-4.order-7", header(events.HeaderLife, ref.Life), body)
 	depth := 0
 	for e := m.Content.(*events.WorkFailed).Error; e != nil; e = e.Cause {
 		depth++
@@ -161,14 +161,14 @@ func TestDifferentLongIdsStayDifferent(t *testing.T) {
 func TestHeadersFromOutsideAreCutToSize(t *testing.T) {
 	endless := strings.Repeat("日", 10_000)
 	h := header(events.HeaderLife, endless, events.HeaderWorker, endless, events.HeaderTrace, endless)
-	m := mustDecode(t, "rondo.begun.1-4.order-7", h, "")
+	m := mustDecode(t, "rondo.work-begun.1-4.order-7", h, "")
 	begun := m.Content.(*events.WorkBegun)
 	for name, got := range map[string]string{"life": begun.Ref.Life, "worker": begun.Worker, "trace": m.Trace} {
 		if len(got) > 256 || !strings.HasSuffix(got, "日…") {
 			t.Errorf("%s is cut to %q", name, got)
 		}
 	}
-	m = mustDecode(t, "rondo.begun.1-4.order-7", header(events.HeaderLife, "a\xff", events.HeaderWorker, "b\xff", events.HeaderTrace, "c\xff"), "")
+	m = mustDecode(t, "rondo.work-begun.1-4.order-7", header(events.HeaderLife, "a\xff", events.HeaderWorker, "b\xff", events.HeaderTrace, "c\xff"), "")
 	begun = m.Content.(*events.WorkBegun)
 	if begun.Ref.Life != "a?" || begun.Worker != "b?" || m.Trace != "c?" {
 		t.Errorf("got life %q, worker %q, trace %q", begun.Ref.Life, begun.Worker, m.Trace)
@@ -184,7 +184,7 @@ func TestAnInstanceMayBeLaunchedUnderTheIdOfAChild(t *testing.T) {
 			t.Errorf("got the instance %q", m.Instance)
 		}
 	}
-	for _, id := range []string{"", "start", "start/1-4", "start/1-4/l", "start/1-5/l/order-7", "start/1-4/l/order-8", "start/x/l/order-7", "start/1-4/l/%", "child/1-4/l/order-7"} {
+	for _, id := range []string{"", "start", "start/1-4", "start/1-4/l", "start/1-5/l/order-7", "start/1-4/l/order-8", "start/x/l/order-7", "start/1-4/l/%", "child-ended/1-4/l/order-7"} {
 		_, err := decode("rondo.start.audit.order-7~1%2E4", header(events.HeaderMsgID, id), "")
 		wantError(t, err, "reserved for the ids of children")
 	}
@@ -213,14 +213,14 @@ func TestTimesOnTheWireKeepTheirNanoseconds(t *testing.T) {
 // A message that says more than is known here, from a newer version or from somebody's own client, is read for what is known.
 func TestUnknownHeadersAreNoProblem(t *testing.T) {
 	h := header(events.HeaderLife, "life", "Rondo-Something-New", "true", "X-Mine", "1")
-	if c := mustDecode(t, "rondo.begun.1-4.order-7", h, "").Content.(*events.WorkBegun); c.Pending {
+	if c := mustDecode(t, "rondo.work-begun.1-4.order-7", h, "").Content.(*events.WorkBegun); c.Pending {
 		t.Error("it is pending, and nobody said so")
 	}
 	h[events.HeaderPending] = []string{"1"}
-	if c := mustDecode(t, "rondo.begun.1-4.order-7", h, "").Content.(*events.WorkBegun); !c.Pending {
+	if c := mustDecode(t, "rondo.work-begun.1-4.order-7", h, "").Content.(*events.WorkBegun); !c.Pending {
 		t.Error("it is not pending")
 	}
 	h[events.HeaderPending] = []string{"perhaps"}
-	_, err := decode("rondo.begun.1-4.order-7", h, "")
+	_, err := decode("rondo.work-begun.1-4.order-7", h, "")
 	wantError(t, err, events.HeaderPending, "perhaps", "neither true nor false")
 }

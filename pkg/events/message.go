@@ -2,6 +2,7 @@ package events
 
 import (
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -29,7 +30,7 @@ type Content interface {
 // Verb is the first word of a subject after the prefix.
 type Verb string
 
-// The verbs. The first five are for anybody to use; the others are between the services.
+// The verbs. Those of one word are for anybody to use; those of two words, and work, are between the services. See [Verb.Ahead].
 const (
 	VerbStart   Verb = "start"   // rondo.start.<orchestration>.<instance>
 	VerbEvent   Verb = "event"   // rondo.event.<name>.<instance>
@@ -37,17 +38,21 @@ const (
 	VerbControl Verb = "control" // rondo.control.<how>.<instance>
 	VerbWake    Verb = "wake"    // rondo.wake.<reason>.<instance>
 
-	VerbBegun Verb = "begun" // rondo.begun.<execution>-<event>.<instance>
-	VerbDone  Verb = "done"  // rondo.done.<execution>-<event>.<instance>
-	VerbFail  Verb = "fail"  // rondo.fail.<execution>-<event>.<instance>
-	VerbTimer Verb = "timer" // rondo.timer.<execution>-<event>.<instance>
-	VerbChild Verb = "child" // rondo.child.<execution>-<event>.<parent instance>
+	VerbBegun Verb = "work-begun"  // rondo.work-begun.<execution>-<event>.<instance>
+	VerbDone  Verb = "work-done"   // rondo.work-done.<execution>-<event>.<instance>
+	VerbFail  Verb = "work-failed" // rondo.work-failed.<execution>-<event>.<instance>
+	VerbTimer Verb = "timer-due"   // rondo.timer-due.<execution>-<event>.<instance>
+	VerbChild Verb = "child-ended" // rondo.child-ended.<execution>-<event>.<parent instance>
 
 	VerbWork Verb = "work" // rondo.work.<tag>.<activity>.<execution>-<event>.<instance>
 
 	// VerbStep never travels: an inline step's result comes back inside the orchestrator.
 	VerbStep Verb = "step"
 )
+
+// Ahead reports whether messages with this verb go ahead of everything else that is said to instances, however much of that waits: what instances that run wait for does, which is
+// the results of activities, timers, and the ends of children.
+func (v Verb) Ahead() bool { return strings.Contains(string(v), "-") }
 
 // Ref points at an event of one execution of one life of the instance that a message is for.
 type Ref struct {

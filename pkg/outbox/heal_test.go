@@ -43,13 +43,13 @@ func TestHealPublishesOnlyWhatIsMissing(t *testing.T) {
 		"running": parked(round.Running),
 		"ended":   parked(round.Completed, &events.Completed{}),
 	}}
-	b := &broker{has: map[string]bool{"rondo.work._.kept.1-3.a": true, "rondo.timer.1-7.a": true}}
+	b := &broker{has: map[string]bool{"rondo.work._.kept.1-3.a": true, "rondo.timer-due.1-7.a": true}}
 	healed, err := healer(b, s).Overdue(t.Context(), 10)
 	if err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(b.published)
-	want := []string{"rondo.start.o.ended", "rondo.start.o.missing", "rondo.timer.1-6.a", "rondo.wake.sweep.a", "rondo.work._.lost.1-2.a"}
+	want := []string{"rondo.start.o.ended", "rondo.start.o.missing", "rondo.timer-due.1-6.a", "rondo.wake.sweep.a", "rondo.work._.lost.1-2.a"}
 	if !slices.Equal(b.published, want) {
 		t.Errorf("published %v, want %v", b.published, want)
 	}

@@ -422,7 +422,7 @@ func TestRefusedMessagesAreAnswered(t *testing.T) {
 	if err := outbox.Send(t.Context(), b, "rondo", all, silent); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"rondo.fail.1-2.i", "rondo.child.1-3.i"}; !slices.Equal(b.published, want) {
+	if want := []string{"rondo.work-failed.1-2.i", "rondo.child-ended.1-3.i"}; !slices.Equal(b.published, want) {
 		t.Errorf("published %v, want %v", b.published, want)
 	}
 	if len(b.buried) != len(all) {

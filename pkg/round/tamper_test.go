@@ -248,11 +248,11 @@ func TestOutstandingLeavesOutWhatIsPending(t *testing.T) {
 			t.Errorf("%s: outstanding are %q, want %q", when, got, want)
 		}
 	}
-	check("when it is scheduled", "workREF", "timerREF")
+	check("when it is scheduled", "workREF", "timer-dueREF")
 	later(&events.WorkBegun{Ref: ref})
-	check("when it has begun", "workREF", "timerREF/begun")
+	check("when it has begun", "workREF", "timer-dueREF/begun")
 	later(&events.WorkBegun{Ref: ref, Pending: true})
-	check("when it is pending", "timerREF/begun")
+	check("when it is pending", "timer-dueREF/begun")
 	waiting, err := round.Waiting(known)
 	if err != nil || len(waiting) != 1 || !waiting[0].Pending || waiting[0].What != `activity "echo" to be completed by its token` {
 		t.Errorf("it waits for %+v, %v", waiting, err)

@@ -26,6 +26,14 @@ type item struct {
 	counted  bool // the attempt is counted against it
 	void     bool // the broker has lost it, and counts from one again: settling it would settle another one
 	extended time.Time
+	letGo    func() // of a start: makes room for another one
+}
+
+// free makes room for another start.
+func (i *item) free() {
+	if i.letGo != nil {
+		i.letGo()
+	}
 }
 
 // inside reports whether the message never was in the broker.
@@ -114,7 +122,8 @@ type loop struct {
 	ended    chan struct{} // closed when it turns no more
 
 	// How the others tell the loop something.
-	in        chan *item // from the broker; not read while too much is in memory
+	starts    chan struct{} // has one for each start that is held
+	in        chan *item    // from the broker; not read while too much is in memory
 	own       chan func(*loop)
 	decided   chan *decision
 	loaded    chan *loaded
@@ -134,7 +143,7 @@ type commitFault struct {
 func newLoop(o *Orchestrator) *loop {
 	return &loop{
 		o: o, entries: make(map[string]*entry), held: make(map[uint64]*item), owned: make(map[int]bool), resting: list.New(), drained: make(chan struct{}), ended: make(chan struct{}),
-		in: make(chan *item, 1024), own: make(chan func(*loop), 1024),
+		starts: make(chan struct{}, maxStarts), in: make(chan *item, 1024), own: make(chan func(*loop), 1024),
 		decided: make(chan *decision, 64), loaded: make(chan *loaded, maxLoads), committed: make(chan *committed, 1), checked: make(chan *checked, 1),
 	}
 }
@@ -184,6 +193,9 @@ func (l *loop) run(ctx context.Context) {
 		l.endDrain()
 	}
 }
+
+// maxStarts bounds the starts that are in memory, which is how many are before what instances that run wait for. It is enough for full batches.
+const maxStarts = 256
 
 // full reports whether enough is in memory.
 func (l *loop) full() bool {
@@ -235,6 +247,7 @@ func (l *loop) ask(ctx context.Context, f func(*loop)) bool {
 func (l *loop) arrive(i *item) {
 	if before := l.held[i.delivery.Place]; before != nil {
 		if before.delivery.Stored.Equal(i.delivery.Stored) {
+			i.free()
 			return // it is here already: how that one is settled counts
 		}
 		l.bytes -= before.size()
@@ -242,6 +255,7 @@ func (l *loop) arrive(i *item) {
 		delete(l.held, i.delivery.Place)
 	}
 	if l.draining || !i.handed && !l.owned[i.delivery.Partition] {
+		i.free()
 		i.delivery.Hold.Return(0)
 		return
 	}
@@ -460,6 +474,7 @@ func (l *loop) giveBack(e *entry) {
 
 // settled notes that a message is no longer held.
 func (l *loop) settled(i *item) {
+	i.free()
 	if !i.inside() && l.held[i.delivery.Place] == i {
 		delete(l.held, i.delivery.Place)
 		l.bytes -= i.size()

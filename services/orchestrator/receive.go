@@ -24,9 +24,19 @@ func (o *Orchestrator) receive(ctx context.Context, d bus.Delivery, handed bool)
 	if d.Deliveries > o.config.SuspectAfter {
 		i.suspect, i.blocked = true, true
 	}
+	if m.Content.Verb() == events.VerbStart && !handed { // it has to wait for its turn, and everything behind it waits with it
+		select {
+		case o.loop.starts <- struct{}{}:
+			i.letGo = sync.OnceFunc(func() { <-o.loop.starts })
+		case <-ctx.Done():
+			d.Hold.Return(0)
+			return
+		}
+	}
 	select {
 	case o.loop.in <- i:
 	case <-ctx.Done():
+		i.free()
 		d.Hold.Return(0)
 		return
 	}

@@ -357,7 +357,7 @@ func TestWhatCannotBeToldAtAllIsPutAside(t *testing.T) {
 	w := newWorld(t)
 	dead := w.deadLetters()
 	b := &refusing{w.connect(), func(m events.Wire) error {
-		if strings.HasPrefix(m.Subject, "rondo.done.") || strings.HasPrefix(m.Subject, "rondo.fail.") {
+		if strings.HasPrefix(m.Subject, "rondo.work-done.") || strings.HasPrefix(m.Subject, "rondo.work-failed.") {
 			return errors.New("no such subject")
 		}
 		return nil

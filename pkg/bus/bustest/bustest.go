@@ -144,7 +144,7 @@ func event(b Bus, instance, id string) events.Wire {
 
 // timer is a delayed message for an instance.
 func timer(b Bus, instance, id string, due time.Time) events.Wire {
-	return events.Wire{Subject: b.Prefix() + ".timer.1-2." + events.EncodeToken(instance), Header: headerWith(id), NotBefore: due, Body: []byte(id)}
+	return events.Wire{Subject: b.Prefix() + ".timer-due.1-2." + events.EncodeToken(instance), Header: headerWith(id), NotBefore: due, Body: []byte(id)}
 }
 
 // work is a message for a worker.

@@ -70,7 +70,7 @@ func delayedKeepsHeaders(t *T) {
 	}
 	for i, g := range r.take(2) {
 		want := fmt.Sprintf("map[Nats-Msg-Id:[timer/%d] Rondo-Due:[a b]]", i)
-		if got := fmt.Sprint(g.Header); got != want || g.Subject != fmt.Sprintf("%s.timer.1-2.%d", b.Prefix(), i) {
+		if got := fmt.Sprint(g.Header); got != want || g.Subject != fmt.Sprintf("%s.timer-due.1-2.%d", b.Prefix(), i) {
 			t.Errorf("%s with %s, want %s", g.Subject, got, want)
 		}
 	}

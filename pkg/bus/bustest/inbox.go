@@ -20,6 +20,7 @@ var inboxTests = []test{
 	{"messages arrive as they were published", Settings{}, arriveAsPublished},
 	{"messages of an instance come in their order", Settings{}, inOrder},
 	{"messages of an instance are in one partition", Settings{}, onePartition},
+	{"what instances wait for goes ahead of starts", Settings{Partitions: 1}, goesAhead},
 	{"an instance may have any id", Settings{}, anyInstance},
 	{"a message published again under its id is stored once", Settings{}, dedupes},
 	{"a message without an id has the same name each time", Settings{InboxWait: short}, sameName},
@@ -86,10 +87,54 @@ func inOrder(t *T) {
 	}
 }
 
+func goesAhead(t *T) {
+	b := t.bus()
+	const starts = 3000 // more than anybody holds
+	var messages []events.Wire
+	for i := range starts {
+		messages = append(messages, events.Wire{Subject: fmt.Sprint(b.Prefix(), ".start.o.i", i)})
+	}
+	want := []string{"work-begun.1-2.i0", "work-done.1-2.i0", "work-failed.1-3.i0", "timer-due.1-4.i0", "child-ended.1-5.i0", "not-a-verb.1-6.i0"}
+	for _, w := range want {
+		messages = append(messages, events.Wire{Subject: b.Prefix() + "." + w})
+	}
+	t.publish(b, messages...)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	came := make(chan string, len(messages))
+	ended := make(chan error, 1)
+	go func() {
+		ended <- b.Receive(ctx, 0, func(d bus.Delivery) {
+			if strings.HasPrefix(d.Subject, b.Prefix()+".start.") {
+				<-ctx.Done() // there is no room for it
+				d.Hold.Return(0)
+				return
+			}
+			came <- strings.TrimPrefix(d.Subject, b.Prefix()+".")
+			d.Hold.Ack()
+		})
+	}()
+	for _, w := range want {
+		select {
+		case got := <-came:
+			if got != w {
+				t.Errorf("%s came, want %s", got, w)
+			}
+		case <-time.After(patience):
+			t.Fatalf("%s does not come while nobody takes starts", w)
+		}
+	}
+	cancel()
+	t.must(<-ended)
+	if left, err := b.Backlog(t.Context(), 0); err != nil || left.Waiting+left.Held != starts {
+		t.Errorf("%d wait and %d are held (%v), want %d in all", left.Waiting, left.Held, err, starts)
+	}
+}
+
 func onePartition(t *T) {
 	b, other := t.bus(), t.bus()
 	r := t.receive(b)
-	subjects := []string{"start.o", "event.e", "queue.q", "control.cancel", "wake.w", "begun.1-2", "done.1-2", "fail.1-3", "timer.1-4", "child.1-5"}
+	subjects := []string{"start.o", "event.e", "queue.q", "control.cancel", "wake.w", "work-begun.1-2", "work-done.1-2", "work-failed.1-3", "timer-due.1-4", "child-ended.1-5"}
 	used := make(map[int]bool)
 	for i := range 20 {
 		for j, verb := range subjects {
@@ -206,7 +251,7 @@ func orderAfterDeathOfMany(t *T) {
 		for n := from; n < to; n++ {
 			for i := range instances {
 				w := event(b, fmt.Sprint("x", i), fmt.Sprintf("x%d/%d", i, n))
-				w.Subject = strings.Replace(w.Subject, ".event.e.", ".done.1-2.", 1)
+				w.Subject = strings.Replace(w.Subject, ".event.e.", ".work-done.1-2.", 1)
 				messages = append(messages, w)
 			}
 		}
@@ -309,7 +354,7 @@ func blockedReceiver(t *T) {
 	machine, begun := stall.Begin(t.T), time.Now()
 	var messages []events.Wire
 	for i := range n {
-		messages = append(messages, events.Wire{Subject: fmt.Sprintf("%s.done.1-2.i%d", b.Prefix(), i), Header: headerWith(fmt.Sprint(i))})
+		messages = append(messages, events.Wire{Subject: fmt.Sprintf("%s.work-done.1-2.i%d", b.Prefix(), i), Header: headerWith(fmt.Sprint(i))})
 	}
 	t.publish(b, messages...)
 	ctx, cancel := context.WithCancel(t.Context())

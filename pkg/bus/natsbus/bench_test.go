@@ -27,7 +27,7 @@ func batchOf(subject func(i int) string, begin, n int) []events.Wire {
 	return out
 }
 
-func benchEvent(i int) string { return "rondo.done.1-2.i" + strconv.Itoa(i) }
+func benchEvent(i int) string { return "rondo.work-done.1-2.i" + strconv.Itoa(i) }
 func benchWork(i int) string  { return "rondo.work._.bench.1-2.i" + strconv.Itoa(i) }
 
 func fill(b *testing.B, to *natsbus.Bus, subject func(i int) string, n int) {

@@ -69,7 +69,7 @@ func TestLeadersMayDie(t *testing.T) {
 	publishing.Go(func() {
 		for publish.Err() == nil {
 			limited, cancel := context.WithTimeout(ctx, 2*time.Minute)
-			err := to.Publish(limited, message("rondo.done.1-2.i", sent), message("rondo.work._.a.1-2.i", sent+1), message("rondo.event.e.i", sent+2))
+			err := to.Publish(limited, message("rondo.work-done.1-2.i", sent), message("rondo.work._.a.1-2.i", sent+1), message("rondo.event.e.i", sent+2))
 			cancel()
 			if err != nil {
 				t.Error(err)

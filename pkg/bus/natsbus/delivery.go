@@ -73,7 +73,7 @@ func (b *Bus) delivery(m *nats.Msg) (d bus.Delivery, notBefore time.Time, err er
 	d = bus.Delivery{
 		Header: events.Header(m.Header), Body: m.Data, Place: o.place, Deliveries: o.deliveries, Stored: o.stored, Hold: hold{b.nc, m.Reply},
 	}
-	d.Subject, d.Partition = b.published(m.Subject)
+	d.Subject, d.Partition = b.publishedAs(m.Subject)
 	if at := d.Header[headerNotBefore]; len(at) > 0 {
 		notBefore = clean(d.Header)
 		if d.Deliveries > 1 && notBefore.After(d.Stored) {
@@ -97,24 +97,6 @@ func clean(h events.Header) (notBefore time.Time) {
 		delete(h, name)
 	}
 	return notBefore
-}
-
-// published is the subject that a message was published on, without its partition, and the partition.
-func (b *Bus) published(subject string) (string, int) {
-	rest, ok := strings.CutPrefix(subject, b.names.prefix)
-	if !ok {
-		return subject, 0
-	}
-	rest, ok = strings.CutPrefix(rest, ".p.")
-	if !ok {
-		return subject, 0
-	}
-	p, rest, _ := strings.Cut(rest, ".")
-	partition, err := strconv.Atoi(p)
-	if err != nil {
-		return subject, 0
-	}
-	return b.names.prefix + "." + rest, partition
 }
 
 // hold settles a message by the subject for its acknowledgement.

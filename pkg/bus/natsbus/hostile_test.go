@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/bus"
@@ -78,6 +79,56 @@ func TestHeadersOfStrangersDoNoHarm(t *testing.T) {
 	}
 	if again := deliveredCount(t, s, "p-0") - before; again > 3 {
 		t.Errorf("what has to wait for ever was handed out %d times within seconds", again)
+	}
+	cancel()
+	if err := <-received; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOddVerbsDoNoHarm publishes verbs with hyphens where none belongs. The broker loses some of those hyphens, but whoever reads them can refuse them. What has nothing but hyphens
+// has no word left, and stays in the stream: it is in nobody's way.
+func TestOddVerbsDoNoHarm(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	b := natstest.Connect(t, s, natsbus.Config{Partitions: 1})
+	js := rawJetStream(t, s)
+	for _, verb := range []string{"-", "--"} {
+		_, _ = js.Publish(t.Context(), "rondo."+verb+".n.i", nil)
+	}
+	odd := []string{"-x", "x-", "-x-", "x--y", "x-y-z", "-x-y", strings.Repeat("x-", 100) + "x"}
+	for _, verb := range odd {
+		if _, err := js.Publish(t.Context(), "rondo."+verb+".n.i", nil); err != nil {
+			t.Errorf("%s: %v", verb, err)
+		}
+	}
+	if err := b.Publish(t.Context(), events.Wire{Subject: "rondo.event.last.i"}, events.Wire{Subject: "rondo.work-done.1-2.last"}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	came := make(chan string, 100)
+	received := make(chan error, 1)
+	go func() {
+		received <- b.Receive(ctx, 0, func(d bus.Delivery) {
+			d.Hold.Ack()
+			came <- d.Subject
+		})
+	}()
+	for range len(odd) + 2 {
+		select {
+		case subject := <-came:
+			if words := strings.Split(subject, "."); len(words) != 4 {
+				t.Errorf("%s came, which has %d words", subject, len(words))
+			}
+		case <-time.After(20 * time.Second):
+			st, err := js.Stream(ctx, "RONDO")
+			if err != nil {
+				t.Fatal(err)
+			}
+			info, err := st.Info(ctx, jetstream.WithSubjectFilter(">"))
+			t.Fatalf("something does not come: %v %v", info.State.Subjects, err)
+		}
 	}
 	cancel()
 	if err := <-received; err != nil {

@@ -33,7 +33,15 @@ const (
 
 // Receive implements bus.Inbox. If the partition is gone from the broker it fails, after making it again if it may.
 func (b *Bus) Receive(ctx context.Context, partition int, take func(bus.Delivery)) error {
-	err := b.receive(ctx, partition, take)
+	both, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 2)
+	for _, l := range lanes {
+		go func() { ended <- b.receive(both, l, partition, take) }()
+	}
+	err := <-ended
+	cancel()
+	err = errors.Join(err, <-ended)
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}
@@ -50,8 +58,8 @@ func (b *Bus) Receive(ctx context.Context, partition int, take func(bus.Delivery
 	return problem(fmt.Sprintf("receive from partition %d", partition), err)
 }
 
-func (b *Bus) receive(ctx context.Context, partition int, take func(bus.Delivery)) error {
-	r := b.receiver(partition)
+func (b *Bus) receive(ctx context.Context, l lane, partition int, take func(bus.Delivery)) error {
+	r := b.receiver(l, partition)
 	if err := r.begin(ctx); err != nil {
 		return err
 	}
@@ -77,6 +85,7 @@ func (b *Bus) receive(ctx context.Context, partition int, take func(bus.Delivery
 // a third looks after what has to wait.
 type receiver struct {
 	b         *Bus
+	lane      lane
 	consumer  string
 	partition int
 	ready     chan struct{} // gets a value when there is something in queue, or it failed
@@ -112,8 +121,8 @@ type waiting struct {
 	timer     *time.Timer
 }
 
-func (b *Bus) receiver(partition int) *receiver {
-	return &receiver{b: b, consumer: "p-" + strconv.Itoa(partition), partition: partition, ready: make(chan struct{}, 1),
+func (b *Bus) receiver(l lane, partition int) *receiver {
+	return &receiver{b: b, lane: l, consumer: l.consumer(partition), partition: partition, ready: make(chan struct{}, 1),
 		line: b.nc.Stats().Reconnects, early: make(map[uint64]*waiting)}
 }
 
@@ -520,11 +529,6 @@ func (r *receiver) end() {
 	case <-drained:
 	case <-time.After(otherWait):
 	}
-}
-
-// Backlog implements bus.Inbox.
-func (b *Bus) Backlog(ctx context.Context, partition int) (bus.Backlog, error) {
-	return b.backlog(ctx, b.names.inbox, "p-"+strconv.Itoa(partition))
 }
 
 func (b *Bus) backlog(ctx context.Context, stream, consumer string) (bus.Backlog, error) {

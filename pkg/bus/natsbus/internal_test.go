@@ -142,7 +142,7 @@ func TestAskingAnewKeepsTheOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	r := b.receiver(0)
+	r := b.receiver(people, 0)
 	if err := r.begin(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -63,9 +63,9 @@ const (
 	lookBytes = 4 << 20
 )
 
-// stillThere lists the messages of a partition that are stored between two places, by the last word of their subjects. Those whose time has not come are
+// stillThere lists the messages of a lane that are stored between two places, by the last word of their subjects. Those whose time has not come are
 // counted only: nobody has to wait for them.
-func (b *Bus) stillThere(ctx context.Context, partition int, from, upTo uint64) (left map[string][]uint64, found int, err error) {
+func (b *Bus) stillThere(ctx context.Context, l lane, partition int, from, upTo uint64) (left map[string][]uint64, found int, err error) {
 	ctx, cancel := b.bounded(ctx)
 	defer cancel()
 	sub, err := b.nc.SubscribeSync(b.nc.NewInbox())
@@ -75,7 +75,7 @@ func (b *Bus) stillThere(ctx context.Context, partition int, from, upTo uint64) 
 	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
 	_ = sub.SetPendingLimits(-1, -1)
 	left = make(map[string][]uint64)
-	filter := b.subject("p", strconv.Itoa(partition), ">")
+	filter := b.filter(l, partition)
 	now := time.Now()
 	note := func(subject string, place uint64, h nats.Header) {
 		if place > upTo {

@@ -26,7 +26,7 @@ func TestReceiverTakesOverThousands(t *testing.T) {
 	first, second := natstest.Connect(t, s, config), natstest.Connect(t, s, config)
 	var messages []events.Wire
 	for i := range n {
-		messages = append(messages, events.Wire{Subject: fmt.Sprint("rondo.done.1-2.i", i), Body: make([]byte, 200)})
+		messages = append(messages, events.Wire{Subject: fmt.Sprint("rondo.work-done.1-2.i", i), Body: make([]byte, 200)})
 	}
 	if err := first.Publish(t.Context(), messages...); err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestReceiverTakesOverThousands(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := second.Publish(t.Context(), events.Wire{Subject: "rondo.event.e.i7"}, events.Wire{Subject: "rondo.event.e.new"}); err != nil {
+	if err := second.Publish(t.Context(), events.Wire{Subject: "rondo.work-failed.1-2.i7"}, events.Wire{Subject: "rondo.work-failed.1-2.new"}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
@@ -54,7 +54,7 @@ func TestReceiverTakesOverThousands(t *testing.T) {
 	}()
 	select {
 	case d := <-came:
-		if d.Subject != "rondo.event.e.new" {
+		if d.Subject != "rondo.work-failed.1-2.new" {
 			t.Errorf("%s came, which should wait", d.Subject)
 		}
 		t.Logf("what has not to wait came after %v", time.Since(began))
@@ -79,7 +79,7 @@ func delayed(t testing.TB, n int, most time.Duration) []time.Duration {
 			err := b.Receive(ctx, p, func(d bus.Delivery) {
 				now := time.Now().Round(0)
 				var i int
-				if _, err := fmt.Sscanf(d.Subject, "rondo.timer.1-2.%d", &i); err != nil {
+				if _, err := fmt.Sscanf(d.Subject, "rondo.timer-due.1-2.%d", &i); err != nil {
 					t.Error(err)
 				}
 				d.Hold.Ack()
@@ -99,7 +99,7 @@ func delayed(t testing.TB, n int, most time.Duration) []time.Duration {
 		mu.Lock()
 		for i := begin; i < min(begin+100, n); i++ {
 			due[i] = time.Now().Add(10*time.Millisecond + time.Duration(random.Int64N(int64(most)))).Round(0) // what counts is what clocks on walls say
-			messages = append(messages, events.Wire{Subject: fmt.Sprint("rondo.timer.1-2.", i), NotBefore: due[i]})
+			messages = append(messages, events.Wire{Subject: fmt.Sprint("rondo.timer-due.1-2.", i), NotBefore: due[i]})
 		}
 		mu.Unlock()
 		if err := b.Publish(ctx, messages...); err != nil {
@@ -143,7 +143,7 @@ func BenchmarkSchedules(b *testing.B) {
 	for begin := 0; begin < b.N; begin += benchBatch {
 		var messages []events.Wire
 		for i := begin; i < min(begin+benchBatch, b.N); i++ {
-			messages = append(messages, events.Wire{Subject: fmt.Sprint("rondo.timer.1-2.", i), NotBefore: due})
+			messages = append(messages, events.Wire{Subject: fmt.Sprint("rondo.timer-due.1-2.", i), NotBefore: due})
 		}
 		if err := to.Publish(b.Context(), messages...); err != nil {
 			b.Fatal(err)

@@ -4,12 +4,13 @@
 //
 // With the prefix "rondo" (see [Config.Prefix]):
 //
-//	RONDO        rondo.*.*.*, rondo.later.*.*.*                 work queue; what comes in is moved to rondo.p.<partition>.<verb>.<name>.<instance>
+//	RONDO        rondo.*.*.*, rondo.later.*.*.*                 work queue; what comes in is moved to rondo.p.<partition>.<verb>.<name>.<instance>,
+//	                                                            a verb of two words taken apart
 //	RONDO_WORK   rondo.work.*.*.*.*, rondo.later.work.*.*.*.*   work queue
 //	RONDO_DEAD   rondo.dead.*.*.*, rondo.dead.work.*.*.*.*      kept for a while
 //
 // The broker itself computes the partition, by a subject transform over the last word, so that whoever publishes need not know of it. Each partition has
-// a consumer, p-<partition>, and each queue of work has one, named after its tag and activity (see [ConsumerOf]).
+// two consumers, a-<partition> for what goes ahead, and p-<partition> for everything else, and each queue of work has one, named after its tag and activity (see [ConsumerOf]).
 //
 // Three buckets hold who is there (RONDO_MEMBERS), which worker has which session (RONDO_SESSIONS), and small notes (RONDO_NOTES).
 //

@@ -81,7 +81,7 @@ func (r *receiver) findLeft(ctx context.Context, info *jetstream.ConsumerInfo) (
 			return order{handed: info.Delivered.Consumer}, nil
 		}
 		upTo, now := info.Delivered.Stream, time.Now()
-		left, found, err := r.b.stillThere(ctx, r.partition, info.AckFloor.Stream+1, upTo)
+		left, found, err := r.b.stillThere(ctx, r.lane, r.partition, info.AckFloor.Stream+1, upTo)
 		if err != nil {
 			return o, err
 		}
@@ -136,7 +136,7 @@ func (r *receiver) checkLeft(ctx context.Context) {
 			}
 		}
 	default:
-		left, _, err := r.b.stillThere(ctx, r.partition, lowest, upTo)
+		left, _, err := r.b.stillThere(ctx, r.lane, r.partition, lowest, upTo)
 		for _, p := range wanted {
 			if err == nil && !slices.Contains(left[p.who], p.at) {
 				settled = append(settled, p)

@@ -506,7 +506,7 @@ func (b *Bus) Has(ctx context.Context, w events.Wire) (bool, error) {
 	}
 	now := w.Subject
 	if !isWork { // in any partition
-		now = b.subject("p.*", strings.TrimPrefix(w.Subject, b.names.prefix+"."))
+		now = b.storedAs(w.Subject)
 	}
 	for _, s := range []string{b.laterOf(w), now} { // in this order, so that it is seen when it moves from one to the other
 		_, err := st.GetLastMsgForSubject(ctx, s)

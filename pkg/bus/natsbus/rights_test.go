@@ -117,7 +117,7 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 		d.Hold.Ack()
 	}
 	work := events.Wire{Subject: "rondo.work.gpu.a.1-2.i"}
-	timer := events.Wire{Subject: "rondo.timer.1-3.i", NotBefore: time.Now().Add(time.Hour)}
+	timer := events.Wire{Subject: "rondo.timer-due.1-3.i", NotBefore: time.Now().Add(time.Hour)}
 	must(orchestrator.Publish(ctx, work, timer))
 	for _, w := range []events.Wire{work, timer} {
 		for _, b := range []*natsbus.Bus{orchestrator, checker} {
@@ -193,7 +193,7 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 		defer stop()
 		must(worker.Handover(ctx, "w", d))
 		must(worker.Bury(ctx, <-done, bus.Cause{Reason: "test"}))
-		must(worker.Publish(ctx, events.Wire{Subject: "rondo.begun.1-2.i"}, events.Wire{Subject: "rondo.done.1-2.i"}, events.Wire{Subject: "rondo.fail.1-2.i"}))
+		must(worker.Publish(ctx, events.Wire{Subject: "rondo.work-begun.1-2.i"}, events.Wire{Subject: "rondo.work-done.1-2.i"}, events.Wire{Subject: "rondo.work-failed.1-2.i"}))
 		d.Hold.Ack()
 	})
 	must(err)
@@ -208,7 +208,7 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 
 	// What somebody may not publish is refused.
 	var refused *bus.Refused
-	if err := client.Publish(ctx, events.Wire{Subject: "rondo.start.o.j"}, events.Wire{Subject: "rondo.done.1-2.j"}); !errors.As(err, &refused) || len(refused.Messages) != 1 {
+	if err := client.Publish(ctx, events.Wire{Subject: "rondo.start.o.j"}, events.Wire{Subject: "rondo.work-done.1-2.j"}); !errors.As(err, &refused) || len(refused.Messages) != 1 {
 		t.Errorf("%v, want that the second is refused", err)
 	}
 	d := <-came

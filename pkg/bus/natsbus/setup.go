@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,7 +64,7 @@ func (b *Bus) setUp(ctx context.Context) error {
 	is.marks = s.bucket(ctx, b.names.marks, "what was done since the broker was made", 0)
 	if is.inbox != nil {
 		for i := range partitionsOf(is.inbox.CachedInfo().Config) {
-			s.consumer(ctx, is.inbox, b.partitionConsumer(i))
+			s.partition(ctx, is.inbox, i)
 		}
 	}
 	if err := errors.Join(s.errs...); err != nil {
@@ -238,10 +237,7 @@ func (b *Bus) lookFor(ctx context.Context, stream, name string) (c jetstream.Con
 // inboxConfig is the inbox as it is to be.
 func (b *Bus) inboxConfig(n int) jetstream.StreamConfig {
 	c := b.queueConfig(b.names.inbox, "messages for instances", b.subject("*.*.*"), b.subject("later.*.*.*"))
-	c.SubjectTransform = &jetstream.SubjectTransformConfig{
-		Source:      b.subject("*.*.*"),
-		Destination: b.subject("p.{{partition(" + strconv.Itoa(n) + ",3)}}.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"),
-	}
+	c.SubjectTransform = b.partitionTransform(n)
 	c.Metadata[partitionsKey] = strconv.Itoa(n)
 	return c
 }
@@ -280,21 +276,6 @@ func (b *Bus) bucketConfig(name, description string, ttl time.Duration) jetstrea
 	}
 	c.AllowRollup, c.DenyDelete, c.AllowMsgTTL, c.SubjectDeleteMarkerTTL, c.AllowDirect = true, true, true, time.Second, false
 	return c
-}
-
-var partitionCall = regexp.MustCompile(`\{\{partition\((\d+),`)
-
-// partitionsOf reads how many partitions a stream has.
-func partitionsOf(c jetstream.StreamConfig) int {
-	if c.SubjectTransform == nil {
-		return 0
-	}
-	m := partitionCall.FindStringSubmatch(c.SubjectTransform.Destination)
-	if m == nil {
-		return 0
-	}
-	n, _ := strconv.Atoi(m[1])
-	return n
 }
 
 // stream makes or checks a stream. It returns nil if there is none as it should be.
@@ -455,14 +436,6 @@ func (s *setup) bucket(ctx context.Context, name, description string, ttl time.D
 	return kv
 }
 
-func (b *Bus) partitionConsumer(partition int) jetstream.ConsumerConfig {
-	p := strconv.Itoa(partition)
-	return jetstream.ConsumerConfig{
-		Durable: "p-" + p, Description: "Rondo: partition " + p, FilterSubject: b.subject("p", p, ">"),
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.config.InboxWait, MaxDeliver: -1, MaxAckPending: maxHeld, MaxWaiting: 512,
-	}
-}
-
 func (b *Bus) workConsumer(q bus.Queue) jetstream.ConsumerConfig {
 	tag, activity := tagToken(q.Tag), events.EncodeToken(q.Activity)
 	return jetstream.ConsumerConfig{
@@ -513,87 +486,6 @@ func (s *setup) consumer(ctx context.Context, st jetstream.Stream, want jetstrea
 func gone(err error) bool {
 	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) ||
 		errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrNoStreamResponse)
-}
-
-// Partitions implements bus.Inbox. It also removes what is left of partitions that are no longer used and have been drained.
-func (b *Bus) Partitions(ctx context.Context) (bus.Partitions, error) {
-	st, err := b.js.Stream(ctx, b.names.inbox)
-	if gone(err) && b.mend(ctx) == nil {
-		st, err = b.js.Stream(ctx, b.names.inbox)
-	}
-	if err != nil {
-		return bus.Partitions{}, problem("look at stream "+b.names.inbox, err)
-	}
-	p := bus.Partitions{Count: partitionsOf(st.CachedInfo().Config)}
-	names := st.ConsumerNames(ctx)
-	have := make(map[int]bool)
-	for name := range names.Name() {
-		if i, err := strconv.Atoi(strings.TrimPrefix(name, "p-")); err == nil && strings.HasPrefix(name, "p-") {
-			have[i] = true
-		}
-	}
-	if err := names.Err(); err != nil {
-		return bus.Partitions{}, problem("list the consumers of "+b.names.inbox, err)
-	}
-	for i := range p.Count {
-		if !have[i] && b.config.Setup == Make { // somebody has raised their number, or the broker has lost one
-			err := b.askAgain(ctx, func(ctx context.Context) error {
-				_, err := st.CreateOrUpdateConsumer(ctx, b.partitionConsumer(i))
-				return err
-			})
-			if err != nil {
-				return bus.Partitions{}, problem(fmt.Sprintf("make the consumer of partition %d", i), err)
-			}
-		}
-		delete(have, i)
-	}
-	changed, _ := time.Parse(time.RFC3339, st.CachedInfo().Config.Metadata[changedKey])
-	settled := time.Since(changed) > 2*b.config.InboxWait // by then all servers know
-	for i := range have {
-		if !settled || !b.dropDrained(ctx, st, i) {
-			p.Draining = append(p.Draining, i)
-		}
-	}
-	slices.Sort(p.Draining)
-	return p, nil
-}
-
-// dropDrained removes the consumer of a former partition if nothing is left in it.
-func (b *Bus) dropDrained(ctx context.Context, st jetstream.Stream, partition int) bool {
-	if b.config.Setup != Make {
-		return false
-	}
-	name := "p-" + strconv.Itoa(partition)
-	c, err := st.Consumer(ctx, name)
-	if err != nil {
-		return errors.Is(err, jetstream.ErrConsumerNotFound)
-	}
-	if i := c.CachedInfo(); i.NumPending > 0 || i.NumAckPending > 0 {
-		return false
-	}
-	return st.DeleteConsumer(ctx, name) == nil
-}
-
-// SetPartitions changes how many partitions the inbox has. What is stored already stays where it is, and is taken from there.
-func (b *Bus) SetPartitions(ctx context.Context, n int) error {
-	if n < 1 || n > maxPartitions {
-		return fmt.Errorf("nats: %d partitions; want 1 to %d", n, maxPartitions)
-	}
-	inbox, err := b.js.Stream(ctx, b.names.inbox)
-	if err != nil {
-		return problem("look at stream "+b.names.inbox, err)
-	}
-	s := setup{b: b, replicas: b.config.Replicas}
-	for i := range n { // first somebody who takes from them, then messages
-		s.consumer(ctx, inbox, b.partitionConsumer(i))
-	}
-	if len(s.errs) == 0 {
-		s.stream(ctx, b.inboxConfig(n))
-	}
-	if len(s.errs) == 0 {
-		b.partitions.Store(int64(n))
-	}
-	return problem("change the partitions", errors.Join(s.errs...))
 }
 
 const defaultTag = "_"

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -104,6 +105,62 @@ func TestVerifyNamesAllThatDiffers(t *testing.T) {
 		"consumer p-0: messages stay with who took them for 5s, wanted is 1m0s", "consumer p-2: it is missing", "stream KV_RONDO_NOTES: it is missing")
 	natstest.Connect(t, s, natsbus.Config{InboxWait: time.Minute, DeadFor: time.Hour, Partitions: 4})
 	natstest.Connect(t, s, natsbus.Config{InboxWait: time.Minute, DeadFor: time.Hour, Setup: natsbus.Verify})
+}
+
+// Partitions once had one lane. What is in the stream from then is kept, and both lanes are made.
+func TestPartitionsGetTheirSecondLane(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	b := natstest.Connect(t, s, natsbus.Config{Partitions: 1})
+	js := rawJetStream(t, s)
+	if err := js.DeleteConsumer(t.Context(), "RONDO", "a-0"); err != nil {
+		t.Fatal(err)
+	}
+	inbox, err := js.Stream(t.Context(), "RONDO")
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := inbox.Consumer(t.Context(), "p-0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	former := one.CachedInfo().Config
+	former.FilterSubject = "rondo.p.0.>"
+	if _, err := inbox.UpdateConsumer(t.Context(), former); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"rondo.start.o.i", "rondo.timer-due.1-2.i"}
+	if err := b.Publish(t.Context(), events.Wire{Subject: want[0]}, events.Wire{Subject: want[1]}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := natstest.TryConnect(t, s, natsbus.Config{Setup: natsbus.Verify}); err == nil {
+		t.Error("nothing is found to be different")
+	}
+	b = natstest.Connect(t, s, natsbus.Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	came := make(chan string, 10)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- b.Receive(ctx, 0, func(d bus.Delivery) {
+			d.Hold.Ack()
+			came <- d.Subject
+		})
+	}()
+	for range want {
+		select {
+		case got := <-came:
+			if !slices.Contains(want, got) {
+				t.Errorf("%s came", got)
+			}
+		case <-ctx.Done():
+			t.Fatal("not all has come")
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
 
 func TestSystemsOnOneServerDoNotSeeEachOther(t *testing.T) {

@@ -90,7 +90,7 @@ func promiseFields(t *testing.T, db *Database) {
 	s := open(t, db)
 	want := []events.Wire{
 		{Subject: "rondo.work.charge.a", Header: events.Header{events.HeaderMsgID: {"1"}, "Rondo-Tag": {"gpu"}, "Many": {"a", "", "b"}}, Body: []byte(`{"n":1}`)},
-		{Subject: "rondo.timer.3.a", NotBefore: time.Date(2031, 5, 6, 7, 8, 9, 123456789, time.UTC)},
+		{Subject: "rondo.timer-due.3.a", NotBefore: time.Date(2031, 5, 6, 7, 8, 9, 123456789, time.UTC)},
 		{Subject: "rondo.work.charge.a", Purge: true},
 		{Subject: "rondo.event.x.ü", Body: []byte{0, 255, 1}},
 	}
