@@ -42,7 +42,7 @@ var mutants = []mutant{
 	{"messages are acknowledged before the commit", 1, []edit{
 		{loopOf + "receive.go", "	if d.Deliveries > o.config.SuspectAfter {\n", "	d.Hold.Ack()\n	if d.Deliveries > o.config.SuspectAfter {\n"},
 	}},
-	{"a turn is published before its commit", 1, []edit{
+	{"a turn is published before its commit", 2, []edit{
 		{loopOf + "commit.go", "		result, err := l.commit(ctx, batch, delay)\n", `		for _, d := range decisions {
 			_ = outbox.Send(ctx, l.o.broker, l.o.broker.Prefix(), d.promises, l.o.log)
 		}
@@ -57,7 +57,7 @@ var mutants = []mutant{
 			"	l.takeStored(len(x.decisions))\n	for i, d := range x.decisions {\n		outcome := history.Outcome{Verdict: history.Committed}\n		if x.err == nil {\n			outcome = x.result.Outcomes[i]\n		}\n"},
 		{loopOf + "commit.go", "	case x.err != nil && (ctx.Err() != nil || history.ClassOf(x.err) == history.Ambiguous):\n		l.takeFailed(x)\n		return\n", "	case x.err != nil && history.ClassOf(x.err) == history.Ambiguous:\n"},
 	}},
-	{"what is decided again comes after what is newer", 2, []edit{
+	{"what is decided again comes after what is newer", 22, []edit{
 		{loopOf + "loop.go", "	e.waiting = append(slices.Clone(items), e.waiting...)\n", "	e.waiting = append(slices.Clone(e.waiting), items...)\n"},
 	}},
 	{"there is no fence", 531, []edit{
@@ -88,13 +88,13 @@ var mutants = []mutant{
 	{"an instance is looked after only when something is due", 5, []edit{
 		{roundOf + "decide.go", "		if at := in.now.Add(d); r.WakeAt.IsZero() || at.Before(r.WakeAt) {\n", "		if at := in.now.Add(d); false && at.Before(r.WakeAt) {\n"},
 	}},
-	{"a child that is asked again does not tell how it has ended", 709, []edit{
+	{"a child that is asked again does not tell how it has ended", 1459, []edit{
 		{roundOf + "inbox.go", "			in.tellParent(row) // the parent asks again: it may have missed the answer\n", ""},
 	}},
 	{"a timer fires when its message comes", 2, []edit{
 		{roundOf + "inbox.go", "	if wait := o.next().Sub(in.now); wait > 0 {\n", "	if wait := o.next().Sub(in.now); wait > time.Hour {\n"},
 	}},
-	{"an answer for a former execution is taken", 97, []edit{
+	{"an answer for a former execution is taken", 27, []edit{
 		{roundOf + "inbox.go", "	case execution != in.ledger.info.Execution:\n", "	case execution > in.ledger.info.Execution:\n"},
 	}},
 	{"a letter that comes again is taken again", 1, []edit{
