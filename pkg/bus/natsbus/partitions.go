@@ -77,14 +77,19 @@ func (b *Bus) partitionTransform(n int) *jetstream.SubjectTransformConfig {
 	}
 }
 
+// destination is where a stream stores what comes to it.
+func destination(c jetstream.StreamConfig) string {
+	if c.SubjectTransform == nil {
+		return ""
+	}
+	return c.SubjectTransform.Destination
+}
+
 var partitionCall = regexp.MustCompile(`\{\{partition\((\d+),`)
 
 // partitionsOf reads how many partitions a stream has.
 func partitionsOf(c jetstream.StreamConfig) int {
-	if c.SubjectTransform == nil {
-		return 0
-	}
-	m := partitionCall.FindStringSubmatch(c.SubjectTransform.Destination)
+	m := partitionCall.FindStringSubmatch(destination(c))
 	if m == nil {
 		return 0
 	}

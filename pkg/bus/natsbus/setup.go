@@ -355,10 +355,10 @@ func (s *setup) adjust(ctx context.Context, st jetstream.Stream, want jetstream.
 // update changes a stream.
 //
 // Each replica of a stream applies the transform when it stores a message, and learns of another transform at its own time. What travels just then would be in one partition here and in another one
-// there, and nobody might be given it. So while the partitions change, there is one replica.
+// there, and nobody might be given it. So while the transform changes, there is one replica.
 func (s *setup) update(ctx context.Context, have, want jetstream.StreamConfig) error {
 	steps := []jetstream.StreamConfig{want}
-	if have.Replicas > 1 && partitionsOf(have) != partitionsOf(want) {
+	if have.Replicas > 1 && destination(have) != destination(want) {
 		single, other := have, want
 		single.Replicas, other.Replicas, single.Metadata = 1, 1, want.Metadata
 		steps = []jetstream.StreamConfig{single, other, want}
