@@ -3,12 +3,12 @@ package natsbus_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/bus"
@@ -93,11 +93,9 @@ func TestOddVerbsDoNoHarm(t *testing.T) {
 	s := natstest.Start(t)
 	b := natstest.Connect(t, s, natsbus.Config{Partitions: 1})
 	js := rawJetStream(t, s)
-	for _, verb := range []string{"-", "--"} {
-		_, _ = js.Publish(t.Context(), "rondo."+verb+".n.i", nil)
-	}
+	stay := []string{"-", "--"}
 	odd := []string{"-x", "x-", "-x-", "x--y", "x-y-z", "-x-y", strings.Repeat("x-", 100) + "x"}
-	for _, verb := range odd {
+	for _, verb := range slices.Concat(stay, odd) {
 		if _, err := js.Publish(t.Context(), "rondo."+verb+".n.i", nil); err != nil {
 			t.Errorf("%s: %v", verb, err)
 		}
@@ -122,14 +120,12 @@ func TestOddVerbsDoNoHarm(t *testing.T) {
 				t.Errorf("%s came, which has %d words", subject, len(words))
 			}
 		case <-time.After(20 * time.Second):
-			st, err := js.Stream(ctx, "RONDO")
-			if err != nil {
-				t.Fatal(err)
-			}
-			info, err := st.Info(ctx, jetstream.WithSubjectFilter(">"))
-			t.Fatalf("something does not come: %v %v", info.State.Subjects, err)
+			t.Fatal("something does not come")
 		}
 	}
+	natstest.Eventually(t, "only what has no word is left", func() bool {
+		return streamInfo(t, ctx, js, "RONDO").State.Msgs == uint64(len(stay))
+	})
 	cancel()
 	if err := <-received; err != nil {
 		t.Error(err)

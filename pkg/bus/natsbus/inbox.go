@@ -81,7 +81,7 @@ func (b *Bus) receive(ctx context.Context, l lane, partition int, take func(bus.
 	return err
 }
 
-// receiver hands out the messages of a partition. One goroutine, that of the subscription, puts them in order; another, Receive's own, hands them out;
+// receiver hands out the messages of one lane of a partition. One goroutine, that of the subscription, puts them in order; another, Receive's own, hands them out;
 // a third looks after what has to wait.
 type receiver struct {
 	b         *Bus
