@@ -88,15 +88,19 @@ var packages = map[string]rule{
 	"pkg/bus/embedded": {imports: []string{"github.com/nats-io/nats-server/v2/server"}},
 	"pkg/bus/bustest":  {imports: []string{"internal/detector", "internal/stall", "pkg/events", "pkg/bus"}},
 
-	"pkg/process":           {imports: []string{"pkg/bus"}},
-	"pkg/outbox":            {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
-	"pkg/query":             {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
-	"pkg/client":            {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/query", "pkg/process", "pkg/orchestration", "pkg/bus/natsbus", "github.com/robfig/cron/v3"}},
-	"services/orchestrator": {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/outbox", "pkg/query", "pkg/process", "pkg/activity", "pkg/orchestration", "internal/health"}},
-	"services/worker":       {imports: []string{"pkg/events", "pkg/bus", "pkg/process", "pkg/activity", "pkg/orchestration", "internal/health", "golang.org/x/time/rate"}},
+	"pkg/process": {imports: []string{"pkg/bus"}},
+	"pkg/outbox":  {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
+	"pkg/query":   {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
+	"pkg/client":  {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/query", "pkg/process", "pkg/orchestration", "pkg/bus/natsbus", "github.com/robfig/cron/v3"}},
+	"pkg/telemetry": {imports: []string{
+		"pkg/events", "pkg/round", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/...", "go.opentelemetry.io/contrib/exporters/autoexport",
+		"go.opentelemetry.io/contrib/propagators/autoprop", "github.com/prometheus/client_golang/prometheus", "github.com/prometheus/client_golang/prometheus/promhttp",
+	}},
+	"services/orchestrator": {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/outbox", "pkg/query", "pkg/process", "pkg/activity", "pkg/orchestration", "pkg/telemetry", "internal/health"}},
+	"services/worker":       {imports: []string{"pkg/events", "pkg/telemetry", "pkg/bus", "pkg/process", "pkg/activity", "pkg/orchestration", "internal/health", "golang.org/x/time/rate"}},
 	"pkg/app": {imports: []string{
 		"internal/health", "internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/history/cockroach", "pkg/history/sqlite",
-		"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/outbox", "pkg/client", "pkg/query", "services/orchestrator", "services/worker",
+		"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/outbox", "pkg/client", "pkg/query", "services/orchestrator", "services/worker", "pkg/telemetry",
 		"go.yaml.in/yaml/v3",
 	}},
 	"internal/health":   {},
@@ -141,7 +145,8 @@ var testImports = []string{
 	"github.com/cockroachdb/datadriven",
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/...",
 	"github.com/rogpeppe/go-internal/testscript",
-	"go.uber.org/goleak",
+	"go.opentelemetry.io/otel/...",
+	"go.uber.org/goleak", "pkg/telemetry",
 }
 
 // emptyNames are names of packages that say nothing about what is in them.

@@ -23,6 +23,8 @@ type Config struct {
 	Address string
 	// Live and Ready tell what is wrong, nil if nothing. They must not block for long.
 	Live, Ready func() error
+	// Metrics serves /metrics, if there are any.
+	Metrics http.Handler
 	// Version is shown at /version; empty is that of the build.
 	Version string
 	// Logger gets what goes wrong; nil is slog.Default.
@@ -63,6 +65,9 @@ func Serve(c Config) (*Server, error) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /livez", check(c.Live))
 	mux.Handle("GET /readyz", check(c.Ready))
+	if c.Metrics != nil {
+		mux.Handle("GET /metrics", c.Metrics)
+	}
 	mux.Handle("GET /version", version(c.Version))
 	s := &Server{listen: listen, done: make(chan struct{}), http: &http.Server{
 		Handler: mux, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: 2 * requestTimeout, IdleTimeout: time.Minute,

@@ -43,6 +43,7 @@ import (
 	"github.com/rondo-run/rondo/internal/program"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // Part is what a program is made of: orchestrations and activities bound to their code, and what [Configure] and [Demo] give.
@@ -81,6 +82,7 @@ type App struct {
 	orchestrations *orchestration.Registry
 	activities     *activity.Registry
 	demo           demo
+	telemetry      *telemetry.Telemetry
 
 	mu      sync.Mutex
 	ran     bool
@@ -177,6 +179,13 @@ func (a *App) Run(ctx context.Context) error {
 	a.mu.Unlock()
 	if again {
 		return errors.New("the program was run before; make a new one")
+	}
+	if a.config.Command != Migrate {
+		end, err := a.startTelemetry(ctx)
+		if err != nil {
+			return err
+		}
+		defer end()
 	}
 	switch a.config.Command {
 	case Dev:

@@ -61,7 +61,7 @@ func (a *App) worker(ctx context.Context) error {
 func (a *App) newOrchestrator(b *natsbus.Bus, store history.Store) (service, error) {
 	c := a.config.Orchestrator
 	c.Grace, c.Logger, c.CodeLogger = a.config.Grace, a.log, a.config.codeLogger()
-	c.Build = cmp.Or(c.Build, a.build())
+	c.Build, c.Tracer = cmp.Or(c.Build, a.build()), a.telemetry.Tracer
 	o, err := orchestrator.New(b, store, a.orchestrations, c)
 	if err != nil {
 		return service{}, err
@@ -76,7 +76,7 @@ func (a *App) newWorker(b *natsbus.Bus) (service, error) {
 	c := a.config.Worker
 	c.DrainTimeout, c.SessionLease, c.Logger = a.config.Grace, a.config.NATS.SessionLease, a.workerLogger()
 	c.Tags = a.config.tagFilter()
-	c.Build = cmp.Or(c.Build, a.build())
+	c.Build, c.Tracer = cmp.Or(c.Build, a.build()), a.telemetry.Tracer
 	if c.Codec == nil {
 		c.Codec = a.config.Orchestrator.Round.Codec
 	}

@@ -145,8 +145,13 @@ type Started struct {
 	// Parent is who waits for the outcome, if anybody does.
 	Parent     *Parent           `json:"parent,omitempty"`
 	Attributes map[string]string `json:"attributes,omitempty"`
-	// Trace is the W3C traceparent of whoever started it.
+	// Trace is the W3C traceparent of whoever started it. If nobody has brought one, it names the execution's own span.
 	Trace string `json:"trace,omitempty"`
+	// TraceState and Baggage came with it.
+	TraceState string `json:"trace_state,omitempty"`
+	Baggage    string `json:"baggage,omitempty"`
+	// Follows is the traceparent of the execution that this one continues.
+	Follows string `json:"follows,omitempty"`
 	// Previous is the execution this one continues, 0 for the first.
 	Previous int64 `json:"previous,omitempty"`
 	// Carried is the number of events after this one that were inherited.
@@ -452,7 +457,7 @@ func (*ValuesCleared) Kind() Kind     { return KindValuesCleared }
 func (*Patched) Kind() Kind           { return KindPatched }
 
 // Size implements Fact.
-func (f *Started) Size() int           { return len(f.Input) + 8*len(f.Seen) }
+func (f *Started) Size() int           { return len(f.Input) + len(f.Baggage) + 8*len(f.Seen) }
 func (f *Completed) Size() int         { return len(f.Output) }
 func (f *Failed) Size() int            { return f.Error.size() }
 func (f *Cancelled) Size() int         { return len(f.Output) + f.Error.size() }

@@ -29,6 +29,9 @@ const (
 	// MaxAttributes and MaxAttribute bound the attributes set at start: they are indexed.
 	MaxAttributes = 32
 	MaxAttribute  = 256
+	// MaxTraceState and MaxBaggage bound what goes with a trace; more is left out.
+	MaxTraceState = 512
+	MaxBaggage    = 4 << 10
 
 	// MaxHeartbeat bounds the progress of a heartbeat: it travels in a header, beside an input that may be as large as MaxPayload. A larger one is
 	// dropped, so that the failure it comes with is not lost.

@@ -17,6 +17,8 @@ type Message struct {
 	NotBefore time.Time
 	// Trace is the W3C traceparent it carries.
 	Trace string
+	// TraceState and Baggage are what goes with that, W3C too. The engine passes them on as they are.
+	TraceState, Baggage string
 	// Content is what it says.
 	Content Content
 }

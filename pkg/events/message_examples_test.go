@@ -19,7 +19,7 @@ func say(c events.Content) events.Message {
 }
 
 func traced(c events.Content) events.Message {
-	return events.Message{ID: "m-1", Instance: "Käse & Brot.7", Trace: traceparent, Content: c}
+	return events.Message{ID: "m-1", Instance: "Käse & Brot.7", Trace: traceparent, TraceState: "vendor=1", Baggage: "tenant=acme", Content: c}
 }
 
 func later(d time.Duration, m events.Message) events.Message {

@@ -31,6 +31,9 @@ const (
 	HeaderMsgID = "Nats-Msg-Id"
 	HeaderTrace = "traceparent"
 
+	HeaderTraceState = "tracestate"
+	HeaderBaggage    = "baggage"
+
 	// A CloudEvents id (with its source) does as message id, too.
 	HeaderCloudEventID     = "ce-id"
 	HeaderCloudEventSource = "ce-source"
@@ -95,6 +98,8 @@ func Encode(prefix string, m Message) (Wire, error) {
 	w := Wire{Header: Header{}, NotBefore: m.NotBefore}
 	w.Header.set(HeaderMsgID, m.ID)
 	w.Header.set(HeaderTrace, m.Trace)
+	w.Header.set(HeaderTraceState, m.TraceState)
+	w.Header.set(HeaderBaggage, m.Baggage)
 	to := func(verb Verb, tokens ...string) {
 		w.Subject = prefix + "." + string(verb) + "." + strings.Join(tokens, ".") + "." + EncodeToken(m.Instance)
 	}
@@ -308,6 +313,7 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 		return Message{}, err
 	}
 	m := Message{ID: messageID(h, fallback), Instance: instance, Trace: cut(strings.ToValidUTF8(h.get(HeaderTrace), "?"), MaxAttribute)}
+	m.TraceState, m.Baggage = upTo(MaxTraceState, h.get(HeaderTraceState)), upTo(MaxBaggage, h.get(HeaderBaggage))
 	m.Content, err = decodeContent(Verb(tokens[0]), tokens[1:len(tokens)-1], h, body)
 	if err != nil {
 		return Message{}, err
@@ -316,6 +322,14 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 		err = CheckChosenInstance(instance)
 	}
 	return m, err
+}
+
+// upTo leaves out what is longer than it may be, or no text: half of it would say something else.
+func upTo(most int, s string) string {
+	if len(s) > most || !utf8.ValidString(s) {
+		return ""
+	}
+	return s
 }
 
 // launched reports whether the engine made both the id of a start and that of the instance it starts: nobody waits for such an instance,

@@ -145,7 +145,7 @@ func (in *Instance) replay(history []events.Event) {
 	}
 	if in.fault == nil && in.program != nil {
 		for _, s := range in.program.OpenSteps() {
-			in.turn.Steps = append(in.turn.Steps, Step{StepRef: in.stepRef(s.Number), Step: s, Repeated: true})
+			in.turn.Steps = append(in.turn.Steps, in.step(s, true))
 		}
 	}
 }
@@ -386,10 +386,11 @@ func (in *Instance) continueAsNew(next *program.ContinueAsNew, letters []letter)
 		inherited = append(inherited, &events.MessageQueued{Queue: m.queue, Data: m.data, Message: m.message})
 	}
 	in.turn.Former = append(in.turn.Former, in.describe())
+	trace, follows := in.nextTrace(next.Name, &old)
 	in.ledger = ledger{info: program.Info{Instance: in.id, Execution: old.info.Execution + 1}}
 	in.append(&events.Started{
 		Name: next.Name, Version: next.Version, Input: next.Input, Life: old.info.Life, Engine: events.Engine, Message: old.startID,
-		Parent: old.info.Parent, Attributes: old.info.Attributes, Trace: old.trace, Previous: old.info.Execution, Carried: len(inherited),
+		Parent: old.info.Parent, Attributes: old.info.Attributes, Trace: trace, TraceState: old.state, Baggage: old.baggage, Follows: follows, Previous: old.info.Execution, Carried: len(inherited),
 		Seen: old.seen.newest(events.MaxSeen),
 	})
 	for _, f := range inherited {
@@ -428,9 +429,10 @@ func (in *Instance) startLife(m events.Message, s *events.Start, version string,
 	before := in.ledger.seen.newest(events.MaxSeen) // an old start that comes again must not begin an old life again
 	in.ledger = ledger{info: program.Info{Instance: in.id, Execution: execution}}
 	in.row, in.waiting = nil, nil
+	life := events.LifeOf(in.id, m.ID, in.now.UnixMicro())
 	in.append(&events.Started{
-		Name: s.Orchestration, Version: version, Input: s.Input, Life: events.LifeOf(in.id, m.ID, in.now.UnixMicro()), Engine: events.Engine,
-		Message: m.ID, Parent: s.Parent, Attributes: s.Attributes, Trace: m.Trace, Seen: before,
+		Name: s.Orchestration, Version: version, Input: s.Input, Life: life, Engine: events.Engine,
+		Message: m.ID, Parent: s.Parent, Attributes: s.Attributes, Trace: in.beginTrace(m.Trace, s.Orchestration, life, execution, m.ID), TraceState: m.TraceState, Baggage: m.Baggage, Seen: before,
 	})
 	in.pending = true
 	if code != nil {
@@ -458,6 +460,7 @@ func (in *Instance) append(f events.Fact) (events.Event, effects) {
 		panic("round: the engine contradicts its own history: " + err.Error())
 	}
 	in.turn.add(in.ledger.info.Execution, e)
+	in.noteOver(e, eff)
 	if !inherited {
 		in.promise(e, eff)
 	}

@@ -132,8 +132,14 @@ func either(a, b *events.Error) *events.Error {
 // StartStep implements program.Host.
 func (h host) StartStep(s program.Step) {
 	if !h.replaying {
-		h.turn.Steps = append(h.turn.Steps, Step{StepRef: h.stepRef(s.Number), Step: s})
+		h.turn.Steps = append(h.turn.Steps, h.step(s, false))
 	}
+}
+
+// step is what is to be run of an inline step.
+func (in *Instance) step(s program.Step, repeated bool) Step {
+	l := &in.ledger
+	return Step{StepRef: in.stepRef(s.Number), Step: s, Trace: in.traceOf(OverExecution, l.ref(1)), TraceState: l.state, Baggage: l.baggage, Repeated: repeated}
 }
 
 // DropStep implements program.Host.

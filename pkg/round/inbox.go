@@ -410,6 +410,7 @@ func (in *Instance) endBlind(f events.Fact) Receipt {
 		engine: row.Engine, trace: row.Trace, startID: row.StartMessage, started: row.StartedAt,
 		lastID: row.LastEvent, lastAt: row.UpdatedAt, bytes: row.HistoryBytes, custom: row.CustomStatus, customVersion: row.CustomStatusVersion,
 	}
+	in.ledger.from, _ = events.ParseTrace(row.Trace)
 	if in.now.Before(row.UpdatedAt) {
 		in.now = row.UpdatedAt
 	}

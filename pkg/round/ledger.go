@@ -16,6 +16,10 @@ type ledger struct {
 	info    program.Info
 	engine  int
 	trace   string
+	from    events.Trace // the same, read
+	state   string       // what came with it
+	baggage string
+	former  string         // the trace of the execution before
 	input   events.Payload // until the code has taken it
 	started time.Time
 	startID string // the message that started this life
@@ -47,6 +51,8 @@ type ledger struct {
 	failures map[int64]int // attempts of open inline steps that have failed
 	seen     seen
 
+	answered []closedOpen // by the last event, if anybody follows the trace
+
 	carried       int // inherited events still to come
 	userSuspended bool
 	halt          *events.Error // why the engine halted the code, if it did
@@ -71,6 +77,9 @@ type open struct {
 	deadline time.Time // timer: when it fires
 	// notBefore is when an activity may be taken up at the earliest, zero for at once.
 	notBefore time.Time
+
+	since   time.Time // when it was opened
+	attempt int       // activity
 
 	round int64  // in which round of the hydrated instance it was opened, and
 	sent  [2]int // which messages of that turn came of it
@@ -157,6 +166,7 @@ func (l *ledger) follows(e events.Event) error {
 // apply takes one event. An error means that the history contradicts itself.
 func (l *ledger) apply(e events.Event) (effects, error) {
 	l.lastID, l.lastAt = e.ID, e.At
+	l.answered = l.answered[:0]
 	l.bytes += int64(e.Fact.Size()) + eventOverhead
 	if l.carried > 0 && e.ID > 1 {
 		l.carried--
@@ -166,7 +176,7 @@ func (l *ledger) apply(e events.Event) (effects, error) {
 	case *events.Started:
 		l.start(e.At, f)
 	case *events.ActivityScheduled:
-		l.openUp(e.ID, &open{kind: openActivity, name: f.Name, tag: f.Tag, startBy: f.StartBy, deadline: f.Deadline, notBefore: f.NotBefore})
+		l.openUp(e.ID, &open{kind: openActivity, name: f.Name, tag: f.Tag, attempt: f.Attempt, startBy: f.StartBy, deadline: f.Deadline, notBefore: f.NotBefore})
 	case *events.TimerCreated:
 		l.openUp(e.ID, &open{kind: openTimer, deadline: f.FireAt})
 	case *events.EventAwaited:
@@ -251,6 +261,8 @@ func (l *ledger) start(at time.Time, f *events.Started) {
 	l.info.Parent, l.info.Attributes = f.Parent, f.Attributes
 	l.input = f.Input
 	l.engine, l.trace, l.started, l.startID, l.carried = f.Engine, f.Trace, at, f.Message, f.Carried
+	l.from, _ = events.ParseTrace(f.Trace)
+	l.state, l.baggage, l.former = f.TraceState, f.Baggage, f.Follows
 	l.seen.load(f.Seen)
 	l.seen.add(f.Message)
 }
@@ -259,6 +271,7 @@ func (l *ledger) openUp(id int64, o *open) {
 	if l.open == nil {
 		l.open = make(map[int64]*open, 1)
 	}
+	o.since = l.lastAt
 	l.open[id] = o
 	if o.owed() {
 		l.awaited++
@@ -267,11 +280,20 @@ func (l *ledger) openUp(id int64, o *open) {
 }
 
 // shut closes what was open, answered or not.
-func (l *ledger) shut(id int64) {
-	if l.open[id].owed() {
+func (l *ledger) shut(id int64) *open {
+	o := l.open[id]
+	if o.owed() {
 		l.awaited--
 	}
 	delete(l.open, id)
+	return o
+}
+
+// settle closes what was open because it is answered.
+func (l *ledger) settle(id int64) {
+	if o := l.shut(id); l.from.Sampled {
+		l.answered = append(l.answered, closedOpen{id, o})
+	}
 }
 
 // owed reports whether one of the services owes the answer.
@@ -323,7 +345,7 @@ func (l *ledger) answer(id int64, kind openKind, a program.Answer) (effects, err
 	if _, err := l.find(id, kind); err != nil {
 		return effects{}, err
 	}
-	l.shut(id)
+	l.settle(id)
 	a.ID = id
 	return effects{answers: []program.Answer{a}}, nil
 }
@@ -390,7 +412,7 @@ func (l *ledger) take(q *queue, read int64) program.Answer {
 		l.held = make(map[int64]letter, 1)
 	}
 	l.held[read] = m
-	l.shut(read)
+	l.settle(read)
 	return program.Answer{ID: read, Payload: m.data}
 }
 

@@ -50,6 +50,9 @@ func (t Turn) String() string {
 	for _, r := range t.Logs {
 		b.WriteString(printLog(r) + "\n")
 	}
+	for _, o := range t.Over {
+		b.WriteString(o.String() + "\n")
+	}
 	for _, w := range t.Warnings {
 		b.WriteString("warning: " + w + "\n")
 	}

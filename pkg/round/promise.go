@@ -34,17 +34,17 @@ func (in *Instance) promise(e events.Event, eff effects) {
 	case *events.TimerCreated:
 		in.turn.send(in.due(ref, f.FireAt))
 	case *events.ChildStarted:
-		in.turn.send(in.say(events.VerbStart, ref, f.Instance, &events.Start{
+		in.turn.send(in.say(OverChild, events.VerbStart, ref, f.Instance, &events.Start{
 			Orchestration: f.Name, Version: f.Version, Input: f.Input,
 			Parent: &events.Parent{Instance: in.id, Life: ref.Life, Execution: ref.Execution, Event: ref.Event},
 		}))
 	case *events.Launched:
-		in.turn.send(in.say(events.VerbStart, ref, f.Instance, &events.Start{Orchestration: f.Name, Version: f.Version, Input: f.Input}))
+		in.turn.send(in.say(OverExecution, events.VerbStart, ref, f.Instance, &events.Start{Orchestration: f.Name, Version: f.Version, Input: f.Input}))
 	case *events.Sent:
 		if f.To == events.ToEvent {
-			in.turn.send(in.say(events.VerbEvent, ref, f.Instance, &events.EventRaised{Name: f.Name, Data: f.Data}))
+			in.turn.send(in.say(OverExecution, events.VerbEvent, ref, f.Instance, &events.EventRaised{Name: f.Name, Data: f.Data}))
 		} else {
-			in.turn.send(in.say(events.VerbQueue, ref, f.Instance, &events.QueueSent{Queue: f.Name, Data: f.Data}))
+			in.turn.send(in.say(OverExecution, events.VerbQueue, ref, f.Instance, &events.QueueSent{Queue: f.Name, Data: f.Data}))
 		}
 	case *events.ValueSet:
 		in.turn.value(ValueChange{Key: f.Key, Value: f.Value, Execution: ref.Execution, Set: f.Set})
@@ -84,9 +84,9 @@ func (t *Turn) value(v ValueChange) {
 	t.Values = append(t.Values, v)
 }
 
-// say makes a message of the instance's to another one.
-func (in *Instance) say(verb events.Verb, ref events.Ref, to string, c events.Content) events.Message {
-	return events.Message{ID: events.MessageID(verb, in.id, ref), Instance: to, Trace: in.ledger.trace, Content: c}
+// say makes a message of the instance's to another one. About is what its trace goes on in.
+func (in *Instance) say(about OverKind, verb events.Verb, ref events.Ref, to string, c events.Content) events.Message {
+	return events.Message{ID: events.MessageID(verb, in.id, ref), Instance: to, Trace: in.traceOf(about, ref), TraceState: in.ledger.state, Baggage: in.ledger.baggage, Content: c}
 }
 
 // work makes the message that has an activity executed.
@@ -95,7 +95,7 @@ func (in *Instance) work(ref events.Ref, f *events.ActivityScheduled) events.Mes
 	if first == 0 {
 		first = ref.Event
 	}
-	m := in.say(events.VerbWork, ref, in.id, &events.Work{
+	m := in.say(OverActivity, events.VerbWork, ref, in.id, &events.Work{
 		Ref: ref, Orchestration: in.ledger.info.Name, Version: in.ledger.info.Version,
 		Activity: f.Name, Input: f.Input, Tag: f.Tag, Session: f.Session, Priority: f.Priority, Attempt: f.Attempt,
 		IdempotencyKey: events.IdempotencyKey(in.id, ref.Life, ref.Execution, first),
@@ -108,7 +108,11 @@ func (in *Instance) work(ref events.Ref, f *events.ActivityScheduled) events.Mes
 
 // due makes the message that comes back when something is due.
 func (in *Instance) due(ref events.Ref, at time.Time) events.Message {
-	m := in.say(events.VerbTimer, ref, in.id, &events.TimerDue{Ref: ref, Due: at})
+	about := OverTimer
+	if o := in.ledger.open[ref.Event]; o != nil {
+		about = overKinds[o.kind]
+	}
+	m := in.say(about, events.VerbTimer, ref, in.id, &events.TimerDue{Ref: ref, Due: at})
 	m.NotBefore = at
 	return m
 }
@@ -131,7 +135,7 @@ func (in *Instance) withdraw(id int64, o *open) []events.Message {
 		if c := in.ledger.cancel; c != nil {
 			reason = because("its parent was cancelled", c.Reason)
 		}
-		out = append(out, in.say(events.VerbControl, ref, o.instance, &events.Control{
+		out = append(out, in.say(OverExecution, events.VerbControl, ref, o.instance, &events.Control{
 			How: events.Cancel, Reason: reason, Parent: &events.Parent{Instance: in.id, Life: ref.Life, Execution: ref.Execution, Event: ref.Event},
 		}))
 	}
@@ -147,7 +151,7 @@ func (in *Instance) tellParent(row Row) {
 	ref := events.Ref{Life: p.Life, Execution: p.Execution, Event: p.Event}
 	m := events.Message{
 		ID:       events.MessageID(events.VerbChild, in.id, events.Ref{Life: row.Life, Execution: row.Execution, Event: p.Event}),
-		Instance: p.Instance, Trace: in.ledger.trace, Content: &events.ChildDone{Ref: ref, Output: row.Output},
+		Instance: p.Instance, Trace: in.traceOf(OverExecution, in.ledger.ref(1)), Content: &events.ChildDone{Ref: ref, Output: row.Output},
 	}
 	if row.Error != nil {
 		m.Content = &events.ChildError{Ref: ref, Error: row.Error}

@@ -78,6 +78,8 @@ type Config struct {
 	Patience time.Duration
 	// StepPatience is the same for inline steps, of which nobody else knows; 0 means ten seconds.
 	StepPatience time.Duration
+	// NewTrace decides whether anybody is told of a trace that begins here. Nil: executions that bring no trace have none.
+	NewTrace func(id [16]byte, orchestration string) (sampled bool)
 	// HaltedFor is how often a halted instance is tried again; 0 means five minutes.
 	HaltedFor time.Duration
 }
@@ -128,6 +130,8 @@ type Turn struct {
 	// Logs are what the code logged; LogsDropped counts those over the limit.
 	Logs        []slog.Record
 	LogsDropped int
+	// Over is what has come to its end, if anybody follows the trace of the execution.
+	Over []Over
 	// Warnings are for the operator: nothing failed, but somebody should know.
 	Warnings []string
 	// Fault is why the engine halted or failed the instance in this turn.
@@ -236,6 +240,8 @@ type ValueChange struct {
 type Step struct {
 	StepRef
 	program.Step
+	// Trace is the place of its execution in a trace; TraceState and Baggage came with that.
+	Trace, TraceState, Baggage string
 	// Repeated says that it was handed out before, by an instance that is gone.
 	Repeated bool
 }

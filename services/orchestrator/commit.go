@@ -77,7 +77,9 @@ func (l *loop) startCommit(ctx context.Context) {
 	go func() {
 		result, err := l.commit(ctx, batch, delay)
 		if err == nil {
+			done := time.Now()
 			l.publish(ctx, decisions, result)
+			l.o.trace(decisions, result, done)
 		}
 		l.committed <- &committed{decisions, result, err}
 	}()

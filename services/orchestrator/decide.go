@@ -18,6 +18,7 @@ type decision struct {
 	events   int
 	bytes    int   // about as much as it writes
 	err      error // what it promises cannot be written
+	told     *told // for whoever follows the trace, if anybody does
 
 	refused  time.Time // when others were let go first, because the store did not take it alone again and again
 	refusals int       // how often
@@ -116,7 +117,11 @@ func (d *deciders) decide(e *entry) *decision {
 			inbox[i].Age = now.Sub(t.delivery.Stored)
 		}
 	}
+	told := &told{decided: time.Now(), hydrated: e.live.Hydrated()}
 	out := &decision{entry: e, turn: e.live.Decide(inbox, now)}
+	if d.o.config.Tracer != nil && isTraced(&out.turn) {
+		out.told = told.of(e)
+	}
 	prefix := d.o.broker.Prefix()
 	for _, m := range out.turn.Messages {
 		w, err := events.Encode(prefix, m)

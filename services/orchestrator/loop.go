@@ -25,6 +25,7 @@ type item struct {
 	blocked  bool // a suspect whose turn has not come
 	counted  bool // the attempt is counted against it
 	void     bool // the broker has lost it, and counts from one again: settling it would settle another one
+	arrived  time.Time
 	extended time.Time
 	letGo    func() // of a start: makes room for another one
 }

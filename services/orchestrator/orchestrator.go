@@ -44,6 +44,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/outbox"
 	"github.com/rondo-run/rondo/pkg/round"
+	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // Broker is what an orchestrator needs of the bus.
@@ -119,6 +120,8 @@ type Config struct {
 	Now    func() time.Time                                    `json:"-"`
 	Jitter func(what string, most time.Duration) time.Duration `json:"-"`
 
+	// Tracer is told of rounds and of what they bring to an end; nil: nobody is.
+	Tracer *telemetry.Tracer `json:"-"`
 	// Logger gets what operators should know; nil is slog.Default. CodeLogger gets what orchestrations log; nil is Logger.
 	Logger, CodeLogger *slog.Logger
 }
@@ -240,6 +243,9 @@ type Orchestrator struct {
 func New(broker Broker, store history.Store, code Code, config Config) (*Orchestrator, error) {
 	config = config.withDefaults()
 	config.Round.Code = code
+	if config.Tracer != nil {
+		config.Round.NewTrace = config.Tracer.Sample
+	}
 	if err := config.check(); err != nil {
 		return nil, fmt.Errorf("the settings of the orchestrator:\n%w", err)
 	}

@@ -20,7 +20,8 @@ func (o *Orchestrator) receive(ctx context.Context, d bus.Delivery, handed bool)
 	if o.startEach(d, m) {
 		return
 	}
-	i := &item{message: m, delivery: d, attempts: 1, handed: handed, extended: time.Now()}
+	now := time.Now()
+	i := &item{message: m, delivery: d, attempts: 1, handed: handed, arrived: now, extended: now}
 	if d.Deliveries > o.config.SuspectAfter {
 		i.suspect, i.blocked = true, true
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/round"
+	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // steps runs inline steps, so many at once. They begin after the commit that asks for them; their results come back as messages. When the process dies or the partition
@@ -134,6 +135,10 @@ func (s *steps) run(ctx context.Context, r *step, row round.Row, x round.Step) {
 	if env.Codec == nil {
 		env.Codec = events.JSON{}
 	}
+	within, from, tell := s.o.config.Tracer.Begin(within, telemetry.Attempt{
+		Trace: x.Trace, TraceState: x.TraceState, Baggage: x.Baggage, Name: x.Name, Step: true, Repeated: x.Repeated, Instance: r.key.instance,
+		Ref: events.Ref{Life: x.StepRef.Life, Execution: x.Execution, Event: x.StepRef.Number}, Number: x.Attempt, Worker: s.o.config.ID,
+	})
 	done := make(chan stepResult, 1)
 	go func() {
 		out := stepResult{err: &events.Error{Kind: events.Panicked, Message: "the step has ended its goroutine"}}
@@ -152,7 +157,8 @@ func (s *steps) run(ctx context.Context, r *step, row round.Row, x round.Step) {
 		}
 	}
 	if ctx.Err() != nil {
-		return // nobody wants it any more
+		tell(&events.Error{Kind: events.CancelledError, Message: "nobody waits for the result any more"})
+		return
 	}
 	var failure *events.Error
 	if out.err != nil {
@@ -161,7 +167,9 @@ func (s *steps) run(ctx context.Context, r *step, row round.Row, x round.Step) {
 		}
 		failure = events.AsError(out.err).Bounded()
 	}
-	i := &item{message: x.Done(r.key.instance, out.payload, failure)}
+	tell(failure)
+	i := &item{message: x.Done(r.key.instance, out.payload, failure), arrived: time.Now()}
+	i.message.Trace = from
 	s.o.loop.tell(s.ctx, func(l *loop) { l.arriveFromStep(i) })
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/process"
+	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // attempt is a piece of work that the worker holds. What becomes of it is decided once, by whoever comes first: its function, a time limit, somebody who
@@ -38,6 +39,9 @@ type attempt struct {
 	ends    time.Time // when its time is over, zero for never, and
 	why     *events.Error
 	beating *time.Timer
+
+	from string                     // the place in the trace of what is said about it
+	tell func(failed *events.Error) // ends its span, if it has one
 
 	last     events.Payload // progress, of this attempt or the one before
 	begun    int            // how often it was noted that it begins; see recall
@@ -95,7 +99,8 @@ func (a *attempt) join(h bus.Hold) bool {
 func (a *attempt) run() (events.Payload, error) {
 	w := a.w
 	binding, _ := w.code.Lookup(a.work.Activity)
-	ctx, cancel := context.WithCancelCause(context.Background())
+	traced := a.traced()
+	ctx, cancel := context.WithCancelCause(traced)
 	defer cancel(nil)
 	limit, why := a.limit()
 	if !limit.IsZero() {
@@ -109,6 +114,19 @@ func (a *attempt) run() (events.Payload, error) {
 	return binding.Run(activity.NewContext(ctx, activity.Environment{
 		Info: a.info(), Codec: w.config.Codec, Logger: w.config.Logger, Heartbeat: a.beat, Last: a.last, Token: events.Token(a.m.Instance, a.work.Ref),
 	}), w.config.Codec, a.work.Input)
+}
+
+// traced begins to tell of the attempt. It ends where what becomes of the attempt is decided.
+func (a *attempt) traced() context.Context {
+	k := a.work
+	ctx, from, end := a.w.config.Tracer.Begin(context.Background(), telemetry.Attempt{
+		Trace: a.m.Trace, TraceState: a.m.TraceState, Baggage: a.m.Baggage, Name: k.Activity, Instance: a.m.Instance, Ref: k.Ref, Number: k.Attempt,
+		Deliveries: a.d.Deliveries, Tag: k.Tag, Session: k.Session, Worker: a.w.config.ID,
+	})
+	a.mu.Lock()
+	a.from, a.tell = from, end
+	a.mu.Unlock()
+	return ctx
 }
 
 func (a *attempt) info() activity.Info {
@@ -234,6 +252,16 @@ func (a *attempt) stopTimers() {
 
 // settle does what was decided.
 func (a *attempt) settle(cause *events.Error, result events.Payload, err error) {
+	if a.tell != nil {
+		switch {
+		case cause != nil:
+			a.tell(cause)
+		case err != nil && !errors.Is(err, activity.ErrPending):
+			a.tell(events.AsError(err))
+		default:
+			a.tell(nil)
+		}
+	}
 	switch {
 	case cause == withdrawn:
 		a.w.log.Debug("worker: the result of an activity is dropped: nobody waits for it", "activity", a.q.name.Activity, "instance", a.m.Instance)

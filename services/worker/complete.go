@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,7 +79,7 @@ func (w *Worker) tell(a *attempt, m events.Message) {
 }
 
 func (w *Worker) encode(a *attempt, m events.Message) (events.Wire, error) {
-	m.Instance, m.Trace = a.m.Instance, a.m.Trace
+	m.Instance, m.Trace = a.m.Instance, cmp.Or(a.from, a.m.Trace)
 	return events.Encode(w.bus.Prefix(), m)
 }
 

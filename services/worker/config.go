@@ -14,6 +14,7 @@ import (
 
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // Config says which work a worker takes, and how much of it. The zero value takes work without a tag.
@@ -48,6 +49,9 @@ type Config struct {
 	Discover time.Duration
 	// Health is the address for /livez, /readyz and /version. Empty: none.
 	Health string
+
+	// Tracer is told of attempts; nil: nobody is.
+	Tracer *telemetry.Tracer
 
 	// Codec is that of the orchestrations; nil is JSON.
 	Codec events.Codec

@@ -1,0 +1,41 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/telemetry"
+)
+
+// endTelemetryFor bounds how long the end waits for what was not sent.
+const endTelemetryFor = 5 * time.Second
+
+// startTelemetry begins to tell what the process does, and gives how to end that.
+func (a *App) startTelemetry(ctx context.Context) (end func(), err error) {
+	instance := ""
+	switch a.config.Command {
+	case Orchestrator:
+		instance = a.config.Orchestrator.ID
+	case Worker:
+		instance = a.config.Worker.ID
+	}
+	if instance == "" {
+		host, _ := os.Hostname() // the number is what matters
+		instance = fmt.Sprintf("%s-%d", host, os.Getpid())
+	}
+	a.telemetry, err = telemetry.Start(ctx, telemetry.Service{
+		Name: a.name() + "-" + string(a.config.Command), Version: a.build(), Instance: instance, Logger: a.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTelemetryFor)
+		defer cancel()
+		if err := a.telemetry.End(ctx); err != nil {
+			a.log.Warn(err.Error())
+		}
+	}, nil
+}

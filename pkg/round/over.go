@@ -1,0 +1,191 @@
+package round
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// Over is something that a turn has brought to its end, for those who look at a trace: something that the code waited for, or an execution. It follows from
+// history alone, so it is the same whether the instance was kept in memory or was read back.
+type Over struct {
+	Kind OverKind
+	// Ref is the event that opened it; of an execution, its first one.
+	Ref events.Ref
+	// Trace is where it belongs: its trace, and the span in which it lies.
+	Trace events.Trace
+	// Link is another trace that it follows: that of the execution which continued as new.
+	Link events.Trace
+
+	// Name is that of the activity, orchestration, event or queue; Version the orchestration's.
+	Name, Version string
+	// Tag is the activity's, Instance the child's.
+	Tag, Instance string
+	// Attempt is which one of the activity's it was. Worker is who executed it.
+	Attempt int
+	Worker  string
+
+	Begun, Ended time.Time
+	// Due is when a timer was due, or a time limit.
+	Due time.Time
+	// Error is why it failed. GivenUp says that nobody waits for it any more.
+	Error   *events.Error
+	GivenUp bool
+	// Status is how an execution ended.
+	Status Status
+}
+
+// OverKind is what sort of thing is over. It begins the ids of its spans.
+type OverKind string
+
+// The kinds.
+const (
+	OverExecution OverKind = "execution"
+	OverActivity  OverKind = "activity"
+	OverTimer     OverKind = "timer"
+	OverEvent     OverKind = "event"
+	OverQueue     OverKind = "queue"
+	OverChild     OverKind = "child"
+)
+
+// overKinds are those of what can be open.
+var overKinds = map[openKind]OverKind{
+	openActivity: OverActivity, openTimer: OverTimer, openWait: OverEvent, openRead: OverQueue, openChild: OverChild,
+}
+
+// Span is the id of its own span.
+func (o Over) Span(instance string) [8]byte { return events.SpanOf(string(o.Kind), instance, o.Ref) }
+
+// ExecutionSpan is the id of the span of a whole execution.
+func ExecutionSpan(instance, life string, execution int64) [8]byte {
+	return events.SpanOf(string(OverExecution), instance, events.Ref{Life: life, Execution: execution, Event: 1})
+}
+
+// ExecutionTrace is the place in a trace that an execution's span has, given what its row says.
+func ExecutionTrace(instance string, r Row) events.Trace {
+	t, ok := events.ParseTrace(r.Trace)
+	if !ok {
+		return events.Trace{}
+	}
+	return t.At(ExecutionSpan(instance, r.Life, r.Execution))
+}
+
+// ---- Where an execution's trace begins.
+
+// beginTrace is what a new execution notes as the place from where it was started. One that brings no trace gets one of its own, in which its own span is the first.
+func (in *Instance) beginTrace(from, name, life string, execution int64, message string) string {
+	if t, ok := events.ParseTrace(from); ok {
+		return t.String()
+	}
+	return in.newTrace(name, life, execution, message)
+}
+
+// newTrace makes a trace that begins with an execution; "" if nobody wants any.
+func (in *Instance) newTrace(name, life string, execution int64, message string) string {
+	if in.config.NewTrace == nil {
+		return ""
+	}
+	t := events.Trace{ID: events.TraceOf(in.id, message), Span: ExecutionSpan(in.id, life, execution)}
+	t.Sampled = in.config.NewTrace(t.ID, name)
+	return t.String()
+}
+
+// nextTrace is the same for an execution that continues another one: it begins a trace of its own, and says which one it follows.
+func (in *Instance) nextTrace(name string, old *ledger) (trace, follows string) {
+	if in.config.NewTrace == nil || old.from.IsZero() {
+		return old.trace, ""
+	}
+	next := old.info.Execution + 1
+	trace = in.newTrace(name, old.info.Life, next, fmt.Sprintf("%s/%d", old.info.Life, next))
+	return trace, old.from.At(ExecutionSpan(in.id, old.info.Life, old.info.Execution)).String()
+}
+
+// traceOf is what a message brings along: the place of what it is about, so that whoever takes it can go on there. Where nobody is told, it is enough to say so.
+func (in *Instance) traceOf(kind OverKind, ref events.Ref) string {
+	l := &in.ledger
+	if !l.from.Sampled {
+		return l.trace
+	}
+	if kind == OverExecution {
+		ref.Event = 1
+	}
+	return l.from.At(events.SpanOf(string(kind), in.id, ref)).String()
+}
+
+// ---- What a turn has ended.
+
+// noteOver adds to the turn what an event has brought to its end.
+func (in *Instance) noteOver(e events.Event, eff effects) {
+	l := &in.ledger
+	if !l.from.Sampled {
+		return
+	}
+	within := l.from.At(ExecutionSpan(in.id, l.info.Life, l.info.Execution))
+	add := func(c closedOpen, givenUp bool) {
+		o := Over{
+			Kind: overKinds[c.kind], Ref: l.ref(c.id), Trace: within, Name: c.name, Tag: c.tag, Instance: c.instance, Attempt: c.attempt,
+			Begun: c.since, Ended: e.At, Due: c.deadline, GivenUp: givenUp,
+		}
+		if !givenUp {
+			o.Worker, o.Error = answered(e.Fact)
+		}
+		in.turn.Over = append(in.turn.Over, o)
+	}
+	for _, c := range l.answered {
+		add(c, false)
+	}
+	for _, c := range eff.closed {
+		add(c, true)
+	}
+	if !events.Ends(e.Fact) {
+		return
+	}
+	x := Over{Kind: OverExecution, Ref: l.ref(1), Name: l.info.Name, Version: l.info.Version, Begun: l.started, Ended: e.At, Status: l.standing(), Error: l.err}
+	if x.Trace = l.from; l.from.Span == within.Span {
+		x.Trace.Span = [8]byte{} // nobody started it: its span is the first one
+	}
+	x.Link, _ = events.ParseTrace(l.former)
+	in.turn.Over = append(in.turn.Over, x)
+}
+
+// answered says who has answered something, and what went wrong.
+func answered(f events.Fact) (worker string, err *events.Error) {
+	switch f := f.(type) {
+	case *events.ActivityCompleted:
+		return f.Worker, nil
+	case *events.ActivityFailed:
+		return f.Worker, f.Error
+	case *events.ChildFailed:
+		return "", f.Error
+	}
+	return "", nil
+}
+
+// String prints it for people.
+func (o Over) String() string {
+	s := fmt.Sprintf("over %s %d-%d", o.Kind, o.Ref.Execution, o.Ref.Event)
+	if o.Name != "" {
+		s += " " + quote(o.Name)
+	}
+	if o.Instance != "" {
+		s += " as " + quote(o.Instance)
+	}
+	if o.Attempt > 1 {
+		s += fmt.Sprintf(" attempt %d", o.Attempt)
+	}
+	s += fmt.Sprintf(" after %v in %s", o.Ended.Sub(o.Begun), o.Trace)
+	switch {
+	case o.GivenUp:
+		s += ", given up"
+	case o.Status != "":
+		s += ", " + string(o.Status)
+	}
+	if o.Error != nil {
+		s += ": " + firstLine(o.Error.Error())
+	}
+	if !o.Link.IsZero() {
+		s += ", follows " + o.Link.String()
+	}
+	return s
+}

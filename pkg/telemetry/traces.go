@@ -1,0 +1,348 @@
+package telemetry
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/baggage"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// Tracer tells spans. A nil one tells nothing.
+type Tracer struct{ tracer trace.Tracer }
+
+// NewTracer makes one that tells a provider. The provider must be one of [NewTracerProvider], or spans have other ids than others say.
+func NewTracer(p trace.TracerProvider) *Tracer {
+	return &Tracer{tracer: p.Tracer(Scope)}
+}
+
+// Sample decides whether anybody is told of a trace that begins with an orchestration. It is [round.Config.NewTrace].
+func (t *Tracer) Sample(id [16]byte, orchestration string) bool {
+	first := withID(context.Background(), events.Trace{ID: id, Span: [8]byte{1}})
+	_, span := t.tracer.Start(first, spanOrchestration+orchestration, trace.WithSpanKind(trace.SpanKindConsumer)) // only to ask the sampler; it is never told
+	return span.SpanContext().IsSampled()
+}
+
+// at is the context in which a span of this place is started: its trace and id are given, and within is the span in which it lies, if there is one.
+func at(t events.Trace, within [8]byte) context.Context {
+	ctx := withID(context.Background(), t)
+	if within == ([8]byte{}) {
+		return ctx
+	}
+	return trace.ContextWithRemoteSpanContext(ctx, spanContext(t.At(within)))
+}
+
+// tell tells a span that is over.
+func (t *Tracer) tell(s span) {
+	options := []trace.SpanStartOption{trace.WithSpanKind(s.kind), trace.WithTimestamp(s.begun), trace.WithAttributes(s.attributes...)}
+	if len(s.links) > 0 {
+		options = append(options, trace.WithLinks(s.links...))
+	}
+	_, told := t.tracer.Start(at(s.place, s.within), s.name, options...)
+	if s.failed != "" {
+		told.SetStatus(codes.Error, s.failed)
+	}
+	told.End(trace.WithTimestamp(s.ended))
+}
+
+// span is one that is over.
+type span struct {
+	name         string
+	kind         trace.SpanKind
+	place        events.Trace
+	within       [8]byte
+	begun, ended time.Time
+	attributes   []attribute.KeyValue
+	links        []trace.Link
+	failed       string // why, if it has
+}
+
+// ---- What has come to its end.
+
+// Over tells what turns have brought to its end.
+func (t *Tracer) Over(instance string, all []round.Over) {
+	for _, o := range all {
+		t.over(instance, o)
+	}
+}
+
+func (t *Tracer) over(instance string, o round.Over) {
+	s := span{place: o.Trace.At(o.Span(instance)), within: o.Trace.Span, begun: o.Begun, ended: o.Ended, kind: trace.SpanKindInternal}
+	s.attributes = []attribute.KeyValue{attribute.String(attrInstance, instance), attribute.Int64(attrExecution, o.Ref.Execution)}
+	add := func(kv ...attribute.KeyValue) { s.attributes = append(s.attributes, kv...) }
+	if o.Kind != round.OverExecution {
+		add(attribute.Int64(attrEvent, o.Ref.Event))
+	}
+	switch o.Kind {
+	case round.OverExecution:
+		s.name, s.kind = spanOrchestration+o.Name, trace.SpanKindConsumer
+		add(attribute.String(attrOrchestration, o.Name), attribute.String(attrVersion, o.Version), attribute.String(attrStatus, string(o.Status)))
+	case round.OverActivity:
+		s.name, s.kind = spanActivity+o.Name, trace.SpanKindProducer
+		add(attribute.String(attrActivity, o.Name), attribute.Int(attrAttempt, max(1, o.Attempt)))
+		add(some(attrTag, o.Tag)...)
+		add(some(attrWorker, o.Worker)...)
+	case round.OverTimer:
+		s.name = spanTimer
+		add(attribute.String(attrDue, o.Due.Format(time.RFC3339Nano)))
+		if !o.GivenUp {
+			add(attribute.Float64(attrLateness, o.Ended.Sub(o.Due).Seconds()))
+		}
+	case round.OverEvent:
+		s.name = spanEvent
+		add(attribute.String(attrName, o.Name))
+	case round.OverQueue:
+		s.name = spanQueue
+		add(attribute.String(attrName, o.Name))
+	case round.OverChild:
+		s.name, s.kind = spanChild+o.Name, trace.SpanKindProducer
+		add(attribute.String(attrOrchestration, o.Name), attribute.String(attrChild, o.Instance))
+	}
+	if o.GivenUp {
+		add(attribute.Bool(attrGivenUp, true))
+	}
+	if o.Error != nil {
+		add(attribute.String(attrErrorKind, string(o.Error.Kind)), semconv.ErrorTypeKey.String(cmp.Or(o.Error.Type, string(o.Error.Kind))))
+		s.failed = firstLine(o.Error.Message)
+	}
+	if !o.Link.IsZero() {
+		s.links = []trace.Link{{SpanContext: spanContext(o.Link)}}
+	}
+	t.tell(s)
+}
+
+// some is an attribute, if there is a value.
+func some(key, value string) []attribute.KeyValue {
+	if value == "" {
+		return nil
+	}
+	return []attribute.KeyValue{attribute.String(key, value)}
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}
+
+// ---- Rounds.
+
+// Round is a turn with how it went.
+type Round struct {
+	Turn *round.Turn
+	// Took are the messages that it was decided on.
+	Took []Taken
+	// Partition is where they came from.
+	Partition int
+	// Hydrated says that the code was in memory.
+	Hydrated bool
+	// Arrived is when the first of the messages came. Decided and Undecided are when the code began and had ended, Committed and Published when that was done.
+	Arrived, Decided, Undecided, Committed, Published time.Time
+	// Batch is how many turns were committed together.
+	Batch int
+	// Sent are the subjects of what was published.
+	Sent []events.Wire
+}
+
+// Taken is a message that a round has taken.
+type Taken struct {
+	Trace      string
+	Verb       events.Verb
+	Deliveries int
+	Stored     time.Time
+}
+
+// Round tells of a round, of each execution that it has appended to.
+func (t *Tracer) Round(r Round) {
+	for n, x := range r.Turn.Executions {
+		row := rowOf(r.Turn, x.ID)
+		place := round.ExecutionTrace(r.Turn.Instance, row)
+		if !place.Sampled || len(x.Events) == 0 {
+			continue
+		}
+		last := x.Events[len(x.Events)-1].ID
+		t.round(r, row, x, place, events.SpanOf("round", r.Turn.Instance, events.Ref{Life: row.Life, Execution: x.ID, Event: last}), n == 0)
+	}
+}
+
+// rowOf is the row of one of the executions of a turn.
+func rowOf(t *round.Turn, execution int64) round.Row {
+	for _, f := range t.Former {
+		if f.Execution == execution {
+			return f
+		}
+	}
+	return t.Row
+}
+
+func (t *Tracer) round(r Round, row round.Row, x round.Execution, place events.Trace, id [8]byte, first bool) {
+	s := span{
+		name: spanRound + row.Name, kind: trace.SpanKindConsumer, place: place.At(id), within: place.Span, begun: r.Arrived, ended: r.Published,
+		attributes: []attribute.KeyValue{
+			semconv.MessagingSystemKey.String("nats"), semconv.MessagingOperationName("process"), semconv.MessagingOperationTypeProcess,
+			attribute.String(attrInstance, r.Turn.Instance), attribute.Int64(attrExecution, x.ID), attribute.String(attrOrchestration, row.Name), attribute.String(attrVersion, row.Version),
+			attribute.Int(attrMessages, len(r.Took)), attribute.Int(attrEvents, len(x.Events)), attribute.Int64(attrHistory, x.Events[len(x.Events)-1].ID),
+			attribute.Bool(attrHydrated, r.Hydrated), attribute.Int(attrReplayed, r.Turn.Replayed), attribute.Int(attrPartition, r.Partition), attribute.Int(attrBatch, r.Batch),
+			attribute.Float64(attrDecide, r.Undecided.Sub(r.Decided).Seconds()), attribute.Float64(attrCommit, r.Committed.Sub(r.Undecided).Seconds()),
+			attribute.String(attrStatus, string(row.Status)),
+		},
+	}
+	if n := len(r.Turn.Steps); n > 0 {
+		s.attributes = append(s.attributes, attribute.Int(attrSteps, n))
+	}
+	if f := r.Turn.Fault; f != nil {
+		s.attributes = append(s.attributes, attribute.String(attrFault, string(f.Kind)))
+		s.failed = firstLine(f.Message)
+	}
+	if first { // what caused the round has caused the executions after it, too, but one link is enough
+		s.links = linksTo(r.Took)
+	}
+	t.tell(s)
+	if !first {
+		return
+	}
+	t.received(r, place, id)
+	t.published(r, place, id)
+}
+
+// linksTo links to what sent the messages.
+func linksTo(took []Taken) (links []trace.Link) {
+	for _, m := range took {
+		if from, ok := events.ParseTrace(m.Trace); ok {
+			links = append(links, trace.Link{SpanContext: spanContext(from), Attributes: []attribute.KeyValue{attribute.String("rondo.verb", string(m.Verb))}})
+		}
+	}
+	return links
+}
+
+// received tells how long messages have waited in this process.
+func (t *Tracer) received(r Round, place events.Trace, within [8]byte) {
+	s := span{
+		name: spanReceive, kind: trace.SpanKindClient, place: place.At(derived(within, spanReceive)), within: within, begun: r.Arrived, ended: r.Decided,
+		attributes: []attribute.KeyValue{
+			semconv.MessagingSystemKey.String("nats"), semconv.MessagingOperationName("receive"), semconv.MessagingOperationTypeReceive,
+			semconv.MessagingBatchMessageCount(len(r.Took)), attribute.Int(attrPartition, r.Partition),
+		},
+	}
+	most := 0
+	for _, m := range r.Took {
+		most = max(most, m.Deliveries)
+	}
+	s.attributes = append(s.attributes, attribute.Int(attrDeliveries, most))
+	t.tell(s)
+}
+
+// published tells how long it took to publish.
+func (t *Tracer) published(r Round, place events.Trace, within [8]byte) {
+	if len(r.Sent) == 0 {
+		return
+	}
+	t.tell(span{
+		name: spanPublish, kind: trace.SpanKindClient, place: place.At(derived(within, spanPublish)), within: within, begun: r.Committed, ended: r.Published,
+		attributes: append([]attribute.KeyValue{
+			semconv.MessagingSystemKey.String("nats"), semconv.MessagingOperationName("publish"), semconv.MessagingOperationTypeSend,
+			semconv.MessagingBatchMessageCount(len(r.Sent)),
+		}, destination(r.Sent)...),
+	})
+}
+
+// destination is where messages go, as far as that is not a different place for each.
+func destination(sent []events.Wire) []attribute.KeyValue {
+	verb := func(w events.Wire) string {
+		words := strings.SplitN(w.Subject, ".", 3)
+		return strings.Join(words[:min(2, len(words))], ".")
+	}
+	first := verb(sent[0])
+	for _, w := range sent {
+		if verb(w) != first {
+			return nil
+		}
+	}
+	return []attribute.KeyValue{semconv.MessagingDestinationName(first)}
+}
+
+// derived is the id of a span of which another one has exactly one.
+func derived(span [8]byte, kind string) [8]byte {
+	return events.SpanOf(kind, string(span[:]), events.Ref{})
+}
+
+// ---- What runs outside of rounds: attempts of activities, and of steps.
+
+// Attempt is one attempt to execute an activity, or a step.
+type Attempt struct {
+	// Trace, Baggage and State are what the message brought; or what the instance of a step was started with.
+	Trace, TraceState, Baggage string
+	Name                       string
+	Step                       bool
+	Repeated                   bool // a step that somebody else may have run already
+	Instance                   string
+	Ref                        events.Ref // of a step, Event is its number
+	Number                     int        // of the attempt, by the retry policy
+	Deliveries                 int        // how often the work was handed out
+	Tag, Session, Worker       string
+	Stored                     time.Time // when the broker took it; zero for a step
+}
+
+// Begin begins to tell of an attempt. The context has its trace and baggage, so what the code tells or calls belongs to it, also where nobody here is told. From is what messages about
+// it bring along. End has to be called once, with why it has failed.
+func (t *Tracer) Begin(ctx context.Context, a Attempt) (in context.Context, from string, end func(failed *events.Error)) {
+	end = func(*events.Error) {}
+	if b, err := baggage.Parse(a.Baggage); err == nil && b.Len() > 0 {
+		ctx = baggage.ContextWithBaggage(ctx, b)
+	}
+	within, ok := events.ParseTrace(a.Trace)
+	if !ok {
+		return ctx, a.Trace, end
+	}
+	parent := spanContext(within)
+	if state, err := trace.ParseTraceState(a.TraceState); err == nil {
+		parent = parent.WithTraceState(state)
+	}
+	ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
+	if t == nil || !within.Sampled {
+		return ctx, a.Trace, end
+	}
+	name, kind, options := a.told()
+	own := within.At(events.SpanOf(kind, a.Instance, a.Ref))
+	_, told := t.tracer.Start(withID(ctx, own), name, options...)
+	return trace.ContextWithSpan(ctx, told), own.String(), func(failed *events.Error) {
+		if failed != nil {
+			told.SetAttributes(attribute.String(attrErrorKind, string(failed.Kind)), semconv.ErrorTypeKey.String(cmp.Or(failed.Type, string(failed.Kind))))
+			told.SetStatus(codes.Error, firstLine(failed.Message))
+		}
+		told.End()
+	}
+}
+
+// told is what an attempt is called, what its id is made of, and what is told of it.
+func (a Attempt) told() (name, id string, options []trace.SpanStartOption) {
+	about := []attribute.KeyValue{
+		attribute.String(attrInstance, a.Instance), attribute.Int64(attrExecution, a.Ref.Execution), attribute.Int(attrAttempt, max(1, a.Number)), attribute.String(attrWorker, a.Worker),
+	}
+	if a.Step {
+		id = "step/" + number(a.Number)
+		if a.Repeated {
+			id += "/" + rand.Text() // it runs once more
+		}
+		return spanStep + a.Name, id, []trace.SpanStartOption{trace.WithAttributes(about...)}
+	}
+	about = append(about, attribute.String(attrActivity, a.Name), attribute.Int(attrDeliveries, a.Deliveries),
+		semconv.MessagingSystemKey.String("nats"), semconv.MessagingOperationName("process"), semconv.MessagingOperationTypeProcess)
+	about = append(append(about, some(attrTag, a.Tag)...), some(attrSession, a.Session)...)
+	id = "execute"
+	if a.Deliveries > 1 { // work that is handed out again is done again
+		id += "/" + number(a.Deliveries)
+	}
+	return spanExecute + a.Name, id, []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(about...)}
+}
+
+func number(n int) string { return strconv.Itoa(n) }
