@@ -146,7 +146,9 @@ var testImports = []string{
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/...",
 	"github.com/rogpeppe/go-internal/testscript",
 	"go.opentelemetry.io/otel/...",
-	"go.uber.org/goleak", "pkg/telemetry",
+	"go.uber.org/goleak",
+	"pkg/telemetry",
+	"examples/orders/contract", "examples/orders/shop",
 }
 
 // emptyNames are names of packages that say nothing about what is in them.

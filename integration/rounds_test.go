@@ -55,6 +55,16 @@ func failIf(died bool) error {
 // armed starts an orchestrator that is killed at a point when it gets there the nth time, and gives how to wait for that.
 func (s *system) armed(c crash, nth int32) (*service, func()) {
 	v := s.prepare()
+	killed := v.arm(c, nth)
+	v.start()
+	return v, func() {
+		s.t.Helper()
+		s.await(killed, "the orchestrator gets to where it is killed")
+	}
+}
+
+// arm has an orchestrator killed at a point when it gets there the nth time.
+func (v *service) arm(c crash, nth int32) <-chan struct{} {
 	killed := make(chan struct{})
 	var passed atomic.Int32
 	c.at(v, func() bool {
@@ -67,11 +77,7 @@ func (s *system) armed(c crash, nth int32) (*service, func()) {
 		}
 		return true
 	})
-	v.start()
-	return v, func() {
-		s.t.Helper()
-		s.await(killed, "the orchestrator gets to where it is killed")
-	}
+	return killed
 }
 
 // The messages of a turn and its events: both or neither, and each message is taken up once, whatever happens in between.

@@ -50,5 +50,6 @@ const (
 	attrCommit        = "rondo.commit"   // seconds, of the transaction, with those before it in line
 	attrBatch         = "rondo.batch"    // turns in it
 	attrFault         = "rondo.fault"    // why the engine stopped the instance
+	attrPast          = "rondo.past"     // told by somebody else than the one who did it, who died
 	attrErrorKind     = "rondo.error.kind"
 )

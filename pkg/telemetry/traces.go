@@ -139,7 +139,7 @@ func firstLine(s string) string {
 // Round is a turn with how it went.
 type Round struct {
 	Turn *round.Turn
-	// Took are the messages that it was decided on.
+	// Took are the messages that have changed something.
 	Took []Taken
 	// Partition is where they came from.
 	Partition int
@@ -149,8 +149,10 @@ type Round struct {
 	Arrived, Decided, Undecided, Committed, Published time.Time
 	// Batch is how many turns were committed together.
 	Batch int
-	// Sent are the subjects of what was published.
+	// Sent is what was published.
 	Sent []events.Wire
+	// Past says that somebody else has committed it: only its events tell when.
+	Past bool
 }
 
 // Taken is a message that a round has taken.
@@ -158,13 +160,12 @@ type Taken struct {
 	Trace      string
 	Verb       events.Verb
 	Deliveries int
-	Stored     time.Time
 }
 
 // Round tells of a round, of each execution that it has appended to.
 func (t *Tracer) Round(r Round) {
 	for n, x := range r.Turn.Executions {
-		row := rowOf(r.Turn, x.ID)
+		row := RowOf(r.Turn, x.ID)
 		place := round.ExecutionTrace(r.Turn.Instance, row)
 		if !place.Sampled || len(x.Events) == 0 {
 			continue
@@ -174,8 +175,8 @@ func (t *Tracer) Round(r Round) {
 	}
 }
 
-// rowOf is the row of one of the executions of a turn.
-func rowOf(t *round.Turn, execution int64) round.Row {
+// RowOf is the row of one of the executions of a turn.
+func RowOf(t *round.Turn, execution int64) round.Row {
 	for _, f := range t.Former {
 		if f.Execution == execution {
 			return f
@@ -198,6 +199,9 @@ func (t *Tracer) round(r Round, row round.Row, x round.Execution, place events.T
 	}
 	if n := len(r.Turn.Steps); n > 0 {
 		s.attributes = append(s.attributes, attribute.Int(attrSteps, n))
+	}
+	if r.Past {
+		s.attributes = append(s.attributes, attribute.Bool(attrPast, true))
 	}
 	if f := r.Turn.Fault; f != nil {
 		s.attributes = append(s.attributes, attribute.String(attrFault, string(f.Kind)))
@@ -289,7 +293,6 @@ type Attempt struct {
 	Number                     int        // of the attempt, by the retry policy
 	Deliveries                 int        // how often the work was handed out
 	Tag, Session, Worker       string
-	Stored                     time.Time // when the broker took it; zero for a step
 }
 
 // Begin begins to tell of an attempt. The context has its trace and baggage, so what the code tells or calls belongs to it, also where nobody here is told. From is what messages about

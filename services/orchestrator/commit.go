@@ -17,6 +17,8 @@ type committed struct {
 	decisions []*decision
 	result    history.Result
 	err       error
+
+	at, published time.Time // when it was committed, and all of it was published
 }
 
 // takeDecision takes a turn that was decided: to the next commit, or, if it appends nothing, to where it is checked.
@@ -75,13 +77,14 @@ func (l *loop) startCommit(ctx context.Context) {
 	}
 	l.commits++
 	go func() {
-		result, err := l.commit(ctx, batch, delay)
-		if err == nil {
-			done := time.Now()
-			l.publish(ctx, decisions, result)
-			l.o.trace(decisions, result, done)
+		x := &committed{decisions: decisions}
+		x.result, x.err = l.commit(ctx, batch, delay)
+		if x.err == nil {
+			x.at = time.Now()
+			l.publish(ctx, decisions, x.result)
+			x.published = time.Now()
 		}
-		l.committed <- &committed{decisions, result, err}
+		l.committed <- x
 	}()
 }
 
@@ -205,6 +208,7 @@ func (l *loop) takeCommitted(ctx context.Context, x *committed) {
 		if outcome.Verdict == history.Committed {
 			e.conflicts = 0
 			e.row, e.fresh = d.turn.Row, false
+			d.committed, d.published, d.batch = x.at, x.published, len(x.decisions)
 			l.weigh(e)
 			l.finish(d)
 			continue
@@ -229,6 +233,9 @@ func (l *loop) takeCommitted(ctx context.Context, x *committed) {
 func (l *loop) takeFailed(x *committed) {
 	l.o.log.Warn("nobody knows whether a commit has happened; reading the instances again", "turns", len(x.decisions), "error", x.err)
 	for _, d := range x.decisions {
+		for _, i := range d.entry.taken {
+			i.doubtful = true
+		}
 		l.evict(d.entry)
 		d.entry.stage = idle
 		l.again(d.entry)

@@ -18,7 +18,10 @@ type decision struct {
 	events   int
 	bytes    int   // about as much as it writes
 	err      error // what it promises cannot be written
-	told     *told // for whoever follows the trace, if anybody does
+
+	told                 *told     // for whoever follows the trace, if anybody does
+	committed, published time.Time // when that was done
+	batch                int       // turns that were committed together
 
 	refused  time.Time // when others were let go first, because the store did not take it alone again and again
 	refusals int       // how often
@@ -120,7 +123,7 @@ func (d *deciders) decide(e *entry) *decision {
 	told := &told{decided: time.Now(), hydrated: e.live.Hydrated()}
 	out := &decision{entry: e, turn: e.live.Decide(inbox, now)}
 	if d.o.config.Tracer != nil && isTraced(&out.turn) {
-		out.told = told.of(e)
+		out.told = told.of(e, out.turn.Receipts)
 	}
 	prefix := d.o.broker.Prefix()
 	for _, m := range out.turn.Messages {

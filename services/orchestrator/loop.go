@@ -24,6 +24,7 @@ type item struct {
 	suspect  bool // it may kill the process: it is decided alone
 	blocked  bool // a suspect whose turn has not come
 	counted  bool // the attempt is counted against it
+	doubtful bool // nobody knows whether it was taken before
 	void     bool // the broker has lost it, and counts from one again: settling it would settle another one
 	arrived  time.Time
 	extended time.Time

@@ -231,6 +231,7 @@ type Orchestrator struct {
 	suspects  *suspects
 	keeper    *keeper
 	handovers *handovers
+	teller    *teller
 
 	running atomic.Bool
 	began   time.Time
@@ -253,6 +254,7 @@ func New(broker Broker, store history.Store, code Code, config Config) (*Orchest
 	o.life, o.end = context.WithCancel(context.Background())
 	o.publisher = outbox.NewPublisher(broker, store, broker.Prefix(), o.log)
 	o.loop = newLoop(o)
+	o.teller = &teller{o: o, tracer: config.Tracer, told: make(map[executionKey][]span)}
 	o.deciders = newDeciders(o)
 	o.steps = newSteps(o)
 	o.suspects = newSuspects(o)

@@ -24,7 +24,11 @@ func (l *loop) finish(d *decision) {
 		}
 		l.settle(e, i, t.Receipts[n])
 		l.o.receipt(e, i, t.Receipts[n])
+		if t.Receipts[n].Verdict == round.Ignored {
+			l.o.teller.again(i)
+		}
 	}
+	l.o.teller.tell(d)
 	e.taken, e.fresh = nil, false
 	if t.Again && len(again) == 0 {
 		again = []*item{wakeUp(e.id, "again")}

@@ -1,6 +1,9 @@
 package orchestrator
 
 import (
+	"context"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/events"
@@ -17,12 +20,17 @@ type told struct {
 	arrived, decided, undecided time.Time
 }
 
-// of notes what a round was decided on, before its messages are settled.
-func (t *told) of(e *entry) *told {
-	t.undecided, t.arrived, t.partition = time.Now(), t.decided, e.partition
-	t.took = make([]telemetry.Taken, len(e.taken))
+// of notes what a round was decided on, before its messages are settled: those that have changed something.
+func (t *told) of(e *entry, receipts []round.Receipt) *told {
+	t.undecided, t.arrived = time.Now(), t.decided
 	for n, i := range e.taken {
-		t.took[n] = telemetry.Taken{Trace: i.message.Trace, Verb: i.message.Content.Verb(), Deliveries: i.delivery.Deliveries, Stored: i.delivery.Stored}
+		if receipts[n].Verdict != round.Accepted {
+			continue
+		}
+		t.took = append(t.took, telemetry.Taken{Trace: i.message.Trace, Verb: i.message.Content.Verb(), Deliveries: i.delivery.Deliveries})
+		if !i.inside() {
+			t.partition = i.delivery.Partition
+		}
 		if !i.arrived.IsZero() && i.arrived.Before(t.arrived) {
 			t.arrived = i.arrived
 		}
@@ -44,30 +52,115 @@ func isTraced(t *round.Turn) bool {
 	return traced(t.Row)
 }
 
-// trace tells of the turns that were committed, once what they send is published. Who commits a turn tells of it, and nobody else does: so nothing is told
-// twice, and what a process that dies has not told is not told at all.
-func (o *Orchestrator) trace(decisions []*decision, result history.Result, committed time.Time) {
-	if o.config.Tracer == nil {
+// teller tells of the turns that this process has committed, once they are settled. So nothing is told twice; and if the process dies before it has told, the messages come again, to
+// somebody who finds in history that they were taken, and tells.
+type teller struct {
+	o      *Orchestrator
+	tracer *telemetry.Tracer
+
+	mu    sync.Mutex
+	told  map[executionKey][]span
+	order []executionKey // as they came, to forget the oldest
+}
+
+type executionKey struct {
+	instance, life string
+	execution      int64
+}
+
+// span is a part of a history, from one event to another.
+type span struct{ first, last int64 }
+
+// maxTold bounds the executions of which it is known what was told.
+const maxTold = 16 << 10
+
+// tell tells of a turn that was committed and settled. The loop does it itself, so that nothing comes between: it only puts spans where somebody else sends them from.
+func (t *teller) tell(d *decision) {
+	if d.told == nil || d.committed.IsZero() {
 		return
 	}
-	published := time.Now()
-	var all []*decision
-	for i, d := range decisions {
-		if d.told != nil && result.Outcomes[i].Verdict == history.Committed {
-			all = append(all, d)
+	t.note(&d.turn)
+	t.tracer.Over(d.turn.Instance, d.turn.Over)
+	t.tracer.Round(telemetry.Round{
+		Turn: &d.turn, Took: d.told.took, Partition: d.told.partition, Hydrated: d.told.hydrated,
+		Arrived: d.told.arrived, Decided: d.told.decided, Undecided: d.told.undecided, Committed: d.committed, Published: d.published,
+		Batch: d.batch, Sent: d.promises,
+	})
+}
+
+// note notes what is told. It reports false if that was told before.
+func (t *teller) note(turn *round.Turn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fresh := false
+	for _, x := range turn.Executions {
+		if len(x.Events) == 0 {
+			continue
+		}
+		key := executionKey{turn.Instance, telemetry.RowOf(turn, x.ID).Life, x.ID}
+		all, known := t.told[key]
+		s := span{x.Events[0].ID, x.Events[len(x.Events)-1].ID}
+		if slices.ContainsFunc(all, func(b span) bool { return b.first <= s.first && s.first <= b.last }) {
+			continue
+		}
+		fresh = true
+		if n := len(all); n > 0 && all[n-1].last+1 == s.first {
+			all[n-1].last = s.last
+		} else {
+			all = append(all, s)
+		}
+		t.told[key] = all
+		if known {
+			continue
+		}
+		if t.order = append(t.order, key); len(t.order) > maxTold {
+			delete(t.told, t.order[0])
+			t.order = t.order[1:]
 		}
 	}
-	if len(all) == 0 {
+	return fresh
+}
+
+// again looks after a message that was taken before and comes again: whoever took it may have died before telling.
+func (t *teller) again(i *item) {
+	if t.tracer == nil || i.delivery.Deliveries < 2 && !i.doubtful {
 		return
 	}
-	o.asides.Go(func() { // the next commit does not wait for it
-		for _, d := range all {
-			o.config.Tracer.Over(d.turn.Instance, d.turn.Over)
-			o.config.Tracer.Round(telemetry.Round{
-				Turn: &d.turn, Took: d.told.took, Partition: d.told.partition, Hydrated: d.told.hydrated,
-				Arrived: d.told.arrived, Decided: d.told.decided, Undecided: d.told.undecided, Committed: committed, Published: published,
-				Batch: len(decisions), Sent: d.promises,
-			})
+	m := i.message
+	t.o.aside(func(ctx context.Context) {
+		x, err := history.Export(ctx, t.o.store, m.Instance, round.ExecutionOf(m))
+		if err != nil {
+			return // it is not there any more, or comes again
 		}
+		turn, ok := round.Past(m.Instance, x.Execution, x.Events, m)
+		for ok {
+			t.tellPast(&turn, m, i.delivery.Partition)
+			if turn.Row.Status != round.ContinuedAsNew {
+				return
+			}
+			if x, err = history.Export(ctx, t.o.store, m.Instance, x.Execution+1); err != nil {
+				return
+			}
+			turn, ok = round.PastStart(m.Instance, x.Execution, x.Events)
+		}
+	})
+}
+
+// tellPast tells of what somebody else has committed. When its parts began and ended only that one knew.
+func (t *teller) tellPast(turn *round.Turn, m events.Message, partition int) {
+	if !isTraced(turn) || !t.note(turn) {
+		return
+	}
+	var sent []events.Wire
+	for _, m := range turn.Messages {
+		if w, err := events.Encode(t.o.broker.Prefix(), m); err == nil {
+			sent = append(sent, w)
+		}
+	}
+	at := turn.Executions[0].Events[0].At
+	t.tracer.Over(turn.Instance, turn.Over)
+	t.tracer.Round(telemetry.Round{
+		Turn: turn, Took: []telemetry.Taken{{Trace: m.Trace, Verb: m.Content.Verb(), Deliveries: 1}}, Partition: partition, Batch: 1, Sent: sent, Past: true,
+		Arrived: at, Decided: at, Undecided: at, Committed: at, Published: at,
 	})
 }

@@ -1,0 +1,356 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/rondo-run/rondo/examples/orders/contract"
+	"github.com/rondo-run/rondo/examples/orders/shop"
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/telemetry"
+	"github.com/rondo-run/rondo/services/orchestrator"
+	"github.com/rondo-run/rondo/services/worker"
+)
+
+// This file looks at traces: the whole tree of spans of the example, whatever happens to those who tell it.
+
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
+
+// watched is a backend that keeps every span that it is told.
+type watched struct {
+	mu    sync.Mutex
+	spans []sdktrace.ReadOnlySpan
+}
+
+// tracer is that of one process, which tells nothing once it is dead.
+func (w *watched) tracer(dead func() bool) *telemetry.Tracer {
+	return telemetry.NewTracer(telemetry.NewTracerProvider(sdktrace.WithSyncer(toldBy{w, dead})))
+}
+
+type toldBy struct {
+	*watched
+	dead func() bool
+}
+
+// ExportSpans implements sdktrace.SpanExporter.
+func (w toldBy) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.dead() {
+		w.spans = append(w.spans, spans...)
+	}
+	return nil
+}
+
+// Shutdown implements sdktrace.SpanExporter.
+func (toldBy) Shutdown(context.Context) error { return nil }
+
+func (w *watched) all() []sdktrace.ReadOnlySpan {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.spans)
+}
+
+// caller is the trace of whoever starts something.
+const caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+// differs are the attributes that are another one each time; told differently are those that tell how a round went, and not what it was about.
+var (
+	differs         = strings.Fields("rondo.due rondo.lateness rondo.decide rondo.commit rondo.partition")
+	toldDifferently = strings.Fields("rondo.hydrated rondo.replayed rondo.batch rondo.deliveries rondo.past")
+)
+
+// tree prints spans as a tree: names, attributes and links, those of the same parent by what opened them. Attributes in hidden are left out. What is wrong
+// with the ids is an error.
+func tree(spans []sdktrace.ReadOnlySpan, hidden ...string) (string, error) {
+	var errs []error
+	names := make(map[trace.SpanID]string)
+	children := make(map[trace.SpanID][]sdktrace.ReadOnlySpan)
+	from, _ := events.ParseTrace(caller)
+	names[trace.SpanID(from.Span)] = "the caller"
+	for _, s := range spans {
+		id := s.SpanContext().SpanID()
+		if _, taken := names[id]; taken {
+			errs = append(errs, fmt.Errorf("span %s (%s) is told twice", s.Name(), id))
+		}
+		names[id] = s.Name()
+		children[s.Parent().SpanID()] = append(children[s.Parent().SpanID()], s)
+	}
+	var b strings.Builder
+	seen := 0
+	var walk func(id trace.SpanID, indent string)
+	walk = func(id trace.SpanID, indent string) {
+		slices.SortStableFunc(children[id], func(a, b sdktrace.ReadOnlySpan) int { return strings.Compare(sortKey(a), sortKey(b)) })
+		for _, s := range children[id] {
+			seen++
+			b.WriteString(indent + lineOf(s, names, hidden) + "\n")
+			walk(s.SpanContext().SpanID(), indent+"    ")
+		}
+	}
+	var roots []trace.SpanID
+	for id := range children {
+		if _, told := names[id]; !told && id.IsValid() {
+			errs = append(errs, fmt.Errorf("%s lies in a span that nobody has told of", children[id][0].Name()))
+		} else if !told || id == trace.SpanID(from.Span) {
+			roots = append(roots, id)
+		}
+	}
+	slices.SortFunc(roots, func(a, b trace.SpanID) int { return strings.Compare(a.String(), b.String()) })
+	for _, id := range roots {
+		walk(id, "")
+	}
+	if seen != len(spans) {
+		errs = append(errs, fmt.Errorf("%d of %d spans are connected", seen, len(spans)))
+	}
+	return b.String(), errors.Join(errs...)
+}
+
+func value(s sdktrace.ReadOnlySpan, key string) attribute.Value {
+	for _, kv := range s.Attributes() {
+		if string(kv.Key) == key {
+			return kv.Value
+		}
+	}
+	return attribute.Value{}
+}
+
+// sortKey is for an order that does not depend on clocks: what a span is about stands in history.
+func sortKey(s sdktrace.ReadOnlySpan) string {
+	word, _, _ := strings.Cut(s.Name(), " ")
+	return fmt.Sprintf("%s %06d %06d %s", word, value(s, "rondo.event").AsInt64(), value(s, "rondo.history").AsInt64(), s.Name())
+}
+
+func lineOf(s sdktrace.ReadOnlySpan, names map[trace.SpanID]string, hidden []string) string {
+	out := s.Name() + " (" + s.SpanKind().String() + ")"
+	attributes := slices.SortedFunc(slices.Values(s.Attributes()), func(a, b attribute.KeyValue) int { return strings.Compare(string(a.Key), string(b.Key)) })
+	for _, kv := range attributes {
+		switch {
+		case slices.Contains(hidden, string(kv.Key)):
+		case slices.Contains(differs, string(kv.Key)):
+			out += fmt.Sprintf(" %s=…", kv.Key)
+		default:
+			out += fmt.Sprintf(" %s=%s", kv.Key, kv.Value.String())
+		}
+	}
+	for _, l := range s.Links() {
+		name, ok := names[l.SpanContext.SpanID()]
+		if !ok {
+			name = "nobody"
+		}
+		out += " → " + name
+	}
+	if d := s.Status().Description; d != "" {
+		out += " ! " + d
+	}
+	return out
+}
+
+// shopParts are the example's.
+func shopParts() (orchestrations []orchestration.Binding, activities []activity.Binding) {
+	for _, p := range shop.Parts {
+		switch p := p.(type) {
+		case orchestration.Binding:
+			orchestrations = append(orchestrations, p)
+		case activity.Binding:
+			activities = append(activities, p)
+		}
+	}
+	return orchestrations, activities
+}
+
+// tracedSystem is a system with the example, whose services tell a backend.
+func tracedSystem(t *testing.T) (*system, *watched) {
+	t.Helper()
+	orchestrations, activities := shopParts()
+	s := newSystem(t, openSQLite(t), append(orchestrations, basics...)...)
+	w := &watched{}
+	s.employ(activities, func(c *worker.Config) { c.ID, c.Tracer = "w", w.tracer(func() bool { return false }) })
+	return s, w
+}
+
+// telling makes an orchestrator that tells a backend until it is killed.
+func (s *system) telling(w *watched, change ...func(*orchestrator.Config)) *service {
+	s.t.Helper()
+	var v *service
+	v = s.prepare(append(change, func(c *orchestrator.Config) { c.Tracer = w.tracer(func() bool { return v != nil && v.broker.dead.Load() }) })...)
+	return v
+}
+
+// order sends a large order with a flaky card, has it approved, and waits until it is fulfilled. Between is called before each thing that happens from outside.
+func (s *system) order(between func()) {
+	s.t.Helper()
+	between()
+	input := encode(s.t, contract.Order{SKU: "piano", Cents: 900_000, Card: shop.FlakyCard, ShipTo: "Bremen"})
+	s.say(events.Message{ID: "start-o", Instance: "o", Trace: caller, Baggage: "tenant=acme", Content: &events.Start{Orchestration: "fulfil", Input: input}})
+	s.reaches("o", events.KindEventAwaited)
+	between()
+	s.say(events.Message{ID: "approve-o", Instance: "o", Trace: caller, Content: &events.EventRaised{Name: "approve", Data: encode(s.t, contract.Approval{By: "ann", OK: true})}})
+	if info := s.ended("o"); info.Error != nil {
+		s.t.Fatal(info.Error)
+	}
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *rewrite {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v\nrun the test with -rewrite to write it", err)
+	}
+	if got != string(want) {
+		t.Errorf("the trace is\n%s\nand should be\n%s", got, want)
+	}
+}
+
+// whole waits until a trace is whole, and gives it as a tree.
+func (w *watched) whole(s *system, hidden ...string) (got string) {
+	s.t.Helper()
+	s.settled()
+	s.eventually("the trace is whole", func() (err error) {
+		got, err = tree(w.all(), hidden...)
+		if err == nil && !strings.Contains(got, "rondo.status=completed") {
+			err = errors.New("its end is missing")
+		}
+		return err
+	})
+	return got
+}
+
+func TestTraceOfAnOrder(t *testing.T) {
+	t.Parallel()
+	s, w := tracedSystem(t)
+	v := s.telling(w)
+	v.start()
+	s.order(func() {})
+	s.settled()
+	if err := v.end(); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "order.trace", w.whole(s))
+}
+
+// withoutHow is the golden trace without what tells how each round went.
+func withoutHow(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", "order.trace"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for l := range strings.Lines(string(data)) {
+		words := slices.DeleteFunc(strings.Split(strings.TrimSuffix(l, "\n"), " "), func(word string) bool {
+			key, _, _ := strings.Cut(word, "=")
+			return slices.Contains(toldDifferently, key)
+		})
+		out = append(out, strings.Join(words, " ")+"\n")
+	}
+	return strings.Join(out, "")
+}
+
+// TestTraceIsTheSame has the same order fulfilled under worse circumstances: what is told of it is the same.
+func TestTraceIsTheSame(t *testing.T) {
+	t.Parallel()
+	same := func(t *testing.T, s *system, w *watched) {
+		t.Helper()
+		if got, want := w.whole(s, toldDifferently...), withoutHow(t); got != want {
+			t.Errorf("the trace is\n%s\nand should be\n%s", got, want)
+		}
+	}
+	t.Run("each round in another process", func(t *testing.T) {
+		t.Parallel()
+		s, w := tracedSystem(t)
+		var v *service
+		s.order(func() {
+			if v != nil {
+				s.settled()
+				if err := v.end(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			v = s.telling(w)
+			v.start()
+		})
+		same(t, s, w)
+	})
+	t.Run("every message comes again", func(t *testing.T) {
+		t.Parallel()
+		s, w := tracedSystem(t)
+		v := s.telling(w)
+		var mu sync.Mutex
+		first := make(map[uint64]bool)
+		v.broker.onAck = func(d bus.Delivery) bool { // the first acknowledgement of each is lost
+			mu.Lock()
+			defer mu.Unlock()
+			before := first[d.Place]
+			first[d.Place] = true
+			return before
+		}
+		v.start()
+		s.order(func() {})
+		same(t, s, w)
+	})
+	t.Run("nobody knows whether commits have happened", func(t *testing.T) {
+		t.Parallel()
+		s, w := tracedSystem(t)
+		v := s.telling(w)
+		var n int
+		v.store.after = func(history.Batch) error {
+			if n++; n%2 == 1 {
+				return &history.Error{Class: history.Ambiguous, Op: "commit", Err: errors.New("made up")}
+			}
+			return nil
+		}
+		v.start()
+		s.order(func() {})
+		same(t, s, w)
+	})
+	for n, c := range crashes {
+		for nth := int32(1); nth <= 6; nth++ {
+			if !large && int(nth) != 1+(n+2)%6 {
+				continue
+			}
+			t.Run(fmt.Sprintf("killed %s, time %d", c.name, nth), func(t *testing.T) {
+				t.Parallel()
+				s, w := tracedSystem(t)
+				v, next := s.telling(w), s.telling(w)
+				killed := v.arm(c, nth)
+				v.start()
+				ctx, stop := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				running.Go(func() {
+					select {
+					case <-killed:
+						_ = next.Run(ctx) // whether it has done well shows in the trace
+					case <-ctx.Done():
+					}
+				})
+				defer running.Wait()
+				defer stop()
+				s.order(func() {})
+				same(t, s, w)
+			})
+		}
+	}
+}
