@@ -48,7 +48,7 @@ var packages = map[string]rule{
 	"internal/program": {
 		pure:    true,
 		imports: []string{"pkg/events"},
-		partly:  map[string]string{"context": "Context", "log/slog": "Record", "math/rand/v2": "New NewChaCha8 Rand"},
+		partly:  map[string]string{"context": "Context", "log/slog": "Attr Record", "math/rand/v2": "New NewChaCha8 Rand"},
 	},
 	"pkg/round": {
 		pure:    true,
@@ -93,7 +93,7 @@ var packages = map[string]rule{
 	"pkg/query":   {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
 	"pkg/client":  {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/query", "pkg/process", "pkg/orchestration", "pkg/bus/natsbus", "github.com/robfig/cron/v3"}},
 	"pkg/telemetry": {imports: []string{
-		"pkg/events", "pkg/round", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/...", "go.opentelemetry.io/contrib/exporters/autoexport",
+		"internal/program", "pkg/events", "pkg/round", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/...", "go.opentelemetry.io/contrib/exporters/autoexport",
 		"go.opentelemetry.io/contrib/propagators/autoprop", "github.com/prometheus/client_golang/prometheus", "github.com/prometheus/client_golang/prometheus/promhttp",
 	}},
 	"services/orchestrator": {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/outbox", "pkg/query", "pkg/process", "pkg/activity", "pkg/orchestration", "pkg/telemetry", "internal/health"}},

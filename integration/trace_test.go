@@ -5,14 +5,19 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
@@ -188,7 +193,9 @@ func tracedSystem(t *testing.T) (*system, *watched) {
 func (s *system) telling(w *watched, change ...func(*orchestrator.Config)) *service {
 	s.t.Helper()
 	var v *service
-	v = s.prepare(append(change, func(c *orchestrator.Config) { c.Tracer = w.tracer(func() bool { return v != nil && v.broker.dead.Load() }) })...)
+	v = s.prepare(append(change, func(c *orchestrator.Config) {
+		c.Tracer = w.tracer(func() bool { return v != nil && v.broker.dead.Load() })
+	})...)
 	return v
 }
 
@@ -353,4 +360,96 @@ func TestTraceIsTheSame(t *testing.T) {
 			})
 		}
 	}
+}
+
+// heard is what a server of somebody else's was told by whoever called it.
+type heard struct{ traceparent, baggage string }
+
+// everything is an orchestration that does all that shows in a trace, and goes on as new once.
+func everything(server string) (orchestration.Binding, []activity.Binding) {
+	call := activity.Define[string, string]("call")
+	parcels := orchestration.DefineQueue[string]("parcels")
+	self := orchestration.Define[string, string]("everything")
+	binding := self.With(func(ctx *orchestration.Context, s string) (string, error) {
+		ctx.SetAttributes(slog.String("customer", s))
+		if ctx.Execution() > 1 {
+			return "done", nil
+		}
+		packing := ctx.Span("packing", slog.Int("parcels", 2))
+		quote, err := orchestration.Step(ctx, "quote", func(c context.Context) (string, error) {
+			if activity.InfoOf(c).Attempt == 1 {
+				return "", errors.New("not yet")
+			}
+			return "7", nil
+		}, activity.Retry(2, activity.Fixed(time.Millisecond)))
+		if err != nil {
+			return "", err
+		}
+		if _, err := childless.Call(ctx, quote); err != nil {
+			return "", err
+		}
+		packing.Set(slog.String("quote", quote))
+		packing.End()
+		if err := ctx.Sleep(5 * time.Millisecond); err != nil {
+			return "", err
+		}
+		if _, err := call.Call(ctx, server); err != nil {
+			return "", err
+		}
+		if _, err := parcels.Receive(ctx); err != nil {
+			return "", err
+		}
+		return self.ContinueAsNew(ctx, s)
+	})
+	return binding, []activity.Binding{call.With(func(ctx context.Context, url string) (string, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+		if err != nil {
+			return "", err
+		}
+		propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}).Inject(ctx, propagation.HeaderCarrier(r.Header)) // as the transport of otelhttp does
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return "", err
+		}
+		return "called", answer.Body.Close()
+	})}
+}
+
+// TestTraceOfEverything looks at all that shows in a trace: spans of the author's own, steps, children, timers, queues, what activities call, and the execution after this one.
+func TestTraceOfEverything(t *testing.T) {
+	t.Parallel()
+	calls := make(chan heard, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		calls <- heard{r.Header.Get("traceparent"), r.Header.Get("baggage")}
+	}))
+	t.Cleanup(server.Close)
+	code, works := everything(server.URL)
+	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{code}, basics...)...)
+	w := &watched{}
+	s.employ(works, func(c *worker.Config) { c.ID, c.Tracer = "w", w.tracer(func() bool { return false }) })
+	v := s.telling(w, func(c *orchestrator.Config) { c.ID = "o" })
+	v.start()
+	s.say(events.Message{ID: "start-e", Instance: "e", Baggage: "tenant=acme", Content: &events.Start{Orchestration: "everything", Input: encode(t, "acme")}})
+	s.reaches("e", events.KindQueueRead)
+	s.say(events.Message{ID: "queue-e", Instance: "e", Content: &events.QueueSent{Queue: "parcels", Data: encode(t, "1")}})
+	s.completed("e", "done")
+	s.settled()
+	if err := v.end(); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "everything.trace", w.whole(s, "rondo.batch"))
+	got := <-calls
+	at, ok := events.ParseTrace(got.traceparent)
+	if !ok || !at.Sampled || got.baggage != "tenant=acme" {
+		t.Fatalf("the server was told %+v", got)
+	}
+	for _, span := range w.all() {
+		if span.SpanContext().SpanID() == trace.SpanID(at.Span) {
+			if span.Name() != "execute call" {
+				t.Errorf("the server was called by %q", span.Name())
+			}
+			return
+		}
+	}
+	t.Errorf("nobody has told of the span %s, by which the server was called", got.traceparent)
 }

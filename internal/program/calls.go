@@ -249,6 +249,25 @@ func (p *Program) Log(r slog.Record) {
 	p.host.Log(r)
 }
 
+// Tell passes on what the code measures.
+func (p *Program) Tell(t Told) {
+	p.enter()
+	p.host.Tell(t)
+}
+
+// Describe adds to what is told of the whole execution.
+func (p *Program) Describe(about []slog.Attr) {
+	p.enter()
+	p.host.Describe(about)
+}
+
+// NewSpan numbers a span, the same in every replay.
+func (p *Program) NewSpan() int64 {
+	p.enter()
+	p.lastSpan++
+	return p.lastSpan
+}
+
 // Silent reports whether log records would be dropped.
 func (p *Program) Silent() bool { return p.host.Replaying() }
 

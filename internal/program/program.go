@@ -47,6 +47,9 @@ type Host interface {
 	Patched(id string) bool
 	// Log takes a record that the code logged.
 	Log(r slog.Record)
+	// Tell takes what the code measures: spans that are over, and numbers. Describe adds to what is told of the whole execution.
+	Tell(t Told)
+	Describe(about []slog.Attr)
 
 	Info() Info
 	Now() time.Time
@@ -68,6 +71,29 @@ type Info struct {
 	Parent                        *events.Parent
 	Attributes                    map[string]string
 }
+
+// Told is something that the code tells about itself, for people: history does not have it.
+type Told struct {
+	Kind  ToldKind
+	Name  string
+	About []slog.Attr
+	// Of a span: its number in the execution, and from when to when it was.
+	Number       int64
+	Begun, Ended time.Time
+	Error        *events.Error
+	// Value is how much is counted or measured.
+	Value float64
+}
+
+// ToldKind is what sort of thing is told.
+type ToldKind uint8
+
+// The kinds.
+const (
+	ToldSpan ToldKind = iota
+	ToldCount
+	ToldValue
+)
 
 // Answer settles the task that an event opened.
 type Answer struct {
@@ -151,6 +177,7 @@ type Program struct {
 	tasks    map[int64]*Task // open, by the event that opened them
 	steps    map[int64]*Task // open inline steps, by number
 	lastStep int64
+	lastSpan int64
 	settled  int64 // counts settlements: which of two came first
 	ids      uint64
 	random   *randomSource

@@ -2,6 +2,7 @@ package round
 
 import (
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/program"
@@ -177,6 +178,34 @@ func (h host) Log(r slog.Record) {
 	}
 	h.turn.Logs = append(h.turn.Logs, r)
 }
+
+// Tell implements program.Host. Spans are for those who follow the trace.
+func (h host) Tell(t program.Told) {
+	switch {
+	case h.replaying, t.Kind == program.ToldSpan && !h.ledger.from.Sampled:
+	case len(h.turn.Told) >= events.MaxTurnLogs:
+		h.turn.LogsDropped++
+	default:
+		h.turn.Told = append(h.turn.Told, Told{Told: t, Life: h.ledger.info.Life, Execution: h.ledger.info.Execution})
+	}
+}
+
+// Describe implements program.Host: also in a replay, because history does not have it.
+func (h host) Describe(about []slog.Attr) {
+	for _, a := range about {
+		a.Value = a.Value.Resolve()
+		i := slices.IndexFunc(h.ledger.about, func(b slog.Attr) bool { return a.Key == b.Key })
+		switch {
+		case i >= 0:
+			h.ledger.about[i] = a
+		case len(h.ledger.about) < maxAbout:
+			h.ledger.about = append(h.ledger.about, a)
+		}
+	}
+}
+
+// maxAbout bounds what the code says about a whole execution.
+const maxAbout = 64
 
 // Info implements program.Host.
 func (h host) Info() program.Info { return h.ledger.info }

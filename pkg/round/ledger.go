@@ -3,6 +3,7 @@ package round
 import (
 	"container/heap"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -51,6 +52,7 @@ type ledger struct {
 	failures map[int64]int // attempts of open inline steps that have failed
 	seen     seen
 
+	about    []slog.Attr  // what the code says about the whole execution; not from history, but from replaying the code
 	answered []closedOpen // by the last event, if anybody follows the trace
 
 	carried       int // inherited events still to come

@@ -2,6 +2,7 @@ package round
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/events"
@@ -32,8 +33,9 @@ type Over struct {
 	// Error is why it failed. GivenUp says that nobody waits for it any more.
 	Error   *events.Error
 	GivenUp bool
-	// Status is how an execution ended.
+	// Status is how an execution ended. About is what its code has said about it.
 	Status Status
+	About  []slog.Attr
 }
 
 // OverKind is what sort of thing is over. It begins the ids of its spans.
@@ -141,7 +143,7 @@ func (in *Instance) noteOver(e events.Event, eff effects) {
 	if !events.Ends(e.Fact) {
 		return
 	}
-	x := Over{Kind: OverExecution, Ref: l.ref(1), Name: l.info.Name, Version: l.info.Version, Begun: l.started, Ended: e.At, Status: l.standing(), Error: l.err}
+	x := Over{Kind: OverExecution, Ref: l.ref(1), Name: l.info.Name, Version: l.info.Version, Begun: l.started, Ended: e.At, Status: l.standing(), Error: l.err, About: l.about}
 	if x.Trace = l.from; l.from.Span == within.Span {
 		x.Trace.Span = [8]byte{} // nobody started it: its span is the first one
 	}
@@ -180,6 +182,9 @@ func (o Over) String() string {
 		s += ", given up"
 	case o.Status != "":
 		s += ", " + string(o.Status)
+	}
+	for _, a := range o.About {
+		s += " " + a.String()
 	}
 	if o.Error != nil {
 		s += ": " + firstLine(o.Error.Error())

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/program"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -49,6 +50,9 @@ func (t Turn) String() string {
 	}
 	for _, r := range t.Logs {
 		b.WriteString(printLog(r) + "\n")
+	}
+	for _, x := range t.Told {
+		b.WriteString(x.String() + "\n")
 	}
 	for _, o := range t.Over {
 		b.WriteString(o.String() + "\n")
@@ -121,6 +125,9 @@ func printMessage(m events.Message) string {
 	if len(w.Body) > 0 {
 		s += " " + events.Payload(w.Body).String()
 	}
+	if t, _ := events.ParseTrace(m.Trace); t.Sampled {
+		s += " in " + t.String()
+	}
 	switch {
 	case w.NotBefore.IsZero():
 	case w.Purge:
@@ -175,4 +182,24 @@ func (v Verdict) String() string {
 		return "dead"
 	}
 	return "no verdict"
+}
+
+// String prints what the code tells about itself.
+func (t Told) String() string {
+	var s string
+	switch t.Kind {
+	case program.ToldSpan:
+		s = fmt.Sprintf("span %d %q after %v", t.Number, t.Name, t.Ended.Sub(t.Begun))
+	case program.ToldCount:
+		s = fmt.Sprintf("count %q %v", t.Name, t.Value)
+	case program.ToldValue:
+		s = fmt.Sprintf("measure %q %v", t.Name, t.Value)
+	}
+	for _, a := range t.About {
+		s += " " + a.String()
+	}
+	if t.Error != nil {
+		s += ": " + firstLine(t.Error.Error())
+	}
+	return s
 }

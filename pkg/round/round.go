@@ -130,6 +130,8 @@ type Turn struct {
 	// Logs are what the code logged; LogsDropped counts those over the limit.
 	Logs        []slog.Record
 	LogsDropped int
+	// Told is what the code tells about itself: its own spans, and numbers.
+	Told []Told
 	// Over is what has come to its end, if anybody follows the trace of the execution.
 	Over []Over
 	// Warnings are for the operator: nothing failed, but somebody should know.
@@ -234,6 +236,13 @@ type ValueChange struct {
 	Execution int64
 	Set       time.Time
 	Removed   bool
+}
+
+// Told is something that the code of an execution tells about itself.
+type Told struct {
+	program.Told
+	Life      string
+	Execution int64
 }
 
 // Step is an inline step to run.

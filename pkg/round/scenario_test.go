@@ -138,6 +138,8 @@ func (p *play) set(key, value string) {
 		p.config.FailNondeterminism = value == "true"
 	case "fail-unregistered":
 		p.config.FailUnregistered, _ = time.ParseDuration(value)
+	case "tracing":
+		p.config.NewTrace = func([16]byte, string) bool { return value == "all" }
 	case "engine":
 		for _, s := range p.stages {
 			s.known.Row.Engine, _ = strconv.Atoi(value)

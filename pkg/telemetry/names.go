@@ -13,6 +13,7 @@ const (
 	spanExecute       = "execute "
 	spanStep          = "step "
 	spanChild         = "child "
+	spanOwn           = "span " // of the author's own
 	spanTimer         = "timer"
 	spanEvent         = "event"
 	spanQueue         = "queue"

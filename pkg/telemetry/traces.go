@@ -14,6 +14,7 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/rondo-run/rondo/internal/program"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -87,6 +88,7 @@ func (t *Tracer) over(instance string, o round.Over) {
 	case round.OverExecution:
 		s.name, s.kind = spanOrchestration+o.Name, trace.SpanKindConsumer
 		add(attribute.String(attrOrchestration, o.Name), attribute.String(attrVersion, o.Version), attribute.String(attrStatus, string(o.Status)))
+		add(Attributes(o.About)...)
 	case round.OverActivity:
 		s.name, s.kind = spanActivity+o.Name, trace.SpanKindProducer
 		add(attribute.String(attrActivity, o.Name), attribute.Int(attrAttempt, max(1, o.Attempt)))
@@ -132,6 +134,30 @@ func some(key, value string) []attribute.KeyValue {
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return line
+}
+
+// ---- What code tells about itself.
+
+// Told tells of the spans of the code's own that have ended in a turn.
+func (t *Tracer) Told(turn *round.Turn) {
+	for _, x := range turn.Told {
+		if x.Kind != program.ToldSpan {
+			continue
+		}
+		place := round.ExecutionTrace(turn.Instance, RowOf(turn, x.Execution))
+		if !place.Sampled {
+			continue
+		}
+		ref := events.Ref{Life: x.Life, Execution: x.Execution, Event: x.Number}
+		s := span{
+			name: spanOwn + x.Name, kind: trace.SpanKindInternal, place: place.At(events.SpanOf("span", turn.Instance, ref)), within: place.Span, begun: x.Begun, ended: x.Ended,
+			attributes: append([]attribute.KeyValue{attribute.String(attrInstance, turn.Instance), attribute.Int64(attrExecution, x.Execution)}, Attributes(x.About)...),
+		}
+		if x.Error != nil {
+			s.failed = firstLine(x.Error.Message)
+		}
+		t.tell(s)
+	}
 }
 
 // ---- Rounds.

@@ -81,6 +81,7 @@ func (t *teller) tell(d *decision) {
 	}
 	t.note(&d.turn)
 	t.tracer.Over(d.turn.Instance, d.turn.Over)
+	t.tracer.Told(&d.turn)
 	t.tracer.Round(telemetry.Round{
 		Turn: &d.turn, Took: d.told.took, Partition: d.told.partition, Hydrated: d.told.hydrated,
 		Arrived: d.told.arrived, Decided: d.told.decided, Undecided: d.told.undecided, Committed: d.committed, Published: d.published,
