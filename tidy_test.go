@@ -91,7 +91,7 @@ var packages = map[string]rule{
 	"pkg/process": {imports: []string{"pkg/bus"}},
 	"pkg/outbox":  {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
 	"pkg/query":   {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
-	"pkg/client":  {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/query", "pkg/process", "pkg/orchestration", "pkg/bus/natsbus", "github.com/robfig/cron/v3"}},
+	"pkg/client":  {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/query", "pkg/process", "pkg/orchestration", "pkg/bus/natsbus", "github.com/robfig/cron/v3", "go.opentelemetry.io/otel/propagation"}},
 	"pkg/telemetry": {imports: []string{
 		"internal/program", "pkg/events", "pkg/round", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/...", "go.opentelemetry.io/contrib/exporters/autoexport",
 		"go.opentelemetry.io/contrib/propagators/autoprop", "github.com/prometheus/client_golang/prometheus", "github.com/prometheus/client_golang/prometheus/promhttp",

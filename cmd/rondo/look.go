@@ -284,6 +284,9 @@ func (c *cli) showText(s shown) error {
 		line("value", "%s = %s", k, s.Value[k].Data)
 	}
 	line("history", "%d events, %d bytes", s.LastEvent, s.HistoryBytes)
+	if t, ok := events.ParseTrace(s.Trace); ok {
+		line("trace", "%x%s", t.ID, map[bool]string{false: ", which nobody is told of"}[t.Sampled])
+	}
 	for _, w := range s.Waits {
 		what := w.What + " (event " + strconv.FormatInt(w.Event, 10) + ", since " + span(c.now().Sub(w.Since)) + ")"
 		line("waits for", "%s", what)

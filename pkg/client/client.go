@@ -144,7 +144,7 @@ func (c *Client) Close() (err error) {
 func (c *Client) Publish(ctx context.Context, messages ...events.Message) error {
 	wires := make([]events.Wire, 0, len(messages))
 	for _, m := range messages {
-		w, err := c.encode(m)
+		w, err := c.encode(traced(ctx, m))
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,33 @@
+package client_test
+
+import (
+	"testing"
+
+	"go.opentelemetry.io/otel/baggage"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+)
+
+// TestTraceOfTheCaller: an instance belongs to the trace in which it was started, and has its baggage.
+func TestTraceOfTheCaller(t *testing.T) {
+	s := newSystem(t, code()...)
+	c := s.client(quick)
+	tenant, err := baggage.NewMember("tenant", "acme")
+	must(t, err)
+	b, err := baggage.New(tenant)
+	must(t, err)
+	state, err := trace.ParseTraceState("vendor=1")
+	must(t, err)
+	within := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled, TraceState: state})
+	ctx := baggage.ContextWithBaggage(trace.ContextWithSpanContext(soon(t), within), b)
+	_, err = echo.Run(ctx, c, "a", orchestration.ID("x"))
+	must(t, err)
+	all, err := c.Events(soon(t), "x", 1, 0, 1)
+	must(t, err)
+	started := all[0].Fact.(*events.Started)
+	if want := "00-01000000000000000000000000000000-0200000000000000-01"; started.Trace != want || started.TraceState != "vendor=1" || started.Baggage != "tenant=acme" {
+		t.Errorf("it was started with trace %q, state %q, baggage %q", started.Trace, started.TraceState, started.Baggage)
+	}
+}
