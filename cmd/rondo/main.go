@@ -8,6 +8,7 @@
 //	look.go      list, show, history, tree, watch
 //	remove.go    delete, prune
 //	care.go      orchestrators, partitions, queues
+//	loglevel.go  log-level
 //	doctor.go    doctor, recover
 //	check.go     check
 //	deadletters.go  messages that came to nothing
@@ -142,7 +143,7 @@ func (c *cli) root() *cobra.Command {
 	}
 	add("people", c.start(), c.raise(), c.enqueue(), c.control("cancel"), c.control("terminate"), c.control("suspend"), c.control("resume"), c.wait())
 	add("look", c.list(), c.show(), c.history(), c.tree(), c.watch())
-	add("care", c.doctor(), c.check(), c.orchestrators(), c.workers(), c.partitions(), c.queues(), c.deadLetters(), c.schedules(), c.recover(), c.delete(), c.prune())
+	add("care", c.doctor(), c.check(), c.orchestrators(), c.workers(), c.logLevel(), c.partitions(), c.queues(), c.deadLetters(), c.schedules(), c.recover(), c.delete(), c.prune())
 	add("run", services()...)
 	root.AddCommand(exitCodes(), c.version())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
@@ -217,7 +218,7 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 		return notFound, "`rondo list` lists what there is; what was started a moment ago may not have been taken up yet"
 	case errors.Is(err, history.ErrNoExecution), errors.Is(err, client.ErrNoSchedule):
 		return notFound, ""
-	case errors.Is(err, errNoWorker):
+	case errors.Is(err, errNoWorker), errors.Is(err, errNoProcess):
 		return notFound, "`rondo workers` lists those that answer"
 	case errors.Is(err, bus.ErrNoLetter):
 		return notFound, "`rondo deadletters` lists what there is"

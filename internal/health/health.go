@@ -25,6 +25,8 @@ type Config struct {
 	Live, Ready func() error
 	// Metrics serves /metrics, if there are any.
 	Metrics http.Handler
+	// LogLevel serves /loglevel, if it can be changed.
+	LogLevel http.Handler
 	// Version is shown at /version; empty is that of the build.
 	Version string
 	// Logger gets what goes wrong; nil is slog.Default.
@@ -67,6 +69,9 @@ func Serve(c Config) (*Server, error) {
 	mux.Handle("GET /readyz", check(c.Ready))
 	if c.Metrics != nil {
 		mux.Handle("GET /metrics", c.Metrics)
+	}
+	if c.LogLevel != nil {
+		mux.Handle("/loglevel", c.LogLevel)
 	}
 	mux.Handle("GET /version", version(c.Version))
 	s := &Server{listen: listen, done: make(chan struct{}), http: &http.Server{

@@ -32,6 +32,8 @@ type Environment struct {
 	Info   Info
 	Codec  events.Codec
 	Logger *slog.Logger
+	// Step says that it is an inline step.
+	Step bool
 	// Heartbeat passes a sign of life on, with what the next attempt can read; Last is what the attempt before passed on.
 	Heartbeat func(progress events.Payload) error
 	Last      events.Payload
@@ -55,17 +57,6 @@ func environment(ctx context.Context) *Environment {
 
 // InfoOf tells what the activity, or the inline step, is executed for.
 func InfoOf(ctx context.Context) Info { return environment(ctx).Info }
-
-// Logger gives a logger that says which activity of which instance it is.
-func Logger(ctx context.Context) *slog.Logger {
-	e := environment(ctx)
-	l := e.Logger
-	if l == nil {
-		l = slog.Default()
-	}
-	return l.With("instance", e.Info.Instance, "execution", e.Info.Execution, "orchestration", e.Info.Orchestration,
-		"activity", e.Info.Activity, "attempt", e.Info.Attempt)
-}
 
 // MaxHeartbeat bounds the progress of a heartbeat: it travels in the header of a message.
 const MaxHeartbeat = events.MaxHeartbeat

@@ -79,6 +79,7 @@ func (demo) RondoPart() {}
 type App struct {
 	config         Config
 	log            *slog.Logger
+	logs           *logs
 	orchestrations *orchestration.Registry
 	activities     *activity.Registry
 	demo           demo
@@ -141,7 +142,7 @@ func New(config Config, parts ...Part) (*App, error) {
 	if len(errs) > 0 {
 		return nil, &SettingsError{Problems: errs}
 	}
-	a.log = a.config.logger(a.config.Log.Level)
+	a.openLogs()
 	return a, nil
 }
 

@@ -2,7 +2,6 @@ package app
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -90,6 +89,8 @@ type Log struct {
 	// Level is that of what the services say. What orchestrations and activities log is shown from [slog.LevelInfo] on, or from Level if that is lower.
 	Level slog.Level
 	JSON  bool
+	// Payloads lets logs tell the data of users where something is wrong with it. Otherwise they tell its size and hash.
+	Payloads bool
 }
 
 // Defaults are the settings of a command when nobody says anything, but for the parts that say something with [Configure].
@@ -227,51 +228,6 @@ func checkAddress(address string) error {
 		return fmt.Errorf("%q is not an address like 127.0.0.1:8080, or 0.0.0.0:8080 for all networks", address)
 	}
 	return nil
-}
-
-// logger makes a logger that shows what is of a level or above.
-func (c *Config) logger(level slog.Level) *slog.Logger {
-	o := &slog.HandlerOptions{Level: level}
-	if c.Log.JSON {
-		return slog.New(slog.NewJSONHandler(c.stderr(), o))
-	}
-	return slog.New(slog.NewTextHandler(c.stderr(), o))
-}
-
-// codeLogger is the logger for the code of orchestrations and activities.
-func (c *Config) codeLogger() *slog.Logger { return c.logger(min(c.Log.Level, slog.LevelInfo)) }
-
-// workerLogger is the one logger that a worker has, for itself and for its activities: what it says itself begins with its name, and is shown from the level on that
-// services have.
-func (a *App) workerLogger() *slog.Logger {
-	return slog.New(twoLevels{Handler: a.config.codeLogger().Handler(), begin: "worker: ", level: a.config.Log.Level})
-}
-
-// twoLevels has a level of its own for records that begin in a certain way.
-type twoLevels struct {
-	slog.Handler
-	begin string
-	level slog.Level
-}
-
-// Handle implements slog.Handler.
-func (h twoLevels) Handle(ctx context.Context, r slog.Record) error {
-	if r.Level < h.level && strings.HasPrefix(r.Message, h.begin) {
-		return nil
-	}
-	return h.Handler.Handle(ctx, r)
-}
-
-// WithAttrs implements slog.Handler.
-func (h twoLevels) WithAttrs(attrs []slog.Attr) slog.Handler {
-	h.Handler = h.Handler.WithAttrs(attrs)
-	return h
-}
-
-// WithGroup implements slog.Handler.
-func (h twoLevels) WithGroup(name string) slog.Handler {
-	h.Handler = h.Handler.WithGroup(name)
-	return h
 }
 
 func (c *Config) stdout() io.Writer { return c.Stdout }

@@ -162,7 +162,7 @@ func (a *App) await(ctx context.Context, what string, try func(context.Context) 
 		}
 		if reason := err.Error(); reason != said {
 			said = reason
-			a.log.Warn("waiting for "+what, "for", shortly(rest.Round(time.Second)), "because", oneLine(reason))
+			a.log.Warn("waiting for "+what, "for", shortly(rest.Round(time.Second)), "error", oneLine(reason))
 		}
 		select {
 		case <-time.After(min(pause, rest)):

@@ -83,7 +83,7 @@ func (a *App) dev(ctx context.Context) (err error) {
 		return err
 	}
 	defer forget()
-	return a.serve(ctx, h, append(all, a.host(b, store))...)
+	return a.serve(ctx, h, b, append(all, a.host(b, store))...)
 }
 
 // sweep publishes at once what a process before has promised and not published, which is dead: nobody else can have the directory.

@@ -14,7 +14,7 @@ import (
 // askFor is how long a service may take to say how it is.
 const askFor = 3 * time.Second
 
-// health serves /livez, /readyz, /metrics and /version.
+// health serves /livez, /readyz, /metrics, /loglevel and /version.
 type health struct {
 	server  *healthserver.Server
 	watched atomic.Pointer[watched]
@@ -32,7 +32,7 @@ func (a *App) openHealth() (*health, error) {
 	if address == off {
 		return h, nil
 	}
-	c := healthserver.Config{Address: address, Live: h.live, Ready: h.ready, Metrics: a.telemetry.Metrics, Version: versionOf(a.name()).String(), Logger: a.log}
+	c := healthserver.Config{Address: address, Live: h.live, Ready: h.ready, Metrics: a.telemetry.Metrics, LogLevel: a.logs.level, Version: versionOf(a.name()).String(), Logger: a.log}
 	var err error
 	h.server, err = healthserver.Serve(c)
 	if err != nil && !said { // another port is better than nothing, where nobody has asked for this one

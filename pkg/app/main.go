@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"slices"
@@ -99,6 +100,7 @@ func run(ctx context.Context, args []string, env Environment, environ []string, 
 		}
 		return succeeded
 	}
+	slog.SetDefault(a.logs.codeLogger()) // for code that logs with a context, and not with the logger that it is given
 	for _, p := range unknownVariables(environ) {
 		a.log.Warn(p)
 	}

@@ -19,6 +19,7 @@ import (
 // service is one of those that run in this process.
 type service struct {
 	name  string
+	id    string // of the process, as others see it
 	run   func(context.Context) error
 	live  func() error
 	ready func(context.Context) error
@@ -36,7 +37,7 @@ func (a *App) orchestrator(ctx context.Context) error {
 	}
 	s, err := a.newOrchestrator(b, store)
 	if err == nil {
-		err = a.serve(ctx, l, s)
+		err = a.serve(ctx, l, b, s)
 	}
 	return errors.Join(err, l.close(), b.Close(), store.Close())
 }
@@ -53,20 +54,21 @@ func (a *App) worker(ctx context.Context) error {
 	}
 	s, err := a.newWorker(b)
 	if err == nil {
-		err = a.serve(ctx, l, s)
+		err = a.serve(ctx, l, b, s)
 	}
 	return errors.Join(err, l.close(), b.Close())
 }
 
 func (a *App) newOrchestrator(b *natsbus.Bus, store history.Store) (service, error) {
 	c := a.config.Orchestrator
-	c.Grace, c.Logger, c.CodeLogger = a.config.Grace, a.log, a.config.codeLogger()
+	c.Grace, c.Logger, c.CodeLogger = a.config.Grace, a.log, a.logs.codeLogger()
+	c.LogPayloads = c.LogPayloads || a.config.Log.Payloads
 	c.Build, c.Tracer = cmp.Or(c.Build, a.build()), a.telemetry.Tracer
 	o, err := orchestrator.New(b, store, a.orchestrations, c)
 	if err != nil {
 		return service{}, err
 	}
-	return service{name: "orchestrator", run: o.Run, live: o.Live, ready: o.Ready}, nil
+	return service{name: "orchestrator", id: o.ID(), run: o.Run, live: o.Live, ready: o.Ready}, nil
 }
 
 // build says which binary this is.
@@ -74,7 +76,8 @@ func (a *App) build() string { return versionOf(a.name()).String() }
 
 func (a *App) newWorker(b *natsbus.Bus) (service, error) {
 	c := a.config.Worker
-	c.DrainTimeout, c.SessionLease, c.Logger = a.config.Grace, a.config.NATS.SessionLease, a.workerLogger()
+	c.DrainTimeout, c.SessionLease, c.Logger = a.config.Grace, a.config.NATS.SessionLease, a.logs.workerLogger()
+	c.LogPayloads = c.LogPayloads || a.config.Log.Payloads
 	c.Tags = a.config.tagFilter()
 	c.Build, c.Tracer = cmp.Or(c.Build, a.build()), a.telemetry.Tracer
 	if c.Codec == nil {
@@ -84,14 +87,21 @@ func (a *App) newWorker(b *natsbus.Bus) (service, error) {
 	if err != nil {
 		return service{}, err
 	}
-	return service{name: "worker", run: w.Run, live: w.Live, ready: func(context.Context) error { return errors.Join(b.Connected(), w.Ready()) }}, nil
+	return service{name: "worker", id: w.ID(), run: w.Run, live: w.Live, ready: func(context.Context) error { return errors.Join(b.Connected(), w.Ready()) }}, nil
 }
 
 // readyEvery is how often is looked whether everything is ready, at the start.
 const readyEvery = 20 * time.Millisecond
 
 // serve runs services until the context ends, or until one of them fails: then the others end, too.
-func (a *App) serve(ctx context.Context, l *health, all ...service) error {
+func (a *App) serve(ctx context.Context, l *health, b bus.RollCalls, all ...service) error {
+	var ids []string
+	for _, s := range all {
+		if s.id != "" {
+			ids = append(ids, s.id)
+		}
+	}
+	defer a.answerLevel(b, ids...)()
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	l.watch(running, all)

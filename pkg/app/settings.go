@@ -133,11 +133,12 @@ var sections = []section{
 		{Name: "session-idle", of: executing, Help: "how long it keeps a session that has no work", access: duration(func(c *Config) *time.Duration { return &c.Worker.SessionIdle }, time.Millisecond)},
 	}},
 	{"Service", []Setting{
-		{Name: "listen", of: services, Help: "the `address` of /livez, /readyz and /version, or off; 0.0.0.0:7071 is for all networks, as in a container; if nobody says it, port 7070 for dev, 7071 for the orchestrator and 7072 for the worker on 127.0.0.1, or, if that is taken, another one",
+		{Name: "listen", of: services, Help: "the `address` of /livez, /readyz, /metrics, /loglevel and /version, or off; 0.0.0.0:7071 is for all networks, as in a container; if nobody says it, port 7070 for dev, 7071 for the orchestrator and 7072 for the worker on 127.0.0.1, or, if that is taken, another one",
 			access: address(func(c *Config) *string { return &c.Listen }, true)},
 		{Name: "wait", of: everywhere, Help: "how long to wait for NATS and the database at the start", access: duration(func(c *Config) *time.Duration { return &c.Wait }, 0)},
 		{Name: "grace", of: services, Help: "how long what is under way may go on at the end", access: duration(func(c *Config) *time.Duration { return &c.Grace }, time.Millisecond)},
 		{Name: "log-level", of: everywhere, Help: "what is logged, that is everything of this level and above", access: level(func(c *Config) *slog.Level { return &c.Log.Level })},
+		{Name: "log-payloads", of: services, Switch: true, Help: "let logs tell the data of users where something is wrong with it; otherwise they tell its size and hash", access: onOff(func(c *Config) *bool { return &c.Log.Payloads })},
 		{Name: "log-format", of: everywhere, Help: "how it is logged", access: choice(func(c *Config) *bool { return &c.Log.JSON }, map[string]bool{"text": false, "json": true})},
 	}},
 	{"Migration", []Setting{

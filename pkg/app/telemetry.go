@@ -26,12 +26,16 @@ func (a *App) startTelemetry(ctx context.Context) (end func(), err error) {
 		instance = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
 	a.telemetry, err = telemetry.Start(ctx, telemetry.Service{
-		Name: a.name() + "-" + string(a.config.Command), Version: a.build(), Instance: instance, Logger: a.log,
+		Name: a.name() + "-" + string(a.config.Command), Version: a.build(), Instance: instance, Logger: a.logs.writer(),
 	})
 	if err != nil {
 		return nil, err
 	}
+	if a.telemetry.Logs != nil {
+		a.logs.sent.Store(&a.telemetry.Logs)
+	}
 	return func() {
+		a.logs.sent.Store(nil)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTelemetryFor)
 		defer cancel()
 		if err := a.telemetry.End(ctx); err != nil {

@@ -107,6 +107,11 @@ func (c *Client) Waiting(ctx context.Context, instance string) (query.Waiting, e
 	return query.WaitingOf(ctx, c.Reader, instance)
 }
 
+// LogLevels asks all orchestrators and workers for their log levels, and changes those that are meant.
+func (c *Client) LogLevels(ctx context.Context, change process.Change) ([]process.Logging, error) {
+	return process.Levels(ctx, c.broker, change)
+}
+
 // Processes tells which orchestrators and workers are there, and what each is doing. Those that are too busy to answer within a moment are missing.
 func (c *Client) Processes(ctx context.Context) ([]process.Process, error) {
 	return process.All(ctx, c.broker)

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -137,12 +138,12 @@ func (h *Healer) outstanding(k round.Known, since time.Time) []events.Message {
 	}
 	messages, err := round.Outstanding(k)
 	if err != nil {
-		h.Log.Error("what an instance waits for cannot be read", "instance", k.Instance, "error", err)
+		h.Log.With(about(k)...).Error("what an instance waits for cannot be read", "error", err)
 	}
 	if !since.IsZero() {
 		unanswered, err := round.Unanswered(k, since)
 		if err != nil {
-			h.Log.Error("what an instance has said cannot be read", "instance", k.Instance, "error", err)
+			h.Log.With(about(k)...).Error("what an instance has said cannot be read", "error", err)
 		}
 		messages = append(messages, unanswered...)
 	}
@@ -150,6 +151,21 @@ func (h *Healer) outstanding(k round.Known, since time.Time) []events.Message {
 		return messages
 	}
 	return append(messages, wake)
+}
+
+// about is what logs say of an instance.
+func about(k round.Known) []any {
+	about := []any{"instance", k.Instance, "execution", k.Row.Execution, "orchestration", k.Row.Name}
+	return append(about, traceOf(k.Row.Trace)...)
+}
+
+// traceOf names the trace that a message or an instance belongs to, if it says one.
+func traceOf(traceparent string) []any {
+	t, ok := events.ParseTrace(traceparent)
+	if !ok {
+		return nil
+	}
+	return []any{"trace_id", hex.EncodeToString(t.ID[:])}
 }
 
 // missing leaves out what the broker still has, or nobody needs.
@@ -167,7 +183,7 @@ func (h *Healer) missing(ctx context.Context, messages []events.Message) ([]even
 	for i, m := range messages {
 		w, err := events.Encode(h.Prefix, m)
 		if err != nil {
-			h.Log.Error("what an instance waits for cannot be sent", "instance", m.Instance, "error", err)
+			h.Log.With(traceOf(m.Trace)...).Error("what an instance waits for cannot be sent", "instance", m.Instance, "error", err)
 			continue
 		}
 		wires[i] = w

@@ -363,6 +363,13 @@ func (p *Publisher) removeAll(ctx context.Context) {
 	}
 }
 
+func first(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
+}
+
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -379,7 +386,7 @@ func Send(ctx context.Context, broker Broker, prefix string, messages []events.W
 		return err
 	}
 	for i, w := range refused.Messages {
-		log.Error("the broker refuses a message that was promised", "subject", w.Subject, "bytes", len(w.Body), "error", refused.Reasons[i])
+		log.With(traceOf(first(w.Header[events.HeaderTrace]))...).Error("the broker refuses a message that was promised", "subject", w.Subject, "bytes", len(w.Body), "error", refused.Reasons[i])
 		d := bus.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, Stored: time.Now()}
 		if err := broker.Bury(ctx, d, bus.Cause{Reason: "refused", Detail: refused.Reasons[i].Error(), By: "outbox"}); err != nil {
 			return err

@@ -69,7 +69,7 @@ func TryReplay(history []byte, parts ...Part) error {
 		return err
 	}
 	var bindings []orchestration.Binding
-	config := round.Config{}
+	config := round.Config{ShowPayloads: true}
 	lenient := false
 	for _, p := range parts {
 		switch p := p.(type) {

@@ -141,6 +141,7 @@ func New(t T, parts ...Part) *Env {
 	}
 	e.config.MaxAttempts = 1000 // chaos crashes more often than reality
 	e.config.FailUnregistered = 24 * time.Hour
+	e.config.ShowPayloads = true
 	e.Deploy(parts...)
 	t.Cleanup(func() {
 		e.Close()

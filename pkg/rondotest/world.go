@@ -316,7 +316,9 @@ func (e *Env) follow(in *instance, turn round.Turn, lost bool) {
 			e.runStep(in.id, s)
 		}
 	}
-	e.logs = append(e.logs, turn.Logs...)
+	for _, l := range turn.Logs {
+		e.logs = append(e.logs, l.Record)
+	}
 	for _, w := range turn.Warnings {
 		e.warnings = append(e.warnings, in.id+": "+w)
 	}

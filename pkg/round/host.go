@@ -176,7 +176,7 @@ func (h host) Log(r slog.Record) {
 		h.turn.LogsDropped++
 		return
 	}
-	h.turn.Logs = append(h.turn.Logs, r)
+	h.turn.Logs = append(h.turn.Logs, Log{Record: r, Execution: h.ledger.info.Execution})
 }
 
 // Tell implements program.Host. Spans are for those who follow the trace.

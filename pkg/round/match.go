@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -83,8 +84,12 @@ func (in *Instance) noteChange(e events.Event, said events.Fact) {
 		return // what is not JSON may be encrypted, and differ each time
 	}
 	if len(in.turn.Warnings) < maxWarnings {
+		show := events.Digest[events.Payload] // warnings are logged, and data is not
+		if in.config.ShowPayloads {
+			show = short
+		}
 		in.turn.Warnings = append(in.turn.Warnings, fmt.Sprintf("event %d: %s was recorded with %s, the code now gives %s; what was recorded stands",
-			e.ID, Describe(e.Fact), short(before), short(now)))
+			e.ID, Describe(e.Fact), show(before), show(now)))
 	}
 }
 
@@ -198,7 +203,7 @@ func Describe(f events.Fact) string {
 	case *events.Completed:
 		return "the orchestration completed"
 	case *events.Failed:
-		return "the orchestration failed: " + firstLine(f.Error.Error())
+		return "the orchestration failed with " + kindOf(f.Error) // and not the text, which is the user's, and no difference
 	case *events.Cancelled:
 		return "the orchestration ended as cancelled"
 	case *events.ContinuedAsNew:
@@ -223,6 +228,13 @@ func listed(f *events.Dropped) string {
 		return "anything"
 	}
 	return s[2:]
+}
+
+func kindOf(e *events.Error) string {
+	if e == nil {
+		return "no error"
+	}
+	return strings.TrimSpace(string(e.Kind) + " " + e.Type)
 }
 
 func quote(s string) string { return strconv.Quote(s) }

@@ -49,7 +49,7 @@ func (t Turn) String() string {
 		b.WriteString("receipt " + r.String() + "\n")
 	}
 	for _, r := range t.Logs {
-		b.WriteString(printLog(r) + "\n")
+		b.WriteString(printLog(r.Record) + "\n")
 	}
 	for _, x := range t.Told {
 		b.WriteString(x.String() + "\n")

@@ -80,6 +80,8 @@ type Config struct {
 	StepPatience time.Duration
 	// NewTrace decides whether anybody is told of a trace that begins here. Nil: executions that bring no trace have none.
 	NewTrace func(id [16]byte, orchestration string) (sampled bool)
+	// ShowPayloads has warnings tell the data that they are about, and not only its size and hash.
+	ShowPayloads bool
 	// HaltedFor is how often a halted instance is tried again; 0 means five minutes.
 	HaltedFor time.Duration
 }
@@ -128,7 +130,7 @@ type Turn struct {
 	// Receipts say what becomes of each delivery, in the order of the inbox.
 	Receipts []Receipt
 	// Logs are what the code logged; LogsDropped counts those over the limit.
-	Logs        []slog.Record
+	Logs        []Log
 	LogsDropped int
 	// Told is what the code tells about itself: its own spans, and numbers.
 	Told []Told
@@ -148,6 +150,12 @@ type Turn struct {
 	// the instance was not loaded for this very round, somebody else may have taken it further, and what is Ignored here may matter there. Compare Basis with
 	// the stored row before acknowledging.
 	Basis Basis
+}
+
+// Log is a record that the code has logged, and the execution it was in.
+type Log struct {
+	Record    slog.Record
+	Execution int64
 }
 
 // Basis is the end of the history that a turn was decided on. The zero value stands for an instance that does not exist.

@@ -39,11 +39,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/contrib/bridges/otelslog"
 	"go.opentelemetry.io/contrib/exporters/autoexport"
 	"go.opentelemetry.io/contrib/propagators/autoprop"
 	"go.opentelemetry.io/otel"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -56,7 +58,8 @@ type Service struct {
 	Name, Version, Instance string
 	// Environment looks variables up; nil is [os.LookupEnv]. The SDK reads its own from the process.
 	Environment func(string) (string, bool)
-	Logger      *slog.Logger
+	// Logger is told what cannot be sent, so it must not send it itself.
+	Logger *slog.Logger
 }
 
 // Telemetry is what a process tells with. Make it with [Start], and end it when everything else has ended.
@@ -67,6 +70,8 @@ type Telemetry struct {
 	Meters metric.MeterProvider
 	// Metrics serves them in the form of Prometheus.
 	Metrics http.Handler
+	// Logs sends records; nil if nobody has asked for that.
+	Logs slog.Handler
 
 	end []func(context.Context) error
 }
@@ -90,6 +95,9 @@ func Start(ctx context.Context, s Service) (t *Telemetry, err error) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { s.Logger.Warn("telemetry could not be sent", "error", err) }))
 	otel.SetTextMapPropagator(autoprop.NewTextMapPropagator())
 	if err := t.startMetrics(ctx, s, of); err != nil {
+		return t, err
+	}
+	if err := t.startLogs(ctx, s, of); err != nil {
 		return t, err
 	}
 	return t, t.startTraces(ctx, s, of)
@@ -147,6 +155,21 @@ func (t *Telemetry) startTraces(ctx context.Context, s Service, of *resource.Res
 	t.Tracer = NewTracer(provider)
 	t.end = append(t.end, provider.Shutdown)
 	otel.SetTracerProvider(provider)
+	return nil
+}
+
+// startLogs has logs sent, if OTEL_LOGS_EXPORTER says so. An endpoint alone is not enough: many collectors take traces and metrics there, and answer logs with errors.
+func (t *Telemetry) startLogs(ctx context.Context, s Service, of *resource.Resource) error {
+	if to, _ := s.Environment("OTEL_LOGS_EXPORTER"); strings.TrimSpace(to) == "" || !s.told("LOGS") {
+		return nil
+	}
+	exporter, err := autoexport.NewLogExporter(ctx)
+	if err != nil {
+		return fmt.Errorf("logs: %w", err)
+	}
+	provider := sdklog.NewLoggerProvider(sdklog.WithResource(of), sdklog.WithProcessor(sdklog.NewBatchProcessor(exporter)))
+	t.Logs = otelslog.NewHandler(Scope, otelslog.WithLoggerProvider(provider))
+	t.end = append(t.end, provider.Shutdown)
 	return nil
 }
 

@@ -314,7 +314,7 @@ type Attempt struct {
 	Name                       string
 	Step                       bool
 	Repeated                   bool // a step that somebody else may have run already
-	Instance                   string
+	Instance, Orchestration    string
 	Ref                        events.Ref // of a step, Event is its number
 	Number                     int        // of the attempt, by the retry policy
 	Deliveries                 int        // how often the work was handed out
@@ -325,6 +325,7 @@ type Attempt struct {
 // it bring along. End has to be called once, with why it has failed.
 func (t *Tracer) Begin(ctx context.Context, a Attempt) (in context.Context, from string, end func(failed *events.Error)) {
 	end = func(*events.Error) {}
+	ctx = a.about(ctx)
 	if b, err := baggage.Parse(a.Baggage); err == nil && b.Len() > 0 {
 		ctx = baggage.ContextWithBaggage(ctx, b)
 	}

@@ -27,7 +27,7 @@ func (l *loop) takeDecision(d *decision) {
 	e.stuck = false
 	switch {
 	case d.err != nil: // the limits of package events make this impossible; if it happens all the same, the instance must not be lost silently
-		l.o.log.Error("a turn cannot be committed; its messages come again", "instance", e.id, "error", d.err)
+		l.of(e).Error("a turn cannot be committed; its messages come again", "error", d.err)
 		l.countAgainst(e, d.err.Error())
 	case len(d.turn.Executions) > 0:
 		e.stage = committing
@@ -163,7 +163,7 @@ func (l *loop) takeUnstored(x *committed) {
 		return
 	}
 	if d.tries++; d.tries > triesAlone {
-		l.o.log.Error("the database does not manage to store a turn", "instance", d.entry.id, "events", d.events, "bytes", d.bytes, "error", x.err)
+		l.of(d.entry).Error("the database does not manage to store a turn", "events", d.events, "bytes", d.bytes, "error", x.err)
 		l.countAgainst(d.entry, x.err.Error())
 		return
 	}
@@ -223,7 +223,7 @@ func (l *loop) takeCommitted(ctx context.Context, x *committed) {
 		case history.Erasing:
 			l.returnTaken(e, time.Second)
 		default:
-			l.o.log.Error("the database does not take a turn", "instance", e.id, "verdict", outcome.Verdict.String(), "error", outcome.Err)
+			l.of(e).Error("the database does not take a turn", "verdict", outcome.Verdict.String(), "error", outcome.Err)
 			l.countAgainst(e, outcome.Err.Error())
 		}
 	}
@@ -297,7 +297,7 @@ func (l *loop) countAgainst(e *entry, why string) {
 		l.o.suspects.count(i, why)
 		if most := l.o.config.Round.MaxAttempts; i.attempts > 2*max(most, 10) && !i.inside() { // even to end the instance was not possible
 			l.settled(i)
-			l.o.bury(i.settling(), bus.Cause{Reason: "unfit", Detail: why, By: l.o.config.ID, Attempts: i.attempts})
+			l.o.bury(i.settling(), bus.Cause{Reason: reasonUnfit, Detail: why, By: l.o.config.ID, Attempts: i.attempts})
 			continue
 		}
 		rest = append(rest, i)

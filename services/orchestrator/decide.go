@@ -8,6 +8,7 @@ import (
 
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/round"
+	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // decision is a turn with the messages it promises as the broker takes them.
@@ -43,7 +44,7 @@ type deciders struct {
 type job struct {
 	entry       *entry
 	live        *round.Instance
-	name        string
+	row         round.Row // as it was before
 	began       time.Time
 	interrupted bool
 	reported    bool
@@ -86,7 +87,7 @@ func (d *deciders) work(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case e := <-d.jobs:
-			j := &job{entry: e, live: e.live, name: e.row.Name, began: time.Now()}
+			j := &job{entry: e, live: e.live, row: e.row, began: time.Now()}
 			d.mu.Lock()
 			d.busy[j] = true
 			d.mu.Unlock()
@@ -154,15 +155,15 @@ func (d *deciders) watch(ctx context.Context, wait *sync.WaitGroup) {
 		case took > d.o.config.StuckAfter && !j.reported:
 			j.reported = true
 			d.lost++
-			d.o.log.Error("the code of an instance does not come back: it must not block outside of steps and activities; going on without that goroutine",
-				"instance", j.entry.id, "orchestration", j.name, "for", took.Round(time.Millisecond))
+			telemetry.LogOf(d.o.log, j.entry.id, j.row).Error("the code of an instance does not come back: it must not block outside of steps and activities; going on without that goroutine",
+				"for", took.Round(time.Millisecond))
 			go d.o.loop.tell(ctx, func(l *loop) { l.setStuck(j.entry) })
 			if d.lost < d.limit {
 				wait.Go(func() { d.work(ctx) })
 			}
 		case took > d.o.config.RunawayAfter && !j.interrupted:
 			j.interrupted = true
-			d.o.log.Warn("the code of an instance takes too long; interrupting it", "instance", j.entry.id, "for", took.Round(time.Millisecond))
+			telemetry.LogOf(d.o.log, j.entry.id, j.row).Warn("the code of an instance takes too long; interrupting it", "for", took.Round(time.Millisecond))
 			j.live.Interrupt()
 		}
 	}

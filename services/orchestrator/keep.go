@@ -255,7 +255,7 @@ func (k *keeper) recover(ctx context.Context) error {
 		if repairErr := k.o.broker.Repair(ctx); repairErr != nil {
 			return errors.Join(err, repairErr)
 		}
-		k.o.log.Warn("what was missing in the broker was made again", "because", err)
+		k.o.log.Warn("what was missing in the broker was made again", "error", err)
 		marked, err = k.o.broker.Marked(ctx, recoveredMark)
 	}
 	if err != nil || marked {

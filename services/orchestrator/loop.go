@@ -440,12 +440,12 @@ func (l *loop) unwind(e *entry) {
 		return
 	case <-late.C: // it takes longer, or the machine has much else to do
 	}
-	log, id, name := l.o.log, e.id, e.row.Name
+	log := l.of(e)
 	time.AfterFunc(l.o.config.RunawayAfter, func() {
 		select {
 		case <-done:
 		default:
-			log.Error("deferred code of an instance does not come back when it is forgotten: it must not block; going on without it", "instance", id, "orchestration", name)
+			log.Error("deferred code of an instance does not come back when it is forgotten: it must not block; going on without it")
 		}
 	})
 }

@@ -122,6 +122,8 @@ type Config struct {
 
 	// Tracer is told of rounds and of what they bring to an end; nil: nobody is.
 	Tracer *telemetry.Tracer `json:"-"`
+	// LogPayloads lets logs tell the data of users where something is wrong with it, and texts of errors that may have some of it. Otherwise they tell its size and hash.
+	LogPayloads bool
 	// Logger gets what operators should know; nil is slog.Default. CodeLogger gets what orchestrations log; nil is Logger.
 	Logger, CodeLogger *slog.Logger
 }
@@ -170,6 +172,8 @@ func (c Config) withDefaults() Config {
 	if c.CodeLogger == nil {
 		c.CodeLogger = c.Logger
 	}
+	c.Logger, c.CodeLogger = telemetry.Logger(c.Logger), telemetry.Logger(c.CodeLogger)
+	c.Round.ShowPayloads = c.Round.ShowPayloads || c.LogPayloads
 	if c.Now == nil {
 		c.Now = time.Now
 	}

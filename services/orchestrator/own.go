@@ -17,6 +17,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/round"
+	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 const (
@@ -270,7 +271,7 @@ const (
 )
 
 // noteUnknown remembers that an instance waits, and says so the first time.
-func (w *ownership) noteUnknown(instance string, r round.Receipt) {
+func (w *ownership) noteUnknown(instance string, row round.Row, r round.Receipt) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
@@ -280,7 +281,7 @@ func (w *ownership) noteUnknown(instance string, r round.Receipt) {
 		if len(w.unknown) >= maxUnknown {
 			return
 		}
-		w.o.log.Warn("no orchestrator that is running can take a message; it waits for one", "instance", instance, "reason", r.Reason, "detail", r.Detail)
+		telemetry.LogOf(w.o.log, instance, row).Warn("no orchestrator that is running can take a message; it waits for one", "reason", r.Reason, "detail", r.Detail)
 		u = Unknown{Instance: instance, Since: now}
 	}
 	u.Reason, u.Detail, u.Last = r.Reason, r.Detail, now

@@ -14,7 +14,7 @@ import (
 func (o *Orchestrator) receive(ctx context.Context, d bus.Delivery, handed bool) {
 	m, err := events.Decode(o.broker.Prefix(), d.Subject, d.Header, d.Body, d.ID())
 	if err != nil {
-		o.bury(d, bus.Cause{Reason: "malformed", Detail: err.Error(), By: o.config.ID})
+		o.bury(d, bus.Cause{Reason: reasonMalformed, Detail: err.Error(), By: o.config.ID})
 		return
 	}
 	if o.startEach(d, m) {
@@ -133,7 +133,7 @@ func (s *suspects) run(ctx context.Context) {
 func (s *suspects) begin(ctx context.Context, i *item) int {
 	n := 1 + s.attempts(ctx, i)
 	if err := s.o.broker.SetNote(ctx, attemptsKey(i.delivery), []byte(strconv.Itoa(n))); err != nil {
-		s.o.log.Warn("an attempt could not be counted", "subject", i.delivery.Subject, "error", err)
+		s.o.log.Warn("an attempt could not be counted", "instance", i.message.Instance, "subject", i.delivery.Subject, "error", err)
 	}
 	return n
 }
@@ -141,7 +141,7 @@ func (s *suspects) begin(ctx context.Context, i *item) int {
 func (s *suspects) attempts(ctx context.Context, i *item) int {
 	note, err := s.o.broker.Note(ctx, attemptsKey(i.delivery))
 	if err != nil {
-		s.o.log.Warn("the attempts of a message could not be read", "subject", i.delivery.Subject, "error", err)
+		s.o.log.Warn("the attempts of a message could not be read", "instance", i.message.Instance, "subject", i.delivery.Subject, "error", err)
 	}
 	n, _ := strconv.Atoi(string(note)) // what cannot be read counts as none
 	return n
@@ -161,7 +161,7 @@ func (s *suspects) settled(i *item) {
 	}
 	s.o.aside(func(ctx context.Context) {
 		if err := s.o.broker.DropNote(ctx, attemptsKey(i.delivery)); err != nil {
-			s.o.log.Debug("a note was not removed", "error", err)
+			s.o.log.Debug("a note was not removed", "instance", i.message.Instance, "error", err)
 		}
 	})
 }
@@ -188,7 +188,7 @@ func (s *suspects) count(i *item, why string) {
 			n++ // begin has not counted it
 		}
 		if err := s.o.broker.SetNote(ctx, attemptsKey(i.delivery), []byte(strconv.Itoa(n))); err != nil {
-			s.o.log.Warn("a failed attempt could not be counted", "subject", i.delivery.Subject, "why", why, "error", err)
+			s.o.log.Warn("a failed attempt could not be counted", "instance", i.message.Instance, "subject", i.delivery.Subject, "reason", s.o.text(why), "error", err)
 		}
 	})
 }

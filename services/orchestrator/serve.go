@@ -11,6 +11,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/process"
 	"github.com/rondo-run/rondo/pkg/query"
 	"github.com/rondo-run/rondo/pkg/round"
+	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // serve answers the questions of clients, until stop is called.
@@ -74,7 +75,7 @@ func (o *Orchestrator) explain(ctx context.Context, w *query.Waiting) {
 // announce tells those who listen what a turn has changed.
 func (o *Orchestrator) announce(t *round.Turn) {
 	if err := query.AnnounceTurn(o.broker, t); err != nil {
-		o.log.Debug("a notice was not sent; who waits for it will ask", "instance", t.Instance, "error", err)
+		telemetry.LogOf(o.log, t.Instance, t.Row).Debug("a notice was not sent; who waits for it will ask", "error", err)
 	}
 }
 
@@ -84,7 +85,7 @@ func (o *Orchestrator) receipt(e *entry, i *item, r round.Receipt) {
 		return
 	}
 	if err := query.AnnounceReceipt(o.broker, e.id, e.row, i.message.ID, r); err != nil {
-		o.log.Debug("a receipt was not sent", "instance", e.id, "error", err)
+		telemetry.LogOf(o.log, e.id, e.row).Debug("a receipt was not sent", "error", err)
 	}
 }
 
@@ -105,7 +106,7 @@ func (o *Orchestrator) startEach(d bus.Delivery, m events.Message) bool {
 		w, err = events.Encode(o.broker.Prefix(), m)
 	}
 	if err != nil {
-		o.bury(d, bus.Cause{Reason: "malformed", Detail: err.Error(), By: o.config.ID})
+		o.bury(d, bus.Cause{Reason: reasonMalformed, Detail: err.Error(), By: o.config.ID})
 		return true
 	}
 	o.aside(func(ctx context.Context) {

@@ -8,13 +8,14 @@ import (
 
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/round"
+	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // finish does what remains of a turn after it was committed, or if it has nothing to commit: its messages are settled, its steps begin, and the
 // instance goes on with what came meanwhile.
 func (l *loop) finish(d *decision) {
 	e, t := d.entry, &d.turn
-	l.log(e, t)
+	l.log(t)
 	l.o.announce(t)
 	var again []*item
 	for n, i := range e.taken {
@@ -58,7 +59,9 @@ func (l *loop) settle(e *entry, i *item, r round.Receipt) {
 		l.settled(i)
 		i.hold().Ack()
 		if r.Verdict == round.Ignored {
-			l.o.log.Debug("a message changed nothing", "instance", e.id, "subject", i.delivery.Subject, "reason", r.Reason, "detail", r.Detail)
+			if l.o.log.Enabled(l.o.life, slog.LevelDebug) { // there are many
+				l.of(e).Debug("a message changed nothing", "subject", i.delivery.Subject, "reason", r.Reason, "detail", l.o.detail(string(r.Reason), r.Detail))
+			}
 		}
 	case round.Returned:
 		l.giveAway(e, i, r)
@@ -66,7 +69,7 @@ func (l *loop) settle(e *entry, i *item, r round.Receipt) {
 		l.settled(i)
 		l.o.bury(i.settling(), bus.Cause{Reason: string(r.Reason), Detail: r.Detail, By: l.o.config.ID, Attempts: i.attempts})
 	default:
-		l.o.log.Error("a message without a receipt; it comes again", "instance", e.id, "subject", i.delivery.Subject)
+		l.of(e).Error("a message without a receipt; it comes again", "subject", i.delivery.Subject)
 		l.settled(i)
 		i.hold().Return(time.Second)
 	}
@@ -79,12 +82,12 @@ func (l *loop) giveAway(e *entry, i *item, r round.Receipt) {
 	}
 	l.settled(i)
 	if r.Reason == round.NotKnownHere || r.Reason == round.NewerEngine {
-		l.o.log.Debug("a message cannot be taken here", "instance", e.id, "reason", r.Reason, "detail", r.Detail)
+		l.of(e).Debug("a message cannot be taken here", "reason", r.Reason, "detail", r.Detail)
 		if to, ok := l.o.own.whoCan(e.id, e.row, i.message.Content, r.Reason); ok && !i.handed && !i.void {
 			l.o.handovers.handOver(to, i, r.After)
 			return
 		}
-		l.o.own.noteUnknown(e.id, r)
+		l.o.own.noteUnknown(e.id, e.row, r)
 	}
 	i.hold().Return(r.After)
 }
@@ -129,7 +132,7 @@ func (h *handovers) run(id string) {
 		h.mu.Unlock()
 		for n, x := range all {
 			if err := h.one(x); err != nil {
-				h.o.log.Debug("a message could not be handed over; it comes again", "to", x.to, "subject", x.item.delivery.Subject, "error", err)
+				h.o.log.Debug("a message could not be handed over; it comes again", "instance", id, "to", x.to, "subject", x.item.delivery.Subject, "error", err)
 				for _, x := range all[n:] {
 					x.item.delivery.Hold.Return(x.otherwise)
 				}
@@ -148,32 +151,13 @@ func (h *handovers) one(x handover) error {
 // bury puts a message aside for people to look at, and then acknowledges it.
 func (o *Orchestrator) bury(d bus.Delivery, why bus.Cause) {
 	o.aside(func(ctx context.Context) {
-		o.log.Warn("a message was put aside", "subject", d.Subject, "reason", why.Reason, "detail", why.Detail)
+		log := telemetry.LogAt(o.log, placeOf(d)).With(about(d)...)
+		log.Warn("a message was put aside", "reason", why.Reason, "detail", o.detail(why.Reason, why.Detail))
 		if err := o.broker.Bury(ctx, d, why); err != nil {
-			o.log.Warn("a message could not be put aside; it comes again", "subject", d.Subject, "error", err)
+			log.Warn("a message could not be put aside; it comes again", "error", err)
 			d.Hold.Return(time.Second)
 			return
 		}
 		d.Hold.Ack()
 	})
-}
-
-// log writes what the code has logged, and what an operator should know.
-func (l *loop) log(e *entry, t *round.Turn) {
-	ctx := context.Background()
-	for _, r := range t.Logs {
-		if l.o.config.CodeLogger.Enabled(ctx, r.Level) {
-			_ = l.o.config.CodeLogger.Handler().Handle(ctx, r) // as log/slog does
-		}
-	}
-	if t.LogsDropped > 0 {
-		l.o.log.Warn("an orchestration logs too much in one round", "instance", e.id, "dropped", t.LogsDropped)
-	}
-	for _, w := range t.Warnings {
-		l.o.log.Warn(w, "instance", e.id, "orchestration", t.Row.Name)
-	}
-	if t.Fault != nil {
-		level := slog.LevelError
-		l.o.log.Log(ctx, level, "an instance was stopped by the engine", "instance", e.id, "orchestration", t.Row.Name, "status", t.Row.Status, "error", t.Fault)
-	}
 }

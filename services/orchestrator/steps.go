@@ -128,7 +128,7 @@ func (s *steps) run(ctx context.Context, r *step, row round.Row, x round.Step) {
 		within, cancel = context.WithDeadline(ctx, x.Deadline)
 	}
 	defer cancel()
-	env := activity.Environment{Codec: s.o.config.Round.Codec, Logger: s.o.config.CodeLogger, Info: activity.Info{
+	env := activity.Environment{Codec: s.o.config.Round.Codec, Logger: s.o.config.CodeLogger, Step: true, Info: activity.Info{
 		Activity: x.Name, Instance: r.key.instance, Execution: x.Execution, Orchestration: row.Name, Version: row.Version,
 		Attempt: x.Attempt, IdempotencyKey: x.IdempotencyKey, Worker: s.o.config.ID, Deadline: x.Deadline,
 	}}
@@ -136,7 +136,7 @@ func (s *steps) run(ctx context.Context, r *step, row round.Row, x round.Step) {
 		env.Codec = events.JSON{}
 	}
 	within, from, tell := s.o.config.Tracer.Begin(within, telemetry.Attempt{
-		Trace: x.Trace, TraceState: x.TraceState, Baggage: x.Baggage, Name: x.Name, Step: true, Repeated: x.Repeated, Instance: r.key.instance,
+		Trace: x.Trace, TraceState: x.TraceState, Baggage: x.Baggage, Name: x.Name, Step: true, Repeated: x.Repeated, Instance: r.key.instance, Orchestration: row.Name,
 		Ref: events.Ref{Life: x.StepRef.Life, Execution: x.Execution, Event: x.StepRef.Number}, Number: x.Attempt, Worker: s.o.config.ID,
 	})
 	done := make(chan stepResult, 1)
@@ -153,7 +153,7 @@ func (s *steps) run(ctx context.Context, r *step, row round.Row, x round.Step) {
 		case out = <-done:
 		case <-time.After(stepGrace):
 			out = stepResult{err: context.Cause(within)}
-			s.o.log.Warn("an inline step does not end although its time is over; going on without it", "instance", r.key.instance, "step", x.Name)
+			telemetry.LogOf(s.o.log, r.key.instance, row).WarnContext(within, "an inline step does not end although its time is over; going on without it", "step", x.Name, "attempt", x.Attempt)
 		}
 	}
 	if ctx.Err() != nil {

@@ -120,7 +120,7 @@ func (a *attempt) run() (events.Payload, error) {
 func (a *attempt) traced() context.Context {
 	k := a.work
 	ctx, from, end := a.w.config.Tracer.Begin(context.Background(), telemetry.Attempt{
-		Trace: a.m.Trace, TraceState: a.m.TraceState, Baggage: a.m.Baggage, Name: k.Activity, Instance: a.m.Instance, Ref: k.Ref, Number: k.Attempt,
+		Trace: a.m.Trace, TraceState: a.m.TraceState, Baggage: a.m.Baggage, Name: k.Activity, Instance: a.m.Instance, Orchestration: k.Orchestration, Ref: k.Ref, Number: k.Attempt,
 		Deliveries: a.d.Deliveries, Tag: k.Tag, Session: k.Session, Worker: a.w.config.ID,
 	})
 	a.mu.Lock()
@@ -214,7 +214,7 @@ func (a *attempt) end(result events.Payload, err error) {
 		a.settle(cause, result, err)
 	case givenUp:
 		a.w.held.returned(a)
-		a.w.log.Info("worker: an activity that was given up has returned", "activity", a.q.name.Activity, "instance", a.m.Instance, "after", time.Since(a.since))
+		a.log().Info("worker: an activity that was given up has returned", "after", time.Since(a.since))
 	}
 }
 
@@ -235,8 +235,7 @@ func (a *attempt) giveUp() {
 	if running {
 		a.w.held.lost(a)
 		cancel(cause)
-		a.w.log.Warn("worker: an activity ignores that its context has ended; its slot stays taken until it returns",
-			"activity", a.q.name.Activity, "instance", a.m.Instance, "attempt", a.work.Attempt, "because", cause.Message)
+		a.log().Warn("worker: an activity ignores that its context has ended; its slot stays taken until it returns", "reason", cause.Message)
 	}
 	a.settle(cause, nil, cause)
 }
@@ -264,7 +263,7 @@ func (a *attempt) settle(cause *events.Error, result events.Payload, err error) 
 	}
 	switch {
 	case cause == withdrawn:
-		a.w.log.Debug("worker: the result of an activity is dropped: nobody waits for it", "activity", a.q.name.Activity, "instance", a.m.Instance)
+		a.log().Debug("worker: the result of an activity is dropped: nobody waits for it")
 		a.finish(dropped, 0)
 	case cause == stopping && err != nil:
 		a.finish(returned, 0)
@@ -329,7 +328,7 @@ func (a *attempt) finish(o outcome, after time.Duration) {
 	if dropNote {
 		a.w.aside(func(ctx context.Context) {
 			if err := a.w.bus.DropNote(ctx, a.noteKey()); err != nil {
-				a.w.log.Debug("worker: a note could not be dropped; it goes by itself after a day", "error", err)
+				a.log().Debug("worker: a note could not be dropped; it goes by itself after a day", "error", err)
 			}
 		})
 	}

@@ -162,7 +162,7 @@ func (w *Worker) publish(batch []completion) {
 		}
 	default:
 		if !errors.Is(err, context.Canceled) {
-			w.log.Warn("worker: completions could not be published; the work goes back", "count", len(batch), "error", err)
+			w.log.Warn("worker: completions could not be published; the work goes back", "messages", len(batch), "error", err)
 		}
 		for _, c := range batch {
 			c.unpublished()
@@ -190,7 +190,7 @@ func idOf(w events.Wire) string {
 
 // refused tells the instance that what should be told cannot be.
 func (w *Worker) refused(c completion, reason error) {
-	w.log.Warn("worker: the broker refuses a completion", "activity", c.a.work.Activity, "instance", c.a.m.Instance, "bytes", len(c.wire.Body), "error", reason)
+	c.a.log().Warn("worker: the broker refuses a completion", "bytes", len(c.wire.Body), "error", reason)
 	switch {
 	case c.goes:
 		return

@@ -55,6 +55,8 @@ type Config struct {
 
 	// Codec is that of the orchestrations; nil is JSON.
 	Codec events.Codec
+	// LogPayloads lets logs tell texts of errors that may have the data of users in them. Otherwise they tell their size and hash.
+	LogPayloads bool
 	// Logger gets what operators should know; nil is slog.Default.
 	Logger *slog.Logger
 }
@@ -186,7 +188,7 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	c.Logger = c.Logger.With("worker", c.ID)
+	c.Logger = telemetry.Logger(c.Logger).With("worker", c.ID)
 	return c
 }
 

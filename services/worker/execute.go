@@ -63,9 +63,13 @@ func (w *Worker) tooLate(a *attempt) bool {
 
 // putAside makes a dead letter of work that must not come again.
 func (w *Worker) putAside(a *attempt, why bus.Cause) {
-	w.log.Warn("worker: work is put aside", "subject", a.d.Subject, "reason", why.Reason, "detail", why.Detail)
+	detail := why.Detail
+	if !w.config.LogPayloads { // it has parts of what cannot be read or sent
+		detail = events.Digest(detail)
+	}
+	a.log().Warn("worker: work is put aside", "subject", a.d.Subject, "reason", why.Reason, "detail", detail)
 	if err := w.bus.Bury(w.publishing, a.d, why); err != nil {
-		w.log.Warn("worker: work could not be put aside; it goes back", "subject", a.d.Subject, "error", err)
+		a.log().Warn("worker: work could not be put aside; it goes back", "subject", a.d.Subject, "error", err)
 		a.giveBack(time.Second)
 		return
 	}
@@ -101,7 +105,7 @@ func (a *attempt) writeNote(ctx context.Context, n note) {
 		err = a.w.bus.SetNote(ctx, a.noteKey(), data)
 	}
 	if err != nil {
-		a.w.log.Debug("worker: progress could not be noted", "activity", a.q.name.Activity, "instance", a.m.Instance, "error", err)
+		a.log().Debug("worker: progress could not be noted", "error", err)
 	}
 	a.mu.Lock()
 	a.noting = false
@@ -122,7 +126,7 @@ func (w *Worker) recall(a *attempt) bool {
 		err = json.Unmarshal(data, &n)
 	}
 	if err != nil {
-		w.log.Warn("worker: what was noted about work cannot be read; it is executed all the same", "subject", a.d.Subject, "error", err)
+		a.log().Warn("worker: what was noted about work cannot be read; it is executed all the same", "subject", a.d.Subject, "error", err)
 	}
 	if before := n.Begun + 1; before >= w.config.MaxAttempts {
 		w.poison(a, before)
@@ -167,9 +171,9 @@ func (a *attempt) noteReturn() {
 func (w *Worker) poison(a *attempt, attempts int) {
 	err := &events.Error{Kind: events.Poison, Final: true, Attempts: attempts,
 		Message: fmt.Sprintf("each of %d workers that began it has died before it was done; the work is with the dead letters", attempts)}
-	w.log.Error("worker: work is poison", "activity", a.q.name.Activity, "instance", a.m.Instance, "attempts", attempts)
+	a.log().Error("worker: work is poison", "attempts", attempts)
 	if e := w.bus.Bury(w.publishing, a.d, bus.Cause{Reason: "poison", Detail: err.Message, By: w.config.ID, Attempts: attempts}); e != nil {
-		w.log.Warn("worker: poison could not be put aside; it goes back", "error", e)
+		a.log().Warn("worker: poison could not be put aside; it goes back", "error", e)
 		a.giveBack(time.Second)
 		return
 	}

@@ -97,7 +97,7 @@ func (r *run) takeFrom(q *queue) {
 		delay := min(100*time.Millisecond<<min(failed, 6), 5*time.Second)
 		if errors.Is(err, bus.ErrNoQueue) { // an orchestrator makes it with the first work
 			if failed == 0 {
-				r.log.Info("worker: there has been no work for an activity yet", "activity", q.name.Activity, "tag", q.name.Tag, "why", err)
+				r.log.Info("worker: there has been no work for an activity yet", "activity", q.name.Activity, "tag", q.name.Tag, "error", err)
 			}
 			q.setProblem(nil)
 			delay = r.config.Discover

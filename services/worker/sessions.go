@@ -54,7 +54,7 @@ func (w *Worker) inSession(a *attempt) bool {
 	owner, err := w.sessions.enter(w.publishing, id)
 	switch {
 	case err != nil:
-		w.log.Debug("worker: work waits for its session", "session", id, "error", err)
+		a.log().Debug("worker: work waits for its session", "session", id, "error", err)
 		a.giveBack(sessionDelay(a.d.Deliveries))
 		return false
 	case owner == w.config.ID:
@@ -64,7 +64,7 @@ func (w *Worker) inSession(a *attempt) bool {
 		return true
 	}
 	if err := w.bus.Handover(w.publishing, owner, a.d); err != nil {
-		w.log.Debug("worker: work could not be handed over", "session", id, "to", owner, "error", err)
+		a.log().Debug("worker: work could not be handed over", "session", id, "to", owner, "error", err)
 		w.sessions.forget(id)
 		a.giveBack(sessionDelay(a.d.Deliveries))
 		return false

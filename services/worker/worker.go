@@ -211,7 +211,7 @@ func (r *run) drain(stops []func()) error {
 	}
 	r.end(stops)
 	stuck := r.held.stuckOnes()
-	r.log.Info("worker: has ended", "still running", len(stuck))
+	r.log.Info("worker: has ended", "running", len(stuck))
 	if len(stuck) > 0 {
 		return fmt.Errorf("worker: %d activities do not stop, the first is %s: they ignore their contexts", len(stuck), stuck[0])
 	}
