@@ -27,6 +27,7 @@ var changingJSON = []struct {
 }{
 	{regexp.MustCompile(`"(host|build|answered_by|owner|by|worker|trace|next)": "[^"]*"`), `"$1": "…"`},
 	{regexp.MustCompile(`"version": "rondo [^"]*"`), `"version": "…"`},
+	{regexp.MustCompile(`"[^"\s]*-[0-9]+-[0-9a-f]{8}"`), `"…"`},
 	{regexp.MustCompile(`"id": "[^"]*-[0-9a-f]{8,10}"`), `"id": "…"`},
 	{regexp.MustCompile(`"(payment|detail)": "(?:[^"\\]|\\.)*"`), `"$1": "…"`},
 	{regexp.MustCompile(`"(receivers|engine|history_bytes)": \d+`), `"$1": 1`},

@@ -64,17 +64,47 @@ func (s Setting) Set(c *Config, value string) error {
 
 const hidden = "(hidden)"
 
-var passwords = regexp.MustCompile(`(://[^/@\s]*:)[^/@\s]*@|(\bpassword\s*=\s*)('[^']*'|\S+)`)
+// The passwords in what pgx reads: in settings separated by spaces, and in the query of a URL.
+var (
+	passwordSetting = regexp.MustCompile(`(?i)(\b(?:ssl)?password\s*=\s*)(?:'(?:[^'\\]|\\.|'')*(?:'|$)|\S+)`)
+	bareAddress     = regexp.MustCompile(`^([^:/@=\s]*:)\S*@`)
+	passwordInQuery = regexp.MustCompile(`(?i)([?&](?:ssl)?password=)[^&\s]*`)
+)
 
-// withoutPassword hides what stands between the user and the host of an address, or behind "password=".
-func withoutPassword(address string) string {
-	return passwords.ReplaceAllStringFunc(address, func(s string) string {
-		m := passwords.FindStringSubmatch(s)
-		if m[1] != "" {
-			return m[1] + hidden + "@"
+// withoutPassword hides what in addresses with commas between them is a password: what stands between the user and the host, or behind "password=", and what NATS takes for
+// a token. Where that is not sure, it hides rather too much than too little.
+func withoutPassword(addresses string) string {
+	if !strings.Contains(addresses, "://") {
+		addresses = passwordSetting.ReplaceAllString(addresses, "${1}"+hidden)
+		return bareAddress.ReplaceAllString(addresses, "${1}"+hidden+"@")
+	}
+	parts := strings.Split(addresses, ",")
+	for n := 0; n < len(parts); n++ {
+		for n+1 < len(parts) && !strings.Contains(parts[n+1], "://") { // the comma belongs to it
+			parts[n] += "," + parts[n+1]
+			parts = slices.Delete(parts, n+1, n+2)
 		}
-		return m[2] + hidden
-	})
+		parts[n] = withoutPasswordIn(parts[n])
+	}
+	return strings.Join(parts, ",")
+}
+
+func withoutPasswordIn(url string) string {
+	scheme, rest, ok := strings.Cut(url, "://")
+	at := strings.LastIndexByte(rest, '@')
+	if ok && at >= 0 {
+		user, _, with := strings.Cut(rest[:at], ":")
+		switch {
+		case with:
+			rest = user + ":" + hidden + rest[at:]
+		case !strings.HasPrefix(strings.TrimSpace(scheme), "postgres"): // that is a token
+			rest = hidden + rest[at:]
+		}
+	}
+	if ok {
+		url = scheme + "://" + rest
+	}
+	return passwordInQuery.ReplaceAllString(url, "${1}"+hidden)
 }
 
 // ---- Kinds of values.

@@ -63,14 +63,14 @@ func (l *Level) Set(level string, after time.Duration, by string) error {
 	}
 	if after == 0 {
 		l.usual = to
-		l.change(to, fmt.Sprintf("the log level is %s now (%s)", to, by))
+		l.change(to, fmt.Sprintf("the log level is %s now (%s)", nameOf(to), by))
 		return nil
 	}
 	l.until = time.Now().UTC().Add(after)
 	var own *time.Timer
 	own = time.AfterFunc(after, func() { l.goBack(&own) })
 	l.back = own
-	l.change(to, fmt.Sprintf("the log level is %s until %s (%s)", to, l.until.Format(time.RFC3339), by))
+	l.change(to, fmt.Sprintf("the log level is %s until %s (%s)", nameOf(to), l.until.Format(time.RFC3339), by))
 	return nil
 }
 
@@ -82,7 +82,7 @@ func (l *Level) goBack(own **time.Timer) {
 		return
 	}
 	l.back, l.until = nil, time.Time{}
-	l.change(l.usual, fmt.Sprintf("the log level is %s again", l.usual))
+	l.change(l.usual, fmt.Sprintf("the log level is %s again", nameOf(l.usual)))
 }
 
 // change tells of it while both levels count, so that it is seen.
@@ -98,8 +98,10 @@ func (l *Level) change(to slog.Level, said string) {
 func (l *Level) State() (level string, until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return strings.ToLower(l.now.Level().String()), l.until
+	return nameOf(l.now.Level()), l.until
 }
+
+func nameOf(l slog.Level) string { return strings.ToLower(l.String()) }
 
 // ParseLevel reads debug, info, warn or error.
 func ParseLevel(name string) (slog.Level, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -181,12 +182,12 @@ func (b *Bus) dial(ctx context.Context) error {
 			return problem("connect with context "+strconv.Quote(c.Context), explainDial(err))
 		}
 	} else {
-		url := c.URLs
-		if url == "" {
-			url = defaultURL
+		urls := c.URLs
+		if urls == "" {
+			urls = defaultURL
 		}
-		if b.nc, err = nats.Connect(url, opts...); err != nil {
-			return problem("connect to "+withoutPassword(url), explainDial(err))
+		if b.nc, err = nats.Connect(urls, opts...); err != nil {
+			return problem("connect to "+withoutPassword(urls), explainDial(err))
 		}
 	}
 	if b.js, err = b.newJetStream(settings); err != nil {
@@ -372,7 +373,10 @@ func (d *denied) during(ctx context.Context, do func(context.Context) error) err
 
 // explainDial adds to an error what to do about it.
 func explainDial(err error) error {
+	var address *url.Error
 	switch {
+	case errors.As(err, &address): // it has the whole address, and parts of a password in its reason
+		return errors.New("the address cannot be read; it should look like nats://user:password@host:4222, with : / ? # @ in a password written as %3A %2F %3F %23 %40")
 	case errors.Is(err, nats.ErrNoServers):
 		return fmt.Errorf("%w (is a NATS server running there? `nats-server -js` starts one)", err)
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
@@ -381,8 +385,8 @@ func explainDial(err error) error {
 	return err
 }
 
-var password = regexp.MustCompile(`//[^/@]*@`)
+var password = regexp.MustCompile(`//[^,\s]*@`)
 
-func withoutPassword(url string) string {
-	return password.ReplaceAllString(strings.TrimSpace(url), "//…@")
+func withoutPassword(urls string) string {
+	return password.ReplaceAllString(strings.TrimSpace(urls), "//…@")
 }
