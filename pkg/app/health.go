@@ -41,7 +41,7 @@ func (a *App) openHealth() (*health, error) {
 			h.server, err = healthserver.Serve(c)
 		}
 		if err == nil {
-			a.log.Warn("the usual address is taken; serving /livez and /readyz at another one", "usual", address, "here", h.server.Address())
+			a.log.Warn("the usual address is taken; serving /livez and /readyz at another one", "usual", address, "address", h.server.Address())
 		}
 	}
 	if err != nil {

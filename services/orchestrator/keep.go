@@ -105,7 +105,7 @@ func (k *keeper) sweep(ctx context.Context) error {
 func (k *keeper) heal(ctx context.Context) error {
 	healed, err := k.healer.Overdue(ctx, k.o.config.SweepLimit)
 	if healed.Instances > 0 {
-		k.o.log.Debug("looked after overdue instances", "instances", healed.Instances, "published", healed.Messages)
+		k.o.log.Debug("looked after overdue instances", "instances", healed.Instances, "messages", healed.Messages)
 	}
 	return err
 }

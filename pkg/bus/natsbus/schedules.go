@@ -208,7 +208,7 @@ func (b *Bus) HealSchedules(ctx context.Context) (int, error) {
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			if err = b.runSchedule(ctx, s); err == nil {
 				healed++
-				b.log.Info("NATS: a schedule was missing", "schedule", s.ID, "changed", s.Changed.Format(time.RFC3339))
+				b.log.Info("NATS: a schedule was missing", "schedule", s.ID, "since", s.Changed.Format(time.RFC3339))
 			}
 		}
 		errs = append(errs, err)

@@ -85,7 +85,7 @@ func (b *Bus) checkServer(ctx context.Context) error {
 		return err
 	}
 	if !good {
-		b.log.Warn("NATS: the server works, but a newer one delays messages more reliably", "has", version, "better", goodVersion)
+		b.log.Warn("NATS: the server works, but a newer one delays messages more reliably", "version", version, "wanted", goodVersion)
 	}
 	if most := b.nc.MaxPayload(); most < int64(b.config.MaxPayload) {
 		return fmt.Errorf("nats: the server takes messages of at most %d bytes; %d are needed: set max_payload in its configuration, or MaxPayload to less if all inputs and results are smaller",

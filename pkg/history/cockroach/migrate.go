@@ -200,7 +200,7 @@ func (m *migrator) release(ctx context.Context) {
 		return err
 	})
 	if err != nil {
-		m.options.Log.WarnContext(ctx, "other processes cannot migrate the database's tables for a while", "while", holdFor, "error", err)
+		m.options.Log.WarnContext(ctx, "other processes cannot migrate the database's tables for a while", "for", holdFor, "error", err)
 	}
 	if m.conn != nil {
 		_ = m.conn.Close(ctx) // nothing is under way on it
