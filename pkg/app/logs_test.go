@@ -3,12 +3,14 @@ package app_test
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -446,5 +448,63 @@ func TestLevelsChangeAtRunTime(t *testing.T) {
 	out.await(t, "a message changed nothing")
 	if strings.Count(out.String(), "the log level is") < 5 {
 		t.Error(out.String())
+	}
+}
+
+// TestLogsAreSent has a collector that takes logs, and one that nobody has said is to get any.
+func TestLogsAreSent(t *testing.T) {
+	t.Parallel()
+	for _, asked := range []bool{true, false} {
+		t.Run(fmt.Sprint(asked), func(t *testing.T) {
+			t.Parallel()
+			got, traces := &logged{}, make(chan struct{}, 100)
+			collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				switch r.URL.Path {
+				case "/v1/logs":
+					_, _ = io.Copy(got, r.Body) // what does not come is missed below
+				case "/v1/traces":
+					select {
+					case traces <- struct{}{}:
+					default:
+					}
+				}
+			}))
+			defer collector.Close()
+			env := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL, "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "OTEL_BLRP_SCHEDULE_DELAY=50", "OTEL_BSP_SCHEDULE_DELAY=50"}
+			if asked {
+				env = append(env, "OTEL_LOGS_EXPORTER=otlp")
+			}
+			s := server(t)
+			database := filepath.Join(t.TempDir(), "rondo.db")
+			start(t, env, with("orchestrator", "--nats", s.URL(), "--database", database)...).ready()
+			w := start(t, env, with("worker", "--nats", s.URL(), "--grace", "1s", "--cancel-grace", "1s")...).ready()
+			b, err := natsbus.Connect(t.Context(), natsbus.Config{URLs: s.URL(), Setup: natsbus.Use})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			wire := events.Wire{Subject: "rondo.start.toil.toil-1", Body: []byte("false"), Header: events.Header{events.HeaderTrace: {"00-" + leakTrace + "-b7ad6b7169203331-01"}}}
+			if err := b.Publish(t.Context(), wire); err != nil {
+				t.Fatal(err)
+			}
+			if line := w.errs.await(t, "msg=working"); !strings.Contains(line, "trace_id="+leakTrace) || !strings.Contains(line, "instance=toil-1") {
+				t.Error(line)
+			}
+			if !asked {
+				<-traces
+				w.end()
+				if got.String() != "" {
+					t.Errorf("logs are sent although nobody has asked for it: %q", got)
+				}
+				return
+			}
+			id, err := hex.DecodeString(leakTrace)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, what := range []string{"working", "toil-1", "the orchestrator has begun", string(id)} {
+				got.await(t, what)
+			}
+		})
 	}
 }
