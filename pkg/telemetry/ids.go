@@ -4,18 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// NewTracerProvider makes a provider whose spans have the ids that they are meant to have; those of others get random ones.
-func NewTracerProvider(options ...sdktrace.TracerProviderOption) *sdktrace.TracerProvider {
-	return sdktrace.NewTracerProvider(append(options, sdktrace.WithIDGenerator(ids{}))...)
-}
-
-// ids gives spans their ids.
+// ids gives spans the ids that they are meant to have, and others random ones.
 type ids struct{}
 
 type idKey struct{}
@@ -25,7 +19,7 @@ func withID(ctx context.Context, t events.Trace) context.Context {
 	return context.WithValue(ctx, idKey{}, t)
 }
 
-// NewIDs implements [sdktrace.IDGenerator], for spans that begin a trace.
+// NewIDs implements the IDGenerator of the SDK, for spans that begin a trace.
 func (ids) NewIDs(ctx context.Context) (of trace.TraceID, span trace.SpanID) {
 	if t, ok := ctx.Value(idKey{}).(events.Trace); ok {
 		return t.ID, t.Span
@@ -35,7 +29,7 @@ func (ids) NewIDs(ctx context.Context) (of trace.TraceID, span trace.SpanID) {
 	return of, span
 }
 
-// NewSpanID implements [sdktrace.IDGenerator].
+// NewSpanID implements the IDGenerator of the SDK.
 func (ids) NewSpanID(ctx context.Context, _ trace.TraceID) (span trace.SpanID) {
 	if t, ok := ctx.Value(idKey{}).(events.Trace); ok {
 		return t.Span
@@ -51,9 +45,4 @@ func spanContext(t events.Trace) trace.SpanContext {
 		c.TraceFlags = trace.FlagsSampled
 	}
 	return trace.NewSpanContext(c)
-}
-
-// place is the other way round.
-func place(c trace.SpanContext) events.Trace {
-	return events.Trace{ID: c.TraceID(), Span: c.SpanID(), Sampled: c.IsSampled()}
 }

@@ -151,10 +151,9 @@ func (t *Telemetry) startTraces(ctx context.Context, s Service, of *resource.Res
 	if err != nil {
 		return fmt.Errorf("traces: %w", err)
 	}
-	provider := NewTracerProvider(sdktrace.WithResource(of), sdktrace.WithBatcher(exporter))
-	t.Tracer = NewTracer(provider)
-	t.end = append(t.end, provider.Shutdown)
-	otel.SetTracerProvider(provider)
+	t.Tracer = NewTracer(sdktrace.NewBatchSpanProcessor(exporter), of, nil)
+	t.end = append(t.end, t.Tracer.End)
+	otel.SetTracerProvider(t.Tracer.Provider)
 	return nil
 }
 

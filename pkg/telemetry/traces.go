@@ -11,6 +11,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
@@ -20,11 +22,13 @@ import (
 )
 
 // Tracer tells spans. A nil one tells nothing.
-type Tracer struct{ tracer trace.Tracer }
+type Tracer struct {
+	// Provider is for others who tell spans: what activities call.
+	Provider *sdktrace.TracerProvider
 
-// NewTracer makes one that tells a provider. The provider must be one of [NewTracerProvider], or spans have other ids than others say.
-func NewTracer(p trace.TracerProvider) *Tracer {
-	return &Tracer{tracer: p.Tracer(Scope)}
+	tracer    trace.Tracer
+	processor sdktrace.SpanProcessor
+	resource  *resource.Resource
 }
 
 // Sample decides whether anybody is told of a trace that begins with an orchestration. It is [round.Config.NewTrace].
@@ -32,40 +36,6 @@ func (t *Tracer) Sample(id [16]byte, orchestration string) bool {
 	first := withID(context.Background(), events.Trace{ID: id, Span: [8]byte{1}})
 	_, span := t.tracer.Start(first, spanOrchestration+orchestration, trace.WithSpanKind(trace.SpanKindConsumer)) // only to ask the sampler; it is never told
 	return span.SpanContext().IsSampled()
-}
-
-// at is the context in which a span of this place is started: its trace and id are given, and within is the span in which it lies, if there is one.
-func at(t events.Trace, within [8]byte) context.Context {
-	ctx := withID(context.Background(), t)
-	if within == ([8]byte{}) {
-		return ctx
-	}
-	return trace.ContextWithRemoteSpanContext(ctx, spanContext(t.At(within)))
-}
-
-// tell tells a span that is over.
-func (t *Tracer) tell(s span) {
-	options := []trace.SpanStartOption{trace.WithSpanKind(s.kind), trace.WithTimestamp(s.begun), trace.WithAttributes(s.attributes...)}
-	if len(s.links) > 0 {
-		options = append(options, trace.WithLinks(s.links...))
-	}
-	_, told := t.tracer.Start(at(s.place, s.within), s.name, options...)
-	if s.failed != "" {
-		told.SetStatus(codes.Error, s.failed)
-	}
-	told.End(trace.WithTimestamp(s.ended))
-}
-
-// span is one that is over.
-type span struct {
-	name         string
-	kind         trace.SpanKind
-	place        events.Trace
-	within       [8]byte
-	begun, ended time.Time
-	attributes   []attribute.KeyValue
-	links        []trace.Link
-	failed       string // why, if it has
 }
 
 // ---- What has come to its end.
@@ -118,7 +88,7 @@ func (t *Tracer) over(instance string, o round.Over) {
 		s.failed = firstLine(o.Error.Message)
 	}
 	if !o.Link.IsZero() {
-		s.links = []trace.Link{{SpanContext: spanContext(o.Link)}}
+		s.links = []sdktrace.Link{{SpanContext: spanContext(o.Link)}}
 	}
 	t.tell(s)
 }
@@ -244,11 +214,14 @@ func (t *Tracer) round(r Round, row round.Row, x round.Execution, place events.T
 	t.published(r, place, id)
 }
 
+// maxLinks bounds the links of a round, as OpenTelemetry does.
+const maxLinks = 128
+
 // linksTo links to what sent the messages.
-func linksTo(took []Taken) (links []trace.Link) {
+func linksTo(took []Taken) (links []sdktrace.Link) {
 	for _, m := range took {
-		if from, ok := events.ParseTrace(m.Trace); ok {
-			links = append(links, trace.Link{SpanContext: spanContext(from), Attributes: []attribute.KeyValue{attribute.String("rondo.verb", string(m.Verb))}})
+		if from, ok := events.ParseTrace(m.Trace); ok && len(links) < maxLinks {
+			links = append(links, sdktrace.Link{SpanContext: spanContext(from), Attributes: []attribute.KeyValue{attribute.String("rondo.verb", string(m.Verb))}})
 		}
 	}
 	return links
