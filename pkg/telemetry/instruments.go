@@ -1,0 +1,69 @@
+package telemetry
+
+import (
+	"errors"
+	"fmt"
+
+	"go.opentelemetry.io/otel/metric"
+)
+
+// instruments are what is recorded with, made as the table describes them.
+type instruments struct {
+	meter  metric.Meter
+	errs   []error
+	byName map[string]Described
+}
+
+func newInstruments(p metric.MeterProvider) *instruments {
+	i := &instruments{meter: p.Meter(Scope), byName: make(map[string]Described, len(described))}
+	for _, d := range described {
+		i.byName[d.Name] = d
+	}
+	return i
+}
+
+// of finds the description of a metric, which is to be used once.
+func (i *instruments) of(name string, want Type) Described {
+	d, ok := i.byName[name]
+	if !ok || d.Type != want {
+		panic(fmt.Sprintf("telemetry: %s is not described as a %s, or was made already", name, want))
+	}
+	delete(i.byName, name)
+	return d
+}
+
+func (i *instruments) counter(name string) metric.Int64Counter {
+	d := i.of(name, Counter)
+	c, err := i.meter.Int64Counter(name, metric.WithUnit(d.Unit), metric.WithDescription(d.Help))
+	i.errs = append(i.errs, err)
+	return c
+}
+
+func (i *instruments) histogram(name string) metric.Float64Histogram {
+	d := i.of(name, Histogram)
+	h, err := i.meter.Float64Histogram(name, metric.WithUnit(d.Unit), metric.WithDescription(d.Help), metric.WithExplicitBucketBoundaries(d.Buckets...))
+	i.errs = append(i.errs, err)
+	return h
+}
+
+func (i *instruments) gauge(name string) metric.Float64ObservableGauge {
+	d := i.of(name, Gauge)
+	g, err := i.meter.Float64ObservableGauge(name, metric.WithUnit(d.Unit), metric.WithDescription(d.Help))
+	i.errs = append(i.errs, err)
+	return g
+}
+
+func (i *instruments) observed(name string) metric.Float64ObservableCounter {
+	d := i.of(name, ObservedCounter)
+	c, err := i.meter.Float64ObservableCounter(name, metric.WithUnit(d.Unit), metric.WithDescription(d.Help))
+	i.errs = append(i.errs, err)
+	return c
+}
+
+// err is what could not be made. All that is described must have been made.
+func (i *instruments) err() error {
+	for name := range i.byName {
+		panic("telemetry: " + name + " is described and not made")
+	}
+	return errors.Join(i.errs...)
+}
