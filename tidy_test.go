@@ -93,9 +93,9 @@ var packages = map[string]rule{
 	"pkg/query":   {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
 	"pkg/client":  {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/query", "pkg/process", "pkg/orchestration", "pkg/bus/natsbus", "github.com/robfig/cron/v3", "go.opentelemetry.io/otel/propagation"}},
 	"pkg/telemetry": {imports: []string{
-		"internal/program", "pkg/events", "pkg/round", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/...", "go.opentelemetry.io/contrib/exporters/autoexport",
-		"go.opentelemetry.io/contrib/bridges/otelslog",
-		"go.opentelemetry.io/contrib/propagators/autoprop", "github.com/prometheus/client_golang/prometheus", "github.com/prometheus/client_golang/prometheus/promhttp",
+		"internal/program", "pkg/events", "pkg/round", "pkg/history", "pkg/bus", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/...", "go.opentelemetry.io/contrib/exporters/autoexport",
+		"go.opentelemetry.io/contrib/bridges/otelslog", "go.opentelemetry.io/contrib/propagators/autoprop", "go.opentelemetry.io/contrib/instrumentation/runtime",
+		"github.com/prometheus/client_golang/prometheus", "github.com/prometheus/client_golang/prometheus/collectors", "github.com/prometheus/client_golang/prometheus/promhttp",
 	}},
 	"services/orchestrator": {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/outbox", "pkg/query", "pkg/process", "pkg/activity", "pkg/orchestration", "pkg/telemetry", "internal/health"}},
 	"services/worker":       {imports: []string{"pkg/events", "pkg/telemetry", "pkg/bus", "pkg/process", "pkg/activity", "pkg/orchestration", "internal/health", "golang.org/x/time/rate"}},

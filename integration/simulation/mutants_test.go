@@ -43,10 +43,10 @@ var mutants = []mutant{
 		{loopOf + "receive.go", "	if d.Deliveries > o.config.SuspectAfter {\n", "	d.Hold.Ack()\n	if d.Deliveries > o.config.SuspectAfter {\n"},
 	}},
 	{"a turn is published before its commit", 2, []edit{
-		{loopOf + "commit.go", "		result, err := l.commit(ctx, batch, delay)\n", `		for _, d := range decisions {
-			_ = outbox.Send(ctx, l.o.broker, l.o.broker.Prefix(), d.promises, l.o.log)
+		{loopOf + "commit.go", "		x.begun, x.result, x.err = l.commit(ctx, batch, delay)\n", `		for _, d := range decisions {
+			_ = outbox.Send(ctx, l.o.broker, l.o.broker.Prefix(), d.promises, l.o.log, nil)
 		}
-		result, err := l.commit(ctx, batch, delay)
+		x.begun, x.result, x.err = l.commit(ctx, batch, delay)
 `},
 	}},
 	{"a turn that was refused counts as committed", 3, []edit{

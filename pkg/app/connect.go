@@ -84,6 +84,9 @@ func (a *App) connectNATS(ctx context.Context) (b *natsbus.Bus, err error) {
 		b, err = natsbus.Connect(ctx, c)
 		return err
 	})
+	if err == nil && a.telemetry != nil {
+		a.telemetry.Metrics.Bus(b)
+	}
 	return b, err
 }
 
@@ -104,7 +107,7 @@ func (a *App) openStore(ctx context.Context) (store history.Store, err error) {
 			}
 			return err
 		})
-		return store, err
+		return a.measured(store), err
 	}
 	o := cockroach.Options{Log: a.log, ConnectTimeout: a.dialFor()}
 	if verify {
@@ -117,7 +120,15 @@ func (a *App) openStore(ctx context.Context) (store history.Store, err error) {
 		}
 		return err
 	})
-	return store, err
+	return a.measured(store), err
+}
+
+// measured is a store whose operations are measured, if anything is.
+func (a *App) measured(store history.Store) history.Store {
+	if a.telemetry == nil {
+		return store
+	}
+	return a.telemetry.Metrics.Store(store)
 }
 
 // OpenReadOnly opens a database to look at it, beside those who write to it. Methods that would change something fail.

@@ -32,7 +32,7 @@ func (a *App) openHealth() (*health, error) {
 	if address == off {
 		return h, nil
 	}
-	c := healthserver.Config{Address: address, Live: h.live, Ready: h.ready, Metrics: a.telemetry.Metrics, LogLevel: a.logs.level, Version: versionOf(a.name()).String(), Logger: a.log}
+	c := healthserver.Config{Address: address, Live: h.live, Ready: h.ready, Metrics: a.telemetry.Scrape, LogLevel: a.logs.level, Version: versionOf(a.name()).String(), Logger: a.log}
 	var err error
 	h.server, err = healthserver.Serve(c)
 	if err != nil && !said { // another port is better than nothing, where nobody has asked for this one

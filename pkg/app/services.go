@@ -63,7 +63,7 @@ func (a *App) newOrchestrator(b *natsbus.Bus, store history.Store) (service, err
 	c := a.config.Orchestrator
 	c.Grace, c.Logger, c.CodeLogger = a.config.Grace, a.log, a.logs.codeLogger()
 	c.LogPayloads = c.LogPayloads || a.config.Log.Payloads
-	c.Build, c.Tracer = cmp.Or(c.Build, a.build()), a.telemetry.Tracer
+	c.Build, c.Tracer, c.Metrics = cmp.Or(c.Build, a.build()), a.telemetry.Tracer, a.telemetry.Metrics
 	o, err := orchestrator.New(b, store, a.orchestrations, c)
 	if err != nil {
 		return service{}, err
@@ -79,7 +79,7 @@ func (a *App) newWorker(b *natsbus.Bus) (service, error) {
 	c.DrainTimeout, c.SessionLease, c.Logger = a.config.Grace, a.config.NATS.SessionLease, a.logs.workerLogger()
 	c.LogPayloads = c.LogPayloads || a.config.Log.Payloads
 	c.Tags = a.config.tagFilter()
-	c.Build, c.Tracer = cmp.Or(c.Build, a.build()), a.telemetry.Tracer
+	c.Build, c.Tracer, c.Metrics = cmp.Or(c.Build, a.build()), a.telemetry.Tracer, a.telemetry.Metrics
 	if c.Codec == nil {
 		c.Codec = a.config.Orchestrator.Round.Codec
 	}

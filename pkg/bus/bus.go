@@ -53,6 +53,12 @@ type Delivery struct {
 // ID is what the message is known by when it brings no id: the same each time it is handed out.
 func (d Delivery) ID() string { return fmt.Sprintf("%d@%d", d.Place, d.Stored.UnixMicro()) }
 
+// Scheduled tells whether the broker has published the message itself, as it does again and again.
+func (d Delivery) Scheduled() bool {
+	next := d.Header[events.HeaderScheduleNext]
+	return len(next) > 0 && next[0] != "purge"
+}
+
 // Hold is the broker's side of a delivery. Its methods do not block and may be called concurrently. When their effect is lost, the message comes again.
 type Hold interface {
 	// Ack removes the message for good.
@@ -321,6 +327,17 @@ type AnswerError struct {
 }
 
 func (e *AnswerError) Error() string { return e.Message }
+
+// Traffic is what went over the connection to the broker since it was made first, and what has happened to it.
+type Traffic struct {
+	Connected bool
+	// In and Out count messages, InBytes and OutBytes their bytes, what the protocol needs included.
+	In, Out, InBytes, OutBytes uint64
+	// Disconnects and Reconnects count how often the connection was lost and made again.
+	Disconnects, Reconnects uint64
+	// SlowConsumers counts how often messages were dropped because they were not taken in time, Errors everything else that went wrong.
+	SlowConsumers, Errors uint64
+}
 
 // Connection tells of the connection to the broker.
 type Connection interface {

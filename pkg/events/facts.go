@@ -152,8 +152,9 @@ type Started struct {
 	Baggage    string `json:"baggage,omitempty"`
 	// Follows is the traceparent of the execution that this one continues.
 	Follows string `json:"follows,omitempty"`
-	// Previous is the execution this one continues, 0 for the first.
-	Previous int64 `json:"previous,omitempty"`
+	// Previous is the execution this one continues, 0 for the first. Begun is when the first one was started.
+	Previous int64     `json:"previous,omitempty"`
+	Begun    time.Time `json:"begun,omitzero"`
 	// Carried is the number of events after this one that were inherited.
 	Carried int `json:"carried,omitempty"`
 	// Seen are short hashes of the messages taken in by earlier executions, newest last, so that one

@@ -202,6 +202,18 @@ type Metrics struct {
 	Graves   int64
 }
 
+// Pooled is a store that can tell about its connections.
+type Pooled interface{ Pool() Pool }
+
+// Pool tells how the connections of a store are used.
+type Pool struct {
+	// Used and Idle connections are open; there may be as many as Limit says.
+	Used, Idle, Limit int
+	// Waits counts how often somebody has waited for one, Waited is how long that was, all together.
+	Waits  int64
+	Waited time.Duration
+}
+
 // Deletion says how to delete.
 type Deletion struct {
 	// Force deletes instances that have not ended.

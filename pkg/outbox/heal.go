@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +32,7 @@ type Healer struct {
 	// again.
 	Grace, Patience time.Duration
 	Log             *slog.Logger
+	Watcher         Watcher // nil: nobody
 }
 
 const (
@@ -121,12 +123,24 @@ func (h *Healer) heal(ctx context.Context, ids []string, since time.Time) (heale
 		if err != nil {
 			return healed, err
 		}
-		if err := Send(ctx, h.Broker, h.Prefix, missing, h.Log); err != nil {
+		if err := Send(ctx, h.Broker, h.Prefix, missing, h.Log, h.Watcher); err != nil {
 			return healed, fmt.Errorf("look after instances: %w", err)
 		}
 		healed.Messages += len(missing)
+		orNobody(h.Watcher).Healed(h.lost(missing))
 	}
 	return healed, nil
+}
+
+// lost counts what the broker should have had: nobody has promised to wake those who are overdue.
+func (h *Healer) lost(messages []events.Wire) (n int) {
+	wake := h.Prefix + "." + string(events.VerbWake) + "."
+	for _, w := range messages {
+		if !strings.HasPrefix(w.Subject, wake) {
+			n++
+		}
+	}
+	return n
 }
 
 // outstanding lists what an instance waits for, and a word to its owner to look at it: its timers may be due, its steps may have been lost, or

@@ -35,6 +35,33 @@ type Broker interface {
 	bus.DeadLetters
 }
 
+// Watcher is told of what is published. Its methods may be called concurrently, and must not block.
+type Watcher interface {
+	// Published tells that messages of a commit were given to the broker in one go, those for later apart from the others.
+	Published(later bool, messages int, took time.Duration, err error)
+	// Swept and Healed tell how many messages were published again.
+	Swept(messages int)
+	Healed(messages int)
+	// Buried tells that a message was put aside.
+	Buried(prefix, subject, reason string)
+}
+
+// nobody watches.
+type nobody struct{}
+
+func (nobody) Published(bool, int, time.Duration, error) {}
+func (nobody) Swept(int)                                 {}
+func (nobody) Healed(int)                                {}
+func (nobody) Buried(string, string, string)             {}
+
+// orNobody is a watcher in any case.
+func orNobody(w Watcher) Watcher {
+	if w == nil {
+		return nobody{}
+	}
+	return w
+}
+
 // Promised is what one commit has promised.
 type Promised struct {
 	Messages []events.Wire
@@ -46,10 +73,11 @@ type Promised struct {
 // What is wanted now goes one way, in the order of the commits. What is to be taken later, or not at all any more, goes another one, so that ten thousand timers of a day do
 // not hold up the timer of a moment. Only the withdrawal of work that is not published yet waits for that: it would withdraw nothing.
 type Publisher struct {
-	broker Broker
-	store  history.Outbox
-	prefix string
-	log    *slog.Logger
+	broker  Broker
+	store   history.Outbox
+	prefix  string
+	log     *slog.Logger
+	watcher Watcher
 
 	now, later lane
 
@@ -101,11 +129,14 @@ const (
 
 // NewPublisher makes a publisher. The prefix is that of the subjects.
 func NewPublisher(broker Broker, store history.Outbox, prefix string, log *slog.Logger) *Publisher {
-	p := &Publisher{broker: broker, store: store, prefix: prefix, log: log}
+	p := &Publisher{broker: broker, store: store, prefix: prefix, log: log, watcher: nobody{}}
 	p.now = lane{p: p, unsent: make(map[string]int), room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
 	p.later = lane{p: p, most: laterAtOnce, room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
 	return p
 }
+
+// Watch has somebody told of what is published. It must be called before anything is.
+func (p *Publisher) Watch(w Watcher) { p.watcher = orNobody(w) }
 
 // Publish takes what a commit has promised, to publish it after everything of its kind that was promised before. It blocks while too much is waiting, and gives up when
 // the context ends: then a sweep publishes it.
@@ -251,7 +282,9 @@ func (l *lane) publish(ctx context.Context) {
 		if len(parts) == 0 {
 			return
 		}
-		err := Send(ctx, l.p.broker, l.p.prefix, messages, l.p.log)
+		began := time.Now()
+		err := Send(ctx, l.p.broker, l.p.prefix, messages, l.p.log, l.p.watcher)
+		l.p.watcher.Published(l == &l.p.later, len(messages), time.Since(began), err)
 		if err != nil {
 			l.p.log.Warn("what was promised could not be published; a sweep will", "messages", len(messages), "error", err)
 		}
@@ -378,8 +411,8 @@ func signal(c chan struct{}) {
 }
 
 // Send publishes messages that were promised. What the broker refuses is put aside, and whoever waits for an answer to it is told; so the only error is that it could
-// not be done in time.
-func Send(ctx context.Context, broker Broker, prefix string, messages []events.Wire, log *slog.Logger) error {
+// not be done in time. The watcher, if there is one, is told of what is put aside.
+func Send(ctx context.Context, broker Broker, prefix string, messages []events.Wire, log *slog.Logger, watcher Watcher) error {
 	err := broker.Publish(ctx, messages...)
 	var refused *bus.Refused
 	if !errors.As(err, &refused) {
@@ -391,6 +424,7 @@ func Send(ctx context.Context, broker Broker, prefix string, messages []events.W
 		if err := broker.Bury(ctx, d, bus.Cause{Reason: "refused", Detail: refused.Reasons[i].Error(), By: "outbox"}); err != nil {
 			return err
 		}
+		orNobody(watcher).Buried(prefix, w.Subject, "refused")
 		answer, ok := answerFor(prefix, w, refused.Reasons[i])
 		if !ok {
 			continue

@@ -419,7 +419,7 @@ func TestRefusedMessagesAreAnswered(t *testing.T) {
 		}
 		return nil
 	}}
-	if err := outbox.Send(t.Context(), b, "rondo", all, silent); err != nil {
+	if err := outbox.Send(t.Context(), b, "rondo", all, silent, nil); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"rondo.work-failed.1-2.i", "rondo.child-ended.1-3.i"}; !slices.Equal(b.published, want) {

@@ -28,6 +28,7 @@ type Sweeper struct {
 	// After is how old a promise is that its own process should have kept long ago. Hold is how long others leave it alone while it is being kept.
 	After, Hold time.Duration
 	Log         *slog.Logger
+	Watcher     Watcher // nil: nobody
 }
 
 const sweepPage = 100
@@ -71,12 +72,13 @@ func (s *Sweeper) keep(ctx context.Context, promises []history.Promise) (kept in
 	if err != nil {
 		return 0, fmt.Errorf("sweep the outbox: %w", err)
 	}
-	if err := Send(ctx, s.Broker, s.Prefix, messages, s.Log); err != nil {
+	if err := Send(ctx, s.Broker, s.Prefix, messages, s.Log, s.Watcher); err != nil {
 		return 0, fmt.Errorf("sweep the outbox: %w", err)
 	}
 	if err := s.Store.RemovePromises(ctx, keys); err != nil {
 		return 0, fmt.Errorf("sweep the outbox: %w", err)
 	}
+	orNobody(s.Watcher).Swept(len(messages))
 	s.Log.Info("published what was promised and not known to be sent", "promises", len(keys), "messages", len(messages))
 	return len(keys), nil
 }

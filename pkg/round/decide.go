@@ -390,7 +390,7 @@ func (in *Instance) continueAsNew(next *program.ContinueAsNew, letters []letter)
 	in.ledger = ledger{info: program.Info{Instance: in.id, Execution: old.info.Execution + 1}}
 	in.append(&events.Started{
 		Name: next.Name, Version: next.Version, Input: next.Input, Life: old.info.Life, Engine: events.Engine, Message: old.startID,
-		Parent: old.info.Parent, Attributes: old.info.Attributes, Trace: trace, TraceState: old.state, Baggage: old.baggage, Follows: follows, Previous: old.info.Execution, Carried: len(inherited),
+		Parent: old.info.Parent, Attributes: old.info.Attributes, Trace: trace, TraceState: old.state, Baggage: old.baggage, Follows: follows, Previous: old.info.Execution, Begun: old.begun, Carried: len(inherited),
 		Seen: old.seen.newest(events.MaxSeen),
 	})
 	for _, f := range inherited {

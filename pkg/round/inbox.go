@@ -407,7 +407,7 @@ func (in *Instance) endBlind(f events.Fact) Receipt {
 	in.unreadable = nil
 	in.ledger = ledger{
 		info:   program.Info{Instance: in.id, Execution: row.Execution, Name: row.Name, Version: row.Version, Life: row.Life, Parent: row.Parent, Attributes: row.Attributes},
-		engine: row.Engine, trace: row.Trace, startID: row.StartMessage, started: row.StartedAt,
+		engine: row.Engine, trace: row.Trace, startID: row.StartMessage, started: row.StartedAt, begun: row.StartedAt,
 		lastID: row.LastEvent, lastAt: row.UpdatedAt, bytes: row.HistoryBytes, custom: row.CustomStatus, customVersion: row.CustomStatusVersion,
 	}
 	in.ledger.from, _ = events.ParseTrace(row.Trace)

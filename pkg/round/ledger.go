@@ -23,7 +23,9 @@ type ledger struct {
 	former  string         // the trace of the execution before
 	input   events.Payload // until the code has taken it
 	started time.Time
-	startID string // the message that started this life
+	begun   time.Time // when the first execution of this life was started
+	rounds  int       // that have written to history
+	startID string    // the message that started this life
 	ended   time.Time
 
 	lastID int64
@@ -53,7 +55,7 @@ type ledger struct {
 	seen     seen
 
 	about    []slog.Attr  // what the code says about the whole execution; not from history, but from replaying the code
-	answered []closedOpen // by the last event, if anybody follows the trace
+	answered []closedOpen // by the last event
 
 	carried       int // inherited events still to come
 	userSuspended bool
@@ -167,6 +169,9 @@ func (l *ledger) follows(e events.Event) error {
 
 // apply takes one event. An error means that the history contradicts itself.
 func (l *ledger) apply(e events.Event) (effects, error) {
+	if l.lastID == 0 || !e.At.Equal(l.lastAt) {
+		l.rounds++ // what a round appends has one time
+	}
 	l.lastID, l.lastAt = e.ID, e.At
 	l.answered = l.answered[:0]
 	l.bytes += int64(e.Fact.Size()) + eventOverhead
@@ -263,6 +268,9 @@ func (l *ledger) start(at time.Time, f *events.Started) {
 	l.info.Parent, l.info.Attributes = f.Parent, f.Attributes
 	l.input = f.Input
 	l.engine, l.trace, l.started, l.startID, l.carried = f.Engine, f.Trace, at, f.Message, f.Carried
+	if l.begun = f.Begun; l.begun.IsZero() {
+		l.begun = at
+	}
 	l.from, _ = events.ParseTrace(f.Trace)
 	l.state, l.baggage, l.former = f.TraceState, f.Baggage, f.Follows
 	l.seen.load(f.Seen)
@@ -293,9 +301,7 @@ func (l *ledger) shut(id int64) *open {
 
 // settle closes what was open because it is answered.
 func (l *ledger) settle(id int64) {
-	if o := l.shut(id); l.from.Sampled {
-		l.answered = append(l.answered, closedOpen{id, o})
-	}
+	l.answered = append(l.answered, closedOpen{id, l.shut(id)})
 }
 
 // owed reports whether one of the services owes the answer.

@@ -33,9 +33,13 @@ type Over struct {
 	// Error is why it failed. GivenUp says that nobody waits for it any more.
 	Error   *events.Error
 	GivenUp bool
-	// Status is how an execution ended. About is what its code has said about it.
+	// Status is how an execution ended, Since when the first one of this life was started. About is what its code has said about it.
 	Status Status
+	Since  time.Time
 	About  []slog.Attr
+	// Rounds have written the Events of an execution, which take so many Bytes.
+	Rounds        int
+	Events, Bytes int64
 }
 
 // OverKind is what sort of thing is over. It begins the ids of its spans.
@@ -120,10 +124,13 @@ func (in *Instance) traceOf(kind OverKind, ref events.Ref) string {
 // noteOver adds to the turn what an event has brought to its end.
 func (in *Instance) noteOver(e events.Event, eff effects) {
 	l := &in.ledger
-	if !l.from.Sampled {
+	if !l.from.Sampled && !in.config.TellOver {
 		return
 	}
-	within := l.from.At(ExecutionSpan(in.id, l.info.Life, l.info.Execution))
+	var within events.Trace
+	if l.from.Sampled {
+		within = l.from.At(ExecutionSpan(in.id, l.info.Life, l.info.Execution))
+	}
 	add := func(c closedOpen, givenUp bool) {
 		o := Over{
 			Kind: overKinds[c.kind], Ref: l.ref(c.id), Trace: within, Name: c.name, Tag: c.tag, Instance: c.instance, Attempt: c.attempt,
@@ -143,7 +150,8 @@ func (in *Instance) noteOver(e events.Event, eff effects) {
 	if !events.Ends(e.Fact) {
 		return
 	}
-	x := Over{Kind: OverExecution, Ref: l.ref(1), Name: l.info.Name, Version: l.info.Version, Begun: l.started, Ended: e.At, Status: l.standing(), Error: l.err, About: l.about}
+	x := Over{Kind: OverExecution, Ref: l.ref(1), Name: l.info.Name, Version: l.info.Version, Begun: l.started, Ended: e.At, Status: l.standing(), Error: l.err, About: l.about,
+		Since: l.begun, Rounds: l.rounds, Events: l.lastID, Bytes: l.bytes}
 	if x.Trace = l.from; l.from.Span == within.Span {
 		x.Trace.Span = [8]byte{} // nobody started it: its span is the first one
 	}

@@ -80,6 +80,8 @@ type Config struct {
 	StepPatience time.Duration
 	// NewTrace decides whether anybody is told of a trace that begins here. Nil: executions that bring no trace have none.
 	NewTrace func(id [16]byte, orchestration string) (sampled bool)
+	// TellOver has turns say what has come to its end even where nobody follows the trace, for metrics.
+	TellOver bool
 	// ShowPayloads has warnings tell the data that they are about, and not only its size and hash.
 	ShowPayloads bool
 	// HaltedFor is how often a halted instance is tried again; 0 means five minutes.
@@ -134,7 +136,7 @@ type Turn struct {
 	LogsDropped int
 	// Told is what the code tells about itself: its own spans, and numbers.
 	Told []Told
-	// Over is what has come to its end, if anybody follows the trace of the execution.
+	// Over is what has come to its end, if anybody follows the trace of the execution, or [Config.TellOver] is set.
 	Over []Over
 	// Warnings are for the operator: nothing failed, but somebody should know.
 	Warnings []string

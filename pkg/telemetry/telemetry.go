@@ -35,12 +35,16 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.opentelemetry.io/contrib/bridges/otelslog"
 	"go.opentelemetry.io/contrib/exporters/autoexport"
+	goruntime "go.opentelemetry.io/contrib/instrumentation/runtime"
 	"go.opentelemetry.io/contrib/propagators/autoprop"
 	"go.opentelemetry.io/otel"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
@@ -50,6 +54,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+
+	"github.com/rondo-run/rondo/pkg/events"
 )
 
 // Service says who tells.
@@ -66,10 +72,12 @@ type Service struct {
 type Telemetry struct {
 	// Tracer tells spans; nil if nobody is told.
 	Tracer *Tracer
-	// Meters are for metrics.
+	// Metrics counts and measures.
+	Metrics *Metrics
+	// Meters are for metrics of others.
 	Meters metric.MeterProvider
-	// Metrics serves them in the form of Prometheus.
-	Metrics http.Handler
+	// Scrape serves all metrics in the form of Prometheus.
+	Scrape http.Handler
 	// Logs sends records; nil if nobody has asked for that.
 	Logs slog.Handler
 
@@ -120,6 +128,9 @@ func (s Service) resource(ctx context.Context) (*resource.Resource, error) {
 // startMetrics has metrics scraped, and sent if the variables say so.
 func (t *Telemetry) startMetrics(ctx context.Context, s Service, of *resource.Resource) error {
 	registry := prometheus.NewRegistry()
+	if err := registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})); err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
 	scraped, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo())
 	if err != nil {
 		return fmt.Errorf("metrics: %w", err)
@@ -133,10 +144,27 @@ func (t *Telemetry) startMetrics(ctx context.Context, s Service, of *resource.Re
 		options = append(options, sdkmetric.WithReader(reader))
 	}
 	provider := sdkmetric.NewMeterProvider(options...)
-	t.Meters, t.Metrics = provider, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	t.end = append(t.end, provider.Shutdown)
 	otel.SetMeterProvider(provider)
+	// One metric that cannot be told must not be why the others are not.
+	t.Meters, t.Scrape = provider, promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, ErrorLog: scrapeLog{s.Logger}})
+	if t.Metrics, err = NewMetrics(provider); err != nil {
+		return err
+	}
+	t.Metrics.Logger = s.Logger
+	t.Metrics.Watch(func(tell Tell) { tell(MetricBuildInfo, 1, s.Version, strconv.Itoa(events.Engine), runtime.Version()) })
+	if err := goruntime.Start(goruntime.WithMeterProvider(provider)); err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
 	return nil
+}
+
+// scrapeLog is told what cannot be scraped.
+type scrapeLog struct{ log *slog.Logger }
+
+// Println implements [promhttp.Logger].
+func (l scrapeLog) Println(v ...any) {
+	l.log.Warn("some metrics could not be scraped", "error", strings.TrimSpace(fmt.Sprintln(v...)))
 }
 
 // maxSeries bounds the series of one metric. What is beyond it is counted together, with the label otel_metric_overflow.

@@ -43,7 +43,9 @@ func (t *Tracer) Sample(id [16]byte, orchestration string) bool {
 // Over tells what turns have brought to its end.
 func (t *Tracer) Over(instance string, all []round.Over) {
 	for _, o := range all {
-		t.over(instance, o)
+		if o.Trace.Sampled {
+			t.over(instance, o)
+		}
 	}
 }
 

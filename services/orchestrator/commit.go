@@ -18,7 +18,7 @@ type committed struct {
 	result    history.Result
 	err       error
 
-	at, published time.Time // when it was committed, and all of it was published
+	begun, at, published time.Time // when the commit began and ended, and all of it was published
 }
 
 // takeDecision takes a turn that was decided: to the next commit, or, if it appends nothing, to where it is checked.
@@ -78,26 +78,29 @@ func (l *loop) startCommit(ctx context.Context) {
 	l.commits++
 	go func() {
 		x := &committed{decisions: decisions}
-		x.result, x.err = l.commit(ctx, batch, delay)
+		x.begun, x.result, x.err = l.commit(ctx, batch, delay)
+		x.at = time.Now()
 		if x.err == nil {
-			x.at = time.Now()
 			l.publish(ctx, decisions, x.result)
 			x.published = time.Now()
 		}
+		l.o.measureCommit(x)
 		l.committed <- x
 	}()
 }
 
 // commit tries to commit a batch, after a while if the one before has failed.
-func (l *loop) commit(ctx context.Context, batch history.Batch, delay time.Duration) (history.Result, error) {
+func (l *loop) commit(ctx context.Context, batch history.Batch, delay time.Duration) (begun time.Time, _ history.Result, _ error) {
 	select {
 	case <-time.After(delay):
 	case <-ctx.Done():
-		return history.Result{}, &history.Error{Class: history.Ambiguous, Op: "commit", Err: context.Cause(ctx)} // there is no other try
+		return time.Now(), history.Result{}, &history.Error{Class: history.Ambiguous, Op: "commit", Err: context.Cause(ctx)} // there is no other try
 	}
 	within, cancel := context.WithTimeout(ctx, l.o.config.CommitTimeout)
 	defer cancel()
-	return l.o.store.Commit(within, batch)
+	begun = time.Now()
+	result, err := l.o.store.Commit(within, batch)
+	return begun, result, err
 }
 
 // slowness is how the loop goes on after commits that have failed. Most often it is because of the store, and the same turns are committed a little later. But it may be because of
@@ -350,7 +353,7 @@ func (l *loop) check(ctx context.Context, decisions []*decision) []bool {
 	if len(messages) == 0 {
 		return good
 	}
-	if err := outbox.Send(within, l.o.broker, l.o.broker.Prefix(), messages, l.o.log); err != nil {
+	if err := outbox.Send(within, l.o.broker, l.o.broker.Prefix(), messages, l.o.log, l.o.config.Metrics); err != nil {
 		l.o.log.Warn("what a turn without events says could not be published; deciding again", "error", err)
 		clear(good)
 	}

@@ -24,6 +24,10 @@ type decision struct {
 	committed, published time.Time // when that was done
 	batch                int       // turns that were committed together
 
+	// For metrics:
+	times    times
+	repeated map[string]bool // the ids of the messages that start something again and again
+
 	refused  time.Time // when others were let go first, because the store did not take it alone again and again
 	refusals int       // how often
 	tries    int       // since it is taken for why
@@ -121,11 +125,14 @@ func (d *deciders) decide(e *entry) *decision {
 			inbox[i].Age = now.Sub(t.delivery.Stored)
 		}
 	}
-	told := &told{decided: time.Now(), hydrated: e.live.Hydrated()}
+	hydrated, x := e.live.Hydrated(), begin(e.taken)
 	out := &decision{entry: e, turn: e.live.Decide(inbox, now)}
+	x.undecided = time.Now()
+	out.times = x
 	if d.o.config.Tracer != nil && isTraced(&out.turn) {
-		out.told = told.of(e, out.turn.Receipts)
+		out.told = tell(e, out.turn.Receipts, hydrated, x)
 	}
+	d.o.measureRound(out, hydrated)
 	prefix := d.o.broker.Prefix()
 	for _, m := range out.turn.Messages {
 		w, err := events.Encode(prefix, m)

@@ -28,8 +28,8 @@ func newKeeper(o *Orchestrator) *keeper {
 	}
 	return &keeper{
 		o:       o,
-		sweeper: outbox.Sweeper{Broker: o.broker, Store: o.store, Prefix: o.broker.Prefix(), After: c.PromiseAfter, Hold: 3 * c.PromiseAfter, Log: o.log},
-		healer:  outbox.Healer{Broker: o.broker, Store: o.store, Prefix: o.broker.Prefix(), Grace: c.OverdueGrace, Patience: patience, Log: o.log},
+		sweeper: outbox.Sweeper{Broker: o.broker, Store: o.store, Prefix: o.broker.Prefix(), After: c.PromiseAfter, Hold: 3 * c.PromiseAfter, Log: o.log, Watcher: c.Metrics},
+		healer:  outbox.Healer{Broker: o.broker, Store: o.store, Prefix: o.broker.Prefix(), Grace: c.OverdueGrace, Patience: patience, Log: o.log, Watcher: c.Metrics},
 	}
 }
 

@@ -58,6 +58,7 @@ func (l *loop) takeLoaded(x *loaded) {
 	if x.err != nil {
 		l.o.log.Warn("instances could not be read; trying again", "instances", len(x.entries), "error", x.err)
 	}
+	l.o.measureLoaded(x)
 	for i, e := range x.entries {
 		e.stage = idle
 		switch {

@@ -134,6 +134,7 @@ type loop struct {
 
 	turned      atomic.Int64 // when the loop turned last, in Unix nanoseconds
 	commitFault atomic.Pointer[commitFault]
+	holds       atomic.Pointer[holds] // what is in memory, for metrics
 }
 
 // commitFault is why nothing can be committed, and since when.
@@ -188,6 +189,7 @@ func (l *loop) run(ctx context.Context) {
 			l.takeChecked(x)
 		case <-tick.C:
 			l.touch()
+			l.lookAtSelf()
 		}
 		l.startLoads(ctx)
 		l.startCommit(ctx)
@@ -399,6 +401,7 @@ func (l *loop) rest(e *entry) {
 		l.resting.MoveToFront(e.place)
 	}
 	for (l.alive > l.o.config.MaxInstances || l.weight > l.o.config.MaxInstanceBytes) && l.resting.Len() > 1 {
+		l.o.config.Metrics.Evicted()
 		l.forget(l.resting.Back().Value.(*entry))
 	}
 }

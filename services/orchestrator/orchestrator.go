@@ -122,6 +122,10 @@ type Config struct {
 
 	// Tracer is told of rounds and of what they bring to an end; nil: nobody is.
 	Tracer *telemetry.Tracer `json:"-"`
+	// Metrics counts and measures all that happens; nil: nobody does.
+	Metrics *telemetry.Metrics `json:"-"`
+	// MeasureEvery is how often it is looked, for metrics, what waits in the broker and in the database: 15 seconds.
+	MeasureEvery time.Duration
 	// LogPayloads lets logs tell the data of users where something is wrong with it, and texts of errors that may have some of it. Otherwise they tell its size and hash.
 	LogPayloads bool
 	// Logger gets what operators should know; nil is slog.Default. CodeLogger gets what orchestrations log; nil is Logger.
@@ -163,6 +167,7 @@ func (c Config) withDefaults() Config {
 	duration(&c.SweepEvery, 5*time.Second)
 	duration(&c.OverdueGrace, 2*time.Second)
 	duration(&c.PromiseAfter, 10*time.Second)
+	duration(&c.MeasureEvery, 15*time.Second)
 	if c.ID == "" {
 		c.ID = newID()
 	}
@@ -203,7 +208,7 @@ func (c Config) check() error {
 	}{
 		{"the time after which code is interrupted", c.RunawayAfter}, {"the time after which code counts as stuck", c.StuckAfter}, {"the timeout of commits", c.CommitTimeout},
 		{"the timeout of loading", c.LoadTimeout}, {"the grace of a shutdown", c.Grace}, {"the time between sweeps", c.SweepEvery}, {"the grace of the overdue", c.OverdueGrace},
-		{"the time after which a promise is swept", c.PromiseAfter},
+		{"the time after which a promise is swept", c.PromiseAfter}, {"the time between two looks for metrics", c.MeasureEvery},
 	} {
 		if d.is <= 0 {
 			errs = append(errs, fmt.Errorf("%s: %v; want more than nothing", d.name, d.is))
@@ -236,6 +241,7 @@ type Orchestrator struct {
 	keeper    *keeper
 	handovers *handovers
 	teller    *teller
+	lookout   *lookout
 
 	running atomic.Bool
 	began   time.Time
@@ -251,12 +257,17 @@ func New(broker Broker, store history.Store, code Code, config Config) (*Orchest
 	if config.Tracer != nil {
 		config.Round.NewTrace = config.Tracer.Sample
 	}
+	if config.Metrics != nil {
+		config.Round.TellOver = true
+		config.Metrics.Orchestrations(code)
+	}
 	if err := config.check(); err != nil {
 		return nil, fmt.Errorf("the settings of the orchestrator:\n%w", err)
 	}
 	o := &Orchestrator{config: config, log: config.Logger.With("orchestrator", config.ID), broker: broker, store: store}
 	o.life, o.end = context.WithCancel(context.Background())
 	o.publisher = outbox.NewPublisher(broker, store, broker.Prefix(), o.log)
+	o.publisher.Watch(config.Metrics)
 	o.loop = newLoop(o)
 	o.teller = &teller{o: o, tracer: config.Tracer, told: make(map[executionKey][]span)}
 	o.deciders = newDeciders(o)
@@ -264,6 +275,7 @@ func New(broker Broker, store history.Store, code Code, config Config) (*Orchest
 	o.suspects = newSuspects(o)
 	o.own = newOwnership(o)
 	o.keeper = newKeeper(o)
+	o.lookout = &lookout{o: o}
 	o.handovers = &handovers{o: o, waiting: make(map[string][]handover)}
 	return o, nil
 }
@@ -333,6 +345,7 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 	takers.Go(func() { o.own.run(taking) })
 	takers.Go(func() { o.suspects.run(taking) })
 	takers.Go(func() { o.keeper.run(taking) })
+	takers.Go(func() { o.lookout.run(taking) })
 	inner := stop
 	return func() error {
 		answers()

@@ -25,6 +25,9 @@ func (o *Orchestrator) receive(ctx context.Context, d bus.Delivery, handed bool)
 	if d.Deliveries > o.config.SuspectAfter {
 		i.suspect, i.blocked = true, true
 	}
+	if d.Deliveries > 1 {
+		o.config.Metrics.Redelivered(m.Content.Verb(), i.suspect)
+	}
 	if m.Content.Verb() == events.VerbStart && !handed { // it has to wait for its turn, and everything behind it waits with it
 		select {
 		case o.loop.starts <- struct{}{}:

@@ -30,6 +30,7 @@ func (l *loop) finish(d *decision) {
 		}
 	}
 	l.o.teller.tell(d)
+	l.o.measureSettled(d)
 	e.taken, e.fresh = nil, false
 	if t.Again && len(again) == 0 {
 		again = []*item{wakeUp(e.id, "again")}
@@ -50,6 +51,7 @@ func (l *loop) finish(d *decision) {
 
 // settle does what a receipt says.
 func (l *loop) settle(e *entry, i *item, r round.Receipt) {
+	l.o.config.Metrics.Receipt(i.message.Content.Verb(), r)
 	if i.inside() {
 		l.settled(i)
 		return
@@ -145,7 +147,9 @@ func (h *handovers) run(id string) {
 func (h *handovers) one(x handover) error {
 	ctx, cancel := context.WithTimeout(h.o.life, asideFor)
 	defer cancel()
-	return h.o.broker.Handover(ctx, x.to, x.item.delivery)
+	err := h.o.broker.Handover(ctx, x.to, x.item.delivery)
+	h.o.config.Metrics.HandedOver(err == nil)
+	return err
 }
 
 // bury puts a message aside for people to look at, and then acknowledges it.
@@ -158,6 +162,7 @@ func (o *Orchestrator) bury(d bus.Delivery, why bus.Cause) {
 			d.Hold.Return(time.Second)
 			return
 		}
+		o.config.Metrics.Buried(o.broker.Prefix(), d.Subject, why.Reason)
 		d.Hold.Ack()
 	})
 }

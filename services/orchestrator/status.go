@@ -39,17 +39,9 @@ func (o *Orchestrator) Status(ctx context.Context) (Status, error) {
 	s.Steps = len(o.steps.running)
 	o.steps.mu.Unlock()
 	counted := o.loop.ask(ctx, func(l *loop) {
-		s.Instances, s.Hydrated, s.Messages = len(l.entries), l.alive, len(l.held)
-		for _, e := range l.entries {
-			switch e.stage {
-			case queued, loading:
-				s.Loading++
-			case ready, deciding:
-				s.Deciding++
-			case committing, checking:
-				s.Committing++
-			}
-		}
+		h := l.count()
+		s.Instances, s.Hydrated, s.Messages = h.entries, h.hydrated, h.messages
+		s.Loading, s.Deciding, s.Committing = h.loading, h.deciding, h.committing
 	})
 	if !counted {
 		return Status{}, context.Cause(ctx)

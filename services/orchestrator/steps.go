@@ -139,7 +139,7 @@ func (s *steps) run(ctx context.Context, r *step, row round.Row, x round.Step) {
 		Trace: x.Trace, TraceState: x.TraceState, Baggage: x.Baggage, Name: x.Name, Step: true, Repeated: x.Repeated, Instance: r.key.instance, Orchestration: row.Name,
 		Ref: events.Ref{Life: x.StepRef.Life, Execution: x.Execution, Event: x.StepRef.Number}, Number: x.Attempt, Worker: s.o.config.ID,
 	})
-	done := make(chan stepResult, 1)
+	began, done := time.Now(), make(chan stepResult, 1)
 	go func() {
 		out := stepResult{err: &events.Error{Kind: events.Panicked, Message: "the step has ended its goroutine"}}
 		defer func() { done <- out }() // also when the code calls runtime.Goexit
@@ -157,7 +157,9 @@ func (s *steps) run(ctx context.Context, r *step, row round.Row, x round.Step) {
 		}
 	}
 	if ctx.Err() != nil {
-		tell(&events.Error{Kind: events.CancelledError, Message: "nobody waits for the result any more"})
+		unwanted := &events.Error{Kind: events.CancelledError, Message: "nobody waits for the result any more"}
+		tell(unwanted)
+		s.o.config.Metrics.Step(row.Name, time.Since(began), unwanted)
 		return
 	}
 	var failure *events.Error
@@ -168,6 +170,7 @@ func (s *steps) run(ctx context.Context, r *step, row round.Row, x round.Step) {
 		failure = events.AsError(out.err).Bounded()
 	}
 	tell(failure)
+	s.o.config.Metrics.Step(row.Name, time.Since(began), failure)
 	i := &item{message: x.Done(r.key.instance, out.payload, failure), arrived: time.Now()}
 	i.message.Trace = from
 	s.o.loop.tell(s.ctx, func(l *loop) { l.arriveFromStep(i) })

@@ -14,15 +14,16 @@ import (
 
 // told is what whoever follows a trace wants to know of a round besides its turn. Its times are those of this machine.
 type told struct {
-	took                        []telemetry.Taken
-	partition                   int
-	hydrated                    bool
-	arrived, decided, undecided time.Time
+	took      []telemetry.Taken
+	partition int
+	hydrated  bool
+	arrived   time.Time
+	times     times
 }
 
-// of notes what a round was decided on, before its messages are settled: those that have changed something.
-func (t *told) of(e *entry, receipts []round.Receipt) *told {
-	t.undecided, t.arrived = time.Now(), t.decided
+// tell notes what a round was decided on, before its messages are settled: those that have changed something.
+func tell(e *entry, receipts []round.Receipt, hydrated bool, x times) *told {
+	t := &told{hydrated: hydrated, arrived: x.decided, times: x}
 	for n, i := range e.taken {
 		if receipts[n].Verdict != round.Accepted {
 			continue
@@ -31,6 +32,21 @@ func (t *told) of(e *entry, receipts []round.Receipt) *told {
 		if !i.inside() {
 			t.partition = i.delivery.Partition
 		}
+		if !i.arrived.IsZero() && i.arrived.Before(t.arrived) {
+			t.arrived = i.arrived
+		}
+	}
+	return t
+}
+
+// times are those of a round, until it was decided: when the first of its messages came, when the code began, and when it was done.
+type times struct{ arrived, decided, undecided time.Time }
+
+// begin notes when a round begins.
+func begin(taken []*item) times {
+	now := time.Now()
+	t := times{arrived: now, decided: now}
+	for _, i := range taken {
 		if !i.arrived.IsZero() && i.arrived.Before(t.arrived) {
 			t.arrived = i.arrived
 		}
@@ -84,7 +100,7 @@ func (t *teller) tell(d *decision) {
 	t.tracer.Told(&d.turn)
 	t.tracer.Round(telemetry.Round{
 		Turn: &d.turn, Took: d.told.took, Partition: d.told.partition, Hydrated: d.told.hydrated,
-		Arrived: d.told.arrived, Decided: d.told.decided, Undecided: d.told.undecided, Committed: d.committed, Published: d.published,
+		Arrived: d.told.arrived, Decided: d.told.times.decided, Undecided: d.told.times.undecided, Committed: d.committed, Published: d.published,
 		Batch: d.batch, Sent: d.promises,
 	})
 }

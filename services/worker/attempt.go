@@ -43,6 +43,8 @@ type attempt struct {
 	from string                     // the place in the trace of what is said about it
 	tell func(failed *events.Error) // ends its span, if it has one
 
+	called time.Time // when the function was, for metrics
+
 	last     events.Payload // progress, of this attempt or the one before
 	begun    int            // how often it was noted that it begins; see recall
 	dirty    bool           // there is progress to be noted
@@ -155,7 +157,10 @@ func (a *attempt) start(cancel context.CancelCauseFunc, limit time.Time, why *ev
 	if a.cause != nil {
 		return a.cause
 	}
-	a.running, a.cancel = true, cancel
+	a.running, a.cancel, a.called = true, cancel, time.Now()
+	if a.d.Deliveries == 1 {
+		a.w.config.Metrics.Begun(a.measured(), a.called.Sub(a.d.Stored))
+	}
 	moment := min(a.w.config.Grace, maxLastMoment)
 	if a.ends, a.why = limit, why; !limit.IsZero() {
 		a.timers = append(a.timers, time.AfterFunc(time.Until(limit), func() { a.stop(why, moment) }))
@@ -174,6 +179,7 @@ func (a *attempt) beat(progress events.Payload) error {
 	if a.cause != nil || a.decided {
 		return context.Canceled
 	}
+	a.w.config.Metrics.Heartbeat(a.q.name.Activity)
 	a.last, a.dirty = progress, true
 	if a.beating != nil {
 		a.beating.Reset(a.work.HeartbeatTimeout)
@@ -249,6 +255,24 @@ func (a *attempt) stopTimers() {
 	}
 }
 
+// measured is what metrics say of the work.
+func (a *attempt) measured() telemetry.Work {
+	m := telemetry.Work{Activity: a.q.name.Activity, Tag: a.q.name.Tag}
+	if a.work != nil {
+		m.Attempt = a.work.Attempt
+	}
+	return m
+}
+
+// measure records how it ended: an outcome, or an error of the function; nil if it has succeeded.
+func (a *attempt) measure(outcome string, failed *events.Error) {
+	took := time.Duration(-1)
+	if !a.called.IsZero() {
+		took = time.Since(a.called)
+	}
+	a.w.config.Metrics.Finished(a.measured(), outcome, failed, took)
+}
+
 // settle does what was decided.
 func (a *attempt) settle(cause *events.Error, result events.Payload, err error) {
 	if a.tell != nil {
@@ -264,16 +288,23 @@ func (a *attempt) settle(cause *events.Error, result events.Payload, err error) 
 	switch {
 	case cause == withdrawn:
 		a.log().Debug("worker: the result of an activity is dropped: nobody waits for it")
+		a.measure(telemetry.WorkCancelled, nil)
 		a.finish(dropped, 0)
 	case cause == stopping && err != nil:
+		a.measure(telemetry.WorkReturned, nil)
 		a.finish(returned, 0)
 	case cause != nil && cause.Kind == events.Timeout:
+		a.measure("", cause)
 		a.w.fail(a, cause)
 	case errors.Is(err, activity.ErrPending):
+		a.measure(telemetry.WorkPending, nil)
 		a.w.pending(a)
 	case err != nil:
-		a.w.fail(a, events.AsError(err))
+		failed := events.AsError(err)
+		a.measure("", failed)
+		a.w.fail(a, failed)
 	default:
+		a.measure("", nil)
 		a.w.done(a, result)
 	}
 }
@@ -285,6 +316,7 @@ func (a *attempt) giveBack(after time.Duration) {
 	a.decided = true
 	a.mu.Unlock()
 	if first {
+		a.measure(telemetry.WorkReturned, nil)
 		a.finish(returned, after)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/rondo-run/rondo/pkg/bus"
@@ -145,7 +146,9 @@ func (w *Worker) publish(batch []completion) {
 	for i, c := range batch {
 		wires[i] = c.wire
 	}
+	began := time.Now()
 	err := w.bus.Publish(w.publishing, wires...)
+	w.config.Metrics.Completed(time.Since(began), err)
 	var refused *bus.Refused
 	switch {
 	case err == nil:

@@ -52,6 +52,8 @@ type Config struct {
 
 	// Tracer is told of attempts; nil: nobody is.
 	Tracer *telemetry.Tracer
+	// Metrics counts and measures what is done; nil: nobody does.
+	Metrics *telemetry.Metrics
 
 	// Codec is that of the orchestrations; nil is JSON.
 	Codec events.Codec

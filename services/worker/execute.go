@@ -8,6 +8,7 @@ import (
 
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // execute is the way of an attempt that has a slot, from here to where its completion is published. It is the attempt's goroutine.
@@ -72,6 +73,10 @@ func (w *Worker) putAside(a *attempt, why bus.Cause) {
 		a.log().Warn("worker: work could not be put aside; it goes back", "subject", a.d.Subject, "error", err)
 		a.giveBack(time.Second)
 		return
+	}
+	w.config.Metrics.Buried(w.bus.Prefix(), a.d.Subject, why.Reason)
+	if a.unreadable != nil { // otherwise what has become of it was recorded before it could not be sent
+		a.measure(telemetry.WorkUnreadable, nil)
 	}
 	a.mu.Lock()
 	a.decided = true
@@ -177,6 +182,7 @@ func (w *Worker) poison(a *attempt, attempts int) {
 		a.giveBack(time.Second)
 		return
 	}
+	w.config.Metrics.Buried(w.bus.Prefix(), a.d.Subject, "poison")
 	a.mu.Lock()
 	a.hasNote = true
 	a.mu.Unlock()

@@ -131,14 +131,21 @@ func (r *run) takeAll(q *queue, work bus.WorkQueue) (took bool, err error) {
 // arrive takes a delivery in.
 func (w *Worker) arrive(q *queue, g *grant, d bus.Delivery) {
 	a := w.read(q, d)
+	w.config.Metrics.Delivered(a.measured(), d.Deliveries > 1, false)
 	if w.held.add(a) == joined {
 		g.unused()
 		return
 	}
 	after := w.limits.arrive(q.line, g, standFor, func() { w.execute(a) }, func() { a.giveBack(0) })
 	if after > 0 {
-		a.giveBack(after)
+		w.limited(a, after)
 	}
+}
+
+// limited gives back work that the rate does not allow to begin.
+func (w *Worker) limited(a *attempt, after time.Duration) {
+	w.config.Metrics.RateLimited(a.q.name.Activity)
+	a.giveBack(after)
 }
 
 // read makes an attempt of a delivery. What cannot be read becomes one, too, that says why.
@@ -185,13 +192,14 @@ func (w *Worker) handedOver(d bus.Delivery) error {
 	}
 	a := &attempt{w: w, q: q, d: d, m: m, work: work, last: work.Heartbeat, holds: []bus.Hold{d.Hold}, since: time.Now(), inSession: true}
 	a.extendedAt = a.since
+	w.config.Metrics.Delivered(a.measured(), d.Deliveries > 1, true)
 	if w.held.add(a) == joined {
 		w.sessions.leave(work.Session)
 		return nil
 	}
 	after := w.limits.arrive(q.line, nil, w.wait/2, func() { w.execute(a) }, func() { a.giveBack(sessionDelay(d.Deliveries)) })
 	if after > 0 {
-		a.giveBack(after)
+		w.limited(a, after)
 	}
 	return nil
 }
@@ -324,6 +332,12 @@ func (h *held) returned(a *attempt) {
 	h.mu.Lock()
 	delete(h.stuck, a)
 	h.mu.Unlock()
+}
+
+func (h *held) countStuck() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.stuck)
 }
 
 // stuckOnes lists the functions that were given up and still run, the oldest first.

@@ -174,6 +174,13 @@ func (s *sessions) leave(id string) {
 	}
 }
 
+// count counts the sessions of this worker.
+func (s *sessions) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.own)
+}
+
 // names lists the sessions of this worker.
 func (s *sessions) names() []string {
 	s.mu.Lock()

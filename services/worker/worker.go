@@ -55,6 +55,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/process"
+	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // Broker is what a worker needs of the bus.
@@ -135,6 +136,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 		defer s.Close()
 	}
+	defer w.config.Metrics.Watch(w.tellMetrics)()
 	r := w.begin()
 	stops, err := r.listen()
 	if err != nil {
@@ -310,6 +312,15 @@ func (w *Worker) Status() process.Works {
 	}
 	slices.SortFunc(s.Queues, func(a, b process.Queue) int { return byName(bus.Queue(a), bus.Queue(b)) })
 	return s
+}
+
+// tellMetrics tells what metrics are asked for.
+func (w *Worker) tellMetrics(tell telemetry.Tell) {
+	tell(telemetry.MetricWorkerSlots, float64(w.config.Slots))
+	tell(telemetry.MetricWorkerSlotsUsed, float64(w.limits.used()))
+	tell(telemetry.MetricWorkerSessions, float64(w.sessions.count()))
+	tell(telemetry.MetricWorkerStuck, float64(w.held.countStuck()))
+	tell(telemetry.MetricWorkerHeld, float64(w.held.count()))
 }
 
 // present tells who asks everybody who this is.

@@ -293,6 +293,7 @@ func (b *Bus) handlers() []nats.Option {
 	return []nats.Option{
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
+				b.events.disconnects.Add(1)
 				b.log.Warn("NATS: the connection broke; connecting again", "error", err)
 			}
 		}),
@@ -305,6 +306,7 @@ func (b *Bus) handlers() []nats.Option {
 			if s != nil {
 				subject = s.Subject
 			}
+			b.events.note(err)
 			if errors.Is(err, nats.ErrPermissionViolation) {
 				b.denied.tell(err)
 			}

@@ -68,6 +68,7 @@ type Bus struct {
 	strain strain
 	queues sync.Map // of work, those that are known to exist, by the words "<tag>.<activity>" of their subjects
 	denied denied
+	events happened
 
 	mu          sync.Mutex
 	joined      map[string]*membership
@@ -161,6 +162,35 @@ func (b *Bus) Close() error {
 // Server says for people which server this is connected to, and of which version it is.
 func (b *Bus) Server() string {
 	return fmt.Sprintf("%s, nats-server %s", b.nc.ConnectedUrlRedacted(), b.nc.ConnectedServerVersion())
+}
+
+// happened counts what has happened to the connection.
+type happened struct{ disconnects, slow, errors atomic.Uint64 }
+
+func (h *happened) note(err error) {
+	if errors.Is(err, nats.ErrSlowConsumer) {
+		h.slow.Add(1)
+	} else {
+		h.errors.Add(1)
+	}
+}
+
+// Traffic tells what went over the connection, and what has happened to it.
+func (b *Bus) Traffic() bus.Traffic {
+	s := b.nc.Stats()
+	return bus.Traffic{
+		Connected: b.nc.IsConnected(), In: s.InMsgs, Out: s.OutMsgs, InBytes: s.InBytes, OutBytes: s.OutBytes,
+		Disconnects: b.events.disconnects.Load(), Reconnects: s.Reconnects, SlowConsumers: b.events.slow.Load(), Errors: b.events.errors.Load(),
+	}
+}
+
+// RoundTrip asks the server for an answer, and tells how long that took.
+func (b *Bus) RoundTrip(ctx context.Context) (time.Duration, error) {
+	began := time.Now()
+	if err := b.nc.FlushWithContext(ctx); err != nil {
+		return 0, fmt.Errorf("ask NATS for an answer: %w", err)
+	}
+	return time.Since(began), nil
 }
 
 // Connected tells whether there is a connection just now. If there is none, it is being made again.

@@ -118,7 +118,18 @@ type Store struct {
 	marks      marks
 }
 
-var _ history.Store = (*Store)(nil)
+var (
+	_ history.Store  = (*Store)(nil)
+	_ history.Pooled = (*Store)(nil)
+)
+
+// Pool implements [history.Pooled].
+func (s *Store) Pool() history.Pool {
+	x := s.pool.Stat()
+	return history.Pool{
+		Used: int(x.AcquiredConns()), Idle: int(x.IdleConns()), Limit: int(x.MaxConns()), Waits: x.EmptyAcquireCount(), Waited: x.EmptyAcquireWaitTime(),
+	}
+}
 
 // flavour is which of the two databases it is.
 type flavour int

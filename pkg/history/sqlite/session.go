@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	codes "modernc.org/sqlite/lib"
@@ -155,6 +156,9 @@ type pool struct {
 	free    chan *session // nil in place of one that is to be opened
 	closed  <-chan struct{}
 	renewed bool // broken ones are replaced
+
+	open          atomic.Int64 // sessions there are
+	waits, waited atomic.Int64 // how often and, in nanoseconds, how long somebody has waited for one
 }
 
 func newPool(s *Store, db *sql.DB, size int, renewed bool) *pool {
@@ -171,6 +175,10 @@ func (p *pool) take(ctx context.Context) (*session, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if len(p.free) == 0 {
+		p.waits.Add(1)
+		defer func(since time.Time) { p.waited.Add(int64(time.Since(since))) }(time.Now())
+	}
 	select {
 	case <-p.closed:
 		return nil, errClosed
@@ -185,6 +193,7 @@ func (p *pool) take(ctx context.Context) (*session, error) {
 			p.free <- nil
 			return nil, err
 		}
+		p.open.Add(1)
 		return &session{conn: conn, kept: make(map[string]*sql.Stmt)}, nil
 	}
 }
@@ -193,6 +202,7 @@ func (p *pool) take(ctx context.Context) (*session, error) {
 func (p *pool) give(s *session) {
 	if s.broken && p.renewed {
 		s.close()
+		p.open.Add(-1)
 		s = nil
 	}
 	p.free <- s

@@ -138,7 +138,24 @@ type Store struct {
 	closeErr error
 }
 
-var _ history.Store = (*Store)(nil)
+var (
+	_ history.Store  = (*Store)(nil)
+	_ history.Pooled = (*Store)(nil)
+)
+
+// Pool implements [history.Pooled].
+func (s *Store) Pool() (all history.Pool) {
+	for _, p := range []*pool{s.writer, s.readers} {
+		open, free := p.open.Load(), len(p.free)
+		used := cap(p.free) - free
+		all.Used += used
+		all.Idle += max(int(open)-used, 0)
+		all.Limit += cap(p.free)
+		all.Waits += p.waits.Load()
+		all.Waited += time.Duration(p.waited.Load())
+	}
+	return all
+}
 
 // Open opens the database in a file, and makes it, with its directory, if it is not there. The path ":memory:" makes one in memory.
 func Open(ctx context.Context, path string, options Options) (_ *Store, err error) {

@@ -1,0 +1,164 @@
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+)
+
+// Metrics is what a process counts and measures. It is safe for concurrent use, and a nil one records nothing. What each metric tells stands in the table.
+type Metrics struct {
+	// Logger is told what cannot be recorded; nil is slog.Default. It must not be changed once something is recorded.
+	Logger *slog.Logger
+
+	meter metric.Meter
+
+	orchestrations registered
+	children       first
+	activities     first
+	tags           first
+	reasons        first
+
+	life   lifeMetrics
+	rounds roundMetrics
+	mail   mailMetrics
+	work   workMetrics
+	store  storeMetrics
+	own    custom
+
+	watching sync.Mutex
+	gauges   map[string]observable
+	all      []metric.Observable
+}
+
+// observable is a metric whose value is asked for.
+type observable struct {
+	instrument metric.Float64Observable
+	labels     *labelled
+	most       int // labels
+}
+
+// NewMetrics makes what is recorded with, on a provider.
+func NewMetrics(p metric.MeterProvider) (*Metrics, error) {
+	i := newInstruments(p)
+	m := &Metrics{meter: i.meter, gauges: make(map[string]observable)}
+	m.children.most, m.activities.most, m.tags.most, m.reasons.most = maxChildren, maxActivities, maxTags, maxReasons
+	m.life.make(i)
+	m.rounds.make(i)
+	m.mail.make(i)
+	m.work.make(i)
+	m.store.make(i)
+	for _, d := range described {
+		var o metric.Float64Observable
+		switch d.Type {
+		case Gauge:
+			o = i.gauge(d.Name)
+		case ObservedCounter:
+			o = i.observed(d.Name)
+		default:
+			continue
+		}
+		m.gauges[d.Name] = observable{o, newLabelled(d.Labels...), len(d.Labels)}
+		m.all = append(m.all, o)
+	}
+	m.own.init()
+	if err := i.err(); err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	return m, nil
+}
+
+// maxReasons bounds the reasons of dead letters. The engine has about a dozen.
+const maxReasons = 50
+
+func (m *Metrics) log() *slog.Logger {
+	if m.Logger != nil {
+		return m.Logger
+	}
+	return slog.Default()
+}
+
+// Code is what somebody can run: see [orchestration.Registry].
+type Code interface {
+	Names() []string
+	Versions(name string) []string
+}
+
+// Orchestrations says which orchestrations can be run here. Others have no labels of their own.
+func (m *Metrics) Orchestrations(code Code) {
+	if m == nil {
+		return
+	}
+	for _, name := range code.Names() {
+		m.orchestrations.add(name, code.Versions(name))
+	}
+}
+
+// Activity is the label of an activity that need not be registered here.
+func (m *Metrics) Activity(name string) string {
+	if m == nil {
+		return name
+	}
+	return m.activities.of(name)
+}
+
+// Tag is the label of a tag.
+func (m *Metrics) Tag(tag string) string {
+	if m == nil {
+		return tag
+	}
+	return m.tags.of(tag)
+}
+
+// ---- What is asked for.
+
+// Tell tells the value of a metric that is observed, with the values of its labels in their order.
+type Tell func(name string, value float64, labels ...string)
+
+// Watch has values asked for whenever somebody reads the metrics, until stop is called. What is not told has no value then. It must not block.
+func (m *Metrics) Watch(ask func(tell Tell)) (stop func()) {
+	if m == nil {
+		return func() {}
+	}
+	watching, err := m.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		ask(func(name string, value float64, labels ...string) {
+			g, ok := m.gauges[name]
+			if !ok || len(labels) != g.most {
+				panic(fmt.Sprintf("telemetry: %s is not observed with %d labels", name, len(labels)))
+			}
+			var k key
+			for n, to := range []*string{&k.a, &k.b, &k.c, &k.d}[:len(labels)] {
+				*to = labels[n]
+			}
+			o.ObserveFloat64(g.instrument, value, g.labels.of(k).at)
+		})
+		return nil
+	}, m.all...)
+	if err != nil {
+		m.log().Warn("some metrics cannot be asked for", "error", err)
+		return func() {}
+	}
+	return func() { _ = watching.Unregister() } // the only error is that it was done before
+}
+
+// background is what instruments are given: what they record belongs to no trace of their caller's.
+var background = context.Background()
+
+// add counts.
+func add(c metric.Int64Counter, n int, s *series) {
+	if n > 0 {
+		c.Add(background, int64(n), s.adds...)
+	}
+}
+
+// record measures.
+func record(h metric.Float64Histogram, v float64, s *series) { h.Record(background, v, s.records...) }
+
+// took measures a time. Clocks of two machines may disagree: then it took none.
+func took(h metric.Float64Histogram, d time.Duration, s *series) {
+	record(h, max(d, 0).Seconds(), s)
+}
