@@ -147,6 +147,7 @@ var testImports = []string{
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/...",
 	"github.com/rogpeppe/go-internal/testscript",
 	"go.opentelemetry.io/otel/...",
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint",
 	"go.uber.org/goleak",
 	"pkg/telemetry",
 	"examples/orders/contract", "examples/orders/shop",

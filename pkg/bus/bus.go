@@ -44,8 +44,8 @@ type Delivery struct {
 	Place uint64
 	// Deliveries counts how often it was handed out, this time included, whatever became of it.
 	Deliveries int
-	// Stored is when the broker took it.
-	Stored time.Time
+	// Stored is when the broker took it. NotBefore is when it was to be taken at the earliest, zero for at once.
+	Stored, NotBefore time.Time
 	// Hold is the broker's side of it.
 	Hold Hold
 }

@@ -1,6 +1,9 @@
 package telemetry
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // The names of metrics. Those with a unit of "s" or "By" end in _seconds and _bytes where Prometheus reads them, and counters in _total.
 const (
@@ -157,6 +160,21 @@ type Described struct {
 	Buckets []float64
 }
 
+// PrometheusName is what Prometheus calls it; of a histogram, what its series begin with.
+func (d Described) PrometheusName() string {
+	name := strings.ReplaceAll(d.Name, ".", "_")
+	switch d.Unit {
+	case "s":
+		name += "_seconds"
+	case "By":
+		name += "_bytes"
+	}
+	if d.Type == Counter || d.Type == ObservedCounter {
+		name += "_total"
+	}
+	return name
+}
+
 // ---- Buckets.
 
 var (
@@ -187,7 +205,7 @@ func seconds(all ...time.Duration) []float64 {
 func labels(all ...string) []string { return all }
 
 var described = []Described{
-	{Name: MetricBuildInfo, Type: Gauge, Unit: "1", Labels: labels(LabelBuild, LabelEngine, LabelGo), Help: "Always 1; its labels say which binary runs."},
+	{Name: MetricBuildInfo, Type: Gauge, Labels: labels(LabelBuild, LabelEngine, LabelGo), Help: "Always 1; its labels say which binary runs."},
 
 	// Orchestrations.
 	{Name: MetricOrchestrationStarts, Type: Counter, Unit: "{execution}", Labels: labels(LabelOrchestration, LabelVersion, LabelInitiatedBy),
@@ -315,7 +333,7 @@ var described = []Described{
 	{Name: MetricStoreMax, Type: Gauge, Unit: "{connection}", Help: "How many connections to the database there may be."},
 	{Name: MetricStoreWaits, Type: ObservedCounter, Unit: "{wait}", Help: "How often somebody has waited for a connection to the database."},
 	{Name: MetricStoreWaited, Type: ObservedCounter, Unit: "s", Help: "How long that was, all together."},
-	{Name: MetricNATSConnected, Type: Gauge, Unit: "1", Help: "1 while there is a connection to NATS, 0 otherwise."},
+	{Name: MetricNATSConnected, Type: Gauge, Help: "1 while there is a connection to NATS, 0 otherwise."},
 	{Name: MetricNATSReconnects, Type: ObservedCounter, Unit: "{connection}", Help: "How often the connection to NATS was made again."},
 	{Name: MetricNATSDisconnects, Type: ObservedCounter, Unit: "{connection}", Help: "How often the connection to NATS was lost."},
 	{Name: MetricNATSErrors, Type: ObservedCounter, Unit: "{error}", Labels: labels(LabelReason), Help: "Errors that NATS has told of: slow_consumer or other."},

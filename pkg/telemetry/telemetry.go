@@ -135,7 +135,7 @@ func (t *Telemetry) startMetrics(ctx context.Context, s Service, of *resource.Re
 	if err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
-	options := []sdkmetric.Option{sdkmetric.WithResource(of), sdkmetric.WithReader(scraped), sdkmetric.WithCardinalityLimit(maxSeries)}
+	options := []sdkmetric.Option{sdkmetric.WithResource(of), sdkmetric.WithReader(scraped), sdkmetric.WithCardinalityLimit(maxSeries), goroutines}
 	if s.told("METRICS") {
 		reader, err := autoexport.NewMetricReader(ctx)
 		if err != nil {
@@ -166,6 +166,9 @@ type scrapeLog struct{ log *slog.Logger }
 func (l scrapeLog) Println(v ...any) {
 	l.log.Warn("some metrics could not be scraped", "error", strings.TrimSpace(fmt.Sprintln(v...)))
 }
+
+// goroutines has their number go by a name that Prometheus does not take for part of a histogram.
+var goroutines = sdkmetric.WithView(sdkmetric.NewView(sdkmetric.Instrument{Name: "go.goroutine.count"}, sdkmetric.Stream{Name: "go.goroutines"}))
 
 // maxSeries bounds the series of one metric. What is beyond it is counted together, with the label otel_metric_overflow.
 const maxSeries = 2000

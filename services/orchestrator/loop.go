@@ -157,6 +157,7 @@ func (l *loop) run(ctx context.Context) {
 	defer tick.Stop()
 	defer l.forgetAll()
 	defer close(l.ended)
+	l.lookAtSelf()
 	for {
 		l.turned.Store(time.Now().UnixNano())
 		in := l.in

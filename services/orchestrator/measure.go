@@ -169,6 +169,8 @@ type sight struct {
 const (
 	// lookFor bounds one look. What is not seen by then is not told.
 	lookFor = 10 * time.Second
+	// lookAgain is when the next look follows while there is nothing to look at.
+	lookAgain = 500 * time.Millisecond
 	// maxCounted is where counting ends.
 	maxCounted = 10_000
 	// tellFor is for how many looks something is told that could not be seen again.
@@ -181,12 +183,14 @@ func (k *lookout) run(ctx context.Context) {
 		return
 	}
 	defer k.o.config.Metrics.Watch(k.tell)()
-	tick := time.NewTicker(k.o.config.MeasureEvery)
-	defer tick.Stop()
 	for {
+		wait := k.o.config.MeasureEvery
+		if len(k.o.Owned()) == 0 {
+			wait = min(wait, lookAgain) // it has just begun
+		}
 		k.look(ctx)
 		select {
-		case <-tick.C:
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return
 		}

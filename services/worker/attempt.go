@@ -159,7 +159,11 @@ func (a *attempt) start(cancel context.CancelCauseFunc, limit time.Time, why *ev
 	}
 	a.running, a.cancel, a.called = true, cancel, time.Now()
 	if a.d.Deliveries == 1 {
-		a.w.config.Metrics.Begun(a.measured(), a.called.Sub(a.d.Stored))
+		since := a.d.Stored
+		if a.d.NotBefore.After(since) {
+			since = a.d.NotBefore
+		}
+		a.w.config.Metrics.Begun(a.measured(), a.called.Sub(since))
 	}
 	moment := min(a.w.config.Grace, maxLastMoment)
 	if a.ends, a.why = limit, why; !limit.IsZero() {

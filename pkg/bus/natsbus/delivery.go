@@ -76,6 +76,7 @@ func (b *Bus) delivery(m *nats.Msg) (d bus.Delivery, notBefore time.Time, err er
 	d.Subject, d.Partition = b.publishedAs(m.Subject)
 	if at := d.Header[headerNotBefore]; len(at) > 0 {
 		notBefore = clean(d.Header)
+		d.NotBefore = notBefore
 		if d.Deliveries > 1 && notBefore.After(d.Stored) {
 			d.Deliveries-- // the first time it was too early, and went back
 		}

@@ -1,0 +1,438 @@
+package integration_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/telemetry"
+	"github.com/rondo-run/rondo/services/orchestrator"
+	"github.com/rondo-run/rondo/services/worker"
+)
+
+// ---- The work that is measured.
+
+var (
+	treble   = activity.Define[int, int]("treble")
+	wobble   = activity.Define[int, int]("wobble", activity.Retry(3, activity.Fixed(time.Millisecond)))
+	refuse   = activity.Define[int, int]("refuse")
+	explode  = activity.Define[int, int]("explode")
+	linger   = activity.Define[int, int]("linger")
+	endless  = activity.Define[int, int]("endless")
+	pulse    = activity.Define[int, int]("pulse")
+	counting = activity.Define[int, int]("counting")
+
+	household = orchestration.Define[int, int]("household")
+	pupil     = orchestration.Define[int, int]("pupil")
+	naughty   = orchestration.Define[int, int]("naughty")
+	stumble   = orchestration.Define[int, int]("stumble")
+	doomed    = orchestration.Define[int, int]("doomed")
+	hurried   = orchestration.Define[int, int]("hasty")
+	hesitant  = orchestration.Define[int, int]("hesitant")
+	abiding   = orchestration.Define[int, int]("abiding")
+	tagged    = orchestration.Define[string, int]("tagged")
+	plainly   = orchestration.Define[int, int]("plainly")
+	counted   = orchestration.Define[int, int]("counted")
+
+	never = orchestration.DefineEvent[int]("never")
+)
+
+var measuredOrchestrations = []orchestration.Binding{
+	// A child, a timer, a step, activities with and without retries; then all of it once more as a new execution.
+	household.With(func(ctx *orchestration.Context, left int) (int, error) {
+		n, err := pupil.StartChild(ctx, 1).Get(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if err := ctx.Sleep(20 * time.Millisecond); err != nil {
+			return 0, err
+		}
+		if _, err := orchestration.Step(ctx, "look", func(context.Context) (int, error) { return 1, nil }); err != nil {
+			return 0, err
+		}
+		if _, err := wobble.Call(ctx, n); err != nil {
+			return 0, err
+		}
+		if left > 0 {
+			return household.ContinueAsNew(ctx, left-1)
+		}
+		_, err = naughty.StartChild(ctx, 0).Get(ctx)
+		if err == nil {
+			return 0, errors.New("a child that fails has not")
+		}
+		return n, nil
+	}),
+	pupil.With(func(ctx *orchestration.Context, n int) (int, error) { return treble.Call(ctx, n) }),
+	naughty.With(func(ctx *orchestration.Context, n int) (int, error) { return refuse.Call(ctx, n) }),
+	stumble.With(func(*orchestration.Context, int) (int, error) { panic("it stumbles") }),
+	doomed.With(func(ctx *orchestration.Context, n int) (int, error) { return explode.Call(ctx, n) }),
+	hurried.With(func(ctx *orchestration.Context, n int) (int, error) {
+		return linger.Call(ctx, n, activity.Timeout(30*time.Millisecond))
+	}),
+	hesitant.With(func(ctx *orchestration.Context, n int) (int, error) {
+		late := ctx.Timer(50 * time.Millisecond)
+		if ctx.Select(endless.Start(ctx, n), late) == late {
+			return -1, nil
+		}
+		return n, nil
+	}),
+	abiding.With(func(ctx *orchestration.Context, n int) (int, error) { return never.Wait(ctx) }),
+	tagged.With(func(ctx *orchestration.Context, tag string) (int, error) {
+		return treble.Call(ctx, 1, activity.Tag(tag))
+	}),
+	plainly.With(func(ctx *orchestration.Context, n int) (int, error) { return pulse.Call(ctx, n) }),
+	counted.With(func(ctx *orchestration.Context, n int) (int, error) { return counting.Call(ctx, n) }),
+}
+
+func measuredActivities() []activity.Binding {
+	untilStopped := func(ctx context.Context, _ int) (int, error) {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	return []activity.Binding{
+		treble.With(func(_ context.Context, n int) (int, error) { return 3 * n, nil }),
+		wobble.With(func(ctx context.Context, n int) (int, error) {
+			if activity.InfoOf(ctx).Attempt == 1 {
+				return 0, errors.New("not yet")
+			}
+			return n, nil
+		}),
+		refuse.With(func(context.Context, int) (int, error) { return 0, activity.Errorf("no", "it does not want to") }),
+		explode.With(func(context.Context, int) (int, error) { panic("it explodes") }),
+		linger.With(untilStopped), endless.With(untilStopped),
+		pulse.With(func(ctx context.Context, n int) (int, error) { return n, activity.Heartbeat(ctx, n) }),
+		// What an activity measures itself goes where everything else goes: OpenTelemetry's global meter is set.
+		counting.With(func(ctx context.Context, n int) (int, error) {
+			parcels, err := otel.Meter("example.com/parcels").Int64Counter("shop.parcels", metric.WithUnit("{parcel}"), metric.WithDescription("Parcels that were sent."))
+			if err != nil {
+				return 0, err
+			}
+			parcels.Add(ctx, int64(n), metric.WithAttributes(attribute.String("size", "small")))
+			return n, nil
+		}),
+	}
+}
+
+// ---- What is scraped.
+
+// scraped is what /metrics says: values by series.
+type scraped map[string]float64
+
+var sample = regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{.*\})? (\S+)$`)
+
+func scrapeOf(t *testing.T, x *telemetry.Telemetry) (text string, all scraped) {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	x.Scrape.ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	if answer.Code != 200 {
+		t.Fatalf("status %d: %s", answer.Code, answer.Body)
+	}
+	text, all = answer.Body.String(), scraped{}
+	lines := bufio.NewScanner(strings.NewReader(text))
+	for lines.Scan() {
+		if line := lines.Text(); !strings.HasPrefix(line, "#") {
+			m := sample.FindStringSubmatch(line)
+			if m == nil {
+				t.Fatalf("this is no sample: %s", line)
+			}
+			v, err := strconv.ParseFloat(m[3], 64)
+			if err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			all[m[1]+m[2]] = v
+		}
+	}
+	return text, all
+}
+
+// own are the series that Rondo tells.
+func (s scraped) own() []string {
+	var own []string
+	for name := range s {
+		if strings.HasPrefix(name, "rondo_") {
+			own = append(own, name)
+		}
+	}
+	slices.Sort(own)
+	return own
+}
+
+// measured is a system all of whose services tell what they do.
+func measured(t *testing.T, orchestrations []orchestration.Binding, activities []activity.Binding, change ...func(*worker.Config)) (*system, *telemetry.Telemetry) {
+	t.Helper()
+	x, err := telemetry.Start(context.Background(), telemetry.Service{Name: "rondo-test", Version: "test", Instance: "test", Logger: quiet(), Environment: func(string) (string, bool) { return "", false }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = x.End(context.Background()) })
+	open := openSQLite(t)
+	s := newSystem(t, func() history.Store { return x.Metrics.Store(open()) }, orchestrations...)
+	t.Cleanup(x.Metrics.Bus(s.bus))
+	s.orchestrate(func(c *orchestrator.Config) { c.Metrics, c.MeasureEvery = x.Metrics, 100*time.Millisecond })
+	s.employ(activities, append(change, func(c *worker.Config) { c.Metrics, c.Slots = x.Metrics, 20 })...)
+	return s, x
+}
+
+// tells waits until series have these values.
+func tells(t *testing.T, x *telemetry.Telemetry, want scraped) {
+	t.Helper()
+	eventually(t, "the metrics", func() error {
+		_, all := scrapeOf(t, x)
+		var wrong []string
+		for series, v := range want {
+			if got, ok := all[series]; !ok || got != v {
+				wrong = append(wrong, fmt.Sprintf("%s is %v, want %v", series, got, v))
+			}
+		}
+		if len(wrong) > 0 {
+			slices.Sort(wrong)
+			return errors.New(strings.Join(wrong, "\n"))
+		}
+		return nil
+	})
+}
+
+// TestMetrics runs some of everything, and checks what was counted and measured. It does not run beside others that set the global providers.
+func TestMetrics(t *testing.T) {
+	s, x := measured(t, measuredOrchestrations, measuredActivities())
+	s.start("household", "home", 1)
+	s.start("stumble", "oops", 0)
+	s.start("doomed", "boom", 0)
+	s.start("hasty", "quick", 0)
+	s.start("hesitant", "now", 0)
+	s.start("plainly", "plain", 7)
+	s.start("counted", "parcels", 5)
+	s.start("abiding", "stopped", 0)
+	s.start("abiding", "dropped", 0)
+	s.start("nobody knows this", "lost", 0)
+	s.say(
+		events.Message{ID: "again", Instance: "plain", Content: &events.Start{Orchestration: "plainly", Input: encode(t, 7)}},
+		events.Message{ID: "e1", Instance: "stopped", Content: &events.EventRaised{Name: "something else"}},
+		events.Message{ID: "e2", Instance: "who", Content: &events.EventRaised{Name: "never"}},
+	)
+	s.eventually("two instances wait", func() error {
+		for _, id := range []string{"stopped", "dropped"} {
+			if _, err := s.store.Instance(t.Context(), id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	s.say(
+		events.Message{ID: "c1", Instance: "stopped", Content: &events.Control{How: events.Cancel}},
+		events.Message{ID: "c2", Instance: "dropped", Content: &events.Control{How: events.Terminate}},
+	)
+	if err := s.bus.Publish(t.Context(), events.Wire{Subject: "rondo.control.bewitch.somebody", Header: events.Header{events.HeaderMsgID: {"m1"}}}); err != nil {
+		t.Fatal(err)
+	}
+	s.completed("home", 3)
+	for _, id := range []string{"oops", "boom", "quick", "now", "plain", "parcels", "stopped", "dropped"} {
+		s.ended(id)
+	}
+	tells(t, x, want)
+
+	text, all := scrapeOf(t, x)
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	checkPlausible(t, all)
+	checkNoIDs(t, text)
+	checkAllTold(t, all)
+}
+
+// want is what the work above has come to.
+var want = scraped{
+	`rondo_orchestration_starts_total{initiated_by="client",orchestration="household",version="1.0.0"}`:    1,
+	`rondo_orchestration_starts_total{initiated_by="continued",orchestration="household",version="1.0.0"}`: 1,
+	`rondo_orchestration_starts_total{initiated_by="parent",orchestration="pupil",version="1.0.0"}`:        2,
+	`rondo_orchestration_starts_total{initiated_by="client",orchestration="abiding",version="1.0.0"}`:      2,
+
+	`rondo_orchestration_completions_total{orchestration="household",status="completed",version="1.0.0"}`: 1,
+	`rondo_orchestration_completions_total{orchestration="pupil",status="completed",version="1.0.0"}`:     2,
+	`rondo_orchestration_completions_total{orchestration="naughty",status="failed",version="1.0.0"}`:      1,
+	`rondo_orchestration_completions_total{orchestration="abiding",status="cancelled",version="1.0.0"}`:   1,
+	`rondo_orchestration_completions_total{orchestration="abiding",status="terminated",version="1.0.0"}`:  1,
+
+	`rondo_orchestration_failures_total{error_kind="application",orchestration="naughty",version="1.0.0"}`: 1,
+	`rondo_orchestration_failures_total{error_kind="panicked",orchestration="stumble",version="1.0.0"}`:    1,
+	`rondo_orchestration_failures_total{error_kind="panicked",orchestration="doomed",version="1.0.0"}`:     1,
+	`rondo_orchestration_failures_total{error_kind="timeout",orchestration="hasty",version="1.0.0"}`:       1,
+	`rondo_orchestration_faults_total{error_kind="panicked",orchestration="stumble"}`:                      1,
+	`rondo_orchestration_continuations_total{orchestration="household",version="1.0.0"}`:                   1,
+
+	`rondo_orchestration_duration_seconds_count{orchestration="household",status="completed",version="1.0.0"}`:    1,
+	`rondo_execution_duration_seconds_count{orchestration="household",status="completed",version="1.0.0"}`:        1,
+	`rondo_execution_duration_seconds_count{orchestration="household",status="continued_as_new",version="1.0.0"}`: 1,
+	`rondo_execution_history_events_count{orchestration="household"}`:                                             2,
+	`rondo_execution_rounds_count{orchestration="household"}`:                                                     2,
+	`rondo_child_calls_total{child="pupil",orchestration="household"}`:                                            2,
+	`rondo_child_duration_seconds_count{child="pupil",orchestration="household",outcome="completed"}`:             2,
+	`rondo_child_duration_seconds_count{child="naughty",orchestration="household",outcome="failed"}`:              1,
+	`rondo_activity_call_duration_seconds_count{activity="wobble",outcome="failed"}`:                              2,
+	`rondo_activity_call_duration_seconds_count{activity="wobble",outcome="completed"}`:                           2,
+	`rondo_activity_call_duration_seconds_count{activity="endless",outcome="given_up"}`:                           1,
+	`rondo_timer_lateness_seconds_count`:                                                                          3,
+	`rondo_step_executions_total{orchestration="household",outcome="success"}`:                                    2,
+	`rondo_step_duration_seconds_count{orchestration="household",outcome="success"}`:                              2,
+
+	`rondo_activity_executions_total{activity="treble",attempt="1",outcome="success",tag=""}`:                2,
+	`rondo_activity_executions_total{activity="wobble",attempt="1",outcome="app_error",tag=""}`:              2,
+	`rondo_activity_executions_total{activity="wobble",attempt="2",outcome="success",tag=""}`:                2,
+	`rondo_activity_executions_total{activity="refuse",attempt="1",outcome="app_error",tag=""}`:              1,
+	`rondo_activity_executions_total{activity="explode",attempt="1",outcome="panic",tag=""}`:                 1,
+	`rondo_activity_executions_total{activity="linger",attempt="1",outcome="timeout_start_to_close",tag=""}`: 1,
+	`rondo_activity_executions_total{activity="endless",attempt="1",outcome="cancelled",tag=""}`:             1,
+	`rondo_activity_duration_seconds_count{activity="treble",outcome="success",tag=""}`:                      2,
+	`rondo_activity_queue_duration_seconds_count{activity="wobble",tag=""}`:                                  4,
+	`rondo_activity_deliveries_total{activity="wobble",source="new",tag=""}`:                                 4,
+	`rondo_activity_heartbeats_total{activity="pulse"}`:                                                      1,
+	`rondo_worker_slots`:      20,
+	`rondo_worker_slots_used`: 0,
+	`rondo_worker_held`:       0,
+	`rondo_worker_sessions`:   0,
+	`rondo_worker_stuck`:      0,
+
+	`rondo_receipts_total{reason="exists",verb="start",verdict="ignored"}`:           1,
+	`rondo_receipts_total{reason="nobody_waits",verb="event",verdict="ignored"}`:     1,
+	`rondo_receipts_total{reason="unknown_instance",verb="event",verdict="ignored"}`: 1,
+	`rondo_receipts_total{reason="taken",verb="control",verdict="accepted"}`:         2,
+	`rondo_receipts_total{reason="taken",verb="child-ended",verdict="accepted"}`:     3,
+	`rondo_dead_letters_total{reason="malformed",verb="control"}`:                    1,
+
+	`rondo_partitions_owned`:                                                   4,
+	`rondo_orchestrators`:                                                      1,
+	`rondo_partition_waiting{partition="0"}`:                                   0,
+	`rondo_partition_waiting{partition="3"}`:                                   0,
+	`rondo_instances_stuck{reason="code"}`:                                     0,
+	`rondo_instances_stuck{reason="halted"}`:                                   0,
+	`rondo_instances_stuck{reason="unregistered"}`:                             1,
+	`rondo_outbox_promises`:                                                    0,
+	`rondo_outbox_age_seconds`:                                                 0,
+	`rondo_outbox_unpublished`:                                                 0,
+	`rondo_work_waiting{activity="treble",tag=""}`:                             0,
+	`rondo_work_held{activity="wobble",tag=""}`:                                0,
+	`rondo_nats_connected`:                                                     1,
+	`rondo_nats_disconnects_total`:                                             0,
+	`shop_parcels_total{size="small"}`:                                         5,
+	`rondo_build_info{build="test",engine="1",go="` + runtime.Version() + `"}`: 1,
+}
+
+// checkPlausible checks what depends on how fast the machine is.
+func checkPlausible(t *testing.T, all scraped) {
+	t.Helper()
+	sum := func(prefix string) (n float64) {
+		for series, v := range all {
+			if strings.HasPrefix(series, prefix) {
+				n += v
+			}
+		}
+		return n
+	}
+	between := func(series string, least, most float64) {
+		t.Helper()
+		if v, ok := all[series]; !ok || v < least || v > most {
+			t.Errorf("%s is %v; want something from %v to %v", series, v, least, most)
+		}
+	}
+	const minute = 60
+	between(`rondo_timer_lateness_seconds_sum`, 0, 3*minute)
+	between(`rondo_orchestration_duration_seconds_sum{orchestration="household",status="completed",version="1.0.0"}`, 0.04, minute) // two naps of 20 ms
+	last, first := `rondo_execution_duration_seconds_sum{orchestration="household",status="completed",version="1.0.0"}`, `rondo_execution_duration_seconds_sum{orchestration="household",status="continued_as_new",version="1.0.0"}`
+	if life := all[`rondo_orchestration_duration_seconds_sum{orchestration="household",status="completed",version="1.0.0"}`]; life < all[last]+all[first]-0.001 {
+		t.Errorf("an instance has lived %vs, its executions have taken %vs and %vs", life, all[first], all[last])
+	}
+	between(`rondo_activity_duration_seconds_sum{activity="linger",outcome="timeout_start_to_close",tag=""}`, 0.03, minute)
+	between(`rondo_activity_queue_duration_seconds_sum{activity="wobble",tag=""}`, 0, minute)
+	between(`rondo_execution_history_size_bytes_sum{orchestration="household"}`, 1000, 100_000)
+	between(`rondo_execution_history_events_sum{orchestration="household"}`, 20, 60)
+	between(`rondo_payload_size_bytes_sum{payload="orchestration_input"}`, 10, 1000)
+	between(`rondo_instances_active`, 0, 20)
+	between(`rondo_nats_io_bytes_total{direction="in"}`, 1000, 1e9)
+	between(`rondo_nats_round_trip_seconds`, 1e-9, minute)
+	between(`rondo_store_connections_limit`, 2, 100)
+	between(`rondo_store_operation_duration_seconds_count{operation="commit",status="ok"}`, 10, 1000)
+	between(`process_open_fds`, 1, 1e6)
+	between(`go_goroutines`, 10, 1e6)
+	between(`rondo_rounds_total{orchestration="household",source="new"}`, 1, 1)
+	between(`rondo_rounds_total{orchestration="household",source="memory"}`, 8, 30)
+
+	committed := all[`rondo_turns_total{outcome="committed"}`]
+	between(`rondo_turns_total{outcome="committed"}`, 30, 300)
+	for _, phase := range []string{"batch", "commit", "publish"} {
+		between(`rondo_round_duration_seconds_count{phase="`+phase+`"}`, committed, committed)
+	}
+	between(`rondo_commit_turns_sum`, committed, committed)
+	if rounds := sum("rondo_rounds_total"); rounds < committed || all[`rondo_round_duration_seconds_count{phase="decide"}`] != rounds || all["rondo_round_messages_count"] != rounds {
+		t.Errorf("there were %v rounds, %v of them committed, %v decided and %v with messages", rounds, committed, all[`rondo_round_duration_seconds_count{phase="decide"}`], all["rondo_round_messages_count"])
+	}
+	if written, committed := all["rondo_round_events_sum"], all["rondo_commit_events_sum"]; written != committed {
+		t.Errorf("rounds have written %v events, commits %v", written, committed)
+	}
+	if n := sum("rondo_outbox_published_total"); n < 20 || n != all[`rondo_outbox_published_total{lane="now",outcome="published"}`]+all[`rondo_outbox_published_total{lane="later",outcome="published"}`] {
+		t.Errorf("%v messages were published", n)
+	}
+	if n := all["rondo_outbox_swept_total"]; n != 0 {
+		t.Errorf("%v messages were published by a sweep", n)
+	}
+}
+
+// label is one label of a sample.
+var label = regexp.MustCompile(`([a-z_]+)="((?:[^"\\]|\\.)*)"`)
+
+// checkNoIDs checks that no label has the id of anything.
+func checkNoIDs(t *testing.T, text string) {
+	t.Helper()
+	ids := []string{"home", "oops", "boom", "quick", "now", "plain", "parcels", "stopped", "dropped", "lost", "again", "who", "nobody knows this", "something else"}
+	lanes := map[string]bool{"lane": true} // one of them is "now"
+	lines := bufio.NewScanner(strings.NewReader(text))
+	for lines.Scan() {
+		for _, m := range label.FindAllStringSubmatch(lines.Text(), -1) {
+			if slices.Contains(ids, m[2]) && !lanes[m[1]] {
+				t.Errorf("a label says what somebody has sent: %s", lines.Text())
+			}
+		}
+	}
+}
+
+// rare are metrics about what does not happen when all is well. Tests of package telemetry record them.
+var rare = []string{
+	telemetry.MetricOrchestrationPoison, telemetry.MetricReplayedEvents, telemetry.MetricEvictions, telemetry.MetricRedeliveries, telemetry.MetricSuspects, telemetry.MetricHandovers,
+	telemetry.MetricOutboxSwept, telemetry.MetricOutboxHealed, telemetry.MetricActivityLimited, telemetry.MetricStoreErrors, telemetry.MetricLoads,
+}
+
+// checkAllTold checks that nothing is described that nobody tells.
+func checkAllTold(t *testing.T, all scraped) {
+	t.Helper()
+	for _, d := range telemetry.Descriptions() {
+		name := d.PrometheusName()
+		told := slices.ContainsFunc(all.own(), func(series string) bool {
+			series, _, _ = strings.Cut(series, "{")
+			return series == name || d.Type == telemetry.Histogram && series == name+"_count"
+		})
+		if !told && !slices.Contains(rare, d.Name) {
+			t.Errorf("%s (%s) is not told", d.Name, name)
+		}
+	}
+}
