@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"fmt"
 	"strings"
 	"time"
 )
@@ -344,3 +345,20 @@ var described = []Described{
 
 // Descriptions lists all metrics.
 func Descriptions() []Described { return append([]Described(nil), described...) }
+
+// Reference says in Markdown what metrics there are.
+func Reference() string {
+	var b strings.Builder
+	b.WriteString("\n| metric | where Prometheus reads it | type | unit | labels | what it tells |\n| --- | --- | --- | --- | --- | --- |\n")
+	for _, d := range described {
+		unit, labels := d.Unit, "–"
+		if unit == "" {
+			unit = "–"
+		}
+		if len(d.Labels) > 0 {
+			labels = "`" + strings.Join(d.Labels, "`, `") + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s | %s |\n", d.Name, d.PrometheusName(), d.Type, strings.Trim(unit, "{}"), labels, d.Help)
+	}
+	return b.String()
+}
