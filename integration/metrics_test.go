@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http/httptest"
 	"regexp"
 	"runtime"
@@ -19,10 +20,12 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/round"
 	"github.com/rondo-run/rondo/pkg/telemetry"
 	"github.com/rondo-run/rondo/services/orchestrator"
 	"github.com/rondo-run/rondo/services/worker"
@@ -53,6 +56,7 @@ var (
 	counted   = orchestration.Define[int, int]("counted")
 
 	never = orchestration.DefineEvent[int]("never")
+	halt  = orchestration.DefineEvent[int]("halt")
 )
 
 var measuredOrchestrations = []orchestration.Binding{
@@ -88,8 +92,8 @@ var measuredOrchestrations = []orchestration.Binding{
 		return linger.Call(ctx, n, activity.Timeout(30*time.Millisecond))
 	}),
 	hesitant.With(func(ctx *orchestration.Context, n int) (int, error) {
-		late := ctx.Timer(50 * time.Millisecond)
-		if ctx.Select(endless.Start(ctx, n), late) == late {
+		wanted := halt.Next(ctx)
+		if ctx.Select(endless.Start(ctx, n), wanted) == wanted {
 			return -1, nil
 		}
 		return n, nil
@@ -99,10 +103,14 @@ var measuredOrchestrations = []orchestration.Binding{
 		return treble.Call(ctx, 1, activity.Tag(tag))
 	}),
 	plainly.With(func(ctx *orchestration.Context, n int) (int, error) { return pulse.Call(ctx, n) }),
-	counted.With(func(ctx *orchestration.Context, n int) (int, error) { return counting.Call(ctx, n) }),
+	counted.With(func(ctx *orchestration.Context, n int) (int, error) {
+		ctx.Count("shop.orders", 2, slog.String("kind", "gift"))
+		ctx.Measure("shop.order.price", 9.5)
+		return counting.Call(ctx, n)
+	}),
 }
 
-func measuredActivities() []activity.Binding {
+func measuredActivities(endlessBegins chan<- struct{}) []activity.Binding {
 	untilStopped := func(ctx context.Context, _ int) (int, error) {
 		<-ctx.Done()
 		return 0, ctx.Err()
@@ -117,7 +125,11 @@ func measuredActivities() []activity.Binding {
 		}),
 		refuse.With(func(context.Context, int) (int, error) { return 0, activity.Errorf("no", "it does not want to") }),
 		explode.With(func(context.Context, int) (int, error) { panic("it explodes") }),
-		linger.With(untilStopped), endless.With(untilStopped),
+		linger.With(untilStopped),
+		endless.With(func(ctx context.Context, n int) (int, error) {
+			close(endlessBegins)
+			return untilStopped(ctx, n)
+		}),
 		pulse.With(func(ctx context.Context, n int) (int, error) { return n, activity.Heartbeat(ctx, n) }),
 		// What an activity measures itself goes where everything else goes: OpenTelemetry's global meter is set.
 		counting.With(func(ctx context.Context, n int) (int, error) {
@@ -187,7 +199,7 @@ func measured(t *testing.T, orchestrations []orchestration.Binding, activities [
 	s := newSystem(t, func() history.Store { return x.Metrics.Store(open()) }, orchestrations...)
 	t.Cleanup(x.Metrics.Bus(s.bus))
 	s.orchestrate(func(c *orchestrator.Config) { c.Metrics, c.MeasureEvery = x.Metrics, 100*time.Millisecond })
-	s.employ(activities, append(change, func(c *worker.Config) { c.Metrics, c.Slots = x.Metrics, 20 })...)
+	s.employ(activities, append([]func(*worker.Config){func(c *worker.Config) { c.Metrics, c.Slots = x.Metrics, 20 }}, change...)...)
 	return s, x
 }
 
@@ -212,7 +224,8 @@ func tells(t *testing.T, x *telemetry.Telemetry, want scraped) {
 
 // TestMetrics runs some of everything, and checks what was counted and measured. It does not run beside others that set the global providers.
 func TestMetrics(t *testing.T) {
-	s, x := measured(t, measuredOrchestrations, measuredActivities())
+	begun := make(chan struct{})
+	s, x := measured(t, measuredOrchestrations, measuredActivities(begun))
 	s.start("household", "home", 1)
 	s.start("stumble", "oops", 0)
 	s.start("doomed", "boom", 0)
@@ -228,6 +241,8 @@ func TestMetrics(t *testing.T) {
 		events.Message{ID: "e1", Instance: "stopped", Content: &events.EventRaised{Name: "something else"}},
 		events.Message{ID: "e2", Instance: "who", Content: &events.EventRaised{Name: "never"}},
 	)
+	s.await(begun, "an activity that does not end begins")
+	s.say(events.Message{ID: "e3", Instance: "now", Content: &events.EventRaised{Name: halt.Name(), Data: encode(t, 0)}})
 	s.eventually("two instances wait", func() error {
 		for _, id := range []string{"stopped", "dropped"} {
 			if _, err := s.store.Instance(t.Context(), id); err != nil {
@@ -293,7 +308,8 @@ var want = scraped{
 	`rondo_activity_call_duration_seconds_count{activity="wobble",outcome="failed"}`:                              2,
 	`rondo_activity_call_duration_seconds_count{activity="wobble",outcome="completed"}`:                           2,
 	`rondo_activity_call_duration_seconds_count{activity="endless",outcome="given_up"}`:                           1,
-	`rondo_timer_lateness_seconds_count`:                                                                          3,
+	`rondo_receipts_total{reason="taken",verb="event",verdict="accepted"}`:                                        1,
+	`rondo_timer_lateness_seconds_count`:                                                                          2,
 	`rondo_step_executions_total{orchestration="household",outcome="success"}`:                                    2,
 	`rondo_step_duration_seconds_count{orchestration="household",outcome="success"}`:                              2,
 
@@ -335,6 +351,8 @@ var want = scraped{
 	`rondo_work_held{activity="wobble",tag=""}`:                                0,
 	`rondo_nats_connected`:                                                     1,
 	`rondo_nats_disconnects_total`:                                             0,
+	`shop_orders_total{kind="gift"}`:                                           2,
+	`shop_order_price_sum`:                                                     9.5,
 	`shop_parcels_total{size="small"}`:                                         5,
 	`rondo_build_info{build="test",engine="1",go="` + runtime.Version() + `"}`: 1,
 }
@@ -434,5 +452,95 @@ func checkAllTold(t *testing.T, all scraped) {
 		if !told && !slices.Contains(rare, d.Name) {
 			t.Errorf("%s (%s) is not told", d.Name, name)
 		}
+	}
+}
+
+// ---- How many series there are.
+
+const (
+	spreadOver = 100 // activities
+	tagsMadeUp = 60  // which is more than have a label of their own
+)
+
+var spread = orchestration.Define[int, int]("spread")
+
+// spreading has each instance call one of many activities, now and then with a tag, and measure something.
+var spreading = spread.With(func(ctx *orchestration.Context, n int) (int, error) {
+	var opts []activity.Option
+	if n%50 == 0 {
+		opts = append(opts, activity.Tag(fmt.Sprintf("tag-%d", n/50%tagsMadeUp)))
+	}
+	ctx.Count(fmt.Sprintf("spread.%d", n), 1) // a name for each instance
+	return activity.Define[int, int](fmt.Sprintf("spread-%d", n%spreadOver)).Call(ctx, n, opts...)
+})
+
+// TestMetricsAreBounded runs ten thousand instances over a hundred activities, among messages with made-up names of all sorts. What they are called does not make the metrics grow: once everything
+// that can occur has, twice as many instances add nothing.
+func TestMetricsAreBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it runs ten thousand instances")
+	}
+	var activities []activity.Binding
+	for i := range spreadOver {
+		activities = append(activities, activity.Define[int, int](fmt.Sprintf("spread-%d", i)).With(func(_ context.Context, n int) (int, error) { return n, nil }))
+	}
+	s, x := measured(t, []orchestration.Binding{spreading}, activities, func(c *worker.Config) { c.Tags, c.Discover, c.Slots = worker.Any(), 100*time.Millisecond, 200 })
+	half := map[bool]int{false: 5000, true: 1000}[detector.On]
+	run := func(from int) {
+		var all []events.Message
+		for n := from; n < from+half; n++ {
+			id := fmt.Sprintf("spread-%d", n)
+			all = append(all, events.Message{ID: "s-" + id, Instance: id, Content: &events.Start{Orchestration: "spread", Input: encode(t, n)}})
+			switch n % 25 {
+			case 0:
+				all = append(all, events.Message{ID: "u-" + id, Instance: "unknown-" + id, Content: &events.Start{Orchestration: "made up " + id, Version: "1.0." + strconv.Itoa(n), Input: encode(t, n)}})
+			case 1:
+				all = append(all, events.Message{ID: "e-" + id, Instance: id, Content: &events.EventRaised{Name: "made up " + id}})
+			case 2:
+				all = append(all, events.Message{ID: "q-" + id, Instance: id, Content: &events.QueueSent{Queue: "made up " + id}})
+			}
+		}
+		s.say(all...)
+		within(t, 3*patience, "all instances end", func() error {
+			left, err := s.store.Count(t.Context(), history.Filter{Name: "spread", Statuses: []round.Status{round.Completed}}, 0)
+			if err == nil && left < int64(from+half) {
+				err = fmt.Errorf("%d of %d have", left, from+half)
+			}
+			return err
+		})
+	}
+	own := func() (own []string) {
+		tells(t, x, scraped{`rondo_instances_hydrated`: 0})
+		_, all := scrapeOf(t, x)
+		for series := range all {
+			// Of words of the engine's there is an end anyway, and some come up only when something is slow: work goes back for want of a slot, and has no first delivery here then.
+			named := strings.Contains(series, `activity="`) || strings.Contains(series, `orchestration="`) || strings.HasPrefix(series, "spread_")
+			slow := strings.Contains(series, `"again"`) || strings.Contains(series, `"returned"`) || strings.HasPrefix(series, "rondo_activity_queue_duration") && !strings.Contains(series, `tag=""`)
+			if named && !slow {
+				own = append(own, series)
+			}
+		}
+		slices.Sort(own)
+		return own
+	}
+	run(0)
+	before := own()
+	run(half)
+	after := own()
+	t.Logf("%d series after %d instances, %d after %d", len(before), half, len(after), 2*half)
+	if !slices.Equal(before, after) {
+		for _, series := range after {
+			if _, there := slices.BinarySearch(before, series); !there {
+				t.Errorf("twice as many instances have added %s", series)
+			}
+		}
+	}
+	// A hundred activities, with the tag of two of them, 50 and the others; each has about a hundred series, most of them buckets. 200 counters of the authors.
+	if most := 12_000; len(after) > most {
+		t.Errorf("%d series; want %d at most", len(after), most)
+	}
+	_, all := scrapeOf(t, x)
+	if n := len(all); n > 14_000 {
+		t.Errorf("%d series in all", n)
 	}
 }
