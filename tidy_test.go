@@ -146,7 +146,7 @@ var testImports = []string{
 	"github.com/cockroachdb/datadriven",
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/...",
 	"github.com/rogpeppe/go-internal/testscript",
-	"go.opentelemetry.io/otel/...",
+	"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/...",
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint",
 	"go.uber.org/goleak",
 	"pkg/telemetry",

@@ -42,6 +42,8 @@ type Delivery struct {
 	Partition int
 	// Place tells it from all other messages of its kind, and orders those of a partition.
 	Place uint64
+	// Scheduled tells that the broker has published it itself, as it does again and again.
+	Scheduled bool
 	// Deliveries counts how often it was handed out, this time included, whatever became of it.
 	Deliveries int
 	// Stored is when the broker took it. NotBefore is when it was to be taken at the earliest, zero for at once.
@@ -52,12 +54,6 @@ type Delivery struct {
 
 // ID is what the message is known by when it brings no id: the same each time it is handed out.
 func (d Delivery) ID() string { return fmt.Sprintf("%d@%d", d.Place, d.Stored.UnixMicro()) }
-
-// Scheduled tells whether the broker has published the message itself, as it does again and again.
-func (d Delivery) Scheduled() bool {
-	next := d.Header[events.HeaderScheduleNext]
-	return len(next) > 0 && next[0] != "purge"
-}
 
 // Hold is the broker's side of a delivery. Its methods do not block and may be called concurrently. When their effect is lost, the message comes again.
 type Hold interface {

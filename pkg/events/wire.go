@@ -30,8 +30,6 @@ type Header map[string][]string
 const (
 	HeaderMsgID = "Nats-Msg-Id"
 	HeaderTrace = "traceparent"
-	// HeaderScheduleNext is set by NATS on what it publishes because of a schedule: when it does so again, or "purge" if it does not.
-	HeaderScheduleNext = "Nats-Schedule-Next"
 
 	HeaderTraceState = "tracestate"
 	HeaderBaggage    = "baggage"

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -30,9 +29,8 @@ type Metrics struct {
 	store  storeMetrics
 	own    custom
 
-	watching sync.Mutex
-	gauges   map[string]observable
-	all      []metric.Observable
+	gauges map[string]observable
+	all    []metric.Observable
 }
 
 // observable is a metric whose value is asked for.

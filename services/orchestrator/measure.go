@@ -33,7 +33,7 @@ func (o *Orchestrator) measureRound(d *decision, hydrated bool) {
 	x := d.times
 	m.Decided(&d.turn, from, x.decided.Sub(x.arrived), x.undecided.Sub(x.decided))
 	for _, i := range d.entry.taken {
-		if _, isStart := i.message.Content.(*events.Start); isStart && i.delivery.Scheduled() {
+		if _, isStart := i.message.Content.(*events.Start); isStart && i.delivery.Scheduled {
 			if d.repeated == nil {
 				d.repeated = make(map[string]bool, 1)
 			}

@@ -53,7 +53,7 @@ type Config struct {
 	// Tracer is told of attempts; nil: nobody is.
 	Tracer *telemetry.Tracer
 	// Metrics counts and measures what is done; nil: nobody does.
-	Metrics *telemetry.Metrics
+	Metrics *telemetry.Metrics `json:"-"`
 
 	// Codec is that of the orchestrations; nil is JSON.
 	Codec events.Codec

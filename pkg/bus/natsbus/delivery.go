@@ -74,6 +74,9 @@ func (b *Bus) delivery(m *nats.Msg) (d bus.Delivery, notBefore time.Time, err er
 		Header: events.Header(m.Header), Body: m.Data, Place: o.place, Deliveries: o.deliveries, Stored: o.stored, Hold: hold{b.nc, m.Reply},
 	}
 	d.Subject, d.Partition = b.publishedAs(m.Subject)
+	if next := d.Header["Nats-Schedule-Next"]; len(next) > 0 {
+		d.Scheduled = next[0] != "purge" // which says that it is published once
+	}
 	if at := d.Header[headerNotBefore]; len(at) > 0 {
 		notBefore = clean(d.Header)
 		d.NotBefore = notBefore
