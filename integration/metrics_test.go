@@ -53,7 +53,7 @@ var (
 	abiding   = orchestration.Define[int, int]("abiding")
 	tagged    = orchestration.Define[string, int]("tagged")
 	plainly   = orchestration.Define[int, int]("plainly")
-	counted   = orchestration.Define[int, int]("counted")
+	numbered  = orchestration.Define[int, int]("numbered")
 
 	never = orchestration.DefineEvent[int]("never")
 	halt  = orchestration.DefineEvent[int]("halt")
@@ -103,7 +103,7 @@ var measuredOrchestrations = []orchestration.Binding{
 		return treble.Call(ctx, 1, activity.Tag(tag))
 	}),
 	plainly.With(func(ctx *orchestration.Context, n int) (int, error) { return pulse.Call(ctx, n) }),
-	counted.With(func(ctx *orchestration.Context, n int) (int, error) {
+	numbered.With(func(ctx *orchestration.Context, n int) (int, error) {
 		ctx.Count("shop.orders", 2, slog.String("kind", "gift"))
 		ctx.Measure("shop.order.price", 9.5)
 		return counting.Call(ctx, n)
@@ -232,7 +232,7 @@ func TestMetrics(t *testing.T) {
 	s.start("hasty", "quick", 0)
 	s.start("hesitant", "now", 0)
 	s.start("plainly", "plain", 7)
-	s.start("counted", "parcels", 5)
+	s.start("numbered", "parcels", 5)
 	s.start("abiding", "stopped", 0)
 	s.start("abiding", "dropped", 0)
 	s.start("nobody knows this", "lost", 0)

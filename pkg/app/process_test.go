@@ -116,7 +116,7 @@ func TestHealth(t *testing.T) {
 	s := server(t)
 	w := start(t, nil, with("worker", "--nats", s.URL())...).ready()
 	url := addressIn(t, w.errs.await(t, "msg=ready"), "health=")
-	for path, want := range map[string]string{"/livez": "ok", "/readyz": "ok", "/version": "engine 1"} {
+	for path, want := range map[string]string{"/livez": "ok", "/readyz": "ok", "/version": "engine 1", "/metrics": "\nrondo_worker_slots 100\n"} {
 		code, body := get(t, url+path)
 		if code != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("%s: %d %s, want %s", path, code, body, want)
@@ -282,6 +282,14 @@ func TestDev(t *testing.T) {
 	}
 	if code, body := get(t, at.Health+"/readyz"); code != http.StatusOK {
 		t.Errorf("%d %s", code, body)
+	}
+	for _, want := range []string{
+		`rondo_orchestration_completions_total{orchestration="hello",status="completed",version="1.0.0"} 1`, `rondo_activity_executions_total{activity="greet",attempt="1",outcome="success",tag=""} 1`,
+		`rondo_store_operation_duration_seconds_count{operation="commit",status="ok"}`, "rondo_nats_connected 1", "rondo_build_info{", "go_goroutines",
+	} {
+		if code, body := get(t, at.Health+"/metrics"); code != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("/metrics does not say %s: %d\n%s", want, code, body)
+		}
 	}
 	// A nap that is longer than this life of the process: the next one finishes it.
 	publish(t, at.NATS, "rondo.start.nap.n-1", "3000")

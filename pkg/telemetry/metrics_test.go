@@ -624,8 +624,8 @@ func TestSeriesAreBounded(t *testing.T) {
 
 // ---- What it costs.
 
-// BenchmarkRound is everything that is recorded because of one round with one message that completes an activity and asks for another one.
-func BenchmarkRound(b *testing.B) {
+// BenchmarkMetricsOfRound is everything that is recorded because of one round with one message that completes an activity and asks for another one.
+func BenchmarkMetricsOfRound(b *testing.B) {
 	r := record(b)
 	turn := &round.Turn{Row: round.Row{Name: "order", Version: "1.0.0"}, Receipts: make([]round.Receipt, 1), Executions: []round.Execution{{ID: 1, Events: []events.Event{
 		{Fact: &events.ActivityCompleted{Result: events.Payload("1")}}, {Fact: &events.ActivityScheduled{Name: "pack", Input: events.Payload("1")}},
@@ -645,8 +645,8 @@ func BenchmarkRound(b *testing.B) {
 	}
 }
 
-// BenchmarkWork is everything that a worker records because of one execution.
-func BenchmarkWork(b *testing.B) {
+// BenchmarkMetricsOfWork is everything that a worker records because of one execution.
+func BenchmarkMetricsOfWork(b *testing.B) {
 	r := record(b)
 	w := telemetry.Work{Activity: "pack", Tag: "gpu", Attempt: 1}
 	b.ReportAllocs()
