@@ -100,7 +100,7 @@ func Start(ctx context.Context, s Service) (t *Telemetry, err error) {
 	if err != nil {
 		return t, err
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { s.Logger.Warn("telemetry could not be sent", "error", err) }))
+	otel.SetErrorHandler(newWarnings(s.Logger))
 	otel.SetTextMapPropagator(autoprop.NewTextMapPropagator())
 	if err := t.startMetrics(ctx, s, of); err != nil {
 		return t, err
