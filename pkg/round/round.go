@@ -79,7 +79,7 @@ type Config struct {
 	// StepPatience is the same for inline steps, of which nobody else knows; 0 means ten seconds.
 	StepPatience time.Duration
 	// NewTrace decides whether anybody is told of a trace that begins here. Nil: executions that bring no trace have none.
-	NewTrace func(id [16]byte, orchestration string) (sampled bool)
+	NewTrace func(id [16]byte, orchestration string) (sampled bool) `json:"-"`
 	// TellOver has turns say what has come to its end even where nobody follows the trace, for metrics.
 	TellOver bool
 	// ShowPayloads has warnings tell the data that they are about, and not only its size and hash.
