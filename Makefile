@@ -71,6 +71,11 @@ CHAOSFLAGS ?=## more flags for make chaos, such as -chaos.leases=default
 chaos: ## run a whole system as processes of its own, break parts of it for TIME while it works, and prove that nothing was lost
 	$(GO) test -count=1 -timeout 0 -v -run '^TestChaos$$' ./integration/chaos -chaos.time $(TIME) -chaos.seed $(SEED) $(CHAOSFLAGS)
 
+# It has a module of its own, so that the product does not depend on a collector.
+.PHONY: otlp
+otlp: ## run the orders example through two processes against a real OTLP receiver
+	$(GO) -C integration/otlp test -count=1 -timeout 5m $(TESTFLAGS) ./...
+
 .PHONY: databases
 databases: ## say which databases the tests would use
 	@echo "DATABASES: SQLite is tested"
@@ -86,7 +91,9 @@ databases: ## say which databases the tests would use
 lint: ## check formatting, vet and staticcheck
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted (run make fmt):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
+	$(GO) -C integration/otlp vet ./...
 	$(TOOL) staticcheck ./...
+	$(GO) -C integration/otlp tool -modfile=../../internal/tools/go.mod staticcheck ./...
 
 .PHONY: fmt
 fmt: ## format all Go files
@@ -155,10 +162,10 @@ cover: ## say how much of each package is covered by all tests together, and lea
 .PHONY: tidy
 tidy: ## check that go.mod and go.sum list what is used, no more and no less
 	@$(GO) mod tidy -diff || { echo "run: go mod tidy"; exit 1; }
-	@$(GO) -C internal/tools mod tidy -diff || { echo "run: go -C internal/tools mod tidy"; exit 1; }
+	@for module in internal/tools integration/otlp; do $(GO) -C $$module mod tidy -diff || { echo "run: go -C $$module mod tidy"; exit 1; }; done
 	$(GO) mod verify
 
 # The tests come last: what they print is what a reader looks for.
 .PHONY: ci
 ci: TIME := 60s
-ci: tidy lint binary bench-once costs fuzz random sim mutants chaos test ## run everything that has to pass before a change goes in
+ci: tidy lint binary bench-once costs fuzz random sim mutants chaos otlp test ## run everything that has to pass before a change goes in

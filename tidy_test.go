@@ -123,8 +123,12 @@ var packages = map[string]rule{
 	"integration":               {imports: []string{"integration/internal/work", "services/orchestrator", "services/worker", "pkg/outbox", "pkg/query", "pkg/client", "pkg/app"}},
 	"integration/chaos":         {imports: []string{"integration/internal/work", "services/orchestrator", "services/worker", "pkg/client"}},
 	"integration/internal/work": {imports: []string{"pkg/events", "pkg/orchestration", "pkg/activity"}},
-	"integration/simulation":    {imports: []string{"services/orchestrator", "services/worker"}},
-	"examples/...":              {imports: []string{"pkg/...", "examples/..."}},
+	"integration/otlp": {imports: []string{
+		"integration/internal/work", "pkg/client", "pkg/app", "examples/orders/...",
+		"go.opentelemetry.io/collector/...", "go.opentelemetry.io/otel", "go.uber.org/zap",
+	}},
+	"integration/simulation": {imports: []string{"services/orchestrator", "services/worker"}},
+	"examples/...":           {imports: []string{"pkg/...", "examples/..."}},
 }
 
 // outside is the part of the standard library that pure packages leave alone, each with what is below it.

@@ -1,0 +1,46 @@
+package otlp_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestNobodyListens runs orders while what they tell goes nowhere.
+func TestNobodyListens(t *testing.T) {
+	const (
+		many  = 20
+		grace = 20 * time.Second // the default
+		few   = 6
+	)
+	for _, protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			s := newSystem(t, ordersProgram(t), nil, append(fast, "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+freeAddress(t), "OTEL_EXPORTER_OTLP_PROTOCOL="+protocol)...)
+			orchestrator, worker := s.run()
+			var ids []string
+			for n := range many {
+				ids = append(ids, fmt.Sprintf("order-%d", n))
+				s.say(t.Context(), "rondo.start.fulfil."+ids[n], chair)
+			}
+			s.completed(ids...)
+			for _, p := range []*process{worker, orchestrator} {
+				if took := p.end(); took > grace {
+					t.Errorf("the %s has taken %v to end, more than its grace of %v", p.name, took, grace)
+				} else {
+					t.Logf("the %s has taken %v to end", p.name, took)
+				}
+				all := p.warnings()
+				for _, w := range all {
+					if !strings.Contains(w, `"level":"WARN"`) || !strings.Contains(w, "could not be sent") {
+						t.Errorf("the %s says: %s", p.name, w)
+					}
+				}
+				if len(all) == 0 || len(all) > few {
+					t.Errorf("the %s has warned %d times; want some, and at most %d:\n%s", p.name, len(all), few, strings.Join(all, "\n"))
+				}
+			}
+		})
+	}
+}
