@@ -165,8 +165,14 @@ func TestEverythingIsTraced(t *testing.T) {
 	if names, _, _ := c.metricsOf(webService); names != nil {
 		t.Errorf("the client has metrics: %q", names)
 	}
-	if names, _, _ := c.metricsOf("otlp.test-worker"); !slices.Contains(names, "visits") {
+	names, of, _ := c.metricsOf(s.program.name + "-worker")
+	if !slices.Contains(names, "visits") {
 		t.Errorf("the worker has sent metrics %q; its activity counts visits", names)
+	}
+	for _, key := range []string{"service.version", "service.instance.id", "host.name", "process.pid", "telemetry.sdk.name", "deployment.environment.name"} {
+		if of[key] == nil {
+			t.Errorf("the metrics of the worker are of %v, without %s", of, key)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package otlp_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -25,12 +26,18 @@ func TestNobodyListens(t *testing.T) {
 				s.say(t.Context(), "rondo.start.fulfil."+ids[n], chair)
 			}
 			s.completed(ids...)
+			var ends sync.WaitGroup
+			for _, p := range []*process{worker, orchestrator} { // they do not need each other any more
+				ends.Go(func() {
+					if took := p.end(); took > grace {
+						t.Errorf("the %s has taken %v to end, more than its grace of %v", p.name, took, grace)
+					} else {
+						t.Logf("the %s has taken %v to end", p.name, took)
+					}
+				})
+			}
+			ends.Wait()
 			for _, p := range []*process{worker, orchestrator} {
-				if took := p.end(); took > grace {
-					t.Errorf("the %s has taken %v to end, more than its grace of %v", p.name, took, grace)
-				} else {
-					t.Logf("the %s has taken %v to end", p.name, took)
-				}
 				all := p.warnings()
 				for _, w := range all {
 					if !strings.Contains(w, `"level":"WARN"`) || !strings.Contains(w, "could not be sent") {
