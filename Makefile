@@ -74,7 +74,7 @@ chaos: ## run a whole system as processes of its own, break parts of it for TIME
 # It has a module of its own, so that the product does not depend on a collector.
 .PHONY: otlp
 otlp: ## run the orders example through two processes against a real OTLP receiver
-	$(GO) -C integration/otlp test -count=1 -timeout 5m $(TESTFLAGS) ./...
+	$(GO) -C integration/otlp test $(RACE) -count=1 -timeout 5m $(TESTFLAGS) ./...
 
 .PHONY: databases
 databases: ## say which databases the tests would use

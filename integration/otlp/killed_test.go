@@ -25,7 +25,7 @@ func TestOrchestratorIsKilled(t *testing.T) {
 	t.Parallel()
 	const many = 30
 	c := startCollector(t)
-	s := newSystem(t, ordersProgram(t), c, append(fast, "OTEL_EXPORTER_OTLP_ENDPOINT="+c.endpoint("grpc"), "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "RONDO_MEMBER_LEASE=1s")...)
+	s := newSystem(t, ordersProgram(t), c, append(fast, "OTEL_EXPORTER_OTLP_ENDPOINT="+c.endpoint("grpc"), "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "RONDO_MEMBER_LEASE=1s", "RONDO_INBOX_WAIT=2s", "RONDO_SWEEP_EVERY=500ms")...)
 	first, worker := s.run()
 	of := make(map[string]string) // the trace of each order
 	for n := range many {

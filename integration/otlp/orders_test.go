@@ -32,6 +32,7 @@ func TestOrdersAreTraced(t *testing.T) {
 				s.say(ctx, "rondo.start.fulfil.order-1", piano)
 			})
 			s.waitStatus("order-1", contract.Approving)
+			c.await(t, "the reservation", func(spans []span) bool { return named(spans, "activity reserve") > 0 }) // what is over is told while the rest goes on
 			approval := s.web.request(t.Context(), "POST /orders/order-1/approval", func(ctx context.Context) {
 				s.say(ctx, "rondo.event.approve.order-1", contract.Approval{By: "ann", OK: true})
 			})
