@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -13,7 +14,6 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/baggage"
-	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/rondo-run/rondo/integration/internal/work"
 	"github.com/rondo-run/rondo/pkg/activity"
@@ -59,12 +59,15 @@ func travel(ctx *orchestration.Context, n int) (string, error) {
 	}); err != nil {
 		return "", err
 	}
+	ctx.SetAttributes(slog.String("guide", "ann"))
+	tour := ctx.Span("tour", slog.Int("places", 2))
 	if _, err := visit.Call(ctx, "far"); err != nil {
 		return "", err
 	}
 	if _, err := leg.Call(ctx, "near", orchestration.ID(ctx.Instance()+"-leg")); err != nil {
 		return "", err
 	}
+	tour.End()
 	if err := ctx.Sleep(20 * time.Millisecond); err != nil {
 		return "", err
 	}
@@ -139,6 +142,9 @@ func TestEverythingIsTraced(t *testing.T) {
 	if got := first.outline(false); got != journeyOutline {
 		t.Errorf("the journey was:\n%s\nwant:\n%s", got, journeyOutline)
 	}
+	if of := first.within[0]; of.Attributes["guide"] != "ann" {
+		t.Errorf("the execution has the attributes %v, without that of its code", of.Attributes)
+	}
 	looked, second := 0, node{}
 	for _, x := range spans {
 		if x.Name == "look around" {
@@ -180,6 +186,7 @@ const journeyOutline = `POST /journeys
   orchestration journey
     step pack
       fold
+    span tour
     activity visit: fog
       execute visit: fog
         look around
@@ -217,10 +224,7 @@ func TestAllSortsAreTraced(t *testing.T) {
 		}
 		ids = append(ids, j.ID)
 		s.web.request(t.Context(), "POST /jobs", func(ctx context.Context) {
-			carrier := make(propagation.MapCarrier)
-			propagation.TraceContext{}.Inject(ctx, carrier)
 			for _, m := range append(j.Said, j.Start()) {
-				m.Trace = carrier["traceparent"]
 				if err := s.client.Publish(ctx, m); err != nil {
 					t.Fatal(err)
 				}
