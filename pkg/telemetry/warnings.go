@@ -30,6 +30,6 @@ func (w *warnings) Handle(err error) {
 		w.left++
 		return
 	}
-	w.log.Warn("telemetry could not be sent; that is not said again for a while", "error", err, "not said", w.left)
+	w.log.Warn("telemetry could not be sent; warnings of this are dropped for a minute", "error", err, "dropped", w.left)
 	w.next, w.left = now.Add(warnEvery), 0
 }
