@@ -76,6 +76,11 @@ chaos: ## run a whole system as processes of its own, break parts of it for TIME
 otlp: ## run the orders example through two processes against a real OTLP receiver
 	$(GO) -C integration/otlp test $(RACE) -count=1 -timeout 5m $(TESTFLAGS) ./...
 
+# It has a module of its own, so that the product does not depend on Prometheus' engine.
+.PHONY: dashboards
+dashboards: ## have Prometheus' engine evaluate all dashboards and alerts, on what rondo dev --demo tells and on what is made up
+	$(GO) -C integration/dashboards test -count=1 -timeout 5m $(TESTFLAGS) ./...
+
 .PHONY: databases
 databases: ## say which databases the tests would use
 	@echo "DATABASES: SQLite is tested"
@@ -92,8 +97,10 @@ lint: ## check formatting, vet and staticcheck
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted (run make fmt):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) -C integration/otlp vet ./...
+	$(GO) -C integration/dashboards vet ./...
 	$(TOOL) staticcheck ./...
 	$(GO) -C integration/otlp tool -modfile=../../internal/tools/go.mod staticcheck ./...
+	$(GO) -C integration/dashboards tool -modfile=../../internal/tools/go.mod staticcheck ./...
 
 .PHONY: fmt
 fmt: ## format all Go files
@@ -162,10 +169,10 @@ cover: ## say how much of each package is covered by all tests together, and lea
 .PHONY: tidy
 tidy: ## check that go.mod and go.sum list what is used, no more and no less
 	@$(GO) mod tidy -diff || { echo "run: go mod tidy"; exit 1; }
-	@for module in internal/tools integration/otlp; do $(GO) -C $$module mod tidy -diff || { echo "run: go -C $$module mod tidy"; exit 1; }; done
+	@for module in internal/tools integration/otlp integration/dashboards; do $(GO) -C $$module mod tidy -diff || { echo "run: go -C $$module mod tidy"; exit 1; }; done
 	$(GO) mod verify
 
 # The tests come last: what they print is what a reader looks for.
 .PHONY: ci
 ci: TIME := 60s
-ci: tidy lint binary bench-once costs fuzz random sim mutants chaos otlp test ## run everything that has to pass before a change goes in
+ci: tidy lint binary bench-once costs fuzz random sim mutants chaos otlp dashboards test ## run everything that has to pass before a change goes in

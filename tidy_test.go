@@ -127,6 +127,10 @@ var packages = map[string]rule{
 		"integration/internal/work", "pkg/client", "pkg/app", "examples/orders/...",
 		"go.opentelemetry.io/collector/...", "go.opentelemetry.io/otel", "go.uber.org/zap",
 	}},
+	"integration/dashboards": {imports: []string{
+		"pkg/telemetry", "pkg/app", "pkg/client", "pkg/bus/natsbus", "pkg/orchestration", "examples/orders/contract",
+		"github.com/prometheus/prometheus/...", "github.com/prometheus/common/model", "go.yaml.in/yaml/v3",
+	}},
 	"integration/simulation": {imports: []string{"services/orchestrator", "services/worker"}},
 	"examples/...":           {imports: []string{"pkg/...", "examples/..."}},
 }

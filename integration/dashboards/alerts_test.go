@@ -1,0 +1,534 @@
+package dashboards_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/telemetry"
+)
+
+// This file says what is worth an alert, from when on, and what whoever is woken up by it should do. Each is shown to fire on the series of bad, and not on those of fine.
+
+// alert is a rule, with what docs/alerts.md says about it.
+type alert struct {
+	name     string
+	critical bool
+	hold     time.Duration // for
+	expr     string
+	// summary and description are templates of Prometheus.
+	summary, description string
+	// means says what has happened, because why these limits.
+	means, because string
+	// look are panels, as "board: title".
+	look []string
+	do   []string
+	// bad are series on which it fires, and fine some on which it just does not. Both have a value a minute.
+	bad, fine []string
+}
+
+func (a alert) severity() string {
+	if a.critical {
+		return "critical"
+	}
+	return "warning"
+}
+
+func (a alert) anchor() string { return strings.ToLower(a.name) }
+
+// group is a section of the file and of the document.
+type group struct {
+	name, title, about string
+	alerts             []alert
+}
+
+// Alerts look at all that is scraped, over these times.
+var (
+	quickly = view{window: "5m", span: "15m"}
+	calmly  = view{window: "10m", span: "15m"}
+)
+
+const space = "namespace"
+
+// ---- Series that are made up.
+
+// labelled writes labels, with those of a target.
+func labelled(labels string) string {
+	if labels != "" {
+		labels += ","
+	}
+	return "{" + labels + `namespace="shop",job="rondo",instance="a:1"}`
+}
+
+// gauge and counter are series with values in the notation of promtool.
+func gauge(metric, labels, values string) string {
+	return name(metric) + labelled(labels) + " " + values
+}
+func counter(metric, labels, values string) string {
+	return gauge(metric, labels, values)
+}
+
+// once is a counter that is not there until it happens for the first time, after ten minutes.
+func once(metric, labels string) string { return counter(metric, labels, "_x10 1x50") }
+
+// took is a histogram of what took so long each time, sixty times a minute.
+func took(metric, labels string, each float64) (all []string) {
+	if labels != "" {
+		labels += ","
+	}
+	for _, b := range append(described(metric).Buckets, 0) {
+		le, values := strconv.FormatFloat(b, 'g', -1, 64), "0x60"
+		if b == 0 {
+			le = "+Inf"
+		}
+		if b == 0 || each <= b {
+			values = "0+60x60"
+		}
+		all = append(all, name(metric)+"_bucket"+labelled(labels+`le="`+le+`"`)+" "+values)
+	}
+	labels = strings.TrimSuffix(labels, ",")
+	return append(all, name(metric)+"_count"+labelled(labels)+" 0+60x60", fmt.Sprintf("%s_sum%s 0+%vx60", name(metric), labelled(labels), 60*each))
+}
+
+// ---- The rules.
+
+var groups = []group{
+	{"rondo-processes", "Processes", "Somebody is not there, or cannot do anything.", processAlerts()},
+	{"rondo-work", "Work that waits", "Messages and work wait, and nothing or too little is done about it.", workAlerts()},
+	{"rondo-instances", "Instances and activities", "Code fails, does not fit, or does not end.", instanceAlerts()},
+	{"rondo-outbox", "The outbox", "What was committed is not published as it should be. Nothing is lost: it stands in the database.", outboxAlerts()},
+	{"rondo-storage", "The database", "Commits fail, or take too long.", storageAlerts()},
+	{"rondo-broker", "NATS", "The connections to NATS.", brokerAlerts()},
+}
+
+func processAlerts() []alert {
+	owned := name(telemetry.MetricPartitions)
+	waiting := name(telemetry.MetricPartitionWait)
+	counted := "count by (namespace) (count by (namespace, partition) (" + waiting + "))"
+	return []alert{
+		{
+			name: "RondoProcessDown", critical: true, hold: 2 * time.Minute, expr: down(""),
+			summary:     "{{ $labels.instance }} of {{ $labels.job }} does not answer",
+			description: "Prometheus cannot scrape a process that told Rondo's metrics within the last day.",
+			means:       "A process is gone, hangs, or cannot be reached. Others take over: its messages after 5 seconds, its work after 30.",
+			because:     "Two minutes are longer than a restart. A process that has not been a target of Prometheus for a day is forgotten; one that was taken out of the targets on purpose is, at once.",
+			look:        []string{"overview: Processes that do not answer", "overview: Processes"},
+			do:          []string{"Look why it has ended: its last log lines, its exit code, memory.", "`rondo orchestrators` and `rondo workers` tell who is alive.", "If it runs and only the scrape fails, look at `--listen` and at the network."},
+			bad:         []string{`up{namespace="shop",job="rondo",instance="a:1"} 1x5 0x30`, gauge(telemetry.MetricBuildInfo, `build="1",engine="1",go="1"`, "1x5")},
+			fine:        []string{`up{namespace="shop",job="rondo",instance="a:1"} 1x30`, `up{namespace="shop",job="other",instance="b:1"} 0x30`, gauge(telemetry.MetricBuildInfo, `build="1",engine="1",go="1"`, "1x30")},
+		},
+		{
+			name: "RondoNoOrchestrator", critical: true, hold: 2 * time.Minute,
+			expr:        fmt.Sprintf("(group by (namespace) (last_over_time(%s[1d])) unless group by (namespace) (%s > 0)) or absent(last_over_time(%s[1d]))", owned, owned, owned),
+			summary:     "no orchestrator takes messages",
+			description: "No orchestrator that is scraped owns a partition, or none is scraped at all. No instance goes on.",
+			means:       "All orchestrators are away, or not one of them is ready. Clients can still start and signal instances: NATS keeps that.",
+			because:     "A lonely orchestrator that is restarted owns its partitions again within seconds; two minutes leave room for a slow start.",
+			look:        []string{"overview: Processes", "storage-and-broker: Partitions"},
+			do:          []string{"Ask `/readyz` of an orchestrator: it says what it waits for.", "If none runs, start one.", "If Prometheus does not scrape any, mend that: the other alerts are blind."},
+			bad:         []string{gauge(telemetry.MetricPartitions, "", "8x5 0x30")},
+			fine:        []string{gauge(telemetry.MetricPartitions, "", "8x5 0 8x30")},
+		},
+		{
+			name: "RondoPartitionWithoutOwner", critical: true, hold: 5 * time.Minute,
+			expr:        counted + " < max_over_time((" + counted + ")[1h:1m])",
+			summary:     "{{ $value }} partitions have an owner, and there were more",
+			description: "Nobody takes the messages of some partitions, so that the instances in them do not go on.",
+			means:       "An orchestrator has ended and the others have not taken its partitions, or one that owns them does not tell about them.",
+			because:     "Partitions change hands within seconds. If you have made their number smaller, this fires for an hour.",
+			look:        []string{"storage-and-broker: Partitions", "storage-and-broker: Messages that wait"},
+			do:          []string{"`rondo partitions` tells the owner of each.", "Ask `/readyz` of the orchestrators.", "Restart the one that `rondo orchestrators` shows without partitions."},
+			bad:         []string{gauge(telemetry.MetricPartitionWait, `partition="0"`, "0x40"), gauge(telemetry.MetricPartitionWait, `partition="1"`, "0x10")},
+			fine:        []string{gauge(telemetry.MetricPartitionWait, `partition="0"`, "0x40"), gauge(telemetry.MetricPartitionWait, `partition="1"`, "0x10 _ _ 0x20")},
+		},
+		{
+			name: "RondoNotConnected", critical: true, hold: 2 * time.Minute,
+			expr:        name(telemetry.MetricNATSConnected) + " == 0",
+			summary:     "{{ $labels.instance }} has no connection to NATS",
+			description: "The process runs and can do nothing. It tries again by itself.",
+			means:       "NATS is away, or this process cannot reach it.",
+			because:     "NATS servers that are restarted one after the other cost a connection for seconds.",
+			look:        []string{"storage-and-broker: Connections to NATS", "storage-and-broker: NATS answers within"},
+			do:          []string{"If it is all processes, look at NATS; otherwise at this one's network and credentials.", "`rondo doctor` from where the process runs."},
+			bad:         []string{gauge(telemetry.MetricNATSConnected, "", "1x5 0x30")},
+			fine:        []string{gauge(telemetry.MetricNATSConnected, "", "1x5 0 1x30")},
+		},
+	}
+}
+
+func workAlerts() []alert {
+	v := quickly
+	keep, queue := by{space, partition}, by{space, activity, tag}
+	waiting, work := v.most(telemetry.MetricPartitionWait, keep), v.most(telemetry.MetricWorkWaiting, queue)
+	before := func(metric string, keep by) string {
+		return aggregate("max", keep, metric, name(metric)+" offset 10m")
+	}
+	slotsWorking := []string{gauge(telemetry.MetricWorkerSlotsUsed, "", "100x60"), gauge(telemetry.MetricWorkerSlots, "", "100x60")}
+	return []alert{
+		{
+			name: "RondoNothingProcessed", critical: true, hold: 5 * time.Minute,
+			expr:        v.sum(telemetry.MetricPartitionWait, by{space}) + " > 0 unless " + v.rate(telemetry.MetricTurns, by{space}, is(outcome, "committed")) + " > 0",
+			summary:     "{{ $value }} messages wait, and nothing is processed",
+			description: "Messages for instances wait in NATS, and no orchestrator has committed anything for five minutes.",
+			means:       "Orchestrators own their partitions and do nothing: the database does not take commits, or code blocks all of them.",
+			because:     "Any commit at all keeps it quiet; five minutes without one, while something waits, are never normal.",
+			look:        []string{"overview: What waits", "storage-and-broker: Commits that were not stored", "orchestrations: What rounds take their time with"},
+			do:          []string{"`rondo doctor` says whether the database answers.", "`rondo orchestrators` says which code does not come back.", "Restart an orchestrator if neither tells anything; nothing is lost by that."},
+			bad:         []string{gauge(telemetry.MetricPartitionWait, `partition="0"`, "0x5 7x30"), counter(telemetry.MetricTurns, `outcome="committed"`, "0+60x5 300x30")},
+			fine:        []string{gauge(telemetry.MetricPartitionWait, `partition="0"`, "0x5 7x30"), counter(telemetry.MetricTurns, `outcome="committed"`, "0+1x35")},
+		},
+		{
+			name: "RondoPartitionLag", hold: 15 * time.Minute,
+			expr:        waiting + " > 1000 and " + waiting + " > " + before(telemetry.MetricPartitionWait, keep),
+			summary:     "{{ $value }} messages wait in partition {{ $labels.partition }}, and more and more do",
+			description: "More is sent to instances than orchestrators get done.",
+			means:       "It is too much work for the orchestrators or the database, or one partition's owner is slow.",
+			because:     "1,000 messages are a second's work. A burst is over within 15 minutes; what still grows then does not stop by itself.",
+			look:        []string{"storage-and-broker: Messages that wait", "orchestrations: What rounds take their time with", "overview: How full it is"},
+			do:          []string{"If the commit phase is slow, look at the database.", "If processors are busy, start more orchestrators, up to the number of partitions.", "If it is one partition, restart its owner: `rondo partitions` names it."},
+			bad:         []string{gauge(telemetry.MetricPartitionWait, `partition="3"`, "0+200x40")},
+			fine:        []string{gauge(telemetry.MetricPartitionWait, `partition="3"`, "5000-100x40")},
+		},
+		{
+			name: "RondoWorkWithoutWorkers", critical: true, hold: 5 * time.Minute, expr: withoutWorkers(view{}),
+			summary:     "nobody takes work for {{ $labels.activity }} {{ $labels.tag }}",
+			description: "{{ $value }} pieces of work wait. No worker asks for such work, and none has any.",
+			means:       "No worker that runs has this activity, or none takes this tag, or all of them have lost NATS.",
+			because:     "Workers ask again at once, and those that are full have some. Five minutes leave room for a deployment.",
+			look:        []string{"workers: Work without workers", "workers: Who asks for work"},
+			do:          []string{"`rondo workers` tells what those that run take.", "Start a worker that has the activity, with its tag in `--tags`."},
+			bad:         []string{gauge(telemetry.MetricWorkWaiting, `activity="train",tag="gpu"`, "3x30"), gauge(telemetry.MetricWorkReceivers, `activity="train",tag="gpu"`, "0x30"), gauge(telemetry.MetricWorkHeld, `activity="train",tag="gpu"`, "0x30")},
+			fine:        []string{gauge(telemetry.MetricWorkWaiting, `activity="train",tag="gpu"`, "3x30"), gauge(telemetry.MetricWorkReceivers, `activity="train",tag="gpu"`, "0x30"), gauge(telemetry.MetricWorkHeld, `activity="train",tag="gpu"`, "1x30")},
+		},
+		{
+			name: "RondoWorkPilesUp", hold: 15 * time.Minute,
+			expr:        work + " > 1000 and " + work + " > " + before(telemetry.MetricWorkWaiting, queue),
+			summary:     "{{ $value }} pieces of work wait for {{ $labels.activity }} {{ $labels.tag }}, and more and more do",
+			description: "More is asked of workers than they get done.",
+			means:       "There are too few workers for this activity, or it has become slow.",
+			because:     "As for RondoPartitionLag: what grows for 15 minutes is no burst. If your activities take minutes, 100 may be a better limit than 1,000.",
+			look:        []string{"workers: Work that waits", "workers: Activities", "workers: Until they begin"},
+			do:          []string{"If the activity has become slow, look at what it calls.", "Start more workers, or give them more `--slots`."},
+			bad:         []string{gauge(telemetry.MetricWorkWaiting, `activity="train",tag=""`, "0+200x40")},
+			fine:        []string{gauge(telemetry.MetricWorkWaiting, `activity="train",tag=""`, "5000x40")},
+		},
+		{
+			name: "RondoSlotsSaturated", hold: 15 * time.Minute,
+			expr: v.sum(telemetry.MetricWorkerSlotsUsed, by{space}) + " / " + v.sum(telemetry.MetricWorkerSlots, by{space}) + " > 0.95 and " +
+				v.sum(telemetry.MetricWorkWaiting, by{space}) + " > 0",
+			summary:     "{{ $value | humanizePercentage }} of all slots are taken, and work waits",
+			description: "Workers are as busy as they may be.",
+			means:       "Work waits for a slot, not for anything else.",
+			because:     "Full slots alone are good use of workers, so it is only about those that have work waiting, for 15 minutes.",
+			look:        []string{"workers: Slots", "workers: How full each worker is", "workers: Processors"},
+			do:          []string{"If their processors are idle, give workers more `--slots`; if not, start more workers.", "If activities hang, give them time limits."},
+			bad:         append([]string{gauge(telemetry.MetricWorkWaiting, `activity="train",tag=""`, "5x60")}, slotsWorking...),
+			fine:        append([]string{gauge(telemetry.MetricWorkWaiting, `activity="train",tag=""`, "0x60")}, slotsWorking...),
+		},
+		{
+			name: "RondoRoundsSlow", hold: 10 * time.Minute,
+			expr:        calmly.quantile(0.99, telemetry.MetricRoundDuration, by{space}, is(phase, telemetry.PhaseTotal.String())) + " > 1",
+			summary:     "one of 100 rounds takes more than {{ $value | humanizeDuration }}",
+			description: "From the arrival of its first message until a round's messages are settled.",
+			means:       "Everything works, slowly.",
+			because:     "99 of 100 rounds take less than 40 ms on a small machine with room to spare. A second is what people notice.",
+			look:        []string{"orchestrations: What rounds take their time with", "orchestrations: The code of orchestrations", "storage-and-broker: Operations of the database"},
+			do:          []string{"See which phase it is: wait and decide are processors and code, commit is the database, ack is NATS."},
+			bad:         took(telemetry.MetricRoundDuration, `phase="total"`, 2),
+			fine:        took(telemetry.MetricRoundDuration, `phase="total"`, 0.9),
+		},
+		{
+			name: "RondoTimersLate", hold: 10 * time.Minute,
+			expr:        calmly.quantile(0.99, telemetry.MetricTimerLateness, by{space}) + " > 5",
+			summary:     "one of 100 timers fires more than {{ $value | humanizeDuration }} late",
+			description: "Timers are messages that NATS delivers when they are due.",
+			means:       "Orchestrators are behind, NATS is slow, or timers had been lost and were sent again.",
+			because:     "Timers fire within milliseconds. 5 seconds is how long the messages of an orchestrator that has died stay with it.",
+			look:        []string{"overview: Timers fire late by", "storage-and-broker: Sent again"},
+			do:          []string{"If messages wait, see RondoPartitionLag.", "If many are healed, NATS has lost messages: see [reliability](reliability.md)."},
+			bad:         took(telemetry.MetricTimerLateness, "", 20),
+			fine:        took(telemetry.MetricTimerLateness, "", 4),
+		},
+		{
+			name: "RondoMemoryBound", hold: 15 * time.Minute,
+			expr:        v.rate(telemetry.MetricEvictions, by{space, "job", "instance"}) + " > 1",
+			summary:     "{{ $labels.instance }} forgets {{ printf \"%.0f\" $value }} instances a second that still run",
+			description: "There is no room for them, so they are read and replayed when they go on.",
+			means:       "More instances are at work than an orchestrator may keep in memory. That is safe; it costs processors and reads.",
+			because:     "One a second is nothing, and still says that the bound is reached.",
+			look:        []string{"orchestrations: Where instances come from", "orchestrations: Replaying", "overview: Memory"},
+			do:          []string{"Raise `--max-instances` and `--max-instance-memory` if there is memory.", "Start more orchestrators."},
+			bad:         []string{counter(telemetry.MetricEvictions, "", "0+120x60")},
+			fine:        []string{counter(telemetry.MetricEvictions, "", "0+30x60")},
+		},
+	}
+}
+
+func instanceAlerts() []alert {
+	v := quickly
+	failing := calmly.rate(telemetry.MetricActivityExecutions, by{space, activity}, notFailed) + " / " + calmly.rate(telemetry.MetricActivityExecutions, by{space, activity}) + " > 0.5 and " +
+		calmly.rate(telemetry.MetricActivityExecutions, by{space, activity}) + " > 0.05"
+	return []alert{
+		{
+			name: "RondoInstancesStuck", hold: 10 * time.Minute,
+			expr:        v.sum(telemetry.MetricInstancesStuck, by{space, reason}, not(reason, "halted")) + " > 0",
+			summary:     "{{ $value }} instances do not go on: {{ $labels.reason }}",
+			description: "code: the code does not come back. unregistered, newer_engine: no orchestrator that runs can take them.",
+			means:       "Code is not deployed that is needed, or an orchestration blocks instead of waiting by its context.",
+			because:     "Ten minutes are longer than most deployments, during which old and new orchestrators hand messages to each other.",
+			look:        []string{"overview: Instances that do not go on"},
+			do:          []string{"`rondo orchestrators` names instances, and the code that is missing.", "Deploy the orchestration or version that is asked for, or an orchestrator as new as the one before.", "For code: mend it and restart the orchestrator; after 16 of these `/livez` fails."},
+			bad:         []string{gauge(telemetry.MetricInstancesStuck, `reason="unregistered"`, "0x5 2x30")},
+			fine:        []string{gauge(telemetry.MetricInstancesStuck, `reason="unregistered"`, "0x5 2x8 0x30")},
+		},
+		{
+			name: "RondoInstancesHalted", hold: 5 * time.Minute,
+			expr:        v.most(telemetry.MetricInstancesStuck, by{space}, is(reason, "halted")) + " > 0",
+			summary:     "{{ $value }} instances are halted",
+			description: "Their code does not fit their histories. They wait until somebody deploys code that does.",
+			means:       "An orchestration was changed while instances of it were running.",
+			because:     "There should never be one. Five minutes leave room for a deployment that is taken back.",
+			look:        []string{"orchestrations: Stopped by the engine", "overview: Instances that do not go on"},
+			do:          []string{"`rondo list --status halted` names them, `rondo show order-1` says where code and history differ.", "Put the change behind `ctx.Patched`, or bring the old version back; they go on by themselves."},
+			bad:         []string{gauge(telemetry.MetricInstancesStuck, `reason="halted"`, "0x5 1x30")},
+			fine:        []string{gauge(telemetry.MetricInstancesStuck, `reason="halted"`, "0x5 1x3 0x30"), gauge(telemetry.MetricInstancesStuck, `reason="code"`, "1x30")},
+		},
+		{
+			name: "RondoDeadLetters", hold: 0,
+			expr:        v.happened(telemetry.MetricDeadLetters, by{space, verb, reason}) + " > 0",
+			summary:     "{{ printf \"%.0f\" $value }} messages were put aside: {{ $labels.reason }}",
+			description: "A {{ $labels.verb }} message could not be taken. It is kept for people to look at.",
+			means:       "Somebody sends what nobody can read, or a message has killed those who took it.",
+			because:     "Each one is a message that somebody has sent in vain. It fires for 15 minutes after the last.",
+			look:        []string{"overview: Dead letters", "orchestrations: What became of messages"},
+			do:          []string{"`rondo deadletters` lists them with the reason.", "Mend what sends them, or what takes them; then send them again, or remove them."},
+			bad:         []string{once(telemetry.MetricDeadLetters, `verb="start",reason="unreadable"`)},
+			fine:        []string{counter(telemetry.MetricDeadLetters, `verb="start",reason="unreadable"`, "3x60")},
+		},
+		{
+			name: "RondoPoison", hold: 0,
+			expr:        v.happened(telemetry.MetricOrchestrationPoison, by{space, orchestration}) + " > 0",
+			summary:     "an instance of {{ $labels.orchestration }} was failed because of a message",
+			description: "A message for it was tried too often, each time without an end.",
+			means:       "Each orchestrator that took the message has died of it, or its code does not come back with it.",
+			because:     "The engine gives up after many attempts. By then, orchestrators have been dying for a while.",
+			look:        []string{"overview: Poison", "orchestrations: Messages that came again"},
+			do:          []string{"Look at what orchestrators have died of: memory, a crash in the code.", "Mend the code, and start the instance again."},
+			bad:         []string{once(telemetry.MetricOrchestrationPoison, `orchestration="fulfil"`)},
+			fine:        []string{counter(telemetry.MetricOrchestrationPoison, `orchestration="fulfil"`, "3x60")},
+		},
+		{
+			name: "RondoPoisonWork", hold: 0,
+			expr:        v.happened(telemetry.MetricActivityExecutions, by{space, activity}, is(outcome, "poison")) + " > 0",
+			summary:     "{{ $labels.activity }} has killed its workers",
+			description: "Work was handed out too often and never came to an end. It has failed.",
+			means:       "Workers die while they execute this activity: of memory, or of a crash.",
+			because:     "It is given up after ten workers.",
+			look:        []string{"overview: Poison", "workers: Work that has not succeeded", "workers: How work came"},
+			do:          []string{"Look at what workers have died of.", "Mend the activity, and start the instance again."},
+			bad:         []string{once(telemetry.MetricActivityExecutions, `activity="resize",tag="",outcome="poison",attempt="1"`)},
+			fine:        []string{once(telemetry.MetricActivityExecutions, `activity="resize",tag="",outcome="app_error",attempt="1"`)},
+		},
+		{
+			name: "RondoActivityFailing", hold: 10 * time.Minute, expr: failing,
+			summary:     "{{ $value | humanizePercentage }} of {{ $labels.activity }} fails",
+			description: "More than half of the attempts of the last ten minutes.",
+			means:       "What the activity calls does not work, or the activity does not. Most attempts are repeated, so instances may only wait.",
+			because:     "Attempts that fail are everyday; half of them are not. Less than three attempts a minute are too few to judge. Lower it for activities that must not fail.",
+			look:        []string{"workers: Share that fails", "workers: Work that has not succeeded", "workers: Attempts"},
+			do:          []string{"The outcome says whether it is the code (app_error, panic) or a time limit.", "The logs of the workers have each error.", "`rondo suspend` keeps an instance from using up its attempts."},
+			bad: []string{counter(telemetry.MetricActivityExecutions, `activity="charge",tag="",outcome="app_error",attempt="1"`, "0+60x60"),
+				counter(telemetry.MetricActivityExecutions, `activity="charge",tag="",outcome="success",attempt="2"`, "0+50x60")},
+			fine: []string{counter(telemetry.MetricActivityExecutions, `activity="charge",tag="",outcome="app_error",attempt="1"`, "0+60x60"),
+				counter(telemetry.MetricActivityExecutions, `activity="charge",tag="",outcome="success",attempt="2"`, "0+60x60")},
+		},
+		{
+			name: "RondoActivitiesDoNotEnd", hold: 10 * time.Minute,
+			expr:        v.sum(telemetry.MetricWorkerStuck, by{space, "job", "instance"}) + " > 0",
+			summary:     "{{ $value }} activities on {{ $labels.instance }} were given up and still run",
+			description: "They ignore their contexts.",
+			means:       "An activity goes on after its time limit, or after nobody waits for it. It may do what another attempt does again.",
+			because:     "Ten minutes are enough for one that just tidies up.",
+			look:        []string{"workers: Activities that ignore their end"},
+			do:          []string{"Pass the context to everything that the activity calls.", "Restarting the worker ends them."},
+			bad:         []string{gauge(telemetry.MetricWorkerStuck, "", "0x5 1x30")},
+			fine:        []string{gauge(telemetry.MetricWorkerStuck, "", "0x5 1x8 0x30")},
+		},
+	}
+}
+
+func outboxAlerts() []alert {
+	v := quickly
+	failed := v.rate(telemetry.MetricOutboxPublished, by{space}, is(outcome, "failed"))
+	return []alert{
+		{
+			name: "RondoOutboxOld", critical: true, hold: 5 * time.Minute,
+			expr:        v.most(telemetry.MetricOutboxAge, by{space}) + " > 60",
+			summary:     "the oldest row of the outbox is {{ $value | humanizeDuration }} old",
+			description: "Instances do not go on whose messages, timers or work are in it.",
+			means:       "NATS does not take messages, or nobody sweeps.",
+			because:     "Messages are published within milliseconds of their commit, and what a dead process has left within 15 seconds. A minute, for five, is neither.",
+			look:        []string{"storage-and-broker: How old it is", "storage-and-broker: The outbox", "storage-and-broker: Published"},
+			do:          []string{"`rondo doctor` says whether streams are as they should be, and NATS whether it is full.", "Look for `promises cannot be read` in the logs: then a row is damaged."},
+			bad:         []string{gauge(telemetry.MetricOutboxAge, "", "0x5 60+60x30")},
+			fine:        []string{gauge(telemetry.MetricOutboxAge, "", "0x5 59x30")},
+		},
+		{
+			name: "RondoOutboxDeep", hold: 10 * time.Minute,
+			expr:        v.most(telemetry.MetricOutboxPromises, by{space}) + " > 5000",
+			summary:     "{{ $value }} messages stand in the outbox",
+			description: "They are counted up to 10,000.",
+			means:       "More is committed than is published, or published rows are not removed.",
+			because:     "A row is there for as long as publishing takes, so even 1,000 commits a second keep less than 100. 5,000 is half of where counting ends.",
+			look:        []string{"storage-and-broker: The outbox", "storage-and-broker: Publishing"},
+			do:          []string{"See how long NATS takes to store a message: its disks, its replicas."},
+			bad:         []string{gauge(telemetry.MetricOutboxPromises, "", "0x5 10000x30")},
+			fine:        []string{gauge(telemetry.MetricOutboxPromises, "", "0x5 4999x30")},
+		},
+		{
+			name: "RondoSwept", hold: 0,
+			expr:        v.happened(telemetry.MetricOutboxSwept, by{space}) + " > 0",
+			summary:     "{{ printf \"%.0f\" $value }} messages were published instead of who had promised them",
+			description: "A process has committed them and not published them within ten seconds.",
+			means:       "An orchestrator has died between a commit and its publishing, or could not publish. Nothing is lost, and there is nothing to do; it is about why.",
+			because:     "It is 0 unless something dies, also while processes are restarted in peace.",
+			look:        []string{"overview: Sent by somebody else", "storage-and-broker: Sent again"},
+			do:          []string{"Look which orchestrator has ended without saying goodbye, and why.", "If none has, see RondoPublishingFails."},
+			bad:         []string{once(telemetry.MetricOutboxSwept, "")},
+			fine:        []string{counter(telemetry.MetricOutboxSwept, "", "7x60")},
+		},
+		{
+			name: "RondoHealed", hold: 0,
+			expr:        v.happened(telemetry.MetricOutboxHealed, by{space}) + " > 10",
+			summary:     "{{ printf \"%.0f\" $value }} messages were published again because they were overdue",
+			description: "NATS had them, and does not any more; or they wait there for too long.",
+			means:       "NATS has lost messages: a stream was deleted or purged, a server has lost its disk, or a limit was reached.",
+			because:     "Under overload, single ones come too late and are sent again, which does no harm. More than ten within 15 minutes are a loss.",
+			look:        []string{"storage-and-broker: Sent again", "overview: Timers fire late by"},
+			do:          []string{"Look what has happened to NATS.", "`rondo recover` has the orchestrators look at everything at once; see [reliability](reliability.md)."},
+			bad:         []string{counter(telemetry.MetricOutboxHealed, "", "_x10 20x40")},
+			fine:        []string{counter(telemetry.MetricOutboxHealed, "", "_x10 9x40")},
+		},
+		{
+			name: "RondoPublishingFails", hold: 5 * time.Minute,
+			expr:        failed + " > 0",
+			summary:     "{{ printf \"%.2f\" $value }} messages a second are not taken by NATS",
+			description: "They stand in the outbox, and are published by a sweep later.",
+			means:       "NATS refuses messages or does not answer: it is full, a stream has no leader, or rights are missing.",
+			because:     "One failure keeps it up for five minutes, so it takes several, over ten minutes.",
+			look:        []string{"storage-and-broker: Published", "storage-and-broker: NATS answers within"},
+			do:          []string{"The logs of the orchestrators have the error.", "`rondo doctor` looks at the streams. It does not see that NATS is full: look at its disks and limits."},
+			bad:         []string{counter(telemetry.MetricOutboxPublished, `lane="now",outcome="failed"`, "0+5x60")},
+			fine:        []string{counter(telemetry.MetricOutboxPublished, `lane="now",outcome="failed"`, "0x10 1x50"), counter(telemetry.MetricOutboxPublished, `lane="now",outcome="published"`, "0+60x60")},
+		},
+	}
+}
+
+func storageAlerts() []alert {
+	v, commits := quickly, telemetry.MetricCommitAttempts
+	return []alert{
+		{
+			name: "RondoNoCommits", critical: true, hold: 2 * time.Minute,
+			expr:        v.rate(commits, by{space}, not(outcome, "stored")) + " > 0 unless " + v.rate(commits, by{space}, is(outcome, "stored")) + " > 0",
+			summary:     "no commit succeeds",
+			description: "{{ printf \"%.2f\" $value }} commits a second fail, and none is stored.",
+			means:       "The database is away, is full, or refuses. Orchestrators hold what they have, and try again by themselves.",
+			because:     "After five minutes without a single success, two more are enough.",
+			look:        []string{"storage-and-broker: Commits that were not stored", "storage-and-broker: Errors of the database"},
+			do:          []string{"Bring the database back; everything goes on by itself.", "If it is there, the logs have the error: rights, a schema that is too old, a disk."},
+			bad:         []string{counter(commits, `outcome="retry"`, "0+10x60"), counter(commits, `outcome="stored"`, "100x60")},
+			fine:        []string{counter(commits, `outcome="retry"`, "0+10x60"), counter(commits, `outcome="stored"`, "0+1x60")},
+		},
+		{
+			name: "RondoCommitsFail", hold: 10 * time.Minute,
+			expr:        v.rate(commits, by{space}, not(outcome, "stored")) + " / " + v.rate(commits, by{space}) + " > 0.05",
+			summary:     "{{ $value | humanizePercentage }} of all commits are not stored",
+			description: "They are tried again, which costs time.",
+			means:       "Transactions are in each other's way, or connections to the database break.",
+			because:     "CockroachDB asks for a retry now and then, and PostgreSQL does while it fails over. One in twenty, for ten minutes, is more than that.",
+			look:        []string{"storage-and-broker: Commits that were not stored", "storage-and-broker: Operations of the database"},
+			do:          []string{"contended: look at the load on the database, and at other programs that use it.", "retry: look at the network, and at proxies that cut connections."},
+			bad:         []string{counter(commits, `outcome="contended"`, "0+10x60"), counter(commits, `outcome="stored"`, "0+100x60")},
+			fine:        []string{counter(commits, `outcome="contended"`, "0+5x60"), counter(commits, `outcome="stored"`, "0+100x60")},
+		},
+		{
+			name: "RondoCommitsAmbiguous", hold: 0,
+			expr:        v.happened(commits, by{space}, is(outcome, "ambiguous")) + " > 5",
+			summary:     "of {{ printf \"%.0f\" $value }} commits nobody knew whether they had happened",
+			description: "That is looked up, and nothing is lost.",
+			means:       "Connections to the database break while commits are under way.",
+			because:     "One for each orchestrator is what a failover of the database costs. More within 15 minutes means that it happens again and again.",
+			look:        []string{"storage-and-broker: Commits that were not stored"},
+			do:          []string{"Look at what cuts connections: failovers, proxies, time limits."},
+			bad:         []string{counter(commits, `outcome="ambiguous"`, "_x10 8x40")},
+			fine:        []string{counter(commits, `outcome="ambiguous"`, "_x10 4x40")},
+		},
+		{
+			name: "RondoConflicts", hold: 10 * time.Minute,
+			expr:        v.rate(telemetry.MetricTurns, by{space}, is(outcome, "conflict")) + " / " + v.rate(telemetry.MetricTurns, by{space}) + " > 0.05",
+			summary:     "{{ $value | humanizePercentage }} of all turns conflict",
+			description: "Another orchestrator was first. What was decided is thrown away, and decided again.",
+			means:       "Two orchestrators work on the same partitions.",
+			because:     "It happens for seconds while a partition moves. Ten minutes are no move.",
+			look:        []string{"storage-and-broker: Turns that were not committed", "storage-and-broker: Partitions"},
+			do:          []string{"`rondo partitions` and `rondo orchestrators`: does one not know that it has lost a partition? Restart it.", "Two systems with the same database and prefix must not have different NATS servers."},
+			bad:         []string{counter(telemetry.MetricTurns, `outcome="conflict"`, "0+10x60"), counter(telemetry.MetricTurns, `outcome="committed"`, "0+100x60")},
+			fine:        []string{counter(telemetry.MetricTurns, `outcome="conflict"`, "0+5x60"), counter(telemetry.MetricTurns, `outcome="committed"`, "0+100x60")},
+		},
+		{
+			name: "RondoStoreErrors", hold: 0,
+			expr:        v.happened(telemetry.MetricStoreErrors, by{space, operation, class}, anyOf(class, "permanent", "corrupt")) + " > 0",
+			summary:     "the database refuses {{ $labels.operation }}: {{ $labels.class }}",
+			description: "Trying again does not help: somebody must change something.",
+			means:       "permanent: rights, the schema, a full disk, or a request that cannot be. corrupt: what is stored cannot be read.",
+			because:     "There should never be one.",
+			look:        []string{"storage-and-broker: Errors of the database"},
+			do:          []string{"The logs have the error.", "corrupt: `rondo check` reads all histories and says which are damaged."},
+			bad:         []string{once(telemetry.MetricStoreErrors, `operation="commit",class="permanent"`)},
+			fine:        []string{counter(telemetry.MetricStoreErrors, `operation="commit",class="contended"`, "0+5x60")},
+		},
+		{
+			name: "RondoPoolExhausted", hold: 10 * time.Minute,
+			expr:        v.rate(telemetry.MetricStoreWaited, by{space, "job", "instance"}) + " > 1",
+			summary:     "{{ printf \"%.1f\" $value }} operations wait for a connection to the database at any time",
+			description: "All connections of {{ $labels.instance }} are taken.",
+			means:       "The database is slow, or the pool is too small for what is asked of it.",
+			because:     "The counter grows by the seconds that are waited, so that 1 means that somebody always waits.",
+			look:        []string{"storage-and-broker: The pool of the database", "storage-and-broker: Waiting for a connection", "storage-and-broker: Operations of the database"},
+			do:          []string{"If operations are slow, look at the database.", "If not, raise `pool_max_conns` in the address of the database, and what the database allows."},
+			bad:         []string{counter(telemetry.MetricStoreWaited, "", "0+120x60")},
+			fine:        []string{counter(telemetry.MetricStoreWaited, "", "0+30x60")},
+		},
+	}
+}
+
+func brokerAlerts() []alert {
+	v := quickly
+	return []alert{
+		{
+			name: "RondoReconnects", hold: 0,
+			expr:        v.happened(telemetry.MetricNATSReconnects, by{space, "job", "instance"}) + " > 5",
+			summary:     "{{ $labels.instance }} has connected to NATS {{ printf \"%.0f\" $value }} times within 15 minutes",
+			description: "Each time, what was under way comes again later.",
+			means:       "The connection breaks again and again: the network, a proxy, or a server that throws it out because it reads too slowly.",
+			because:     "A rolling restart of three servers costs a process three connections at most.",
+			look:        []string{"storage-and-broker: Connections to NATS", "storage-and-broker: Errors of NATS"},
+			do:          []string{"The logs of NATS say why it has closed connections.", "Look at memory and processors of the process."},
+			bad:         []string{counter(telemetry.MetricNATSReconnects, "", "0x10 0+1x40")},
+			fine:        []string{counter(telemetry.MetricNATSReconnects, "", "0x20 1 2 3x40")},
+		},
+		{
+			name: "RondoSlowConsumer", hold: 0,
+			expr:        v.happened(telemetry.MetricNATSErrors, by{space, "job", "instance"}, is(reason, "slow_consumer")) + " > 0",
+			summary:     "{{ $labels.instance }} does not take what NATS sends to it",
+			description: "Messages were dropped on their way to this process. They come again.",
+			means:       "The process is short of processors or memory, or stood still.",
+			because:     "Orchestrators and workers take no more than they have room for, so it should not happen.",
+			look:        []string{"storage-and-broker: Errors of NATS", "workers: Processors", "overview: Memory"},
+			do:          []string{"Give it more processors, or less at once: `--slots`, `--max-messages`."},
+			bad:         []string{counter(telemetry.MetricNATSErrors, `reason="slow_consumer"`, "0x10 2x40")},
+			fine:        []string{counter(telemetry.MetricNATSErrors, `reason="slow_consumer"`, "2x60"), counter(telemetry.MetricNATSErrors, `reason="other"`, "0+1x60")},
+		},
+	}
+}
