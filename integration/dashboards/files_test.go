@@ -153,7 +153,7 @@ func (b board) variables() []object {
 	for _, c := range b.choices() {
 		query := fmt.Sprintf("label_values(%s, %s)", c.selector, c.label)
 		all = append(all, object{
-			"name": c.label, "label": c.label, "type": "query", "datasource": dataSource, "definition": query, "query": object{"query": query, "refId": "variable"},
+			"name": c.label, "label": c.label, "type": "query", "datasource": dataSource, "definition": query, "query": object{"query": query, "qryType": 1, "refId": "PrometheusVariableQueryEditor-VariableQuery"},
 			"refresh": 2, "sort": 1, "hide": 0, "multi": true, "includeAll": true, "allValue": ".*", "current": object{"text": []string{"All"}, "value": []string{"$__all"}}, "options": []object{},
 		})
 	}
@@ -208,7 +208,7 @@ critical is for what stops instances: somebody should look at once. warning is f
 condition true all the time, before it fires. Where it says "at once", the condition looks back over 15 minutes, and that is how long it goes on firing. What has never happened has
 no series, so those count a series that is new from its first value on; where Prometheus itself is new, it tells what has happened before, once.
 
-The limits suit a system that does some work all the time. Change them where yours is different: copy the rule, or have Prometheus ignore it. Alerts are told apart by the
+The limits suit a system that does some work all the time. Where yours is different, change them in your copy of the file. Alerts are told apart by the
 label ` + "`namespace`" + `, if your targets have one; two systems in one namespace are seen as one.
 
 This page and the rules come from one table, integration/dashboards/alerts_test.go. ` + "`make dashboards`" + ` has Prometheus' own engine evaluate every rule: on series on which it must
@@ -218,11 +218,10 @@ fire, on series on which it must not yet, and on what a running demonstration te
 func document() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, introduction, rulesFile)
-	fmt.Fprintf(&text, "\n| alert | how bad | after | |\n| --- | --- | --- | --- |\n")
-	plain := strings.NewReplacer("{{ ", "", " }}", "", "$labels.", "", "$value", "N", " | humanizePercentage", "", " | humanizeDuration", "", `printf "%.0f" `, "", `printf "%.1f" `, "", `printf "%.2f" `, "")
+	fmt.Fprintf(&text, "\n| alert | how bad | after | what has happened |\n| --- | --- | --- | --- |\n")
 	for _, g := range groups {
 		for _, a := range g.alerts {
-			fmt.Fprintf(&text, "| [%s](#%s) | %s | %s | %s |\n", a.name, a.anchor(), a.severity(), a.waits(), plain.Replace(a.summary))
+			fmt.Fprintf(&text, "| [%s](#%s) | %s | %s | %s |\n", a.name, a.anchor(), a.severity(), a.waits(), firstSentence(a.means))
 		}
 	}
 	for _, g := range groups {
@@ -240,6 +239,14 @@ func document() string {
 		}
 	}
 	return text.String()
+}
+
+func firstSentence(s string) string {
+	first, _, more := strings.Cut(s, ". ")
+	if more {
+		first += "."
+	}
+	return first
 }
 
 func (a alert) waits() string {
