@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -227,18 +228,25 @@ func document() string {
 	for _, g := range groups {
 		fmt.Fprintf(&text, "\n## %s\n\n%s\n", g.title, g.about)
 		for _, a := range g.alerts {
-			fmt.Fprintf(&text, "\n### %s\n\n%s, %s\n\n```promql\n%s\n```\n\n%s\n\nWhy these limits: %s\n\nLook at:\n\n", a.name, a.severity(), a.waits(), a.expr, a.means, lower(a.because))
+			fmt.Fprintf(&text, "\n### %s\n\n%s, %s\n\n```promql\n%s\n```\n\n%s\n\nWhy these limits: %s\n\nLook at:\n\n", a.name, a.severity(), a.waits(), a.expr, a.means, linked(lower(a.because)))
 			for _, l := range a.look {
 				file, title, _ := strings.Cut(l, ": ")
 				fmt.Fprintf(&text, "- [%s](../deploy/grafana/%s.json): %s\n", file, file, title)
 			}
 			text.WriteString("\nDo:\n\n")
 			for _, d := range a.do {
-				fmt.Fprintf(&text, "- %s\n", d)
+				fmt.Fprintf(&text, "- %s\n", linked(d))
 			}
 		}
 	}
 	return text.String()
+}
+
+var otherAlert = regexp.MustCompile(`\bRondo[A-Z]\w+`)
+
+// linked makes links of the names of alerts.
+func linked(s string) string {
+	return otherAlert.ReplaceAllStringFunc(s, func(name string) string { return "[" + name + "](#" + strings.ToLower(name) + ")" })
 }
 
 func firstSentence(s string) string {
