@@ -434,10 +434,10 @@ func checkNoIDs(t *testing.T, text string) {
 	}
 }
 
-// rare are metrics about what does not happen when all is well. Tests of package telemetry record them.
+// rare are metrics about what does not happen when all is well, or only in whole programs. Tests of package telemetry record them.
 var rare = []string{
 	telemetry.MetricOrchestrationPoison, telemetry.MetricReplayedEvents, telemetry.MetricEvictions, telemetry.MetricRedeliveries, telemetry.MetricSuspects, telemetry.MetricHandovers,
-	telemetry.MetricOutboxSwept, telemetry.MetricOutboxHealed, telemetry.MetricActivityLimited, telemetry.MetricStoreErrors, telemetry.MetricLoads,
+	telemetry.MetricOutboxSwept, telemetry.MetricOutboxHealed, telemetry.MetricActivityLimited, telemetry.MetricStoreErrors, telemetry.MetricLoads, telemetry.MetricReady,
 }
 
 // checkAllTold checks that nothing is described that nobody tells.

@@ -17,6 +17,7 @@ const askFor = 3 * time.Second
 // health serves /livez, /readyz, /metrics, /loglevel and /version.
 type health struct {
 	server  *healthserver.Server
+	untell  func() // ends telling whether it is ready
 	watched atomic.Pointer[watched]
 }
 
@@ -28,6 +29,7 @@ type watched struct {
 // openHealth begins to serve. Until there are services to watch, the process is alive and not ready.
 func (a *App) openHealth() (*health, error) {
 	h := &health{}
+	h.untell = a.telemetry.Metrics.Ready(h.ready)
 	address, said := a.config.listen()
 	if address == off {
 		return h, nil
@@ -56,6 +58,7 @@ func (h *health) watch(ctx context.Context, services []service) {
 }
 
 func (h *health) close() error {
+	h.untell()
 	if h.server == nil {
 		return nil
 	}

@@ -56,3 +56,26 @@ func (m *Metrics) Bus(c Connection) (stop func()) {
 		tell(MetricNATSBytes, float64(is.OutBytes), "out")
 	})
 }
+
+// readyEvery is how often a process is asked whether it is ready, at most.
+const readyEvery = 10 * time.Second
+
+// Ready has a process tell whether it is ready, until stop is called. Asking may take a while, so whoever reads the metrics gets the answer before.
+func (m *Metrics) Ready(ready func() error) (stop func()) {
+	var asked atomic.Int64 // when it was asked last
+	var answer atomic.Pointer[float64]
+	return m.Watch(func(tell Tell) {
+		if last, now := asked.Load(), time.Now().UnixNano(); now-last >= int64(readyEvery) && asked.CompareAndSwap(last, now) {
+			go func() {
+				is := 0.0
+				if ready() == nil {
+					is = 1
+				}
+				answer.Store(&is)
+			}()
+		}
+		if is := answer.Load(); is != nil {
+			tell(MetricReady, *is)
+		}
+	})
+}

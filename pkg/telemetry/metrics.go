@@ -9,6 +9,7 @@ import (
 // The names of metrics. Those with a unit of "s" or "By" end in _seconds and _bytes where Prometheus reads them, and counters in _total.
 const (
 	MetricBuildInfo = "rondo.build_info"
+	MetricReady     = "rondo.ready"
 
 	MetricOrchestrationStarts        = "rondo.orchestration.starts"
 	MetricOrchestrationCompletions   = "rondo.orchestration.completions"
@@ -46,10 +47,14 @@ const (
 	MetricInstancesActive   = "rondo.instances.active"
 	MetricInstancesHydrated = "rondo.instances.hydrated"
 	MetricInstancesMemory   = "rondo.instances.memory"
+	MetricInstancesLimit    = "rondo.instances.limit"
+	MetricInstancesMost     = "rondo.instances.memory.limit"
 	MetricInstancesBusy     = "rondo.instances.busy"
 	MetricInstancesStuck    = "rondo.instances.stuck"
 	MetricMessagesHeld      = "rondo.messages.held"
 	MetricMessagesMemory    = "rondo.messages.memory"
+	MetricMessagesLimit     = "rondo.messages.limit"
+	MetricMessagesMost      = "rondo.messages.memory.limit"
 
 	MetricReceipts      = "rondo.receipts"
 	MetricRedeliveries  = "rondo.messages.redelivered"
@@ -207,6 +212,7 @@ func labels(all ...string) []string { return all }
 
 var described = []Described{
 	{Name: MetricBuildInfo, Type: Gauge, Labels: labels(LabelBuild, LabelEngine, LabelGo), Help: "Always 1; its labels say which binary runs."},
+	{Name: MetricReady, Type: Gauge, Help: "1 if `/readyz` said ok when it was asked last, 0 otherwise."},
 
 	// Orchestrations.
 	{Name: MetricOrchestrationStarts, Type: Counter, Unit: "{execution}", Labels: labels(LabelOrchestration, LabelVersion, LabelInitiatedBy),
@@ -272,11 +278,15 @@ var described = []Described{
 	{Name: MetricInstancesActive, Type: Gauge, Unit: "{instance}", Help: "Instances that this process knows of just now."},
 	{Name: MetricInstancesHydrated, Type: Gauge, Unit: "{instance}", Help: "Instances in memory, so that they need not be read."},
 	{Name: MetricInstancesMemory, Type: Gauge, Unit: "By", Help: "About how much memory those take."},
+	{Name: MetricInstancesLimit, Type: Gauge, Unit: "{instance}", Help: "How many instances there may be in memory."},
+	{Name: MetricInstancesMost, Type: Gauge, Unit: "By", Help: "About how much memory they may take."},
 	{Name: MetricInstancesBusy, Type: Gauge, Unit: "{instance}", Labels: labels(LabelPhase), Help: "Instances that are being loaded, decided or committed."},
 	{Name: MetricInstancesStuck, Type: Gauge, Unit: "{instance}", Labels: labels(LabelReason),
 		Help: "Instances that do not go on, by why: code (it does not come back), halted (it does not fit its history; of all orchestrators, told by one of them), unregistered or newer_engine (no orchestrator that runs can take them)."},
 	{Name: MetricMessagesHeld, Type: Gauge, Unit: "{message}", Help: "Messages that were taken from the broker and are not settled."},
 	{Name: MetricMessagesMemory, Type: Gauge, Unit: "By", Help: "About how much memory those take."},
+	{Name: MetricMessagesLimit, Type: Gauge, Unit: "{message}", Help: "How many messages may be held before no more are taken."},
+	{Name: MetricMessagesMost, Type: Gauge, Unit: "By", Help: "About how much memory they may take before no more are taken."},
 
 	// Messages.
 	{Name: MetricReceipts, Type: Counter, Unit: "{message}", Labels: labels(LabelVerb, LabelVerdict, LabelReason),

@@ -428,6 +428,27 @@ func TestBus(t *testing.T) {
 	r.has(map[string]float64{"rondo.nats.connected{}": 0})
 }
 
+// TestReady asks a process that has not begun, which is beside whoever reads; nobody waits for the answer.
+func TestReady(t *testing.T) {
+	for want, err := range map[float64]error{0: errors.New("it has not begun"), 1: nil} {
+		r := record(t)
+		asked := make(chan struct{})
+		stop := r.Ready(func() error { asked <- struct{}{}; return err })
+		if _, told := r.values()["rondo.ready{}"]; told {
+			t.Error("it is told before anybody knows")
+		}
+		<-asked
+		for told := false; !told; _, told = r.values()["rondo.ready{}"] {
+			runtime.Gosched()
+		}
+		r.has(map[string]float64{"rondo.ready{}": want})
+		stop()
+		if _, told := r.values()["rondo.ready{}"]; told {
+			t.Error("it is told after the end")
+		}
+	}
+}
+
 func TestStore(t *testing.T) {
 	r := record(t)
 	s, err := sqlite.Open(t.Context(), ":memory:", sqlite.Options{})

@@ -279,6 +279,10 @@ func (k *lookout) tell(tell telemetry.Tell) {
 		tell(telemetry.MetricMessagesHeld, float64(h.messages))
 		tell(telemetry.MetricMessagesMemory, float64(h.bytes))
 	}
+	tell(telemetry.MetricInstancesLimit, float64(o.config.MaxInstances))
+	tell(telemetry.MetricInstancesMost, float64(o.config.MaxInstanceBytes))
+	tell(telemetry.MetricMessagesLimit, float64(o.config.MaxMessages))
+	tell(telemetry.MetricMessagesMost, float64(o.config.MaxMessageBytes))
 	unpublished, since := o.publisher.Waiting()
 	tell(telemetry.MetricOutboxUnpublished, float64(unpublished))
 	tell(telemetry.MetricOutboxUnpublishedAge, since.Seconds())
