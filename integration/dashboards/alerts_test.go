@@ -119,6 +119,18 @@ func processAlerts() []alert {
 			fine:        []string{`up{namespace="shop",job="rondo",instance="a:1"} 1x30`, `up{namespace="shop",job="other",instance="b:1"} 0x30`, gauge(telemetry.MetricBuildInfo, `build="1",engine="1",go="1"`, "1x30")},
 		},
 		{
+			name: "RondoNotReady", critical: true, hold: 2 * time.Minute,
+			expr:        name(telemetry.MetricReady) + " == 0",
+			summary:     "{{ $labels.instance }} of {{ $labels.job }} is not ready",
+			description: "The process runs, answers, and takes no messages or work.",
+			means:       "It waits for NATS or the database, has lost one of them, cannot commit, or too much of its code does not come back.",
+			because:     "Two minutes are enough to connect and to make or check tables and streams.",
+			look:        []string{"overview: Processes", "storage-and-broker: Connections to NATS", "storage-and-broker: Errors of the database"},
+			do:          []string{"Ask `/readyz` of this process: it says what is missing.", "If `/livez` fails, too, restart it; otherwise it goes on by itself when what it waits for is back."},
+			bad:         []string{gauge(telemetry.MetricReady, "", "1x5 0x30")},
+			fine:        []string{gauge(telemetry.MetricReady, "", "1x5 0 1x30")},
+		},
+		{
 			name: "RondoNoOrchestrator", critical: true, hold: 2 * time.Minute,
 			expr:        fmt.Sprintf("(group by (namespace) (last_over_time(%s[1d])) unless group by (namespace) (%s > 0)) or absent(last_over_time(%s[1d]))", owned, owned, owned),
 			summary:     "no orchestrator takes messages",
@@ -262,7 +274,25 @@ func workAlerts() []alert {
 			bad:         []string{counter(telemetry.MetricEvictions, "", "0+120x60")},
 			fine:        []string{counter(telemetry.MetricEvictions, "", "0+30x60")},
 		},
+		{
+			name: "RondoNoRoomForMessages", hold: 15 * time.Minute,
+			expr:        full(telemetry.MetricMessagesHeld, telemetry.MetricMessagesLimit) + " or " + full(telemetry.MetricMessagesMemory, telemetry.MetricMessagesMost),
+			summary:     "{{ $labels.instance }} holds {{ $value | humanizePercentage }} of the messages that it may hold",
+			description: "It takes no more before some are settled; they wait in NATS.",
+			means:       "An orchestrator is as full of messages as it may be. That is safe; it is what bounds its memory under overload.",
+			because:     "A burst fills it for seconds. After 15 minutes, more comes than is done.",
+			look:        []string{"overview: How full it is", "storage-and-broker: Messages that are held", "orchestrations: What rounds take their time with"},
+			do:          []string{"See RondoPartitionLag.", "If one instance gets most of them, it cannot be spread: split it.", "Raise `--max-messages` and `--max-message-memory` only if commits wait for messages."},
+			bad:         []string{gauge(telemetry.MetricMessagesHeld, "", "20000x60"), gauge(telemetry.MetricMessagesLimit, "", "20000x60")},
+			fine:        []string{gauge(telemetry.MetricMessagesHeld, "", "18000x60"), gauge(telemetry.MetricMessagesLimit, "", "20000x60"), gauge(telemetry.MetricMessagesMemory, "", "100x60"), gauge(telemetry.MetricMessagesMost, "", "200x60")},
+		},
 	}
+}
+
+// full is what is almost as much as it may be, in each process.
+func full(metric, limit string) string {
+	keep := by{space, "job", "instance"}
+	return quickly.sum(metric, keep) + " / " + quickly.sum(limit, keep) + " > 0.95"
 }
 
 func instanceAlerts() []alert {

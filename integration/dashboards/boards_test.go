@@ -123,7 +123,8 @@ func overview() board {
 					{expr: v.rate(telemetry.MetricRounds, nil), legend: "rounds"},
 					{expr: v.rate(telemetry.MetricActivityExecutions, nil), legend: "work"},
 				}},
-				{title: "Processes", unit: inNumbers, about: "Orchestrators that are alive, as they see each other, and processes by what they are built from. Two builds at once are a deployment that is under way, or one that got stuck.", queries: []query{
+				{title: "Processes", unit: inNumbers, about: "Orchestrators that are alive, as they see each other, processes that are ready, and processes by what they are built from. Two builds at once are a deployment that is under way, or one that got stuck.", queries: []query{
+					{expr: v.sum(telemetry.MetricReady, nil), legend: "ready"},
 					{expr: v.most(telemetry.MetricMembers, nil), legend: "orchestrators"},
 					{expr: aggregate("count", by{telemetry.LabelBuild}, telemetry.MetricBuildInfo, v.selector(telemetry.MetricBuildInfo, "")), legend: "{{build}}"},
 				}},
@@ -134,7 +135,11 @@ func overview() board {
 					{expr: v.sum(telemetry.MetricWorkWaiting, nil), legend: "work"},
 					{expr: v.most(telemetry.MetricOutboxPromises, nil), legend: "outbox"},
 				}},
-				{title: "How full it is", unit: asShare, about: "Slots of workers and connections to the database that are taken. What stays at 100 % is what everything waits for.", queries: []query{
+				{title: "How full it is", unit: asShare, about: "Slots of workers, connections to the database, and what orchestrators may hold. What stays at 100 % is what everything waits for; only instances may, if there are enough of them.", queries: []query{
+					{expr: v.sum(telemetry.MetricInstancesHydrated, nil) + " / " + v.sum(telemetry.MetricInstancesLimit, nil), legend: "instances"},
+					{expr: v.sum(telemetry.MetricInstancesMemory, nil) + " / " + v.sum(telemetry.MetricInstancesMost, nil), legend: "memory of instances"},
+					{expr: v.sum(telemetry.MetricMessagesHeld, nil) + " / " + v.sum(telemetry.MetricMessagesLimit, nil), legend: "messages"},
+					{expr: v.sum(telemetry.MetricMessagesMemory, nil) + " / " + v.sum(telemetry.MetricMessagesMost, nil), legend: "memory of messages"},
 					{expr: v.sum(telemetry.MetricWorkerSlotsUsed, nil) + " / " + v.sum(telemetry.MetricWorkerSlots, nil), legend: "slots"},
 					{expr: v.sum(telemetry.MetricStoreConnections, nil, is(telemetry.LabelState, "used")) + " / " + v.sum(telemetry.MetricStoreMax, nil), legend: "connections to the database"},
 				}},

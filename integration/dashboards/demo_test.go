@@ -78,7 +78,7 @@ func demonstrate(t *testing.T) (*memory, error) {
 	defer c.Close()
 	tick := time.NewTicker(scrapeEvery)
 	defer tick.Stop()
-	for m := newMemory(); !m.knows(telemetry.MetricPartitionWait) || !m.knows(telemetry.MetricNATSRoundTrip); <-tick.C { // what is looked at now and then
+	for m := newMemory(); !m.knows(telemetry.MetricPartitionWait) || !m.knows(telemetry.MetricNATSRoundTrip) || !m.knows(telemetry.MetricReady); <-tick.C { // what is looked at now and then
 		if err := scrapeOnce(ctx, m, at.Health+"/metrics", start); err != nil {
 			return nil, err
 		}
