@@ -21,6 +21,8 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/template"
 
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
@@ -100,6 +102,49 @@ func said(t *testing.T, r rulefmt.Rule, text string, s promql.Sample) string {
 		t.Errorf("%s: %v", text, err)
 	}
 	return out
+}
+
+// neverHere are values of labels that a healthy demonstration does not tell, as the code has them.
+var neverHere = []string{
+	history.Permanent.String(), history.Corrupt.String(), history.Ambiguous.String(), history.Conflict.String(), string(events.Poison),
+	telemetry.WorkPending, telemetry.WorkCancelled, telemetry.WorkReturned,
+	"failed", // of what is published: it has no name in the code, and TestRoundsAndMessages of package telemetry has it
+}
+
+// TestValuesOfLabels checks the values of labels that queries ask for: they are told by the demonstration, or stand in the code.
+func TestValuesOfLabels(t *testing.T) {
+	demo := demonstration(t)
+	exprs := make(map[string]bool)
+	for _, r := range loadedRules(t) {
+		exprs[r.Expr] = true
+	}
+	for _, b := range boards {
+		for _, p := range loadBoard(t, b).Panels {
+			for _, q := range p.Targets {
+				exprs[chosen(b, q.Expr, ".*")] = true
+			}
+		}
+	}
+	asked := 0
+	for expr := range exprs {
+		for _, s := range selectors(t, expr) {
+			for _, m := range s.LabelMatchers {
+				if m.Name == "__name__" || metricOf(s.Name) == "" || m.Value == ".*" {
+					continue
+				}
+				for value := range strings.SplitSeq(m.Value, "|") {
+					asked++
+					is := []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "__name__", s.Name), labels.MustNewMatcher(labels.MatchEqual, m.Name, value)}
+					if !demo.has(is) && !slices.Contains(neverHere, value) {
+						t.Errorf("%s: nobody tells %s with %s=%q", expr, s.Name, m.Name, value)
+					}
+				}
+			}
+		}
+	}
+	if asked < 20 {
+		t.Errorf("%d values were looked at; are they still found?", asked)
+	}
 }
 
 // TestHealthyDemonstration has no alert fire while all is well.
