@@ -77,7 +77,7 @@ const caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 // differs are the attributes that are another one each time; told differently are those that tell how a round went, and not what it was about.
 var (
-	differs         = strings.Fields("rondo.due rondo.lateness rondo.decide rondo.commit rondo.partition")
+	differs         = strings.Fields("rondo.due rondo.lateness rondo.wait rondo.decide rondo.commit rondo.partition")
 	toldDifferently = strings.Fields("rondo.hydrated rondo.replayed rondo.batch rondo.deliveries rondo.past")
 )
 

@@ -29,12 +29,12 @@ func good() []span {
 		}
 		return s
 	}
-	const consumer, producer, client = ptrace.SpanKindConsumer, ptrace.SpanKindProducer, ptrace.SpanKindClient
+	const consumer, producer = ptrace.SpanKindConsumer, ptrace.SpanKindProducer
 	all := []span{
 		make("1", "", "POST /orders", "-web", ptrace.SpanKindServer, 0, 1),
 		make("2", "1", "orchestration fulfil", byOrchestrator, consumer, 2, 20),
 		make("3", "2", "round fulfil", byOrchestrator, consumer, 1.9, 4),
-		make("4", "3", "receive", byOrchestrator, client, 1.9, 2),
+		make("4", "2", "activity reserve", byOrchestrator, producer, 2, 3),
 		make("5", "2", "activity ship", byOrchestrator, producer, 2, 20),
 		make("6", "5", "execute ship", byWorker, consumer, 5, 18),
 		make("7", "2", "round fulfil", byOrchestrator, consumer, 19, 22),

@@ -59,6 +59,11 @@ func TestOrdersAreTraced(t *testing.T) {
 			if got := tree.outline(false); got != orderOutline {
 				t.Errorf("the order was:\n%s\nwant:\n%s", got, orderOutline)
 			}
+			for service, metric := range map[string]string{"orders-orchestrator": "rondo.orchestration.completions", "orders-worker": "rondo.activity.executions"} {
+				if names, _, _ := c.metricsOf(service); !slices.Contains(names, metric) {
+					t.Errorf("%s has sent the metrics %q, without %s", service, names, metric)
+				}
+			}
 			if protocol == protocols[0] || !*rewrite {
 				checkPicture(t, tree, spans)
 			}

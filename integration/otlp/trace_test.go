@@ -76,15 +76,15 @@ var messaging = []string{"messaging.system", "messaging.operation.name", "messag
 var sorts = map[string]sort{
 	"orchestration": {kind: ptrace.SpanKindConsumer, by: byOrchestrator, within: []string{"child"}, named: "rondo.orchestration", attributes: []string{"rondo.instance", "rondo.execution", "rondo.version", "rondo.status"}},
 	"round": {kind: ptrace.SpanKindConsumer, by: byOrchestrator, within: []string{"orchestration"}, named: "rondo.orchestration",
-		attributes: slices.Concat(messaging, []string{"rondo.instance", "rondo.execution", "rondo.messages", "rondo.events", "rondo.history", "rondo.hydrated", "rondo.partition", "rondo.batch", "rondo.decide", "rondo.commit"})},
-	"receive":  {kind: ptrace.SpanKindClient, by: byOrchestrator, within: []string{"round"}, attributes: slices.Concat(messaging, []string{"messaging.batch.message_count", "rondo.partition", "rondo.deliveries"})},
-	"publish":  {kind: ptrace.SpanKindClient, by: byOrchestrator, within: []string{"round"}, attributes: slices.Concat(messaging, []string{"messaging.batch.message_count"})},
-	"activity": {kind: ptrace.SpanKindProducer, by: byOrchestrator, within: []string{"orchestration"}, named: "rondo.activity", attributes: []string{"rondo.instance", "rondo.event", "rondo.attempt"}},
+		attributes: slices.Concat(messaging, []string{"rondo.instance", "rondo.execution", "messaging.batch.message_count", "rondo.events", "rondo.history", "rondo.hydrated", "rondo.partition", "rondo.batch", "rondo.wait", "rondo.decide", "rondo.commit"})},
+	"activity": {kind: ptrace.SpanKindProducer, by: byOrchestrator, within: []string{"orchestration"}, named: "rondo.activity",
+		attributes: slices.Concat(messaging, []string{"rondo.instance", "rondo.event", "rondo.attempt"})},
 	"execute": {kind: ptrace.SpanKindConsumer, by: byWorker, within: []string{"activity"}, named: "rondo.activity",
 		attributes: slices.Concat(messaging, []string{"rondo.instance", "rondo.attempt", "rondo.worker", "rondo.deliveries"})},
-	"step":  {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"}, attributes: []string{"rondo.instance", "rondo.attempt"}},
-	"span":  {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"}, attributes: []string{"rondo.instance", "rondo.execution"}},
-	"child": {kind: ptrace.SpanKindProducer, by: byOrchestrator, within: []string{"orchestration"}, named: "rondo.orchestration", attributes: []string{"rondo.instance", "rondo.event", "rondo.child"}},
+	"step": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"}, attributes: []string{"rondo.instance", "rondo.attempt"}},
+	"span": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"}, attributes: []string{"rondo.instance", "rondo.execution"}},
+	"child": {kind: ptrace.SpanKindProducer, by: byOrchestrator, within: []string{"orchestration"}, named: "rondo.orchestration",
+		attributes: slices.Concat(messaging, []string{"rondo.instance", "rondo.event", "rondo.child"})},
 	"timer": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"}, attributes: []string{"rondo.instance", "rondo.event", "rondo.due"}},
 	"event": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"}, attributes: []string{"rondo.instance", "rondo.event", "rondo.name"}},
 	"queue": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"}, attributes: []string{"rondo.instance", "rondo.event", "rondo.name"}},
@@ -246,7 +246,7 @@ func dangling(spans []span, lost map[link]bool) (bad []string) {
 				bad = append(bad, fmt.Sprintf("%v has a link to %v, which is not there", s, l))
 			}
 		}
-		if n, _ := s.Attributes["rondo.messages"].(int64); s.sort() == "round" && len(s.Links) > int(n) {
+		if n, _ := s.Attributes["messaging.batch.message_count"].(int64); s.sort() == "round" && len(s.Links) > int(n) {
 			bad = append(bad, fmt.Sprintf("%v has taken %d messages, and has %d links", s, n, len(s.Links)))
 		}
 	}
@@ -335,7 +335,7 @@ func (s span) what() string {
 func (n node) outline(rounds bool) string {
 	var b strings.Builder
 	n.each(func(n node) {
-		if s := n.sort(); !rounds && n.told() && (s == "round" || s == "receive" || s == "publish") {
+		if !rounds && n.told() && n.sort() == "round" {
 			return
 		}
 		fmt.Fprintf(&b, "%s%s\n", strings.Repeat("  ", n.depth), n.what())

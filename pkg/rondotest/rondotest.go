@@ -61,6 +61,7 @@ type Env struct {
 	trace     io.Writer
 	rounds    int
 	logs      []slog.Record
+	told      []round.Told
 	warnings  []string
 	dead      []DeadLetter
 	ignored   []DeadLetter
@@ -355,6 +356,26 @@ func (e *Env) Kinds(id string) []events.Kind {
 
 // Logs are the records that orchestrations have logged.
 func (e *Env) Logs() []slog.Record { return e.logs }
+
+// Counted is the sum of what orchestrations have counted under a name.
+func (e *Env) Counted(name string) (sum float64) {
+	for _, x := range e.told {
+		if x.Kind == program.ToldCount && x.Name == name {
+			sum += x.Value
+		}
+	}
+	return sum
+}
+
+// Measured are the values that orchestrations have measured under a name.
+func (e *Env) Measured(name string) (values []float64) {
+	for _, x := range e.told {
+		if x.Kind == program.ToldValue && x.Name == name {
+			values = append(values, x.Value)
+		}
+	}
+	return values
+}
 
 // Warnings are what an operator would be told.
 func (e *Env) Warnings() []string { return e.warnings }

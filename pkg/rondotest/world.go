@@ -319,6 +319,7 @@ func (e *Env) follow(in *instance, turn round.Turn, lost bool) {
 	for _, l := range turn.Logs {
 		e.logs = append(e.logs, l.Record)
 	}
+	e.told = append(e.told, turn.Told...)
 	for _, w := range turn.Warnings {
 		e.warnings = append(e.warnings, in.id+": "+w)
 	}

@@ -17,8 +17,6 @@ const (
 	spanTimer         = "timer"
 	spanEvent         = "event"
 	spanQueue         = "queue"
-	spanReceive       = "receive"
-	spanPublish       = "publish"
 )
 
 // The attributes of spans. Those of metrics are a subset with few values.
@@ -41,12 +39,13 @@ const (
 	attrLateness      = "rondo.lateness"   // seconds after that
 	attrDeliveries    = "rondo.deliveries" // how often a message was handed out
 	attrPartition     = "rondo.partition"
-	attrMessages      = "rondo.messages" // that a round has taken
 	attrEvents        = "rondo.events"   // that it has appended
 	attrSteps         = "rondo.steps"    // that it has begun
 	attrHydrated      = "rondo.hydrated" // the code was in memory
 	attrReplayed      = "rondo.replayed" // events that were replayed first
 	attrHistory       = "rondo.history"  // events in the history afterwards
+	attrSent          = "rondo.sent"     // messages that follow from it
+	attrWait          = "rondo.wait"     // seconds, of the first message, for its turn
 	attrDecide        = "rondo.decide"   // seconds, of the code
 	attrCommit        = "rondo.commit"   // seconds, of the transaction, with those before it in line
 	attrBatch         = "rondo.batch"    // turns in it

@@ -63,7 +63,7 @@ func (t *Tracer) over(instance string, o round.Over) {
 		add(Attributes(o.About)...)
 	case round.OverActivity:
 		s.name, s.kind = spanActivity+o.Name, trace.SpanKindProducer
-		add(attribute.String(attrActivity, o.Name), attribute.Int(attrAttempt, max(1, o.Attempt)))
+		add(messagingNATS, publishing, sent, attribute.String(attrActivity, o.Name), attribute.Int(attrAttempt, max(1, o.Attempt)))
 		add(some(attrTag, o.Tag)...)
 		add(some(attrWorker, o.Worker)...)
 	case round.OverTimer:
@@ -80,7 +80,7 @@ func (t *Tracer) over(instance string, o round.Over) {
 		add(attribute.String(attrName, o.Name))
 	case round.OverChild:
 		s.name, s.kind = spanChild+o.Name, trace.SpanKindProducer
-		add(attribute.String(attrOrchestration, o.Name), attribute.String(attrChild, o.Instance))
+		add(messagingNATS, publishing, sent, attribute.String(attrOrchestration, o.Name), attribute.String(attrChild, o.Instance))
 	}
 	if o.GivenUp {
 		add(attribute.Bool(attrGivenUp, true))
@@ -94,6 +94,15 @@ func (t *Tracer) over(instance string, o round.Over) {
 	}
 	t.tell(s)
 }
+
+// What spans say of the messages that they send or take, in the words of OpenTelemetry.
+var (
+	messagingNATS = semconv.MessagingSystemKey.String("nats")
+	publishing    = semconv.MessagingOperationName("publish")
+	sent          = semconv.MessagingOperationTypeSend
+	processing    = semconv.MessagingOperationName("process")
+	processed     = semconv.MessagingOperationTypeProcess
+)
 
 // some is an attribute, if there is a value.
 func some(key, value string) []attribute.KeyValue {
@@ -143,12 +152,12 @@ type Round struct {
 	Partition int
 	// Hydrated says that the code was in memory.
 	Hydrated bool
-	// Arrived is when the first of the messages came. Decided and Undecided are when the code began and had ended, Committed and Published when that was done.
-	Arrived, Decided, Undecided, Committed, Published time.Time
+	// Arrived is when the first of the messages came. Decided and Undecided are when the code began and had ended, Committed when that was done.
+	Arrived, Decided, Undecided, Committed time.Time
 	// Batch is how many turns were committed together.
 	Batch int
-	// Sent is what was published.
-	Sent []events.Wire
+	// Sent is how many messages follow from it.
+	Sent int
 	// Past says that somebody else has committed it: only its events tell when.
 	Past bool
 }
@@ -185,35 +194,45 @@ func RowOf(t *round.Turn, execution int64) round.Row {
 
 func (t *Tracer) round(r Round, row round.Row, x round.Execution, place events.Trace, id [8]byte, first bool) {
 	s := span{
-		name: spanRound + row.Name, kind: trace.SpanKindConsumer, place: place.At(id), within: place.Span, begun: r.Arrived, ended: r.Published,
+		name: spanRound + row.Name, kind: trace.SpanKindConsumer, place: place.At(id), within: place.Span, begun: r.Arrived, ended: r.Committed,
 		attributes: []attribute.KeyValue{
-			semconv.MessagingSystemKey.String("nats"), semconv.MessagingOperationName("process"), semconv.MessagingOperationTypeProcess,
-			attribute.String(attrInstance, r.Turn.Instance), attribute.Int64(attrExecution, x.ID), attribute.String(attrOrchestration, row.Name), attribute.String(attrVersion, row.Version),
-			attribute.Int(attrMessages, len(r.Took)), attribute.Int(attrEvents, len(x.Events)), attribute.Int64(attrHistory, x.Events[len(x.Events)-1].ID),
-			attribute.Bool(attrHydrated, r.Hydrated), attribute.Int(attrReplayed, r.Turn.Replayed), attribute.Int(attrPartition, r.Partition), attribute.Int(attrBatch, r.Batch),
-			attribute.Float64(attrDecide, r.Undecided.Sub(r.Decided).Seconds()), attribute.Float64(attrCommit, r.Committed.Sub(r.Undecided).Seconds()),
-			attribute.String(attrStatus, string(row.Status)),
+			messagingNATS, processing, processed, semconv.MessagingBatchMessageCount(len(r.Took)),
+			attribute.String(attrInstance, r.Turn.Instance), attribute.Int64(attrExecution, x.ID), attribute.String(attrOrchestration, row.Name), attribute.Int(attrPartition, r.Partition),
+			attribute.Int(attrEvents, len(x.Events)), attribute.Int64(attrHistory, x.Events[len(x.Events)-1].ID), attribute.Bool(attrHydrated, r.Hydrated), attribute.Int(attrBatch, r.Batch),
+			attribute.Float64(attrWait, r.Decided.Sub(r.Arrived).Seconds()), attribute.Float64(attrDecide, r.Undecided.Sub(r.Decided).Seconds()), attribute.Float64(attrCommit, r.Committed.Sub(r.Undecided).Seconds()),
 		},
 	}
-	if n := len(r.Turn.Steps); n > 0 {
-		s.attributes = append(s.attributes, attribute.Int(attrSteps, n))
+	add := func(kv ...attribute.KeyValue) { s.attributes = append(s.attributes, kv...) }
+	for _, n := range []struct {
+		key string
+		is  int
+	}{{attrReplayed, r.Turn.Replayed}, {attrSteps, len(r.Turn.Steps)}, {attrSent, r.Sent}} {
+		if n.is > 0 {
+			add(attribute.Int(n.key, n.is))
+		}
+	}
+	if n := mostDeliveries(r.Took); n > 1 {
+		add(attribute.Int(attrDeliveries, n))
 	}
 	if r.Past {
-		s.attributes = append(s.attributes, attribute.Bool(attrPast, true))
+		add(attribute.Bool(attrPast, true))
 	}
 	if f := r.Turn.Fault; f != nil {
-		s.attributes = append(s.attributes, attribute.String(attrFault, string(f.Kind)))
+		add(attribute.String(attrFault, string(f.Kind)))
 		s.failed = firstLine(f.Message)
 	}
 	if first { // what caused the round has caused the executions after it, too, but one link is enough
 		s.links = linksTo(r.Took)
 	}
 	t.tell(s)
-	if !first {
-		return
+}
+
+// mostDeliveries is how often the one of the messages that was handed out most often was.
+func mostDeliveries(took []Taken) (n int) {
+	for _, m := range took {
+		n = max(n, m.Deliveries)
 	}
-	t.received(r, place, id)
-	t.published(r, place, id)
+	return n
 }
 
 // maxLinks bounds the links of a round, as OpenTelemetry does.
@@ -227,57 +246,6 @@ func linksTo(took []Taken) (links []sdktrace.Link) {
 		}
 	}
 	return links
-}
-
-// received tells how long messages have waited in this process.
-func (t *Tracer) received(r Round, place events.Trace, within [8]byte) {
-	s := span{
-		name: spanReceive, kind: trace.SpanKindClient, place: place.At(derived(within, spanReceive)), within: within, begun: r.Arrived, ended: r.Decided,
-		attributes: []attribute.KeyValue{
-			semconv.MessagingSystemKey.String("nats"), semconv.MessagingOperationName("receive"), semconv.MessagingOperationTypeReceive,
-			semconv.MessagingBatchMessageCount(len(r.Took)), attribute.Int(attrPartition, r.Partition),
-		},
-	}
-	most := 0
-	for _, m := range r.Took {
-		most = max(most, m.Deliveries)
-	}
-	s.attributes = append(s.attributes, attribute.Int(attrDeliveries, most))
-	t.tell(s)
-}
-
-// published tells how long it took to publish.
-func (t *Tracer) published(r Round, place events.Trace, within [8]byte) {
-	if len(r.Sent) == 0 {
-		return
-	}
-	t.tell(span{
-		name: spanPublish, kind: trace.SpanKindClient, place: place.At(derived(within, spanPublish)), within: within, begun: r.Committed, ended: r.Published,
-		attributes: append([]attribute.KeyValue{
-			semconv.MessagingSystemKey.String("nats"), semconv.MessagingOperationName("publish"), semconv.MessagingOperationTypeSend,
-			semconv.MessagingBatchMessageCount(len(r.Sent)),
-		}, destination(r.Sent)...),
-	})
-}
-
-// destination is where messages go, as far as that is not a different place for each.
-func destination(sent []events.Wire) []attribute.KeyValue {
-	verb := func(w events.Wire) string {
-		words := strings.SplitN(w.Subject, ".", 3)
-		return strings.Join(words[:min(2, len(words))], ".")
-	}
-	first := verb(sent[0])
-	for _, w := range sent {
-		if verb(w) != first {
-			return nil
-		}
-	}
-	return []attribute.KeyValue{semconv.MessagingDestinationName(first)}
-}
-
-// derived is the id of a span of which another one has exactly one.
-func derived(span [8]byte, kind string) [8]byte {
-	return events.SpanOf(kind, string(span[:]), events.Ref{})
 }
 
 // ---- What runs outside of rounds: attempts of activities, and of steps.
@@ -340,8 +308,7 @@ func (a Attempt) told() (name, id string, options []trace.SpanStartOption) {
 		}
 		return spanStep + a.Name, id, []trace.SpanStartOption{trace.WithAttributes(about...)}
 	}
-	about = append(about, attribute.String(attrActivity, a.Name), attribute.Int(attrDeliveries, a.Deliveries),
-		semconv.MessagingSystemKey.String("nats"), semconv.MessagingOperationName("process"), semconv.MessagingOperationTypeProcess)
+	about = append(about, messagingNATS, processing, processed, attribute.String(attrActivity, a.Name), attribute.Int(attrDeliveries, a.Deliveries))
 	about = append(append(about, some(attrTag, a.Tag)...), some(attrSession, a.Session)...)
 	id = "execute"
 	if a.Deliveries > 1 { // work that is handed out again is done again

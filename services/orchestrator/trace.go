@@ -100,8 +100,7 @@ func (t *teller) tell(d *decision) {
 	t.tracer.Told(&d.turn)
 	t.tracer.Round(telemetry.Round{
 		Turn: &d.turn, Took: d.told.took, Partition: d.told.partition, Hydrated: d.told.hydrated,
-		Arrived: d.told.arrived, Decided: d.told.times.decided, Undecided: d.told.times.undecided, Committed: d.committed, Published: d.published,
-		Batch: d.batch, Sent: d.promises,
+		Arrived: d.told.arrived, Decided: d.told.times.decided, Undecided: d.told.times.undecided, Committed: d.committed, Batch: d.batch, Sent: len(d.promises),
 	})
 }
 
@@ -168,16 +167,10 @@ func (t *teller) tellPast(turn *round.Turn, m events.Message, partition int) {
 	if !isTraced(turn) || !t.note(turn) {
 		return
 	}
-	var sent []events.Wire
-	for _, m := range turn.Messages {
-		if w, err := events.Encode(t.o.broker.Prefix(), m); err == nil {
-			sent = append(sent, w)
-		}
-	}
 	at := turn.Executions[0].Events[0].At
 	t.tracer.Over(turn.Instance, turn.Over)
 	t.tracer.Round(telemetry.Round{
-		Turn: turn, Took: []telemetry.Taken{{Trace: m.Trace, Verb: m.Content.Verb(), Deliveries: 1}}, Partition: partition, Batch: 1, Sent: sent, Past: true,
-		Arrived: at, Decided: at, Undecided: at, Committed: at, Published: at,
+		Turn: turn, Took: []telemetry.Taken{{Trace: m.Trace, Verb: m.Content.Verb(), Deliveries: 1}}, Partition: partition, Batch: 1, Sent: len(turn.Messages), Past: true,
+		Arrived: at, Decided: at, Undecided: at, Committed: at,
 	})
 }

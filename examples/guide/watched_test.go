@@ -1,0 +1,28 @@
+package guide
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/rondo-run/rondo/pkg/rondotest"
+)
+
+// TestRemoval forgets the instance between its rounds: what it tells is told once all the same.
+func TestRemoval(t *testing.T) {
+	attempts := 0
+	env := virtual(t, rondotest.Cold(), Remove.With(removal),
+		Wrap.With(func(_ context.Context, thing string) (string, error) { return "wrapped " + thing, nil }),
+		Carry.With(func(_ context.Context, parcels []string) (string, error) {
+			if attempts++; attempts == 1 {
+				return "", errors.New("the lift is stuck")
+			}
+			return "carried", nil
+		}))
+	n, err := Remove.Run(t.Context(), env, Removal{Customer: "acme", Things: []string{"chair", "table"}})
+	if n != 2 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	want(t, "parcels", env.Counted("shop.parcels"), 2.0)
+	wantList(t, "seconds", env.Measured("shop.carrying"), 1.0)
+}
