@@ -401,12 +401,12 @@ func checkPlausible(t *testing.T, all scraped) {
 	for _, phase := range []string{"batch", "commit", "publish"} {
 		between(`rondo_round_duration_seconds_count{phase="`+phase+`"}`, committed, committed)
 	}
-	between(`rondo_commit_turns_sum`, committed, committed)
+	between(`rondo_commit_turns_sum`, sum("rondo_turns_total"), sum("rondo_turns_total")) // a start that comes twice at once may be refused
 	if rounds := sum("rondo_rounds_total"); rounds < committed || all[`rondo_round_duration_seconds_count{phase="decide"}`] != rounds || all["rondo_round_messages_count"] != rounds {
 		t.Errorf("there were %v rounds, %v of them committed, %v decided and %v with messages", rounds, committed, all[`rondo_round_duration_seconds_count{phase="decide"}`], all["rondo_round_messages_count"])
 	}
-	if written, committed := all["rondo_round_events_sum"], all["rondo_commit_events_sum"]; written != committed {
-		t.Errorf("rounds have written %v events, commits %v", written, committed)
+	if written, committed := all["rondo_round_events_sum"], all["rondo_commit_events_sum"]; written > committed || written < 60 {
+		t.Errorf("rounds have written %v events, commits have tried %v", written, committed)
 	}
 	if n := sum("rondo_outbox_published_total"); n < 20 || n != all[`rondo_outbox_published_total{lane="now",outcome="published"}`]+all[`rondo_outbox_published_total{lane="later",outcome="published"}`] {
 		t.Errorf("%v messages were published", n)
