@@ -82,7 +82,7 @@ var sorts = map[string]sort{
 	"execute": {kind: ptrace.SpanKindConsumer, by: byWorker, within: []string{"activity"}, named: "rondo.activity",
 		attributes: slices.Concat(messaging, []string{"rondo.instance", "rondo.attempt", "rondo.worker", "rondo.deliveries"})},
 	"step": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"}, attributes: []string{"rondo.instance", "rondo.attempt"}},
-	"span": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"}, attributes: []string{"rondo.instance", "rondo.execution"}},
+	"span": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"}, attributes: []string{"rondo.instance"}},
 	"child": {kind: ptrace.SpanKindProducer, by: byOrchestrator, within: []string{"orchestration"}, named: "rondo.orchestration",
 		attributes: slices.Concat(messaging, []string{"rondo.instance", "rondo.event", "rondo.child"})},
 	"timer": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"}, attributes: []string{"rondo.instance", "rondo.event", "rondo.due"}},

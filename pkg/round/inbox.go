@@ -410,7 +410,7 @@ func (in *Instance) endBlind(f events.Fact) Receipt {
 		engine: row.Engine, trace: row.Trace, startID: row.StartMessage, started: row.StartedAt, begun: row.StartedAt,
 		lastID: row.LastEvent, lastAt: row.UpdatedAt, bytes: row.HistoryBytes, custom: row.CustomStatus, customVersion: row.CustomStatusVersion,
 	}
-	in.ledger.from, _ = events.ParseTrace(row.Trace)
+	in.ledger.follow(row.Trace)
 	if in.now.Before(row.UpdatedAt) {
 		in.now = row.UpdatedAt
 	}

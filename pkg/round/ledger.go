@@ -18,6 +18,7 @@ type ledger struct {
 	engine  int
 	trace   string
 	from    events.Trace // the same, read
+	within  events.Trace // the span of the execution in it, if anybody follows it
 	state   string       // what came with it
 	baggage string
 	former  string         // the trace of the execution before
@@ -271,7 +272,7 @@ func (l *ledger) start(at time.Time, f *events.Started) {
 	if l.begun = f.Begun; l.begun.IsZero() {
 		l.begun = at
 	}
-	l.from, _ = events.ParseTrace(f.Trace)
+	l.follow(f.Trace)
 	l.state, l.baggage, l.former = f.TraceState, f.Baggage, f.Follows
 	l.seen.load(f.Seen)
 	l.seen.add(f.Message)

@@ -114,7 +114,7 @@ func (in *Instance) traceOf(kind OverKind, ref events.Ref) string {
 		return l.trace
 	}
 	if kind == OverExecution {
-		ref.Event = 1
+		return l.within.String()
 	}
 	return l.from.At(events.SpanOf(string(kind), in.id, ref)).String()
 }
@@ -127,13 +127,12 @@ func (in *Instance) noteOver(e events.Event, eff effects) {
 	if !l.from.Sampled && !in.config.TellOver {
 		return
 	}
-	var within events.Trace
-	if l.from.Sampled {
-		within = l.from.At(ExecutionSpan(in.id, l.info.Life, l.info.Execution))
+	if len(l.answered)+len(eff.closed) == 0 && !events.Ends(e.Fact) {
+		return
 	}
 	add := func(c closedOpen, givenUp bool) {
 		o := Over{
-			Kind: overKinds[c.kind], Ref: l.ref(c.id), Trace: within, Name: c.name, Tag: c.tag, Instance: c.instance, Attempt: c.attempt,
+			Kind: overKinds[c.kind], Ref: l.ref(c.id), Trace: l.within, Name: c.name, Tag: c.tag, Instance: c.instance, Attempt: c.attempt,
 			Begun: c.since, Ended: e.At, Due: c.deadline, GivenUp: givenUp,
 		}
 		if !givenUp {
@@ -152,11 +151,19 @@ func (in *Instance) noteOver(e events.Event, eff effects) {
 	}
 	x := Over{Kind: OverExecution, Ref: l.ref(1), Name: l.info.Name, Version: l.info.Version, Begun: l.started, Ended: e.At, Status: l.standing(), Error: l.err, About: l.about,
 		Since: l.begun, Rounds: l.rounds, Events: l.lastID, Bytes: l.bytes}
-	if x.Trace = l.from; l.from.Span == within.Span {
+	if x.Trace = l.from; l.from.Span == l.within.Span {
 		x.Trace.Span = [8]byte{} // nobody started it: its span is the first one
 	}
 	x.Link, _ = events.ParseTrace(l.former)
 	in.turn.Over = append(in.turn.Over, x)
+}
+
+// follow notes the trace that the execution belongs to.
+func (l *ledger) follow(trace string) {
+	l.from, _ = events.ParseTrace(trace)
+	if l.from.Sampled {
+		l.within = l.from.At(ExecutionSpan(l.info.Instance, l.info.Life, l.info.Execution))
+	}
 }
 
 // answered says who has answered something, and what went wrong.

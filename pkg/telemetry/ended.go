@@ -40,7 +40,8 @@ func (t *Tracer) tell(s span) {
 type endedSpan struct {
 	sdktrace.ReadOnlySpan
 	span
-	of *resource.Resource
+	of     *resource.Resource
+	events []sdktrace.Event
 }
 
 // scope is who tells.
@@ -52,7 +53,7 @@ func (s *endedSpan) StartTime() time.Time                        { return s.begu
 func (s *endedSpan) EndTime() time.Time                          { return s.ended }
 func (s *endedSpan) Attributes() []attribute.KeyValue            { return s.attributes }
 func (s *endedSpan) Links() []sdktrace.Link                      { return s.links }
-func (s *endedSpan) Events() []sdktrace.Event                    { return nil }
+func (s *endedSpan) Events() []sdktrace.Event                    { return s.events }
 func (s *endedSpan) InstrumentationScope() instrumentation.Scope { return scope }
 func (s *endedSpan) Resource() *resource.Resource                { return s.of }
 func (s *endedSpan) DroppedAttributes() int                      { return 0 }

@@ -3,13 +3,16 @@ package telemetry_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/baggage"
+	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
@@ -113,6 +116,42 @@ func TestEndedSpan(t *testing.T) {
 	}
 	if links := k.spans[2].Links(); len(links) != 1 {
 		t.Errorf("the round has %d links", len(links))
+	}
+}
+
+// TestCodeSaysMore: code finds the span of its attempt, and may say more about it until it is over.
+func TestCodeSaysMore(t *testing.T) {
+	var k kept
+	tracer := telemetry.NewTracer(sdktrace.NewSimpleSpanProcessor(&k), nil, nil)
+	ctx, _, end := tracer.Begin(t.Context(), telemetry.Attempt{Trace: within, Name: "charge", Instance: "order-7", Deliveries: 1})
+	s := trace.SpanFromContext(ctx)
+	s.SetAttributes(attribute.String("bank", "slow"), attribute.String("bank", "fast"), attribute.KeyValue{})
+	s.AddEvent("asked", trace.WithAttributes(attribute.Int("cents", 5)))
+	s.RecordError(errors.New("no answer"))
+	s.RecordError(nil)
+	s.AddLink(trace.Link{SpanContext: s.SpanContext()})
+	s.AddLink(trace.Link{})
+	s.SetName("charge the card")
+	s.SetStatus(codes.Error, "half of it")
+	s.End() // it is not the code's to end
+	if !s.IsRecording() || len(k.spans) > 0 || s.TracerProvider() != tracer.Provider {
+		t.Fatal("it has ended before the attempt")
+	}
+	end(nil)
+	end(nil)
+	s.SetAttributes(attribute.String("bank", "gone"))
+	if s.IsRecording() || len(k.spans) != 1 {
+		t.Fatalf("it was told %d times", len(k.spans))
+	}
+	got := k.spans[0]
+	var events []string
+	for _, e := range got.Events() {
+		events = append(events, fmt.Sprint(e.Name, e.Attributes, e.Time.IsZero()))
+	}
+	about := fmt.Sprint(got.Attributes())
+	if got.Name() != "charge the card" || got.Status().Code != codes.Error || got.Status().Description != "half of it" || len(got.Links()) != 1 || !strings.Contains(about, "fast") || strings.Contains(about, "slow") ||
+		strings.Contains(about, "gone") || len(events) != 2 || !strings.HasPrefix(events[0], "asked") || !strings.Contains(events[1], "no answer") {
+		t.Errorf("got %s %+v %v, links %v, events %q", got.Name(), got.Status(), about, got.Links(), events)
 	}
 }
 

@@ -51,7 +51,7 @@ func (t *Tracer) Over(instance string, all []round.Over) {
 
 func (t *Tracer) over(instance string, o round.Over) {
 	s := span{place: o.Trace.At(o.Span(instance)), within: o.Trace.Span, begun: o.Begun, ended: o.Ended, kind: trace.SpanKindInternal}
-	s.attributes = []attribute.KeyValue{attribute.String(attrInstance, instance), attribute.Int64(attrExecution, o.Ref.Execution)}
+	s.attributes = append(make([]attribute.KeyValue, 0, 10), attribute.String(attrInstance, instance))
 	add := func(kv ...attribute.KeyValue) { s.attributes = append(s.attributes, kv...) }
 	if o.Kind != round.OverExecution {
 		add(attribute.Int64(attrEvent, o.Ref.Event))
@@ -59,7 +59,7 @@ func (t *Tracer) over(instance string, o round.Over) {
 	switch o.Kind {
 	case round.OverExecution:
 		s.name, s.kind = spanOrchestration+o.Name, trace.SpanKindConsumer
-		add(attribute.String(attrOrchestration, o.Name), attribute.String(attrVersion, o.Version), attribute.String(attrStatus, string(o.Status)))
+		add(attribute.Int64(attrExecution, o.Ref.Execution), attribute.String(attrOrchestration, o.Name), attribute.String(attrVersion, o.Version), attribute.String(attrStatus, string(o.Status)))
 		add(Attributes(o.About)...)
 	case round.OverActivity:
 		s.name, s.kind = spanActivity+o.Name, trace.SpanKindProducer
@@ -132,7 +132,7 @@ func (t *Tracer) Told(turn *round.Turn) {
 		ref := events.Ref{Life: x.Life, Execution: x.Execution, Event: x.Number}
 		s := span{
 			name: spanOwn + x.Name, kind: trace.SpanKindInternal, place: place.At(events.SpanOf("span", turn.Instance, ref)), within: place.Span, begun: x.Begun, ended: x.Ended,
-			attributes: append([]attribute.KeyValue{attribute.String(attrInstance, turn.Instance), attribute.Int64(attrExecution, x.Execution)}, Attributes(x.About)...),
+			attributes: append([]attribute.KeyValue{attribute.String(attrInstance, turn.Instance)}, Attributes(x.About)...),
 		}
 		if x.Error != nil {
 			s.failed = firstLine(x.Error.Message)
@@ -284,37 +284,38 @@ func (t *Tracer) Begin(ctx context.Context, a Attempt) (in context.Context, from
 	if t == nil || !within.Sampled {
 		return ctx, a.Trace, end
 	}
-	name, kind, options := a.told()
-	own := within.At(events.SpanOf(kind, a.Instance, a.Ref))
-	_, told := t.tracer.Start(withID(ctx, own), name, options...)
-	return trace.ContextWithSpan(ctx, told), own.String(), func(failed *events.Error) {
+	told := &openSpan{t: t, span: a.span(within)}
+	told.place = spanContext(told.span.place).WithRemote(false).WithTraceState(parent.TraceState())
+	return trace.ContextWithSpan(ctx, told), told.span.place.String(), func(failed *events.Error) {
 		if failed != nil {
 			told.SetAttributes(attribute.String(attrErrorKind, string(failed.Kind)), semconv.ErrorTypeKey.String(cmp.Or(failed.Type, string(failed.Kind))))
 			told.SetStatus(codes.Error, firstLine(failed.Message))
 		}
-		told.End()
+		told.end()
 	}
 }
 
-// told is what an attempt is called, what its id is made of, and what is told of it.
-func (a Attempt) told() (name, id string, options []trace.SpanStartOption) {
-	about := []attribute.KeyValue{
-		attribute.String(attrInstance, a.Instance), attribute.Int64(attrExecution, a.Ref.Execution), attribute.Int(attrAttempt, max(1, a.Number)), attribute.String(attrWorker, a.Worker),
-	}
-	if a.Step {
-		id = "step/" + number(a.Number)
+// span is what is told of an attempt.
+func (a Attempt) span(within events.Trace) span {
+	s := span{within: within.Span, begun: time.Now(), attributes: make([]attribute.KeyValue, 0, 12)}
+	add := func(kv ...attribute.KeyValue) { s.attributes = append(s.attributes, kv...) }
+	add(attribute.String(attrInstance, a.Instance), attribute.Int(attrAttempt, max(1, a.Number)), attribute.String(attrWorker, a.Worker))
+	var id string
+	switch {
+	case a.Step:
+		s.name, s.kind, id = spanStep+a.Name, trace.SpanKindInternal, "step/"+strconv.Itoa(a.Number)
 		if a.Repeated {
 			id += "/" + rand.Text() // it runs once more
 		}
-		return spanStep + a.Name, id, []trace.SpanStartOption{trace.WithAttributes(about...)}
+	default:
+		s.name, s.kind, id = spanExecute+a.Name, trace.SpanKindConsumer, "execute"
+		if a.Deliveries > 1 { // work that is handed out again is done again
+			id += "/" + strconv.Itoa(a.Deliveries)
+		}
+		add(messagingNATS, processing, processed, attribute.String(attrActivity, a.Name), attribute.Int(attrDeliveries, a.Deliveries))
+		add(some(attrTag, a.Tag)...)
+		add(some(attrSession, a.Session)...)
 	}
-	about = append(about, messagingNATS, processing, processed, attribute.String(attrActivity, a.Name), attribute.Int(attrDeliveries, a.Deliveries))
-	about = append(append(about, some(attrTag, a.Tag)...), some(attrSession, a.Session)...)
-	id = "execute"
-	if a.Deliveries > 1 { // work that is handed out again is done again
-		id += "/" + number(a.Deliveries)
-	}
-	return spanExecute + a.Name, id, []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(about...)}
+	s.place = within.At(events.SpanOf(id, a.Instance, a.Ref))
+	return s
 }
-
-func number(n int) string { return strconv.Itoa(n) }
