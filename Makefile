@@ -71,6 +71,11 @@ CHAOSFLAGS ?=## more flags for make chaos, such as -chaos.leases=default
 chaos: ## run a whole system as processes of its own, break parts of it for TIME while it works, and prove that nothing was lost
 	$(GO) test -count=1 -timeout 0 -v -run '^TestChaos$$' ./integration/chaos -chaos.time $(TIME) -chaos.seed $(SEED) $(CHAOSFLAGS)
 
+RUNS ?= 7## how often `make overhead` measures each way
+.PHONY: overhead
+overhead: ## compare throughput without traces, with one in a hundred, with all, and without metrics; nothing else should run
+	$(GO) test -count=1 -timeout 30m -v -run '^TestOverhead$$' ./integration -overhead.runs $(RUNS) -overhead.size 15000 | grep -v '^=== '
+
 # It has a module of its own, so that the product does not depend on a collector.
 .PHONY: otlp
 otlp: ## run the orders example through two processes against a real OTLP receiver

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/rondo-run/rondo/pkg/activity"
@@ -36,18 +37,20 @@ import (
 
 var (
 	overheadRuns = flag.Int("overhead.runs", 0, "how often TestOverhead measures each way; 0 leaves it out")
-	overheadWay  = flag.String("overhead.way", "", "measure only one way, for a profile: off, 1 % or 100 %")
+	overheadWay  = flag.String("overhead.way", "", "measure only one way, for a profile: off, 1 %, 100 %, or nothing, which has no metrics either")
 	overheadSize = flag.Int("overhead.size", 20_000, "how many orchestrations each measurement runs")
 )
 
 // watching is a way to be watched.
 type watching struct {
 	name    string
+	counted bool    // there are metrics, as always unless a program leaves them out
 	sampled float64 // the share of executions that are traced; negative: there is no tracer
 	allowed float64 // how much may be lost, in percent
 }
 
-var ways = []watching{{"off", -1, 0}, {"1 %", 0.01, 3}, {"100 %", 1, 15}}
+// The way to compare others with is that without traces.
+var ways = []watching{{"off", true, -1, 0}, {"1 %", true, 0.01, 3}, {"100 %", true, 1, 15}, {"nothing", false, -1, 100}}
 
 // TestOverhead compares how many orchestrations a second run in the ways to be watched: broker, database, orchestrator, worker and whoever starts them on this machine, and the
 // spans sent by OTLP to somebody who takes and forgets them. The ways take turns, so that what else the machine does concerns all of them.
@@ -83,7 +86,7 @@ func TestOverhead(t *testing.T) {
 	base := median(measured["off"])
 	for _, w := range ways {
 		lost := 100 * (1 - median(measured[w.name])/base)
-		t.Logf("traced %-5s median %.0f orchestrations/s on %d processors, %.1f %% less than without; %.0f µs of a processor for each, %.1f %% more", w.name, median(measured[w.name]),
+		t.Logf("traced %-7s median %.0f orchestrations/s on %d processors, %.1f %% less than with metrics alone; %.0f µs of a processor for each, %.1f %% more", w.name, median(measured[w.name]),
 			runtime.GOMAXPROCS(0), lost, median(processor[w.name]), 100*(median(processor[w.name])/median(processor["off"])-1))
 		if lost > w.allowed {
 			t.Errorf("tracing %s takes %.1f %%; it may take %.0f %%", w.name, lost, w.allowed)
@@ -120,7 +123,15 @@ func throughput(t *testing.T, way watching, n int) (perSecond float64, spans int
 		t.Fatal(err)
 	}
 	defer store.Close()
-	begun, ended := runMany(t, store, tracer, n)
+	var metrics *telemetry.Metrics
+	if way.counted {
+		provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
+		defer func() { _ = provider.Shutdown(context.Background()) }()
+		if metrics, err = telemetry.NewMetrics(provider); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begun, ended := runMany(t, store, tracer, metrics, n)
 	return float64(n) / ended.Sub(begun).Seconds(), sent.Load()
 }
 
@@ -137,7 +148,7 @@ func (c counted) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan)
 }
 
 // runMany runs a whole system until so many orchestrations have ended.
-func runMany(t *testing.T, store history.Store, tracer *telemetry.Tracer, n int) (begun, ended time.Time) {
+func runMany(t *testing.T, store history.Store, tracer *telemetry.Tracer, metrics *telemetry.Metrics, n int) (begun, ended time.Time) {
 	t.Helper()
 	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	if err != nil {
@@ -159,7 +170,7 @@ func runMany(t *testing.T, store history.Store, tracer *telemetry.Tracer, n int)
 	defer deciding.Close()
 	defer working.Close()
 	defer starting.Close()
-	o, err := orchestrator.New(deciding, store, code, orchestrator.Config{Logger: quiet(), Tracer: tracer})
+	o, err := orchestrator.New(deciding, store, code, orchestrator.Config{Logger: quiet(), Tracer: tracer, Metrics: metrics})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +178,7 @@ func runMany(t *testing.T, store history.Store, tracer *telemetry.Tracer, n int)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := worker.New(working, works, worker.Config{Logger: quiet(), Tracer: tracer, Slots: 256})
+	w, err := worker.New(working, works, worker.Config{Logger: quiet(), Tracer: tracer, Metrics: metrics, Slots: 256})
 	if err != nil {
 		t.Fatal(err)
 	}
