@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/internal/natstest"
+	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/bus/bustest"
 	"github.com/rondo-run/rondo/pkg/bus/embedded"
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
@@ -152,3 +154,29 @@ func removeSystem(t testing.TB, js jetstream.JetStream, prefix string) {
 }
 
 func errorsAs[T error](err error, to *T) bool { return errors.As(err, to) }
+
+// TestQueueOfWorkThatNobodyHasMade: whoever published the work has died, or NATS has not answered, before its queue was made. Looking after the work makes it, so that workers which serve any tag find it.
+func TestQueueOfWorkThatNobodyHasMade(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t)
+	b := natstest.Connect(t, server, natsbus.Config{})
+	dying := natstest.Connect(t, server, natsbus.Config{Setup: natsbus.Use}) // which makes nothing
+	ref := events.Ref{Life: "aa", Execution: 1, Event: 2}
+	work, err := events.Encode(b.Prefix(), events.Message{ID: events.MessageID(events.VerbWork, "i", ref), Instance: "i", Content: &events.Work{Ref: ref, Activity: "charge", Tag: "gpu", Attempt: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dying.Publish(t.Context(), work); err != nil {
+		t.Fatal(err)
+	}
+	if q, err := b.Queues(t.Context()); err != nil || len(q) != 0 {
+		t.Fatalf("there are the queues %v, %v", q, err)
+	}
+	if has, err := b.Has(t.Context(), work); err != nil || !has {
+		t.Fatalf("the work is there: %v, %v", has, err)
+	}
+	natstest.Eventually(t, "the queue is there", func() bool {
+		q, err := b.Queues(t.Context())
+		return err == nil && slices.Equal(q, []bus.Queue{{Tag: "gpu", Activity: "charge"}})
+	})
+}

@@ -511,6 +511,9 @@ func (b *Bus) Has(ctx context.Context, w events.Wire) (bool, error) {
 	for _, s := range []string{b.laterOf(w), now} { // in this order, so that it is seen when it moves from one to the other
 		_, err := st.GetLastMsgForSubject(ctx, s)
 		if err == nil {
+			if isWork {
+				b.noteQueue(w.Subject) // whoever published it may not have come to that
+			}
 			return true, nil
 		}
 		if !errors.Is(err, jetstream.ErrMsgNotFound) {
