@@ -74,7 +74,7 @@ var mutants = []mutant{
 		{loopOf + "keep.go", "	_, err := k.sweeper.Sweep(ctx)\n	return err\n", "	return nil\n"},
 	}},
 	{"a sweep removes what it has not published", 2, []edit{
-		{outboxOf + "sweep.go", "	if err := Send(ctx, s.Broker, s.Prefix, messages, s.Log); err != nil {\n		return 0, fmt.Errorf(\"sweep the outbox: %w\", err)\n	}\n", ""},
+		{outboxOf + "sweep.go", "	if err := Send(ctx, s.Broker, s.Prefix, messages, s.Log, s.Watcher); err != nil {\n		return 0, fmt.Errorf(\"sweep the outbox: %w\", err)\n	}\n", ""},
 	}},
 	{"a sweep sends again with a new id", 3, []edit{
 		{outboxOf + "sweep.go", "	messages, err = s.wanted(ctx, messages)\n", "	for i := range messages {\n		if id := messages[i].Header[events.HeaderMsgID]; len(id) > 0 {\n			messages[i].Header[events.HeaderMsgID] = []string{id[0] + \"/again\"}\n		}\n	}\n	messages, err = s.wanted(ctx, messages)\n"},
@@ -110,7 +110,7 @@ var mutants = []mutant{
 		{roundOf + "decide.go", "	in.rest = history\n", "	in.rest = history[:max(1, len(history)-1)]\n"},
 	}},
 	{"steps that were lost do not run again", 1, []edit{
-		{roundOf + "decide.go", "			in.turn.Steps = append(in.turn.Steps, Step{StepRef: in.stepRef(s.Number), Step: s, Repeated: true})\n", "			_ = s\n"},
+		{roundOf + "decide.go", "			in.turn.Steps = append(in.turn.Steps, in.step(s, true))\n", "			_ = s\n"},
 	}},
 	{"partitions that are given up are not read to their end", 190, []edit{
 		{loopOf + "own.go", "	partitions, known := w.partitions.All(), w.known\n", "	w.partitions.Draining = nil\n	partitions, known := w.partitions.All(), w.known\n"},
