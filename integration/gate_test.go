@@ -282,7 +282,10 @@ func (h gatedHold) settle(call string, do func()) {
 	if h.b.line != nil && h.b.g.wants("after", call, h.kind) {
 		written := h.b.line.expect(h.Token())
 		do()
-		<-written
+		select {
+		case <-written:
+		case <-h.b.g.killed: // with another one, before this one was written
+		}
 	} else {
 		do()
 	}
