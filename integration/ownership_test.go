@@ -37,7 +37,7 @@ func TestEverythingTwiceOnTwoOrchestratorsAndTwoWorkers(t *testing.T) {
 
 // TestPartitionsMoveWhenAnOrchestratorIsKilled starts 1, 2 and 4 orchestrators, kills one of four, and has another one leave in order, while there is work all the time.
 func TestPartitionsMoveWhenAnOrchestratorIsKilled(t *testing.T) {
-	p := onProcesses(t)
+	p := aloneOnProcesses(t)
 	machine := stall.Begin(t)
 	p.run("worker", "worker")
 	var running []*process

@@ -161,6 +161,13 @@ func onProcesses(t *testing.T) *processes {
 	t.Helper()
 	pgtest.Need(t)
 	t.Parallel()
+	return aloneOnProcesses(t)
+}
+
+// aloneOnProcesses is for tests that measure how long something takes: while they run, no other test of this package does.
+func aloneOnProcesses(t *testing.T) *processes {
+	t.Helper()
+	pgtest.Need(t)
 	address := pgtest.Database(t)
 	s := newSystem(t, func() history.Store {
 		s, err := cockroach.Open(t.Context(), address, cockroach.Options{WakeStep: wakeStep, MaxConns: 4, Log: quiet()})
