@@ -11,8 +11,6 @@
 //	whoever started it
 //	└─ orchestration <name>          one execution, from its start to its end
 //	   ├─ round <name>               what the code decided in one go, with links to the messages that caused it
-//	   │  ├─ receive                 those messages waited here
-//	   │  └─ publish                 what it sent
 //	   ├─ activity <name>            from when it was asked for until its result was taken
 //	   │  └─ execute <name>          on a worker
 //	   ├─ timer, event, queue        from when the code waited until it went on
