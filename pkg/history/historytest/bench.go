@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ import (
 
 // Bench measures a store: commits of batches of several sizes, and loads of histories of several lengths.
 func Bench(b *testing.B, fresh func(testing.TB) *Database) {
-	for _, size := range []int{1, 16, 128, 512} {
+	for _, size := range []int{1, 32, 100, 300} {
 		b.Run(fmt.Sprintf("commit/turns=%d", size), func(b *testing.B) { benchCommit(b, fresh(b), size) })
 	}
 	for _, length := range []int64{1, 100, 10_000} {
@@ -42,6 +43,7 @@ func benchCommit(b *testing.B, db *Database, size int) {
 	s := db.Open(b, Options{})
 	actors := make([]*Actor, size)
 	var published []history.PromiseKey
+	var spent cost
 	rows := 0
 	for n := range b.N {
 		b.StopTimer()
@@ -57,8 +59,11 @@ func benchCommit(b *testing.B, db *Database, size int) {
 		}
 		batch := Batch(b, turns...)
 		batch.Published = published
+		before := costOf(db, s)
 		b.StartTimer()
 		r, err := s.Commit(ctx, batch)
+		b.StopTimer()
+		spent.add(costOf(db, s), before)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -72,6 +77,42 @@ func benchCommit(b *testing.B, db *Database, size int) {
 	seconds := b.Elapsed().Seconds()
 	b.ReportMetric(float64(rows)/seconds, "rows/s")
 	b.ReportMetric(float64(b.N)/seconds, "commits/s")
+	spent.report(b, float64(b.N)*float64(size)/2)
+}
+
+// cost is what committing takes, beside time.
+type cost struct {
+	server, own time.Duration // of CPU
+	objects     uint64        // that were allocated
+}
+
+func costOf(db *Database, s history.Store) (c cost) {
+	if db.ServerCPU != nil {
+		c.server = db.ServerCPU(s)
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	c.objects = m.Mallocs
+	c.own = ownCPU()
+	return c
+}
+
+func (c *cost) add(after, before cost) {
+	c.server += after.server - before.server
+	c.own += after.own - before.own
+	c.objects += after.objects - before.objects
+}
+
+// report says what one orchestration took.
+func (c *cost) report(b *testing.B, orchestrations float64) {
+	micro := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 / orchestrations }
+	if c.server > 0 {
+		b.ReportMetric(micro(c.server), "server-us/orch")
+	}
+	if c.own > 0 {
+		b.ReportMetric(micro(c.own), "own-us/orch")
+	}
+	b.ReportMetric(float64(c.objects)/orchestrations, "allocs/orch")
 }
 
 // finish is the second round of a one-activity orchestration.

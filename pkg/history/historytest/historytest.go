@@ -29,6 +29,8 @@ type Database struct {
 	SecondsAfter func(from time.Time, column string) string
 	// Deadlocks counts those that the database had to resolve so far; nil where there is no such count.
 	Deadlocks func(tb testing.TB) int64
+	// ServerCPU is the CPU time that the database's own processes have spent for a store so far; nil where that cannot be told.
+	ServerCPU func(history.Store) time.Duration
 	// Shard is the value of the column shard for an instance.
 	Shard func(instance string) int16
 }
