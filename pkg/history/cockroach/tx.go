@@ -52,9 +52,17 @@ func plain(q querier) runner { return runner{q, pgx.QueryExecModeCacheDescribe} 
 // kept runs statements that stay prepared: there are few of them, and planning takes longer than what they do.
 func kept(q querier) runner { return runner{q, pgx.QueryExecModeCacheStatement} }
 
+// planned is the context of a statement.
+func (r runner) planned(ctx context.Context) context.Context {
+	if r.mode == pgx.QueryExecModeCacheDescribe {
+		return plannedEach(ctx)
+	}
+	return ctx
+}
+
 // Query implements [relational.DB].
 func (r runner) Query(ctx context.Context, scan func(relational.Row) error, statement string, args ...any) error {
-	rows, err := r.q.Query(ctx, statement, append([]any{r.mode}, args...)...)
+	rows, err := r.q.Query(r.planned(ctx), statement, append([]any{r.mode}, args...)...)
 	if err != nil {
 		return err
 	}
@@ -69,7 +77,7 @@ func (r runner) Query(ctx context.Context, scan func(relational.Row) error, stat
 
 // Exec implements [relational.DB].
 func (r runner) Exec(ctx context.Context, statement string, args ...any) (int64, error) {
-	tag, err := r.q.Exec(ctx, statement, append([]any{r.mode}, args...)...)
+	tag, err := r.q.Exec(r.planned(ctx), statement, append([]any{r.mode}, args...)...)
 	return tag.RowsAffected(), err
 }
 
@@ -107,7 +115,7 @@ func (t transactor) Write(ctx context.Context, op string, f func(relational.DB) 
 		return err
 	}
 	return retry(ctx, func() error {
-		err := failUnlessMeant(op, t.inTransaction(ctx, func(tx pgx.Tx) error { return f(plain(tx)) }), false)
+		err := failUnlessMeant(op, t.inTransaction(plannedEach(ctx), func(tx pgx.Tx) error { return f(plain(tx)) }), false)
 		if err != nil && history.ClassOf(err) == history.Ambiguous && ctx.Err() == nil {
 			err = &history.Error{Class: history.Retry, Op: op, Err: err}
 		}
