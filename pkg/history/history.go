@@ -5,7 +5,7 @@
 // # What is stored
 //
 //	instances    one row for each instance: how it stands, and where its history ends
-//	history      one row for each event, only ever added
+//	history      the events, only ever added; a row for those of each turn
 //	executions   the last row of each execution that has a successor
 //	values       the values of each instance, for readers; history has them too
 //	attributes   what instances were started with, to find them by

@@ -77,8 +77,8 @@ func (s *Store) encodeTurn(d history.Decided) (*entry, error) {
 			c.CustomStatus = nil
 		}
 	}
-	for _, ev := range e.Events {
-		e.size += len(ev.Data) + len(t.Instance) + 32
+	for _, r := range e.Rows {
+		e.size += len(r.Data) + len(t.Instance) + 32
 	}
 	for _, f := range e.Former {
 		e.size += len(f.Output) + len(f.Error)
@@ -248,7 +248,7 @@ const sameEvent = "SELECT data = $5 FROM rondo_history WHERE shard = $1 AND inst
 
 // isStored reports whether the end of an entry's history is what the entry would have stored.
 func (s *Store) isStored(ctx context.Context, e *entry) (bool, error) {
-	last := e.Events[len(e.Events)-1]
+	last := e.Rows[len(e.Rows)-1]
 	var same bool
 	err := s.pool.QueryRow(ctx, sameEvent, e.Columns.Shard, e.Turn.Instance, last.Execution, last.Event, last.Data).Scan(&same)
 	if err == pgx.ErrNoRows {

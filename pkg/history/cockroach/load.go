@@ -50,7 +50,7 @@ func (s *Store) load(ctx context.Context, instances []string, admit func(string,
 				continue
 			}
 			rows, admitted := histories[c.Instance]
-			if admitted && int64(len(rows)) < c.LastEvent {
+			if admitted && !relational.Covered(rows, 0, c.LastEvent) {
 				if before := missed[i]; before == nil || before.Life != c.Life || before.Execution != c.Execution {
 					missed[i], again = c, append(again, i)
 					continue
@@ -117,7 +117,7 @@ func (s *Store) histories(ctx context.Context, found map[string]*relational.Colu
 		place int64
 		e     relational.EventRow
 	)
-	_, err = pgx.ForEachRow(rows, []any{&place, &e.Event, &e.Data}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&place, &e.Event, &e.Last, &e.Data}, func() error {
 		if place < 0 || place >= int64(len(list)) {
 			return fmt.Errorf("a history that was not asked for")
 		}

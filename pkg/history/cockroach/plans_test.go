@@ -516,8 +516,8 @@ func (w *crowd) fill() {
 		}
 		data = append(data, d)
 	}
-	w.exec(`INSERT INTO rondo_history (shard, instance, execution, event, data)
-		SELECT shard, instance, x, e, ($1::BYTEA[])[e]
+	w.exec(`INSERT INTO rondo_history (shard, instance, execution, event, last_event, data)
+		SELECT shard, instance, x, e, e, ($1::BYTEA[])[e]
 		FROM rondo_instances CROSS JOIN LATERAL generate_series(1, execution) x CROSS JOIN LATERAL generate_series(1, last_event) e
 		WHERE status <> 'deleted'`, data)
 	w.exec(`INSERT INTO rondo_executions (shard, instance, execution, life, name, version, engine, status, started_at, ended_at, last_event, history_bytes)

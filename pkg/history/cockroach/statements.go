@@ -39,7 +39,7 @@ var instanceLists = []list{
 var parentShard = list{"parent_shard", "INT2"}
 
 var (
-	historyLists = []list{{"shard", "INT2"}, {"instance", "TEXT"}, {"execution", "INT8"}, {"event", "INT8"}, {"data", "BYTEA"}}
+	historyLists = []list{{"shard", "INT2"}, {"instance", "TEXT"}, {"execution", "INT8"}, {"event", "INT8"}, {"last_event", "INT8"}, {"data", "BYTEA"}}
 	formerLists  = []list{
 		{"shard", "INT2"}, {"instance", "TEXT"}, {"execution", "INT8"}, {"life", "TEXT"}, {"name", "TEXT"}, {"version", "TEXT"}, {"engine", "INT8"},
 		{"status", "TEXT"}, {"output", "BYTEA"}, {"error", "BYTEA"}, {"started_at", "TIMESTAMPTZ"}, {"ended_at", "TIMESTAMPTZ"},
@@ -164,10 +164,10 @@ func statementsFor(f flavour) statements {
 	s.rows = "SELECT " + relational.Prefixed("i", relational.ColumnNames) + " FROM unnest($1::INT2[], $2::TEXT[]) AS w(shard, instance) CROSS JOIN LATERAL (SELECT " +
 		relational.ColumnNames + " FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance" + fence + ") i"
 	// Only while the execution is still the one whose end was read: an instance that was deleted and began anew has another history in the same place.
-	s.events = `SELECT w.place, h.event, h.data
+	s.events = `SELECT w.place, h.event, h.last_event, h.data
 	FROM unnest($1::INT8[], $2::INT2[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::TEXT[]) AS w(place, shard, instance, execution, last_event, life)
 	JOIN rondo_instances i ON i.shard = w.shard AND i.instance = w.instance AND i.life = w.life AND i.execution = w.execution
-	CROSS JOIN LATERAL (SELECT event, data FROM rondo_history x
+	CROSS JOIN LATERAL (SELECT event, last_event, data FROM rondo_history x
 		WHERE x.shard = w.shard AND x.instance = w.instance AND x.execution = w.execution AND x.event <= w.last_event ORDER BY event` + fence + `) h`
 	return s
 }
@@ -245,17 +245,17 @@ func instanceArgs(entries []*entry) []any {
 	}
 }
 
-// historyRow is an event with whose it is.
+// historyRow is a row of history with whose it is.
 type historyRow struct {
 	*entry
-	relational.TurnEvent
+	relational.TurnRow
 }
 
 func historyRows(entries []*entry) []historyRow {
 	var rows []historyRow
 	for _, e := range entries {
-		for _, ev := range e.Events {
-			rows = append(rows, historyRow{e, ev})
+		for _, r := range e.Rows {
+			rows = append(rows, historyRow{e, r})
 		}
 	}
 	return rows
@@ -267,6 +267,7 @@ func historyArgs(rows []historyRow) []any {
 		array(rows, func(r historyRow) string { return r.Columns.Instance }),
 		array(rows, func(r historyRow) int64 { return r.Execution }),
 		array(rows, func(r historyRow) int64 { return r.Event }),
+		array(rows, func(r historyRow) int64 { return r.Last }),
 		array(rows, func(r historyRow) []byte { return r.Data }),
 	}
 }

@@ -221,7 +221,9 @@ func (s *store) unreadable(err error, want history.UnreadableError) {
 func testCorruptHistory(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
-	s.commit(a.Notes(8))
+	for range 8 {
+		s.commit(a.Note())
+	}
 	whole := a.Events[1]
 	read := func(execution, after int64, limit int) ([]events.Event, error) {
 		return s.Events(s.ctx(), "a", execution, after, limit)

@@ -58,7 +58,7 @@ var commitTests = []test{
 // plant puts a row of history where an instance's next event belongs, so that the database does not take its next turn.
 func (s *store) plant(a *Actor) {
 	s.Helper()
-	s.db.Exec(s.TB, "INSERT INTO rondo_history (shard, instance, execution, event, data) VALUES ($1, $2, $3, $4, $5)",
+	s.db.Exec(s.TB, "INSERT INTO rondo_history (shard, instance, execution, event, last_event, data) VALUES ($1, $2, $3, $4, $4, $5)",
 		s.db.Shard(a.ID), a.ID, max(a.Row.Execution, 1), a.Row.LastEvent+1, []byte("planted"))
 }
 
@@ -400,7 +400,7 @@ func unfitAmongOthers(t *testing.T, db *Database) {
 		stale := NewActor(fmt.Sprintf("stale-%d", bad))
 		stale.Start()
 		turns, want = append(turns, stale.Note()), append(want, history.Conflict)
-		s.db.Exec(t, "INSERT INTO rondo_history (shard, instance, execution, event, data) VALUES ($1, $2, 1, 2, $3)", db.Shard(actors[bad].ID), actors[bad].ID, []byte("x"))
+		s.db.Exec(t, "INSERT INTO rondo_history (shard, instance, execution, event, last_event, data) VALUES ($1, $2, 1, 1, 1, $3)", db.Shard(actors[bad].ID), actors[bad].ID, []byte("x"))
 		want[bad] = history.Unfit
 		r := s.try(turns...)
 		s.verdicts(r, want...)

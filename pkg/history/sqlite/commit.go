@@ -178,7 +178,7 @@ func (e *entry) fits(parentGone bool) bool {
 
 // recognize takes a turn whose last event is in history as the turn would have stored it.
 func (e *entry) recognize(ctx context.Context, w *session) error {
-	last := e.Events[len(e.Events)-1]
+	last := e.Rows[len(e.Rows)-1]
 	return w.query(context.WithoutCancel(ctx), func(r relational.Row) error {
 		var data []byte
 		err := r.Scan(&data)

@@ -316,7 +316,7 @@ var largePromises = sync.OnceValue(func() (list []events.Wire) {
 func unfitAmongOthers(b *bench) history.Batch {
 	going, unfit, fresh := historytest.NewActor("going"), historytest.NewActor("unfit"), historytest.NewActor("fresh")
 	kept := commit(b, b.store, going.StartAndCall(), unfit.StartAndCall()).Promises
-	_, err := b.direct.Exec("INSERT INTO rondo_history (instance, execution, event, data) VALUES ('unfit', 1, 3, x'00')")
+	_, err := b.direct.Exec("INSERT INTO rondo_history (instance, execution, event, last_event, data) VALUES ('unfit', 1, 3, 3, x'00')")
 	if err != nil {
 		b.Fatal(err)
 	}

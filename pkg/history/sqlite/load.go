@@ -57,13 +57,13 @@ func historyOf(ctx context.Context, r *session, c *relational.Columns) ([]relati
 	}
 	rows := make([]relational.EventRow, 0, max(0, min(c.LastEvent, 10_000)))
 	var e relational.EventRow
-	into := []any{&e.Event, &e.Data}
+	into := []any{&e.Event, &e.Last, &e.Data}
 	err := r.query(context.WithoutCancel(ctx), func(row relational.Row) error {
 		e.Data = nil
 		err := row.Scan(into...)
 		rows = append(rows, e)
 		return err
-	}, "SELECT event, data FROM rondo_history WHERE shard = 0 AND instance = ? AND execution = ? AND event <= ? ORDER BY event", c.Instance, c.Execution, c.LastEvent)
+	}, "SELECT event, last_event, data FROM rondo_history WHERE shard = 0 AND instance = ? AND execution = ? AND event <= ? ORDER BY event", c.Instance, c.Execution, c.LastEvent)
 	return rows, err
 }
 

@@ -30,7 +30,7 @@ func newInsertion(table, columns, conflict string) *insertion {
 
 var (
 	insertInstances  = newInsertion("rondo_instances", names(instanceColumns), "")
-	insertHistory    = newInsertion("rondo_history", "instance, execution, event, data", "")
+	insertHistory    = newInsertion("rondo_history", "instance, execution, event, last_event, data", "")
 	insertExecutions = newInsertion("rondo_executions",
 		"instance, execution, life, name, version, engine, status, started_at, ended_at, last_event, history_bytes, error, output", "")
 	insertValues = newInsertion("rondo_values", "instance, key, execution, set_at, value",
@@ -199,10 +199,10 @@ func (e *entry) isNewLife() bool { return e.found == nil || e.found.Life != e.Co
 
 // ---- The rows of turns.
 
-// eventRow is an event with whose it is: a string that is made a parameter once for all events of a turn.
-type eventRow struct {
+// historyRow is a row of history with whose it is: a string that is made a parameter once for all rows of a turn.
+type historyRow struct {
 	instance any
-	relational.TurnEvent
+	relational.TurnRow
 }
 
 // write stores turns that are taken, but for what they promise.
@@ -210,14 +210,16 @@ func write(ctx context.Context, w *session, entries []*entry) error {
 	if err := writeInstances(ctx, w, entries); err != nil {
 		return err
 	}
-	var rows []eventRow
+	var rows []historyRow
 	for _, e := range entries {
 		var instance any = e.Turn.Instance
-		for _, ev := range e.Events {
-			rows = append(rows, eventRow{instance, ev})
+		for _, r := range e.Rows {
+			rows = append(rows, historyRow{instance, r})
 		}
 	}
-	err := insert(ctx, w, insertHistory, rows, func(to []any, r eventRow) []any { return append(to, r.instance, r.Execution, r.Event, r.Data) })
+	err := insert(ctx, w, insertHistory, rows, func(to []any, r historyRow) []any {
+		return append(to, r.instance, r.Execution, r.Event, r.Last, r.Data)
+	})
 	if err != nil {
 		return err
 	}

@@ -44,12 +44,14 @@ CREATE INDEX IF NOT EXISTS rondo_instances_by_parent ON rondo_instances (parent_
 
 CREATE INDEX IF NOT EXISTS rondo_instances_by_wake ON rondo_instances (shard, wake_at, instance) WHERE wake_at IS NOT NULL;
 
+-- A row has the events of a turn, from event to last_event, one on each line.
 CREATE TABLE IF NOT EXISTS rondo_history (
-	execution INT8 NOT NULL,
-	event     INT8 NOT NULL,
-	shard     INT2 NOT NULL,
-	instance  {{text}} NOT NULL,
-	data      BYTEA NOT NULL,
+	execution  INT8 NOT NULL,
+	event      INT8 NOT NULL,
+	last_event INT8 NOT NULL,
+	shard      INT2 NOT NULL,
+	instance   {{text}} NOT NULL,
+	data       BYTEA NOT NULL,
 	PRIMARY KEY (shard, instance, execution, event)
 );
 

@@ -71,11 +71,12 @@ CREATE INDEX IF NOT EXISTS rondo_instances_by_parent ON rondo_instances (parent_
 CREATE INDEX IF NOT EXISTS rondo_instances_by_wake ON rondo_instances (shard, wake_at, instance) WHERE wake_at IS NOT NULL
 ----
 CREATE TABLE IF NOT EXISTS rondo_history (
-	execution INT8 NOT NULL,
-	event     INT8 NOT NULL,
-	shard     INT2 NOT NULL,
-	instance  TEXT NOT NULL,
-	data      BYTEA NOT NULL,
+	execution  INT8 NOT NULL,
+	event      INT8 NOT NULL,
+	last_event INT8 NOT NULL,
+	shard      INT2 NOT NULL,
+	instance   TEXT NOT NULL,
+	data       BYTEA NOT NULL,
 	PRIMARY KEY (shard, instance, execution, event)
 )
 ----
@@ -140,13 +141,13 @@ WITH won AS (INSERT INTO rondo_instances AS i (shard, instance, life, execution,
 	WHERE i.life = excluded.basis_life AND i.execution = excluded.basis_execution AND i.last_event = excluded.basis_event
 	AND NOT (i.status = 'deleted' AND i.start_message IS NOT DISTINCT FROM excluded.start_message)
 	RETURNING instance),
-h AS (INSERT INTO rondo_history (shard, instance, execution, event, data)
-	SELECT shard, instance, execution, event, data
-	FROM unnest($33::INT2[], $34::TEXT[], $35::INT8[], $36::INT8[], $37::BYTEA[]) AS r(shard, instance, execution, event, data)
+h AS (INSERT INTO rondo_history (shard, instance, execution, event, last_event, data)
+	SELECT shard, instance, execution, event, last_event, data
+	FROM unnest($33::INT2[], $34::TEXT[], $35::INT8[], $36::INT8[], $37::INT8[], $38::BYTEA[]) AS r(shard, instance, execution, event, last_event, data)
 	WHERE r.instance IN (SELECT instance FROM won)),
 o AS (INSERT INTO rondo_outbox (shard, id, messages)
-	SELECT $38::INT2, r.id, string_agg(r.piece, ''::BYTEA ORDER BY r.Place)
-	FROM unnest($39::INT8[], $40::TEXT[], $41::BYTEA[], $42::INT8[]) AS r(id, instance, piece, place)
+	SELECT $39::INT2, r.id, string_agg(r.piece, ''::BYTEA ORDER BY r.Place)
+	FROM unnest($40::INT8[], $41::TEXT[], $42::BYTEA[], $43::INT8[]) AS r(id, instance, piece, place)
 	WHERE r.instance IN (SELECT instance FROM won)
 	GROUP BY r.id)
 SELECT instance FROM won
@@ -160,27 +161,27 @@ WITH won AS (INSERT INTO rondo_instances AS i (shard, instance, life, execution,
 	WHERE i.life = excluded.basis_life AND i.execution = excluded.basis_execution AND i.last_event = excluded.basis_event
 	AND NOT (i.status = 'deleted' AND i.start_message IS NOT DISTINCT FROM excluded.start_message)
 	RETURNING instance),
-h AS (INSERT INTO rondo_history (shard, instance, execution, event, data)
-	SELECT shard, instance, execution, event, data
-	FROM unnest($33::INT2[], $34::TEXT[], $35::INT8[], $36::INT8[], $37::BYTEA[]) AS r(shard, instance, execution, event, data)
+h AS (INSERT INTO rondo_history (shard, instance, execution, event, last_event, data)
+	SELECT shard, instance, execution, event, last_event, data
+	FROM unnest($33::INT2[], $34::TEXT[], $35::INT8[], $36::INT8[], $37::INT8[], $38::BYTEA[]) AS r(shard, instance, execution, event, last_event, data)
 	WHERE r.instance IN (SELECT instance FROM won)),
 o AS (INSERT INTO rondo_outbox (shard, id, messages)
-	SELECT $38::INT2, r.id, string_agg(r.piece, ''::BYTEA ORDER BY r.Place)
-	FROM unnest($39::INT8[], $40::TEXT[], $41::BYTEA[], $42::INT8[]) AS r(id, instance, piece, place)
+	SELECT $39::INT2, r.id, string_agg(r.piece, ''::BYTEA ORDER BY r.Place)
+	FROM unnest($40::INT8[], $41::TEXT[], $42::BYTEA[], $43::INT8[]) AS r(id, instance, piece, place)
 	WHERE r.instance IN (SELECT instance FROM won)
 	GROUP BY r.id),
 f AS (INSERT INTO rondo_executions (shard, instance, execution, life, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes)
 	SELECT shard, instance, execution, life, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes
-	FROM unnest($43::INT2[], $44::TEXT[], $45::INT8[], $46::TEXT[], $47::TEXT[], $48::TEXT[], $49::INT8[], $50::TEXT[], $51::BYTEA[], $52::BYTEA[], $53::TIMESTAMPTZ[], $54::TIMESTAMPTZ[], $55::INT8[], $56::INT8[]) AS r(shard, instance, execution, life, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes)
+	FROM unnest($44::INT2[], $45::TEXT[], $46::INT8[], $47::TEXT[], $48::TEXT[], $49::TEXT[], $50::INT8[], $51::TEXT[], $52::BYTEA[], $53::BYTEA[], $54::TIMESTAMPTZ[], $55::TIMESTAMPTZ[], $56::INT8[], $57::INT8[]) AS r(shard, instance, execution, life, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes)
 	WHERE r.instance IN (SELECT instance FROM won)),
 v AS (INSERT INTO rondo_values (shard, instance, key, value, execution, set_at)
 	SELECT shard, instance, key, value, execution, set_at
-	FROM unnest($57::INT2[], $58::TEXT[], $59::TEXT[], $60::BYTEA[], $61::INT8[], $62::TIMESTAMPTZ[]) AS r(shard, instance, key, value, execution, set_at)
+	FROM unnest($58::INT2[], $59::TEXT[], $60::TEXT[], $61::BYTEA[], $62::INT8[], $63::TIMESTAMPTZ[]) AS r(shard, instance, key, value, execution, set_at)
 	WHERE r.instance IN (SELECT instance FROM won)
 	ON CONFLICT (shard, instance, key) DO UPDATE SET value = excluded.value, execution = excluded.execution, set_at = excluded.set_at),
 a AS (INSERT INTO rondo_attributes (shard, instance, name, value, created_at)
 	SELECT shard, instance, name, value, created_at
-	FROM unnest($63::INT2[], $64::TEXT[], $65::TEXT[], $66::TEXT[], $67::TIMESTAMPTZ[]) AS r(shard, instance, name, value, created_at)
+	FROM unnest($64::INT2[], $65::TEXT[], $66::TEXT[], $67::TEXT[], $68::TIMESTAMPTZ[]) AS r(shard, instance, name, value, created_at)
 	WHERE r.instance IN (SELECT instance FROM won)
 	ON CONFLICT DO NOTHING)
 SELECT instance FROM won
@@ -200,10 +201,10 @@ SELECT i.shard, i.instance, i.life, i.execution, i.last_event, i.status, i.name,
 	output, error, custom_status, custom_status_version, history_bytes, unread,
 	created_at, started_at, updated_at, ended_at, wake_at FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance) i
 ----
-SELECT w.place, h.event, h.data
+SELECT w.place, h.event, h.last_event, h.data
 	FROM unnest($1::INT8[], $2::INT2[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::TEXT[]) AS w(place, shard, instance, execution, last_event, life)
 	JOIN rondo_instances i ON i.shard = w.shard AND i.instance = w.instance AND i.life = w.life AND i.execution = w.execution
-	CROSS JOIN LATERAL (SELECT event, data FROM rondo_history x
+	CROSS JOIN LATERAL (SELECT event, last_event, data FROM rondo_history x
 		WHERE x.shard = w.shard AND x.instance = w.instance AND x.execution = w.execution AND x.event <= w.last_event ORDER BY event) h
 ----
 SELECT data = $5 FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event = $4
@@ -267,9 +268,9 @@ WITH mine AS (SELECT i.shard, i.instance, i.wake_at, w.until
 ----
 DELETE FROM rondo_values WHERE shard = $1 AND instance = $2 AND key = $3
 ----
-INSERT INTO rondo_history (shard, instance, execution, event, data)
-	SELECT shard, instance, execution, event, data
-	FROM unnest($1::INT2[], $2::TEXT[], $3::INT8[], $4::INT8[], $5::BYTEA[]) AS r(shard, instance, execution, event, data)
+INSERT INTO rondo_history (shard, instance, execution, event, last_event, data)
+	SELECT shard, instance, execution, event, last_event, data
+	FROM unnest($1::INT2[], $2::TEXT[], $3::INT8[], $4::INT8[], $5::INT8[], $6::BYTEA[]) AS r(shard, instance, execution, event, last_event, data)
 ----
 INSERT INTO rondo_values (shard, instance, key, value, execution, set_at)
 	SELECT shard, instance, key, value, execution, set_at
@@ -501,7 +502,9 @@ SELECT * FROM (SELECT execution, life, name, version, engine, status, output, er
 ----
 SELECT life, last_event FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution = $3 AND status NOT IN ('erasing', 'deleted')
 ----
-SELECT event, data FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event > $4 AND event <= $5 ORDER BY event LIMIT 10
+SELECT event, last_event, data FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event <= $5
+	AND event >= coalesce((SELECT event FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event <= $4 ORDER BY event DESC LIMIT 1), 0)
+	ORDER BY event
 ----
 SELECT count(*), CAST(coalesce(sum(length(value)), 0) AS INT8) FROM rondo_values WHERE shard = $1 AND instance = $2
 ----
@@ -525,7 +528,7 @@ SELECT count(*), CAST(coalesce(sum(last_event), 0) AS INT8), (SELECT count(*) FR
 ----
 UPDATE rondo_executions SET status = 'erasing' WHERE (shard, instance, execution) IN (SELECT shard, instance, execution FROM rondo_executions WHERE shard = $1 AND instance = $2 AND status NOT IN ('erasing', 'deleted') AND execution <= (SELECT execution FROM rondo_instances WHERE shard = $1 AND instance = $2) - 2 AND ended_at < $3 ORDER BY shard, instance, execution LIMIT 1000)
 ----
-DELETE FROM rondo_history WHERE (shard, instance, execution, event) IN (SELECT shard, instance, execution, event FROM (SELECT * FROM (SELECT shard, instance, execution, event FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution IN (SELECT execution FROM rondo_executions WHERE shard = $1 AND instance = $2 AND status = 'erasing') ORDER BY shard, instance, execution, event LIMIT 5000) b0) k LIMIT 5000)
+DELETE FROM rondo_history WHERE (shard, instance, execution, event) IN (SELECT shard, instance, execution, event FROM (SELECT * FROM (SELECT shard, instance, execution, event FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution IN (SELECT execution FROM rondo_executions WHERE shard = $1 AND instance = $2 AND status = 'erasing') ORDER BY shard, instance, execution, event LIMIT 300) b0) k LIMIT 300) RETURNING last_event - event + 1
 ----
 DELETE FROM rondo_executions WHERE shard = $1 AND instance = $2 AND status = 'erasing'
 ----
@@ -541,7 +544,7 @@ UPDATE rondo_instances SET status = 'erasing', life = '', execution = 0, last_ev
 ----
 SELECT i.instance FROM rondo_instances i WHERE (i.shard, i.instance) IN (VALUES (7, CAST($1 AS TEXT))) AND (i.status = 'erasing') IS TRUE ORDER BY i.shard, i.instance FOR UPDATE
 ----
-DELETE FROM rondo_history WHERE (shard, instance, execution, event) IN (SELECT shard, instance, execution, event FROM (SELECT * FROM (SELECT shard, instance, execution, event FROM rondo_history WHERE shard = 7 AND instance = $1 ORDER BY shard, instance, execution, event LIMIT 5000) b0) k LIMIT 5000)
+DELETE FROM rondo_history WHERE (shard, instance, execution, event) IN (SELECT shard, instance, execution, event FROM (SELECT * FROM (SELECT shard, instance, execution, event FROM rondo_history WHERE shard = 7 AND instance = $1 ORDER BY shard, instance, execution, event LIMIT 300) b0) k LIMIT 300) RETURNING last_event - event + 1
 ----
 DELETE FROM rondo_executions WHERE (shard, instance, execution) IN (SELECT shard, instance, execution FROM (SELECT * FROM (SELECT shard, instance, execution FROM rondo_executions WHERE shard = 7 AND instance = $1 ORDER BY shard, instance, execution LIMIT 1000) b0) k LIMIT 1000)
 ----

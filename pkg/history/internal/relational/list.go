@@ -441,6 +441,11 @@ func scanExecution(instance string, r Row) (history.ExecutionInfo, error) {
 	return x, nil
 }
 
+// eventsBetween begins with the row that the first event is in.
+const eventsBetween = `SELECT event, last_event, data FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event <= $5
+	AND event >= coalesce((SELECT event FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event <= $4 ORDER BY event DESC LIMIT 1), 0)
+	ORDER BY event`
+
 // Events implements [history.Reader].
 func (a *Admin) Events(ctx context.Context, instance string, execution, after int64, limit int) (list []events.Event, err error) {
 	limit, after = history.Page{Limit: limit}.Size(), max(after, 0)
@@ -452,26 +457,22 @@ func (a *Admin) Events(ctx context.Context, instance string, execution, after in
 			if err != nil {
 				return err
 			}
-			x, last := end.execution, end.last
+			x, until := end.execution, min(end.last, after+int64(limit))
 			var rows []EventRow
 			err = db.Query(ctx, func(r Row) error {
 				var e EventRow
-				err := r.Scan(&e.Event, &e.Data)
+				err := r.Scan(&e.Event, &e.Last, &e.Data)
 				rows = append(rows, e)
 				return err
-			}, fmt.Sprintf("SELECT event, data FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event > $4 AND event <= $5 ORDER BY event LIMIT %d", limit),
-				a.Shard(instance), instance, x, after, last)
+			}, eventsBetween, a.Shard(instance), instance, x, after+1, until)
 			if err != nil {
 				return err
 			}
-			if want := min(int64(limit), last-after); int64(len(rows)) < want {
-				if missed == nil || *missed != end {
-					missed = &end
-					continue
-				}
-				rows = append(rows, EventRow{Event: last + 1}) // so that what is missing at the end is found, too
+			if !Covered(rows, after, until) && (missed == nil || *missed != end) {
+				missed = &end
+				continue
 			}
-			if list, err = Decode(instance, x, after, rows); err != nil {
+			if list, err = Decode(instance, x, after, until, rows); err != nil {
 				list = nil
 				return &history.Error{Class: history.Corrupt, Op: "read a history", Err: err}
 			}

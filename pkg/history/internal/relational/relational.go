@@ -3,6 +3,7 @@
 package relational
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -261,33 +262,59 @@ func payload(b []byte) events.Payload {
 
 // ---- Histories.
 
-// EventRow is a row of the table of histories.
+// EventRow is a row of the table of histories, with the events from one to another.
 type EventRow struct {
-	Event int64
-	Data  []byte
+	Event, Last int64
+	Data        []byte
 }
 
-// Decode reads rows of history, which must begin behind an event and be dense.
-func Decode(instance string, execution, after int64, rows []EventRow) ([]events.Event, error) {
-	out := make([]events.Event, 0, len(rows))
+// Covered reports whether rows, in their order, have all events behind one up to another.
+func Covered(rows []EventRow, after, last int64) bool {
 	for _, r := range rows {
-		unreadable := func(event int64, err error) error {
-			return &history.UnreadableError{Instance: instance, Execution: execution, Event: event, Column: "data", Err: err}
+		if r.Event > after+1 {
+			break
 		}
-		if want := after + int64(len(out)) + 1; r.Event != want {
-			return out, unreadable(want, errors.New("the row is missing"))
+		after = max(after, r.Last)
+	}
+	return after >= last
+}
+
+// Decode reads the events behind one up to another from rows of history, in their order.
+func Decode(instance string, execution, after, last int64, rows []EventRow) ([]events.Event, error) {
+	out := make([]events.Event, 0, max(0, min(last-after, rowEvents*int64(len(rows)))))
+	unreadable := func(event int64, err error) error {
+		return &history.UnreadableError{Instance: instance, Execution: execution, Event: event, Column: "data", Err: err}
+	}
+	for _, r := range rows {
+		line, rest := []byte(nil), r.Data
+		for id := r.Event; id <= min(r.Last, last); id++ {
+			if line = rest; id < r.Last {
+				line, rest, _ = bytes.Cut(rest, []byte{'\n'})
+			}
+			want := after + int64(len(out)) + 1
+			if id < want {
+				continue
+			}
+			if id > want {
+				return out, unreadable(want, errMissing)
+			}
+			e, err := events.DecodeEvent(line)
+			if err != nil {
+				return out, unreadable(id, err)
+			}
+			if e.ID != id {
+				return out, unreadable(id, fmt.Errorf("it has event %d", e.ID))
+			}
+			out = append(out, e)
 		}
-		e, err := events.DecodeEvent(r.Data)
-		if err != nil {
-			return out, unreadable(r.Event, err)
-		}
-		if e.ID != r.Event {
-			return out, unreadable(r.Event, fmt.Errorf("it has event %d", e.ID))
-		}
-		out = append(out, e)
+	}
+	if end := after + int64(len(out)); end < last {
+		return out, unreadable(end+1, errMissing)
 	}
 	return out, nil
 }
+
+var errMissing = errors.New("the row is missing")
 
 // Loaded puts together what is known of an instance from its row and its history up to there.
 func Loaded(c *Columns, rows []EventRow, admitted bool) round.Known {
@@ -296,10 +323,7 @@ func Loaded(c *Columns, rows []EventRow, admitted bool) round.Known {
 	if !admitted || k.Unreadable != nil {
 		return k
 	}
-	if n := int64(len(rows)); n < c.LastEvent {
-		rows = append(slices.Clone(rows), EventRow{Event: c.LastEvent + 1}) // so that what is missing at the end is found, too
-	}
-	k.History, k.Unreadable = Decode(c.Instance, c.Execution, 0, rows)
+	k.History, k.Unreadable = Decode(c.Instance, c.Execution, 0, c.LastEvent, rows)
 	if k.Unreadable != nil {
 		k.History = nil
 	}

@@ -16,7 +16,8 @@ import (
 
 // The bounds of one transaction.
 const (
-	eraseEvents     = 5000 // rows of history
+	eraseRows       = 300  // rows of history
+	eraseEvents     = 5000 // events of instances that are erased together
 	eraseExecutions = 1000 // former executions
 	eraseInstances  = 100  // instances at once
 	lockInstances   = 500  // rows locked by one statement
@@ -355,8 +356,8 @@ func (a *Admin) eraseSome(ctx context.Context, db DB, instances []string) (step 
 	for i, id := range graves {
 		each[i] = fmt.Sprintf("shard = %d AND instance = %s", a.Shard(id), one.arg(id))
 	}
-	count(&step.Events, limited("rondo_history", "shard, instance, execution, event", each, eraseEvents), one.args)
-	if err != nil || step.Events == eraseEvents {
+	rows, err := removeEvents(ctx, db, &step, "shard, instance, execution, event", each, one.args)
+	if err != nil || rows == eraseRows {
 		return step, true, err
 	}
 	count(&step.Executions, limited("rondo_executions", "shard, instance, execution", each, eraseExecutions), one.args)
@@ -368,6 +369,18 @@ func (a *Admin) eraseSome(ctx context.Context, db DB, instances []string) (step 
 	count(&step.Instances, "UPDATE rondo_instances SET status = '"+Deleted+"', last_event = 0 WHERE "+where, all.args)
 	step.Executions += step.Instances // the current ones
 	return step, false, err
+}
+
+// removeEvents deletes as many rows of history as one transaction may. It counts their events, and gives the number of rows.
+func removeEvents(ctx context.Context, db DB, step *history.Deleted, key string, conditions []string, args []any) (rows int, err error) {
+	err = db.Query(ctx, func(r Row) error {
+		var n int64
+		err := r.Scan(&n)
+		step.Events += n
+		rows++
+		return err
+	}, limited("rondo_history", key, conditions, eraseRows)+" RETURNING last_event - event + 1", args...)
+	return rows, err
 }
 
 // limited deletes the first rows of a table that fit one condition after the other. Asked for all together, in order, a database may read the whole table in
@@ -536,9 +549,8 @@ func (a *Admin) pruneSome(ctx context.Context, db DB, instance string, keep hist
 		return step, false, err
 	}
 	marks := mine + " AND status = '" + Erasing + "'"
-	step.Events, err = db.Exec(ctx, limited("rondo_history", key+", event",
-		[]string{mine + " AND execution IN (SELECT execution FROM rondo_executions WHERE " + marks + ")"}, eraseEvents), args...)
-	if err != nil || step.Events == eraseEvents {
+	rows, err := removeEvents(ctx, db, &step, key+", event", []string{mine + " AND execution IN (SELECT execution FROM rondo_executions WHERE " + marks + ")"}, args)
+	if err != nil || rows == eraseRows {
 		return step, true, err
 	}
 	step.Executions, err = db.Exec(ctx, "DELETE FROM rondo_executions WHERE "+marks, args...)

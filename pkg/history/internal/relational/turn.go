@@ -16,17 +16,24 @@ type Entry struct {
 	Place    int // in the batch
 	Turn     *round.Turn
 	Columns  Columns
-	Events   []TurnEvent
+	Rows     []TurnRow
 	Former   []Columns
 	Promises [][]byte // packed, in pieces of bounded size
 	Outcome  history.Outcome
 }
 
-// TurnEvent is an event of a turn as it is stored.
-type TurnEvent struct {
-	Execution, Event int64
-	Data             []byte
+// TurnRow is a row of history: events of one turn that follow one another, one on each line.
+type TurnRow struct {
+	Execution   int64
+	Event, Last int64 // the first and the last of them
+	Data        []byte
 }
+
+// A row of history holds a whole turn if it is small, and as many of its events as are not larger than this otherwise.
+const (
+	rowEvents = 32
+	rowBytes  = 32 << 10
+)
 
 // Encode writes a turn as rows. What depends on the store is left to it: shard and wake_at.
 func Encode(d history.Decided) (e Entry, err error) {
@@ -37,12 +44,8 @@ func Encode(d history.Decided) (e Entry, err error) {
 	}
 	e.Columns.CreatedAt.Time = Born(t)
 	for _, x := range t.Executions {
-		for _, ev := range x.Events {
-			data, err := events.EncodeEvent(ev)
-			if err != nil {
-				return e, fmt.Errorf("instance %q: %w", t.Instance, err)
-			}
-			e.Events = append(e.Events, TurnEvent{x.ID, ev.ID, data})
+		if e.Rows, err = appendRows(e.Rows, x); err != nil {
+			return e, fmt.Errorf("instance %q: %w", t.Instance, err)
 		}
 	}
 	for _, f := range t.Former {
@@ -53,6 +56,24 @@ func Encode(d history.Decided) (e Entry, err error) {
 		e.Former = append(e.Former, c)
 	}
 	return e, nil
+}
+
+// appendRows writes the events of an execution as rows.
+func appendRows(rows []TurnRow, x round.Execution) ([]TurnRow, error) {
+	var row *TurnRow
+	for _, ev := range x.Events {
+		data, err := events.EncodeEvent(ev) // is one line
+		if err != nil {
+			return nil, err
+		}
+		if row == nil || ev.ID-row.Event >= rowEvents || len(row.Data)+len(data) >= rowBytes {
+			rows = append(rows, TurnRow{Execution: x.ID, Event: ev.ID, Last: ev.ID, Data: data})
+			row = &rows[len(rows)-1]
+			continue
+		}
+		row.Last, row.Data = ev.ID, append(append(row.Data, '\n'), data...)
+	}
+	return rows, nil
 }
 
 // Born is when the life began that a turn brings about. It is only stored with the first turn of a life.

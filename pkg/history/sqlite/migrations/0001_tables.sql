@@ -43,12 +43,14 @@ CREATE INDEX rondo_instances_by_parent ON rondo_instances (parent_instance, crea
 
 CREATE INDEX rondo_instances_by_wake ON rondo_instances (shard, wake_at, instance) WHERE wake_at IS NOT NULL;
 
+-- A row has the events of a turn, from event to last_event, one on each line.
 CREATE TABLE rondo_history (
-	shard     INTEGER NOT NULL DEFAULT 0,
-	instance  TEXT NOT NULL,
-	execution INTEGER NOT NULL,
-	event     INTEGER NOT NULL,
-	data      BLOB NOT NULL,
+	shard      INTEGER NOT NULL DEFAULT 0,
+	instance   TEXT NOT NULL,
+	execution  INTEGER NOT NULL,
+	event      INTEGER NOT NULL,
+	last_event INTEGER NOT NULL,
+	data       BLOB NOT NULL,
 	PRIMARY KEY (shard, instance, execution, event)
 ) STRICT;
 
