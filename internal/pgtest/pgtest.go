@@ -108,20 +108,16 @@ type Cluster struct {
 // his own server is after crashes or after speed.
 func Start(tb testing.TB, opts ...Option) *Cluster {
 	tb.Helper()
-	o := options{fsync: true}
-	for _, opt := range opts {
-		opt(&o)
-	}
-	s, err := startServer(o)
+	c, err := Open(opts...)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		if err := s.end(); err != nil {
+		if err := c.Close(); err != nil {
 			tb.Error(err)
 		}
 	})
-	return &Cluster{s}
+	return c
 }
 
 // Database creates an empty database on the server that all tests of this process share, and gives its DSN. The role in it may do everything.
@@ -156,20 +152,16 @@ var (
 // open; not if the server was killed and has not come back.
 func (c *Cluster) Database(tb testing.TB) string {
 	tb.Helper()
-	name := "test_" + strconv.FormatInt(c.databases.Add(1), 10)
-	// Nobody can be connected to template0, so databases can be created from it at the same time.
-	if err := c.do("CREATE DATABASE " + name + " TEMPLATE template0"); err != nil {
+	dsn, drop, err := c.Create()
+	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		if !c.running() {
-			return
-		}
-		if err := c.do("DROP DATABASE " + name + " WITH (FORCE)"); err != nil {
+		if err := drop(); err != nil {
 			tb.Error(err)
 		}
 	})
-	return c.dsn(name)
+	return dsn
 }
 
 // DSN is how the superuser gets to the server's own database, postgres.

@@ -284,14 +284,9 @@ func (s *server) killAll() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	pids := filepath.Join(s.dir, "data", pidFile)
-	data, err := os.ReadFile(pids)
+	first, err := (&Cluster{s}).PID()
 	if err != nil {
 		return err
-	}
-	line, _, _ := strings.Cut(string(data), "\n")
-	first, err := strconv.Atoi(line)
-	if err != nil {
-		return fmt.Errorf("%s: %w", pids, err)
 	}
 	conn, err := pgx.Connect(ctx, s.dsn("postgres"))
 	if err != nil {
