@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/rondo-run/rondo/pkg/check"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// This file is what must be true of a run: a result that is not correct is none.
+
+// check ends the services, completes what only then can be read, and looks at all that was stored.
+func (r *run) check(ctx context.Context, v variant) error {
+	r.endServices()
+	c, err := r.database.read(ctx)
+	if err != nil {
+		return err
+	}
+	r.result.Transactions += c.transactions
+	r.result.Rows += c.rows
+	r.result.Syncs += c.flushes
+	if err := r.checkOutputs(ctx); err != nil {
+		return err
+	}
+	return r.checkHistories(ctx, v)
+}
+
+// checkOutputs compares the end of each instance with what it must be.
+func (r *run) checkOutputs(ctx context.Context) error {
+	seen := 0
+	page := history.Page{Limit: 1000}
+	for {
+		got, err := r.store.List(ctx, history.Filter{}, page)
+		if err != nil {
+			return err
+		}
+		for _, info := range got.Instances {
+			if err := r.checkOutput(info); err != nil {
+				return err
+			}
+			seen++
+		}
+		if page.Cursor = got.Next; got.Next == "" {
+			break
+		}
+	}
+	if seen != len(r.driver.begun) {
+		return fmt.Errorf("%d instances were started, and %d are stored", len(r.driver.begun), seen)
+	}
+	return nil
+}
+
+func (r *run) checkOutput(info history.Info) error {
+	b := r.driver.begun[info.Instance]
+	if b == nil {
+		return fmt.Errorf("nobody has started %s", info.Instance)
+	}
+	if b.open && b.ended.IsZero() {
+		if info.Status != round.Running {
+			return fmt.Errorf("%s is %s (%v); it should be waiting", b.instance, info.Status, info.Error)
+		}
+		return nil
+	}
+	var got echoed
+	if info.Status == round.Completed {
+		if err := json.Unmarshal(info.Output, &got); err != nil {
+			return fmt.Errorf("the output of %s: %w", b.instance, err)
+		}
+	}
+	if got != b.want {
+		return fmt.Errorf("%s is %s with %+v (%v); it should have completed with %+v", b.instance, info.Status, got, info.Error, b.want)
+	}
+	return nil
+}
+
+// checkHistories lets the checker look at all histories and at what the client was promised.
+func (r *run) checkHistories(ctx context.Context, v variant) error {
+	store, ok := r.store.(check.Store)
+	if !ok {
+		return errors.New("this database cannot be checked")
+	}
+	promised := check.Promises{Name: "driver", Each: func(yield func(check.Promised, error) bool) {
+		for _, p := range r.driver.promises {
+			if !yield(p, nil) {
+				return
+			}
+		}
+	}}
+	report, err := check.System(ctx, store, check.Options{Promises: []check.Promises{promised}, NothingRemoved: true, Quiescent: !v.leavesOpen, Prefix: r.prefix(), Dir: r.dir})
+	if err == nil {
+		err = report.Err()
+	}
+	if err == nil && report.Instances != int64(len(r.driver.begun)) {
+		err = fmt.Errorf("it has looked at %d instances of %d", report.Instances, len(r.driver.begun))
+	}
+	if err != nil {
+		return fmt.Errorf("the checker: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/pkg/check"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/query"
+)
+
+// driver is the client: like a gateway, it has one connection, over which it starts orchestrations and hears of the end of all of them.
+type driver struct {
+	bus   *natsbus.Bus
+	store history.Reader // asked only when nothing was heard for long
+	stop  func()
+
+	mu       sync.Mutex
+	begun    map[string]*begun
+	order    []*begun
+	due      int // instances that have to end
+	lastEnd  time.Time
+	told     chan struct{} // has something in it when an instance has ended
+	promises []check.Promised
+}
+
+// begun is an instance that was started.
+type begun struct {
+	instance      string
+	orchestration string
+	want          echoed
+	number        int  // of all that were planned, from 1 on
+	open          bool // it need not have ended when the measurement has
+	started       time.Time
+	ended         time.Time
+	slot          chan struct{} // given back when it ends; may be nil
+}
+
+// plan is an instance to be started.
+type plan struct {
+	instance, orchestration string
+	in                      job
+	number                  int
+	want                    echoed
+	open                    bool
+}
+
+func connect(ctx context.Context, url, prefix string, store history.Reader) (*driver, error) {
+	b, err := natsbus.Connect(ctx, natsbus.Config{URLs: url, Prefix: prefix, Name: "bench", Setup: natsbus.Use, Logger: quiet()})
+	if err != nil {
+		return nil, err
+	}
+	d := &driver{bus: b, store: store, begun: make(map[string]*begun), told: make(chan struct{}, 1)}
+	d.stop, err = query.Listen(ctx, b, bus.Any, func(n query.Notice) { d.end(n.Instance, time.Now()) }, query.TopicEnded)
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return d, nil
+}
+
+func (d *driver) close() {
+	d.stop()
+	_ = d.bus.Close() // nothing is under way any more
+}
+
+// start publishes starts in one go. Those that are to give back a slot get it.
+func (d *driver) start(ctx context.Context, slots chan struct{}, plans ...plan) error {
+	wires := make([]events.Wire, 0, len(plans))
+	messages := make([]events.Message, 0, len(plans))
+	for _, p := range plans {
+		input, err := json.Marshal(p.in)
+		if err != nil {
+			return err
+		}
+		m := events.Message{ID: "start-" + p.instance, Instance: p.instance, Content: &events.Start{Orchestration: p.orchestration, Input: input}}
+		w, err := events.Encode(d.bus.Prefix(), m)
+		if err != nil {
+			return err
+		}
+		wires, messages = append(wires, w), append(messages, m)
+	}
+	now := time.Now()
+	d.mu.Lock()
+	for _, p := range plans {
+		b := &begun{instance: p.instance, orchestration: p.orchestration, number: p.number, want: p.want, open: p.open, started: now, slot: slots}
+		d.begun[p.instance] = b
+		d.order = append(d.order, b)
+		if !p.open {
+			d.due++
+		}
+	}
+	d.lastEnd = now // who has just started something has not waited yet
+	d.mu.Unlock()
+	if err := d.bus.Publish(ctx, wires...); err != nil {
+		return err
+	}
+	d.promise(messages)
+	return nil
+}
+
+// promise remembers what was acknowledged, for the checker.
+func (d *driver) promise(messages []events.Message) {
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, m := range messages {
+		if p, ok := check.PromisedBy(m, now); ok {
+			d.promises = append(d.promises, p)
+		}
+	}
+}
+
+// end notes that an instance has ended.
+func (d *driver) end(instance string, now time.Time) {
+	d.mu.Lock()
+	b := d.begun[instance]
+	if b == nil || !b.ended.IsZero() {
+		d.mu.Unlock()
+		return
+	}
+	b.ended = now
+	if !b.open {
+		d.due--
+	}
+	d.lastEnd = now
+	d.mu.Unlock()
+	if b.slot != nil {
+		<-b.slot
+	}
+	select {
+	case d.told <- struct{}{}:
+	default:
+	}
+}
+
+// flood keeps so many instances going until there is no plan any more, and returns when all have ended.
+func (d *driver) flood(ctx context.Context, inFlight int, next func() (plan, bool)) error {
+	ctx, cancel := d.watched(ctx)
+	defer cancel()
+	// So many publish at once. Each takes as many starts as there is room for just then, as somebody does who passes requests on.
+	const publishers, most = 8, 64
+	slots := make(chan struct{}, inFlight)
+	errs := make(chan error, publishers)
+	var mu sync.Mutex // over next
+	for range publishers {
+		go func() {
+			for {
+				plans, err := d.take(ctx, slots, &mu, next, most)
+				if err == nil && len(plans) > 0 {
+					err = d.start(ctx, slots, plans...)
+				}
+				if err != nil || len(plans) == 0 {
+					errs <- err
+					return
+				}
+			}
+		}()
+	}
+	var failed []error
+	for range publishers {
+		if err := <-errs; err != nil {
+			failed = append(failed, err)
+			cancel()
+		}
+	}
+	if len(failed) > 0 {
+		return errors.Join(failed...)
+	}
+	return d.allEnd(ctx)
+}
+
+// take waits for room, and takes plans for as much as there is; none if there is no plan any more.
+func (d *driver) take(ctx context.Context, slots chan struct{}, mu *sync.Mutex, next func() (plan, bool), most int) (plans []plan, err error) {
+	select {
+	case slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for {
+		p, ok := next()
+		if !ok {
+			<-slots // it was for one that there is not
+			return plans, nil
+		}
+		plans = append(plans, p)
+		if len(plans) == most {
+			return plans, nil
+		}
+		select {
+		case slots <- struct{}{}:
+		default:
+			return plans, nil
+		}
+	}
+}
+
+// allEnd waits until all instances have ended that have to.
+func (d *driver) allEnd(ctx context.Context) error {
+	ctx, cancel := d.watched(ctx)
+	defer cancel()
+	for {
+		d.mu.Lock()
+		due := d.due
+		d.mu.Unlock()
+		if due == 0 {
+			return nil
+		}
+		select {
+		case <-d.told:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Nobody keeps notices, so one can be lost with a connection. After quietFor without any, the store is asked; after patience, something is wrong.
+const (
+	quietFor = 3 * time.Second
+	patience = time.Minute
+)
+
+// watched gives a context that ends when nothing ends any more.
+func (d *driver) watched(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			open, last := d.missing()
+			silent := time.Since(last)
+			if len(open) > 0 && silent > quietFor {
+				d.ask(ctx, open)
+			}
+			if len(open) > 0 && silent > patience {
+				cancel(fmt.Errorf("%d instances have not ended, and none has for %v; one is %s", len(open), patience, open[0].instance))
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// missing lists what has to end and has not, and when something has ended last.
+func (d *driver) missing() (open []*begun, last time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.order = slices.DeleteFunc(d.order, func(b *begun) bool { return !b.ended.IsZero() })
+	for _, b := range d.order {
+		if !b.open {
+			open = append(open, b)
+		}
+	}
+	return open, d.lastEnd
+}
+
+// ask looks in the store which of some instances have ended.
+func (d *driver) ask(ctx context.Context, open []*begun) {
+	for _, b := range open[:min(len(open), 1000)] {
+		info, err := d.store.Instance(ctx, b.instance)
+		if err != nil && !errors.Is(err, history.ErrNoInstance) {
+			return // the database is away; it is asked again
+		}
+		if err == nil && info.Status.Ended() {
+			d.end(b.instance, time.Now())
+		}
+	}
+}
+
+// endedSince lists what has ended, in the order of the ends, but for those that were started first.
+func (d *driver) endedSince(first int) (list []*begun) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, b := range d.begun {
+		if b.number > first && !b.ended.IsZero() {
+			list = append(list, b)
+		}
+	}
+	slices.SortFunc(list, func(a, b *begun) int { return a.ended.Compare(b.ended) })
+	return list
+}

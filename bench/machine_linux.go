@@ -1,0 +1,160 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// This file is what Linux tells about processes and about the machine, in /proc.
+
+// supported tells whether processes can be measured here.
+const supported = true
+
+// tick is the unit of times in /proc, which is the same wherever Go runs on Linux.
+const tick = 10 * time.Millisecond
+
+// serviceAttributes give a service a group of its own, so that Ctrl-C ends this process alone, which ends the others in order.
+func serviceAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+// usage is what a process has used.
+type usage struct {
+	cpu time.Duration
+	rss int64 // bytes; what several processes share counts for each of them by its part
+}
+
+// usageOf measures a process.
+func usageOf(pid int) (usage, error) {
+	cpu, _, err := timesOf(pid)
+	if err != nil {
+		return usage{}, err
+	}
+	rss, err := memoryOf(pid, "Rss")
+	return usage{cpu, rss}, err
+}
+
+// usageOfFamily measures a process and its children, those that have ended included.
+func usageOfFamily(pid int) (u usage, err error) {
+	cpu, ended, err := timesOf(pid)
+	if err != nil {
+		return u, err
+	}
+	u.cpu = cpu + ended
+	children, err := childrenOf(pid)
+	if err != nil {
+		return u, err
+	}
+	for _, child := range append(children, pid) {
+		if child != pid {
+			cpu, _, err := timesOf(child)
+			if err != nil { // it has ended meanwhile
+				continue
+			}
+			u.cpu += cpu
+		}
+		if rss, err := memoryOf(child, "Pss"); err == nil {
+			u.rss += rss
+		}
+	}
+	return u, nil
+}
+
+// timesOf gives the processor time of a process, and that of its children that have ended.
+func timesOf(pid int) (own, ended time.Duration, err error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	_, rest, _ := strings.Cut(string(data), ") ") // the name before it may have spaces in it
+	f := strings.Fields(rest)
+	const user, system, endedUser, endedSystem = 11, 12, 13, 14
+	if len(f) <= endedSystem {
+		return 0, 0, fmt.Errorf("process %d: the times are missing", pid)
+	}
+	n := func(i int) time.Duration {
+		v, _ := strconv.ParseInt(f[i], 10, 64) // the kernel writes numbers there
+		return time.Duration(v) * tick
+	}
+	return n(user) + n(system), n(endedUser) + n(endedSystem), nil
+}
+
+// memoryOf gives a line of a process's memory in bytes: Rss, or Pss, in which shared memory is divided among those who share it.
+func memoryOf(pid int, line string) (int64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0, err
+	}
+	for l := range strings.Lines(string(data)) {
+		if rest, ok := strings.CutPrefix(l, line+":"); ok {
+			kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			return kb << 10, err
+		}
+	}
+	return 0, fmt.Errorf("process %d: no %s is told", pid, line)
+}
+
+// childrenOf lists the children of a process.
+func childrenOf(pid int) (children []int, err error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err == nil && len(threads) == 0 {
+		err = fmt.Errorf("process %d is gone, or its children are not told", pid)
+	}
+	for _, name := range threads {
+		data, readErr := os.ReadFile(name)
+		if readErr != nil && !errors.Is(readErr, os.ErrNotExist) {
+			err = readErr
+		}
+		for _, f := range strings.Fields(string(data)) {
+			if n, bad := strconv.Atoi(f); bad == nil {
+				children = append(children, n)
+			}
+		}
+	}
+	return children, err
+}
+
+// machineTimes are the processor times of the whole machine.
+type machineTimes struct{ all, busy, stolen time.Duration }
+
+func timesOfMachine() (m machineTimes, err error) {
+	data, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return m, err
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	const idle, waiting, stolen, guests = 3, 4, 7, 8
+	for i, f := range strings.Fields(line)[1:] {
+		v, _ := strconv.ParseInt(f, 10, 64) // the kernel writes numbers there
+		if i >= guests {
+			break // they are counted as user's, too
+		}
+		m.all += time.Duration(v) * tick
+		switch i {
+		case idle, waiting:
+		case stolen:
+			m.stolen += time.Duration(v) * tick
+		default:
+			m.busy += time.Duration(v) * tick
+		}
+	}
+	return m, nil
+}
+
+// load is how many processes wanted to run in the last minute.
+func load() float64 {
+	data, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0
+	}
+	first, _, _ := strings.Cut(string(data), " ")
+	v, _ := strconv.ParseFloat(first, 64)
+	return v
+}
+
+// datasync writes what was written to a file through to the disk, as databases do.
+func datasync(f *os.File) error { return syscall.Fdatasync(int(f.Fd())) }

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// This file reads what everything tells about itself.
+
+// reading is how much was used and done until a moment.
+type reading struct {
+	at      time.Time
+	machine machineTimes
+	usage   map[string]usage // of NATS, the database, the orchestrators, the worker and the client
+	// orchestrator and worker are the metrics that they serve, those of several orchestrators added up.
+	orchestrator, worker counters
+	nats                 natsCounters
+}
+
+// read reads everything but what the database counts.
+func (s *system) read(ctx context.Context) (r reading, err error) {
+	if r.machine, err = timesOfMachine(); err != nil {
+		return r, err
+	}
+	if r.usage, err = s.usages(); err != nil {
+		return r, err
+	}
+	r.orchestrator = make(counters)
+	for _, p := range s.orchestrators {
+		m, err := scrape(ctx, p.found.Health)
+		if err != nil {
+			return r, err
+		}
+		for name, v := range m {
+			r.orchestrator[name] += v
+		}
+	}
+	if r.worker, err = scrape(ctx, s.worker.found.Health); err != nil {
+		return r, err
+	}
+	if s.monitor != "" {
+		if r.nats, err = readNATS(ctx, s.monitor); err != nil {
+			return r, err
+		}
+	}
+	r.at = time.Now()
+	return r, nil
+}
+
+// usages measures all processes.
+func (s *system) usages() (map[string]usage, error) {
+	all := make(map[string]usage)
+	add := func(name string, u usage, err error) error {
+		if err == nil {
+			before := all[name]
+			all[name] = usage{before.cpu + u.cpu, before.rss + u.rss}
+		}
+		return err
+	}
+	for name, p := range s.services() {
+		name, _, _ = strings.Cut(name, "-") // those of several orchestrators are added up
+		u, err := usageOf(p.pid())
+		if err := add(name, u, err); err != nil {
+			return nil, err
+		}
+	}
+	u, err := usageOf(os.Getpid())
+	if err := add("client", u, err); err != nil {
+		return nil, err
+	}
+	if s.database.usage != nil {
+		u, err := s.database.usage()
+		if err := add("database", u, err); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// ---- Metrics of the services.
+
+// counters are the values of metrics, by their names with labels, as Prometheus writes them.
+type counters map[string]float64
+
+// scrape reads the metrics of a service.
+func scrape(ctx context.Context, address string) (counters, error) {
+	body, err := get(ctx, address+"/metrics")
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	return parseMetrics(body)
+}
+
+func get(ctx context.Context, address string) (io.ReadCloser, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", address, answer.Status)
+		_ = answer.Body.Close() // nobody reads it
+	}
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return body{answer.Body, cancel}, nil
+}
+
+// body ends the request when it is closed.
+type body struct {
+	io.ReadCloser
+	cancel func()
+}
+
+// Close implements io.Closer.
+func (b body) Close() error {
+	defer b.cancel()
+	return b.ReadCloser.Close()
+}
+
+// parseMetrics reads the text format of Prometheus: lines of a name, labels and a value.
+func parseMetrics(from io.Reader) (counters, error) {
+	all := make(counters)
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		l := lines.Text()
+		if l == "" || l[0] == '#' {
+			continue
+		}
+		at := strings.LastIndexByte(l, ' ')
+		if at < 0 {
+			return nil, fmt.Errorf("metrics: what is %q?", l)
+		}
+		v, err := strconv.ParseFloat(l[at+1:], 64)
+		if err != nil {
+			return nil, fmt.Errorf("metrics: %q: %w", l, err)
+		}
+		all[l[:at]] = v
+	}
+	return all, lines.Err()
+}
+
+// sum adds up a metric over all its labels, or over those that have what is given, like outcome="stored".
+func (c counters) sum(name string, having ...string) (total float64) {
+	for key, v := range c {
+		base, labels, _ := strings.Cut(key, "{")
+		if base == name && !slices.ContainsFunc(having, func(h string) bool { return !strings.Contains(labels, h) }) {
+			total += v
+		}
+	}
+	return total
+}
+
+// ---- NATS.
+
+// natsCounters are what a NATS server has counted.
+type natsCounters struct {
+	Version    string `json:"version"`
+	InMessages int64  `json:"in_msgs"`
+	InBytes    int64  `json:"in_bytes"`
+	OutBytes   int64  `json:"out_bytes"`
+	stored     int64  // messages that streams have stored, ever
+}
+
+func readNATS(ctx context.Context, address string) (n natsCounters, err error) {
+	if err := getJSON(ctx, address+"/varz", &n); err != nil {
+		return n, err
+	}
+	var streams struct {
+		Accounts []struct {
+			Streams []struct {
+				Name  string `json:"name"`
+				State struct {
+					Last int64 `json:"last_seq"`
+				} `json:"state"`
+			} `json:"stream_detail"`
+		} `json:"account_details"`
+	}
+	if err := getJSON(ctx, address+"/jsz?accounts=true&streams=true", &streams); err != nil {
+		return n, err
+	}
+	for _, a := range streams.Accounts {
+		for _, s := range a.Streams {
+			if !strings.HasPrefix(s.Name, "KV_") { // buckets tell who is there; that is not what is done
+				n.stored += s.State.Last
+			}
+		}
+	}
+	return n, nil
+}
+
+func getJSON(ctx context.Context, address string, into any) error {
+	body, err := get(ctx, address)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(body).Decode(into); err != nil {
+		return fmt.Errorf("%s: %w", address, err)
+	}
+	return nil
+}
+
+// ---- PostgreSQL.
+
+// pgCounters are what PostgreSQL has counted for a database. Its processes tell what they have done when they are idle for a while, or end.
+type pgCounters struct {
+	version      string
+	transactions int64
+	rows         int64 // inserted, updated and deleted
+	flushes      int64 // times that what was committed was written through to the disk, of all databases of the server
+}
+
+func (d *database) read(ctx context.Context) (c pgCounters, err error) {
+	if d.kind == "sqlite" {
+		return c, nil
+	}
+	conn, err := pgx.Connect(ctx, d.address)
+	if err != nil {
+		return c, err
+	}
+	defer conn.Close(ctx)
+	if err := conn.QueryRow(ctx, "SELECT version()").Scan(&c.version); err != nil || strings.Contains(c.version, "Cockroach") {
+		return c, err
+	}
+	err = conn.QueryRow(ctx, "SELECT xact_commit, tup_inserted + tup_updated + tup_deleted FROM pg_stat_database WHERE datname = current_database()").Scan(&c.transactions, &c.rows)
+	if err == nil {
+		err = conn.QueryRow(ctx, "SELECT wal_sync FROM pg_stat_wal").Scan(&c.flushes)
+	}
+	return c, err
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"runtime/pprof"
+	"runtime/trace"
+	"strings"
+	"syscall"
+
+	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/pkg/bus/embedded"
+)
+
+// This file is what a process does that was started to be a service: it writes where it is found to its standard output, as a line of JSON, does what the lines of its
+// standard input say (see [orders]), and ends when that does: when the process that has started it is gone, whatever has ended that.
+
+// found is where a service is.
+type found struct {
+	NATS   string `json:"nats,omitempty"`
+	Health string `json:"health,omitempty"` // of an orchestrator or a worker
+	Error  string `json:"error,omitempty"`
+}
+
+// serve is the main function of a service. It gives the exit code.
+func serve(kind string, args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	var err error
+	if kind == "nats" {
+		err = serveNATS(ctx, args)
+	} else {
+		err = serveApp(ctx, app.Command(kind), args)
+	}
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, err)
+	tell(found{Error: err.Error()})
+	return 1
+}
+
+func tell(f found) {
+	text, err := json.Marshal(f)
+	if err != nil {
+		panic(err) // it is made of strings
+	}
+	fmt.Println(string(text))
+}
+
+func serveNATS(ctx context.Context, args []string) error {
+	var o embedded.Options
+	flags := flag.NewFlagSet("nats", flag.ContinueOnError)
+	flags.StringVar(&o.Dir, "dir", "", "")
+	flags.StringVar(&o.Listen, "listen", "", "")
+	flags.StringVar(&o.Config, "conf", "", "")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	o.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	s, err := embedded.Start(o)
+	if err != nil {
+		return err
+	}
+	tell(found{NATS: s.URL()})
+	go obey()
+	<-ctx.Done()
+	return s.Close()
+}
+
+// serveApp runs an orchestrator or a worker as [app.Main] would, from the arguments alone: variables of whoever measures change nothing.
+func serveApp(ctx context.Context, command app.Command, args []string) error {
+	c := app.Defaults(command, parts()...)
+	c.Stdout, c.Stderr = os.Stderr, os.Stderr // what is written to the standard output is for the process that has started this one
+	_, problems := app.ReadSettings(&c, app.Settings(command), args, func(string) (string, bool) { return "", false })
+	if err := errors.Join(problems...); err != nil {
+		return err
+	}
+	a, err := app.New(c, parts()...)
+	if err != nil {
+		return err
+	}
+	go func() {
+		<-a.Started()
+		tell(found{NATS: a.Addresses().NATS, Health: a.Addresses().Health})
+		obey()
+	}()
+	return a.Run(ctx)
+}
+
+// obey does what the standard input says, line by line, and answers each with a line.
+func obey() {
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		order, file, _ := strings.Cut(lines.Text(), " ")
+		answer := "there is no such order"
+		if do := orders[order]; do != nil {
+			answer = do(file)
+		}
+		fmt.Println(answer)
+	}
+	os.Exit(3)
+}
+
+// orders are what a service can be told to do: the answer is "ok" or a number, or else what is wrong.
+var orders = map[string]func(file string) string{
+	"profile": func(name string) string { return begin(name, pprof.StartCPUProfile) },
+	"profiled": func(string) string {
+		pprof.StopCPUProfile()
+		return "ok"
+	},
+	"trace": func(name string) string { return begin(name, trace.Start) },
+	"traced": func(string) string {
+		trace.Stop()
+		return "ok"
+	},
+	// The memory that is in use once everything was collected that is not.
+	"memory": func(string) string {
+		runtime.GC()
+		debug.FreeOSMemory()
+		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		metrics.Read(sample)
+		return fmt.Sprint(sample[0].Value.Uint64())
+	},
+}
+
+func begin(name string, start func(io.Writer) error) string {
+	f, err := os.Create(name) // what was written is in it when profile or trace were stopped
+	if err == nil {
+		err = start(f)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return "ok"
+}
