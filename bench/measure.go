@@ -135,9 +135,9 @@ func (r *Result) note(before, after reading) {
 	r.Conflicts = counted("rondo_commit_attempts_total", `outcome="conflict"`)
 	r.Events = counted("rondo_commit_events_sum")
 	r.Allocations, r.Allocated = make(map[string]float64), make(map[string]float64)
-	for name, c := range map[string][2]counters{"orchestrator": {before.orchestrator, after.orchestrator}, "worker": {before.worker, after.worker}} {
-		r.Allocations[name] = c[1].sum("go_memory_allocations_total") - c[0].sum("go_memory_allocations_total")
-		r.Allocated[name] = c[1].sum("go_memory_allocated_bytes_total") - c[0].sum("go_memory_allocated_bytes_total")
+	for name := range after.allocations {
+		r.Allocations[name] = after.allocations[name] - before.allocations[name]
+		r.Allocated[name] = after.allocated[name] - before.allocated[name]
 	}
 	r.NATSVersion = after.nats.Version
 	r.Messages = after.nats.stored - before.nats.stored

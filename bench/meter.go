@@ -25,7 +25,9 @@ type reading struct {
 	usage   map[string]usage // of NATS, the database, the orchestrators, the worker and the client
 	// orchestrator and worker are the metrics that they serve, those of several orchestrators added up.
 	orchestrator, worker counters
-	nats                 natsCounters
+	// allocations and allocated count what was allocated, and its bytes, by process.
+	allocations, allocated map[string]float64
+	nats                   natsCounters
 }
 
 // read reads everything but what the database counts.
@@ -49,6 +51,12 @@ func (s *system) read(ctx context.Context) (r reading, err error) {
 	if r.worker, err = scrape(ctx, s.worker.found.Health); err != nil {
 		return r, err
 	}
+	if r.allocations, err = s.ask("allocations"); err != nil {
+		return r, err
+	}
+	if r.allocated, err = s.ask("allocated"); err != nil {
+		return r, err
+	}
 	if s.monitor != "" {
 		if r.nats, err = readNATS(ctx, s.monitor); err != nil {
 			return r, err
@@ -56,6 +64,25 @@ func (s *system) read(ctx context.Context) (r reading, err error) {
 	}
 	r.at = time.Now()
 	return r, nil
+}
+
+// ask has all processes tell a number. Those of several orchestrators are added up.
+func (s *system) ask(what string) (map[string]float64, error) {
+	all := make(map[string]float64)
+	for name, p := range s.services() {
+		v, err := p.order(what)
+		if err != nil {
+			return nil, err
+		}
+		all[kindOf(name)] += float64(v)
+	}
+	return all, nil
+}
+
+// kindOf is the name of a process without its number.
+func kindOf(name string) string {
+	kind, _, _ := strings.Cut(name, "-")
+	return kind
 }
 
 // usages measures all processes.
@@ -69,9 +96,8 @@ func (s *system) usages() (map[string]usage, error) {
 		return err
 	}
 	for name, p := range s.services() {
-		name, _, _ = strings.Cut(name, "-") // those of several orchestrators are added up
 		u, err := usageOf(p.pid())
-		if err := add(name, u, err); err != nil {
+		if err := add(kindOf(name), u, err); err != nil {
 			return nil, err
 		}
 	}

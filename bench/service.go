@@ -129,10 +129,17 @@ var orders = map[string]func(file string) string{
 	"memory": func(string) string {
 		runtime.GC()
 		debug.FreeOSMemory()
-		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
-		metrics.Read(sample)
-		return fmt.Sprint(sample[0].Value.Uint64())
+		return readRuntime("/memory/classes/heap/objects:bytes")
 	},
+	// How much was ever allocated. What /metrics tells of that is up to 15 seconds old.
+	"allocations": func(string) string { return readRuntime("/gc/heap/allocs:objects") },
+	"allocated":   func(string) string { return readRuntime("/gc/heap/allocs:bytes") },
+}
+
+func readRuntime(name string) string {
+	sample := []metrics.Sample{{Name: name}}
+	metrics.Read(sample)
+	return fmt.Sprint(sample[0].Value.Uint64())
 }
 
 func begin(name string, start func(io.Writer) error) string {
