@@ -87,8 +87,21 @@ func (d *driver) start(ctx context.Context, slots chan struct{}, plans ...plan) 
 		}
 		wires, messages = append(wires, w), append(messages, m)
 	}
+	d.note(slots, plans...)
+	if err := d.bus.Publish(ctx, wires...); err != nil {
+		return err
+	}
+	d.promise(messages)
+	return nil
+}
+
+// expect notes instances that somebody else starts.
+func (d *driver) expect(plans ...plan) { d.note(nil, plans...) }
+
+func (d *driver) note(slots chan struct{}, plans ...plan) {
 	now := time.Now()
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	for _, p := range plans {
 		b := &begun{instance: p.instance, orchestration: p.orchestration, number: p.number, want: p.want, open: p.open, started: now, slot: slots}
 		d.begun[p.instance] = b
@@ -98,12 +111,6 @@ func (d *driver) start(ctx context.Context, slots chan struct{}, plans ...plan) 
 		}
 	}
 	d.lastEnd = now // who has just started something has not waited yet
-	d.mu.Unlock()
-	if err := d.bus.Publish(ctx, wires...); err != nil {
-		return err
-	}
-	d.promise(messages)
-	return nil
 }
 
 // promise remembers what was acknowledged, for the checker.

@@ -125,6 +125,11 @@ func (r *Result) note(before, after reading) {
 		r.RSS[name] = rounded(float64(u.rss)/(1<<20), 1)
 	}
 	if all := float64(after.machine.all - before.machine.all); all > 0 {
+		own := time.Duration(0)
+		for name, u := range after.usage {
+			own += u.cpu - before.usage[name].cpu
+		}
+		r.Own = rounded(100*float64(own)/all, 1)
 		r.Busy = rounded(100*float64(after.machine.busy-before.machine.busy)/all, 1)
 		r.Steal = rounded(100*float64(after.machine.stolen-before.machine.stolen)/all, 1)
 	}

@@ -30,7 +30,8 @@ type Result struct {
 	// CPU is milliseconds of a processor for each of N, by process. RSS is in MB, at the end.
 	CPU map[string]float64 `json:"cpu_ms"`
 	RSS map[string]float64 `json:"rss_mb"`
-	// Busy is the share of the machine's processors that was in use, Steal what other machines took of them, in percent.
+	// Own is the share of the machine's processors that these used, Busy the share that was in use, Steal what other machines took of them, in percent.
+	Own   float64 `json:"own_percent"`
 	Busy  float64 `json:"busy_percent"`
 	Steal float64 `json:"steal_percent"`
 

@@ -1,10 +1,6 @@
 package main
 
-import (
-	"context"
-	"fmt"
-	"time"
-)
+import "context"
 
 // workload is something that is measured, in one or several variants.
 type workload struct {
@@ -23,52 +19,19 @@ type variant struct {
 	run        func(ctx context.Context, r *run) error
 }
 
-// workloads are all workloads, in the order in which they run.
+// workloads are all workloads, in the order in which they run. Those with an s at the end have inline steps instead of activities.
 var workloads = []workload{
 	{name: "W1", about: "orchestrations of one activity", unit: "orchestrations", variants: flows(once.Name(), 1, 128, 1000)},
 	{name: "W1s", about: "orchestrations of one inline step", unit: "orchestrations", variants: flows(onceStep.Name(), 1, 128, 1000)},
-}
-
-// flows are variants with so many instances under way at once.
-func flows(orchestration string, count int, inFlight ...int) (list []variant) {
-	for _, n := range inFlight {
-		list = append(list, variant{name: fmt.Sprintf("%d in flight", n), run: func(ctx context.Context, r *run) error { return r.flow(ctx, orchestration, count, n) }})
-	}
-	return list
-}
-
-// flow keeps instances of so many activities or steps under way for a while.
-func (r *run) flow(ctx context.Context, orchestration string, count, inFlight int) error {
-	next := func() plan {
-		data := hundredBytes(r.started)
-		return r.plan(orchestration, job{Count: count, Data: data}, echoed{count, data})
-	}
-	inFlight = min(inFlight, pick(r, 50, inFlight, inFlight))
-	if err := r.warmUp(ctx, inFlight, next); err != nil {
-		return err
-	}
-	plans := some(200, next)
-	if d := r.window(0, 8*time.Second, 20*time.Second); d > 0 {
-		plans = forAWhile(d, next)
-	}
-	warm := r.started
-	err := r.measure(ctx, func() (int, error) {
-		err := r.driver.flood(ctx, inFlight, plans)
-		return (r.started - warm) * count, err
-	})
-	r.latencies(r.driver.endedSince(warm))
-	return err
-}
-
-// window is how long something is measured: what somebody says, or what is right for the size.
-func (r *run) window(tiny, small, full time.Duration) time.Duration {
-	if r.o.time > 0 {
-		return r.o.time
-	}
-	return pick(r, tiny, small, full)
-}
-
-// warmUp runs a few instances, so that connections, plans and caches are there.
-func (r *run) warmUp(ctx context.Context, inFlight int, next func() plan) error {
-	return r.driver.flood(ctx, min(inFlight, 64), some(pick(r, 20, 300, 300), next))
+	{name: "W2", about: "10 activities in sequence", unit: "activities", variants: flows(sequence.Name(), 10, 64, 256)},
+	{name: "W2s", about: "10 inline steps in sequence", unit: "steps", variants: flows(sequenceStep.Name(), 10, 64, 256)},
+	{name: "W3", about: "one orchestration with 500 activities in parallel", unit: "activities", variants: wide(fan.Name())},
+	{name: "W3s", about: "one orchestration with 500 inline steps in parallel", unit: "steps", variants: wide(fanStep.Name())},
+	{name: "W4", about: "how long one orchestration of one activity takes, with nothing else going on", unit: "orchestrations", variants: idle(once)},
+	{name: "W4s", about: "the same with an inline step", unit: "orchestrations", variants: idle(onceStep)},
+	{name: "W5", about: "one orchestration with 1,000 activities in sequence", unit: "activities", variants: long(sequence.Name())},
+	{name: "W5s", about: "one orchestration with 1,000 inline steps in sequence", unit: "steps", variants: long(sequenceStep.Name())},
+	{name: "W6", about: "5 activities of 10 ms in parallel, against what the activities themselves take", unit: "orchestrations",
+		variants: []variant{{name: "20 in flight", run: naps}}},
+	{name: "W8", about: "W1 with several orchestrators", unit: "orchestrations", database: "postgres", variants: replicas()},
 }

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// This file is the workloads that keep many instances going: W1, W2 and W6.
+
+// flows are variants with so many instances under way at once, each of so many activities or steps.
+func flows(orchestration string, count int, inFlight ...int) (list []variant) {
+	for _, n := range inFlight {
+		list = append(list, variant{name: fmt.Sprintf("%d in flight", n), run: func(ctx context.Context, r *run) error { return r.flow(ctx, orchestration, count, n, count) }})
+	}
+	return list
+}
+
+// flow keeps instances of so many activities or steps under way for a while. Each counts for so many.
+func (r *run) flow(ctx context.Context, orchestration string, count, inFlight, each int) error {
+	next := func() plan {
+		data := hundredBytes(r.started)
+		return r.plan(orchestration, job{Count: count, Data: data}, echoed{count, data})
+	}
+	inFlight = pick(r, min(inFlight, 50), inFlight, inFlight)
+	if err := r.warmUp(ctx, inFlight, next); err != nil {
+		return err
+	}
+	plans := some(100, next)
+	if d := r.window(0, 5*time.Second, 20*time.Second); d > 0 {
+		plans = forAWhile(d, next)
+	}
+	warm := r.started
+	err := r.measure(ctx, func() (int, error) {
+		err := r.driver.flood(ctx, inFlight, plans)
+		return (r.started - warm) * each, err
+	})
+	r.latencies(r.driver.endedSince(warm))
+	return err
+}
+
+// naps is W6: what the activities themselves take is the bound, and how near to it the engine comes is the result.
+func naps(ctx context.Context, r *run) error {
+	const activities, inFlight = 5, 20
+	if err := r.flow(ctx, napFan.Name(), activities, inFlight, 1); err != nil {
+		return err
+	}
+	bound := inFlight / napTime.Seconds()
+	r.result.Figures["bound_per_second"] = bound
+	r.result.Figures["percent_of_bound"] = rounded(100*r.result.PerSecond/bound, 1)
+	return nil
+}
+
+// window is how long something is measured: what somebody says, or what is right for the size.
+func (r *run) window(tiny, small, full time.Duration) time.Duration {
+	if r.o.time > 0 {
+		return r.o.time
+	}
+	return pick(r, tiny, small, full)
+}
+
+// warmUp runs a few instances, so that connections, plans and caches are there.
+func (r *run) warmUp(ctx context.Context, inFlight int, next func() plan) error {
+	return r.driver.flood(ctx, min(inFlight, 64), some(pick(r, 10, 200, 300), next))
+}

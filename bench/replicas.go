@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// replicas is W8: W1 with several orchestrators. On one machine they share its processors, so what it shows is what sharing the work costs.
+func replicas() (list []variant) {
+	for _, n := range []int{1, 2, 4} {
+		list = append(list, variant{name: fmt.Sprintf("%d orchestrators", n), needs: needs{orchestrators: n}, run: func(ctx context.Context, r *run) error {
+			most, err := r.awaitShares(ctx)
+			if err != nil {
+				return err
+			}
+			if err := r.flow(ctx, once.Name(), 1, 1000, 1); err != nil {
+				return err
+			}
+			attempts := r.result.Commits + r.result.Conflicts
+			r.result.Figures["conflicts_percent"] = rounded(100*r.result.Conflicts/max(1, attempts), 2)
+			r.result.Figures["most_partitions"] = most
+			return nil
+		}})
+	}
+	return list
+}
+
+// awaitShares waits until the orchestrators have shared all partitions among themselves, and tells how many the one has that has most. They tell that once a second.
+func (r *run) awaitShares(ctx context.Context) (most float64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	before := []float64(nil)
+	for {
+		var owned []float64
+		all, know := 0.0, 0
+		for _, p := range r.orchestrators {
+			m, err := scrape(ctx, p.found.Health)
+			if err != nil {
+				return 0, err
+			}
+			n := m.sum("rondo_partitions_owned")
+			owned, all, most = append(owned, n), all+n, max(most, n)
+			if m.sum("rondo_orchestrators") == float64(len(r.orchestrators)) {
+				know++
+			}
+		}
+		if know == len(r.orchestrators) && all == partitions && fmt.Sprint(owned) == fmt.Sprint(before) {
+			return most, nil
+		}
+		before, most = owned, 0
+		select {
+		case <-time.After(1100 * time.Millisecond):
+		case <-ctx.Done():
+			return 0, fmt.Errorf("the orchestrators have %v partitions, which must be %d together: %w", owned, partitions, ctx.Err())
+		}
+	}
+}
+
+// partitions is how many there are if nobody says otherwise.
+const partitions = 8
