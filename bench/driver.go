@@ -51,6 +51,8 @@ type plan struct {
 	number                  int
 	want                    echoed
 	open                    bool
+	wake                    bool      // the event that it waits for is raised at once
+	at                      time.Time // when it should be started; zero is now
 }
 
 func connect(ctx context.Context, url, prefix string, store history.Reader) (*driver, error) {
@@ -86,6 +88,13 @@ func (d *driver) start(ctx context.Context, slots chan struct{}, plans ...plan) 
 			return err
 		}
 		wires, messages = append(wires, w), append(messages, m)
+		if !p.wake {
+			continue
+		}
+		if w, err = wakingUp(d.bus.Prefix(), p.instance, p.want.Data); err != nil {
+			return err
+		}
+		wires = append(wires, w)
 	}
 	d.note(slots, plans...)
 	if err := d.bus.Publish(ctx, wires...); err != nil {
@@ -104,6 +113,9 @@ func (d *driver) note(slots chan struct{}, plans ...plan) {
 	defer d.mu.Unlock()
 	for _, p := range plans {
 		b := &begun{instance: p.instance, orchestration: p.orchestration, number: p.number, want: p.want, open: p.open, started: now, slot: slots}
+		if !p.at.IsZero() {
+			b.started = p.at
+		}
 		d.begun[p.instance] = b
 		d.order = append(d.order, b)
 		if !p.open {
@@ -156,15 +168,15 @@ func (d *driver) flood(ctx context.Context, inFlight int, next func() (plan, boo
 	const publishers, most = 8, 64
 	slots := make(chan struct{}, inFlight)
 	errs := make(chan error, publishers)
-	var mu sync.Mutex // over next
+	from := &plans{next: next, over: make(chan struct{})}
 	for range publishers {
 		go func() {
 			for {
-				plans, err := d.take(ctx, slots, &mu, next, most)
-				if err == nil && len(plans) > 0 {
-					err = d.start(ctx, slots, plans...)
+				list, err := from.take(ctx, slots, most)
+				if err == nil && len(list) > 0 {
+					err = d.start(ctx, slots, list...)
 				}
-				if err != nil || len(plans) == 0 {
+				if err != nil || len(list) == 0 {
 					errs <- err
 					return
 				}
@@ -184,31 +196,44 @@ func (d *driver) flood(ctx context.Context, inFlight int, next func() (plan, boo
 	return d.allEnd(ctx)
 }
 
-// take waits for room, and takes plans for as much as there is; none if there is no plan any more.
-func (d *driver) take(ctx context.Context, slots chan struct{}, mu *sync.Mutex, next func() (plan, bool), most int) (plans []plan, err error) {
+// plans are what several publishers take from.
+type plans struct {
+	mu   sync.Mutex
+	next func() (plan, bool)
+	done bool
+	over chan struct{} // closed when there is no plan any more
+}
+
+// take waits for room, and takes plans for as much as there is, but not more than most; none if there is no plan any more.
+func (x *plans) take(ctx context.Context, slots chan struct{}, most int) (list []plan, err error) {
 	select {
 	case slots <- struct{}{}:
+	case <-x.over:
+		return nil, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	for {
-		p, ok := next()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for !x.done {
+		p, ok := x.next()
 		if !ok {
-			<-slots // it was for one that there is not
-			return plans, nil
+			x.done = true
+			close(x.over)
+			break
 		}
-		plans = append(plans, p)
-		if len(plans) == most {
-			return plans, nil
+		list = append(list, p)
+		if len(list) == most {
+			return list, nil
 		}
 		select {
 		case slots <- struct{}{}:
 		default:
-			return plans, nil
+			return list, nil
 		}
 	}
+	<-slots // it was for one that there is not
+	return list, nil
 }
 
 // allEnd waits until all instances have ended that have to.

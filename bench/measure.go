@@ -119,10 +119,11 @@ func (r *run) measure(ctx context.Context, do func() (n int, err error)) error {
 // note notes the difference between two readings. N is known.
 func (r *Result) note(before, after reading) {
 	n := float64(max(1, r.N))
-	r.CPU, r.RSS = make(map[string]float64), make(map[string]float64)
+	r.counted = true
+	r.noteMemory(after.usage)
+	r.CPU = make(map[string]float64)
 	for name, u := range after.usage {
 		r.CPU[name] = rounded(inMilliseconds(u.cpu-before.usage[name].cpu)/n, 4)
-		r.RSS[name] = rounded(float64(u.rss)/(1<<20), 1)
 	}
 	if all := float64(after.machine.all - before.machine.all); all > 0 {
 		own := time.Duration(0)
@@ -137,7 +138,8 @@ func (r *Result) note(before, after reading) {
 		return after.orchestrator.sum(name, having...) - before.orchestrator.sum(name, having...)
 	}
 	r.Commits = counted("rondo_commit_attempts_total", `outcome="stored"`)
-	r.Conflicts = counted("rondo_commit_attempts_total", `outcome="conflict"`)
+	r.Again = counted("rondo_commit_attempts_total") - r.Commits
+	r.Conflicts = counted("rondo_turns_total", `outcome="conflict"`)
 	r.Events = counted("rondo_commit_events_sum")
 	r.Allocations, r.Allocated = make(map[string]float64), make(map[string]float64)
 	for name := range after.allocations {
@@ -148,6 +150,13 @@ func (r *Result) note(before, after reading) {
 	r.Messages = after.nats.stored - before.nats.stored
 	r.NATSIn = after.nats.InMessages - before.nats.InMessages
 	r.NATSBytes = after.nats.InBytes + after.nats.OutBytes - before.nats.InBytes - before.nats.OutBytes
+}
+
+func (r *Result) noteMemory(of map[string]usage) {
+	r.RSS = make(map[string]float64)
+	for name, u := range of {
+		r.RSS[name] = rounded(float64(u.rss)/(1<<20), 1)
+	}
 }
 
 // tracedFor is how long an execution trace is: it grows by megabytes each second.

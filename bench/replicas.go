@@ -17,8 +17,7 @@ func replicas() (list []variant) {
 			if err := r.flow(ctx, once.Name(), 1, 1000, 1); err != nil {
 				return err
 			}
-			attempts := r.result.Commits + r.result.Conflicts
-			r.result.Figures["conflicts_percent"] = rounded(100*r.result.Conflicts/max(1, attempts), 2)
+			r.result.Figures["conflicts_percent_of_commits"] = rounded(100*r.result.Conflicts/max(1, r.result.Commits), 2)
 			r.result.Figures["most_partitions"] = most
 			return nil
 		}})

@@ -24,6 +24,9 @@ type Result struct {
 	P50       float64 `json:"p50_ms,omitempty"`
 	P99       float64 `json:"p99_ms,omitempty"`
 	P999      float64 `json:"p999_ms,omitempty"`
+	// MemoryAt and Memory are the memory of each process in MB over time, where that is measured.
+	MemoryAt []float64            `json:"memory_at,omitempty"`
+	Memory   map[string][]float64 `json:"memory_mb,omitempty"`
 	// Figures are what only this workload has.
 	Figures map[string]float64 `json:"figures,omitempty"`
 
@@ -36,7 +39,8 @@ type Result struct {
 	Steal float64 `json:"steal_percent"`
 
 	Commits      float64            `json:"commits"`                // as the orchestrators count them
-	Conflicts    float64            `json:"conflicts"`              // attempts to commit that another orchestrator was faster than
+	Again        float64            `json:"commits_again"`          // attempts to commit that were tried again
+	Conflicts    float64            `json:"conflicts"`              // rounds that another orchestrator was faster than
 	Events       float64            `json:"events"`                 // of histories that were written
 	Transactions int64              `json:"transactions,omitempty"` // as PostgreSQL counts them
 	Rows         int64              `json:"rows,omitempty"`         // inserted, updated and deleted, as PostgreSQL counts them
@@ -47,9 +51,10 @@ type Result struct {
 	Allocations  map[string]float64 `json:"allocations"`
 	Allocated    map[string]float64 `json:"allocated_bytes"`
 
-	Runs   int       `json:"runs"`                     // of which this is the one in the middle
-	Spread float64   `json:"spread_percent,omitempty"` // between the best and the worst of them
-	All    []float64 `json:"all,omitempty"`            // what was compared
+	Runs     int       `json:"runs"`                     // of which this is the one in the middle
+	Compared string    `json:"compared,omitempty"`       // by which figure, if not how many there are in a second
+	Spread   float64   `json:"spread_percent,omitempty"` // between the best and the worst of them
+	All      []float64 `json:"all,omitempty"`            // that figure of each
 
 	Size    string    `json:"size"`
 	At      time.Time `json:"at"`
@@ -59,21 +64,22 @@ type Result struct {
 	machine
 	NATSVersion     string `json:"nats_version,omitempty"`
 	DatabaseVersion string `json:"database_version,omitempty"`
+
+	counted bool // what everything has counted belongs to what was measured
 }
 
-// headline is the figure that runs are compared by, and whether more of it is better.
+// headline is the figure that runs are compared by.
 func (r *Result) headline() float64 {
-	if v, ok := r.Figures[mainFigure]; ok {
-		return v
-	}
-	if r.PerSecond == 0 {
+	switch r.Compared {
+	case "":
+		return r.PerSecond
+	case "p50_ms":
 		return r.P50
+	case "p99_ms":
+		return r.P99
 	}
-	return r.PerSecond
+	return r.Figures[r.Compared]
 }
-
-// mainFigure is the figure by which runs are compared, where that is neither how many there are in a second nor how long one takes.
-const mainFigure = "main"
 
 // ofMiddle gives the run in the middle, and how far apart the runs are.
 func ofMiddle(runs []*Result) *Result {

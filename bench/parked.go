@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/query"
+)
+
+// This file is W7: many instances that wait for an event or a timer, and do nothing.
+
+// parkedFor is how long their timers are: longer than this lasts.
+const parkedFor = time.Hour
+
+// parking has many instances wait, looks how much memory they take, wakes some, and starts the orchestrator again.
+func parking(ctx context.Context, r *run) error {
+	n := pick(r, 200, 20_000, 100_000)
+	hydrated := min(n/2, 9000) // fewer than are kept in memory by default
+	before, err := r.memory()
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	if err := r.parkMore(ctx, hydrated); err != nil {
+		return err
+	}
+	some, err := r.memory()
+	if err != nil {
+		return err
+	}
+	if err := r.parkMore(ctx, n); err != nil {
+		return err
+	}
+	seconds := time.Since(begun).Seconds()
+	all, err := r.memory()
+	if err != nil {
+		return err
+	}
+	f := r.result.Figures
+	f["heap_bytes_each"] = rounded((some.heap-before.heap)/float64(hydrated), 0)
+	f["rss_bytes_each"] = rounded((some.rss-before.rss)/float64(hydrated), 0)
+	f["orchestrator_rss_mb"] = rounded(all.rss/(1<<20), 1)
+	r.result.N, r.result.Seconds, r.result.PerSecond = n, rounded(seconds, 3), rounded(float64(n)/seconds, 1)
+	r.result.Compared = "served_seconds"
+	if err := r.wakeSome(ctx); err != nil {
+		return err
+	}
+	if err := r.lateness(ctx); err != nil {
+		return err
+	}
+	if err := r.restart(ctx); err != nil {
+		return err
+	}
+	usages, err := r.usages()
+	r.result.noteMemory(usages)
+	return err
+}
+
+// memory is what the orchestrator has: what is reachable in its heap, and what the system has given it, once what is not needed was given back.
+type memory struct{ heap, rss float64 }
+
+func (r *run) memory() (m memory, err error) {
+	heap, err := r.orchestrators[0].order("memory")
+	if err != nil {
+		return m, err
+	}
+	u, err := usageOf(r.orchestrators[0].pid())
+	return memory{float64(heap), float64(u.rss)}, err
+}
+
+// parkMore parks more instances, until there are so many, and waits until all of them wait.
+func (r *run) parkMore(ctx context.Context, n int) error {
+	err := r.driver.flood(ctx, n, some(n-r.started, func() plan {
+		data := hundredBytes(r.started)
+		p := r.plan(parked.Name(), job{Data: data, For: parkedFor}, echoed{1, data})
+		p.open = true
+		return p
+	}))
+	if err != nil {
+		return err
+	}
+	return r.await(ctx, fmt.Sprintf("%d instances wait", n), func() (bool, error) {
+		m, err := scrape(ctx, r.orchestrators[0].found.Health)
+		return m.sum("rondo_orchestration_starts_total") >= float64(n) && m.sum("rondo_outbox_unpublished") == 0, err
+	})
+}
+
+// await asks again and again until something is true.
+func (r *run) await(ctx context.Context, what string, ask func() (bool, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Minute, errors.New("that was waited for in vain: "+what))
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if ok, err := ask(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// wakeSome raises events for some instances, one after the other, most of which are not in memory, and notes how long it takes until they have ended.
+func (r *run) wakeSome(ctx context.Context) error {
+	var took []time.Duration
+	for _, b := range r.anyParked(pick(r, 20, 200, 1000)) {
+		begun := time.Now()
+		err := r.driver.wake(ctx, b)
+		if err == nil {
+			err = r.driver.allEnd(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		took = append(took, time.Since(begun))
+	}
+	r.noteLatencies(took)
+	return nil
+}
+
+// anyParked gives some of those that wait.
+func (r *run) anyParked(n int) (list []*begun) {
+	for _, b := range r.driver.begun {
+		if b.open && b.ended.IsZero() {
+			list = append(list, b)
+		}
+	}
+	slices.SortFunc(list, func(a, b *begun) int { return a.number - b.number })
+	chance := rand.New(rand.NewPCG(1, 2)) // the same ones each time
+	chance.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list[:min(n, len(list))]
+}
+
+// wake raises the event that instances wait for. They have to end then.
+func (d *driver) wake(ctx context.Context, list ...*begun) error {
+	var wires []events.Wire
+	for _, b := range list {
+		w, err := wakingUp(d.bus.Prefix(), b.instance, b.want.Data)
+		if err != nil {
+			return err
+		}
+		wires = append(wires, w)
+	}
+	d.mu.Lock()
+	for _, b := range list {
+		b.open = false
+		d.due++
+	}
+	d.lastEnd = time.Now()
+	d.mu.Unlock()
+	return d.bus.Publish(ctx, wires...)
+}
+
+func wakingUp(prefix, instance, data string) (events.Wire, error) {
+	payload, err := json.Marshal(data)
+	if err != nil {
+		return events.Wire{}, err
+	}
+	return events.Encode(prefix, events.Message{ID: "wake-" + instance, Instance: instance, Content: &events.EventRaised{Name: wake.Name(), Data: payload}})
+}
+
+// lateness notes how late short timers are with all the others there.
+func (r *run) lateness(ctx context.Context) error {
+	const long = 3 * time.Second
+	plans := some(pick(r, 10, 100, 300), func() plan {
+		data := hundredBytes(r.started)
+		return r.plan(wait.Name(), job{Data: data, For: long}, echoed{1, data})
+	})
+	first := r.started
+	if err := r.driver.flood(ctx, 1000, plans); err != nil {
+		return err
+	}
+	var late []time.Duration
+	for _, b := range r.driver.endedSince(first) {
+		info, err := r.store.Instance(ctx, b.instance)
+		if err != nil {
+			return err
+		}
+		late = append(late, info.EndedAt.Sub(info.StartedAt)-long)
+	}
+	r.result.Figures["timer_late_p99_ms"] = rounded(percentile(milliseconds(late), 0.99), 1)
+	return nil
+}
+
+// restart kills the orchestrator and starts it again, and notes when it answers a question about any instance, and when events have reached a sample of all.
+func (r *run) restart(ctx context.Context) error {
+	o := r.orchestrators[0]
+	sample := r.anyParked(pick(r, 20, 200, 1000))
+	o.kill()
+	killed := time.Now()
+	if err := o.spawn(); err != nil {
+		return err
+	}
+	waking := make(chan error, 1)
+	go func() {
+		err := r.driver.wake(ctx, sample...)
+		if err == nil {
+			err = r.driver.allEnd(ctx)
+		}
+		waking <- err
+	}()
+	asked := r.anyParked(1)[0]
+	if err := r.await(ctx, "it answers", func() (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		_, err := query.NewReader(r.driver.bus).Instance(ctx, asked.instance)
+		return err == nil, nil
+	}); err != nil {
+		return err
+	}
+	r.result.Figures["answered_seconds"] = rounded(time.Since(killed).Seconds(), 3)
+	if err := o.await(); err != nil {
+		return err
+	}
+	r.result.Figures["ready_seconds"] = rounded(time.Since(killed).Seconds(), 3)
+	err := <-waking
+	r.result.Figures["served_seconds"] = rounded(time.Since(killed).Seconds(), 3)
+	return err
+}
