@@ -15,6 +15,14 @@ import (
 
 // check ends the services, completes what only then can be read, and looks at all that was stored.
 func (r *run) check(ctx context.Context, v variant) error {
+	// What a killed process has promised, others publish a while later, whether it is still needed or not.
+	err := r.await(ctx, "nothing is in the outbox", func() (bool, error) {
+		n, err := r.store.CountPromises(ctx, 1)
+		return n == 0, err
+	})
+	if err != nil {
+		return err
+	}
 	r.endServices()
 	c, err := r.database.read(ctx)
 	if err != nil {

@@ -168,7 +168,7 @@ func (d *driver) flood(ctx context.Context, inFlight int, next func() (plan, boo
 	const publishers, most = 8, 64
 	slots := make(chan struct{}, inFlight)
 	errs := make(chan error, publishers)
-	from := &plans{next: next, over: make(chan struct{})}
+	from := &plans{next: next}
 	for range publishers {
 		go func() {
 			for {
@@ -183,15 +183,15 @@ func (d *driver) flood(ctx context.Context, inFlight int, next func() (plan, boo
 			}
 		}()
 	}
-	var failed []error
+	var failed error
 	for range publishers {
-		if err := <-errs; err != nil {
-			failed = append(failed, err)
+		if err := <-errs; err != nil && failed == nil {
+			failed = err
 			cancel()
 		}
 	}
-	if len(failed) > 0 {
-		return errors.Join(failed...)
+	if failed != nil {
+		return failed
 	}
 	return d.allEnd(ctx)
 }
@@ -200,39 +200,36 @@ func (d *driver) flood(ctx context.Context, inFlight int, next func() (plan, boo
 type plans struct {
 	mu   sync.Mutex
 	next func() (plan, bool)
-	done bool
-	over chan struct{} // closed when there is no plan any more
 }
 
-// take waits for room, and takes plans for as much as there is, but not more than most; none if there is no plan any more.
+func (x *plans) one() (plan, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.next()
+}
+
+// take takes a plan and waits for room for it, and takes more for as much room as there is then, but not more than most; none if there is no plan any more.
 func (x *plans) take(ctx context.Context, slots chan struct{}, most int) (list []plan, err error) {
+	p, ok := x.one()
+	if !ok {
+		return nil, nil
+	}
 	select {
 	case slots <- struct{}{}:
-	case <-x.over:
-		return nil, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for !x.done {
-		p, ok := x.next()
-		if !ok {
-			x.done = true
-			close(x.over)
-			break
-		}
-		list = append(list, p)
-		if len(list) == most {
-			return list, nil
-		}
+	for list = append(list, p); len(list) < most; list = append(list, p) {
 		select {
 		case slots <- struct{}{}:
 		default:
 			return list, nil
 		}
+		if p, ok = x.one(); !ok {
+			<-slots // it was for one that there is not
+			break
+		}
 	}
-	<-slots // it was for one that there is not
 	return list, nil
 }
 
