@@ -18,6 +18,7 @@ import (
 	"runtime/trace"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/bus/embedded"
@@ -79,9 +80,16 @@ func serveNATS(ctx context.Context, args []string) error {
 	return s.Close()
 }
 
+// hasty is the first argument of a service that looks after what others have left sooner than usual: where it is only to be seen that everything works.
+const hasty = "hasty"
+
 // serveApp runs an orchestrator or a worker as [app.Main] would, from the arguments alone: variables of whoever measures change nothing.
 func serveApp(ctx context.Context, command app.Command, args []string) error {
 	c := app.Defaults(command, parts()...)
+	if len(args) > 0 && args[0] == hasty {
+		args = args[1:]
+		c.NATS.InboxWait, c.Orchestrator.PromiseAfter, c.Orchestrator.SweepEvery = time.Second, time.Second, time.Second/2
+	}
 	c.Stdout, c.Stderr = os.Stderr, os.Stderr // what is written to the standard output is for the process that has started this one
 	_, problems := app.ReadSettings(&c, app.Settings(command), args, func(string) (string, bool) { return "", false })
 	if err := errors.Join(problems...); err != nil {

@@ -156,21 +156,19 @@ func (s *system) prefix() string {
 }
 
 func (s *system) orchestratorArgs(i int) []string {
-	args := []string{"--nats", s.natsURL, "--prefix", s.prefix(), "--database", s.database.address, "--orchestrator-id", fmt.Sprint("o", i), "--listen", "127.0.0.1:0"}
-	return append(append(args, s.waits()...), s.extra...)
-}
-
-// waits are shorter where it is only to be seen that everything works.
-func (s *system) waits() []string {
-	if s.o.size == "tiny" {
-		return []string{"--inbox-wait", "1s"}
-	}
-	return nil
+	args := s.serviceArgs("--database", s.database.address, "--orchestrator-id", fmt.Sprint("o", i))
+	return append(args, s.extra...)
 }
 
 func (s *system) workerArgs() []string {
-	args := []string{"--nats", s.natsURL, "--prefix", s.prefix(), "--worker-id", "w0", "--listen", "127.0.0.1:0"}
-	return append(append(args, s.waits()...), strings.Fields(s.o.workerArgs)...)
+	return append(s.serviceArgs("--worker-id", "w0"), strings.Fields(s.o.workerArgs)...)
+}
+
+func (s *system) serviceArgs(more ...string) (args []string) {
+	if s.o.size == "tiny" {
+		args = append(args, hasty)
+	}
+	return append(append(args, "--nats", s.natsURL, "--prefix", s.prefix(), "--listen", "127.0.0.1:0"), more...)
 }
 
 // startNATS starts a server with the settings that it has by itself, but for an address at which it tells about itself.
