@@ -7,7 +7,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 GO ?= go
-PACKAGES ?= ./...## the packages that test, bench, fuzz and cover look at
+PACKAGES ?= ./...## the packages that test, microbench, fuzz and cover look at
 TESTFLAGS ?=## more flags for go test, such as -run=TestScenarios -v
 FUZZTIME ?= 10s## how long each fuzz target runs
 RANDOMTIME ?= 30s## how long random orchestrations are made up
@@ -15,8 +15,12 @@ TIME ?= 10m## for how long `make chaos` injects faults
 SEED ?= 0## the seed that `make random` or `make sim` plays again, and with which `make chaos` chooses faults
 N ?= 1## how many seeds `make sim` plays, from SEED on
 SIMTIME ?= 2m## how long `make sim` goes on with fresh seeds, when none is given
-BENCH ?= .## which benchmarks run, as a regular expression
-BENCHTIME ?= 1s## how long each benchmark runs, or how often (100x)
+W ?=## which workloads `make bench` measures, such as W1,W2 or W.s; all, unless one is named
+DATABASE ?= postgres## what `make bench` measures with: postgres, sqlite, or the address of a database
+RUNS ?= 1## how often `make bench` and `make overhead` measure each
+BENCHFLAGS ?=## more flags for make bench, such as -size=full, -time=5m or -profile=profiles
+BENCH ?= .## which benchmarks `make microbench` runs, as a regular expression
+BENCHTIME ?= 1s## how long each of them runs, or how often (100x)
 
 # The tools have a module of their own, so that the product's go.mod does not list what they need.
 TOOL := $(GO) tool -modfile=internal/tools/go.mod
@@ -71,8 +75,8 @@ CHAOSFLAGS ?=## more flags for make chaos, such as -chaos.leases=default
 chaos: ## run a whole system as processes of its own, break parts of it for TIME while it works, and prove that nothing was lost
 	$(GO) test -count=1 -timeout 0 -v -run '^TestChaos$$' ./integration/chaos -chaos.time $(TIME) -chaos.seed $(SEED) $(CHAOSFLAGS)
 
-RUNS ?= 7## how often `make overhead` measures each way
 .PHONY: overhead
+overhead: RUNS := 7
 overhead: ## compare throughput without traces, with one in a hundred, with all, and without metrics; nothing else should run
 	$(GO) test -count=1 -timeout 30m -v -run '^TestOverhead$$' ./integration -overhead.runs $(RUNS) -overhead.size 15000 | grep -v '^=== '
 
@@ -140,8 +144,20 @@ sim: ## run the services in a simulated world where everything goes wrong; SEED=
 mutants: ## plant mistakes into the product, one after the other, and see the simulation find each of them
 	$(GO) test -count=1 -timeout 1h -run '^TestMutants$$' ./integration/simulation -v -plant | grep -v -e '^=== '
 
+# What is measured and what the columns mean is said in docs/performance.md.
 .PHONY: bench
-bench: ## run the benchmarks, with their allocations
+bench: ## measure whole systems, as processes on this machine, and check that what they did was right; nothing else should run
+	@$(GO) build -o bin/bench ./bench && rm -f bin/bench.jsonl
+	bin/bench -w '$(W)' -database '$(DATABASE)' -runs $(RUNS) -out bin/bench.jsonl $(BENCHFLAGS) >/dev/null
+	@bin/bench table bin/bench.jsonl
+
+.PHONY: bench-tiny
+bench-tiny: ## run every workload of `make bench` at a tiny size, so that none of them rots
+	@$(GO) build -o bin/bench ./bench
+	@for database in sqlite $(if $(POSTGRES),postgres); do bin/bench -size tiny -database $$database >/dev/null; done
+
+.PHONY: microbench
+microbench: ## run Go's own benchmarks, with their allocations
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) $(PACKAGES)
 
 .PHONY: costs
@@ -149,7 +165,7 @@ costs: ## check what must not grow: the cost of a round with its history, a repl
 	$(GO) test -count=1 -v -run '^(TestRoundsDoNotGrowWithHistory|TestRehydrationIsLinear|TestFanInIsLinear|TestManyParkedInstances)$$' ./pkg/round
 
 .PHONY: bench-once
-bench-once: ## run every benchmark once, so that none of them rots
+bench-once: ## run each of these once, so that none of them rots
 	$(GO) test -run '^$$' -bench . -benchtime 1x $(PACKAGES)
 
 .PHONY: binary
@@ -180,4 +196,4 @@ tidy: ## check that go.mod and go.sum list what is used, no more and no less
 # The tests come last: what they print is what a reader looks for.
 .PHONY: ci
 ci: TIME := 60s
-ci: tidy lint binary bench-once costs fuzz random sim mutants chaos otlp dashboards test ## run everything that has to pass before a change goes in
+ci: tidy lint binary bench-once bench-tiny costs fuzz random sim mutants chaos otlp dashboards test ## run everything that has to pass before a change goes in

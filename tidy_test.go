@@ -115,6 +115,11 @@ var packages = map[string]rule{
 	"internal/pgtest":  {imports: []string{"github.com/jackc/pgx/v5"}},
 	"internal/pgfault": {imports: []string{"github.com/jackc/pgx/v5/pgproto3"}},
 
+	"bench": {imports: []string{
+		"internal/pgtest", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/query", "pkg/client",
+		"pkg/check", "pkg/app", "github.com/jackc/pgx/v5",
+	}},
+
 	"cmd/rondo": {imports: []string{
 		"pkg/events", "pkg/round", "pkg/orchestration", "pkg/history", "pkg/bus", "pkg/bus/natsbus", "pkg/client", "pkg/query", "pkg/process", "pkg/timeline", "pkg/app",
 		"pkg/check", "examples/orders/shop", "github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/pflag",

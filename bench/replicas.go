@@ -9,7 +9,7 @@ import (
 // replicas is W8: W1 with several orchestrators. On one machine they share its processors, so what it shows is what sharing the work costs.
 func replicas() (list []variant) {
 	for _, n := range []int{1, 2, 4} {
-		list = append(list, variant{name: fmt.Sprintf("%d orchestrators", n), needs: needs{orchestrators: n}, run: func(ctx context.Context, r *run) error {
+		list = append(list, variant{name: fmt.Sprintf("%d at once", n), needs: needs{orchestrators: n}, run: func(ctx context.Context, r *run) error {
 			most, err := r.awaitShares(ctx)
 			if err != nil {
 				return err

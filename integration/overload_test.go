@@ -15,6 +15,7 @@ import (
 	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/query"
@@ -347,4 +348,54 @@ func (f *flood) latencies(p phase) (timers, rounds []time.Duration) {
 	slices.Sort(timers)
 	slices.Sort(rounds)
 	return timers, rounds
+}
+
+// answerAll is a worker whose activities do nothing.
+func answerAll(ctx context.Context, b *natsbus.Bus) {
+	q, err := b.OpenQueue(ctx, bus.Queue{Activity: "ping"})
+	if err != nil {
+		return
+	}
+	for ctx.Err() == nil {
+		work := make(chan bus.Delivery, 256)
+		go func() {
+			defer close(work)
+			_, _ = q.Take(ctx, 256, func(d bus.Delivery) { work <- d })
+		}()
+		for d := range work {
+			batch := []bus.Delivery{d}
+		more:
+			for {
+				select {
+				case d, ok := <-work:
+					if !ok {
+						break more
+					}
+					batch = append(batch, d)
+				default:
+					break more
+				}
+			}
+			answerBatch(ctx, b, batch)
+		}
+	}
+}
+
+func answerBatch(ctx context.Context, b *natsbus.Bus, batch []bus.Delivery) {
+	var wires []events.Wire
+	for _, d := range batch {
+		m, err := events.Decode(b.Prefix(), d.Subject, d.Header, d.Body, "")
+		if err != nil {
+			continue
+		}
+		if w, err := events.Encode(b.Prefix(), done(m, "b")); err == nil {
+			wires = append(wires, w)
+		}
+	}
+	if b.Publish(ctx, wires...) != nil {
+		return
+	}
+	for _, d := range batch {
+		d.Hold.Ack()
+	}
 }

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestWhatIsWrittenCanBeRead(t *testing.T) {
+	want := []*Result{
+		{Workload: "W1", Variant: "128 in flight", N: 10, PerSecond: 5, CPU: map[string]float64{"worker": 0.5}, Figures: map[string]float64{"x": 1}, machine: machine{Cores: 2, Go: "go1"}},
+		{Workload: "W4", P50: 1.5, Compared: "p50_ms"},
+	}
+	var b bytes.Buffer
+	for _, r := range want {
+		if err := writeResult(&b, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := readResults(strings.NewReader(b.String() + "\n"))
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	if _, err := readResults(strings.NewReader(b.String() + "what?\n")); err == nil || !strings.Contains(err.Error(), "line 3") {
+		t.Errorf("the third line is no result, and the error is %v", err)
+	}
+}
+
+func TestTheRunInTheMiddleCounts(t *testing.T) {
+	runs := []*Result{{PerSecond: 300}, {PerSecond: 100}, {PerSecond: 200}}
+	got := ofMiddle(runs)
+	if got.PerSecond != 200 || got.Runs != 3 || got.Spread != 100 || len(got.All) != 3 {
+		t.Errorf("got %+v", got)
+	}
+	if got := ofMiddle(runs[:1]); got.PerSecond != 300 || got.Spread != 0 || got.All != nil {
+		t.Errorf("of one run: %+v", got)
+	}
+	late := []*Result{{P99: 3, Compared: "p99_ms", PerSecond: 1}, {P99: 1, Compared: "p99_ms", PerSecond: 2}, {P99: 2, Compared: "p99_ms", PerSecond: 3}}
+	if got := ofMiddle(late); got.P99 != 2 {
+		t.Errorf("by latency: %+v", got)
+	}
+	own := []*Result{{Compared: "x", Figures: map[string]float64{"x": 2}}, {Compared: "x", Figures: map[string]float64{"x": 9}}}
+	if got := ofMiddle(own); got.Figures["x"] != 2 {
+		t.Errorf("by a figure of its own: %+v", got)
+	}
+}
+
+func TestTable(t *testing.T) {
+	var b strings.Builder
+	err := writeTable(&b, []*Result{
+		{
+			Workload: "W1", Variant: "128 in flight", Database: "postgres", N: 2000, PerSecond: 1234.56, P50: 1.23456, P99: 123.456, Commits: 100, Rows: 10_000, Messages: 6000, NATSBytes: 4_000_000,
+			CPU: map[string]float64{"orchestrator": 0.25, "database": 0.5}, RSS: map[string]float64{"worker": 40}, Allocations: map[string]float64{"orchestrator": 200_000, "worker": 100_000},
+			Sync: 0.2, Own: 90, Busy: 95.5, Spread: 3,
+		},
+		{Workload: "W9", Variant: "orchestrator killed", Figures: map[string]float64{"ready_seconds": 0.5, "first_seconds": 0}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
+	want := []string{
+		"| W1 | 128 in flight | postgres | 2000 | 1235 | 1.23 | 123 | 0.25 |  | 0.5 |  |  |  | 40 |  |  | 0.05 | 5 | 3 | 2 | 150 | 0.2 | 90 | 95.5 | 3 |  |",
+		"| W9 | orchestrator killed |  | 0 |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  | first_seconds 0, ready_seconds 0.5 |",
+	}
+	if len(lines) != 4 || lines[2] != want[0] || lines[3] != want[1] {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(lines[2:], "\n"), strings.Join(want, "\n"))
+	}
+	for _, l := range lines {
+		if strings.Count(l, "|") != strings.Count(lines[0], "|") {
+			t.Errorf("%q has %d bars, the head %d", l, strings.Count(l, "|"), strings.Count(lines[0], "|"))
+		}
+	}
+}
+
+func TestMetricsAreRead(t *testing.T) {
+	c, err := parseMetrics(strings.NewReader(`# HELP rondo_turns_total Turns.
+# TYPE rondo_turns_total counter
+rondo_turns_total{otel_scope_name="rondo",outcome="committed"} 7
+rondo_turns_total{otel_scope_name="rondo",outcome="conflict"} 2
+rondo_turns_total_not 100
+rondo_commit_events_sum 1.5e+03
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		got, want float64
+	}{
+		{c.sum("rondo_turns_total"), 9}, {c.sum("rondo_turns_total", `outcome="conflict"`), 2}, {c.sum("rondo_commit_events_sum"), 1500}, {c.sum("nothing"), 0},
+	} {
+		if x.got != x.want {
+			t.Errorf("got %v, want %v", x.got, x.want)
+		}
+	}
+	for _, bad := range []string{"word", "name value"} {
+		if _, err := parseMetrics(strings.NewReader(bad)); err == nil {
+			t.Errorf("%q was read", bad)
+		}
+	}
+}
