@@ -46,7 +46,7 @@ func TestTheRunInTheMiddleCounts(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
+func TestTableOfResults(t *testing.T) {
 	var b strings.Builder
 	err := writeTable(&b, []*Result{
 		{
