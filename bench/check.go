@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/rondo-run/rondo/pkg/check"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -16,7 +17,7 @@ import (
 // check ends the services, completes what only then can be read, and looks at all that was stored.
 func (r *run) check(ctx context.Context, v variant) error {
 	// What a killed process has promised, others publish a while later, whether it is still needed or not.
-	err := r.await(ctx, "nothing is in the outbox", func() (bool, error) {
+	err := r.await(ctx, time.Second/10, "nothing is in the outbox", func() (bool, error) {
 		n, err := r.store.CountPromises(ctx, 1)
 		return n == 0, err
 	})

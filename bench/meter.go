@@ -12,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // This file reads what everything tells about itself.
@@ -242,33 +240,4 @@ func getJSON(ctx context.Context, address string, into any) error {
 		return fmt.Errorf("%s: %w", address, err)
 	}
 	return nil
-}
-
-// ---- PostgreSQL.
-
-// pgCounters are what PostgreSQL has counted for a database. Its processes tell what they have done when they are idle for a while, or end.
-type pgCounters struct {
-	version      string
-	transactions int64
-	rows         int64 // inserted, updated and deleted
-	flushes      int64 // times that what was committed was written through to the disk, of all databases of the server
-}
-
-func (d *database) read(ctx context.Context) (c pgCounters, err error) {
-	if d.kind == "sqlite" {
-		return c, nil
-	}
-	conn, err := pgx.Connect(ctx, d.address)
-	if err != nil {
-		return c, err
-	}
-	defer conn.Close(ctx)
-	if err := conn.QueryRow(ctx, "SELECT version()").Scan(&c.version); err != nil || strings.Contains(c.version, "Cockroach") {
-		return c, err
-	}
-	err = conn.QueryRow(ctx, "SELECT xact_commit, tup_inserted + tup_updated + tup_deleted FROM pg_stat_database WHERE datname = current_database()").Scan(&c.transactions, &c.rows)
-	if err == nil {
-		err = conn.QueryRow(ctx, "SELECT wal_sync FROM pg_stat_wal").Scan(&c.flushes)
-	}
-	return c, err
 }

@@ -85,17 +85,17 @@ func (r *run) parkMore(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	return r.await(ctx, fmt.Sprintf("%d instances wait", n), func() (bool, error) {
+	return r.await(ctx, time.Second/10, fmt.Sprintf("%d instances wait", n), func() (bool, error) {
 		m, err := scrape(ctx, r.orchestrators[0].found.Health)
 		return m.sum("rondo_orchestration_starts_total") >= float64(n) && m.sum("rondo_outbox_unpublished") == 0, err
 	})
 }
 
 // await asks again and again until something is true.
-func (r *run) await(ctx context.Context, what string, ask func() (bool, error)) error {
+func (r *run) await(ctx context.Context, every time.Duration, what string, ask func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Minute, errors.New("that was waited for in vain: "+what))
 	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		if ok, err := ask(); ok || err != nil {
@@ -209,7 +209,7 @@ func (r *run) restart(ctx context.Context) error {
 		waking <- err
 	}()
 	asked := r.anyParked(1)[0]
-	if err := r.await(ctx, "it answers", func() (bool, error) {
+	if err := r.await(ctx, 10*time.Millisecond, "it answers", func() (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()
 		_, err := query.NewReader(r.driver.bus).Instance(ctx, asked.instance)

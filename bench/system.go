@@ -54,38 +54,6 @@ func (b *bench) close() (err error) {
 	return errors.Join(err, os.RemoveAll(b.dir))
 }
 
-// database is where the history is.
-type database struct {
-	kind    string // postgres, sqlite, or what an address says
-	address string
-	dir     string                // where its files are, if they are here
-	usage   func() (usage, error) // nil for what is part of the orchestrator, or elsewhere
-	crash   func() error          // nil if it cannot be crashed
-	revive  func() error
-	drop    func() error
-}
-
-func (b *bench) newDatabase(dir string) (d database, err error) {
-	d = database{kind: b.o.database, address: b.o.database, drop: func() error { return nil }}
-	switch {
-	case b.postgres != nil:
-		d.dir, d.crash, d.revive = b.postgres.Data(), b.postgres.Crash, b.postgres.Revive
-		d.usage = func() (usage, error) {
-			pid, err := b.postgres.PID()
-			if err != nil {
-				return usage{}, err
-			}
-			return usageOfFamily(pid)
-		}
-		d.address, d.drop, err = b.postgres.Create()
-	case d.kind == "sqlite":
-		d.dir, d.address = dir, filepath.Join(dir, "history.db")
-	default:
-		d.kind = "external"
-	}
-	return d, err
-}
-
 // system is everything that one measurement needs.
 type system struct {
 	*bench
@@ -113,7 +81,7 @@ type needs struct {
 // start starts a system.
 func (b *bench) start(ctx context.Context, n needs) (_ *system, err error) {
 	b.systems++
-	s := &system{bench: b, dir: filepath.Join(b.dir, fmt.Sprint(b.systems)), natsURL: b.o.nats, monitor: b.o.monitor, extra: append(strings.Fields(b.o.orchestratorArgs), n.orchestratorArgs...)}
+	s := &system{bench: b, dir: filepath.Join(b.dir, fmt.Sprint(b.systems)), natsURL: b.o.nats, monitor: b.o.monitor, database: database{drop: nothing}, extra: append(strings.Fields(b.o.orchestratorArgs), n.orchestratorArgs...)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.stop())
@@ -127,7 +95,7 @@ func (b *bench) start(ctx context.Context, n needs) (_ *system, err error) {
 			return nil, err
 		}
 	}
-	if s.database, err = b.newDatabase(s.dir); err != nil {
+	if s.database, err = b.newDatabase(ctx, s.dir); err != nil {
 		return nil, err
 	}
 	for i := range max(1, n.orchestrators) {
@@ -224,9 +192,7 @@ func (s *system) stop() (err error) {
 			p.kill()
 		}
 	}
-	if s.database.drop != nil {
-		err = errors.Join(err, s.database.drop())
-	}
+	err = errors.Join(err, s.database.drop())
 	if s.o.keep {
 		return err
 	}
