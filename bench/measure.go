@@ -37,6 +37,9 @@ func (b *bench) once(ctx context.Context, w workload, v variant) (_ *Result, err
 		r.result.Sync = rounded(inMilliseconds(took), 3)
 	}
 	if err := v.run(ctx, r); err != nil {
+		for _, p := range s.services() {
+			err = errors.Join(err, p.died())
+		}
 		return nil, err
 	}
 	if err := r.check(ctx, v); err != nil {

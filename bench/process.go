@@ -23,6 +23,7 @@ type process struct {
 
 	found found
 	cmd   *exec.Cmd
+	ended chan struct{} // closed when it has ended
 	in    io.WriteCloser
 	out   *bufio.Reader
 
@@ -53,18 +54,23 @@ func (p *process) spawn() error {
 		return err
 	}
 	defer log.Close() // the process has its own
-	p.cmd = exec.Command(self, append([]string{serviceWord, p.kind}, p.args...)...)
-	p.cmd.Stderr = log
-	p.cmd.SysProcAttr = serviceAttributes()
-	in, err1 := p.cmd.StdinPipe()
-	out, err2 := p.cmd.StdoutPipe()
+	cmd := exec.Command(self, append([]string{serviceWord, p.kind}, p.args...)...)
+	cmd.Stderr = log
+	cmd.SysProcAttr = serviceAttributes()
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	if err := p.cmd.Start(); err != nil {
+	if err := cmd.Start(); err != nil {
 		return err
 	}
-	p.in, p.out = in, bufio.NewReader(out)
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // how it ended is in its log
+		close(ended)
+	}()
+	p.cmd, p.ended, p.in, p.out = cmd, ended, in, bufio.NewReader(out)
 	return nil
 }
 
@@ -108,34 +114,48 @@ func (p *process) order(words ...string) (int64, error) {
 
 // kill ends it without a chance to say goodbye.
 func (p *process) kill() {
-	if p.cmd == nil || p.cmd.Process == nil {
+	if p.cmd == nil {
 		return
 	}
 	_ = p.cmd.Process.Kill() // it fails only if it has ended
-	_ = p.cmd.Wait()         // how it ended is known
+	<-p.ended
 	p.cmd = nil
 }
 
-// end ends it in order, and by force if that takes too long.
+// end ends it in order, and by force if that takes too long. How it ended does not matter: what it has done is in the database.
 func (p *process) end() {
-	if p.cmd == nil || p.cmd.Process == nil {
+	if p.cmd == nil {
 		return
 	}
 	_ = p.cmd.Process.Signal(os.Interrupt) // it fails only if it has ended
-	force := time.AfterFunc(endFor, func() { _ = p.cmd.Process.Kill() })
-	_ = p.cmd.Wait() // how it ended does not matter: everything is in the database
-	force.Stop()
-	p.cmd = nil
+	select {
+	case <-p.ended:
+	case <-time.After(endFor):
+	}
+	p.kill()
 }
 
 // endFor is how long the end of a service may take.
 const endFor = 30 * time.Second
 
 func (p *process) pid() int {
-	if p.cmd == nil || p.cmd.Process == nil {
+	if p.cmd == nil {
 		return 0
 	}
 	return p.cmd.Process.Pid
+}
+
+// died tells what a process has said last that has ended by itself.
+func (p *process) died() error {
+	if p.cmd == nil {
+		return nil
+	}
+	select {
+	case <-p.ended:
+		return fmt.Errorf("the %s has ended by itself: %s", p.kind, p.lastWords())
+	default:
+		return nil
+	}
 }
 
 // lastWords is the end of its log.

@@ -65,8 +65,11 @@ func steady(ctx context.Context, r *run) error {
 	}
 	r.noteLatencies(took)
 	r.result.Compared = "p99_ms"
-	for name := range samples.memory {
-		r.result.Figures["rss_mb_per_minute_"+name] = rounded(60*slope(samples.seconds, samples.memory[name]), 2)
+	half := len(samples.seconds) / 2 // what is needed at all is there by then
+	for name, mb := range samples.memory {
+		if name != "client" { // it remembers everything that it has started
+			r.result.Figures["rss_mb_per_minute_"+name] = rounded(60*slope(samples.seconds[half:], mb[half:]), 2)
+		}
 	}
 	r.result.MemoryAt, r.result.Memory = samples.seconds, samples.memory
 	return nil
