@@ -17,7 +17,6 @@ package program
 import (
 	"context"
 	"errors"
-	"iter"
 	"log/slog"
 	"maps"
 	"runtime"
@@ -165,8 +164,9 @@ func onlyCancelled(err error) bool {
 
 // Program is one running execution. It is not safe for concurrent use.
 type Program struct {
-	host      Host
-	interrupt *atomic.Bool
+	host       Host
+	interrupt  *atomic.Bool
+	coroutines *Coroutines
 
 	root     *Scope
 	current  *branch
@@ -194,9 +194,7 @@ type Program struct {
 type branch struct {
 	task  *Task // what others wait for; nil for the main branch
 	index int   // in Program.branches
-	next  func() (struct{}, bool)
-	stop  func()
-	yield func(struct{}) bool
+	on    *coroutine
 }
 
 // unwound is what carries the end of a coroutine over its edge when it did not return.
@@ -206,8 +204,8 @@ type unwound struct{}
 func exit() { runtime.Goexit() }
 
 // New prepares an execution; Run starts it. The interrupt may be set from any goroutine to stop code that does not come back.
-func New(host Host, code Func, input events.Payload, interrupt *atomic.Bool) *Program {
-	p := &Program{host: host, interrupt: interrupt}
+func New(host Host, code Func, input events.Payload, interrupt *atomic.Bool, coroutines *Coroutines) *Program {
+	p := &Program{host: host, interrupt: interrupt, coroutines: coroutines}
 	p.root = &Scope{program: p}
 	p.spawn(nil, func() {
 		out, err := code(p, p.root, input)
@@ -252,8 +250,7 @@ func (p *Program) resume(b *branch) (more bool) {
 			panic(r)
 		}
 	}()
-	_, more = b.next()
-	return more
+	return b.on.resume()
 }
 
 // ended takes a branch out. When it was the main branch, whatever else is going on is told to end.
@@ -277,14 +274,12 @@ func (p *Program) ended(b *branch) {
 func (p *Program) spawn(t *Task, run func()) {
 	b := &branch{task: t, index: len(p.branches)}
 	p.branches = append(p.branches, b)
-	b.next, b.stop = iter.Pull(func(yield func(struct{}) bool) {
-		b.yield = yield
-		returned := false
+	b.on = p.coroutines.begin(func() (clean bool) {
 		defer func() {
 			switch r := recover(); {
 			case r != nil:
 				p.fail(panicError(r, debug.Stack()))
-			case returned:
+			case clean:
 			default:
 				// Somebody called runtime.Goexit: the program itself (see exit), or the code, as t.FailNow does. It would go on to end
 				// the goroutine that runs the round, unless a panic takes its place at the coroutine's edge.
@@ -296,7 +291,7 @@ func (p *Program) spawn(t *Task, run func()) {
 			}
 		}()
 		run()
-		returned = true
+		return true
 	})
 	p.ready = append(p.ready, b)
 }
@@ -315,7 +310,7 @@ func panicError(r any, stack []byte) *events.Error {
 // park hands control back until the branch is made ready again.
 func (p *Program) park() {
 	b := p.current
-	if !b.yield(struct{}{}) || p.dead {
+	if !b.on.yield(true) || p.dead {
 		p.dead = true
 		exit()
 	}
@@ -465,5 +460,5 @@ func (p *Program) unwind(b *branch) {
 		p.ended(b)
 	}()
 	p.current = b
-	b.stop()
+	b.on.stop()
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/rondo-run/rondo/internal/heap"
 )
 
 // The exit codes.
@@ -24,6 +26,7 @@ const (
 
 // Main is the main function of a program: it reads the arguments and the environment, runs until it is told to end, and exits.
 func Main(parts ...Part) {
+	heap.GiveRoom()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	ctx := ending(signals, os.Stderr, os.Exit)

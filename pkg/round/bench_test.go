@@ -59,7 +59,14 @@ func measured(tb testing.TB) *round.Config {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &round.Config{Code: code}
+	return &round.Config{Code: code, Coroutines: coroutines(tb)}
+}
+
+// coroutines are those of a test. What is left of them when it ends is found by goleak.
+func coroutines(tb testing.TB) *round.Coroutines {
+	c := new(round.Coroutines)
+	tb.Cleanup(c.End)
+	return c
 }
 
 func startOf(name, input string) []round.Delivery {
@@ -89,7 +96,9 @@ func BenchmarkSingle(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		in := round.New(config, round.Known{Instance: "order-7"})
 		t := in.Decide(startOf("single", `"hello"`), began)
-		in.Decide(doneOf(lastWork(b, t)), began)
+		if t = in.Decide(doneOf(lastWork(b, t)), began); t.Row.Status != round.Completed {
+			b.Fatal(t)
+		}
 	}
 }
 

@@ -205,7 +205,7 @@ func (in *Instance) begin(code program.Func) {
 	in.interrupt.Store(false)
 	input := in.ledger.input
 	in.ledger.input = nil
-	in.program = program.New(host{in}, code, input, &in.interrupt)
+	in.program = program.New(host{in}, code, input, &in.interrupt, in.config.Coroutines)
 	in.run()
 }
 

@@ -17,7 +17,7 @@ func misuse(t *testing.T, fn func(oc, string) (string, error)) (*round.Instance,
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := round.New(&round.Config{Code: code}, round.Known{Instance: "i"})
+	in := round.New(&round.Config{Code: code, Coroutines: coroutines(t)}, round.Known{Instance: "i"})
 	t.Cleanup(in.Evict)
 	return in, in.Decide(startOf("bad", `""`), began)
 }

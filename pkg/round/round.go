@@ -86,7 +86,12 @@ type Config struct {
 	ShowPayloads bool
 	// HaltedFor is how often a halted instance is tried again; 0 means five minutes.
 	HaltedFor time.Duration
+	// Coroutines are kept for the code of instances, so that it need not begin with a new one each time; nil: none are. Who makes them ends them.
+	Coroutines *Coroutines `json:"-"`
 }
+
+// Coroutines are some that have nothing to do just now. The zero value is good.
+type Coroutines = program.Coroutines
 
 // Known is what the store knows of an instance. The zero value with an id stands for one that does not exist.
 type Known struct {

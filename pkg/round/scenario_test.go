@@ -63,7 +63,7 @@ type stage struct {
 }
 
 func newPlay(t *testing.T) *play {
-	p := &play{t: t, now: began, config: round.Config{Code: cast(t, "v1")}}
+	p := &play{t: t, now: began, config: round.Config{Code: cast(t, "v1"), Coroutines: coroutines(t)}}
 	for name, coldAt := range map[string]func(int) bool{
 		"hydrated": func(int) bool { return false },
 		"cold":     func(int) bool { return true },

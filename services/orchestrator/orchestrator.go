@@ -253,7 +253,7 @@ type Orchestrator struct {
 // New makes an orchestrator that runs the code on the broker and the store. The error lists everything that is wrong with the settings.
 func New(broker Broker, store history.Store, code Code, config Config) (*Orchestrator, error) {
 	config = config.withDefaults()
-	config.Round.Code = code
+	config.Round.Code, config.Round.Coroutines = code, new(round.Coroutines)
 	if config.Tracer != nil {
 		config.Round.NewTrace = config.Tracer.Sample
 	}
@@ -331,6 +331,7 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 		o.steps.stop()
 		stopWorking(errStopped)
 		workers.Wait()
+		o.config.Round.Coroutines.End()
 		return err
 	}
 	if err := o.own.join(ctx); err != nil {

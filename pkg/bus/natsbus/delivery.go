@@ -1,7 +1,6 @@
 package natsbus
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -34,10 +33,10 @@ type origin struct {
 //	$JS.ACK.<stream>.<consumer>.<deliveries>.<place in the stream>.<place in the consumer>.<time>.<pending>
 //	$JS.ACK.<domain>.<account>.<stream>.<consumer>.…
 func originOf(reply string) (o origin, err error) {
-	bad := fmt.Errorf("%q is not where JetStream takes acknowledgements", reply)
+	bad := func() error { return fmt.Errorf("%q is not where JetStream takes acknowledgements", reply) }
 	rest, ok := strings.CutPrefix(reply, "$JS.ACK.")
 	if !ok {
-		return o, bad
+		return o, bad()
 	}
 	switch words := strings.Count(rest, ".") + 1; {
 	case words == 7:
@@ -46,7 +45,7 @@ func originOf(reply string) (o origin, err error) {
 			_, rest, _ = strings.Cut(rest, ".")
 		}
 	default:
-		return o, bad
+		return o, bad()
 	}
 	next := func() (word string) {
 		word, rest, _ = strings.Cut(rest, ".")
@@ -57,18 +56,17 @@ func originOf(reply string) (o origin, err error) {
 	place, err2 := strconv.ParseUint(next(), 10, 64)
 	handed, err3 := strconv.ParseUint(next(), 10, 64)
 	nanos, err4 := strconv.ParseInt(next(), 10, 64)
-	if errors.Join(err1, err2, err3, err4) != nil || o.stream == "" || o.consumer == "" || deliveries < 1 || strings.ContainsAny(reply, "*> \t\r\n") {
-		return o, bad
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || o.stream == "" || o.consumer == "" || deliveries < 1 || strings.ContainsAny(reply, "*> \t\r\n") {
+		return o, bad()
 	}
 	o.deliveries, o.place, o.handed, o.stored = deliveries, place, handed, time.Unix(0, nanos).UTC()
 	return o, nil
 }
 
 // delivery makes a Delivery of a message from the broker, and tells when it may be taken: zero for at once.
-func (b *Bus) delivery(m *nats.Msg) (d bus.Delivery, notBefore time.Time, err error) {
-	o, err := originOf(m.Reply)
-	if err != nil {
-		return bus.Delivery{}, time.Time{}, err
+func (b *Bus) delivery(m *nats.Msg) (d bus.Delivery, o origin, notBefore time.Time, err error) {
+	if o, err = originOf(m.Reply); err != nil {
+		return bus.Delivery{}, o, time.Time{}, err
 	}
 	d = bus.Delivery{
 		Header: events.Header(m.Header), Body: m.Data, Place: o.place, Deliveries: o.deliveries, Stored: o.stored, Hold: hold{b.nc, m.Reply},
@@ -84,7 +82,7 @@ func (b *Bus) delivery(m *nats.Msg) (d bus.Delivery, notBefore time.Time, err er
 			d.Deliveries-- // the first time it was too early, and went back
 		}
 	}
-	return d, notBefore, nil
+	return d, o, notBefore, nil
 }
 
 // clean removes what was added to the headers of a message so that it would come later, and tells when that is. What people have written there is no reason to keep it back for ever:

@@ -218,7 +218,7 @@ func (r *receiver) hear(m *nats.Msg) {
 
 // arrive takes a message.
 func (r *receiver) arrive(m *nats.Msg) {
-	d, notBefore, err := r.b.delivery(m)
+	d, o, notBefore, err := r.b.delivery(m)
 	if err != nil {
 		r.b.log.Error("NATS: a message without a place in a stream", "subject", m.Subject, "error", err)
 		return
@@ -231,10 +231,7 @@ func (r *receiver) arrive(m *nats.Msg) {
 		d.Hold.Return(0)
 		return
 	}
-	w := &waiting{d: d, since: now}
-	if o, err := originOf(m.Reply); err == nil {
-		w.handed = o.handed
-	}
+	w := &waiting{d: d, since: now, handed: o.handed}
 	r.notice(w)
 	rest := notBefore.Sub(now)
 	switch {

@@ -85,7 +85,7 @@ func FuzzDelivery(f *testing.F) {
 	b := testBus()
 	f.Fuzz(func(t *testing.T, reply, subject, notBefore, id string) {
 		m := &nats.Msg{Subject: subject, Reply: reply, Header: nats.Header{headerNotBefore: {notBefore}, headerID: {id}, "Other": {"x"}}}
-		d, at, err := b.delivery(m)
+		d, _, at, err := b.delivery(m)
 		if err != nil {
 			return
 		}

@@ -312,7 +312,7 @@ func (t *taking) ask() error {
 // message takes one message.
 func (t *taking) message(m *nats.Msg) {
 	t.wanted--
-	d, notBefore, err := t.q.b.delivery(m)
+	d, _, notBefore, err := t.q.b.delivery(m)
 	if err != nil {
 		t.q.b.log.Error("NATS: work without a place in a stream", "subject", m.Subject, "error", err)
 		return

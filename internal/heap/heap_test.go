@@ -1,0 +1,55 @@
+package heap
+
+import (
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"testing"
+)
+
+func TestPercent(t *testing.T) {
+	for _, c := range []struct {
+		live, room uint64
+		want       int
+	}{
+		{1 << 20, 64 << 20, 6400},
+		{16 << 20, 64 << 20, 400},
+		{64 << 20, 64 << 20, 100},
+		{1 << 30, 64 << 20, 100},   // large heaps are collected as always
+		{0, 64 << 20, 100 * usual}, // there is a bound
+	} {
+		if got := percentFor(c.live, c.room); got != c.want {
+			t.Errorf("%d bytes live, room for %d: %d %%, want %d", c.live, c.room, got, c.want)
+		}
+	}
+}
+
+// TestRoomIsUsed makes garbage, and counts how often it is collected with room and without.
+func TestRoomIsUsed(t *testing.T) {
+	before := debug.SetGCPercent(usual)
+	defer debug.SetGCPercent(before)
+	usually := collections()
+	debug.SetGCPercent(usual)
+	over := new(atomic.Bool)
+	defer over.Store(true)
+	watch(&cycle{room: 64 << 20, percent: usual, over: over})
+	runtime.GC() // the first one finds out how much lives
+	runtime.GC()
+	roomy := collections()
+	if roomy*3 > usually {
+		t.Errorf("%d collections with room, %d without: want less than a third", roomy, usually)
+	}
+}
+
+var sink []byte
+
+// collections makes garbage, and tells how often it was collected.
+func collections() uint32 {
+	var began, ended runtime.MemStats
+	runtime.ReadMemStats(&began)
+	for range 1 << 15 {
+		sink = make([]byte, 16<<10)
+	}
+	runtime.ReadMemStats(&ended)
+	return ended.NumGC - began.NumGC
+}
