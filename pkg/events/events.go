@@ -73,16 +73,15 @@ func EncodeEvent(e Event) ([]byte, error) {
 	if err := checkEvent(e); err != nil {
 		return nil, err
 	}
-	data, err := marshal(e.Fact)
-	if err != nil {
-		return nil, fmt.Errorf("event %d (%s): %w", e.ID, e.Fact.Kind(), err)
-	}
 	kind := e.Fact.Kind()
-	b := make([]byte, 0, len(data)+len(kind)+80)
+	b := make([]byte, 0, e.Fact.Size()+256)
 	b = strconv.AppendInt(append(b, wireID...), e.ID, 10)
 	b = Instant(e.At).AppendFormat(append(b, wireAt...), time.RFC3339Nano)
 	b = append(append(b, wireKind...), kind...)
-	b = append(append(b, wireData...), data...)
+	b, err := appendFact(append(b, wireData...), e.Fact)
+	if err != nil {
+		return nil, fmt.Errorf("event %d (%s): %w", e.ID, kind, err)
+	}
 	return append(b, '}'), nil
 }
 

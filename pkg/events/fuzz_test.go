@@ -41,6 +41,7 @@ func FuzzDecodeEvent(f *testing.F) {
 			return
 		}
 		written := encodeEvent(t, first)
+		sameAsMarshal(t, first.Fact)
 		second, err := events.DecodeEvent(written)
 		if err != nil {
 			t.Fatalf("what was written is not read: %v\n%s", err, written)

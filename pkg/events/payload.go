@@ -24,7 +24,7 @@ func Canonical(data []byte) Payload {
 	if len(data) == 0 {
 		return nil
 	}
-	if !isJSON(data) || standsAsItself(data) {
+	if isBare(data) || !isJSON(data) || standsAsItself(data) {
 		return Payload(data)
 	}
 	var b bytes.Buffer
@@ -50,7 +50,7 @@ func (p Payload) MarshalJSON() ([]byte, error) {
 	if len(p) == 0 {
 		return []byte("null"), nil
 	}
-	if isJSON(p) && !bytes.HasPrefix(p, []byte(bytesKey)) && standsAsItself(p) {
+	if isBare(p) && !bytes.HasPrefix(p, []byte(bytesKey)) {
 		return p, nil
 	}
 	return []byte(bytesKey + `"` + base64.StdEncoding.EncodeToString(p) + `"}`), nil
