@@ -88,7 +88,7 @@ var sections = []section{
 		{Name: "prefix", of: everywhere, Help: "the first `word` of all subjects; in capitals, of the names of streams", access: prefix()},
 		{Name: "setup", of: []Command{Orchestrator, Worker}, Help: "make streams, consumers and buckets that are missing, or only verify that they are there",
 			access: choice(func(c *Config) *natsbus.Setup { return &c.NATS.Setup }, map[string]natsbus.Setup{"make": natsbus.Make, "verify": natsbus.Verify})},
-		{Name: "partitions", of: everywhere, Help: "how many partitions the inbox has; 0 keeps what is there, and makes 8 where nothing is", access: number(func(c *Config) *int { return &c.NATS.Partitions }, 0)},
+		{Name: "partitions", of: everywhere, Help: "how many partitions the inbox has; 0 keeps what is there; where nothing is, it makes 4, and 8 on replicas", access: number(func(c *Config) *int { return &c.NATS.Partitions }, 0)},
 		{Name: "replicas", of: connecting, Help: "how many servers keep each message, 1, 3 or 5; 0 keeps what is there, and makes 1 where nothing is", access: replicas()},
 		{Name: "max-payload", of: everywhere, Help: "the largest message that the servers must take; 0 for what the largest input needs", access: size(func(c *Config) *int { return &c.NATS.MaxPayload }, 0)},
 		{Name: "inbox-wait", of: everywhere, Help: "how long a message stays with an orchestrator that says nothing", access: duration(func(c *Config) *time.Duration { return &c.NATS.InboxWait }, time.Second)},

@@ -50,7 +50,7 @@ func BenchmarkPublish(b *testing.B) {
 // BenchmarkReceive receives and acknowledges messages of 200 bytes from eight partitions.
 func BenchmarkReceive(b *testing.B) {
 	server := natstest.Start(b)
-	from := natstest.Connect(b, server, natsbus.Config{InboxWait: time.Minute})
+	from := natstest.Connect(b, server, natsbus.Config{InboxWait: time.Minute, Partitions: 8})
 	fill(b, from, benchEvent, b.N)
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()

@@ -48,7 +48,7 @@ type Config struct {
 	Prefix string
 	// Setup says what to do about streams, consumers and buckets.
 	Setup Setup
-	// Partitions is how many partitions the inbox has. 0 keeps what is there, and makes 8 where there is none. Changing it is safe at any time where each message is kept once; on replicas see docs/nats.md.
+	// Partitions is how many partitions the inbox has. 0 keeps what is there; where there is none, it makes 4, and 8 on replicas. Changing it is safe at any time where each message is kept once; on replicas see docs/nats.md.
 	Partitions int
 	// Replicas is how many servers keep each message: 1, 3 or 5. 0 keeps what is there, and makes 1 where there is none.
 	Replicas int
@@ -85,9 +85,8 @@ const (
 )
 
 const (
-	defaultURL        = "nats://127.0.0.1:4222"
-	defaultPartitions = 8
-	maxPartitions     = 1024
+	defaultURL    = "nats://127.0.0.1:4222"
+	maxPartitions = 1024
 	// headroom is what a message has besides its body.
 	headroom = 48 << 10
 )
@@ -120,6 +119,14 @@ func (c Config) withDefaults() Config {
 }
 
 var goodPrefix = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,31}$`)
+
+// usualPartitions is how many partitions there are if nobody says. Each costs the broker something for each message; but more of them are better there from the beginning where changing the number takes care.
+func (c Config) usualPartitions() int {
+	if c.Replicas > 1 {
+		return 8
+	}
+	return 4
+}
 
 // check lists everything that is wrong with it.
 func (c Config) check() error {

@@ -66,7 +66,7 @@ func TestReceiverTakesOverThousands(t *testing.T) {
 // delayed publishes messages with random delays up to most, and tells how late they came, in order.
 func delayed(t testing.TB, n int, most time.Duration) []time.Duration {
 	s := natstest.Start(t)
-	b := natstest.Connect(t, s, natsbus.Config{})
+	b := natstest.Connect(t, s, natsbus.Config{Partitions: 8})
 	random := rand.New(rand.NewPCG(1, 2))
 	due := make([]time.Time, n)
 	ctx, cancel := context.WithCancel(t.Context())

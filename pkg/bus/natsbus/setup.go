@@ -206,14 +206,14 @@ func (s *setup) inboxPartitions(ctx context.Context) (int, error) {
 	there, err := s.look(ctx, s.b.names.inbox)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return cmp.Or(wanted, defaultPartitions), nil
+		return cmp.Or(wanted, s.b.config.usualPartitions()), nil
 	case err != nil:
 		return 0, problem("look at stream "+s.b.names.inbox, err)
 	}
 	if n := partitionsOf(there.CachedInfo().Config); n > 0 {
 		return n, nil
 	}
-	return defaultPartitions, nil
+	return s.b.config.usualPartitions(), nil
 }
 
 // look finds a stream.
