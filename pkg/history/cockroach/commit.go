@@ -40,7 +40,8 @@ func (s *Store) Commit(ctx context.Context, batch history.Batch) (history.Result
 type entry struct {
 	relational.Entry
 	size    int
-	several bool // it needs several statements
+	several bool // it needs a transaction of several statements
+	general bool // it needs the statement that can do everything, for a reason that was found in the database
 }
 
 // encode writes turns as rows, in the order of their keys.
@@ -110,30 +111,68 @@ func (s *Store) wakeAt(shard int16, at time.Time) time.Time {
 	return s.notBefore(markWake, shard, at)
 }
 
-// promiseRows gives each piece the row of the outbox it goes into.
-func (s *Store) promiseRows(entries []*entry) (ids []int64, of []string, pieces [][]byte, order []int64) {
+// promiseID is the id of the next row of the outbox. The ones behind it may be used, too.
+func (s *Store) promiseID() int64 {
 	now := s.options.Now()
 	at := s.notBefore(markOutbox, s.shard, now)
 	if !at.Equal(now) { // until the clock comes there, all of them would share one microsecond
 		at = at.Add(-time.Duration(s.random() % uint64(time.Second)))
 	}
-	id, size := history.PromiseID(at, s.random()), 0
+	return history.PromiseID(at, s.random())
+}
+
+// promiseRows gives each piece the row of the outbox it goes into.
+func (s *Store) promiseRows(entries []*entry) (ids []int64, pieces [][]byte) {
+	id, size := s.promiseID(), 0
 	for _, e := range entries {
 		for _, p := range e.Promises {
 			if size > 0 && size+len(p) > history.MaxPromise {
 				id, size = id+1, 0
 			}
 			size += len(p)
-			ids, of, pieces, order = append(ids, id), append(of, e.Turn.Instance), append(pieces, p), append(order, int64(len(order)))
+			ids, pieces = append(ids, id), append(pieces, p)
 		}
 	}
-	return ids, of, pieces, order
+	return ids, pieces
+}
+
+// promised is the row of the outbox that a statement makes, with whose parts it has and where these are.
+type promised struct {
+	id          int64
+	whole       []byte
+	of          []string
+	place, size []int64
+}
+
+func promise(id int64, entries []*entry) promised {
+	p := promised{id: id, whole: []byte{}}
+	for _, e := range entries {
+		for _, piece := range e.Promises {
+			p.of, p.place, p.size = append(p.of, e.Turn.Instance), append(p.place, int64(len(p.whole)+1)), append(p.size, int64(len(piece)))
+			p.whole = append(p.whole, piece...)
+		}
+	}
+	return p
+}
+
+// there reports whether there is a row, if some turns were taken.
+func (p promised) there(won map[string]bool) bool {
+	return slices.ContainsFunc(p.of, func(id string) bool { return won[id] })
+}
+
+// args are the parameters of keepPromises.
+func (p promised) args(shard int16, turns int) []any {
+	same := func(n int64) int64 { return n }
+	return []any{shard, p.id, int64(turns), p.whole, texts(func(id string) string { return id })(p.of), int8s(same)(p.place), int8s(same)(p.size)}
 }
 
 // commit stores entries, and says in each what became of it. Where the database refuses something about one of them, it finds out which by halves.
 func (s *Store) commit(ctx context.Context, entries []*entry, published []history.PromiseKey) ([]history.PromiseKey, error) {
 	keys, err := s.commitTogether(ctx, entries, published)
-	if err == nil || !isUnfit(err) || len(entries) == 0 {
+	if err == nil {
+		return s.commitGraves(ctx, entries, keys)
+	}
+	if !isUnfit(err) || len(entries) == 0 {
 		return keys, err
 	}
 	if len(entries) == 1 {
@@ -154,22 +193,47 @@ func (s *Store) commit(ctx context.Context, entries []*entry, published []histor
 	return append(first, second...), nil
 }
 
+// commitGraves stores the turns that begin instances where there are graves that do not refuse them.
+func (s *Store) commitGraves(ctx context.Context, entries []*entry, keys []history.PromiseKey) ([]history.PromiseKey, error) {
+	var again []*entry
+	for _, e := range entries {
+		if o := e.Outcome; o.Verdict == history.Conflict && o.Stored == e.Turn.Basis && !e.general {
+			e.general = true
+			again = append(again, e)
+		}
+	}
+	if len(again) == 0 {
+		return keys, nil
+	}
+	more, err := s.commit(ctx, again, nil)
+	if err != nil && len(again) < len(entries) {
+		err = &history.Error{Class: history.Ambiguous, Op: "commit the rest of a batch", Err: err} // the others are stored
+	}
+	return append(keys, more...), err
+}
+
 // commitTogether stores entries in one transaction. When it cannot tell whether that has happened, it looks, and tries again: a turn that is stored
 // already refuses itself.
 func (s *Store) commitTogether(ctx context.Context, entries []*entry, published []history.PromiseKey) (keys []history.PromiseKey, err error) {
-	size, several := 0, false
+	size, promised, several := 0, 0, false
 	for _, e := range entries {
 		size += e.size
 		several = several || e.several
+		for _, p := range e.Promises {
+			promised += len(p)
+		}
 	}
 	once := s.commitStatement
-	if several || size > s.options.SingleStatement {
+	if several || size > s.options.SingleStatement || promised > history.MaxPromise {
 		once = s.commitTransaction
 	}
 	doubt := false
 	var recent []history.PromiseKey // of the try that has an answer
 	err = retry(ctx, func() error {
 		won, made, err := once(ctx, entries, published)
+		if isUnfit(err) && generalize(entries) { // somebody else may have begun one of them at this moment
+			won, made, err = once(ctx, entries, published)
+		}
 		c := class(err, true)
 		switch {
 		case err == nil:
@@ -194,6 +258,15 @@ func (s *Store) commitTogether(ctx context.Context, entries []*entry, published 
 		keys = recent
 	}
 	return keys, err
+}
+
+// generalize has entries that begin instances stored with the statement that can do everything, unless they are already.
+func generalize(entries []*entry) (changed bool) {
+	for _, e := range entries {
+		changed = changed || !e.general && e.Turn.Basis.Execution == 0
+		e.general = true
+	}
+	return changed
 }
 
 // judge says what became of each entry. Those that did not win are looked up.
@@ -257,42 +330,86 @@ func (s *Store) isStored(ctx context.Context, e *entry) (bool, error) {
 	return same, err
 }
 
-// commitStatement stores entries with one statement. It gives the instances whose turns were taken, and the rows of the outbox that there may be now.
+// part is what one statement stores.
+type part struct {
+	statement string
+	entries   []*entry
+	args      []any
+	promised
+}
+
+// parts are the statements of a batch. A usual one has two, for the turns that begin instances and for those that go on: neither needs all the columns, and
+// what begins is inserted without a look at conflicts.
+func (s *Store) parts(entries []*entry) (parts []part) {
+	id := s.promiseID()
+	add := func(statement string, lists []list, entries []*entry, more func() []any) {
+		if len(entries) == 0 {
+			return
+		}
+		p := part{statement: statement, entries: entries, promised: promise(id+int64(len(parts)), entries)}
+		p.args = append(append(instanceArgs(lists, entries), historyArgs(historyRows(entries))...), p.promised.args(s.shard, len(entries))...)
+		if more != nil {
+			p.args = append(p.args, more()...)
+		}
+		parts = append(parts, p)
+	}
+	if !slices.ContainsFunc(entries, (*entry).unusual) {
+		known := slices.Clone(entries)
+		var fresh []*entry
+		known = slices.DeleteFunc(known, func(e *entry) bool {
+			if e.Turn.Basis.Execution == 0 {
+				fresh = append(fresh, e)
+			}
+			return e.Turn.Basis.Execution == 0
+		})
+		add(s.statements.fresh, freshLists, fresh, nil)
+		add(s.statements.known, knownLists, known, nil)
+		return parts
+	}
+	if slices.ContainsFunc(entries, (*entry).extras) {
+		add(s.statements.commitExtras, allLists, entries, func() []any {
+			return append(append(formerArgs(entries), valueArgs(valueRows(entries))...), attributeArgs(entries)...)
+		})
+	} else {
+		add(s.statements.commit, allLists, entries, nil)
+	}
+	return parts
+}
+
+// extras reports whether an entry has more than events and promises.
+func (e *entry) extras() bool {
+	return len(e.Former) > 0 || len(e.Turn.Values) > 0 || len(e.Columns.Attributes) > 0
+}
+
+// unusual reports whether an entry needs the statement that can do everything.
+func (e *entry) unusual() bool {
+	b, r := e.Turn.Basis, e.Turn.Row
+	return e.general || e.extras() || relational.StartsChild(e.Turn) || b.Execution > 0 && (b.Execution != r.Execution || b.Life != r.Life)
+}
+
+// commitStatement stores entries with one round trip. It gives the instances whose turns were taken, and the rows of the outbox that there may be now.
 func (s *Store) commitStatement(ctx context.Context, entries []*entry, published []history.PromiseKey) (won map[string]bool, keys []history.PromiseKey, err error) {
-	extras := false
-	for _, e := range entries {
-		extras = extras || len(e.Former) > 0 || len(e.Turn.Values) > 0 || len(e.Columns.Attributes) > 0
-	}
-	statement := s.statements.commit
-	args := instanceArgs(entries)
-	args = append(args, historyArgs(historyRows(entries))...)
-	ids, of, pieces, order := s.promiseRows(entries)
-	args = append(args, s.shard, ids, of, pieces, order)
-	if extras {
-		statement = s.statements.commitExtras
-		args = append(append(append(args, formerArgs(entries)...), valueArgs(valueRows(entries))...), attributeArgs(entries)...)
-	}
 	var b pgx.Batch
 	s.queueRemovals(&b, published)
 	won = make(map[string]bool, len(entries))
-	if len(entries) > 0 {
-		b.Queue(statement, args...).Query(func(rows pgx.Rows) error { return collect(rows, won) })
+	parts := s.parts(entries)
+	for _, p := range parts {
+		b.Queue(p.statement, p.args...).Query(func(rows pgx.Rows) error { return collect(rows, won) })
 	}
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, nil, fail("commit", class(err, false), err) // nothing was sent
 	}
 	defer conn.Release()
-	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
-		return nil, s.keysOf(ids), err
+	if err = conn.SendBatch(ctx, &b).Close(); err != nil {
+		won = nil
 	}
-	var stored []int64
-	for i, id := range ids {
-		if won[of[i]] {
-			stored = append(stored, id)
+	for _, p := range parts {
+		if err != nil && len(p.of) > 0 || p.there(won) {
+			keys = append(keys, history.PromiseKey{Shard: s.shard, ID: p.id})
 		}
 	}
-	return won, s.keysOf(stored), nil
+	return won, keys, err
 }
 
 // collect reads the instances whose turns were taken.
@@ -336,7 +453,7 @@ func (s *Store) commitTransaction(ctx context.Context, entries []*entry, publish
 			return err
 		}
 		for part := range inParts(entries, s.options.SingleStatement, rowSize) {
-			rows, err := tx.Query(ctx, s.statements.instances, instanceArgs(part)...)
+			rows, err := tx.Query(ctx, s.statements.instances, instanceArgs(allLists, part)...)
 			if err != nil {
 				return err
 			}
@@ -357,7 +474,7 @@ func (s *Store) commitTransaction(ctx context.Context, entries []*entry, publish
 				}
 			}
 		}
-		ids, _, pieces, _ := s.promiseRows(winners)
+		ids, pieces := s.promiseRows(winners)
 		keys = s.keysOf(ids)
 		return s.commitRest(ctx, tx, winners, ids, pieces, published)
 	})

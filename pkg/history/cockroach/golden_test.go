@@ -136,7 +136,7 @@ func cockroachStatements(t *testing.T) []string {
 		}
 	}
 	st := statementsFor(cockroachdb)
-	r.note(st.commit, st.commitExtras, st.instances, st.rows, st.events, sameEvent)
+	r.note(st.fresh, st.known, st.commit, st.commitExtras, st.instances, st.rows, st.events, sameEvent)
 	r.note(readMarks, advanceMarks, duePromises, takePromises, oldestPromises([]int{0, 1}), removePromises, dueWakes, takeOverdue)
 	options := Options{Now: func() time.Time { return crowdNow }}.withDefaults()
 	s := &Store{flavour: cockroachdb, statements: st, options: options, random: func() uint64 { return 0 }}

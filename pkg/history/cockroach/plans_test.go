@@ -106,7 +106,7 @@ func (c planCase) check(t *testing.T, all []*seen) {
 var planCases = slices.Concat(commitCases, readCases, listCases, removeCases)
 
 var commitCases = []planCase{
-	{name: "commit 1", rows: 50, indexes: "outbox_pkey; executions_pkey instances_pkey",
+	{name: "commit 1", rows: 50, indexes: "outbox_pkey; instances_pkey",
 		prepare: commits(1, nil)},
 	{name: "commit 16", rows: 50, indexes: "outbox_pkey; executions_pkey instances_pkey",
 		prepare: commits(16, nil)},
@@ -116,6 +116,10 @@ var commitCases = []planCase{
 		prepare: commits(16, extras)},
 	{name: "commit 512 with extras", rows: 800, indexes: "outbox_pkey; executions_pkey instances_pkey",
 		prepare: commits(512, extras)},
+	{name: "commit 1 that begins", rows: 50, indexes: "outbox_pkey; instances_pkey", prepare: usualCommits(1, 0)},
+	{name: "commit 64 that begin", rows: 100, indexes: "outbox_pkey; instances_pkey", prepare: usualCommits(64, 0)},
+	{name: "commit 1 that goes on", rows: 50, indexes: "outbox_pkey; instances_pkey", prepare: usualCommits(0, 1)},
+	{name: "commit 64 that begin or go on", rows: 100, indexes: "outbox_pkey; instances_pkey", prepare: usualCommits(32, 32)},
 	{name: "commit 1 in several statements", rows: 50, indexes: "executions_pkey instances_pkey; outbox_pkey; values_pkey; -",
 		prepare: commits(1, several)},
 	{name: "commit 16 in several statements", rows: 50, indexes: "executions_pkey instances_pkey; outbox_pkey; values_pkey; -",
@@ -144,6 +148,24 @@ func commits(n int, change func(a *historytest.Actor) *round.Turn) func(*crowd) 
 				turn = historytest.Together(turn, change(parent))
 			}
 			turns = append(turns, historytest.Sends(turn, w.id("message"), "somebody"))
+		}
+		batch := historytest.Batch(w, turns...)
+		batch.Published = w.someKeys(20)
+		return func() error { return w.commits(batch) }
+	}
+}
+
+// usualCommits begins instances that are nobody's children, and takes others further.
+func usualCommits(fresh, known int) func(*crowd) func() error {
+	return func(w *crowd) func() error {
+		var turns []*round.Turn
+		for range fresh {
+			turns = append(turns, historytest.NewActor(w.id("fresh")).At(w.now).StartAndCall())
+		}
+		if known > 0 {
+			for _, a := range w.running(known) {
+				turns = append(turns, historytest.Sends(a.Note(), w.id("message"), "somebody"))
+			}
 		}
 		batch := historytest.Batch(w, turns...)
 		batch.Published = w.someKeys(20)
@@ -465,7 +487,7 @@ func (w *crowd) planEarly() {
 	defer func() { w.x.t = nil }()
 	st := w.store.statements
 	for i, sql := range []string{
-		st.commit, st.commitExtras, st.instances, st.history, st.former, st.values, st.attributes, st.rows, st.events,
+		st.fresh, st.known, st.commit, st.commitExtras, st.instances, st.history, st.former, st.values, st.attributes, st.rows, st.events,
 		duePromises, takePromises, removePromises, dueWakes, takeOverdue,
 	} {
 		name := fmt.Sprintf("early_%d", i)

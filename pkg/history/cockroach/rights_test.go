@@ -169,7 +169,9 @@ func TestARoleThatLacksARight(t *testing.T) {
 	lacks("nothing", err)
 	execute(t, conn, "GRANT SELECT, INSERT, DELETE ON ALL TABLES IN SCHEMA public TO "+role)
 	s := openStore(t, limited, cockroach.Options{})
-	_, err = s.Commit(t.Context(), historytest.Batch(t, historytest.NewActor("a").Start()))
+	a := historytest.NewActor("a")
+	commitAll(t, s, a.Start())
+	_, err = s.Commit(t.Context(), historytest.Batch(t, a.Note()))
 	lacks("all but UPDATE", err)
 	if _, err := s.List(t.Context(), history.Filter{}, history.Page{}); err != nil {
 		t.Errorf("it may read: %v", err)

@@ -1,6 +1,7 @@
 package cockroach
 
 import (
+	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 // statements are those that are prepared once and kept.
 type statements struct {
+	fresh, known string // the turns of a usual batch that begin instances, and those that go on
 	commit       string // a batch whose turns have nothing but events and promises
 	commitExtras string // a batch whose turns have former executions, values or attributes, too
 
@@ -22,31 +24,77 @@ type statements struct {
 }
 
 // list is one array of a statement's parameters: a column of rows that are inserted together.
-type list struct{ name, kind string }
+type list struct {
+	name, kind string
+	of         func([]*entry) packed // for columns of instances, their values
+}
 
 var instanceLists = []list{
-	{"shard", "INT2"}, {"instance", "TEXT"}, {"life", "TEXT"}, {"execution", "INT8"}, {"last_event", "INT8"},
-	{"basis_life", "TEXT"}, {"basis_execution", "INT8"}, {"basis_event", "INT8"},
-	{"status", "TEXT"}, {"name", "TEXT"}, {"version", "TEXT"}, {"engine", "INT8"}, {"fresh", "BOOL"},
-	{"parent_instance", "TEXT"}, {"parent_life", "TEXT"}, {"parent_execution", "INT8"}, {"parent_event", "INT8"},
-	{"attributes", "BYTEA"}, {"trace", "TEXT"}, {"start_message", "TEXT"},
-	{"output", "BYTEA"}, {"error", "BYTEA"}, {"custom_status", "BYTEA"}, {"custom_status_version", "INT8"},
-	{"history_bytes", "INT8"}, {"unread", "INT8"},
-	{"created_at", "TIMESTAMPTZ"}, {"started_at", "TIMESTAMPTZ"}, {"updated_at", "TIMESTAMPTZ"}, {"ended_at", "TIMESTAMPTZ"}, {"wake_at", "TIMESTAMPTZ"},
+	{"shard", "INT2", int2s(func(e *entry) int16 { return e.Columns.Shard })},
+	{"instance", "TEXT", texts(func(e *entry) string { return e.Columns.Instance })},
+	{"life", "TEXT", texts(func(e *entry) string { return e.Columns.Life })},
+	{"execution", "INT8", int8s(func(e *entry) int64 { return e.Columns.Execution })},
+	{"last_event", "INT8", int8s(func(e *entry) int64 { return e.Columns.LastEvent })},
+	{"basis_life", "TEXT", texts(func(e *entry) string { return e.Turn.Basis.Life })},
+	{"basis_execution", "INT8", int8s(func(e *entry) int64 { return e.Turn.Basis.Execution })},
+	{"basis_event", "INT8", int8s(func(e *entry) int64 { return e.Turn.Basis.LastEvent })},
+	{"status", "TEXT", texts(func(e *entry) string { return e.Columns.Status })},
+	{"name", "TEXT", texts(func(e *entry) string { return e.Columns.Name })},
+	{"version", "TEXT", texts(func(e *entry) string { return e.Columns.Version })},
+	{"engine", "INT8", int8s(func(e *entry) int64 { return e.Columns.Engine })},
+	{"fresh", "BOOL", bools(func(e *entry) bool { return e.Columns.Fresh })},
+	{"parent_instance", "TEXT", nullTexts(func(e *entry) sql.NullString { return e.Columns.ParentInstance })},
+	{"parent_life", "TEXT", nullTexts(func(e *entry) sql.NullString { return e.Columns.ParentLife })},
+	{"parent_execution", "INT8", nullInt8s(func(e *entry) sql.NullInt64 { return e.Columns.ParentExecution })},
+	{"parent_event", "INT8", nullInt8s(func(e *entry) sql.NullInt64 { return e.Columns.ParentEvent })},
+	{"attributes", "BYTEA", blobs(func(e *entry) []byte { return e.Columns.Attributes })},
+	{"trace", "TEXT", nullTexts(func(e *entry) sql.NullString { return e.Columns.Trace })},
+	{"start_message", "TEXT", nullTexts(func(e *entry) sql.NullString { return e.Columns.StartMessage })},
+	{"output", "BYTEA", blobs(func(e *entry) []byte { return e.Columns.Output })},
+	{"error", "BYTEA", blobs(func(e *entry) []byte { return e.Columns.Error })},
+	{"custom_status", "BYTEA", blobs(func(e *entry) []byte { return e.Columns.CustomStatus })},
+	{"custom_status_version", "INT8", int8s(func(e *entry) int64 { return e.Columns.CustomStatusVersion })},
+	{"history_bytes", "INT8", int8s(func(e *entry) int64 { return e.Columns.HistoryBytes })},
+	{"unread", "INT8", int8s(func(e *entry) int64 { return e.Columns.Unread })},
+	{"created_at", "TIMESTAMPTZ", times(func(e *entry) time.Time { return e.Columns.CreatedAt.Time })},
+	{"started_at", "TIMESTAMPTZ", times(func(e *entry) time.Time { return e.Columns.StartedAt.Time })},
+	{"updated_at", "TIMESTAMPTZ", times(func(e *entry) time.Time { return e.Columns.UpdatedAt.Time })},
+	{"ended_at", "TIMESTAMPTZ", times(func(e *entry) time.Time { return e.Columns.EndedAt.Time })},
+	{"wake_at", "TIMESTAMPTZ", times(func(e *entry) time.Time { return e.Columns.WakeAt.Time })},
 }
 
 // parentShard is an array of its own, for the turns that start children: it is not stored.
-var parentShard = list{"parent_shard", "INT2"}
+var parentShard = list{"parent_shard", "INT2", nullInt2s(func(e *entry) (int16, bool) {
+	if !relational.StartsChild(e.Turn) {
+		return 0, false
+	}
+	return history.ShardOf(e.Columns.ParentInstance.String), true
+})}
+
+// allLists are all arrays of upsertInstances.
+var allLists = append(slices.Clone(instanceLists), parentShard)
+
+// freshLists are the columns of turns that begin instances, in a batch where these are nobody's children and have no attributes. knownLists are those of turns that go on
+// in the same execution.
+var (
+	freshLists = without(instanceLists, "basis_life", "basis_execution", "basis_event", "parent_instance", "parent_life", "parent_execution", "parent_event", "attributes")
+	knownLists = without(instanceLists, "basis_life", "basis_execution", "parent_instance", "parent_life", "parent_execution", "parent_event", "attributes", "trace",
+		"start_message", "created_at")
+)
+
+func without(lists []list, names ...string) []list {
+	return slices.DeleteFunc(slices.Clone(lists), func(l list) bool { return slices.Contains(names, l.name) })
+}
 
 var (
-	historyLists = []list{{"shard", "INT2"}, {"instance", "TEXT"}, {"execution", "INT8"}, {"event", "INT8"}, {"last_event", "INT8"}, {"data", "BYTEA"}}
+	historyLists = []list{{name: "shard", kind: "INT2"}, {name: "instance", kind: "TEXT"}, {name: "execution", kind: "INT8"}, {name: "event", kind: "INT8"}, {name: "last_event", kind: "INT8"}, {name: "data", kind: "BYTEA"}}
 	formerLists  = []list{
-		{"shard", "INT2"}, {"instance", "TEXT"}, {"execution", "INT8"}, {"life", "TEXT"}, {"name", "TEXT"}, {"version", "TEXT"}, {"engine", "INT8"},
-		{"status", "TEXT"}, {"output", "BYTEA"}, {"error", "BYTEA"}, {"started_at", "TIMESTAMPTZ"}, {"ended_at", "TIMESTAMPTZ"},
-		{"last_event", "INT8"}, {"history_bytes", "INT8"},
+		{name: "shard", kind: "INT2"}, {name: "instance", kind: "TEXT"}, {name: "execution", kind: "INT8"}, {name: "life", kind: "TEXT"}, {name: "name", kind: "TEXT"}, {name: "version", kind: "TEXT"}, {name: "engine", kind: "INT8"},
+		{name: "status", kind: "TEXT"}, {name: "output", kind: "BYTEA"}, {name: "error", kind: "BYTEA"}, {name: "started_at", kind: "TIMESTAMPTZ"}, {name: "ended_at", kind: "TIMESTAMPTZ"},
+		{name: "last_event", kind: "INT8"}, {name: "history_bytes", kind: "INT8"},
 	}
-	valueLists     = []list{{"shard", "INT2"}, {"instance", "TEXT"}, {"key", "TEXT"}, {"value", "BYTEA"}, {"execution", "INT8"}, {"set_at", "TIMESTAMPTZ"}}
-	attributeLists = []list{{"shard", "INT2"}, {"instance", "TEXT"}, {"name", "TEXT"}, {"value", "TEXT"}, {"created_at", "TIMESTAMPTZ"}}
+	valueLists     = []list{{name: "shard", kind: "INT2"}, {name: "instance", kind: "TEXT"}, {name: "key", kind: "TEXT"}, {name: "value", kind: "BYTEA"}, {name: "execution", kind: "INT8"}, {name: "set_at", kind: "TIMESTAMPTZ"}}
+	attributeLists = []list{{name: "shard", kind: "INT2"}, {name: "instance", kind: "TEXT"}, {name: "name", kind: "TEXT"}, {name: "value", kind: "TEXT"}, {name: "created_at", kind: "TIMESTAMPTZ"}}
 )
 
 // unnest makes rows of arrays, the first of which is parameter first.
@@ -86,7 +134,7 @@ func upsertInstances(f flavour, first int) string {
 	parents, alive := bornToParents(f, first)
 	return parents + `INSERT INTO rondo_instances AS i (` + columns(instanceLists) + `)
 	SELECT ` + columns(instanceLists) + `
-	FROM ` + unnest(first, append(instanceLists[:len(instanceLists):len(instanceLists)], parentShard), "w") + `
+	FROM ` + unnest(first, allLists, "w") + `
 	WHERE (w.basis_execution = 0 OR (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance))
 	AND ` + alive + `
 	ON CONFLICT (shard, instance) DO UPDATE SET ` + set + `
@@ -116,6 +164,39 @@ func bornToParents(f flavour, first int) (before, condition string) {
 		OR ((w.parent_instance IN (SELECT instance FROM p)) IS TRUE AND ` + otherLife + `))`
 }
 
+// insertFresh inserts new instances. Those that are there already it leaves out; a row that somebody else has just inserted makes it fail.
+func insertFresh(first int) string {
+	return "INSERT INTO rondo_instances (" + columns(freshLists) + ", basis_life, basis_execution, basis_event)\n\tSELECT " + columns(freshLists) + ", '', 0, 0\n\tFROM " +
+		unnest(first, freshLists, "w") + "\n\tWHERE (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance) IS NULL\n\tRETURNING instance"
+}
+
+// updateKnown takes known instances further in their execution, if each stands where its turn was decided. It is no UPDATE, because PostgreSQL may join that with
+// the whole table, if the plan was made while it was small. What would be inserted is never there: graves stay until all turns that were decided before are through.
+func updateKnown(first int) string {
+	set := each(without(knownLists, "shard", "instance", "life", "execution", "basis_event"), func(_ int, l list) string {
+		if l.name == "custom_status" {
+			return "custom_status = CASE WHEN i.custom_status_version = excluded.custom_status_version THEN i.custom_status ELSE excluded.custom_status END"
+		}
+		return l.name + " = excluded." + l.name
+	})
+	return `INSERT INTO rondo_instances AS i (` + columns(knownLists) + `, created_at, basis_life, basis_execution)
+	SELECT ` + columns(knownLists) + `, updated_at, '', 0
+	FROM ` + unnest(first, knownLists, "w") + `
+	WHERE (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance)
+	ON CONFLICT (shard, instance) DO UPDATE SET ` + set + `
+	WHERE i.life = excluded.life AND i.execution = excluded.execution AND i.last_event = excluded.basis_event
+	RETURNING instance`
+}
+
+// keepPromises stores what a batch promises in one row: as it was put together if all turns were taken, and the parts of those that were otherwise.
+func keepPromises(first int, won string) string {
+	return fmt.Sprintf(`INSERT INTO rondo_outbox (shard, id, messages)
+	SELECT $%d::INT2, $%d::INT8, m.messages FROM (SELECT CASE WHEN (SELECT count(*) FROM won) = $%d::INT8 THEN $%d::BYTEA
+	ELSE (SELECT string_agg(substring($%[4]d::BYTEA, r.place::INT4, r.size::INT4), ''::BYTEA ORDER BY r.place)
+	FROM unnest($%[5]d::TEXT[], $%[6]d::INT8[], $%[7]d::INT8[]) AS r(instance, place, size)`, first, first+1, first+2, first+3, first+4, first+5, first+6) + won +
+		") END AS messages) m\n\tWHERE length(m.messages) > 0"
+}
+
 // insertion inserts rows; where filters them.
 func insertion(table string, first int, lists []list, where, conflict string) string {
 	return "INSERT INTO " + table + " (" + columns(lists) + ")\n\tSELECT " + columns(lists) + "\n\tFROM " + unnest(first, lists, "r") + where + conflict
@@ -132,19 +213,23 @@ func statementsFor(f flavour) statements {
 	if f == postgres {
 		won = "\n\tWHERE (r.instance IN (SELECT instance FROM won)) IS TRUE"
 	}
+	const end = "\nSELECT instance FROM won"
 	next := 1
 	take := func(n int) int {
 		next += n
 		return next - n
 	}
-	with := "WITH won AS (" + upsertInstances(f, take(len(instanceLists)+1)) + "),\nh AS (" +
-		insertion("rondo_history", take(len(historyLists)), historyLists, won, "") + "),\n"
-	outbox := take(5)
-	with += fmt.Sprintf(`o AS (INSERT INTO rondo_outbox (shard, id, messages)
-	SELECT $%d::INT2, r.id, string_agg(r.piece, ''::BYTEA ORDER BY r.Place)
-	FROM unnest($%d::INT8[], $%d::TEXT[], $%d::BYTEA[], $%d::INT8[]) AS r(id, instance, piece, place)`, outbox, outbox+1, outbox+2, outbox+3, outbox+4) + won + "\n\tGROUP BY r.id)"
-	end := "\nSELECT instance FROM won"
-	s := statements{commit: with + end}
+	// rest stores history and promises of the turns that were taken.
+	rest := func() string {
+		return "),\nh AS (" + insertion("rondo_history", take(len(historyLists)), historyLists, won, "") + "),\no AS (" + keepPromises(take(7), won) + ")"
+	}
+	s := statements{}
+	s.fresh = "WITH won AS (" + insertFresh(take(len(freshLists))) + rest() + end
+	next = 1
+	s.known = "WITH won AS (" + updateKnown(take(len(knownLists))) + rest() + end
+	next = 1
+	with := "WITH won AS (" + upsertInstances(f, take(len(allLists))) + rest()
+	s.commit = with + end
 	s.commitExtras = with +
 		",\nf AS (" + insertion("rondo_executions", take(len(formerLists)), formerLists, won, "") + ")" +
 		",\nv AS (" + insertion("rondo_values", take(len(valueLists)), valueLists, won, lastCounts) + ")" +
@@ -174,14 +259,6 @@ func statementsFor(f flavour) statements {
 
 // ---- The parameters.
 
-// at is a time as a parameter, nil for none.
-func at(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
-}
-
 // array collects one column of entries.
 func array[E, T any](entries []E, f func(E) T) []T {
 	out := make([]T, len(entries))
@@ -191,58 +268,13 @@ func array[E, T any](entries []E, f func(E) T) []T {
 	return out
 }
 
-func nullable[T any](v T, valid bool) *T {
-	if !valid {
-		return nil
+// instanceArgs are the parameters of columns of instances.
+func instanceArgs(lists []list, entries []*entry) []any {
+	args := make([]any, len(lists))
+	for i, l := range lists {
+		args[i] = l.of(entries)
 	}
-	return &v
-}
-
-// blob keeps nil for NULL, as pgx does not with other types of bytes.
-func blob(b []byte) []byte { return b }
-
-// instanceArgs are the parameters of upsertInstances.
-func instanceArgs(entries []*entry) []any {
-	return []any{
-		array(entries, func(e *entry) int16 { return e.Columns.Shard }),
-		array(entries, func(e *entry) string { return e.Columns.Instance }),
-		array(entries, func(e *entry) string { return e.Columns.Life }),
-		array(entries, func(e *entry) int64 { return e.Columns.Execution }),
-		array(entries, func(e *entry) int64 { return e.Columns.LastEvent }),
-		array(entries, func(e *entry) string { return e.Turn.Basis.Life }),
-		array(entries, func(e *entry) int64 { return e.Turn.Basis.Execution }),
-		array(entries, func(e *entry) int64 { return e.Turn.Basis.LastEvent }),
-		array(entries, func(e *entry) string { return e.Columns.Status }),
-		array(entries, func(e *entry) string { return e.Columns.Name }),
-		array(entries, func(e *entry) string { return e.Columns.Version }),
-		array(entries, func(e *entry) int64 { return e.Columns.Engine }),
-		array(entries, func(e *entry) bool { return e.Columns.Fresh }),
-		array(entries, func(e *entry) *string {
-			return nullable(e.Columns.ParentInstance.String, e.Columns.ParentInstance.Valid)
-		}),
-		array(entries, func(e *entry) *string { return nullable(e.Columns.ParentLife.String, e.Columns.ParentLife.Valid) }),
-		array(entries, func(e *entry) *int64 {
-			return nullable(e.Columns.ParentExecution.Int64, e.Columns.ParentExecution.Valid)
-		}),
-		array(entries, func(e *entry) *int64 { return nullable(e.Columns.ParentEvent.Int64, e.Columns.ParentEvent.Valid) }),
-		array(entries, func(e *entry) []byte { return blob(e.Columns.Attributes) }),
-		array(entries, func(e *entry) *string { return nullable(e.Columns.Trace.String, e.Columns.Trace.Valid) }),
-		array(entries, func(e *entry) *string { return nullable(e.Columns.StartMessage.String, e.Columns.StartMessage.Valid) }),
-		array(entries, func(e *entry) []byte { return blob(e.Columns.Output) }),
-		array(entries, func(e *entry) []byte { return blob(e.Columns.Error) }),
-		array(entries, func(e *entry) []byte { return blob(e.Columns.CustomStatus) }),
-		array(entries, func(e *entry) int64 { return e.Columns.CustomStatusVersion }),
-		array(entries, func(e *entry) int64 { return e.Columns.HistoryBytes }),
-		array(entries, func(e *entry) int64 { return e.Columns.Unread }),
-		array(entries, func(e *entry) *time.Time { return at(e.Columns.CreatedAt.Time) }),
-		array(entries, func(e *entry) *time.Time { return at(e.Columns.StartedAt.Time) }),
-		array(entries, func(e *entry) *time.Time { return at(e.Columns.UpdatedAt.Time) }),
-		array(entries, func(e *entry) *time.Time { return at(e.Columns.EndedAt.Time) }),
-		array(entries, func(e *entry) *time.Time { return at(e.Columns.WakeAt.Time) }),
-		array(entries, func(e *entry) *int16 {
-			return nullable(history.ShardOf(e.Columns.ParentInstance.String), relational.StartsChild(e.Turn))
-		}),
-	}
+	return args
 }
 
 // historyRow is a row of history with whose it is.
@@ -263,12 +295,12 @@ func historyRows(entries []*entry) []historyRow {
 
 func historyArgs(rows []historyRow) []any {
 	return []any{
-		array(rows, func(r historyRow) int16 { return r.Columns.Shard }),
-		array(rows, func(r historyRow) string { return r.Columns.Instance }),
-		array(rows, func(r historyRow) int64 { return r.Execution }),
-		array(rows, func(r historyRow) int64 { return r.Event }),
-		array(rows, func(r historyRow) int64 { return r.Last }),
-		array(rows, func(r historyRow) []byte { return r.Data }),
+		int2s(func(r historyRow) int16 { return r.Columns.Shard })(rows),
+		texts(func(r historyRow) string { return r.Columns.Instance })(rows),
+		int8s(func(r historyRow) int64 { return r.Execution })(rows),
+		int8s(func(r historyRow) int64 { return r.Event })(rows),
+		int8s(func(r historyRow) int64 { return r.Last })(rows),
+		blobs(func(r historyRow) []byte { return r.Data })(rows),
 	}
 }
 
@@ -286,20 +318,20 @@ func formerArgs(entries []*entry) []any {
 		}
 	}
 	return []any{
-		array(rows, func(r formerRow) int16 { return r.Columns.Shard }),
-		array(rows, func(r formerRow) string { return r.Columns.Instance }),
-		array(rows, func(r formerRow) int64 { return r.former.Execution }),
-		array(rows, func(r formerRow) string { return r.former.Life }),
-		array(rows, func(r formerRow) string { return r.former.Name }),
-		array(rows, func(r formerRow) string { return r.former.Version }),
-		array(rows, func(r formerRow) int64 { return r.former.Engine }),
-		array(rows, func(r formerRow) string { return r.former.Status }),
-		array(rows, func(r formerRow) []byte { return blob(r.former.Output) }),
-		array(rows, func(r formerRow) []byte { return blob(r.former.Error) }),
-		array(rows, func(r formerRow) *time.Time { return at(r.former.StartedAt.Time) }),
-		array(rows, func(r formerRow) *time.Time { return at(r.former.EndedAt.Time) }),
-		array(rows, func(r formerRow) int64 { return r.former.LastEvent }),
-		array(rows, func(r formerRow) int64 { return r.former.HistoryBytes }),
+		int2s(func(r formerRow) int16 { return r.Columns.Shard })(rows),
+		texts(func(r formerRow) string { return r.Columns.Instance })(rows),
+		int8s(func(r formerRow) int64 { return r.former.Execution })(rows),
+		texts(func(r formerRow) string { return r.former.Life })(rows),
+		texts(func(r formerRow) string { return r.former.Name })(rows),
+		texts(func(r formerRow) string { return r.former.Version })(rows),
+		int8s(func(r formerRow) int64 { return r.former.Engine })(rows),
+		texts(func(r formerRow) string { return r.former.Status })(rows),
+		blobs(func(r formerRow) []byte { return r.former.Output })(rows),
+		blobs(func(r formerRow) []byte { return r.former.Error })(rows),
+		times(func(r formerRow) time.Time { return r.former.StartedAt.Time })(rows),
+		times(func(r formerRow) time.Time { return r.former.EndedAt.Time })(rows),
+		int8s(func(r formerRow) int64 { return r.former.LastEvent })(rows),
+		int8s(func(r formerRow) int64 { return r.former.HistoryBytes })(rows),
 	}
 }
 
@@ -326,12 +358,12 @@ func valueRows(entries []*entry) []valueRow {
 
 func valueArgs(rows []valueRow) []any {
 	return []any{
-		array(rows, func(r valueRow) int16 { return r.Columns.Shard }),
-		array(rows, func(r valueRow) string { return r.Columns.Instance }),
-		array(rows, func(r valueRow) string { return r.key }),
-		array(rows, func(r valueRow) []byte { return blob(r.value) }),
-		array(rows, func(r valueRow) int64 { return r.execution }),
-		array(rows, func(r valueRow) *time.Time { return at(r.set) }),
+		int2s(func(r valueRow) int16 { return r.Columns.Shard })(rows),
+		texts(func(r valueRow) string { return r.Columns.Instance })(rows),
+		texts(func(r valueRow) string { return r.key })(rows),
+		blobs(func(r valueRow) []byte { return r.value })(rows),
+		int8s(func(r valueRow) int64 { return r.execution })(rows),
+		times(func(r valueRow) time.Time { return r.set })(rows),
 	}
 }
 
@@ -353,10 +385,10 @@ func attributeArgs(entries []*entry) []any {
 		}
 	}
 	return []any{
-		array(rows, func(r attributeRow) int16 { return r.Columns.Shard }),
-		array(rows, func(r attributeRow) string { return r.Columns.Instance }),
-		array(rows, func(r attributeRow) string { return r.name }),
-		array(rows, func(r attributeRow) string { return r.value }),
-		array(rows, func(r attributeRow) time.Time { return r.Columns.CreatedAt.Time }),
+		int2s(func(r attributeRow) int16 { return r.Columns.Shard })(rows),
+		texts(func(r attributeRow) string { return r.Columns.Instance })(rows),
+		texts(func(r attributeRow) string { return r.name })(rows),
+		texts(func(r attributeRow) string { return r.value })(rows),
+		times(func(r attributeRow) time.Time { return r.Columns.CreatedAt.Time })(rows),
 	}
 }

@@ -27,11 +27,15 @@
 //
 // # The commit
 //
-// A batch is one statement: an INSERT … ON CONFLICT DO UPDATE of the instances, whose WHERE compares where each instance stands with what its turn
-// was decided on; what it returns filters the rows of history, values and promises that the other parts of the statement insert. So the
-// whole batch takes one round trip and one commit, CockroachDB can try it again by itself, and PostgreSQL needs no plan that depends on statistics.
-// Instances are in the order of their keys, so that two batches cannot wait for each other. Batches that are large, or that remove something, are a
-// transaction of several statements with the same effect (crdb.ExecuteInTx).
+// A usual batch is two statements that are sent together and are one transaction: one inserts the instances that begin, the other takes further those that go
+// on, by an INSERT … ON CONFLICT DO UPDATE whose WHERE compares where each instance stands with what its turn was decided on. What they return filters the rows
+// of history and promises that the other parts of the same statement insert. So the whole batch takes one round trip and one commit, CockroachDB can try it
+// again by itself, and PostgreSQL needs no plan that depends on statistics. Instances are in the order of their keys, and those that begin come first, so that
+// two batches cannot wait for each other.
+//
+// A batch with something rarer in it (children that begin, attributes, values, former executions) is one statement that can do all of that; so are the turns
+// that begin instances where somebody else has just begun one, or where a grave is. Batches that are large, or that remove something, are a transaction of
+// several statements with the same effect (crdb.ExecuteInTx).
 package cockroach
 
 import (
@@ -253,6 +257,7 @@ const cockroachSession = "SET default_transaction_isolation = 'serializable'; SE
 
 // prepareSession makes a connection independent of how the database is configured.
 func prepareSession(ctx context.Context, conn *pgx.Conn) error {
+	takePacked(conn)
 	if flavourOf(conn) == cockroachdb {
 		// A generic plan cannot use an index for a list of parameters.
 		_, err := conn.Exec(ctx, cockroachSession)

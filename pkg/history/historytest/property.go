@@ -44,9 +44,35 @@ type grave struct {
 
 // promised is a row of the outbox.
 type promised struct {
-	messages []string
+	messages []string // nil: some of the batch's
+	batch    *unknown
 	made     time.Time
 	free     time.Time // when it may be taken
+}
+
+// unknown are the messages of a batch that promises in several rows.
+type unknown struct {
+	messages map[string]bool
+	rows     int // that nobody has seen
+}
+
+// learn takes from a row what it has, where that is not known.
+func (m *model) learn(p *promised, got []string) []string {
+	m.Helper()
+	if p.messages != nil {
+		return p.messages
+	}
+	for _, id := range got {
+		if !p.batch.messages[id] {
+			m.Fatalf("%q was not promised, or was before", id)
+		}
+		delete(p.batch.messages, id)
+	}
+	if p.batch.rows--; p.batch.rows == 0 && len(p.batch.messages) > 0 || len(got) == 0 {
+		m.Fatalf("a row has %v, and no row has %v", got, p.batch.messages)
+	}
+	p.messages = got
+	return got
 }
 
 // lateTurn is a turn with the actor as it is if the turn is taken.
@@ -247,11 +273,15 @@ func (m *model) commitBatch(list []*lateTurn) {
 			}
 		}
 	}
-	if (len(sent) > 0) != (len(r.Promises) == 1) {
+	if (len(sent) > 0) != (len(r.Promises) > 0) || len(r.Promises) > 3 { // what begins, what goes on, and what takes the place of a grave
 		m.Fatalf("%d messages were promised in %v", len(sent), r.Promises)
 	}
-	if len(sent) > 0 {
-		m.outbox[r.Promises[0]] = &promised{messages: sent, made: m.clock.Now()}
+	those := &unknown{make(map[string]bool), len(r.Promises)}
+	for _, id := range sent {
+		those.messages[id] = true
+	}
+	for _, key := range r.Promises {
+		m.outbox[key] = &promised{batch: those, made: m.clock.Now()}
 	}
 }
 
@@ -305,7 +335,7 @@ func (m *model) takeSome() {
 	want := make(map[history.PromiseKey][]string)
 	for key, p := range m.outbox {
 		if p.made.Before(take.Before) && !p.free.After(now) {
-			want[key] = slices.Sorted(slices.Values(p.messages))
+			want[key] = m.learn(p, got[key])
 			p.free = take.Until
 		}
 	}

@@ -132,24 +132,40 @@ CREATE TABLE IF NOT EXISTS rondo_marks (
 	PRIMARY KEY (name, shard)
 )
 ----
-WITH won AS (INSERT INTO rondo_instances AS i (shard, instance, life, execution, last_event, basis_life, basis_execution, basis_event, status, name, version, engine, fresh, parent_instance, parent_life, parent_execution, parent_event, attributes, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at)
-	SELECT shard, instance, life, execution, last_event, basis_life, basis_execution, basis_event, status, name, version, engine, fresh, parent_instance, parent_life, parent_execution, parent_event, attributes, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at
-	FROM unnest($1::INT2[], $2::TEXT[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::TEXT[], $7::INT8[], $8::INT8[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::INT8[], $13::BOOL[], $14::TEXT[], $15::TEXT[], $16::INT8[], $17::INT8[], $18::BYTEA[], $19::TEXT[], $20::TEXT[], $21::BYTEA[], $22::BYTEA[], $23::BYTEA[], $24::INT8[], $25::INT8[], $26::INT8[], $27::TIMESTAMPTZ[], $28::TIMESTAMPTZ[], $29::TIMESTAMPTZ[], $30::TIMESTAMPTZ[], $31::TIMESTAMPTZ[], $32::INT2[]) AS w(shard, instance, life, execution, last_event, basis_life, basis_execution, basis_event, status, name, version, engine, fresh, parent_instance, parent_life, parent_execution, parent_event, attributes, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at, parent_shard)
-	WHERE (w.basis_execution = 0 OR (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance))
-	AND (w.parent_shard IS NULL OR EXISTS (SELECT 1 FROM rondo_instances p WHERE p.shard = w.parent_shard AND p.instance = w.parent_instance AND p.status NOT IN ('erasing', 'deleted') AND (p.life = w.parent_life OR EXISTS (SELECT 1 FROM rondo_executions x WHERE x.shard = w.parent_shard AND x.instance = w.parent_instance AND x.execution = w.parent_execution AND x.life = w.parent_life))))
-	ON CONFLICT (shard, instance) DO UPDATE SET life = excluded.life, execution = excluded.execution, last_event = excluded.last_event, basis_life = excluded.basis_life, basis_execution = excluded.basis_execution, basis_event = excluded.basis_event, status = excluded.status, name = excluded.name, version = excluded.version, engine = excluded.engine, fresh = excluded.fresh, parent_instance = CASE WHEN i.life = excluded.life THEN i.parent_instance ELSE excluded.parent_instance END, parent_life = CASE WHEN i.life = excluded.life THEN i.parent_life ELSE excluded.parent_life END, parent_execution = CASE WHEN i.life = excluded.life THEN i.parent_execution ELSE excluded.parent_execution END, parent_event = CASE WHEN i.life = excluded.life THEN i.parent_event ELSE excluded.parent_event END, attributes = CASE WHEN i.life = excluded.life THEN i.attributes ELSE excluded.attributes END, trace = CASE WHEN i.life = excluded.life THEN i.trace ELSE excluded.trace END, start_message = CASE WHEN i.life = excluded.life THEN i.start_message ELSE excluded.start_message END, output = excluded.output, error = excluded.error, custom_status = CASE WHEN i.life = excluded.life AND i.custom_status_version = excluded.custom_status_version THEN i.custom_status ELSE excluded.custom_status END, custom_status_version = excluded.custom_status_version, history_bytes = excluded.history_bytes, unread = excluded.unread, created_at = CASE WHEN i.life = excluded.life THEN i.created_at ELSE excluded.created_at END, started_at = excluded.started_at, updated_at = excluded.updated_at, ended_at = excluded.ended_at, wake_at = excluded.wake_at
-	WHERE i.life = excluded.basis_life AND i.execution = excluded.basis_execution AND i.last_event = excluded.basis_event
-	AND NOT (i.status = 'deleted' AND i.start_message IS NOT DISTINCT FROM excluded.start_message)
+WITH won AS (INSERT INTO rondo_instances (shard, instance, life, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at, basis_life, basis_execution, basis_event)
+	SELECT shard, instance, life, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at, '', 0, 0
+	FROM unnest($1::INT2[], $2::TEXT[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::TEXT[], $7::TEXT[], $8::TEXT[], $9::INT8[], $10::BOOL[], $11::TEXT[], $12::TEXT[], $13::BYTEA[], $14::BYTEA[], $15::BYTEA[], $16::INT8[], $17::INT8[], $18::INT8[], $19::TIMESTAMPTZ[], $20::TIMESTAMPTZ[], $21::TIMESTAMPTZ[], $22::TIMESTAMPTZ[], $23::TIMESTAMPTZ[]) AS w(shard, instance, life, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at)
+	WHERE (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance) IS NULL
 	RETURNING instance),
 h AS (INSERT INTO rondo_history (shard, instance, execution, event, last_event, data)
 	SELECT shard, instance, execution, event, last_event, data
-	FROM unnest($33::INT2[], $34::TEXT[], $35::INT8[], $36::INT8[], $37::INT8[], $38::BYTEA[]) AS r(shard, instance, execution, event, last_event, data)
+	FROM unnest($24::INT2[], $25::TEXT[], $26::INT8[], $27::INT8[], $28::INT8[], $29::BYTEA[]) AS r(shard, instance, execution, event, last_event, data)
 	WHERE r.instance IN (SELECT instance FROM won)),
 o AS (INSERT INTO rondo_outbox (shard, id, messages)
-	SELECT $39::INT2, r.id, string_agg(r.piece, ''::BYTEA ORDER BY r.Place)
-	FROM unnest($40::INT8[], $41::TEXT[], $42::BYTEA[], $43::INT8[]) AS r(id, instance, piece, place)
-	WHERE r.instance IN (SELECT instance FROM won)
-	GROUP BY r.id)
+	SELECT $30::INT2, $31::INT8, m.messages FROM (SELECT CASE WHEN (SELECT count(*) FROM won) = $32::INT8 THEN $33::BYTEA
+	ELSE (SELECT string_agg(substring($33::BYTEA, r.place::INT4, r.size::INT4), ''::BYTEA ORDER BY r.place)
+	FROM unnest($34::TEXT[], $35::INT8[], $36::INT8[]) AS r(instance, place, size)
+	WHERE r.instance IN (SELECT instance FROM won)) END AS messages) m
+	WHERE length(m.messages) > 0)
+SELECT instance FROM won
+----
+WITH won AS (INSERT INTO rondo_instances AS i (shard, instance, life, execution, last_event, basis_event, status, name, version, engine, fresh, output, error, custom_status, custom_status_version, history_bytes, unread, started_at, updated_at, ended_at, wake_at, created_at, basis_life, basis_execution)
+	SELECT shard, instance, life, execution, last_event, basis_event, status, name, version, engine, fresh, output, error, custom_status, custom_status_version, history_bytes, unread, started_at, updated_at, ended_at, wake_at, updated_at, '', 0
+	FROM unnest($1::INT2[], $2::TEXT[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::INT8[], $7::TEXT[], $8::TEXT[], $9::TEXT[], $10::INT8[], $11::BOOL[], $12::BYTEA[], $13::BYTEA[], $14::BYTEA[], $15::INT8[], $16::INT8[], $17::INT8[], $18::TIMESTAMPTZ[], $19::TIMESTAMPTZ[], $20::TIMESTAMPTZ[], $21::TIMESTAMPTZ[]) AS w(shard, instance, life, execution, last_event, basis_event, status, name, version, engine, fresh, output, error, custom_status, custom_status_version, history_bytes, unread, started_at, updated_at, ended_at, wake_at)
+	WHERE (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance)
+	ON CONFLICT (shard, instance) DO UPDATE SET last_event = excluded.last_event, status = excluded.status, name = excluded.name, version = excluded.version, engine = excluded.engine, fresh = excluded.fresh, output = excluded.output, error = excluded.error, custom_status = CASE WHEN i.custom_status_version = excluded.custom_status_version THEN i.custom_status ELSE excluded.custom_status END, custom_status_version = excluded.custom_status_version, history_bytes = excluded.history_bytes, unread = excluded.unread, started_at = excluded.started_at, updated_at = excluded.updated_at, ended_at = excluded.ended_at, wake_at = excluded.wake_at
+	WHERE i.life = excluded.life AND i.execution = excluded.execution AND i.last_event = excluded.basis_event
+	RETURNING instance),
+h AS (INSERT INTO rondo_history (shard, instance, execution, event, last_event, data)
+	SELECT shard, instance, execution, event, last_event, data
+	FROM unnest($22::INT2[], $23::TEXT[], $24::INT8[], $25::INT8[], $26::INT8[], $27::BYTEA[]) AS r(shard, instance, execution, event, last_event, data)
+	WHERE r.instance IN (SELECT instance FROM won)),
+o AS (INSERT INTO rondo_outbox (shard, id, messages)
+	SELECT $28::INT2, $29::INT8, m.messages FROM (SELECT CASE WHEN (SELECT count(*) FROM won) = $30::INT8 THEN $31::BYTEA
+	ELSE (SELECT string_agg(substring($31::BYTEA, r.place::INT4, r.size::INT4), ''::BYTEA ORDER BY r.place)
+	FROM unnest($32::TEXT[], $33::INT8[], $34::INT8[]) AS r(instance, place, size)
+	WHERE r.instance IN (SELECT instance FROM won)) END AS messages) m
+	WHERE length(m.messages) > 0)
 SELECT instance FROM won
 ----
 WITH won AS (INSERT INTO rondo_instances AS i (shard, instance, life, execution, last_event, basis_life, basis_execution, basis_event, status, name, version, engine, fresh, parent_instance, parent_life, parent_execution, parent_event, attributes, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at)
@@ -166,22 +182,44 @@ h AS (INSERT INTO rondo_history (shard, instance, execution, event, last_event, 
 	FROM unnest($33::INT2[], $34::TEXT[], $35::INT8[], $36::INT8[], $37::INT8[], $38::BYTEA[]) AS r(shard, instance, execution, event, last_event, data)
 	WHERE r.instance IN (SELECT instance FROM won)),
 o AS (INSERT INTO rondo_outbox (shard, id, messages)
-	SELECT $39::INT2, r.id, string_agg(r.piece, ''::BYTEA ORDER BY r.Place)
-	FROM unnest($40::INT8[], $41::TEXT[], $42::BYTEA[], $43::INT8[]) AS r(id, instance, piece, place)
-	WHERE r.instance IN (SELECT instance FROM won)
-	GROUP BY r.id),
+	SELECT $39::INT2, $40::INT8, m.messages FROM (SELECT CASE WHEN (SELECT count(*) FROM won) = $41::INT8 THEN $42::BYTEA
+	ELSE (SELECT string_agg(substring($42::BYTEA, r.place::INT4, r.size::INT4), ''::BYTEA ORDER BY r.place)
+	FROM unnest($43::TEXT[], $44::INT8[], $45::INT8[]) AS r(instance, place, size)
+	WHERE r.instance IN (SELECT instance FROM won)) END AS messages) m
+	WHERE length(m.messages) > 0)
+SELECT instance FROM won
+----
+WITH won AS (INSERT INTO rondo_instances AS i (shard, instance, life, execution, last_event, basis_life, basis_execution, basis_event, status, name, version, engine, fresh, parent_instance, parent_life, parent_execution, parent_event, attributes, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at)
+	SELECT shard, instance, life, execution, last_event, basis_life, basis_execution, basis_event, status, name, version, engine, fresh, parent_instance, parent_life, parent_execution, parent_event, attributes, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at
+	FROM unnest($1::INT2[], $2::TEXT[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::TEXT[], $7::INT8[], $8::INT8[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::INT8[], $13::BOOL[], $14::TEXT[], $15::TEXT[], $16::INT8[], $17::INT8[], $18::BYTEA[], $19::TEXT[], $20::TEXT[], $21::BYTEA[], $22::BYTEA[], $23::BYTEA[], $24::INT8[], $25::INT8[], $26::INT8[], $27::TIMESTAMPTZ[], $28::TIMESTAMPTZ[], $29::TIMESTAMPTZ[], $30::TIMESTAMPTZ[], $31::TIMESTAMPTZ[], $32::INT2[]) AS w(shard, instance, life, execution, last_event, basis_life, basis_execution, basis_event, status, name, version, engine, fresh, parent_instance, parent_life, parent_execution, parent_event, attributes, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at, parent_shard)
+	WHERE (w.basis_execution = 0 OR (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance))
+	AND (w.parent_shard IS NULL OR EXISTS (SELECT 1 FROM rondo_instances p WHERE p.shard = w.parent_shard AND p.instance = w.parent_instance AND p.status NOT IN ('erasing', 'deleted') AND (p.life = w.parent_life OR EXISTS (SELECT 1 FROM rondo_executions x WHERE x.shard = w.parent_shard AND x.instance = w.parent_instance AND x.execution = w.parent_execution AND x.life = w.parent_life))))
+	ON CONFLICT (shard, instance) DO UPDATE SET life = excluded.life, execution = excluded.execution, last_event = excluded.last_event, basis_life = excluded.basis_life, basis_execution = excluded.basis_execution, basis_event = excluded.basis_event, status = excluded.status, name = excluded.name, version = excluded.version, engine = excluded.engine, fresh = excluded.fresh, parent_instance = CASE WHEN i.life = excluded.life THEN i.parent_instance ELSE excluded.parent_instance END, parent_life = CASE WHEN i.life = excluded.life THEN i.parent_life ELSE excluded.parent_life END, parent_execution = CASE WHEN i.life = excluded.life THEN i.parent_execution ELSE excluded.parent_execution END, parent_event = CASE WHEN i.life = excluded.life THEN i.parent_event ELSE excluded.parent_event END, attributes = CASE WHEN i.life = excluded.life THEN i.attributes ELSE excluded.attributes END, trace = CASE WHEN i.life = excluded.life THEN i.trace ELSE excluded.trace END, start_message = CASE WHEN i.life = excluded.life THEN i.start_message ELSE excluded.start_message END, output = excluded.output, error = excluded.error, custom_status = CASE WHEN i.life = excluded.life AND i.custom_status_version = excluded.custom_status_version THEN i.custom_status ELSE excluded.custom_status END, custom_status_version = excluded.custom_status_version, history_bytes = excluded.history_bytes, unread = excluded.unread, created_at = CASE WHEN i.life = excluded.life THEN i.created_at ELSE excluded.created_at END, started_at = excluded.started_at, updated_at = excluded.updated_at, ended_at = excluded.ended_at, wake_at = excluded.wake_at
+	WHERE i.life = excluded.basis_life AND i.execution = excluded.basis_execution AND i.last_event = excluded.basis_event
+	AND NOT (i.status = 'deleted' AND i.start_message IS NOT DISTINCT FROM excluded.start_message)
+	RETURNING instance),
+h AS (INSERT INTO rondo_history (shard, instance, execution, event, last_event, data)
+	SELECT shard, instance, execution, event, last_event, data
+	FROM unnest($33::INT2[], $34::TEXT[], $35::INT8[], $36::INT8[], $37::INT8[], $38::BYTEA[]) AS r(shard, instance, execution, event, last_event, data)
+	WHERE r.instance IN (SELECT instance FROM won)),
+o AS (INSERT INTO rondo_outbox (shard, id, messages)
+	SELECT $39::INT2, $40::INT8, m.messages FROM (SELECT CASE WHEN (SELECT count(*) FROM won) = $41::INT8 THEN $42::BYTEA
+	ELSE (SELECT string_agg(substring($42::BYTEA, r.place::INT4, r.size::INT4), ''::BYTEA ORDER BY r.place)
+	FROM unnest($43::TEXT[], $44::INT8[], $45::INT8[]) AS r(instance, place, size)
+	WHERE r.instance IN (SELECT instance FROM won)) END AS messages) m
+	WHERE length(m.messages) > 0),
 f AS (INSERT INTO rondo_executions (shard, instance, execution, life, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes)
 	SELECT shard, instance, execution, life, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes
-	FROM unnest($44::INT2[], $45::TEXT[], $46::INT8[], $47::TEXT[], $48::TEXT[], $49::TEXT[], $50::INT8[], $51::TEXT[], $52::BYTEA[], $53::BYTEA[], $54::TIMESTAMPTZ[], $55::TIMESTAMPTZ[], $56::INT8[], $57::INT8[]) AS r(shard, instance, execution, life, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes)
+	FROM unnest($46::INT2[], $47::TEXT[], $48::INT8[], $49::TEXT[], $50::TEXT[], $51::TEXT[], $52::INT8[], $53::TEXT[], $54::BYTEA[], $55::BYTEA[], $56::TIMESTAMPTZ[], $57::TIMESTAMPTZ[], $58::INT8[], $59::INT8[]) AS r(shard, instance, execution, life, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes)
 	WHERE r.instance IN (SELECT instance FROM won)),
 v AS (INSERT INTO rondo_values (shard, instance, key, value, execution, set_at)
 	SELECT shard, instance, key, value, execution, set_at
-	FROM unnest($58::INT2[], $59::TEXT[], $60::TEXT[], $61::BYTEA[], $62::INT8[], $63::TIMESTAMPTZ[]) AS r(shard, instance, key, value, execution, set_at)
+	FROM unnest($60::INT2[], $61::TEXT[], $62::TEXT[], $63::BYTEA[], $64::INT8[], $65::TIMESTAMPTZ[]) AS r(shard, instance, key, value, execution, set_at)
 	WHERE r.instance IN (SELECT instance FROM won)
 	ON CONFLICT (shard, instance, key) DO UPDATE SET value = excluded.value, execution = excluded.execution, set_at = excluded.set_at),
 a AS (INSERT INTO rondo_attributes (shard, instance, name, value, created_at)
 	SELECT shard, instance, name, value, created_at
-	FROM unnest($64::INT2[], $65::TEXT[], $66::TEXT[], $67::TEXT[], $68::TIMESTAMPTZ[]) AS r(shard, instance, name, value, created_at)
+	FROM unnest($66::INT2[], $67::TEXT[], $68::TEXT[], $69::TEXT[], $70::TIMESTAMPTZ[]) AS r(shard, instance, name, value, created_at)
 	WHERE r.instance IN (SELECT instance FROM won)
 	ON CONFLICT DO NOTHING)
 SELECT instance FROM won
