@@ -166,7 +166,7 @@ func bornToParents(f flavour, first int) (before, condition string) {
 
 // insertFresh inserts new instances. Those that are there already it leaves out; a row that somebody else has just inserted makes it fail.
 func insertFresh(first int) string {
-	return "INSERT INTO rondo_instances (" + columns(freshLists) + ", basis_life, basis_execution, basis_event)\n\tSELECT " + columns(freshLists) + ", '', 0, 0\n\tFROM " +
+	return "INSERT INTO rondo_instances (" + columns(freshLists) + ")\n\tSELECT " + columns(freshLists) + "\n\tFROM " +
 		unnest(first, freshLists, "w") + "\n\tWHERE (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance) IS NULL\n\tRETURNING instance"
 }
 
@@ -179,8 +179,8 @@ func updateKnown(first int) string {
 		}
 		return l.name + " = excluded." + l.name
 	})
-	return `INSERT INTO rondo_instances AS i (` + columns(knownLists) + `, created_at, basis_life, basis_execution)
-	SELECT ` + columns(knownLists) + `, updated_at, '', 0
+	return `INSERT INTO rondo_instances AS i (` + columns(knownLists) + `, created_at)
+	SELECT ` + columns(knownLists) + `, updated_at
 	FROM ` + unnest(first, knownLists, "w") + `
 	WHERE (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance)
 	ON CONFLICT (shard, instance) DO UPDATE SET ` + set + `

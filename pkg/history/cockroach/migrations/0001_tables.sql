@@ -1,11 +1,12 @@
 -- Statements end with a semicolon at the end of a line. Each is run by itself and must do no harm when it is run again.
 -- {{text}} is text that sorts by its bytes; {{fill N}} leaves room on a page for a row's next version.
+-- What an instance's last turn was decided on (basis_…) is only there so that a commit can compare it; a usual one leaves it out.
 
 CREATE TABLE IF NOT EXISTS rondo_instances (
 	execution             INT8 NOT NULL,
 	last_event            INT8 NOT NULL,
-	basis_execution       INT8 NOT NULL,
-	basis_event           INT8 NOT NULL,
+	basis_execution       INT8 NOT NULL DEFAULT 0,
+	basis_event           INT8 NOT NULL DEFAULT 0,
 	custom_status_version INT8 NOT NULL,
 	history_bytes         INT8 NOT NULL,
 	unread                INT8 NOT NULL,
@@ -21,8 +22,8 @@ CREATE TABLE IF NOT EXISTS rondo_instances (
 	fresh                 BOOL NOT NULL,
 	instance              {{text}} NOT NULL,
 	life                  TEXT NOT NULL,
-	basis_life            TEXT NOT NULL,
-	status                TEXT NOT NULL,
+	basis_life            TEXT NOT NULL DEFAULT '',
+	status                {{text}} NOT NULL,
 	name                  {{text}} NOT NULL,
 	version               TEXT NOT NULL,
 	parent_instance       {{text}},

@@ -30,8 +30,8 @@ RESET statement_timeout
 CREATE TABLE IF NOT EXISTS rondo_instances (
 	execution             INT8 NOT NULL,
 	last_event            INT8 NOT NULL,
-	basis_execution       INT8 NOT NULL,
-	basis_event           INT8 NOT NULL,
+	basis_execution       INT8 NOT NULL DEFAULT 0,
+	basis_event           INT8 NOT NULL DEFAULT 0,
 	custom_status_version INT8 NOT NULL,
 	history_bytes         INT8 NOT NULL,
 	unread                INT8 NOT NULL,
@@ -47,7 +47,7 @@ CREATE TABLE IF NOT EXISTS rondo_instances (
 	fresh                 BOOL NOT NULL,
 	instance              TEXT NOT NULL,
 	life                  TEXT NOT NULL,
-	basis_life            TEXT NOT NULL,
+	basis_life            TEXT NOT NULL DEFAULT '',
 	status                TEXT NOT NULL,
 	name                  TEXT NOT NULL,
 	version               TEXT NOT NULL,
@@ -132,8 +132,8 @@ CREATE TABLE IF NOT EXISTS rondo_marks (
 	PRIMARY KEY (name, shard)
 )
 ----
-WITH won AS (INSERT INTO rondo_instances (shard, instance, life, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at, basis_life, basis_execution, basis_event)
-	SELECT shard, instance, life, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at, '', 0, 0
+WITH won AS (INSERT INTO rondo_instances (shard, instance, life, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at)
+	SELECT shard, instance, life, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at
 	FROM unnest($1::INT2[], $2::TEXT[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::TEXT[], $7::TEXT[], $8::TEXT[], $9::INT8[], $10::BOOL[], $11::TEXT[], $12::TEXT[], $13::BYTEA[], $14::BYTEA[], $15::BYTEA[], $16::INT8[], $17::INT8[], $18::INT8[], $19::TIMESTAMPTZ[], $20::TIMESTAMPTZ[], $21::TIMESTAMPTZ[], $22::TIMESTAMPTZ[], $23::TIMESTAMPTZ[]) AS w(shard, instance, life, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at)
 	WHERE (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance) IS NULL
 	RETURNING instance),
@@ -149,8 +149,8 @@ o AS (INSERT INTO rondo_outbox (shard, id, messages)
 	WHERE length(m.messages) > 0)
 SELECT instance FROM won
 ----
-WITH won AS (INSERT INTO rondo_instances AS i (shard, instance, life, execution, last_event, basis_event, status, name, version, engine, fresh, output, error, custom_status, custom_status_version, history_bytes, unread, started_at, updated_at, ended_at, wake_at, created_at, basis_life, basis_execution)
-	SELECT shard, instance, life, execution, last_event, basis_event, status, name, version, engine, fresh, output, error, custom_status, custom_status_version, history_bytes, unread, started_at, updated_at, ended_at, wake_at, updated_at, '', 0
+WITH won AS (INSERT INTO rondo_instances AS i (shard, instance, life, execution, last_event, basis_event, status, name, version, engine, fresh, output, error, custom_status, custom_status_version, history_bytes, unread, started_at, updated_at, ended_at, wake_at, created_at)
+	SELECT shard, instance, life, execution, last_event, basis_event, status, name, version, engine, fresh, output, error, custom_status, custom_status_version, history_bytes, unread, started_at, updated_at, ended_at, wake_at, updated_at
 	FROM unnest($1::INT2[], $2::TEXT[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::INT8[], $7::TEXT[], $8::TEXT[], $9::TEXT[], $10::INT8[], $11::BOOL[], $12::BYTEA[], $13::BYTEA[], $14::BYTEA[], $15::INT8[], $16::INT8[], $17::INT8[], $18::TIMESTAMPTZ[], $19::TIMESTAMPTZ[], $20::TIMESTAMPTZ[], $21::TIMESTAMPTZ[]) AS w(shard, instance, life, execution, last_event, basis_event, status, name, version, engine, fresh, output, error, custom_status, custom_status_version, history_bytes, unread, started_at, updated_at, ended_at, wake_at)
 	WHERE (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance)
 	ON CONFLICT (shard, instance) DO UPDATE SET last_event = excluded.last_event, status = excluded.status, name = excluded.name, version = excluded.version, engine = excluded.engine, fresh = excluded.fresh, output = excluded.output, error = excluded.error, custom_status = CASE WHEN i.custom_status_version = excluded.custom_status_version THEN i.custom_status ELSE excluded.custom_status END, custom_status_version = excluded.custom_status_version, history_bytes = excluded.history_bytes, unread = excluded.unread, started_at = excluded.started_at, updated_at = excluded.updated_at, ended_at = excluded.ended_at, wake_at = excluded.wake_at
@@ -575,7 +575,7 @@ SELECT i.instance FROM rondo_instances i WHERE (i.shard, i.instance) IN (VALUES 
 DELETE FROM rondo_attributes WHERE (name, value) IN (VALUES (CAST($1 AS TEXT), CAST($2 AS TEXT))) AND shard = 7 AND created_at = $3 AND instance = $4
 ----
 UPDATE rondo_instances SET status = 'erasing', life = '', execution = 0, last_event = -1,
-			basis_life = '', basis_execution = 0, basis_event = 0, name = '', version = '', engine = 0, fresh = false,
+			name = '', version = '', engine = 0, fresh = false,
 			parent_instance = NULL, parent_life = NULL, parent_execution = NULL, parent_event = NULL, attributes = NULL, trace = NULL,
 			output = NULL, error = NULL, custom_status = NULL, custom_status_version = 0, history_bytes = 0, unread = 0,
 			wake_at = NULL, ended_at = NULL, created_at = CASE WHEN ended_at < $2 AND updated_at < $2 THEN coalesce($3, updated_at) ELSE $1 END, updated_at = $1 WHERE (shard, instance) IN (VALUES (7, CAST($4 AS TEXT)))

@@ -262,7 +262,7 @@ func (a *Admin) bury(ctx context.Context, db DB, family []member) error {
 		// (coalesce tells the database the type of the parameter)
 		age := fmt.Sprintf("CASE WHEN ended_at < %s AND updated_at < %s THEN coalesce(%s, updated_at) ELSE %s END", old, old, soon, at)
 		_, err := db.Exec(ctx, "UPDATE rondo_instances SET status = '"+Erasing+`', life = '', execution = 0, last_event = -1,
-			basis_life = '', basis_execution = 0, basis_event = 0, name = '', version = '', engine = 0, fresh = false,
+			name = '', version = '', engine = 0, fresh = false,
 			parent_instance = NULL, parent_life = NULL, parent_execution = NULL, parent_event = NULL, attributes = NULL, trace = NULL,
 			output = NULL, error = NULL, custom_status = NULL, custom_status_version = 0, history_bytes = 0, unread = 0,
 			wake_at = NULL, ended_at = NULL, created_at = `+age+", updated_at = "+at+" WHERE "+b.pairs("", memberIDs(part)), b.args...)
