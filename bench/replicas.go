@@ -29,6 +29,11 @@ func replicas() (list []variant) {
 func (r *run) awaitShares(ctx context.Context) (most float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	shared, err := r.driver.bus.Partitions(ctx)
+	if err != nil {
+		return 0, err
+	}
+	partitions := float64(shared.Count)
 	before := []float64(nil)
 	for {
 		var owned []float64
@@ -51,10 +56,7 @@ func (r *run) awaitShares(ctx context.Context) (most float64, err error) {
 		select {
 		case <-time.After(1100 * time.Millisecond):
 		case <-ctx.Done():
-			return 0, fmt.Errorf("the orchestrators have %v partitions, which must be %d together: %w", owned, partitions, ctx.Err())
+			return 0, fmt.Errorf("the orchestrators have %v partitions, which must be %v together: %w", owned, partitions, ctx.Err())
 		}
 	}
 }
-
-// partitions is how many there are if nobody says otherwise.
-const partitions = 8
