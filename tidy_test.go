@@ -117,7 +117,7 @@ var packages = map[string]rule{
 	"internal/pgfault": {imports: []string{"github.com/jackc/pgx/v5/pgproto3"}},
 
 	"bench": {imports: []string{
-		"internal/pgtest", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/query", "pkg/client",
+		"internal/heap", "internal/pgtest", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/query", "pkg/client",
 		"pkg/check", "pkg/app", "github.com/jackc/pgx/v5",
 	}},
 

@@ -29,6 +29,7 @@ func (b *bench) once(ctx context.Context, w workload, v variant) (_ *Result, err
 		Workload: w.name, Variant: v.name, Database: s.database.kind, Unit: w.unit, Size: b.o.size, Runs: 1, At: time.Now().UTC().Truncate(time.Second), Load: load(), machine: b.machine,
 		Figures: make(map[string]float64),
 	}}
+	r.result.Switch = pace().Nanoseconds()
 	if s.database.dir != "" {
 		took, err := syncTime(s.database.dir)
 		if err != nil {

@@ -59,6 +59,7 @@ type Result struct {
 	Size    string    `json:"size"`
 	At      time.Time `json:"at"`
 	Sync    float64   `json:"sync_ms,omitempty"` // of 8 KB, just before
+	Switch  int64     `json:"switch_ns"`         // of a coroutine, just before: how fast the processor is just now
 	Load    float64   `json:"load"`              // of the machine, just before
 	Checked bool      `json:"checked"`
 	machine

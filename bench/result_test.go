@@ -52,7 +52,7 @@ func TestTableOfResults(t *testing.T) {
 		{
 			Workload: "W1", Variant: "128 in flight", Database: "postgres", N: 2000, PerSecond: 1234.56, P50: 1.23456, P99: 123.456, Commits: 100, Rows: 10_000, Messages: 6000, NATSBytes: 4_000_000,
 			CPU: map[string]float64{"orchestrator": 0.25, "database": 0.5}, RSS: map[string]float64{"worker": 40}, Allocations: map[string]float64{"orchestrator": 200_000, "worker": 100_000},
-			Sync: 0.2, Own: 90, Busy: 95.5, Spread: 3,
+			Sync: 0.2, Switch: 63, Own: 90, Busy: 95.5, Spread: 3,
 		},
 		{Workload: "W9", Variant: "orchestrator killed", Figures: map[string]float64{"ready_seconds": 0.5, "first_seconds": 0}},
 	})
@@ -61,8 +61,8 @@ func TestTableOfResults(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
 	want := []string{
-		"| W1 | 128 in flight | postgres | 2000 | 1235 | 1.23 | 123 | 0.25 |  | 0.5 |  |  |  | 40 |  |  | 0.05 | 5 | 3 | 2 | 150 | 0.2 | 90 | 95.5 | 3 |  |",
-		"| W9 | orchestrator killed |  | 0 |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  | first_seconds 0, ready_seconds 0.5 |",
+		"| W1 | 128 in flight | postgres | 2000 | 1235 | 1.23 | 123 | 0.25 |  | 0.5 |  |  |  | 40 |  |  | 0.05 | 5 | 3 | 2 | 150 | 0.2 | 63 | 90 | 95.5 | 3 |  |",
+		"| W9 | orchestrator killed |  | 0 |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  | first_seconds 0, ready_seconds 0.5 |",
 	}
 	if len(lines) != 4 || lines[2] != want[0] || lines[3] != want[1] {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(lines[2:], "\n"), strings.Join(want, "\n"))

@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/heap"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/bus/embedded"
 )
@@ -85,6 +86,7 @@ const hasty = "hasty"
 
 // serveApp runs an orchestrator or a worker as [app.Main] would, from the arguments alone: variables of whoever measures change nothing.
 func serveApp(ctx context.Context, command app.Command, args []string) error {
+	heap.GiveRoom()
 	c := app.Defaults(command, parts()...)
 	if len(args) > 0 && args[0] == hasty {
 		args = args[1:]

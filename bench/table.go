@@ -38,7 +38,7 @@ var processes = []string{"orchestrator", "worker", "database", "nats", "client"}
 // writeTable writes results as a Markdown table.
 func writeTable(w io.Writer, all []*Result) error {
 	head := []string{"workload", "variant", "database", "n", "per second", "p50 ms", "p99 ms", "CPU ms: orchestrator", "worker", "database", "NATS", "client",
-		"RSS MB: orchestrator", "worker", "database", "NATS", "commits", "rows", "messages", "KB", "allocations", "sync ms", "own %", "busy %", "spread %", "figures"}
+		"RSS MB: orchestrator", "worker", "database", "NATS", "commits", "rows", "messages", "KB", "allocations", "sync ms", "switch ns", "own %", "busy %", "spread %", "figures"}
 	var b strings.Builder
 	row := func(cells []string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
 	row(head)
@@ -53,7 +53,7 @@ func writeTable(w io.Writer, all []*Result) error {
 			cells = append(cells, number(r.RSS[p]))
 		}
 		cells = append(cells, each(r.Commits), each(float64(r.Rows)), each(float64(r.Messages)), each(float64(r.NATSBytes)/1000),
-			each(r.Allocations["orchestrator"]+r.Allocations["worker"]), number(r.Sync), number(r.Own), number(r.Busy), number(r.Spread), figures(r.Figures))
+			each(r.Allocations["orchestrator"]+r.Allocations["worker"]), number(r.Sync), number(float64(r.Switch)), number(r.Own), number(r.Busy), number(r.Spread), figures(r.Figures))
 		row(cells)
 	}
 	_, err := io.WriteString(w, b.String())

@@ -44,7 +44,7 @@ type Coroutines struct {
 }
 
 // maxIdle is how many are kept.
-const maxIdle = 64
+const maxIdle = 512
 
 // begin gives a coroutine that will run a branch.
 func (k *Coroutines) begin(run func() (clean bool)) *coroutine {

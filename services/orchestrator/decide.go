@@ -46,9 +46,8 @@ type deciders struct {
 
 // job is a round that is being decided.
 type job struct {
-	entry       *entry
+	entry       *entry // whose row stays as it is while the job goes on
 	live        *round.Instance
-	row         round.Row // as it was before
 	began       time.Time
 	interrupted bool
 	reported    bool
@@ -91,7 +90,7 @@ func (d *deciders) work(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case e := <-d.jobs:
-			j := &job{entry: e, live: e.live, row: e.row, began: time.Now()}
+			j := &job{entry: e, live: e.live, began: time.Now()}
 			d.mu.Lock()
 			d.busy[j] = true
 			d.mu.Unlock()
@@ -162,7 +161,7 @@ func (d *deciders) watch(ctx context.Context, wait *sync.WaitGroup) {
 		case took > d.o.config.StuckAfter && !j.reported:
 			j.reported = true
 			d.lost++
-			telemetry.LogOf(d.o.log, j.entry.id, j.row).Error("the code of an instance does not come back: it must not block outside of steps and activities; going on without that goroutine",
+			telemetry.LogOf(d.o.log, j.entry.id, j.entry.row).Error("the code of an instance does not come back: it must not block outside of steps and activities; going on without that goroutine",
 				"for", took.Round(time.Millisecond))
 			go d.o.loop.tell(ctx, func(l *loop) { l.setStuck(j.entry) })
 			if d.lost < d.limit {
@@ -170,7 +169,7 @@ func (d *deciders) watch(ctx context.Context, wait *sync.WaitGroup) {
 			}
 		case took > d.o.config.RunawayAfter && !j.interrupted:
 			j.interrupted = true
-			telemetry.LogOf(d.o.log, j.entry.id, j.row).Warn("the code of an instance takes too long; interrupting it", "for", took.Round(time.Millisecond))
+			telemetry.LogOf(d.o.log, j.entry.id, j.entry.row).Warn("the code of an instance takes too long; interrupting it", "for", took.Round(time.Millisecond))
 			j.live.Interrupt()
 		}
 	}
