@@ -44,15 +44,16 @@ type rule struct {
 var packages = map[string]rule{
 	".": {},
 
-	"pkg/events": {pure: true},
+	"pkg/events":   {pure: true},
+	"internal/few": {pure: true},
 	"internal/program": {
 		pure:    true,
-		imports: []string{"pkg/events"},
+		imports: []string{"internal/few", "pkg/events"},
 		partly:  map[string]string{"context": "Context", "log/slog": "Attr Record", "math/rand/v2": "New NewChaCha8 Rand"},
 	},
 	"pkg/round": {
 		pure:    true,
-		imports: []string{"internal/program", "pkg/events"},
+		imports: []string{"internal/few", "internal/program", "pkg/events"},
 		partly:  map[string]string{"log/slog": "Attr Record"}, // to carry records and to print them, not to log
 	},
 	"pkg/orchestration": {

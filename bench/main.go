@@ -76,7 +76,7 @@ func readOptions(args []string) (o options, err error) {
 	f.IntVar(&o.runs, "runs", 1, "how often each is run; what counts is the run in the middle")
 	f.StringVar(&o.size, "size", "small", "tiny (to see that it works), small or full")
 	f.DurationVar(&o.time, "time", 0, "for how long things are measured that have no end; if nobody says it, as the size says")
-	f.StringVar(&o.profile, "profile", "", "write CPU profiles of NATS and the services into this `directory`")
+	f.StringVar(&o.profile, "profile", "", "write profiles of processors and of allocations, of NATS and the services, into this `directory`")
 	f.StringVar(&o.trace, "trace", "", "write execution traces of the services into this `directory`, of three seconds each")
 	f.StringVar(&o.out, "out", "", "add the results to this `file`, too")
 	f.StringVar(&o.dir, "dir", "", "the `directory` for data of NATS and SQLite, and for logs; the one for temporary files if nobody says it")

@@ -183,7 +183,11 @@ func (r *run) record() (stop func() error, err error) {
 			if err := p.begin(r.o.profile, "profile", file(r.o.profile, ".pprof")); err != nil {
 				return stop, err
 			}
-			stops = append(stops, func() error { _, err := p.order("profiled"); return err })
+			stops = append(stops, func() error {
+				_, err := p.order("profiled")
+				_, errAllocs := p.order("allocs", file(r.o.profile, ".allocs"))
+				return errors.Join(err, errAllocs)
+			})
 		}
 		if r.o.trace != "" && name != "nats" {
 			if err := p.begin(r.o.trace, "trace", file(r.o.trace, ".trace")); err != nil {

@@ -130,6 +130,10 @@ var orders = map[string]func(file string) string{
 		pprof.StopCPUProfile()
 		return "ok"
 	},
+	// What was ever allocated, and where.
+	"allocs": func(name string) string {
+		return begin(name, func(w io.Writer) error { return pprof.Lookup("allocs").WriteTo(w, 0) })
+	},
 	"trace": func(name string) string { return begin(name, trace.Start) },
 	"traced": func(string) string {
 		trace.Stop()

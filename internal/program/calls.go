@@ -34,10 +34,7 @@ type call struct {
 
 // open lists a task that outside will settle.
 func (p *Program) open(t *Task) {
-	if p.tasks == nil {
-		p.tasks = make(map[int64]*Task, 1)
-	}
-	p.tasks[t.id] = t
+	p.tasks.Set(t.id, t)
 }
 
 // start records the fact that opens a task. In a cancelled scope it gives a task that is cancelled already.

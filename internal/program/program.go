@@ -25,6 +25,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/few"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -174,7 +175,7 @@ type Program struct {
 	next     int
 	branches []*branch // all that have not ended
 
-	tasks    map[int64]*Task // open, by the event that opened them
+	tasks    few.Map[*Task]  // open, by the event that opened them
 	steps    map[int64]*Task // open inline steps, by number
 	lastStep int64
 	lastSpan int64
@@ -227,7 +228,7 @@ func (p *Program) Run() {
 	if p.next == len(p.ready) {
 		p.ready, p.next = p.ready[:0], 0
 	}
-	if !p.dead && len(p.branches) > 0 && len(p.tasks)+len(p.steps) == 0 {
+	if !p.dead && len(p.branches) > 0 && p.tasks.Len()+len(p.steps) == 0 {
 		p.fail(&events.Error{Kind: events.Deadlock, Final: true,
 			Message: "every branch waits for another one, so none can ever go on; check which future is awaited by the branch that should complete it"})
 	}
@@ -370,11 +371,11 @@ func (p *Program) note(f events.Fact) (events.Event, bool) {
 
 // Resolve brings what happened to the task that waits for it, and reports whether there was one.
 func (p *Program) Resolve(a Answer) bool {
-	t := p.tasks[a.ID]
+	t := p.tasks.Get(a.ID)
 	if t == nil || p.dead {
 		return p.dead
 	}
-	delete(p.tasks, a.ID)
+	p.tasks.Delete(a.ID)
 	if a.Err != nil && t.call != nil && p.retry(t, a) {
 		return true
 	}

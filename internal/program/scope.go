@@ -236,8 +236,8 @@ func (p *Program) abandon(cause *events.Error, c casualties) {
 			delete(p.steps, t.id)
 			fact.Steps = append(fact.Steps, t.id)
 			left = append(left, t)
-		case p.tasks[t.id] == t:
-			delete(p.tasks, t.id)
+		case p.tasks.Get(t.id) == t:
+			p.tasks.Delete(t.id)
 			fact.Schedules = append(fact.Schedules, t.id)
 			left = append(left, t)
 		}

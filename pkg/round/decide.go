@@ -495,7 +495,7 @@ func (in *Instance) fireDue() {
 
 // fire answers a timer, or ends an attempt whose time is up.
 func (in *Instance) fire(id int64) {
-	o := in.ledger.open[id]
+	o := in.ledger.open.Get(id)
 	if o.kind == openTimer {
 		in.happen(&events.TimerFired{Timer: id})
 		return

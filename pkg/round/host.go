@@ -116,7 +116,7 @@ func notText(what, s string) *events.Error {
 }
 
 func (in *Instance) overOpen() *events.Error {
-	if n := len(in.ledger.open); n >= events.MaxOpen {
+	if n := in.ledger.open.Len(); n >= events.MaxOpen {
 		return events.Limit("activities, timers, children and waits going on at once", int64(n)+1, events.MaxOpen,
 			"start them in portions, or split the work over children")
 	}

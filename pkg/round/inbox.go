@@ -208,7 +208,7 @@ func (in *Instance) takeEvent(m events.Message, c *events.EventRaised) Receipt {
 	if in.ledger.seen.has(m.ID) {
 		return ignored(Duplicate, "this event was taken before")
 	}
-	waits := in.ledger.waits[c.Name]
+	waits := in.ledger.waits.of(c.Name)
 	if len(waits) == 0 {
 		return ignored(NobodyWaits, "nobody waits for event "+quote(c.Name)+"; use a queue for messages that must not be lost")
 	}
@@ -276,7 +276,7 @@ func (in *Instance) takeAnswer(ref events.Ref, kind openKind, f events.Fact) Rec
 	if r, ok := in.addressed(ref.Life, ref.Execution); !ok {
 		return r
 	}
-	o := in.ledger.open[ref.Event]
+	o := in.ledger.open.Get(ref.Event)
 	if o == nil || o.kind != kind {
 		return ignored(NotOpen, fmt.Sprintf("event %d was answered before, or nobody waits for it any more", ref.Event))
 	}
@@ -296,7 +296,7 @@ func (in *Instance) takeTimer(c *events.TimerDue) Receipt {
 	if r, ok := in.addressed(c.Ref.Life, c.Ref.Execution); !ok {
 		return r
 	}
-	o := in.ledger.open[c.Ref.Event]
+	o := in.ledger.open.Get(c.Ref.Event)
 	if o == nil || o.next().IsZero() {
 		return ignored(NotOpen, fmt.Sprintf("event %d is not waiting for a time", c.Ref.Event))
 	}

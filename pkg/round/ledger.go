@@ -1,12 +1,14 @@
 package round
 
 import (
+	"cmp"
 	"container/heap"
 	"fmt"
 	"log/slog"
 	"slices"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/few"
 	"github.com/rondo-run/rondo/internal/program"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -43,9 +45,9 @@ type ledger struct {
 	customVersion int64
 	values        map[string]value
 
-	open     map[int64]*open
-	awaited  int                // open activities and children whose answers the services owe
-	waits    map[string][]int64 // open event waits, oldest first
+	open     few.Map[*open]
+	awaited  int   // open activities and children whose answers the services owe
+	waits    waits // open event waits
 	queues   map[string]*queue
 	held     map[int64]letter // queue reads that were answered and that the code has not looked at
 	unread   int
@@ -189,7 +191,7 @@ func (l *ledger) apply(e events.Event) (effects, error) {
 		l.openUp(e.ID, &open{kind: openTimer, deadline: f.FireAt})
 	case *events.EventAwaited:
 		l.openUp(e.ID, &open{kind: openWait, name: f.Name})
-		l.setWaits(f.Name, append(l.waits[f.Name], e.ID))
+		l.waits.add(f.Name, e.ID)
 	case *events.ChildStarted:
 		l.openUp(e.ID, &open{kind: openChild, name: f.Name, instance: f.Instance, abandon: f.ParentClose == events.AbandonChild})
 	case *events.QueueRead:
@@ -214,7 +216,7 @@ func (l *ledger) apply(e events.Event) (effects, error) {
 		return l.answer(f.Schedule, openChild, program.Answer{Err: f.Error})
 	case *events.EventReceived:
 		l.seen.add(f.Message)
-		l.unwait(f.Name, f.Wait)
+		l.waits.remove(f.Name, f.Wait)
 		return l.answer(f.Wait, openWait, program.Answer{Payload: f.Data})
 	case *events.StepCompleted:
 		l.closeStep(f.Step)
@@ -279,11 +281,8 @@ func (l *ledger) start(at time.Time, f *events.Started) {
 }
 
 func (l *ledger) openUp(id int64, o *open) {
-	if l.open == nil {
-		l.open = make(map[int64]*open, 1)
-	}
 	o.since = l.lastAt
-	l.open[id] = o
+	l.open.Set(id, o)
 	if o.owed() {
 		l.awaited++
 	}
@@ -292,11 +291,11 @@ func (l *ledger) openUp(id int64, o *open) {
 
 // shut closes what was open, answered or not.
 func (l *ledger) shut(id int64) *open {
-	o := l.open[id]
+	o := l.open.Get(id)
 	if o.owed() {
 		l.awaited--
 	}
-	delete(l.open, id)
+	l.open.Delete(id)
 	return o
 }
 
@@ -334,7 +333,7 @@ func (l *ledger) schedule(id int64, o *open) {
 func (l *ledger) nextDue() (dueEntry, bool) {
 	for len(l.due) > 0 {
 		top := l.due[0]
-		if o := l.open[top.id]; o != nil && o.next().Equal(top.at) {
+		if o := l.open.Get(top.id); o != nil && o.next().Equal(top.at) {
 			return top, true
 		}
 		heap.Pop(&l.due)
@@ -343,7 +342,7 @@ func (l *ledger) nextDue() (dueEntry, bool) {
 }
 
 func (l *ledger) find(id int64, kind openKind) (*open, error) {
-	o := l.open[id]
+	o := l.open.Get(id)
 	if o == nil || o.kind != kind {
 		return nil, fmt.Errorf("history answers event %d, which is not open", id)
 	}
@@ -359,22 +358,44 @@ func (l *ledger) answer(id int64, kind openKind, a program.Answer) (effects, err
 	return effects{answers: []program.Answer{a}}, nil
 }
 
-func (l *ledger) setWaits(name string, ids []int64) {
-	if len(ids) == 0 {
-		delete(l.waits, name)
-		return
-	}
-	if l.waits == nil {
-		l.waits = make(map[string][]int64, 1)
-	}
-	l.waits[name] = ids
+// waits are those for events, by name. There are few names at once.
+type waits []waited
+
+type waited struct {
+	name string
+	ids  []int64 // oldest first
 }
 
-func (l *ledger) unwait(name string, id int64) {
-	ids := l.waits[name]
-	if i := slices.Index(ids, id); i >= 0 {
-		l.setWaits(name, slices.Delete(ids, i, i+1))
+func (w waits) place(name string) (int, bool) {
+	return slices.BinarySearchFunc(w, name, func(a waited, name string) int { return cmp.Compare(a.name, name) })
+}
+
+// of lists the waits for an event, oldest first.
+func (w waits) of(name string) []int64 {
+	if i, ok := w.place(name); ok {
+		return w[i].ids
 	}
+	return nil
+}
+
+func (w *waits) add(name string, id int64) {
+	i, ok := w.place(name)
+	if !ok {
+		*w = slices.Insert(*w, i, waited{name: name})
+	}
+	(*w)[i].ids = append((*w)[i].ids, id)
+}
+
+func (w *waits) remove(name string, id int64) {
+	i, ok := w.place(name)
+	if !ok {
+		return
+	}
+	if ids := slices.DeleteFunc((*w)[i].ids, func(x int64) bool { return x == id }); len(ids) > 0 {
+		(*w)[i].ids = ids
+		return
+	}
+	*w = slices.Delete(*w, i, i+1)
 }
 
 func (l *ledger) queue(name string) *queue {
@@ -457,7 +478,7 @@ func (l *ledger) drop(f *events.Dropped) effects {
 	var eff effects
 	var touched []*queue
 	for _, id := range f.Schedules {
-		o := l.open[id]
+		o := l.open.Get(id)
 		switch {
 		case o == nil:
 			if m, ok := l.held[id]; ok {
@@ -465,7 +486,7 @@ func (l *ledger) drop(f *events.Dropped) effects {
 			}
 			continue // otherwise it was answered while the code was suspended
 		case o.kind == openWait:
-			l.unwait(o.name, id)
+			l.waits.remove(o.name, id)
 		case o.kind == openRead:
 			q := l.queue(o.name)
 			if i := slices.Index(q.reads, id); i >= 0 {
@@ -519,12 +540,13 @@ func (l *ledger) end(e events.Event) effects {
 	case *events.Terminated:
 		l.err = &events.Error{Kind: events.TerminatedError, Message: because("terminated", f.Reason), Final: true}
 	}
-	eff := effects{closed: make([]closedOpen, 0, len(l.open))}
-	for id, o := range l.open {
+	eff := effects{closed: make([]closedOpen, 0, l.open.Len())}
+	for _, id := range l.open.Numbers() {
+		o := l.open.Get(id)
 		eff.closed = append(eff.closed, closedOpen{id, o})
 	}
 	slices.SortFunc(eff.closed, func(a, b closedOpen) int { return int(a.id - b.id) })
-	l.open, l.waits, l.due, l.awaited = nil, nil, nil, 0
+	l.open, l.waits, l.due, l.awaited = few.Map[*open]{}, nil, nil, 0
 	return eff
 }
 

@@ -22,11 +22,11 @@ func (in *Instance) promise(e events.Event, eff effects) {
 	switch f := e.Fact.(type) {
 	case *events.ActivityScheduled:
 		in.turn.send(in.work(ref, f))
-		if o := in.ledger.open[e.ID]; !o.next().IsZero() {
+		if o := in.ledger.open.Get(e.ID); !o.next().IsZero() {
 			in.turn.send(in.due(ref, o.next()))
 		}
 	case *events.ActivityBegun:
-		if o := in.ledger.open[f.Schedule]; eff.retimed && !o.deadline.IsZero() {
+		if o := in.ledger.open.Get(f.Schedule); eff.retimed && !o.deadline.IsZero() {
 			m := in.due(in.ledger.ref(f.Schedule), o.deadline)
 			m.ID += "/begun" // the time to start by was another message
 			in.turn.send(m)
@@ -57,7 +57,7 @@ func (in *Instance) promise(e events.Event, eff effects) {
 			in.tellParent(in.current())
 		}
 	}
-	if o := in.ledger.open[e.ID]; o != nil {
+	if o := in.ledger.open.Get(e.ID); o != nil {
 		o.round, o.sent = in.rounds, [2]int{before, len(in.turn.Messages)}
 	}
 }
@@ -109,7 +109,7 @@ func (in *Instance) work(ref events.Ref, f *events.ActivityScheduled) events.Mes
 // due makes the message that comes back when something is due.
 func (in *Instance) due(ref events.Ref, at time.Time) events.Message {
 	about := OverTimer
-	if o := in.ledger.open[ref.Event]; o != nil {
+	if o := in.ledger.open.Get(ref.Event); o != nil {
 		about = overKinds[o.kind]
 	}
 	m := in.say(about, events.VerbTimer, ref, in.id, &events.TimerDue{Ref: ref, Due: at})
@@ -186,7 +186,7 @@ func Outstanding(known Known) ([]events.Message, error) {
 	}
 	in.turn.Messages = nil
 	for _, e := range known.History {
-		if o := l.open[e.ID]; o != nil {
+		if o := l.open.Get(e.ID); o != nil {
 			in.turn.send(sent[e.ID]...)
 		}
 	}

@@ -1,8 +1,6 @@
 package round
 
 import (
-	"maps"
-	"slices"
 	"time"
 )
 
@@ -40,9 +38,9 @@ func Waiting(known Known) ([]Wait, error) {
 	if err := l.load(known.History); err != nil {
 		return nil, err
 	}
-	waits := make([]Wait, 0, len(l.open))
-	for _, id := range slices.Sorted(maps.Keys(l.open)) {
-		waits = append(waits, l.open[id].wait(id))
+	waits := make([]Wait, 0, l.open.Len())
+	for _, id := range l.open.Numbers() {
+		waits = append(waits, l.open.Get(id).wait(id))
 	}
 	return waits, nil
 }

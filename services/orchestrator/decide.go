@@ -56,8 +56,11 @@ type job struct {
 // maxLost is how many goroutines may be lost before the process counts as dead.
 const maxLost = 16
 
+// jobsAhead is how many jobs wait for the deciders, so that these need not wait for the loop.
+const jobsAhead = 64
+
 func newDeciders(o *Orchestrator) *deciders {
-	return &deciders{o: o, jobs: make(chan *entry), busy: make(map[*job]bool), limit: maxLost}
+	return &deciders{o: o, jobs: make(chan *entry, jobsAhead), busy: make(map[*job]bool), limit: maxLost}
 }
 
 // run decides until the context ends. It does not wait for code that does not come back.

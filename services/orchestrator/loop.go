@@ -164,6 +164,7 @@ func (l *loop) run(ctx context.Context) {
 		if l.full() || l.draining {
 			in = nil
 		}
+		l.giveJobs()
 		var jobs chan<- *entry
 		var next *entry
 		if len(l.toDecide) > 0 {
@@ -178,10 +179,10 @@ func (l *loop) run(ctx context.Context) {
 		case f := <-l.own:
 			f(l)
 		case jobs <- next:
-			next.stage = deciding
-			l.toDecide = l.toDecide[1:]
+			l.gaveJob()
 		case d := <-l.decided:
 			l.takeDecision(d)
+			l.takeMoreDecisions()
 		case x := <-l.loaded:
 			l.takeLoaded(x)
 		case x := <-l.committed:
@@ -216,6 +217,36 @@ func (l *loop) arriveMore() {
 		select {
 		case i := <-l.in:
 			l.arrive(i)
+		default:
+			return
+		}
+	}
+}
+
+// giveJobs hands out what is to be decided, as long as somebody takes it at once. That is much cheaper than to wait for all things with each of them, and so is takeMoreDecisions.
+func (l *loop) giveJobs() {
+	for len(l.toDecide) > 0 {
+		select {
+		case l.o.deciders.jobs <- l.toDecide[0]:
+			l.gaveJob()
+		default:
+			return
+		}
+	}
+}
+
+func (l *loop) gaveJob() {
+	l.toDecide[0].stage = deciding
+	l.toDecide[0] = nil
+	l.toDecide = l.toDecide[1:]
+}
+
+// takeMoreDecisions takes what was decided already, so that it shares batches.
+func (l *loop) takeMoreDecisions() {
+	for {
+		select {
+		case d := <-l.decided:
+			l.takeDecision(d)
 		default:
 			return
 		}

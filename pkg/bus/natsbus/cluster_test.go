@@ -113,7 +113,7 @@ func TestLeadersMayDie(t *testing.T) {
 	})
 	js := rawJetStream(t, servers)
 	natstest.Eventually(t, "all is acknowledged", func() bool {
-		return streamInfo(t, ctx, js, "RONDO").State.Msgs+streamInfo(t, ctx, js, "RONDO_WORK").State.Msgs == 0
+		return stored(t, ctx, js, "rondo", "RONDO", "RONDO_WORK") == 0
 	})
 }
 

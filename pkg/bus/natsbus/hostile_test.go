@@ -124,7 +124,7 @@ func TestOddVerbsDoNoHarm(t *testing.T) {
 		}
 	}
 	natstest.Eventually(t, "only what has no word is left", func() bool {
-		return streamInfo(t, ctx, js, "RONDO").State.Msgs == uint64(len(stay))
+		return stored(t, ctx, js, "rondo", "RONDO") == len(stay)
 	})
 	cancel()
 	if err := <-received; err != nil {

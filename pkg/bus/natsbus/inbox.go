@@ -378,6 +378,9 @@ func (r *receiver) tend(ctx context.Context, status <-chan nats.Status) {
 			r.extend()
 			r.checkLeft(ctx)
 			r.checkAlive(ctx)
+			if r.partition == 0 && r.lane == people { // so that of all who receive, one does it
+				r.b.dropAnchors(time.Now())
+			}
 		}
 	}
 }

@@ -26,6 +26,10 @@
 // Newer messages of the same instances wait for them, for as long as that takes at most. It asks again when it sees, by the count of what the broker has handed out, that
 // somebody else was handed something meanwhile: a receiver that is frozen or cut off is, until its requests are over.
 //
+// # Anchors
+//
+// In RONDO and RONDO_WORK lies a message each that nobody takes, rondo.later.anchor._._ and rondo.later.work._.anchor._._, so that they do not run empty: see anchor.go.
+//
 // # When the broker has lost something
 //
 // Who comes across a stream, a consumer or a bucket that is gone, after a disk was lost for instance, makes everything again if [Config.Setup] is [Make], and says
@@ -72,6 +76,7 @@ type Bus struct {
 
 	mu          sync.Mutex
 	joined      map[string]*membership
+	anchor      anchor
 	reconnected map[*func()]bool // who wants to know of that
 	closed      bool
 	wait        sync.WaitGroup  // what runs in the background

@@ -92,13 +92,22 @@ func environment(t *testing.T, to interface{ URL() string }, replicas int, s bus
 		Stored: func(t *testing.T) (n int) {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
-			for _, name := range []string{up, up + "_WORK"} {
-				n += int(streamInfo(t, ctx, js, name).State.Msgs)
-			}
-			return n
+			return stored(t, ctx, js, prefix, up, up+"_WORK")
 		},
 		Dead: func(t *testing.T) (dead []events.Wire) { return deadLetters(t, js, up+"_DEAD") },
 	}
+}
+
+// stored counts what is stored in streams, but for what lies there so that they do not run empty.
+func stored(t testing.TB, ctx context.Context, js jetstream.JetStream, prefix string, streams ...string) (n int) {
+	t.Helper()
+	for _, name := range streams {
+		n += int(streamInfo(t, ctx, js, name).State.Msgs)
+		for _, subject := range []string{prefix + ".later.anchor._._", prefix + ".later.work._.anchor._._"} {
+			n -= int(streamInfo(t, ctx, js, name, jetstream.WithSubjectFilter(subject)).State.Subjects[subject])
+		}
+	}
+	return n
 }
 
 // rawJetStream is a connection to look behind the scenes.
@@ -116,13 +125,20 @@ func rawJetStream(t testing.TB, to interface{ URL() string }) jetstream.JetStrea
 	return js
 }
 
-func streamInfo(t testing.TB, ctx context.Context, js jetstream.JetStream, name string) *jetstream.StreamInfo {
+func streamInfo(t testing.TB, ctx context.Context, js jetstream.JetStream, name string, opts ...jetstream.StreamInfoOpt) *jetstream.StreamInfo {
 	t.Helper()
 	st, err := js.Stream(ctx, name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return st.CachedInfo()
+	if len(opts) == 0 {
+		return st.CachedInfo()
+	}
+	info, err := st.Info(ctx, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
 }
 
 func deadLetters(t testing.TB, js jetstream.JetStream, name string) (dead []events.Wire) {

@@ -87,10 +87,16 @@ func nullTexts[E any](f func(E) sql.NullString) func([]E) packed {
 
 // blobs has NULL for nil.
 func blobs[E any](f func(E) []byte) func([]E) packed {
-	return packs(pgtype.ByteaOID, 32, func(b []byte, row E) ([]byte, bool) {
-		data := f(row)
-		return append(b, data...), data != nil
-	})
+	return func(rows []E) packed {
+		size := 0 // they differ too much to be guessed
+		for _, row := range rows {
+			size += len(f(row))
+		}
+		return pack(rows, pgtype.ByteaOID, size/max(1, len(rows))+1, func(b []byte, row E) ([]byte, bool) {
+			data := f(row)
+			return append(b, data...), data != nil
+		})
+	}
 }
 
 // epoch is where PostgreSQL begins to count microseconds.
