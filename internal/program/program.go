@@ -209,7 +209,9 @@ func New(host Host, code Func, input events.Payload, interrupt *atomic.Bool, cor
 	p := &Program{host: host, interrupt: interrupt, coroutines: coroutines}
 	p.root = &Scope{program: p}
 	p.spawn(nil, func() {
-		out, err := code(p, p.root, input)
+		in := input
+		input = nil // it must not be kept for as long as the code runs
+		out, err := code(p, p.root, in)
 		p.outcome = examined(out, err)
 		p.returned = true
 	})

@@ -340,11 +340,13 @@ type Instance struct {
 	ledger    ledger
 	program   *program.Program
 	interrupt atomic.Bool
+	pending   bool // the code of the current execution has not run yet
+	replaying bool
+	openEnd   bool // the replayed history was ended by the engine: where the code would have gone is not in it
 
 	cold       []events.Event // to be replayed before anything else
 	row        *Row           // as stored, until the ledger has taken over
 	unreadable error
-	pending    bool // the code of the current execution has not run yet
 
 	// While a round runs:
 	turn      *Turn
@@ -352,12 +354,10 @@ type Instance struct {
 	now       time.Time
 	clock     time.Time      // what the code sees as now
 	rest      []events.Event // of the history that is being replayed
-	replaying bool
-	said      int // facts the code has said since the last fact from outside
+	said      int            // facts the code has said since the last fact from outside
 	continues int
 	matched   events.Event // the recorded event that the code just repeated
 	fault     *events.Error
-	openEnd   bool        // the replayed history was ended by the engine: where the code would have gone is not in it
 	waiting   []delivered // facts from outside that wait for the code to be resumed
 }
 

@@ -210,7 +210,7 @@ func (l *loop) takeCommitted(ctx context.Context, x *committed) {
 		e := d.entry
 		if outcome.Verdict == history.Committed {
 			e.conflicts = 0
-			e.row, e.fresh = d.turn.Row, false
+			e.known, e.fresh = knownOf(&d.turn.Row), false
 			d.committed, d.published, d.batch = x.at, x.published, len(x.decisions)
 			l.weigh(e)
 			l.finish(d)

@@ -46,7 +46,7 @@ type deciders struct {
 
 // job is a round that is being decided.
 type job struct {
-	entry       *entry // whose row stays as it is while the job goes on
+	entry       *entry // of which what is known stays as it is while the job goes on
 	live        *round.Instance
 	began       time.Time
 	interrupted bool
@@ -164,7 +164,7 @@ func (d *deciders) watch(ctx context.Context, wait *sync.WaitGroup) {
 		case took > d.o.config.StuckAfter && !j.reported:
 			j.reported = true
 			d.lost++
-			telemetry.LogOf(d.o.log, j.entry.id, j.entry.row).Error("the code of an instance does not come back: it must not block outside of steps and activities; going on without that goroutine",
+			telemetry.LogOf(d.o.log, j.entry.id, j.entry.known.row()).Error("the code of an instance does not come back: it must not block outside of steps and activities; going on without that goroutine",
 				"for", took.Round(time.Millisecond))
 			go d.o.loop.tell(ctx, func(l *loop) { l.setStuck(j.entry) })
 			if d.lost < d.limit {
@@ -172,7 +172,7 @@ func (d *deciders) watch(ctx context.Context, wait *sync.WaitGroup) {
 			}
 		case took > d.o.config.RunawayAfter && !j.interrupted:
 			j.interrupted = true
-			telemetry.LogOf(d.o.log, j.entry.id, j.entry.row).Warn("the code of an instance takes too long; interrupting it", "for", took.Round(time.Millisecond))
+			telemetry.LogOf(d.o.log, j.entry.id, j.entry.known.row()).Warn("the code of an instance takes too long; interrupting it", "for", took.Round(time.Millisecond))
 			j.live.Interrupt()
 		}
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // of gives the logger for what is said about an instance.
-func (l *loop) of(e *entry) *slog.Logger { return telemetry.LogOf(l.o.log, e.id, e.row) }
+func (l *loop) of(e *entry) *slog.Logger { return telemetry.LogOf(l.o.log, e.id, e.known.row()) }
 
 // about is what a message that was not taken is about.
 func about(d bus.Delivery) []any {

@@ -90,12 +90,31 @@ type entry struct {
 	stage     stage
 	live      *round.Instance // nil: to be loaded
 	fresh     bool            // live was loaded for the next round, so it is as the store has it
-	row       round.Row       // as it was loaded or committed last
+	known     known           // of its row, as it was loaded or committed last
 	waiting   []*item         // in their order
 	taken     []*item         // of the round that is under way
 	conflicts int             // in a row
 	weight    int64           // about how much memory live takes
 	place     *list.Element   // among those that may be forgotten
+}
+
+// known is what is needed of a row beside rounds. The whole row is in the live instance, and there are many entries.
+type known struct {
+	life, name, version, trace, startMessage string
+	status                                   round.Status
+	execution, historyBytes                  int64
+	engine                                   int
+}
+
+func knownOf(r *round.Row) known {
+	return known{r.Life, r.Name, r.Version, r.Trace, r.StartMessage, r.Status, r.Execution, r.HistoryBytes, r.Engine}
+}
+
+// row is a row with that.
+func (k *known) row() round.Row {
+	return round.Row{
+		Life: k.life, Name: k.name, Version: k.version, Trace: k.trace, StartMessage: k.startMessage, Status: k.status, Execution: k.execution, HistoryBytes: k.historyBytes, Engine: k.engine,
+	}
 }
 
 // loop is the one that knows of everything. All its fields belong to its goroutine, except for those at the end.
@@ -387,8 +406,8 @@ func (l *loop) startsAnew(e *entry) bool {
 	return isStart && e.conflicts == 0 && i.delivery.Deliveries == 1 && !i.suspect
 }
 
-func (l *loop) enliven(e *entry, known round.Known) {
-	e.live, e.row, e.fresh = round.New(&l.o.config.Round, known), known.Row, true
+func (l *loop) enliven(e *entry, k round.Known) {
+	e.live, e.known, e.fresh = round.New(&l.o.config.Round, k), knownOf(&k.Row), true
 	l.alive++
 	l.weigh(e)
 }
@@ -398,7 +417,7 @@ func (l *loop) weigh(e *entry) {
 	l.weight -= e.weight
 	e.weight = 0
 	if e.live != nil {
-		e.weight = 8<<10 + e.row.HistoryBytes/4
+		e.weight = 8<<10 + e.known.historyBytes/4
 	}
 	l.weight += e.weight
 }

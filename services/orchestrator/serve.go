@@ -84,8 +84,8 @@ func (o *Orchestrator) receipt(e *entry, i *item, r round.Receipt) {
 	if i.inside() || !query.WantsReceipt(i.delivery.Header) {
 		return
 	}
-	if err := query.AnnounceReceipt(o.broker, e.id, e.row, i.message.ID, r); err != nil {
-		telemetry.LogOf(o.log, e.id, e.row).Debug("a receipt was not sent", "error", err)
+	if err := query.AnnounceReceipt(o.broker, e.id, e.known.row(), i.message.ID, r); err != nil {
+		telemetry.LogOf(o.log, e.id, e.known.row()).Debug("a receipt was not sent", "error", err)
 	}
 }
 

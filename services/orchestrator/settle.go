@@ -40,7 +40,7 @@ func (l *loop) finish(d *decision) {
 		l.o.steps.cancel(e.id, s)
 	}
 	for _, s := range t.Steps {
-		l.o.steps.start(e.id, e.row, s)
+		l.o.steps.start(e.id, e.known.row(), s)
 	}
 	e.stage = idle
 	if t.Evict {
@@ -85,11 +85,11 @@ func (l *loop) giveAway(e *entry, i *item, r round.Receipt) {
 	l.settled(i)
 	if r.Reason == round.NotKnownHere || r.Reason == round.NewerEngine {
 		l.of(e).Debug("a message cannot be taken here", "reason", r.Reason, "detail", r.Detail)
-		if to, ok := l.o.own.whoCan(e.id, e.row, i.message.Content, r.Reason); ok && !i.handed && !i.void {
+		if to, ok := l.o.own.whoCan(e.id, e.known.row(), i.message.Content, r.Reason); ok && !i.handed && !i.void {
 			l.o.handovers.handOver(to, i, r.After)
 			return
 		}
-		l.o.own.noteUnknown(e.id, e.row, r)
+		l.o.own.noteUnknown(e.id, e.known.row(), r)
 	}
 	i.hold().Return(r.After)
 }
