@@ -40,17 +40,25 @@ func collected(c *cycle) {
 	if c.over.Load() {
 		return
 	}
-	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	metrics.Read(live)
+	// What percentages are of, says the documentation of GOGC.
+	parts := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
+	metrics.Read(parts)
+	var live uint64
+	for _, p := range parts {
+		live += p.Value.Uint64()
+	}
 	// Changing it stops the program for a moment, so small differences stay.
-	if want := percentFor(live[0].Value.Uint64(), c.room); want > c.percent+c.percent/4 || want < c.percent-c.percent/4 {
+	if want := percentFor(live, c.room); want > c.percent+c.percent/4 || want < c.percent-c.percent/4 {
 		c.percent = want
 		debug.SetGCPercent(want)
 	}
 	watch(c)
 }
 
+// least is from when on a heap is collected at 100 percent, however little lives; at more percent, it is as many times that.
+const least = 4 << 20
+
 // percentFor is by how many percent of what lives the heap may grow.
 func percentFor(live, room uint64) int {
-	return int(max(usual, min(room*100/max(live, 1), 100*usual)))
+	return int(max(usual, room*100/max(live, least)))
 }

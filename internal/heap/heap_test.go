@@ -3,6 +3,7 @@ package heap
 import (
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"sync/atomic"
 	"testing"
 )
@@ -12,11 +13,12 @@ func TestPercent(t *testing.T) {
 		live, room uint64
 		want       int
 	}{
-		{1 << 20, 64 << 20, 6400},
+		{1 << 20, 64 << 20, 1600}, // Go would not collect a heap before it has 4 MiB, at 100 percent
+		{4 << 20, 64 << 20, 1600},
 		{16 << 20, 64 << 20, 400},
 		{64 << 20, 64 << 20, 100},
-		{1 << 30, 64 << 20, 100},   // large heaps are collected as always
-		{0, 64 << 20, 100 * usual}, // there is a bound
+		{1 << 30, 64 << 20, 100}, // large heaps are collected as always
+		{0, 64 << 20, 1600},
 	} {
 		if got := percentFor(c.live, c.room); got != c.want {
 			t.Errorf("%d bytes live, room for %d: %d %%, want %d", c.live, c.room, got, c.want)
@@ -38,6 +40,11 @@ func TestRoomIsUsed(t *testing.T) {
 	roomy := collections()
 	if roomy*3 > usually {
 		t.Errorf("%d collections with room, %d without: want less than a third", roomy, usually)
+	}
+	goal := []metrics.Sample{{Name: "/gc/heap/goal:bytes"}, {Name: "/gc/heap/live:bytes"}}
+	metrics.Read(goal)
+	if room := goal[0].Value.Uint64() - goal[1].Value.Uint64(); room < 32<<20 || room > 96<<20 {
+		t.Errorf("the heap may grow by %d MiB; want about 64", room>>20)
 	}
 }
 
