@@ -62,7 +62,7 @@ var mutants = []mutant{
 	}},
 	{"there is no fence", 531, []edit{
 		{sqliteOf + "commit.go", "	case c.Life != b.Life || c.Execution != b.Execution || c.LastEvent != b.LastEvent:\n		return false\n", "	case c.Life != b.Life || c.Execution != b.Execution:\n		return false\n"},
-		{sqliteOf + "statements.go", "\"instance, execution, event, data\", \"\")", "\"instance, execution, event, data\", \" ON CONFLICT DO UPDATE SET data = excluded.data\")"},
+		{sqliteOf + "statements.go", "\"instance, execution, event, last_event, data\", \"\")", "\"instance, execution, event, last_event, data\", \" ON CONFLICT DO UPDATE SET last_event = excluded.last_event, data = excluded.data\")"},
 		{sqliteOf + "statements.go", "AND last_event = ?\"", "AND last_event >= ? - 1000000\""},
 	}},
 	{"a promise is forgotten before it is published", 6, []edit{
