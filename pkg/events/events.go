@@ -42,7 +42,7 @@ import (
 // could be misread by the one before.
 const Engine = 1
 
-// Event is one row of history.
+// Event is one thing that has happened: histories are lists of them.
 type Event struct {
 	ID   int64     // its place in the execution: 1, 2, 3, …
 	At   time.Time // when it was decided, UTC, whole microseconds, never before the event before it
