@@ -496,14 +496,13 @@ func TestEachStartOfAScheduleIsAnInstance(t *testing.T) {
 	s := newSystem(t, openSQLite(t), basics...)
 	s.orchestrate()
 	r := s.raw()
-	for range 2 {
+	for begun := range 2 {
 		if err := r.publish("rondo.start.sleeper.nightly", map[string][]string{query.HeaderEach: {"true"}}, []byte("1")); err != nil {
 			t.Fatal(err)
 		}
-		n := len(s.list(rootsOnly))
 		s.eventually("one more has begun", func() error {
-			if len(s.list(rootsOnly)) == n {
-				return errors.New("not yet")
+			if n := len(s.list(rootsOnly)); n != begun+1 {
+				return fmt.Errorf("there are %d", n)
 			}
 			return nil
 		})
