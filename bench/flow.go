@@ -39,16 +39,21 @@ func (r *run) flow(ctx context.Context, orchestration string, count, inFlight, e
 	return err
 }
 
-// naps is W6: what the activities themselves take is the bound, and how near to it the engine comes is the result.
-func naps(ctx context.Context, r *run) error {
+// naps is W6 with so many slots of the worker: what the activities themselves take is the bound, and how near to it the engine comes is the result.
+func naps(slots ...int) (list []variant) {
 	const activities, inFlight = 5, 20
-	if err := r.flow(ctx, napFan.Name(), activities, inFlight, 1); err != nil {
-		return err
+	for _, n := range slots {
+		most := float64(min(n, activities*inFlight)) / activities / napTime.Seconds()
+		list = append(list, variant{name: fmt.Sprintf("%d slots", n), needs: needs{workerArgs: []string{"--slots", fmt.Sprint(n)}}, run: func(ctx context.Context, r *run) error {
+			if err := r.flow(ctx, napFan.Name(), activities, inFlight, 1); err != nil {
+				return err
+			}
+			r.result.Figures["bound_per_second"] = most
+			r.result.Figures["percent_of_bound"] = rounded(100*r.result.PerSecond/most, 1)
+			return nil
+		}})
 	}
-	bound := inFlight / napTime.Seconds()
-	r.result.Figures["bound_per_second"] = bound
-	r.result.Figures["percent_of_bound"] = rounded(100*r.result.PerSecond/bound, 1)
-	return nil
+	return list
 }
 
 // window is how long something is measured: what somebody says, or what is right for the size.

@@ -67,6 +67,7 @@ type system struct {
 	orchestrators []*process
 	worker        *process
 	extra         []string // more arguments for orchestrators
+	extraWorker   []string // and for the worker
 
 	store  history.Store
 	driver *driver
@@ -76,12 +77,16 @@ type system struct {
 type needs struct {
 	orchestrators    int      // 0 is one
 	orchestratorArgs []string // more settings
+	workerArgs       []string
 }
 
 // start starts a system.
 func (b *bench) start(ctx context.Context, n needs) (_ *system, err error) {
 	b.systems++
-	s := &system{bench: b, dir: filepath.Join(b.dir, fmt.Sprint(b.systems)), natsURL: b.o.nats, monitor: b.o.monitor, database: database{drop: nothing}, extra: append(strings.Fields(b.o.orchestratorArgs), n.orchestratorArgs...)}
+	s := &system{
+		bench: b, dir: filepath.Join(b.dir, fmt.Sprint(b.systems)), natsURL: b.o.nats, monitor: b.o.monitor, database: database{drop: nothing},
+		extra: append(strings.Fields(b.o.orchestratorArgs), n.orchestratorArgs...), extraWorker: append(strings.Fields(b.o.workerArgs), n.workerArgs...),
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.stop())
@@ -129,7 +134,7 @@ func (s *system) orchestratorArgs(i int) []string {
 }
 
 func (s *system) workerArgs() []string {
-	return append(s.serviceArgs("--worker-id", "w0"), strings.Fields(s.o.workerArgs)...)
+	return append(s.serviceArgs("--worker-id", "w0"), s.extraWorker...)
 }
 
 func (s *system) serviceArgs(more ...string) (args []string) {

@@ -32,7 +32,7 @@ var workloads = []workload{
 	{name: "W5", about: "one orchestration with 1,000 activities in sequence", unit: "activities", variants: long(sequence.Name())},
 	{name: "W5s", about: "one orchestration with 1,000 inline steps in sequence", unit: "steps", variants: long(sequenceStep.Name())},
 	{name: "W6", about: "5 activities of 10 ms in parallel, against what the activities themselves take", unit: "orchestrations",
-		variants: []variant{{name: "20 in flight", run: naps}}},
+		variants: naps(2, 4, 100)},
 	{name: "W7", about: "many instances that wait for events and timers", unit: "instances", variants: []variant{{name: "parked", leavesOpen: true, run: parking}}},
 	{name: "W8", about: "W1 with several orchestrators", unit: "orchestrations", database: "postgres", variants: replicas()},
 	{name: "W9", about: "how long it takes until instances go on after kill -9", unit: "orchestrations", variants: crashes()},
