@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -42,7 +43,13 @@ func parking(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
+	if r.o.profile != "" { // of what is in use, too
+		if err := r.orchestrators[0].begin(r.o.profile, "allocs", filepath.Join(r.o.profile, "parked.allocs")); err != nil {
+			return err
+		}
+	}
 	f := r.result.Figures
+	f["stack_bytes_each"] = rounded((some.stacks-before.stacks)/float64(hydrated), 0)
 	f["heap_bytes_each"] = rounded((some.heap-before.heap)/float64(hydrated), 0)
 	f["rss_bytes_each"] = rounded((some.rss-before.rss)/float64(hydrated), 0)
 	f["orchestrator_rss_mb"] = rounded(all.rss/(1<<20), 1)
@@ -62,16 +69,20 @@ func parking(ctx context.Context, r *run) error {
 	return err
 }
 
-// memory is what the orchestrator has: what is reachable in its heap, and what the system has given it, once what is not needed was given back.
-type memory struct{ heap, rss float64 }
+// memory is what the orchestrator has: what is reachable in its heap, stacks, and what the system has given it, once what is not needed was given back.
+type memory struct{ heap, stacks, rss float64 }
 
 func (r *run) memory() (m memory, err error) {
 	heap, err := r.orchestrators[0].order("memory")
 	if err != nil {
 		return m, err
 	}
+	stacks, err := r.orchestrators[0].order("stacks")
+	if err != nil {
+		return m, err
+	}
 	u, err := usageOf(r.orchestrators[0].pid())
-	return memory{float64(heap), float64(u.rss)}, err
+	return memory{float64(heap), float64(stacks), float64(u.rss)}, err
 }
 
 // parkMore parks more instances, until there are so many, and waits until all of them wait.

@@ -145,6 +145,8 @@ var orders = map[string]func(file string) string{
 		debug.FreeOSMemory()
 		return readRuntime("/memory/classes/heap/objects:bytes")
 	},
+	// What stacks take of it.
+	"stacks": func(string) string { return readRuntime("/memory/classes/heap/stacks:bytes") },
 	// How much was ever allocated. What /metrics tells of that is up to 15 seconds old.
 	"allocations": func(string) string { return readRuntime("/gc/heap/allocs:objects") },
 	"allocated":   func(string) string { return readRuntime("/gc/heap/allocs:bytes") },

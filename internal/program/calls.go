@@ -72,7 +72,7 @@ func (p *Program) refused(t *Task, err *events.Error) *Task {
 
 // Activity schedules an activity.
 func (p *Program) Activity(s *Scope, name string, input events.Payload, o Options) *Task {
-	t := &Task{program: p, what: "activity", name: name}
+	t := &Task{program: p, what: anActivity, name: name}
 	if err := o.check(); err != nil {
 		p.enter()
 		return p.refused(t, t.attributed(err))
@@ -131,7 +131,7 @@ func (c *call) next(h Host, err *events.Error) (time.Time, bool) {
 // Step starts an inline step.
 func (p *Program) Step(s *Scope, name string, run func(context.Context) (events.Payload, error), o Options) *Task {
 	p.enter()
-	t := &Task{program: p, kind: stepTask, what: "step", name: name}
+	t := &Task{program: p, kind: stepTask, what: aStep, name: name}
 	if err := o.check(); err != nil {
 		return p.refused(t, t.attributed(err))
 	}
@@ -172,22 +172,22 @@ func (p *Program) retryStep(t *Task, err *events.Error) bool {
 
 // Timer opens a timer.
 func (p *Program) Timer(s *Scope, at time.Time) *Task {
-	return p.start(s, &Task{program: p, what: "timer"}, &events.TimerCreated{FireAt: events.Instant(at)})
+	return p.start(s, &Task{program: p, what: aTimer}, &events.TimerCreated{FireAt: events.Instant(at)})
 }
 
 // WaitEvent waits for the next event of a name.
 func (p *Program) WaitEvent(s *Scope, name string) *Task {
-	return p.start(s, &Task{program: p, what: "event", name: name}, &events.EventAwaited{Name: name})
+	return p.start(s, &Task{program: p, what: anEvent, name: name}, &events.EventAwaited{Name: name})
 }
 
 // ReadQueue takes the oldest message of a queue, or waits for one.
 func (p *Program) ReadQueue(s *Scope, queue string) *Task {
-	return p.start(s, &Task{program: p, kind: queueTask, what: "queue", name: queue}, &events.QueueRead{Queue: queue})
+	return p.start(s, &Task{program: p, kind: queueTask, what: aQueue, name: queue}, &events.QueueRead{Queue: queue})
 }
 
 // Child starts an instance and waits for its outcome. With an empty id it gets one made from its place in history.
 func (p *Program) Child(s *Scope, fact *events.ChildStarted) *Task {
-	return p.start(s, &Task{program: p, what: "orchestration", name: fact.Name}, fact)
+	return p.start(s, &Task{program: p, what: anOrchestration, name: fact.Name}, fact)
 }
 
 // Say records a fact that nothing answers.

@@ -1,41 +1,49 @@
 package program
 
-// list is a linked list from which anything can be taken out at once, wherever it stands.
-type list[T any] struct{ head, tail *link[T] }
+// list is a linked list from which anything can be taken out at once, wherever it stands. What is listed knows its place itself, so that there is nothing to make room for.
+type list[T placed[T]] struct{ head, tail T }
 
-type link[T any] struct {
-	value      T
-	prev, next *link[T]
+// placed is a pointer to what stands in one list at most.
+type placed[T any] interface {
+	comparable
+	at() *place[T]
 }
 
-func (l *list[T]) push(v T) *link[T] {
-	n := &link[T]{value: v, prev: l.tail}
-	if l.tail != nil {
-		l.tail.next = n
+type place[T any] struct{ before, behind T }
+
+func (p *place[T]) at() *place[T] { return p }
+
+func (l *list[T]) push(v T) {
+	var none T
+	if l.tail == none {
+		l.head = v
 	} else {
-		l.head = n
+		v.at().before, l.tail.at().behind = l.tail, v
 	}
-	l.tail = n
-	return n
+	l.tail = v
 }
 
-func (l *list[T]) remove(n *link[T]) {
-	if n.prev != nil {
-		n.prev.next = n.next
+func (l *list[T]) remove(v T) {
+	var none T
+	p := v.at()
+	if p.before == none {
+		l.head = p.behind
 	} else {
-		l.head = n.next
+		p.before.at().behind = p.behind
 	}
-	if n.next != nil {
-		n.next.prev = n.prev
+	if p.behind == none {
+		l.tail = p.before
 	} else {
-		l.tail = n.prev
+		p.behind.at().before = p.before
 	}
+	*p = place[T]{}
 }
 
-// all gives the values, oldest first. The list must not change meanwhile.
+// all gives what is listed, oldest first. The list must not change meanwhile.
 func (l *list[T]) all(yield func(T) bool) {
-	for n := l.head; n != nil; n = n.next {
-		if !yield(n.value) {
+	var none T
+	for v := l.head; v != none; v = v.at().behind {
+		if !yield(v) {
 			return
 		}
 	}

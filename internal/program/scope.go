@@ -12,30 +12,31 @@ var errDropped = &events.Error{Kind: events.CancelledError, Message: "nobody wai
 // Scope is a set of tasks that end together. Scopes form a tree: cancelling one cancels those below it, except shielded ones, which get
 // a last bounded time.
 type Scope struct {
-	program *Program
-	parent  *Scope
-	open    list[*Task] // in the order in which they were started
-	waits   list[*wait] // branches that wait in it
-	below   list[*Scope]
-	link    *link[*Scope] // its place in the parent's list
-	err     *events.Error // why it was cancelled
-	shield  time.Duration // > 0: how long it may go on after the scope above was cancelled
-	limit   *Task         // the timer of a time limit or shield
-	closed  bool
+	program       *Program
+	parent        *Scope
+	open          list[*Task] // in the order in which they were started
+	waits         list[*wait] // branches that wait in it
+	below         list[*Scope]
+	place[*Scope]               // in the parent's list
+	err           *events.Error // why it was cancelled
+	shield        time.Duration // > 0: how long it may go on after the scope above was cancelled
+	limit         *Task         // the timer of a time limit or shield
+	closed        bool
 }
 
 func (s *Scope) add(t *Task) {
-	t.scope, t.link = s, s.open.push(t)
+	t.scope = s
+	s.open.push(t)
 }
 
 func (s *Scope) remove(t *Task) {
-	s.open.remove(t.link)
-	t.scope, t.link = nil, nil
+	s.open.remove(t)
+	t.scope = nil
 }
 
 func (s *Scope) child() *Scope {
 	c := &Scope{program: s.program, parent: s, err: s.err}
-	c.link = s.below.push(c)
+	s.below.push(c)
 	return c
 }
 
@@ -127,7 +128,7 @@ func (s *Scope) close() {
 	s.closed = true
 	s.end(errDropped)
 	if s.parent != nil {
-		s.parent.below.remove(s.link)
+		s.parent.below.remove(s)
 	}
 }
 

@@ -27,6 +27,7 @@ const (
 type Task struct {
 	program  *Program
 	kind     taskKind
+	what     what
 	done     bool
 	observed bool
 	// abandoned means that nothing but the end of its scope, or being dropped, has settled it.
@@ -38,15 +39,30 @@ type Task struct {
 	value   any
 	err     error
 
-	scope   *Scope // where it is listed; a branch's own scope is another one below it
-	link    *link[*Task]
+	scope *Scope // where it is listed; a branch's own scope is another one below it
+	place[*Task]
 	waiters []waiter
 
-	call       *call  // for activities and steps: how to try again
-	what, name string // whose error it would be
-	group      *group // for groups: the members
-	inner      *Scope // for branches
+	call  *call  // for activities and steps: how to try again
+	name  string // with what, whose error it would be
+	group *group // for groups: the members
+	inner *Scope // for branches
 }
+
+// what is something that has results of its own.
+type what uint8
+
+const (
+	nothing what = iota
+	anActivity
+	aStep
+	aTimer
+	anEvent
+	aQueue
+	anOrchestration
+)
+
+var whats = [...]string{anActivity: "activity", aStep: "step", aTimer: "timer", anEvent: "event", aQueue: "queue", anOrchestration: "orchestration"}
 
 // waiter is told when a task settles.
 type waiter interface {
@@ -70,9 +86,9 @@ func (t *Task) Err() error              { return t.err }
 // source says whose error it would be.
 func (t *Task) source() string {
 	if t.name == "" {
-		return t.what
+		return whats[t.what]
 	}
-	return t.what + " " + quote(t.name)
+	return whats[t.what] + " " + quote(t.name)
 }
 
 // attributed says whose error it is, and how often it was tried.
@@ -150,6 +166,7 @@ type wait struct {
 	program *Program
 	branch  *branch
 	fired   bool
+	place[*wait]
 }
 
 func (w *wait) stale() bool { return w.fired }
@@ -163,9 +180,9 @@ func (w *wait) wake(*Task) {
 
 // pause parks the branch until what it waits for wakes it, or its scope is cancelled.
 func (p *Program) pause(s *Scope, w *wait) {
-	place := s.waits.push(w)
+	s.waits.push(w)
 	p.park()
-	s.waits.remove(place)
+	s.waits.remove(w)
 }
 
 // Await waits for a task. It reports false when the scope was cancelled first.

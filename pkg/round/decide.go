@@ -13,8 +13,7 @@ import (
 // Decide is one round. It takes the messages in the order in which they came and gives the turn; the instance is then ahead
 // of the store by that turn.
 func (in *Instance) Decide(inbox []Delivery, now time.Time) Turn {
-	turn := Turn{Instance: in.id, Receipts: make([]Receipt, len(inbox)), Basis: in.basis()}
-	in.turn, in.continues = &turn, 0
+	in.busy, in.continues = busyWith(Turn{Instance: in.id, Receipts: make([]Receipt, len(inbox)), Basis: in.basis()}), 0
 	in.interrupt.Store(false) // an interrupt that came too late was for the round before
 	in.rounds++
 	in.thaw()
@@ -29,7 +28,8 @@ func (in *Instance) Decide(inbox []Delivery, now time.Time) Turn {
 		in.fireDue()
 	}
 	in.closeTurn()
-	in.turn = nil
+	turn := *in.turn
+	in.busy = nil
 	return turn
 }
 
@@ -390,7 +390,7 @@ func (in *Instance) continueAsNew(next *program.ContinueAsNew, letters []letter)
 	in.ledger = ledger{info: program.Info{Instance: in.id, Execution: old.info.Execution + 1}}
 	in.append(&events.Started{
 		Name: next.Name, Version: next.Version, Input: next.Input, Life: old.info.Life, Engine: events.Engine, Message: old.startID,
-		Parent: old.info.Parent, Attributes: old.info.Attributes, Trace: trace, TraceState: old.state, Baggage: old.baggage, Follows: follows, Previous: old.info.Execution, Begun: old.begun, Carried: len(inherited),
+		Parent: old.info.Parent, Attributes: old.info.Attributes, Trace: trace, TraceState: old.besides().state, Baggage: old.besides().baggage, Follows: follows, Previous: old.info.Execution, Begun: old.begun, Carried: len(inherited),
 		Seen: old.seen.newest(events.MaxSeen),
 	})
 	for _, f := range inherited {

@@ -140,7 +140,7 @@ func (h host) StartStep(s program.Step) {
 // step is what is to be run of an inline step.
 func (in *Instance) step(s program.Step, repeated bool) Step {
 	l := &in.ledger
-	return Step{StepRef: in.stepRef(s.Number), Step: s, Trace: in.traceOf(OverExecution, l.ref(1)), TraceState: l.state, Baggage: l.baggage, Repeated: repeated}
+	return Step{StepRef: in.stepRef(s.Number), Step: s, Trace: in.traceOf(OverExecution, l.ref(1)), TraceState: l.besides().state, Baggage: l.besides().baggage, Repeated: repeated}
 }
 
 // DropStep implements program.Host.

@@ -19,11 +19,9 @@ type ledger struct {
 	info    program.Info
 	engine  int
 	trace   string
-	from    events.Trace // the same, read
-	within  events.Trace // the span of the execution in it, if anybody follows it
-	state   string       // what came with it
-	baggage string
-	former  string         // the trace of the execution before
+	from    events.Trace   // the same, read
+	within  events.Trace   // the span of the execution in it, if anybody follows it
+	beside  *beside        // what came with it, nil if nothing did
 	input   events.Payload // until the code has taken it
 	started time.Time
 	begun   time.Time // when the first execution of this life was started
@@ -66,48 +64,24 @@ type ledger struct {
 	cancel        *events.CancelRequested
 }
 
+// beside is what may come beside a trace, and seldom does.
+type beside struct {
+	state   string
+	baggage string
+	former  string // the trace of the execution before
+}
+
+// besides is that, for reading.
+func (l *ledger) besides() beside {
+	if l.beside == nil {
+		return beside{}
+	}
+	return *l.beside
+}
+
 type value struct {
 	data events.Payload
 	set  time.Time
-}
-
-// open is something that an answer is expected for.
-type open struct {
-	kind     openKind
-	name     string // activity, event or queue
-	tag      string
-	instance string // child
-	abandon  bool   // child: not cancelled with its parent
-	begun    bool
-	pending  bool // activity: somebody else will complete it, no service owes the answer
-	startBy  time.Time
-	deadline time.Time // timer: when it fires
-	// notBefore is when an activity may be taken up at the earliest, zero for at once.
-	notBefore time.Time
-
-	since   time.Time // when it was opened
-	attempt int       // activity
-
-	round int64  // in which round of the hydrated instance it was opened, and
-	sent  [2]int // which messages of that turn came of it
-}
-
-type openKind uint8
-
-const (
-	openActivity openKind = iota
-	openTimer
-	openWait
-	openRead
-	openChild
-)
-
-// next is when something must happen to it, zero if never.
-func (o *open) next() time.Time {
-	if o.kind == openActivity && !o.begun && !o.startBy.IsZero() && (o.deadline.IsZero() || o.startBy.Before(o.deadline)) {
-		return o.startBy
-	}
-	return o.deadline
 }
 
 // queue is one of the instance's mailboxes.
@@ -186,14 +160,14 @@ func (l *ledger) apply(e events.Event) (effects, error) {
 	case *events.Started:
 		l.start(e.At, f)
 	case *events.ActivityScheduled:
-		l.openUp(e.ID, &open{kind: openActivity, name: f.Name, tag: f.Tag, attempt: f.Attempt, startBy: f.StartBy, deadline: f.Deadline, notBefore: f.NotBefore})
+		l.openUp(e.ID, askedOpen(open{kind: openActivity, name: f.Name, deadline: f.Deadline}, asked{tag: f.Tag, attempt: f.Attempt, startBy: f.StartBy, notBefore: f.NotBefore}))
 	case *events.TimerCreated:
 		l.openUp(e.ID, &open{kind: openTimer, deadline: f.FireAt})
 	case *events.EventAwaited:
 		l.openUp(e.ID, &open{kind: openWait, name: f.Name})
 		l.waits.add(f.Name, e.ID)
 	case *events.ChildStarted:
-		l.openUp(e.ID, &open{kind: openChild, name: f.Name, instance: f.Instance, abandon: f.ParentClose == events.AbandonChild})
+		l.openUp(e.ID, askedOpen(open{kind: openChild, name: f.Name, abandon: f.ParentClose == events.AbandonChild}, asked{instance: f.Instance}))
 	case *events.QueueRead:
 		return l.read(e.ID, f)
 	case *events.MessageQueued:
@@ -275,18 +249,12 @@ func (l *ledger) start(at time.Time, f *events.Started) {
 		l.begun = at
 	}
 	l.follow(f.Trace)
-	l.state, l.baggage, l.former = f.TraceState, f.Baggage, f.Follows
+	l.beside = nil
+	if b := (beside{f.TraceState, f.Baggage, f.Follows}); b != (beside{}) {
+		l.beside = &b
+	}
 	l.seen.load(f.Seen)
 	l.seen.add(f.Message)
-}
-
-func (l *ledger) openUp(id int64, o *open) {
-	o.since = l.lastAt
-	l.open.Set(id, o)
-	if o.owed() {
-		l.awaited++
-	}
-	l.schedule(id, o)
 }
 
 // shut closes what was open, answered or not.

@@ -154,7 +154,7 @@ func (in *Instance) noteOver(e events.Event, eff effects) {
 	if x.Trace = l.from; l.from.Span == l.within.Span {
 		x.Trace.Span = [8]byte{} // nobody started it: its span is the first one
 	}
-	x.Link, _ = events.ParseTrace(l.former)
+	x.Link, _ = events.ParseTrace(l.besides().former)
 	in.turn.Over = append(in.turn.Over, x)
 }
 

@@ -21,8 +21,8 @@ func PastStart(instance string, execution int64, history []events.Event) (Turn, 
 func past(instance string, execution int64, history []events.Event, began func(events.Fact) bool) (Turn, bool) {
 	info := program.Info{Instance: instance, Execution: execution}
 	in := &Instance{config: &Config{}, id: instance, ledger: ledger{info: info}}
-	turn := Turn{Instance: instance}
-	in.turn, in.rounds = &turn, 1
+	in.busy, in.rounds = busyWith(Turn{Instance: instance}), 1
+	turn := in.turn
 	within, carried := false, 0
 	for _, e := range history {
 		if in.ledger.follows(e) != nil {

@@ -58,7 +58,7 @@ func (in *Instance) promise(e events.Event, eff effects) {
 		}
 	}
 	if o := in.ledger.open.Get(e.ID); o != nil {
-		o.round, o.sent = in.rounds, [2]int{before, len(in.turn.Messages)}
+		o.round, o.sent = in.rounds, [2]int32{int32(before), int32(len(in.turn.Messages))}
 	}
 }
 
@@ -86,7 +86,7 @@ func (t *Turn) value(v ValueChange) {
 
 // say makes a message of the instance's to another one. About is what its trace goes on in.
 func (in *Instance) say(about OverKind, verb events.Verb, ref events.Ref, to string, c events.Content) events.Message {
-	return events.Message{ID: events.MessageID(verb, in.id, ref), Instance: to, Trace: in.traceOf(about, ref), TraceState: in.ledger.state, Baggage: in.ledger.baggage, Content: c}
+	return events.Message{ID: events.MessageID(verb, in.id, ref), Instance: to, Trace: in.traceOf(about, ref), TraceState: in.ledger.besides().state, Baggage: in.ledger.besides().baggage, Content: c}
 }
 
 // work makes the message that has an activity executed.
@@ -163,7 +163,7 @@ func (in *Instance) tellParent(row Row) {
 // them again is harmless: their ids are the same, and history takes each answer once.
 func Outstanding(known Known) ([]events.Message, error) {
 	in := New(&Config{}, known)
-	in.turn = &Turn{}
+	in.busy = busyWith(Turn{})
 	var l ledger
 	l.info = in.ledger.info
 	sent := make(map[int64][]events.Message) // by what the answer is expected for
@@ -213,7 +213,7 @@ func stillDue(sent []events.Message, begun *events.ActivityBegun, eff effects) [
 // Publishing them again is harmless, as for [Outstanding].
 func Unanswered(known Known, since time.Time) ([]events.Message, error) {
 	in := New(&Config{}, known)
-	in.turn = &Turn{}
+	in.busy = busyWith(Turn{})
 	var l ledger
 	l.info = in.ledger.info
 	for _, e := range known.History {

@@ -35,7 +35,7 @@ func Replay(config *Config, known Known) (warnings []string, err error) {
 	if _, ok := config.Code.Lookup(started.Name, started.Version); !ok {
 		return nil, &events.Error{Kind: events.Unregistered, Final: true, Message: in.unknownCode(started.Name, started.Version)}
 	}
-	in.turn = &Turn{}
+	in.busy = busyWith(Turn{})
 	in.cold = nil
 	history := known.History
 	if n := len(history); endedByEngine(history[n-1].Fact) {

@@ -348,17 +348,31 @@ type Instance struct {
 	row        *Row           // as stored, until the ledger has taken over
 	unreadable error
 
-	// While a round runs:
-	turn      *Turn
-	rounds    int64 // counts them
-	now       time.Time
-	clock     time.Time      // what the code sees as now
-	rest      []events.Event // of the history that is being replayed
-	said      int            // facts the code has said since the last fact from outside
+	rounds    int64     // counts them
+	clock     time.Time // what the code sees as now
+	said      int       // facts the code has said since the last fact from outside
 	continues int
-	matched   events.Event // the recorded event that the code just repeated
 	fault     *events.Error
 	waiting   []delivered // facts from outside that wait for the code to be resumed
+	*busy                 // nil while no round runs, which for most instances is nearly always
+}
+
+// busy is what an instance has while a round runs.
+type busy struct {
+	turn    *Turn
+	now     time.Time
+	rest    []events.Event // of the history that is being replayed
+	matched events.Event   // the recorded event that the code just repeated
+}
+
+// busyWith is one for a turn, in one piece of memory with it.
+func busyWith(turn Turn) *busy {
+	x := &struct {
+		busy busy
+		turn Turn
+	}{turn: turn}
+	x.busy.turn = &x.turn
+	return &x.busy
 }
 
 // delivered is a fact from outside with what it answers.
