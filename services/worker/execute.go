@@ -13,12 +13,12 @@ import (
 
 // execute is the way of an attempt that has a slot, from here to where its completion is published. It is the attempt's goroutine.
 func (w *Worker) execute(a *attempt) {
-	returned := false
+	returned, began := false, time.Now()
 	defer func() {
 		if !returned { // runtime.Goexit, which cannot be stopped, only noticed
 			a.end(nil, goexited)
 		}
-		w.limits.release(a.q.line)
+		w.limits.release(a.q.line, time.Since(began))
 	}()
 	if w.admit(a) {
 		a.end(a.run())

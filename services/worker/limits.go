@@ -19,11 +19,14 @@ const (
 	promiseFor = 10 * time.Millisecond
 	// standFor is how long a delivery that finds no slot waits for one, before another worker may have it.
 	standFor = 100 * time.Millisecond
+	// soon is how long the activities of a queue take at most, on average, if some of their work is taken before there is a slot for it.
+	soon = standFor / 4
 )
 
 // limits share the slots of a worker among its queues. A queue asks how many deliveries it may take. Slots are promised to those queues only that have brought
 // all they asked for the last time; for the others, waiting for work that may never come, a slot is only taken when a delivery is there. So an idle
-// queue keeps nobody from working, and sometimes there is a delivery more than slots: it stands for a moment, and then goes back.
+// queue keeps nobody from working, and sometimes there is a delivery more than slots: it stands for a moment, and then goes back. Of activities that take no longer than a moment, a few
+// deliveries are taken ahead and stand on purpose, so that a slot does not have to wait for the broker each time it becomes free; not while another queue waits for slots, though.
 type limits struct {
 	mu         sync.Mutex
 	all        *pool
@@ -47,7 +50,10 @@ type line struct {
 	pools  []*pool
 	rate   *rate.Limiter // nil: none
 	enough int           // as many free slots are worth a request
+	most   int           // slots at most
+	takes  time.Duration // how long a slot is used for, on average, lately; 0: not known
 	loaded bool          // the last request brought all it asked for
+	stands int           // deliveries
 	hungry bool
 	wake   chan struct{}
 }
@@ -82,10 +88,11 @@ func (l *limits) line(q bus.Queue) *line {
 			n.pools = append(n.pools, p)
 		}
 	}
-	n.enough = math.MaxInt
+	n.most = math.MaxInt
 	for _, p := range n.pools {
-		n.enough = min(n.enough, max(1, p.size/4))
+		n.most = min(n.most, p.size)
 	}
+	n.enough = max(1, n.most/4)
 	if n.rate != nil {
 		n.enough = 1
 	}
@@ -105,6 +112,28 @@ func (n *line) room(now time.Time) int {
 		room = min(room, int(n.rate.TokensAt(now)))
 	}
 	return max(room, 0)
+}
+
+// ahead is how many deliveries a queue may take that no slot is free for.
+func (l *limits) ahead(n *line) int {
+	alone := len(l.hungry) == 0 || len(l.hungry) == 1 && n.hungry
+	if !alone || !n.loaded || n.rate != nil || n.takes == 0 || n.takes > soon {
+		return 0
+	}
+	ahead := max(1, n.most/8)
+	if missing := ahead - n.stands; missing >= max(1, ahead/2) { // not for each of many alone
+		return missing
+	}
+	return 0
+}
+
+// note counts how long a slot was used.
+func (n *line) note(took time.Duration) {
+	if n.takes == 0 {
+		n.takes = took
+	}
+	n.takes += (took - n.takes) / 8
+	n.takes = max(n.takes, 1)
 }
 
 // untilRate is how long it takes until the rate allows another one.
@@ -150,6 +179,10 @@ func (l *limits) ask(ctx context.Context, n *line) *grant {
 		room := n.room(now)
 		if room > 0 && (woken || !n.loaded || room >= n.enough) {
 			return l.grant(n, room)
+		}
+		if ahead := l.ahead(n); room == 0 && ahead > 0 {
+			l.sated(n)
+			return &grant{limits: l, line: n, n: ahead}
 		}
 		if !n.hungry {
 			n.hungry = true
@@ -266,6 +299,7 @@ func (l *limits) arrive(n *line, g *grant, patience time.Duration, begin, lost f
 		go lost()
 	default:
 		s := &stand{line: n, begin: begin, lost: lost}
+		n.stands++
 		s.timer = time.AfterFunc(patience, func() { l.leave(s) })
 		l.standing = append(l.standing, s)
 	}
@@ -282,6 +316,8 @@ func (l *limits) leave(s *stand) {
 	i := slices.Index(l.standing, s)
 	if i >= 0 {
 		l.standing = slices.Delete(l.standing, i, i+1)
+		s.line.stands--
+		s.line.takes = max(s.line.takes, standFor) // it was not soon
 	}
 	l.mu.Unlock()
 	if i >= 0 {
@@ -301,9 +337,10 @@ func (l *limits) close() {
 	}
 }
 
-// release gives a slot back.
-func (l *limits) release(n *line) {
+// release gives a slot back that was used for so long.
+func (l *limits) release(n *line, took time.Duration) {
 	l.mu.Lock()
+	n.note(took)
 	n.use(-1)
 	l.feed(false)
 	l.mu.Unlock()
@@ -317,6 +354,7 @@ func (l *limits) feed(all bool) {
 				return false
 			}
 			s.timer.Stop()
+			s.line.stands--
 			s.line.use(1)
 			go s.begin()
 			return true
@@ -328,10 +366,10 @@ func (l *limits) feed(all bool) {
 	now := time.Now()
 	for _, n := range l.hungry {
 		room := n.room(now)
-		if room == 0 {
+		if room == 0 && l.ahead(n) == 0 {
 			continue
 		}
-		if !all && room < n.enough && n.loaded {
+		if !all && 0 < room && room < n.enough && n.loaded {
 			l.gather()
 			continue
 		}

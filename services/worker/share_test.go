@@ -23,7 +23,7 @@ func TestIdleQueuesKeepNobodyFromAsking(t *testing.T) {
 		ready = len(l.hungry) == 3
 		l.mu.Unlock()
 	}
-	l.release(a)
+	l.release(a, time.Minute)
 	for range 3 {
 		select {
 		case g := <-granted:
@@ -82,7 +82,7 @@ func TestADeliveryWithoutASlotStandsAndThenGoesBack(t *testing.T) {
 	if i := <-lost; i != 2 {
 		t.Errorf("%d has gone back", i)
 	}
-	l.release(n)
+	l.release(n, time.Minute)
 	if i := <-begun; i != 3 {
 		t.Errorf("%d has begun", i)
 	}
