@@ -34,12 +34,12 @@ func (a *App) connect(ctx context.Context) (b *natsbus.Bus, store history.Store,
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wait.Go(func() {
-		if b, errs[0] = a.connectNATS(ctx); errs[0] != nil && hopeless(errs[0]) {
+		if b, errs[0] = a.connectNATS(ctx); errs[0] != nil && a.hopeless(errs[0]) {
 			cancel()
 		}
 	})
 	wait.Go(func() {
-		if store, errs[1] = a.openStore(ctx); errs[1] != nil && hopeless(errs[1]) {
+		if store, errs[1] = a.openStore(ctx); errs[1] != nil && a.hopeless(errs[1]) {
 			cancel()
 		}
 	})
@@ -165,7 +165,7 @@ func (a *App) await(ctx context.Context, what string, try func(context.Context) 
 			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 		}
 		rest := time.Until(until)
-		if hopeless(err) || a.config.Wait == 0 {
+		if a.hopeless(err) || a.config.Wait == 0 {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		if rest <= 0 {
@@ -185,13 +185,16 @@ func (a *App) await(ctx context.Context, what string, try func(context.Context) 
 }
 
 // hopeless tells whether waiting cannot help: a file is not there, or the database refuses for good. What NATS says is waited for in any case, because accounts and
-// streams may be on their way, too; and so is another process that has the database.
-func hopeless(err error) bool {
+// streams may be on their way, too; and so is another process that has the database, and tables that somebody else is to make or to change.
+func (a *App) hopeless(err error) bool {
 	var of *history.Error
 	var locked *sqlite.LockedError
+	var schema *history.SchemaError
 	switch {
 	case errors.As(err, &locked):
 		return false
+	case errors.As(err, &schema):
+		return schema.Found > schema.Wanted || a.config.Check // that is the answer
 	case errors.As(err, &of):
 		return of.Class == history.Permanent
 	}

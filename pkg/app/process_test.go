@@ -439,12 +439,15 @@ func TestOnPostgreSQL(t *testing.T) {
 	pgtest.Need(t)
 	s := server(t)
 	address := pgtest.Database(t)
-	if code, out, problems := inside(t, environment("RONDO_DATABASE_URL", address), "migrate", "--check", "--wait", "0s"); code != 1 || !strings.Contains(problems, "has no tables") {
+	if code, out, problems := inside(t, environment("RONDO_DATABASE_URL", address), "migrate", "--check"); code != 1 || !strings.Contains(problems, "has no tables") || strings.Contains(problems, "waiting for") {
 		t.Errorf("exit code %d: %s%s", code, out, problems)
 	}
+	early := start(t, []string{"RONDO_DATABASE_URL=" + address}, with("orchestrator", "--nats", s.URL(), "--schema", "verify")...)
+	early.errs.await(t, "has no tables of Rondo's") // and waits until somebody makes them
 	if code, out, problems := inside(t, environment("RONDO_DATABASE_URL", address), "migrate"); code != 0 || !strings.Contains(out, "the tables were made") {
 		t.Errorf("exit code %d: %s%s", code, out, problems)
 	}
+	early.ready().end()
 	start(t, []string{"RONDO_DATABASE_URL=" + address}, with("orchestrator", "--nats", s.URL(), "--schema", "verify")...).ready()
 	start(t, nil, with("worker", "--nats", s.URL())...).ready()
 	b, err := natsbus.Connect(t.Context(), natsbus.Config{URLs: s.URL(), Setup: natsbus.Use})
