@@ -90,6 +90,16 @@ otlp: ## run the orders example through two processes against a real OTLP receiv
 dashboards: ## have Prometheus' engine evaluate all dashboards and alerts, on what rondo dev --demo tells and on what is made up
 	$(GO) -C integration/dashboards test -count=1 -timeout 5m $(TESTFLAGS) ./...
 
+# The command that builds images has a module of its own, so that the product does not depend on what talks to registries.
+IMAGEFLAGS ?=## more flags for make images, such as --tar or --push=ghcr.io/me/rondo
+.PHONY: images
+images: ## build the container images of rondo into bin/images, without a Docker engine
+	@$(GO) -C deploy/images run . --output ../../bin/images $(IMAGEFLAGS)
+
+.PHONY: images-test
+images-test: ## build images, look at all that is in them, run what is in them, and build them again elsewhere to see that they are the same
+	$(GO) -C deploy/images test -count=1 -timeout 10m $(TESTFLAGS) ./...
+
 .PHONY: databases
 databases: ## say which databases the tests would use
 	@echo "DATABASES: SQLite is tested"
@@ -107,9 +117,11 @@ lint: ## check formatting, vet and staticcheck
 	$(GO) vet ./...
 	$(GO) -C integration/otlp vet ./...
 	$(GO) -C integration/dashboards vet ./...
+	$(GO) -C deploy/images vet ./...
 	$(TOOL) staticcheck ./...
 	$(GO) -C integration/otlp tool -modfile=../../internal/tools/go.mod staticcheck ./...
 	$(GO) -C integration/dashboards tool -modfile=../../internal/tools/go.mod staticcheck ./...
+	$(GO) -C deploy/images tool -modfile=../../internal/tools/go.mod staticcheck ./...
 
 .PHONY: fmt
 fmt: ## format all Go files
@@ -190,10 +202,10 @@ cover: ## say how much of each package is covered by all tests together, and lea
 .PHONY: tidy
 tidy: ## check that go.mod and go.sum list what is used, no more and no less
 	@$(GO) mod tidy -diff || { echo "run: go mod tidy"; exit 1; }
-	@for module in internal/tools integration/otlp integration/dashboards; do $(GO) -C $$module mod tidy -diff || { echo "run: go -C $$module mod tidy"; exit 1; }; done
+	@for module in internal/tools integration/otlp integration/dashboards deploy/images; do $(GO) -C $$module mod tidy -diff || { echo "run: go -C $$module mod tidy"; exit 1; }; done
 	$(GO) mod verify
 
 # The tests come last: what they print is what a reader looks for.
 .PHONY: ci
 ci: TIME := 60s
-ci: tidy lint binary bench-once bench-tiny costs fuzz random sim mutants chaos otlp dashboards test ## run everything that has to pass before a change goes in
+ci: tidy lint binary bench-once bench-tiny costs fuzz random sim mutants chaos otlp dashboards images-test test ## run everything that has to pass before a change goes in

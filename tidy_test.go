@@ -138,6 +138,9 @@ var packages = map[string]rule{
 		"pkg/telemetry", "pkg/app", "pkg/client", "pkg/bus/natsbus", "pkg/orchestration", "examples/orders/contract",
 		"github.com/prometheus/prometheus/...", "github.com/prometheus/common/model", "go.yaml.in/yaml/v3",
 	}},
+	"deploy/images": {imports: []string{
+		"github.com/google/go-containerregistry/...", "golang.org/x/crypto/x509roots/fallback/bundle", "golang.org/x/mod/modfile",
+	}},
 	"integration/simulation": {imports: []string{"services/orchestrator", "services/worker"}},
 	"examples/...":           {imports: []string{"pkg/...", "examples/..."}},
 }
