@@ -262,6 +262,10 @@ func tell(out io.Writer, o order, products []product) error {
 			fmt.Fprintf(out, "  %-14s %s, a binary of %.1f MiB\n", v.platform, digest, float64(v.size)/(1<<20))
 		}
 	}
-	_, err := fmt.Fprintf(out, "in %s\n", o.output)
+	output, err := filepath.Abs(o.output)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "in %s\n", output)
 	return err
 }
