@@ -26,7 +26,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// TestProgramFindsWhatItNeeds runs a program of somebody else's in the files of its image, as the user that the image says: certificates and time zones are there, and /tmp.
+// TestProgramFindsWhatItNeeds runs a program of somebody else's in the files of its image, as the user that the image says: certificates and time zones are
+// there, and /tmp.
 func TestProgramFindsWhatItNeeds(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("images are for Linux")

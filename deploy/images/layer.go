@@ -34,7 +34,8 @@ type file struct {
 	content []byte
 }
 
-// commonFiles are the files that do not depend on the program, in the order of their names. Every one of them belongs to root, so that the program can change none.
+// commonFiles are the files that do not depend on the program, in the order of their names. Every one of them belongs to root, so that the program can change
+// none.
 func commonFiles(goroot string) ([]file, error) {
 	zones, err := timeZones(goroot)
 	if err != nil {
@@ -56,8 +57,8 @@ func commonFiles(goroot string) ([]file, error) {
 	}, nil
 }
 
-// roots are the certificate authorities that Mozilla trusts, as PEM. Those that are trusted only for what they signed before some day are left out, because a file of certificates
-// cannot say so.
+// roots are the certificate authorities that Mozilla trusts, as PEM. Those that are trusted only for what they signed before some day are left out, because a
+// file of certificates cannot say so.
 func roots() []byte {
 	var b bytes.Buffer
 	for r := range bundle.Roots() {

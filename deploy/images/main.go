@@ -1,5 +1,6 @@
-// Command images builds container images of Go programs without a Docker engine: of the command line rondo, or of a program of yours. It is a module of its own, because the product
-// needs none of what it needs. It imports nothing of the product and replaces nothing, so that `go run github.com/rondo-run/rondo/deploy/images@VERSION` works from anywhere.
+// Command images builds container images of Go programs without a Docker engine: of the command line rondo, or of a program of yours. It is a module of its
+// own, because the product needs none of what it needs. It imports nothing of the product and replaces nothing, so that `go run
+// github.com/rondo-run/rondo/deploy/images@VERSION` works from anywhere.
 //
 //	main.go      the flags, and what is done in which order
 //	platform.go  for what is built
@@ -9,8 +10,8 @@
 //	sbom.go      what is in a binary, as an SPDX document, and how it is attached to its image
 //	store.go     the directory with the result, tarballs, registries
 //
-// The same sources, the same Go and the same version of this command give the same bytes: there is no time in the result but that of the commit (or SOURCE_DATE_EPOCH), and no
-// path of the machine.
+// The same sources, the same Go and the same version of this command give the same bytes: there is no time in the result but that of the commit (or
+// SOURCE_DATE_EPOCH), and no path of the machine.
 package main
 
 import (

@@ -181,8 +181,8 @@ type binary struct {
 	sha256   string
 }
 
-// build compiles a program. Neither the directory nor the time is in the result: -trimpath takes away the one, and Go writes no other time than that of the commit. The build id is taken
-// away as well, because it is the only thing in a binary that depends on how its parts were called while they were built.
+// build compiles a program. Neither the directory nor the time is in the result: -trimpath takes away the one, and Go writes no other time than that of the
+// commit. The build id is taken away as well, because it is the only thing in a binary that depends on how its parts were called while they were built.
 func (p program) build(ctx context.Context, at platform, file string) (binary, error) {
 	_, err := goCommand(ctx, p.dir, at.environment(), "build", "-trimpath", "-ldflags=-s -w -buildid=", "-o", file, "--", p.path)
 	if err != nil {

@@ -85,8 +85,8 @@ func (b binary) bomName() string {
 	return b.program.name + strings.ReplaceAll("-"+b.platform.String(), "/", "-")
 }
 
-// bom lists what is in an image: the binary with the modules that it says it was made of, and the files that are beside it. It follows from the binary and its labels, so that the same
-// image has the same document.
+// bom lists what is in an image: the binary with the modules that it says it was made of, and the files that are beside it. It follows from the binary and
+// its labels, so that the same image has the same document.
 func (b binary) bom(about map[string]string, created time.Time) ([]byte, error) {
 	d := spdxDocument{
 		Version: "SPDX-2.3", License: "CC0-1.0", ID: spdxSelf, Name: b.bomName(),

@@ -20,7 +20,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// checkBill looks at the bill of materials of an image: the file and what refers to the image are the same document, which is as SPDX wants it, and has the binary and all its modules.
+// checkBill looks at the bill of materials of an image: the file and what refers to the image are the same document, which is as SPDX wants it, and has the
+// binary and all its modules.
 func checkBill(t *testing.T, output string, image v1.Image, name, inImage, program string) spdxDocument {
 	t.Helper()
 	text := mustRead(t, filepath.Join(output, "sbom", name+".spdx.json"))

@@ -21,8 +21,8 @@ import (
 // labelRef is where a layout says how its images are called.
 const labelRef = "org.opencontainers.image.ref.name"
 
-// What is in the directory with the result, besides what every OCI layout has. Git must not see it: Go calls a program modified when there are files that git does not know, so the next
-// image would be another one.
+// What is in the directory with the result, besides what every OCI layout has. Git must not see it: Go calls a program modified when there are files that git
+// does not know, so the next image would be another one.
 const (
 	ignored = ".gitignore"
 	boms    = "sbom"
