@@ -1,6 +1,6 @@
 // Command images builds container images of Go programs without a Docker engine: of the command line rondo, or of a program of yours. It is a module of its
-// own, because the product needs none of what it needs. It imports nothing of the product and replaces nothing, so that `go run
-// github.com/rondo-run/rondo/deploy/images@VERSION` works from anywhere.
+// own, because the product needs none of what it needs. It imports nothing of the product and replaces nothing, so that
+// `go run github.com/rondo-run/rondo/deploy/images@VERSION` works from anywhere.
 //
 //	main.go      the flags, and what is done in which order
 //	platform.go  for what is built
