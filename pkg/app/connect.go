@@ -185,16 +185,19 @@ func (a *App) await(ctx context.Context, what string, try func(context.Context) 
 }
 
 // hopeless tells whether waiting cannot help: a file is not there, or the database refuses for good. What NATS says is waited for in any case, because accounts and
-// streams may be on their way, too; and so is another process that has the database, and tables that somebody else is to make or to change.
+// streams may be on their way, too; and so are another process that has the database, tables that somebody else is to make or to change, and the rights to them.
 func (a *App) hopeless(err error) bool {
 	var of *history.Error
 	var locked *sqlite.LockedError
 	var schema *history.SchemaError
+	var denied *history.DeniedError
 	switch {
 	case errors.As(err, &locked):
 		return false
 	case errors.As(err, &schema):
 		return schema.Found > schema.Wanted || a.config.Check // that is the answer
+	case errors.As(err, &denied):
+		return a.config.Check
 	case errors.As(err, &of):
 		return of.Class == history.Permanent
 	}

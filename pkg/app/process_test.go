@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
 	"github.com/rondo-run/rondo/internal/pgtest"
@@ -431,6 +433,44 @@ func TestAppAsAValue(t *testing.T) {
 	if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "run before") {
 		t.Error(err)
 	}
+}
+
+// TestRightsMayCome starts an orchestrator whose role has no rights to the tables yet.
+func TestRightsMayCome(t *testing.T) {
+	t.Parallel()
+	pgtest.Need(t)
+	s := server(t)
+	address := pgtest.Database(t)
+	do := func(sql string) {
+		t.Helper()
+		ctx := context.WithoutCancel(t.Context())
+		conn, err := pgx.Connect(ctx, address)
+		if err == nil {
+			_, err = conn.Exec(ctx, sql)
+			err = errors.Join(err, conn.Close(ctx))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const role = "late"
+	do("CREATE ROLE " + role + " LOGIN PASSWORD '" + role + "'")
+	t.Cleanup(func() { do("DROP OWNED BY " + role + "; DROP ROLE " + role) })
+	own, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own.User = url.UserPassword(role, role)
+	if code, out, problems := inside(t, environment("RONDO_DATABASE_URL", address), "migrate"); code != 0 {
+		t.Errorf("exit code %d: %s%s", code, out, problems)
+	}
+	if code, out, problems := inside(t, environment("RONDO_DATABASE_URL", own.String()), "migrate", "--check"); code != 1 || !strings.Contains(problems, "grant SELECT") || strings.Contains(problems, "waiting for") {
+		t.Errorf("exit code %d: %s%s", code, out, problems)
+	}
+	p := start(t, []string{"RONDO_DATABASE_URL=" + own.String()}, with("orchestrator", "--nats", s.URL(), "--schema", "verify")...)
+	p.errs.await(t, "grant SELECT, INSERT, UPDATE and DELETE on the tables")
+	do("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO " + role)
+	p.ready().end()
 }
 
 // TestOnPostgreSQL has tables that were made beforehand, and a service that only checks them.

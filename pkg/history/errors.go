@@ -87,6 +87,13 @@ func (e *UnreadableError) Error() string {
 
 func (e *UnreadableError) Unwrap() error { return e.Err }
 
+// DeniedError says that the role may not do with the tables what it needs to.
+type DeniedError struct{ Err error }
+
+func (e *DeniedError) Error() string { return e.Err.Error() }
+
+func (e *DeniedError) Unwrap() error { return e.Err }
+
 // SchemaError says that the tables are not those that this binary works with.
 type SchemaError struct {
 	// Found is the version of the tables, 0 if there are none. Wanted is the one that this binary works with.
