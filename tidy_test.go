@@ -159,7 +159,7 @@ var testImports = []string{
 	"internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/rondotest",
 	"pkg/check", "pkg/process", "pkg/history", "pkg/history/...", "internal/pgtest", "internal/pgfault",
 	"pkg/bus", "pkg/bus/...", "internal/natstest", "internal/detector", "internal/stall", "internal/sim",
-	"github.com/nats-io/nats.go", "github.com/nats-io/nats.go/...",
+	"github.com/nats-io/nats.go", "github.com/nats-io/nats.go/...", "github.com/nats-io/nats-server/v2/server",
 	"github.com/cockroachdb/cockroach-go/v2/...",
 	"github.com/cockroachdb/datadriven",
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/...",

@@ -68,6 +68,9 @@ func (b *Bus) ReceiveHandovers(name string, take func(bus.Delivery) error) (stop
 		} else if err := take(d); err != nil {
 			answer = printable(err.Error())
 		}
+		if !b.mayAnswer(m) {
+			return
+		}
 		_ = m.Respond([]byte(answer)) // if it is lost, two have it: whoever comes second changes nothing
 	})
 	if err != nil {

@@ -15,27 +15,41 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// documentedRights is the configuration in the documentation.
-func documentedRights(t *testing.T) string {
-	t.Helper()
+// shipped are the configurations that come with Rondo.
+const shipped = "../../../deploy/nats/"
+
+// TestDocumentedRightsAreTheShippedOnes compares the page with the file.
+func TestDocumentedRightsAreTheShippedOnes(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../../docs/nats.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(shipped + "single.conf")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, rest, found := strings.Cut(string(page), "```conf\n")
 	conf, _, end := strings.Cut(rest, "```")
-	if !found || !end {
-		t.Fatal("the page has no configuration")
+	if !found || !end || conf != string(file) {
+		t.Error("docs/nats.md and deploy/nats/single.conf have different rights: copy the file into the page, or the other way round")
 	}
-	return conf
+}
+
+// inboxOf begins the subjects on which a user of the shipped configurations gets answers.
+func inboxOf(user string) string {
+	if user == "setup" {
+		return ""
+	}
+	return "_INBOX_" + user
 }
 
 // TestDocumentedRightsAreEnough lets each part do what it does, with its own rights.
 func TestDocumentedRightsAreEnough(t *testing.T) {
 	t.Parallel()
-	s := natstest.StartWith(t, embedded.Options{Config: configFile(t, documentedRights(t))})
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
 	as := func(user string, setup natsbus.Setup) (*natsbus.Bus, error) {
-		return natstest.TryConnect(t, s, natsbus.Config{User: user, Password: user, Setup: setup, Timeout: 20 * time.Second})
+		return natstest.TryConnect(t, s, natsbus.Config{User: user, Password: user, InboxPrefix: inboxOf(user), Setup: setup, Timeout: 20 * time.Second})
 	}
 	must := func(err error) {
 		t.Helper()

@@ -210,7 +210,17 @@ func (b *Bus) respond(ctx context.Context, m *nats.Msg, answer func(ctx context.
 		out.Data = nil
 		out.Header = nats.Header{headerErrorCode: {code}, headerError: {printable(err.Error())}}
 	}
-	if m.Reply != "" {
+	if b.mayAnswer(m) {
 		_ = b.nc.PublishMsg(out) // who asked asks again
 	}
+}
+
+// mayAnswer reports whether somebody waits for an answer where it would go. Who asks chooses the subject, and what goes there is published with the rights of who answers: these must
+// not reach the streams, neither those of this system nor the requests with which streams are changed.
+func (b *Bus) mayAnswer(m *nats.Msg) bool {
+	ours := strings.HasPrefix(m.Reply, b.names.prefix+".") || strings.HasPrefix(m.Reply, "$")
+	if ours {
+		b.log.Warn("NATS: a question is not answered, because the answer should go where messages of the system go", "subject", m.Subject, "to", m.Reply)
+	}
+	return m.Reply != "" && !ours
 }

@@ -166,7 +166,7 @@ func explain(op string, err error) error {
 		if op == migrating {
 			return fmt.Errorf("%w; run `rondo migrate` with a role that may create and change tables, after that this role needs no such right", err)
 		}
-		return &history.DeniedError{Err: fmt.Errorf("%w; grant SELECT, INSERT, UPDATE and DELETE on the tables rondo_* to this role", err)}
+		return &history.DeniedError{Err: fmt.Errorf("%w; grant SELECT, INSERT, UPDATE and DELETE on the tables rondo_* to this role, as deploy/sql/grants.sql does", err)}
 	case "53300":
 		return fmt.Errorf("%w; lower the pool's size, or raise the server's max_connections", err)
 	}

@@ -161,7 +161,7 @@ func TestARoleThatLacksARight(t *testing.T) {
 	role, limited := asRole(t, conn, address, "secret")
 	lacks := func(what string, err error) {
 		t.Helper()
-		if history.ClassOf(err) != history.Permanent || !strings.Contains(err.Error(), "grant SELECT, INSERT, UPDATE and DELETE on the tables rondo_* to this role") {
+		if history.ClassOf(err) != history.Permanent || !strings.Contains(err.Error(), "grant SELECT, INSERT, UPDATE and DELETE on the tables rondo_* to this role, as deploy/sql/grants.sql does") {
 			t.Errorf("%s: %v: %v", what, history.ClassOf(err), err)
 		}
 	}
