@@ -40,7 +40,7 @@ const patience = time.Minute
 // Option changes how a server runs.
 type Option func(*options)
 
-type options struct{ fsync bool }
+type options struct{ fsync, archived bool }
 
 // Fsync says whether the server waits for the disk at each commit. Without that, what was committed survives the death of the server's processes
 // but not that of the machine, so tests lose nothing; benchmarks would measure something that nobody runs.

@@ -165,6 +165,11 @@ func (s *server) initialize(o options) error {
 	if err != nil {
 		return err
 	}
+	if o.archived {
+		if err := s.archive(); err != nil {
+			return err
+		}
+	}
 	return errors.Join(
 		s.tell("rm", "-r", "secret"),
 		s.configure("listen_addresses", host),

@@ -1,0 +1,327 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rondo-run/rondo/integration/internal/work"
+	"github.com/rondo-run/rondo/internal/detector"
+	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/check"
+	"github.com/rondo-run/rondo/pkg/client"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/history/cockroach"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/round"
+	"github.com/rondo-run/rondo/services/orchestrator"
+)
+
+// This file does what docs/operating.md says about backups, step by step.
+
+var (
+	held   = activity.Define[int, int]("held")
+	beaten = activity.Define[string, string]("beaten", activity.Retry(3, activity.Fixed(10*time.Millisecond)))
+
+	answer  = orchestration.DefineEvent[string]("answer")
+	forking = orchestration.Define[int, string]("forking")
+	middle  = orchestration.Define[int, int]("middle")
+)
+
+// restored are the orchestrations whose state at the moment of the backup is known.
+var restored = []orchestration.Binding{
+	middle.With(func(ctx *orchestration.Context, n int) (int, error) {
+		n, err := work.Double.Call(ctx, n)
+		if err != nil {
+			return 0, err
+		}
+		if n, err = held.Call(ctx, n); err != nil {
+			return 0, err
+		}
+		return work.Double.Call(ctx, n)
+	}),
+	forking.With(func(ctx *orchestration.Context, n int) (string, error) {
+		s, err := answer.Wait(ctx)
+		if err != nil {
+			return "", err
+		}
+		return beaten.Call(ctx, s)
+	}),
+}
+
+// hands executes the activities of these orchestrations, until it is told to let go only so far as that they are known to be begun.
+type hands struct {
+	mu   sync.Mutex
+	open chan struct{}
+	keys map[string][]string // by instance
+	seen chan string         // instances whose held activity has begun
+}
+
+func (h *hands) bindings() []activity.Binding {
+	return append(works[:len(works):len(works)],
+		held.With(func(ctx context.Context, n int) (int, error) {
+			info := activity.InfoOf(ctx)
+			h.mu.Lock()
+			open := h.open
+			h.keys[info.Instance] = append(h.keys[info.Instance], info.IdempotencyKey)
+			h.mu.Unlock()
+			h.seen <- info.Instance
+			select {
+			case <-open:
+				return 2 * n, nil
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			}
+		}),
+		beaten.With(func(ctx context.Context, s string) (string, error) {
+			if before, ok, err := activity.LastHeartbeat[string](ctx); err != nil || ok {
+				return before, err
+			}
+			if s == "no" {
+				return "nobody knows of " + s, nil
+			}
+			if err := activity.Heartbeat(ctx, s); err != nil {
+				return "", err
+			}
+			h.seen <- activity.InfoOf(ctx).Instance
+			<-ctx.Done()
+			return "", ctx.Err()
+		}))
+}
+
+// TestRestoredDatabase goes back to a moment while instances are in all sorts of states, with a backup and the log of the database, and with a dump of it.
+func TestRestoredDatabase(t *testing.T) {
+	pgtest.NeedBackups(t)
+	t.Parallel()
+	for _, way := range []struct {
+		name          string
+		options       []pgtest.Option
+		before        func(*testing.T, *pgtest.Cluster)
+		save, restore func(t *testing.T, c *pgtest.Cluster, address string)
+	}{
+		{"point in time", []pgtest.Option{pgtest.Archived()}, func(t *testing.T, c *pgtest.Cluster) { c.Backup(t) },
+			func(t *testing.T, c *pgtest.Cluster, _ string) { c.Mark(t, "moment") },
+			func(t *testing.T, c *pgtest.Cluster, _ string) { c.RestoreTo(t, "moment") }},
+		{"dump", nil, func(*testing.T, *pgtest.Cluster) {},
+			func(t *testing.T, c *pgtest.Cluster, address string) { c.Dump(t, address) },
+			func(t *testing.T, c *pgtest.Cluster, address string) { c.Load(t, address) }},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
+			c := pgtest.Start(t, append(way.options, pgtest.Fsync(false))...)
+			address, _, err := c.Create() // it goes with the server
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := newSystem(t, func() history.Store {
+				s, err := cockroach.Open(t.Context(), address, cockroach.Options{WakeStep: wakeStep, MaxConns: 4, Log: quiet()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { s.Close() })
+				return s
+			}, append(plays[:len(plays):len(plays)], restored...)...)
+			way.before(t, c)
+			restoring(t, s, func() { way.save(t, c, address) }, func() { way.restore(t, c, address) })
+		})
+	}
+}
+
+// unhurried has nothing sent again because it is silent: what is missing is sent by `rondo recover`, or not at all.
+func unhurried(c *orchestrator.Config) { c.Round.Patience = time.Hour }
+
+func restoring(t *testing.T, s *system, save, restore func()) {
+	h := &hands{open: make(chan struct{}), keys: make(map[string][]string), seen: make(chan string, 1000)}
+	v := s.orchestrate(unhurried)
+	stopWorker := s.employ(h.bindings())
+
+	// One instance in each state.
+	s.start("chain", "ended", 1)
+	s.completed("ended", 8)
+	s.start("middle", "works", 1)
+	s.await(signalOf(h.seen, "works"), "the activity is executed")
+	s.start("sleeper", "sleeps", 3000)
+	s.start("forking", "waits", 1)
+	s.start("mail", "reads", 2)
+	s.say(letter("reads", 1))
+	s.reaches("sleeps", events.KindTimerCreated)
+	s.reaches("waits", events.KindEventAwaited)
+	s.reaches("reads", events.KindMessageQueued)
+	s.settled()
+	s.mu.Lock()
+	promised := s.promised[:len(s.promised):len(s.promised)]
+	s.mu.Unlock()
+	// And others in the middle of whatever they do.
+	jobs := mixed("j", detector.Size(200, 60))
+	s.begin(jobs, false)
+	s.reaches("j0", events.KindActivityCompleted)
+	save()
+
+	// What comes after it.
+	s.start("chain", "later", 1)
+	s.completed("later", 8)
+	s.say(events.Message{ID: "yes", Instance: "waits", Content: &events.EventRaised{Name: answer.Name(), Data: work.Payload("yes")}})
+	s.await(signalOf(h.seen, "waits"), "the activity that the event has led to is executed")
+	close(h.open)
+	s.completed("works", 8)
+	s.say(letter("reads", 2))
+	s.completed("reads", []int{1, 2})
+	s.completed("sleeps", "slept")
+	s.letGo(jobs)
+	notes := s.stream("KV_RONDO_NOTES")
+	s.eventually("progress is noted", func() error {
+		if info, err := notes.Info(t.Context()); err != nil || info.State.Msgs == 0 {
+			return fmt.Errorf("none is (%w)", err)
+		}
+		return nil
+	})
+
+	// 1. All orchestrators and workers stop.
+	if err := v.end(); err != nil {
+		t.Fatal(err)
+	}
+	stopWorker()
+	// 2. The database goes back.
+	restore()
+	there, under := s.there(jobs)
+	// 3. What is on its way, and how far work has got, goes.
+	js := s.jetStream()
+	for _, name := range []string{"RONDO", "RONDO_WORK", "KV_RONDO_NOTES"} {
+		if err := js.DeleteStream(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// 4. Everything is started; whoever is first makes the streams again.
+	s.mu.Lock()
+	s.promised = promised // what was promised after it was promised of what is not there any more
+	s.mu.Unlock()
+	h.mu.Lock()
+	key := h.keys["works"][0]
+	h.open = make(chan struct{})
+	h.mu.Unlock()
+	drain(h.seen)
+	begun := time.Now()
+	s.orchestrate(unhurried)
+	s.employ(h.bindings())
+	// 5. rondo recover.
+	if _, err := client.New(s.bus, client.Options{}).Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	s.await(signalOf(h.seen, "works"), "the activity is executed again")
+	h.mu.Lock()
+	close(h.open)
+	if keys := h.keys["works"]; keys[len(keys)-1] != key {
+		t.Errorf("the activity had the key %s, and has %s", key, keys[len(keys)-1])
+	}
+	h.mu.Unlock()
+	s.completed("ended", 8)
+	s.completed("works", 8)
+	s.completed("sleeps", "slept")
+	if _, err := s.store.Instance(t.Context(), "later"); !errors.Is(err, history.ErrNoInstance) {
+		t.Errorf("what was started after the moment: %v", err)
+	}
+	// What people have said after it was never said. They say it again, or something else.
+	s.wantKindsNot("waits", events.KindEventReceived)
+	s.say(events.Message{ID: "no", Instance: "waits", Content: &events.EventRaised{Name: answer.Name(), Data: work.Payload("no")}})
+	s.completed("waits", "nobody knows of no")
+	s.say(letter("reads", 2))
+	s.completed("reads", []int{1, 2})
+	s.start("chain", "later", 2)
+	s.completed("later", 16)
+	for _, j := range there {
+		s.say(j.Said...)
+	}
+	s.letGo(there)
+	s.finished(there, patience)
+	s.settled()
+	s.eventually("nothing is outstanding", func() error {
+		r, err := check.System(t.Context(), s.store, check.Options{Broker: s.bus, Dead: s.bus, Prefix: s.bus.Prefix(), Quiescent: true, Promises: s.promises()})
+		return errors.Join(err, r.Err())
+	})
+	t.Logf("of %d jobs, %d were there at the moment, %d of them under way; all had ended %v after everything was started again", len(jobs), len(there), under, time.Since(begun).Round(time.Millisecond))
+	if under == 0 {
+		t.Error("no job was under way: the moment was too late")
+	}
+}
+
+// there are the jobs that exist, and how many of them were not done when the database went back.
+func (s *system) there(jobs []work.Job) (there []work.Job, underWay int) {
+	s.t.Helper()
+	for _, j := range jobs {
+		info, err := s.store.Instance(s.t.Context(), j.ID)
+		if errors.Is(err, history.ErrNoInstance) {
+			continue
+		}
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		there = append(there, j)
+		if info.Status == round.Running {
+			underWay++
+		}
+	}
+	return there, underWay
+}
+
+// wantKindsNot checks that a history does not have what came after it.
+func (s *system) wantKindsNot(instance string, not events.Kind) {
+	s.t.Helper()
+	for _, k := range s.kinds(instance) {
+		if k == not {
+			s.t.Errorf("the history of %s has %s", instance, not)
+		}
+	}
+}
+
+// jetStream is the broker as people see it who run it.
+func (s *system) jetStream() jetstream.JetStream {
+	s.t.Helper()
+	nc, err := nats.Connect(s.server.URL())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return js
+}
+
+func (s *system) stream(name string) jetstream.Stream {
+	s.t.Helper()
+	st, err := s.jetStream().Stream(s.t.Context(), name)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return st
+}
+
+// signalOf is closed when a name comes. Others that come before are dropped.
+func signalOf(names <-chan string, name string) <-chan struct{} {
+	came := make(chan struct{})
+	go func() {
+		for n := range names {
+			if n == name {
+				close(came)
+				return
+			}
+		}
+	}()
+	return came
+}
+
+func drain(names <-chan string) {
+	for len(names) > 0 {
+		<-names
+	}
+}
