@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,6 +44,8 @@ type role struct {
 	Twice bool
 	// Window is the one in which it kills itself, if it is to; then it does the shapes.
 	Window string
+
+	program string // that is started; the test's own if it is empty
 }
 
 // roleVariable has the role of a process, as JSON.
@@ -194,7 +197,7 @@ func (p *processes) launch(kind, id string, change ...func(*role)) *process {
 		p.t.Fatal(err)
 	}
 	x := &process{t: p.t, id: id, said: &lockedBuffer{}, done: make(chan struct{})}
-	x.cmd = exec.Command(os.Args[0])
+	x.cmd = exec.Command(cmp.Or(r.program, os.Args[0]))
 	x.cmd.Env = append(os.Environ(), roleVariable+"="+string(text), "GORACE=halt_on_error=1")
 	x.cmd.Stdout, x.cmd.Stderr = x.said, x.said
 	if err := x.cmd.Start(); err != nil {
