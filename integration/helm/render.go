@@ -18,6 +18,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/common/util"
 	chart "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 	"helm.sh/helm/v4/pkg/engine"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	sigsyaml "sigs.k8s.io/yaml"
@@ -30,7 +31,7 @@ const Dir = "../../deploy/helm/rondo"
 type Release struct {
 	Name, Namespace string
 	Revision        int
-	KubeVersion     string // like v1.33.0
+	KubeVersion     string // v1.33.0 if it is empty
 }
 
 // Object is one object that was rendered.
@@ -112,12 +113,13 @@ func renderChart(c *chart.Chart, release Release, values ...map[string]any) (*Re
 		merged = loader.MergeMaps(merged, v)
 	}
 	caps := common.DefaultCapabilities.Copy()
-	if release.KubeVersion != "" {
-		version, err := common.ParseKubeVersion(release.KubeVersion)
-		if err != nil {
-			return nil, err
-		}
-		caps.KubeVersion = *version
+	version, err := common.ParseKubeVersion(cmp.Or(release.KubeVersion, "v1.33.0"))
+	if err != nil {
+		return nil, err
+	}
+	caps.KubeVersion = *version
+	if c.Metadata.KubeVersion != "" && !chartutil.IsCompatibleRange(c.Metadata.KubeVersion, caps.KubeVersion.String()) {
+		return nil, fmt.Errorf("the chart wants Kubernetes %s, and this is %s", c.Metadata.KubeVersion, caps.KubeVersion.Version)
 	}
 	all, err := util.ToRenderValues(c, merged, common.ReleaseOptions{
 		Name: cmp.Or(release.Name, "rondo"), Namespace: cmp.Or(release.Namespace, "rondo"), Revision: max(release.Revision, 1), IsInstall: release.Revision < 2, IsUpgrade: release.Revision > 1,
@@ -204,3 +206,6 @@ func ReadValues(paths ...string) (map[string]any, error) {
 func ParseValues(text string) (map[string]any, error) {
 	return loader.LoadValues(strings.NewReader(text))
 }
+
+// decodeLoosely reads only a part of an object.
+func decodeLoosely(o Object, into any) error { return sigsyaml.Unmarshal([]byte(o.Raw), into) }

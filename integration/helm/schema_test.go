@@ -195,3 +195,12 @@ func TestCopies(t *testing.T) {
 		}
 	}
 }
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

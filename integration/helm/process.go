@@ -1,0 +1,156 @@
+package helm
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Pods gives what the Pods of an object are made of: of a Deployment, a Job or a Pod; nil if it has none.
+func (o Object) Pods() (*corev1.PodTemplateSpec, error) {
+	switch o.Kind {
+	case "Deployment":
+		var d appsv1.Deployment
+		err := o.Decode(&d)
+		return &d.Spec.Template, err
+	case "Job":
+		var j batchv1.Job
+		err := o.Decode(&j)
+		return &j.Spec.Template, err
+	case "Pod":
+		var p corev1.Pod
+		err := o.Decode(&p)
+		return &corev1.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec}, err
+	}
+	return nil, nil
+}
+
+// Process is a container of the chart as a process of this machine.
+type Process struct {
+	Object    Object
+	Container corev1.Container
+	Pods      *corev1.PodTemplateSpec
+	// Args are the arguments, without the program. Env are the variables, like PATH=/bin, with those that came from Secrets.
+	Args, Env []string
+}
+
+// Lookup gives a variable.
+func (p Process) Lookup(name string) (value string, ok bool) {
+	for _, e := range p.Env {
+		if v, is := strings.CutPrefix(e, name+"="); is {
+			value, ok = v, true
+		}
+	}
+	return value, ok
+}
+
+// mounted is the directory in containers below which the chart mounts all files.
+const mounted = "/etc/rondo/"
+
+// Process makes a process of the first container of an object, which is the one of the chart. Its files are written below dir; what the variables say about them is changed to that.
+// secrets are the Secrets and ConfigMaps that the release expects to be there, by name and key.
+func (r *Rendering) Process(o Object, dir string, secrets map[string]map[string]string) (p Process, err error) {
+	p.Object = o
+	if p.Pods, err = o.Pods(); err != nil {
+		return p, err
+	}
+	if p.Pods == nil {
+		return p, fmt.Errorf("%s has no Pods", o.ID())
+	}
+	p.Container = p.Pods.Spec.Containers[0]
+	p.Args = p.Container.Args
+	if err := r.writeFiles(p, dir, secrets); err != nil {
+		return p, err
+	}
+	values := map[string]string{}
+	for _, e := range p.Container.Env {
+		value := e.Value
+		switch from := e.ValueFrom; {
+		case from == nil:
+		case from.SecretKeyRef != nil:
+			if value, err = r.entry("Secret", from.SecretKeyRef.Name, from.SecretKeyRef.Key, secrets); err != nil {
+				return p, fmt.Errorf("%s: the variable %s: %w", o.ID(), e.Name, err)
+			}
+		case from.FieldRef != nil:
+			value = map[string]string{"metadata.name": o.Metadata.Name + "-0", "metadata.namespace": o.Metadata.Namespace, "spec.nodeName": "node"}[from.FieldRef.FieldPath]
+		}
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			value = strings.ReplaceAll(value, "$("+name+")", values[name])
+		}
+		values[e.Name] = value
+		if rest, ok := strings.CutPrefix(value, mounted); ok {
+			value = filepath.Join(dir, rest)
+		}
+		p.Env = append(p.Env, e.Name+"="+value)
+	}
+	return p, nil
+}
+
+func (r *Rendering) writeFiles(p Process, dir string, secrets map[string]map[string]string) error {
+	for _, m := range p.Container.VolumeMounts {
+		below, ok := strings.CutPrefix(m.MountPath, mounted)
+		if !ok {
+			continue
+		}
+		i := slices.IndexFunc(p.Pods.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+		if i < 0 {
+			return fmt.Errorf("%s: there is no volume %s", p.Object.ID(), m.Name)
+		}
+		var kind, name string
+		var items []corev1.KeyToPath
+		switch v := p.Pods.Spec.Volumes[i]; {
+		case v.Secret != nil:
+			kind, name, items = "Secret", v.Secret.SecretName, v.Secret.Items
+		case v.ConfigMap != nil:
+			kind, name, items = "ConfigMap", v.ConfigMap.Name, v.ConfigMap.Items
+		default:
+			return fmt.Errorf("%s: the volume %s has no files", p.Object.ID(), m.Name)
+		}
+		if err := os.MkdirAll(filepath.Join(dir, below), 0o755); err != nil {
+			return err
+		}
+		for _, item := range items {
+			text, err := r.entry(kind, name, item.Key, secrets)
+			if err != nil {
+				return fmt.Errorf("%s: the volume %s: %w", p.Object.ID(), m.Name, err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, below, item.Path), []byte(text), 0o600); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// entry looks a key up, in what was rendered or in what is there.
+func (r *Rendering) entry(kind, name, key string, secrets map[string]map[string]string) (string, error) {
+	if o, ok := r.Find(kind, name); ok {
+		var data struct {
+			Data, StringData map[string]string
+		}
+		if err := decodeLoosely(o, &data); err != nil {
+			return "", err
+		}
+		value, ok := data.StringData[key]
+		if !ok {
+			value, ok = data.Data[key]
+		}
+		if !ok {
+			return "", fmt.Errorf("%s has no key %s", o.ID(), key)
+		}
+		return value, nil
+	}
+	value, ok := secrets[name][key]
+	if !ok {
+		return "", fmt.Errorf("%s %s is not in the release, and nobody has made its key %s", kind, name, cmp.Or(key, `""`))
+	}
+	return value, nil
+}
