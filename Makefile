@@ -100,6 +100,11 @@ images: ## build the container images of rondo into bin/images, without a Docker
 images-test: ## build images, look at all that is in them, run what is in them, and build them again elsewhere to see that they are the same
 	$(GO) -C deploy/images test -count=1 -timeout 10m $(TESTFLAGS) ./...
 
+# It has a module of its own, so that the product needs neither Helm nor Kubernetes. What it makes anew is written with TESTFLAGS=-rewrite.
+.PHONY: helm
+helm: ## render the Helm chart with many values, and check that Kubernetes and the program take what comes out
+	$(GO) -C integration/helm test -count=1 -timeout 5m $(TESTFLAGS) ./...
+
 .PHONY: databases
 databases: ## say which databases the tests would use
 	@echo "DATABASES: SQLite is tested"
@@ -118,9 +123,11 @@ lint: ## check formatting, vet and staticcheck
 	$(GO) -C integration/otlp vet ./...
 	$(GO) -C integration/dashboards vet ./...
 	$(GO) -C deploy/images vet ./...
+	$(GO) -C integration/helm vet ./...
 	$(TOOL) staticcheck ./...
 	$(GO) -C integration/otlp tool -modfile=../../internal/tools/go.mod staticcheck ./...
 	$(GO) -C integration/dashboards tool -modfile=../../internal/tools/go.mod staticcheck ./...
+	$(GO) -C integration/helm tool -modfile=../../internal/tools/go.mod staticcheck ./...
 	$(GO) -C deploy/images tool -modfile=../../internal/tools/go.mod staticcheck ./...
 
 .PHONY: fmt
@@ -202,10 +209,10 @@ cover: ## say how much of each package is covered by all tests together, and lea
 .PHONY: tidy
 tidy: ## check that go.mod and go.sum list what is used, no more and no less
 	@$(GO) mod tidy -diff || { echo "run: go mod tidy"; exit 1; }
-	@for module in internal/tools integration/otlp integration/dashboards deploy/images; do $(GO) -C $$module mod tidy -diff || { echo "run: go -C $$module mod tidy"; exit 1; }; done
+	@for module in internal/tools integration/otlp integration/dashboards integration/helm deploy/images; do $(GO) -C $$module mod tidy -diff || { echo "run: go -C $$module mod tidy"; exit 1; }; done
 	$(GO) mod verify
 
 # The tests come last: what they print is what a reader looks for.
 .PHONY: ci
 ci: TIME := 60s
-ci: tidy lint binary bench-once bench-tiny costs fuzz random sim mutants chaos otlp dashboards images-test test ## run everything that has to pass before a change goes in
+ci: tidy lint binary bench-once bench-tiny costs fuzz random sim mutants chaos otlp dashboards images-test helm test ## run everything that has to pass before a change goes in

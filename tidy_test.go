@@ -141,6 +141,10 @@ var packages = map[string]rule{
 	"deploy/images": {imports: []string{
 		"github.com/google/go-containerregistry/...", "golang.org/x/crypto/x509roots/fallback/bundle", "golang.org/x/mod/modfile",
 	}},
+	"integration/helm": {imports: []string{
+		"pkg/app", "helm.sh/helm/v4/pkg/...", "k8s.io/api/...", "k8s.io/apimachinery/pkg/...", "sigs.k8s.io/yaml",
+		"github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1",
+	}},
 	"integration/simulation": {imports: []string{"services/orchestrator", "services/worker"}},
 	"examples/...":           {imports: []string{"pkg/...", "examples/..."}},
 }
