@@ -176,6 +176,19 @@ func TestWhatIsNotThereIsNotNeeded(t *testing.T) {
 	}
 }
 
+// TestNumbersOfUsersCanBeTakenOut checks what is said for clusters that choose users themselves.
+func TestNumbersOfUsersCanBeTakenOut(t *testing.T) {
+	r := render(t, `{defaults: {podSecurityContext: {runAsUser: null, runAsGroup: null, fsGroup: null}, securityContext: {runAsUser: null, runAsGroup: null}}}`)
+	for _, o := range r.Objects {
+		if strings.Contains(o.Raw, "65532") || strings.Contains(o.Raw, "null") {
+			t.Errorf("%s has a number left:\n%s", o.ID(), o.Raw)
+		}
+	}
+	if pods, err := r.Of("Deployment")[0].Pods(); err != nil || !*pods.Spec.SecurityContext.RunAsNonRoot {
+		t.Errorf("%+v, %v", pods, err)
+	}
+}
+
 // TestPackage packs the chart as a release does, and renders what was packed: it has all that it needs.
 func TestPackage(t *testing.T) {
 	c, err := loader.LoadDir(Dir)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -127,7 +128,7 @@ func renderChart(c *chart.Chart, release Release, values ...map[string]any) (*Re
 	if err != nil {
 		return nil, err
 	}
-	files, err := engine.Engine{}.Render(c, all)
+	files, err := engine.Engine{}.RenderWithContext(context.Background(), c, all)
 	if err != nil {
 		return nil, err
 	}
