@@ -176,6 +176,38 @@ func TestWhatIsNotThereIsNotNeeded(t *testing.T) {
 	}
 }
 
+// TestImages checks which image each part gets.
+func TestImages(t *testing.T) {
+	const digest = "sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
+	for _, c := range []struct{ values, orchestrator, worker, migrate, test string }{
+		{`{}`, "ghcr.io/rondo-run/rondo:0.1.0", "ghcr.io/rondo-run/rondo:0.1.0", "ghcr.io/rondo-run/rondo:0.1.0", "ghcr.io/rondo-run/rondo:0.1.0"},
+		{`{image: {registry: ghcr.io, repository: me/rondo, tag: v1}}`, "ghcr.io/me/rondo:v1", "ghcr.io/me/rondo:v1", "ghcr.io/me/rondo:v1", "ghcr.io/me/rondo:v1"},
+		{`{image: {registry: "", repository: rondo, digest: "` + digest + `"}}`, "rondo@" + digest, "rondo@" + digest, "rondo@" + digest, "rondo@" + digest},
+		{`{image: {repository: shop/orders, tag: "2"}}`, "ghcr.io/shop/orders:2", "ghcr.io/shop/orders:2", "ghcr.io/shop/orders:2", ""},
+		{`{image: {repository: shop/orders, tag: "2", digest: "` + digest + `"}, tests: {orchestration: probe}}`,
+			"ghcr.io/shop/orders:2@" + digest, "ghcr.io/shop/orders:2@" + digest, "ghcr.io/shop/orders:2@" + digest, "ghcr.io/rondo-run/rondo:0.1.0"},
+		{`{image: {repository: shop/orders, digest: "` + digest + `"}, migration: {image: {tag: "3"}}, workers: {defaults: {image: {repository: shop/gpu, tag: "4"}}}}`,
+			"ghcr.io/shop/orders@" + digest, "ghcr.io/shop/gpu:4", "ghcr.io/shop/orders:3", ""},
+		{`{orchestrator: {image: {registry: mirror.example.com}}}`, "mirror.example.com/rondo-run/rondo:0.1.0", "ghcr.io/rondo-run/rondo:0.1.0", "ghcr.io/rondo-run/rondo:0.1.0", "ghcr.io/rondo-run/rondo:0.1.0"},
+	} {
+		r := render(t, c.values)
+		for name, want := range map[string]string{"Deployment/rondo-orchestrator": c.orchestrator, "Deployment/rondo-worker-default": c.worker, "Job/rondo-migrate": c.migrate, "Pod/rondo-test": c.test} {
+			kind, of, _ := strings.Cut(name, "/")
+			got := ""
+			if o, ok := r.Find(kind, of); ok {
+				pods, err := o.Pods()
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = pods.Spec.Containers[0].Image
+			}
+			if got != want {
+				t.Errorf("%s: %s is of %q, want %q", c.values, name, got, want)
+			}
+		}
+	}
+}
+
 // TestNumbersOfUsersCanBeTakenOut checks what is said for clusters that choose users themselves.
 func TestNumbersOfUsersCanBeTakenOut(t *testing.T) {
 	r := render(t, `{defaults: {podSecurityContext: {runAsUser: null, runAsGroup: null, fsGroup: null}, securityContext: {runAsUser: null, runAsGroup: null}}}`)

@@ -128,7 +128,7 @@ func rootValues() props {
 func imageValues() props {
 	return props{
 		"registry":   text("The registry"),
-		"repository": pattern("The repository there", `^[a-z0-9]+([._/-]+[a-z0-9]+)*$`),
+		"repository": pattern("The repository there. What ends in /rondo is taken for the stock image, or a copy of it", `^[a-z0-9]+([._/-]+[a-z0-9]+)*$`),
 		"tag":        pattern("The tag; that of the stock image is the chart's appVersion if nobody says it", `^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$`),
 		"digest":     pattern("The digest, like sha256:…; it wins over the tag", `^(sha256:[a-f0-9]{64})?$`),
 		"pullPolicy": oneOf("When it is pulled", "Always", "IfNotPresent", "Never"),

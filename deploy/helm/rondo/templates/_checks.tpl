@@ -29,7 +29,7 @@
 {{- end -}}
 
 {{- define "rondo.checkImage" -}}
-{{- if and (ne .image.repository "rondo-run/rondo") (not .image.tag) (not .image.digest) -}}
+{{- if and (not (include "rondo.isStock" .image)) (not .image.tag) (not .image.digest) -}}
 {{- fail (printf "%s: which %s? Say its tag or its digest" .at .image.repository) -}}
 {{- end -}}
 {{- end -}}

@@ -90,7 +90,12 @@ secret (the names of its ConfigMap and of the Secret for values that stand in th
 
 {{/* Whether `helm test` has something to start: yes with the stock image, and otherwise once an orchestration is named. */}}
 {{- define "rondo.hasTest" -}}
-{{- if and .Values.tests.enabled (or .Values.tests.orchestration (eq .Values.image.repository "rondo-run/rondo")) -}}true{{- end -}}
+{{- if and .Values.tests.enabled (or .Values.tests.orchestration (include "rondo.isStock" .Values.image)) -}}true{{- end -}}
+{{- end -}}
+
+{{/* Whether an image is the stock one, or a copy of it elsewhere, by its name. */}}
+{{- define "rondo.isStock" -}}
+{{- if eq (base .repository) "rondo" -}}true{{- end -}}
 {{- end -}}
 
 {{- define "rondo.serviceAccount" -}}
