@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -275,10 +274,7 @@ func TestEndsInTime(t *testing.T) {
 
 // TestCommandLineTakesIt builds the command line, and has it read what each container of the stock image is given.
 func TestCommandLineTakesIt(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "rondo")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-C", "../..", "-o", program, "./cmd/rondo").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program := buildProgram(t)
 	ran := map[string]int{}
 	eachSet(t, func(t *testing.T, s set) {
 		eachProcess(t, s, func(t *testing.T, p Process) {

@@ -1,0 +1,80 @@
+package helm
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rondo-run/rondo/internal/natstest"
+	"github.com/rondo-run/rondo/internal/pgtest"
+)
+
+// TestReleaseWorks runs what was rendered as processes of this machine, with nothing but its own arguments, variables and files: the migration, then the Deployments, which may change
+// neither tables nor streams, then `helm test`. Only the address at which a service listens is another one, so that tests do not get into each other's way.
+func TestReleaseWorks(t *testing.T) {
+	pgtest.Need(t)
+	program := buildProgram(t)
+	values, err := ParseValues(fmt.Sprintf(`{nats: {urls: [%q]}, streams: {replicas: 1}, database: {url: %q}, workers: {pools: {default: {}, gpu: {tags: [gpu], slots: 2}}}}`,
+		natstest.Start(t).URL(), pgtest.Database(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Render(Dir, Release{}, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := func(kind, name string) (*exec.Cmd, *bytes.Buffer) {
+		o, ok := r.Find(kind, name)
+		if !ok {
+			t.Fatalf("there is no %s %s", kind, name)
+		}
+		p, err := r.Process(o, t.TempDir(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd, out := exec.CommandContext(t.Context(), program, p.Args...), &bytes.Buffer{}
+		cmd.Env = append(slices.DeleteFunc(p.Env, func(e string) bool { return strings.HasPrefix(e, "RONDO_LISTEN=") }), "HOME="+t.TempDir())
+		if kind == "Deployment" {
+			cmd.Env = append(cmd.Env, "RONDO_LISTEN=127.0.0.1:0")
+		}
+		cmd.Stdout, cmd.Stderr = out, out
+		return cmd, out
+	}
+	migration, said := command("Job", "rondo-migrate")
+	if err := migration.Run(); err != nil || !strings.Contains(said.String(), "the streams of rondo are as they are needed") {
+		t.Fatalf("the migration: %v\n%s", err, said)
+	}
+	for _, o := range r.Of("Deployment") {
+		service, said := command(o.Kind, o.Metadata.Name)
+		if err := service.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			err := service.Process.Signal(syscall.SIGTERM)
+			if ended := service.Wait(); err != nil || ended != nil || strings.Contains(said.String(), `"level":"WARN"`) || strings.Contains(said.String(), "made a stream") {
+				t.Errorf("%s: %v, %v\n%s", o.ID(), err, ended, said)
+			}
+		}()
+	}
+	for _, time := range []string{"the first", "the second"} { // the id is the same, so that nothing happens twice
+		test, said := command("Pod", "rondo-test")
+		if err := test.Run(); err != nil || !strings.Contains(said.String(), `"tracking":"parcel-chair-Bremen"`) {
+			t.Errorf("%s helm test: %v\n%s", time, err, said)
+		}
+	}
+}
+
+// buildProgram builds the command line.
+func buildProgram(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "rondo")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-C", "../..", "-o", program, "./cmd/rondo").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program
+}
