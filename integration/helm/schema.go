@@ -154,6 +154,10 @@ func authValues() schema {
 		"user":     text("For development: the name. Helm keeps it in the release"),
 		"password": text("For development: the password"),
 		"token":    text("For development: the token"),
+		"inboxPrefix": schema{
+			"description": "The prefix of the subjects of answers, if the user may subscribe to no other, as those of deploy/nats: _INBOX_worker, say. _INBOX if nobody says it",
+			"type":        "string", "pattern": `^([A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*)?$`,
+		},
 	})
 }
 

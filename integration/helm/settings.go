@@ -11,7 +11,7 @@ import (
 
 // elsewhere are the settings that have a value of their own in the chart, or make no sense there, with what to say instead.
 var elsewhere = map[string]string{
-	"nats": "nats.urls", "nats-context": "nats", "nats-creds": "nats.auth", "nats-nkey": "nats.auth", "nats-user": "nats.auth", "nats-password": "nats.auth", "nats-token": "nats.auth",
+	"nats": "nats.urls", "nats-context": "nats", "nats-creds": "nats.auth", "nats-nkey": "nats.auth", "nats-user": "nats.auth", "nats-password": "nats.auth", "nats-token": "nats.auth", "nats-inbox-prefix": "nats.auth.inboxPrefix",
 	"nats-tls-ca": "nats.tls", "nats-tls-cert": "nats.tls", "nats-tls-key": "nats.tls", "nats-tls-first": "nats.tls",
 	"prefix": "streams", "partitions": "streams", "replicas": "streams", "database": "database", "tags": "workers", "slots": "workers",
 	"listen": "", "check": "", "streams": "migration.streams", "orchestrator-id": "", "worker-id": "", "dir": "", "nats-listen": "", "demo": "",

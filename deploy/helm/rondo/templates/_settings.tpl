@@ -67,9 +67,9 @@
 {{- $own := default (dict) (get (default (dict) .c.w.nats) "auth") -}}
 {{- $a := deepCopy .root.Values.nats.auth -}}
 {{- if $own -}}
-{{- $a = mergeOverwrite (dict "method" "" "existingSecret" "" "keys" $a.keys "user" "" "password" "" "token" "") (deepCopy $own) -}}
+{{- $a = mergeOverwrite (dict "method" "" "existingSecret" "" "keys" $a.keys "user" "" "password" "" "token" "" "inboxPrefix" "") (deepCopy $own) -}}
 {{- end -}}
-{{- if not .c.nats -}}{{- $a = dict "method" "" "existingSecret" "" "keys" $a.keys "user" "" "password" "" "token" "" -}}{{- end -}}
+{{- if not .c.nats -}}{{- $a = dict "method" "" "existingSecret" "" "keys" $a.keys "user" "" "password" "" "token" "" "inboxPrefix" "" -}}{{- end -}}
 {{- if not $a.method -}}
 {{- if $a.token -}}{{- $_ := set $a "method" "token" -}}{{- else if $a.user -}}{{- $_ := set $a "method" "userPassword" -}}{{- end -}}
 {{- end -}}
@@ -194,6 +194,10 @@
 {{- else if eq $a.method "token" }}
 - name: RONDO_NATS_TOKEN_FILE
   value: /etc/rondo/nats/auth/token
+{{- end }}
+{{- with $a.inboxPrefix }}
+- name: RONDO_NATS_INBOX_PREFIX
+  value: {{ . }}
 {{- end }}
 {{- $tls := include "rondo.natsTLS" . | fromJson }}
 {{- if or $tls.ca.existingSecret $tls.ca.existingConfigMap }}

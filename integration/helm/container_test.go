@@ -1,0 +1,490 @@
+package helm
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// This file does what a kubelet does with a Pod, as far as a program can see it: its files, its variables, its arguments, its user, its probes and its end. A container is a process
+// in a root directory of its own, without any other walls: it listens at the ports of this machine.
+
+// patience is how long something may take that does not depend on how fast the machine is.
+const patience = 2 * time.Minute
+
+// image is an image of the layout that deploy/images writes.
+type image struct {
+	dir    string // unpacked
+	config struct {
+		Entrypoint, Cmd, Env []string
+		User, WorkingDir     string
+	}
+}
+
+// blob reads a part of an OCI layout.
+func blob(t testing.TB, layout, digest string, into any) []byte {
+	t.Helper()
+	algorithm, hex, _ := strings.Cut(digest, ":")
+	data, err := os.ReadFile(filepath.Join(layout, "blobs", algorithm, hex))
+	if err == nil && into != nil {
+		err = json.Unmarshal(data, into)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+type descriptor struct {
+	Digest   string
+	Platform struct{ OS, Architecture string }
+}
+
+// unpack unpacks the image for a platform, and only that one, as a kubelet's runtime would.
+func unpack(t testing.TB, layout, architecture string) *image {
+	t.Helper()
+	var index, images struct{ Manifests []descriptor }
+	data, err := os.ReadFile(filepath.Join(layout, "index.json"))
+	if err == nil {
+		err = json.Unmarshal(data, &index)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	blob(t, layout, index.Manifests[0].Digest, &images)
+	for _, m := range images.Manifests {
+		if m.Platform.OS != "linux" || m.Platform.Architecture != architecture {
+			continue
+		}
+		var manifest struct {
+			Config descriptor
+			Layers []descriptor
+		}
+		blob(t, layout, m.Digest, &manifest)
+		i := &image{dir: t.TempDir()}
+		var config struct{ Config any }
+		config.Config = &i.config
+		blob(t, layout, manifest.Config.Digest, &config)
+		for _, l := range manifest.Layers {
+			unpackLayer(t, blob(t, layout, l.Digest, nil), i.dir)
+		}
+		return i
+	}
+	t.Fatalf("the layout %s has no image for linux/%s", layout, architecture)
+	return nil
+}
+
+func unpackLayer(t testing.TB, data []byte, dir string) {
+	t.Helper()
+	plain, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := tar.NewReader(plain)
+	for {
+		h, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Join(dir, filepath.Clean("/"+h.Name))
+		switch h.Typeflag {
+		case tar.TypeDir:
+			err = os.MkdirAll(name, 0o755)
+		case tar.TypeReg:
+			var content []byte
+			if content, err = io.ReadAll(files); err == nil {
+				err = writeFile(name, content, 0o600)
+			}
+		default:
+			err = fmt.Errorf("%s is of type %c", h.Name, h.Typeflag)
+		}
+		if err == nil {
+			err = errors.Join(os.Chown(name, h.Uid, h.Gid), os.Chmod(name, h.FileInfo().Mode()))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func writeFile(name string, content []byte, mode os.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(name, content, mode); err != nil {
+		return err
+	}
+	return os.Chmod(name, mode) // whatever the mask says
+}
+
+// node is what Pods find around them.
+type node struct {
+	t       testing.TB
+	images  map[string]*image // by what a Pod calls them, up to the tag
+	secrets map[string]map[string]string
+	maps    map[string]map[string]string
+}
+
+// container is a Pod's only container.
+type container struct {
+	t    testing.TB
+	name string
+	pod  corev1.PodSpec
+	spec corev1.Container
+	cmd  *exec.Cmd
+	*image
+
+	ended chan struct{}
+	mu    sync.Mutex
+	log   bytes.Buffer
+}
+
+func (c *container) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.log.Write(p)
+}
+
+// said is everything that the container has written.
+func (c *container) said() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.log.String()
+}
+
+// start starts a Pod.
+func (n *node) start(name string, pod corev1.PodSpec) *container {
+	n.t.Helper()
+	if len(pod.Containers) != 1 {
+		n.t.Fatalf("%s has %d containers", name, len(pod.Containers))
+	}
+	c := &container{t: n.t, name: name, pod: pod, spec: pod.Containers[0], ended: make(chan struct{})}
+	reference, _, _ := strings.Cut(c.spec.Image, ":")
+	if c.image = n.images[reference]; c.image == nil {
+		n.t.Fatalf("%s: there is no image %s", name, c.spec.Image)
+	}
+	root, err := n.root(c)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	env, err := n.env(c)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	command := c.config.Entrypoint
+	args := c.config.Cmd
+	if len(c.spec.Command) > 0 {
+		command, args = c.spec.Command, nil
+	}
+	if len(c.spec.Args) > 0 {
+		args = c.spec.Args
+	}
+	uid, gid, more := c.user()
+	c.cmd = &exec.Cmd{
+		Path: command[0], Args: append(append([]string(nil), command...), args...), Env: env, Dir: cmp.Or(c.spec.WorkingDir, c.config.WorkingDir, "/"), Stdout: c, Stderr: c,
+		SysProcAttr: &syscall.SysProcAttr{Chroot: root, Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: &syscall.Credential{Uid: uid, Gid: gid, Groups: more}},
+	}
+	if err := c.cmd.Start(); err != nil {
+		n.t.Fatalf("%s: %v", name, err)
+	}
+	go func() {
+		_ = c.cmd.Wait() // how it ended is in ProcessState
+		close(c.ended)
+	}()
+	n.t.Cleanup(func() {
+		_ = c.cmd.Process.Kill() // it may have ended
+		<-c.ended
+		if n.t.Failed() {
+			n.t.Logf("%s said:\n%s", name, c.said())
+		}
+	})
+	return c
+}
+
+// user is whom the process runs as, and in which groups.
+func (c *container) user() (uid, gid uint32, more []uint32) {
+	pod, own := c.pod.SecurityContext, c.spec.SecurityContext
+	pick := func(own, pod *int64) uint32 {
+		if own == nil {
+			own = pod
+		}
+		if own == nil {
+			c.t.Fatalf("%s does not say who runs it", c.name)
+		}
+		return uint32(*own)
+	}
+	if pod.FSGroup != nil {
+		more = append(more, uint32(*pod.FSGroup))
+	}
+	return pick(own.RunAsUser, pod.RunAsUser), pick(own.RunAsGroup, pod.RunAsGroup), more
+}
+
+// root makes the root directory: the image, and over it what is mounted.
+func (n *node) root(c *container) (string, error) {
+	root := n.t.TempDir()
+	err := filepath.WalkDir(c.dir, func(name string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(c.dir, name)
+		if err != nil {
+			return err
+		}
+		if !d.IsDir() {
+			return os.Link(name, filepath.Join(root, rel))
+		}
+		if err := os.MkdirAll(filepath.Join(root, rel), 0o755); err != nil {
+			return err
+		}
+		return os.Chmod(filepath.Join(root, rel), info.Mode())
+	})
+	if err == nil {
+		err = os.Chmod(root, 0o755)
+	}
+	for _, m := range c.spec.VolumeMounts {
+		if err == nil {
+			err = n.mount(root, c, m)
+		}
+	}
+	return root, err
+}
+
+func (n *node) mount(root string, c *container, m corev1.VolumeMount) error {
+	for _, v := range c.pod.Volumes {
+		if v.Name != m.Name {
+			continue
+		}
+		at := filepath.Join(root, m.MountPath)
+		if err := os.RemoveAll(at); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			return err
+		}
+		group := 0
+		if g := c.pod.SecurityContext.FSGroup; g != nil {
+			group = int(*g)
+		}
+		files := func(what, name string, from map[string]map[string]string, items []corev1.KeyToPath, mode *int32) error {
+			values, ok := from[name]
+			if !ok {
+				return fmt.Errorf("%s mounts %s %q, which does not exist", c.name, what, name)
+			}
+			perm := os.FileMode(0o644)
+			if mode != nil {
+				perm = os.FileMode(*mode)
+			}
+			if len(items) == 0 {
+				for key := range values {
+					items = append(items, corev1.KeyToPath{Key: key, Path: key})
+				}
+			}
+			for _, i := range items {
+				value, ok := values[i.Key]
+				if !ok {
+					return fmt.Errorf("%s mounts key %q of %s %q, which has no such key", c.name, i.Key, what, name)
+				}
+				file := filepath.Join(at, i.Path)
+				if err := writeFile(file, []byte(value), perm); err != nil {
+					return err
+				}
+				if err := os.Chown(file, 0, group); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		switch {
+		case v.Secret != nil:
+			return files("Secret", v.Secret.SecretName, n.secrets, v.Secret.Items, v.Secret.DefaultMode)
+		case v.ConfigMap != nil:
+			return files("ConfigMap", v.ConfigMap.Name, n.maps, v.ConfigMap.Items, v.ConfigMap.DefaultMode)
+		case v.EmptyDir != nil:
+			return errors.Join(os.Chown(at, 0, group), os.Chmod(at, 0o777))
+		}
+		return fmt.Errorf("%s: volume %q is of no sort that is known here", c.name, v.Name)
+	}
+	return fmt.Errorf("%s mounts %q, which is no volume of the Pod", c.name, m.Name)
+}
+
+// env is the variables of the process: those of the image, then its own, which may use those before them.
+func (n *node) env(c *container) ([]string, error) {
+	values := make(map[string]string)
+	var names []string
+	set := func(name, value string) {
+		if _, ok := values[name]; !ok {
+			names = append(names, name)
+		}
+		values[name] = value
+	}
+	for _, e := range c.config.Env {
+		name, value, _ := strings.Cut(e, "=")
+		set(name, value)
+	}
+	set("HOSTNAME", c.name)
+	for _, e := range c.spec.Env {
+		value := os.Expand(strings.ReplaceAll(strings.ReplaceAll(e.Value, "$(", "${"), ")", "}"), func(name string) string { return values[name] })
+		if !strings.Contains(e.Value, "$(") {
+			value = e.Value
+		}
+		if from := e.ValueFrom; from != nil {
+			var err error
+			if value, err = n.valueFrom(c, from); err != nil {
+				return nil, fmt.Errorf("%s: variable %s: %w", c.name, e.Name, err)
+			}
+		}
+		set(e.Name, value)
+	}
+	if len(c.spec.EnvFrom) > 0 {
+		return nil, fmt.Errorf("%s: envFrom is not known here", c.name)
+	}
+	env := make([]string, len(names))
+	for i, name := range names {
+		env[i] = name + "=" + values[name]
+	}
+	return env, nil
+}
+
+func (n *node) valueFrom(c *container, from *corev1.EnvVarSource) (string, error) {
+	switch {
+	case from.SecretKeyRef != nil:
+		value, ok := n.secrets[from.SecretKeyRef.Name][from.SecretKeyRef.Key]
+		if !ok {
+			return "", fmt.Errorf("there is no key %q in Secret %q", from.SecretKeyRef.Key, from.SecretKeyRef.Name)
+		}
+		return value, nil
+	case from.FieldRef != nil:
+		value, ok := map[string]string{"metadata.name": c.name, "metadata.namespace": "rondo", "spec.nodeName": "node-1"}[from.FieldRef.FieldPath]
+		if !ok {
+			return "", fmt.Errorf("field %q is not known here", from.FieldRef.FieldPath)
+		}
+		return value, nil
+	}
+	return "", errors.New("it comes from where nothing is known of here")
+}
+
+// wait waits until the container has ended by itself, and gives its exit code.
+func (c *container) wait(most time.Duration) int {
+	c.t.Helper()
+	select {
+	case <-c.ended:
+		return c.cmd.ProcessState.ExitCode()
+	case <-time.After(most):
+		c.t.Fatalf("%s has not ended after %v:\n%s", c.name, most, c.said())
+		return -1
+	}
+}
+
+// terminate ends it as a kubelet does, and fails the test if the kubelet would have to kill it.
+func (c *container) terminate() {
+	c.t.Helper()
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		c.t.Fatal(err)
+	}
+	if code := c.wait(time.Duration(*c.pod.TerminationGracePeriodSeconds) * time.Second); code != 0 {
+		c.t.Errorf("%s has ended with %d:\n%s", c.name, code, c.said())
+	}
+}
+
+// probe asks what a probe asks. It is green or red, and red says why.
+func (c *container) probe(p *corev1.Probe) error {
+	port := p.HTTPGet.Port.IntValue()
+	for _, x := range c.spec.Ports {
+		if x.Name == p.HTTPGet.Port.String() {
+			port = int(x.ContainerPort)
+		}
+	}
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Duration(max(p.TimeoutSeconds, 1))*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort("127.0.0.1", strconv.Itoa(port))+path.Join("/", p.HTTPGet.Path), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && (resp.StatusCode < 200 || resp.StatusCode >= 400) {
+		err = fmt.Errorf("%s: %s", resp.Status, bytes.TrimSpace(body))
+	}
+	return err
+}
+
+func (c *container) live() error  { return c.probe(c.spec.LivenessProbe) }
+func (c *container) ready() error { return c.probe(c.spec.ReadinessProbe) }
+
+// begins waits until the container has begun, and then until it is ready. It fails the test when a kubelet would have given it up.
+func (c *container) begins() {
+	c.t.Helper()
+	p := c.spec.StartupProbe
+	c.becomes("it has begun", time.Duration(p.FailureThreshold*max(p.PeriodSeconds, 1))*time.Second, func() error { return c.probe(p) })
+	c.becomes("it is ready", patience, c.ready)
+}
+
+// becomes asks again and again until something is so.
+func (c *container) becomes(what string, most time.Duration, ask func() error) {
+	c.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	over := time.After(most)
+	for {
+		err := ask()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-c.ended:
+			c.t.Fatalf("%s: %s: it has ended with %v:\n%s", c.name, what, c.cmd.ProcessState, c.said())
+		case <-over:
+			c.t.Fatalf("%s: not within %v: %s: %v\n%s", c.name, most, what, err, c.said())
+		}
+	}
+}
+
+// turnsRed waits until it is not ready any more, and makes sure that all the while it is alive.
+func (c *container) turnsRed(why string) {
+	c.t.Helper()
+	c.becomes("it is not ready", patience, func() error {
+		if err := c.live(); err != nil {
+			c.t.Fatalf("%s would be restarted, which would not help: %v", c.name, err)
+		}
+		err := c.ready()
+		switch {
+		case err == nil:
+			return errors.New("it is ready")
+		case !strings.Contains(err.Error(), "503") || !strings.Contains(err.Error(), why):
+			return fmt.Errorf("it is not ready for another reason: %w", err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,363 @@
+package helm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/pkg/bus/embedded"
+)
+
+// This file starts what the chart renders: the containers of a release, from the image that deploy/images builds, with the very arguments, variables and files that the manifests say,
+// against a NATS server with the users that deploy/nats ships, and a PostgreSQL server with the roles that deploy/sql ships.
+
+// cluster is a namespace with what a release needs around it.
+type cluster struct {
+	*node
+	nats     *embedded.Server
+	options  embedded.Options
+	postgres *pgtest.Cluster
+	database string // of the administrator
+	release  *Rendering
+}
+
+// values are those of the release. What is secret stands in Secrets, as in production, with a user of NATS and a role of the database for each part.
+const values = `
+nats:
+  urls: [%s]
+database:
+  existingSecret: orders-database
+streams:
+  replicas: 1
+orchestrator:
+  replicas: 1
+  nats: {auth: {method: userPassword, existingSecret: nats-orchestrator, inboxPrefix: _INBOX_orchestrator}}
+workers:
+  defaults:
+    replicas: 1
+    nats: {auth: {method: userPassword, existingSecret: nats-worker, inboxPrefix: _INBOX_worker}}
+migration:
+  nats: {auth: {method: userPassword, existingSecret: nats-setup}}
+  database: {existingSecret: orders-database-owner}
+tests:
+  nats: {auth: {method: userPassword, existingSecret: nats-client, inboxPrefix: _INBOX_client}}
+`
+
+// The images: the stock one, and one of a program of a user's own, each built once.
+const (
+	stock = "ghcr.io/rondo-run/rondo"
+	own   = "registry.example.com/shop/held"
+)
+
+var build = sync.OnceValues(func() (layouts map[string]string, err error) {
+	if built, err = os.MkdirTemp("", "rondo-images-"); err != nil {
+		return nil, err
+	}
+	layouts = make(map[string]string)
+	for name, from := range map[string][2]string{stock: {"../..", "./cmd/rondo"}, own: {"../../integration/helm", "./testdata/held"}} {
+		layouts[name] = filepath.Join(built, filepath.Base(name))
+		cmd := exec.Command("go", "run", ".", "-C", from[0], "--platform", "linux/"+runtime.GOARCH, "--output", layouts[name], from[1])
+		cmd.Dir = "../../deploy/images"
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("building the image of %s: %w\n%s", from[1], err, out)
+		}
+	}
+	return layouts, nil
+})
+
+var built string // where they are
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built != "" {
+		_ = os.RemoveAll(built) // whoever cleans up temporary files does it otherwise
+	}
+	os.Exit(code)
+}
+
+// install prepares everything but the release itself.
+func install(t *testing.T, more string) *cluster {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("WHAT THE CHART RENDERS IS NOT STARTED: only root may give a process a root directory and a user of its own")
+	}
+	pgtest.Need(t)
+	for _, port := range []string{"7071", "7072"} { // where containers listen, whatever else this machine does
+		l, err := net.Listen("tcp", ":"+port)
+		if err != nil {
+			t.Skipf("WHAT THE CHART RENDERS IS NOT STARTED: something else listens at port %s here", port)
+		}
+		l.Close()
+	}
+	layouts, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{node: &node{t: t, images: make(map[string]*image), secrets: make(map[string]map[string]string), maps: make(map[string]map[string]string)}}
+	for name, layout := range layouts {
+		c.images[name] = unpack(t, layout, runtime.GOARCH)
+	}
+	conf, err := filepath.Abs("../../deploy/nats/single.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.options = embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Config: conf}
+	c.startNATS()
+	t.Cleanup(func() { _ = c.nats.Close() })
+	address, err := url.Parse(c.nats.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.options.Listen = address.Host // the same after a restart
+	for _, user := range []string{"setup", "orchestrator", "worker", "client"} {
+		c.secrets["nats-"+user] = map[string]string{"user": user, "password": user}
+	}
+	c.postgres = pgtest.Start(t, pgtest.Fsync(false))
+	c.database = c.postgres.Database(t)
+	c.execute("../../deploy/sql/roles.sql")
+	for secret, role := range map[string]string{"orders-database": "rondo_run", "orders-database-owner": "rondo_owner"} {
+		u, err := url.Parse(c.database)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.do("ALTER ROLE " + role + " WITH PASSWORD '" + role + "'")
+		u.User = url.UserPassword(role, role)
+		c.secrets[secret] = map[string]string{"url": u.String()}
+	}
+	usual, err := ParseValues(fmt.Sprintf(values, c.nats.URL()))
+	c.must(err)
+	special, err := ParseValues(more)
+	c.must(err)
+	if c.release, err = Render(Dir, Release{}, usual, special); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range c.release.Of("ConfigMap") {
+		var m corev1.ConfigMap
+		c.must(o.Decode(&m))
+		c.maps[m.Name] = m.Data
+	}
+	for _, o := range c.release.Of("Secret") {
+		t.Errorf("the release has %s, though all secrets are elsewhere", o.ID())
+	}
+	return c
+}
+
+func (c *cluster) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) startNATS() {
+	c.t.Helper()
+	var err error
+	c.nats, err = embedded.Start(c.options)
+	c.must(err)
+}
+
+// do executes SQL as the administrator.
+func (c *cluster) do(sql string) {
+	c.t.Helper()
+	conn, err := pgx.Connect(c.t.Context(), c.database)
+	c.must(err)
+	defer conn.Close(context.WithoutCancel(c.t.Context()))
+	_, err = conn.Exec(c.t.Context(), sql)
+	c.must(err)
+}
+
+func (c *cluster) execute(path string) {
+	c.t.Helper()
+	sql, err := os.ReadFile(path)
+	c.must(err)
+	c.do(string(sql))
+}
+
+// hooks runs what Helm runs at an event, in its order, and waits for it.
+func (c *cluster) hooks(event string) (ran int) {
+	c.t.Helper()
+	objects := slices.Clone(c.release.Objects)
+	slices.SortStableFunc(objects, func(a, b Object) int {
+		_, x := a.Hooks()
+		_, y := b.Hooks()
+		return x - y
+	})
+	for _, o := range objects {
+		if events, _ := o.Hooks(); !slices.Contains(events, event) {
+			continue
+		}
+		var pod corev1.PodSpec
+		switch o.Kind {
+		case "Job":
+			var job batchv1.Job
+			c.must(o.Decode(&job))
+			pod = job.Spec.Template.Spec
+		case "Pod":
+			var p corev1.Pod
+			c.must(o.Decode(&p))
+			pod = p.Spec
+		default:
+			continue
+		}
+		x := c.start(o.Metadata.Name, pod)
+		if code := x.wait(patience); code != 0 {
+			c.t.Fatalf("%s has ended with %d:\n%s", o.ID(), code, x.said())
+		}
+		ran++
+	}
+	return ran
+}
+
+// deploy starts a Pod of the Deployment of a component.
+func (c *cluster) deploy(component string) *container {
+	c.t.Helper()
+	for _, o := range c.release.Of("Deployment") {
+		var d appsv1.Deployment
+		c.must(o.Decode(&d))
+		if d.Spec.Template.Labels["app.kubernetes.io/component"] == component {
+			return c.start(o.Metadata.Name, d.Spec.Template.Spec)
+		}
+	}
+	c.t.Fatalf("there is no Deployment of component %q", component)
+	return nil
+}
+
+// rondo runs a command of the stock image where `helm test` runs one.
+func (c *cluster) rondo(args ...string) (code int, said string) {
+	c.t.Helper()
+	var p corev1.Pod
+	for _, o := range c.release.Of("Pod") {
+		c.must(o.Decode(&p))
+	}
+	p.Spec.Containers[0].Args = args
+	x := c.start("rondo-"+args[0], p.Spec)
+	return x.wait(patience), x.said()
+}
+
+// TestWhatIsRenderedRuns installs a release, tests it, takes away what it needs, gives it back, and ends it.
+func TestWhatIsRenderedRuns(t *testing.T) {
+	c := install(t, "")
+
+	// Pods may be there before the migration has ended. They are alive, and not ready.
+	early := c.deploy("orchestrator")
+	early.becomes("it has begun", patience, early.live)
+	early.turnsRed("")
+	if n := c.hooks("pre-install"); n != 1 {
+		t.Fatalf("%d hooks ran before the installation", n)
+	}
+	c.execute("../../deploy/sql/grants.sql")
+	worker := c.deploy("worker")
+	worker.begins()
+	orchestrator := early
+	orchestrator.becomes("it is ready", patience, orchestrator.ready)
+
+	if n := c.hooks("test"); n != 1 {
+		t.Fatalf("%d tests ran", n)
+	}
+
+	t.Log("without the database")
+	c.postgres.Kill(t)
+	orchestrator.turnsRed("database")
+	if err := worker.ready(); err != nil {
+		t.Errorf("a worker needs no database: %v", err)
+	}
+	c.postgres.Restart(t)
+	orchestrator.becomes("it is ready again", patience, orchestrator.ready)
+	c.hooks("test")
+
+	t.Log("without NATS")
+	c.must(c.nats.Close())
+	orchestrator.turnsRed("NATS")
+	worker.turnsRed("NATS")
+	c.startNATS()
+	orchestrator.becomes("it is ready again", patience, orchestrator.ready)
+	worker.becomes("it is ready again", patience, worker.ready)
+	c.hooks("test")
+
+	t.Log("an upgrade")
+	if n := c.hooks("pre-upgrade"); n != 1 {
+		t.Errorf("%d hooks ran before the upgrade", n)
+	}
+	if err := errors.Join(orchestrator.ready(), worker.ready()); err != nil {
+		t.Errorf("who runs does not notice a migration: %v", err)
+	}
+	for _, x := range []*container{orchestrator, worker} {
+		x.terminate()
+	}
+}
+
+// TestTheImageSaysWhatItIs runs the commands of the image that need nothing, and that miss everything.
+func TestTheImageSaysWhatItIs(t *testing.T) {
+	c := install(t, "")
+	if code, out := c.rondo("version"); code != 0 || !strings.Contains(out, "engine") {
+		t.Errorf("version: %d: %s", code, out)
+	}
+	c.must(c.nats.Close())
+	code, out := c.rondo("doctor")
+	if code == 0 || !strings.Contains(out, "NATS") || strings.Contains(out, "goroutine ") {
+		t.Errorf("doctor: %d: %s", code, out)
+	}
+}
+
+// TestADrainIsSeen has a program of a user's own in all places, and ends its worker while it works: that is not ready any more, it is alive, and it lets the activity finish.
+func TestADrainIsSeen(t *testing.T) {
+	c := install(t, `
+image: {registry: registry.example.com, repository: shop/held, tag: "1"}
+tests: {orchestration: held, input: '"none"'}
+`)
+	called, answer := make(chan struct{}), make(chan string)
+	world := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(called)
+		select {
+		case a := <-answer:
+			io.WriteString(w, a)
+		case <-t.Context().Done():
+		}
+	}))
+	t.Cleanup(world.Close)
+	c.hooks("pre-install")
+	c.execute("../../deploy/sql/grants.sql")
+	orchestrator, worker := c.deploy("orchestrator"), c.deploy("worker")
+	orchestrator.begins()
+	worker.begins()
+	if code, said := c.rondo("start", "held", fmt.Sprintf("%q", world.URL), "--id", "h"); code != 0 {
+		t.Fatalf("start: %d: %s", code, said)
+	}
+	select {
+	case <-called:
+	case <-time.After(patience):
+		t.Fatalf("the activity is not called:\n%s", worker.said())
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		worker.terminate()
+	}()
+	worker.turnsRed("drains")
+	answer <- "done"
+	<-ended
+	if code, said := c.rondo("wait", "h"); code != 0 || !strings.Contains(said, `"done"`) {
+		t.Errorf("wait: %d: %s", code, said)
+	}
+	orchestrator.terminate()
+}
