@@ -353,7 +353,7 @@ tests: {orchestration: held, input: '"none"'}
 		defer close(ended)
 		worker.terminate()
 	}()
-	worker.turnsRed("drains")
+	worker.turnsRed("it is ending")
 	answer <- "done"
 	<-ended
 	if code, said := c.rondo("wait", "h"); code != 0 || !strings.Contains(said, `"done"`) {
