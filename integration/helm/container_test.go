@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -143,9 +144,9 @@ func writeFile(name string, content []byte, mode os.FileMode) error {
 // node is what Pods find around them.
 type node struct {
 	t       testing.TB
-	images  map[string]*image // by what a Pod calls them, up to the tag
-	secrets map[string]map[string]string
-	maps    map[string]map[string]string
+	release *Rendering
+	images  map[string]*image            // by what a Pod calls them, up to the tag
+	secrets map[string]map[string]string // that are there beside the release
 }
 
 // container is a Pod's only container.
@@ -175,13 +176,18 @@ func (c *container) said() string {
 	return c.log.String()
 }
 
-// start starts a Pod.
-func (n *node) start(name string, pod corev1.PodSpec) *container {
+// start starts a Pod of an object, if need be with other arguments.
+func (n *node) start(o Object, args ...string) *container {
 	n.t.Helper()
-	if len(pod.Containers) != 1 {
-		n.t.Fatalf("%s has %d containers", name, len(pod.Containers))
+	name := o.Metadata.Name
+	pod, err := o.Pods()
+	if err != nil {
+		n.t.Fatal(err)
 	}
-	c := &container{t: n.t, name: name, pod: pod, spec: pod.Containers[0], ended: make(chan struct{})}
+	if len(pod.Spec.Containers) != 1 || len(pod.Spec.Containers[0].EnvFrom) > 0 {
+		n.t.Fatalf("%s has %d containers, or variables from where nothing is known of here", name, len(pod.Spec.Containers))
+	}
+	c := &container{t: n.t, name: name, pod: pod.Spec, spec: pod.Spec.Containers[0], ended: make(chan struct{})}
 	reference, _, _ := strings.Cut(c.spec.Image, ":")
 	if c.image = n.images[reference]; c.image == nil {
 		n.t.Fatalf("%s: there is no image %s", name, c.spec.Image)
@@ -190,17 +196,20 @@ func (n *node) start(name string, pod corev1.PodSpec) *container {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	env, err := n.env(c)
+	own, err := n.release.variables(o, c.spec, n.secrets)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	command := c.config.Entrypoint
-	args := c.config.Cmd
+	env := append(append(slices.Clone(c.config.Env), "HOSTNAME="+name), own...)
+	command, usual := c.config.Entrypoint, c.config.Cmd
 	if len(c.spec.Command) > 0 {
-		command, args = c.spec.Command, nil
+		command, usual = c.spec.Command, nil
 	}
-	if len(c.spec.Args) > 0 {
+	if len(args) == 0 {
 		args = c.spec.Args
+	}
+	if len(args) == 0 {
+		args = usual
 	}
 	uid, gid, more := c.user()
 	c.cmd = &exec.Cmd{
@@ -292,24 +301,18 @@ func (n *node) mount(root string, c *container, m corev1.VolumeMount) error {
 		if g := c.pod.SecurityContext.FSGroup; g != nil {
 			group = int(*g)
 		}
-		files := func(what, name string, from map[string]map[string]string, items []corev1.KeyToPath, mode *int32) error {
-			values, ok := from[name]
-			if !ok {
-				return fmt.Errorf("%s mounts %s %q, which does not exist", c.name, what, name)
+		files := func(kind, name string, items []corev1.KeyToPath, mode *int32) error {
+			if len(items) == 0 {
+				return fmt.Errorf("%s mounts all of %s %q", c.name, kind, name)
 			}
 			perm := os.FileMode(0o644)
 			if mode != nil {
 				perm = os.FileMode(*mode)
 			}
-			if len(items) == 0 {
-				for key := range values {
-					items = append(items, corev1.KeyToPath{Key: key, Path: key})
-				}
-			}
 			for _, i := range items {
-				value, ok := values[i.Key]
-				if !ok {
-					return fmt.Errorf("%s mounts key %q of %s %q, which has no such key", c.name, i.Key, what, name)
+				value, err := n.release.entry(kind, name, i.Key, n.secrets)
+				if err != nil {
+					return fmt.Errorf("%s: volume %s: %w", c.name, m.Name, err)
 				}
 				file := filepath.Join(at, i.Path)
 				if err := writeFile(file, []byte(value), perm); err != nil {
@@ -323,71 +326,15 @@ func (n *node) mount(root string, c *container, m corev1.VolumeMount) error {
 		}
 		switch {
 		case v.Secret != nil:
-			return files("Secret", v.Secret.SecretName, n.secrets, v.Secret.Items, v.Secret.DefaultMode)
+			return files("Secret", v.Secret.SecretName, v.Secret.Items, v.Secret.DefaultMode)
 		case v.ConfigMap != nil:
-			return files("ConfigMap", v.ConfigMap.Name, n.maps, v.ConfigMap.Items, v.ConfigMap.DefaultMode)
+			return files("ConfigMap", v.ConfigMap.Name, v.ConfigMap.Items, v.ConfigMap.DefaultMode)
 		case v.EmptyDir != nil:
 			return errors.Join(os.Chown(at, 0, group), os.Chmod(at, 0o777))
 		}
 		return fmt.Errorf("%s: volume %q is of no sort that is known here", c.name, v.Name)
 	}
 	return fmt.Errorf("%s mounts %q, which is no volume of the Pod", c.name, m.Name)
-}
-
-// env is the variables of the process: those of the image, then its own, which may use those before them.
-func (n *node) env(c *container) ([]string, error) {
-	values := make(map[string]string)
-	var names []string
-	set := func(name, value string) {
-		if _, ok := values[name]; !ok {
-			names = append(names, name)
-		}
-		values[name] = value
-	}
-	for _, e := range c.config.Env {
-		name, value, _ := strings.Cut(e, "=")
-		set(name, value)
-	}
-	set("HOSTNAME", c.name)
-	for _, e := range c.spec.Env {
-		value := os.Expand(strings.ReplaceAll(strings.ReplaceAll(e.Value, "$(", "${"), ")", "}"), func(name string) string { return values[name] })
-		if !strings.Contains(e.Value, "$(") {
-			value = e.Value
-		}
-		if from := e.ValueFrom; from != nil {
-			var err error
-			if value, err = n.valueFrom(c, from); err != nil {
-				return nil, fmt.Errorf("%s: variable %s: %w", c.name, e.Name, err)
-			}
-		}
-		set(e.Name, value)
-	}
-	if len(c.spec.EnvFrom) > 0 {
-		return nil, fmt.Errorf("%s: envFrom is not known here", c.name)
-	}
-	env := make([]string, len(names))
-	for i, name := range names {
-		env[i] = name + "=" + values[name]
-	}
-	return env, nil
-}
-
-func (n *node) valueFrom(c *container, from *corev1.EnvVarSource) (string, error) {
-	switch {
-	case from.SecretKeyRef != nil:
-		value, ok := n.secrets[from.SecretKeyRef.Name][from.SecretKeyRef.Key]
-		if !ok {
-			return "", fmt.Errorf("there is no key %q in Secret %q", from.SecretKeyRef.Key, from.SecretKeyRef.Name)
-		}
-		return value, nil
-	case from.FieldRef != nil:
-		value, ok := map[string]string{"metadata.name": c.name, "metadata.namespace": "rondo", "spec.nodeName": "node-1"}[from.FieldRef.FieldPath]
-		if !ok {
-			return "", fmt.Errorf("field %q is not known here", from.FieldRef.FieldPath)
-		}
-		return value, nil
-	}
-	return "", errors.New("it comes from where nothing is known of here")
 }
 
 // wait waits until the container has ended by itself, and gives its exit code.

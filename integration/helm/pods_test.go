@@ -20,10 +20,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/pkg/bus/embedded"
 )
@@ -38,7 +34,6 @@ type cluster struct {
 	options  embedded.Options
 	postgres *pgtest.Cluster
 	database string // of the administrator
-	release  *Rendering
 }
 
 // values are those of the release. What is secret stands in Secrets, as in production, with a user of NATS and a role of the database for each part.
@@ -113,7 +108,7 @@ func install(t *testing.T, more string) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{node: &node{t: t, images: make(map[string]*image), secrets: make(map[string]map[string]string), maps: make(map[string]map[string]string)}}
+	c := &cluster{node: &node{t: t, images: make(map[string]*image), secrets: make(map[string]map[string]string)}}
 	for name, layout := range layouts {
 		c.images[name] = unpack(t, layout, runtime.GOARCH)
 	}
@@ -150,11 +145,6 @@ func install(t *testing.T, more string) *cluster {
 	c.must(err)
 	if c.release, err = Render(Dir, Release{}, usual, special); err != nil {
 		t.Fatal(err)
-	}
-	for _, o := range c.release.Of("ConfigMap") {
-		var m corev1.ConfigMap
-		c.must(o.Decode(&m))
-		c.maps[m.Name] = m.Data
 	}
 	for _, o := range c.release.Of("Secret") {
 		t.Errorf("the release has %s, though all secrets are elsewhere", o.ID())
@@ -206,20 +196,10 @@ func (c *cluster) hooks(event string) (ran int) {
 		if events, _ := o.Hooks(); !slices.Contains(events, event) {
 			continue
 		}
-		var pod corev1.PodSpec
-		switch o.Kind {
-		case "Job":
-			var job batchv1.Job
-			c.must(o.Decode(&job))
-			pod = job.Spec.Template.Spec
-		case "Pod":
-			var p corev1.Pod
-			c.must(o.Decode(&p))
-			pod = p.Spec
-		default:
+		if o.Kind != "Job" && o.Kind != "Pod" {
 			continue
 		}
-		x := c.start(o.Metadata.Name, pod)
+		x := c.start(o)
 		if code := x.wait(patience); code != 0 {
 			c.t.Fatalf("%s has ended with %d:\n%s", o.ID(), code, x.said())
 		}
@@ -232,10 +212,8 @@ func (c *cluster) hooks(event string) (ran int) {
 func (c *cluster) deploy(component string) *container {
 	c.t.Helper()
 	for _, o := range c.release.Of("Deployment") {
-		var d appsv1.Deployment
-		c.must(o.Decode(&d))
-		if d.Spec.Template.Labels["app.kubernetes.io/component"] == component {
-			return c.start(o.Metadata.Name, d.Spec.Template.Spec)
+		if o.Metadata.Labels["app.kubernetes.io/component"] == component {
+			return c.start(o)
 		}
 	}
 	c.t.Fatalf("there is no Deployment of component %q", component)
@@ -245,12 +223,7 @@ func (c *cluster) deploy(component string) *container {
 // rondo runs a command of the stock image where `helm test` runs one.
 func (c *cluster) rondo(args ...string) (code int, said string) {
 	c.t.Helper()
-	var p corev1.Pod
-	for _, o := range c.release.Of("Pod") {
-		c.must(o.Decode(&p))
-	}
-	p.Spec.Containers[0].Args = args
-	x := c.start("rondo-"+args[0], p.Spec)
+	x := c.start(c.release.Of("Pod")[0], args...)
 	return x.wait(patience), x.said()
 }
 

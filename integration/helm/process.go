@@ -70,14 +70,27 @@ func (r *Rendering) Process(o Object, dir string, secrets map[string]map[string]
 	if err := r.writeFiles(p, dir, secrets); err != nil {
 		return p, err
 	}
+	env, err := r.variables(o, p.Container, secrets)
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		if rest, ok := strings.CutPrefix(value, mounted); ok {
+			value = filepath.Join(dir, rest)
+		}
+		p.Env = append(p.Env, name+"="+value)
+	}
+	return p, err
+}
+
+// variables are those of a container, in their order.
+func (r *Rendering) variables(o Object, c corev1.Container, secrets map[string]map[string]string) (env []string, err error) {
 	values := map[string]string{}
-	for _, e := range p.Container.Env {
+	for _, e := range c.Env {
 		value := e.Value
 		switch from := e.ValueFrom; {
 		case from == nil:
 		case from.SecretKeyRef != nil:
 			if value, err = r.entry("Secret", from.SecretKeyRef.Name, from.SecretKeyRef.Key, secrets); err != nil {
-				return p, fmt.Errorf("%s: the variable %s: %w", o.ID(), e.Name, err)
+				return nil, fmt.Errorf("%s: the variable %s: %w", o.ID(), e.Name, err)
 			}
 		case from.FieldRef != nil:
 			value = map[string]string{"metadata.name": o.Metadata.Name + "-0", "metadata.namespace": o.Metadata.Namespace, "spec.nodeName": "node"}[from.FieldRef.FieldPath]
@@ -86,12 +99,9 @@ func (r *Rendering) Process(o Object, dir string, secrets map[string]map[string]
 			value = strings.ReplaceAll(value, "$("+name+")", values[name])
 		}
 		values[e.Name] = value
-		if rest, ok := strings.CutPrefix(value, mounted); ok {
-			value = filepath.Join(dir, rest)
-		}
-		p.Env = append(p.Env, e.Name+"="+value)
+		env = append(env, e.Name+"="+value)
 	}
-	return p, nil
+	return env, nil
 }
 
 func (r *Rendering) writeFiles(p Process, dir string, secrets map[string]map[string]string) error {
