@@ -145,7 +145,7 @@ var orders = map[string]func(file string) string{
 		debug.FreeOSMemory()
 		return readRuntime("/memory/classes/heap/objects:bytes")
 	},
-	// What stacks take of it.
+	// What stacks take beside it.
 	"stacks": func(string) string { return readRuntime("/memory/classes/heap/stacks:bytes") },
 	// How much was ever allocated. What /metrics tells of that is up to 15 seconds old.
 	"allocations": func(string) string { return readRuntime("/gc/heap/allocs:objects") },

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rondo-run/rondo/integration/internal/work"
@@ -193,7 +192,7 @@ func restoring(t *testing.T, s *system, save, restore func()) {
 	restore()
 	there, under := s.there(jobs)
 	// 3. What is on its way, and how far work has got, goes.
-	js := s.jetStream()
+	js := s.raw().js
 	for _, name := range []string{"RONDO", "RONDO_WORK", "KV_RONDO_NOTES"} {
 		if err := js.DeleteStream(t.Context(), name); err != nil {
 			t.Fatal(err)
@@ -282,24 +281,9 @@ func (s *system) wantKindsNot(instance string, not events.Kind) {
 	}
 }
 
-// jetStream is the broker as people see it who run it.
-func (s *system) jetStream() jetstream.JetStream {
-	s.t.Helper()
-	nc, err := nats.Connect(s.server.URL())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return js
-}
-
 func (s *system) stream(name string) jetstream.Stream {
 	s.t.Helper()
-	st, err := s.jetStream().Stream(s.t.Context(), name)
+	st, err := s.raw().js.Stream(s.t.Context(), name)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ type open struct {
 	begun   bool
 	pending bool // activity: somebody else will complete it, no service owes the answer
 
+	round int64    // in which round of the hydrated instance it was opened, and
 	sent  [2]int32 // which messages of that turn came of it
-	round int64    // in which round of the hydrated instance it was opened
 
 	name     string    // activity, event or queue
 	deadline time.Time // timer: when it fires
