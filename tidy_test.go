@@ -69,14 +69,17 @@ var packages = map[string]rule{
 	},
 	"pkg/check": {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
 
+	"pkg/queue":           {pure: true, partly: map[string]string{"context": "Context"}},
+	"pkg/queue/queuetest": {imports: []string{"pkg/queue"}},
+
 	"pkg/history":                     {imports: []string{"pkg/events", "pkg/round"}},
-	"pkg/history/internal/relational": {imports: []string{"pkg/events", "pkg/round", "pkg/history"}},
+	"pkg/history/internal/relational": {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/queue"}},
 	"pkg/history/cockroach": {imports: []string{
-		"pkg/events", "pkg/round", "pkg/history", "pkg/history/internal/relational",
+		"pkg/events", "pkg/round", "pkg/history", "pkg/history/internal/relational", "pkg/queue",
 		"github.com/cockroachdb/cockroach-go/v2/...", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/...",
 	}},
 	"pkg/history/sqlite": {imports: []string{
-		"pkg/events", "pkg/round", "pkg/history", "pkg/history/internal/relational",
+		"pkg/events", "pkg/round", "pkg/history", "pkg/history/internal/relational", "pkg/queue",
 		"modernc.org/sqlite", "modernc.org/sqlite/lib", "github.com/gofrs/flock",
 	}},
 	"pkg/history/historytest": {imports: []string{"internal/detector", "pkg/events", "pkg/round", "pkg/history"}},

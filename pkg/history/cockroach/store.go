@@ -19,6 +19,8 @@
 //	rondo_attributes  (name, value, shard, created_at, instance)   the newest with one value are at 16 places
 //	rondo_outbox      (shard, id)                                  each process writes to a shard of its own, a few hundred rows a second
 //	rondo_marks       (name, shard)                                48 rows, each written about once a minute
+//	rondo_queues      (queue)                                      a row for each queue, held by whoever changes anything of it
+//	rondo_queue_items (queue, place, rank, position)               each queue is at a place of its own; so are its locks and keys
 //
 // Deleted rows stay in CockroachDB until they are garbage collected (gc.ttlseconds, four hours by default), and a scan walks over them. That matters
 // for the outbox, where every row is deleted, and for the index by wake_at, where every turn may move a row. So rows of the outbox are
@@ -53,6 +55,7 @@ import (
 
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/internal/relational"
+	"github.com/rondo-run/rondo/pkg/queue"
 )
 
 // Options are the settings of a store. The zero value is good for production.
@@ -71,7 +74,7 @@ type Options struct {
 	WakeStep time.Duration
 	// SingleStatement bounds the size of a batch that is committed in one statement; 0 means 4 MiB. CockroachDB refuses messages of 16 MiB and more.
 	SingleStatement int
-	// Now is the clock; nil means [time.Now].
+	// Now is the clock; nil means [time.Now], and the database's for queues.
 	Now func() time.Time
 	// Log gets what somebody should know; nil means [slog.Default].
 	Log *slog.Logger
@@ -120,6 +123,7 @@ type Store struct {
 
 	statements statements
 	marks      marks
+	queues     *relational.Queues
 }
 
 var (
@@ -134,6 +138,9 @@ func (s *Store) Pool() history.Pool {
 		Used: int(x.AcquiredConns()), Idle: int(x.IdleConns()), Limit: int(x.MaxConns()), Waits: x.EmptyAcquireCount(), Waited: x.EmptyAcquireWaitTime(),
 	}
 }
+
+// Queues is where the queues are.
+func (s *Store) Queues() queue.Store { return s.queues }
 
 // flavour is which of the two databases it is.
 type flavour int
@@ -156,6 +163,7 @@ var dialect = relational.Dialect{Shards: history.Shards, Time: func(t time.Time)
 // Open connects to the database at an address like postgres://user@host:26257/rondo?sslmode=verify-full, as pgx reads them, and brings its tables up to
 // date or checks them.
 func Open(ctx context.Context, address string, options Options) (*Store, error) {
+	clock := options.Now
 	options = options.withDefaults()
 	config, err := poolConfig(address, options)
 	if err != nil {
@@ -171,6 +179,7 @@ func Open(ctx context.Context, address string, options Options) (*Store, error) 
 		Transactor: transactor{s},
 		Now:        options.Now,
 	}
+	s.queues = relational.NewQueues(dialect, transactor{s}, clock)
 	if err := s.start(ctx); err != nil {
 		pool.Close()
 		return nil, err

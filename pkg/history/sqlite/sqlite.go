@@ -59,6 +59,7 @@ import (
 
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/internal/relational"
+	"github.com/rondo-run/rondo/pkg/queue"
 )
 
 // Memory is the path of a database in memory. Each store that is opened has one of its own, and it is gone when the store is closed.
@@ -132,6 +133,7 @@ type Store struct {
 	commits         int // since the log was last looked at; the writer's
 
 	promises promiseIDs
+	queues   *relational.Queues
 
 	closing  sync.Once
 	closed   chan struct{}
@@ -175,6 +177,7 @@ func Open(ctx context.Context, path string, options Options) (_ *Store, err erro
 		Transactor: transactor{s},
 		Now:        options.Now,
 	}
+	s.queues = relational.NewQueues(dialect, transactor{s}, options.Now)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.release())
@@ -343,6 +346,9 @@ func (s *Store) checkMode(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Queues is where the queues are.
+func (s *Store) Queues() queue.Store { return s.queues }
 
 // Path is the file of the database, "" if it is in memory.
 func (s *Store) Path() string { return s.path }

@@ -1,0 +1,346 @@
+package relational
+
+import (
+	"cmp"
+	"database/sql"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/queue"
+)
+
+const (
+	// itemColumns are what is read of an item.
+	itemColumns = "id, priority, position, attempts, pushed_at, ready_at, trace, item"
+	// front is the condition that a row is one of the first $4 ready items of a priority: as the transaction holds the queue, nobody can come between.
+	front = `queue = $1 AND place = 0 AND rank = $2 AND position >= $3 AND position <= (SELECT max(position) FROM (
+		SELECT position FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4) AS first)`
+
+	sizesOfItems = "SELECT size FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4"
+	takeItems    = "DELETE FROM rondo_queue_items WHERE " + front + " RETURNING " + itemColumns
+	holdItems    = "UPDATE rondo_queue_items SET place = 2, rank = $5, attempts = attempts + 1 WHERE " + front + " RETURNING " + itemColumns
+	dropItems    = "DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 2 AND rank = $2"
+	// Those that were handed out $5 times are dead.
+	giveBackItems = `UPDATE rondo_queue_items SET
+		place = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN 3 ELSE CAST($3 AS INT8) END,
+		rank = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($6 AS INT8) WHEN CAST($3 AS INT8) = 1 THEN CAST($4 AS INT8) ELSE priority END,
+		reason = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($7 AS TEXT) ELSE reason END
+		WHERE queue = $1 AND place = 2 AND rank = $2 RETURNING place, priority, position`
+	dueItems  = "SELECT id, rank, position, priority, attempts FROM rondo_queue_items WHERE queue = $1 AND place = 1 ORDER BY rank, position LIMIT $2"
+	readyItem = `UPDATE rondo_queue_items SET place = 0, rank = priority, position = $4, ready_at = CASE WHEN attempts = 0 THEN $5 ELSE ready_at END
+		WHERE queue = $1 AND place = 1 AND rank = $2 AND position = $3`
+	deadItems = "SELECT rank, reason, " + itemColumns + ` FROM rondo_queue_items
+		WHERE queue = $1 AND place = 3 AND (rank, position) > ($2, $3) ORDER BY rank, position LIMIT $4`
+	deadItem   = "SELECT rank, reason, " + itemColumns + " FROM rondo_queue_items WHERE queue = $1 AND place = 3 AND rank = $2 AND position = $3"
+	reviveItem = `UPDATE rondo_queue_items SET place = 0, rank = priority, position = $4, attempts = 0, reason = NULL, ready_at = $5
+		WHERE queue = $1 AND place = 3 AND rank = $2 AND position = $3`
+	removeItems = `DELETE FROM rondo_queue_items WHERE queue = $1 AND (place, rank, position) IN (
+		SELECT place, rank, position FROM rondo_queue_items WHERE queue = $1 AND place >= $2 ORDER BY place, rank, position LIMIT $3) RETURNING place, priority`
+
+	lockColumns  = "lock_id, number, items, created_at, expires_at, returned"
+	addLock      = "INSERT INTO rondo_queue_locks (queue, " + lockColumns + ") VALUES ($1, $2, $3, $4, $5, $6, $7)"
+	findLock     = "SELECT " + lockColumns + " FROM rondo_queue_locks WHERE queue = $1 AND lock_id = $2"
+	changeLock   = "UPDATE rondo_queue_locks SET expires_at = $3, returned = $4 WHERE queue = $1 AND lock_id = $2"
+	removeLock   = "DELETE FROM rondo_queue_locks WHERE queue = $1 AND lock_id = $2"
+	activeLocks  = "SELECT " + lockColumns + " FROM rondo_queue_locks WHERE queue = $1 AND returned = FALSE ORDER BY expires_at LIMIT $2"
+	oldLocks     = "SELECT " + lockColumns + " FROM rondo_queue_locks WHERE queue = $1 AND returned = TRUE ORDER BY expires_at LIMIT $2"
+	findQueueKey = "SELECT digest, items FROM rondo_queue_keys WHERE queue = $1 AND key = $2"
+	addQueueKey  = "INSERT INTO rondo_queue_keys (queue, key, digest, items, expires_at) VALUES ($1, $2, $3, $4, $5)"
+	oldQueueKeys = "SELECT key, expires_at FROM rondo_queue_keys WHERE queue = $1 ORDER BY expires_at LIMIT $2"
+	dropQueueKey = "DELETE FROM rondo_queue_keys WHERE queue = $1 AND key = $2"
+)
+
+// forgetQueue are the statements that remove what is left of a queue without items.
+var forgetQueue = []string{
+	"DELETE FROM rondo_queue_locks WHERE queue = $1",
+	"DELETE FROM rondo_queue_keys WHERE queue = $1",
+	"DELETE FROM rondo_queues WHERE queue = $1",
+}
+
+// ---- Items.
+
+// itemRow is a row of items.
+type itemRow struct {
+	queue.Item
+	pushed, ready Moment
+	trace         sql.NullString
+	data          []byte
+}
+
+func (r *itemRow) targets() []any {
+	return []any{&r.ID, &r.Priority, &r.Position, &r.Attempts, &r.pushed, &r.ready, &r.trace, &r.data}
+}
+
+func (r *itemRow) item() queue.Item {
+	r.PushedAt, r.ReadyAt, r.Trace, r.Data = r.pushed.Time, r.ready.Time, r.trace.String, r.data
+	return r.Item
+}
+
+// Sizes implements [queue.Items].
+func (i *queueItems) Sizes(priority int, from int64, limit int) (sizes []int, err error) {
+	err = i.query(func(r Row) error {
+		var size int
+		err := r.Scan(&size)
+		sizes = append(sizes, size)
+		return err
+	}, sizesOfItems, i.queue, priority, from, limit)
+	return sizes, err
+}
+
+// Take implements [queue.Items].
+func (i *queueItems) Take(priority int, from int64, count int) ([]queue.Item, error) {
+	return i.front(takeItems, priority, from, count)
+}
+
+// Hold implements [queue.Items].
+func (i *queueItems) Hold(priority int, from int64, count int, lock int64) ([]queue.Item, error) {
+	return i.front(holdItems, priority, from, count, lock)
+}
+
+// front runs a statement on the first items of a priority.
+func (i *queueItems) front(statement string, priority int, from int64, count int, more ...any) (items []queue.Item, err error) {
+	err = i.query(func(r Row) error {
+		var x itemRow
+		err := r.Scan(x.targets()...)
+		items = append(items, x.item())
+		return err
+	}, statement, append([]any{i.queue, priority, from, count}, more...)...)
+	slices.SortFunc(items, func(a, b queue.Item) int { return cmp.Compare(a.Position, b.Position) })
+	return items, err
+}
+
+// Drop implements [queue.Items].
+func (i *queueItems) Drop(lock int64) (int, error) {
+	n, err := i.exec(dropItems, i.queue, lock)
+	return int(n), err
+}
+
+// GiveBack implements [queue.Items].
+func (i *queueItems) GiveBack(lock int64, due, now time.Time, maxAttempts int, reason string) (back []queue.Back, err error) {
+	place, at := queue.PlaceReady, int64(0)
+	if !due.IsZero() {
+		place, at = queue.PlaceDelayed, due.UnixMicro()
+	}
+	err = i.query(func(r Row) error {
+		var b queue.Back
+		var place queue.Place
+		err := r.Scan(&place, &b.Priority, &b.Position)
+		b.Dead = place == queue.PlaceDead
+		back = append(back, b)
+		return err
+	}, giveBackItems, i.queue, lock, int64(place), at, int64(maxAttempts), now.UnixMicro(), text(reason))
+	return back, err
+}
+
+// Due implements [queue.Items].
+func (i *queueItems) Due(now time.Time, limit int) (due []queue.Delayed, next time.Time, err error) {
+	err = i.query(func(r Row) error {
+		var d queue.Delayed
+		var at int64
+		err := r.Scan(&d.ID, &at, &d.Position, &d.Priority, &d.Attempts)
+		d.Due = time.UnixMicro(at).UTC()
+		if len(due) == limit || d.Due.After(now) {
+			if next.IsZero() {
+				next = d.Due
+			}
+		} else {
+			due = append(due, d)
+		}
+		return err
+	}, dueItems, i.queue, limit+1)
+	return due, next, err
+}
+
+// Ready implements [queue.Items].
+func (i *queueItems) Ready(item queue.Delayed, position int64, now time.Time) error {
+	return i.one(readyItem, i.queue, item.Due.UnixMicro(), item.Position, position, i.d.Time(now))
+}
+
+// one runs a statement that changes one row.
+func (i *queueItems) one(statement string, args ...any) error {
+	n, err := i.exec(statement, args...)
+	if err == nil && n != 1 {
+		err = fmt.Errorf("queue %q: %d rows were changed where there should be one", i.queue, n)
+	}
+	return err
+}
+
+// Dead implements [queue.Items].
+func (i *queueItems) Dead(ids []queue.DeadID, limit int) (list []queue.Dead, err error) {
+	if len(ids) == 0 {
+		return i.deadAfter(queue.DeadID{}, limit)
+	}
+	seen := make(map[queue.DeadID]bool)
+	for _, id := range ids {
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
+		found, err := i.dead(deadItem, id.At, id.Position)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, found...)
+	}
+	return list, nil
+}
+
+func (i *queueItems) deadAfter(after queue.DeadID, limit int) ([]queue.Dead, error) {
+	return i.dead(deadItems, after.At, after.Position, limit)
+}
+
+func (i *queueItems) dead(statement string, args ...any) (list []queue.Dead, err error) {
+	err = i.query(func(r Row) error {
+		var x itemRow
+		var at int64
+		var reason sql.NullString
+		err := r.Scan(append([]any{&at, &reason}, x.targets()...)...)
+		list = append(list, queue.Dead{Item: x.item(), DiedAt: time.UnixMicro(at).UTC(), Reason: reason.String})
+		return err
+	}, statement, append([]any{i.queue}, args...)...)
+	return list, err
+}
+
+// Revive implements [queue.Items].
+func (i *queueItems) Revive(item queue.Dead, position int64, now time.Time) error {
+	id := item.DeadID()
+	return i.one(reviveItem, i.queue, id.At, id.Position, position, i.d.Time(now))
+}
+
+// Remove implements [queue.Items].
+func (i *queueItems) Remove(dead bool, limit int) (removed []queue.Removed, err error) {
+	least := queue.PlaceReady
+	if dead {
+		least = queue.PlaceDead
+	}
+	err = i.query(func(r Row) error {
+		var x queue.Removed
+		err := r.Scan(&x.Place, &x.Priority)
+		removed = append(removed, x)
+		return err
+	}, removeItems, i.queue, int64(least), limit)
+	return removed, err
+}
+
+// ---- Locks.
+
+// AddLock implements [queue.Items].
+func (i *queueItems) AddLock(l queue.Lock) error {
+	return i.one(addLock, i.queue, l.ID, l.Number, l.Items, i.d.Time(l.CreatedAt), i.d.Time(l.ExpiresAt), false)
+}
+
+// FindLock implements [queue.Items].
+func (i *queueItems) FindLock(id string) (*queue.Lock, error) {
+	found, err := i.locks(findLock, Key(id))
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+func (i *queueItems) locks(statement string, arg any) (list []queue.Lock, err error) {
+	err = i.query(func(r Row) error {
+		var l queue.Lock
+		var created, expires Moment
+		err := r.Scan(&l.ID, &l.Number, &l.Items, &created, &expires, &l.Returned)
+		l.CreatedAt, l.ExpiresAt = created.Time, expires.Time
+		list = append(list, l)
+		return err
+	}, statement, i.queue, arg)
+	return list, err
+}
+
+// ChangeLock implements [queue.Items].
+func (i *queueItems) ChangeLock(l queue.Lock) error {
+	return i.one(changeLock, i.queue, l.ID, i.d.Time(l.ExpiresAt), l.Returned)
+}
+
+// RemoveLock implements [queue.Items].
+func (i *queueItems) RemoveLock(id string) error { return i.one(removeLock, i.queue, id) }
+
+// Expired implements [queue.Items].
+func (i *queueItems) Expired(now time.Time, limit int) (expired []queue.Lock, next time.Time, err error) {
+	all, err := i.locks(activeLocks, limit+1)
+	for n, l := range all {
+		if n == limit || !l.Expired(now) {
+			return all[:n], l.ExpiresAt, err
+		}
+	}
+	return all, time.Time{}, err
+}
+
+// ForgetLocks implements [queue.Items].
+func (i *queueItems) ForgetLocks(before time.Time, limit int) (next time.Time, err error) {
+	all, err := i.locks(oldLocks, limit+1)
+	if err != nil {
+		return next, err
+	}
+	for n, l := range all {
+		if n == limit || l.ExpiresAt.After(before) {
+			return l.ExpiresAt, nil
+		}
+		if err := i.RemoveLock(l.ID); err != nil {
+			return next, err
+		}
+	}
+	return next, nil
+}
+
+// ---- Keys.
+
+// FindKey implements [queue.Items].
+func (i *queueItems) FindKey(key string) (digest string, count int, found bool, err error) {
+	err = i.query(func(r Row) error {
+		found = true
+		return r.Scan(&digest, &count)
+	}, findQueueKey, i.queue, text(key))
+	return digest, count, found, err
+}
+
+// AddKey implements [queue.Items].
+func (i *queueItems) AddKey(key, digest string, count int, until time.Time) error {
+	return i.one(addQueueKey, i.queue, text(key), digest, count, i.d.Time(until))
+}
+
+// ForgetKeys implements [queue.Items].
+func (i *queueItems) ForgetKeys(now time.Time, limit int) (next time.Time, err error) {
+	var old []string
+	err = i.query(func(r Row) error {
+		var key string
+		var at Moment
+		err := r.Scan(&key, &at)
+		if next.IsZero() {
+			if len(old) == limit || at.After(now) {
+				next = at.Time
+			} else {
+				old = append(old, key)
+			}
+		}
+		return err
+	}, oldQueueKeys, i.queue, limit+1)
+	for _, key := range old {
+		if err == nil {
+			_, err = i.exec(dropQueueKey, i.queue, key)
+		}
+	}
+	return next, err
+}
+
+// forgetQueue removes what is left of a queue.
+func (i *queueItems) forgetQueue() error {
+	for _, statement := range forgetQueue {
+		if _, err := i.exec(statement, i.queue); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// QueueStatements lists the statements that change queues, for a look at how databases carry them out.
+func QueueStatements() []string {
+	return slices.Concat([]string{
+		fmt.Sprintf(readQueue, ""), newQueue, saveQueue, sizesOfItems, takeItems, holdItems, dropItems, giveBackItems, dueItems, readyItem, deadItems, deadItem, reviveItem, removeItems,
+		addLock, findLock, changeLock, removeLock, activeLocks, oldLocks, findQueueKey, addQueueKey, oldQueueKeys, dropQueueKey,
+	}, forgetQueue)
+}

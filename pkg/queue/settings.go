@@ -1,0 +1,90 @@
+package queue
+
+import (
+	"fmt"
+	"time"
+)
+
+// Mode is whether locks exclude each other.
+type Mode string
+
+// The modes.
+const (
+	Exclusive  Mode = "exclusive"
+	Concurrent Mode = "concurrent"
+)
+
+// Check tells whether there is such a mode; none is one, too.
+func (m Mode) Check() error {
+	switch m {
+	case "", Exclusive, Concurrent:
+		return nil
+	}
+	return &InvalidError{fmt.Sprintf("mode: there is no %q; there are %s and %s", string(m), Exclusive, Concurrent)}
+}
+
+// Settings are what somebody has said about a queue. The zero value is what a queue has until then, see WithDefaults.
+type Settings struct {
+	// Priorities is how many there are: 0, the highest, to Priorities-1.
+	Priorities int `json:"priorities,omitempty"`
+	// Mode is that of pops that do not say theirs.
+	Mode Mode `json:"mode,omitempty"`
+	// TTL is that of pops that do not say theirs, in seconds.
+	TTL int `json:"ttl_seconds,omitempty"`
+	// MaxAttempts is after how many locks an item that comes back is dead; 0 for never.
+	MaxAttempts int `json:"max_attempts,omitempty"`
+	// MaxItems bounds the items of the queue, dead ones included; 0 for no bound.
+	MaxItems int `json:"max_items,omitempty"`
+	// Start has orchestrators start an instance for each item.
+	Start *Start `json:"start,omitempty"`
+}
+
+// Start says what to start for each item.
+type Start struct {
+	// Orchestration is its name, Version the one to take; empty for what new instances usually take.
+	Orchestration string `json:"orchestration"`
+	Version       string `json:"version,omitempty"`
+	// MaxPerSecond bounds how many are started in a second; 0 for no bound.
+	MaxPerSecond float64 `json:"max_per_second,omitempty"`
+}
+
+// The defaults.
+const (
+	DefaultPriorities = 100
+	maxPriorities     = 1000
+	maxAttempts       = 1_000_000
+)
+
+// WithDefaults fills in what nobody has said.
+func (s Settings) WithDefaults() Settings {
+	if s.Priorities == 0 {
+		s.Priorities = DefaultPriorities
+	}
+	if s.Mode == "" {
+		s.Mode = Exclusive
+	}
+	if s.TTL == 0 {
+		s.TTL = int(DefaultTTL / time.Second)
+	}
+	return s
+}
+
+// Check tells what is wrong with the settings.
+func (s Settings) Check() error {
+	bad := func(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }
+	switch {
+	case s.Priorities < 0 || s.Priorities > maxPriorities:
+		return bad("priorities: %d; want 1 to %d", s.Priorities, maxPriorities)
+	case s.TTL < 0 || s.TTL > int(MaxTTL/time.Second):
+		return bad("ttl_seconds: %d; want 1 to %d", s.TTL, int(MaxTTL/time.Second))
+	case s.MaxAttempts < 0 || s.MaxAttempts > maxAttempts:
+		return bad("max_attempts: %d; want 0, for any number, to %d", s.MaxAttempts, maxAttempts)
+	case s.MaxItems < 0:
+		return bad("max_items: %d; want at least 0, which is for any number", s.MaxItems)
+	case s.Start != nil && s.Start.Orchestration == "":
+		return bad("start: which orchestration? Give its name")
+	case s.Start != nil && !(s.Start.MaxPerSecond >= 0 && s.Start.MaxPerSecond <= 1e6):
+		return bad("start: max_per_second: %v; want at least 0, which is for no bound", s.Start.MaxPerSecond)
+	}
+	return s.Mode.Check()
+}

@@ -1,0 +1,158 @@
+package queue
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// State is the row of a queue. It says where the items are, so that nothing has to be counted or searched for.
+type State struct {
+	// Life tells two queues apart that had the same name.
+	Life     string   `json:"life"`
+	Settings Settings `json:"settings"`
+	// Last is the last number that was given to an item or a position, LastLock the last one of a lock.
+	Last     int64 `json:"last"`
+	LastLock int64 `json:"last_lock,omitempty"`
+	// Levels are the priorities that have ready items.
+	Levels map[int]*Level `json:"levels,omitempty"`
+	// Delayed items become ready from NextDue on. Like the other times of this kind, it may be too early, but not too late.
+	Delayed int       `json:"delayed,omitempty"`
+	NextDue time.Time `json:"next_due,omitzero"`
+	// Exclusive is the only lock, if there is one of that kind. Otherwise there are Locks, the first of which ends at NextExpiry, the last at LastExpiry.
+	Exclusive  *Lock     `json:"exclusive,omitempty"`
+	Locks      int       `json:"locks,omitempty"`
+	NextExpiry time.Time `json:"next_expiry,omitzero"`
+	LastExpiry time.Time `json:"last_expiry,omitzero"`
+	// Locked and Dead count items.
+	Locked int `json:"locked,omitempty"`
+	Dead   int `json:"dead,omitempty"`
+	// NextKey is when the first idempotency key may be forgotten.
+	NextKey time.Time `json:"next_key,omitzero"`
+	// NextForget is when the first lock that was given back may be forgotten.
+	NextForget time.Time `json:"next_forget,omitzero"`
+	Totals     Totals    `json:"totals"`
+	// At is the time of the last change.
+	At time.Time `json:"at"`
+	// Writers say of each process that writes which of its transactions was the last, so that one whose commit is in doubt can see whether it happened.
+	Writers map[string]Written `json:"writers,omitempty"`
+}
+
+// Level is a priority that has ready items.
+type Level struct {
+	Ready int `json:"ready"`
+	// Head is a position with none before it.
+	Head int64 `json:"head"`
+}
+
+// Written is the last transaction of a process.
+type Written struct {
+	Token int64     `json:"token"`
+	At    time.Time `json:"at"`
+}
+
+// writerAge is after what time a process that has not written is forgotten. It is much longer than any transaction is tried.
+const writerAge = time.Hour
+
+// Wrote notes that a process has written.
+func (s *State) Wrote(writer string, token int64) {
+	for name, w := range s.Writers {
+		if s.At.Sub(w.At) > writerAge {
+			delete(s.Writers, name)
+		}
+	}
+	if s.Writers == nil {
+		s.Writers = make(map[string]Written)
+	}
+	s.Writers[writer] = Written{token, s.At}
+}
+
+// Encode writes the state.
+func (s *State) Encode() ([]byte, error) { return json.Marshal(s) }
+
+// DecodeState reads what Encode has written.
+func DecodeState(data []byte) (*State, error) {
+	s := &State{}
+	if err := json.Unmarshal(data, s); err != nil {
+		return nil, fmt.Errorf("the state of the queue cannot be read: %w", err)
+	}
+	return s, nil
+}
+
+// Empty reports whether the queue has no items at all.
+func (s *State) Empty() bool { return s.items() == 0 }
+
+// items counts all items.
+func (s *State) items() int { return s.ready() + s.Locked + s.Delayed + s.Dead }
+
+func (s *State) ready() (n int) {
+	for _, l := range s.Levels {
+		n += l.Ready
+	}
+	return n
+}
+
+// Priorities lists those that have ready items, the highest first.
+func (s *State) Priorities() []int {
+	list := make([]int, 0, len(s.Levels))
+	for p := range s.Levels {
+		list = append(list, p)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// Info is the state for people. Only the store knows Oldest.
+func (s *State) Info(queue string, now time.Time) Info {
+	i := Info{
+		Queue: queue, Settings: s.Settings.WithDefaults(), Ready: make(map[int]int), Locked: s.Locked, Locks: s.Locks, Delayed: s.Delayed, Dead: s.Dead,
+		Totals: s.Totals, Life: s.Life, At: s.Now(now),
+	}
+	for p, l := range s.Levels {
+		i.Ready[p] = l.Ready
+	}
+	if s.Exclusive != nil {
+		lock := *s.Exclusive
+		i.Exclusive, i.Locks = &lock, 1
+	}
+	return i
+}
+
+// Now is the time of the queue, which never goes back.
+func (s *State) Now(clock time.Time) time.Time {
+	if clock.Before(s.At) {
+		return s.At
+	}
+	return clock
+}
+
+// Due reports whether something waits to be settled.
+func (s *State) Due(now time.Time) bool {
+	return s.Exclusive != nil && s.Exclusive.Expired(now) || passed(s.NextExpiry, now) || passed(s.NextDue, now)
+}
+
+// passed reports whether there is such a time, and it has come.
+func passed(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
+
+// add notes that an item is ready.
+func (s *State) add(priority int, position int64) {
+	if s.Levels == nil {
+		s.Levels = make(map[int]*Level)
+	}
+	l := s.Levels[priority]
+	if l == nil {
+		l = &Level{Head: position}
+		s.Levels[priority] = l
+	}
+	l.Ready++
+	l.Head = min(l.Head, position)
+}
+
+// earlier gives the first of two times, one of which may be missing.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
