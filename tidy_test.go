@@ -102,7 +102,10 @@ var packages = map[string]rule{
 		"github.com/prometheus/client_golang/prometheus", "github.com/prometheus/client_golang/prometheus/collectors", "github.com/prometheus/client_golang/prometheus/promhttp",
 	}},
 	"services/orchestrator": {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/outbox", "pkg/query", "pkg/process", "pkg/activity", "pkg/orchestration", "pkg/telemetry", "internal/health"}},
-	"services/worker":       {imports: []string{"pkg/events", "pkg/telemetry", "pkg/bus", "pkg/process", "pkg/activity", "pkg/orchestration", "internal/health", "golang.org/x/time/rate"}},
+	"services/orchestrator/queues": {imports: []string{
+		"pkg/queue", "pkg/history", "pkg/telemetry", "pkg/bus", "pkg/events", "golang.org/x/time/rate", "go.yaml.in/yaml/v3", "go.opentelemetry.io/otel/...",
+	}},
+	"services/worker": {imports: []string{"pkg/events", "pkg/telemetry", "pkg/bus", "pkg/process", "pkg/activity", "pkg/orchestration", "internal/health", "golang.org/x/time/rate"}},
 	"pkg/app": {imports: []string{
 		"internal/health", "internal/heap", "internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/history/cockroach", "pkg/history/sqlite",
 		"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/outbox", "pkg/client", "pkg/query", "pkg/process", "services/orchestrator", "services/worker", "pkg/telemetry",

@@ -97,6 +97,8 @@ type Machine struct {
 	now     time.Time
 	changed bool
 	gone    bool
+
+	expired, died int // items, during one operation
 }
 
 // NewMachine begins with a state; a queue that is to be made begins with a life and nothing else.
@@ -114,10 +116,12 @@ func (m *Machine) Gone() bool { return m.gone }
 func (m *Machine) Do(operations []Operation) ([]Result, error) {
 	results := make([]Result, len(operations))
 	for n, o := range operations {
+		m.expired, m.died = 0, 0
 		var err error
 		if results[n], err = o.do(m); err != nil {
 			return nil, err
 		}
+		results[n].Expired, results[n].Died = m.expired, m.died
 	}
 	return results, nil
 }
@@ -302,12 +306,12 @@ func (r Return) do(m *Machine) (Result, error) {
 		if r.Delay > 0 {
 			due = m.now.Add(r.Delay)
 		}
-		n, died, err := m.giveBack(l, due, r.Reason)
+		n, err := m.giveBack(l, due, r.Reason)
 		if err != nil {
 			return Result{}, err
 		}
 		m.Totals.Returned += int64(n)
-		return Result{Count: n, Died: died, Lock: l}, m.drop(l)
+		return Result{Count: n, Lock: l}, m.drop(l)
 	})
 }
 
@@ -336,7 +340,7 @@ func (m *Machine) end(id string, do func(*Lock) (Result, error)) (Result, error)
 	if l := m.Exclusive; l != nil {
 		switch {
 		case l.Expired(m.now):
-			if _, err := m.expire(l); err != nil {
+			if err := m.expire(l); err != nil {
 				return Result{}, err
 			}
 			return refused(ErrLockExpired)
@@ -356,7 +360,7 @@ func (m *Machine) end(id string, do func(*Lock) (Result, error)) (Result, error)
 	case l.Returned:
 		return refused(ErrLockExpired)
 	case l.Expired(m.now):
-		if _, err := m.expire(l); err != nil {
+		if err := m.expire(l); err != nil {
 			return Result{}, err
 		}
 		return refused(ErrLockExpired)
@@ -384,25 +388,26 @@ func (m *Machine) unlocked() {
 }
 
 // expire puts the items of a lock back whose time is over.
-func (m *Machine) expire(l *Lock) (died int, err error) {
-	n, died, err := m.giveBack(l, time.Time{}, "the lock has expired")
+func (m *Machine) expire(l *Lock) error {
+	n, err := m.giveBack(l, time.Time{}, "the lock has expired")
 	if err != nil {
-		return 0, err
+		return err
 	}
+	m.expired += n
 	m.Totals.Expired += int64(n)
 	if l == m.Exclusive {
-		return died, m.drop(l)
+		return m.drop(l)
 	}
 	m.Locked = max(0, m.Locked-l.Items)
 	m.unlocked()
 	m.NextForget = earlier(m.NextForget, l.ExpiresAt.Add(rememberLocks))
 	l.Returned = true
 	m.wrote()
-	return died, m.items.ChangeLock(*l)
+	return m.items.ChangeLock(*l)
 }
 
 // giveBack puts the items of a lock back.
-func (m *Machine) giveBack(l *Lock, due time.Time, reason string) (n, died int, err error) {
+func (m *Machine) giveBack(l *Lock, due time.Time, reason string) (int, error) {
 	if len(reason) > MaxReason {
 		reason = reason[:MaxReason]
 	}
@@ -412,7 +417,7 @@ func (m *Machine) giveBack(l *Lock, due time.Time, reason string) (n, died int, 
 		case b.Dead:
 			m.State.Dead++
 			m.Totals.Died++
-			died++
+			m.died++
 		case !due.IsZero():
 			m.Delayed++
 			m.NextDue = earlier(m.NextDue, due)
@@ -420,13 +425,13 @@ func (m *Machine) giveBack(l *Lock, due time.Time, reason string) (n, died int, 
 			m.add(b.Priority, b.Position)
 		}
 	}
-	return len(back), died, err
+	return len(back), err
 }
 
 // settle does what is due.
 func (m *Machine) settle() error {
 	if m.Exclusive != nil && m.Exclusive.Expired(m.now) {
-		if _, err := m.expire(m.Exclusive); err != nil {
+		if err := m.expire(m.Exclusive); err != nil {
 			return err
 		}
 	}
@@ -436,7 +441,7 @@ func (m *Machine) settle() error {
 			return err
 		}
 		for n := range expired {
-			if _, err := m.expire(&expired[n]); err != nil {
+			if err := m.expire(&expired[n]); err != nil {
 				return err
 			}
 		}
@@ -555,8 +560,7 @@ func (r Remove) do(m *Machine) (Result, error) {
 // expireAll ends all locks, so that their items can be removed, and whoever has one is told that it is over.
 func (m *Machine) expireAll() error {
 	if m.Exclusive != nil {
-		_, err := m.expire(m.Exclusive)
-		return err
+		return m.expire(m.Exclusive)
 	}
 	for m.Locks > 0 {
 		expired, _, err := m.items.Expired(m.LastExpiry, settleLocks)
@@ -564,7 +568,7 @@ func (m *Machine) expireAll() error {
 			return err
 		}
 		for n := range expired {
-			if _, err := m.expire(&expired[n]); err != nil {
+			if err := m.expire(&expired[n]); err != nil {
 				return err
 			}
 		}

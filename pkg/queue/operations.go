@@ -25,8 +25,8 @@ type Result struct {
 	Count int
 	// Again says that this push was there before, by its key.
 	Again bool
-	// Died counts those of the items that are dead now.
-	Died int
+	// Expired counts items that were put back because their lock has expired, Died those of them, and of the returned ones, that are dead now.
+	Expired, Died int
 }
 
 // Push adds items, all or none of them, in their order.

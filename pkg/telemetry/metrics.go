@@ -75,6 +75,14 @@ const (
 	MetricOutboxSwept          = "rondo.outbox.swept"
 	MetricOutboxHealed         = "rondo.outbox.healed"
 
+	MetricQueueRequests = "rondo.queue.requests"
+	MetricQueueDuration = "rondo.queue.request.duration"
+	MetricQueueItems    = "rondo.queue.items"
+	MetricQueueDepth    = "rondo.queue.depth"
+	MetricQueueLocked   = "rondo.queue.locked"
+	MetricQueueDead     = "rondo.queue.dead"
+	MetricQueueOldest   = "rondo.queue.oldest.age"
+
 	MetricWorkWaiting   = "rondo.work.waiting"
 	MetricWorkHeld      = "rondo.work.held"
 	MetricWorkReceivers = "rondo.work.receivers"
@@ -127,6 +135,8 @@ const (
 	LabelSource        = "source"
 	LabelLane          = "lane"
 	LabelPartition     = "partition"
+	LabelQueue         = "queue"  // the first 100 that are seen, then [Other]
+	LabelChange        = "change" // what has become of items of queues
 	LabelOperation     = "operation"
 	LabelClass         = "class"
 	LabelState         = "state"
@@ -335,6 +345,16 @@ var described = []Described{
 	{Name: MetricWorkerStuck, Type: Gauge, Unit: "{activity}", Help: "Activities that were given up and still run: they ignore their contexts."},
 	{Name: MetricWorkerHeld, Type: Gauge, Unit: "{work}", Help: "Work that this worker has taken and not settled."},
 	{Name: MetricWorkerPublish, Type: Histogram, Unit: "s", Labels: labels(LabelOutcome), Buckets: quick, Help: "How long the broker took to store completions that were published in one go."},
+
+	// Queues over HTTP.
+	{Name: MetricQueueRequests, Type: Counter, Unit: "{request}", Labels: labels(LabelOperation, LabelStatus), Help: "Requests to queues, by what was asked for and the HTTP status of the answer."},
+	{Name: MetricQueueDuration, Type: Histogram, Unit: "s", Labels: labels(LabelOperation), Buckets: quick, Help: "How long requests to queues have taken."},
+	{Name: MetricQueueItems, Type: Counter, Unit: "{item}", Labels: labels(LabelChange),
+		Help: "Items of queues, by what has become of them: pushed, popped, acknowledged, returned, expired (the lock was not ended in time), died (tried too often), or started as instances."},
+	{Name: MetricQueueDepth, Type: Gauge, Unit: "{item}", Labels: labels(LabelQueue), Help: "Items that can be popped; of the first 100 queues, told by all who serve them."},
+	{Name: MetricQueueLocked, Type: Gauge, Unit: "{item}", Labels: labels(LabelQueue), Help: "Items that are popped and not acknowledged."},
+	{Name: MetricQueueDead, Type: Gauge, Unit: "{item}", Labels: labels(LabelQueue), Help: "Items that nobody gets any more because they were tried too often."},
+	{Name: MetricQueueOldest, Type: Gauge, Unit: "s", Labels: labels(LabelQueue), Help: "How old the oldest item is that can be popped."},
 
 	// The database and the broker.
 	{Name: MetricStoreDuration, Type: Histogram, Unit: "s", Labels: labels(LabelOperation, LabelStatus), Buckets: quick,

@@ -21,12 +21,14 @@ type Metrics struct {
 	activities     first
 	tags           first
 	reasons        first
+	queueNames     first
 
 	life   lifeMetrics
 	rounds roundMetrics
 	mail   mailMetrics
 	work   workMetrics
 	store  storeMetrics
+	queues queueMetrics
 	own    custom
 
 	gauges map[string]observable
@@ -50,6 +52,8 @@ func NewMetrics(p metric.MeterProvider) (*Metrics, error) {
 	m.mail.make(i)
 	m.work.make(i)
 	m.store.make(i)
+	m.queues.make(i)
+	m.queueNames.most = maxQueues
 	for _, d := range described {
 		var o metric.Float64Observable
 		switch d.Type {
@@ -69,6 +73,9 @@ func NewMetrics(p metric.MeterProvider) (*Metrics, error) {
 	}
 	return m, nil
 }
+
+// maxQueues bounds the queues that have labels of their own.
+const maxQueues = 100
 
 // maxReasons bounds the reasons of dead letters. The engine has about a dozen.
 const maxReasons = 50

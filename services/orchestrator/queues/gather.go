@@ -1,0 +1,137 @@
+package queues
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/queue"
+)
+
+// gatherer does operations. Those of a queue that come while a transaction of that queue is under way are done together in the next one: alone, an operation does
+// not wait, and many share a commit.
+type gatherer struct {
+	store   queue.Store
+	timeout time.Duration
+	slots   chan struct{}
+
+	mu     sync.Mutex
+	queues map[string][]*waiting // those with a transaction under way, and who waits for the next
+	all    sync.WaitGroup
+}
+
+// gatherMost bounds the operations of a transaction, gatherBytes what they push.
+const (
+	gatherMost  = 100
+	gatherBytes = 4 << 20
+)
+
+// waiting is somebody who waits for an operation.
+type waiting struct {
+	ctx    context.Context
+	op     queue.Operation
+	bytes  int
+	result queue.Result
+	err    error
+	done   chan struct{}
+}
+
+func newGatherer(store queue.Store, timeout time.Duration, parallel int) *gatherer {
+	return &gatherer{store: store, timeout: timeout, slots: make(chan struct{}, parallel), queues: make(map[string][]*waiting)}
+}
+
+// do waits for its turn, and then for the result.
+func (g *gatherer) do(ctx context.Context, name string, op queue.Operation) (queue.Result, error) {
+	w := &waiting{ctx: ctx, op: op, bytes: sizeOf(op), done: make(chan struct{})}
+	g.mu.Lock()
+	line, busy := g.queues[name]
+	g.queues[name] = append(line, w)
+	if !busy {
+		g.all.Add(1)
+		go g.run(name)
+	}
+	g.mu.Unlock()
+	select {
+	case <-w.done:
+		return w.result, w.err
+	case <-ctx.Done():
+		return queue.Result{}, context.Cause(ctx)
+	}
+}
+
+func sizeOf(op queue.Operation) (n int) {
+	if p, ok := op.(queue.Push); ok {
+		for _, i := range p.Items {
+			n += len(i.Data)
+		}
+	}
+	return n
+}
+
+// run does what waits for a queue until nobody does any more.
+func (g *gatherer) run(name string) {
+	defer g.all.Done()
+	for {
+		g.slots <- struct{}{}
+		batch := g.next(name)
+		if batch == nil {
+			<-g.slots
+			return
+		}
+		g.together(name, batch)
+		<-g.slots
+	}
+}
+
+// next takes those who come next; nil if there is nobody, and then the queue is free.
+func (g *gatherer) next(name string) (batch []*waiting) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	line, bytes := g.queues[name], 0
+	for len(line) > 0 && len(batch) < gatherMost {
+		w := line[0]
+		if w.ctx.Err() != nil { // nobody waits for it any more, so it is not done
+			w.err = context.Cause(w.ctx)
+			close(w.done)
+			line = line[1:]
+			continue
+		}
+		if bytes += w.bytes; bytes > gatherBytes && len(batch) > 0 {
+			break
+		}
+		batch, line = append(batch, w), line[1:]
+	}
+	if batch == nil {
+		delete(g.queues, name)
+		return nil
+	}
+	g.queues[name] = line
+	return batch
+}
+
+// together does several operations in one transaction. If the database does not take them, each is tried alone, so that one cannot spoil the others.
+func (g *gatherer) together(name string, batch []*waiting) {
+	ops := make([]queue.Operation, len(batch))
+	for n, w := range batch {
+		ops[n] = w.op
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(batch[0].ctx), g.timeout)
+	defer cancel()
+	results, err := g.store.Do(ctx, name, ops...)
+	if err != nil && len(batch) > 1 && history.ClassOf(err) == history.Permanent {
+		for _, w := range batch {
+			g.together(name, []*waiting{w})
+		}
+		return
+	}
+	for n, w := range batch {
+		if w.err = err; err == nil {
+			w.result = results[n]
+		}
+		close(w.done)
+	}
+}
+
+// wait waits until nothing is under way.
+func (g *gatherer) wait() { g.all.Wait() }
