@@ -32,7 +32,7 @@ type problem struct {
 func (p *problem) Error() string { return p.Detail }
 
 // typePrefix begins the types of problems, which docs/queues.md explains.
-const typePrefix = "https://rondo.run/problems/"
+const typePrefix = "urn:rondo:problem:"
 
 // The codes of problems. Those of the document are kept; the others are for programs, too.
 const (
@@ -109,7 +109,7 @@ func problemOf(err error, now time.Time) *problem {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &locked):
-		p = newProblem(http.StatusLocked, codeLocked, "somebody has popped items and not acknowledged them yet: come again when the lock has ended, or pop with mode=concurrent").
+		p = newProblem(http.StatusLocked, codeLocked, "somebody has popped items and not acknowledged them yet: come again when the lock has ended, or have all consumers pop with mode=concurrent").
 			say("Queue is locked pending acknowledgement").retry(locked.Until.Sub(now))
 		until := unixSeconds(locked.Until)
 		p.ExpiresAt, p.Success = &until, nil
