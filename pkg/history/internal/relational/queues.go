@@ -45,7 +45,7 @@ func (q *Queues) Do(ctx context.Context, name string, operations ...queue.Operat
 	// The results of each try. One whose commit was in doubt may have happened: then its token is in the state.
 	tried := make(map[int64][]queue.Result)
 	err = q.Write(ctx, "change a queue", func(db DB) error {
-		state, now, err := q.hold(ctx, db, name, queue.Makes(operations))
+		state, now, made, err := q.hold(ctx, db, name, queue.Makes(operations))
 		if err != nil {
 			return err
 		}
@@ -62,10 +62,12 @@ func (q *Queues) Do(ctx context.Context, name string, operations ...queue.Operat
 		if results, err = m.Do(operations); err == nil {
 			err = items.flush()
 		}
-		if err != nil || !m.Changed() {
+		switch {
+		case err != nil:
 			return err
-		}
-		if m.Gone() {
+		case !m.Changed() && !made:
+			return nil
+		case !m.Changed() || m.Gone(): // everything was refused, and a queue that nobody has begun is none
 			return items.forgetQueue()
 		}
 		token := q.token.Add(1)
@@ -95,22 +97,23 @@ func missing(operations []queue.Operation) []queue.Result {
 }
 
 // hold reads the state of a queue, and nobody else can change the queue until the end of the transaction. A queue that is not there is made, or nil.
-func (q *Queues) hold(ctx context.Context, db DB, name string, make bool) (*queue.State, time.Time, error) {
-	state, now, err := q.state(ctx, db, name, q.Lock)
+func (q *Queues) hold(ctx context.Context, db DB, name string, make bool) (state *queue.State, now time.Time, made bool, err error) {
+	state, now, err = q.state(ctx, db, name, q.Lock)
 	if err != nil || state != nil || !make {
-		return state, now, err
+		return state, now, false, err
 	}
 	data, err := (&queue.State{Life: newLife()}).Encode()
 	if err != nil {
-		return nil, now, err
+		return nil, now, false, err
 	}
-	if _, err := db.Exec(ctx, newQueue, name, data); err != nil {
-		return nil, now, err
+	n, err := db.Exec(ctx, newQueue, name, data)
+	if err != nil {
+		return nil, now, false, err
 	}
 	if state, now, err = q.state(ctx, db, name, q.Lock); err == nil && state == nil {
 		err = &history.Error{Class: history.Contended, Op: "make a queue", Err: fmt.Errorf("queue %q was removed while it was made", name)}
 	}
-	return state, now, err
+	return state, now, n == 1, err
 }
 
 // state reads the state of a queue, nil if there is none, and what time it is.
