@@ -169,6 +169,11 @@ func (s *Server) admit(r route, c *call) error {
 			p.header["WWW-Authenticate"] = "Bearer"
 			return p
 		}
+		if c.Header.Get("Authorization") == "" { // a browser shows certificates by itself, whoever's page it is
+			if err := fromSite(c.Request); err != nil {
+				return err
+			}
+		}
 		c.caller = caller
 	}
 	if wait := s.limits.wait(c.caller); wait > 0 {

@@ -1,0 +1,101 @@
+package queues
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// readEvery is how often files are read again at most.
+const readEvery = time.Second
+
+// kept is what was made of files. It is made anew when they have changed; nobody waits for that but who notices. They are read rather than asked for the time of their
+// change, because a change within a second, or one that keeps size and time, would be missed otherwise; they are small.
+type kept[T any] struct {
+	what  string
+	paths []string
+	make  func(data [][]byte) (T, error)
+	log   *slog.Logger
+	now   func() time.Time
+
+	is   atomic.Pointer[T]
+	next atomic.Int64 // when they are read again, in nanoseconds since 1970
+
+	mu    sync.Mutex // held by who reads
+	tried [][]byte   // what they held, or nil
+	said  string     // the last error that was told
+}
+
+// keep reads files for the first time. log may be nil.
+func keep[T any](what string, paths []string, make func([][]byte) (T, error), log *slog.Logger, now func() time.Time) (*kept[T], error) {
+	k := &kept[T]{what: what, paths: paths, make: make, log: cmp.Or(log, slog.New(slog.DiscardHandler)), now: now}
+	data, err := k.read()
+	if err != nil {
+		return nil, err
+	}
+	is, err := make(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	k.tried = data
+	k.is.Store(&is)
+	k.next.Store(now().Add(readEvery).UnixNano())
+	return k, nil
+}
+
+func (k *kept[T]) read() (data [][]byte, err error) {
+	for _, path := range k.paths {
+		text, err := os.ReadFile(path)
+		var of *fs.PathError
+		if errors.As(err, &of) {
+			return nil, fmt.Errorf("%s: cannot read %s: %w", k.what, path, of.Err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", k.what, err)
+		}
+		data = append(data, text)
+	}
+	return data, nil
+}
+
+// get gives what is made of the files as they are, or as they were a second ago.
+func (k *kept[T]) get() T {
+	if now := k.now(); now.UnixNano() >= k.next.Load() && k.mu.TryLock() {
+		k.look()
+		k.next.Store(now.Add(readEvery).UnixNano())
+		k.mu.Unlock()
+	}
+	return *k.is.Load()
+}
+
+// look reads the files again. What is broken changes nothing, and is told once.
+func (k *kept[T]) look() {
+	data, err := k.read()
+	if err == nil {
+		if slices.EqualFunc(data, k.tried, bytes.Equal) {
+			return
+		}
+		var is T
+		if is, err = k.make(data); err == nil {
+			k.is.Store(&is)
+			k.log.LogAttrs(context.Background(), slog.LevelInfo, "read again: "+k.what)
+			k.tried, k.said = data, ""
+			return
+		}
+		err = fmt.Errorf("%s: %w", k.what, err)
+	}
+	k.tried = data // also nil: when the files are back, they are read
+	if text := err.Error(); text != k.said {
+		k.said = text
+		k.log.LogAttrs(context.Background(), slog.LevelError, "a file has changed and is broken; what it said before still holds until it is repaired", slog.String("error", text))
+	}
+}
