@@ -108,7 +108,7 @@ var packages = map[string]rule{
 	"services/worker": {imports: []string{"pkg/events", "pkg/telemetry", "pkg/bus", "pkg/process", "pkg/activity", "pkg/orchestration", "internal/health", "golang.org/x/time/rate"}},
 	"pkg/app": {imports: []string{
 		"internal/health", "internal/heap", "internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/history/cockroach", "pkg/history/sqlite",
-		"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/outbox", "pkg/client", "pkg/query", "pkg/process", "services/orchestrator", "services/worker", "pkg/telemetry",
+		"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/outbox", "pkg/client", "pkg/query", "pkg/process", "pkg/queue", "services/orchestrator", "services/orchestrator/queues", "services/worker", "pkg/telemetry",
 		"go.yaml.in/yaml/v3",
 	}},
 	"internal/health":   {},

@@ -43,6 +43,7 @@ import (
 	"github.com/rondo-run/rondo/internal/program"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/queue"
 	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
@@ -84,6 +85,7 @@ type App struct {
 	activities     *activity.Registry
 	demo           demo
 	telemetry      *telemetry.Telemetry
+	queues         queue.Store // of the database, once that is open
 
 	mu      sync.Mutex
 	ran     bool
@@ -100,6 +102,8 @@ type Addresses struct {
 	Database string `json:"database,omitempty"`
 	// Health is the address of /livez and the others, "" if there is none.
 	Health string `json:"health,omitempty"`
+	// Queues is the address of the queues, "" if they are not served.
+	Queues string `json:"queues,omitempty"`
 }
 
 // New makes a program of its parts; what they say with [Configure] counts if the config is made with [Defaults] of them. The error lists everything that is wrong with them and with the settings. Nothing is opened yet.

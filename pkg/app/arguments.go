@@ -233,6 +233,9 @@ func effective(s Setting, c *Config) string {
 		return address
 	case "nats-listen":
 		return cmp.Or(c.NATSListen, natsListenDefault)
+	case "queues-listen":
+		address, _ := c.queuesListen()
+		return address
 	case "database":
 		return withoutPassword(c.database())
 	}

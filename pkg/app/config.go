@@ -18,6 +18,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/services/orchestrator"
+	"github.com/rondo-run/rondo/services/orchestrator/queues"
 	"github.com/rondo-run/rondo/services/worker"
 )
 
@@ -58,6 +59,9 @@ type Config struct {
 	Listen string
 	// Wait is how long to wait for NATS and the database at the start. Grace is how long what is under way may go on at the end.
 	Wait, Grace time.Duration
+
+	// Queues says where queues are served over HTTP.
+	Queues Queues
 
 	// Check has migrate change nothing. Streams has it look after NATS, too.
 	Check, Streams bool
@@ -123,6 +127,7 @@ func defaults(command Command) Config {
 		},
 	}
 	c.Orchestrator.Round.MaxAttempts = 10
+	c.Queues.MaxItem, c.Queues.MaxBody = queues.DefaultMaxItem, queues.DefaultMaxBody
 	if command == Dev { // somebody sits in front of it
 		c.Log.Level = slog.LevelWarn
 		c.Grace = 5 * time.Second
@@ -219,7 +224,7 @@ func (c *Config) problems() (errs []error) {
 	if c.Orchestrator.MaxMessages < max(c.Orchestrator.MaxInbox, 500) && c.Orchestrator.MaxMessages > 0 {
 		bad("--max-messages: %d are less than the %d that one round may take", c.Orchestrator.MaxMessages, max(c.Orchestrator.MaxInbox, 500))
 	}
-	return errs
+	return append(errs, c.Queues.problems(c.Command)...)
 }
 
 // checkAddress wants host:port.

@@ -104,6 +104,7 @@ func (a *App) openStore(ctx context.Context) (store history.Store, err error) {
 			s, err := sqlite.Open(ctx, path, o)
 			if err == nil {
 				store = s
+				a.keepQueues(s)
 			}
 			return err
 		})
@@ -117,6 +118,7 @@ func (a *App) openStore(ctx context.Context) (store history.Store, err error) {
 		s, err := cockroach.Open(ctx, url, o)
 		if err == nil {
 			store = s
+			a.keepQueues(s)
 		}
 		return err
 	})

@@ -48,6 +48,10 @@ func (a *App) dev(ctx context.Context) (err error) {
 	if err := writable(dir); err != nil {
 		return fmt.Errorf("the directory %s: %w; choose another one with --dir", dir, err)
 	}
+	q, err := a.queuesConfig()
+	if err != nil {
+		return err
+	}
 	// The database comes first: its lock keeps a second process out of the whole directory.
 	a.config.Wait = 0
 	store, err := a.openStore(ctx)
@@ -78,12 +82,16 @@ func (a *App) dev(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	served, err := a.newQueues(q)
+	if err != nil {
+		return err
+	}
 	forget, err := a.writeAddresses()
 	if err != nil {
 		return err
 	}
 	defer forget()
-	return a.serve(ctx, h, b, append(all, a.host(b, store))...)
+	return a.serve(ctx, h, b, append(append(all, served...), a.host(b, store))...)
 }
 
 // sweep publishes at once what a process before has promised and not published, which is dead: nobody else can have the directory.
@@ -179,6 +187,9 @@ func (a *App) welcome() {
 	if at.Health != "" {
 		a.print("  health     %s/readyz", at.Health)
 	}
+	if at.Queues != "" {
+		a.print("  queues     %s", at.Queues)
+	}
 	names := a.orchestrations.Names()
 	switch {
 	case a.config.Try != nil:
@@ -197,6 +208,9 @@ func (a *App) welcome() {
 		a.print("Any NATS client can start an instance; the last word of the subject is its id, the message its input. How it ends is told here.")
 		a.print("")
 		a.print("  nats %spub %s.start.%s.my-1 '{}'", flag, at.Prefix, subjectWord(names[0]))
+	}
+	if at.Queues != "" {
+		a.tryQueues(at.Queues)
 	}
 	a.print("")
 	a.print("Ctrl-C ends it. Everything is kept in %s, and the next start goes on from there.", a.config.Dir)

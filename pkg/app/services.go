@@ -27,6 +27,10 @@ type service struct {
 
 // orchestrator runs the service that decides.
 func (a *App) orchestrator(ctx context.Context) error {
+	q, err := a.queuesConfig()
+	if err != nil {
+		return err
+	}
 	l, err := a.openHealth()
 	if err != nil {
 		return err
@@ -37,7 +41,10 @@ func (a *App) orchestrator(ctx context.Context) error {
 	}
 	s, err := a.newOrchestrator(b, store)
 	if err == nil {
-		err = a.serve(ctx, l, b, s)
+		var all []service
+		if all, err = a.newQueues(q); err == nil {
+			err = a.serve(ctx, l, b, append(all, s)...)
+		}
 	}
 	return errors.Join(err, l.close(), b.Close(), store.Close())
 }
@@ -151,7 +158,7 @@ func (a *App) awaitReady(ctx context.Context, all []service) bool {
 // ready tells everybody that the program has started.
 func (a *App) ready() {
 	at := a.Addresses()
-	a.log.Info("ready", "command", string(a.config.Command), "nats", at.NATS, "database", at.Database, "health", at.Health)
+	a.log.Info("ready", "command", string(a.config.Command), "nats", at.NATS, "database", at.Database, "health", at.Health, "queues", at.Queues)
 	close(a.started)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -143,6 +144,28 @@ func number(at func(*Config) *int, least int) access {
 		check: func(c *Config) error {
 			if n := *at(c); n < least {
 				return fmt.Errorf("%d; want at least %d", n, least)
+			}
+			return nil
+		},
+	}
+}
+
+// decimal is a number of any kind, from 0 on.
+func decimal(at func(*Config) *float64) access {
+	return access{
+		hint: "number",
+		get:  func(c *Config) string { return strconv.FormatFloat(*at(c), 'f', -1, 64) },
+		set: func(c *Config, v string) error {
+			x, err := parseFloat(strings.ReplaceAll(strings.TrimSpace(v), "_", ""))
+			if err != nil {
+				return fmt.Errorf("%q is no number like 100 or 0.5", v)
+			}
+			*at(c) = x
+			return nil
+		},
+		check: func(c *Config) error {
+			if x := *at(c); !(x >= 0) || math.IsInf(x, 0) {
+				return fmt.Errorf("%v; want at least 0", x)
 			}
 			return nil
 		},

@@ -120,6 +120,17 @@ var sections = []section{
 		{Name: "fail-nondeterminism", of: deciding, Switch: true, Help: "fail instances whose code does not fit their history, instead of halting them", access: onOff(func(c *Config) *bool { return &c.Orchestrator.Round.FailNondeterminism })},
 		{Name: "fail-unregistered", of: deciding, Help: "after how long a start fails that no orchestrator has the code for; 0s lets it wait", access: duration(func(c *Config) *time.Duration { return &c.Orchestrator.Round.FailUnregistered }, 0)},
 	}},
+	{"Queues", []Setting{
+		{Name: "queues-listen", of: deciding, Help: "the `address` at which queues are served over HTTP, or off; 0.0.0.0:8000 is for all networks, as in a container, and needs --queues-access; if nobody says it, 127.0.0.1:8000 or, if that is taken, another port for dev, and off for the orchestrator",
+			access: address(func(c *Config) *string { return &c.Queues.Listen }, true)},
+		{Name: "queues-access", of: deciding, Help: "a `file` that says who may do what with which queues; without one, everybody on this machine may do everything", access: text(func(c *Config) *string { return &c.Queues.Access })},
+		{Name: "queues-tls-cert", of: deciding, Help: "a `file` with the certificate of the queues' server", access: text(func(c *Config) *string { return &c.Queues.Certificate })},
+		{Name: "queues-tls-key", of: deciding, Help: "the `file` with its key", access: text(func(c *Config) *string { return &c.Queues.Key })},
+		{Name: "queues-client-ca", of: deciding, Help: "a `file` with the authorities of the certificates of those who use queues", access: text(func(c *Config) *string { return &c.Queues.ClientCA })},
+		{Name: "queues-rate", of: deciding, Help: "how many requests to queues a second each caller may make that has no rate of its own, with two seconds' worth at once; 0 for no bound", access: decimal(func(c *Config) *float64 { return &c.Queues.Rate })},
+		{Name: "queues-max-item", of: deciding, Help: "the largest item of a queue", access: size(func(c *Config) *int { return &c.Queues.MaxItem }, 1)},
+		{Name: "queues-max-body", of: deciding, Help: "the largest request to a queue", access: size(func(c *Config) *int { return &c.Queues.MaxBody }, 1)},
+	}},
 	{"Worker", []Setting{
 		{Name: "worker-id", of: executing, Help: "the `name` that it is known by; one that stays the same over a restart keeps its sessions. If nobody says it, one is made up", access: text(func(c *Config) *string { return &c.Worker.ID })},
 		{Name: "tags", of: slices.Concat(executing, migrating), Help: "which `tags` of work it takes, with commas between them; _ is for work without a tag, * for any", access: tags()},
