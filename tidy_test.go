@@ -82,7 +82,7 @@ var packages = map[string]rule{
 		"pkg/events", "pkg/round", "pkg/history", "pkg/history/internal/relational", "pkg/queue",
 		"modernc.org/sqlite", "modernc.org/sqlite/lib", "github.com/gofrs/flock",
 	}},
-	"pkg/history/historytest": {imports: []string{"internal/detector", "pkg/events", "pkg/round", "pkg/history"}},
+	"pkg/history/historytest": {imports: []string{"internal/detector", "pkg/events", "pkg/round", "pkg/history", "pkg/queue", "pkg/queue/queuetest"}},
 
 	"pkg/bus": {imports: []string{"pkg/events"}},
 	"pkg/bus/natsbus": {imports: []string{

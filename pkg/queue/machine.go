@@ -22,7 +22,7 @@ type Items interface {
 	GiveBack(lock int64, due, now time.Time, maxAttempts int, reason string) ([]Back, error)
 	// Due lists delayed items whose time has come, the first ones at the front, and when the first of the others is due. Ready makes one ready.
 	Due(now time.Time, limit int) (due []Delayed, next time.Time, err error)
-	Ready(item Delayed, position int64, now time.Time) error
+	Ready(item Delayed, position int64, since time.Time) error
 	// Dead lists dead items, those that died first at the front; with ids, those of them that are there. Revive makes one ready as a new one.
 	Dead(ids []DeadID, limit int) ([]Dead, error)
 	Revive(item Dead, position int64, now time.Time) error
@@ -39,9 +39,9 @@ type Items interface {
 	// ForgetLocks removes locks that were returned and had expired before a moment, and tells when the first of the others had expired.
 	ForgetLocks(before time.Time, limit int) (next time.Time, err error)
 
-	// FindKey gives the digest and the count of a push by its key, AddKey notes one, ForgetKeys removes those whose time has passed and tells when the first of the
+	// FindKey gives the digest and the count of a push by its key, if its time has not passed, AddKey notes one, ForgetKeys removes those whose time has passed and tells when the first of the
 	// others is over.
-	FindKey(key string) (digest string, count int, found bool, err error)
+	FindKey(key string, now time.Time) (digest string, count int, found bool, err error)
 	AddKey(key, digest string, count int, until time.Time) error
 	ForgetKeys(now time.Time, limit int) (next time.Time, err error)
 }
@@ -139,6 +139,9 @@ func (p Push) do(m *Machine) (Result, error) {
 	if err := m.checkPush(p); err != nil {
 		return refused(err)
 	}
+	if err := m.settle(); err != nil { // what is due comes first
+		return Result{}, err
+	}
 	if p.Key != "" {
 		if passed(m.NextKey, m.now) {
 			next, err := m.items.ForgetKeys(m.now, forgetAtOnce)
@@ -148,7 +151,7 @@ func (p Push) do(m *Machine) (Result, error) {
 			m.NextKey = next
 			m.wrote()
 		}
-		digest, count, found, err := m.items.FindKey(p.Key)
+		digest, count, found, err := m.items.FindKey(p.Key, m.now)
 		switch {
 		case err != nil:
 			return Result{}, err
@@ -479,7 +482,7 @@ func (m *Machine) release() error {
 			m.Last++
 			position = m.Last
 		}
-		if err := m.items.Ready(d, position, m.now); err != nil {
+		if err := m.items.Ready(d, position, d.Due); err != nil {
 			return err
 		}
 		m.Delayed--
@@ -508,6 +511,9 @@ func (c Configure) do(m *Machine) (Result, error) {
 
 // do implements [Operation].
 func (r Requeue) do(m *Machine) (Result, error) {
+	if err := m.settle(); err != nil {
+		return Result{}, err
+	}
 	dead, err := m.items.Dead(r.IDs, r.Limit)
 	if err != nil {
 		return Result{}, err

@@ -49,7 +49,7 @@ type NewItem struct {
 
 // Pop takes items from the front.
 type Pop struct {
-	// Count is how many at most. Bytes bounds their size, but one is taken in any case; 0 for no bound.
+	// Count is how many at most. Bytes bounds the size of those of a pop that asks for more than 16, but one is taken in any case; 0 for no bound.
 	Count, Bytes int
 	// LockID is the id of the lock that holds them, "" to pop without one. TTL is its time; 0 for what the queue says.
 	LockID string
@@ -97,7 +97,7 @@ type Remove struct {
 // Forget removes a queue that has no items.
 type Forget struct{}
 
-// Settle does what is due: it puts back what has expired, and makes ready what was delayed. All others do that, too.
+// Settle does what is due: it puts back what has expired, and makes ready what was delayed. Push, Pop and Requeue do that first, too.
 type Settle struct{}
 
 func (Push) makes() bool        { return true }

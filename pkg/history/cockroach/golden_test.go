@@ -138,6 +138,7 @@ func cockroachStatements(t *testing.T) []string {
 	st := statementsFor(cockroachdb)
 	r.note(st.fresh, st.known, st.commit, st.commitExtras, st.instances, st.rows, st.events, sameEvent)
 	r.note(readMarks, advanceMarks, duePromises, takePromises, oldestPromises([]int{0, 1}), removePromises, dueWakes, takeOverdue)
+	r.note(relational.QueueStatements(dialect)...)
 	options := Options{Now: func() time.Time { return crowdNow }}.withDefaults()
 	s := &Store{flavour: cockroachdb, statements: st, options: options, random: func() uint64 { return 0 }}
 	few := dialect
@@ -240,6 +241,9 @@ func (r *recorder) ReadOften(_ context.Context, _ string, f func(relational.DB) 
 	return f(r)
 }
 func (r *recorder) Write(_ context.Context, _ string, f func(relational.DB) error) error { return f(r) }
+func (r *recorder) WriteOnce(_ context.Context, _ string, _ func(), f func(relational.DB) error) error {
+	return f(r)
+}
 
 func (r *recorder) Query(_ context.Context, scan func(relational.Row) error, statement string, _ ...any) error {
 	r.note(statement)

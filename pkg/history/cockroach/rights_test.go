@@ -16,6 +16,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
 	"github.com/rondo-run/rondo/pkg/history/historytest"
+	"github.com/rondo-run/rondo/pkg/queue/queuetest"
 )
 
 // asRole makes a role with a password that may only connect, and gives its address of a database. Roles are of the whole server, so it is dropped with the test.
@@ -111,6 +112,7 @@ func life(t *testing.T, s *cockroach.Store, id string) {
 		more, err = s.Tidy(ctx)
 		ok(err)
 	}
+	queuetest.GoOn(t, s.Queues())
 }
 
 func TestARoleThatMayNotCreateTables(t *testing.T) {

@@ -87,6 +87,9 @@ func TestShippedRoles(t *testing.T) {
 	if list, err := s.List(t.Context(), history.Filter{Attributes: map[string]string{"region": "eu"}}, history.Page{}); err != nil {
 		t.Errorf("whoever reads cannot list: %v, %v", list, err)
 	}
+	if list, err := s.Queues().List(t.Context(), "", 10); err != nil {
+		t.Errorf("whoever reads cannot list queues: %v, %v", list, err)
+	}
 
 	mayNotTouch(t, connect(t, run), tables, func(statement string) bool {
 		verb, table, _ := strings.Cut(statement, " ")

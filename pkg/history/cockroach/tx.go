@@ -111,13 +111,21 @@ func (s *Store) mayWrite(op string) error {
 
 // Write implements [relational.Transactor]. A commit of unknown end is tried again, so what it runs must do no harm when it is done twice.
 func (t transactor) Write(ctx context.Context, op string, f func(relational.DB) error) error {
+	return t.WriteOnce(ctx, op, func() {}, f)
+}
+
+// WriteOnce implements [relational.Transactor].
+func (t transactor) WriteOnce(ctx context.Context, op string, doubted func(), f func(relational.DB) error) error {
 	if err := t.mayWrite(op); err != nil {
 		return err
 	}
 	return retry(ctx, func() error {
 		err := failUnlessMeant(op, t.inTransaction(plannedEach(ctx), func(tx pgx.Tx) error { return f(plain(tx)) }), false)
-		if err != nil && history.ClassOf(err) == history.Ambiguous && ctx.Err() == nil {
-			err = &history.Error{Class: history.Retry, Op: op, Err: err}
+		if err != nil && history.ClassOf(err) == history.Ambiguous {
+			doubted()
+			if ctx.Err() == nil {
+				err = &history.Error{Class: history.Retry, Op: op, Err: err}
+			}
 		}
 		return err
 	})

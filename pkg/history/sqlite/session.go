@@ -281,6 +281,17 @@ func (t transactor) Write(ctx context.Context, op string, f func(relational.DB) 
 	return t.write(ctx, op, func(w *session) error { return f(w) })
 }
 
+// WriteOnce implements [relational.Transactor].
+func (t transactor) WriteOnce(ctx context.Context, op string, doubted func(), f func(relational.DB) error) error {
+	return t.retry(ctx, func() error {
+		err := fail(op, t.once(ctx, t.writer, toWrite, func(w *session) error { return f(w) }))
+		if err != nil && history.ClassOf(err) == history.Ambiguous {
+			doubted()
+		}
+		return err
+	})
+}
+
 func (s *Store) read(ctx context.Context, op string, f func(*session) error) error {
 	return s.retry(ctx, func() error { return fail(op, s.once(ctx, s.readers, toRead, f)) })
 }

@@ -132,6 +132,56 @@ CREATE TABLE IF NOT EXISTS rondo_marks (
 	PRIMARY KEY (name, shard)
 )
 ----
+CREATE TABLE IF NOT EXISTS rondo_queues (
+	starts BOOL NOT NULL DEFAULT FALSE,
+	queue  TEXT NOT NULL,
+	state  BYTEA NOT NULL,
+	PRIMARY KEY (queue)
+) 
+----
+CREATE INDEX IF NOT EXISTS rondo_queues_starting ON rondo_queues (queue) WHERE starts
+----
+CREATE TABLE IF NOT EXISTS rondo_queue_items (
+	rank      INT8 NOT NULL,
+	position  INT8 NOT NULL,
+	id        INT8 NOT NULL,
+	attempts  INT8 NOT NULL DEFAULT 0,
+	size      INT8 NOT NULL,
+	pushed_at TIMESTAMPTZ NOT NULL,
+	ready_at  TIMESTAMPTZ NOT NULL,
+	place     INT2 NOT NULL,
+	priority  INT2 NOT NULL,
+	queue     TEXT NOT NULL,
+	trace     TEXT,
+	reason    TEXT,
+	item      BYTEA NOT NULL,
+	PRIMARY KEY (queue, place, rank, position)
+)
+----
+CREATE TABLE IF NOT EXISTS rondo_queue_locks (
+	number     INT8 NOT NULL,
+	items      INT8 NOT NULL,
+	created_at TIMESTAMPTZ NOT NULL,
+	expires_at TIMESTAMPTZ NOT NULL,
+	returned   BOOL NOT NULL,
+	queue      TEXT NOT NULL,
+	lock_id    TEXT NOT NULL,
+	PRIMARY KEY (queue, lock_id)
+)
+----
+CREATE INDEX IF NOT EXISTS rondo_queue_locks_by_expiry ON rondo_queue_locks (queue, returned, expires_at)
+----
+CREATE TABLE IF NOT EXISTS rondo_queue_keys (
+	items      INT8 NOT NULL,
+	expires_at TIMESTAMPTZ NOT NULL,
+	queue      TEXT NOT NULL,
+	key        TEXT NOT NULL,
+	digest     TEXT NOT NULL,
+	PRIMARY KEY (queue, key)
+)
+----
+CREATE INDEX IF NOT EXISTS rondo_queue_keys_by_expiry ON rondo_queue_keys (queue, expires_at)
+----
 WITH won AS (INSERT INTO rondo_instances (shard, instance, life, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at)
 	SELECT shard, instance, life, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at
 	FROM unnest($1::INT2[], $2::TEXT[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::TEXT[], $7::TEXT[], $8::TEXT[], $9::INT8[], $10::BOOL[], $11::TEXT[], $12::TEXT[], $13::BYTEA[], $14::BYTEA[], $15::BYTEA[], $16::INT8[], $17::INT8[], $18::INT8[], $19::TIMESTAMPTZ[], $20::TIMESTAMPTZ[], $21::TIMESTAMPTZ[], $22::TIMESTAMPTZ[], $23::TIMESTAMPTZ[]) AS w(shard, instance, life, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at)
@@ -303,6 +353,81 @@ WITH mine AS (SELECT i.shard, i.instance, i.wake_at, w.until
 	WHERE (i.wake_at < $4::TIMESTAMPTZ) IS TRUE FOR UPDATE OF i SKIP LOCKED)
 	UPDATE rondo_instances AS p SET wake_at = mine.until FROM mine WHERE p.shard = mine.shard AND p.instance = mine.instance
 	RETURNING p.instance, p.life, p.execution, p.last_event, p.custom_status_version, mine.wake_at
+----
+SELECT state FROM rondo_queues WHERE queue = $1 FOR UPDATE
+----
+INSERT INTO rondo_queues (queue, state) VALUES ($1, $2) ON CONFLICT (queue) DO NOTHING
+----
+DELETE FROM rondo_queues WHERE queue = $1
+----
+UPDATE rondo_queues SET state = $2, starts = $3 WHERE queue = $1
+----
+SELECT state, clock_timestamp() FROM rondo_queues WHERE queue = $1
+----
+SELECT queue, state FROM rondo_queues WHERE queue > $1 ORDER BY queue LIMIT $2
+----
+SELECT queue, state FROM rondo_queues WHERE starts ORDER BY queue
+----
+INSERT INTO rondo_queue_items (queue, place, rank, position, id, priority, size, pushed_at, ready_at, trace, item) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+----
+SELECT ready_at FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT 1
+----
+SELECT size FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4
+----
+DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 AND position <= (SELECT max(position) FROM (
+		SELECT position FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4) AS first) RETURNING id, priority, position, attempts, pushed_at, ready_at, trace, item
+----
+UPDATE rondo_queue_items SET place = 2, rank = $5, attempts = attempts + 1 WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 AND position <= (SELECT max(position) FROM (
+		SELECT position FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4) AS first) RETURNING id, priority, position, attempts, pushed_at, ready_at, trace, item
+----
+DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 2 AND rank = $2
+----
+UPDATE rondo_queue_items SET
+		place = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN 3 ELSE CAST($3 AS INT8) END,
+		rank = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($6 AS INT8) WHEN CAST($3 AS INT8) = 1 THEN CAST($4 AS INT8) ELSE priority END,
+		reason = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($7 AS TEXT) ELSE reason END
+		WHERE queue = $1 AND place = 2 AND rank = $2 RETURNING place, priority, position
+----
+SELECT id, rank, position, priority, attempts FROM rondo_queue_items WHERE queue = $1 AND place = 1 ORDER BY rank, position LIMIT $2
+----
+UPDATE rondo_queue_items SET place = 0, rank = priority, position = $4, ready_at = CASE WHEN attempts = 0 THEN $5 ELSE ready_at END
+		WHERE queue = $1 AND place = 1 AND rank = $2 AND position = $3
+----
+SELECT rank, reason, id, priority, position, attempts, pushed_at, ready_at, trace, item FROM rondo_queue_items
+		WHERE queue = $1 AND place = 3 AND (rank, position) > ($2, $3) ORDER BY rank, position LIMIT $4
+----
+SELECT rank, reason, id, priority, position, attempts, pushed_at, ready_at, trace, item FROM rondo_queue_items WHERE queue = $1 AND place = 3 AND rank = $2 AND position = $3
+----
+UPDATE rondo_queue_items SET place = 0, rank = priority, position = $4, attempts = 0, reason = NULL, ready_at = $5
+		WHERE queue = $1 AND place = 3 AND rank = $2 AND position = $3
+----
+DELETE FROM rondo_queue_items WHERE queue = $1 AND (place, rank, position) IN (
+		SELECT place, rank, position FROM rondo_queue_items WHERE queue = $1 AND place >= $2 ORDER BY place, rank, position LIMIT $3) RETURNING place, priority
+----
+INSERT INTO rondo_queue_locks (queue, lock_id, number, items, created_at, expires_at, returned) VALUES ($1, $2, $3, $4, $5, $6, $7)
+----
+SELECT lock_id, number, items, created_at, expires_at, returned FROM rondo_queue_locks WHERE queue = $1 AND lock_id = $2
+----
+UPDATE rondo_queue_locks SET expires_at = $3, returned = $4 WHERE queue = $1 AND lock_id = $2
+----
+DELETE FROM rondo_queue_locks WHERE queue = $1 AND lock_id = $2
+----
+SELECT lock_id, number, items, created_at, expires_at, returned FROM rondo_queue_locks WHERE queue = $1 AND returned = FALSE ORDER BY expires_at LIMIT $2
+----
+SELECT lock_id, number, items, created_at, expires_at, returned FROM rondo_queue_locks WHERE queue = $1 AND returned = TRUE ORDER BY expires_at LIMIT $2
+----
+SELECT digest, items FROM rondo_queue_keys WHERE queue = $1 AND key = $2 AND expires_at > $3
+----
+INSERT INTO rondo_queue_keys (queue, key, digest, items, expires_at) VALUES ($1, $2, $3, $4, $5)
+		ON CONFLICT (queue, key) DO UPDATE SET digest = excluded.digest, items = excluded.items, expires_at = excluded.expires_at
+----
+SELECT key, expires_at FROM rondo_queue_keys WHERE queue = $1 ORDER BY expires_at LIMIT $2
+----
+DELETE FROM rondo_queue_keys WHERE queue = $1 AND key = $2
+----
+DELETE FROM rondo_queue_locks WHERE queue = $1
+----
+DELETE FROM rondo_queue_keys WHERE queue = $1
 ----
 DELETE FROM rondo_values WHERE shard = $1 AND instance = $2 AND key = $3
 ----

@@ -21,6 +21,7 @@ const (
 	takeItems    = "DELETE FROM rondo_queue_items WHERE " + front + " RETURNING " + itemColumns
 	holdItems    = "UPDATE rondo_queue_items SET place = 2, rank = $5, attempts = attempts + 1 WHERE " + front + " RETURNING " + itemColumns
 	dropItems    = "DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 2 AND rank = $2"
+	oldestItem   = "SELECT ready_at FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT 1"
 	// Those that were handed out $5 times are dead.
 	giveBackItems = `UPDATE rondo_queue_items SET
 		place = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN 3 ELSE CAST($3 AS INT8) END,
@@ -45,8 +46,9 @@ const (
 	removeLock   = "DELETE FROM rondo_queue_locks WHERE queue = $1 AND lock_id = $2"
 	activeLocks  = "SELECT " + lockColumns + " FROM rondo_queue_locks WHERE queue = $1 AND returned = FALSE ORDER BY expires_at LIMIT $2"
 	oldLocks     = "SELECT " + lockColumns + " FROM rondo_queue_locks WHERE queue = $1 AND returned = TRUE ORDER BY expires_at LIMIT $2"
-	findQueueKey = "SELECT digest, items FROM rondo_queue_keys WHERE queue = $1 AND key = $2"
-	addQueueKey  = "INSERT INTO rondo_queue_keys (queue, key, digest, items, expires_at) VALUES ($1, $2, $3, $4, $5)"
+	findQueueKey = "SELECT digest, items FROM rondo_queue_keys WHERE queue = $1 AND key = $2 AND expires_at > $3"
+	addQueueKey  = `INSERT INTO rondo_queue_keys (queue, key, digest, items, expires_at) VALUES ($1, $2, $3, $4, $5)
+		ON CONFLICT (queue, key) DO UPDATE SET digest = excluded.digest, items = excluded.items, expires_at = excluded.expires_at`
 	oldQueueKeys = "SELECT key, expires_at FROM rondo_queue_keys WHERE queue = $1 ORDER BY expires_at LIMIT $2"
 	dropQueueKey = "DELETE FROM rondo_queue_keys WHERE queue = $1 AND key = $2"
 )
@@ -153,8 +155,8 @@ func (i *queueItems) Due(now time.Time, limit int) (due []queue.Delayed, next ti
 }
 
 // Ready implements [queue.Items].
-func (i *queueItems) Ready(item queue.Delayed, position int64, now time.Time) error {
-	return i.one(readyItem, i.queue, item.Due.UnixMicro(), item.Position, position, i.d.Time(now))
+func (i *queueItems) Ready(item queue.Delayed, position int64, since time.Time) error {
+	return i.one(readyItem, i.queue, item.Due.UnixMicro(), item.Position, position, i.d.Time(since))
 }
 
 // one runs a statement that changes one row.
@@ -290,11 +292,11 @@ func (i *queueItems) ForgetLocks(before time.Time, limit int) (next time.Time, e
 // ---- Keys.
 
 // FindKey implements [queue.Items].
-func (i *queueItems) FindKey(key string) (digest string, count int, found bool, err error) {
+func (i *queueItems) FindKey(key string, now time.Time) (digest string, count int, found bool, err error) {
 	err = i.query(func(r Row) error {
 		found = true
 		return r.Scan(&digest, &count)
-	}, findQueueKey, i.queue, text(key))
+	}, findQueueKey, i.queue, text(key), i.d.Time(now))
 	return digest, count, found, err
 }
 
@@ -337,10 +339,14 @@ func (i *queueItems) forgetQueue() error {
 	return nil
 }
 
-// QueueStatements lists the statements that change queues, for a look at how databases carry them out.
-func QueueStatements() []string {
+// QueueStatements lists the statements that read and change queues, for a look at how databases carry them out.
+func QueueStatements(d Dialect) []string {
+	items := &queueItems{d: d}
+	addItem, _, _ := items.insertion([]addedItem{{}})
 	return slices.Concat([]string{
-		fmt.Sprintf(readQueue, ""), newQueue, saveQueue, sizesOfItems, takeItems, holdItems, dropItems, giveBackItems, dueItems, readyItem, deadItems, deadItem, reviveItem, removeItems,
+		fmt.Sprintf(readQueue, "") + d.Lock, newQueue, dropNewQueue, saveQueue, fmt.Sprintf(readQueue, ", clock_timestamp()"),
+		fmt.Sprintf(listQueues, "") + pageOfQueues, fmt.Sprintf(listQueues, "") + startingQueues,
+		addItem, oldestItem, sizesOfItems, takeItems, holdItems, dropItems, giveBackItems, dueItems, readyItem, deadItems, deadItem, reviveItem, removeItems,
 		addLock, findLock, changeLock, removeLock, activeLocks, oldLocks, findQueueKey, addQueueKey, oldQueueKeys, dropQueueKey,
 	}, forgetQueue)
 }

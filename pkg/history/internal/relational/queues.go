@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,7 +21,8 @@ type Queues struct {
 	Now func() time.Time
 
 	writer string // the name of this process among those that write
-	token  atomic.Int64
+	tokens atomic.Int64
+	turns  turns
 }
 
 // NewQueues makes one.
@@ -32,53 +34,160 @@ func NewQueues(d Dialect, t Transactor, now func() time.Time) *Queues {
 func newLife() string { return fmt.Sprintf("%016x", rand.Uint64()) }
 
 const (
-	readQueue = "SELECT state%s FROM rondo_queues WHERE queue = $1"
-	newQueue  = "INSERT INTO rondo_queues (queue, state) VALUES ($1, $2) ON CONFLICT (queue) DO NOTHING"
-	saveQueue = "UPDATE rondo_queues SET state = $2, starts = $3 WHERE queue = $1"
+	readQueue      = "SELECT state%s FROM rondo_queues WHERE queue = $1"
+	listQueues     = "SELECT queue, state%s FROM rondo_queues WHERE "
+	pageOfQueues   = "queue > $1 ORDER BY queue LIMIT $2"
+	startingQueues = "starts ORDER BY queue"
+	newQueue       = "INSERT INTO rondo_queues (queue, state) VALUES ($1, $2) ON CONFLICT (queue) DO NOTHING"
+	dropNewQueue   = "DELETE FROM rondo_queues WHERE queue = $1"
+	saveQueue      = "UPDATE rondo_queues SET state = $2, starts = $3 WHERE queue = $1"
 )
 
 // Do implements [queue.Store].
-func (q *Queues) Do(ctx context.Context, name string, operations ...queue.Operation) (results []queue.Result, err error) {
+func (q *Queues) Do(ctx context.Context, name string, operations ...queue.Operation) ([]queue.Result, error) {
+	const op = "change a queue"
 	if err := queue.CheckName(name); err != nil {
 		return nil, err
 	}
-	// The results of each try. One whose commit was in doubt may have happened: then its token is in the state.
-	tried := make(map[int64][]queue.Result)
-	err = q.Write(ctx, "change a queue", func(db DB) error {
-		state, now, made, err := q.hold(ctx, db, name, queue.Makes(operations))
-		if err != nil {
-			return err
-		}
-		if state == nil {
-			results = missing(operations)
-			return nil
-		}
-		if done, ok := tried[state.Writers[q.writer].Token]; ok {
-			results = done
-			return nil
-		}
-		items := &queueItems{ctx: ctx, db: db, d: q.Dialect, queue: name}
-		m := queue.NewMachine(state, items, now)
-		if results, err = m.Do(operations); err == nil {
-			err = items.flush()
-		}
-		switch {
-		case err != nil:
-			return err
-		case !m.Changed() && !made:
-			return nil
-		case !m.Changed() || m.Gone(): // everything was refused, and a queue that nobody has begun is none
-			return items.forgetQueue()
-		}
-		token := q.token.Add(1)
-		tried[token] = results
-		state.Wrote(q.writer, token)
-		return q.save(ctx, db, name, state)
-	})
+	// The state tells of each process only its last transaction, so a process has one of each queue under way.
+	leave, err := q.turns.enter(ctx, name)
+	if err != nil {
+		return nil, &history.Error{Class: history.Retry, Op: op, Err: err}
+	}
+	defer leave()
+	c := &change{Queues: q, queue: name, operations: operations}
+	err = q.WriteOnce(ctx, op, func() { c.doubt = true }, func(db DB) error { return c.try(ctx, db) })
+	switch {
+	case err != nil && c.doubt && history.ClassOf(err) != history.Ambiguous:
+		err = &history.Error{Class: history.Ambiguous, Op: op, Err: err} // why it was not looked up does not tell whether it happened
+	case err == nil:
+		err = c.lost
+	}
 	if err != nil {
 		return nil, err
 	}
-	return results, nil
+	return c.results, nil
+}
+
+// change is a transaction of operations, and what is known of the tries it took.
+type change struct {
+	*Queues
+	queue      string
+	operations []queue.Operation
+
+	// token and life are those of the last try, results what would be true if it had happened. It is in doubt whether it did.
+	token   int64
+	life    string
+	fresh   bool // the try made the queue
+	forgot  bool // the try removed it
+	wrote   bool // the try changed anything
+	doubt   bool
+	results []queue.Result
+	lost    error // why nobody will ever know
+}
+
+// try does the operations, unless the try before has.
+func (c *change) try(ctx context.Context, db DB) error {
+	state, fresh, now, err := c.hold(ctx, db, c.queue, queue.Makes(c.operations))
+	if err != nil {
+		return err
+	}
+	if c.doubt {
+		if known, err := c.lookUp(state, fresh); known || err != nil {
+			c.lost = err
+			if fresh { // only to see that there was none
+				_, err = db.Exec(ctx, dropNewQueue, c.queue)
+				return err
+			}
+			return nil
+		}
+		c.doubt = false // nothing of it has happened, and from now on nothing can
+	}
+	c.wrote = false
+	if state == nil {
+		c.results = missing(c.operations)
+		return nil
+	}
+	items := &queueItems{ctx: ctx, db: db, d: c.Dialect, queue: c.queue}
+	m := queue.NewMachine(state, items, now)
+	results, err := m.Do(c.operations)
+	if err == nil {
+		err = items.flush()
+	}
+	if err != nil {
+		return err
+	}
+	c.results, c.life, c.fresh, c.forgot = results, state.Life, fresh, m.Gone()
+	switch {
+	case m.Gone():
+		c.wrote = true
+		return items.forgetQueue()
+	case !m.Changed() && fresh: // all was refused
+		_, err = db.Exec(ctx, dropNewQueue, c.queue)
+		return err
+	case !m.Changed():
+		return nil
+	}
+	c.wrote = true
+	c.token = c.tokens.Add(1)
+	state.Wrote(c.writer, c.token)
+	return c.save(ctx, db, c.queue, state)
+}
+
+// lookUp finds out whether the try before has happened, from what there is now.
+func (c *change) lookUp(state *queue.State, fresh bool) (known bool, err error) {
+	same := state != nil && !fresh && state.Life == c.life
+	switch {
+	case !c.wrote:
+		return false, nil
+	case same:
+		return state.Writers[c.writer].Token == c.token, nil
+	case c.forgot && len(c.operations) == 1:
+		return true, nil // it is gone, whoever has removed it
+	case c.fresh && !c.forgot:
+		return false, nil // the queue was new, and is not there
+	}
+	return false, &history.Error{Class: history.Ambiguous, Op: "look up a commit", Err: fmt.Errorf("queue %q was removed meanwhile", c.queue)}
+}
+
+// turns lets one after another do something with a queue.
+type turns struct {
+	mu     sync.Mutex
+	queues map[string]*turn // those with somebody
+}
+
+type turn struct {
+	taken chan struct{}
+	those int // who has it, and who waits
+}
+
+// enter waits for a turn. Who has it leaves it.
+func (t *turns) enter(ctx context.Context, name string) (leave func(), err error) {
+	t.mu.Lock()
+	x := t.queues[name]
+	if x == nil {
+		if t.queues == nil {
+			t.queues = make(map[string]*turn)
+		}
+		x = &turn{taken: make(chan struct{}, 1)}
+		t.queues[name] = x
+	}
+	x.those++
+	t.mu.Unlock()
+	away := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if x.those--; x.those == 0 {
+			delete(t.queues, name)
+		}
+	}
+	select {
+	case x.taken <- struct{}{}:
+		return func() { <-x.taken; away() }, nil
+	case <-ctx.Done():
+		away()
+		return nil, ctx.Err()
+	}
 }
 
 // missing are the results where there is no queue: there is nothing in it.
@@ -97,23 +206,23 @@ func missing(operations []queue.Operation) []queue.Result {
 }
 
 // hold reads the state of a queue, and nobody else can change the queue until the end of the transaction. A queue that is not there is made, or nil.
-func (q *Queues) hold(ctx context.Context, db DB, name string, make bool) (state *queue.State, now time.Time, made bool, err error) {
+func (q *Queues) hold(ctx context.Context, db DB, name string, makes bool) (state *queue.State, fresh bool, now time.Time, err error) {
 	state, now, err = q.state(ctx, db, name, q.Lock)
-	if err != nil || state != nil || !make {
-		return state, now, false, err
+	if err != nil || state != nil || !makes {
+		return state, false, now, err
 	}
 	data, err := (&queue.State{Life: newLife()}).Encode()
 	if err != nil {
-		return nil, now, false, err
+		return nil, false, now, err
 	}
-	n, err := db.Exec(ctx, newQueue, name, data)
+	made, err := db.Exec(ctx, newQueue, name, data)
 	if err != nil {
-		return nil, now, false, err
+		return nil, false, now, err
 	}
 	if state, now, err = q.state(ctx, db, name, q.Lock); err == nil && state == nil {
 		err = &history.Error{Class: history.Contended, Op: "make a queue", Err: fmt.Errorf("queue %q was removed while it was made", name)}
 	}
-	return state, now, n == 1, err
+	return state, made == 1, now, err
 }
 
 // state reads the state of a queue, nil if there is none, and what time it is.
@@ -198,7 +307,6 @@ func (q *Queues) Look(ctx context.Context, name string) (queue.Info, error) {
 
 // oldest finds since when the item is ready that has waited for longest.
 func (q *Queues) oldest(ctx context.Context, db DB, name string, state *queue.State) (oldest time.Time, err error) {
-	const first = "SELECT ready_at FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT 1"
 	for _, priority := range state.Priorities() {
 		err := db.Query(ctx, func(r Row) error {
 			var at Moment
@@ -207,7 +315,7 @@ func (q *Queues) oldest(ctx context.Context, db DB, name string, state *queue.St
 				oldest = at.Time
 			}
 			return err
-		}, first, name, priority, state.Levels[priority].Head)
+		}, oldestItem, name, priority, state.Levels[priority].Head)
 		if err != nil {
 			return oldest, err
 		}
@@ -217,12 +325,12 @@ func (q *Queues) oldest(ctx context.Context, db DB, name string, state *queue.St
 
 // List implements [queue.Store].
 func (q *Queues) List(ctx context.Context, after string, limit int) ([]queue.Info, error) {
-	return q.list(ctx, "queue > $1 ORDER BY queue LIMIT $2", Key(after), limit)
+	return q.list(ctx, pageOfQueues, Key(after), limit)
 }
 
 // Starting implements [queue.Store].
 func (q *Queues) Starting(ctx context.Context) ([]queue.Info, error) {
-	return q.list(ctx, "starts ORDER BY queue")
+	return q.list(ctx, startingQueues)
 }
 
 func (q *Queues) list(ctx context.Context, where string, args ...any) (list []queue.Info, err error) {
@@ -245,13 +353,16 @@ func (q *Queues) list(ctx context.Context, where string, args ...any) (list []qu
 			}
 			list = append(list, state.Info(name, q.now(clock)))
 			return nil
-		}, "SELECT queue, state"+q.clock()+" FROM rondo_queues WHERE "+where, args...)
+		}, fmt.Sprintf(listQueues, q.clock())+where, args...)
 	})
 	return list, err
 }
 
 // Dead implements [queue.Store].
 func (q *Queues) Dead(ctx context.Context, name string, after queue.DeadID, limit int) (list []queue.Dead, err error) {
+	if err := queue.CheckName(name); err != nil {
+		return nil, err
+	}
 	err = q.Read(ctx, "list dead items", func(db DB) error {
 		items := &queueItems{ctx: ctx, db: db, d: q.Dialect, queue: name}
 		list, err = items.deadAfter(after, limit)
@@ -276,6 +387,8 @@ type addedItem struct {
 	due time.Time
 }
 
+const addItems = "INSERT INTO rondo_queue_items (queue, place, rank, position, id, priority, size, pushed_at, ready_at, trace, item) VALUES "
+
 // addAtOnce bounds the parameters of a statement, addBytes what it carries.
 const (
 	addAtOnce = 200
@@ -291,28 +404,33 @@ func (i *queueItems) Add(item queue.Item, due time.Time) error {
 // flush adds what was added.
 func (i *queueItems) flush() error {
 	for len(i.added) > 0 {
-		b := builder{Dialect: i.d}
-		var rows []string
-		name, bytes := b.arg(i.queue), 0
-		for _, a := range i.added[:min(addAtOnce, len(i.added))] {
-			if bytes += len(a.Data); bytes > addBytes && len(rows) > 0 {
-				break
-			}
-			place, rank := queue.PlaceReady, int64(a.Priority)
-			if !a.due.IsZero() {
-				place, rank = queue.PlaceDelayed, a.due.UnixMicro()
-			}
-			rows = append(rows, fmt.Sprintf("(%s, %d, %s, %s, %s, %d, %d, %s, %s, %s, %s)", name, place, b.arg(rank), b.arg(a.Position), b.arg(a.ID), a.Priority, len(a.Data),
-				b.time(a.PushedAt), b.time(a.ReadyAt), b.arg(nullText(a.Trace)), b.arg([]byte(a.Data))))
-		}
-		i.added = i.added[len(rows):]
-		_, err := i.db.Exec(i.ctx, "INSERT INTO rondo_queue_items (queue, place, rank, position, id, priority, size, pushed_at, ready_at, trace, item) VALUES "+
-			strings.Join(rows, ", "), b.args...)
+		statement, args, n := i.insertion(i.added)
+		i.added = i.added[n:]
+		_, err := i.db.Exec(i.ctx, statement, args...)
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// insertion is the statement that adds the first of some items, and how many it adds. Only that number is in its text, so that databases know it again.
+func (i *queueItems) insertion(added []addedItem) (statement string, args []any, n int) {
+	b := builder{Dialect: i.d}
+	var rows []string
+	name, bytes := b.arg(i.queue), 0
+	for _, a := range added[:min(addAtOnce, len(added))] {
+		if bytes += len(a.Data); bytes > addBytes && len(rows) > 0 {
+			break
+		}
+		place, rank := queue.PlaceReady, int64(a.Priority)
+		if !a.due.IsZero() {
+			place, rank = queue.PlaceDelayed, a.due.UnixMicro()
+		}
+		rows = append(rows, fmt.Sprintf("(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)", name, b.arg(int64(place)), b.arg(rank), b.arg(a.Position), b.arg(a.ID), b.arg(a.Priority), b.arg(len(a.Data)),
+			b.time(a.PushedAt), b.time(a.ReadyAt), b.arg(nullText(a.Trace)), b.arg([]byte(a.Data))))
+	}
+	return addItems + strings.Join(rows, ", "), b.args, len(rows)
 }
 
 // query flushes, and runs a query.

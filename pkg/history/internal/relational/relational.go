@@ -38,6 +38,9 @@ type Transactor interface {
 	ReadOften(ctx context.Context, op string, f func(DB) error) error
 	// Write runs f in one transaction. f must not keep anything from an earlier try.
 	Write(ctx context.Context, op string, f func(DB) error) error
+	// WriteOnce is like Write for what would do harm if it were done twice: after a commit that may have happened or not it calls doubted, and f must find out
+	// if it is run again.
+	WriteOnce(ctx context.Context, op string, doubted func(), f func(DB) error) error
 }
 
 // Dialect is how databases differ in plain statements.

@@ -1,0 +1,2 @@
+// Package queuetest is the conformance suite of [queue.Store]: what every store of queues must do.
+package queuetest
