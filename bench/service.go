@@ -32,6 +32,7 @@ import (
 type found struct {
 	NATS   string `json:"nats,omitempty"`
 	Health string `json:"health,omitempty"` // of an orchestrator or a worker
+	Queues string `json:"queues,omitempty"` // of an orchestrator that serves them
 	Error  string `json:"error,omitempty"`
 }
 
@@ -103,7 +104,7 @@ func serveApp(ctx context.Context, command app.Command, args []string) error {
 	}
 	go func() {
 		<-a.Started()
-		tell(found{NATS: a.Addresses().NATS, Health: a.Addresses().Health})
+		tell(found{NATS: a.Addresses().NATS, Health: a.Addresses().Health, Queues: a.Addresses().Queues})
 		obey()
 	}()
 	return a.Run(ctx)

@@ -78,6 +78,7 @@ type needs struct {
 	orchestrators    int      // 0 is one
 	orchestratorArgs []string // more settings
 	workerArgs       []string
+	queues           bool // orchestrators serve queues
 }
 
 // start starts a system.
@@ -102,6 +103,9 @@ func (b *bench) start(ctx context.Context, n needs) (_ *system, err error) {
 	}
 	if s.database, err = b.newDatabase(ctx, s.dir); err != nil {
 		return nil, err
+	}
+	if n.queues {
+		s.extra = append(s.extra, "--queues-listen", "127.0.0.1:0")
 	}
 	for i := range max(1, n.orchestrators) {
 		p, err := launch(s.dir, fmt.Sprint("orchestrator-", i), "orchestrator", s.orchestratorArgs(i)...)

@@ -37,4 +37,5 @@ var workloads = []workload{
 	{name: "W8", about: "W1 with several orchestrators", unit: "orchestrations", database: "postgres", variants: replicas()},
 	{name: "W9", about: "how long it takes until instances go on after kill -9", unit: "orchestrations", variants: crashes()},
 	{name: "W10", about: "half of what the machine can do, for long: activities, steps, timers and events", unit: "orchestrations", variants: []variant{{name: "steady", run: steady}}},
+	{name: "W11", about: "queues over HTTP: push, pop with a lock, acknowledge", unit: "items", variants: queueing()},
 }

@@ -127,6 +127,8 @@ type work struct {
 	more     *sync.Cond // something was acknowledged, or has gone wrong
 	pushed   map[numbered]bool
 	done     map[numbered]int // how often its acknowledgement was answered with 200
+	when     map[numbered]int // the how manieth acknowledgement that was
+	acks     int
 	doubtful map[numbered]bool
 	last     map[line]int // the last one that was acknowledged of a producer and a priority
 	left     atomic.Int64 // producers that are not done
@@ -213,7 +215,7 @@ func (w *work) consume() {
 			Items  []numbered `json:"items"`
 			LockID string     `json:"lock_id"`
 		}
-		ending := w.left.Load() == 0
+		ending, before := w.left.Load() == 0, w.acknowledged()
 		status, err := w.request(fmt.Sprintf("pop?require_ack=true&ttl_seconds=2&mode=%s&count=%d", w.mode, 1+rand.IntN(8)), nil, nil, &p)
 		switch {
 		case err != nil:
@@ -231,7 +233,7 @@ func (w *work) consume() {
 			}
 			continue
 		}
-		w.popped(p.Items)
+		w.popped(p.Items, before)
 		if rand.IntN(10) == 0 { // it crashes, and the lock is left to its time
 			w.crashes.Add(1)
 			continue
@@ -240,14 +242,21 @@ func (w *work) consume() {
 	}
 }
 
-// popped checks that nothing is handed out whose acknowledgement was answered, and that what is handed out is in order.
-func (w *work) popped(items []numbered) {
+// acknowledged counts the acknowledgements so far.
+func (w *work) acknowledged() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.acks
+}
+
+// popped checks that nothing is handed out whose acknowledgement was answered before somebody asked for it, and that what is handed out is in order.
+func (w *work) popped(items []numbered, acks int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := make(map[line]int)
 	priority := 0
 	for _, i := range items {
-		if w.done[i] > 0 {
+		if w.done[i] > 0 && w.when[i] <= acks {
 			w.t.Errorf("%+v comes again after its acknowledgement", i)
 		}
 		l := line{i.Producer, i.Priority}
@@ -270,8 +279,10 @@ func (w *work) acknowledge(lock string, items []numbered) {
 			w.doubtful[i] = true
 		}
 	case status == http.StatusOK:
+		w.acks++
 		for _, i := range items {
 			w.done[i]++
+			w.when[i] = w.acks
 			if l := (line{i.Producer, i.Priority}); w.mode == queue.Exclusive {
 				if i.Number <= w.last[l] {
 					w.t.Errorf("%+v is acknowledged after number %d", i, w.last[l])
@@ -313,7 +324,7 @@ func crashes(t *testing.T, mode queue.Mode) {
 	address, begun := pgtest.Database(t), time.Now()
 	w := &work{
 		t: t, mode: mode, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}, Timeout: 10 * time.Second},
-		pushed: make(map[numbered]bool), done: make(map[numbered]int), doubtful: make(map[numbered]bool), last: make(map[line]int),
+		pushed: make(map[numbered]bool), done: make(map[numbered]int), when: make(map[numbered]int), doubtful: make(map[numbered]bool), last: make(map[line]int),
 	}
 	w.more = sync.NewCond(&w.mu)
 	for range 2 {
