@@ -9,6 +9,8 @@ import (
 
 // Items are the items of one queue, as long as a transaction holds it. Positions and sizes come in ascending order.
 type Items interface {
+	// Expect says what will be asked for, so that it can be read at once. It need not come so.
+	Expect(Expected) error
 	// Add puts in items that are ready, or delayed if due is set.
 	Add(item Item, due time.Time) error
 	// Sizes gives the sizes of the first ready items of a priority, and nothing before from is looked at.
@@ -17,7 +19,7 @@ type Items interface {
 	Take(priority int, from int64, count int) ([]Item, error)
 	Hold(priority int, from int64, count int, lock int64) ([]Item, error)
 	// Drop removes the items of a lock, and tells how many.
-	Drop(lock int64) (int, error)
+	Drop(lock Lock) (int, error)
 	// GiveBack makes the items of a lock ready again, or delays them if due is set. Those with at least maxAttempts (if not 0) are dead from now on.
 	GiveBack(lock int64, due, now time.Time, maxAttempts int, reason string) ([]Back, error)
 	// Due lists delayed items whose time has come, the first ones at the front, and when the first of the others is due. Ready makes one ready.
@@ -44,6 +46,32 @@ type Items interface {
 	FindKey(key string, now time.Time) (digest string, count int, found bool, err error)
 	AddKey(key, digest string, count int, until time.Time) error
 	ForgetKeys(now time.Time, limit int) (next time.Time, err error)
+}
+
+// Expected is what operations will ask for.
+type Expected struct {
+	// Pops of all together so many ready items, which will be taken or held.
+	Pops, Ready int
+	// Locks and Keys are those that will be looked for.
+	Locks, Keys []string
+}
+
+// expected is what operations will ask for.
+func expected(operations []Operation) (e Expected) {
+	for _, o := range operations {
+		switch o := o.(type) {
+		case Pop:
+			e.Pops++
+			e.Ready += max(0, o.Count)
+		case Acknowledge:
+			e.Locks = append(e.Locks, o.LockID)
+		case Push:
+			if o.Key != "" {
+				e.Keys = append(e.Keys, o.Key)
+			}
+		}
+	}
+	return e
 }
 
 // Back is where an item of a lock has gone.
@@ -114,6 +142,9 @@ func (m *Machine) Gone() bool { return m.gone }
 
 // Do does operations in their order.
 func (m *Machine) Do(operations []Operation) ([]Result, error) {
+	if err := m.items.Expect(expected(operations)); err != nil {
+		return nil, err
+	}
 	results := make([]Result, len(operations))
 	for n, o := range operations {
 		m.expired, m.died = 0, 0
@@ -290,7 +321,7 @@ func (m *Machine) take(p Pop, lock int64) (items []Item, err error) {
 // do implements [Operation].
 func (a Acknowledge) do(m *Machine) (Result, error) {
 	return m.end(a.LockID, func(l *Lock) (Result, error) {
-		n, err := m.items.Drop(l.Number)
+		n, err := m.items.Drop(*l)
 		if err != nil {
 			return Result{}, err
 		}

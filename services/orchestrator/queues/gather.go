@@ -1,7 +1,9 @@
 package queues
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -110,8 +112,22 @@ func (g *gatherer) next(name string) (batch []*waiting) {
 	return batch
 }
 
+// turn is when an operation comes among those that are done together. Nobody can tell in which order they came, and like beside like is read and written at once.
+func turn(op queue.Operation) int {
+	switch op.(type) {
+	case queue.Acknowledge:
+		return 0
+	case queue.Push:
+		return 2
+	case queue.Pop:
+		return 3
+	}
+	return 1
+}
+
 // together does several operations in one transaction. If the database does not take them, each is tried alone, so that one cannot spoil the others.
 func (g *gatherer) together(name string, batch []*waiting) {
+	slices.SortStableFunc(batch, func(a, b *waiting) int { return cmp.Compare(turn(a.op), turn(b.op)) })
 	ops := make([]queue.Operation, len(batch))
 	for n, w := range batch {
 		ops[n] = w.op

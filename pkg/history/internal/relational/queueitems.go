@@ -20,8 +20,13 @@ const (
 	sizesOfItems = "SELECT size FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4"
 	takeItems    = "DELETE FROM rondo_queue_items WHERE " + front + " RETURNING " + itemColumns
 	holdItems    = "UPDATE rondo_queue_items SET place = 2, rank = $5, attempts = attempts + 1 WHERE " + front + " RETURNING " + itemColumns
-	dropItems    = "DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 2 AND rank = $2"
-	oldestItem   = "SELECT ready_at FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT 1"
+	addItems     = "INSERT INTO rondo_queue_items (queue, place, rank, position, id, priority, size, pushed_at, ready_at, trace, item) VALUES "
+	readyItems   = "SELECT " + itemColumns + " FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4"
+	takeRange    = "DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position BETWEEN $3 AND $4"
+	holdRanges   = `UPDATE rondo_queue_items SET place = 2, rank = r.lock, attempts = attempts + 1 FROM (%s) AS r
+		WHERE queue = $1 AND place = 0 AND rank = r.priority AND position BETWEEN r.low AND r.high`
+	dropItems  = "DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 2 AND rank"
+	oldestItem = "SELECT ready_at FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT 1"
 	// Those that were handed out $5 times are dead.
 	giveBackItems = `UPDATE rondo_queue_items SET
 		place = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN 3 ELSE CAST($3 AS INT8) END,
@@ -39,15 +44,15 @@ const (
 	removeItems = `DELETE FROM rondo_queue_items WHERE queue = $1 AND (place, rank, position) IN (
 		SELECT place, rank, position FROM rondo_queue_items WHERE queue = $1 AND place >= $2 ORDER BY place, rank, position LIMIT $3) RETURNING place, priority`
 
-	lockColumns  = "lock_id, number, items, created_at, expires_at, returned"
-	addLock      = "INSERT INTO rondo_queue_locks (queue, " + lockColumns + ") VALUES ($1, $2, $3, $4, $5, $6, $7)"
-	findLock     = "SELECT " + lockColumns + " FROM rondo_queue_locks WHERE queue = $1 AND lock_id = $2"
-	changeLock   = "UPDATE rondo_queue_locks SET expires_at = $3, returned = $4 WHERE queue = $1 AND lock_id = $2"
-	removeLock   = "DELETE FROM rondo_queue_locks WHERE queue = $1 AND lock_id = $2"
-	activeLocks  = "SELECT " + lockColumns + " FROM rondo_queue_locks WHERE queue = $1 AND returned = FALSE ORDER BY expires_at LIMIT $2"
-	oldLocks     = "SELECT " + lockColumns + " FROM rondo_queue_locks WHERE queue = $1 AND returned = TRUE ORDER BY expires_at LIMIT $2"
-	findQueueKey = "SELECT digest, items FROM rondo_queue_keys WHERE queue = $1 AND key = $2 AND expires_at > $3"
-	addQueueKey  = `INSERT INTO rondo_queue_keys (queue, key, digest, items, expires_at) VALUES ($1, $2, $3, $4, $5)
+	lockColumns   = "lock_id, number, items, created_at, expires_at, returned"
+	addLocks      = "INSERT INTO rondo_queue_locks (queue, " + lockColumns + ") VALUES "
+	findLocks     = "SELECT " + lockColumns + " FROM rondo_queue_locks WHERE queue = $1 AND lock_id"
+	changeLock    = "UPDATE rondo_queue_locks SET expires_at = $3, returned = $4 WHERE queue = $1 AND lock_id = $2"
+	removeLocks   = "DELETE FROM rondo_queue_locks WHERE queue = $1 AND lock_id"
+	activeLocks   = "SELECT " + lockColumns + " FROM rondo_queue_locks WHERE queue = $1 AND returned = FALSE ORDER BY expires_at LIMIT $2"
+	oldLocks      = "SELECT " + lockColumns + " FROM rondo_queue_locks WHERE queue = $1 AND returned = TRUE ORDER BY expires_at LIMIT $2"
+	findQueueKeys = "SELECT key, digest, items, expires_at FROM rondo_queue_keys WHERE queue = $1 AND key"
+	addQueueKeys  = `INSERT INTO rondo_queue_keys (queue, key, digest, items, expires_at) VALUES %s
 		ON CONFLICT (queue, key) DO UPDATE SET digest = excluded.digest, items = excluded.items, expires_at = excluded.expires_at`
 	oldQueueKeys = "SELECT key, expires_at FROM rondo_queue_keys WHERE queue = $1 ORDER BY expires_at LIMIT $2"
 	dropQueueKey = "DELETE FROM rondo_queue_keys WHERE queue = $1 AND key = $2"
@@ -90,32 +95,16 @@ func (i *queueItems) Sizes(priority int, from int64, limit int) (sizes []int, er
 	return sizes, err
 }
 
-// Take implements [queue.Items].
-func (i *queueItems) Take(priority int, from int64, count int) ([]queue.Item, error) {
-	return i.front(takeItems, priority, from, count)
-}
-
-// Hold implements [queue.Items].
-func (i *queueItems) Hold(priority int, from int64, count int, lock int64) ([]queue.Item, error) {
-	return i.front(holdItems, priority, from, count, lock)
-}
-
-// front runs a statement on the first items of a priority.
-func (i *queueItems) front(statement string, priority int, from int64, count int, more ...any) (items []queue.Item, err error) {
-	err = i.query(func(r Row) error {
+// items reads items, in the order of their positions.
+func (i *queueItems) items(statement string, args ...any) (items []queue.Item, err error) {
+	err = i.db.Query(i.ctx, func(r Row) error {
 		var x itemRow
 		err := r.Scan(x.targets()...)
 		items = append(items, x.item())
 		return err
-	}, statement, append([]any{i.queue, priority, from, count}, more...)...)
+	}, statement, args...)
 	slices.SortFunc(items, func(a, b queue.Item) int { return cmp.Compare(a.Position, b.Position) })
 	return items, err
-}
-
-// Drop implements [queue.Items].
-func (i *queueItems) Drop(lock int64) (int, error) {
-	n, err := i.exec(dropItems, i.queue, lock)
-	return int(n), err
 }
 
 // GiveBack implements [queue.Items].
@@ -227,30 +216,34 @@ func (i *queueItems) Remove(dead bool, limit int) (removed []queue.Removed, err 
 
 // ---- Locks.
 
-// AddLock implements [queue.Items].
-func (i *queueItems) AddLock(l queue.Lock) error {
-	return i.one(addLock, i.queue, l.ID, l.Number, l.Items, i.d.Time(l.CreatedAt), i.d.Time(l.ExpiresAt), false)
-}
-
-// FindLock implements [queue.Items].
-func (i *queueItems) FindLock(id string) (*queue.Lock, error) {
-	found, err := i.locks(findLock, Key(id))
-	if err != nil || len(found) == 0 {
-		return nil, err
+// readLocks reads locks by their ids.
+func (i *queueItems) readLocks(ids []string) ([]queue.Lock, error) {
+	keys := make([]string, len(ids))
+	for n, id := range ids {
+		keys[n] = Key(id)
 	}
-	return &found[0], nil
+	statement, args := listed(i, findLocks, keys)
+	return i.scanLocks(statement, args...)
 }
 
-func (i *queueItems) locks(statement string, arg any) (list []queue.Lock, err error) {
-	err = i.query(func(r Row) error {
+func (i *queueItems) scanLocks(statement string, args ...any) (list []queue.Lock, err error) {
+	err = i.db.Query(i.ctx, func(r Row) error {
 		var l queue.Lock
 		var created, expires Moment
 		err := r.Scan(&l.ID, &l.Number, &l.Items, &created, &expires, &l.Returned)
 		l.CreatedAt, l.ExpiresAt = created.Time, expires.Time
 		list = append(list, l)
 		return err
-	}, statement, i.queue, arg)
+	}, statement, args...)
 	return list, err
+}
+
+// first settles, and reads the first locks of a list.
+func (i *queueItems) first(statement string, limit int) ([]queue.Lock, error) {
+	if err := i.settled(); err != nil {
+		return nil, err
+	}
+	return i.scanLocks(statement, i.queue, limit)
 }
 
 // ChangeLock implements [queue.Items].
@@ -258,12 +251,9 @@ func (i *queueItems) ChangeLock(l queue.Lock) error {
 	return i.one(changeLock, i.queue, l.ID, i.d.Time(l.ExpiresAt), l.Returned)
 }
 
-// RemoveLock implements [queue.Items].
-func (i *queueItems) RemoveLock(id string) error { return i.one(removeLock, i.queue, id) }
-
 // Expired implements [queue.Items].
 func (i *queueItems) Expired(now time.Time, limit int) (expired []queue.Lock, next time.Time, err error) {
-	all, err := i.locks(activeLocks, limit+1)
+	all, err := i.first(activeLocks, limit+1)
 	for n, l := range all {
 		if n == limit || !l.Expired(now) {
 			return all[:n], l.ExpiresAt, err
@@ -274,7 +264,7 @@ func (i *queueItems) Expired(now time.Time, limit int) (expired []queue.Lock, ne
 
 // ForgetLocks implements [queue.Items].
 func (i *queueItems) ForgetLocks(before time.Time, limit int) (next time.Time, err error) {
-	all, err := i.locks(oldLocks, limit+1)
+	all, err := i.first(oldLocks, limit+1)
 	if err != nil {
 		return next, err
 	}
@@ -291,18 +281,22 @@ func (i *queueItems) ForgetLocks(before time.Time, limit int) (next time.Time, e
 
 // ---- Keys.
 
-// FindKey implements [queue.Items].
-func (i *queueItems) FindKey(key string, now time.Time) (digest string, count int, found bool, err error) {
-	err = i.query(func(r Row) error {
-		found = true
-		return r.Scan(&digest, &count)
-	}, findQueueKey, i.queue, text(key), i.d.Time(now))
-	return digest, count, found, err
-}
-
-// AddKey implements [queue.Items].
-func (i *queueItems) AddKey(key, digest string, count int, until time.Time) error {
-	return i.one(addQueueKey, i.queue, text(key), digest, count, i.d.Time(until))
+// readKeys reads keys.
+func (i *queueItems) readKeys(keys []string) (list []queueKey, err error) {
+	texts := make([]string, len(keys))
+	for n, k := range keys {
+		texts[n] = text(k)
+	}
+	statement, args := listed(i, findQueueKeys, texts)
+	err = i.db.Query(i.ctx, func(r Row) error {
+		var k queueKey
+		var until Moment
+		err := r.Scan(&k.key, &k.digest, &k.items, &until)
+		k.until = until.Time
+		list = append(list, k)
+		return err
+	}, statement, args...)
+	return list, err
 }
 
 // ForgetKeys implements [queue.Items].
@@ -343,10 +337,17 @@ func (i *queueItems) forgetQueue() error {
 func QueueStatements(d Dialect) []string {
 	items := &queueItems{d: d}
 	addItem, _, _ := items.insertion([]addedItem{{}})
+	addLock, _ := items.lockInsertion([]queue.Lock{{}})
+	addKey, _ := items.keyInsertion([]queueKey{{}})
+	hold, _ := items.holding(make([]move, 2))
+	of := func(statement string) string {
+		text, _ := listed(items, statement, []string{"", ""})
+		return text
+	}
 	return slices.Concat([]string{
 		fmt.Sprintf(readQueue, "") + d.Lock, newQueue, dropNewQueue, saveQueue, fmt.Sprintf(readQueue, ", clock_timestamp()"),
 		fmt.Sprintf(listQueues, "") + pageOfQueues, fmt.Sprintf(listQueues, "") + startingQueues,
-		addItem, oldestItem, sizesOfItems, takeItems, holdItems, dropItems, giveBackItems, dueItems, readyItem, deadItems, deadItem, reviveItem, removeItems,
-		addLock, findLock, changeLock, removeLock, activeLocks, oldLocks, findQueueKey, addQueueKey, oldQueueKeys, dropQueueKey,
+		addItem, oldestItem, sizesOfItems, readyItems, takeItems, takeRange, holdItems, hold, of(dropItems), giveBackItems, dueItems, readyItem, deadItems, deadItem, reviveItem, removeItems,
+		addLock, of(findLocks), changeLock, of(removeLocks), activeLocks, oldLocks, of(findQueueKeys), addKey, oldQueueKeys, dropQueueKey,
 	}, forgetQueue)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -369,81 +368,4 @@ func (q *Queues) Dead(ctx context.Context, name string, after queue.DeadID, limi
 		return err
 	})
 	return list, err
-}
-
-// queueItems implements [queue.Items] within a transaction.
-type queueItems struct {
-	ctx   context.Context
-	db    DB
-	d     Dialect
-	queue string
-
-	// Items that were added, and are not in the database yet: one statement adds many.
-	added []addedItem
-}
-
-type addedItem struct {
-	queue.Item
-	due time.Time
-}
-
-const addItems = "INSERT INTO rondo_queue_items (queue, place, rank, position, id, priority, size, pushed_at, ready_at, trace, item) VALUES "
-
-// addAtOnce bounds the parameters of a statement, addBytes what it carries.
-const (
-	addAtOnce = 200
-	addBytes  = 1 << 20
-)
-
-// Add implements [queue.Items].
-func (i *queueItems) Add(item queue.Item, due time.Time) error {
-	i.added = append(i.added, addedItem{item, due})
-	return nil
-}
-
-// flush adds what was added.
-func (i *queueItems) flush() error {
-	for len(i.added) > 0 {
-		statement, args, n := i.insertion(i.added)
-		i.added = i.added[n:]
-		_, err := i.db.Exec(i.ctx, statement, args...)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// insertion is the statement that adds the first of some items, and how many it adds. Only that number is in its text, so that databases know it again.
-func (i *queueItems) insertion(added []addedItem) (statement string, args []any, n int) {
-	b := builder{Dialect: i.d}
-	var rows []string
-	name, bytes := b.arg(i.queue), 0
-	for _, a := range added[:min(addAtOnce, len(added))] {
-		if bytes += len(a.Data); bytes > addBytes && len(rows) > 0 {
-			break
-		}
-		place, rank := queue.PlaceReady, int64(a.Priority)
-		if !a.due.IsZero() {
-			place, rank = queue.PlaceDelayed, a.due.UnixMicro()
-		}
-		rows = append(rows, fmt.Sprintf("(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)", name, b.arg(int64(place)), b.arg(rank), b.arg(a.Position), b.arg(a.ID), b.arg(a.Priority), b.arg(len(a.Data)),
-			b.time(a.PushedAt), b.time(a.ReadyAt), b.arg(nullText(a.Trace)), b.arg([]byte(a.Data))))
-	}
-	return addItems + strings.Join(rows, ", "), b.args, len(rows)
-}
-
-// query flushes, and runs a query.
-func (i *queueItems) query(scan func(Row) error, statement string, args ...any) error {
-	if err := i.flush(); err != nil {
-		return err
-	}
-	return i.db.Query(i.ctx, scan, statement, args...)
-}
-
-func (i *queueItems) exec(statement string, args ...any) (int64, error) {
-	if err := i.flush(); err != nil {
-		return 0, err
-	}
-	return i.db.Exec(i.ctx, statement, args...)
 }

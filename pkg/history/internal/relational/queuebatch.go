@@ -1,0 +1,403 @@
+package relational
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/queue"
+)
+
+// A transaction that does many operations on a queue reads and writes for all of them at once: what somebody will ask for is read before, and what was decided
+// is written at the end, or before something is read that it has to do with. So a hundred pops need as many statements as two.
+
+// queueItems implements [queue.Items] within a transaction.
+type queueItems struct {
+	ctx   context.Context
+	db    DB
+	d     Dialect
+	queue string
+
+	// expected is what operations that follow will ask for.
+	expected queue.Expected
+	// What was read ahead: ready items by priority, locks and keys by their ids, nil for those that are not there.
+	ahead map[int][]queue.Item
+	locks map[string]*queue.Lock
+	keys  map[string]*queueKey
+
+	// What is not written yet, in the order in which it will be.
+	added   []addedItem
+	moves   []move
+	made    []queue.Lock
+	noted   []queueKey
+	dropped []int64  // numbers of locks whose items go
+	ended   []string // ids of locks that go
+}
+
+type addedItem struct {
+	queue.Item
+	due time.Time
+}
+
+// queueKey is a row of keys.
+type queueKey struct {
+	key, digest string
+	items       int
+	until       time.Time
+}
+
+// move is what becomes of ready items of one priority, from one position to another: a lock has them, or nobody.
+type move struct {
+	priority    int
+	first, last int64
+	lock        int64 // 0: they are removed
+}
+
+// Expect implements [queue.Items].
+func (i *queueItems) Expect(e queue.Expected) error {
+	i.expected = e
+	if len(e.Locks) > 1 {
+		i.locks = make(map[string]*queue.Lock)
+		found, err := i.readLocks(e.Locks)
+		if err != nil {
+			return err
+		}
+		for _, id := range e.Locks {
+			i.locks[id] = nil
+		}
+		for n, l := range found {
+			i.locks[l.ID] = &found[n]
+		}
+	}
+	if len(e.Keys) > 1 {
+		i.keys = make(map[string]*queueKey)
+		found, err := i.readKeys(e.Keys)
+		if err != nil {
+			return err
+		}
+		for _, key := range e.Keys {
+			i.keys[key] = nil
+		}
+		for n, k := range found {
+			i.keys[k.key] = &found[n]
+		}
+	}
+	return nil
+}
+
+// Add implements [queue.Items].
+func (i *queueItems) Add(item queue.Item, due time.Time) error {
+	i.added = append(i.added, addedItem{item, due})
+	return nil
+}
+
+// Take implements [queue.Items].
+func (i *queueItems) Take(priority int, from int64, count int) ([]queue.Item, error) {
+	if i.alone() {
+		return i.front(takeItems, priority, from, count)
+	}
+	return i.move(priority, from, count, 0)
+}
+
+// Hold implements [queue.Items].
+func (i *queueItems) Hold(priority int, from int64, count int, lock int64) ([]queue.Item, error) {
+	if i.alone() {
+		return i.front(holdItems, priority, from, count, lock)
+	}
+	return i.move(priority, from, count, lock)
+}
+
+// alone reports whether nobody else asks for ready items in this transaction: then one statement moves and gives them.
+func (i *queueItems) alone() bool { return i.expected.Pops < 2 && i.ahead == nil }
+
+// front flushes, and runs a statement on the first items of a priority.
+func (i *queueItems) front(statement string, priority int, from int64, count int, more ...any) ([]queue.Item, error) {
+	if err := i.flush(); err != nil {
+		return nil, err
+	}
+	return i.items(statement, append([]any{i.queue, priority, from, count}, more...)...)
+}
+
+// move gives the first ready items of a priority, and notes what becomes of them.
+func (i *queueItems) move(priority int, from int64, count int, lock int64) ([]queue.Item, error) {
+	there := i.ahead[priority]
+	if len(there) < count {
+		if err := i.flush(); err != nil {
+			return nil, err
+		}
+		var err error
+		if there, err = i.items(readyItems, i.queue, priority, from, max(count, i.expected.Ready)); err != nil {
+			return nil, err
+		}
+	}
+	count = min(count, len(there))
+	taken := slices.Clone(there[:count])
+	if i.ahead == nil {
+		i.ahead = make(map[int][]queue.Item)
+	}
+	i.ahead[priority] = there[count:]
+	i.expected.Ready -= count
+	if count == 0 {
+		return nil, nil
+	}
+	i.moves = append(i.moves, move{priority, taken[0].Position, taken[count-1].Position, lock})
+	if lock != 0 {
+		for n := range taken {
+			taken[n].Attempts++
+		}
+	}
+	return taken, nil
+}
+
+// Drop implements [queue.Items].
+func (i *queueItems) Drop(lock queue.Lock) (int, error) {
+	i.dropped = append(i.dropped, lock.Number)
+	return lock.Items, nil
+}
+
+// AddLock implements [queue.Items].
+func (i *queueItems) AddLock(l queue.Lock) error {
+	i.made = append(i.made, l)
+	if i.locks != nil {
+		i.locks[l.ID] = &l
+	}
+	return nil
+}
+
+// FindLock implements [queue.Items].
+func (i *queueItems) FindLock(id string) (*queue.Lock, error) {
+	if l, read := i.locks[id]; read {
+		return l, nil
+	}
+	if err := i.flush(); err != nil {
+		return nil, err
+	}
+	found, err := i.readLocks([]string{id})
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+// RemoveLock implements [queue.Items].
+func (i *queueItems) RemoveLock(id string) error {
+	i.ended = append(i.ended, id)
+	if i.locks != nil {
+		i.locks[id] = nil
+	}
+	return nil
+}
+
+// FindKey implements [queue.Items].
+func (i *queueItems) FindKey(key string, now time.Time) (digest string, count int, found bool, err error) {
+	k, read := i.keys[key]
+	if !read {
+		if err := i.flush(); err != nil {
+			return "", 0, false, err
+		}
+		all, err := i.readKeys([]string{key})
+		if err != nil || len(all) == 0 {
+			return "", 0, false, err
+		}
+		k = &all[0]
+	}
+	if k == nil || !k.until.After(now) {
+		return "", 0, false, nil
+	}
+	return k.digest, k.items, true, nil
+}
+
+// AddKey implements [queue.Items].
+func (i *queueItems) AddKey(key, digest string, count int, until time.Time) error {
+	k := queueKey{key, digest, count, until}
+	if i.keys != nil {
+		i.keys[key] = &k
+	}
+	i.noted = append(i.noted, k)
+	return nil
+}
+
+// settled writes what is not written yet, before something else is read or written. What was read ahead may be wrong after that.
+func (i *queueItems) settled() error {
+	i.ahead, i.locks, i.keys, i.expected = nil, nil, nil, queue.Expected{}
+	return i.flush()
+}
+
+// query settles, and runs a query.
+func (i *queueItems) query(scan func(Row) error, statement string, args ...any) error {
+	if err := i.settled(); err != nil {
+		return err
+	}
+	return i.db.Query(i.ctx, scan, statement, args...)
+}
+
+func (i *queueItems) exec(statement string, args ...any) (int64, error) {
+	if err := i.settled(); err != nil {
+		return 0, err
+	}
+	return i.db.Exec(i.ctx, statement, args...)
+}
+
+// addAtOnce bounds the rows of a statement, addBytes what it carries.
+const (
+	addAtOnce = 200
+	addBytes  = 1 << 20
+)
+
+// flush writes what is not written yet.
+func (i *queueItems) flush() error {
+	for len(i.added) > 0 {
+		statement, args, n := i.insertion(i.added)
+		if err := i.write(statement, args, n); err != nil {
+			return err
+		}
+		i.added = i.added[n:]
+	}
+	if err := i.flushMoves(); err != nil {
+		return err
+	}
+	for len(i.made) > 0 {
+		n := min(addAtOnce, len(i.made))
+		statement, args := i.lockInsertion(i.made[:n])
+		if err := i.write(statement, args, n); err != nil {
+			return err
+		}
+		i.made = i.made[n:]
+	}
+	for len(i.noted) > 0 {
+		n := min(addAtOnce, len(i.noted))
+		statement, args := i.keyInsertion(i.noted[:n])
+		if err := i.write(statement, args, n); err != nil {
+			return err
+		}
+		i.noted = i.noted[n:]
+	}
+	if len(i.dropped) > 0 {
+		statement, args := listed(i, dropItems, i.dropped)
+		if _, err := i.db.Exec(i.ctx, statement, args...); err != nil {
+			return err
+		}
+		i.dropped = nil
+	}
+	if len(i.ended) > 0 {
+		statement, args := listed(i, removeLocks, i.ended)
+		if _, err := i.db.Exec(i.ctx, statement, args...); err != nil {
+			return err
+		}
+		i.ended = nil
+	}
+	return nil
+}
+
+// listed is a statement about the queue that ends with a list of values. The last one is repeated, so that there are few different statements and databases need
+// not plan each anew.
+func listed[T any](i *queueItems, statement string, values []T) (string, []any) {
+	b := builder{Dialect: i.d}
+	b.arg(i.queue)
+	var places []string
+	for n := range roundUp(len(values)) {
+		places = append(places, b.arg(values[min(n, len(values)-1)]))
+	}
+	return statement + " IN (" + strings.Join(places, ", ") + ")", b.args
+}
+
+// write runs a statement that writes so many rows.
+func (i *queueItems) write(statement string, args []any, rows int) error {
+	n, err := i.db.Exec(i.ctx, statement, args...)
+	if err == nil && n != int64(rows) {
+		err = fmt.Errorf("queue %q: %d rows were written where there should be %d", i.queue, n, rows)
+	}
+	return err
+}
+
+// roundUp is the next power of two.
+func roundUp(n int) int { return 1 << bits.Len(uint(n-1)) }
+
+// flushMoves hands items to locks, and then removes those that nobody has: what is left between the first and the last of a priority.
+func (i *queueItems) flushMoves() error {
+	var held []move
+	taken := make(map[int]move)
+	for _, m := range i.moves {
+		if m.lock != 0 {
+			held = append(held, m)
+			continue
+		}
+		if before, ok := taken[m.priority]; ok {
+			m.first = before.first
+		}
+		taken[m.priority] = m
+	}
+	i.moves = nil
+	if len(held) > 0 {
+		statement, args := i.holding(held)
+		if _, err := i.db.Exec(i.ctx, statement, args...); err != nil {
+			return err
+		}
+	}
+	for _, priority := range slices.Sorted(maps.Keys(taken)) {
+		m := taken[priority]
+		if _, err := i.db.Exec(i.ctx, takeRange, i.queue, m.priority, m.first, m.last); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// holding is the statement that hands items to locks. Ranges that have nothing in them fill it up.
+func (i *queueItems) holding(moves []move) (statement string, args []any) {
+	b := builder{Dialect: i.d}
+	b.arg(i.queue)
+	var rows []string
+	for n := range roundUp(len(moves)) {
+		m := move{first: 1}
+		if n < len(moves) {
+			m = moves[n]
+		}
+		rows = append(rows, fmt.Sprintf("SELECT CAST(%s AS INT8) AS priority, CAST(%s AS INT8) AS low, CAST(%s AS INT8) AS high, CAST(%s AS INT8) AS lock",
+			b.arg(m.priority), b.arg(m.first), b.arg(m.last), b.arg(m.lock)))
+	}
+	return fmt.Sprintf(holdRanges, strings.Join(rows, " UNION ALL ")), b.args
+}
+
+// insertion is the statement that adds the first items of a list, and how many.
+func (i *queueItems) insertion(list []addedItem) (statement string, args []any, n int) {
+	b := builder{Dialect: i.d}
+	var rows []string
+	name, bytes := b.arg(i.queue), 0
+	for _, a := range list[:min(addAtOnce, len(list))] {
+		if bytes += len(a.Data); bytes > addBytes && len(rows) > 0 {
+			break
+		}
+		place, rank := queue.PlaceReady, int64(a.Priority)
+		if !a.due.IsZero() {
+			place, rank = queue.PlaceDelayed, a.due.UnixMicro()
+		}
+		rows = append(rows, fmt.Sprintf("(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)", name, b.arg(int64(place)), b.arg(rank), b.arg(a.Position), b.arg(a.ID), b.arg(a.Priority), b.arg(len(a.Data)),
+			b.time(a.PushedAt), b.time(a.ReadyAt), b.arg(nullText(a.Trace)), b.arg([]byte(a.Data))))
+	}
+	return addItems + strings.Join(rows, ", "), b.args, len(rows)
+}
+
+func (i *queueItems) lockInsertion(list []queue.Lock) (statement string, args []any) {
+	b := builder{Dialect: i.d}
+	name := b.arg(i.queue)
+	var rows []string
+	for _, l := range list {
+		rows = append(rows, fmt.Sprintf("(%s, %s, %s, %s, %s, %s, FALSE)", name, b.arg(l.ID), b.arg(l.Number), b.arg(l.Items), b.time(l.CreatedAt), b.time(l.ExpiresAt)))
+	}
+	return addLocks + strings.Join(rows, ", "), b.args
+}
+
+func (i *queueItems) keyInsertion(list []queueKey) (statement string, args []any) {
+	b := builder{Dialect: i.d}
+	name := b.arg(i.queue)
+	var rows []string
+	for _, k := range list {
+		rows = append(rows, fmt.Sprintf("(%s, %s, %s, %s, %s)", name, b.arg(k.key), b.arg(k.digest), b.arg(k.items), b.time(k.until)))
+	}
+	return fmt.Sprintf(addQueueKeys, strings.Join(rows, ", ")), b.args
+}
