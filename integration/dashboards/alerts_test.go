@@ -100,6 +100,7 @@ var groups = []group{
 	{"rondo-outbox", "The outbox", "What was committed is not published as it should be. Nothing is lost: it stands in the database.", outboxAlerts()},
 	{"rondo-storage", "The database", "Commits fail, or take too long.", storageAlerts()},
 	{"rondo-broker", "NATS", "The connections to NATS.", brokerAlerts()},
+	{"rondo-queues", "Queues", "The [queues](queues.md) that are served over HTTP.", queueAlerts()},
 }
 
 func processAlerts() []alert {
@@ -171,8 +172,8 @@ func processAlerts() []alert {
 
 func workAlerts() []alert {
 	v := quickly
-	keep, queue := by{space, partition}, by{space, activity, tag}
-	waiting, work := v.most(telemetry.MetricPartitionWait, keep), v.most(telemetry.MetricWorkWaiting, queue)
+	keep, kinds := by{space, partition}, by{space, activity, tag}
+	waiting, work := v.most(telemetry.MetricPartitionWait, keep), v.most(telemetry.MetricWorkWaiting, kinds)
 	before := func(metric string, keep by) string {
 		return aggregate("max", keep, metric, name(metric)+" offset 10m")
 	}
@@ -215,7 +216,7 @@ func workAlerts() []alert {
 		},
 		{
 			name: "RondoWorkPilesUp", hold: 15 * time.Minute,
-			expr:        work + " > 1000 and " + work + " > " + before(telemetry.MetricWorkWaiting, queue),
+			expr:        work + " > 1000 and " + work + " > " + before(telemetry.MetricWorkWaiting, kinds),
 			summary:     "{{ $value }} pieces of work wait for {{ $labels.activity }} {{ $labels.tag }}, and more and more do",
 			description: "More is asked of workers than they get done.",
 			means:       "There are too few workers for this activity, or it has become slow.",

@@ -62,6 +62,8 @@ const (
 	lane          = telemetry.LabelLane
 	direction     = telemetry.LabelDirection
 	partition     = telemetry.LabelPartition
+	queue         = telemetry.LabelQueue
+	change        = telemetry.LabelChange
 )
 
 // notFailed are the outcomes of work that say nothing about the code of activities.
@@ -84,7 +86,7 @@ func down(conditions string) string {
 	return `up` + conditions + ` == 0 and on (namespace, job, instance) last_over_time(` + name(telemetry.MetricBuildInfo) + `[1d])`
 }
 
-var boards = []board{overview(), orchestrations(), workers(), storageAndBroker()}
+var boards = []board{overview(), orchestrations(), workers(), storageAndBroker(), queues()}
 
 func overview() board {
 	v := dashboardView()

@@ -140,7 +140,7 @@ type choice struct{ label, from, selector string }
 // choices of a dashboard. Each is among what those before it leave.
 func (b board) choices() (all []choice) {
 	for i, l := range b.view.variables {
-		from := map[string]string{orchestration: telemetry.MetricRounds, activity: telemetry.MetricActivityDeliveries}[l]
+		from := map[string]string{orchestration: telemetry.MetricRounds, activity: telemetry.MetricActivityDeliveries, queue: telemetry.MetricQueueDepth}[l]
 		if from == "" {
 			from = telemetry.MetricBuildInfo
 		}
