@@ -298,7 +298,7 @@ func (s *Server) pop(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if c.URL.Query().Has("ttl_seconds") {
+	if c.URL.Query().Get("ttl_seconds") != "" {
 		op.TTL = ttlOf(ttl)
 	}
 	if withAck {
