@@ -193,7 +193,13 @@ func healthy(o Object, pods *corev1.PodTemplateSpec) (bad problems) {
 		}
 	}
 	listen, _ := env(c, "RONDO_LISTEN")
-	if len(c.Ports) != 1 || c.Ports[0].Name != "http" || listen.Value != ":"+strconv.Itoa(int(c.Ports[0].ContainerPort)) {
+	queues, _ := env(c, "RONDO_QUEUES_LISTEN")
+	switch others := c.Ports[min(1, len(c.Ports)):]; {
+	case queues.Value == "" && len(others) == 0:
+	case len(others) != 1 || others[0].Name != "queues" || queues.Value != "0.0.0.0:"+strconv.Itoa(int(others[0].ContainerPort)):
+		bad.add("it serves queues at %q, and its other ports are %+v", queues.Value, others)
+	}
+	if len(c.Ports) == 0 || c.Ports[0].Name != "http" || listen.Value != ":"+strconv.Itoa(int(c.Ports[0].ContainerPort)) {
 		bad.add("it listens at %q, and its ports are %+v", listen.Value, c.Ports)
 	}
 	if want := map[string]int32{"orchestrator": 7071, "worker": 7072}[c.Args[0]]; c.Ports[0].ContainerPort != want {
@@ -366,6 +372,13 @@ func selecting(t *testing.T, r *Rendering) (bad problems) {
 		case "Service":
 			var s corev1.Service
 			decode(o, &s)
+			if name, ok := strings.CutSuffix(o.Metadata.Name, "-queues"); ok {
+				exactly(o, s.Spec.Selector, "Deployment/"+name+"-orchestrator")
+				if p := s.Spec.Ports[0]; p.TargetPort.String() != "queues" || s.Spec.Type != corev1.ServiceTypeClusterIP || s.Spec.ClusterIP != "" || s.Spec.PublishNotReadyAddresses {
+					bad.add("%s leads to %s, or also to Pods that are not ready: %+v", o.ID(), p.TargetPort.String(), s.Spec)
+				}
+				continue
+			}
 			exactly(o, s.Spec.Selector, target)
 			services[target] = true
 			if s.Spec.Ports[0].TargetPort.String() != "http" {
@@ -402,8 +415,8 @@ func selecting(t *testing.T, r *Rendering) (bad problems) {
 			var m monitoringv1.ServiceMonitor
 			decode(o, &m)
 			for _, s := range r.Of("Service") {
-				if !labels.SelectorFromSet(m.Spec.Selector.MatchLabels).Matches(labels.Set(s.Metadata.Labels)) {
-					bad.add("%s does not know %s", o.ID(), s.ID())
+				if known := labels.SelectorFromSet(m.Spec.Selector.MatchLabels).Matches(labels.Set(s.Metadata.Labels)); known == strings.HasSuffix(s.Metadata.Name, "-queues") {
+					bad.add("%s knows %s: %v", o.ID(), s.ID(), known)
 				}
 			}
 		}
@@ -467,6 +480,9 @@ func TestRulesNotice(t *testing.T) {
 		{"slow answer", "timeoutSeconds: 5", "timeoutSeconds: 1", "of liveness"},
 		{"port", `value: ":7071"`, `value: ":7070"`, "listens at"},
 		{"service port", "targetPort: http", "targetPort: metrics", "leads to metrics"},
+		{"queues port", `value: "0.0.0.0:9000"`, `value: ":9000"`, "it serves queues at"},
+		{"port of the queues' Service", "targetPort: queues", "targetPort: http", "Service/sys-queues leads to http"},
+		{"metrics at the queues' Service", "example.com/queues: x", "rondo.run/metrics: \"true\"", "knows Service/sys-queues: true"},
 		{"tag", "shop/orders:1.2", "shop/orders:latest", "another one tomorrow"},
 		{"secret in a variable", "name: TZ\n", "name: MY_PASSWORD\n", "the value of MY_PASSWORD"},
 		{"secret in a ConfigMap", `nats-domain: "hub"`, `nats-domain: "hush"`, "tells a secret"},

@@ -73,8 +73,8 @@ func Schema() ([]byte, error) {
 	root["$schema"], root["title"] = "http://json-schema.org/draft-07/schema#", "Rondo"
 	root["definitions"] = map[string]schema{
 		"ca": object("", props{
-			"existingSecret":    existing("The Secret with the authority of the servers"),
-			"existingConfigMap": existing("Or the ConfigMap with it"),
+			"existingSecret":    existing("The Secret with the certificates of the authority"),
+			"existingConfigMap": existing("Or the ConfigMap with them"),
 			"key":               text("Its key there"),
 		}),
 		"client": object("", props{
@@ -112,6 +112,7 @@ func rootValues() props {
 				"type": "integer", "enum": []any{0, 1, 3, 5}},
 			"partitions": integer("How many partitions the inbox has, which bounds how many orchestrators share the work. 0 keeps what is there, and makes 8 on replicas, 4 without", 0),
 		}),
+		"queues":        queuesValues(),
 		"settings":      settingsSchema("Settings of all services, by their names in pkg/app/settings.md. They stand in one file", settingsFor([]app.Command{app.Orchestrator, app.Worker, app.Migrate})),
 		"telemetry":     telemetryValues(),
 		"defaults":      object("What all Pods have, unless orchestrator, workers, migration or tests say otherwise. A map is merged with what they say; a list is replaced by theirs", workloadValues()),
@@ -182,6 +183,21 @@ func databaseValues(about string) schema {
 			"ca":     ref("The authority of the servers", "ca"),
 			"client": ref("A certificate of one's own", "client"),
 		}),
+	})
+}
+
+func queuesValues() schema {
+	return object("Queues over HTTP, which the orchestrators serve", props{
+		"enabled": boolean("Serve them, and make a Service for them"),
+		"port":    schema{"description": "The port, of Pods and of the Service", "type": "integer", "minimum": 1024, "maximum": 65535},
+		"access": object("Who may do what", props{
+			"existingSecret": existing("The Secret with the access file, which docs/queues.md explains"), "key": text("Its key there"),
+		}),
+		"tls": object("TLS", props{
+			"existingSecret": existing("The Secret with the certificate of the server and its key"), "certKey": text("The key of the certificate there"), "keyKey": text("The key of the key there"),
+			"clientCA": ref("The authorities of the certificates of callers, if they have some", "ca"),
+		}),
+		"service": object("The Service", props{"annotations": words("Its annotations"), "labels": words("Its labels")}),
 	})
 }
 
@@ -331,6 +347,7 @@ func networkPolicyValues() schema {
 	return object("NetworkPolicies: everybody reaches what it needs, and nothing else", props{
 		"enabled":     boolean("Make them"),
 		"ingressFrom": objects("Who may ask for metrics and health; nobody said: everybody"),
+		"queuesFrom":  objects("Who may use queues; nobody said: everybody, with a token or a certificate"),
 		"dnsTo":       objects("Where DNS is"), "natsTo": objects("Where NATS is; nobody said: anywhere, at its ports"),
 		"databaseTo":    objects("Where the database is; nobody said: anywhere, at its ports"),
 		"databasePorts": list("The ports of the database", schema{"type": "integer", "minimum": 1, "maximum": 65535}),

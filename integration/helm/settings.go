@@ -14,6 +14,7 @@ var elsewhere = map[string]string{
 	"nats": "nats.urls", "nats-context": "nats", "nats-creds": "nats.auth", "nats-nkey": "nats.auth", "nats-user": "nats.auth", "nats-password": "nats.auth", "nats-token": "nats.auth", "nats-inbox-prefix": "nats.auth.inboxPrefix",
 	"nats-tls-ca": "nats.tls", "nats-tls-cert": "nats.tls", "nats-tls-key": "nats.tls", "nats-tls-first": "nats.tls",
 	"prefix": "streams", "partitions": "streams", "replicas": "streams", "database": "database", "tags": "workers", "slots": "workers",
+	"queues-listen": "queues", "queues-access": "queues.access", "queues-tls-cert": "queues.tls", "queues-tls-key": "queues.tls", "queues-client-ca": "queues.tls.clientCA",
 	"listen": "", "check": "", "streams": "migration.streams", "orchestrator-id": "", "worker-id": "", "dir": "", "nats-listen": "", "demo": "",
 }
 
@@ -64,6 +65,8 @@ func settingSchema(s app.Setting) schema {
 		return duration(about)
 	case strings.Contains(what, "is not a name with a number"):
 		return schema{"description": about, "type": []any{"object", "string"}, "additionalProperties": schema{"type": "number", "exclusiveMinimum": 0}}
+	case strings.Contains(what, "is no number"):
+		return schema{"description": about, "type": "number", "minimum": 0}
 	case strings.Contains(what, "is not a number"):
 		return schema{"description": about, "type": "integer"}
 	case strings.Contains(what, "is not a size"):

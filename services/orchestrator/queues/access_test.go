@@ -340,3 +340,25 @@ func TestManyAskWhileAFileChanges(t *testing.T) {
 	}
 	wait.Wait()
 }
+
+// TestTheAccessFileOfTheDocuments reads the example that people begin with.
+func TestTheAccessFileOfTheDocuments(t *testing.T) {
+	page, err := os.ReadFile(filepath.FromSlash("../../../docs/queues.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, ok := strings.Cut(string(page), "```yaml\ncallers:")
+	example, _, ended := strings.Cut(example, "```")
+	known, err := readCallers([]byte("callers:" + example))
+	if !ok || !ended || err != nil {
+		t.Fatalf("%v, %v, %v", ok, ended, err)
+	}
+	if len(known.all) != 3 || !known.all[0].May(Push, "orders-1") || known.all[0].May(Pop, "orders-1") || known.byCertificate["spiffe://example.org/packing"] != known.all[1] {
+		t.Errorf("%+v", known)
+	}
+	for _, right := range rights {
+		if !strings.Contains(string(page), "| `"+string(right)+"` |") {
+			t.Errorf("the page does not explain the right to %s", right)
+		}
+	}
+}

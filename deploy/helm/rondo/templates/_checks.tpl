@@ -9,6 +9,7 @@
 {{- $components := include "rondo.workloads" . | fromJsonArray -}}
 {{- if .Values.migration.enabled -}}{{- $components = append $components (include "rondo.migrate" . | fromJson) -}}{{- end -}}
 {{- if include "rondo.hasTest" . -}}{{- $components = append $components (include "rondo.test" . | fromJson) -}}{{- end -}}
+{{- if .Values.queues.enabled -}}{{- include "rondo.checkQueues" . -}}{{- end -}}
 {{- $accounts := dict -}}
 {{- range $components -}}
 {{- if .w.serviceAccount.create -}}
@@ -63,6 +64,17 @@
 {{- fail (printf "%s.url: want an address like postgres://rondo@db:26257/rondo; a SQLite file cannot be shared by Pods" $at) -}}
 {{- end -}}
 {{- include "rondo.checkCA" (dict "at" (printf "%s.tls.ca" $at) "ca" $d.tls.ca) -}}
+{{- end -}}
+
+{{- define "rondo.checkQueues" -}}
+{{- $q := .Values.queues -}}
+{{- $ca := or $q.tls.clientCA.existingSecret $q.tls.clientCA.existingConfigMap -}}
+{{- if not .Values.orchestrator.enabled -}}{{- fail "queues.enabled: orchestrators serve them, and orchestrator.enabled is false; say one of the two otherwise" -}}{{- end -}}
+{{- if not $q.access.existingSecret -}}{{- fail (printf "queues.access: who may do what? Say existingSecret, a Secret whose key %q has an access file (docs/queues.md)" $q.access.key) -}}{{- end -}}
+{{- if and $ca (not $q.tls.existingSecret) -}}{{- fail "queues.tls.clientCA: clients show certificates only where there is TLS; say queues.tls.existingSecret, a Secret with the certificate of the server, too" -}}{{- end -}}
+{{- include "rondo.checkCA" (dict "at" "queues.tls.clientCA" "ca" $q.tls.clientCA) -}}
+{{- if eq (int $q.port) 7071 -}}{{- fail "queues.port: 7071 is that of metrics and health; choose another one" -}}{{- end -}}
+{{- if gt (len (printf "%s-queues" (include "rondo.fullname" .))) 63 -}}{{- fail "fullnameOverride: with -queues behind it, it is longer than the 63 letters that Kubernetes takes; choose a shorter one" -}}{{- end -}}
 {{- end -}}
 
 {{- define "rondo.checkWorkload" -}}

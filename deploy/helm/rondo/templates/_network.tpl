@@ -40,6 +40,15 @@ ingress:
       {{- toYaml . | nindent 6 }}
     {{- end }}
   {{- end }}
+  {{- with .c.queues }}
+  - ports:
+      - port: {{ . }}
+        protocol: TCP
+    {{- with $n.queuesFrom }}
+    from:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+  {{- end }}
   {{- with .c.w.networkPolicy.extraIngress }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

@@ -70,6 +70,11 @@
     - name: http
       containerPort: {{ . }}
       protocol: TCP
+    {{- with $.c.queues }}
+    - name: queues
+      containerPort: {{ . }}
+      protocol: TCP
+    {{- end }}
   {{- include "rondo.probes" $ | nindent 2 }}
   {{- end }}
   resources:

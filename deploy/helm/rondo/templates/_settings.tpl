@@ -125,6 +125,12 @@
 {{- $out = append $out (dict "name" "database" "path" "/etc/rondo/database/address" "secret" (default .c.secret $d.existingSecret) "items" (dict (ne $d.existingSecret "" | ternary $d.key "url") "url")) -}}
 {{- $tls = append $tls (dict "name" "database" "tls" $d.tls) -}}
 {{- end -}}
+{{- if .c.queues -}}
+{{- $q := .root.Values.queues -}}
+{{- $out = append $out (dict "name" "queues-access" "path" "/etc/rondo/queues/access" "secret" $q.access.existingSecret "items" (dict $q.access.key "access.yaml")) -}}
+{{- with $q.tls.existingSecret -}}{{- $out = append $out (dict "name" "queues-tls" "path" "/etc/rondo/queues/tls" "secret" . "items" (dict $q.tls.certKey "tls.crt" $q.tls.keyKey "tls.key")) -}}{{- end -}}
+{{- $tls = append $tls (dict "name" "queues" "tls" (dict "ca" $q.tls.clientCA "client" (dict "existingSecret" ""))) -}}
+{{- end -}}
 {{- range $tls -}}
 {{- $at := printf "/etc/rondo/%s" .name -}}
 {{- with .tls.ca -}}
@@ -169,6 +175,7 @@
 {{- end }}
 {{- include "rondo.natsEnv" . }}
 {{- if $c.database }}{{ include "rondo.databaseEnv" . }}{{ end }}
+{{- if $c.queues }}{{ include "rondo.queuesEnv" . }}{{ end }}
 {{- if $c.port }}{{ include "rondo.telemetryEnv" . }}{{ end }}
 {{- with $c.w.extraEnv }}
 {{ toYaml . }}
@@ -237,6 +244,24 @@
   value: /etc/rondo/database/client/tls.crt
 - name: PGSSLKEY
   value: /etc/rondo/database/client/tls.key
+{{- end }}
+{{- end -}}
+
+{{- define "rondo.queuesEnv" -}}
+{{- $q := .root.Values.queues }}
+- name: RONDO_QUEUES_LISTEN
+  value: "0.0.0.0:{{ .c.queues }}"
+- name: RONDO_QUEUES_ACCESS
+  value: /etc/rondo/queues/access/access.yaml
+{{- if $q.tls.existingSecret }}
+- name: RONDO_QUEUES_TLS_CERT
+  value: /etc/rondo/queues/tls/tls.crt
+- name: RONDO_QUEUES_TLS_KEY
+  value: /etc/rondo/queues/tls/tls.key
+{{- end }}
+{{- if or $q.tls.clientCA.existingSecret $q.tls.clientCA.existingConfigMap }}
+- name: RONDO_QUEUES_CLIENT_CA
+  value: /etc/rondo/queues/ca/ca.crt
 {{- end }}
 {{- end -}}
 
