@@ -167,7 +167,7 @@ var clock = strings.Fields("After AfterFunc NewTicker NewTimer Now Since Sleep T
 // testImports are what tests may import besides what their package may, and besides all of the standard library.
 var testImports = []string{
 	"internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/rondotest",
-	"pkg/check", "pkg/process", "pkg/history", "pkg/history/...", "internal/pgtest", "internal/pgfault",
+	"pkg/check", "pkg/process", "pkg/queue/queuetest", "pkg/history", "pkg/history/...", "internal/pgtest", "internal/pgfault",
 	"pkg/bus", "pkg/bus/...", "internal/natstest", "internal/detector", "internal/stall", "internal/sim",
 	"github.com/nats-io/nats.go", "github.com/nats-io/nats.go/...", "github.com/nats-io/nats-server/v2/server",
 	"github.com/cockroachdb/cockroach-go/v2/...",
