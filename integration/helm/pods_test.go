@@ -2,6 +2,9 @@ package helm
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -227,9 +230,48 @@ func (c *cluster) rondo(args ...string) (code int, said string) {
 	return x.wait(patience), x.said()
 }
 
+// queuesPort is a port that is free; the usual one may be taken on this machine.
+func queuesPort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// queues makes the Secrets that the orchestrators need to serve queues, and gives a way to push something there.
+func (c *cluster) queues(port int) func(token, path string) (status int, said string) {
+	c.t.Helper()
+	cert, key := certificate(c.t, "queues")
+	c.secrets["queues-tls"] = map[string]string{"tls.crt": cert, "tls.key": key}
+	c.secrets["queues-access"] = map[string]string{"access.yaml": fmt.Sprintf("callers: [{name: shop, token_sha256: [%x], allow: [{queues: [orders-*], rights: [push]}]}]", sha256.Sum256([]byte("shop-token")))}
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM([]byte(cert))
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}}}
+	c.t.Cleanup(client.CloseIdleConnections)
+	return func(token, path string) (int, string) {
+		c.t.Helper()
+		r, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, fmt.Sprintf("https://127.0.0.1:%d/queue/%s", port, path), strings.NewReader(`{"item": {"n": 1}}`))
+		c.must(err)
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		answer, err := client.Do(r)
+		c.must(err)
+		defer answer.Body.Close()
+		said, err := io.ReadAll(answer.Body)
+		c.must(err)
+		return answer.StatusCode, string(said)
+	}
+}
+
 // TestWhatIsRenderedRuns installs a release, tests it, takes away what it needs, gives it back, and ends it.
 func TestWhatIsRenderedRuns(t *testing.T) {
-	c := install(t, "")
+	use := queuesPort(t)
+	c := install(t, fmt.Sprintf(`queues: {enabled: true, port: %d, access: {existingSecret: queues-access}, tls: {existingSecret: queues-tls}}`, use))
+	askQueues := c.queues(use)
 
 	// Pods may be there before the migration has ended. They are alive, and not ready.
 	early := c.deploy("orchestrator")
@@ -246,6 +288,14 @@ func TestWhatIsRenderedRuns(t *testing.T) {
 
 	if n := c.hooks("test"); n != 1 {
 		t.Fatalf("%d tests ran", n)
+	}
+	for path, want := range map[string]int{"orders-1/push": http.StatusOK, "mail/push": http.StatusForbidden} {
+		if got, said := askQueues("shop-token", path); got != want {
+			t.Errorf("%s: %d, want %d: %s", path, got, want, said)
+		}
+	}
+	if got, said := askQueues("", "orders-1/push"); got != http.StatusUnauthorized {
+		t.Errorf("without a token: %d: %s", got, said)
 	}
 
 	t.Log("without the database")
