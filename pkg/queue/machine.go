@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -140,19 +141,22 @@ func (m *Machine) Changed() bool { return m.changed }
 // Gone reports whether the queue is to be removed, with everything that is left of it.
 func (m *Machine) Gone() bool { return m.gone }
 
-// Do does operations in their order.
+// Do does operations in their order, up to the one that removes the queue: what comes behind it is for another queue.
 func (m *Machine) Do(operations []Operation) ([]Result, error) {
 	if err := m.items.Expect(expected(operations)); err != nil {
 		return nil, err
 	}
-	results := make([]Result, len(operations))
-	for n, o := range operations {
+	results := make([]Result, 0, len(operations))
+	for _, o := range operations {
 		m.expired, m.died = 0, 0
-		var err error
-		if results[n], err = o.do(m); err != nil {
+		r, err := o.do(m)
+		if err != nil {
 			return nil, err
 		}
-		results[n].Expired, results[n].Died = m.expired, m.died
+		r.Expired, r.Died = m.expired, m.died
+		if results = append(results, r); m.gone {
+			break
+		}
 	}
 	return results, nil
 }
@@ -282,6 +286,12 @@ func (m *Machine) take(p Pop, lock int64) (items []Item, err error) {
 			if err != nil {
 				return nil, err
 			}
+			if len(sizes) < count { // somebody has removed rows by hand
+				if l.Ready = len(sizes); l.Ready == 0 {
+					delete(m.Levels, priority)
+				}
+				m.wrote()
+			}
 			fit := 0
 			for _, size := range sizes {
 				if bytes += size; bytes > p.Bytes && len(items)+fit > 0 {
@@ -291,6 +301,9 @@ func (m *Machine) take(p Pop, lock int64) (items []Item, err error) {
 				fit++
 			}
 			count = fit
+		}
+		if count == 0 && !last {
+			continue
 		}
 		if count == 0 {
 			break
@@ -443,7 +456,7 @@ func (m *Machine) expire(l *Lock) error {
 // giveBack puts the items of a lock back.
 func (m *Machine) giveBack(l *Lock, due time.Time, reason string) (int, error) {
 	if len(reason) > MaxReason {
-		reason = reason[:MaxReason]
+		reason = strings.ToValidUTF8(reason[:MaxReason], "")
 	}
 	back, err := m.items.GiveBack(l.Number, due, m.now, m.Settings.MaxAttempts, reason)
 	for _, b := range back {

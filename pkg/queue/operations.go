@@ -111,12 +111,12 @@ func (Remove) makes() bool      { return false }
 func (Forget) makes() bool      { return false }
 func (Settle) makes() bool      { return false }
 
-// Makes tells whether any of the operations makes the queue if there is none.
-func Makes(operations []Operation) bool {
-	for _, o := range operations {
+// FirstThatMakes finds the first of the operations that makes the queue if there is none; their number if none does.
+func FirstThatMakes(operations []Operation) int {
+	for n, o := range operations {
 		if o.makes() {
-			return true
+			return n
 		}
 	}
-	return false
+	return len(operations)
 }

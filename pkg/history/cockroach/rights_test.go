@@ -51,7 +51,7 @@ func TestARoleThatMayNotChangeTables(t *testing.T) {
 	openStore(t, address, cockroach.Options{})
 	conn := connect(t, address)
 	role, limited := asRole(t, conn, address, "secret")
-	for _, table := range strings.Fields("schema instances history executions values attributes outbox marks") {
+	for _, table := range strings.Fields("schema instances history executions values attributes outbox marks queues queue_items queue_locks queue_keys") {
 		execute(t, conn, "GRANT SELECT, INSERT, UPDATE, DELETE ON rondo_"+table+" TO "+role)
 	}
 	for name, mode := range map[string]cockroach.SchemaMode{"verify": cockroach.Verify, "migrate": cockroach.Migrate} {

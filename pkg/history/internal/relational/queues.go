@@ -76,10 +76,11 @@ type change struct {
 
 	// token and life are those of the last try, results what would be true if it had happened. It is in doubt whether it did.
 	token   int64
-	life    string
-	fresh   bool // the try made the queue
-	forgot  bool // the try removed it
-	wrote   bool // the try changed anything
+	life    string // empty if there was to be no queue
+	before  string // the life of the queue that the try found
+	fresh   bool   // the try made the queue
+	forgot  bool   // the try removed it, and may have made it again
+	wrote   bool   // the try changed anything
 	doubt   bool
 	results []queue.Result
 	lost    error // why nobody will ever know
@@ -87,63 +88,89 @@ type change struct {
 
 // try does the operations, unless the try before has.
 func (c *change) try(ctx context.Context, db DB) error {
-	state, fresh, now, err := c.hold(ctx, db, c.queue, queue.Makes(c.operations))
+	state, now, err := c.state(ctx, db, c.queue, c.Lock)
 	if err != nil {
 		return err
 	}
 	if c.doubt {
-		if known, err := c.lookUp(state, fresh); known || err != nil {
-			c.lost = err
-			if fresh { // only to see that there was none
-				_, err = db.Exec(ctx, dropNewQueue, c.queue)
-				return err
-			}
+		known, err := c.lookUp(state)
+		if c.lost = err; known || err != nil {
 			return nil
 		}
 		c.doubt = false // nothing of it has happened, and from now on nothing can
 	}
-	c.wrote = false
-	if state == nil {
-		c.results = missing(c.operations)
-		return nil
+	c.results, c.life, c.before, c.fresh, c.forgot, c.wrote = nil, "", "", false, false, false
+	if state != nil {
+		c.before = state.Life
 	}
 	items := &queueItems{ctx: ctx, db: db, d: c.Dialect, queue: c.queue}
-	m := queue.NewMachine(state, items, now)
-	results, err := m.Do(c.operations)
-	if err == nil {
-		err = items.flush()
+	for rest := c.operations; len(rest) > 0; {
+		if state == nil {
+			n := queue.FirstThatMakes(rest)
+			c.results, rest = append(c.results, missing(rest[:n])...), rest[n:]
+			if n = len(rest); n == 0 {
+				break
+			}
+			if state, now, err = c.make(ctx, db); err != nil {
+				return err
+			}
+		}
+		m := queue.NewMachine(state, items, now)
+		results, err := m.Do(rest)
+		if err == nil {
+			err = items.flush()
+		}
+		if err != nil {
+			return err
+		}
+		c.results, rest = append(c.results, results...), rest[len(results):]
+		c.wrote = c.wrote || m.Changed()
+		if m.Gone() {
+			if err := items.forgetQueue(); err != nil {
+				return err
+			}
+			state, c.fresh, c.forgot = nil, false, true
+		}
 	}
+	return c.save(ctx, db, state)
+}
+
+// save writes the state, if there is anything to write.
+func (c *change) save(ctx context.Context, db DB, state *queue.State) error {
+	switch {
+	case state == nil:
+		return nil
+	case !c.wrote && c.fresh: // all was refused
+		_, err := db.Exec(ctx, dropNewQueue, c.queue)
+		return err
+	case !c.wrote:
+		return nil
+	}
+	c.token, c.life = c.tokens.Add(1), state.Life
+	state.Wrote(c.writer, c.token)
+	data, err := state.Encode()
 	if err != nil {
 		return err
 	}
-	c.results, c.life, c.fresh, c.forgot = results, state.Life, fresh, m.Gone()
-	switch {
-	case m.Gone():
-		c.wrote = true
-		return items.forgetQueue()
-	case !m.Changed() && fresh: // all was refused
-		_, err = db.Exec(ctx, dropNewQueue, c.queue)
-		return err
-	case !m.Changed():
-		return nil
+	changed, err := db.Exec(ctx, saveQueue, c.queue, data, state.Settings.Start != nil)
+	if err == nil && changed != 1 {
+		err = fmt.Errorf("queue %q: %d rows were changed where one was held", c.queue, changed)
 	}
-	c.wrote = true
-	c.token = c.tokens.Add(1)
-	state.Wrote(c.writer, c.token)
-	return c.save(ctx, db, c.queue, state)
+	return err
 }
 
 // lookUp finds out whether the try before has happened, from what there is now.
-func (c *change) lookUp(state *queue.State, fresh bool) (known bool, err error) {
-	same := state != nil && !fresh && state.Life == c.life
+func (c *change) lookUp(state *queue.State) (known bool, err error) {
 	switch {
 	case !c.wrote:
 		return false, nil
-	case same:
+	case state != nil && state.Life == c.life:
 		return state.Writers[c.writer].Token == c.token, nil
-	case c.forgot && len(c.operations) == 1:
+	case state != nil && c.forgot && state.Life == c.before:
+		return false, nil // the queue was to be removed, and is there
+	case c.life == "" && len(c.operations) == 1:
 		return true, nil // it is gone, whoever has removed it
-	case c.fresh && !c.forgot:
+	case c.fresh && c.life != "":
 		return false, nil // the queue was new, and is not there
 	}
 	return false, &history.Error{Class: history.Ambiguous, Op: "look up a commit", Err: fmt.Errorf("queue %q was removed meanwhile", c.queue)}
@@ -204,24 +231,22 @@ func missing(operations []queue.Operation) []queue.Result {
 	return results
 }
 
-// hold reads the state of a queue, and nobody else can change the queue until the end of the transaction. A queue that is not there is made, or nil.
-func (q *Queues) hold(ctx context.Context, db DB, name string, makes bool) (state *queue.State, fresh bool, now time.Time, err error) {
-	state, now, err = q.state(ctx, db, name, q.Lock)
-	if err != nil || state != nil || !makes {
-		return state, false, now, err
-	}
+// make makes the queue, and gives its state as that of a queue that is held: somebody else may have been first.
+func (c *change) make(ctx context.Context, db DB) (*queue.State, time.Time, error) {
 	data, err := (&queue.State{Life: newLife()}).Encode()
 	if err != nil {
-		return nil, false, now, err
+		return nil, time.Time{}, err
 	}
-	made, err := db.Exec(ctx, newQueue, name, data)
+	made, err := db.Exec(ctx, newQueue, c.queue, data)
 	if err != nil {
-		return nil, false, now, err
+		return nil, time.Time{}, err
 	}
-	if state, now, err = q.state(ctx, db, name, q.Lock); err == nil && state == nil {
-		err = &history.Error{Class: history.Contended, Op: "make a queue", Err: fmt.Errorf("queue %q was removed while it was made", name)}
+	c.fresh = made == 1
+	state, now, err := c.state(ctx, db, c.queue, c.Lock)
+	if err == nil && state == nil {
+		err = &history.Error{Class: history.Contended, Op: "make a queue", Err: fmt.Errorf("queue %q was removed while it was made", c.queue)}
 	}
-	return state, made == 1, now, err
+	return state, now, err
 }
 
 // state reads the state of a queue, nil if there is none, and what time it is.
@@ -258,18 +283,6 @@ func (q *Queues) now(clock Moment) time.Time {
 		return q.Now().UTC().Truncate(time.Microsecond)
 	}
 	return clock.UTC()
-}
-
-func (q *Queues) save(ctx context.Context, db DB, name string, state *queue.State) error {
-	data, err := state.Encode()
-	if err != nil {
-		return err
-	}
-	changed, err := db.Exec(ctx, saveQueue, name, data, state.Settings.Start != nil)
-	if err == nil && changed != 1 {
-		err = fmt.Errorf("queue %q: %d rows were changed where one was held", name, changed)
-	}
-	return err
 }
 
 // Look implements [queue.Store].

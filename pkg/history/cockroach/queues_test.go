@@ -1,0 +1,67 @@
+package cockroach_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/pkg/history/cockroach"
+	"github.com/rondo-run/rondo/pkg/queue"
+	"github.com/rondo-run/rondo/pkg/queue/queuetest"
+)
+
+func TestQueues(t *testing.T) {
+	t.Parallel()
+	pgtest.Need(t)
+	queuetest.Run(t, func(tb testing.TB) *queuetest.Database { return queuesAt(pgtest.Database(tb)) })
+}
+
+func TestQueuesOnCockroachDB(t *testing.T) {
+	server := needServer(t)
+	queuetest.Run(t, func(tb testing.TB) *queuetest.Database { return queuesAt(ownDatabase(tb, server)) })
+}
+
+func BenchmarkQueues(b *testing.B) {
+	pgtest.Need(b)
+	queuetest.Bench(b, func(tb testing.TB) *queuetest.Database { return queuesAt(pgtest.Start(tb).Database(tb)) })
+}
+
+// queuesAt is the database at an address.
+func queuesAt(address string) *queuetest.Database {
+	return &queuetest.Database{
+		Shared: true,
+		Open: func(tb testing.TB, now func() time.Time) (queue.Store, func()) {
+			s := openStore(tb, address, cockroach.Options{Now: now})
+			return s.Queues(), func() { s.Close() }
+		},
+		Query: func(tb testing.TB, scan func(into func(...any) error) error, query string, args ...any) {
+			conn, err := pgx.Connect(tb.Context(), address)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			defer conn.Close(context.Background())
+			queryRows(tb, conn, scan, query, args...)
+		},
+	}
+}
+
+// queryRows calls scan for each row.
+func queryRows(tb testing.TB, conn *pgx.Conn, scan func(into func(...any) error) error, query string, args ...any) {
+	tb.Helper()
+	rows, err := conn.Query(tb.Context(), query, args...)
+	if err != nil {
+		tb.Fatalf("%s: %v", query, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows.Scan); err != nil {
+			tb.Fatalf("%s: %v", query, err)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		tb.Fatalf("%s: %v", query, err)
+	}
+}
