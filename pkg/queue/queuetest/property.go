@@ -288,3 +288,62 @@ func (m *maker) configure() queue.Operation {
 	}
 	return queue.Configure{Settings: s}
 }
+
+// ---- A short life, for tests that let things go wrong.
+
+// Step is a transaction, and how far the clock moves before.
+type Step struct {
+	Wait       time.Duration
+	Operations []queue.Operation
+}
+
+// Life is the life of a queue, in which all happens that can.
+func Life() []Step {
+	push := queue.Push{Items: append(newItems(1, "a", "b"), queue.NewItem{Data: quoted("later"), Delay: 5 * time.Second}), Key: "key", KeyFor: time.Minute}
+	return []Step{
+		{0, []queue.Operation{push}},
+		{0, []queue.Operation{push, queue.Push{Items: newItems(0, "c", "d")}, queue.Pop{Count: 1}}},
+		{0, []queue.Operation{queue.Configure{Settings: queue.Settings{MaxAttempts: 2}}, queue.Pop{Count: 2, LockID: "l"}}},
+		{time.Second, []queue.Operation{queue.Extend{LockID: "l", TTL: 10 * time.Second}, queue.Push{Items: newItems(4, "e")}}},
+		{10 * time.Second, []queue.Operation{queue.Acknowledge{LockID: "l"}, queue.Pop{Count: 3, LockID: "m"}}},
+		{0, []queue.Operation{queue.Return{LockID: "m", Delay: time.Second, Reason: "no"}}},
+		{0, []queue.Operation{queue.Requeue{Limit: 5}, queue.Pop{Count: 1, LockID: "n", Mode: queue.Concurrent}, queue.Pop{Count: 1, LockID: "o", Mode: queue.Concurrent}}},
+		{0, []queue.Operation{queue.Acknowledge{LockID: "n"}, queue.Pop{Count: 1, Mode: queue.Concurrent}}},
+		{time.Minute, []queue.Operation{push}},
+		{0, []queue.Operation{queue.Acknowledge{LockID: "o"}, queue.Remove{Limit: 2}}},
+		{0, []queue.Operation{queue.Pop{Count: 100}}},
+		{0, []queue.Operation{queue.Remove{Limit: 100}}},
+		{0, []queue.Operation{queue.Forget{}}},
+		{0, []queue.Operation{push, queue.Pop{Count: 1}}},
+	}
+}
+
+// Same does operations with a store and a model, and checks that the results are the same, and what there is then.
+func Same(tb testing.TB, s queue.Store, m *Model, name string, operations ...queue.Operation) {
+	tb.Helper()
+	got, err := s.Do(tb.Context(), name, operations...)
+	if err != nil {
+		tb.Fatalf("%s: %v", name, err)
+	}
+	Agrees(tb, s, m, name, got, operations...)
+}
+
+// Agrees checks that results are those of the model, and what there is then.
+func Agrees(tb testing.TB, s queue.Store, m *Model, name string, got []queue.Result, operations ...queue.Operation) {
+	tb.Helper()
+	want, err := m.Do(tb.Context(), name, operations...)
+	if err != nil || len(got) != len(want) {
+		tb.Fatalf("%s: %d results, want %d, %v", name, len(got), len(want), err)
+	}
+	for i := range got {
+		if g, w := resultText(got[i]), resultText(want[i]); g != w {
+			tb.Fatalf("%s, %T: the store says\n  %s\nthe model\n  %s", name, operations[i], g, w)
+		}
+	}
+	info, err := s.Look(tb.Context(), name)
+	wantInfo, wantErr := m.Look(tb.Context(), name)
+	info.Life = ""
+	if g, w := infoText(info, err), infoText(wantInfo, wantErr); g != w {
+		tb.Fatalf("%s: the store says\n  %s\nthe model\n  %s", name, g, w)
+	}
+}

@@ -1,0 +1,300 @@
+package cockroach_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/rondo-run/rondo/internal/detector"
+	"github.com/rondo-run/rondo/internal/pgfault"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/history/cockroach"
+	"github.com/rondo-run/rondo/pkg/queue"
+	"github.com/rondo-run/rondo/pkg/queue/queuetest"
+)
+
+// TestEveryStatementOfAQueueMayFail lets each statement of each transaction of a queue's life go wrong in each way. What comes of it is what the model says.
+func TestEveryStatementOfAQueueMayFail(t *testing.T) {
+	t.Parallel()
+	clock := queuetest.NewClock()
+	b := newBench(t, cockroach.Options{Now: clock.Now})
+	db := &queuetest.Database{Query: func(tb testing.TB, scan func(into func(...any) error) error, query string, args ...any) {
+		queryRows(tb, b.direct, scan, query, args...)
+	}}
+	model := queuetest.NewModel(clock.Now)
+	life := func(name string, before func(n int)) {
+		for n, step := range queuetest.Life() {
+			clock.Add(step.Wait)
+			before(n)
+			queuetest.Same(t, b.store.Queues(), model, name, step.Operations...)
+		}
+		b.proxy.Inject(nil)
+		queuetest.Audit(t, db, name)
+	}
+	var statements []int // up to each transaction
+	from := b.proxy.Count()
+	life("counted", func(int) { statements = append(statements, b.proxy.Count()-from) })
+	statements = append(statements, b.proxy.Count()-from)
+	for i, fault := range slices.Sorted(maps.Keys(faults)) {
+		for what, words := range map[string]string{"released": "RELEASE SAVEPOINT", "committed": "COMMIT"} {
+			life(strings.ReplaceAll(fault, " ", "-")+"-"+what, func(int) { b.proxy.Inject(pgfault.Once(pgfault.Is(words), faults[fault])) })
+		}
+		step := detector.Size(3, 6)
+		for k := 1 + i%step; k <= 16; k += step {
+			// The k-th statement of each transaction.
+			name := fmt.Sprintf("%s-%d", strings.ReplaceAll(fault, " ", "-"), k)
+			life(name, func(n int) {
+				if b.inject(k, faults[fault]); k > statements[n+1]-statements[n] {
+					b.proxy.Inject(nil)
+				}
+			})
+		}
+	}
+}
+
+// TestAQueueWhoseCommitIsNeverLookedUp has the answer to a commit get lost, and nobody can be asked any more. The error says that it may have happened.
+func TestAQueueWhoseCommitIsNeverLookedUp(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, cockroach.Options{})
+	for name, fault := range map[string]pgfault.Fault{"before": pgfault.CutBefore, "after": pgfault.CutAfter} {
+		ctx, cancel := context.WithCancel(b.Context())
+		over := false
+		b.proxy.Inject(func(s pgfault.Statement) pgfault.Fault {
+			switch {
+			case over:
+				cancel()
+				return pgfault.CutBefore
+			case pgfault.Is(b.commits())(s):
+				over = true
+				return fault
+			}
+			return pgfault.Pass
+		})
+		_, err := b.store.Queues().Do(ctx, name, queue.Push{Items: []queue.NewItem{{Data: []byte("1")}}})
+		cancel()
+		b.proxy.Inject(nil)
+		if !over || history.ClassOf(err) != history.Ambiguous {
+			t.Errorf("cut %s the commit: %v: %v", name, history.ClassOf(err), err)
+		}
+		_, err = b.clear.Queues().Look(b.Context(), name)
+		if happened := err == nil; happened != (name == "after") {
+			t.Errorf("cut %s the commit: %v", name, err)
+		}
+	}
+}
+
+// commits is the statement that commits a transaction that may be tried again.
+func (b *bench) commits() string {
+	if b.direct.PgConn().ParameterStatus("crdb_version") != "" {
+		return "RELEASE SAVEPOINT"
+	}
+	return "COMMIT"
+}
+
+// ends reports whether a statement ends a transaction with a commit.
+func ends(s pgfault.Statement) bool {
+	return pgfault.Is("COMMIT")(s) || pgfault.Is("RELEASE SAVEPOINT")(s)
+}
+
+// TestAQueueIsRemovedWhileACommitIsInDoubt has somebody else empty and remove the queue between the commit, whose answer gets lost, and the look at it.
+func TestAQueueIsRemovedWhileACommitIsInDoubt(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, cockroach.Options{})
+	push := queue.Push{Items: []queue.NewItem{{Data: []byte("1")}}}
+	for name, c := range map[string]struct {
+		operations []queue.Operation
+		meanwhile  []queue.Operation
+		ambiguous  bool
+	}{
+		"pushed":                 {[]queue.Operation{push}, []queue.Operation{queue.Pop{Count: 10}, queue.Forget{}}, true},
+		"pushed, made again":     {[]queue.Operation{push}, []queue.Operation{queue.Pop{Count: 10}, queue.Forget{}, push}, true},
+		"removed":                {[]queue.Operation{queue.Forget{}}, nil, false},
+		"removed, made again":    {[]queue.Operation{queue.Forget{}}, []queue.Operation{push}, false},
+		"popped and removed":     {[]queue.Operation{queue.Push{Items: push.Items}, queue.Pop{Count: 10}, queue.Forget{}}, nil, true},
+		"others in the meantime": {[]queue.Operation{push}, []queue.Operation{push, queue.Pop{Count: 1}}, false},
+	} {
+		id := strings.NewReplacer(" ", "-", ",", "").Replace(name)
+		do := func(s *cockroach.Store, operations ...queue.Operation) []queue.Result {
+			r, err := s.Queues().Do(t.Context(), id, operations...)
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			return r
+		}
+		do(b.clear, queue.Configure{}) // it is there before
+		lost := false
+		b.proxy.Inject(func(s pgfault.Statement) pgfault.Fault {
+			if !lost && pgfault.Is(b.commits())(s) {
+				lost = true
+				return pgfault.CutAfter
+			}
+			if lost && c.meanwhile != nil && pgfault.Is("BEGIN")(s) {
+				do(b.clear, c.meanwhile...)
+				c.meanwhile = nil
+			}
+			return pgfault.Pass
+		})
+		r, err := b.store.Queues().Do(t.Context(), id, c.operations...)
+		b.proxy.Inject(nil)
+		if got := history.ClassOf(err) == history.Ambiguous; !lost || got != c.ambiguous || err == nil && r[0].Refused != nil {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
+}
+
+// TestQueuesOfTwoProcessesUnderFaults has two processes push and pop at the same queue, each through a proxy that lets statements go wrong. Every push
+// is there once, and every item is handed out once.
+func TestQueuesOfTwoProcessesUnderFaults(t *testing.T) {
+	t.Parallel()
+	address := faultyDatabase(t)
+	config, err := pgx.ParseConfig(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := queuesAt(address)
+	clear, _ := db.Open(t, nil)
+	var mu sync.Mutex
+	chance := rand.New(rand.NewPCG(1, 2))
+	kinds := []pgfault.Fault{faults["serialization"], faults["deadlock"], faults["ambiguous"], pgfault.CutBefore, pgfault.CutAfter}
+	var stores []queue.Store
+	hit := 0
+	for range 2 {
+		proxy := pgfault.Start(t, fmt.Sprintf("%s:%d", config.Host, config.Port))
+		stores = append(stores, openStore(t, proxy.DSN(address), cockroach.Options{}).Queues())
+		proxy.Inject(func(s pgfault.Statement) pgfault.Fault {
+			mu.Lock()
+			defer mu.Unlock()
+			if n := chance.IntN(200); n < len(kinds) || n < 25 && ends(s) {
+				hit++
+				return kinds[n%len(kinds)]
+			}
+			return pgfault.Pass
+		})
+		t.Cleanup(func() { proxy.Inject(nil) })
+	}
+	each := detector.Size(40, 20)
+	const processes, pushers, batch = 2, 3, 3
+	popped := make(map[string]int)
+	var all sync.WaitGroup
+	for n := range processes * pushers {
+		all.Go(func() {
+			for i := range each {
+				var items []queue.NewItem
+				for k := range batch {
+					items = append(items, queue.NewItem{Data: fmt.Appendf(nil, `"%d-%d-%d"`, n, i, k), Priority: k})
+				}
+				r, err := stores[n%2].Do(t.Context(), "shared", queue.Push{Items: items}, queue.Pop{Count: 2})
+				if err != nil || r[0].Refused != nil || r[1].Refused != nil {
+					t.Errorf("%+v, %v", r, err)
+					continue
+				}
+				mu.Lock()
+				for _, item := range r[1].Items {
+					popped[string(item.Data)]++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	queuetest.Audit(t, db, "shared")
+	for {
+		r, err := clear.Do(t.Context(), "shared", queue.Pop{Count: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r[0].Count == 0 {
+			break
+		}
+		for _, item := range r[0].Items {
+			popped[string(item.Data)]++
+		}
+	}
+	for item, times := range popped {
+		if times != 1 {
+			t.Errorf("%s was popped %d times", item, times)
+		}
+	}
+	want := processes * pushers * each * batch
+	info, err := clear.Look(t.Context(), "shared")
+	if len(popped) != want || err != nil || info.Totals.Pushed != int64(want) || info.Totals.Popped != int64(want) {
+		t.Errorf("%d items were popped of %d; %+v, %v", len(popped), want, info.Totals, err)
+	}
+	t.Logf("%d faults", hit)
+	if hit < 20 {
+		t.Errorf("only %d faults", hit)
+	}
+}
+
+// TestACrowdOfTwoProcessesUnderFaults is like the suite's test of many at once, with locks, and with faults.
+func TestACrowdOfTwoProcessesUnderFaults(t *testing.T) {
+	t.Parallel()
+	address := faultyDatabase(t)
+	config, err := pgx.ParseConfig(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, clock := queuesAt(address), queuetest.NewClock()
+	one, _ := db.Open(t, clock.Now)
+	proxy := pgfault.Start(t, fmt.Sprintf("%s:%d", config.Host, config.Port))
+	two := openStore(t, proxy.DSN(address), cockroach.Options{Now: clock.Now}).Queues()
+	var mu sync.Mutex
+	chance := rand.New(rand.NewPCG(3, 4))
+	proxy.Inject(func(s pgfault.Statement) pgfault.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if chance.IntN(30) == 0 || ends(s) && chance.IntN(10) == 0 {
+			return []pgfault.Fault{pgfault.CutAfter, faults["serialization"]}[chance.IntN(2)]
+		}
+		return pgfault.Pass
+	})
+	defer proxy.Inject(nil)
+	queuetest.Crowd(t, clock, one, two, "crowd", detector.Size(12, 6))
+	queuetest.Audit(t, db, "crowd")
+}
+
+// TestWhoWaitsForAQueueGivesUp holds a transaction of a queue. Who comes after it in the same process waits as long as their context allows, and others do not wait.
+func TestWhoWaitsForAQueueGivesUp(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, cockroach.Options{})
+	hold, held := make(chan struct{}), make(chan struct{})
+	arrive, isHeld := sync.OnceFunc(func() { close(hold) }), sync.OnceFunc(func() { close(held) })
+	t.Cleanup(arrive)
+	b.proxy.Inject(pgfault.Once(func(s pgfault.Statement) bool {
+		if ends(s) {
+			isHeld()
+		}
+		return ends(s)
+	}, pgfault.Hold(hold)))
+	push := queue.Push{Items: []queue.NewItem{{Data: []byte("1")}}}
+	done := make(chan error, 1)
+	go func() {
+		_, err := b.store.Queues().Do(b.Context(), "busy", push)
+		done <- err
+	}()
+	<-held
+	ctx, cancel := context.WithTimeout(b.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := b.store.Queues().Do(ctx, "busy", push); !errors.Is(err, context.DeadlineExceeded) || history.ClassOf(err) != history.Retry {
+		t.Errorf("%v: %v", history.ClassOf(err), err)
+	}
+	if _, err := b.store.Queues().Do(b.Context(), "other", push); err != nil {
+		t.Error(err)
+	}
+	arrive()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if r, err := b.store.Queues().Do(b.Context(), "busy", queue.Pop{Count: 9}); err != nil || r[0].Count != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
