@@ -33,7 +33,9 @@ const (
 		rank = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($6 AS INT8) WHEN CAST($3 AS INT8) = 1 THEN CAST($4 AS INT8) ELSE priority END,
 		reason = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($7 AS TEXT) ELSE reason END
 		WHERE queue = $1 AND place = 2 AND rank = $2 RETURNING place, priority, position`
-	dueItems  = "SELECT id, rank, position, priority, attempts FROM rondo_queue_items WHERE queue = $1 AND place = 1 ORDER BY rank, position LIMIT $2"
+	// The comparison is true of all. It has PostgreSQL follow the key, where it would read all delayed items and sort them as long as it knows nothing of the table.
+	dueItems = `SELECT id, rank, position, priority, attempts FROM rondo_queue_items
+		WHERE queue = $1 AND place = 1 AND (rank, position) > (-1, -1) ORDER BY rank, position LIMIT $2`
 	readyItem = `UPDATE rondo_queue_items SET place = 0, rank = priority, position = $4, ready_at = CASE WHEN attempts = 0 THEN $5 ELSE ready_at END
 		WHERE queue = $1 AND place = 1 AND rank = $2 AND position = $3`
 	deadItems = "SELECT rank, reason, " + itemColumns + ` FROM rondo_queue_items
