@@ -180,6 +180,11 @@ func queueWork(id string) []queueStep {
 		{"return", 0, 25, []queue.Operation{queue.Return{LockID: lock(2)}}},
 		{"return with a delay", 0, 45, []queue.Operation{queue.Pop{Count: 10, LockID: lock(3)}, queue.Return{LockID: lock(3), Delay: time.Second}}},
 		{"delayed", 2 * time.Second, 205, []queue.Operation{queue.Settle{}}},
+		{"several pops", 0, 60, []queue.Operation{
+			queue.Pop{Count: 5, LockID: lock(4)}, queue.Pop{Count: 5, LockID: lock(5)}, queue.Pop{Count: 5}, queue.Pop{Count: 5}, queue.Pop{Count: 1, LockID: lock(6)}}},
+		{"several acknowledgements", 0, 60, []queue.Operation{queue.Acknowledge{LockID: lock(4)}, queue.Acknowledge{LockID: lock(5)}, queue.Acknowledge{LockID: lock(6)}}},
+		{"several pushes with keys", 0, 60, []queue.Operation{
+			queue.Push{Items: items(1, 0), Key: id + "3", Digest: "d", KeyFor: time.Hour}, queue.Push{Items: items(1, 0), Key: id + "4", Digest: "d", KeyFor: time.Hour}}},
 		{"requeue", 0, 25, []queue.Operation{queue.Requeue{Limit: 10}}},
 		{"requeue by id", 0, 5, []queue.Operation{queue.Requeue{IDs: []queue.DeadID{{At: 1, Position: 1}}}}},
 		{"locks expire", 5 * time.Minute, 205, []queue.Operation{queue.Settle{}}},

@@ -374,13 +374,20 @@ SELECT ready_at FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank =
 ----
 SELECT size FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4
 ----
+SELECT id, priority, position, attempts, pushed_at, ready_at, trace, item FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4
+----
 DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 AND position <= (SELECT max(position) FROM (
 		SELECT position FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4) AS first) RETURNING id, priority, position, attempts, pushed_at, ready_at, trace, item
+----
+DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position BETWEEN $3 AND $4
 ----
 UPDATE rondo_queue_items SET place = 2, rank = $5, attempts = attempts + 1 WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 AND position <= (SELECT max(position) FROM (
 		SELECT position FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4) AS first) RETURNING id, priority, position, attempts, pushed_at, ready_at, trace, item
 ----
-DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 2 AND rank = $2
+UPDATE rondo_queue_items SET place = 2, rank = r.lock, attempts = attempts + 1 FROM (SELECT CAST($2 AS INT8) AS priority, CAST($3 AS INT8) AS low, CAST($4 AS INT8) AS high, CAST($5 AS INT8) AS lock UNION ALL SELECT CAST($6 AS INT8) AS priority, CAST($7 AS INT8) AS low, CAST($8 AS INT8) AS high, CAST($9 AS INT8) AS lock) AS r
+		WHERE queue = $1 AND place = 0 AND rank = r.priority AND position BETWEEN r.low AND r.high
+----
+DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 2 AND rank IN ($2, $3)
 ----
 UPDATE rondo_queue_items SET
 		place = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN 3 ELSE CAST($3 AS INT8) END,
@@ -388,7 +395,8 @@ UPDATE rondo_queue_items SET
 		reason = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($7 AS TEXT) ELSE reason END
 		WHERE queue = $1 AND place = 2 AND rank = $2 RETURNING place, priority, position
 ----
-SELECT id, rank, position, priority, attempts FROM rondo_queue_items WHERE queue = $1 AND place = 1 ORDER BY rank, position LIMIT $2
+SELECT id, rank, position, priority, attempts FROM rondo_queue_items
+		WHERE queue = $1 AND place = 1 AND (rank, position) > (-1, -1) ORDER BY rank, position LIMIT $2
 ----
 UPDATE rondo_queue_items SET place = 0, rank = priority, position = $4, ready_at = CASE WHEN attempts = 0 THEN $5 ELSE ready_at END
 		WHERE queue = $1 AND place = 1 AND rank = $2 AND position = $3
@@ -404,19 +412,19 @@ UPDATE rondo_queue_items SET place = 0, rank = priority, position = $4, attempts
 DELETE FROM rondo_queue_items WHERE queue = $1 AND (place, rank, position) IN (
 		SELECT place, rank, position FROM rondo_queue_items WHERE queue = $1 AND place >= $2 ORDER BY place, rank, position LIMIT $3) RETURNING place, priority
 ----
-INSERT INTO rondo_queue_locks (queue, lock_id, number, items, created_at, expires_at, returned) VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO rondo_queue_locks (queue, lock_id, number, items, created_at, expires_at, returned) VALUES ($1, $2, $3, $4, $5, $6, FALSE)
 ----
-SELECT lock_id, number, items, created_at, expires_at, returned FROM rondo_queue_locks WHERE queue = $1 AND lock_id = $2
+SELECT lock_id, number, items, created_at, expires_at, returned FROM rondo_queue_locks WHERE queue = $1 AND lock_id IN ($2, $3)
 ----
 UPDATE rondo_queue_locks SET expires_at = $3, returned = $4 WHERE queue = $1 AND lock_id = $2
 ----
-DELETE FROM rondo_queue_locks WHERE queue = $1 AND lock_id = $2
+DELETE FROM rondo_queue_locks WHERE queue = $1 AND lock_id IN ($2, $3)
 ----
 SELECT lock_id, number, items, created_at, expires_at, returned FROM rondo_queue_locks WHERE queue = $1 AND returned = FALSE ORDER BY expires_at LIMIT $2
 ----
 SELECT lock_id, number, items, created_at, expires_at, returned FROM rondo_queue_locks WHERE queue = $1 AND returned = TRUE ORDER BY expires_at LIMIT $2
 ----
-SELECT digest, items FROM rondo_queue_keys WHERE queue = $1 AND key = $2 AND expires_at > $3
+SELECT key, digest, items, expires_at FROM rondo_queue_keys WHERE queue = $1 AND key IN ($2, $3)
 ----
 INSERT INTO rondo_queue_keys (queue, key, digest, items, expires_at) VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT (queue, key) DO UPDATE SET digest = excluded.digest, items = excluded.items, expires_at = excluded.expires_at

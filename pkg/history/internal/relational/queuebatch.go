@@ -332,15 +332,27 @@ func (i *queueItems) flushMoves() error {
 		taken[m.priority] = m
 	}
 	i.moves = nil
-	if len(held) > 0 {
-		statement, args := i.holding(held)
-		if _, err := i.db.Exec(i.ctx, statement, args...); err != nil {
-			return err
-		}
+	if err := i.hold(held); err != nil {
+		return err
 	}
 	for _, priority := range slices.Sorted(maps.Keys(taken)) {
 		m := taken[priority]
 		if _, err := i.db.Exec(i.ctx, takeRange, i.queue, m.priority, m.first, m.last); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hold hands items to locks. SQLite would walk over all ready items with one statement for all, once it has statistics.
+func (i *queueItems) hold(moves []move) error {
+	if len(moves) > 0 && !i.d.Local {
+		statement, args := i.holding(moves)
+		_, err := i.db.Exec(i.ctx, statement, args...)
+		return err
+	}
+	for _, m := range moves {
+		if _, err := i.db.Exec(i.ctx, holdRange, i.queue, m.priority, m.first, m.last, m.lock); err != nil {
 			return err
 		}
 	}
