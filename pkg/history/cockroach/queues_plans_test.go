@@ -182,8 +182,9 @@ func queueWork(id string) []queueStep {
 		{"delayed", 2 * time.Second, 205, []queue.Operation{queue.Settle{}}},
 		{"several pops", 0, 60, []queue.Operation{
 			queue.Pop{Count: 5, LockID: lock(4)}, queue.Pop{Count: 5, LockID: lock(5)}, queue.Pop{Count: 5}, queue.Pop{Count: 5}, queue.Pop{Count: 1, LockID: lock(6)}}},
-		{"several acknowledgements", 0, 60, []queue.Operation{queue.Acknowledge{LockID: lock(4)}, queue.Acknowledge{LockID: lock(5)}, queue.Acknowledge{LockID: lock(6)}}},
-		{"several pushes with keys", 0, 60, []queue.Operation{
+		{"several acknowledgements", 0, 520, // as long as it knows nothing of the tables, all that is locked
+			[]queue.Operation{queue.Acknowledge{LockID: lock(4)}, queue.Acknowledge{LockID: lock(5)}, queue.Acknowledge{LockID: lock(6)}}},
+		{"several pushes with keys", 0, 110, []queue.Operation{
 			queue.Push{Items: items(1, 0), Key: id + "3", Digest: "d", KeyFor: time.Hour}, queue.Push{Items: items(1, 0), Key: id + "4", Digest: "d", KeyFor: time.Hour}}},
 		{"requeue", 0, 25, []queue.Operation{queue.Requeue{Limit: 10}}},
 		{"requeue by id", 0, 5, []queue.Operation{queue.Requeue{IDs: []queue.DeadID{{At: 1, Position: 1}}}}},

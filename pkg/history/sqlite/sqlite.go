@@ -106,7 +106,7 @@ const (
 var ErrReadOnly = errors.New("the database was opened read-only; only the process that has it open for writing may change it")
 
 // dialect is how plain statements are written for SQLite. There is nothing to lock: nobody else writes during a transaction.
-var dialect = relational.Dialect{Shards: 1, Time: func(t time.Time) any { return t.UnixMicro() }, Local: true}
+var dialect = relational.Dialect{Shards: 1, Time: func(t time.Time) any { return t.UnixMicro() }}
 
 var errClosed = errors.New("the store is closed")
 

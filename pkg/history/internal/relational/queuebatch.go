@@ -319,11 +319,11 @@ func roundUp(n int) int { return 1 << bits.Len(uint(n-1)) }
 
 // flushMoves hands items to locks, and then removes those that nobody has: what is left between the first and the last of a priority.
 func (i *queueItems) flushMoves() error {
-	var held []move
+	held := make(map[int][]move)
 	taken := make(map[int]move)
 	for _, m := range i.moves {
 		if m.lock != 0 {
-			held = append(held, m)
+			held[m.priority] = append(held[m.priority], m)
 			continue
 		}
 		if before, ok := taken[m.priority]; ok {
@@ -332,8 +332,11 @@ func (i *queueItems) flushMoves() error {
 		taken[m.priority] = m
 	}
 	i.moves = nil
-	if err := i.hold(held); err != nil {
-		return err
+	for _, priority := range slices.Sorted(maps.Keys(held)) {
+		statement, args := i.holding(held[priority])
+		if _, err := i.db.Exec(i.ctx, statement, args...); err != nil {
+			return err
+		}
 	}
 	for _, priority := range slices.Sorted(maps.Keys(taken)) {
 		m := taken[priority]
@@ -344,33 +347,20 @@ func (i *queueItems) flushMoves() error {
 	return nil
 }
 
-// hold hands items to locks. SQLite would walk over all ready items with one statement for all, once it has statistics.
-func (i *queueItems) hold(moves []move) error {
-	if len(moves) > 0 && !i.d.Local {
-		statement, args := i.holding(moves)
-		_, err := i.db.Exec(i.ctx, statement, args...)
-		return err
-	}
-	for _, m := range moves {
-		if _, err := i.db.Exec(i.ctx, holdRange, i.queue, m.priority, m.first, m.last, m.lock); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// holding is the statement that hands items to locks. Ranges that have nothing in them fill it up.
+// holding is the statement that hands items of one priority to locks, in their order. Ranges that have nothing in them fill it up.
 func (i *queueItems) holding(moves []move) (statement string, args []any) {
 	b := builder{Dialect: i.d}
 	b.arg(i.queue)
+	b.arg(moves[0].priority)
+	b.arg(moves[0].first)
+	b.arg(moves[len(moves)-1].last)
 	var rows []string
 	for n := range roundUp(len(moves)) {
 		m := move{first: 1}
 		if n < len(moves) {
 			m = moves[n]
 		}
-		rows = append(rows, fmt.Sprintf("SELECT CAST(%s AS INT8) AS priority, CAST(%s AS INT8) AS low, CAST(%s AS INT8) AS high, CAST(%s AS INT8) AS lock",
-			b.arg(m.priority), b.arg(m.first), b.arg(m.last), b.arg(m.lock)))
+		rows = append(rows, fmt.Sprintf("SELECT CAST(%s AS INT8) AS low, CAST(%s AS INT8) AS high, CAST(%s AS INT8) AS lock", b.arg(m.first), b.arg(m.last), b.arg(m.lock)))
 	}
 	return fmt.Sprintf(holdRanges, strings.Join(rows, " UNION ALL ")), b.args
 }

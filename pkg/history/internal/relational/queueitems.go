@@ -23,9 +23,9 @@ const (
 	addItems     = "INSERT INTO rondo_queue_items (queue, place, rank, position, id, priority, size, pushed_at, ready_at, trace, item) VALUES "
 	readyItems   = "SELECT " + itemColumns + " FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4"
 	takeRange    = "DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position BETWEEN $3 AND $4"
-	holdRange    = "UPDATE rondo_queue_items SET place = 2, rank = $5, attempts = attempts + 1 WHERE queue = $1 AND place = 0 AND rank = $2 AND position BETWEEN $3 AND $4"
-	holdRanges   = `UPDATE rondo_queue_items SET place = 2, rank = r.lock, attempts = attempts + 1 FROM (%s) AS r
-		WHERE queue = $1 AND place = 0 AND rank = r.priority AND position BETWEEN r.low AND r.high`
+	// The range of all keeps databases from walking over all ready items, whatever they know of the table.
+	holdRanges = `UPDATE rondo_queue_items SET place = 2, rank = r.lock, attempts = attempts + 1 FROM (%s) AS r
+		WHERE queue = $1 AND place = 0 AND rank = $2 AND position BETWEEN $3 AND $4 AND position BETWEEN r.low AND r.high`
 	dropItems  = "DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 2 AND rank"
 	oldestItem = "SELECT ready_at FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT 1"
 	// Those that were handed out $5 times are dead.
@@ -342,10 +342,7 @@ func QueueStatements(d Dialect) []string {
 	addItem, _, _ := items.insertion([]addedItem{{}})
 	addLock, _ := items.lockInsertion([]queue.Lock{{}})
 	addKey, _ := items.keyInsertion([]queueKey{{}})
-	hold := holdRange
-	if !d.Local {
-		hold, _ = items.holding(make([]move, 2))
-	}
+	hold, _ := items.holding(make([]move, 2))
 	of := func(statement string) string {
 		text, _ := listed(items, statement, []string{"", ""})
 		return text

@@ -51,8 +51,6 @@ type Dialect struct {
 	Time func(time.Time) any
 	// Lock ends a SELECT that locks what it reads.
 	Lock string
-	// Local says that statements do not travel: many small ones are as good as a large one, and their plans are certain.
-	Local bool
 }
 
 // Shard is the shard of an instance.
