@@ -3,6 +3,7 @@ package queuetest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +11,10 @@ import (
 )
 
 func behaviours() []behaviour {
+	return slices.Concat(pushes(), pops(), returns(), others())
+}
+
+func pushes() []behaviour {
 	return []behaviour{
 		{"push: first in, first out", func(k *check) {
 			k.push(0, "a", "b")
@@ -80,6 +85,11 @@ func behaviours() []behaviour {
 				k.Fatalf("ready at %v, was due at %v", r.Items[0].ReadyAt, due)
 			}
 		}},
+	}
+}
+
+func pops() []behaviour {
+	return []behaviour{
 		{"pop: nothing makes no lock and no queue", func(k *check) {
 			if r := k.must(queue.Pop{Count: 1, LockID: "l"}); r.Lock != nil || r.Count != 0 {
 				k.Fatalf("%+v", r)
@@ -111,6 +121,11 @@ func behaviours() []behaviour {
 		{"acknowledge: exclusive", acknowledgeExclusive},
 		{"acknowledge: concurrent", acknowledgeConcurrent},
 		{"extend", extend},
+	}
+}
+
+func returns() []behaviour {
+	return []behaviour{
 		{"return: at once, to the front", func(k *check) {
 			k.push(1, "a", "b")
 			k.push(0, "first")
@@ -182,6 +197,11 @@ func behaviours() []behaviour {
 				k.Fatalf("%+v", i.Totals)
 			}
 		}},
+	}
+}
+
+func others() []behaviour {
+	return []behaviour{
 		{"dead: after too many attempts", dead},
 		{"dead: requeued by id", requeueByID},
 		{"dead: pages", deadPages},
