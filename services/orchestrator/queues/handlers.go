@@ -10,6 +10,8 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -42,11 +44,17 @@ func (s *Server) read(c *call, into any) error {
 
 // body reads a whole body.
 func (s *Server) body(c *call) ([]byte, error) {
+	tooLarge := newProblem(http.StatusRequestEntityTooLarge, codeTooLarge, fmt.Sprintf("the request is larger than %d bytes: send fewer items at once", s.config.MaxBody))
+	if c.ContentLength > int64(s.config.MaxBody) {
+		return nil, tooLarge
+	}
 	data, err := io.ReadAll(http.MaxBytesReader(nil, c.Body, int64(s.config.MaxBody)))
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return nil, newProblem(http.StatusRequestEntityTooLarge, codeTooLarge, fmt.Sprintf("the request is larger than %d bytes: send fewer items at once", s.config.MaxBody))
+		return nil, tooLarge
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, newProblem(http.StatusRequestTimeout, codeTooSlow, "the body did not come in time: send it at once")
 	case err != nil:
 		return nil, invalid("the body did not come to its end: %v", err)
 	case !utf8.Valid(data):
@@ -118,15 +126,25 @@ func yes(c *call, name string) (bool, error) {
 	}
 }
 
-// known refuses parameters that nobody knows.
+// known refuses parameters that nobody knows, or that say nothing or two things: what was meant to be require_ack must not be a pop without.
 func known(c *call, names ...string) error {
-	for name := range c.URL.Query() {
+	all, err := url.ParseQuery(c.URL.RawQuery)
+	if err != nil {
+		return invalid("the parameters cannot be read: %v; separate them by &, and escape them", err)
+	}
+	for name, values := range all {
 		ok := false
 		for _, n := range names {
 			ok = ok || n == name
 		}
 		if !ok {
 			return invalid("there is no parameter %q here%s", name, listed(names))
+		}
+		if len(values) > 1 {
+			return invalid("%s: given %d times; give it once", name, len(values))
+		}
+		if values[0] == "" && name != "after" {
+			return invalid("%s: has no value; give one, or leave it out", name)
 		}
 	}
 	return nil
@@ -233,6 +251,9 @@ func (s *Server) pushOf(c *call, body pushBody) (queue.Push, error) {
 		if err := json.Compact(&data, i.Item); err != nil {
 			return queue.Push{}, invalid("%sitem is no JSON: %v", where, err)
 		}
+		if deep(data.Bytes()) {
+			return queue.Push{}, invalid("%sitem nests lists and objects more than %d deep: whoever pops it could not read it", where, maxDepth)
+		}
 		if data.Len() > s.config.MaxItem {
 			return queue.Push{}, newProblem(http.StatusRequestEntityTooLarge, codeTooLarge,
 				fmt.Sprintf("%sitem has %d bytes, and may have %d: put what is large elsewhere, and push where it is", where, data.Len(), s.config.MaxItem))
@@ -243,6 +264,30 @@ func (s *Server) pushOf(c *call, body pushBody) (queue.Push, error) {
 	}
 	op.Digest = base64.RawStdEncoding.EncodeToString(digest.Sum(nil)[:16])
 	return op, nil
+}
+
+// maxDepth bounds how deep an item nests. encoding/json gives up at 10,000 levels, and answers add some to those of the item.
+const maxDepth = 9_000
+
+// deep reports whether JSON nests deeper than that.
+func deep(data []byte) bool {
+	depth, quoted := 0, false
+	for n := 0; n < len(data); n++ {
+		switch c := data[n]; {
+		case c == '\\':
+			n++ // only within quotes
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			if depth++; depth > maxDepth {
+				return true
+			}
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return false
 }
 
 // traceOf is the trace context that an item carries: that of the request, if anybody is told of it.

@@ -46,6 +46,7 @@ const (
 	codeFull        = "QUEUE_FULL"
 	codeKeyReused   = "IDEMPOTENCY_KEY_REUSED"
 	codeTooLarge    = "TOO_LARGE"
+	codeTooSlow     = "TOO_SLOW"
 	codeNoRoute     = "NOT_FOUND"
 	codeNoMethod    = "METHOD_NOT_ALLOWED"
 	codeWho         = "UNAUTHENTICATED"

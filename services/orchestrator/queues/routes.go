@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -75,8 +76,16 @@ func (s *Server) Handler() http.Handler {
 	for _, r := range routes {
 		mux.Handle(r.Method+" "+r.Path, s.handle(r))
 	}
-	mux.Handle("/", s.handle(route{ID: "none", serve: func(_ *Server, c *call) (answer, error) { return answer{}, notServed(mux, c.Request) }}))
-	return mux
+	none := s.handle(route{ID: "none", serve: func(_ *Server, c *call) (answer, error) { return answer{}, notServed(mux, c.Request) }})
+	mux.Handle("/", none)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// A ServeMux would send those with dots and double slashes elsewhere, and say so in HTML.
+		if p := r.URL.EscapedPath(); r.Method == http.MethodConnect || path.Clean("/"+p) != strings.TrimSuffix(p, "/") && p != "/" {
+			none.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // notServed says why there is nothing at a path: another method is meant, or another path.
@@ -202,7 +211,7 @@ func (s *Server) refuse(c *call, err error) answer {
 		c.span.RecordError(err)
 	}
 	told := *p
-	told.RequestID, told.Instance = c.id, c.URL.Path
+	told.RequestID, told.Instance = c.id, c.URL.EscapedPath()
 	header := map[string]string{"Content-Type": "application/problem+json"}
 	for name, value := range p.header {
 		header[name] = value

@@ -118,7 +118,7 @@ func New(store queue.Store, c Config) (*Server, error) {
 		return nil, fmt.Errorf("queues: %w (choose another address)", err)
 	}
 	s.http = &http.Server{
-		Handler: s.Handler(), ReadHeaderTimeout: headerTimeout, ReadTimeout: 2 * headerTimeout, WriteTimeout: c.Timeout + 2*headerTimeout, IdleTimeout: 2 * time.Minute,
+		Handler: s.Handler(), ReadHeaderTimeout: headerTimeout, ReadTimeout: c.Timeout + headerTimeout, WriteTimeout: c.Timeout + 2*headerTimeout, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug), TLSConfig: c.TLS,
 	}
 	return s, nil
