@@ -144,6 +144,7 @@ var packages = map[string]rule{
 		"pkg/telemetry", "pkg/app", "pkg/client", "pkg/bus/natsbus", "pkg/orchestration", "examples/orders/contract",
 		"github.com/prometheus/prometheus/...", "github.com/prometheus/common/model", "go.yaml.in/yaml/v3",
 	}},
+	"integration/openapi": {imports: []string{"pkg/queue", "pkg/history", "pkg/history/sqlite", "services/orchestrator/queues", "github.com/getkin/kin-openapi/..."}},
 	"deploy/images": {imports: []string{
 		"github.com/google/go-containerregistry/...", "golang.org/x/crypto/x509roots/fallback/bundle", "golang.org/x/mod/modfile",
 	}},

@@ -76,12 +76,12 @@ func (s *Server) Handler() http.Handler {
 	for _, r := range routes {
 		mux.Handle(r.Method+" "+r.Path, s.handle(r))
 	}
-	none := s.handle(route{ID: "none", serve: func(_ *Server, c *call) (answer, error) { return answer{}, notServed(mux, c.Request) }})
-	mux.Handle("/", none)
+	mux.Handle("/", s.handle(route{ID: "none", serve: func(_ *Server, c *call) (answer, error) { return answer{}, notServed(mux, c.Request) }}))
+	nowhere := s.handle(route{ID: "none", serve: func(*Server, *call) (answer, error) { return answer{}, noRoute() }})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A ServeMux would send those with dots and double slashes elsewhere, and say so in HTML.
 		if p := r.URL.EscapedPath(); r.Method == http.MethodConnect || path.Clean("/"+p) != strings.TrimSuffix(p, "/") && p != "/" {
-			none.ServeHTTP(w, r)
+			nowhere.ServeHTTP(w, r)
 			return
 		}
 		mux.ServeHTTP(w, r)
@@ -103,6 +103,10 @@ func notServed(mux *http.ServeMux, r *http.Request) error {
 		p.header["Allow"] = strings.Join(methods, ", ")
 		return p
 	}
+	return noRoute()
+}
+
+func noRoute() *problem {
 	return newProblem(http.StatusNotFound, codeNoRoute, "there is nothing at this path; GET /openapi.json tells what there is")
 }
 
@@ -266,7 +270,7 @@ func (s *Server) do(c *call, op queue.Operation) (queue.Result, error) {
 		err = r.Refused
 	}
 	if err != nil && history.ClassOf(err) == history.Retry && errors.Is(err, c.Context().Err()) {
-		err = newProblem(http.StatusServiceUnavailable, codeUnknown, "the request was given up while it was under way, and may have been done")
+		err = newProblem(http.StatusServiceUnavailable, codeUnknown, "the request was given up while it was under way, and may have been done").retry(time.Second)
 	}
 	return r, err
 }
