@@ -241,6 +241,10 @@ func (p Pop) do(m *Machine) (Result, error) {
 	if err := m.settle(); err != nil {
 		return Result{}, err
 	}
+	if m.Lapsed {
+		m.Lapsed = false
+		m.wrote()
+	}
 	switch {
 	case m.Exclusive != nil:
 		return refused(&LockedError{m.Exclusive.ExpiresAt})
@@ -390,11 +394,17 @@ func (m *Machine) end(id string, do func(*Lock) (Result, error)) (Result, error)
 			if err := m.expire(l); err != nil {
 				return Result{}, err
 			}
+			m.Lapsed = false
 			return refused(ErrLockExpired)
 		case l.ID != id:
 			return refused(ErrWrongLock)
 		}
 		return do(l)
+	}
+	if m.Lapsed {
+		m.Lapsed = false
+		m.wrote()
+		return refused(ErrLockExpired)
 	}
 	l, err := m.items.FindLock(id)
 	switch {
@@ -443,6 +453,7 @@ func (m *Machine) expire(l *Lock) error {
 	m.expired += n
 	m.Totals.Expired += int64(n)
 	if l == m.Exclusive {
+		m.Lapsed = true
 		return m.drop(l)
 	}
 	m.Locked = max(0, m.Locked-l.Items)

@@ -21,7 +21,10 @@ type State struct {
 	Delayed int       `json:"delayed,omitempty"`
 	NextDue time.Time `json:"next_due,omitzero"`
 	// Exclusive is the only lock, if there is one of that kind. Otherwise there are Locks, the first of which ends at NextExpiry, the last at LastExpiry.
-	Exclusive  *Lock     `json:"exclusive,omitempty"`
+	Exclusive *Lock `json:"exclusive,omitempty"`
+	// Lapsed says that the exclusive lock has expired and that its items are back, because somebody has looked or pushed: whoever acknowledges it is still told so,
+	// unless there was a pop in between.
+	Lapsed     bool      `json:"lapsed,omitempty"`
 	Locks      int       `json:"locks,omitempty"`
 	NextExpiry time.Time `json:"next_expiry,omitzero"`
 	LastExpiry time.Time `json:"last_expiry,omitzero"`

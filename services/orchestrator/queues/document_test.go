@@ -348,3 +348,33 @@ func TestPushes(t *testing.T) {
 		}
 	})
 }
+
+// That a lock has expired is told whoever has noticed it first, unless it was a pop: then there is no lock, as the document has it.
+func TestExpiredUnnoticed(t *testing.T) {
+	onEach(t, func(t *testing.T, s *service) {
+		others := map[string]func(name string){
+			"push": func(name string) { s.push(name, 0, 2) },
+			"look": func(name string) {
+				s.ask("GET", "/queue/"+name, "").is(200, map[string]any{"depth": 1, "locked_items": 0})
+			},
+			"both": func(name string) { s.push(name, 0, 2); s.ask("GET", "/queue/"+name+"/oldest", "").is(200, nil) },
+		}
+		for name, other := range others {
+			for _, operation := range []string{"acknowledge", "extend", "nack"} {
+				name := name + "." + operation
+				s.push(name, 0, 1)
+				lock := s.lock(name, "&ttl_seconds=5", 1)
+				s.clock.move(6 * time.Second)
+				other(name)
+				s.post("/queue/"+name+"/"+operation, body("lock_id", lock)).is(410, map[string]any{"message": "Lock has expired", "error_code": "LOCK_EXPIRED"})
+				s.post("/queue/"+name+"/"+operation, body("lock_id", lock)).is(404, map[string]any{"message": "No active lock found"})
+			}
+		}
+		s.push("popped", 0, 1)
+		lock := s.lock("popped", "&ttl_seconds=5", 1)
+		s.clock.move(6 * time.Second)
+		s.push("popped", 0, 2)
+		s.post("/queue/popped/pop", "").is(200, map[string]any{"count": 1})
+		s.post("/queue/popped/acknowledge", body("lock_id", lock)).is(404, map[string]any{"message": "No active lock found"})
+	})
+}

@@ -26,6 +26,8 @@ func FuzzOperations(f *testing.F) {
 		"\x0a\x01\x00\x0f\x02\x03\x05\x00\x08\x00\x01\x03\x02\x00\x09\x00", // items that die, and are requeued
 		"\x00\x1f\x0b\x00\x07\x05\x01\x03\x0b\x00",                         // delayed items
 		"\x00\x03\x02\x02\x06\x80\x07\x1e\x02\x00\x05\x90\x07\x0a\x01\x01", // more time, and a return with a delay
+		"\x00\x0f\x02\x00\x07\x28\x00\x00\x04\x00\x04\x00",                 // a lock that has expired, and a push before it is acknowledged
+		"\x00\x0f\x02\x00\x07\x28\x0b\x00\x05\x00\x01\x00\x05\x00",         // a lock that has expired, and a look before it is returned
 		"\x00\x03\x03\x02\x0c\x00\x04\x00\x00\x01\x01\x00",                 // a queue that is removed under a lock
 	} {
 		f.Add([]byte(seed))
@@ -81,6 +83,7 @@ type model struct {
 	server      *fuzzed
 	now         time.Time
 	maxAttempts int
+	lapsed      bool // an exclusive lock has expired, which somebody else than a pop has noticed
 	things      []*thing
 	leases      []*lease
 	log         []string
@@ -126,6 +129,7 @@ func (m *model) expect(a answered, name string, want int) {
 }
 
 func (m *model) push(how int) {
+	m.settle()
 	priority, count, delay := how%3, 1+how/4%4, 0
 	if how&0x10 != 0 {
 		delay = 5 + how>>5
@@ -196,7 +200,7 @@ func (m *model) back(l *lease, delay time.Duration) (back, died int) {
 
 func (m *model) expire(l *lease) {
 	m.back(l, 0)
-	l.settled = m.now
+	l.settled, m.lapsed = m.now, m.lapsed || l.exclusive
 }
 
 // settle does what is due.
@@ -223,6 +227,7 @@ func (m *model) pop(how int, ack bool, mode string) {
 		target += "&mode=" + mode
 	}
 	m.settle()
+	m.lapsed = false
 	if m.exclusive() != nil || mode != "concurrent" && len(m.active()) > 0 {
 		until := m.active()[0].until
 		for _, l := range m.active() {
@@ -347,11 +352,16 @@ func (m *model) expected(id string) (int, *lease) {
 		switch {
 		case !m.now.Before(l.until):
 			m.expire(l)
+			m.lapsed = false
 			return http.StatusGone, nil
 		case l.id != id:
 			return http.StatusBadRequest, nil
 		}
 		return http.StatusOK, l
+	}
+	if m.lapsed {
+		m.lapsed = false
+		return http.StatusGone, nil
 	}
 	none := http.StatusBadRequest
 	if len(m.active()) == 0 {
@@ -374,6 +384,7 @@ func (m *model) expected(id string) (int, *lease) {
 }
 
 func (m *model) requeue(how int) {
+	m.settle()
 	limit := 1 + how%3
 	n := min(limit, len(m.at(dead)))
 	m.expect(m.ask(http.StatusOK, "POST", "/dead/requeue", fmt.Sprintf(`{"limit": %d}`, limit)), "items_requeued", n)
@@ -425,6 +436,7 @@ func (m *model) remove(int) {
 	for _, l := range m.leases {
 		l.ended = true
 	}
+	m.lapsed = false
 	m.ask(http.StatusNotFound, "GET", "", "")
 	m.configure(m.maxAttempts)
 }
