@@ -44,7 +44,7 @@ func (s *Server) read(c *call, into any) error {
 
 // body reads a whole body.
 func (s *Server) body(c *call) ([]byte, error) {
-	tooLarge := newProblem(http.StatusRequestEntityTooLarge, codeTooLarge, fmt.Sprintf("the request is larger than %d bytes: send fewer items at once", s.config.MaxBody))
+	tooLarge := newProblem(http.StatusRequestEntityTooLarge, codeTooLarge, fmt.Sprintf("the request is larger than %d bytes: send fewer items at once", s.config.MaxBody)).last()
 	if c.ContentLength > int64(s.config.MaxBody) {
 		return nil, tooLarge
 	}
@@ -54,7 +54,7 @@ func (s *Server) body(c *call) ([]byte, error) {
 	case errors.As(err, &large):
 		return nil, tooLarge
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, newProblem(http.StatusRequestTimeout, codeTooSlow, "the body did not come in time: send it at once")
+		return nil, newProblem(http.StatusRequestTimeout, codeTooSlow, "the body did not come in time: send it at once").last()
 	case err != nil:
 		return nil, invalid("the body did not come to its end: %v", err)
 	case !utf8.Valid(data):

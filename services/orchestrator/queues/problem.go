@@ -95,6 +95,12 @@ func (p *problem) retry(after time.Duration) *problem {
 	return p
 }
 
+// last ends the connection, so that the answer does not wait for the rest of the body.
+func (p *problem) last() *problem {
+	p.header["Connection"] = "close"
+	return p
+}
+
 // unixSeconds is a time as the document writes it.
 func unixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
