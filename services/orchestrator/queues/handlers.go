@@ -116,8 +116,11 @@ func whole(c *call, name string, otherwise int) (int, error) {
 
 // yes reads a parameter that is true or false.
 func yes(c *call, name string) (bool, error) {
+	if !c.URL.Query().Has(name) {
+		return false, nil
+	}
 	switch text := strings.ToLower(c.URL.Query().Get(name)); text {
-	case "", "false", "0", "no", "off":
+	case "false", "0", "no", "off":
 		return false, nil
 	case "true", "1", "yes", "on":
 		return true, nil
@@ -126,7 +129,7 @@ func yes(c *call, name string) (bool, error) {
 	}
 }
 
-// known refuses parameters that nobody knows, or that say nothing or two things: what was meant to be require_ack must not be a pop without.
+// known refuses parameters that nobody knows, or that say two things: what was meant to be require_ack must not be a pop without.
 func known(c *call, names ...string) error {
 	all, err := url.ParseQuery(c.URL.RawQuery)
 	if err != nil {
@@ -142,9 +145,6 @@ func known(c *call, names ...string) error {
 		}
 		if len(values) > 1 {
 			return invalid("%s: given %d times; give it once", name, len(values))
-		}
-		if values[0] == "" && name != "after" {
-			return invalid("%s: has no value; give one, or leave it out", name)
 		}
 	}
 	return nil

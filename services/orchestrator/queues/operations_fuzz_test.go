@@ -330,6 +330,9 @@ func (m *model) end(operation string, how int) {
 	switch operation {
 	case "extend":
 		l.until = m.now.Add(queue.TTL(time.Duration(ttl) * time.Second))
+		if at := a.float("lock_expires_at"); at != float64(l.until.UnixMilli())/1000 {
+			m.t.Errorf("the lock ends at %v; the model expects %v", at, l.until)
+		}
 	case "nack":
 		back, died := m.back(l, delay)
 		l.ended = true
