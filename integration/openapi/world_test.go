@@ -180,7 +180,7 @@ type request struct {
 	token  string
 	header map[string]string
 	host   string // the name by which the server without access control is asked, "" for the one with it
-	cut    error // how its body ends
+	cut    error  // how its body ends
 }
 
 // ask sends a request, checks that it and its answer are as the document says, and gives the members of the answer.
@@ -326,4 +326,3 @@ func (w *world) complete() {
 	}
 	w.t.Logf("%d operations, %d combinations of operation and status, %d requests", len(named), combinations, requests)
 }
-
