@@ -160,7 +160,7 @@ func FuzzRequest(f *testing.F) {
 		{"PUT /queue/q", "", `{"priorities": 2, "mode": "concurrent"}`}, {"DELETE /queue/q", "", ""}, {"GET /queue/q/depth", "", ""}, {"GET /queue/q/oldest", "", ""},
 		{"GET /queue/q/dead?limit=1", "", ""}, {"GET /queue/q/dead?after=-9223372036854775808--1", "", ""}, {"DELETE /queue/q/dead", "", ""},
 		{"POST /queue/q/dead/requeue", "", `{"limit": 1}`}, {"POST /queue/q/dead/requeue", "", `{"dead_ids": ["1709139215000000-1"]}`},
-		{"GET /openapi.json", "", ""}, {"GET //queue/q/../q", "", ""}, {"POST /queue/%2e%2e/push", "", `{"item":1}`}, {"POST /queue/q%2Fr/push", "", `{"item":1}`}, {"GET /queue/q/", "", ""},
+		{"GET /openapi.json", "", ""}, {"GET //queue/q/../q", "", ""}, {"GET //", "", ""}, {"GET http://localhost", "", ""}, {"POST /queue/%2e%2e/push", "", `{"item":1}`}, {"POST /queue/q%2Fr/push", "", `{"item":1}`}, {"GET /queue/q/", "", ""},
 	} {
 		f.Add(seed[0], seed[1], seed[2])
 	}

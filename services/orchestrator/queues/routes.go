@@ -80,7 +80,8 @@ func (s *Server) Handler() http.Handler {
 	nowhere := s.handle(route{ID: "none", serve: func(*Server, *call) (answer, error) { return answer{}, noRoute() }})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A ServeMux would send those with dots and double slashes elsewhere, and say so in HTML.
-		if p := r.URL.EscapedPath(); r.Method == http.MethodConnect || path.Clean("/"+p) != strings.TrimSuffix(p, "/") && p != "/" {
+		p := r.URL.EscapedPath()
+		if clean := path.Clean("/" + p); r.Method == http.MethodConnect || p != clean && (p != clean+"/" || clean == "/") {
 			nowhere.ServeHTTP(w, r)
 			return
 		}
