@@ -21,6 +21,8 @@ type Items interface {
 	Hold(priority int, from int64, count int, lock int64) ([]Item, error)
 	// Drop removes the items of a lock, and tells how many.
 	Drop(lock Lock) (int, error)
+	// Move has another lock hold some of the items of a lock, by their ids, and tells how many.
+	Move(ids []int64, from, to int64) (int, error)
 	// GiveBack makes the items of a lock ready again, or delays them if due is set. Those with at least maxAttempts (if not 0) are dead from now on.
 	GiveBack(lock int64, due, now time.Time, maxAttempts int, reason string) ([]Back, error)
 	// Due lists delayed items whose time has come, the first ones at the front, and when the first of the others is due. Ready makes one ready.
@@ -258,7 +260,7 @@ func (p Pop) do(m *Machine) (Result, error) {
 	}
 	m.Totals.Popped += int64(len(items))
 	m.wrote()
-	r := Result{Items: items, Count: len(items)}
+	r := Result{Items: items, Count: len(items), Life: m.Life, Start: m.Settings.Start}
 	if p.LockID == "" {
 		return r, nil
 	}
@@ -357,13 +359,34 @@ func (r Return) do(m *Machine) (Result, error) {
 		if r.Delay > 0 {
 			due = m.now.Add(r.Delay)
 		}
-		n, err := m.giveBack(l, due, r.Reason)
+		back := *l
+		if len(r.Only) > 0 {
+			if err := m.split(&back, r.Only); err != nil {
+				return Result{}, err
+			}
+		}
+		n, err := m.giveBack(&back, due, r.Reason)
 		if err != nil {
 			return Result{}, err
 		}
 		m.Totals.Returned += int64(n)
 		return Result{Count: n, Lock: l}, m.drop(l)
 	})
+}
+
+// split gives some of the items of a lock a number of their own, and drops the others.
+func (m *Machine) split(l *Lock, ids []int64) error {
+	others := *l
+	m.LastLock++
+	l.Number = m.LastLock
+	moved, err := m.items.Move(ids, others.Number, l.Number)
+	if err != nil {
+		return err
+	}
+	others.Items = max(0, others.Items-moved)
+	dropped, err := m.items.Drop(others)
+	m.Totals.Acknowledged += int64(dropped)
+	return err
 }
 
 // do implements [Operation].

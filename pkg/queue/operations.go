@@ -27,6 +27,9 @@ type Result struct {
 	Again bool
 	// Expired counts items that were put back because their lock has expired, Died those of them, and of the returned ones, that are dead now.
 	Expired, Died int
+	// Life is that of the queue from which items were popped, and Start what is to be started for each of them, if so: see [Info] and [Settings].
+	Life  string
+	Start *Start
 }
 
 // Push adds items, all or none of them, in their order.
@@ -67,6 +70,8 @@ type Return struct {
 	Delay  time.Duration
 	// Reason is told of those that are dead.
 	Reason string
+	// Only are the ids of the items that come back: the others are acknowledged. None: all of them come back.
+	Only []int64
 }
 
 // Extend gives a lock more time, from now on.

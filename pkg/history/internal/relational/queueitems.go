@@ -27,6 +27,7 @@ const (
 	holdRanges = `UPDATE rondo_queue_items SET place = 2, rank = r.lock, attempts = attempts + 1 FROM (%s) AS r
 		WHERE queue = $1 AND place = 0 AND rank = $2 AND position BETWEEN $3 AND $4 AND position BETWEEN r.low AND r.high`
 	dropItems  = "DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 2 AND rank"
+	moveItems  = "UPDATE rondo_queue_items SET rank = %d WHERE queue = $1 AND place = 2 AND rank = %d AND id"
 	oldestItem = "SELECT ready_at FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT 1"
 	// Those that were handed out $5 times are dead.
 	giveBackItems = `UPDATE rondo_queue_items SET
@@ -108,6 +109,13 @@ func (i *queueItems) items(statement string, args ...any) (items []queue.Item, e
 	}, statement, args...)
 	slices.SortFunc(items, func(a, b queue.Item) int { return cmp.Compare(a.Position, b.Position) })
 	return items, err
+}
+
+// Move implements [queue.Items].
+func (i *queueItems) Move(ids []int64, from, to int64) (int, error) {
+	statement, args := listed(i, fmt.Sprintf(moveItems, to, from), ids)
+	n, err := i.exec(statement, args...)
+	return int(n), err
 }
 
 // GiveBack implements [queue.Items].
@@ -350,7 +358,7 @@ func QueueStatements(d Dialect) []string {
 	return slices.Concat([]string{
 		fmt.Sprintf(readQueue, "") + d.Lock, newQueue, dropNewQueue, saveQueue, fmt.Sprintf(readQueue, ", clock_timestamp()"),
 		fmt.Sprintf(listQueues, "") + pageOfQueues, fmt.Sprintf(listQueues, "") + startingQueues,
-		addItem, oldestItem, sizesOfItems, readyItems, takeItems, takeRange, holdItems, hold, of(dropItems), giveBackItems, dueItems, readyItem, deadItems, deadItem, reviveItem, removeItems,
+		addItem, oldestItem, sizesOfItems, readyItems, takeItems, takeRange, holdItems, hold, of(dropItems), of(fmt.Sprintf(moveItems, 2, 1)), giveBackItems, dueItems, readyItem, deadItems, deadItem, reviveItem, removeItems,
 		addLock, of(findLocks), changeLock, of(removeLocks), activeLocks, oldLocks, of(findQueueKeys), addKey, oldQueueKeys, dropQueueKey,
 	}, forgetQueue)
 }
