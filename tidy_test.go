@@ -65,11 +65,12 @@ var packages = map[string]rule{
 		imports: []string{"internal/program", "pkg/events", "pkg/orchestration"},
 	},
 	"pkg/rondotest": {
-		imports: []string{"internal/program", "pkg/check", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity"},
+		imports: []string{"internal/program", "pkg/check", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/queue", "pkg/queue/queuepush"},
 	},
 	"pkg/check": {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
 
 	"pkg/queue":           {pure: true, partly: map[string]string{"context": "Context"}},
+	"pkg/queue/queuepush": {imports: []string{"pkg/activity", "pkg/events", "pkg/orchestration", "pkg/queue", "go.opentelemetry.io/otel/propagation"}},
 	"pkg/queue/queuetest": {imports: []string{"pkg/queue"}},
 
 	"pkg/history":                     {imports: []string{"pkg/events", "pkg/round"}},
@@ -108,7 +109,7 @@ var packages = map[string]rule{
 	"services/worker": {imports: []string{"pkg/events", "pkg/telemetry", "pkg/bus", "pkg/process", "pkg/activity", "pkg/orchestration", "internal/health", "golang.org/x/time/rate"}},
 	"pkg/app": {imports: []string{
 		"internal/health", "internal/heap", "internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/history/cockroach", "pkg/history/sqlite",
-		"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/outbox", "pkg/client", "pkg/query", "pkg/process", "pkg/queue", "services/orchestrator", "services/orchestrator/queues", "services/worker", "pkg/telemetry",
+		"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/outbox", "pkg/client", "pkg/query", "pkg/process", "pkg/queue", "pkg/queue/queuepush", "services/orchestrator", "services/orchestrator/queues", "services/worker", "pkg/telemetry",
 		"go.yaml.in/yaml/v3",
 	}},
 	"internal/health":   {},

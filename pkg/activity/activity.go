@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/rondo-run/rondo/internal/program"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -123,10 +124,25 @@ type Registry struct{ bindings map[string]Binding }
 
 // NewRegistry makes a registry. The error lists everything that is wrong with the bindings, not just the first thing.
 func NewRegistry(bindings ...Binding) (*Registry, error) {
+	return newRegistry(bindings, func(name string) error { return events.CheckName("activity", name) })
+}
+
+// NewBuiltInRegistry is NewRegistry for activities of the engine's own, whose names nobody else may use: they begin with [events.ReservedPrefix].
+func NewBuiltInRegistry(bindings ...Binding) (*Registry, error) {
+	return newRegistry(bindings, func(name string) error {
+		own, is := strings.CutPrefix(name, events.ReservedPrefix)
+		if !is {
+			return fmt.Errorf("activity %q is none of the engine's own: their names begin with %q", name, events.ReservedPrefix)
+		}
+		return events.CheckName("activity", own)
+	})
+}
+
+func newRegistry(bindings []Binding, check func(name string) error) (*Registry, error) {
 	r := &Registry{bindings: make(map[string]Binding, len(bindings))}
 	var errs []error
 	for _, b := range bindings {
-		switch err := events.CheckName("activity", b.name); {
+		switch err := check(b.name); {
 		case err != nil:
 			errs = append(errs, err)
 		case b.run == nil:

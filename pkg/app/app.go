@@ -137,7 +137,9 @@ func New(config Config, parts ...Part) (*App, error) {
 			errs = append(errs, a.orchestrations.Pin(p.name, p.version))
 		}
 	}
-	a.activities, err = activity.NewRegistry(activities...)
+	if err = notHere(activities); err == nil {
+		a.activities, err = activity.NewRegistry(activities...)
+	}
 	errs = append(errs, err)
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("the parts of the program: %w", err)

@@ -108,11 +108,10 @@ func (a *App) devServices(b *natsbus.Bus, store history.Store) (all []service, e
 		if a.config.Orchestrator.ID == "" {
 			a.config.Orchestrator.ID = "dev" // the next one takes its place at once, also when this one is killed
 		}
-		s, err := a.newOrchestrator(b, store)
+		all, err = a.newOrchestrator(b, store)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, s)
 	}
 	if len(a.activities.Names()) > 0 {
 		s, err := a.newWorker(b)

@@ -12,6 +12,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/queue/queuepush"
 	"github.com/rondo-run/rondo/services/orchestrator"
 	"github.com/rondo-run/rondo/services/worker"
 )
@@ -39,11 +40,11 @@ func (a *App) orchestrator(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, l.close())
 	}
-	s, err := a.newOrchestrator(b, store)
+	all, err := a.newOrchestrator(b, store)
 	if err == nil {
-		var all []service
-		if all, err = a.newQueues(q); err == nil {
-			err = a.serve(ctx, l, b, append(all, s)...)
+		var served []service
+		if served, err = a.newQueues(q); err == nil {
+			err = a.serve(ctx, l, b, append(all, served...)...)
 		}
 	}
 	return errors.Join(err, l.close(), b.Close(), store.Close())
@@ -66,16 +67,18 @@ func (a *App) worker(ctx context.Context) error {
 	return errors.Join(err, l.close(), b.Close())
 }
 
-func (a *App) newOrchestrator(b *natsbus.Bus, store history.Store) (service, error) {
+// newOrchestrator makes an orchestrator and what belongs beside it.
+func (a *App) newOrchestrator(b *natsbus.Bus, store history.Store) ([]service, error) {
 	c := a.config.Orchestrator
 	c.Grace, c.Logger, c.CodeLogger = a.config.Grace, a.log, a.logs.codeLogger()
 	c.LogPayloads = c.LogPayloads || a.config.Log.Payloads
 	c.Build, c.Tracer, c.Metrics = cmp.Or(c.Build, a.build()), a.telemetry.Tracer, a.telemetry.Metrics
 	o, err := orchestrator.New(b, store, a.orchestrations, c)
 	if err != nil {
-		return service{}, err
+		return nil, err
 	}
-	return service{name: "orchestrator", id: o.ID(), run: o.Run, live: o.Live, ready: o.Ready}, nil
+	beside, err := a.bridges(b, store, o)
+	return append([]service{{name: "orchestrator", id: o.ID(), run: o.Run, live: o.Live, ready: o.Ready}}, beside...), err
 }
 
 // build says which binary this is.
@@ -195,11 +198,15 @@ func (a *App) migrate(ctx context.Context) error {
 		return err
 	}
 	defer b.Close()
+	needed := []bus.Queue{{Tag: queuepush.Tag, Activity: queuepush.Activity}}
 	for _, tag := range a.config.tagNames() {
 		for _, name := range a.activities.Names() {
-			if _, err := b.OpenQueue(ctx, bus.Queue{Tag: tag, Activity: name}); err != nil {
-				return err
-			}
+			needed = append(needed, bus.Queue{Tag: tag, Activity: name})
+		}
+	}
+	for _, q := range needed {
+		if _, err := b.OpenQueue(ctx, q); err != nil {
+			return err
 		}
 	}
 	if !a.config.Check {

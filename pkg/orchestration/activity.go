@@ -1,6 +1,10 @@
 package orchestration
 
 import (
+	"errors"
+	"fmt"
+	"strings"
+
 	"github.com/rondo-run/rondo/internal/program"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -16,4 +20,26 @@ func StartActivity[In, Out any](ctx *Context, name string, in In, o program.Opti
 		return failed[Out](ctx, what, err)
 	}
 	return decoded[Out](ctx, ctx.p.Activity(ctx.s, name, input, o), what)
+}
+
+// StartBuiltIn has an activity of the engine's own executed, by an orchestrator: workers need no database. The contracts that come with Rondo are made of it; use those. The input is
+// JSON, whatever the codec is, and there is no result. An error that is given is that of the future, and nothing is executed.
+func StartBuiltIn(ctx *Context, name string, input events.Payload, wrong error) *Future[struct{}] {
+	what := "activity " + quote(name)
+	if wrong == nil && !strings.HasPrefix(name, events.ReservedPrefix) {
+		wrong = fmt.Errorf("the engine has no activity of this name: those of its own begin with %q", events.ReservedPrefix)
+	}
+	var e *events.Error
+	switch {
+	case errors.As(wrong, &e):
+		of := *e
+		of.Source = what
+		return &Future[struct{}]{t: ctx.p.Failed(&of)}
+	case wrong != nil:
+		return failed[struct{}](ctx, what, wrong)
+	}
+	return &Future[struct{}]{
+		t:     ctx.p.Activity(ctx.s, name, input, program.Options{Tag: SystemTag}),
+		value: func(*program.Task) (struct{}, error) { return struct{}{}, nil },
+	}
 }

@@ -16,6 +16,8 @@
 // An activity is registered real or faked, there is no difference; one that is not registered is never executed, as if no worker were
 // running. [Takes] makes one last.
 //
+// What orchestrations push to queues (see [github.com/rondo-run/rondo/pkg/queue/queuepush]) is there to be looked at with [Env.Pushed].
+//
 // To see that the code replays, run the same test with [Cold], which forgets the instance before every round, or with [Chaos], which also delivers
 // twice, late and in another order, and crashes between rounds. At the end of each test the histories are checked (see [Env.Check]).
 //
@@ -35,6 +37,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/queue"
+	"github.com/rondo-run/rondo/pkg/queue/queuepush"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
@@ -70,6 +74,8 @@ type Env struct {
 	published map[string]string // what was said under an id
 	problems  []error
 	pending   map[string]events.Work // by token
+	pushes    map[string]string      // to queues: their digests, by their keys
+	pushed    map[string][]queue.NewItem
 }
 
 // worker is an activity as the environment executes it.
@@ -139,6 +145,7 @@ func New(t T, parts ...Part) *Env {
 	e := &Env{
 		t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 		instances: make(map[string]*instance), purged: make(map[string]int), published: make(map[string]string), decided: make(map[string]decided), pending: make(map[string]events.Work),
+		pushes: make(map[string]string), pushed: make(map[string][]queue.NewItem),
 	}
 	e.config.MaxAttempts = 1000 // chaos crashes more often than reality
 	e.config.FailUnregistered = 24 * time.Hour
@@ -158,13 +165,15 @@ func (e *Env) Deploy(parts ...Part) {
 	e.t.Helper()
 	var orchestrations []orchestration.Binding
 	var activities []activity.Binding
-	e.work = make(map[string]worker)
+	e.work = map[string]worker{queuepush.Activity: {binding: queuepush.With(e.push)}}
 	for _, p := range parts {
 		switch p := p.(type) {
 		case orchestration.Binding:
 			orchestrations = append(orchestrations, p)
 		case activity.Binding:
-			activities = append(activities, p)
+			if p.Name() != queuepush.Activity {
+				activities = append(activities, p)
+			}
 			e.work[p.Name()] = worker{binding: p}
 		case slow:
 			activities = append(activities, p.binding)

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/queue"
+	"github.com/rondo-run/rondo/pkg/queue/queuepush"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
@@ -48,7 +51,11 @@ func (e *Env) complete(v *envelope, w events.Work, worker worker) {
 		Info: infoOf(v.message.Instance, w), Codec: e.Codec(), Last: w.Heartbeat, Token: token,
 		Heartbeat: func(p events.Payload) error { heartbeat = p; return nil },
 	})
-	result, err := worker.binding.Run(ctx, e.Codec(), w.Input)
+	codec := e.Codec()
+	if w.Activity == queuepush.Activity {
+		codec = events.JSON{} // as in the orchestrator
+	}
+	result, err := worker.binding.Run(ctx, codec, w.Input)
 	switch {
 	case errors.Is(err, activity.ErrPending):
 		e.pending[token] = w
@@ -142,3 +149,24 @@ func (e *Env) runStep(instance string, s round.Step) {
 		e.queue(&envelope{message: s.Done(instance, result, failure), sent: e.now, owner: instance, name: name})
 	}})
 }
+
+// push is what becomes of a push to a queue, unless the test has said something else with [queuepush.With]: a queue has as much room as it needs, and as many priorities as queues usually have.
+func (e *Env) push(_ context.Context, name string, p queue.Push) error {
+	switch digest, again := e.pushes[p.Key]; {
+	case again && digest != p.Digest:
+		return queue.ErrKeyReused
+	case again:
+		return nil
+	}
+	for _, i := range p.Items {
+		if i.Priority >= queue.DefaultPriorities {
+			return &queue.InvalidError{Problem: fmt.Sprintf("priority: %d; want 0 to %d", i.Priority, queue.DefaultPriorities-1)}
+		}
+	}
+	e.pushes[p.Key] = p.Digest
+	e.pushed[name] = append(e.pushed[name], p.Items...)
+	return nil
+}
+
+// Pushed lists what orchestrations have pushed to a queue, in the order in which that happened, each push once. Nobody takes it.
+func (e *Env) Pushed(name string) []queue.NewItem { return slices.Clone(e.pushed[name]) }

@@ -255,6 +255,14 @@ func (w *ownership) anybodyKnows(name, version string) bool {
 	return slices.ContainsFunc(w.members.Members(), func(m bus.Member) bool { return m.Knows(name, version) })
 }
 
+// Knows reports whether an orchestrator that is running can run some code; an empty version stands for any.
+func (o *Orchestrator) Knows(name, version string) bool {
+	return o.own.ready() == nil && o.own.anybodyKnows(name, version) // who is there is known once it is ready
+}
+
+// Takes tells why it takes no messages just now, if so.
+func (o *Orchestrator) Takes() error { return o.own.ready() }
+
 // Unknown is an instance whose messages wait for an orchestrator that can take them.
 type Unknown struct {
 	Instance string

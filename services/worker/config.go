@@ -23,6 +23,8 @@ type Config struct {
 	ID string
 	// Build says which binary it is, for people.
 	Build string
+	// Inside says that it is a part of an orchestrator: nobody is told of it as a worker. What it does is counted and measured like that of others.
+	Inside bool
 	// Tags says which work it takes.
 	Tags TagFilter
 

@@ -136,7 +136,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 		defer s.Close()
 	}
-	defer w.config.Metrics.Watch(w.tellMetrics)()
+	if !w.config.Inside {
+		defer w.config.Metrics.Watch(w.tellMetrics)()
+	}
 	r := w.begin()
 	stops, err := r.listen()
 	if err != nil {
@@ -189,6 +191,9 @@ func (r *run) listen() (stops []func(), err error) {
 			return stops, err
 		}
 		stops = append(stops, stop)
+	}
+	if r.config.Inside {
+		return stops, nil
 	}
 	stop, err := process.Answer(r.bus, r.present)
 	if err != nil {

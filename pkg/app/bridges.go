@@ -1,0 +1,82 @@
+package app
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/queue"
+	"github.com/rondo-run/rondo/pkg/queue/queuepush"
+	"github.com/rondo-run/rondo/services/orchestrator"
+	"github.com/rondo-run/rondo/services/orchestrator/queues"
+	"github.com/rondo-run/rondo/services/worker"
+)
+
+// This file has what goes on between queues and orchestrations, in each process with an orchestrator: items start instances, and instances push items.
+
+// slotsOfPushes is how many pushes of orchestrations are done at once. Those to the same queue are done one after the other in any case.
+const slotsOfPushes = 16
+
+// queuesOf gives the queues that a store keeps beside the histories; nil if it keeps none.
+func queuesOf(store history.Store) queue.Store {
+	if m, measured := store.(interface{ Unwrap() history.Store }); measured {
+		store = m.Unwrap()
+	}
+	if s, ok := store.(interface{ Queues() queue.Store }); ok {
+		return s.Queues()
+	}
+	return nil
+}
+
+// bridges are the services beside an orchestrator. Its readiness does not depend on them: it can do its own work without.
+func (a *App) bridges(b *natsbus.Bus, store history.Store, o *orchestrator.Orchestrator) ([]service, error) {
+	kept := queuesOf(store)
+	if kept == nil {
+		return nil, nil
+	}
+	pushes, err := a.newPusher(b, kept, o)
+	if err != nil {
+		return nil, err
+	}
+	starter := queues.NewStarter(kept, b, queues.StarterConfig{Knows: o.Knows, Ready: o.Takes, Logger: a.log.With("orchestrator", o.ID())})
+	starts := service{name: "starts from queues", run: starter.Run, live: func() error { return nil }, ready: readyAnyway}
+	return []service{pushes, starts}, nil
+}
+
+func readyAnyway(context.Context) error { return nil }
+
+// newPusher makes the worker that does what orchestrations push to queues.
+func (a *App) newPusher(b *natsbus.Bus, store queue.Store, o *orchestrator.Orchestrator) (service, error) {
+	code, err := activity.NewBuiltInRegistry(queuepush.Handler(store))
+	if err != nil {
+		return service{}, err
+	}
+	w, err := worker.New(b, code, worker.Config{
+		Inside: true, ID: pusherID(o.ID()), Build: a.build(), Tags: worker.Tags(queuepush.Tag), Slots: slotsOfPushes, MaxSessions: -1,
+		DrainTimeout: a.config.Grace, SessionLease: a.config.NATS.SessionLease, Logger: a.logs.workerLogger(),
+		LogPayloads: a.config.Log.Payloads, Tracer: a.telemetry.Tracer, Metrics: a.telemetry.Metrics, Codec: events.JSON{},
+	})
+	if err != nil {
+		return service{}, err
+	}
+	return service{name: "pushes to queues", run: w.Run, live: w.Live, ready: readyAnyway}, nil
+}
+
+// pusherID is how histories call the worker of an orchestrator.
+func pusherID(orchestrator string) string {
+	const end = "/queues"
+	return orchestrator[:min(len(orchestrator), events.MaxName-len(end))] + end
+}
+
+// notHere is the error of whoever binds code to a name of the engine's.
+func notHere(bindings []activity.Binding) error {
+	for _, b := range bindings {
+		if b.Name() == queuepush.Activity {
+			return errors.New("the activity " + queuepush.Activity + " is the engine's own, and orchestrators execute it by themselves; leave out queuepush.Handler and queuepush.With, which are for tests")
+		}
+	}
+	return nil
+}
