@@ -41,7 +41,7 @@ func (a *App) bridges(b *natsbus.Bus, store history.Store, o *orchestrator.Orche
 	if err != nil {
 		return nil, err
 	}
-	starter := queues.NewStarter(kept, b, queues.StarterConfig{Knows: o.Knows, Ready: o.Takes, Logger: a.log.With("orchestrator", o.ID())})
+	starter := queues.NewStarter(kept, b, queues.StarterConfig{Knows: o.Knows, Ready: o.Takes, Metrics: a.telemetry.Metrics, Logger: a.log.With("orchestrator", o.ID())})
 	starts := service{name: "starts from queues", run: starter.Run, live: func() error { return nil }, ready: readyAnyway}
 	return []service{pushes, starts}, nil
 }
@@ -50,7 +50,7 @@ func readyAnyway(context.Context) error { return nil }
 
 // newPusher makes the worker that does what orchestrations push to queues.
 func (a *App) newPusher(b *natsbus.Bus, store queue.Store, o *orchestrator.Orchestrator) (service, error) {
-	code, err := activity.NewBuiltInRegistry(queuepush.Handler(store))
+	code, err := activity.NewBuiltInRegistry(queuepush.Handler(queues.Counted(store, a.telemetry.Metrics)))
 	if err != nil {
 		return service{}, err
 	}

@@ -171,11 +171,22 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 	must(err)
 	_, err = orchestrator.DropSchedule(ctx, "s")
 	must(err)
-	own, err := orchestrator.OpenQueue(ctx, bus.Queue{Tag: "rondo.system", Activity: "rondo.read-value"})
+	told := make(chan string, 10)
+	unhear, err := orchestrator.Withdrawals([]string{"rondo.system"}, func(subject string) { told <- subject })
 	must(err)
-	must(orchestrator.Publish(ctx, events.Wire{Subject: "rondo.work.rondo%2Esystem.rondo%2Eread-value.1-9.i"}))
-	if n, err := own.Take(ctx, 1, func(d bus.Delivery) { d.Hold.Ack() }); err != nil || n != 1 {
-		t.Errorf("took %d, %v", n, err)
+	defer unhear()
+	for _, name := range []string{"rondo.read-value", "rondo.queue.push"} {
+		own, err := orchestrator.OpenQueue(ctx, bus.Queue{Tag: "rondo.system", Activity: name})
+		must(err)
+		work := events.Wire{Subject: "rondo.work.rondo%2Esystem." + events.EncodeToken(name) + ".1-9.i"}
+		must(orchestrator.Publish(ctx, work))
+		if n, err := own.Take(ctx, 1, func(d bus.Delivery) { d.Hold.Ack() }); err != nil || n != 1 {
+			t.Errorf("%s: took %d, %v", name, n, err)
+		}
+		must(orchestrator.Publish(ctx, events.Wire{Subject: work.Subject, Purge: true}))
+		if subject := <-told; subject != work.Subject {
+			t.Errorf("the withdrawal of %s was told, not that of %s", subject, work.Subject)
+		}
 	}
 
 	// A worker takes the work, and does everything that it does.

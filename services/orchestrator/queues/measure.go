@@ -9,8 +9,9 @@ import (
 )
 
 // count counts what has become of items. What was refused may have put items back all the same.
-func (s *Server) count(op queue.Operation, r queue.Result) {
-	m := s.config.Metrics
+func (s *Server) count(op queue.Operation, r queue.Result) { countItems(s.config.Metrics, op, r) }
+
+func countItems(m *telemetry.Metrics, op queue.Operation, r queue.Result) {
 	switch op.(type) {
 	case queue.Push:
 		if !r.Again {
@@ -25,6 +26,28 @@ func (s *Server) count(op queue.Operation, r queue.Result) {
 	}
 	m.QueueItems(telemetry.ItemsExpired, r.Expired)
 	m.QueueItems(telemetry.ItemsDied, r.Died)
+}
+
+// Counted is a store that counts what becomes of items, as the server does for what it is asked.
+func Counted(store queue.Store, m *telemetry.Metrics) queue.Store {
+	if m == nil {
+		return store
+	}
+	return counted{store, m}
+}
+
+type counted struct {
+	queue.Store
+	metrics *telemetry.Metrics
+}
+
+// Do implements [queue.Store].
+func (c counted) Do(ctx context.Context, name string, operations ...queue.Operation) ([]queue.Result, error) {
+	results, err := c.Store.Do(ctx, name, operations...)
+	for n, r := range results {
+		countItems(c.metrics, operations[n], r)
+	}
+	return results, err
 }
 
 // watchEvery is how often is looked how queues stand, and watchMost at how many of them.

@@ -17,6 +17,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/queue"
+	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // StartBroker is what is needed of the broker to start instances.
@@ -41,8 +42,8 @@ type StarterConfig struct {
 	Patience time.Duration
 	// Grace is how long the broker may take still when the Starter ends: 2 seconds.
 	Grace time.Duration
-	// Count is told how many items of a queue were started, returned or have died on the way (see [StarterCounts]); nil: nobody is.
-	Count func(change string, items int)
+	// Metrics counts what becomes of items; nil: nobody does.
+	Metrics *telemetry.Metrics
 	// Logger gets what operators should know; nil is slog.Default.
 	Logger *slog.Logger
 }
@@ -54,13 +55,6 @@ type StarterCounts struct {
 	// Failed counts the tries to start something at which the broker or the database did not do its part.
 	Failed int64
 }
-
-// The changes that [StarterConfig].Count is told of.
-const (
-	changeStarted  = "started"
-	changeReturned = "returned"
-	changeDied     = "died"
-)
 
 // Starter starts an instance for each item of the queues whose settings say so (see [queue.Start]). Every orchestrator process runs one.
 //
@@ -150,14 +144,11 @@ func NewStarter(store queue.Store, broker StartBroker, c StarterConfig) *Starter
 	if c.Ready == nil {
 		c.Ready = func() error { return nil }
 	}
-	if c.Count == nil {
-		c.Count = func(string, int) {}
-	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
 	return &Starter{
-		store: store, broker: broker, config: c, log: c.Logger, look: make(chan struct{}, 1), slots: make(chan struct{}, queuesAtOnce), queues: make(map[string]*starting),
+		store: Counted(store, c.Metrics), broker: broker, config: c, log: c.Logger, look: make(chan struct{}, 1), slots: make(chan struct{}, queuesAtOnce), queues: make(map[string]*starting),
 	}
 }
 
@@ -452,9 +443,10 @@ func (s *Starter) ended(name string, b *batch, r queue.Result) {
 		s.log.Info("queues: a lock was over before its items were acknowledged; they come again", "queue", name, "reason", r.Refused)
 		return
 	}
-	s.count(&s.counts.started, changeStarted, b.started)
-	s.count(&s.counts.returned, changeReturned, len(b.items)-b.started)
-	s.count(&s.counts.died, changeDied, r.Died)
+	s.counts.started.Add(int64(b.started))
+	s.counts.returned.Add(int64(len(b.items) - b.started))
+	s.counts.died.Add(int64(r.Died))
+	s.config.Metrics.QueueItems(telemetry.ItemsStarted, b.started)
 }
 
 // once does operations in one transaction, also when the context has ended: what has begun is brought to an end, so that no lock is left behind.
@@ -605,11 +597,4 @@ func (s *Starter) encode(name string, b *batch, item queue.Item) (w events.Wire,
 // InstanceOf is the id of the instance that an item starts, and of the message that starts it: "queue/<queue>/<life>/<item>". The life is the queue's, see [queue.Info].
 func InstanceOf(name, life string, item int64) string {
 	return "queue/" + name + "/" + life + "/" + strconv.FormatInt(item, 10)
-}
-
-func (s *Starter) count(to *atomic.Int64, change string, items int) {
-	if items > 0 {
-		to.Add(int64(items))
-		s.config.Count(change, items)
-	}
 }
