@@ -7,8 +7,6 @@ import (
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 	"github.com/rondo-run/rondo/pkg/events"
-	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/queue"
 	"github.com/rondo-run/rondo/pkg/queue/queuepush"
 	"github.com/rondo-run/rondo/services/orchestrator"
 	"github.com/rondo-run/rondo/services/orchestrator/queues"
@@ -20,37 +18,26 @@ import (
 // slotsOfPushes is how many pushes of orchestrations are done at once. Those to the same queue are done one after the other in any case.
 const slotsOfPushes = 16
 
-// queuesOf gives the queues that a store keeps beside the histories; nil if it keeps none.
-func queuesOf(store history.Store) queue.Store {
-	if m, measured := store.(interface{ Unwrap() history.Store }); measured {
-		store = m.Unwrap()
-	}
-	if s, ok := store.(interface{ Queues() queue.Store }); ok {
-		return s.Queues()
-	}
-	return nil
-}
-
-// bridges are the services beside an orchestrator. Its readiness does not depend on them: it can do its own work without.
-func (a *App) bridges(b *natsbus.Bus, store history.Store, o *orchestrator.Orchestrator) ([]service, error) {
-	kept := queuesOf(store)
-	if kept == nil {
+// bridges are the services beside an orchestrator. Its readiness does not depend on them: it can do its own work without. Who serves queues from here on has them told of
+// what is pushed.
+func (a *App) bridges(b *natsbus.Bus, o *orchestrator.Orchestrator) ([]service, error) {
+	if a.queues == nil {
 		return nil, nil
 	}
-	pushes, err := a.newPusher(b, kept, o)
+	starter := queues.NewStarter(a.queues, b, queues.StarterConfig{Knows: o.Knows, Ready: o.Takes, Metrics: a.telemetry.Metrics, Logger: a.log.With("orchestrator", o.ID())})
+	a.queues = starter.Hear(a.queues)
+	pushes, err := a.newPusher(b, o)
 	if err != nil {
 		return nil, err
 	}
-	starter := queues.NewStarter(kept, b, queues.StarterConfig{Knows: o.Knows, Ready: o.Takes, Metrics: a.telemetry.Metrics, Logger: a.log.With("orchestrator", o.ID())})
-	starts := service{name: "starts from queues", run: starter.Run, live: func() error { return nil }, ready: readyAnyway}
-	return []service{pushes, starts}, nil
+	return []service{pushes, {name: "starts from queues", run: starter.Run, live: func() error { return nil }, ready: readyAnyway}}, nil
 }
 
 func readyAnyway(context.Context) error { return nil }
 
 // newPusher makes the worker that does what orchestrations push to queues.
-func (a *App) newPusher(b *natsbus.Bus, store queue.Store, o *orchestrator.Orchestrator) (service, error) {
-	code, err := activity.NewBuiltInRegistry(queuepush.Handler(queues.Counted(store, a.telemetry.Metrics)))
+func (a *App) newPusher(b *natsbus.Bus, o *orchestrator.Orchestrator) (service, error) {
+	code, err := activity.NewBuiltInRegistry(queuepush.Handler(queues.Counted(a.queues, a.telemetry.Metrics)))
 	if err != nil {
 		return service{}, err
 	}

@@ -77,7 +77,7 @@ func (a *App) newOrchestrator(b *natsbus.Bus, store history.Store) ([]service, e
 	if err != nil {
 		return nil, err
 	}
-	beside, err := a.bridges(b, store, o)
+	beside, err := a.bridges(b, o)
 	return append([]service{{name: "orchestrator", id: o.ID(), run: o.Run, live: o.Live, ready: o.Ready}}, beside...), err
 }
 

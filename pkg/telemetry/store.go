@@ -71,9 +71,6 @@ type measuredStore struct {
 
 var _ history.Store = (*measuredStore)(nil)
 
-// Unwrap gives the store that is measured, for what it can besides.
-func (w *measuredStore) Unwrap() history.Store { return w.s }
-
 func measured[T any](w *measuredStore, name string, do func() (T, error)) (T, error) {
 	began := time.Now()
 	x, err := do()

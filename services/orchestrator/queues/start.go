@@ -171,6 +171,26 @@ func (s *Starter) Pushed(name string) {
 	}
 }
 
+// Hear gives a store that tells the Starter of what is pushed with it.
+func (s *Starter) Hear(store queue.Store) queue.Store { return heard{store, s} }
+
+type heard struct {
+	queue.Store
+	starter *Starter
+}
+
+// Do implements [queue.Store].
+func (h heard) Do(ctx context.Context, name string, operations ...queue.Operation) ([]queue.Result, error) {
+	results, err := h.Store.Do(ctx, name, operations...)
+	for n, r := range results {
+		if _, is := operations[n].(queue.Push); is && r.Count > 0 {
+			h.starter.Pushed(name)
+			break
+		}
+	}
+	return results, err
+}
+
 func (s *Starter) lookSoon() {
 	select {
 	case s.look <- struct{}{}:
