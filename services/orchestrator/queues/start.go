@@ -121,8 +121,8 @@ const (
 	shortWait   = time.Second
 	longWait    = 30 * time.Second
 	longestWait = 10 * time.Minute
-	// operationFor bounds one transaction.
-	operationFor = 10 * time.Second
+	// operationFor bounds one transaction, endFor one that is under way, or begins, when the Starter ends.
+	operationFor, endFor = 10 * time.Second, 3 * time.Second
 )
 
 // AttributeQueue is the attribute by which the instances of a queue are found: its value is the queue's name.
@@ -400,7 +400,7 @@ func (s *Starter) broken(name string, q *starting, err error) {
 	s.counts.failed.Add(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	wait := growing(q.failed, longWait)
+	wait := growing(q.failed, longWait) / 10
 	q.failed++
 	q.notTill = time.Now().Add(wait)
 	s.log.Warn("queues: the items of a queue cannot be read or acknowledged; trying again", "queue", name, "after", wait, "error", err)
@@ -474,7 +474,7 @@ func (s *Starter) once(ctx context.Context, name string, operations ...queue.Ope
 	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), operationFor)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
-		timer := time.AfterFunc(s.config.Grace, cancel)
+		timer := time.AfterFunc(endFor, cancel)
 		context.AfterFunc(whole, func() { timer.Stop() })
 	})
 	defer stop()
