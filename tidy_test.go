@@ -134,7 +134,7 @@ var packages = map[string]rule{
 		"pkg/check", "examples/orders/shop", "github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/pflag",
 	}},
 
-	"integration":               {imports: []string{"integration/internal/work", "services/orchestrator", "services/worker", "pkg/outbox", "pkg/query", "pkg/client", "pkg/app"}},
+	"integration":               {imports: []string{"integration/internal/work", "services/orchestrator", "services/orchestrator/queues", "services/worker", "pkg/outbox", "pkg/query", "pkg/queue", "pkg/queue/queuepush", "pkg/client", "pkg/app"}},
 	"integration/chaos":         {imports: []string{"integration/internal/work", "services/orchestrator", "services/worker", "pkg/client"}},
 	"integration/internal/work": {imports: []string{"pkg/events", "pkg/orchestration", "pkg/activity"}},
 	"integration/otlp": {imports: []string{

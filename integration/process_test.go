@@ -42,6 +42,9 @@ type role struct {
 	Worker   worker.Config
 	// Twice delivers every message twice.
 	Twice bool
+	// Bridges says that an orchestrator has queues beside it, and where it kills itself there, if it is to; Begun is when their clocks begin.
+	Bridges string
+	Begun   int64
 	// Window is the one in which it kills itself, if it is to; then it does the shapes.
 	Window string
 
@@ -66,6 +69,9 @@ func play(text string) error {
 	r.Broker.Logger = log
 	if r.Window != "" {
 		return playWindow(ctx, r, log)
+	}
+	if r.Bridges != "" {
+		return playBridges(ctx, r, log)
 	}
 	b, err := natsbus.Connect(ctx, r.Broker)
 	if err != nil {
