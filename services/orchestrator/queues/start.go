@@ -314,7 +314,7 @@ func (s *Starter) ready() bool {
 	}
 	if why := err.Error(); why != s.unready {
 		s.unready = why
-		s.log.Info("queues: no instances are started just now; the items wait", "reason", why)
+		s.log.Info("queues: no instances are started just now; the items wait", "error", why)
 	}
 	return false
 }
@@ -460,7 +460,7 @@ func (s *Starter) change(ctx context.Context, name string, mode queue.Mode, befo
 // ended notes what became of the lock of a batch. That it was over already is nothing bad: its items come again, and are found to be started.
 func (s *Starter) ended(name string, b *batch, r queue.Result) {
 	if r.Refused != nil {
-		s.log.Info("queues: a lock was over before its items were acknowledged; they come again", "queue", name, "reason", r.Refused)
+		s.log.Info("queues: a lock was over before its items were acknowledged; they come again", "queue", name, "error", r.Refused)
 		return
 	}
 	s.counts.started.Add(int64(b.started))
@@ -551,7 +551,7 @@ func (s *Starter) never(name string, b *batch, bad []queue.Item, why error) queu
 		r.Only = append(r.Only, item.ID)
 		r.Delay = min(r.Delay, growing(item.Attempts-1, longestWait))
 	}
-	s.log.Warn("queues: items cannot be started", "queue", name, "items", len(bad), "first", bad[0].ID, "again_after", r.Delay, "reason", why)
+	s.log.Warn("queues: items cannot be started", "queue", name, "items", len(bad), "after", r.Delay, "error", why)
 	return r
 }
 
