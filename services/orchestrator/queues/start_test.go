@@ -27,6 +27,7 @@ type broker struct {
 
 	away    error                    // nothing is stored, for this reason
 	refuses func(events.Start) error // what is never stored
+	stores  func(events.Start)       // called with what is stored for the first time
 	after   func()                   // called when something was stored
 	blocks  bool                     // it does not answer
 }
@@ -75,6 +76,9 @@ func (b *broker) Publish(ctx context.Context, wires ...events.Wire) error {
 		b.came++
 		if _, again := b.stored[m.ID]; !again {
 			b.order = append(b.order, string(start.Input))
+			if b.stores != nil {
+				b.stores(*start)
+			}
 		}
 		b.stored[m.ID] = m
 	}
