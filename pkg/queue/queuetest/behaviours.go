@@ -620,11 +620,12 @@ func refusedNames(k *check) {
 
 func absent(k *check) {
 	for o, want := range map[queue.Operation]error{
-		queue.Acknowledge{LockID: "l"}: queue.ErrNoLock, queue.Return{LockID: "l"}: queue.ErrNoLock, queue.Extend{LockID: "l"}: queue.ErrNoLock,
+		queue.Acknowledge{LockID: "l"}: queue.ErrNoLock, queue.Extend{LockID: "l"}: queue.ErrNoLock,
 		queue.Remove{Limit: 1}: queue.ErrNoQueue, queue.Forget{}: queue.ErrNoQueue,
 	} {
 		k.refuses(o, want)
 	}
+	k.refuses(queue.Return{LockID: "l"}, queue.ErrNoLock)
 	k.refuses(queue.Requeue{Limit: 1}, queue.ErrNoQueue)
 	k.must(queue.Settle{})
 	k.pops(1)
