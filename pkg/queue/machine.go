@@ -604,7 +604,9 @@ func (r Remove) do(m *Machine) (Result, error) {
 // expireAll ends all locks, so that their items can be removed, and whoever has one is told that it is over.
 func (m *Machine) expireAll() error {
 	if m.Exclusive != nil {
-		return m.expire(m.Exclusive)
+		err := m.expire(m.Exclusive)
+		m.Lapsed = false // its time was not over
+		return err
 	}
 	for m.Locks > 0 {
 		expired, _, err := m.items.Expired(m.LastExpiry, settleLocks)

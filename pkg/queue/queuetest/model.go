@@ -32,6 +32,7 @@ type modelQueue struct {
 	items    []*modelItem
 	locks    []*queue.Lock // those that were returned included
 	only     *queue.Lock   // the one of locks that is exclusive
+	lapsed   bool          // that one has expired, and neither was there a pop since, nor was anybody told
 	latest   time.Time     // when the last of the concurrent locks ends that were there since there was none
 	keys     map[string]modelKey
 	totals   queue.Totals
@@ -247,6 +248,10 @@ func (q *modelQueue) pop(p queue.Pop) queue.Result {
 		return refuse(&queue.InvalidError{Problem: "the pop"})
 	}
 	q.settle()
+	if q.lapsed {
+		q.lapsed = false
+		q.changes()
+	}
 	switch {
 	case q.only != nil:
 		return refuse(&queue.LockedError{Until: q.only.ExpiresAt})
@@ -309,11 +314,17 @@ func (q *modelQueue) end(id string, do func(*queue.Lock) queue.Result) queue.Res
 		switch {
 		case q.isOver(l.ExpiresAt):
 			q.expire(l)
+			q.lapsed = false
 			return refuse(queue.ErrLockExpired)
 		case l.ID != id:
 			return refuse(queue.ErrWrongLock)
 		}
 		return do(l)
+	}
+	if q.lapsed {
+		q.lapsed = false
+		q.changes()
+		return refuse(queue.ErrLockExpired)
 	}
 	for _, l := range q.locks {
 		switch {
@@ -354,6 +365,7 @@ func (q *modelQueue) expire(l *queue.Lock) {
 	q.expired += n
 	q.totals.Expired += int64(n)
 	if q.only == l {
+		q.lapsed = true
 		q.drop(l)
 		return
 	}
@@ -471,11 +483,13 @@ func (q *modelQueue) remove(r queue.Remove) queue.Result {
 	places := []queue.Place{queue.PlaceDead}
 	if !r.Dead {
 		places = []queue.Place{queue.PlaceReady, queue.PlaceDelayed, queue.PlaceDead}
+		lapsed := q.lapsed
 		for _, l := range slices.Clone(q.locks) {
 			if !l.Returned {
 				q.expire(l)
 			}
 		}
+		q.lapsed = lapsed
 	}
 	var removed []*modelItem
 	for _, place := range places {
