@@ -3,6 +3,8 @@ package queues
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -134,7 +136,7 @@ func (g *gatherer) together(name string, batch []*waiting) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(batch[0].ctx), g.timeout)
 	defer cancel()
-	results, err := g.store.Do(ctx, name, ops...)
+	results, err := g.try(ctx, name, ops)
 	if err != nil && len(batch) > 1 && history.ClassOf(err) == history.Permanent {
 		for _, w := range batch {
 			g.together(name, []*waiting{w})
@@ -147,6 +149,16 @@ func (g *gatherer) together(name string, batch []*waiting) {
 		}
 		close(w.done)
 	}
+}
+
+// try does operations. What panics is an error for those who wait, and takes nothing else with it.
+func (g *gatherer) try(ctx context.Context, name string, ops []queue.Operation) (results []queue.Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return g.store.Do(ctx, name, ops...)
 }
 
 // wait waits until nothing is under way.

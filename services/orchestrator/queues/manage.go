@@ -3,6 +3,8 @@ package queues
 import (
 	_ "embed"
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -223,7 +225,9 @@ func (s *Server) removeDead(c *call) (answer, error) {
 	return answer{body: removed{true, "the dead items are removed", n}}, nil
 }
 
+// removeItems removes what there is. Of a very large queue it removes a part, and whoever wants the rest removed asks again.
 func (s *Server) removeItems(c *call, dead bool) (n int, err error) {
+	until := s.config.Now().Add(s.config.Timeout)
 	for {
 		r, err := s.do(c, queue.Remove{Dead: dead, Limit: removeAtOnce})
 		if err != nil {
@@ -231,6 +235,9 @@ func (s *Server) removeItems(c *call, dead bool) (n int, err error) {
 		}
 		if n += r.Count; r.Count < removeAtOnce {
 			return n, nil
+		}
+		if s.config.Now().After(until) {
+			return n, newProblem(http.StatusServiceUnavailable, codeUnavailable, fmt.Sprintf("%d items are removed, and there are more: send the request again to go on", n)).retry(time.Second)
 		}
 	}
 }
