@@ -38,6 +38,7 @@ func retry(ctx context.Context, f func() error) error {
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
 // runner implements [relational.DB].
@@ -79,6 +80,24 @@ func (r runner) Query(ctx context.Context, scan func(relational.Row) error, stat
 func (r runner) Exec(ctx context.Context, statement string, args ...any) (int64, error) {
 	tag, err := r.q.Exec(r.planned(ctx), statement, append([]any{r.mode}, args...)...)
 	return tag.RowsAffected(), err
+}
+
+// ExecAll implements [relational.Together].
+func (r runner) ExecAll(ctx context.Context, statements []relational.Statement) (rows []int64, err error) {
+	var b pgx.Batch
+	for _, s := range statements {
+		b.Queue(s.Text, s.Args...)
+	}
+	sent := r.q.SendBatch(r.planned(ctx), &b)
+	for range statements {
+		tag, err := sent.Exec()
+		if err != nil {
+			_ = sent.Close() // for the same reason
+			return nil, err
+		}
+		rows = append(rows, tag.RowsAffected())
+	}
+	return rows, sent.Close()
 }
 
 // transactor implements [relational.Transactor].

@@ -249,48 +249,65 @@ const (
 )
 
 // flush writes what is not written yet.
-func (i *queueItems) flush() error {
-	for len(i.added) > 0 {
-		statement, args, n := i.insertion(i.added)
-		if err := i.write(statement, args, n); err != nil {
-			return err
-		}
-		i.added = i.added[n:]
+func (i *queueItems) flush() error { return i.run(i.writes()...) }
+
+// write is a statement that changes so many rows; fewer than 0: any number.
+type write struct {
+	Statement
+	rows int
+}
+
+// run runs statements that write.
+func (i *queueItems) run(writes ...write) error {
+	if len(writes) == 0 {
+		return nil
 	}
-	if err := i.flushMoves(); err != nil {
+	statements := make([]Statement, len(writes))
+	for n, w := range writes {
+		statements[n] = w.Statement
+	}
+	rows, err := execAll(i.ctx, i.db, statements)
+	if err != nil {
 		return err
 	}
-	for len(i.made) > 0 {
-		n := min(addAtOnce, len(i.made))
-		statement, args := i.lockInsertion(i.made[:n])
-		if err := i.write(statement, args, n); err != nil {
-			return err
+	for n, w := range writes {
+		if w.rows >= 0 && rows[n] != int64(w.rows) {
+			return fmt.Errorf("queue %q: %d rows were changed where there should be %d", i.queue, rows[n], w.rows)
 		}
+	}
+	return nil
+}
+
+// writes are the statements that write what is not written yet, in the order in which they must come.
+func (i *queueItems) writes() (all []write) {
+	for len(i.added) > 0 {
+		statement, args, n := i.insertion(i.added)
+		all = append(all, write{Statement{statement, args}, n})
+		i.added = i.added[n:]
+	}
+	all = append(all, i.moving()...)
+	for len(i.made) > 0 {
+		n := roundDown(min(addAtOnce, len(i.made)))
+		statement, args := i.lockInsertion(i.made[:n])
+		all = append(all, write{Statement{statement, args}, n})
 		i.made = i.made[n:]
 	}
 	for len(i.noted) > 0 {
-		n := min(addAtOnce, len(i.noted))
+		n := roundDown(min(addAtOnce, len(i.noted)))
 		statement, args := i.keyInsertion(i.noted[:n])
-		if err := i.write(statement, args, n); err != nil {
-			return err
-		}
+		all = append(all, write{Statement{statement, args}, n})
 		i.noted = i.noted[n:]
 	}
 	if len(i.dropped) > 0 {
 		statement, args := listed(i, dropItems, i.dropped)
-		if _, err := i.db.Exec(i.ctx, statement, args...); err != nil {
-			return err
-		}
-		i.dropped = nil
+		all = append(all, write{Statement{statement, args}, -1})
 	}
 	if len(i.ended) > 0 {
 		statement, args := listed(i, removeLocks, i.ended)
-		if _, err := i.db.Exec(i.ctx, statement, args...); err != nil {
-			return err
-		}
-		i.ended = nil
+		all = append(all, write{Statement{statement, args}, -1})
 	}
-	return nil
+	i.dropped, i.ended = nil, nil
+	return all
 }
 
 // listed is a statement about the queue that ends with a list of values. The last one is repeated, so that there are few different statements and databases need
@@ -305,20 +322,14 @@ func listed[T any](i *queueItems, statement string, values []T) (string, []any) 
 	return statement + " IN (" + strings.Join(places, ", ") + ")", b.args
 }
 
-// write runs a statement that writes so many rows.
-func (i *queueItems) write(statement string, args []any, rows int) error {
-	n, err := i.db.Exec(i.ctx, statement, args...)
-	if err == nil && n != int64(rows) {
-		err = fmt.Errorf("queue %q: %d rows were written where there should be %d", i.queue, n, rows)
-	}
-	return err
-}
-
 // roundUp is the next power of two.
 func roundUp(n int) int { return 1 << bits.Len(uint(n-1)) }
 
-// flushMoves hands items to locks, and then removes those that nobody has: what is left between the first and the last of a priority.
-func (i *queueItems) flushMoves() error {
+// roundDown is the last power of two.
+func roundDown(n int) int { return 1 << (bits.Len(uint(n)) - 1) }
+
+// moving hands items to locks, and then removes those that nobody has: what is left between the first and the last of a priority.
+func (i *queueItems) moving() (all []write) {
 	held := make(map[int][]move)
 	taken := make(map[int]move)
 	for _, m := range i.moves {
@@ -334,17 +345,13 @@ func (i *queueItems) flushMoves() error {
 	i.moves = nil
 	for _, priority := range slices.Sorted(maps.Keys(held)) {
 		statement, args := i.holding(held[priority])
-		if _, err := i.db.Exec(i.ctx, statement, args...); err != nil {
-			return err
-		}
+		all = append(all, write{Statement{statement, args}, -1})
 	}
 	for _, priority := range slices.Sorted(maps.Keys(taken)) {
 		m := taken[priority]
-		if _, err := i.db.Exec(i.ctx, takeRange, i.queue, m.priority, m.first, m.last); err != nil {
-			return err
-		}
+		all = append(all, write{Statement{takeRange, []any{i.queue, m.priority, m.first, m.last}}, -1})
 	}
-	return nil
+	return all
 }
 
 // holding is the statement that hands items of one priority to locks, in their order. Ranges that have nothing in them fill it up.
@@ -365,15 +372,18 @@ func (i *queueItems) holding(moves []move) (statement string, args []any) {
 	return fmt.Sprintf(holdRanges, strings.Join(rows, " UNION ALL ")), b.args
 }
 
-// insertion is the statement that adds the first items of a list, and how many.
+// insertion is the statement that adds the first items of a list, and how many: a power of two, so that databases know the statement again.
 func (i *queueItems) insertion(list []addedItem) (statement string, args []any, n int) {
+	bytes := 0
+	for n < min(addAtOnce, len(list)) && (n == 0 || bytes+len(list[n].Data) <= addBytes) {
+		bytes += len(list[n].Data)
+		n++
+	}
+	n = roundDown(n)
 	b := builder{Dialect: i.d}
 	var rows []string
-	name, bytes := b.arg(i.queue), 0
-	for _, a := range list[:min(addAtOnce, len(list))] {
-		if bytes += len(a.Data); bytes > addBytes && len(rows) > 0 {
-			break
-		}
+	name := b.arg(i.queue)
+	for _, a := range list[:n] {
 		place, rank := queue.PlaceReady, int64(a.Priority)
 		if !a.due.IsZero() {
 			place, rank = queue.PlaceDelayed, a.due.UnixMicro()
@@ -381,7 +391,7 @@ func (i *queueItems) insertion(list []addedItem) (statement string, args []any, 
 		rows = append(rows, fmt.Sprintf("(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)", name, b.arg(int64(place)), b.arg(rank), b.arg(a.Position), b.arg(a.ID), b.arg(a.Priority), b.arg(len(a.Data)),
 			b.time(a.PushedAt), b.time(a.ReadyAt), b.arg(nullText(a.Trace)), b.arg([]byte(a.Data))))
 	}
-	return addItems + strings.Join(rows, ", "), b.args, len(rows)
+	return addItems + strings.Join(rows, ", "), b.args, n
 }
 
 func (i *queueItems) lockInsertion(list []queue.Lock) (statement string, args []any) {

@@ -117,9 +117,6 @@ func (c *change) try(ctx context.Context, db DB) error {
 		}
 		m := queue.NewMachine(state, items, now)
 		results, err := m.Do(rest)
-		if err == nil {
-			err = items.flush()
-		}
 		if err != nil {
 			return err
 		}
@@ -132,19 +129,19 @@ func (c *change) try(ctx context.Context, db DB) error {
 			state, c.fresh, c.forgot = nil, false, true
 		}
 	}
-	return c.save(ctx, db, state)
+	return c.save(items, state)
 }
 
-// save writes the state, if there is anything to write.
-func (c *change) save(ctx context.Context, db DB, state *queue.State) error {
+// save writes what is not written yet, and the state with it, if there is anything to write.
+func (c *change) save(items *queueItems, state *queue.State) error {
+	writes := items.writes()
 	switch {
 	case state == nil:
-		return nil
+		return items.run(writes...)
 	case !c.wrote && c.fresh: // all was refused
-		_, err := db.Exec(ctx, dropNewQueue, c.queue)
-		return err
+		return items.run(append(writes, write{Statement{dropNewQueue, []any{c.queue}}, 1})...)
 	case !c.wrote:
-		return nil
+		return items.run(writes...)
 	}
 	c.token, c.life = c.tokens.Add(1), state.Life
 	state.Wrote(c.writer, c.token)
@@ -152,11 +149,7 @@ func (c *change) save(ctx context.Context, db DB, state *queue.State) error {
 	if err != nil {
 		return err
 	}
-	changed, err := db.Exec(ctx, saveQueue, c.queue, data, state.Settings.Start != nil)
-	if err == nil && changed != 1 {
-		err = fmt.Errorf("queue %q: %d rows were changed where one was held", c.queue, changed)
-	}
-	return err
+	return items.run(append(writes, write{Statement{saveQueue, []any{c.queue, data, state.Settings.Start != nil}}, 1})...)
 }
 
 // lookUp finds out whether the try before has happened, from what there is now.

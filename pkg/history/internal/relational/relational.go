@@ -27,6 +27,32 @@ type DB interface {
 	Exec(ctx context.Context, statement string, args ...any) (int64, error)
 }
 
+// Statement is a statement with its parameters.
+type Statement struct {
+	Text string
+	Args []any
+}
+
+// Together is a DB that can be sent several statements at once. It gives how many rows each has changed.
+type Together interface {
+	ExecAll(ctx context.Context, statements []Statement) ([]int64, error)
+}
+
+// execAll runs statements in their order, sent at once where that is possible.
+func execAll(ctx context.Context, db DB, statements []Statement) (rows []int64, err error) {
+	if t, ok := db.(Together); ok && len(statements) > 1 {
+		return t.ExecAll(ctx, statements)
+	}
+	for _, s := range statements {
+		n, err := db.Exec(ctx, s.Text, s.Args...)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, n)
+	}
+	return rows, nil
+}
+
 // Row is a row to be scanned.
 type Row interface{ Scan(into ...any) error }
 
