@@ -341,7 +341,7 @@ func (s *Starter) known(i queue.Info) bool {
 func (s *Starter) work(ctx context.Context, name string, mode queue.Mode, q *starting) {
 	var before *batch
 	for n := 0; ; n++ {
-		count := s.allowed(ctx, q)
+		count := s.allowed(q)
 		if n >= batchesInARow {
 			s.lookSoon()
 			count = 0
@@ -378,18 +378,18 @@ type batch struct {
 }
 
 // allowed is how many items the rate allows just now. If it is none, it is looked again when it allows one.
-func (s *Starter) allowed(ctx context.Context, q *starting) int {
+func (s *Starter) allowed(q *starting) int {
 	if q.limit == nil {
 		return startAtOnce
 	}
 	now := time.Now()
 	if tokens := q.limit.TokensAt(now); tokens < 1 {
-		wait := time.Duration((1 - tokens) / float64(q.limit.Limit()) * float64(time.Second))
+		// It is looked that often anyway, and by then the rate may be another. A very low one has a wait that no time.Duration could hold.
+		wait := time.Duration(min((1-tokens)/float64(q.limit.Limit())*float64(time.Second), float64(s.config.Every)))
 		s.mu.Lock()
 		q.notTill = now.Add(wait)
 		s.mu.Unlock()
-		timer := time.AfterFunc(wait, s.lookSoon)
-		context.AfterFunc(ctx, func() { timer.Stop() })
+		time.AfterFunc(wait, s.lookSoon)
 		return 0
 	}
 	return min(startAtOnce, int(q.limit.TokensAt(now)))
