@@ -117,8 +117,8 @@ func (s *Server) handle(r route) http.Handler {
 		began := time.Now()
 		c := &call{Request: req, id: s.requestID(req), queue: req.PathValue("queue_id")}
 		ctx := s.texts.Extract(req.Context(), propagation.HeaderCarrier(req.Header))
-		ctx, c.span = s.tracer.Start(ctx, req.Method+" "+or(r.Path, "(none)"), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
-			semconv.HTTPRequestMethodKey.String(method(req)), semconv.HTTPRoute(r.Path), semconv.URLPath(req.URL.Path), attribute.String("http.request.id", c.id)))
+		ctx, c.span = s.tracer.Start(ctx, method(req)+" "+or(r.Path, "(none)"), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+			semconv.HTTPRequestMethodKey.String(method(req)), semconv.HTTPRoute(r.Path), semconv.URLPath(req.URL.EscapedPath()), attribute.String("http.request.id", c.id)))
 		defer c.span.End()
 		c.Request = req.WithContext(ctx)
 		a, err := s.safely(r, c)
@@ -134,7 +134,7 @@ func (s *Server) handle(r route) http.Handler {
 		}
 		write(w, status, a.body)
 		c.span.SetAttributes(semconv.HTTPResponseStatusCode(status))
-		if c.queue != "" {
+		if queue.CheckName(c.queue) == nil { // a text that is not UTF-8 would cost all spans that are sent with it
 			c.span.SetAttributes(semconv.MessagingDestinationName(c.queue))
 		}
 		if status >= 500 {
@@ -212,7 +212,7 @@ func (c *call) may(r Right, name string) bool { return c.caller == nil || c.call
 func (s *Server) refuse(c *call, err error) answer {
 	p := problemOf(err, s.config.Now())
 	if p.Status >= 500 && p.Status != http.StatusInsufficientStorage {
-		s.config.Logger.ErrorContext(c.Context(), "a request to a queue has failed", "method", c.Method, "path", c.URL.Path, "request_id", c.id, "error", err)
+		s.config.Logger.ErrorContext(c.Context(), "a request to a queue has failed", "method", c.Method, "path", c.URL.EscapedPath(), "request_id", c.id, "error", err)
 		c.span.RecordError(err)
 	}
 	told := *p
