@@ -53,19 +53,28 @@ type Items interface {
 
 // Expected is what operations will ask for.
 type Expected struct {
-	// Pops of all together so many ready items, which will be taken or held.
+	// Pops of all together so many ready items, which will be taken or held. Those whose sizes are looked at before are not among them.
 	Pops, Ready int
 	// Locks and Keys are those that will be looked for.
 	Locks, Keys []string
 }
 
-// expected is what operations will ask for.
-func expected(operations []Operation) (e Expected) {
+// expected is what operations will ask for, if pops that do not say theirs have a mode.
+func expected(operations []Operation, mode Mode) (e Expected) {
+	exclusive := false // those behind an exclusive lock are refused, unless there is nothing to take
 	for _, o := range operations {
 		switch o := o.(type) {
 		case Pop:
-			e.Pops++
-			e.Ready += max(0, o.Count)
+			if o.looks() {
+				continue
+			}
+			if e.Pops++; !exclusive {
+				e.Ready = min(expectMost, e.Ready+min(max(0, o.Count), MaxCount))
+			}
+			if o.Mode == "" {
+				o.Mode = mode
+			}
+			exclusive = exclusive || o.LockID != "" && o.Mode == Exclusive
 		case Acknowledge:
 			e.Locks = append(e.Locks, o.LockID)
 		case Push:
@@ -117,6 +126,8 @@ const (
 	forgetAtOnce  = 50
 	// lookAhead is from how many items on their sizes are looked at before they are taken.
 	lookAhead = 16
+	// expectMost bounds the items that are read before somebody asks for them: nothing is known of their sizes.
+	expectMost = 100
 	// rememberLocks is for how long a concurrent lock that has expired is told from one that never was.
 	rememberLocks = 10 * time.Minute
 )
@@ -145,7 +156,7 @@ func (m *Machine) Gone() bool { return m.gone }
 
 // Do does operations in their order, up to the one that removes the queue: what comes behind it is for another queue.
 func (m *Machine) Do(operations []Operation) ([]Result, error) {
-	if err := m.items.Expect(expected(operations)); err != nil {
+	if err := m.items.Expect(expected(operations, m.Settings.WithDefaults().Mode)); err != nil {
 		return nil, err
 	}
 	results := make([]Result, 0, len(operations))
@@ -287,7 +298,7 @@ func (m *Machine) take(p Pop, lock int64) (items []Item, err error) {
 	for _, priority := range m.Priorities() {
 		l := m.Levels[priority]
 		count, last := min(p.Count-len(items), l.Ready), false
-		if p.Bytes > 0 && count > 0 && p.Count > lookAhead {
+		if p.looks() && count > 0 {
 			sizes, err := m.items.Sizes(priority, l.Head, count)
 			if err != nil {
 				return nil, err
@@ -664,6 +675,9 @@ func badItem(at int, items []NewItem, what string, is, most int) error {
 	}
 	return &InvalidError{fmt.Sprintf("%s%s: %d; want 0 to %d", where, what, is, most)}
 }
+
+// looks reports whether the sizes of items are looked at before they are taken.
+func (p Pop) looks() bool { return p.Bytes > 0 && p.Count > lookAhead }
 
 func (p Pop) check() error {
 	if p.Count < 1 || p.Count > MaxCount {

@@ -53,6 +53,7 @@ const (
 	DefaultPriorities = 100
 	maxPriorities     = 1000
 	maxAttempts       = 1_000_000
+	maxStart          = 1024
 )
 
 // WithDefaults fills in what nobody has said.
@@ -83,6 +84,8 @@ func (s Settings) Check() error {
 		return bad("max_items: %d; want at least 0, which is for any number", s.MaxItems)
 	case s.Start != nil && s.Start.Orchestration == "":
 		return bad("start: which orchestration? Give its name")
+	case s.Start != nil && len(s.Start.Orchestration)+len(s.Start.Version) > maxStart: // every change of the queue writes it again
+		return bad("start: orchestration and version together have more than %d bytes", maxStart)
 	case s.Start != nil && !(s.Start.MaxPerSecond >= 0 && s.Start.MaxPerSecond <= 1e6):
 		return bad("start: max_per_second: %v; want at least 0, which is for no bound", s.Start.MaxPerSecond)
 	}

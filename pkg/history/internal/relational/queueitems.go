@@ -42,7 +42,8 @@ const (
 		WHERE queue = $1 AND place = 1 AND rank = $2 AND position = $3`
 	deadItems = "SELECT rank, reason, " + itemColumns + ` FROM rondo_queue_items
 		WHERE queue = $1 AND place = 3 AND (rank, position) > ($2, $3) ORDER BY rank, position LIMIT $4`
-	deadItem   = "SELECT rank, reason, " + itemColumns + " FROM rondo_queue_items WHERE queue = $1 AND place = 3 AND rank = $2 AND position = $3"
+	deadPlaces = "SELECT rank, position, priority FROM rondo_queue_items WHERE queue = $1 AND place = 3 AND (rank, position) > (-1, -1) ORDER BY rank, position LIMIT $2"
+	deadItem   = "SELECT rank, position, priority FROM rondo_queue_items WHERE queue = $1 AND place = 3 AND rank = $2 AND position = $3"
 	reviveItem = `UPDATE rondo_queue_items SET place = 0, rank = priority, position = $4, attempts = 0, reason = NULL, ready_at = $5
 		WHERE queue = $1 AND place = 3 AND rank = $2 AND position = $3`
 	removeItems = `DELETE FROM rondo_queue_items WHERE queue = $1 AND (place, rank, position) IN (
@@ -171,7 +172,7 @@ func (i *queueItems) one(statement string, args ...any) error {
 // Dead implements [queue.Items].
 func (i *queueItems) Dead(ids []queue.DeadID, limit int) (list []queue.Dead, err error) {
 	if len(ids) == 0 {
-		return i.deadAfter(queue.DeadID{}, limit)
+		return i.deadPlaces(deadPlaces, limit)
 	}
 	seen := make(map[queue.DeadID]bool)
 	for _, id := range ids {
@@ -179,13 +180,26 @@ func (i *queueItems) Dead(ids []queue.DeadID, limit int) (list []queue.Dead, err
 			continue
 		}
 		seen[id] = true
-		found, err := i.dead(deadItem, id.At, id.Position)
+		found, err := i.deadPlaces(deadItem, id.At, id.Position)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, found...)
 	}
 	return list, nil
+}
+
+// deadPlaces reads where dead items are, and nothing else of them.
+func (i *queueItems) deadPlaces(statement string, args ...any) (list []queue.Dead, err error) {
+	err = i.query(func(r Row) error {
+		var d queue.Dead
+		var at int64
+		err := r.Scan(&at, &d.Position, &d.Priority)
+		d.DiedAt = time.UnixMicro(at).UTC()
+		list = append(list, d)
+		return err
+	}, statement, append([]any{i.queue}, args...)...)
+	return list, err
 }
 
 func (i *queueItems) deadAfter(after queue.DeadID, limit int) ([]queue.Dead, error) {
@@ -358,7 +372,7 @@ func QueueStatements(d Dialect) []string {
 	return slices.Concat([]string{
 		fmt.Sprintf(readQueue, "") + d.Lock, newQueue, dropNewQueue, saveQueue, fmt.Sprintf(readQueue, ", clock_timestamp()"),
 		fmt.Sprintf(listQueues, "") + pageOfQueues, fmt.Sprintf(listQueues, "") + startingQueues,
-		addItem, oldestItem, sizesOfItems, readyItems, takeItems, takeRange, holdItems, hold, of(dropItems), of(fmt.Sprintf(moveItems, 2, 1)), giveBackItems, dueItems, readyItem, deadItems, deadItem, reviveItem, removeItems,
+		addItem, oldestItem, sizesOfItems, readyItems, takeItems, takeRange, holdItems, hold, of(dropItems), of(fmt.Sprintf(moveItems, 2, 1)), giveBackItems, dueItems, readyItem, deadItems, deadPlaces, deadItem, reviveItem, removeItems,
 		addLock, of(findLocks), changeLock, of(removeLocks), activeLocks, oldLocks, of(findQueueKeys), addKey, oldQueueKeys, dropQueueKey,
 	}, forgetQueue)
 }
