@@ -25,10 +25,11 @@ type gatherer struct {
 	all    sync.WaitGroup
 }
 
-// gatherMost bounds the operations of a transaction, gatherBytes what they push.
+// gatherMost bounds the operations of a transaction, gatherBytes what they push, gatherItems what they pop.
 const (
 	gatherMost  = 100
 	gatherBytes = 4 << 20
+	gatherItems = 256
 )
 
 // waiting is somebody who waits for an operation.
@@ -36,6 +37,7 @@ type waiting struct {
 	ctx    context.Context
 	op     queue.Operation
 	bytes  int
+	items  int
 	result queue.Result
 	err    error
 	done   chan struct{}
@@ -47,7 +49,7 @@ func newGatherer(store queue.Store, timeout time.Duration, parallel int) *gather
 
 // do waits for its turn, and then for the result.
 func (g *gatherer) do(ctx context.Context, name string, op queue.Operation) (queue.Result, error) {
-	w := &waiting{ctx: ctx, op: op, bytes: sizeOf(op), done: make(chan struct{})}
+	w := &waiting{ctx: ctx, op: op, bytes: sizeOf(op), items: itemsOf(op), done: make(chan struct{})}
 	g.mu.Lock()
 	line, busy := g.queues[name]
 	g.queues[name] = append(line, w)
@@ -73,6 +75,14 @@ func sizeOf(op queue.Operation) (n int) {
 	return n
 }
 
+// itemsOf is how many items an operation pops. Of many, there are not more than an answer may have bytes.
+func itemsOf(op queue.Operation) int {
+	if p, ok := op.(queue.Pop); ok {
+		return min(max(p.Count, 0), maxAnswer/DefaultMaxItem)
+	}
+	return 0
+}
+
 // run does what waits for a queue until nobody does any more.
 func (g *gatherer) run(name string) {
 	defer g.all.Done()
@@ -92,7 +102,7 @@ func (g *gatherer) run(name string) {
 func (g *gatherer) next(name string) (batch []*waiting) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	line, bytes := g.queues[name], 0
+	line, bytes, items := g.queues[name], 0, 0
 	for len(line) > 0 && len(batch) < gatherMost {
 		w := line[0]
 		if w.ctx.Err() != nil { // nobody waits for it any more, so it is not done
@@ -102,6 +112,9 @@ func (g *gatherer) next(name string) (batch []*waiting) {
 			continue
 		}
 		if bytes += w.bytes; bytes > gatherBytes && len(batch) > 0 {
+			break
+		}
+		if items += w.items; items > gatherItems && len(batch) > 0 {
 			break
 		}
 		batch, line = append(batch, w), line[1:]

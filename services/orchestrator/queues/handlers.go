@@ -391,10 +391,16 @@ type lockBody struct {
 	LockID *string `json:"lock_id"`
 }
 
+// maxLockID is more than any lock's id has. Longer ones are not looked for.
+const maxLockID = 64
+
 // lockOf is the lock that a request is about.
 func (b lockBody) lockOf() (string, error) {
 	if b.LockID == nil || *b.LockID == "" {
 		return "", invalid("lock_id is required: give the one that the pop has answered").say("lock_id is required")
+	}
+	if len(*b.LockID) > maxLockID {
+		return "", invalid("lock_id: this one has %d characters, and none has more than %d: give the one that the pop has answered", len(*b.LockID), maxLockID)
 	}
 	return *b.LockID, nil
 }

@@ -149,8 +149,12 @@ func (s *Server) list(c *call) (answer, error) {
 		After  string     `json:"after,omitempty"`
 	}{Queues: []standing{}}
 	// Queues that the caller may not look at are left out, and so are their names.
+	ask := limit + 1
+	if c.caller != nil {
+		ask = maxPage + 1 // or who may look at few could have them read one by one
+	}
 	for after := c.URL.Query().Get("after"); ; {
-		all, err := s.store.List(c.Context(), after, limit+1)
+		all, err := s.store.List(c.Context(), after, ask)
 		if err != nil {
 			return answer{}, err
 		}
@@ -164,7 +168,7 @@ func (s *Server) list(c *call) (answer, error) {
 			}
 			out.Queues = append(out.Queues, standingOf(i))
 		}
-		if len(all) <= limit {
+		if len(all) < ask {
 			return answer{body: out}, nil
 		}
 		after = all[len(all)-1].Queue
@@ -266,7 +270,7 @@ func (s *Server) dead(c *call) (answer, error) {
 			return answer{}, err
 		}
 	}
-	all, err := s.store.Dead(c.Context(), c.queue, after, limit+1)
+	all, err := s.deadOf(c, after, limit+1)
 	if err != nil {
 		return answer{}, err
 	}
@@ -285,6 +289,28 @@ func (s *Server) dead(c *call) (answer, error) {
 	}
 	out.Count = len(out.Items)
 	return answer{body: out}, nil
+}
+
+// deadAtOnce bounds the dead items that are read at once: nothing is known of their sizes.
+const deadAtOnce = 32
+
+// deadOf reads dead items behind one, so many or as many as an answer may have.
+func (s *Server) deadOf(c *call, after queue.DeadID, limit int) (all []queue.Dead, err error) {
+	for bytes := 0; len(all) < limit && bytes <= maxAnswer; {
+		ask := min(deadAtOnce, limit-len(all))
+		some, err := s.store.Dead(c.Context(), c.queue, after, ask)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range some {
+			bytes += len(d.Data)
+		}
+		if all = append(all, some...); len(some) < ask {
+			break
+		}
+		after = some[ask-1].DeadID()
+	}
+	return all, nil
 }
 
 func (s *Server) requeue(c *call) (answer, error) {
