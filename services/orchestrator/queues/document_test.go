@@ -266,6 +266,8 @@ func TestModeOfAQueue(t *testing.T) {
 		s.post("/queue/q/pop?require_ack=true", "").is(200, map[string]any{"lock_expires_at": start + 7})
 		s.ask("PUT", "/queue/q", `{"priorities": 0, "mode": "both"}`).is(400, nil)
 		s.ask("PUT", "/queue/q", `{"priority": 1}`).is(400, nil)
+		s.ask("PUT", "/queue/q", `{"start": {"orchestration": "rondo.mine"}}`).is(400, map[string]any{"error_code": "INVALID_REQUEST"})
+		s.ask("PUT", "/queue/q", `{"start": {}}`).is(400, nil)
 	})
 }
 

@@ -76,7 +76,7 @@ func badJSON(err error) error {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return invalid("the body is no JSON: it ends too early")
 	}
-	return invalid("the body: %s", strings.TrimPrefix(err.Error(), "json: "))
+	return invalid("the body: %s; GET /openapi.json tells what there may be", strings.TrimPrefix(err.Error(), "json: "))
 }
 
 // wanted is the kind of a Go type in the words of JSON.

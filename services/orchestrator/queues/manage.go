@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/queue"
 )
 
@@ -184,6 +185,11 @@ func (s *Server) configure(c *call) (answer, error) {
 	var settings queue.Settings
 	if err := s.read(c, &settings); err != nil {
 		return answer{}, err
+	}
+	if start := settings.Start; start != nil && start.Orchestration != "" {
+		if err := events.CheckName("orchestration", start.Orchestration); err != nil {
+			return answer{}, invalid("start: %v", err)
+		}
 	}
 	if _, err := s.do(c, queue.Configure{Settings: settings}); err != nil {
 		return answer{}, err
