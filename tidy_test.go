@@ -104,7 +104,7 @@ var packages = map[string]rule{
 	}},
 	"services/orchestrator": {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/outbox", "pkg/query", "pkg/process", "pkg/activity", "pkg/orchestration", "pkg/telemetry", "internal/health"}},
 	"services/orchestrator/queues": {imports: []string{
-		"pkg/queue", "pkg/history", "pkg/telemetry", "pkg/bus", "pkg/events", "golang.org/x/time/rate", "go.yaml.in/yaml/v3", "go.opentelemetry.io/otel/...",
+		"pkg/queue", "pkg/history", "pkg/telemetry", "pkg/bus", "pkg/events", "golang.org/x/time/rate", "go.yaml.in/yaml/v3", "go.opentelemetry.io/otel/...", "golang.org/x/sync/semaphore",
 	}},
 	"services/worker": {imports: []string{"pkg/events", "pkg/telemetry", "pkg/bus", "pkg/process", "pkg/activity", "pkg/orchestration", "internal/health", "golang.org/x/time/rate"}},
 	"pkg/app": {imports: []string{

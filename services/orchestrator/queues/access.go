@@ -138,13 +138,14 @@ func (a *Access) byCertificate(known *callers, certificate *x509.Certificate) (*
 	return nil, fmt.Errorf("nobody has a client certificate of this name (%s); have one of its names written into the access file", cmp.Or(strings.Join(names, ", "), "it has none"))
 }
 
-// certificateNames are the names by which a certificate may be known: URIs, then DNS names, then the common name.
+// certificateNames are the names by which a certificate may be known: URIs, then DNS names; the common name only if it has none of these.
 func certificateNames(c *x509.Certificate) (names []string) {
 	for _, u := range c.URIs {
 		names = append(names, u.String())
 	}
 	names = append(names, c.DNSNames...)
-	if c.Subject.CommonName != "" {
+	// An authority that may only give certain names may give any common name.
+	if len(names) == 0 && c.Subject.CommonName != "" {
 		names = append(names, c.Subject.CommonName)
 	}
 	return names

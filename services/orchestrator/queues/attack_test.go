@@ -128,7 +128,7 @@ func TestAttackStarterLeak(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer db.Close()
-		store := &looked{Store: db.Queues()}
+		store := &looked{Store: db.Queues(), often: make(chan struct{})}
 		var items []queue.NewItem
 		for range 1000 {
 			items = append(items, queue.NewItem{Data: json.RawMessage("1")})
@@ -137,15 +137,16 @@ func TestAttackStarterLeak(t *testing.T) {
 		do(t, store, queue.Push{Items: items})
 		st := queues.NewStarter(store, newBroker(), queues.StarterConfig{Logger: silence, Every: 100 * time.Millisecond})
 		ctx := &counting{Context: context.Background(), done: make(chan struct{})}
-		ended := make(chan error)
+		ended, begun := make(chan error), time.Now()
 		go func() { ended <- st.Run(ctx) }()
-		time.Sleep(1500 * time.Millisecond)
-		t.Logf("max_per_second %v: started %d, functions that wait for the end %d, looks %d", most, st.Counts().Started, ctx.those.Load(), store.n.Load())
+		<-store.often
+		took := time.Since(begun)
+		t.Logf("max_per_second %v: started %d, functions that wait for the end %d, %d looks took %v", most, st.Counts().Started, ctx.those.Load(), oftenLooks, took)
 		if n := ctx.those.Load(); n > 20 {
-			t.Errorf("max_per_second %v: after a second and a half, %d functions wait for the end", most, n)
+			t.Errorf("max_per_second %v: after %d looks, %d functions wait for the end", most, oftenLooks, n)
 		}
-		if n := store.n.Load(); most < 1 && n > 50 {
-			t.Errorf("max_per_second %v: %d looks", most, n)
+		if most < 1 && took < oftenLooks/4*100*time.Millisecond {
+			t.Errorf("max_per_second %v: %d looks took %v only", most, oftenLooks, took)
 		}
 		close(ctx.done)
 		<-ended
@@ -154,11 +155,16 @@ func TestAttackStarterLeak(t *testing.T) {
 
 type looked struct {
 	queue.Store
-	n atomic.Int64
+	n     atomic.Int64
+	often chan struct{} // closed when it was looked often
 }
 
+const oftenLooks = 12
+
 func (l *looked) Starting(ctx context.Context) ([]queue.Info, error) {
-	l.n.Add(1)
+	if l.n.Add(1) == oftenLooks {
+		close(l.often)
+	}
 	return l.Store.Starting(ctx)
 }
 
@@ -174,6 +180,9 @@ func TestAttackBody(t *testing.T) {
 	b.WriteString(`]}`)
 	n := allocated(func() { s.post("/queue/jobs/push", b.String()).is(400, nil) })
 	t.Logf("4 MiB of {}: %d MiB", n)
+	if n > 64 {
+		t.Errorf("4 MiB of {} have made the server allocate %d MiB", n)
+	}
 	n = allocated(func() {
 		s.ask("PUT", "/queue/jobs", `{"start":{"orchestration":"`+strings.Repeat("x", 4<<20-100)+`"}}`).is(400, nil)
 	})

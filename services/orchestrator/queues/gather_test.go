@@ -1,7 +1,10 @@
 package queues_test
 
 import (
+	"bufio"
 	"context"
+	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -59,4 +62,26 @@ type slow struct {
 func (s slow) Do(ctx context.Context, name string, ops ...queue.Operation) ([]queue.Result, error) {
 	s.clock.move(11 * time.Second)
 	return s.Store.Do(ctx, name, ops...)
+}
+
+// TestLargeRequestsAtOnce: what bodies need in memory is bounded, and whoever comes too much is told to come again.
+func TestLargeRequestsAtOnce(t *testing.T) {
+	s, end := serve(t, inMemory(t), queues.Config{})
+	defer end()
+	answers := make(chan string, 17)
+	for range cap(answers) {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "POST /queue/q/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n{", queues.DefaultMaxBody)
+		go func() {
+			status, _ := bufio.NewReader(conn).ReadString('\n')
+			answers <- status
+		}()
+	}
+	if status := <-answers; !strings.Contains(status, "503") {
+		t.Errorf("the first that is answered is told %q", status)
+	}
 }

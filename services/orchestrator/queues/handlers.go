@@ -48,6 +48,14 @@ func (s *Server) body(c *call) ([]byte, error) {
 	if c.ContentLength > int64(s.config.MaxBody) {
 		return nil, tooLarge
 	}
+	held := c.ContentLength
+	if held < 0 {
+		held = int64(s.config.MaxBody)
+	}
+	if !s.bodies.TryAcquire(held) {
+		return nil, newProblem(http.StatusServiceUnavailable, codeUnavailable, "many large requests are under way, and nothing was done: try again").retry(time.Second).last()
+	}
+	c.held = held
 	data, err := io.ReadAll(http.MaxBytesReader(nil, c.Body, int64(s.config.MaxBody)))
 	var large *http.MaxBytesError
 	switch {
@@ -68,7 +76,10 @@ func (s *Server) body(c *call) ([]byte, error) {
 func badJSON(err error) error {
 	var wrong *json.UnmarshalTypeError
 	var syntax *json.SyntaxError
+	var said *problem
 	switch {
+	case errors.As(err, &said):
+		return said
 	case errors.As(err, &wrong):
 		return invalid("%s: a %s is not what is wanted here, which is %s", or(wrong.Field, "the body"), wrong.Value, wanted(wrong.Type.Kind().String()))
 	case errors.As(err, &syntax):
@@ -180,7 +191,37 @@ type pushItem struct {
 
 type pushBody struct {
 	pushItem
-	Items []pushItem `json:"items"`
+	Items itemList `json:"items"`
+}
+
+// itemList is a list of items that is read up to where it is too long, since a short text may be many of them.
+type itemList []pushItem
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (l *itemList) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		return nil
+	}
+	if data[0] != '[' {
+		return invalid("items: want a list of objects, each with an item")
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if _, err := d.Token(); err != nil {
+		return err
+	}
+	*l = itemList{}
+	for d.More() {
+		if len(*l) == queue.MaxCount {
+			return invalid("items: a list of more than %d; push 1 to %d at once", queue.MaxCount, queue.MaxCount)
+		}
+		var i pushItem
+		if err := d.Decode(&i); err != nil {
+			return fmt.Errorf("items[%d]: %w", len(*l), err)
+		}
+		*l = append(*l, i)
+	}
+	return nil
 }
 
 type pushed struct {
@@ -226,8 +267,8 @@ func (s *Server) pushOf(c *call, body pushBody) (queue.Push, error) {
 		return queue.Push{}, invalid("give either item, with its priority and delay_seconds, or items, a list of such objects")
 	case body.Items == nil:
 		list = []pushItem{body.pushItem}
-	case len(list) == 0 || len(list) > queue.MaxCount:
-		return queue.Push{}, invalid("items: a list of %d; push 1 to %d at once", len(list), queue.MaxCount)
+	case len(list) == 0:
+		return queue.Push{}, invalid("items: an empty list; push 1 to %d at once", queue.MaxCount)
 	}
 	op := queue.Push{Key: c.Header.Get("Idempotency-Key"), KeyFor: keyFor, Items: make([]queue.NewItem, len(list))}
 	if len(op.Key) > queue.MaxKey || !utf8.ValidString(op.Key) {

@@ -65,6 +65,7 @@ type call struct {
 	queue  string
 	caller *Caller // nil where nobody is asked
 	span   trace.Span
+	held   int64 // bytes that its body may have in memory
 }
 
 // maxRequestID bounds the ids that are taken from callers.
@@ -121,6 +122,7 @@ func (s *Server) handle(r route) http.Handler {
 			semconv.HTTPRequestMethodKey.String(method(req)), semconv.HTTPRoute(r.Path), semconv.URLPath(req.URL.EscapedPath()), attribute.String("http.request.id", c.id)))
 		defer c.span.End()
 		c.Request = req.WithContext(ctx)
+		defer func() { s.bodies.Release(c.held) }()
 		a, err := s.safely(r, c)
 		if err != nil {
 			a = s.refuse(c, err)

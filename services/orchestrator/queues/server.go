@@ -28,6 +28,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/rondo-run/rondo/pkg/queue"
 	"github.com/rondo-run/rondo/pkg/telemetry"
@@ -67,6 +68,7 @@ const (
 	DefaultMaxItem = 256 << 10
 	DefaultMaxBody = 4 << 20
 	maxAnswer      = 8 << 20
+	maxBodies      = 64 << 20 // of all requests that are under way
 	maxHeaderBytes = 32 << 10
 	headerTimeout  = 10 * time.Second
 	endWithin      = 10 * time.Second
@@ -78,6 +80,7 @@ type Server struct {
 	store  queue.Store
 	line   *gatherer
 	limits *limits
+	bodies *semaphore.Weighted // of bytes
 	tracer trace.Tracer
 	texts  propagation.TextMapPropagator
 	http   *http.Server
@@ -100,6 +103,7 @@ func New(store queue.Store, c Config) (*Server, error) {
 		c.Now = time.Now
 	}
 	s := &Server{config: c, store: store, line: newGatherer(store, c.Timeout, c.Parallel), limits: newLimits(c.Now, c.Rate), texts: propagation.TraceContext{}}
+	s.bodies = semaphore.NewWeighted(max(maxBodies, int64(c.MaxBody)))
 	s.tracer = noop.NewTracerProvider().Tracer("")
 	if c.Tracer != nil {
 		s.tracer = c.Tracer.Provider.Tracer(telemetry.Scope)

@@ -389,6 +389,8 @@ UPDATE rondo_queue_items SET place = 2, rank = r.lock, attempts = attempts + 1 F
 ----
 DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 2 AND rank IN ($2, $3)
 ----
+UPDATE rondo_queue_items SET rank = 2 WHERE queue = $1 AND place = 2 AND rank = 1 AND id IN ($2, $3)
+----
 UPDATE rondo_queue_items SET
 		place = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN 3 ELSE CAST($3 AS INT8) END,
 		rank = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($6 AS INT8) WHEN CAST($3 AS INT8) = 1 THEN CAST($4 AS INT8) ELSE priority END,
@@ -404,7 +406,9 @@ UPDATE rondo_queue_items SET place = 0, rank = priority, position = $4, ready_at
 SELECT rank, reason, id, priority, position, attempts, pushed_at, ready_at, trace, item FROM rondo_queue_items
 		WHERE queue = $1 AND place = 3 AND (rank, position) > ($2, $3) ORDER BY rank, position LIMIT $4
 ----
-SELECT rank, reason, id, priority, position, attempts, pushed_at, ready_at, trace, item FROM rondo_queue_items WHERE queue = $1 AND place = 3 AND rank = $2 AND position = $3
+SELECT rank, position, priority FROM rondo_queue_items WHERE queue = $1 AND place = 3 AND (rank, position) > (-1, -1) ORDER BY rank, position LIMIT $2
+----
+SELECT rank, position, priority FROM rondo_queue_items WHERE queue = $1 AND place = 3 AND rank = $2 AND position = $3
 ----
 UPDATE rondo_queue_items SET place = 0, rank = priority, position = $4, attempts = 0, reason = NULL, ready_at = $5
 		WHERE queue = $1 AND place = 3 AND rank = $2 AND position = $3
