@@ -127,7 +127,6 @@ func Crowd(t testing.TB, clock *Clock, one, two queue.Store, name string, each i
 type counter struct {
 	mu           sync.Mutex
 	acknowledged map[string]int
-	lost         int
 }
 
 func (c *counter) total() (n int) {

@@ -183,7 +183,5 @@ func TestAttackBody(t *testing.T) {
 	if n > 64 {
 		t.Errorf("4 MiB of {} have made the server allocate %d MiB", n)
 	}
-	n = allocated(func() {
-		s.ask("PUT", "/queue/jobs", `{"start":{"orchestration":"`+strings.Repeat("x", 4<<20-100)+`"}}`).is(400, nil)
-	})
+	s.ask("PUT", "/queue/jobs", `{"start":{"orchestration":"`+strings.Repeat("x", 4<<20-100)+`"}}`).is(400, nil)
 }
