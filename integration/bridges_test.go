@@ -126,10 +126,11 @@ func playBridges(ctx context.Context, r role, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	dies := func(at string) func() {
+	// It dies when that has happened so often: with the second batch of items, so that most are left for the next process to die of, and with the third item that is pushed.
+	dies := func(at string, time int64) func() {
 		var n atomic.Int64
 		return func() {
-			if r.Bridges == at && n.Add(1) == 3 {
+			if r.Bridges == at && n.Add(1) == time {
 				_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
 				select {}
 			}
@@ -138,7 +139,7 @@ func playBridges(ctx context.Context, r role, log *slog.Logger) error {
 	var wait sync.WaitGroup
 	var errs [2]error
 	wait.Go(func() {
-		errs[1] = bridged{b, kept.Queues(), dies(diesStarted), dies(diesPushed)}.run(ctx, o, r.ID, log)
+		errs[1] = bridged{b, kept.Queues(), dies(diesStarted, 2), dies(diesPushed, 3)}.run(ctx, o, r.ID, log)
 	})
 	go func() {
 		for o.Ready(ctx) != nil && ctx.Err() == nil {
@@ -223,8 +224,8 @@ func TestBridgesWhoseProcessesAreKilled(t *testing.T) {
 			bridge := func(at string) func(*role) {
 				return func(r *role) { r.Bridges, r.Begun = at, begun }
 			}
-			// Nothing is acknowledged before the second one runs, so each has something to die of.
-			for n, at := range []string{diesStarted, diesPushed} {
+			// Who dies with the second batch has acknowledged one, of a hundred at most: the 400 items are enough for all three.
+			for n, at := range []string{diesStarted, diesStarted, diesPushed} {
 				x := p.launch("orchestrator", fmt.Sprint("dies", n), bridge(at))
 				p.await(x.done, "the process dies: "+at)
 				var exit *exec.ExitError

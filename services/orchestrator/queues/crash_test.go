@@ -127,7 +127,7 @@ type work struct {
 	more     *sync.Cond // something was acknowledged, or has gone wrong
 	pushed   map[numbered]bool
 	done     map[numbered]int // how often its acknowledgement was answered with 200
-	when     map[numbered]int // the how manieth acknowledgement that was
+	when     map[numbered]int // the number of that acknowledgement
 	acks     int
 	doubtful map[numbered]bool
 	last     map[line]int // the last one that was acknowledged of a producer and a priority
