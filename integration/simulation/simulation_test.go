@@ -19,6 +19,7 @@ var (
 	seedCount = flag.Int("seeds", 0, "how many seeds; 0 takes some")
 	runFor    = flag.Duration("for", 0, "then take fresh seeds for this long")
 	stopAt    = flag.Int("stop-at", 10, "stop after so many seeds that fail")
+	within    = flag.Duration("within", 0, "begin no seed after this long, 0 for no end; what has begun ends")
 	showLog   = flag.Bool("log", false, "print what happens, step by step")
 )
 
@@ -49,7 +50,8 @@ func TestSeeds(t *testing.T) {
 	var bad atomic.Int64
 	go func() {
 		defer close(seeds)
-		for i := 0; i < n && bad.Load() < int64(*stopAt); i++ {
+		inTime := func() bool { return *within == 0 || time.Since(begun) < *within }
+		for i := 0; i < n && bad.Load() < int64(*stopAt) && inTime(); i++ {
 			seeds <- first + uint64(i)
 		}
 		for s := uint64(begun.UnixNano()); time.Since(begun) < *runFor && bad.Load() < int64(*stopAt); s++ {

@@ -432,6 +432,7 @@ func twoReceivers(t *T) {
 	var mu sync.Mutex
 	by := make(map[uint64]int)
 	counts := make([]int, 2)
+	first := []chan bool{make(chan bool), make(chan bool)} // is closed with the first message that one gets
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var all sync.WaitGroup
@@ -439,9 +440,17 @@ func twoReceivers(t *T) {
 		all.Go(func() {
 			err := from.Receive(ctx, 0, func(d bus.Delivery) {
 				mu.Lock()
-				defer mu.Unlock()
 				by[d.Place]++
 				counts[i]++
+				n := counts[i]
+				mu.Unlock()
+				if n == 1 {
+					close(first[i])
+					select { // more than one takes ahead is left for the other
+					case <-first[1-i]:
+					case <-ctx.Done():
+					}
+				}
 				d.Hold.Ack()
 			})
 			if err != nil {
@@ -449,14 +458,10 @@ func twoReceivers(t *T) {
 			}
 		})
 	}
-	t.eventually("both ask", func() bool {
-		l, err := a.Backlog(ctx, 0)
-		return err == nil && l.Receivers >= 2
-	})
 	for k := range 10 {
 		var messages []events.Wire
 		for i := range n / 10 {
-			messages = append(messages, event(a, fmt.Sprint(i), fmt.Sprintf("%d/%d", k, i)))
+			messages = append(messages, event(a, fmt.Sprint(k*n+i), fmt.Sprintf("%d/%d", k, i)))
 		}
 		t.publish(a, messages...)
 	}
