@@ -162,31 +162,31 @@ func queueAlone(ctx context.Context, r *run) error {
 	return err
 }
 
-// queueExpiry measures pops that find locks that have expired: their items go back first.
+// queueExpiry measures pops that find locks that have expired: their items go back first. Each has a queue of its own, and all expire together.
 func (r *run) queueExpiry(ctx context.Context, q *queueClient, timed func(func() error) error) error {
-	n := pick(r, 1, 3, 5)
-	if err := q.push(ctx, 0, 1); err != nil {
-		return err
-	}
-	for range n {
-		if _, err := q.pop(ctx, "require_ack=true&ttl_seconds=1"); err != nil {
+	queues := make([]*queueClient, pick(r, 3, 50, 200))
+	for n := range queues {
+		queues[n] = &queueClient{http: q.http, url: fmt.Sprintf("%s-%d", q.url, n)}
+		if err := queues[n].push(ctx, 0, 1); err != nil {
 			return err
 		}
-		select {
-		case <-time.After(1100 * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
+		if _, err := queues[n].pop(ctx, "require_ack=true&ttl_seconds=1"); err != nil {
+			return err
 		}
+	}
+	select {
+	case <-time.After(1100 * time.Millisecond):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for _, each := range queues {
 		if err := timed(func() error {
-			p, err := q.pop(ctx, "")
+			p, err := each.pop(ctx, "")
 			if err == nil && len(p.Items) != 1 {
 				err = errors.New("what has expired did not come back")
 			}
 			return err
 		}); err != nil {
-			return err
-		}
-		if err := q.push(ctx, 0, 1); err != nil {
 			return err
 		}
 	}

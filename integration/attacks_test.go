@@ -36,7 +36,7 @@ func TestShutdownWithoutABroker(t *testing.T) {
 			select {
 			case err := <-v.ended:
 				t.Logf("it has ended after %v: %v", time.Since(began), err)
-			case <-time.After(grace + 5*time.Second):
+			case <-time.After(grace + soon):
 				t.Fatal("the orchestrator does not end")
 			}
 		})
@@ -68,7 +68,7 @@ func stuckCode(t *testing.T) (code orchestration.Binding, entered <-chan struct{
 // endsSoon waits until an instance has ended, although another one is in trouble.
 func (s *system) endsSoon(instance string) {
 	s.t.Helper()
-	within(s.t, 10*time.Second, "instance "+instance+" ends", func() error {
+	within(s.t, soon, "instance "+instance+" ends", func() error {
 		i, err := s.store.Instance(s.t.Context(), instance)
 		if err == nil && !i.Status.Ended() {
 			err = errors.New(string(i.Status))
@@ -144,7 +144,7 @@ func TestDeferredCodeThatBlocksWhenForgotten(t *testing.T) {
 		s.start("sleeper", fmt.Sprint("good", i), 1)
 	}
 	for i := range 3 {
-		within(t, 10*time.Second, "an innocent instance ends", func() error {
+		within(t, soon, "an innocent instance ends", func() error {
 			i, err := s.store.Instance(t.Context(), fmt.Sprint("good", i))
 			if err == nil && !i.Status.Ended() {
 				err = errors.New(string(i.Status))
@@ -267,7 +267,7 @@ func TestWorkGoesOnAtOnceAfterTheBrokerWasAway(t *testing.T) {
 	for i := range 6 {
 		s.start("once", fmt.Sprint("after", i), "a")
 	}
-	within(t, 15*time.Second, "all end", func() error {
+	within(t, soon, "all end", func() error {
 		for i := range 6 {
 			x, err := s.store.Instance(t.Context(), fmt.Sprint("after", i))
 			if err != nil || !x.Status.Ended() {
@@ -381,7 +381,7 @@ func TestOneTurnThatIsNeverStored(t *testing.T) {
 		s.start("sleeper", fmt.Sprint("good", i), 1)
 	}
 	for i := range 20 {
-		within(t, 15*time.Second, "an innocent instance ends", func() error {
+		within(t, soon, "an innocent instance ends", func() error {
 			i, err := s.store.Instance(t.Context(), fmt.Sprint("good", i))
 			if err == nil && !i.Status.Ended() {
 				err = errors.New(string(i.Status))

@@ -31,7 +31,7 @@ func TestCheckerIsRightWhileEverythingMoves(t *testing.T) {
 		wait.Go(func() {
 			for ctx.Err() == nil {
 				// What is lost is found after three seconds here: see hasty.
-				r, err := check.System(ctx, s.store, check.Options{Broker: s.bus, Dead: s.bus, Prefix: s.bus.Prefix(), Overdue: patience / 2, Promises: s.promises()})
+				r, err := check.System(ctx, s.store, check.Options{Broker: s.bus, Dead: s.bus, Prefix: s.bus.Prefix(), Overdue: 90 * time.Second, Promises: s.promises()})
 				if err != nil && !errors.Is(err, context.Canceled) {
 					t.Error(err)
 				}

@@ -495,7 +495,7 @@ func TestMetricsAreBounded(t *testing.T) {
 			}
 		}
 		s.say(all...)
-		within(t, 3*patience, "all instances end", func() error {
+		within(t, 2*patience, "all instances end", func() error {
 			left, err := s.store.Count(t.Context(), history.Filter{Name: "spread", Statuses: []round.Status{round.Completed}}, 0)
 			if err == nil && left < int64(from+half) {
 				err = fmt.Errorf("%d of %d have", left, from+half)

@@ -30,7 +30,7 @@ func TestEverythingTwiceOnTwoOrchestratorsAndTwoWorkers(t *testing.T) {
 	begun := time.Now()
 	p.begin(jobs, true)
 	p.letGo(jobs)
-	p.finished(jobs, 2*patience)
+	p.finished(jobs, patience)
 	t.Logf("%d instances, everything twice, on PostgreSQL: %v", n, time.Since(begun).Round(time.Millisecond))
 	p.settled()
 }

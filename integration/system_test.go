@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/bus/embedded"
@@ -34,7 +33,10 @@ import (
 // stopped or killed at any point.
 
 // patience is how long a test waits for what must happen. It is only used up when something is wrong.
-var patience = map[bool]time.Duration{false: time.Minute, true: 3 * time.Minute}[detector.On]
+const patience = 5 * time.Minute
+
+// soon is how long something may take that is to happen at once, on a busy machine: less than after what time it would happen anyway.
+const soon = 30 * time.Second
 
 // atOnce is how many tests run at once: most of the time they wait for time to pass.
 const atOnce = "12"

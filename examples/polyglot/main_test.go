@@ -260,7 +260,7 @@ func (n *node) await(t *testing.T, want string) string {
 }
 
 // patience bounds what is waited for; it only matters when something is broken.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 func limited(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

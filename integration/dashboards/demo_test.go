@@ -30,7 +30,7 @@ const (
 	// root is the module of the product.
 	root = "../.."
 	// patience is how long something may take. It is only ever waited for when it does not come.
-	patience = time.Minute
+	patience = 2 * time.Minute
 	// scrapes are made at once every so often, and stand in memory as if there were a quarter of a minute between them: alerts need time.
 	scrapes, scrapeEvery, scrapeAs = 100, 60 * time.Millisecond, 15 * time.Second
 )

@@ -35,7 +35,7 @@ import (
 // This file is the system: a NATS server, a database, an orchestrator and a worker as processes, and a client that is traced itself.
 
 // patience is how long something may take. It is only ever waited for when it does not come.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // root is the module of the product.
 const root = "../.."

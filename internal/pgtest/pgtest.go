@@ -35,7 +35,7 @@ const BinVariable = "RONDO_TEST_PG_BIN"
 
 // patience is how long a server may take to start, to die, or to do what a cleanup asks of it. It is only ever waited for on a machine that
 // is in trouble.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // Option changes how a server runs.
 type Option func(*options)

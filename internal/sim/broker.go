@@ -33,6 +33,7 @@ type Broker struct {
 	dead       []bus.DeadLetter
 	gone       []gone               // what was removed a moment ago
 	seen       map[string]time.Time // ids of what was stored a moment ago
+	seenMost   int                  // from how many on those are looked for that are older
 	queues     map[bus.Queue]int    // how many ask for work just now
 	receivers  map[int]int
 	members    map[string]*membership
@@ -91,9 +92,11 @@ const remembers = 30 * time.Second
 
 // away keeps what is removed for [Broker.PowerLoss]. mu is held.
 func (b *Broker) away(m *message) {
-	now := b.now()
-	b.gone = slices.DeleteFunc(b.gone, func(g gone) bool { return now.Sub(g.at) > remembers })
-	b.gone = append(b.gone, gone{m, now})
+	now, old := b.now(), 0
+	for old < len(b.gone) && now.Sub(b.gone[old].at) > remembers {
+		old++
+	}
+	b.gone = append(b.gone[old:], gone{m, now})
 }
 
 // PowerLoss takes the broker back to what it had a moment ago, as when a disk loses what was not yet forced onto it: what was stored since is lost, what was
@@ -122,7 +125,7 @@ func (b *Broker) PowerLoss(moment time.Duration) {
 func (b *Broker) back(m *message) {
 	m.holder = nil
 	insert := func(list []*message) []*message {
-		i, _ := slices.BinarySearchFunc(list, m.place, func(m *message, p uint64) int { return cmp.Compare(m.place, p) })
+		i, _ := at(list, m.place)
 		return slices.Insert(list, i, m)
 	}
 	switch {
@@ -154,6 +157,8 @@ type message struct {
 	partition int // of the inbox
 	isWork    bool
 	queue     bus.Queue
+	who       string // the instance
+	ahead     bool   // it goes ahead of starts
 	key       string // of what is for later
 
 	deliveries int
@@ -183,8 +188,9 @@ func (b *Broker) store(w events.Wire) {
 		if at, ok := b.seen[key]; ok && now.Sub(at) < b.dedupes {
 			return
 		}
-		if len(b.seen) > 10_000 {
+		if len(b.seen) > b.seenMost {
 			maps.DeleteFunc(b.seen, func(_ string, at time.Time) bool { return now.Sub(at) >= b.dedupes })
+			b.seenMost = max(10_000, 2*len(b.seen))
 		}
 		b.seen[key] = now
 	}
@@ -213,7 +219,8 @@ func (b *Broker) put(m *message, now time.Time) {
 		b.noteQueue(m.queue)
 		b.work = append(b.work, m)
 	} else {
-		m.partition = partitionOf(instanceOf(m.wire.Subject), b.partitions)
+		m.who, m.ahead = instanceOf(m.wire.Subject), b.isAhead(m.wire.Subject)
+		m.partition = partitionOf(m.who, b.partitions)
 		b.inbox[m.partition] = append(b.inbox[m.partition], m)
 	}
 	b.change()
@@ -283,17 +290,19 @@ type receiver struct {
 
 // nextOf finds the first message of a partition that may be handed out to somebody, or tells when there may be one. mu is held.
 func (b *Broker) nextOf(partition int, to *receiver, now time.Time) (m *message, next time.Time) {
-	blocked := make(map[string]bool) // instances of which somebody else has an older message
+	var blocked map[string]bool // instances of which somebody else has an older message
 	for _, m := range b.inbox[partition] {
-		who := instanceOf(m.wire.Subject)
 		switch {
-		case b.isAhead(m.wire.Subject) != to.ahead:
+		case m.ahead != to.ahead:
 		case m.free.After(now):
 			next = earliest(next, m.free)
 			if m.deliveries > 0 && m.holder != to && !m.returned {
-				blocked[who] = true
+				if blocked == nil {
+					blocked = make(map[string]bool)
+				}
+				blocked[m.who] = true
 			}
-		case !blocked[who]:
+		case !blocked[m.who]:
 			return m, next
 		}
 	}
@@ -333,33 +342,35 @@ func (b *Broker) wait(m *message) time.Duration {
 
 // find finds a stored message. mu is held.
 func (b *Broker) find(place uint64) *message {
-	at := func(list []*message) *message {
-		i, found := slices.BinarySearchFunc(list, place, func(m *message, p uint64) int { return cmp.Compare(m.place, p) })
-		if !found {
-			return nil
-		}
-		return list[i]
-	}
 	for _, list := range b.inbox {
-		if m := at(list); m != nil {
-			return m
+		if i, found := at(list, place); found {
+			return list[i]
 		}
 	}
-	return at(b.work)
+	if i, found := at(b.work, place); found {
+		return b.work[i]
+	}
+	return nil
+}
+
+// at finds where a message is in a list, or would be.
+func at(list []*message, place uint64) (i int, found bool) {
+	return slices.BinarySearchFunc(list, place, func(m *message, p uint64) int { return cmp.Compare(m.place, p) })
 }
 
 // remove removes a stored message. mu is held.
 func (b *Broker) remove(place uint64) {
-	is := func(m *message) bool {
-		if m.place == place {
-			b.away(m)
+	without := func(list []*message) []*message {
+		if i, found := at(list, place); found {
+			b.away(list[i])
+			list = slices.Delete(list, i, i+1)
 		}
-		return m.place == place
+		return list
 	}
 	for p, list := range b.inbox {
-		b.inbox[p] = slices.DeleteFunc(list, is)
+		b.inbox[p] = without(list)
 	}
-	b.work = slices.DeleteFunc(b.work, is)
+	b.work = without(b.work)
 	b.change()
 }
 

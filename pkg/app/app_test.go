@@ -108,7 +108,7 @@ func start(t *testing.T, env []string, args ...string) *running {
 }
 
 // patience bounds what a test waits for; it only matters when something is broken.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // wait waits for the end, and gives the exit code and what was said.
 func (p *running) wait() (code int, out, errs string) {

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 
 const (
 	// patience is how long a test waits for what must come.
-	patience = time.Minute
+	patience = 5 * time.Minute
 	life     = "9f1c5a0b7e3d2648"
 )
 

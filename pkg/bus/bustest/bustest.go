@@ -66,9 +66,9 @@ type Bus interface {
 
 const (
 	// patience is how long to wait for what is sure to come.
-	patience = 30 * time.Second
+	patience = 5 * time.Minute
 	// soon is how long something may take that is to happen at once, on a busy machine.
-	soon = 5 * time.Second
+	soon = 10 * time.Second
 	// short is a wait that is worth waiting for; long is one that nothing in a test shall depend on.
 	short, long = time.Second, time.Minute
 )

@@ -36,7 +36,7 @@ func (t *T) stream(b Bus, name string, instances int) stream {
 				instance := fmt.Sprint(name, i)
 				messages = append(messages, event(b, instance, fmt.Sprintf("%s/%d", instance, n)))
 			}
-			limited, stop := context.WithTimeout(context.WithoutCancel(ctx), 2*patience)
+			limited, stop := context.WithTimeout(context.WithoutCancel(ctx), patience)
 			if err := b.Publish(limited, messages...); err != nil {
 				t.Error(err)
 			} else {
@@ -68,7 +68,7 @@ func (r *receiving) collect(sent map[string]int, before []got) []got {
 		delete(missing, id(g.Delivery))
 	}
 	var all []got
-	deadline := time.After(2 * patience)
+	deadline := time.After(patience)
 	for len(missing) > 0 {
 		select {
 		case g := <-r.came:
@@ -189,7 +189,7 @@ func manyPublish(t *T) {
 					}
 					messages = append(messages, w)
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				if err := b.Publish(ctx, messages...); err != nil {
 					t.Error(err)
 				}

@@ -180,7 +180,7 @@ func watch(t *testing.T, address string, hook pgfault.Hook) *watched {
 		t.Fatal(err)
 	}
 	w := &watched{T: t, proxy: pgfault.Start(t, fmt.Sprintf("%s:%d", config.Host, config.Port)), seen: make(chan pgfault.Statement, 1000), ended: make(chan error, 1)}
-	patience, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	patience, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	w.patience = patience.Done()
 	w.proxy.Inject(func(s pgfault.Statement) pgfault.Fault {
@@ -362,7 +362,7 @@ func TestEveryStatementOfAMigrationMayFail(t *testing.T) {
 		execute(t, conn, "CREATE SCHEMA "+schema, "SET search_path = "+schema)
 		before := w.proxy.Count()
 		w.proxy.Inject(hook)
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		s, err := cockroach.Open(ctx, w.proxy.DSN(address)+"&search_path="+schema, cockroach.Options{})
 		if err != nil {
