@@ -174,8 +174,15 @@ var (
 	inline  = regexp.MustCompile("`[^`]*`")
 )
 
+// anchorsOf are the anchors of documents that were read.
+var anchorsOf = make(map[string][]string)
+
 // anchors are the headings of a document, as links name them.
 func anchors(text string) (names []string) {
+	if names, known := anchorsOf[text]; known {
+		return names
+	}
+	defer func() { anchorsOf[text] = names }()
 	for _, m := range heading.FindAllStringSubmatch(fences.ReplaceAllString(text, ""), -1) {
 		name := strings.ReplaceAll(marks.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")
 		if n := slices.Index(names, name); n >= 0 {
