@@ -15,15 +15,27 @@ import (
 
 // gatherer does operations. Those of a queue that come while a transaction of that queue is under way are done together in the next one: alone, an operation does
 // not wait, and many share a commit.
+//
+// Whoever has just been answered mostly comes again at once. So after a transaction of several operations the next one waits until as many have come, for a part of the time
+// that it takes at most: otherwise few and many would take turns, and there would be twice as many transactions.
 type gatherer struct {
 	store   queue.Store
 	timeout time.Duration
 	slots   chan struct{}
 
 	mu     sync.Mutex
-	queues map[string][]*waiting // those with a transaction under way, and who waits for the next
+	queues map[string]*line // those with a transaction under way, or about to have one
 	all    sync.WaitGroup
 }
+
+// line is who waits for the next transaction of a queue.
+type line struct {
+	waiting []*waiting
+	came    chan struct{} // has a value when somebody has come
+}
+
+// gatherFor bounds how long is waited for others to come, and so does half of the time of the last transaction.
+const gatherFor = 2 * time.Millisecond
 
 // gatherMost bounds the operations of a transaction, gatherBytes what they push, gatherItems what they pop.
 const (
@@ -44,20 +56,26 @@ type waiting struct {
 }
 
 func newGatherer(store queue.Store, timeout time.Duration, parallel int) *gatherer {
-	return &gatherer{store: store, timeout: timeout, slots: make(chan struct{}, parallel), queues: make(map[string][]*waiting)}
+	return &gatherer{store: store, timeout: timeout, slots: make(chan struct{}, parallel), queues: make(map[string]*line)}
 }
 
 // do waits for its turn, and then for the result.
 func (g *gatherer) do(ctx context.Context, name string, op queue.Operation) (queue.Result, error) {
 	w := &waiting{ctx: ctx, op: op, bytes: sizeOf(op), items: itemsOf(op), done: make(chan struct{})}
 	g.mu.Lock()
-	line, busy := g.queues[name]
-	g.queues[name] = append(line, w)
+	l, busy := g.queues[name]
 	if !busy {
+		l = &line{came: make(chan struct{}, 1)}
+		g.queues[name] = l
 		g.all.Add(1)
-		go g.run(name)
+		go g.run(name, l)
 	}
+	l.waiting = append(l.waiting, w)
 	g.mu.Unlock()
+	select {
+	case l.came <- struct{}{}:
+	default:
+	}
 	select {
 	case <-w.done:
 		return w.result, w.err
@@ -84,31 +102,54 @@ func itemsOf(op queue.Operation) int {
 }
 
 // run does what waits for a queue until nobody does any more.
-func (g *gatherer) run(name string) {
+func (g *gatherer) run(name string, l *line) {
 	defer g.all.Done()
 	for {
 		g.slots <- struct{}{}
-		batch := g.next(name)
+		batch := g.next(name, l)
 		if batch == nil {
 			<-g.slots
 			return
 		}
+		began := time.Now()
 		g.together(name, batch)
 		<-g.slots
+		if len(batch) > 1 {
+			g.gather(l, len(batch), min(time.Since(began)/2, gatherFor))
+		}
+	}
+}
+
+// gather waits until so many wait, or for so long.
+func (g *gatherer) gather(l *line, want int, most time.Duration) {
+	late := time.NewTimer(most)
+	defer late.Stop()
+	for {
+		g.mu.Lock()
+		n := len(l.waiting)
+		g.mu.Unlock()
+		if n >= want {
+			return
+		}
+		select {
+		case <-l.came:
+		case <-late.C:
+			return
+		}
 	}
 }
 
 // next takes those who come next; nil if there is nobody, and then the queue is free.
-func (g *gatherer) next(name string) (batch []*waiting) {
+func (g *gatherer) next(name string, l *line) (batch []*waiting) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	line, bytes, items := g.queues[name], 0, 0
-	for len(line) > 0 && len(batch) < gatherMost {
-		w := line[0]
+	bytes, items := 0, 0
+	for len(l.waiting) > 0 && len(batch) < gatherMost {
+		w := l.waiting[0]
 		if w.ctx.Err() != nil { // nobody waits for it any more, so it is not done
 			w.err = context.Cause(w.ctx)
 			close(w.done)
-			line = line[1:]
+			l.waiting = l.waiting[1:]
 			continue
 		}
 		if bytes += w.bytes; bytes > gatherBytes && len(batch) > 0 {
@@ -117,13 +158,11 @@ func (g *gatherer) next(name string) (batch []*waiting) {
 		if items += w.items; items > gatherItems && len(batch) > 0 {
 			break
 		}
-		batch, line = append(batch, w), line[1:]
+		batch, l.waiting = append(batch, w), l.waiting[1:]
 	}
 	if batch == nil {
 		delete(g.queues, name)
-		return nil
 	}
-	g.queues[name] = line
 	return batch
 }
 
