@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 )
@@ -56,14 +57,19 @@ func steady(ctx context.Context, r *run) error {
 		return err
 	}
 	var took []time.Duration
+	kinds := make(map[string][]time.Duration)
 	for _, b := range r.driver.endedSince(warm) {
 		t := b.ended.Sub(b.started)
 		if b.orchestration == wait.Name() {
 			t -= timerTime
 		}
 		took = append(took, t)
+		kinds[b.orchestration] = append(kinds[b.orchestration], t)
 	}
 	r.noteLatencies(took)
+	for kind, took := range kinds {
+		r.result.Figures["p99_ms_"+strings.ReplaceAll(kind, "-", "_")] = rounded(percentile(milliseconds(took), 0.99), 2)
+	}
 	r.result.Compared = "p99_ms"
 	half := len(samples.seconds) / 2 // what is needed at all is there by then
 	for name, mb := range samples.memory {
