@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -153,4 +154,71 @@ func BenchmarkSchedules(b *testing.B) {
 	after := heap()
 	b.ReportMetric(float64(int64(after)-int64(before))/float64(b.N), "heap-B/op")
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msgs/s")
+}
+
+// TestWithdrawnTimersAreForgotten: timers that are far away and not wanted any more cost the server nothing. It remembers the times of what is only purged until they come.
+func TestWithdrawnTimersAreForgotten(t *testing.T) { // not parallel: it counts what the process allocates
+	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
+	runtime.MemProfileRate = 1
+	b := natstest.Connect(t, natstest.Start(t), natsbus.Config{Partitions: 1})
+	due := time.Now().Add(time.Hour)
+	timers := func(round int, withdraw bool) (list []events.Wire) {
+		for i := range 200 {
+			list = append(list, events.Wire{Subject: fmt.Sprintf("rondo.timer-due.1-2.i%d-%d", round, i), NotBefore: due, Purge: withdraw})
+		}
+		return list
+	}
+	publish := func(list []events.Wire) {
+		t.Helper()
+		if err := b.Publish(t.Context(), list...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const rounds = 5
+	waiting := int64(0)
+	for n := range rounds {
+		publish(timers(n, false))
+		if n == 0 {
+			waiting = scheduled()
+		}
+		publish(timers(n, true))
+	}
+	left := scheduled()
+	t.Logf("what it remembers of 200 timers takes %d bytes, and %d when they and 800 others are withdrawn", waiting, left)
+	if waiting < 200*50 {
+		t.Error("that is too little: it is somewhere else")
+	}
+	if left > waiting { // its tables stay as large as they were
+		t.Error("they are remembered")
+	}
+	for _, w := range timers(rounds-1, false) {
+		if has, err := b.Has(t.Context(), w); has || err != nil {
+			t.Fatalf("%s is there: %t, %v", w.Subject, has, err)
+		}
+	}
+}
+
+// scheduled is how many bytes a server in this process needs to know when what is to be published.
+func scheduled() (bytes int64) {
+	runtime.GC()
+	runtime.GC() // what the first one has freed is known after the second
+	records := make([]runtime.MemProfileRecord, 100_000)
+	n, ok := runtime.MemProfile(records, false)
+	if !ok {
+		panic("the profile is too large")
+	}
+	for _, r := range records[:n] {
+		frames := runtime.CallersFrames(r.Stack())
+		for {
+			f, more := frames.Next()
+			if strings.Contains(f.Function, "MsgScheduling).init") {
+				bytes += r.InUseBytes()
+				break
+			}
+			if !more {
+				break
+			}
+		}
+	}
+	return bytes
 }

@@ -36,6 +36,8 @@ const (
 	strainFor = 2 * time.Second
 	// withdrawing is how many withdrawals are on their way at once, for each call.
 	withdrawing = 32
+	// remembered is for how long the server may remember the time of what was withdrawn.
+	remembered = time.Minute
 
 	// headerID keeps the id of a delayed message, whose Nats-Msg-Id the broker takes away; headerNotBefore says when it may be taken.
 	headerID        = "Rondo-Id"
@@ -483,7 +485,7 @@ func (b *Bus) withdrawOne(ctx context.Context, w events.Wire, now time.Time) err
 		return err
 	}
 	if w.NotBefore.After(now) { // otherwise it does not wait for its time any more, or never did
-		if err := st.Purge(ctx, jetstream.WithPurgeSubject(b.later(w.Subject))); err != nil {
+		if err := b.unschedule(ctx, st, b.later(w.Subject), w.NotBefore.Sub(now)); err != nil {
 			return err
 		}
 	}
@@ -496,6 +498,19 @@ func (b *Bus) withdrawOne(ctx context.Context, w events.Wire, now time.Time) err
 	}
 	words := append([]string{"notice", "withdrawn"}, strings.Split(strings.TrimPrefix(w.Subject, b.subject("work.")), ".")...)
 	return b.nc.Publish(b.subject(words...), nil)
+}
+
+// unschedule removes what waits for its time, which is after a while. The server would go on to remember when that is, some 500 bytes for each; a message that is not to wait, under
+// the same subject, makes it forget. What would be forgotten soon anyway is not worth it.
+func (b *Bus) unschedule(ctx context.Context, st jetstream.Stream, subject string, after time.Duration) error {
+	if after > remembered {
+		_, err := b.js.PublishMsg(ctx, &nats.Msg{Subject: subject})
+		var refused *jetstream.APIError // then it is not stored, and it goes without
+		if err != nil && !errors.As(err, &refused) {
+			return err
+		}
+	}
+	return st.Purge(ctx, jetstream.WithPurgeSubject(subject))
 }
 
 // Has implements bus.Publisher.
