@@ -17,7 +17,7 @@ import (
 // not wait, and many share a commit.
 //
 // Whoever has just been answered mostly comes again at once. So after a transaction of several operations the next one waits until as many have come, for a part of the time
-// that it takes at most: otherwise few and many would take turns, and there would be twice as many transactions.
+// that it takes at most: otherwise few and many would take turns, in more transactions (docs/adr/0026-queues.md has figures).
 type gatherer struct {
 	store   queue.Store
 	timeout time.Duration
