@@ -25,7 +25,7 @@ func serviceAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setp
 // usage is what a process has used.
 type usage struct {
 	cpu time.Duration
-	rss int64 // bytes; what several processes share counts for each of them by its part
+	rss int64 // bytes; what several processes of a family share counts once
 }
 
 // usageOf measures a process.
@@ -34,8 +34,8 @@ func usageOf(pid int) (usage, error) {
 	if err != nil {
 		return usage{}, err
 	}
-	rss, err := memoryOf(pid, "Rss")
-	return usage{cpu, rss}, err
+	m, err := pagesOf(pid)
+	return usage{cpu, m.own + m.files + m.shared}, err
 }
 
 // usageOfFamily measures a process and its children, those that have ended included.
@@ -49,6 +49,7 @@ func usageOfFamily(pid int) (u usage, err error) {
 	if err != nil {
 		return u, err
 	}
+	var own, files, shared int64
 	for _, child := range append(children, pid) {
 		if child != pid {
 			cpu, _, err := timesOf(child)
@@ -57,10 +58,11 @@ func usageOfFamily(pid int) (u usage, err error) {
 			}
 			u.cpu += cpu
 		}
-		if rss, err := memoryOf(child, "Pss"); err == nil {
-			u.rss += rss
+		if m, err := pagesOf(child); err == nil {
+			own, files, shared = own+m.own, max(files, m.files), max(shared, m.shared)
 		}
 	}
+	u.rss = own + files + shared
 	return u, nil
 }
 
@@ -83,19 +85,32 @@ func timesOf(pid int) (own, ended time.Duration, err error) {
 	return n(user) + n(system), n(endedUser) + n(endedSystem), nil
 }
 
-// memoryOf gives a line of a process's memory in bytes: Rss, or Pss, in which shared memory is divided among those who share it.
-func memoryOf(pid int, line string) (int64, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+// pages are what a process has of the machine's memory: its own, and what may be that of others, too, files and shared memory.
+type pages struct{ own, files, shared int64 }
+
+// pagesOf reads the memory of a process, from counters: to walk through its pages, which would tell who shares them, takes milliseconds in which it cannot get new ones.
+func pagesOf(pid int) (m pages, err error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0, err
+		return m, err
 	}
+	found := 0
 	for l := range strings.Lines(string(data)) {
-		if rest, ok := strings.CutPrefix(l, line+":"); ok {
-			kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-			return kb << 10, err
+		name, rest, _ := strings.Cut(l, ":")
+		to := map[string]*int64{"RssAnon": &m.own, "RssFile": &m.files, "RssShmem": &m.shared}[name]
+		if to == nil {
+			continue
 		}
+		kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+		if err != nil {
+			return m, err
+		}
+		*to, found = kb<<10, found+1
 	}
-	return 0, fmt.Errorf("process %d: no %s is told", pid, line)
+	if found != 3 {
+		return m, fmt.Errorf("process %d: its memory is not told", pid)
+	}
+	return m, nil
 }
 
 // childrenOf lists the children of a process.

@@ -37,6 +37,7 @@ type options struct {
 	runs                int
 	size                string
 	time                time.Duration
+	rate                float64
 	profile, trace      string
 	out, dir            string
 	keep                bool
@@ -76,6 +77,7 @@ func readOptions(args []string) (o options, err error) {
 	f.IntVar(&o.runs, "runs", 1, "how often each is run; what counts is the run in the middle")
 	f.StringVar(&o.size, "size", "small", "tiny (to see that it works), small or full")
 	f.DurationVar(&o.time, "time", 0, "for how long things are measured that have no end; if nobody says it, as the size says")
+	f.Float64Var(&o.rate, "rate", 0, "how many are started in a second in W10; if nobody says it, half of what it can do at its best")
 	f.StringVar(&o.profile, "profile", "", "write profiles of processors and of allocations, of NATS and the services, into this `directory`")
 	f.StringVar(&o.trace, "trace", "", "write execution traces of the services into this `directory`, of three seconds each")
 	f.StringVar(&o.out, "out", "", "add the results to this `file`, too")
@@ -91,6 +93,9 @@ func readOptions(args []string) (o options, err error) {
 	}
 	if !slices.Contains([]string{"tiny", "small", "full"}, o.size) {
 		return o, fmt.Errorf("-size %s: there are tiny, small and full", o.size)
+	}
+	if o.rate < 0 {
+		return o, fmt.Errorf("-rate %v: it has to be more than 0", o.rate)
 	}
 	return o, nil
 }

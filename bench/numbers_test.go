@@ -97,3 +97,26 @@ func TestMilliseconds(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+func TestDisturbed(t *testing.T) {
+	s := &samples{seconds: []float64{1, 2, 3, 4, 5, 6}, stolen: []float64{0, 0, 9, 1.5, 0, 0}}
+	cases := []struct {
+		name     string
+		from, to time.Duration
+		want     bool
+	}{
+		{"before anything was taken", 0, 1500 * time.Millisecond, false},
+		{"while it was taken", 2500 * time.Millisecond, 2600 * time.Millisecond, true},
+		{"taken before it ended", 1500 * time.Millisecond, 2500 * time.Millisecond, true},
+		{"taken shortly before", 3900 * time.Millisecond, 4 * time.Second, true},
+		{"a little may be taken", 4100 * time.Millisecond, 5 * time.Second, false},
+		{"after the last sample", 7 * time.Second, 8 * time.Second, false},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if got := s.disturbed(c.from, c.to); got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}

@@ -27,6 +27,7 @@ type Result struct {
 	// MemoryAt and Memory are the memory of each process in MB over time, where that is measured.
 	MemoryAt []float64            `json:"memory_at,omitempty"`
 	Memory   map[string][]float64 `json:"memory_mb,omitempty"`
+	Stolen   []float64            `json:"stolen_percent_at,omitempty"` // of the processors, by others, between those times
 	// Figures are what only this workload has.
 	Figures map[string]float64 `json:"figures,omitempty"`
 
