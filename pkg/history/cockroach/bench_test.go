@@ -18,11 +18,11 @@ import (
 // BenchmarkPostgreSQL measures with a server of its own, which waits for the disk.
 //
 // Where the server's time goes, in batches of 100 (two turns for each orchestration, 133 us when this was looked at, before what has changed since): about a third are the
-// secondary indexes of the instances, of which the one by name takes half; the rest of the instances' rows took another third; an array's values take 0.3 us
-// each; history a quarter, half of it for its index. The arrays of a statement cost some 0.2 ms at each commit, however few turns it has.
+// secondary indexes of the instances, of which the one by name takes half; the rest of the instances' rows took another third; history a quarter, half of it for its
+// index. Of a commit of one turn, a fifth is spent on preparing what carries its statement out, a sixth on writing the log through to the disk.
 //
 // What was tried and is not worth it:
-//   - UPDATE … FROM unnest(…) instead of ON CONFLICT DO UPDATE for turns that go on saves perhaps 8 us, but a plan that was made while the table was small joins with all of it.
+//   - UPDATE … FROM unnest(…) instead of ON CONFLICT DO UPDATE for turns that go on saves perhaps 3 us, but a plan that was made while the table was small joins with all of it.
 //   - Other fill factors of rondo_instances (50, 100) make no difference: a turn that ends an instance changes what indexes are made of.
 //   - An outbox that is not compressed (STORAGE EXTERNAL) saves 1 us, and writes 180 bytes more of log for each orchestration.
 func BenchmarkPostgreSQL(b *testing.B) {

@@ -338,40 +338,39 @@ type part struct {
 	promised
 }
 
-// parts are the statements of a batch. A usual one has two, for the turns that begin instances and for those that go on: neither needs all the columns, and
-// what begins is inserted without a look at conflicts.
+// parts are the statements of a batch. A usual one has two, or one made of both, for the turns that begin instances and for those that go on: neither needs all the
+// columns, and what begins is inserted without a look at conflicts.
 func (s *Store) parts(entries []*entry) (parts []part) {
 	id := s.promiseID()
-	add := func(statement string, lists []list, entries []*entry, more func() []any) {
-		if len(entries) == 0 {
-			return
-		}
+	add := func(statement string, entries []*entry, instances []any, more ...any) {
 		p := part{statement: statement, entries: entries, promised: promise(id+int64(len(parts)), entries)}
-		p.args = append(append(instanceArgs(lists, entries), historyArgs(historyRows(entries))...), p.promised.args(s.shard, len(entries))...)
-		if more != nil {
-			p.args = append(p.args, more()...)
-		}
+		p.args = slices.Concat(instances, historyArgs(historyRows(entries)), p.promised.args(s.shard, len(entries)), more)
 		parts = append(parts, p)
 	}
-	if !slices.ContainsFunc(entries, (*entry).unusual) {
-		known := slices.Clone(entries)
-		var fresh []*entry
-		known = slices.DeleteFunc(known, func(e *entry) bool {
+	switch {
+	case !slices.ContainsFunc(entries, (*entry).unusual):
+		var fresh, known []*entry
+		for _, e := range entries {
 			if e.Turn.Basis.Execution == 0 {
 				fresh = append(fresh, e)
+			} else {
+				known = append(known, e)
 			}
-			return e.Turn.Basis.Execution == 0
-		})
-		add(s.statements.fresh, freshLists, fresh, nil)
-		add(s.statements.known, knownLists, known, nil)
-		return parts
-	}
-	if slices.ContainsFunc(entries, (*entry).extras) {
-		add(s.statements.commitExtras, allLists, entries, func() []any {
-			return append(append(formerArgs(entries), valueArgs(valueRows(entries))...), attributeArgs(entries)...)
-		})
-	} else {
-		add(s.statements.commit, allLists, entries, nil)
+		}
+		if len(fresh) > 0 && len(known) > 0 && s.statements.both != "" {
+			add(s.statements.both, entries, append(instanceArgs(freshLists, fresh), instanceArgs(knownLists, known)...))
+			break
+		}
+		if len(fresh) > 0 {
+			add(s.statements.fresh, fresh, instanceArgs(freshLists, fresh))
+		}
+		if len(known) > 0 {
+			add(s.statements.known, known, instanceArgs(knownLists, known))
+		}
+	case slices.ContainsFunc(entries, (*entry).extras):
+		add(s.statements.commitExtras, entries, instanceArgs(allLists, entries), slices.Concat(formerArgs(entries), valueArgs(valueRows(entries)), attributeArgs(entries))...)
+	case len(entries) > 0:
+		add(s.statements.commit, entries, instanceArgs(allLists, entries))
 	}
 	return parts
 }
@@ -430,8 +429,14 @@ func (s *Store) keysOf(ids []int64) []history.PromiseKey {
 	return keys
 }
 
-// removePromises removes rows of the outbox by their keys.
-const removePromises = "DELETE FROM rondo_outbox WHERE shard = $1 AND id = ANY($2)"
+// These remove rows of the outbox by their keys.
+const (
+	removePromise  = "DELETE FROM rondo_outbox WHERE shard = $1 AND id = $2"
+	removePromises = "DELETE FROM rondo_outbox WHERE shard = $1 AND id = ANY($2)"
+)
+
+// fewPromises is up to how many keys PostgreSQL is faster with a statement for each: for a list it collects the places of all rows first, in a bitmap.
+const fewPromises = 4
 
 // queueRemovals adds the removal of promises that have been kept.
 func (s *Store) queueRemovals(b *pgx.Batch, keys []history.PromiseKey) {
@@ -440,7 +445,13 @@ func (s *Store) queueRemovals(b *pgx.Batch, keys []history.PromiseKey) {
 		byShard[k.Shard] = append(byShard[k.Shard], k.ID)
 	}
 	for shard, ids := range byShard {
-		b.Queue(removePromises, shard, ids)
+		if s.flavour == cockroachdb || len(ids) > fewPromises {
+			b.Queue(removePromises, shard, ids)
+			continue
+		}
+		for _, id := range ids {
+			b.Queue(removePromise, shard, id)
+		}
 	}
 }
 

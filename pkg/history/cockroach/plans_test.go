@@ -119,6 +119,7 @@ var commitCases = []planCase{
 	{name: "commit 1 that begins", rows: 50, indexes: "outbox_pkey; instances_pkey", prepare: usualCommits(1, 0)},
 	{name: "commit 64 that begin", rows: 100, indexes: "outbox_pkey; instances_pkey", prepare: usualCommits(64, 0)},
 	{name: "commit 1 that goes on", rows: 50, indexes: "outbox_pkey; instances_pkey", prepare: usualCommits(0, 1)},
+	{name: "commit 1 that begins and 1 that goes on", rows: 50, indexes: "outbox_pkey; instances_pkey", prepare: usualCommits(1, 1)},
 	{name: "commit 64 that begin or go on", rows: 100, indexes: "outbox_pkey; instances_pkey", prepare: usualCommits(32, 32)},
 	{name: "commit 1 in several statements", rows: 50, indexes: "executions_pkey instances_pkey; outbox_pkey; values_pkey; -",
 		prepare: commits(1, several)},
@@ -487,8 +488,8 @@ func (w *crowd) planEarly() {
 	defer func() { w.x.t = nil }()
 	st := w.store.statements
 	for i, sql := range []string{
-		st.fresh, st.known, st.commit, st.commitExtras, st.instances, st.history, st.former, st.values, st.attributes, st.rows, st.events,
-		duePromises, takePromises, removePromises, dueWakes, takeOverdue,
+		st.fresh, st.known, st.both, st.commit, st.commitExtras, st.instances, st.history, st.former, st.values, st.attributes, st.rows, st.events,
+		duePromises, takePromises, removePromise, removePromises, dueWakes, takeOverdue,
 	} {
 		name := fmt.Sprintf("early_%d", i)
 		d, err := conn.Conn().PgConn().Prepare(w.Context(), name, sql, nil)
