@@ -60,13 +60,18 @@ type Options struct {
 	// Name is who completes activities, for history; "" is client.
 	Name string
 
-	// firstAsk is when what is waited for is asked for again, lastAsk how rarely at last; for tests.
-	firstAsk, lastAsk time.Duration
+	// firstAsk is when what is waited for is asked for again, lastAsk how rarely at last; for tests, as are the others.
+	firstAsk, lastAsk          time.Duration
+	listensWithin, hearsWithin time.Duration
 }
 
 const (
 	firstAsk = time.Second
 	lastAsk  = 30 * time.Second
+	// Who listens within listensWithin after a start was published has most likely missed nothing, and hears of an end within hearsWithin without asking, which costs an
+	// orchestrator two queries.
+	listensWithin = 2 * time.Millisecond
+	hearsWithin   = 50 * time.Millisecond
 	// maxAsking bounds how many questions of those who wait are under way at once.
 	maxAsking = 64
 )
@@ -80,7 +85,8 @@ type Client struct {
 	o       Options
 	hub     *hub
 	asking  chan struct{}
-	sent    *starts
+	sent    *moments        // starts that do not count what was there before, or when they are due
+	lately  *moments        // instances whose starts were just begun to be published
 	ctx     context.Context // ends with the client
 	close   context.CancelFunc
 	closing sync.Once
@@ -110,8 +116,11 @@ func New(broker Broker, o Options) *Client {
 	if o.firstAsk == 0 {
 		o.firstAsk, o.lastAsk = firstAsk, lastAsk
 	}
+	if o.hearsWithin == 0 {
+		o.listensWithin, o.hearsWithin = listensWithin, hearsWithin
+	}
 	asker := query.NewReader(broker)
-	c := &Client{Reader: asker, remover: asker, broker: broker, o: o, hub: newHub(broker), asking: make(chan struct{}, maxAsking), sent: newStarts()}
+	c := &Client{Reader: asker, remover: asker, broker: broker, o: o, hub: newHub(broker), asking: make(chan struct{}, maxAsking), sent: newMoments(maxSent), lately: newMoments(maxLately)}
 	if o.Store != nil {
 		c.Reader = o.Store
 		if r, ok := o.Store.(history.Remover); ok {
@@ -142,14 +151,14 @@ func (c *Client) Close() (err error) {
 
 // Publish implements [orchestration.Client].
 func (c *Client) Publish(ctx context.Context, messages ...events.Message) error {
-	wires := make([]events.Wire, 0, len(messages))
+	wires, begun := make([]events.Wire, 0, len(messages)), time.Now()
 	for _, m := range messages {
 		w, err := c.encode(traced(ctx, m))
 		if err != nil {
 			return err
 		}
 		wires = append(wires, w)
-		c.sent.note(m, c.o.Now())
+		c.noteStart(m, begun)
 	}
 	if c.ctx.Err() != nil {
 		return ErrClosed
@@ -191,44 +200,59 @@ func newID() string {
 
 // ---- What was sent.
 
-// starts remembers when starts that do not count what was there before were sent, or are due.
-type starts struct {
+// noteStart remembers when a start was sent: by its id if it does not count what was there before, and by its instance if this process has just begun to publish it.
+func (c *Client) noteStart(m events.Message, begun time.Time) {
+	start, ok := m.Content.(*events.Start)
+	if !ok {
+		return
+	}
+	now := c.o.Now()
+	if start.Conflict != events.KeepExisting && m.ID != "" && c.sent.of(m.ID).IsZero() {
+		due := now
+		if m.NotBefore.After(now) {
+			due = m.NotBefore
+		}
+		c.sent.note(m.ID, due)
+	}
+	if !begun.IsZero() && !m.NotBefore.After(now) {
+		c.lately.note(m.Instance, begun)
+	}
+}
+
+// moments remembers when something was, of what was noted last.
+type moments struct {
+	most  int
 	mu    sync.Mutex
-	due   map[string]time.Time
+	at    map[string]time.Time
 	order []string
 }
 
-// maxStarts bounds how many are remembered.
-const maxStarts = 10_000
+// How many are remembered: starts for as long as somebody may wait for them, and those of a few milliseconds.
+const (
+	maxSent   = 10_000
+	maxLately = 256
+)
 
-func newStarts() *starts { return &starts{due: make(map[string]time.Time)} }
+func newMoments(most int) *moments { return &moments{most: most, at: make(map[string]time.Time)} }
 
-func (s *starts) note(m events.Message, now time.Time) {
-	start, ok := m.Content.(*events.Start)
-	if !ok || start.Conflict == events.KeepExisting || m.ID == "" {
-		return
-	}
+func (s *moments) note(what string, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, again := s.due[m.ID]; again {
-		return
+	if _, again := s.at[what]; !again {
+		if len(s.order) >= s.most {
+			delete(s.at, s.order[0])
+			s.order = s.order[1:]
+		}
+		s.order = append(s.order, what)
 	}
-	if len(s.order) >= maxStarts {
-		delete(s.due, s.order[0])
-		s.order = s.order[1:]
-	}
-	if m.NotBefore.After(now) {
-		now = m.NotBefore
-	}
-	s.due[m.ID] = now
-	s.order = append(s.order, m.ID)
+	s.at[what] = at
 }
 
-// of tells when a start was sent, or is due; the zero time if that is not known.
-func (s *starts) of(id string) time.Time {
+// of tells when something was; the zero time if that is not known.
+func (s *moments) of(what string) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.due[id]
+	return s.at[what]
 }
 
 // deleted is the error of waiting for an instance that was deleted.

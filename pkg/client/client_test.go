@@ -171,6 +171,35 @@ func TestLostNotices(t *testing.T) {
 	}
 }
 
+// TestJustStarted: who waits for what it has just started hears of its end, and asks nothing; who has missed it asks a little later.
+func TestJustStarted(t *testing.T) {
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{}.HearWithin(time.Hour, time.Hour))
+	h, err := keeper.Start(soon(t), c, "a")
+	must(t, err)
+	ended := make(chan error)
+	go func() {
+		_, err := h.Wait(soon(t))
+		ended <- err
+	}()
+	waitUntil(t, func() bool { return c.Listening() == 1 })
+	must(t, words.Push(soon(t), c, h.ID, "end"))
+	must(t, <-ended)
+	if n := s.asked.Load(); n != 0 {
+		t.Errorf("%d questions were asked", n)
+	}
+
+	// Another client knows nothing of the start, and asks.
+	if _, err := s.client(client.Options{}.HearWithin(time.Hour, time.Hour)).Wait(soon(t), h.ID); err != nil || s.asked.Load() != 1 {
+		t.Errorf("%v, after %d questions", err, s.asked.Load())
+	}
+	s.mute.Store(true)
+	c = s.client(client.Options{}.HearWithin(time.Hour, 20*time.Millisecond))
+	if out, err := echo.Run(soon(t), c, "missed"); out != "missed" || err != nil {
+		t.Errorf("got %q, %v", out, err)
+	}
+}
+
 func TestBrokerRestartsWhileWaiting(t *testing.T) {
 	s := newSystem(t, code()...)
 	c := s.client(client.Options{})

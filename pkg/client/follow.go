@@ -19,17 +19,23 @@ type look func(ctx context.Context, heard []query.Notice, ask bool) (done bool, 
 // unanswered is after how long a question is asked again that nobody has answered: they may be back soon.
 const unanswered = 2 * time.Second
 
-// follow calls look until it is done: first to ask, then with each notice about an instance, and now and then to ask again.
-func (c *Client) follow(ctx context.Context, instance string, look look) error {
+// follow calls look until it is done: first to ask, unless what is waited for was begun this very moment, then with each notice about an instance, and now and then to ask again.
+// Begun is the zero time if that is not known.
+func (c *Client) follow(ctx context.Context, instance string, begun time.Time, look look) error {
 	f := c.hub.follow(instance)
 	defer f.leave()
 	var last error
+	var until time.Time // the first question is put off; the zero time: it is not
 	wait := c.o.firstAsk
 	ask, heard := true, []query.Notice(nil)
-	for {
+	for first := true; ; first = false {
 		if ask {
-			if err := c.listen(ctx, f); err != nil { // it is tried again with the next question
+			err := c.listen(ctx, f)
+			switch {
+			case err != nil: // it is tried again with the next question
 				last = err
+			case first && time.Since(begun) <= c.o.listensWithin:
+				ask, until = false, time.Now().Add(c.o.hearsWithin)
 			}
 		}
 		done, err := c.looked(ctx, look, heard, ask)
@@ -44,7 +50,11 @@ func (c *Client) follow(ctx context.Context, instance string, look look) error {
 		case done:
 			return nil
 		}
-		timer := time.NewTimer(wait - time.Duration(rand.Int64N(int64(wait)/5)))
+		pause := wait - time.Duration(rand.Int64N(int64(wait)/5))
+		if !until.IsZero() {
+			pause = time.Until(until)
+		}
+		timer := time.NewTimer(pause)
 		ask, heard = false, nil
 		select {
 		case <-ctx.Done():
@@ -59,7 +69,11 @@ func (c *Client) follow(ctx context.Context, instance string, look look) error {
 		case <-timer.C:
 			ask = true
 		}
-		if ask {
+		switch {
+		case !ask:
+		case !until.IsZero():
+			until = time.Time{}
+		default:
 			wait = min(2*wait, c.o.lastAsk)
 		}
 	}

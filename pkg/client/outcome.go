@@ -19,7 +19,7 @@ func (c *Client) Outcome(ctx context.Context, instance, start string) (orchestra
 		return orchestration.Outcome{}, err
 	}
 	w := ending{decision: c.decision(instance, start)}
-	err := c.follow(ctx, instance, w.look)
+	err := c.follow(ctx, instance, c.lately.of(instance), w.look)
 	return w.outcome, err
 }
 
@@ -162,10 +162,10 @@ func (c *Client) Deliver(ctx context.Context, m events.Message) (orchestration.R
 		return orchestration.Receipt{}, err
 	}
 	query.AskReceipt(&w)
-	c.sent.note(m, c.o.Now())
+	c.noteStart(m, time.Time{}) // who waits for a receipt publishes when it listens
 	d := delivering{decision: c.decision(m.Instance, m.ID), wire: w}
 	d.begins, _ = m.Content.(*events.Start)
-	err = c.follow(ctx, m.Instance, d.look)
+	err = c.follow(ctx, m.Instance, time.Time{}, d.look)
 	return d.receipt, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -28,7 +29,7 @@ func (c *Client) WatchStatus(ctx context.Context, instance string) iter.Seq2[his
 		w := watching{c: c, instance: instance, yield: yield}
 		err := events.CheckInstance(instance)
 		if err == nil {
-			err = c.follow(ctx, instance, w.look)
+			err = c.follow(ctx, instance, time.Time{}, w.look)
 		}
 		if err != nil && !w.left {
 			yield(history.CustomStatus{}, err)
@@ -97,7 +98,7 @@ func (c *Client) WaitForValue(ctx context.Context, instance, key string) (histor
 		return history.Value{}, err
 	}
 	w := valueWait{c: c, instance: instance, key: key}
-	err := c.follow(ctx, instance, w.look)
+	err := c.follow(ctx, instance, time.Time{}, w.look)
 	return w.value, err
 }
 
