@@ -505,7 +505,10 @@ func (r *windowRun) finish(calm map[string][]string) {
 
 // leaveWaiting runs the shape until it waits for what the broker has.
 func leaveWaiting(r *windowRun) {
-	v := r.orchestrate(r.settings)
+	v := r.orchestrate(func(c *orchestrator.Config) {
+		r.settings(c)
+		c.Grace = patience // it is to end in order
+	})
 	r.begins(r.shape)
 	r.journal.await("committed i: committed", 1)
 	r.settled()

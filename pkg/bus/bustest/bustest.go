@@ -244,6 +244,30 @@ func (r *receiving) take(n int) []got {
 	return all
 }
 
+// takeEach waits for n messages and acknowledges them, and whatever comes once more until nothing is stored: a slow machine may hold something for too long.
+func (r *receiving) takeEach(n int) (all []got) {
+	r.t.Helper()
+	seen := make(map[string]bool)
+	take := func(g got) {
+		g.Hold.Ack()
+		all, seen[id(g.Delivery)] = append(all, g), true
+	}
+	for len(seen) < n {
+		take(r.next())
+	}
+	r.t.eventually("nothing is stored", func() bool {
+		for {
+			select {
+			case g := <-r.came:
+				take(g)
+			default:
+				return r.t.Stored(r.t.T) == 0
+			}
+		}
+	})
+	return all
+}
+
 // nothing makes sure that nothing comes for a while.
 func (r *receiving) nothing(during time.Duration) {
 	r.t.Helper()

@@ -267,8 +267,7 @@ func orderAfterDeathOfMany(t *T) {
 	t.must(a.Close())
 	r := t.receive(b)
 	publish(each/2, each)
-	t.must(perInstance(r.take(instances * each)))
-	t.empty()
+	t.must(perInstance(r.takeEach(instances * each)))
 }
 
 func settledLate(t *T) {
