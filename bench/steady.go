@@ -153,7 +153,7 @@ type samples struct {
 	stolen  []float64            // percent of all processors, since the sample before
 }
 
-// A virtual machine that gets less than this of what it wants is disturbed, and for as long afterwards as it may take until what has piled up is done.
+// A machine of whose processors others took so much is disturbed, and for as long afterwards as it may take until what has piled up is done.
 const (
 	stolenMuch = 2.0 // percent
 	aftermath  = 1.0 // seconds

@@ -369,7 +369,7 @@ func (s *Store) parts(entries []*entry) (parts []part) {
 		}
 	case slices.ContainsFunc(entries, (*entry).extras):
 		add(s.statements.commitExtras, entries, instanceArgs(allLists, entries), slices.Concat(formerArgs(entries), valueArgs(valueRows(entries)), attributeArgs(entries))...)
-	case len(entries) > 0:
+	default:
 		add(s.statements.commit, entries, instanceArgs(allLists, entries))
 	}
 	return parts
