@@ -239,6 +239,18 @@ func promisesOfWinners(t *testing.T, db *Database) {
 		t.Errorf("nothing was promised, and the result names %v", r.Promises)
 	}
 	s.promises(1)
+
+	// Of those that begin and of those that go on, some are taken.
+	begun := NewActor("begun")
+	s.commit(begun.Start(), NewActor("there").Start())
+	s.verdicts(s.try(loser(), Sends(NewActor("there").Start(), "lost, too", "other"), Sends(NewActor("b").Start(), "begins", "other"), Sends(begun.Note(), "goes on", "other")),
+		history.Conflict, history.Conflict, history.Committed, history.Committed)
+	got := s.messages(s.take(10, time.Hour))
+	slices.Sort(got)
+	if want := []string{"begins", "goes on"}; !slices.Equal(got, want) {
+		t.Errorf("the sweep took %q, want %q", got, want)
+	}
+	s.same(begun)
 }
 
 // promisesRemoved shows that promises are removed by their keys, and that removing them again, or nothing, is no error.
