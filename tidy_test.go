@@ -114,7 +114,7 @@ var packages = map[string]rule{
 	}},
 	"internal/health":   {},
 	"internal/heap":     {},
-	"internal/natstest": {imports: []string{"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded"}},
+	"internal/natstest": {imports: []string{"internal/stall", "pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded"}},
 
 	"internal/detector": {},
 	"internal/stall":    {},

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/internal/stall"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/bus/embedded"
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
@@ -164,6 +165,7 @@ func openPostgres(t *testing.T) func() history.Store {
 
 func newSystem(t *testing.T, open func() history.Store, parts ...orchestration.Binding) *system {
 	t.Helper()
+	stall.Calm(t)
 	s := &system{t: t, dir: t.TempDir(), open: open, journal: newJournal(t)}
 	s.config = natsbus.Config{Logger: quiet(), InboxWait: time.Second, WorkWait: 2 * time.Second, MemberLease: time.Second, Partitions: 4}
 	s.startBroker()
@@ -360,18 +362,9 @@ func eventually(t *testing.T, what string, check func() error) {
 
 func within(t *testing.T, most time.Duration, what string, check func() error) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	until := time.Now().Add(most)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(until) {
-			t.Fatalf("%s: not within %v: %v", what, most, err)
-		}
-		<-tick.C
+	var err error
+	if !stall.Until(most, func() bool { err = check(); return err == nil }) {
+		t.Fatalf("%s: not within %v: %v", what, most, err)
 	}
 }
 

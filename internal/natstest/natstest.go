@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/stall"
 	"github.com/rondo-run/rondo/pkg/bus/embedded"
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 )
@@ -180,14 +181,7 @@ func TryConnect(t testing.TB, to interface{ URL() string }, config natsbus.Confi
 // Eventually waits until something is so, and fails the test if that takes too long.
 func Eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("after %v it is not so that %s", patience, what)
-		}
+	if !stall.Until(patience, is) {
+		t.Fatalf("after %v it is not so that %s", patience, what)
 	}
 }

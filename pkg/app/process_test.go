@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/internal/stall"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/bus/embedded"
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
@@ -73,24 +74,16 @@ func await(t *testing.T, database, instance string, enough func(history.Info) bo
 		t.Fatal(err)
 	}
 	defer store.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		i, err = store.Instance(ctx, instance)
-		if err == nil && enough(i) {
-			return i
-		}
+	if !stall.Until(patience, func() bool {
+		i, err = store.Instance(t.Context(), instance)
 		if err != nil && !errors.Is(err, history.ErrNoInstance) {
 			t.Fatal(err)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("%s has not come so far: %v, %v", instance, i.Row, err)
-		}
+		return err == nil && enough(i)
+	}) {
+		t.Fatalf("%s has not come so far: %v, %v", instance, i.Row, err)
 	}
+	return i
 }
 
 func wantOutput(t *testing.T, i history.Info, want string) {

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/rondo-run/rondo/internal/stall"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -285,15 +286,8 @@ func TestLargeOutput(t *testing.T) {
 // waitUntil waits for something that is not announced.
 func waitUntil(t testing.TB, ok func() bool) {
 	t.Helper()
-	deadline := time.After(time.Minute)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatal("it does not happen")
-		case <-tick.C:
-		}
+	if !stall.Until(time.Minute, ok) {
+		t.Fatal("it does not happen")
 	}
 }
 

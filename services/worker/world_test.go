@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
+	"github.com/rondo-run/rondo/internal/stall"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/bus/embedded"
@@ -203,15 +204,8 @@ func (w *world) settled(q bus.Queue) {
 // until waits for something that can only be looked at.
 func (w *world) until(what string, is func() bool) {
 	w.t.Helper()
-	end := time.After(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-end:
-			w.t.Fatalf("not so within %v: %s", patience, what)
-		}
+	if !stall.Until(patience, is) {
+		w.t.Fatalf("not so within %v: %s", patience, what)
 	}
 }
 

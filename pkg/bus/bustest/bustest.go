@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/stall"
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -333,13 +334,8 @@ func (t *T) eventually(what string, is func() bool) {
 
 func (t *T) within(limit time.Duration, what string, is func() bool) {
 	t.Helper()
-	deadline := time.After(limit)
-	for !is() {
-		select {
-		case <-deadline:
-			t.Fatalf("after %v it is not so that %s", limit, what)
-		case <-time.After(10 * time.Millisecond):
-		}
+	if !stall.Until(limit, is) {
+		t.Fatalf("after %v it is not so that %s", limit, what)
 	}
 }
 
