@@ -165,7 +165,7 @@ func openPostgres(t *testing.T) func() history.Store {
 
 func newSystem(t *testing.T, open func() history.Store, parts ...orchestration.Binding) *system {
 	t.Helper()
-	stall.Calm(t)
+	stall.Room(t)
 	s := &system{t: t, dir: t.TempDir(), open: open, journal: newJournal(t)}
 	s.config = natsbus.Config{Logger: quiet(), InboxWait: time.Second, WorkWait: 2 * time.Second, MemberLease: time.Second, Partitions: 4}
 	s.startBroker()

@@ -1,0 +1,82 @@
+package stall
+
+import (
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	always = 3                     // so many tests have room on any machine
+	nap    = 10 * time.Millisecond // how long the sleeper sleeps
+	memory = 100                   // over about how many naps it is remembered how late it was woken
+	late   = nap                   // as late as this, on average, and the machine does not keep up
+	enough = 2 * time.Minute       // after this a test has room all the same: it may be part of one that waits for it
+)
+
+// crowd is which tests of this process have room.
+var crowd struct {
+	mutex   sync.Mutex
+	inside  map[string]int // by name, how often each has asked
+	outside int            // how many wait
+	late    time.Duration  // how late the sleeper is woken, on average
+	watched bool
+}
+
+// Room waits until there is room for a test, which it has until it ends. Tests ask for it that begin much, and of which many run at once: how many, depends on the machine then. On one that does not keep
+// up, each would take so long that what it waits for is given up and begun again, and nothing would be done in the end.
+func Room(tb testing.TB) {
+	tb.Helper()
+	name := tb.Name()
+	crowd.mutex.Lock()
+	crowd.outside++
+	if !crowd.watched {
+		crowd.watched = true
+		go watchCrowd()
+	}
+	crowd.mutex.Unlock()
+	if !Until(enough, func() bool { return enter(name, false) }) {
+		enter(name, true)
+	}
+	tb.Cleanup(func() { leave(name) })
+}
+
+// enter lets a test in if there is room, or anyway.
+func enter(name string, anyway bool) bool {
+	crowd.mutex.Lock()
+	defer crowd.mutex.Unlock()
+	if !anyway && crowd.inside[name] == 0 && len(crowd.inside) >= always && crowd.late > late {
+		return false
+	}
+	if crowd.inside == nil {
+		crowd.inside = make(map[string]int)
+	}
+	crowd.inside[name]++
+	crowd.outside--
+	return true
+}
+
+func leave(name string) {
+	crowd.mutex.Lock()
+	defer crowd.mutex.Unlock()
+	if crowd.inside[name]--; crowd.inside[name] == 0 {
+		delete(crowd.inside, name)
+	}
+}
+
+// watchCrowd is the sleeper. It goes when nobody is there.
+func watchCrowd() {
+	for before := time.Now(); ; {
+		<-time.After(nap)
+		now := time.Now()
+		crowd.mutex.Lock()
+		if crowd.outside+len(crowd.inside) == 0 {
+			crowd.watched = false
+			crowd.mutex.Unlock()
+			return
+		}
+		crowd.late += (now.Sub(before) - nap - crowd.late) / memory
+		crowd.mutex.Unlock()
+		before = now
+	}
+}
