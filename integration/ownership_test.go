@@ -277,6 +277,7 @@ func TestRollingRestart(t *testing.T) {
 
 // TestShutdownLeavesNothingRunning looks for goroutines that outlive their services.
 func TestShutdownLeavesNothingRunning(t *testing.T) {
+	stall.Room(t) // it watches the machine, beyond this test
 	before := goleak.IgnoreCurrent()
 	s := newSystem(t, openSQLite(t), plays...)
 	v := s.orchestrate(func(c *orchestrator.Config) { c.Grace = 10 * time.Second })

@@ -323,7 +323,10 @@ func storageAndBroker() board {
 				{title: "Published", unit: aSecond, about: "Messages by whether they are wanted now or later, and by whether the broker took them. What fails is published by a sweep.",
 					queries: one(v.rate(telemetry.MetricOutboxPublished, by{lane, outcome}), "{{lane}}: {{outcome}}")},
 				{title: "Over the connections to NATS", unit: bytesASecond, about: "What the protocol needs included.", queries: one(v.rate(telemetry.MetricNATSBytes, by{direction}), "{{direction}}")},
-				{title: "Messages over them", unit: aSecond, about: "What the protocol needs included.", queries: one(v.rate(telemetry.MetricNATSMessages, by{direction}), "{{direction}}")},
+				{title: "Messages over them", unit: aSecond, about: "What the protocol needs included; and results that went straight to an orchestrator, or were to.", queries: []query{
+					{expr: v.rate(telemetry.MetricNATSMessages, by{direction}), legend: "{{direction}}"},
+					{expr: v.rate(telemetry.MetricNATSShortWay, by{telemetry.LabelOutcome}), legend: "short way, {{outcome}}"},
+				}},
 				{title: "Messages that are held", unit: inNumbers, about: "Taken from the broker and not settled.", queries: one(v.sum(telemetry.MetricMessagesHeld, by{"instance"}), "{{instance}}")},
 			}},
 			{"Why", []panel{

@@ -331,6 +331,8 @@ type Traffic struct {
 	In, Out, InBytes, OutBytes uint64
 	// Disconnects and Reconnects count how often the connection was lost and made again.
 	Disconnects, Reconnects uint64
+	// ShortWay counts the results that went to who receives them at once, PassedOn those that were refused there and went through the broker.
+	ShortWay, PassedOn uint64
 	// SlowConsumers counts how often messages were dropped because they were not taken in time, Errors everything else that went wrong.
 	SlowConsumers, Errors uint64
 }

@@ -21,6 +21,8 @@ type Wire struct {
 	NotBefore time.Time
 	// Purge asks the broker to remove what is stored under the subject, instead of publishing.
 	Purge bool
+	// Back is where a result may go to be there sooner, as the work said in HeaderBack. A broker that knows no such way publishes it under its subject.
+	Back string
 }
 
 // Header has the shape of NATS and HTTP headers.
@@ -37,6 +39,9 @@ const (
 	// A CloudEvents id (with its source) does as message id, too.
 	HeaderCloudEventID     = "ce-id"
 	HeaderCloudEventSource = "ce-source"
+
+	// HeaderBack says where results of work may go to be there sooner.
+	HeaderBack = "Rondo-Back"
 
 	HeaderVersion    = "Rondo-Version"
 	HeaderConflict   = "Rondo-Conflict"

@@ -54,6 +54,8 @@ func (m *Metrics) Bus(c Connection) (stop func()) {
 		tell(MetricNATSMessages, float64(is.Out), "out")
 		tell(MetricNATSBytes, float64(is.InBytes), "in")
 		tell(MetricNATSBytes, float64(is.OutBytes), "out")
+		tell(MetricNATSShortWay, float64(is.ShortWay), "taken")
+		tell(MetricNATSShortWay, float64(is.PassedOn), "passed_on")
 	})
 }
 

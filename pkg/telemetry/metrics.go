@@ -114,6 +114,7 @@ const (
 	MetricNATSRoundTrip   = "rondo.nats.round_trip"
 	MetricNATSMessages    = "rondo.nats.messages"
 	MetricNATSBytes       = "rondo.nats.io"
+	MetricNATSShortWay    = "rondo.nats.short_way"
 )
 
 // The labels of metrics. None of them ever has the id of an instance, of an execution or of a process, nor anything else of which there is no end.
@@ -371,6 +372,7 @@ var described = []Described{
 	{Name: MetricNATSRoundTrip, Type: Gauge, Unit: "s", Help: "How long NATS took to answer, when it was asked last."},
 	{Name: MetricNATSMessages, Type: ObservedCounter, Unit: "{message}", Labels: labels(LabelDirection), Help: "Messages that went over the connection to NATS, what the protocol needs included."},
 	{Name: MetricNATSBytes, Type: ObservedCounter, Unit: "By", Labels: labels(LabelDirection), Help: "Bytes of those messages."},
+	{Name: MetricNATSShortWay, Type: ObservedCounter, Unit: "{message}", Labels: labels(LabelOutcome), Help: "Results that a worker has sent straight to an orchestrator, by what became of them: taken, or passed_on to the stream."},
 }
 
 // Descriptions lists all metrics.

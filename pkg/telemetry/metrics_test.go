@@ -413,11 +413,12 @@ func (l *line) RoundTrip(context.Context) (time.Duration, error) {
 
 func TestBus(t *testing.T) {
 	r := record(t)
-	l := &line{bus.Traffic{Connected: true, In: 1, Out: 2, InBytes: 3, OutBytes: 4, Disconnects: 5, Reconnects: 6, SlowConsumers: 7, Errors: 8}, make(chan struct{})}
+	l := &line{bus.Traffic{Connected: true, In: 1, Out: 2, InBytes: 3, OutBytes: 4, ShortWay: 9, PassedOn: 10, Disconnects: 5, Reconnects: 6, SlowConsumers: 7, Errors: 8}, make(chan struct{})}
 	r.Bus(l)
 	r.has(map[string]float64{
 		"rondo.nats.connected{}": 1, "rondo.nats.messages{direction=in}": 1, "rondo.nats.messages{direction=out}": 2, "rondo.nats.io{direction=in}": 3, "rondo.nats.io{direction=out}": 4,
 		"rondo.nats.disconnects{}": 5, "rondo.nats.reconnects{}": 6, "rondo.nats.errors{reason=slow_consumer}": 7, "rondo.nats.errors{reason=other}": 8,
+		"rondo.nats.short_way{outcome=taken}": 9, "rondo.nats.short_way{outcome=passed_on}": 10,
 	})
 	<-l.asked // beside whoever reads; nobody waits for it
 	for r.values()["rondo.nats.round_trip{}"] == 0 {

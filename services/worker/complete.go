@@ -15,7 +15,7 @@ import (
 
 const (
 	// publishers publish at the same time, each everything that has finished just then.
-	publishers = 2
+	publishers = 16
 	// maxFinished bounds what has finished and was not taken by a publisher: beyond it, activities that have finished keep their slots. maxBatch bounds one call.
 	maxFinished = 1024
 	maxBatch    = 512
@@ -81,7 +81,11 @@ func (w *Worker) tell(a *attempt, m events.Message) {
 
 func (w *Worker) encode(a *attempt, m events.Message) (events.Wire, error) {
 	m.Instance, m.Trace = a.m.Instance, cmp.Or(a.from, a.m.Trace)
-	return events.Encode(w.bus.Prefix(), m)
+	wire, err := events.Encode(w.bus.Prefix(), m)
+	if back := a.d.Header[events.HeaderBack]; len(back) > 0 {
+		wire.Back = back[0]
+	}
+	return wire, err
 }
 
 // shortFailure is one that fits wherever anything fits.

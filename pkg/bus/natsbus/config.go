@@ -222,8 +222,6 @@ func contextPath(name string) string {
 func (b *Bus) newJetStream(s natscontext.Settings) (jetstream.JetStream, error) {
 	opts := []jetstream.JetStreamOpt{
 		jetstream.WithDefaultTimeout(b.config.Timeout),
-		jetstream.WithPublishAsyncMaxPending(2 * window / messageCost), // never reached: the window is smaller
-		jetstream.WithPublishAsyncTimeout(publishWait),
 	}
 	domain, prefix := b.config.Domain, b.config.APIPrefix
 	if domain == "" {
@@ -299,6 +297,7 @@ func (c Config) options() ([]nats.Option, error) {
 func (b *Bus) handlers() []nats.Option {
 	return []nats.Option{
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			b.answers.lost(nats.ErrDisconnected)
 			if err != nil {
 				b.events.disconnects.Add(1)
 				b.log.Warn("NATS: the connection broke; connecting again", "error", err)
@@ -315,7 +314,7 @@ func (b *Bus) handlers() []nats.Option {
 			}
 			b.events.note(err)
 			if errors.Is(err, nats.ErrPermissionViolation) {
-				b.denied.tell(err)
+				b.deniedShort(b.denied.tell(err))
 			}
 			b.log.Warn("NATS: an error", "subject", subject, "error", err)
 		}),
@@ -335,18 +334,21 @@ const maxDenied = 1000
 
 var deniedPublish = regexp.MustCompile(`(?i)publish to "([^"]+)"`)
 
-func (d *denied) tell(err error) {
+// tell tells them, and gives the subject on which nothing may be published, if that is what the servers say.
+func (d *denied) tell(err error) (subject string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if m := deniedPublish.FindStringSubmatch(err.Error()); m != nil {
 		if d.subjects == nil || len(d.subjects) >= maxDenied {
 			d.subjects = make(map[string]bool)
 		}
-		d.subjects[m[1]] = true
+		subject = m[1]
+		d.subjects[subject] = true
 	}
 	for _, cancel := range d.waiting {
 		cancel(err)
 	}
+	return subject
 }
 
 // publishing tells whether the servers have refused something on a subject since somebody last asked.

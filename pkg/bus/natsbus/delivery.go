@@ -82,6 +82,10 @@ func (b *Bus) delivery(m *nats.Msg) (d bus.Delivery, o origin, notBefore time.Ti
 			d.Deliveries-- // the first time it was too early, and went back
 		}
 	}
+	if _, again := d.Header[headerAgain]; again {
+		delete(d.Header, headerAgain)
+		d.Deliveries++
+	}
 	return d, o, notBefore, nil
 }
 

@@ -2,7 +2,20 @@ package natsbus
 
 import "context"
 
+// For tests.
+const (
+	FirstShort  = firstShort
+	PublishWait = publishWait
+)
+
 // StillThere is for tests.
 func (b *Bus) StillThere(ctx context.Context, partition int, from, upTo uint64) (left map[string][]uint64, found int, err error) {
 	return b.stillThere(ctx, people, partition, from, upTo)
+}
+
+// Offered counts the partitions for which results may come by the short way.
+func (b *Bus) Offered() int {
+	b.back.mu.Lock()
+	defer b.back.mu.Unlock()
+	return len(b.back.receivers)
 }

@@ -100,7 +100,8 @@ func (b *Bus) adopt(m *nats.Msg) (bus.Delivery, error) {
 	if err := b.canTake(about.Subject); err != nil {
 		return bus.Delivery{}, fmt.Errorf("subject %q: %w", about.Subject, err)
 	}
-	if o.place != about.Place || about.Deliveries < 1 || about.Deliveries > o.deliveries || about.Partition < 0 || !o.stored.Equal(about.Stored) {
+	most := o.deliveries + 1 // the stream does not know of the short way
+	if o.place != about.Place || about.Deliveries < 1 || about.Deliveries > most || about.Partition < 0 || !o.stored.Equal(about.Stored) {
 		return bus.Delivery{}, fmt.Errorf("header %s does not fit %q", headerHanded, about.Token)
 	}
 	h := events.Header(m.Header)

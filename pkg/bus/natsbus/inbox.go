@@ -74,6 +74,9 @@ func (b *Bus) receive(ctx context.Context, l lane, partition int, take func(bus.
 	var tending sync.WaitGroup
 	stop, cancel := context.WithCancel(ctx)
 	tending.Go(func() { r.tend(stop, status) })
+	if l == ahead {
+		defer b.offer(r)()
+	}
 	err = r.run(ctx, take)
 	cancel()
 	tending.Wait()

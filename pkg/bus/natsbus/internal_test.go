@@ -255,3 +255,38 @@ func TestAskAgain(t *testing.T) {
 		})
 	})
 }
+
+// TestAnswersAreRead reads what the broker says about a message, in the short form that is usual and in others.
+func TestAnswersAreRead(t *testing.T) {
+	t.Parallel()
+	full := &jetstream.APIError{Code: 503, ErrorCode: 1, Description: "x"}
+	for said, want := range map[string]error{
+		`{"stream":"RONDO","seq":12}`:             nil,
+		`{"stream":"RONDO", "seq":12}`:            nil,
+		`{"stream":"R","seq":1,"duplicate":true}`: nil,
+		`{"stream":"R","domain":"hub","seq":1}`:   nil,
+		`{"stream":"R","seq":1,"val":"5"}`:        nil,
+		`{"stream":"","seq":1}`:                   errBadAnswer,
+		`{"seq":1}`:                               errBadAnswer,
+		`{}`:                                      errBadAnswer,
+		`{"stream":"R","seq":`:                    errBadAnswer,
+		`{"stream":"R`:                            errBadAnswer,
+		``:                                        errBadAnswer,
+		`OK`:                                      errBadAnswer,
+		`+OK`:                                     nil,
+		`+OK `:                                    errBadAnswer,
+		`+WPI`:                                    errInHand,
+		`-BUSY`:                                   errBusy,
+		`-NOT HERE`:                               errNotHere,
+		`{"error":{"code":503,"err_code":1,"description":"x"},"stream":"R","seq":0}`: full,
+		`{"stream":"R","seq":0,"error":{"code":503,"err_code":1,"description":"x"}}`: full,
+	} {
+		err := readAnswer(&nats.Msg{Data: []byte(said)})
+		if !errors.Is(err, want) || err == nil && want != nil {
+			t.Errorf("%s: %v, want %v", said, err, want)
+		}
+	}
+	if err := readAnswer(&nats.Msg{Header: nats.Header{"Status": {"503"}}}); !errors.Is(err, jetstream.ErrNoStreamResponse) {
+		t.Error(err)
+	}
+}

@@ -26,6 +26,11 @@
 // Newer messages of the same instances wait for them, for as long as that takes at most. It asks again when it sees, by the count of what the broker has handed out, that
 // somebody else was handed something meanwhile: a receiver that is frozen or cut off is, until its requests are over.
 //
+// # The short way
+//
+// Results of work need not be stored, because the work is, until it is acknowledged. So they are sent to whoever published the work, under rondo.notice.handover.to.results-…, if that process receives from their
+// partition, and are stored in RONDO only if they are not taken there: see back.go.
+//
 // # Anchors
 //
 // In RONDO and RONDO_WORK lies a message each that nobody takes, rondo.later.anchor._._ and rondo.later.work._.anchor._._, so that they do not run empty: see anchor.go.
@@ -65,14 +70,18 @@ type Bus struct {
 
 	there      atomic.Pointer[there]
 	partitions atomic.Int64 // that the inbox was to have, as far as was said here; 0 if nothing was
+	count      atomic.Int64 // how many it has, as was seen last; 0 if nobody has looked
 	mending    sync.Mutex   // held while things are made
 	mended     time.Time
 
-	window *semaphore.Weighted // what is on its way to the broker
-	strain strain
-	queues sync.Map // of work, those that are known to exist, by the words "<tag>.<activity>" of their subjects
-	denied denied
-	events happened
+	window  *semaphore.Weighted // what is on its way to the broker
+	answers answers
+	back    back
+	ways    ways
+	strain  strain
+	queues  sync.Map // of work, those that are known to exist, by the words "<tag>.<activity>" of their subjects
+	denied  denied
+	events  happened
 
 	mu          sync.Mutex
 	joined      map[string]*membership
@@ -185,7 +194,7 @@ func (b *Bus) Traffic() bus.Traffic {
 	s := b.nc.Stats()
 	return bus.Traffic{
 		Connected: b.nc.IsConnected(), In: s.InMsgs, Out: s.OutMsgs, InBytes: s.InBytes, OutBytes: s.OutBytes,
-		Disconnects: b.events.disconnects.Load(), Reconnects: s.Reconnects, SlowConsumers: b.events.slow.Load(), Errors: b.events.errors.Load(),
+		ShortWay: b.ways.taken.Load(), PassedOn: b.ways.passed.Load(), Disconnects: b.events.disconnects.Load(), Reconnects: s.Reconnects, SlowConsumers: b.events.slow.Load(), Errors: b.events.errors.Load(),
 	}
 }
 

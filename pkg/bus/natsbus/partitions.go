@@ -125,6 +125,7 @@ func (b *Bus) Partitions(ctx context.Context) (bus.Partitions, error) {
 		return bus.Partitions{}, problem("look at stream "+b.names.inbox, err)
 	}
 	p := bus.Partitions{Count: partitionsOf(st.CachedInfo().Config)}
+	b.count.Store(int64(p.Count))
 	have, err := lanesOf(ctx, st)
 	if err != nil {
 		return bus.Partitions{}, problem("list the consumers of "+b.names.inbox, err)

@@ -144,9 +144,12 @@ type flight struct {
 	strain  int
 	stopped error // why nothing can be sent any more
 
-	flying []sent              // oldest first
+	sent   []sent              // in this order
+	flying int                 // how many of them have not landed
+	landed chan landed         // what has become of them
+	tick   *time.Ticker        // when to look for what is late
 	behind map[string][]letter // instances that have a message on its way whose order counts, with what waits for it
-	free   []letter            // what has waited, and may go now
+	free   []letter            // what has waited, or has to take the other way, and may go now
 	late   map[string]bool     // instances of which a message failed: those after it must not be stored before it
 	failed []events.Wire       // may be tried again; in order, for each instance
 	last   error
@@ -156,23 +159,30 @@ type flight struct {
 type letter struct {
 	wire     events.Wire
 	instance string
+	short    bool // it goes by the short way
 }
 
-// sent is a message on its way.
+// sent is a message that was sent.
 type sent struct {
 	letter
-	future jetstream.PubAckFuture
-	cost   int64
+	to    string // the subject it was sent on
+	token uint64 // of the answer
+	cost  int64
+	over  bool // it has landed
 }
 
 // publishOnce publishes once, and gives those that may be tried again, in their order, with the last reason.
 func (b *Bus) publishOnce(ctx context.Context, messages []events.Wire, refused *bus.Refused) (failed []events.Wire, last error) {
-	f := flight{b: b, ctx: ctx, refused: refused, strain: b.strain.now(), behind: make(map[string][]letter), late: make(map[string]bool)}
+	f := flight{
+		b: b, ctx: ctx, refused: refused, strain: b.strain.now(), behind: make(map[string][]letter), late: make(map[string]bool),
+		sent: make([]sent, 0, len(messages)), landed: make(chan landed, len(messages)),
+	}
+	defer f.end()
 	for _, w := range messages {
 		for len(f.free) > 0 {
 			f.send(f.next())
 		}
-		l := letter{wire: w}
+		l := letter{wire: w, short: b.goesShort(w)}
 		if err := b.canTake(w.Subject); err != nil {
 			f.refuse(l, err)
 			continue
@@ -188,14 +198,14 @@ func (b *Bus) publishOnce(ctx context.Context, messages []events.Wire, refused *
 			f.send(l)
 		}
 	}
-	for len(f.flying) > 0 || len(f.free) > 0 {
+	for f.flying > 0 || len(f.free) > 0 {
 		if len(f.free) > 0 {
 			f.send(f.next())
 		} else {
 			f.land()
 		}
 	}
-	b.strain.note(errors.Is(f.last, jetstream.ErrAsyncPublishTimeout))
+	b.strain.note(errors.Is(f.last, errUnanswered))
 	return f.failed, f.last
 }
 
@@ -203,6 +213,12 @@ func (f *flight) next() letter {
 	l := f.free[0]
 	f.free = f.free[1:]
 	return l
+}
+
+func (f *flight) end() {
+	if f.tick != nil {
+		f.tick.Stop()
+	}
 }
 
 // send sends a message. If its order counts, those after it wait until it has landed.
@@ -214,14 +230,16 @@ func (f *flight) send(l letter) {
 	if _, flies := f.behind[l.instance]; l.instance != "" && !flies {
 		f.behind[l.instance] = nil
 	}
-	m := f.b.message(l.wire, time.Now())
+	var m *nats.Msg
+	if l.short {
+		m = short(l.wire)
+	} else {
+		m = f.b.message(l.wire, time.Now())
+	}
 	cost := min((int64(m.Size())+messageCost)<<f.strain, window)
 	err := f.acquire(cost)
 	if err == nil {
-		var future jetstream.PubAckFuture
-		if future, err = f.b.js.PublishMsgAsync(m); err == nil {
-			f.flying = append(f.flying, sent{l, future, cost})
-			f.b.noteQueue(l.wire.Subject)
+		if err = f.launch(l, m, cost); err == nil {
 			return
 		}
 		f.b.window.Release(cost)
@@ -234,10 +252,27 @@ func (f *flight) send(l letter) {
 	f.fail(l, err)
 }
 
+// launch sends a message for which there is room. If it fails, it is as if it had never been there.
+func (f *flight) launch(l letter, m *nats.Msg, cost int64) (err error) {
+	s := sent{letter: l, to: m.Subject, cost: cost}
+	s.token, m.Reply, err = f.b.answers.expect(f.b.nc, &awaited{to: f.landed, n: len(f.sent), until: time.Now().Add(publishWait)})
+	if err != nil {
+		return err
+	}
+	if err = f.b.nc.PublishMsg(m); err != nil && f.b.answers.forget(s.token, false) {
+		return err
+	}
+	// It is on its way, or the connection broke meanwhile, and that is told like an answer.
+	f.sent = append(f.sent, s)
+	f.flying++
+	f.b.noteQueue(l.wire.Subject)
+	return nil
+}
+
 // acquire waits until there is room for one more message.
 func (f *flight) acquire(cost int64) error {
 	for !f.b.window.TryAcquire(cost) {
-		if len(f.flying) == 0 {
+		if f.flying == 0 {
 			return f.b.window.Acquire(f.ctx, cost)
 		}
 		f.land() // first what this call holds itself: two calls must not wait for each other
@@ -245,18 +280,57 @@ func (f *flight) acquire(cost int64) error {
 	return nil
 }
 
-// land waits for the oldest message that is on its way.
+// land waits until something is known of a message that is on its way.
 func (f *flight) land() {
-	s := f.flying[0]
-	f.flying = f.flying[1:]
-	err := f.b.await(f.ctx, s.future)
+	select {
+	case x := <-f.landed:
+		f.touchDown(x)
+		return
+	default:
+	}
+	if f.tick == nil {
+		f.tick = time.NewTicker(publishWait / 12)
+	}
+	select {
+	case x := <-f.landed:
+		f.touchDown(x)
+	case <-f.tick.C:
+		f.giveUp(errUnanswered, true)
+	case <-f.ctx.Done():
+		f.giveUp(context.Cause(f.ctx), false)
+	case <-f.b.ctx.Done():
+		f.giveUp(nats.ErrConnectionClosed, false)
+	}
+}
+
+// giveUp waits no longer for what is on its way, or for what of that is late.
+func (f *flight) giveUp(why error, onlyLate bool) {
+	for n := range f.sent {
+		if s := &f.sent[n]; !s.over && f.b.answers.forget(s.token, onlyLate) {
+			f.touchDown(landed{n, why})
+		}
+	}
+}
+
+// touchDown does what is to be done when it is known what has become of a message.
+func (f *flight) touchDown(x landed) {
+	s := &f.sent[x.n]
+	s.over = true
+	f.flying--
 	f.b.window.Release(s.cost)
-	if errors.Is(err, jetstream.ErrAsyncPublishTimeout) && f.b.denied.publishing(s.future.Msg().Subject) {
-		err = fmt.Errorf("%w: this user may not publish on %s", nats.ErrPermissionViolation, s.future.Msg().Subject)
+	err := x.err
+	if errors.Is(err, errUnanswered) && f.b.denied.publishing(s.to) {
+		err = fmt.Errorf("%w: this user may not publish on %s", nats.ErrPermissionViolation, s.to)
 	}
 	switch {
 	case err == nil:
+		if s.short {
+			f.b.ways.taken.Add(1)
+		}
 		f.release(s.instance)
+	case s.short && f.ctx.Err() == nil && f.b.ctx.Err() == nil:
+		f.b.ways.refused(s.to, err)
+		f.free = append(f.free, letter{wire: throughTheStream(s.wire, err), instance: s.instance})
 	case permanent(err):
 		f.refuse(s.letter, err)
 	default:
@@ -364,20 +438,6 @@ func (b *Bus) canTake(subject string) error {
 	return nil
 }
 
-// await waits for the broker to say that it has a message.
-func (b *Bus) await(ctx context.Context, f jetstream.PubAckFuture) error {
-	select {
-	case <-f.Ok():
-		return nil
-	case err := <-f.Err():
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-b.ctx.Done():
-		return nats.ErrConnectionClosed
-	}
-}
-
 // permanent reports whether the broker will never take the message.
 func permanent(err error) bool {
 	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) || errors.Is(err, nats.ErrBadHeaderMsg) || errors.Is(err, jetstream.ErrInvalidSubject) ||
@@ -394,11 +454,14 @@ const accountFull jetstream.ErrorCode = 10002
 // message makes what is published: the message itself, or its schedule.
 func (b *Bus) message(w events.Wire, now time.Time) *nats.Msg {
 	m := &nats.Msg{Subject: w.Subject, Data: w.Body, Header: nats.Header(w.Header)}
+	if strings.HasPrefix(w.Subject, b.subject("work.")) {
+		m.Header = b.withWayBack(m.Header)
+	}
 	if w.NotBefore.IsZero() || !w.NotBefore.After(now) {
 		return m
 	}
-	h := make(nats.Header, len(w.Header)+5)
-	maps.Copy(h, nats.Header(w.Header))
+	h := make(nats.Header, len(m.Header)+5)
+	maps.Copy(h, m.Header)
 	m.Header = h
 	h[headerNotBefore] = []string{w.NotBefore.UTC().Format(time.RFC3339Nano)}
 	if w.NotBefore.Sub(now) < near {

@@ -1,0 +1,304 @@
+package natsbus
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// The short way back. Who publishes work and receives from partitions writes into it where results may go at once, without being stored by the broker: to who receives the
+// instance's partition, which most often is the same process. It answers when a result is settled, which is after it was committed, so that the work is acknowledged no earlier than by
+// way of the stream. Whoever does not take it, or is gone, or does not answer in time, is passed over: then the result goes through the stream, like everything else. It may have been taken
+// all the same; who takes messages can tell.
+
+const (
+	// headerSubject is the subject of a message that comes by the short way.
+	headerSubject = "Rondo-Subject"
+	// headerAgain says of a message in a stream that it was handed out before, by the short way.
+	headerAgain = "Rondo-Again"
+	// maxShort bounds what has come by the short way to one partition and waits to be handed out.
+	maxShort = 512
+	// avoidFor is for how long nothing is sent by a short way that led nowhere, avoidBusyFor by one at whose end there is too much already.
+	avoidFor, avoidBusyFor = 30 * time.Second, 100 * time.Millisecond
+	// avoidDeniedFor is the same for one that may not be taken: rights seldom change.
+	avoidDeniedFor = time.Hour
+	// maxAvoided bounds how many are remembered.
+	maxAvoided = 1000
+	// firstShort is where the places of what comes by the short way begin: far behind those of the stream.
+	firstShort = 1 << 62
+)
+
+const (
+	saidSettled = "+OK"
+	saidInHand  = "+WPI"
+	saidNotHere = "-NOT HERE"
+	saidBusy    = "-BUSY"
+)
+
+var (
+	errInHand  = errors.New("who was sent a result has it in hand")
+	errNotHere = errors.New("who was sent a result does not take it")
+	errBusy    = errors.New("who was sent a result has too much to do")
+)
+
+func readShort(said []byte) error {
+	switch string(said) {
+	case saidSettled:
+		return nil
+	case saidInHand:
+		return errInHand
+	case saidNotHere:
+		return errNotHere
+	case saidBusy:
+		return errBusy
+	}
+	return errBadAnswer
+}
+
+// back is where results come by the short way.
+type back struct {
+	mu        sync.Mutex
+	sub       *nats.Subscription
+	subject   string
+	receivers map[int]*receiver // of the lane of what goes ahead, by partition
+	place     uint64            // the last one
+	denied    bool              // answers are not allowed
+}
+
+// offer lets results for a partition come by the short way, as long as it is received from.
+func (b *Bus) offer(r *receiver) (stop func()) {
+	k := &b.back
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.receivers == nil {
+		k.receivers = make(map[int]*receiver)
+	}
+	k.receivers[r.partition] = r
+	if k.sub == nil || !k.sub.IsValid() {
+		subject := b.handoverSubject("results-" + lastWord(b.nc.NewInbox()))
+		sub, err := b.nc.Subscribe(subject, b.hearShort)
+		if err == nil { // otherwise the connection is closed
+			_ = sub.SetPendingLimits(-1, -1) // what is too much is refused at once
+			k.sub, k.subject = sub, subject
+		}
+	}
+	return func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.receivers[r.partition] == r {
+			delete(k.receivers, r.partition)
+		}
+	}
+}
+
+// wayBack is where results may go of what is published now; "" if nowhere.
+func (b *Bus) wayBack() string {
+	k := &b.back
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.receivers) == 0 || k.denied {
+		return ""
+	}
+	return k.subject
+}
+
+// deniedShort notes that something must not be published. If it was the answer to a result, the short way leads nowhere: who has sent the result waits in vain.
+func (b *Bus) deniedShort(subject string) {
+	if !strings.Contains(subject, answersWord) || strings.HasPrefix(subject, b.names.prefix+".") {
+		return
+	}
+	b.back.mu.Lock()
+	first := !b.back.denied
+	b.back.denied = true
+	b.back.mu.Unlock()
+	if first {
+		b.log.Warn("NATS: this user may not answer workers, so results come through the stream, which takes longer; let it publish on <the prefix of their answers>.*.said.*", "subject", subject)
+	}
+}
+
+// hearShort takes a result that has come by the short way, or refuses it at once.
+func (b *Bus) hearShort(m *nats.Msg) {
+	if !b.mayAnswer(m) {
+		return
+	}
+	h := shortHold{b.nc, m.Reply}
+	d, err := b.shortDelivery(m, h)
+	if err != nil {
+		b.log.Warn("NATS: a result that cannot be taken", "error", err)
+		h.say(saidNotHere)
+		return
+	}
+	partition := b.partitionOf(lastWord(d.Subject))
+	b.back.mu.Lock()
+	r := b.back.receivers[partition]
+	b.back.place++
+	d.Place = firstShort + b.back.place
+	b.back.mu.Unlock()
+	refusal := saidNotHere
+	if r != nil {
+		refusal = r.arriveShort(d)
+	}
+	if refusal != "" {
+		h.say(refusal)
+	}
+}
+
+// shortDelivery makes a delivery of what has come by the short way. It may be from anybody who may publish there.
+func (b *Bus) shortDelivery(m *nats.Msg, h shortHold) (bus.Delivery, error) {
+	subject := m.Header.Get(headerSubject)
+	if err := b.canTake(subject); err != nil {
+		return bus.Delivery{}, fmt.Errorf("subject %q: %w", subject, err)
+	}
+	if !b.isResult(subject) {
+		return bus.Delivery{}, fmt.Errorf("subject %q is none of a result", subject)
+	}
+	header := events.Header(m.Header)
+	delete(header, headerSubject)
+	return bus.Delivery{Subject: subject, Header: header, Body: m.Data, Deliveries: 1, Stored: time.Now(), Hold: h}, nil
+}
+
+// isResult reports whether a subject is one of those under which workers say what has become of work.
+func (b *Bus) isResult(subject string) bool {
+	verb, _, _ := strings.Cut(subject[len(b.names.prefix)+1:], ".")
+	switch events.Verb(verb) {
+	case events.VerbBegun, events.VerbDone, events.VerbFail:
+		return true
+	}
+	return false
+}
+
+// partitionOf computes the partition of an instance as the broker does, from the word that it is in subjects.
+func (b *Bus) partitionOf(word string) int {
+	n := b.count.Load()
+	if n < 1 {
+		return -1
+	}
+	h := fnv.New32a()
+	h.Write([]byte(word))
+	return int(h.Sum32() % uint32(n))
+}
+
+// arriveShort takes a message that has come by the short way, or says why not.
+func (r *receiver) arriveShort(d bus.Delivery) (refusal string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.over || r.failed != nil:
+		return saidNotHere
+	case len(r.queue) >= maxShort || r.bytes > prefetchBytes:
+		return saidBusy
+	}
+	d.Partition = r.partition
+	r.push(&waiting{d: d, since: d.Stored})
+	return ""
+}
+
+// shortHold settles a message that has come by the short way.
+type shortHold struct {
+	nc    *nats.Conn
+	reply string
+}
+
+func (h shortHold) say(what string) {
+	_ = h.nc.Publish(h.reply, []byte(what)) // if it is lost, the message comes again
+}
+
+// Ack implements bus.Hold.
+func (h shortHold) Ack() { h.say(saidSettled) }
+
+// Return implements bus.Hold. It comes again through the stream, at once.
+func (h shortHold) Return(time.Duration) { h.say(saidNotHere) }
+
+// Extend implements bus.Hold.
+func (h shortHold) Extend() { h.say(saidInHand) }
+
+// Token implements bus.Hold. Nobody else can settle it.
+func (h shortHold) Token() string { return "" }
+
+// ways are the short ways that results were sent by lately.
+type ways struct {
+	mu            sync.Mutex
+	avoid         map[string]time.Time // those that led nowhere, and until when nothing is sent by them
+	taken, passed atomic.Uint64        // how many results were, and how many went through the stream after all
+}
+
+// may tells whether a short way may be tried.
+func (w *ways) may(subject string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	until, is := w.avoid[subject]
+	return !is || time.Now().After(until)
+}
+
+// refused notes why a result was not taken.
+func (w *ways) refused(subject string, why error) {
+	w.passed.Add(1)
+	var most time.Duration
+	switch {
+	case errors.Is(why, errNotHere):
+		return // another one may be taken
+	case errors.Is(why, errBusy):
+		most = avoidBusyFor
+	case errors.Is(why, nats.ErrPermissionViolation):
+		most = avoidDeniedFor
+	default:
+		most = avoidFor
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.avoid == nil || len(w.avoid) >= maxAvoided {
+		w.avoid = make(map[string]time.Time)
+	}
+	w.avoid[subject] = time.Now().Add(most)
+}
+
+// goesShort tells whether a message is a result that may go by the short way. Where to go stands in the work, which anybody may have written who may publish work.
+func (b *Bus) goesShort(w events.Wire) bool {
+	name, ok := strings.CutPrefix(w.Back, b.handoverSubject(""))
+	return w.Back != "" && ok && name != "" && !strings.ContainsAny(name, ".*> \t\r\n") && w.NotBefore.IsZero() && b.ways.may(w.Back)
+}
+
+// short makes what is sent by the short way.
+func short(w events.Wire) *nats.Msg {
+	h := make(nats.Header, len(w.Header)+1)
+	maps.Copy(h, nats.Header(w.Header))
+	h[headerSubject] = []string{w.Subject}
+	return &nats.Msg{Subject: w.Back, Header: h, Data: w.Body}
+}
+
+// throughTheStream makes what is published of a result that was not taken by the short way. Who has not refused it at once may have begun with it.
+func throughTheStream(w events.Wire, why error) events.Wire {
+	w.Back = ""
+	if !errors.Is(why, jetstream.ErrNoStreamResponse) {
+		h := make(events.Header, len(w.Header)+1)
+		maps.Copy(h, w.Header)
+		h[headerAgain] = []string{"true"}
+		w.Header = h
+	}
+	return w
+}
+
+// withWayBack writes into the header of work where its results may go. What somebody else has written there is gone then.
+func (b *Bus) withWayBack(h nats.Header) nats.Header {
+	to := b.wayBack()
+	if to == "" && h[events.HeaderBack] == nil {
+		return h
+	}
+	out := make(nats.Header, len(h)+1)
+	maps.Copy(out, h)
+	if delete(out, events.HeaderBack); to != "" {
+		out[events.HeaderBack] = []string{to}
+	}
+	return out
+}
