@@ -40,13 +40,13 @@ type Delivery struct {
 	Body    []byte
 	// Partition is where it waited, if it is for an instance.
 	Partition int
-	// Place tells it from all other messages of its kind, and orders those of a partition.
+	// Place tells it from all other messages of its kind, and orders those of a partition that are stored.
 	Place uint64
 	// Scheduled tells that the broker has published it itself, as it does again and again.
 	Scheduled bool
 	// Deliveries counts how often it was handed out, this time included, whatever became of it.
 	Deliveries int
-	// Stored is when the broker took it. NotBefore is when it was to be taken at the earliest, zero for at once.
+	// Stored is when the broker took it, or when it came past the broker. NotBefore is when it was to be taken at the earliest, zero for at once.
 	Stored, NotBefore time.Time
 	// Hold is the broker's side of it.
 	Hold Hold
@@ -59,11 +59,11 @@ func (d Delivery) ID() string { return fmt.Sprintf("%d@%d", d.Place, d.Stored.Un
 type Hold interface {
 	// Ack removes the message for good.
 	Ack()
-	// Return gives it back, to come again after a delay.
+	// Return gives it back, to come again after a delay. A result that has come past the broker comes again through it at once.
 	Return(after time.Duration)
-	// Extend keeps it from being handed out again for as long as when it was handed out.
+	// Extend keeps it from being handed out again for as long as when it was handed out, if it is stored.
 	Extend()
-	// Token is with what another process can settle it instead of this one: see [Handovers].
+	// Token is with what another process can settle it instead of this one: see [Handovers]. It is empty if none can.
 	Token() string
 }
 
@@ -71,7 +71,7 @@ type Hold interface {
 
 // Publisher stores messages.
 type Publisher interface {
-	// Publish stores messages, those for one instance in their order, and returns when all are stored. A Wire that purges withdraws what was stored before. It tries again what may
+	// Publish stores messages, those for one instance in their order, and returns when all are stored. A result may be passed to whoever waits for it instead (see [events.Wire]); then it returns when that one has settled it. A Wire that purges withdraws what was stored before. It tries again what may
 	// work, until the context ends, and limits how much is on its way at once, over all callers.
 	//
 	// A [*Refused] lists what the broker will never take; everything else was stored then. After any other error, each message may be stored or

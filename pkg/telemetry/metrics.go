@@ -345,7 +345,7 @@ var described = []Described{
 	{Name: MetricWorkerSessions, Type: Gauge, Unit: "{session}", Help: "Sessions that this worker has."},
 	{Name: MetricWorkerStuck, Type: Gauge, Unit: "{activity}", Help: "Activities that were given up and still run: they ignore their contexts."},
 	{Name: MetricWorkerHeld, Type: Gauge, Unit: "{work}", Help: "Work that this worker has taken and not settled."},
-	{Name: MetricWorkerPublish, Type: Histogram, Unit: "s", Labels: labels(LabelOutcome), Buckets: quick, Help: "How long the broker took to store completions that were published in one go."},
+	{Name: MetricWorkerPublish, Type: Histogram, Unit: "s", Labels: labels(LabelOutcome), Buckets: quick, Help: "How long it took until completions that were published in one go were taken by their orchestrators, or stored by the broker."},
 
 	// Queues over HTTP.
 	{Name: MetricQueueRequests, Type: Counter, Unit: "{request}", Labels: labels(LabelOperation, LabelStatus), Help: "Requests to queues, by what was asked for and the HTTP status of the answer."},
@@ -372,7 +372,7 @@ var described = []Described{
 	{Name: MetricNATSRoundTrip, Type: Gauge, Unit: "s", Help: "How long NATS took to answer, when it was asked last."},
 	{Name: MetricNATSMessages, Type: ObservedCounter, Unit: "{message}", Labels: labels(LabelDirection), Help: "Messages that went over the connection to NATS, what the protocol needs included."},
 	{Name: MetricNATSBytes, Type: ObservedCounter, Unit: "By", Labels: labels(LabelDirection), Help: "Bytes of those messages."},
-	{Name: MetricNATSShortWay, Type: ObservedCounter, Unit: "{message}", Labels: labels(LabelOutcome), Help: "Results that a worker has sent straight to an orchestrator, by what became of them: taken, or passed_on to the stream."},
+	{Name: MetricNATSShortWay, Type: ObservedCounter, Unit: "{message}", Labels: labels(LabelOutcome), Help: "What workers have sent straight to an orchestrator, results and that work has begun, by what became of it: taken, or passed_on to the stream."},
 }
 
 // Descriptions lists all metrics.

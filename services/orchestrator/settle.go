@@ -85,7 +85,7 @@ func (l *loop) giveAway(e *entry, i *item, r round.Receipt) {
 	l.settled(i)
 	if r.Reason == round.NotKnownHere || r.Reason == round.NewerEngine {
 		l.of(e).Debug("a message cannot be taken here", "reason", r.Reason, "detail", r.Detail)
-		if to, ok := l.o.own.whoCan(e.id, e.known.row(), i.message.Content, r.Reason); ok && !i.handed && !i.void {
+		if to, ok := l.o.own.whoCan(e.id, e.known.row(), i.message.Content, r.Reason); ok && !i.handed && i.hold().Token() != "" {
 			l.o.handovers.handOver(to, i, r.After)
 			return
 		}

@@ -21,7 +21,7 @@ const (
 	maxBatch    = 512
 )
 
-// completion is a message about an attempt on its way to the instance. When it is stored, the attempt is acknowledged, unless it goes on.
+// completion is a message about an attempt on its way to the instance. When it is stored, or committed already, the attempt is acknowledged, unless it goes on.
 type completion struct {
 	a     *attempt
 	wire  events.Wire
@@ -82,7 +82,7 @@ func (w *Worker) tell(a *attempt, m events.Message) {
 func (w *Worker) encode(a *attempt, m events.Message) (events.Wire, error) {
 	m.Instance, m.Trace = a.m.Instance, cmp.Or(a.from, a.m.Trace)
 	wire, err := events.Encode(w.bus.Prefix(), m)
-	if back := a.d.Header[events.HeaderBack]; len(back) > 0 {
+	if back := a.d.Header[events.HeaderBack]; len(back) > 0 && a.d.Deliveries == 1 { // what comes again may come because its result kills who takes it: the stream counts
 		wire.Back = back[0]
 	}
 	return wire, err

@@ -8,7 +8,7 @@
 //	execute   the function, with a context that ends when nobody waits for the result          execute.go
 //	complete  its result or error is published to the instance, in one call for all that
 //	          have finished just now                                                           complete.go
-//	ack       when that is stored, and not before
+//	ack       when that is stored, or committed by who waits for it, and not before
 //
 // So a piece of work is executed at least once. If the worker dies before the ack, the broker hands the work out again when its time is over, and what is published
 // twice is taken once: the instance's history is what dedupes. While the worker lives it extends that time, also while it is connecting to

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,10 +25,14 @@ type answers struct {
 // answersWord stands in the subjects of these answers only.
 const answersWord = ".said."
 
+// isAnswer recognises a subject of such an answer.
+func isAnswer(subject string) bool { return strings.Contains(subject, answersWord) }
+
 // awaited is an answer that has not come.
 type awaited struct {
 	to    chan<- landed // with room for one from each who waits
 	n     int           // which of the messages it is about
+	short bool          // it comes from who takes results, not from the broker
 	until time.Time     // when it is waited for no longer
 }
 
@@ -68,21 +73,13 @@ func (a *answers) hear(m *nats.Msg) {
 	if err != nil {
 		return
 	}
-	result := readAnswer(m)
 	a.mu.Lock()
 	w := a.waiting[token]
-	if w == nil {
-		a.mu.Unlock()
-		return // it was waited for long enough
-	}
-	if errors.Is(result, errInHand) {
-		w.until = time.Now().Add(publishWait)
-		a.mu.Unlock()
-		return
-	}
 	delete(a.waiting, token)
 	a.mu.Unlock()
-	w.to <- landed{w.n, result}
+	if w != nil { // otherwise it was waited for long enough
+		w.to <- landed{w.n, readAnswer(m, w.short)}
+	}
 }
 
 // forget ends the wait for an answer. It reports false if it is there already, or on its way through w.to.
@@ -108,14 +105,12 @@ func (a *answers) lost(why error) {
 	}
 }
 
-// readAnswer reads what was said about a message; nil if it is stored.
-func readAnswer(m *nats.Msg) error {
+// readAnswer reads what was said about a message; nil if it is stored, or taken by the short way.
+func readAnswer(m *nats.Msg, short bool) error {
 	switch {
 	case len(m.Data) == 0 && m.Header.Get("Status") == "503":
 		return jetstream.ErrNoStreamResponse
-	case len(m.Data) == 0:
-		return errBadAnswer
-	case m.Data[0] != '{':
+	case short:
 		return readShort(m.Data)
 	case isStored(m.Data):
 		return nil

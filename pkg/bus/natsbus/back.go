@@ -1,6 +1,7 @@
 package natsbus
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -19,45 +20,45 @@ import (
 
 // The short way back. Who publishes work and receives from partitions writes into it where results may go at once, without being stored by the broker: to who receives the
 // instance's partition, which most often is the same process. It answers when a result is settled, which is after it was committed, so that the work is acknowledged no earlier than by
-// way of the stream. Whoever does not take it, or is gone, or does not answer in time, is passed over: then the result goes through the stream, like everything else. It may have been taken
-// all the same; who takes messages can tell.
+// way of the stream. Whoever does not take it, or is gone, or has not answered after the time that one waits for the broker, is passed over: then the result goes through the stream, like everything else. It may
+// have been taken all the same; who takes messages can tell.
 
 const (
 	// headerSubject is the subject of a message that comes by the short way.
 	headerSubject = "Rondo-Subject"
-	// headerAgain says of a message in a stream that it was handed out before, by the short way.
+	// headerAgain says of a message in a stream that it may have been taken before, by the short way.
 	headerAgain = "Rondo-Again"
 	// maxShort bounds what has come by the short way to one partition and waits to be handed out.
 	maxShort = 512
-	// avoidFor is for how long nothing is sent by a short way that led nowhere, avoidBusyFor by one at whose end there is too much already.
-	avoidFor, avoidBusyFor = 30 * time.Second, 100 * time.Millisecond
-	// avoidDeniedFor is the same for one that may not be taken: rights seldom change.
-	avoidDeniedFor = time.Hour
+	// For so long nothing is sent by a short way that led nowhere; at whose end there is too much already, or nobody just now; that this user may not take.
+	avoidFor, avoidBriefly, avoidDenied = 30 * time.Second, 100 * time.Millisecond, time.Hour
 	// maxAvoided bounds how many are remembered.
 	maxAvoided = 1000
 	// firstShort is where the places of what comes by the short way begin: far behind those of the stream.
 	firstShort = 1 << 62
+	// Names of short ways begin with shortName, and are not longer than maxShortName.
+	shortName, maxShortName = "results-", 64
 )
 
 const (
-	saidSettled = "+OK"
-	saidInHand  = "+WPI"
-	saidNotHere = "-NOT HERE"
-	saidBusy    = "-BUSY"
+	saidSettled  = "+OK"
+	saidReturned = "-GIVEN BACK"
+	saidNotHere  = "-NOT HERE"
+	saidBusy     = "-BUSY"
 )
 
 var (
-	errInHand  = errors.New("who was sent a result has it in hand")
-	errNotHere = errors.New("who was sent a result does not take it")
-	errBusy    = errors.New("who was sent a result has too much to do")
+	errReturned = errors.New("who was sent a result has given it back")
+	errNotHere  = errors.New("who was sent a result does not take it")
+	errBusy     = errors.New("who was sent a result has too much to do")
 )
 
 func readShort(said []byte) error {
 	switch string(said) {
 	case saidSettled:
 		return nil
-	case saidInHand:
-		return errInHand
+	case saidReturned:
+		return errReturned
 	case saidNotHere:
 		return errNotHere
 	case saidBusy:
@@ -73,7 +74,7 @@ type back struct {
 	subject   string
 	receivers map[int]*receiver // of the lane of what goes ahead, by partition
 	place     uint64            // the last one
-	denied    bool              // answers are not allowed
+	denied    time.Time         // until when nothing is offered, because answers are not allowed
 }
 
 // offer lets results for a partition come by the short way, as long as it is received from.
@@ -86,7 +87,7 @@ func (b *Bus) offer(r *receiver) (stop func()) {
 	}
 	k.receivers[r.partition] = r
 	if k.sub == nil || !k.sub.IsValid() {
-		subject := b.handoverSubject("results-" + lastWord(b.nc.NewInbox()))
+		subject := b.handoverSubject(shortName + rand.Text())
 		sub, err := b.nc.Subscribe(subject, b.hearShort)
 		if err == nil { // otherwise the connection is closed
 			_ = sub.SetPendingLimits(-1, -1) // what is too much is refused at once
@@ -107,7 +108,7 @@ func (b *Bus) wayBack() string {
 	k := &b.back
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.receivers) == 0 || k.denied {
+	if len(k.receivers) == 0 || time.Now().Before(k.denied) {
 		return ""
 	}
 	return k.subject
@@ -115,12 +116,13 @@ func (b *Bus) wayBack() string {
 
 // deniedShort notes that something must not be published. If it was the answer to a result, the short way leads nowhere: who has sent the result waits in vain.
 func (b *Bus) deniedShort(subject string) {
-	if !strings.Contains(subject, answersWord) || strings.HasPrefix(subject, b.names.prefix+".") {
+	if !isAnswer(subject) {
 		return
 	}
+	now := time.Now()
 	b.back.mu.Lock()
-	first := !b.back.denied
-	b.back.denied = true
+	first := now.After(b.back.denied)
+	b.back.denied = now.Add(avoidDenied)
 	b.back.mu.Unlock()
 	if first {
 		b.log.Warn("NATS: this user may not answer workers, so results come through the stream, which takes longer; let it publish on <the prefix of their answers>.*.said.*", "subject", subject)
@@ -218,10 +220,10 @@ func (h shortHold) say(what string) {
 func (h shortHold) Ack() { h.say(saidSettled) }
 
 // Return implements bus.Hold. It comes again through the stream, at once.
-func (h shortHold) Return(time.Duration) { h.say(saidNotHere) }
+func (h shortHold) Return(time.Duration) { h.say(saidReturned) }
 
-// Extend implements bus.Hold.
-func (h shortHold) Extend() { h.say(saidInHand) }
+// Extend implements bus.Hold. It does nothing: who has sent the result does not wait for longer, so that nothing else has to wait with it.
+func (h shortHold) Extend() {}
 
 // Token implements bus.Hold. Nobody else can settle it.
 func (h shortHold) Token() string { return "" }
@@ -246,27 +248,34 @@ func (w *ways) refused(subject string, why error) {
 	w.passed.Add(1)
 	var most time.Duration
 	switch {
-	case errors.Is(why, errNotHere):
+	case errors.Is(why, errNotHere), errors.Is(why, errReturned), errors.Is(why, nats.ErrDisconnected):
 		return // another one may be taken
-	case errors.Is(why, errBusy):
-		most = avoidBusyFor
+	case errors.Is(why, errBusy), errors.Is(why, jetstream.ErrNoStreamResponse):
+		most = avoidBriefly
 	case errors.Is(why, nats.ErrPermissionViolation):
-		most = avoidDeniedFor
+		most = avoidDenied
 	default:
 		most = avoidFor
 	}
+	until := time.Now().Add(most)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.avoid == nil || len(w.avoid) >= maxAvoided {
 		w.avoid = make(map[string]time.Time)
 	}
-	w.avoid[subject] = time.Now().Add(most)
+	if until.After(w.avoid[subject]) {
+		w.avoid[subject] = until
+	}
 }
 
 // goesShort tells whether a message is a result that may go by the short way. Where to go stands in the work, which anybody may have written who may publish work.
 func (b *Bus) goesShort(w events.Wire) bool {
-	name, ok := strings.CutPrefix(w.Back, b.handoverSubject(""))
-	return w.Back != "" && ok && name != "" && !strings.ContainsAny(name, ".*> \t\r\n") && w.NotBefore.IsZero() && b.ways.may(w.Back)
+	if w.Back == "" || !w.NotBefore.IsZero() {
+		return false
+	}
+	name, ok := strings.CutPrefix(w.Back, b.handoverSubject(shortName))
+	odd := func(r rune) bool { return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') }
+	return ok && name != "" && len(name) <= maxShortName && !strings.ContainsFunc(name, odd) && b.ways.may(w.Back)
 }
 
 // short makes what is sent by the short way.
@@ -280,7 +289,7 @@ func short(w events.Wire) *nats.Msg {
 // throughTheStream makes what is published of a result that was not taken by the short way. Who has not refused it at once may have begun with it.
 func throughTheStream(w events.Wire, why error) events.Wire {
 	w.Back = ""
-	if !errors.Is(why, jetstream.ErrNoStreamResponse) {
+	if !errors.Is(why, jetstream.ErrNoStreamResponse) && !errors.Is(why, errNotHere) && !errors.Is(why, errBusy) {
 		h := make(events.Header, len(w.Header)+1)
 		maps.Copy(h, w.Header)
 		h[headerAgain] = []string{"true"}

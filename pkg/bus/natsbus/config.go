@@ -342,7 +342,9 @@ func (d *denied) tell(err error) (subject string) {
 		if d.subjects == nil || len(d.subjects) >= maxDenied {
 			d.subjects = make(map[string]bool)
 		}
-		subject = m[1]
+		if subject = m[1]; isAnswer(subject) {
+			return subject // nobody here waits for something because of it
+		}
 		d.subjects[subject] = true
 	}
 	for _, cancel := range d.waiting {

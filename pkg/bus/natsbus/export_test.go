@@ -1,12 +1,18 @@
 package natsbus
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // For tests.
 const (
-	FirstShort  = firstShort
-	PublishWait = publishWait
+	FirstShort   = firstShort
+	MaxShortName = maxShortName
 )
+
+// WaitShort sets how long to wait for an answer by the short way.
+func (b *Bus) WaitShort(d time.Duration) { b.shortWait.Store(int64(d)) }
 
 // StillThere is for tests.
 func (b *Bus) StillThere(ctx context.Context, partition int, from, upTo uint64) (left map[string][]uint64, found int, err error) {

@@ -34,7 +34,12 @@ func (b *Bus) handoverSubject(name string) string {
 
 // Handover implements bus.Handovers.
 func (b *Bus) Handover(ctx context.Context, to string, d bus.Delivery) error {
-	about, err := json.Marshal(handed{d.Subject, d.Partition, d.Place, d.Deliveries, d.Stored, d.Hold.Token()})
+	o, err := originOf(d.Hold.Token())
+	if err != nil {
+		return fmt.Errorf("hand over to %q: only this process can settle it: %w", to, err)
+	}
+	// The stream does not know that a result was handed out before by the short way, and who takes it over compares.
+	about, err := json.Marshal(handed{d.Subject, d.Partition, d.Place, min(d.Deliveries, o.deliveries), d.Stored, d.Hold.Token()})
 	if err != nil {
 		return err
 	}
@@ -100,8 +105,7 @@ func (b *Bus) adopt(m *nats.Msg) (bus.Delivery, error) {
 	if err := b.canTake(about.Subject); err != nil {
 		return bus.Delivery{}, fmt.Errorf("subject %q: %w", about.Subject, err)
 	}
-	most := o.deliveries + 1 // the stream does not know of the short way
-	if o.place != about.Place || about.Deliveries < 1 || about.Deliveries > most || about.Partition < 0 || !o.stored.Equal(about.Stored) {
+	if o.place != about.Place || about.Deliveries < 1 || about.Deliveries > o.deliveries || about.Partition < 0 || !o.stored.Equal(about.Stored) {
 		return bus.Delivery{}, fmt.Errorf("header %s does not fit %q", headerHanded, about.Token)
 	}
 	h := events.Header(m.Header)

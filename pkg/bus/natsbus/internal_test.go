@@ -256,37 +256,61 @@ func TestAskAgain(t *testing.T) {
 	})
 }
 
-// TestAnswersAreRead reads what the broker says about a message, in the short form that is usual and in others.
+// TestAnswersAreRead reads what the broker says about a message, in the form that is usual and in others, and what is said by the short way. Neither counts for the other.
 func TestAnswersAreRead(t *testing.T) {
 	t.Parallel()
 	full := &jetstream.APIError{Code: 503, ErrorCode: 1, Description: "x"}
-	for said, want := range map[string]error{
-		`{"stream":"RONDO","seq":12}`:             nil,
-		`{"stream":"RONDO", "seq":12}`:            nil,
-		`{"stream":"R","seq":1,"duplicate":true}`: nil,
-		`{"stream":"R","domain":"hub","seq":1}`:   nil,
-		`{"stream":"R","seq":1,"val":"5"}`:        nil,
-		`{"stream":"","seq":1}`:                   errBadAnswer,
-		`{"seq":1}`:                               errBadAnswer,
-		`{}`:                                      errBadAnswer,
-		`{"stream":"R","seq":`:                    errBadAnswer,
-		`{"stream":"R`:                            errBadAnswer,
-		``:                                        errBadAnswer,
-		`OK`:                                      errBadAnswer,
-		`+OK`:                                     nil,
-		`+OK `:                                    errBadAnswer,
-		`+WPI`:                                    errInHand,
-		`-BUSY`:                                   errBusy,
-		`-NOT HERE`:                               errNotHere,
-		`{"error":{"code":503,"err_code":1,"description":"x"},"stream":"R","seq":0}`: full,
-		`{"stream":"R","seq":0,"error":{"code":503,"err_code":1,"description":"x"}}`: full,
+	for said, want := range map[string]struct{ stream, short error }{
+		`{"stream":"RONDO","seq":12}`:             {nil, errBadAnswer},
+		`{"stream":"RONDO", "seq":12}`:            {nil, errBadAnswer},
+		`{"stream":"R","seq":1,"duplicate":true}`: {nil, errBadAnswer},
+		`{"stream":"R","domain":"hub","seq":1}`:   {nil, errBadAnswer},
+		`{"stream":"R","seq":1,"val":"5"}`:        {nil, errBadAnswer},
+		`{"stream":"","seq":1}`:                   {errBadAnswer, errBadAnswer},
+		`{"seq":1}`:                               {errBadAnswer, errBadAnswer},
+		`{}`:                                      {errBadAnswer, errBadAnswer},
+		`{"stream":"R","seq":`:                    {errBadAnswer, errBadAnswer},
+		`{"stream":"R`:                            {errBadAnswer, errBadAnswer},
+		``:                                        {errBadAnswer, errBadAnswer},
+		`OK`:                                      {errBadAnswer, errBadAnswer},
+		`+OK`:                                     {errBadAnswer, nil},
+		`+OK `:                                    {errBadAnswer, errBadAnswer},
+		`-BUSY`:                                   {errBadAnswer, errBusy},
+		`-NOT HERE`:                               {errBadAnswer, errNotHere},
+		`-GIVEN BACK`:                             {errBadAnswer, errReturned},
+		`{"error":{"code":503,"err_code":1,"description":"x"},"stream":"R","seq":0}`: {full, errBadAnswer},
+		`{"stream":"R","seq":0,"error":{"code":503,"err_code":1,"description":"x"}}`: {full, errBadAnswer},
 	} {
-		err := readAnswer(&nats.Msg{Data: []byte(said)})
-		if !errors.Is(err, want) || err == nil && want != nil {
-			t.Errorf("%s: %v, want %v", said, err, want)
+		for short, want := range map[bool]error{false: want.stream, true: want.short} {
+			if err := readAnswer(&nats.Msg{Data: []byte(said)}, short); !errors.Is(err, want) || err == nil && want != nil {
+				t.Errorf("%s, by the short way %v: %v, want %v", said, short, err, want)
+			}
 		}
 	}
-	if err := readAnswer(&nats.Msg{Header: nats.Header{"Status": {"503"}}}); !errors.Is(err, jetstream.ErrNoStreamResponse) {
+	if err := readAnswer(&nats.Msg{Header: nats.Header{"Status": {"503"}}}, true); !errors.Is(err, jetstream.ErrNoStreamResponse) {
 		t.Error(err)
+	}
+}
+
+// TestWaysAreAvoided avoids a way for the longest of the times for which there was a reason.
+func TestWaysAreAvoided(t *testing.T) {
+	t.Parallel()
+	var w ways
+	for _, why := range []error{errNotHere, errReturned, nats.ErrDisconnected} {
+		if w.refused("a", why); !w.may("a") {
+			t.Errorf("after %v it is avoided", why)
+		}
+	}
+	for _, why := range []error{nats.ErrPermissionViolation, errUnanswered, errBusy} {
+		w.refused("a", why)
+	}
+	if left := time.Until(w.avoid["a"]); left < avoidDenied/2 || w.may("a") {
+		t.Errorf("it is avoided for %v", left)
+	}
+	for i := range 2 * maxAvoided {
+		w.refused(fmt.Sprint("b", i), errUnanswered)
+	}
+	if len(w.avoid) > maxAvoided {
+		t.Errorf("%d are remembered", len(w.avoid))
 	}
 }

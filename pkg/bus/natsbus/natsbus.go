@@ -74,14 +74,15 @@ type Bus struct {
 	mending    sync.Mutex   // held while things are made
 	mended     time.Time
 
-	window  *semaphore.Weighted // what is on its way to the broker
-	answers answers
-	back    back
-	ways    ways
-	strain  strain
-	queues  sync.Map // of work, those that are known to exist, by the words "<tag>.<activity>" of their subjects
-	denied  denied
-	events  happened
+	window    *semaphore.Weighted // what is on its way to the broker
+	answers   answers
+	shortWait atomic.Int64 // how long to wait for an answer by the short way, if it is another time: for tests
+	back      back
+	ways      ways
+	strain    strain
+	queues    sync.Map // of work, those that are known to exist, by the words "<tag>.<activity>" of their subjects
+	denied    denied
+	events    happened
 
 	mu          sync.Mutex
 	joined      map[string]*membership

@@ -95,7 +95,7 @@ func (b *Bus) insist(ctx context.Context, messages []events.Wire, do func([]even
 		if len(failed) == 0 {
 			return nil
 		}
-		if gone(err) && attempt > 0 { // twice in a row: not just between two leaders
+		if gone(err) && attempt > 2 { // for a third of a second: not just between two leaders
 			if err := b.missing(ctx); err != nil {
 				b.log.Warn("NATS: what is missing could not be made", "error", err)
 			}
@@ -205,7 +205,9 @@ func (b *Bus) publishOnce(ctx context.Context, messages []events.Wire, refused *
 			f.land()
 		}
 	}
-	b.strain.note(errors.Is(f.last, errUnanswered))
+	if slices.ContainsFunc(f.sent, func(s sent) bool { return !s.short }) {
+		b.strain.note(errors.Is(f.last, errUnanswered))
+	}
 	return f.failed, f.last
 }
 
@@ -236,13 +238,20 @@ func (f *flight) send(l letter) {
 	} else {
 		m = f.b.message(l.wire, time.Now())
 	}
-	cost := min((int64(m.Size())+messageCost)<<f.strain, window)
+	var cost int64 // what goes by the short way takes nothing from the broker
+	if !l.short {
+		cost = min((int64(m.Size())+messageCost)<<f.strain, window)
+	}
 	err := f.acquire(cost)
 	if err == nil {
 		if err = f.launch(l, m, cost); err == nil {
 			return
 		}
 		f.b.window.Release(cost)
+	}
+	if l.short { // the way through the stream is another one
+		f.free = append(f.free, letter{wire: throughTheStream(l.wire, errNotHere), instance: l.instance})
+		return
 	}
 	if permanent(err) {
 		f.refuse(l, err)
@@ -252,10 +261,18 @@ func (f *flight) send(l letter) {
 	f.fail(l, err)
 }
 
+// patience is how long an answer is waited for.
+func (b *Bus) patience(short bool) time.Duration {
+	if d := b.shortWait.Load(); short && d > 0 {
+		return time.Duration(d)
+	}
+	return publishWait
+}
+
 // launch sends a message for which there is room. If it fails, it is as if it had never been there.
 func (f *flight) launch(l letter, m *nats.Msg, cost int64) (err error) {
 	s := sent{letter: l, to: m.Subject, cost: cost}
-	s.token, m.Reply, err = f.b.answers.expect(f.b.nc, &awaited{to: f.landed, n: len(f.sent), until: time.Now().Add(publishWait)})
+	s.token, m.Reply, err = f.b.answers.expect(f.b.nc, &awaited{to: f.landed, n: len(f.sent), short: l.short, until: time.Now().Add(f.b.patience(l.short))})
 	if err != nil {
 		return err
 	}
@@ -271,6 +288,9 @@ func (f *flight) launch(l letter, m *nats.Msg, cost int64) (err error) {
 
 // acquire waits until there is room for one more message.
 func (f *flight) acquire(cost int64) error {
+	if cost == 0 {
+		return nil
+	}
 	for !f.b.window.TryAcquire(cost) {
 		if f.flying == 0 {
 			return f.b.window.Acquire(f.ctx, cost)
@@ -415,6 +435,12 @@ const deadVerb = "dead"
 // errNoStream is why a message is refused whose subject is none of the system's.
 var errNoStream = errors.New("no stream takes this subject")
 
+// errLongSubject is why a message is refused whose subject would have the server close the connection.
+var errLongSubject = errors.New("the subject is too long")
+
+// maxSubject leaves room for what else is in a line of the protocol, which servers let have 4,096 bytes, and in the subject of a dead letter.
+const maxSubject = 3500
+
 // canTake tells whether there is a stream for a subject. The broker's own answer would be the same as if a stream had no leader just now.
 func (b *Bus) canTake(subject string) error {
 	rest, ok := strings.CutPrefix(subject, b.names.prefix+".")
@@ -423,6 +449,9 @@ func (b *Bus) canTake(subject string) error {
 	}
 	verb, _, _ := strings.Cut(rest, ".")
 	words := strings.Count(rest, ".") + 1
+	if len(subject) > maxSubject {
+		return errLongSubject
+	}
 	if verb == deadVerb && words > 3 {
 		rest = rest[len(deadVerb)+1:]
 		verb, _, _ = strings.Cut(rest, ".")
