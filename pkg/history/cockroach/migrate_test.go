@@ -124,7 +124,7 @@ func TestMigrateSchemaAtOnce(t *testing.T) {
 		all.Go(func() {
 			<-begin
 			from, to, err := cockroach.MigrateSchema(t.Context(), address, cockroach.Options{})
-			if err != nil || to != cockroach.SchemaVersion || from != 0 && from != to {
+			if err != nil || to != cockroach.SchemaVersion || from > to { // between two versions, it may begin with the first
 				t.Errorf("from %d to %d, %v", from, to, err)
 			}
 			mu.Lock()
