@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// publishers publish at the same time, each everything that has finished just then.
+	// publishers publish at the same time, each everything that has finished just then. Most of the time they wait until it is committed, and what finishes meanwhile needs another one.
 	publishers = 16
 	// maxFinished bounds what has finished and was not taken by a publisher: beyond it, activities that have finished keep their slots. maxBatch bounds one call.
 	maxFinished = 1024

@@ -36,7 +36,7 @@ const (
 	maxAvoided = 1000
 	// firstShort is where the places of what comes by the short way begin: far behind those of the stream.
 	firstShort = 1 << 62
-	// Names of short ways begin with shortName, and are not longer than maxShortName.
+	// Names of short ways begin with shortName, and maxShortName bounds what follows.
 	shortName, maxShortName = "results-", 64
 )
 
