@@ -52,10 +52,16 @@ dev: ## run examples/orders with everything it needs, and show what becomes of o
 	@$(GO) build -o bin/rondo ./cmd/rondo
 	@exec bin/rondo dev --demo
 
+# The tests of this package run whole systems, many at once, which have to notice within seconds that a process is gone. They have the machine for themselves.
+SYSTEMS := github.com/rondo-run/rondo/integration
+
 .PHONY: test
 test: databases ## run all tests, with the race detector
 	@test -n "$(RACE)" || echo "RACE DETECTOR: off, because there is no C compiler here; install gcc to have it"
-	$(GO) test $(RACE) -p 3 -timeout 20m $(TESTFLAGS) $(PACKAGES)
+	@packages=$$($(GO) list $(PACKAGES)); failed=; \
+	others=$$(grep -vx '$(SYSTEMS)' <<<"$$packages") && { $(GO) test $(RACE) -p 3 -timeout 20m $(TESTFLAGS) $$others || failed=yes; }; \
+	systems=$$(grep -x '$(SYSTEMS)' <<<"$$packages") && { $(GO) test $(RACE) -timeout 40m $(TESTFLAGS) $$systems || failed=yes; }; \
+	[ -z "$$failed" ]
 ifeq ($(if $(RACE),$(PACKAGES)),./...)
 	@echo "WITHOUT THE RACE DETECTOR, for what takes too long with it:"
 	$(GO) test $(TESTFLAGS) -run '$(FULL_STORES)' ./pkg/history/cockroach ./pkg/history/sqlite ./pkg/query

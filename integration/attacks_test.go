@@ -83,7 +83,7 @@ func TestAStuckSuspectHoldsUpNobody(t *testing.T) {
 	code, entered := stuckCode(t)
 	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{code}, basics...)...)
 	v := s.prepare()
-	c := hasty()
+	c := s.hasty()
 	c.RunawayAfter, c.StuckAfter = 200*time.Millisecond, 400*time.Millisecond
 	o, err := orchestrator.New(again{v.broker}, v.store, s.code, c)
 	if err != nil {
@@ -344,7 +344,7 @@ func TestManyLargeInstancesAreRead(t *testing.T) {
 		s.say(events.Message{ID: fmt.Sprint("l", i), Instance: fmt.Sprint("r", i), Content: &events.QueueSent{Queue: "letters", Data: events.Payload(fmt.Sprint(i))}})
 	}
 	v := s.prepare()
-	c := hasty()
+	c := s.hasty()
 	c.LoadTimeout = time.Second
 	o, err := orchestrator.New(v.broker, narrow{v.store, 8}, s.code, c)
 	if err != nil {

@@ -21,7 +21,7 @@ func tiny(c *orchestrator.Config) {
 // With room for hardly anything, everything takes longer, and ends all the same.
 func TestTinyLimits(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, openSQLite(t), plays...)
+	s := newCalmSystem(t, openSQLite(t), plays...)
 	v := s.orchestrate(tiny)
 	s.labour()
 	jobs := mixed("j", detector.Size(100, 40))
@@ -43,7 +43,7 @@ func TestOneBusyInstance(t *testing.T) {
 	t.Parallel()
 	n := detector.Size(2000, 300)
 	reader := orchestration.Define[int, int]("busy-reader")
-	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{reader.With(func(ctx *orchestration.Context, n int) (int, error) {
+	s := newCalmSystem(t, openSQLite(t), append([]orchestration.Binding{reader.With(func(ctx *orchestration.Context, n int) (int, error) {
 		for i := range n {
 			x, err := work.Letters.Receive(ctx)
 			if err != nil || x != i {

@@ -170,15 +170,20 @@ func onProcesses(t *testing.T) *processes {
 	t.Helper()
 	pgtest.Need(t)
 	t.Parallel()
-	return aloneOnProcesses(t)
+	return newProcesses(t, newCalmSystem)
 }
 
 // aloneOnProcesses is for tests that measure how long something takes: while they run, no other test of this package does.
 func aloneOnProcesses(t *testing.T) *processes {
 	t.Helper()
 	pgtest.Need(t)
+	return newProcesses(t, newSystem)
+}
+
+func newProcesses(t *testing.T, system func(*testing.T, func() history.Store, ...orchestration.Binding) *system) *processes {
+	t.Helper()
 	address := pgtest.Database(t)
-	s := newSystem(t, func() history.Store {
+	s := system(t, func() history.Store {
 		s, err := cockroach.Open(t.Context(), address, cockroach.Options{WakeStep: wakeStep, MaxConns: 4, Log: quiet()})
 		if err != nil {
 			t.Fatal(err)
@@ -192,7 +197,7 @@ func aloneOnProcesses(t *testing.T) *processes {
 // launch starts a service, which does not have to work when this returns.
 func (p *processes) launch(kind, id string, change ...func(*role)) *process {
 	p.t.Helper()
-	r := role{Kind: kind, ID: id, Broker: p.config, Database: p.database, Config: hasty(), Worker: worker.Config{DrainTimeout: 5 * time.Second, Grace: time.Second}}
+	r := role{Kind: kind, ID: id, Broker: p.config, Database: p.database, Config: p.hasty(), Worker: worker.Config{DrainTimeout: 5 * time.Second, Grace: time.Second}}
 	r.Broker.URLs, r.Broker.Logger = p.server.URL(), nil
 	r.Config.Logger, r.Config.Grace = nil, 10*time.Second
 	for _, f := range change {

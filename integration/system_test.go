@@ -70,6 +70,7 @@ type system struct {
 	code    *orchestration.Registry
 	bus     *natsbus.Bus // the test's own
 	config  natsbus.Config
+	pace    int // see newSystemAt
 
 	mu       sync.Mutex
 	promised []check.Promised // what the broker has acknowledged to the test
@@ -166,8 +167,22 @@ func openPostgres(t *testing.T) func() history.Store {
 func newSystem(t *testing.T, open func() history.Store, parts ...orchestration.Binding) *system {
 	t.Helper()
 	stall.Room(t)
-	s := &system{t: t, dir: t.TempDir(), open: open, journal: newJournal(t)}
-	s.config = natsbus.Config{Logger: quiet(), InboxWait: time.Second, WorkWait: 2 * time.Second, MemberLease: time.Second, Partitions: 4}
+	return newSystemAt(t, stall.Pace(), open, parts...)
+}
+
+// newCalmSystem makes one for tests with much work in which nothing has to be noticed soon.
+func newCalmSystem(t *testing.T, open func() history.Store, parts ...orchestration.Binding) *system {
+	t.Helper()
+	stall.Room(t)
+	return newSystemAt(t, stall.Slowest, open, parts...)
+}
+
+// newSystemAt makes one whose services wait that many times as long as is enough on a quick machine with little work. Who gives up sooner than the machine can keep up with does everything again and again,
+// and the more it does, the less the machine keeps up.
+func newSystemAt(t *testing.T, pace int, open func() history.Store, parts ...orchestration.Binding) *system {
+	t.Helper()
+	s := &system{t: t, dir: t.TempDir(), open: open, journal: newJournal(t), pace: pace}
+	s.config = natsbus.Config{Logger: quiet(), InboxWait: s.wait(time.Second), WorkWait: s.wait(2 * time.Second), MemberLease: s.wait(time.Second), Partitions: 4}
 	s.startBroker()
 	t.Cleanup(func() { s.server.Close() })
 	s.bus = s.connect()
@@ -227,12 +242,15 @@ type service struct {
 }
 
 // hasty are settings with which tests need not wait long.
-func hasty() orchestrator.Config {
+func (s *system) hasty() orchestrator.Config {
 	return orchestrator.Config{
-		Logger: quiet(), SweepEvery: 300 * time.Millisecond, OverdueGrace: 300 * time.Millisecond, PromiseAfter: time.Second, Grace: 3 * time.Second,
-		Round: round.Config{Patience: time.Second, StepPatience: time.Second, UnknownFor: 2 * time.Second, HaltedFor: time.Second},
+		Logger: quiet(), SweepEvery: s.wait(300 * time.Millisecond), OverdueGrace: s.wait(300 * time.Millisecond), PromiseAfter: s.wait(time.Second), Grace: 3 * time.Second,
+		Round: round.Config{Patience: s.wait(time.Second), StepPatience: s.wait(time.Second), UnknownFor: s.wait(2 * time.Second), HaltedFor: s.wait(time.Second)},
 	}
 }
+
+// wait is what a wait that is enough on a quick machine has to be here.
+func (s *system) wait(quick time.Duration) time.Duration { return time.Duration(s.pace) * quick }
 
 // orchestrate starts an orchestrator and waits until it takes messages.
 func (s *system) orchestrate(change ...func(*orchestrator.Config)) *service {
@@ -245,7 +263,7 @@ func (s *system) orchestrate(change ...func(*orchestrator.Config)) *service {
 // prepare makes an orchestrator that does not run yet.
 func (s *system) prepare(change ...func(*orchestrator.Config)) *service {
 	s.t.Helper()
-	c := hasty()
+	c := s.hasty()
 	for _, f := range change {
 		f(&c)
 	}
