@@ -503,8 +503,12 @@ func TestMetricsAreBounded(t *testing.T) {
 			return err
 		})
 	}
+	atRest := scraped{`rondo_instances_hydrated`: 0} // and all queues have been looked at
+	for i := range spreadOver {
+		atRest[fmt.Sprintf(`rondo_work_held{activity="spread-%d",tag=""}`, i)] = 0
+	}
 	own := func() (own []string) {
-		tells(t, x, scraped{`rondo_instances_hydrated`: 0})
+		tells(t, x, atRest)
 		_, all := scrapeOf(t, x)
 		for series := range all {
 			// Of words of the engine's there is an end anyway, and some come up only when something is slow: work goes back for want of a slot, and has no first delivery here then; or
