@@ -19,6 +19,7 @@ import (
 
 	"github.com/rondo-run/rondo/integration/internal/work"
 	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/internal/stall"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -170,20 +171,21 @@ func onProcesses(t *testing.T) *processes {
 	t.Helper()
 	pgtest.Need(t)
 	t.Parallel()
-	return newProcesses(t, newCalmSystem)
+	return newProcesses(t, stall.Slowest)
 }
 
-// aloneOnProcesses is for tests that measure how long something takes: while they run, no other test of this package does.
+// aloneOnProcesses is for tests that measure how long something takes: while they run, no other test of this package does, and services wait as on a quick machine.
 func aloneOnProcesses(t *testing.T) *processes {
 	t.Helper()
 	pgtest.Need(t)
-	return newProcesses(t, newSystem)
+	return newProcesses(t, 1)
 }
 
-func newProcesses(t *testing.T, system func(*testing.T, func() history.Store, ...orchestration.Binding) *system) *processes {
+func newProcesses(t *testing.T, pace int) *processes {
 	t.Helper()
 	address := pgtest.Database(t)
-	s := system(t, func() history.Store {
+	stall.Room(t)
+	s := newSystemAt(t, pace, func() history.Store {
 		s, err := cockroach.Open(t.Context(), address, cockroach.Options{WakeStep: wakeStep, MaxConns: 4, Log: quiet()})
 		if err != nil {
 			t.Fatal(err)
