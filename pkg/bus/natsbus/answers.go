@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,18 +29,55 @@ const answersWord = ".said."
 // isAnswer recognises a subject of such an answer.
 func isAnswer(subject string) bool { return strings.Contains(subject, answersWord) }
 
-// awaited is an answer that has not come.
+// awaited is an answer that has not come, or not all of it.
 type awaited struct {
-	to    chan<- landed // with room for one from each who waits
+	to    chan<- landed // with room for one about each message
 	n     int           // which of the messages it is about
 	short bool          // it comes from who takes results, not from the broker
 	until time.Time     // when it is waited for no longer
+	said  []byte        // of a bundle, what was said so far of each of the messages from n on; nil if it is about one
 }
 
-// landed is a message of which is known what has become of it.
+// landed is a message of which is known what has become of it, or several.
 type landed struct {
-	n   int
-	err error
+	n    int
+	err  error  // nil: it has arrived, unless said says otherwise
+	said []byte // of a bundle, what was said of each of the messages from n on; nothing new of those that are open
+}
+
+// hasNews tells whether it is about any message.
+func (x landed) hasNews() bool {
+	return x.said == nil || slices.ContainsFunc(x.said, func(letter byte) bool { return letter != resultOpen })
+}
+
+// rest is that nothing will be said any more of what is awaited.
+func (w *awaited) rest(why error) landed {
+	if w.said == nil {
+		return landed{n: w.n, err: why}
+	}
+	open := make([]byte, len(w.said))
+	for i, letter := range w.said {
+		if open[i] = resultOpen; letter == resultOpen {
+			open[i] = resultLost
+		}
+	}
+	return landed{w.n, why, open}
+}
+
+// hear takes an answer about a bundle. It gives what is new in it, and whether nothing is open then.
+func (w *awaited) hear(said []byte) (news landed, over bool) {
+	if len(said) != len(w.said) {
+		return w.rest(errBadAnswer), true
+	}
+	news, over = landed{n: w.n, said: make([]byte, len(said))}, true
+	for i, letter := range said {
+		news.said[i] = resultOpen
+		if w.said[i] == resultOpen {
+			w.said[i], news.said[i] = letter, letter
+		}
+		over = over && w.said[i] != resultOpen
+	}
+	return news, over
 }
 
 var (
@@ -74,24 +112,38 @@ func (a *answers) hear(m *nats.Msg) {
 		return
 	}
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	w := a.waiting[token]
-	delete(a.waiting, token)
-	a.mu.Unlock()
-	if w != nil { // otherwise it was waited for long enough
-		w.to <- landed{w.n, readAnswer(m, w.short)}
+	if w == nil {
+		return // it was waited for long enough
+	}
+	news, over := landed{n: w.n}, true
+	switch {
+	case w.said == nil:
+		news.err = readAnswer(m, w.short)
+	case isNobody(m):
+		news = w.rest(jetstream.ErrNoStreamResponse)
+	default:
+		news, over = w.hear(m.Data)
+	}
+	if over {
+		delete(a.waiting, token)
+	}
+	if news.hasNews() {
+		w.to <- news
 	}
 }
 
-// forget ends the wait for an answer. It reports false if it is there already, or on its way through w.to.
-func (a *answers) forget(token uint64, onlyIfLate bool) bool {
+// forget ends the wait for an answer, and gives what is awaited still: nil if it is there already, or on its way through w.to.
+func (a *answers) forget(token uint64, onlyIfLate bool) *awaited {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w := a.waiting[token]
 	if w == nil || onlyIfLate && time.Now().Before(w.until) {
-		return false
+		return nil
 	}
 	delete(a.waiting, token)
-	return true
+	return w
 }
 
 // lost says of everything that is on its way that nobody knows whether it arrives: the connection broke.
@@ -101,14 +153,17 @@ func (a *answers) lost(why error) {
 	a.waiting = make(map[uint64]*awaited)
 	a.mu.Unlock()
 	for _, w := range all {
-		w.to <- landed{w.n, why}
+		w.to <- w.rest(why)
 	}
 }
+
+// isNobody recognises the answer of the broker that nobody listens.
+func isNobody(m *nats.Msg) bool { return len(m.Data) == 0 && m.Header.Get("Status") == "503" }
 
 // readAnswer reads what was said about a message; nil if it is stored, or taken by the short way.
 func readAnswer(m *nats.Msg, short bool) error {
 	switch {
-	case len(m.Data) == 0 && m.Header.Get("Status") == "503":
+	case isNobody(m):
 		return jetstream.ErrNoStreamResponse
 	case short:
 		return readShort(m.Data)

@@ -87,7 +87,7 @@ func (b *Bus) offer(r *receiver) (stop func()) {
 	}
 	k.receivers[r.partition] = r
 	if k.sub == nil || !k.sub.IsValid() {
-		subject := b.handoverSubject(shortName + rand.Text())
+		subject := b.handoverSubject(shortName + rand.Text() + takesBundles)
 		sub, err := b.nc.Subscribe(subject, b.hearShort)
 		if err == nil { // otherwise the connection is closed
 			_ = sub.SetPendingLimits(-1, -1) // what is too much is refused at once
@@ -129,18 +129,48 @@ func (b *Bus) deniedShort(subject string) {
 	}
 }
 
-// hearShort takes a result that has come by the short way, or refuses it at once.
+// hearShort takes what has come by the short way, or refuses it at once.
 func (b *Bus) hearShort(m *nats.Msg) {
 	if !b.mayAnswer(m) {
 		return
 	}
-	h := shortHold{b.nc, m.Reply}
-	d, err := b.shortDelivery(m, h)
+	count := m.Header[headerResults]
+	if len(count) == 0 {
+		w := events.Wire{Subject: m.Header.Get(headerSubject), Header: events.Header(m.Header), Body: m.Data}
+		delete(w.Header, headerSubject)
+		b.takeShort(w, time.Now(), shortHold{b.nc, m.Reply})
+		return
+	}
+	results, err := readBundle(count[0], m.Data)
+	if err != nil { // who has sent it expects a letter for each of we do not know how many
+		b.log.Warn("NATS: results that cannot be read", "error", err)
+		shortHold{b.nc, m.Reply}.say(saidNotHere)
+		return
+	}
+	all, now := newBundle(b.nc, m.Reply, len(results)), time.Now()
+	for i, w := range results {
+		b.takeShort(w, now, bundledHold{all, i})
+	}
+}
+
+// answered is the hold of a result that has come by the short way.
+type answered interface {
+	bus.Hold
+	say(what string) // one of those above
+}
+
+// takeShort takes a result, or refuses it at once. It may be from anybody who may publish there.
+func (b *Bus) takeShort(w events.Wire, now time.Time, h answered) {
+	err := b.canTake(w.Subject)
+	if err == nil && !b.isResult(w.Subject) {
+		err = errors.New("it is none of a result")
+	}
 	if err != nil {
-		b.log.Warn("NATS: a result that cannot be taken", "error", err)
+		b.log.Warn("NATS: a result that cannot be taken", "error", fmt.Errorf("subject %q: %w", w.Subject, err))
 		h.say(saidNotHere)
 		return
 	}
+	d := bus.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, Deliveries: 1, Stored: now, Hold: h}
 	partition := b.partitionOf(lastWord(d.Subject))
 	b.back.mu.Lock()
 	r := b.back.receivers[partition]
@@ -154,20 +184,6 @@ func (b *Bus) hearShort(m *nats.Msg) {
 	if refusal != "" {
 		h.say(refusal)
 	}
-}
-
-// shortDelivery makes a delivery of what has come by the short way. It may be from anybody who may publish there.
-func (b *Bus) shortDelivery(m *nats.Msg, h shortHold) (bus.Delivery, error) {
-	subject := m.Header.Get(headerSubject)
-	if err := b.canTake(subject); err != nil {
-		return bus.Delivery{}, fmt.Errorf("subject %q: %w", subject, err)
-	}
-	if !b.isResult(subject) {
-		return bus.Delivery{}, fmt.Errorf("subject %q is none of a result", subject)
-	}
-	header := events.Header(m.Header)
-	delete(header, headerSubject)
-	return bus.Delivery{Subject: subject, Header: header, Body: m.Data, Deliveries: 1, Stored: time.Now(), Hold: h}, nil
 }
 
 // isResult reports whether a subject is one of those under which workers say what has become of work.

@@ -44,6 +44,16 @@ func newWays(t *testing.T, config natsbus.Config) *ways {
 	return w
 }
 
+// newWaysOverLine has the worker connected by a line that can be broken.
+func newWaysOverLine(t *testing.T) (*ways, *natstest.Line) {
+	t.Helper()
+	server := natstest.Start(t)
+	line := natstest.NewLine(t, server)
+	w := &ways{t: t, server: server, orchestrator: natstest.Connect(t, server, natsbus.Config{Partitions: 4}), worker: natstest.Connect(t, line, natsbus.Config{})}
+	w.receive(nil)
+	return w, line
+}
+
 // receive receives from all partitions. Each delivery waits for the gate, if there is one.
 func (w *ways) receive(gate <-chan struct{}) {
 	w.t.Helper()
@@ -308,10 +318,7 @@ func TestShortWayWithoutAnAnswer(t *testing.T) {
 // When the connection breaks, nobody knows what has become of a result.
 func TestShortWayWhenTheConnectionBreaks(t *testing.T) {
 	t.Parallel()
-	server := natstest.Start(t)
-	line := natstest.NewLine(t, server)
-	w := &ways{t: t, server: server, orchestrator: natstest.Connect(t, server, natsbus.Config{Partitions: 4}), worker: natstest.Connect(t, line, natsbus.Config{})}
-	w.receive(nil)
+	w, line := newWaysOverLine(t)
 	done := w.send(result("i", w.way("i")))
 	first := w.next()
 	line.Break()

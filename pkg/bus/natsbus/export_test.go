@@ -11,6 +11,12 @@ const (
 	MaxShortName = maxShortName
 )
 
+// For tests, how bundles are written and read.
+var (
+	AppendResult = appendResult
+	ReadBundle   = readBundle
+)
+
 // WaitShort sets how long to wait for an answer by the short way.
 func (b *Bus) WaitShort(d time.Duration) { b.shortWait.Store(int64(d)) }
 
