@@ -145,7 +145,13 @@ type promised struct {
 }
 
 func promise(id int64, entries []*entry) promised {
-	p := promised{id: id, whole: []byte{}}
+	n, size := 0, 0
+	for _, e := range entries {
+		for _, piece := range e.Promises {
+			n, size = n+1, size+len(piece)
+		}
+	}
+	p := promised{id: id, whole: make([]byte, 0, size), of: make([]string, 0, n), place: make([]int64, 0, n), size: make([]int64, 0, n)}
 	for _, e := range entries {
 		for _, piece := range e.Promises {
 			p.of, p.place, p.size = append(p.of, e.Turn.Instance), append(p.place, int64(len(p.whole)+1)), append(p.size, int64(len(piece)))
@@ -388,18 +394,19 @@ func (e *entry) unusual() bool {
 
 // commitStatement stores entries with one round trip. It gives the instances whose turns were taken, and the rows of the outbox that there may be now.
 func (s *Store) commitStatement(ctx context.Context, entries []*entry, published []history.PromiseKey) (won map[string]bool, keys []history.PromiseKey, err error) {
-	var b pgx.Batch
-	s.queueRemovals(&b, published)
-	won = make(map[string]bool, len(entries))
-	parts := s.parts(entries)
-	for _, p := range parts {
-		b.Queue(p.statement, p.args...).Query(func(rows pgx.Rows) error { return collect(rows, won) })
-	}
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, nil, fail("commit", class(err, false), err) // nothing was sent
 	}
 	defer conn.Release()
+	var b pgx.Batch
+	s.queueRemovals(&b, published)
+	won = make(map[string]bool, len(entries))
+	parts := s.parts(entries)
+	makeRoom(conn.Conn(), parametersSize(entries), firstArgs(parts)...)
+	for _, p := range parts {
+		b.Queue(p.statement, p.args...).Query(func(rows pgx.Rows) error { return collect(rows, won) })
+	}
 	if err = conn.SendBatch(ctx, &b).Close(); err != nil {
 		won = nil
 	}
@@ -409,6 +416,22 @@ func (s *Store) commitStatement(ctx context.Context, entries []*entry, published
 		}
 	}
 	return won, keys, err
+}
+
+// parametersSize is about how large the parameters of the statements for entries are.
+func parametersSize(entries []*entry) int {
+	size := 2 << 10
+	for _, e := range entries {
+		size += e.size + 300 // that is mostly lengths
+	}
+	return size
+}
+
+func firstArgs(parts []part) (firsts []*any) {
+	for i := range parts {
+		firsts = append(firsts, &parts[i].args[0])
+	}
+	return firsts
 }
 
 // collect reads the instances whose turns were taken.

@@ -109,9 +109,12 @@ func (x *explainer) look(ctx context.Context, conn *pgx.Conn, sql string, args [
 	}
 	values := make([]string, len(args))
 	for i, arg := range args {
+		if first, ok := arg.(firstPacked); ok {
+			arg = first.packed
+		}
 		if p, ok := arg.(packed); ok {
 			if t, known := conn.TypeMap().TypeForOID(prepared.ParamOIDs[i]); known {
-				arg, err = t.Codec.DecodeValue(conn.TypeMap(), t.OID, pgtype.BinaryFormatCode, p)
+				arg, err = t.Codec.DecodeValue(conn.TypeMap(), t.OID, pgtype.BinaryFormatCode, p(nil))
 			}
 			if err != nil {
 				x.t.Fatalf("parameter %d: %v:\n%s", i+1, err, sql)
