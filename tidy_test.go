@@ -44,8 +44,9 @@ type rule struct {
 var packages = map[string]rule{
 	".": {},
 
-	"pkg/events":   {pure: true},
-	"internal/few": {pure: true},
+	"pkg/events":      {pure: true, imports: []string{"internal/fields"}},
+	"internal/fields": {pure: true},
+	"internal/few":    {pure: true},
 	"internal/program": {
 		pure:    true,
 		imports: []string{"internal/few", "pkg/events"},
@@ -95,7 +96,7 @@ var packages = map[string]rule{
 
 	"pkg/process": {imports: []string{"pkg/bus"}},
 	"pkg/outbox":  {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
-	"pkg/query":   {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
+	"pkg/query":   {imports: []string{"internal/fields", "pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
 	"pkg/client":  {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/query", "pkg/process", "pkg/orchestration", "pkg/bus/natsbus", "github.com/robfig/cron/v3", "go.opentelemetry.io/otel/propagation"}},
 	"pkg/telemetry": {imports: []string{
 		"internal/program", "pkg/events", "pkg/round", "pkg/history", "pkg/bus", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/...", "go.opentelemetry.io/contrib/exporters/autoexport",

@@ -33,6 +33,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -70,20 +71,32 @@ type wireEvent struct {
 
 // EncodeEvent writes an event as JSON.
 func EncodeEvent(e Event) ([]byte, error) {
-	if err := checkEvent(e); err != nil {
+	b, err := AppendEvent(nil, e)
+	if err != nil {
 		return nil, err
 	}
+	return b, nil
+}
+
+// AppendEvent appends what [EncodeEvent] writes. After an error, what is behind b means nothing.
+func AppendEvent(b []byte, e Event) ([]byte, error) {
+	if err := checkEvent(e); err != nil {
+		return b, err
+	}
 	kind := e.Fact.Kind()
-	b := make([]byte, 0, e.Fact.Size()+256)
+	b = slices.Grow(b, e.Fact.Size()+eventRoom)
 	b = strconv.AppendInt(append(b, wireID...), e.ID, 10)
 	b = Instant(e.At).AppendFormat(append(b, wireAt...), time.RFC3339Nano)
 	b = append(append(b, wireKind...), kind...)
 	b, err := appendFact(append(b, wireData...), e.Fact)
 	if err != nil {
-		return nil, fmt.Errorf("event %d (%s): %w", e.ID, kind, err)
+		return b, fmt.Errorf("event %d (%s): %w", e.ID, kind, err)
 	}
 	return append(b, '}'), nil
 }
+
+// eventRoom is what an event takes at most, as a rule, beside its fact's size.
+const eventRoom = 256
 
 // The punctuation of an event as EncodeEvent writes it.
 const (

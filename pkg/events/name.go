@@ -16,6 +16,9 @@ const ReservedPrefix = "rondo."
 
 // CheckName tells what is wrong with the name of an orchestration, activity, event or queue, if anything.
 func CheckName(what, name string) error {
+	if isUsual(name) && len(name) <= MaxName {
+		return nil
+	}
 	if err := checkText(what+" name", name, MaxName); err != nil {
 		return err
 	}
@@ -23,6 +26,16 @@ func CheckName(what, name string) error {
 		return fmt.Errorf("%s name %q: the prefix %q is reserved for the engine; choose another name", what, name, ReservedPrefix)
 	}
 	return nil
+}
+
+// isUsual recognises a name of letters, digits, - and _ only, with which nothing can be wrong but its length.
+func isUsual(name string) bool {
+	for i := range len(name) {
+		if c := name[i]; (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return name != ""
 }
 
 // CheckInstance tells what is wrong with an instance id, if anything.

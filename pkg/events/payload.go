@@ -116,6 +116,9 @@ type JSON struct{}
 
 // Encode implements Codec.
 func (JSON) Encode(v any) (Payload, error) {
+	if s, ok := v.(string); ok && isPlain(s) { // there are many
+		return append(append(append(make(Payload, 0, len(s)+2), '"'), s...), '"'), nil
+	}
 	data, err := marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("encode %T as JSON: %w", v, err)
@@ -128,6 +131,10 @@ func (JSON) Decode(p Payload, v any) error {
 	if len(p) == 0 {
 		return nil
 	}
+	if s, ok := v.(*string); ok && s != nil && len(p) >= 2 && p[0] == '"' && p[len(p)-1] == '"' && isPlain(p[1:len(p)-1]) {
+		*s = string(p[1 : len(p)-1])
+		return nil
+	}
 	err := json.Unmarshal(p, v)
 	if err == nil {
 		return nil
@@ -137,6 +144,16 @@ func (JSON) Decode(p Payload, v any) error {
 		return nil
 	}
 	return fmt.Errorf("decode %s into %T: %w", excerpt(p), v, err)
+}
+
+// isPlain recognises text that JSON writes as it is, between quotation marks.
+func isPlain[T string | Payload](s T) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 // excerpt shows the beginning of a payload in an error message.

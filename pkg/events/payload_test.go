@@ -173,3 +173,24 @@ func TestDurationsReadWell(t *testing.T) {
 		}
 	}
 }
+
+// Texts are read and written as encoding/json does, whatever is in them.
+func FuzzTextAsJSON(f *testing.F) {
+	for _, s := range []string{"", "plain ~", `"`, `a"b`, `a\b`, "<&>", "\x7f", "\x00\n", "é\u2028", "\xff", `"a"`, `"a\u0041"`, `"a`, " \"a\" ", `"é"`, "\"\xff\"", "null"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got, err := events.JSON{}.Encode(s)
+		var want strings.Builder
+		enc := json.NewEncoder(&want)
+		enc.SetEscapeHTML(false)
+		if wantErr := enc.Encode(s); wantErr != nil || err != nil || string(got) != strings.TrimSuffix(want.String(), "\n") {
+			t.Errorf("%q is written as %s (%v), want %s (%v)", s, got, err, want.String(), wantErr)
+		}
+		var read, wantRead string
+		wantErr := json.Unmarshal([]byte(s), &wantRead)
+		if err := (events.JSON{}).Decode(events.Payload(s), &read); wantErr == nil && (err != nil || read != wantRead) {
+			t.Errorf("%s is read as %q (%v), want %q", s, read, err, wantRead)
+		}
+	})
+}

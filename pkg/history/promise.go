@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"slices"
 	"time"
 
@@ -61,7 +60,8 @@ const (
 
 // AppendPacked packs a message.
 func AppendPacked(to []byte, w events.Wire) []byte {
-	b := make([]byte, 0, 64+len(w.Subject)+len(w.Body))
+	start := len(to)
+	b := append(to, make([]byte, binary.MaxVarintLen32)...) // room for its length
 	var flags byte
 	if w.Purge {
 		flags |= packPurge
@@ -76,7 +76,13 @@ func AppendPacked(to []byte, w events.Wire) []byte {
 	}
 	b = appendBytes(b, w.Subject)
 	b = binary.AppendUvarint(b, uint64(len(w.Header)))
-	for _, name := range slices.Sorted(maps.Keys(w.Header)) {
+	var few [12]string
+	names := few[:0]
+	for name := range w.Header {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
 		b = appendBytes(b, name)
 		b = binary.AppendUvarint(b, uint64(len(w.Header[name])))
 		for _, v := range w.Header[name] {
@@ -84,9 +90,12 @@ func AppendPacked(to []byte, w events.Wire) []byte {
 		}
 	}
 	b = appendBytes(b, w.Body)
-	to = binary.AppendUvarint(to, uint64(len(b)))
-	return append(to, b...)
+	content := b[start+binary.MaxVarintLen32:]
+	return append(binary.AppendUvarint(b[:start], uint64(len(content))), content...) // moves it to the left
 }
+
+// PackedRoom is about how much a packed message takes.
+func PackedRoom(w events.Wire) int { return 64 + len(w.Subject) + 96*len(w.Header) + len(w.Body) }
 
 func appendBytes[T string | []byte](b []byte, s T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/fields"
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -57,6 +58,29 @@ type Ended struct {
 	EndedAt   time.Time `json:"ended_at"`
 	// Replaced says that another life of the same id has begun in the same moment.
 	Replaced bool `json:"replaced,omitempty"`
+}
+
+// encode writes it as [marshal] would, without reflection, as there are very many.
+func (e *Ended) encode() ([]byte, error) {
+	w := fields.Begin(make([]byte, 0, len(e.Output)+512))
+	w.Text("instance", e.Instance)
+	w.Text("name", e.Name)
+	w.Text("version", e.Version)
+	w.Text("life", e.Life)
+	w.Number("execution", e.Execution)
+	w.Text("status", string(e.Status))
+	w.TextIf("start_message", e.StartMessage)
+	w.OtherIf("parent", e.Parent, e.Parent != nil)
+	if len(e.Output) > 0 {
+		output, err := e.Output.MarshalJSON()
+		w.Raw("output", output, err)
+	}
+	w.OtherIf("error", e.Error, e.Error != nil)
+	w.TrueIf("large", e.Large)
+	w.Time("started_at", e.StartedAt)
+	w.Time("ended_at", e.EndedAt)
+	w.TrueIf("replaced", e.Replaced)
+	return w.End()
 }
 
 // Changed says that the custom status, or values, have changed.
@@ -160,10 +184,10 @@ func announceEnded(n bus.Notices, instance string, row *round.Row, replaced bool
 	if len(e.Output) > maxNotice {
 		e.Output, e.Error, e.Large = nil, nil, true
 	}
-	body, err := marshal(e)
+	body, err := e.encode()
 	if err == nil && len(body) > 2*maxNotice { // the error has many causes, or the output was no JSON
 		e.Output, e.Error, e.Large = nil, nil, true
-		body, err = marshal(e)
+		body, err = e.encode()
 	}
 	if err != nil {
 		return err

@@ -61,19 +61,40 @@ func Encode(d history.Decided) (e Entry, err error) {
 // appendRows writes the events of an execution as rows.
 func appendRows(rows []TurnRow, x round.Execution) ([]TurnRow, error) {
 	var row *TurnRow
-	for _, ev := range x.Events {
-		data, err := events.EncodeEvent(ev) // is one line
+	for i, ev := range x.Events {
+		var buffer []byte
+		if row != nil && ev.ID-row.Event < rowEvents {
+			buffer = append(row.Data, '\n')
+		} else {
+			buffer = make([]byte, 0, roomFor(x.Events[i:]))
+		}
+		before := len(buffer)
+		data, err := events.AppendEvent(buffer, ev) // is one line
 		if err != nil {
 			return nil, err
 		}
-		if row == nil || ev.ID-row.Event >= rowEvents || len(row.Data)+len(data) >= rowBytes {
-			rows = append(rows, TurnRow{Execution: x.ID, Event: ev.ID, Last: ev.ID, Data: data})
-			row = &rows[len(rows)-1]
+		switch {
+		case before == 0:
+		case len(data)-1 < rowBytes:
+			row.Last, row.Data = ev.ID, data
 			continue
+		default: // it begins another row
+			data = slices.Clone(data[before:])
 		}
-		row.Last, row.Data = ev.ID, append(append(row.Data, '\n'), data...)
+		rows = append(rows, TurnRow{Execution: x.ID, Event: ev.ID, Last: ev.ID, Data: data})
+		row = &rows[len(rows)-1]
 	}
 	return rows, nil
+}
+
+// roomFor is about how much the row takes that begins with the first of some events.
+func roomFor(all []events.Event) (size int) {
+	for _, ev := range all[:min(len(all), rowEvents)] {
+		if size += 192; ev.Fact != nil {
+			size += ev.Fact.Size()
+		}
+	}
+	return min(size, rowBytes)
 }
 
 // Born is when the life began that a turn brings about. It is only stored with the first turn of a life.
@@ -92,7 +113,11 @@ func Born(t *round.Turn) time.Time {
 
 // Pack packs promises into pieces of bounded size.
 func Pack(promises []events.Wire) (pieces [][]byte) {
-	var piece []byte
+	size := 0
+	for _, w := range promises {
+		size += history.PackedRoom(w)
+	}
+	piece := make([]byte, 0, min(size, 2*history.MaxPromise))
 	for _, w := range promises {
 		n := len(piece)
 		piece = history.AppendPacked(piece, w)
