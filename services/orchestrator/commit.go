@@ -91,9 +91,7 @@ func (l *loop) startCommit(ctx context.Context) {
 
 // commit tries to commit a batch, after a while if the one before has failed.
 func (l *loop) commit(ctx context.Context, batch history.Batch, delay time.Duration) (begun time.Time, _ history.Result, _ error) {
-	select {
-	case <-time.After(delay):
-	case <-ctx.Done():
+	if !wait(ctx, delay) {
 		return time.Now(), history.Result{}, &history.Error{Class: history.Ambiguous, Op: "commit", Err: context.Cause(ctx)} // there is no other try
 	}
 	within, cancel := context.WithTimeout(ctx, l.o.config.CommitTimeout)
@@ -101,6 +99,19 @@ func (l *loop) commit(ctx context.Context, batch history.Batch, delay time.Durat
 	begun = time.Now()
 	result, err := l.o.store.Commit(within, batch)
 	return begun, result, err
+}
+
+// wait waits for a while, and reports false if the context ends first.
+func wait(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // slowness is how the loop goes on after commits that have failed. Most often it is because of the store, and the same turns are committed a little later. But it may be because of

@@ -28,13 +28,14 @@ type item struct {
 	void     bool // the broker has lost it, and counts from one again: settling it would settle another one
 	arrived  time.Time
 	extended time.Time
-	letGo    func() // of a start: makes room for another one
+	starts   <-chan struct{} // of a start that takes room from others: where it came from
 }
 
 // free makes room for another start.
 func (i *item) free() {
-	if i.letGo != nil {
-		i.letGo()
+	if i.starts != nil {
+		<-i.starts
+		i.starts = nil
 	}
 }
 

@@ -60,9 +60,15 @@ func (o *Orchestrator) measureCommit(x *committed) {
 		if x.err != nil {
 			return
 		}
+		verdicts := make(map[history.Verdict]int, 1)
+		for _, o := range x.result.Outcomes {
+			verdicts[o.Verdict]++
+		}
+		for verdict, n := range verdicts {
+			m.Verdict(verdict.String(), n)
+		}
 		for i, d := range x.decisions {
 			verdict := x.result.Outcomes[i].Verdict
-			m.Verdict(verdict.String(), 1)
 			if verdict != history.Committed {
 				continue
 			}

@@ -31,7 +31,7 @@ func (o *Orchestrator) receive(ctx context.Context, d bus.Delivery, handed bool)
 	if m.Content.Verb() == events.VerbStart && !handed { // it has to wait for its turn, and everything behind it waits with it
 		select {
 		case o.loop.starts <- struct{}{}:
-			i.letGo = sync.OnceFunc(func() { <-o.loop.starts })
+			i.starts = o.loop.starts
 		case <-ctx.Done():
 			d.Hold.Return(0)
 			return

@@ -95,6 +95,11 @@ func (o *Orchestrator) startEach(d bus.Delivery, m events.Message) bool {
 	if v := d.Header[query.HeaderEach]; !ok || len(v) == 0 || v[0] != "true" {
 		return false
 	}
+	o.startOne(d, m, start)
+	return true
+}
+
+func (o *Orchestrator) startOne(d bus.Delivery, m events.Message, start *events.Start) {
 	m.Instance = query.EachInstance(m.Instance, d.Stored)
 	m.ID = "each/" + d.ID()
 	err := events.CheckChosenInstance(m.Instance)
@@ -107,7 +112,7 @@ func (o *Orchestrator) startEach(d bus.Delivery, m events.Message) bool {
 	}
 	if err != nil {
 		o.bury(d, bus.Cause{Reason: reasonMalformed, Detail: err.Error(), By: o.config.ID})
-		return true
+		return
 	}
 	o.aside(func(ctx context.Context) {
 		if err := o.broker.Publish(ctx, w); err != nil {
@@ -117,5 +122,4 @@ func (o *Orchestrator) startEach(d bus.Delivery, m events.Message) bool {
 		}
 		d.Hold.Ack()
 	})
-	return true
 }
