@@ -32,9 +32,10 @@ func (i *instruments) of(name string, want Type) Described {
 	return d
 }
 
-func (i *instruments) counter(name string) metric.Int64Counter {
+func (i *instruments) counter(name string) *counter {
 	d := i.of(name, Counter)
-	c, err := i.meter.Int64Counter(name, metric.WithUnit(d.Unit), metric.WithDescription(d.Help))
+	c := new(counter)
+	_, err := i.meter.Int64ObservableCounter(name, metric.WithUnit(d.Unit), metric.WithDescription(d.Help), metric.WithInt64Callback(c.tell))
 	i.errs = append(i.errs, err)
 	return c
 }

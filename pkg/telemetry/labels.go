@@ -175,18 +175,18 @@ func said(ok bool, yes, no string) string {
 
 // series are the labels of one series, as the different instruments want them.
 type series struct {
-	adds    []metric.AddOption
 	records []metric.RecordOption
 	at      metric.ObserveOption
+	passing bool // it is not kept: the next time there is another one for the same labels
 }
 
 func newSeries(kv ...attribute.KeyValue) *series {
 	o := metric.WithAttributeSet(attribute.NewSet(kv...))
-	return &series{adds: []metric.AddOption{o}, records: []metric.RecordOption{o}, at: o}
+	return &series{records: []metric.RecordOption{o}, at: o}
 }
 
-// none is the series of a metric without labels.
-var none = newSeries()
+// none is the series of a metric without labels, overflow that of what has too many of them, as the SDK names it.
+var none, overflow = newSeries(), newSeries(attribute.Bool("otel.metric.overflow", true))
 
 // key is up to four labels' values.
 type key struct{ a, b, c, d string }
@@ -227,6 +227,7 @@ func (l *labelled) of(k key) *series {
 	}
 	s := newSeries(kv...)
 	if len(before) >= maxKept {
+		s.passing = true
 		return s
 	}
 	after := make(map[key]*series, len(before)+1)

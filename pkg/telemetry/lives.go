@@ -13,8 +13,8 @@ import (
 
 // lifeMetrics are about orchestrations, and follow from what was committed.
 type lifeMetrics struct {
-	starts, completions, failures, poison, faults, continuations, childCalls metric.Int64Counter
-	steps                                                                    metric.Int64Counter
+	starts, completions, failures, poison, faults, continuations, childCalls *counter
+	steps                                                                    *counter
 	duration, execution, rounds, events, bytes, payload, child, call         metric.Float64Histogram
 	lateness, stepDuration                                                   metric.Float64Histogram
 

@@ -47,7 +47,7 @@ const (
 func (s Source) String() string { return [...]string{"memory", "history", "new"}[s] }
 
 type roundMetrics struct {
-	rounds, replayed, attempts, turns, loads, evictions                 metric.Int64Counter
+	rounds, replayed, attempts, turns, loads, evictions                 *counter
 	duration, decide, messages, appended, turnsInCommit, eventsInCommit metric.Float64Histogram
 
 	byPhase          [phases]*series
@@ -132,7 +132,7 @@ func (m *Metrics) Evicted() {
 // ---- Messages.
 
 type mailMetrics struct {
-	receipts, redelivered, suspects, handovers, dead, published, swept, healed metric.Int64Counter
+	receipts, redelivered, suspects, handovers, dead, published, swept, healed *counter
 	publishing                                                                 metric.Float64Histogram
 
 	receipt, byVerb, outcome, buried, sent, lane *labelled

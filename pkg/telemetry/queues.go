@@ -8,7 +8,7 @@ import (
 )
 
 type queueMetrics struct {
-	requests, items metric.Int64Counter
+	requests, items *counter
 	duration        metric.Float64Histogram
 
 	byRoute, byChange, byName *labelled

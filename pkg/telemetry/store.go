@@ -14,7 +14,7 @@ import (
 
 type storeMetrics struct {
 	duration metric.Float64Histogram
-	errors   metric.Int64Counter
+	errors   *counter
 
 	byStatus, byClass *labelled
 }

@@ -10,7 +10,7 @@ import (
 
 // workMetrics are those of workers.
 type workMetrics struct {
-	executions, deliveries, heartbeats, limited metric.Int64Counter
+	executions, deliveries, heartbeats, limited *counter
 	duration, queue, publishing                 metric.Float64Histogram
 
 	done, took, from, waited, byName, outcome *labelled
