@@ -86,7 +86,7 @@ func (r *run) checkHistories(ctx context.Context, v variant) error {
 		return errors.New("this database cannot be checked")
 	}
 	promised := check.Promises{Name: "driver", Each: func(yield func(check.Promised, error) bool) {
-		for _, p := range r.driver.promises {
+		for _, p := range r.driver.promises() {
 			if !yield(p, nil) {
 				return
 			}

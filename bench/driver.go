@@ -23,13 +23,19 @@ type driver struct {
 	store history.Reader // asked only when nothing was heard for long
 	stop  func()
 
-	mu       sync.Mutex
-	begun    map[string]*begun
-	order    []*begun
-	due      int // instances that have to end
-	lastEnd  time.Time
-	told     chan struct{} // has something in it when an instance has ended
-	promises []check.Promised
+	mu      sync.Mutex
+	begun   map[string]*begun
+	order   []*begun
+	due     int // instances that have to end
+	lastEnd time.Time
+	told    chan struct{} // has something in it when an instance has ended
+	acked   []acked
+}
+
+// acked are messages that were acknowledged.
+type acked struct {
+	messages []events.Message
+	at       time.Time
 }
 
 // begun is an instance that was started.
@@ -100,7 +106,7 @@ func (d *driver) start(ctx context.Context, slots chan struct{}, plans ...plan) 
 	if err := d.bus.Publish(ctx, wires...); err != nil {
 		return err
 	}
-	d.promise(messages)
+	d.acknowledged(messages)
 	return nil
 }
 
@@ -125,16 +131,25 @@ func (d *driver) note(slots chan struct{}, plans ...plan) {
 	d.lastEnd = now // who has just started something has not waited yet
 }
 
-// promise remembers what was acknowledged, for the checker.
-func (d *driver) promise(messages []events.Message) {
-	now := time.Now()
+// acknowledged remembers what was acknowledged.
+func (d *driver) acknowledged(messages []events.Message) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, m := range messages {
-		if p, ok := check.PromisedBy(m, now); ok {
-			d.promises = append(d.promises, p)
+	d.acked = append(d.acked, acked{messages, time.Now()})
+}
+
+// promises are what the checker expects because it was acknowledged.
+func (d *driver) promises() (all []check.Promised) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, a := range d.acked {
+		for _, m := range a.messages {
+			if p, ok := check.PromisedBy(m, a.at); ok {
+				all = append(all, p)
+			}
 		}
 	}
+	return all
 }
 
 // end notes that an instance has ended.

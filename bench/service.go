@@ -63,6 +63,7 @@ func tell(f found) {
 }
 
 func serveNATS(ctx context.Context, args []string) error {
+	heap.GiveRoom() // as in any program that has the server embedded
 	var o embedded.Options
 	flags := flag.NewFlagSet("nats", flag.ContinueOnError)
 	flags.StringVar(&o.Dir, "dir", "", "")
