@@ -3,6 +3,7 @@ package guide
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,9 +31,12 @@ func TestPublish(t *testing.T) {
 func TestHangingIsNoticed(t *testing.T) {
 	t.Parallel()
 	quick := activity.Define[int, int]("print", activity.Retry(2, activity.Fixed(10*time.Millisecond)), activity.TimeoutHeartbeat(2*time.Second))
+	var mu sync.Mutex // the race detector does not know every order that messages make
 	var printed []int
 	printer := Printer{Page: func(ctx context.Context, page int) error {
+		mu.Lock()
 		printed = append(printed, page)
+		mu.Unlock()
 		if page == 2 && activity.InfoOf(ctx).Attempt == 1 { // it hangs
 			<-ctx.Done()
 			return ctx.Err()
@@ -44,6 +48,8 @@ func TestHangingIsNoticed(t *testing.T) {
 	if n != 4 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
+	mu.Lock()
+	defer mu.Unlock()
 	wantList(t, "pages", printed, 0, 1, 2, 2, 3)
 }
 
