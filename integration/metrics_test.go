@@ -456,6 +456,22 @@ func checkAllTold(t *testing.T, all scraped) {
 	}
 }
 
+// TestRoundsAreCountedUnderTheirName has a round that writes nothing: it counts for the orchestration all the same, and not as one that nobody has registered.
+func TestRoundsAreCountedUnderTheirName(t *testing.T) {
+	s, x := measured(t, measuredOrchestrations, measuredActivities(nil))
+	s.start("plainly", "plain", 7)
+	s.ended("plain")
+	s.say(events.Message{ID: "late", Instance: "plain", Content: &events.EventRaised{Name: "too late"}})
+	tells(t, x, scraped{`rondo_receipts_total{reason="has_ended",verb="event",verdict="ignored"}`: 1})
+	_, all := scrapeOf(t, x)
+	if n := all[`rondo_rounds_total{orchestration="plainly",source="history"}`]; n != 1 {
+		t.Errorf("%v rounds of what had ended", n)
+	}
+	if n, there := all[`rondo_rounds_total{orchestration="unregistered",source="history"}`]; there {
+		t.Errorf("%v rounds of what nobody has registered", n)
+	}
+}
+
 // ---- How many series there are.
 
 const spreadOver = 100 // activities
@@ -523,6 +539,14 @@ func TestMetricsAreBounded(t *testing.T) {
 		return own
 	}
 	run(0)
+	// An event may come before its instance ends or after; let one have come after.
+	s.say(events.Message{ID: "late", Instance: "spread-0", Content: &events.EventRaised{Name: "too late"}})
+	eventually(t, "an event is too late", func() error {
+		if _, all := scrapeOf(t, x); all[`rondo_rounds_total{orchestration="spread",source="history"}`] == 0 {
+			return errors.New("it has not been decided")
+		}
+		return nil
+	})
 	before := own()
 	run(half)
 	after := own()

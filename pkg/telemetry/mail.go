@@ -68,13 +68,13 @@ func (m *roundMetrics) make(i *instruments) {
 	}
 }
 
-// Decided records that a round was decided.
-func (m *Metrics) Decided(t *round.Turn, from Source, waited, decided time.Duration) {
+// Decided records that a round of an instance of an orchestration was decided. The turn does not tell which: its row is empty if it writes nothing.
+func (m *Metrics) Decided(orchestration string, t *round.Turn, from Source, waited, decided time.Duration) {
 	if m == nil {
 		return
 	}
 	r := &m.rounds
-	name := m.orchestrations.name(t.Row.Name)
+	name := m.orchestrations.name(orchestration)
 	add(r.rounds, 1, r.bySource.of(key{a: name, b: from.String()}))
 	took(r.duration, waited, r.byPhase[PhaseWait])
 	took(r.duration, decided, r.byPhase[PhaseDecide])

@@ -166,7 +166,7 @@ func TestNobodyRecords(t *testing.T) {
 	var m *telemetry.Metrics
 	m.Orchestrations(code{"order": {"1.0.0"}})
 	m.Turn(&round.Turn{}, nil)
-	m.Decided(&round.Turn{}, telemetry.FromMemory, 0, 0)
+	m.Decided("", &round.Turn{}, telemetry.FromMemory, 0, 0)
 	m.Phase(telemetry.PhaseAck, 0)
 	m.Appended(1)
 	m.Commit("stored", 1, 1)
@@ -276,7 +276,7 @@ func TestTurn(t *testing.T) {
 func TestRoundsAndMessages(t *testing.T) {
 	r := record(t)
 	turn := &round.Turn{Row: round.Row{Name: "order"}, Replayed: 40, Receipts: make([]round.Receipt, 3)}
-	r.Decided(turn, telemetry.FromHistory, 2*second, second)
+	r.Decided("order", turn, telemetry.FromHistory, 2*second, second)
 	r.Phase(telemetry.PhaseTotal, 9*second)
 	r.Phase(telemetry.PhaseAck, -second) // clocks differ
 	r.Appended(5)
@@ -590,7 +590,7 @@ func (r *recorded) live(chance *rand.Rand, instances int) {
 				{Kind: round.OverQueue, Name: anybody(chance)}, {Kind: round.OverTimer}, {Kind: round.OverExecution, Name: name, Version: version, Status: status, Error: failed},
 			}}
 		r.Turn(t, nil)
-		r.Decided(t, telemetry.Source(chance.IntN(3)), 0, 0)
+		r.Decided(t.Row.Name, t, telemetry.Source(chance.IntN(3)), 0, 0)
 		r.Step(name, 0, failed)
 		r.Receipt(verb, round.Receipt{Verdict: round.Ignored, Reason: round.HasEnded, Detail: anybody(chance)})
 		r.Buried("rondo", "rondo."+anybody(chance)+".x", [...]string{"poison", "refused", "malformed"}[chance.IntN(3)])
@@ -654,7 +654,7 @@ func BenchmarkMetricsOfRound(b *testing.B) {
 	}}}, Over: []round.Over{{Kind: round.OverActivity, Name: "pack", Begun: monday, Ended: monday}}}
 	b.ReportAllocs()
 	for b.Loop() {
-		r.Decided(turn, telemetry.FromMemory, time.Microsecond, time.Microsecond)
+		r.Decided(turn.Row.Name, turn, telemetry.FromMemory, time.Microsecond, time.Microsecond)
 		r.Receipt(events.VerbDone, round.Receipt{Verdict: round.Accepted, Reason: round.Taken})
 		r.Phase(telemetry.PhaseAck, time.Microsecond)
 		r.Phase(telemetry.PhaseTotal, time.Microsecond)

@@ -31,7 +31,11 @@ func (o *Orchestrator) measureRound(d *decision, hydrated bool) {
 		from = telemetry.FromHistory
 	}
 	x := d.times
-	m.Decided(&d.turn, from, x.decided.Sub(x.arrived), x.undecided.Sub(x.decided))
+	name := d.turn.Row.Name
+	if name == "" { // it writes nothing
+		name = d.entry.known.name
+	}
+	m.Decided(name, &d.turn, from, x.decided.Sub(x.arrived), x.undecided.Sub(x.decided))
 	for _, i := range d.entry.taken {
 		if _, isStart := i.message.Content.(*events.Start); isStart && i.delivery.Scheduled {
 			if d.repeated == nil {
