@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -224,23 +225,40 @@ func comesAgain(t *T) {
 }
 
 func orderAfterDeath(t *T) {
+	// A server that has not noticed the death may hand y1 to the dead too, and a busy machine may publish it only when x1 comes again: then y1 proves nothing, and another try may.
+	const tries = 10
+	for try := range tries {
+		if afterDeath(t, fmt.Sprint(try, "/")) {
+			return
+		}
+	}
+	t.Errorf("y1 did not come at once in %d tries", tries)
+}
+
+// afterDeath publishes to two instances when the receiver of one of them has died. It tells whether the other's message came at once.
+func afterDeath(t *T, try string) bool {
 	a, b := t.bus(), t.bus()
 	names, p := t.instancesOf(b, 2)
 	x, y := names[0], names[1]
 	dead := t.receive(a, p)
-	t.publish(b, event(b, x, "x1"), event(b, x, "x2"))
-	dead.expect("x1", "x2")
+	t.publish(b, event(b, x, try+"x1"), event(b, x, try+"x2"))
+	dead.expect(try+"x1", try+"x2")
 	t.must(a.Close())
-	t.publish(b, event(b, x, "x3"), event(b, y, "y1"), event(b, x, "x4"))
+	dead.stop()
+	t.publish(b, event(b, x, try+"x3"), event(b, y, try+"y1"), event(b, x, try+"x4"))
 	r := t.receive(b, p)
+	defer r.stop()
 	var order []string
 	for _, g := range r.take(5) {
-		order = append(order, id(g.Delivery))
+		order = append(order, strings.TrimPrefix(id(g.Delivery), try))
 	}
-	if got := fmt.Sprint(order); got != "[y1 x1 x2 x3 x4]" {
-		t.Errorf("%s, want y1 at once, and x1 to x4 in this order", got)
+	first := order[0] == "y1"
+	order = slices.DeleteFunc(order, func(id string) bool { return id == "y1" })
+	if got := fmt.Sprint(order); got != "[x1 x2 x3 x4]" {
+		t.Errorf("%s, want x1 to x4 in this order", got)
 	}
 	t.empty()
+	return first
 }
 
 func orderAfterDeathOfMany(t *T) {

@@ -19,32 +19,37 @@ import (
 
 // overheard is what is sent by a short way.
 type overheard struct {
-	mu       sync.Mutex
-	together []int // how many results there were in each message; 0 for a message of one
+	w    *ways
+	came chan *nats.Msg
 }
 
 // overhear notes what is sent by a short way, from now on.
 func (w *ways) overhear(back string) *overheard {
 	w.t.Helper()
-	o := new(overheard)
+	o := &overheard{w, make(chan *nats.Msg, 1000)}
 	nc, err := nats.Connect(w.server.URL())
 	w.must(err)
 	w.t.Cleanup(nc.Close)
-	_, err = nc.Subscribe(back, func(m *nats.Msg) {
-		n, _ := strconv.Atoi(m.Header.Get("Rondo-Results"))
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.together = append(o.together, n)
-	})
+	_, err = nc.ChanSubscribe(back, o.came)
 	w.must(err)
 	w.must(nc.Flush())
 	return o
 }
 
-func (o *overheard) list() []int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.Clone(o.together)
+// messages waits until n results were heard. It tells how many there were in each message; 0 is a message of one.
+func (o *overheard) messages(n int) (together []int) {
+	o.w.t.Helper()
+	for heard := 0; heard < n; {
+		select {
+		case m := <-o.came:
+			many, _ := strconv.Atoi(m.Header.Get("Rondo-Results"))
+			together = append(together, many)
+			heard += max(many, 1)
+		case <-time.After(longEnough):
+			o.w.t.Fatalf("messages had %v results; want %d in all", together, n)
+		}
+	}
+	return together
 }
 
 // inPlaceOf answers what is sent by a short way, in place of an orchestrator. It gives where that is.
@@ -99,7 +104,7 @@ func TestResultsGoTogether(t *testing.T) {
 	}
 	w.stored(done)
 	w.wantShort(n, 0)
-	if is := heard.list(); len(is) != 3 || slices.Contains(is, 0) {
+	if is := heard.messages(n); len(is) != 3 || slices.Contains(is, 0) {
 		t.Errorf("%d results went in messages of %v; want three", n, is)
 	}
 }
@@ -123,7 +128,7 @@ func TestBundlesAreBounded(t *testing.T) {
 	}
 	w.stored(done)
 	w.wantShort(n, 0)
-	is := heard.list()
+	is := heard.messages(n)
 	slices.Sort(is)
 	if alone := len(is) - len(slices.DeleteFunc(slices.Clone(is), func(n int) bool { return n == 0 })); alone != large || slices.Max(is) > 13 {
 		t.Errorf("messages had %v results; want %d alone, and no more than 13 together", is, large)
