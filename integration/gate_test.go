@@ -263,6 +263,13 @@ func (q gatedQueue) Take(ctx context.Context, n int, take func(bus.Delivery)) (i
 	})
 }
 
+func (q gatedQueue) Offer(name string, take func(bus.Delivery) bool) (func(), error) {
+	return q.WorkQueue.Offer(name, func(d bus.Delivery) bool {
+		d.Hold = gatedHold{d.Hold, q.b, verbOf(d.Subject)}
+		return q.b.g.pass("after", "take work") == nil && take(d)
+	})
+}
+
 func (b gatedBroker) Withdrawals(tags []string, told func(string)) (func(), error) {
 	return b.world.Withdrawals(tags, func(subject string) {
 		_ = b.g.around("hear of a withdrawal", func() error {

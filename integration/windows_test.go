@@ -604,7 +604,7 @@ func beginMany(r *windowRun) {
 // gatedCalls are the calls that change something, by the methods of broker and store, and what they are called in windows.
 var gatedCalls = map[string]string{
 	"Publish": "publish", "Receive": "receive", "Bury": "bury", "Announce": "announce", "Join": "join", "Leave": "leave", "Handover": "hand over",
-	"ReceiveHandovers": "take over", "Claim": "claim", "Release": "release", "SetNote": "note", "SetMark": "mark", "Take": "take work",
+	"ReceiveHandovers": "take over", "Claim": "claim", "Release": "release", "SetNote": "note", "SetMark": "mark", "Take": "take work", "Offer": "take work",
 	"Withdrawals": "hear of a withdrawal", "Ack": "acknowledge", "Return": "give back",
 	"Load": "load", "Commit": "commit", "TakePromises": "take promises", "RemovePromises": "remove promises", "TakeOverdue": "take the overdue",
 }

@@ -44,6 +44,8 @@ type Delivery struct {
 	Place uint64
 	// Scheduled tells that the broker has published it itself, as it does again and again.
 	Scheduled bool
+	// Passed tells that it has come without being stored.
+	Passed bool
 	// Deliveries counts how often it was handed out, this time included, whatever became of it.
 	Deliveries int
 	// Stored is when the broker took it, or when it came past the broker. NotBefore is when it was to be taken at the earliest, zero for at once.
@@ -71,7 +73,7 @@ type Hold interface {
 
 // Publisher stores messages.
 type Publisher interface {
-	// Publish stores messages, those for one instance in their order, and returns when all are stored. A result may be passed to whoever waits for it instead (see [events.Wire]); then it returns when that one has settled it. A Wire that purges withdraws what was stored before. It tries again what may
+	// Publish stores messages, those for one instance in their order, and returns when all are stored. A result may be passed to whoever waits for it instead (see [events.Wire]); then it returns when that one has settled it. So may work, to a worker. A Wire that purges withdraws what was stored before. It tries again what may
 	// work, until the context ends, and limits how much is on its way at once, over all callers.
 	//
 	// A [*Refused] lists what the broker will never take; everything else was stored then. After any other error, each message may be stored or
@@ -207,7 +209,14 @@ type WorkQueue interface {
 	// ends; then it returns how many there were. It is not an error that there were none. What comes when the context has ended goes to somebody else at once; in a
 	// cluster it may be lost between two servers just then, and comes again when its time with this worker is over.
 	Take(ctx context.Context, n int, take func(Delivery)) (int, error)
+	// Offer calls take for work that is passed on without being stored (see [events.Wire]), until stop is called. Who has published it keeps it until its hold is acknowledged. What take does
+	// not want, or gives back, is stored, and so is what is not acknowledged after [LastsAfter]: by then nobody waits for it any more, and the hold does nothing. What is stored then says under
+	// which name it is held ([events.HeaderHeld]), so that whoever takes it can hand it over. A broker that knows no such way calls nobody.
+	Offer(name string, take func(Delivery) (taken bool)) (stop func(), err error)
 }
+
+// LastsAfter is after how long work that was passed on is stored after all, because it takes its time.
+const LastsAfter = time.Second
 
 // ---- Who is there.
 
@@ -331,7 +340,7 @@ type Traffic struct {
 	In, Out, InBytes, OutBytes uint64
 	// Disconnects and Reconnects count how often the connection was lost and made again.
 	Disconnects, Reconnects uint64
-	// ShortWay counts the results that went to who receives them at once, PassedOn those that were refused there and went through the broker.
+	// ShortWay counts the results that went to who receives them at once, and the work that went to a worker, PassedOn what was refused there and went through the broker.
 	ShortWay, PassedOn uint64
 	// SlowConsumers counts how often messages were dropped because they were not taken in time, Errors everything else that went wrong.
 	SlowConsumers, Errors uint64

@@ -23,6 +23,8 @@ type Wire struct {
 	Purge bool
 	// Back is where a result may go to be there sooner, as the work said in HeaderBack. A broker that knows no such way publishes it under its subject.
 	Back string
+	// Pass says that work may be passed to a worker that has room for it, instead of being stored. A broker that knows no such way stores it.
+	Pass bool
 }
 
 // Header has the shape of NATS and HTTP headers.
@@ -42,6 +44,8 @@ const (
 
 	// HeaderBack says where results of work may go to be there sooner.
 	HeaderBack = "Rondo-Back"
+	// HeaderHeld says which worker has had work since before it was stored.
+	HeaderHeld = "Rondo-Held"
 
 	HeaderVersion    = "Rondo-Version"
 	HeaderConflict   = "Rondo-Conflict"

@@ -372,7 +372,7 @@ var described = []Described{
 	{Name: MetricNATSRoundTrip, Type: Gauge, Unit: "s", Help: "How long NATS took to answer, when it was asked last."},
 	{Name: MetricNATSMessages, Type: ObservedCounter, Unit: "{message}", Labels: labels(LabelDirection), Help: "Messages that went over the connection to NATS, what the protocol needs included."},
 	{Name: MetricNATSBytes, Type: ObservedCounter, Unit: "By", Labels: labels(LabelDirection), Help: "Bytes of those messages."},
-	{Name: MetricNATSShortWay, Type: ObservedCounter, Unit: "{message}", Labels: labels(LabelOutcome), Help: "What workers have sent straight to an orchestrator, results and that work has begun, by what became of it: taken, or passed_on to the stream."},
+	{Name: MetricNATSShortWay, Type: ObservedCounter, Unit: "{message}", Labels: labels(LabelOutcome), Help: "What workers have sent straight to an orchestrator, results and that work has begun, and orchestrators to a worker, which is work, by what became of it: taken, or passed_on to the stream."},
 }
 
 // Descriptions lists all metrics.

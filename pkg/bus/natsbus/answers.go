@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rondo-run/rondo/pkg/events"
 )
 
 // answers is where it is said what has become of each message that was published: by the broker, or by who takes a result by the short way. One subscription is for all of them.
@@ -43,6 +45,7 @@ type landed struct {
 	n    int
 	err  error  // nil: it has arrived, unless said says otherwise
 	said []byte // of a bundle, what was said of each of the messages from n on; nothing new of those that are open
+	by   string // who said it, of work
 }
 
 // hasNews tells whether it is about any message.
@@ -61,7 +64,7 @@ func (w *awaited) rest(why error) landed {
 			open[i] = resultLost
 		}
 	}
-	return landed{w.n, why, open}
+	return landed{n: w.n, err: why, said: open}
 }
 
 // hear takes an answer about a bundle. It gives what is new in it, and whether nothing is open then.
@@ -125,6 +128,7 @@ func (a *answers) hear(m *nats.Msg) {
 		news = w.rest(jetstream.ErrNoStreamResponse)
 	default:
 		news, over = w.hear(m.Data)
+		news.by = m.Header.Get(events.HeaderWorker)
 	}
 	if over {
 		delete(a.waiting, token)

@@ -32,6 +32,8 @@ const (
 	maxShort = 512
 	// For so long nothing is sent by a short way that led nowhere; at whose end there is too much already, or nobody just now; that this user may not take.
 	avoidFor, avoidBriefly, avoidDenied = 30 * time.Second, 100 * time.Millisecond, time.Hour
+	// avoidNobody is for how long no work is passed on where no worker takes any.
+	avoidNobody = time.Second
 	// maxAvoided bounds how many are remembered.
 	maxAvoided = 1000
 	// firstShort is where the places of what comes by the short way begin: far behind those of the stream.
@@ -106,12 +108,22 @@ func (b *Bus) offer(r *receiver) (stop func()) {
 // wayBack is where results may go of what is published now; "" if nowhere.
 func (b *Bus) wayBack() string {
 	k := &b.back
+	if k.isDenied() {
+		return ""
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.receivers) == 0 || time.Now().Before(k.denied) {
+	if len(k.receivers) == 0 {
 		return ""
 	}
 	return k.subject
+}
+
+// isDenied tells whether answers are not allowed, as far as is known.
+func (k *back) isDenied() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return time.Now().Before(k.denied)
 }
 
 // deniedShort notes that something must not be published. If it was the answer to a result, the short way leads nowhere: who has sent the result waits in vain.
@@ -125,7 +137,7 @@ func (b *Bus) deniedShort(subject string) {
 	b.back.denied = now.Add(avoidDenied)
 	b.back.mu.Unlock()
 	if first {
-		b.log.Warn("NATS: this user may not answer workers, so results come through the stream, which takes longer; let it publish on <the prefix of their answers>.*.said.*", "subject", subject)
+		b.log.Warn("NATS: this user may not answer those who pass it something past the streams, so it comes through the streams, which takes longer; let it publish on <the prefix of their answers>.*.said.*", "subject", subject)
 	}
 }
 
@@ -147,7 +159,7 @@ func (b *Bus) hearShort(m *nats.Msg) {
 		shortHold{b.nc, m.Reply}.say(saidNotHere)
 		return
 	}
-	all, now := newBundle(b.nc, m.Reply, len(results)), time.Now()
+	all, now := newBundle(b.nc, m.Reply, len(results), ""), time.Now()
 	for i, w := range results {
 		b.takeShort(w, now, bundledHold{all, i})
 	}
@@ -244,11 +256,11 @@ func (h shortHold) Extend() {}
 // Token implements bus.Hold. Nobody else can settle it.
 func (h shortHold) Token() string { return "" }
 
-// ways are the short ways that results were sent by lately.
+// ways are the short ways by which results, and work, were sent lately.
 type ways struct {
 	mu            sync.Mutex
 	avoid         map[string]time.Time // those that led nowhere, and until when nothing is sent by them
-	taken, passed atomic.Uint64        // how many results were, and how many went through the stream after all
+	taken, passed atomic.Uint64        // how many results and how much work was, and how much went through the stream after all
 }
 
 // may tells whether a short way may be tried.
@@ -259,13 +271,16 @@ func (w *ways) may(subject string) bool {
 	return !is || time.Now().After(until)
 }
 
-// refused notes why a result was not taken.
-func (w *ways) refused(subject string, why error) {
+// refused notes why a result, or work, was not taken.
+func (w *ways) refused(what events.Wire, why error) {
 	w.passed.Add(1)
 	var most time.Duration
+	var l lasts
 	switch {
-	case errors.Is(why, errNotHere), errors.Is(why, errReturned), errors.Is(why, nats.ErrDisconnected):
+	case errors.Is(why, errNotHere), errors.Is(why, errReturned), errors.Is(why, nats.ErrDisconnected), errors.As(why, &l):
 		return // another one may be taken
+	case what.Pass && errors.Is(why, jetstream.ErrNoStreamResponse):
+		most = avoidNobody
 	case errors.Is(why, errBusy), errors.Is(why, jetstream.ErrNoStreamResponse):
 		most = avoidBriefly
 	case errors.Is(why, nats.ErrPermissionViolation):
@@ -273,7 +288,7 @@ func (w *ways) refused(subject string, why error) {
 	default:
 		most = avoidFor
 	}
-	until := time.Now().Add(most)
+	until, subject := time.Now().Add(most), what.Back
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.avoid == nil || len(w.avoid) >= maxAvoided {
@@ -306,11 +321,17 @@ func short(w events.Wire) *nats.Msg {
 func throughTheStream(w events.Wire, why error) events.Wire {
 	w.Back = ""
 	if !errors.Is(why, jetstream.ErrNoStreamResponse) && !errors.Is(why, errNotHere) && !errors.Is(why, errBusy) {
-		h := make(events.Header, len(w.Header)+1)
-		maps.Copy(h, w.Header)
-		h[headerAgain] = []string{"true"}
-		w.Header = h
+		return withHeader(w, headerAgain, "true")
 	}
+	return w
+}
+
+// withHeader has one header more. Others may have the same headers.
+func withHeader(w events.Wire, name, value string) events.Wire {
+	h := make(events.Header, len(w.Header)+1)
+	maps.Copy(h, w.Header)
+	h[name] = []string{value}
+	w.Header = h
 	return w
 }
 

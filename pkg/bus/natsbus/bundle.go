@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -41,9 +42,11 @@ const (
 	resultLost     = '?' // is never sent: the answer is late, or wrong
 )
 
-// readBundled reads what an answer says of one result.
-func readBundled(letter byte) error {
+// readBundled reads what an answer says of one result, and who says it.
+func readBundled(letter byte, by string) error {
 	switch letter {
+	case resultLasts:
+		return lasts{by}
 	case resultSettled:
 		return nil
 	case resultReturned:
@@ -167,6 +170,7 @@ type bundle struct {
 	nc    *nats.Conn
 	reply string
 	came  time.Time
+	by    string // who has taken it, if it is of work
 
 	mu    sync.Mutex
 	said  []byte // a letter for each result
@@ -175,8 +179,10 @@ type bundle struct {
 	timer *time.Timer
 }
 
-func newBundle(nc *nats.Conn, reply string, n int) *bundle {
-	b := &bundle{nc: nc, reply: reply, came: time.Now(), said: nothingSaid(n), open: n}
+func newBundle(nc *nats.Conn, reply string, n int, by string) *bundle {
+	b := &bundle{nc: nc, reply: reply, by: by, came: time.Now(), said: nothingSaid(n), open: n}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.timer = time.AfterFunc(tellEvery, b.look)
 	return b
 }
@@ -199,6 +205,9 @@ func (b *bundle) settle(i int, letter byte) {
 func (b *bundle) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.by != "" && time.Since(b.came) >= bus.LastsAfter {
+		b.last()
+	}
 	if b.news {
 		b.tell()
 	}
@@ -207,9 +216,23 @@ func (b *bundle) look() {
 	}
 }
 
+// last says of all work that is not settled that it takes its time.
+func (b *bundle) last() {
+	for i, letter := range b.said {
+		if letter == resultOpen {
+			b.said[i], b.news = resultLasts, true
+		}
+	}
+	b.open = 0
+}
+
 func (b *bundle) tell() {
 	b.news = false
-	_ = b.nc.Publish(b.reply, b.said) // if it is lost, the results come again; what is published is copied
+	var h nats.Header
+	if bytes.IndexByte(b.said, resultLasts) >= 0 {
+		h = nats.Header{events.HeaderWorker: {b.by}}
+	}
+	_ = b.nc.PublishMsg(&nats.Msg{Subject: b.reply, Header: h, Data: b.said}) // if it is lost, they come again; what is published is copied
 }
 
 // bundledHold settles a result that came in a bundle.

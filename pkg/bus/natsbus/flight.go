@@ -30,7 +30,7 @@ type flight struct {
 	free   []letter            // what has waited, or has to take the other way, and may go now
 	late   map[string]bool     // instances of which a message failed: those after it must not be stored before it
 	failed []events.Wire       // may be tried again; in order, for each instance
-	bundle map[string][]letter // results that are to be sent together, by where they go
+	bundle map[string][]letter // results, or work, that are to be sent together, by where they go
 	last   error
 }
 
@@ -61,12 +61,13 @@ func (b *Bus) publishOnce(ctx context.Context, messages []events.Wire, refused *
 		for len(f.free) > 0 {
 			f.send(f.next())
 		}
-		l := letter{wire: w, short: b.goesShort(w)}
+		w, passes := b.passes(w)
+		l := letter{wire: w, short: passes || b.goesShort(w)}
 		if err := b.canTake(w.Subject); err != nil {
 			f.refuse(l, err)
 			continue
 		}
-		if l.short && takesMany(w.Back) && len(w.Body) <= largeResult {
+		if passes || l.short && takesMany(w.Back) && len(w.Body) <= largeResult {
 			f.gather(l)
 			continue
 		}
@@ -139,7 +140,7 @@ func (f *flight) send(l letter) {
 		f.b.window.Release(cost)
 	}
 	if l.short { // the way through the stream is another one
-		f.free = append(f.free, letter{wire: throughTheStream(l.wire, errNotHere), instance: l.instance})
+		f.free = append(f.free, l.throughTheStream(errNotHere))
 		return
 	}
 	if permanent(err) {
@@ -175,7 +176,15 @@ func (f *flight) launch(l letter, m *nats.Msg, cost int64) (err error) {
 	return nil
 }
 
-// gather keeps a result until it is sent with others.
+// throughTheStream is what is sent instead of what has not been settled by the short way.
+func (l letter) throughTheStream(why error) letter {
+	if l.wire.Pass {
+		return letter{wire: notSettled(l.wire, why), instance: l.instance}
+	}
+	return letter{wire: throughTheStream(l.wire, why), instance: l.instance}
+}
+
+// gather keeps a result, or work, until it is sent with others.
 func (f *flight) gather(l letter) {
 	if f.bundle == nil {
 		f.bundle = make(map[string][]letter)
@@ -186,7 +195,7 @@ func (f *flight) gather(l letter) {
 	}
 }
 
-// sendBundle sends the results that go by a short way.
+// sendBundle sends the results, or the work, that go by a short way. Work goes in a bundle even if it is alone, as its answer may say more.
 func (f *flight) sendBundle(back string) {
 	results := f.bundle[back]
 	f.bundle[back] = nil
@@ -198,11 +207,11 @@ func (f *flight) sendBundle(back string) {
 			body = appendResult(body, results[n].wire)
 			n++
 		}
-		if n == 1 {
+		if n == 1 && !results[0].wire.Pass {
 			f.send(results[0])
 		} else if err := f.launchBundle(back, results[:n], body); err != nil {
 			for _, l := range results[:n] {
-				f.free = append(f.free, letter{wire: throughTheStream(l.wire, errNotHere)})
+				f.free = append(f.free, l.throughTheStream(errNotHere))
 			}
 		}
 		results = results[n:]
@@ -286,7 +295,7 @@ func (f *flight) touchDown(x landed) {
 		case x.err != nil:
 			f.touchDownOne(x.n+i, x.err)
 		default:
-			f.touchDownOne(x.n+i, readBundled(letter))
+			f.touchDownOne(x.n+i, readBundled(letter, x.by))
 		}
 	}
 }
@@ -306,8 +315,8 @@ func (f *flight) touchDownOne(n int, err error) {
 		}
 		f.release(s.instance)
 	case s.short && f.ctx.Err() == nil && f.b.ctx.Err() == nil:
-		f.b.ways.refused(s.to, err)
-		f.free = append(f.free, letter{wire: throughTheStream(s.wire, err), instance: s.instance})
+		f.b.ways.refused(s.wire, err)
+		f.free = append(f.free, s.throughTheStream(err))
 	case permanent(err):
 		f.refuse(s.letter, err)
 	default:

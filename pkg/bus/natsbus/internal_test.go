@@ -297,18 +297,18 @@ func TestWaysAreAvoided(t *testing.T) {
 	t.Parallel()
 	var w ways
 	for _, why := range []error{errNotHere, errReturned, nats.ErrDisconnected} {
-		if w.refused("a", why); !w.may("a") {
+		if w.refused(events.Wire{Back: "a"}, why); !w.may("a") {
 			t.Errorf("after %v it is avoided", why)
 		}
 	}
 	for _, why := range []error{nats.ErrPermissionViolation, errUnanswered, errBusy} {
-		w.refused("a", why)
+		w.refused(events.Wire{Back: "a"}, why)
 	}
 	if left := time.Until(w.avoid["a"]); left < avoidDenied/2 || w.may("a") {
 		t.Errorf("it is avoided for %v", left)
 	}
 	for i := range 2 * maxAvoided {
-		w.refused(fmt.Sprint("b", i), errUnanswered)
+		w.refused(events.Wire{Back: fmt.Sprint("b", i)}, errUnanswered)
 	}
 	if len(w.avoid) > maxAvoided {
 		t.Errorf("%d are remembered", len(w.avoid))

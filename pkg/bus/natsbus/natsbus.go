@@ -80,7 +80,9 @@ type Bus struct {
 	back      back
 	ways      ways
 	strain    strain
-	queues    sync.Map // of work, those that are known to exist, by the words "<tag>.<activity>" of their subjects
+	queues    sync.Map      // of work, those that are known to exist, by the words "<tag>.<activity>" of their subjects
+	passing   sync.Map      // where work is passed on, by the same words
+	passedOn  atomic.Uint64 // how much work has come that was
 	denied    denied
 	events    happened
 

@@ -56,22 +56,31 @@ func queueOf(tag, activity string) (q bus.Queue, err error) {
 	return q, err
 }
 
-// noteQueue makes the queue of work that was published, the first time that this process sees it, so that workers which serve any tag find it.
-func (b *Bus) noteQueue(subject string) {
+// queueWords are the words of a subject of work that name its queue: the tag and the activity.
+func (b *Bus) queueWords(subject string) (words string, isWork bool) {
 	rest, isWork := strings.CutPrefix(subject, b.names.prefix+".work.")
-	if !isWork || b.config.Setup == Use {
-		return
+	if !isWork {
+		return "", false
 	}
 	end := strings.IndexByte(rest, '.')
 	next := strings.IndexByte(rest[end+1:], '.')
 	if end < 0 || next < 0 {
+		return "", false
+	}
+	return rest[:end+1+next], true
+}
+
+// noteQueue makes the queue of work that was published, the first time that this process sees it, so that workers which serve any tag find it.
+func (b *Bus) noteQueue(subject string) {
+	words, isWork := b.queueWords(subject)
+	if !isWork || b.config.Setup == Use {
 		return
 	}
-	words := rest[:end+1+next]
 	if _, known := b.queues.LoadOrStore(words, true); known {
 		return
 	}
-	q, err := queueOf(words[:end], words[end+1:])
+	tag, activity, _ := strings.Cut(words, ".")
+	q, err := queueOf(tag, activity)
 	if err != nil {
 		return
 	}
@@ -398,6 +407,9 @@ func (b *Bus) Withdrawals(tags []string, told func(subject string)) (stop func()
 
 // Stored implements bus.WorkBroker.
 func (b *Bus) Stored(ctx context.Context, d bus.Delivery) (bool, error) {
+	if d.Passed {
+		return b.storedLate(ctx, d)
+	}
 	stream := b.names.inbox
 	if strings.HasPrefix(d.Subject, b.subject("work.")) {
 		stream = b.names.work
