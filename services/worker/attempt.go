@@ -73,12 +73,7 @@ const overallMessage = "it was not done within its overall time limit"
 const maxLastMoment = time.Second
 
 // life tells work of the same place in different lives of an instance apart.
-func (a *attempt) life() string {
-	if v := a.d.Header[events.HeaderLife]; len(v) > 0 {
-		return v[0]
-	}
-	return ""
-}
+func (a *attempt) life() string { return lifeOf(a.d) }
 
 func (a *attempt) sameAs(b *attempt) bool { return a.life() == b.life() }
 
@@ -349,6 +344,9 @@ func (a *attempt) finish(o outcome, after time.Duration) {
 	dropNote := a.hasNote && o != returned
 	inSession := a.inSession
 	a.inSession = false
+	if o == acked {
+		a.w.lasted.note(a, len(holds))
+	}
 	a.mu.Unlock()
 	for _, h := range holds {
 		switch o {

@@ -21,6 +21,8 @@ const (
 	standFor = 100 * time.Millisecond
 	// soon is how long the activities of a queue take at most, on average, if some of their work is taken before there is a slot for it.
 	soon = standFor / 4
+	// maxStanding bounds how much stands that has come by itself.
+	maxStanding = 1000
 )
 
 // limits share the slots of a worker among its queues. A queue asks how many deliveries it may take. Slots are promised to those queues only that have brought
@@ -125,6 +127,22 @@ func (l *limits) ahead(n *line) int {
 		return missing
 	}
 	return 0
+}
+
+// hasRoom tells whether work that comes by itself gets a slot at once, or soon because that is how long activities of the queue take. What waits in the broker goes first.
+func (l *limits) hasRoom(n *line) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	others := len(l.hungry) > 1 || len(l.hungry) == 1 && !n.hungry
+	switch {
+	case l.closed, n.loaded, n.rate != nil:
+		return false
+	case n.fits():
+		return true
+	case others || n.takes == 0 || len(l.standing) >= maxStanding:
+		return false
+	}
+	return n.takes*time.Duration(n.stands+1)/time.Duration(n.most) <= soon
 }
 
 // note counts how long a slot was used.

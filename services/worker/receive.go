@@ -85,7 +85,6 @@ func (r *run) takeFrom(q *queue) {
 	for failed := 0; r.taking.Err() == nil; failed++ {
 		work, err := r.bus.OpenQueue(r.taking, q.name)
 		if err == nil {
-			q.setProblem(nil)
 			var took bool
 			if took, err = r.takeAll(q, work); took {
 				failed = 0
@@ -114,6 +113,12 @@ func (r *run) takeFrom(q *queue) {
 
 // takeAll takes from an open queue until something goes wrong.
 func (r *run) takeAll(q *queue, work bus.WorkQueue) (took bool, err error) {
+	stop, err := work.Offer(r.config.ID, func(d bus.Delivery) bool { return r.passed(q, d) })
+	if err != nil {
+		return false, err
+	}
+	defer stop()
+	q.setProblem(nil)
 	for {
 		g := r.limits.ask(r.taking, q.line)
 		if g == nil {
@@ -140,6 +145,26 @@ func (w *Worker) arrive(q *queue, g *grant, d bus.Delivery) {
 	if after > 0 {
 		w.limited(a, after)
 	}
+}
+
+// passed takes in work that comes past the broker, if there is room for it. What it does not take waits in the broker for whoever has.
+func (w *Worker) passed(q *queue, d bus.Delivery) bool {
+	if w.draining.Load() || len(d.Header[events.HeaderSession]) > 0 || !w.limits.hasRoom(q.line) {
+		return false
+	}
+	a := w.read(q, d)
+	if a.unreadable != nil {
+		return false
+	}
+	w.config.Metrics.Delivered(a.measured(), false, false)
+	if w.held.add(a) == joined {
+		return true
+	}
+	after := w.limits.arrive(q.line, nil, standFor, func() { w.execute(a) }, func() { a.giveBack(0) })
+	if after > 0 {
+		w.limited(a, after)
+	}
+	return true
 }
 
 // limited gives back work that the rate does not allow to begin.
@@ -171,6 +196,8 @@ func (w *Worker) read(q *queue, d bus.Delivery) *attempt {
 // handedOver takes in what another worker has passed on because of its session. It may stand for longer: nobody else may have it.
 func (w *Worker) handedOver(d bus.Delivery) error {
 	switch {
+	case first(d.Header[events.HeaderHeld]) == w.config.ID:
+		return w.mine(d)
 	case w.draining.Load():
 		return errors.New("it drains")
 	case w.limits.crowded():

@@ -69,10 +69,7 @@ func (w *Worker) inSession(a *attempt) bool {
 		a.giveBack(sessionDelay(a.d.Deliveries))
 		return false
 	}
-	a.mu.Lock()
-	a.decided = true
-	a.mu.Unlock()
-	a.finish(dropped, 0)
+	a.settleAside(dropped)
 	return false
 }
 

@@ -84,6 +84,7 @@ type Worker struct {
 	held     *held
 	sessions *sessions
 	recent   recent
+	lasted   lasted
 	finished chan completion
 	asking   chan struct{} // bounds how many ask at once whether their work is wanted
 
@@ -185,17 +186,15 @@ func (r *run) listen() (stops []func(), err error) {
 		}
 		stops = append(stops, stop)
 	}
-	if r.config.MaxSessions > 0 {
-		stop, err := r.bus.ReceiveHandovers(r.config.ID, r.handedOver)
-		if err != nil {
-			return stops, err
-		}
-		stops = append(stops, stop)
+	stop, err := r.bus.ReceiveHandovers(r.config.ID, r.handedOver)
+	if err != nil {
+		return stops, err
 	}
+	stops = append(stops, stop)
 	if r.config.Inside {
 		return stops, nil
 	}
-	stop, err := process.Answer(r.bus, r.present)
+	stop, err = process.Answer(r.bus, r.present)
 	if err != nil {
 		return stops, err
 	}
