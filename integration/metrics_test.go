@@ -198,7 +198,9 @@ func measured(t *testing.T, orchestrations []orchestration.Binding, activities [
 	open := openSQLite(t)
 	s := newSystem(t, func() history.Store { return x.Metrics.Store(open()) }, orchestrations...)
 	t.Cleanup(x.Metrics.Bus(s.bus))
-	s.orchestrate(func(c *orchestrator.Config) { c.Metrics, c.MeasureEvery = x.Metrics, 500*time.Millisecond })
+	s.orchestrate(func(c *orchestrator.Config) {
+		c.Metrics, c.MeasureEvery, c.PromiseAfter = x.Metrics, 500*time.Millisecond, 10*time.Second
+	})
 	s.employ(activities, append([]func(*worker.Config){func(c *worker.Config) { c.Metrics, c.Slots = x.Metrics, 20 }}, change...)...)
 	return s, x
 }

@@ -113,6 +113,7 @@ var sections = []section{
 		{Name: "steps", of: deciding, Help: "how many inline steps run at once", access: number(func(c *Config) *int { return &c.Orchestrator.Steps }, 1)},
 		{Name: "message-attempts", of: deciding, Help: "how often a message may be tried before it is put aside", access: number(func(c *Config) *int { return &c.Orchestrator.Round.MaxAttempts }, 1)},
 		{Name: "runaway-after", of: deciding, Help: "how long the code of a round may compute before it is interrupted", access: duration(func(c *Config) *time.Duration { return &c.Orchestrator.RunawayAfter }, time.Millisecond)},
+		{Name: "store-work", of: deciding, Switch: true, Help: "have NATS store all work, instead of passing it to workers that have room for it", access: onOff(func(c *Config) *bool { return &c.Orchestrator.StoreWork })},
 		{Name: "commit-timeout", of: deciding, Help: "how long one attempt to commit may take", access: duration(func(c *Config) *time.Duration { return &c.Orchestrator.CommitTimeout }, time.Millisecond)},
 		{Name: "sweep-every", of: deciding, Help: "how often overdue instances and promises are looked for", access: duration(func(c *Config) *time.Duration { return &c.Orchestrator.SweepEvery }, time.Millisecond)},
 		{Name: "keep-ended", of: deciding, Help: "how long instances are kept after they have ended; 0s keeps them for ever", access: duration(func(c *Config) *time.Duration { return &c.Orchestrator.KeepEnded }, 0)},

@@ -71,7 +71,7 @@ type Promised struct {
 // Publisher publishes what was promised. It is safe for concurrent use.
 //
 // What is wanted now goes one way, in the order of the commits. What is to be taken later, or not at all any more, goes another one, so that ten thousand timers of a day do
-// not hold up the timer of a moment. Only the withdrawal of work that is not published yet waits for that: it would withdraw nothing.
+// not hold up the timer of a moment. Work that may be passed to workers goes a third one, where nothing waits for what was promised before: it is published when it is done, and until then its promise is not kept. Only the withdrawal of work that is not published yet waits for that: it would withdraw nothing.
 type Publisher struct {
 	broker  Broker
 	store   history.Outbox
@@ -80,6 +80,7 @@ type Publisher struct {
 	watcher Watcher
 
 	now, later lane
+	work       *lane // nil: work is published with everything else
 
 	mu     sync.Mutex
 	kept   []history.PromiseKey
@@ -89,7 +90,10 @@ type Publisher struct {
 // lane is one way from the commits to the broker.
 type lane struct {
 	p    *Publisher
-	most int // messages at once; 0: all that wait
+	most int  // messages at once; 0: all that wait
+	each bool // what a commit has promised does not wait for what others have
+
+	sending sync.WaitGroup // of such a lane
 
 	mu      sync.Mutex
 	queue   []part
@@ -135,6 +139,20 @@ func NewPublisher(broker Broker, store history.Outbox, prefix string, log *slog.
 	return p
 }
 
+// PassWork lets work be passed to workers. It must be called before anything is published.
+func (p *Publisher) PassWork() {
+	p.now.unsent = nil
+	p.work = &lane{p: p, each: true, unsent: make(map[string]int), room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
+}
+
+// lanes are all of them.
+func (p *Publisher) lanes() []*lane {
+	if p.work == nil {
+		return []*lane{&p.now, &p.later}
+	}
+	return []*lane{&p.now, p.work, &p.later}
+}
+
 // Watch has somebody told of what is published. It must be called before anything is.
 func (p *Publisher) Watch(w Watcher) { p.watcher = orNobody(w) }
 
@@ -143,7 +161,10 @@ func (p *Publisher) Watch(w Watcher) { p.watcher = orNobody(w) }
 func (p *Publisher) Publish(ctx context.Context, x Promised) error {
 	w := &whole{keys: x.Keys}
 	w.parts.Store(3)
-	var now, withdrawn, later []events.Wire
+	if p.work != nil {
+		w.parts.Store(4)
+	}
+	var now, withdrawn, later, work []events.Wire
 	from := time.Now().Add(laterFrom)
 	for _, m := range x.Messages {
 		switch {
@@ -151,6 +172,9 @@ func (p *Publisher) Publish(ctx context.Context, x Promised) error {
 			withdrawn = append(withdrawn, m)
 		case m.NotBefore.After(from):
 			later = append(later, m)
+		case p.work != nil && p.isWork(m):
+			m.Pass = len(m.Header[events.HeaderSession]) == 0 // who has the session is not who has room
+			work = append(work, m)
 		default:
 			now = append(now, m)
 		}
@@ -158,7 +182,14 @@ func (p *Publisher) Publish(ctx context.Context, x Promised) error {
 	if err := p.now.put(ctx, part{now, w}); err != nil {
 		return err
 	}
-	behind, withdrawn := p.now.wait(withdrawn, w)
+	carrier := &p.now // of work
+	if p.work != nil {
+		carrier = p.work
+		if err := carrier.put(ctx, part{work, w}); err != nil {
+			return err
+		}
+	}
+	behind, withdrawn := carrier.wait(withdrawn, w)
 	if !behind {
 		p.done(part{nil, w}, nil)
 	}
@@ -183,14 +214,18 @@ func (l *lane) wait(withdrawn []events.Wire, w *whole) (some bool, free []events
 	return len(behind) > 0, free
 }
 
+func (p *Publisher) isWork(m events.Wire) bool {
+	rest, ok := strings.CutPrefix(m.Subject, p.prefix)
+	return ok && strings.HasPrefix(rest, "."+string(events.VerbWork)+".")
+}
+
 // count notes that work is on its way, or that it has arrived. What is withdrawn then goes on.
 func (l *lane) count(messages []events.Wire, by int) {
 	if l.unsent == nil {
 		return
 	}
-	work := l.p.prefix + "." + string(events.VerbWork) + "."
 	for _, m := range messages {
-		if m.Purge || !strings.HasPrefix(m.Subject, work) {
+		if m.Purge || !l.p.isWork(m) {
 			continue
 		}
 		if l.unsent[m.Subject] += by; l.unsent[m.Subject] == 0 {
@@ -270,6 +305,7 @@ func (l *lane) run(ctx, drain context.Context) {
 		case <-l.work:
 		case <-ctx.Done():
 			l.publish(drain)
+			l.sending.Wait()
 			return
 		}
 	}
@@ -282,24 +318,33 @@ func (l *lane) publish(ctx context.Context) {
 		if len(parts) == 0 {
 			return
 		}
-		began := time.Now()
-		err := Send(ctx, l.p.broker, l.p.prefix, messages, l.p.log, l.p.watcher)
-		l.p.watcher.Published(l == &l.p.later, len(messages), time.Since(began), err)
-		if err != nil {
-			l.p.log.Warn("what was promised could not be published; a sweep will", "messages", len(messages), "error", err)
+		if l.each {
+			l.sending.Go(func() { l.send(ctx, parts, messages) })
+		} else {
+			l.send(ctx, parts, messages)
 		}
-		for _, x := range parts {
-			l.p.done(x, err)
-		}
-		l.mu.Lock()
-		l.waiting -= len(messages)
-		l.age = time.Now()
-		l.count(messages, -1)
-		free := l.freed()
-		l.mu.Unlock()
-		signal(l.room)
-		l.p.later.give(free)
 	}
+}
+
+// send publishes parts.
+func (l *lane) send(ctx context.Context, parts []part, messages []events.Wire) {
+	began := time.Now()
+	err := Send(ctx, l.p.broker, l.p.prefix, messages, l.p.log, l.p.watcher)
+	l.p.watcher.Published(l == &l.p.later, len(messages), time.Since(began), err)
+	if err != nil {
+		l.p.log.Warn("what was promised could not be published; a sweep will", "messages", len(messages), "error", err)
+	}
+	for _, x := range parts {
+		l.p.done(x, err)
+	}
+	l.mu.Lock()
+	l.waiting -= len(messages)
+	l.age = time.Now()
+	l.count(messages, -1)
+	free := l.freed()
+	l.mu.Unlock()
+	signal(l.room)
+	l.p.later.give(free)
 }
 
 // give passes on what has waited elsewhere.
@@ -342,7 +387,7 @@ func (p *Publisher) Kept() []history.PromiseKey {
 
 // Waiting tells how many messages wait to be published, and for how long the first one.
 func (p *Publisher) Waiting() (messages int, since time.Duration) {
-	for _, l := range []*lane{&p.now, &p.later} {
+	for _, l := range p.lanes() {
 		l.mu.Lock()
 		for _, x := range l.behind {
 			messages += len(x.messages)
@@ -358,8 +403,9 @@ func (p *Publisher) Waiting() (messages int, since time.Duration) {
 // Run publishes until the context ends, and then what is in the queue already, until the second one ends.
 func (p *Publisher) Run(ctx, drain context.Context) {
 	var lanes sync.WaitGroup
-	lanes.Go(func() { p.now.run(ctx, drain) })
-	lanes.Go(func() { p.later.run(ctx, drain) })
+	for _, l := range p.lanes() {
+		lanes.Go(func() { l.run(ctx, drain) })
+	}
 	tick := time.NewTicker(keptFor)
 	defer tick.Stop()
 	for ctx.Err() == nil {

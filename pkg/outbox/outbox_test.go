@@ -327,6 +327,80 @@ func (b blockLater) Publish(ctx context.Context, messages ...events.Wire) error 
 	return b.broker.Publish(ctx, messages...)
 }
 
+// slowly publishes each piece of work when the test says so, and everything else at once.
+type slowly struct {
+	*broker
+	done map[string]chan struct{} // by subject
+}
+
+func (b slowly) Publish(ctx context.Context, messages ...events.Wire) error {
+	for _, m := range messages {
+		if done := b.done[m.Subject]; done != nil && !m.Purge {
+			if len(messages) > 1 || m.Pass != !strings.HasSuffix(m.Subject, "session") {
+				return fmt.Errorf("%s is published with others, or may be passed on: %t", m.Subject, m.Pass)
+			}
+			<-done
+		} else if m.Pass {
+			return fmt.Errorf("%s may be passed on", m.Subject)
+		}
+	}
+	return b.broker.Publish(ctx, messages...)
+}
+
+// Work that may be passed on takes its time. Nothing waits for it but its own promise and its own withdrawal.
+func TestPublisherPassesWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{}
+		const a, b, inSession = "rondo.work._.a.1-2.i", "rondo.work._.b.1-2.i", "rondo.work._.c.1-2.session"
+		slow := slowly{&broker{}, map[string]chan struct{}{a: make(chan struct{}), b: make(chan struct{}), inSession: make(chan struct{})}}
+		p := outbox.NewPublisher(slow, s, "rondo", silent)
+		p.PassWork()
+		end := run(p)
+		publish := func(id int64, messages ...events.Wire) {
+			t.Helper()
+			if err := p.Publish(t.Context(), outbox.Promised{Messages: messages, Keys: key(id)}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		kept := func(want ...int64) {
+			t.Helper()
+			synctest.Wait()
+			var is []int64
+			for _, k := range p.Kept() {
+				is = append(is, k.ID)
+			}
+			if !slices.Equal(is, want) {
+				t.Errorf("kept %v, want %v", is, want)
+			}
+		}
+		publish(1, events.Wire{Subject: a}, events.Wire{Subject: "rondo.queue.q.x"})
+		publish(2, events.Wire{Subject: b})
+		publish(3, events.Wire{Subject: inSession, Header: events.Header{events.HeaderSession: {"s"}}})
+		publish(4, events.Wire{Subject: a, Purge: true}, events.Wire{Subject: "rondo.work._.z.1-2.i", Purge: true})
+		publish(5, events.Wire{Subject: "rondo.queue.q.y"})
+		if got := slow.subjects(); !slices.Equal(got, []string{"rondo.queue.q.x", "rondo.work._.z.1-2.i", "rondo.queue.q.y"}) {
+			t.Errorf("published %v", got)
+		}
+		kept(5)
+		if n, _ := p.Waiting(); n != 4 {
+			t.Errorf("%d messages wait, want three and a withdrawal", n)
+		}
+		close(slow.done[b])
+		kept(2)
+		close(slow.done[a])
+		kept(1, 4)
+		if got := slow.subjects(); !slices.Equal(got[3:], []string{b, a, a}) {
+			t.Errorf("published %v", got)
+		}
+		time.AfterFunc(time.Second, func() { close(slow.done[inSession]) })
+		end() // waits for what is on its way
+		if got := s.gone(); !slices.Equal(got, []int64{3}) {
+			t.Errorf("removed %v", got)
+		}
+	})
+}
+
 func TestPublisherRemovesKeptPromisesWhenNoCommitComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s := &broker{}, &store{}

@@ -108,7 +108,9 @@ type Config struct {
 	SweepLimit int
 	// OverdueGrace is how long an instance may be overdue before others than its owner look after it: 2 seconds.
 	OverdueGrace time.Duration
-	// PromiseAfter is when a promise is taken for one that nobody keeps: 10 seconds.
+	// StoreWork has the broker store all work, instead of passing it to workers that have room for it.
+	StoreWork bool
+	// PromiseAfter is when a promise is taken for one that nobody keeps: 10 seconds. Less than 5 has work executed twice that is passed on and takes a second.
 	PromiseAfter time.Duration
 	// KeepEnded is how long instances are kept after they have ended; 0 keeps them for ever.
 	KeepEnded time.Duration
@@ -268,6 +270,9 @@ func New(broker Broker, store history.Store, code Code, config Config) (*Orchest
 	o.life, o.end = context.WithCancel(context.Background())
 	o.publisher = outbox.NewPublisher(broker, store, broker.Prefix(), o.log)
 	o.publisher.Watch(config.Metrics)
+	if !config.StoreWork {
+		o.publisher.PassWork()
+	}
 	o.loop = newLoop(o)
 	o.teller = &teller{o: o, tracer: config.Tracer, told: make(map[executionKey][]span)}
 	o.deciders = newDeciders(o)
