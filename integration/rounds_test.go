@@ -188,6 +188,64 @@ func TestRoundIsRepeatedWhenItsCommitFails(t *testing.T) {
 	})
 }
 
+// A commit begins beside another one when many turns wait, and not when few do; there is never a third. After one has failed, there is one at a time.
+func TestRoundsAreCommittedBesideOthers(t *testing.T) {
+	onBasics(t, func(t *testing.T, s *system) {
+		v := s.prepare(func(c *orchestrator.Config) { c.Round.Patience = time.Minute })
+		begun, answers := make(chan int, 1000), make(chan error)
+		var under, most atomic.Int32
+		most.Store(2)
+		v.store.before = func(b history.Batch) error {
+			if n := under.Add(1); n > most.Load() {
+				t.Errorf("%d commits are under way at once, want %d at most", n, most.Load())
+			}
+			begun <- len(b.Turns)
+			err := <-answers
+			under.Add(-1)
+			return err
+		}
+		next := func() (turns int) {
+			t.Helper()
+			select {
+			case turns = <-begun:
+			case <-time.After(patience):
+				t.Fatal("no commit begins")
+			}
+			return turns
+		}
+		started := 0
+		start := func(n int) {
+			for range n {
+				s.start("childless", fmt.Sprint("i", started), "x")
+				started++
+			}
+			s.journal.await("received rondo.start.childless.", started)
+		}
+		v.start()
+		start(1)
+		next()
+		start(20)
+		start(80)
+		if n := next(); n < 48 {
+			t.Errorf("a commit of %d turns has begun beside another one, which costs more than to wait for that", n)
+		}
+		start(80) // a third would be noticed, now or while the others end
+		answers <- nil
+		next()
+		answers <- failIf(true)
+		answers <- failIf(true)
+		most.Store(1)
+		for range 5 {
+			next()
+			answers <- failIf(true)
+		}
+		close(answers)
+		for i := range started {
+			s.ended(fmt.Sprint("i", i))
+		}
+	})
+}
+
 // What is raised before anybody waits is dropped and acknowledged; what is raised afterwards is taken once.
 func TestRoundEventsEarlyAndLate(t *testing.T) {
 	onBasics(t, func(t *testing.T, s *system) {

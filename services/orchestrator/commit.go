@@ -48,9 +48,20 @@ func (l *loop) certain(d *decision) bool {
 	return d.entry.fresh || !slices.ContainsFunc(d.turn.Receipts, func(r round.Receipt) bool { return r.Verdict == round.Ignored || r.Verdict == round.Dead })
 }
 
-// startCommit commits what was decided meanwhile, if no commit is under way.
+const (
+	// maxCommits is how many commits are under way at once, none of which knows an instance of another. So the processors have something to do while the database waits for its
+	// disk, or for the network.
+	maxCommits = 2
+	// secondFrom is how many turns must wait before a commit begins beside another. With fewer, it is cheaper to wait for that one and to commit more at once.
+	secondFrom = 48
+)
+
+// startCommit commits what was decided meanwhile, if no commit is under way, or if enough waits for another one. When commits fail, one at a time tells what is wrong.
 func (l *loop) startCommit(ctx context.Context) {
-	if len(l.toCommit) == 0 || l.commits > 0 {
+	switch n := len(l.toCommit); {
+	case n == 0 || l.commits >= maxCommits:
+		return
+	case l.commits > 0 && (n < secondFrom || l.slow.trouble()):
 		return
 	}
 	n, written, bytes := 0, 0, 0
@@ -124,6 +135,9 @@ type slowness struct {
 	fault     *commitFault
 }
 
+// trouble reports whether a commit has failed not long ago.
+func (s *slowness) trouble() bool { return s.delay > 0 || s.fewer > 0 }
+
 // most is how many turns the next commit may have.
 func (s *slowness) most(all int) int {
 	if s.fewer > 0 {
@@ -161,7 +175,9 @@ func (l *loop) takeUnstored(x *committed) {
 	}
 	l.commitFault.Store(&commitFault{since: s.fault.since, err: x.err})
 	s.delay = min(max(20*time.Millisecond, 2*s.delay), maxCommitDelay)
-	s.fewer = max(1, n/2)
+	if s.fewer == 0 || n/2 < s.fewer {
+		s.fewer = max(1, n/2)
+	}
 	if n > 1 {
 		l.toCommit = append(x.decisions, l.toCommit...)
 		return

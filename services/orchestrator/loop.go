@@ -135,7 +135,7 @@ type loop struct {
 	loadMost int // how many instances one of them reads at most, after one that failed; 0: as many as may be
 	toDecide []*entry
 	toCommit []*decision
-	commits  int // 1 while a batch is being committed
+	commits  int // under way
 	slow     slowness
 	toCheck  []*decision
 	checks   int
@@ -167,7 +167,7 @@ func newLoop(o *Orchestrator) *loop {
 	return &loop{
 		o: o, entries: make(map[string]*entry), held: make(map[uint64]*item), owned: make(map[int]bool), resting: list.New(), drained: make(chan struct{}), ended: make(chan struct{}),
 		starts: make(chan struct{}, maxStarts), in: make(chan *item, 1024), own: make(chan func(*loop), 1024),
-		decided: make(chan *decision, 64), loaded: make(chan *loaded, maxLoads), committed: make(chan *committed, 1), checked: make(chan *checked, 1),
+		decided: make(chan *decision, 64), loaded: make(chan *loaded, maxLoads), committed: make(chan *committed, maxCommits), checked: make(chan *checked, 1),
 	}
 }
 
