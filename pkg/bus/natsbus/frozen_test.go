@@ -53,7 +53,10 @@ func TestOrderIsKeptBesideAReceiverThatHearsNothing(t *testing.T) {
 		select {
 		case d := <-came:
 			d.Hold.Ack()
-			got = append(got, d.Header[events.HeaderMsgID][0])
+			// A machine that stands still for a second hands out again what is acknowledged only after that. Each counts when it comes first.
+			if id := d.Header[events.HeaderMsgID][0]; !slices.Contains(got, id) {
+				got = append(got, id)
+			}
 		case <-time.After(time.Minute):
 			t.Fatalf("came %v, and nothing more", got)
 		}
