@@ -355,7 +355,12 @@ func TestWhereAnAcknowledgementGoes(t *testing.T) {
 			if first := inbox.CachedInfo().State.FirstSeq; first != 1 {
 				t.Errorf("the messages before %d were purged", first)
 			}
-			if n := marks.CachedInfo().State.Msgs; n != uint64(min(1, len(test.forged))) {
+			if len(test.forged) > 0 { // what was published there was heard already, and is stored soon
+				natstest.Eventually(t, "the mark is set", func() bool {
+					info, err := marks.Info(t.Context())
+					return err == nil && info.State.Msgs == 1
+				})
+			} else if n := marks.CachedInfo().State.Msgs; n != 0 {
 				t.Errorf("%d marks were set", n)
 			}
 			for _, f := range targets[:2] {
