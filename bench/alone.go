@@ -43,8 +43,7 @@ func wide(orchestration string) []variant {
 // sized plans instances of so many activities or steps.
 func (r *run) sized(orchestration string, count int) func() plan {
 	return func() plan {
-		data := hundredBytes(r.started)
-		return r.plan(orchestration, job{Count: count, Data: data}, echoed{count, data})
+		return r.plan(orchestration, count, job{Count: count})
 	}
 }
 
@@ -103,8 +102,8 @@ func (r *run) startAndWait(ctx context.Context, c *client.Client, o orchestratio
 	defer cancel()
 	got, err := h.Wait(ctx)
 	took := time.Since(begun)
-	if err == nil && got != p.want {
-		err = fmt.Errorf("%s gave %+v, want %+v", p.instance, got, p.want)
+	if want := (echoed{p.count, p.in.Data}); err == nil && got != want {
+		err = fmt.Errorf("%s gave %+v, want %+v", p.instance, got, want)
 	}
 	return took, err
 }

@@ -50,31 +50,31 @@ func (r *run) checkOutputs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if seen != len(r.driver.begun) {
-		return fmt.Errorf("%d instances were started, and %d are stored", len(r.driver.begun), seen)
+	if seen != r.driver.all.n {
+		return fmt.Errorf("%d instances were started, and %d are stored", r.driver.all.n, seen)
 	}
 	return nil
 }
 
 func (r *run) checkOutput(info history.Info) error {
-	b := r.driver.begun[info.Instance]
-	if b == nil {
+	i := r.driver.all.of(info.Instance)
+	if i == nil {
 		return fmt.Errorf("nobody has started %s", info.Instance)
 	}
-	if b.open && b.ended.IsZero() {
+	if i.open && i.ended == 0 {
 		if info.Status != round.Running {
-			return fmt.Errorf("%s is %s (%v); it should be waiting", b.instance, info.Status, info.Error)
+			return fmt.Errorf("%s is %s (%v); it should be waiting", info.Instance, info.Status, info.Error)
 		}
 		return nil
 	}
 	var got echoed
 	if info.Status == round.Completed {
 		if err := json.Unmarshal(info.Output, &got); err != nil {
-			return fmt.Errorf("the output of %s: %w", b.instance, err)
+			return fmt.Errorf("the output of %s: %w", info.Instance, err)
 		}
 	}
-	if got != b.want {
-		return fmt.Errorf("%s is %s with %+v (%v); it should have completed with %+v", b.instance, info.Status, got, info.Error, b.want)
+	if want := i.want(); got != want {
+		return fmt.Errorf("%s is %s with %+v (%v); it should have completed with %+v", info.Instance, info.Status, got, info.Error, want)
 	}
 	return nil
 }
@@ -85,19 +85,13 @@ func (r *run) checkHistories(ctx context.Context, v variant) error {
 	if !ok {
 		return errors.New("this database cannot be checked")
 	}
-	promised := check.Promises{Name: "driver", Each: func(yield func(check.Promised, error) bool) {
-		for _, p := range r.driver.promises() {
-			if !yield(p, nil) {
-				return
-			}
-		}
-	}}
+	promised := check.Promises{Name: "driver", Each: r.driver.all.promised}
 	report, err := check.System(ctx, store, check.Options{Promises: []check.Promises{promised}, NothingRemoved: true, Quiescent: !v.leavesOpen, Prefix: r.prefix(), Dir: r.dir})
 	if err == nil {
 		err = report.Err()
 	}
-	if err == nil && report.Instances != int64(len(r.driver.begun)) {
-		err = fmt.Errorf("it has looked at %d instances of %d", report.Instances, len(r.driver.begun))
+	if err == nil && report.Instances != int64(r.driver.all.n) {
+		err = fmt.Errorf("it has looked at %d instances of %d", report.Instances, r.driver.all.n)
 	}
 	if err != nil {
 		return fmt.Errorf("the checker: %w", err)

@@ -10,25 +10,27 @@ import (
 )
 
 func TestOutputsAreCompared(t *testing.T) {
-	r := &run{system: &system{driver: &driver{begun: map[string]*begun{
-		"a": {instance: "a", want: echoed{1, "x"}},
-		"b": {instance: "b", want: echoed{1, "x"}, open: true},
-	}}}}
+	all := newInstances("W0")
+	all.add(plan{number: 1, count: 1})
+	all.add(plan{number: 2, count: 1, open: true})
+	r := &run{system: &system{driver: &driver{all: all}}}
+	x, y := hundredBytes(1), hundredBytes(2)
 	cases := []struct {
 		instance string
 		status   round.Status
 		output   string
 		want     string // part of the error; "" if there is none
 	}{
-		{"a", round.Completed, `{"count":1,"data":"x"}`, ""},
-		{"a", round.Completed, `{"count":2,"data":"x"}`, "should have completed with"},
-		{"a", round.Completed, `{"count":1,"data":"y"}`, "should have completed with"},
-		{"a", round.Completed, `what?`, "the output of a"},
-		{"a", round.Failed, ``, "should have completed with"},
-		{"a", round.Running, ``, "should have completed with"},
-		{"b", round.Running, ``, ""},
-		{"b", round.Failed, ``, "should be waiting"},
-		{"c", round.Completed, `{"count":1,"data":"x"}`, "nobody has started c"},
+		{"w0-00000001", round.Completed, `{"count":1,"data":"` + x + `"}`, ""},
+		{"w0-00000001", round.Completed, `{"count":2,"data":"` + x + `"}`, "should have completed with"},
+		{"w0-00000001", round.Completed, `{"count":1,"data":"` + y + `"}`, "should have completed with"},
+		{"w0-00000001", round.Completed, `what?`, "the output of w0-00000001"},
+		{"w0-00000001", round.Failed, ``, "should have completed with"},
+		{"w0-00000001", round.Running, ``, "should have completed with"},
+		{"w0-00000002", round.Running, ``, ""},
+		{"w0-00000002", round.Failed, ``, "should be waiting"},
+		{"w0-00000003", round.Completed, `{"count":1,"data":"` + x + `"}`, "nobody has started w0-00000003"},
+		{"w1-00000001", round.Completed, `{"count":1,"data":"` + x + `"}`, "nobody has started w1-00000001"},
 	}
 	for _, c := range cases {
 		err := r.checkOutput(history.Info{Instance: c.instance, Row: round.Row{Status: c.status, Output: events.Payload(c.output)}})

@@ -79,7 +79,7 @@ func (r *run) noteRecovery(ctx context.Context, warm int, killed time.Time, read
 func (r *run) endsSince(ctx context.Context, warm int, moment time.Time) (ends []float64, err error) {
 	var late []time.Duration
 	err = eachInstance(ctx, r.store, func(info history.Info) error {
-		if b := r.driver.begun[info.Instance]; b != nil && b.number > warm && info.EndedAt.After(moment) {
+		if i := r.driver.all.of(info.Instance); i != nil && int(i.number) > warm && info.EndedAt.After(moment) {
 			late = append(late, info.EndedAt.Sub(moment))
 		}
 		return nil
@@ -139,7 +139,7 @@ func (d *driver) awaitEnds(ctx context.Context, started, ended int, over <-chan 
 	defer tick.Stop()
 	for {
 		d.mu.Lock()
-		enough := len(d.begun) >= started && started-d.due >= ended
+		enough := d.all.n >= started && started-d.due >= ended
 		d.mu.Unlock()
 		if enough {
 			return nil

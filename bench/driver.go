@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
-	"github.com/rondo-run/rondo/pkg/check"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/query"
@@ -24,49 +24,31 @@ type driver struct {
 	stop  func()
 
 	mu      sync.Mutex
-	begun   map[string]*begun
-	order   []*begun
-	due     int // instances that have to end
+	all     *instances
+	waiting int           // the first of them that has not ended
+	slots   chan struct{} // of the flood that goes on
+	floods  uint8         // how many there were
+	due     int           // instances that have to end
 	lastEnd time.Time
 	told    chan struct{} // has something in it when an instance has ended
-	acked   []acked
-}
-
-// acked are messages that were acknowledged.
-type acked struct {
-	messages []events.Message
-	at       time.Time
-}
-
-// begun is an instance that was started.
-type begun struct {
-	instance      string
-	orchestration string
-	want          echoed
-	number        int  // of all that were planned, from 1 on
-	open          bool // it need not have ended when the measurement has
-	started       time.Time
-	ended         time.Time
-	slot          chan struct{} // given back when it ends; may be nil
 }
 
 // plan is an instance to be started.
 type plan struct {
 	instance, orchestration string
 	in                      job
-	number                  int
-	want                    echoed
+	number, count           int // see instance
 	open                    bool
 	wake                    bool      // the event that it waits for is raised at once
 	at                      time.Time // when it should be started; zero is now
 }
 
-func connect(ctx context.Context, url, prefix string, store history.Reader) (*driver, error) {
+func connect(ctx context.Context, url, prefix, workload string, store history.Reader) (*driver, error) {
 	b, err := natsbus.Connect(ctx, natsbus.Config{URLs: url, Prefix: prefix, Name: "bench", Setup: natsbus.Use, Logger: quiet()})
 	if err != nil {
 		return nil, err
 	}
-	d := &driver{bus: b, store: store, begun: make(map[string]*begun), told: make(chan struct{}, 1)}
+	d := &driver{bus: b, store: store, all: newInstances(workload), waiting: 1, told: make(chan struct{}, 1)}
 	d.stop, err = query.Listen(ctx, b, bus.Any, func(n query.Notice) { d.end(n.Instance, time.Now()) }, query.TopicEnded)
 	if err != nil {
 		return nil, errors.Join(err, b.Close())
@@ -82,22 +64,20 @@ func (d *driver) close() {
 // start publishes starts in one go. Those that are to give back a slot get it.
 func (d *driver) start(ctx context.Context, slots chan struct{}, plans ...plan) error {
 	wires := make([]events.Wire, 0, len(plans))
-	messages := make([]events.Message, 0, len(plans))
 	for _, p := range plans {
 		input, err := json.Marshal(p.in)
 		if err != nil {
 			return err
 		}
-		m := events.Message{ID: "start-" + p.instance, Instance: p.instance, Content: &events.Start{Orchestration: p.orchestration, Input: input}}
-		w, err := events.Encode(d.bus.Prefix(), m)
+		w, err := events.Encode(d.bus.Prefix(), start(p, input))
 		if err != nil {
 			return err
 		}
-		wires, messages = append(wires, w), append(messages, m)
+		wires = append(wires, w)
 		if !p.wake {
 			continue
 		}
-		if w, err = wakingUp(d.bus.Prefix(), p.instance, p.want.Data); err != nil {
+		if w, err = wakingUp(d.bus.Prefix(), p.instance, p.in.Data); err != nil {
 			return err
 		}
 		wires = append(wires, w)
@@ -106,7 +86,7 @@ func (d *driver) start(ctx context.Context, slots chan struct{}, plans ...plan) 
 	if err := d.bus.Publish(ctx, wires...); err != nil {
 		return err
 	}
-	d.acknowledged(messages)
+	d.acknowledged(plans)
 	return nil
 }
 
@@ -118,12 +98,15 @@ func (d *driver) note(slots chan struct{}, plans ...plan) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, p := range plans {
-		b := &begun{instance: p.instance, orchestration: p.orchestration, number: p.number, want: p.want, open: p.open, started: now, slot: slots}
-		if !p.at.IsZero() {
-			b.started = p.at
+		i := d.all.add(p)
+		d.waiting = min(d.waiting, p.number)
+		i.started = now.Sub(d.all.began)
+		if slots != nil {
+			i.flood = d.floods
 		}
-		d.begun[p.instance] = b
-		d.order = append(d.order, b)
+		if !p.at.IsZero() {
+			i.started = p.at.Sub(d.all.began)
+		}
 		if !p.open {
 			d.due++
 		}
@@ -131,43 +114,36 @@ func (d *driver) note(slots chan struct{}, plans ...plan) {
 	d.lastEnd = now // who has just started something has not waited yet
 }
 
-// acknowledged remembers what was acknowledged.
-func (d *driver) acknowledged(messages []events.Message) {
+// acknowledged remembers that starts were acknowledged.
+func (d *driver) acknowledged(plans []plan) {
+	now := time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.acked = append(d.acked, acked{messages, time.Now()})
-}
-
-// promises are what the checker expects because it was acknowledged.
-func (d *driver) promises() (all []check.Promised) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, a := range d.acked {
-		for _, m := range a.messages {
-			if p, ok := check.PromisedBy(m, a.at); ok {
-				all = append(all, p)
-			}
-		}
+	for _, p := range plans {
+		d.all.at(p.number).acked = now.Sub(d.all.began)
 	}
-	return all
 }
 
 // end notes that an instance has ended.
-func (d *driver) end(instance string, now time.Time) {
+func (d *driver) end(id string, now time.Time) {
 	d.mu.Lock()
-	b := d.begun[instance]
-	if b == nil || !b.ended.IsZero() {
+	i := d.all.of(id)
+	if i == nil || i.ended > 0 {
 		d.mu.Unlock()
 		return
 	}
-	b.ended = now
-	if !b.open {
+	i.ended = now.Sub(d.all.began)
+	if !i.open {
 		d.due--
 	}
 	d.lastEnd = now
+	var slots chan struct{}
+	if i.flood > 0 && i.flood == d.floods {
+		slots = d.slots
+	}
 	d.mu.Unlock()
-	if b.slot != nil {
-		<-b.slot
+	if slots != nil {
+		<-slots
 	}
 	select {
 	case d.told <- struct{}{}:
@@ -182,6 +158,9 @@ func (d *driver) flood(ctx context.Context, inFlight int, next func() (plan, boo
 	// So many publish at once. Each takes as many starts as there is room for just then, as somebody does who passes requests on.
 	const publishers, most = 8, 64
 	slots := make(chan struct{}, inFlight)
+	d.mu.Lock()
+	d.slots, d.floods = slots, d.floods+1
+	d.mu.Unlock()
 	errs := make(chan error, publishers)
 	from := &plans{next: next}
 	for range publishers {
@@ -291,7 +270,7 @@ func (d *driver) watched(ctx context.Context) (context.Context, func()) {
 				d.ask(ctx, open)
 			}
 			if len(open) > 0 && silent > patience {
-				cancel(fmt.Errorf("%d instances have not ended, and none has for %v; one is %s", len(open), patience, open[0].instance))
+				cancel(fmt.Errorf("%d instances have not ended, and none has for %v; one is %s", len(open), patience, open[0]))
 			}
 		}
 	}()
@@ -299,40 +278,49 @@ func (d *driver) watched(ctx context.Context) (context.Context, func()) {
 }
 
 // missing lists what has to end and has not, and when something has ended last.
-func (d *driver) missing() (open []*begun, last time.Time) {
+func (d *driver) missing() (ids []string, last time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.order = slices.DeleteFunc(d.order, func(b *begun) bool { return !b.ended.IsZero() })
-	for _, b := range d.order {
-		if !b.open {
-			open = append(open, b)
+	first := 0
+	d.all.each(d.waiting, func(i *instance) bool {
+		if i.ended > 0 {
+			return true
 		}
-	}
-	return open, d.lastEnd
+		if first == 0 {
+			first = int(i.number)
+		}
+		if !i.open {
+			ids = append(ids, d.all.id(int(i.number)))
+		}
+		return true
+	})
+	d.waiting = max(d.waiting, first)
+	return ids, d.lastEnd
 }
 
 // ask looks in the store which of some instances have ended.
-func (d *driver) ask(ctx context.Context, open []*begun) {
-	for _, b := range open[:min(len(open), 1000)] {
-		info, err := d.store.Instance(ctx, b.instance)
+func (d *driver) ask(ctx context.Context, ids []string) {
+	for _, id := range ids[:min(len(ids), 1000)] {
+		info, err := d.store.Instance(ctx, id)
 		if err != nil && !errors.Is(err, history.ErrNoInstance) {
 			return // the database is away; it is asked again
 		}
 		if err == nil && info.Status.Ended() {
-			d.end(b.instance, time.Now())
+			d.end(id, time.Now())
 		}
 	}
 }
 
 // endedSince lists what has ended, in the order of the ends, but for those that were started first.
-func (d *driver) endedSince(first int) (list []*begun) {
+func (d *driver) endedSince(first int) (list []*instance) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, b := range d.begun {
-		if b.number > first && !b.ended.IsZero() {
-			list = append(list, b)
+	d.all.each(first+1, func(i *instance) bool {
+		if i.ended > 0 {
+			list = append(list, i)
 		}
-	}
-	slices.SortFunc(list, func(a, b *begun) int { return a.ended.Compare(b.ended) })
+		return true
+	})
+	slices.SortFunc(list, func(a, b *instance) int { return cmp.Compare(a.ended, b.ended) })
 	return list
 }

@@ -18,10 +18,7 @@ func flows(orchestration string, count int, inFlight ...int) (list []variant) {
 
 // flow keeps instances of so many activities or steps under way for a while. Each counts for so many.
 func (r *run) flow(ctx context.Context, orchestration string, count, inFlight, each int) error {
-	next := func() plan {
-		data := hundredBytes(r.started)
-		return r.plan(orchestration, job{Count: count, Data: data}, echoed{count, data})
-	}
+	next := r.sized(orchestration, count)
 	inFlight = pick(r, min(inFlight, 50), inFlight, inFlight)
 	if err := r.warmUp(ctx, inFlight, next); err != nil {
 		return err

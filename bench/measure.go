@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,7 +19,7 @@ type run struct {
 
 // once starts a system, runs a variant on it, and checks what has come of it.
 func (b *bench) once(ctx context.Context, w workload, v variant) (_ *Result, err error) {
-	s, err := b.start(ctx, v.needs)
+	s, err := b.start(ctx, w.name, v.needs)
 	if err != nil {
 		return nil, err
 	}
@@ -61,10 +60,11 @@ func pick[T any](r *run, tiny, small, full T) T {
 	return small
 }
 
-// plan makes the next instance.
-func (r *run) plan(orchestration string, in job, want echoed) plan {
+// plan makes the next instance, which has to give so many answers in the end. Each has data of its own.
+func (r *run) plan(orchestration string, count int, in job) plan {
 	r.started++
-	return plan{instance: fmt.Sprintf("%s-%08d", strings.ToLower(r.workload), r.started), number: r.started, orchestration: orchestration, in: in, want: want}
+	in.Data = hundredBytes(r.started)
+	return plan{instance: r.driver.all.id(r.started), number: r.started, orchestration: orchestration, in: in, count: count}
 }
 
 // some gives so many plans, one after the other.
@@ -216,10 +216,10 @@ func (p *process) begin(dir, what, file string) error {
 }
 
 // latencies notes how long those instances have taken that ended since a moment.
-func (r *run) latencies(of []*begun) {
+func (r *run) latencies(of []*instance) {
 	took := make([]time.Duration, len(of))
-	for i, b := range of {
-		took[i] = b.ended.Sub(b.started)
+	for n, i := range of {
+		took[n] = i.took()
 	}
 	r.noteLatencies(took)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/events"
@@ -88,8 +87,7 @@ func (r *run) memory() (m memory, err error) {
 // parkMore parks more instances, until there are so many, and waits until all of them wait.
 func (r *run) parkMore(ctx context.Context, n int) error {
 	err := r.driver.flood(ctx, n, some(n-r.started, func() plan {
-		data := hundredBytes(r.started)
-		p := r.plan(parked.Name(), job{Data: data, For: parkedFor}, echoed{1, data})
+		p := r.plan(parked.Name(), 1, job{For: parkedFor})
 		p.open = true
 		return p
 	}))
@@ -139,31 +137,33 @@ func (r *run) wakeSome(ctx context.Context) error {
 }
 
 // anyParked gives some of those that wait.
-func (r *run) anyParked(n int) (list []*begun) {
-	for _, b := range r.driver.begun {
-		if b.open && b.ended.IsZero() {
-			list = append(list, b)
+func (r *run) anyParked(n int) (list []*instance) {
+	r.driver.mu.Lock()
+	r.driver.all.each(1, func(i *instance) bool {
+		if i.open && i.ended == 0 {
+			list = append(list, i)
 		}
-	}
-	slices.SortFunc(list, func(a, b *begun) int { return a.number - b.number })
+		return true
+	})
+	r.driver.mu.Unlock()
 	chance := rand.New(rand.NewPCG(1, 2)) // the same ones each time
 	chance.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	return list[:min(n, len(list))]
 }
 
 // wake raises the event that instances wait for. They have to end then.
-func (d *driver) wake(ctx context.Context, list ...*begun) error {
+func (d *driver) wake(ctx context.Context, list ...*instance) error {
 	var wires []events.Wire
-	for _, b := range list {
-		w, err := wakingUp(d.bus.Prefix(), b.instance, b.want.Data)
+	for _, i := range list {
+		w, err := wakingUp(d.bus.Prefix(), d.all.id(int(i.number)), i.data())
 		if err != nil {
 			return err
 		}
 		wires = append(wires, w)
 	}
 	d.mu.Lock()
-	for _, b := range list {
-		b.open = false
+	for _, i := range list {
+		i.open = false
 		d.due++
 	}
 	d.lastEnd = time.Now()
@@ -183,16 +183,15 @@ func wakingUp(prefix, instance, data string) (events.Wire, error) {
 func (r *run) lateness(ctx context.Context) error {
 	const long = 3 * time.Second
 	plans := some(pick(r, 10, 100, 300), func() plan {
-		data := hundredBytes(r.started)
-		return r.plan(wait.Name(), job{Data: data, For: long}, echoed{1, data})
+		return r.plan(wait.Name(), 1, job{For: long})
 	})
 	first := r.started
 	if err := r.driver.flood(ctx, 1000, plans); err != nil {
 		return err
 	}
 	var late []time.Duration
-	for _, b := range r.driver.endedSince(first) {
-		info, err := r.store.Instance(ctx, b.instance)
+	for _, i := range r.driver.endedSince(first) {
+		info, err := r.store.Instance(ctx, r.driver.all.id(int(i.number)))
 		if err != nil {
 			return err
 		}
@@ -223,7 +222,7 @@ func (r *run) restart(ctx context.Context) error {
 	if err := r.await(ctx, 10*time.Millisecond, "it answers", func() (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()
-		_, err := query.NewReader(r.driver.bus).Instance(ctx, asked.instance)
+		_, err := query.NewReader(r.driver.bus).Instance(ctx, r.driver.all.id(int(asked.number)))
 		return err == nil, nil
 	}); err != nil {
 		return err

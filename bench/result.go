@@ -27,7 +27,9 @@ type Result struct {
 	// MemoryAt and Memory are the memory of each process in MB over time, where that is measured.
 	MemoryAt []float64            `json:"memory_at,omitempty"`
 	Memory   map[string][]float64 `json:"memory_mb,omitempty"`
-	Stolen   []float64            `json:"stolen_percent_at,omitempty"` // of the processors, by others, between those times
+	CPUAt    map[string][]float64 `json:"cpu_percent_at,omitempty"`    // of one processor, by each process, between those times
+	Stolen   []float64            `json:"stolen_percent_at,omitempty"` // of all processors, by others
+	At99     []float64            `json:"p99_ms_at,omitempty"`         // of what ended between those times
 	// Figures are what only this workload has.
 	Figures map[string]float64 `json:"figures,omitempty"`
 

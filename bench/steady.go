@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,19 +18,15 @@ const timerTime = 100 * time.Millisecond
 
 // mix plans a fourth of each: an activity, an inline step, a timer, and an event, which is raised at once.
 func (r *run) mix() plan {
-	data := hundredBytes(r.started)
-	in, want := job{Data: data}, echoed{1, data}
 	switch r.started % 4 {
 	case 0:
-		return r.plan(once.Name(), in, want)
+		return r.plan(once.Name(), 1, job{})
 	case 1:
-		return r.plan(onceStep.Name(), in, want)
+		return r.plan(onceStep.Name(), 1, job{})
 	case 2:
-		in.For = timerTime
-		return r.plan(wait.Name(), in, want)
+		return r.plan(wait.Name(), 1, job{For: timerTime})
 	}
-	in.For = parkedFor
-	p := r.plan(parked.Name(), in, want)
+	p := r.plan(parked.Name(), 1, job{For: parkedFor})
 	p.wake = true
 	return p
 }
@@ -48,6 +45,9 @@ func steady(ctx context.Context, r *run) error {
 		rate = peak / 2
 	}
 	duration := r.window(2*time.Second, 20*time.Second, 5*time.Minute)
+	if err := r.settle(ctx, rate, 2*duration/5); err != nil {
+		return err
+	}
 	samples := &samples{begun: time.Now()}
 	stop := samples.collect(ctx, r.system, max(duration/300, 200*time.Millisecond))
 	warm := r.started
@@ -62,6 +62,21 @@ func steady(ctx context.Context, r *run) error {
 	return nil
 }
 
+// settle has the load go on for a while before anything counts. A database that was just made writes each file of its log twice, the first time to make it, until it can use old ones again: that is after its
+// first checkpoint, which comes after one to two minutes here. And 30 seconds after the first write, the system begins to write to the disk beside it.
+func (r *run) settle(ctx context.Context, rate float64, duration time.Duration) error {
+	warm := r.started
+	if err := r.driver.pace(ctx, rate, duration, r.mix); err != nil {
+		return err
+	}
+	var took []time.Duration
+	for _, i := range r.driver.endedSince(warm) {
+		took = append(took, r.latency(i))
+	}
+	r.result.Figures["settling_p99_ms"] = rounded(percentile(milliseconds(took), 0.99), 2)
+	return nil
+}
+
 // peak is how many of the mix can be done in a second.
 func (r *run) peak(ctx context.Context) (float64, error) {
 	const inFlight = 256
@@ -73,17 +88,15 @@ func (r *run) peak(ctx context.Context) (float64, error) {
 }
 
 // noteSteady notes how long instances took, of each kind, and how memory grew.
-func (r *run) noteSteady(ended []*begun, samples *samples) {
+func (r *run) noteSteady(ended []*instance, samples *samples) {
 	var took, undisturbed []time.Duration
 	kinds := make(map[string][]time.Duration)
-	for _, b := range ended {
-		t := b.ended.Sub(b.started)
-		if b.orchestration == wait.Name() {
-			t -= timerTime
-		}
+	offset := samples.begun.Sub(r.driver.all.began)
+	for _, i := range ended {
+		t, kind := r.latency(i), r.driver.all.orchestrationOf(i)
 		took = append(took, t)
-		kinds[b.orchestration] = append(kinds[b.orchestration], t)
-		if !samples.disturbed(b.started.Sub(samples.begun), b.ended.Sub(samples.begun)) {
+		kinds[kind] = append(kinds[kind], t)
+		if !samples.disturbed(i.started-offset, i.ended-offset) {
 			undisturbed = append(undisturbed, t)
 		}
 	}
@@ -102,7 +115,16 @@ func (r *run) noteSteady(ended []*begun, samples *samples) {
 			r.result.Figures["rss_mb_per_minute_"+name] = rounded(60*slope(samples.seconds[half:], mb[half:]), 2)
 		}
 	}
-	r.result.MemoryAt, r.result.Memory, r.result.Stolen = samples.seconds, samples.memory, samples.stolen
+	r.result.At99 = samples.worst(ended, offset, r.latency)
+	r.result.MemoryAt, r.result.Memory, r.result.Stolen, r.result.CPUAt = samples.seconds, samples.memory, samples.stolen, samples.cpu
+}
+
+// latency is how long an instance took, but for what it waits for anyway.
+func (r *run) latency(i *instance) time.Duration {
+	if r.driver.all.orchestrationOf(i) == wait.Name() {
+		return i.took() - timerTime
+	}
+	return i.took()
 }
 
 // pace starts so many instances in a second, for a while, and waits until all have ended. They count from when they should have been started: who is late to start them
@@ -145,11 +167,12 @@ func (d *driver) pace(ctx context.Context, perSecond float64, duration time.Dura
 	return d.allEnd(ctx)
 }
 
-// samples are how much memory the processes had, and how much of the processors others took, over time.
+// samples are how much memory the processes had, how much of the processors they took, and how much others did, over time.
 type samples struct {
 	begun   time.Time
 	seconds []float64
 	memory  map[string][]float64 // MB
+	cpu     map[string][]float64 // percent of one processor, since the sample before
 	stolen  []float64            // percent of all processors, since the sample before
 }
 
@@ -175,13 +198,13 @@ func (s *samples) disturbed(from, to time.Duration) bool {
 
 // collect samples until it is stopped.
 func (s *samples) collect(ctx context.Context, of *system, every time.Duration) (stop func() error) {
-	s.memory = make(map[string][]float64)
+	s.memory, s.cpu = make(map[string][]float64), make(map[string][]float64)
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() {
 		tick := time.NewTicker(every)
 		defer tick.Stop()
-		before, err := timesOfMachine()
+		before, err := sampleOf(of)
 		for err == nil {
 			select {
 			case <-tick.C:
@@ -199,19 +222,50 @@ func (s *samples) collect(ctx context.Context, of *system, every time.Duration) 
 	}
 }
 
-func (s *samples) add(of *system, before machineTimes) (machineTimes, error) {
-	now, err := timesOfMachine()
+// sample is what processes have used, and the machine was used, until a moment.
+type sample struct {
+	at      time.Time
+	machine machineTimes
+	usages  map[string]usage
+}
+
+func sampleOf(of *system) (now sample, err error) {
+	now.at = time.Now()
+	if now.machine, err = timesOfMachine(); err == nil {
+		now.usages, err = of.usages()
+	}
+	return now, err
+}
+
+func (s *samples) add(of *system, before sample) (sample, error) {
+	now, err := sampleOf(of)
 	if err != nil {
 		return before, err
 	}
-	usages, err := of.usages()
-	if err != nil {
-		return before, err
-	}
-	s.seconds = append(s.seconds, rounded(time.Since(s.begun).Seconds(), 2))
-	s.stolen = append(s.stolen, rounded(100*(now.stolen-before.stolen).Seconds()/max(now.all-before.all, time.Millisecond).Seconds(), 1))
-	for name, u := range usages {
+	all := max(now.machine.all-before.machine.all, time.Millisecond)
+	s.seconds = append(s.seconds, rounded(now.at.Sub(s.begun).Seconds(), 2))
+	s.stolen = append(s.stolen, rounded(100*(now.machine.stolen-before.machine.stolen).Seconds()/all.Seconds(), 1))
+	for name, u := range now.usages {
 		s.memory[name] = append(s.memory[name], rounded(float64(u.rss)/(1<<20), 1))
+		s.cpu[name] = append(s.cpu[name], rounded(100*(u.cpu-before.usages[name].cpu).Seconds()/now.at.Sub(before.at).Seconds(), 1))
 	}
 	return now, nil
+}
+
+// worst gives, for each sample, the latency that 99 of 100 had of those instances that have ended since the sample before; 0 if none has. The offset is when the first sample began.
+func (s *samples) worst(ended []*instance, offset time.Duration, latency func(*instance) time.Duration) (at []float64) {
+	for _, second := range s.seconds {
+		until := offset + time.Duration(second*float64(time.Second))
+		n, _ := slices.BinarySearchFunc(ended, until, func(i *instance, t time.Duration) int { return cmp.Compare(i.ended, t) })
+		var took []time.Duration
+		for _, i := range ended[:n] {
+			took = append(took, latency(i))
+		}
+		p99 := 0.0
+		if n > 0 {
+			p99 = rounded(percentile(milliseconds(took), 0.99), 1)
+		}
+		at, ended = append(at, p99), ended[n:]
+	}
+	return at
 }

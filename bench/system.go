@@ -82,7 +82,7 @@ type needs struct {
 }
 
 // start starts a system.
-func (b *bench) start(ctx context.Context, n needs) (_ *system, err error) {
+func (b *bench) start(ctx context.Context, workload string, n needs) (_ *system, err error) {
 	b.systems++
 	s := &system{
 		bench: b, dir: filepath.Join(b.dir, fmt.Sprint(b.systems)), natsURL: b.o.nats, monitor: b.o.monitor, database: database{drop: nothing},
@@ -120,7 +120,7 @@ func (b *bench) start(ctx context.Context, n needs) (_ *system, err error) {
 	if s.store, err = app.OpenReadOnly(ctx, s.database.address, quiet()); err != nil {
 		return nil, err
 	}
-	s.driver, err = connect(ctx, s.natsURL, s.prefix(), s.store)
+	s.driver, err = connect(ctx, s.natsURL, s.prefix(), workload, s.store)
 	return s, err
 }
 
