@@ -56,6 +56,40 @@ const (
 	secondFrom = 48
 )
 
+// lull is how long the loop waits after a commit before it begins a small one. What the commit before has set free comes back within that time where much is under way, and shares the next one then.
+// Whoever is alone does not wait: a commit of a few turns is followed by the next one at once.
+type lull struct {
+	ended time.Time // when the last commit did
+	turns int       // how many it had
+	armed bool      // the loop is woken when it is over
+}
+
+const (
+	// lullFor is how long a commit waits at most, since the one before has ended.
+	lullFor = 500 * time.Microsecond
+	// lullUpTo is how many turns need not wait.
+	lullUpTo = 24
+	// lullFrom is how many turns the commit before must have had.
+	lullFrom = 4
+)
+
+// left is how long so many turns are to wait.
+func (u *lull) left(turns int) time.Duration {
+	if turns >= lullUpTo || u.turns < lullFrom {
+		return 0
+	}
+	return lullFor - time.Since(u.ended)
+}
+
+// wakeAfter has the loop woken after a while.
+func (l *loop) wakeAfter(d time.Duration) {
+	if l.lull.armed {
+		return
+	}
+	l.lull.armed = true
+	time.AfterFunc(d, func() { l.tell(l.o.life, func(l *loop) { l.lull.armed = false }) })
+}
+
 // startCommit commits what was decided meanwhile, if no commit is under way, or if enough waits for another one. When commits fail, one at a time tells what is wrong.
 func (l *loop) startCommit(ctx context.Context) {
 	switch n := len(l.toCommit); {
@@ -63,6 +97,11 @@ func (l *loop) startCommit(ctx context.Context) {
 		return
 	case l.commits > 0 && (n < secondFrom || l.slow.trouble()):
 		return
+	case l.commits == 0 && !l.draining:
+		if left := l.lull.left(n); left > 0 {
+			l.wakeAfter(left)
+			return
+		}
 	}
 	n, written, bytes := 0, 0, 0
 	for most := l.slow.most(l.o.config.MaxBatch); n < len(l.toCommit) && n < most; {
@@ -223,6 +262,7 @@ func (l *loop) publish(ctx context.Context, decisions []*decision, result histor
 // takeCommitted goes on with each instance as its turn's verdict says.
 func (l *loop) takeCommitted(ctx context.Context, x *committed) {
 	l.commits--
+	l.lull.ended, l.lull.turns = time.Now(), len(x.decisions)
 	switch {
 	case x.err != nil && (ctx.Err() != nil || history.ClassOf(x.err) == history.Ambiguous):
 		l.takeFailed(x)

@@ -1,6 +1,10 @@
 package orchestrator
 
-import "testing"
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
 
 // After a commit has failed, no other begins beside the one that is tried again, however many turns wait.
 func TestCommitsAreTriedOneAtATime(t *testing.T) {
@@ -13,4 +17,51 @@ func TestCommitsAreTriedOneAtATime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Where much is under way, a small commit waits a moment for more, and not longer. Whoever is alone never waits.
+func TestSmallCommitsWaitAMoment(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		before, turns  int
+		since, waiting time.Duration
+	}{
+		{"few turns after many", lullFrom, 1, 0, lullFor},
+		{"as many as need not wait", 10 * lullUpTo, lullUpTo, 0, 0},
+		{"one after another one", 1, 1, 0, 0},
+		{"the first one of all", 0, 1, 0, 0},
+		{"a part of the time is over", lullFrom, lullUpTo - 1, lullFor / 5, lullFor * 4 / 5},
+		{"a while later", lullFrom, 1, lullFor, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := &lull{ended: time.Now().Add(-c.since), turns: c.before}
+				if got := max(0, u.left(c.turns)); got != c.waiting {
+					t.Errorf("it waits for %v, want %v", got, c.waiting)
+				}
+			})
+		})
+	}
+}
+
+// The loop turns again when the moment is over, even if nothing else happens.
+func TestTheLoopIsWokenAfterALull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &loop{o: &Orchestrator{life: t.Context()}, own: make(chan func(*loop), 1), ended: make(chan struct{}), toCommit: []*decision{{}}, lull: lull{ended: time.Now(), turns: lullFrom}}
+		began := time.Now()
+		for range 3 { // the loop may turn for other reasons meanwhile
+			l.startCommit(t.Context())
+		}
+		if l.commits > 0 || len(l.toCommit) != 1 {
+			t.Fatalf("%d commits are under way and %d turns wait", l.commits, len(l.toCommit))
+		}
+		(<-l.own)(l)
+		if took := time.Since(began); took != lullFor || l.lull.armed || l.lull.left(1) > 0 {
+			t.Errorf("woken after %v, with %v left", took, l.lull.left(1))
+		}
+		synctest.Wait()
+		if n := len(l.own); n > 0 {
+			t.Errorf("woken %d times more", n)
+		}
+	})
 }

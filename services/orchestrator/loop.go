@@ -137,6 +137,7 @@ type loop struct {
 	toCommit []*decision
 	commits  int // under way
 	slow     slowness
+	lull     lull
 	toCheck  []*decision
 	checks   int
 	draining bool

@@ -9,7 +9,8 @@
 // One goroutine, the loop, knows of every instance in memory: which messages wait for it, in their order, and what is being done with it. It never blocks: loading,
 // deciding and committing are done by others, who tell the loop when they are done. An instance is in one place at a time, so its messages are decided one batch
 // after the other, while those of other instances go on. A batch to commit is what was decided while the batch before was being committed: when there is little
-// to do, each turn is committed at once, and when there is much, hundreds share a transaction.
+// to do, each turn is committed at once, and when there is much, hundreds share a transaction. In between, a small batch waits for half a millisecond after the commit before, for what that
+// has set free.
 //
 // # What each failure does
 //
