@@ -10,12 +10,13 @@ import (
 // instruments are what is recorded with, made as the table describes them.
 type instruments struct {
 	meter  metric.Meter
+	own    *histograms // where histograms are measured; nil: by the SDK
 	errs   []error
 	byName map[string]Described
 }
 
-func newInstruments(p metric.MeterProvider) *instruments {
-	i := &instruments{meter: p.Meter(Scope), byName: make(map[string]Described, len(described))}
+func newInstruments(p metric.MeterProvider, own *histograms) *instruments {
+	i := &instruments{meter: p.Meter(Scope), own: own, byName: make(map[string]Described, len(described))}
 	for _, d := range described {
 		i.byName[d.Name] = d
 	}
@@ -40,9 +41,15 @@ func (i *instruments) counter(name string) *counter {
 	return c
 }
 
-func (i *instruments) histogram(name string) metric.Float64Histogram {
-	d := i.of(name, Histogram)
-	h, err := i.meter.Float64Histogram(name, metric.WithUnit(d.Unit), metric.WithDescription(d.Help), metric.WithExplicitBucketBoundaries(d.Buckets...))
+func (i *instruments) histogram(name string) *histogram {
+	h := &histogram{described: i.of(name, Histogram)}
+	if i.own != nil {
+		i.own.all = append(i.own.all, h)
+		return h
+	}
+	d := h.described
+	var err error
+	h.sdk, err = i.meter.Float64Histogram(name, metric.WithUnit(d.Unit), metric.WithDescription(d.Help), metric.WithExplicitBucketBoundaries(d.Buckets...))
 	i.errs = append(i.errs, err)
 	return h
 }

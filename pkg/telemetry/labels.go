@@ -175,14 +175,16 @@ func said(ok bool, yes, no string) string {
 
 // series are the labels of one series, as the different instruments want them.
 type series struct {
+	set     attribute.Set
 	records []metric.RecordOption
 	at      metric.ObserveOption
 	passing bool // it is not kept: the next time there is another one for the same labels
 }
 
 func newSeries(kv ...attribute.KeyValue) *series {
-	o := metric.WithAttributeSet(attribute.NewSet(kv...))
-	return &series{records: []metric.RecordOption{o}, at: o}
+	set := attribute.NewSet(kv...)
+	o := metric.WithAttributeSet(set)
+	return &series{set: set, records: []metric.RecordOption{o}, at: o}
 }
 
 // none is the series of a metric without labels, overflow that of what has too many of them, as the SDK names it.

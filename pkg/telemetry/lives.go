@@ -4,8 +4,6 @@ import (
 	"strings"
 	"time"
 
-	"go.opentelemetry.io/otel/metric"
-
 	"github.com/rondo-run/rondo/internal/program"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -15,8 +13,8 @@ import (
 type lifeMetrics struct {
 	starts, completions, failures, poison, faults, continuations, childCalls *counter
 	steps                                                                    *counter
-	duration, execution, rounds, events, bytes, payload, child, call         metric.Float64Histogram
-	lateness, stepDuration                                                   metric.Float64Histogram
+	duration, execution, rounds, events, bytes, payload, child, call         *histogram
+	lateness, stepDuration                                                   *histogram
 
 	started, ended, failed, byName, fault, versioned, called, waited, calls, step *labelled
 

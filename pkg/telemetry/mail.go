@@ -4,8 +4,6 @@ import (
 	"strconv"
 	"time"
 
-	"go.opentelemetry.io/otel/metric"
-
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -48,7 +46,7 @@ func (s Source) String() string { return [...]string{"memory", "history", "new"}
 
 type roundMetrics struct {
 	rounds, replayed, attempts, turns, loads, evictions                 *counter
-	duration, decide, messages, appended, turnsInCommit, eventsInCommit metric.Float64Histogram
+	duration, decide, messages, appended, turnsInCommit, eventsInCommit *histogram
 
 	byPhase          [phases]*series
 	bySource, byName *labelled
@@ -133,7 +131,7 @@ func (m *Metrics) Evicted() {
 
 type mailMetrics struct {
 	receipts, redelivered, suspects, handovers, dead, published, swept, healed *counter
-	publishing                                                                 metric.Float64Histogram
+	publishing                                                                 *histogram
 
 	receipt, byVerb, outcome, buried, sent, lane *labelled
 }

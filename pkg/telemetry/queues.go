@@ -3,13 +3,11 @@ package telemetry
 import (
 	"strconv"
 	"time"
-
-	"go.opentelemetry.io/otel/metric"
 )
 
 type queueMetrics struct {
 	requests, items *counter
-	duration        metric.Float64Histogram
+	duration        *histogram
 
 	byRoute, byChange, byName *labelled
 }

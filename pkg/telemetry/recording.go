@@ -45,8 +45,11 @@ type observable struct {
 }
 
 // NewMetrics makes what is recorded with, on a provider.
-func NewMetrics(p metric.MeterProvider) (*Metrics, error) {
-	i := newInstruments(p)
+func NewMetrics(p metric.MeterProvider) (*Metrics, error) { return newMetrics(p, nil) }
+
+// newMetrics has histograms measured by the SDK, or by own.
+func newMetrics(p metric.MeterProvider, own *histograms) (*Metrics, error) {
+	i := newInstruments(p, own)
 	m := &Metrics{meter: i.meter, gauges: make(map[string]observable)}
 	m.children.most, m.activities.most, m.tags.most, m.reasons.most = maxChildren, maxActivities, maxTags, maxReasons
 	m.life.make(i)
@@ -185,9 +188,9 @@ func add(c *counter, n int, s *series) {
 }
 
 // record measures.
-func record(h metric.Float64Histogram, v float64, s *series) { h.Record(background, v, s.records...) }
+func record(h *histogram, v float64, s *series) { h.record(v, s) }
 
 // took measures a time. Clocks of two machines may disagree: then it took none.
-func took(h metric.Float64Histogram, d time.Duration, s *series) {
+func took(h *histogram, d time.Duration, s *series) {
 	record(h, max(d, 0).Seconds(), s)
 }

@@ -5,15 +5,13 @@ import (
 	"errors"
 	"time"
 
-	"go.opentelemetry.io/otel/metric"
-
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
 type storeMetrics struct {
-	duration metric.Float64Histogram
+	duration *histogram
 	errors   *counter
 
 	byStatus, byClass *labelled

@@ -36,6 +36,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -129,7 +130,12 @@ func (t *Telemetry) startMetrics(ctx context.Context, s Service, of *resource.Re
 	if err := registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})); err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
-	scraped, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo())
+	form, own := []otelprometheus.Option{otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo()}, (*histograms)(nil)
+	if !s.told("METRICS") {
+		own = &histograms{since: time.Now()}
+		form = append(form, otelprometheus.WithProducer(own))
+	}
+	scraped, err := otelprometheus.New(form...)
 	if err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
@@ -146,7 +152,7 @@ func (t *Telemetry) startMetrics(ctx context.Context, s Service, of *resource.Re
 	otel.SetMeterProvider(provider)
 	// One metric that cannot be told must not be why the others are not.
 	t.Meters, t.Scrape = provider, promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, ErrorLog: scrapeLog{s.Logger}})
-	if t.Metrics, err = NewMetrics(provider); err != nil {
+	if t.Metrics, err = newMetrics(provider, own); err != nil {
 		return err
 	}
 	t.Metrics.Logger = s.Logger

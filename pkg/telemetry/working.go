@@ -3,15 +3,13 @@ package telemetry
 import (
 	"time"
 
-	"go.opentelemetry.io/otel/metric"
-
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
 // workMetrics are those of workers.
 type workMetrics struct {
 	executions, deliveries, heartbeats, limited *counter
-	duration, queue, publishing                 metric.Float64Histogram
+	duration, queue, publishing                 *histogram
 
 	done, took, from, waited, byName, outcome *labelled
 }
