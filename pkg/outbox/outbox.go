@@ -72,6 +72,7 @@ type Promised struct {
 //
 // What is wanted now goes one way, in the order of the commits. What is to be taken later, or not at all any more, goes another one, so that ten thousand timers of a day do
 // not hold up the timer of a moment. Work that may be passed to workers goes a third one, where nothing waits for what was promised before: it is published when it is done, and until then its promise is not kept. Only the withdrawal of work that is not published yet waits for that: it would withdraw nothing.
+// Timers that are far off go a fourth one, a quarter of a second later: many are withdrawn by then, because what they were to end has ended, and neither is published.
 type Publisher struct {
 	broker  Broker
 	store   history.Outbox
@@ -79,8 +80,8 @@ type Publisher struct {
 	log     *slog.Logger
 	watcher Watcher
 
-	now, later lane
-	work       *lane // nil: work is published with everything else
+	now, later, far lane
+	work            *lane // nil: work is published with everything else
 
 	mu     sync.Mutex
 	kept   []history.PromiseKey
@@ -90,16 +91,18 @@ type Publisher struct {
 // lane is one way from the commits to the broker.
 type lane struct {
 	p    *Publisher
-	most int  // messages at once; 0: all that wait
-	each bool // what a commit has promised does not wait for what others have
+	most int           // messages at once; 0: all that wait
+	each bool          // what a commit has promised does not wait for what others have
+	rest time.Duration // for how long something waits for others, or for its withdrawal
+	verb events.Verb   // of what may be withdrawn before it is published
 
-	sending sync.WaitGroup // of such a lane
+	sending sync.WaitGroup // of a lane with each
 
 	mu      sync.Mutex
 	queue   []part
 	waiting int            // messages in the queue
 	age     time.Time      // since when the first of them waits
-	unsent  map[string]int // work in the queue or on its way to the broker, by subject
+	unsent  map[string]int // what may be withdrawn, in the queue or on its way to the broker, by subject; nil: nothing may
 	behind  []part         // withdrawals of such work
 	room    chan struct{}
 	work    chan struct{}
@@ -125,6 +128,9 @@ const (
 	laterAtOnce = 500
 	// laterFrom is from when on a message is for later. What is nearer waits with who receives it.
 	laterFrom = time.Second
+	// farFrom is from when on a timer is far off: it is in time even if this process dies and a sweep publishes it. farFor is how long it waits here.
+	farFrom = 30 * time.Second
+	farFor  = 250 * time.Millisecond
 	// keptFor is how long a kept promise waits for a commit that removes it.
 	keptFor = 500 * time.Millisecond
 	// maxRemoved bounds how many rows are removed at once.
@@ -134,7 +140,8 @@ const (
 // NewPublisher makes a publisher. The prefix is that of the subjects.
 func NewPublisher(broker Broker, store history.Outbox, prefix string, log *slog.Logger) *Publisher {
 	p := &Publisher{broker: broker, store: store, prefix: prefix, log: log, watcher: nobody{}}
-	p.now = lane{p: p, unsent: make(map[string]int), room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
+	p.now = lane{p: p, verb: events.VerbWork, unsent: make(map[string]int), room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
+	p.far = lane{p: p, most: laterAtOnce, rest: farFor, verb: events.VerbTimer, unsent: make(map[string]int), room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
 	p.later = lane{p: p, most: laterAtOnce, room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
 	return p
 }
@@ -142,15 +149,15 @@ func NewPublisher(broker Broker, store history.Outbox, prefix string, log *slog.
 // PassWork lets work be passed to workers. It must be called before anything is published.
 func (p *Publisher) PassWork() {
 	p.now.unsent = nil
-	p.work = &lane{p: p, each: true, unsent: make(map[string]int), room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
+	p.work = &lane{p: p, each: true, verb: events.VerbWork, unsent: make(map[string]int), room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
 }
 
 // lanes are all of them.
 func (p *Publisher) lanes() []*lane {
 	if p.work == nil {
-		return []*lane{&p.now, &p.later}
+		return []*lane{&p.now, &p.later, &p.far}
 	}
-	return []*lane{&p.now, p.work, &p.later}
+	return []*lane{&p.now, p.work, &p.later, &p.far}
 }
 
 // Watch has somebody told of what is published. It must be called before anything is.
@@ -164,15 +171,18 @@ func (p *Publisher) Publish(ctx context.Context, x Promised) error {
 	if p.work != nil {
 		w.parts.Store(4)
 	}
-	var now, withdrawn, later, work []events.Wire
-	from := time.Now().Add(laterFrom)
+	var now, withdrawn, later, far, work []events.Wire
+	began := time.Now()
+	from, farther := began.Add(laterFrom), began.Add(farFrom)
 	for _, m := range x.Messages {
 		switch {
 		case m.Purge:
 			withdrawn = append(withdrawn, m)
+		case m.NotBefore.After(farther) && p.is(events.VerbTimer, m):
+			far = append(far, m)
 		case m.NotBefore.After(from):
 			later = append(later, m)
-		case p.work != nil && p.isWork(m):
+		case p.work != nil && p.is(events.VerbWork, m):
 			m.Pass = len(m.Header[events.HeaderSession]) == 0 // who has the session is not who has room
 			work = append(work, m)
 		default:
@@ -189,7 +199,13 @@ func (p *Publisher) Publish(ctx context.Context, x Promised) error {
 			return err
 		}
 	}
-	behind, withdrawn := carrier.wait(withdrawn, w)
+	if len(far) > 0 {
+		w.parts.Add(1)
+		if err := p.far.put(ctx, part{far, w}); err != nil {
+			return err
+		}
+	}
+	behind, withdrawn := carrier.wait(p.far.takeBack(withdrawn, w), w)
 	if !behind {
 		p.done(part{nil, w}, nil)
 	}
@@ -214,18 +230,78 @@ func (l *lane) wait(withdrawn []events.Wire, w *whole) (some bool, free []events
 	return len(behind) > 0, free
 }
 
-func (p *Publisher) isWork(m events.Wire) bool {
-	rest, ok := strings.CutPrefix(m.Subject, p.prefix)
-	return ok && strings.HasPrefix(rest, "."+string(events.VerbWork)+".")
+// takeBack leaves out withdrawals of what waits here, together with that, and has those follow that are of what is on its way. It gives the others.
+func (l *lane) takeBack(withdrawn []events.Wire, w *whole) (others []events.Wire) {
+	if len(withdrawn) == 0 {
+		return nil
+	}
+	var behind []events.Wire
+	var done []part
+	l.mu.Lock()
+	for _, m := range withdrawn {
+		switch left, there := l.drop(m.Subject); {
+		case there && len(left.messages) == 0:
+			done = append(done, left)
+		case there:
+		case l.unsent[m.Subject] > 0:
+			behind = append(behind, m)
+		default:
+			others = append(others, m)
+		}
+	}
+	if len(behind) > 0 {
+		w.parts.Add(1)
+		l.add(part{behind, w})
+	}
+	l.mu.Unlock()
+	if len(behind) > 0 {
+		signal(l.work)
+	}
+	signal(l.room)
+	for _, x := range done {
+		l.p.done(x, nil)
+	}
+	return others
 }
 
-// count notes that work is on its way, or that it has arrived. What is withdrawn then goes on.
+// drop takes what is to be published last under a subject out of the queue, and gives what is left of its part.
+func (l *lane) drop(subject string) (left part, there bool) {
+	if l.unsent[subject] == 0 {
+		return left, false
+	}
+	for n := len(l.queue) - 1; n >= 0; n-- {
+		x := &l.queue[n]
+		i := slices.IndexFunc(x.messages, func(m events.Wire) bool { return m.Subject == subject })
+		if i < 0 {
+			continue
+		}
+		if x.messages[i].Purge {
+			return left, false // it was withdrawn before
+		}
+		l.count(x.messages[i:i+1], -1)
+		x.messages = slices.Delete(x.messages, i, i+1)
+		l.waiting--
+		if left = *x; len(x.messages) == 0 {
+			l.queue = slices.Delete(l.queue, n, n+1)
+		}
+		return left, true
+	}
+	return left, false
+}
+
+// is tells whether a message is of a verb.
+func (p *Publisher) is(verb events.Verb, m events.Wire) bool {
+	rest, ok := strings.CutPrefix(m.Subject, p.prefix+".")
+	return ok && strings.HasPrefix(rest, string(verb)) && strings.HasPrefix(rest[len(verb):], ".")
+}
+
+// count notes that something that may be withdrawn is on its way, or that it has arrived. What is withdrawn then goes on.
 func (l *lane) count(messages []events.Wire, by int) {
 	if l.unsent == nil {
 		return
 	}
 	for _, m := range messages {
-		if m.Purge || !l.p.isWork(m) {
+		if m.Purge || !l.p.is(l.verb, m) {
 			continue
 		}
 		if l.unsent[m.Subject] += by; l.unsent[m.Subject] == 0 {
@@ -303,11 +379,23 @@ func (l *lane) run(ctx, drain context.Context) {
 		l.publish(drain)
 		select {
 		case <-l.work:
+			l.linger(ctx)
 		case <-ctx.Done():
 			l.publish(drain)
 			l.sending.Wait()
 			return
 		}
+	}
+}
+
+// linger waits for what goes together with what is there, or takes it back.
+func (l *lane) linger(ctx context.Context) {
+	if l.rest == 0 {
+		return
+	}
+	select {
+	case <-time.After(l.rest):
+	case <-ctx.Done():
 	}
 }
 
@@ -330,7 +418,7 @@ func (l *lane) publish(ctx context.Context) {
 func (l *lane) send(ctx context.Context, parts []part, messages []events.Wire) {
 	began := time.Now()
 	err := Send(ctx, l.p.broker, l.p.prefix, messages, l.p.log, l.p.watcher)
-	l.p.watcher.Published(l == &l.p.later, len(messages), time.Since(began), err)
+	l.p.watcher.Published(l == &l.p.later || l == &l.p.far, len(messages), time.Since(began), err)
 	if err != nil {
 		l.p.log.Warn("what was promised could not be published; a sweep will", "messages", len(messages), "error", err)
 	}

@@ -347,6 +347,125 @@ func (b slowly) Publish(ctx context.Context, messages ...events.Wire) error {
 	return b.broker.Publish(ctx, messages...)
 }
 
+// A timer that is far off is withdrawn before it is published, most often; then neither is. One that is near, or stays, is published.
+func TestPublisherTakesTimersBack(t *testing.T) {
+	timer := func(name string, after time.Duration) events.Wire {
+		return events.Wire{Subject: "rondo.timer-due." + name, NotBefore: time.Now().Add(after)}
+	}
+	withdraw := func(name string) events.Wire {
+		return events.Wire{Subject: "rondo.timer-due." + name, NotBefore: time.Now().Add(time.Hour), Purge: true}
+	}
+	const near, far = 10 * time.Second, time.Hour
+	cases := []struct {
+		name      string
+		do        func(publish func(id int64, messages ...events.Wire))
+		at        time.Duration // when it is looked
+		published []string      // the last words of their subjects
+		kept      int
+	}{
+		{"near", func(publish func(int64, ...events.Wire)) { publish(1, timer("a", near)) }, 0, []string{"a"}, 1},
+		{"far", func(publish func(int64, ...events.Wire)) { publish(1, timer("a", far)) }, 0, nil, 0},
+		{"far, a while later", func(publish func(int64, ...events.Wire)) { publish(1, timer("a", far)) }, time.Second, []string{"a"}, 1},
+		{"withdrawn at once", func(publish func(int64, ...events.Wire)) {
+			publish(1, timer("a", far))
+			publish(2, withdraw("a"))
+		}, time.Second, nil, 2},
+		{"by the same commit", func(publish func(int64, ...events.Wire)) { publish(1, timer("a", far), withdraw("a")) }, time.Second, nil, 1},
+		{"one of two", func(publish func(int64, ...events.Wire)) {
+			publish(1, timer("a", far), timer("b", far))
+			publish(2, withdraw("a"))
+		}, time.Second, []string{"b"}, 2},
+		{"one of two, before the other is published", func(publish func(int64, ...events.Wire)) {
+			publish(1, timer("a", far), timer("b", far))
+			publish(2, withdraw("a"))
+		}, 0, nil, 1},
+		{"both, one after the other", func(publish func(int64, ...events.Wire)) {
+			publish(1, timer("a", far), timer("b", far))
+			publish(2, withdraw("b"), withdraw("a"))
+		}, 0, nil, 2},
+		{"something else is withdrawn", func(publish func(int64, ...events.Wire)) {
+			publish(1, timer("a", far))
+			publish(2, withdraw("b"))
+		}, time.Second, []string{"b", "a"}, 2},
+		{"set again", func(publish func(int64, ...events.Wire)) {
+			publish(1, timer("a", far))
+			publish(2, withdraw("a"))
+			publish(3, timer("a", far))
+		}, time.Second, []string{"a"}, 3},
+		{"withdrawn when it is published", func(publish func(int64, ...events.Wire)) {
+			publish(1, timer("a", far))
+			time.AfterFunc(time.Second/2, func() { publish(2, withdraw("a")) })
+		}, time.Second, []string{"a", "a"}, 2},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, s := &broker{}, &store{}
+				p := outbox.NewPublisher(b, s, "rondo", silent)
+				p.PassWork()
+				end := run(p)
+				synctest.Wait()
+				c.do(func(id int64, messages ...events.Wire) {
+					if err := p.Publish(t.Context(), outbox.Promised{Messages: messages, Keys: key(id)}); err != nil {
+						t.Error(err)
+					}
+				})
+				<-time.After(c.at)
+				synctest.Wait()
+				var got []string
+				for _, subject := range b.subjects() {
+					got = append(got, strings.TrimPrefix(subject, "rondo.timer-due."))
+				}
+				kept := append(p.Kept(), removed(s)...)
+				if !slices.Equal(got, c.published) || len(kept) != c.kept {
+					t.Errorf("published %v, kept %v; want %v and %d", got, kept, c.published, c.kept)
+				}
+				end()
+				if n, _ := p.Waiting(); n != 0 {
+					t.Errorf("%d messages wait still", n)
+				}
+			})
+		})
+	}
+}
+
+func removed(s *store) (keys []history.PromiseKey) {
+	for _, id := range s.gone() {
+		keys = append(keys, history.PromiseKey{ID: id})
+	}
+	return keys
+}
+
+// A timer that is on its way to the broker is withdrawn after it; a process that ends publishes what has waited.
+func TestPublisherWithdrawsTimersAfterThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s := &broker{}, &store{}
+		slow := make(chan struct{})
+		p := outbox.NewPublisher(blockLater{b, slow}, s, "rondo", silent)
+		end := run(p)
+		publish := func(id int64, m events.Wire) {
+			if err := p.Publish(t.Context(), outbox.Promised{Messages: []events.Wire{m}, Keys: key(id)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a := events.Wire{Subject: "rondo.timer-due.a", NotBefore: time.Now().Add(time.Hour)}
+		publish(1, a)
+		<-time.After(time.Second) // it is on its way
+		withdrawn := a
+		withdrawn.Purge = true
+		publish(2, withdrawn)
+		publish(3, events.Wire{Subject: "rondo.timer-due.b", NotBefore: time.Now().Add(time.Hour)})
+		if n, _ := p.Waiting(); n != 3 || len(b.subjects()) != 0 {
+			t.Errorf("%d messages wait, and %v are published", n, b.subjects())
+		}
+		close(slow)
+		end()
+		if got := b.subjects(); !slices.Equal(got, []string{"rondo.timer-due.a", "rondo.timer-due.a", "rondo.timer-due.b"}) || len(s.gone()) != 3 {
+			t.Errorf("published %v, removed %v", got, s.gone())
+		}
+	})
+}
+
 // Work that may be passed on takes its time. Nothing waits for it but its own promise and its own withdrawal.
 func TestPublisherPassesWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
