@@ -104,10 +104,8 @@ func (x *instances) each(from int, see func(*instance) bool) {
 
 // start is the message that starts an instance.
 func start(p plan, input events.Payload) events.Message {
-	return events.Message{ID: startID(p.instance), Instance: p.instance, Content: &events.Start{Orchestration: p.orchestration, Input: input}}
+	return events.Message{ID: "start-" + p.instance, Instance: p.instance, Content: &events.Start{Orchestration: p.orchestration, Input: input}}
 }
-
-func startID(id string) string { return "start-" + id }
 
 // promised shows what the checker expects because it was acknowledged.
 func (x *instances) promised(yield func(check.Promised, error) bool) {

@@ -128,7 +128,7 @@ const (
 	laterAtOnce = 500
 	// laterFrom is from when on a message is for later. What is nearer waits with who receives it.
 	laterFrom = time.Second
-	// farFrom is from when on a timer is far off: it is in time even if this process dies and a sweep publishes it. farFor is how long it waits here.
+	// farFrom is from when on a timer is far off: with the usual waits it is in time even if this process dies and a sweep publishes it. farFor is how long it waits here.
 	farFrom = 30 * time.Second
 	farFor  = 250 * time.Millisecond
 	// keptFor is how long a kept promise waits for a commit that removes it.
