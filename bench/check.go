@@ -33,6 +33,8 @@ func (r *run) check(ctx context.Context, v variant) error {
 		r.result.Transactions += c.transactions
 		r.result.Rows += c.rows
 		r.result.Syncs += c.flushes
+		r.result.Logged += c.logged
+		r.result.Pages += c.pages
 	}
 	if err := r.checkOutputs(ctx); err != nil {
 		return err

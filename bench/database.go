@@ -90,7 +90,8 @@ type pgCounters struct {
 	version      string
 	transactions int64
 	rows         int64 // inserted, updated and deleted
-	flushes      int64 // times that what was committed was written through to the disk, of all databases of the server
+	// Of all databases of the server: how often what was committed was written through to the disk, how many bytes that log got, and how many whole pages in it.
+	flushes, logged, pages int64
 }
 
 func (d *database) read(ctx context.Context) (c pgCounters, err error) {
@@ -107,7 +108,7 @@ func (d *database) read(ctx context.Context) (c pgCounters, err error) {
 	}
 	err = conn.QueryRow(ctx, "SELECT xact_commit, tup_inserted + tup_updated + tup_deleted FROM pg_stat_database WHERE datname = current_database()").Scan(&c.transactions, &c.rows)
 	if err == nil {
-		err = conn.QueryRow(ctx, "SELECT wal_sync FROM pg_stat_wal").Scan(&c.flushes)
+		err = conn.QueryRow(ctx, "SELECT wal_sync, CAST(wal_bytes AS INT8), wal_fpi FROM pg_stat_wal").Scan(&c.flushes, &c.logged, &c.pages)
 	}
 	return c, err
 }

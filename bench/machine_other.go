@@ -23,8 +23,9 @@ type usage struct {
 
 type machineTimes struct{ all, busy, stolen time.Duration }
 
-func usageOf(int) (usage, error)            { return usage{}, errUnsupported }
-func usageOfFamily(int) (usage, error)      { return usage{}, errUnsupported }
-func timesOfMachine() (machineTimes, error) { return machineTimes{}, errUnsupported }
-func load() float64                         { return 0 }
-func datasync(f *os.File) error             { return f.Sync() }
+func usageOf(int) (usage, error)                       { return usage{}, errUnsupported }
+func usageOfFamily(int) (usage, error)                 { return usage{}, errUnsupported }
+func timesOfMachine() (machineTimes, error)            { return machineTimes{}, errUnsupported }
+func diskOf(string) (func() (diskState, error), error) { return nil, errUnsupported }
+func load() float64                                    { return 0 }
+func datasync(f *os.File) error                        { return f.Sync() }

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/heap"
+	"github.com/rondo-run/rondo/internal/pgtest"
 )
 
 // serviceWord is the first argument of a process that is to be a service.
@@ -35,6 +36,8 @@ const serviceWord = "service"
 type options struct {
 	workloads, variants string
 	database            string
+	postgres            []pgtest.Option // settings of the server that is started
+	settings            []string        // these, as they were given
 	nats, monitor       string
 	runs                int
 	size                string
@@ -75,6 +78,7 @@ func readOptions(args []string) (o options, err error) {
 	f.StringVar(&o.workloads, "w", "", "which `workloads`: names with commas between them, or a regular expression; all if nobody says it")
 	f.StringVar(&o.variants, "variant", "", "which variants of them, as a `regular expression`")
 	f.StringVar(&o.database, "database", "postgres", "postgres (a server that is started for this), sqlite, or the `address` of a PostgreSQL or CockroachDB database")
+	f.Func("postgres", "`settings` of the PostgreSQL server that is started, like \"max_wal_size=4GB wal_compression=lz4\"; its defaults if nobody says it", o.readSettings)
 	f.StringVar(&o.nats, "nats", "", "the `address` of a NATS server; if nobody says it, one is started")
 	f.StringVar(&o.monitor, "nats-monitor", "", "the `address` at which that server tells about itself, like http://127.0.0.1:8222")
 	f.IntVar(&o.runs, "runs", 1, "how often each is run; what counts is the run in the middle")
@@ -97,10 +101,26 @@ func readOptions(args []string) (o options, err error) {
 	if !slices.Contains([]string{"tiny", "small", "full"}, o.size) {
 		return o, fmt.Errorf("-size %s: there are tiny, small and full", o.size)
 	}
+	if len(o.postgres) > 0 && o.database != "postgres" {
+		return o, errors.New("-postgres is for the server that is started: set up the one that is there yourself")
+	}
 	if o.rate < 0 {
 		return o, fmt.Errorf("-rate %v: it has to be more than 0", o.rate)
 	}
 	return o, nil
+}
+
+// readSettings reads settings of PostgreSQL.
+func (o *options) readSettings(list string) error {
+	for _, setting := range strings.Fields(list) {
+		name, value, ok := strings.Cut(setting, "=")
+		if !ok || name == "" {
+			return fmt.Errorf("%q is no setting: want name=value", setting)
+		}
+		o.settings = append(o.settings, setting)
+		o.postgres = append(o.postgres, pgtest.Setting(name, value))
+	}
+	return nil
 }
 
 // measureAll runs what is wanted, and prints a line for each variant.

@@ -23,6 +23,9 @@ func TestChoosing(t *testing.T) {
 		{"-w (", "error parsing"},
 		{"-size huge", "tiny, small and full"},
 		{"more", `what is "more"`},
+		{"-w W1 -postgres max_wal_size=4GB", "W1:2"},
+		{"-w W1 -postgres max_wal_size", `"max_wal_size" is no setting`},
+		{"-w W1 -postgres a=1 -database sqlite", "for the server that is started"},
 	}
 	for _, c := range cases {
 		t.Run(c.args, func(t *testing.T) {

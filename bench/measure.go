@@ -14,7 +14,8 @@ type run struct {
 	*system
 	workload, variant string
 	result            *Result
-	started           int // instances, for their ids
+	started           int     // instances, for their ids
+	stalls            []stall // of the disk, while it was measured
 }
 
 // once starts a system, runs a variant on it, and checks what has come of it.
@@ -25,7 +26,7 @@ func (b *bench) once(ctx context.Context, w workload, v variant) (_ *Result, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	r := &run{system: s, workload: w.name, variant: v.name, result: &Result{
-		Workload: w.name, Variant: v.name, Database: s.database.kind, Unit: w.unit, Size: b.o.size, Runs: 1, At: time.Now().UTC().Truncate(time.Second), Load: load(), machine: b.machine,
+		Workload: w.name, Variant: v.name, Database: s.database.kind, Unit: w.unit, Size: b.o.size, Runs: 1, At: time.Now().UTC().Truncate(time.Second), Load: load(), machine: b.machine, DatabaseSettings: b.o.settings,
 		Figures: make(map[string]float64),
 	}}
 	r.result.Switch = pace().Nanoseconds()
@@ -103,7 +104,9 @@ func (r *run) measure(ctx context.Context, do func() (n int, err error)) error {
 	if err != nil {
 		return err
 	}
+	stopWatching := watchDisk(ctx, r.database.dir)
 	n, err := do()
+	r.stalls = stopWatching()
 	if err != nil {
 		return err
 	}
@@ -115,8 +118,10 @@ func (r *run) measure(ctx context.Context, do func() (n int, err error)) error {
 	r.result.N, r.result.Seconds = n, rounded(seconds, 3)
 	r.result.PerSecond = rounded(float64(n)/seconds, 1)
 	r.result.note(before, after)
+	r.result.noteStalls(r.stalls)
 	r.result.DatabaseVersion = database.version
-	r.result.Transactions, r.result.Rows, r.result.Syncs = -database.transactions, -database.rows, -database.flushes
+	r.result.Transactions, r.result.Rows = -database.transactions, -database.rows
+	r.result.Syncs, r.result.Logged, r.result.Pages = -database.flushes, -database.logged, -database.pages
 	return nil
 }
 

@@ -99,7 +99,9 @@ func TestMilliseconds(t *testing.T) {
 }
 
 func TestDisturbed(t *testing.T) {
-	s := &samples{seconds: []float64{1, 2, 3, 4, 5, 6}, stolen: []float64{0, 0, 9, 1.5, 0, 0}}
+	begun := time.Unix(1000, 0)
+	s := &samples{begun: begun, seconds: []float64{1, 2, 3, 4, 5, 6}, stolen: []float64{0, 0, 9, 1.5, 0, 0}}
+	s.stalls = []stall{{begun.Add(10 * time.Second), begun.Add(11 * time.Second)}}
 	cases := []struct {
 		name     string
 		from, to time.Duration
@@ -111,6 +113,11 @@ func TestDisturbed(t *testing.T) {
 		{"taken shortly before", 3900 * time.Millisecond, 4 * time.Second, true},
 		{"a little may be taken", 4100 * time.Millisecond, 5 * time.Second, false},
 		{"after the last sample", 7 * time.Second, 8 * time.Second, false},
+		{"before the disk stood still", 9 * time.Second, 9900 * time.Millisecond, false},
+		{"ended while it did", 9 * time.Second, 10100 * time.Millisecond, true},
+		{"all the time", 9 * time.Second, 13 * time.Second, true},
+		{"begun shortly afterwards", 11900 * time.Millisecond, 14 * time.Second, true},
+		{"begun later", 12100 * time.Millisecond, 14 * time.Second, false},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

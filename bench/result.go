@@ -48,6 +48,8 @@ type Result struct {
 	Transactions int64              `json:"transactions,omitempty"` // as PostgreSQL counts them
 	Rows         int64              `json:"rows,omitempty"`         // inserted, updated and deleted, as PostgreSQL counts them
 	Syncs        int64              `json:"syncs,omitempty"`        // of PostgreSQL's log
+	Logged       int64              `json:"log_bytes,omitempty"`    // of that log
+	Pages        int64              `json:"log_pages,omitempty"`    // whole ones, in that log
 	Messages     int64              `json:"jetstream_messages,omitempty"`
 	NATSIn       int64              `json:"nats_in_messages,omitempty"`
 	NATSBytes    int64              `json:"nats_bytes,omitempty"` // in and out
@@ -59,15 +61,19 @@ type Result struct {
 	Spread   float64   `json:"spread_percent,omitempty"` // between the best and the worst of them
 	All      []float64 `json:"all,omitempty"`            // that figure of each
 
-	Size    string    `json:"size"`
-	At      time.Time `json:"at"`
-	Sync    float64   `json:"sync_ms,omitempty"` // of 8 KB, just before
-	Switch  int64     `json:"switch_ns"`         // of a coroutine, just before: how fast the processor is just now
-	Load    float64   `json:"load"`              // of the machine, just before
-	Checked bool      `json:"checked"`
+	Size string    `json:"size"`
+	At   time.Time `json:"at"`
+	Sync float64   `json:"sync_ms,omitempty"` // of 8 KB, just before
+	// Stalled is for how many milliseconds the disk finished nothing while something waited for it, in times of 50 ms and more, and LongestStall the longest of these.
+	Stalled      float64 `json:"disk_stalled_ms,omitempty"`
+	LongestStall float64 `json:"disk_longest_stall_ms,omitempty"`
+	Switch       int64   `json:"switch_ns"` // of a coroutine, just before: how fast the processor is just now
+	Load         float64 `json:"load"`      // of the machine, just before
+	Checked      bool    `json:"checked"`
 	machine
-	NATSVersion     string `json:"nats_version,omitempty"`
-	DatabaseVersion string `json:"database_version,omitempty"`
+	NATSVersion      string   `json:"nats_version,omitempty"`
+	DatabaseVersion  string   `json:"database_version,omitempty"`
+	DatabaseSettings []string `json:"database_settings,omitempty"` // that are not its defaults
 
 	counted bool // what everything has counted belongs to what was measured
 }

@@ -58,6 +58,7 @@ func steady(ctx context.Context, r *run) error {
 	if err := errors.Join(err, stop()); err != nil {
 		return err
 	}
+	samples.stalls = r.stalls
 	r.noteSteady(r.driver.endedSince(warm), samples)
 	return nil
 }
@@ -174,16 +175,22 @@ type samples struct {
 	memory  map[string][]float64 // MB
 	cpu     map[string][]float64 // percent of one processor, since the sample before
 	stolen  []float64            // percent of all processors, since the sample before
+	stalls  []stall              // of the disk
 }
 
-// A machine of whose processors others took so much is disturbed, and for as long afterwards as it may take until what has piled up is done.
+// A machine of whose processors others took so much is disturbed, and so is one whose disk stood still, and for as long afterwards as it may take until what has piled up is done.
 const (
 	stolenMuch = 2.0 // percent
 	aftermath  = 1.0 // seconds
 )
 
-// disturbed tells whether the machine did not get its processors at some time from a moment to another, or shortly before. It does not look at what was measured.
+// disturbed tells whether the machine did not get its processors or its disk at some time from a moment to another, or shortly before. It does not look at what was measured.
 func (s *samples) disturbed(from, to time.Duration) bool {
+	for _, still := range s.stalls {
+		if from.Seconds() < still.to.Sub(s.begun).Seconds()+aftermath && to >= still.from.Sub(s.begun) {
+			return true
+		}
+	}
 	first, _ := slices.BinarySearch(s.seconds, from.Seconds()-aftermath)
 	for i := first; i < len(s.seconds); i++ { // each sample is about the time before it
 		if s.stolen[i] >= stolenMuch {

@@ -35,7 +35,7 @@ func open(o options) (*bench, error) {
 	}
 	b := &bench{o: o, dir: dir}
 	if o.database == "postgres" {
-		if b.postgres, err = pgtest.Open(); err != nil {
+		if b.postgres, err = pgtest.Open(o.postgres...); err != nil {
 			return nil, errors.Join(err, b.close())
 		}
 	}

@@ -40,11 +40,19 @@ const patience = 5 * time.Minute
 // Option changes how a server runs.
 type Option func(*options)
 
-type options struct{ fsync, archived bool }
+type options struct {
+	fsync, archived bool
+	settings        []string // names and values by turns
+}
 
 // Fsync says whether the server waits for the disk at each commit. Without that, what was committed survives the death of the server's processes
 // but not that of the machine, so tests lose nothing; benchmarks would measure something that nobody runs.
 func Fsync(on bool) Option { return func(o *options) { o.fsync = on } }
+
+// Setting gives the server a setting, as postgresql.conf has them. It has none for tests that share a server.
+func Setting(name, value string) Option {
+	return func(o *options) { o.settings = append(o.settings, name, value) }
+}
 
 // Need skips a test or benchmark where PostgreSQL is not installed, and says so.
 func Need(tb testing.TB) {

@@ -117,6 +117,16 @@ func TestTheServerWaitsForTheDiskWhenItShould(t *testing.T) {
 	testing.Benchmark(func(b *testing.B) { check("a benchmark", "on", pgtest.Database(b)) })
 }
 
+func TestSettings(t *testing.T) {
+	pgtest.Need(t)
+	conn := connect(t, pgtest.Start(t, pgtest.Setting("work_mem", "5MB"), pgtest.Setting("application_name", "it's"), pgtest.Setting("fsync", "off")).DSN())
+	for name, want := range map[string]string{"work_mem": "5MB", "application_name": "it's", "fsync": "off"} {
+		if got := query(t, conn, "SHOW "+name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+}
+
 func TestWhatWasCommittedSurvivesAKill(t *testing.T) {
 	pgtest.Need(t)
 	c := pgtest.Start(t, pgtest.Fsync(false))

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -176,16 +177,20 @@ func (s *server) initialize(o options) error {
 		s.configure("unix_socket_directories", ""), // paths of sockets are limited to some 100 bytes, temporary directories are not
 		s.configure("max_connections", "200"),
 		s.configure("fsync", strconv.FormatBool(o.fsync)),
+		s.configure(o.settings...),
 	)
 }
 
-// configure changes a setting for the next start.
-func (s *server) configure(name, value string) error {
+// configure changes settings for the next start: names and values by turns.
+func (s *server) configure(settings ...string) error {
 	f, err := os.OpenFile(filepath.Join(s.dir, "data", "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(f, "%s = '%s'\n", name, value)
+	for pair := range slices.Chunk(settings, 2) {
+		_, err2 := fmt.Fprintf(f, "%s = '%s'\n", pair[0], strings.ReplaceAll(pair[1], "'", "''"))
+		err = errors.Join(err, err2)
+	}
 	return errors.Join(err, f.Close())
 }
 
