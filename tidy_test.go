@@ -127,7 +127,7 @@ var packages = map[string]rule{
 
 	"bench": {imports: []string{
 		"internal/heap", "internal/pgtest", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/query", "pkg/client",
-		"pkg/check", "pkg/app", "github.com/jackc/pgx/v5",
+		"pkg/check", "pkg/app", "github.com/jackc/pgx/v5", "golang.org/x/sys/unix",
 	}},
 
 	"cmd/rondo": {imports: []string{

@@ -49,7 +49,7 @@ type options struct {
 // but not that of the machine, so tests lose nothing; benchmarks would measure something that nobody runs.
 func Fsync(on bool) Option { return func(o *options) { o.fsync = on } }
 
-// Setting gives the server a setting, as postgresql.conf has them. It has none for tests that share a server.
+// Setting gives a server a setting, as postgresql.conf has them. Servers that tests share have none.
 func Setting(name, value string) Option {
 	return func(o *options) { o.settings = append(o.settings, name, value) }
 }
