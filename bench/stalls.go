@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// This file notices when the disk stands still: something waits for it, and it finishes nothing. On a virtual machine, that is because of its neighbours, and everything
+// This file notices when the disk stands still: something waits for it, and it finishes nothing. On a virtual machine, that is mostly because of its neighbours, and everything
 // that commits waits for as long.
 
 // diskState is what a disk has finished so far, and how much waits for it.
