@@ -237,3 +237,36 @@ func TestSettingsOfConnections(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatIsWrittenSoon shows that a connection has its pages written soon, unless somebody has said otherwise.
+func TestWhatIsWrittenSoon(t *testing.T) {
+	pgtest.Need(t)
+	cases := []struct{ name, before, address, want string }{
+		{"nobody says anything", "", "", "256kB"},
+		{"the database", "ALTER DATABASE %s SET backend_flush_after = 0", "", "0"},
+		{"the role in this database", "ALTER ROLE CURRENT_USER IN DATABASE %s SET backend_flush_after = '1MB'", "", "1MB"},
+		{"the address", "", "&options=-c%20backend_flush_after%3D64kB", "64kB"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			address := pgtest.Database(t)
+			if c.before != "" {
+				conn := connect(t, address)
+				execute(t, conn, fmt.Sprintf(c.before, pgx.Identifier{conn.Config().Database}.Sanitize()))
+			}
+			var got string
+			openStore(t, address+c.address, cockroach.Options{Configure: func(config *pgxpool.Config) {
+				prepare := config.AfterConnect
+				config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+					if err := prepare(ctx, conn); err != nil {
+						return err
+					}
+					return conn.QueryRow(ctx, "SHOW backend_flush_after").Scan(&got)
+				}
+			}}).Close()
+			if got != c.want {
+				t.Errorf("it is %q, want %q", got, c.want)
+			}
+		})
+	}
+}

@@ -274,9 +274,14 @@ func prepareSession(ctx context.Context, conn *pgx.Conn) error {
 	}
 	// A statement is planned once and kept. A plan that was made while a table was small must still be good when it has grown, so it may not read
 	// whole tables.
-	_, err := conn.Exec(ctx, "SET default_transaction_isolation = 'read committed'; SET enable_seqscan = off; SET jit = off; "+keptPlans)
+	_, err := conn.Exec(ctx, "SET default_transaction_isolation = 'read committed'; SET enable_seqscan = off; SET jit = off; "+keptPlans+"; "+writtenSoon)
 	return err
 }
+
+// writtenSoon keeps pages that a connection moves out of PostgreSQL's buffers from lying in the system's, which would write all that is half a minute old at once:
+// hundreds of megabytes, with each commit behind them. Whoever has said for the server, the database, the role or in the address how it is to be has it so; a server
+// that does not know the setting goes without.
+const writtenSoon = "SELECT set_config(name, '256kB', false) FROM pg_settings WHERE name = 'backend_flush_after' AND source = 'default'"
 
 // On PostgreSQL, statements that stay prepared are planned once, with plans for any parameters: for a commit of one turn, planning takes four times as long as all
 // the rest, and by itself PostgreSQL would often go on to plan each time. All others are planned for the parameters at hand.
