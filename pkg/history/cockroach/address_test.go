@@ -194,6 +194,30 @@ func TestMalformedAddresses(t *testing.T) {
 	})
 }
 
+// settingOf opens a store, and tells what a setting of its first connection is, and how many connections there may be.
+func settingOf(t *testing.T, name, address string, options cockroach.Options) (value string, maxConns int32) {
+	t.Helper()
+	var values []string
+	options.Configure = func(config *pgxpool.Config) {
+		maxConns = config.MaxConns
+		prepare := config.AfterConnect
+		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			if err := prepare(ctx, conn); err != nil {
+				return err
+			}
+			var value string
+			err := conn.QueryRow(ctx, "SHOW "+name).Scan(&value)
+			values = append(values, value)
+			return err
+		}
+	}
+	openStore(t, address, options).Close()
+	if len(values) == 0 {
+		t.Fatal("nothing has connected")
+	}
+	return values[0], maxConns
+}
+
 // TestSettingsOfConnections shows what options and addresses set, and that addresses come before defaults.
 func TestSettingsOfConnections(t *testing.T) {
 	pgtest.Need(t)
@@ -212,27 +236,12 @@ func TestSettingsOfConnections(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			var maxConns int32
-			var statements []string
-			c.options.Configure = func(config *pgxpool.Config) {
-				maxConns = config.MaxConns
-				prepare := config.AfterConnect
-				config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-					if err := prepare(ctx, conn); err != nil {
-						return err
-					}
-					var timeout string
-					err := conn.QueryRow(ctx, "SHOW statement_timeout").Scan(&timeout)
-					statements = append(statements, timeout)
-					return err
-				}
-			}
-			openStore(t, address+c.address, c.options).Close()
+			timeout, maxConns := settingOf(t, "statement_timeout", address+c.address, c.options)
 			if maxConns != c.maxConns {
 				t.Errorf("%d connections, want %d", maxConns, c.maxConns)
 			}
-			if len(statements) == 0 || statements[0] != c.timeout {
-				t.Errorf("statements may take %v, want %v", statements, c.timeout)
+			if timeout != c.timeout {
+				t.Errorf("statements may take %q, want %q", timeout, c.timeout)
 			}
 		})
 	}
@@ -241,30 +250,32 @@ func TestSettingsOfConnections(t *testing.T) {
 // TestWhatIsWrittenSoon shows that a connection has its pages written soon, unless somebody has said otherwise.
 func TestWhatIsWrittenSoon(t *testing.T) {
 	pgtest.Need(t)
-	cases := []struct{ name, before, address, want string }{
-		{"nobody says anything", "", "", "256kB"},
-		{"the database", "ALTER DATABASE %s SET backend_flush_after = 0", "", "0"},
-		{"the role in this database", "ALTER ROLE CURRENT_USER IN DATABASE %s SET backend_flush_after = '1MB'", "", "1MB"},
-		{"the address", "", "&options=-c%20backend_flush_after%3D64kB", "64kB"},
+	cases := []struct {
+		name    string
+		server  []pgtest.Option
+		before  string
+		address string
+		want    string
+	}{
+		{"nobody says anything", nil, "", "", "256kB"},
+		{"the server", []pgtest.Option{pgtest.Setting("backend_flush_after", "0")}, "", "", "0"},
+		{"the database", nil, "ALTER DATABASE %s SET backend_flush_after = 0", "", "0"},
+		{"the role in this database", nil, "ALTER ROLE CURRENT_USER IN DATABASE %s SET backend_flush_after = '1MB'", "", "1MB"},
+		{"the address", nil, "", "&options=-c%20backend_flush_after%3D64kB", "64kB"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			address := pgtest.Database(t)
+			var address string
+			if c.server != nil {
+				address = pgtest.Start(t, c.server...).Database(t)
+			} else {
+				address = pgtest.Database(t)
+			}
 			if c.before != "" {
 				conn := connect(t, address)
 				execute(t, conn, fmt.Sprintf(c.before, pgx.Identifier{conn.Config().Database}.Sanitize()))
 			}
-			var got string
-			openStore(t, address+c.address, cockroach.Options{Configure: func(config *pgxpool.Config) {
-				prepare := config.AfterConnect
-				config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-					if err := prepare(ctx, conn); err != nil {
-						return err
-					}
-					return conn.QueryRow(ctx, "SHOW backend_flush_after").Scan(&got)
-				}
-			}}).Close()
-			if got != c.want {
+			if got, _ := settingOf(t, "backend_flush_after", address+c.address, cockroach.Options{}); got != c.want {
 				t.Errorf("it is %q, want %q", got, c.want)
 			}
 		})

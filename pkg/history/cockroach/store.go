@@ -264,7 +264,7 @@ func poolConfig(address string, options Options) (*pgxpool.Config, error) {
 
 const cockroachSession = "SET default_transaction_isolation = 'serializable'; SET plan_cache_mode = force_custom_plan"
 
-// prepareSession makes a connection independent of how the database is configured.
+// prepareSession makes plans and isolation independent of how the database is configured.
 func prepareSession(ctx context.Context, conn *pgx.Conn) error {
 	takePacked(conn)
 	if flavourOf(conn) == cockroachdb {
