@@ -152,8 +152,9 @@ export class Worker {
       m.nak(Math.max(rest, 0)); // it is early, or this worker is ending: it comes again
       return;
     }
-    const words = m.subject.slice(this.prefix.length + 1).split("."); // work.<tag>.<activity>.<place>.<instance>
-    const a = { m, activity, place: words[3], instance: words[4], life: m.headers.get("Rondo-Life"), stop: new AbortController(), since: Date.now() };
+    const words = m.subject.slice(this.prefix.length + 1).split("."); // work.<tag>.<activity>.<execution>-<event>-<incarnation>.<instance>
+    const place = words[3].split("-").slice(0, 2).join("-"); // answers name the incarnation in their header only
+    const a = { m, activity, place, instance: words[4], life: m.headers.get("Rondo-Life"), stop: new AbortController(), since: Date.now() };
     this.held.set(m.subject, a);
     // While it is held, the broker must hear of it before its time is over. Every other time, it is asked whether the work is still wanted.
     let beats = 0;
@@ -237,7 +238,7 @@ export class Worker {
   // say tells the instance something about a piece of work, and returns when that is stored. The id makes it the same when it is said again.
   async say(a, verb, body = "", extra = {}, suffix = "") {
     const h = headers();
-    h.set("Nats-Msg-Id", `${verb}/${a.place}/${a.life}/${a.instance}${suffix}`);
+    h.set("Rondo-Id", `${verb}/${a.place}/${a.life}/${a.instance}${suffix}`);
     h.set("Rondo-Life", a.life);
     h.set("Rondo-Worker", this.name);
     for (const [name, value] of Object.entries(extra)) h.set(name, value);

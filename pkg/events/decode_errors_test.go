@@ -16,6 +16,7 @@ func TestMessagesThatBreakTheProtocolAreRefusedWithTheReason(t *testing.T) {
 	start := func(pairs ...string) events.Header { return header(pairs...) }
 	long := strings.Repeat("a", 300)
 	const theStart, theWork, theTimer = "rondo.start.fulfil.order-7", "rondo.work._.charge.1-4.order-7", "rondo.timer-due.1-4.order-7"
+	const theChild = "rondo.internal_start.fulfil.order-7"
 	tests := []struct {
 		name, subject string
 		header        events.Header
@@ -50,13 +51,13 @@ func TestMessagesThatBreakTheProtocolAreRefusedWithTheReason(t *testing.T) {
 		{"an unknown conflict", theStart, start(events.HeaderConflict, "explode"), "", []string{events.HeaderConflict, `"explode"`, `"restart" and "replace"`}},
 		{"a version that is too long", theStart, start(events.HeaderVersion, long), "", []string{events.HeaderVersion, "not a version"}},
 		{"a version that is not UTF-8", theStart, start(events.HeaderVersion, "\xff"), "", []string{events.HeaderVersion, "not a version"}},
-		{"a parent without a life", theStart, start(events.HeaderParent, "1-4.order-7"), "", []string{events.HeaderParent, "<execution>-<event>.<life>.<instance>"}},
-		{"a parent with an empty life", theStart, start(events.HeaderParent, "1-4..order-7"), "", []string{events.HeaderParent, "life: it is empty"}},
-		{"a parent with an endless life", theStart, start(events.HeaderParent, "1-4."+long+".order-7"), "", []string{events.HeaderParent, "life", "limit of 128"}},
-		{"a parent without an instance", theStart, start(events.HeaderParent, "1-4.l."), "", []string{events.HeaderParent, "instance id: it is empty"}},
-		{"a parent that is not UTF-8", theStart, start(events.HeaderParent, "1-4.l.a%FF"), "", []string{events.HeaderParent, "UTF-8"}},
-		{"a parent with a broken encoding", theStart, start(events.HeaderParent, "1-4.l.a%F"), "", []string{"two hex digits"}},
-		{"a parent at no place", theStart, start(events.HeaderParent, "1.l.order-7"), "", []string{`"1" is not <execution>-<event>`}},
+		{"a parent without a life", theChild, start(events.HeaderParent, "1-4.order-7"), "", []string{events.HeaderParent, "<execution>-<event>.<life>.<instance>"}},
+		{"a parent with an empty life", theChild, start(events.HeaderParent, "1-4..order-7"), "", []string{events.HeaderParent, "life: it is empty"}},
+		{"a parent with an endless life", theChild, start(events.HeaderParent, "1-4."+long+".order-7"), "", []string{events.HeaderParent, "life", "limit of 128"}},
+		{"a parent without an instance", theChild, start(events.HeaderParent, "1-4.l."), "", []string{events.HeaderParent, "instance id: it is empty"}},
+		{"a parent that is not UTF-8", theChild, start(events.HeaderParent, "1-4.l.a%FF"), "", []string{events.HeaderParent, "UTF-8"}},
+		{"a parent with a broken encoding", theChild, start(events.HeaderParent, "1-4.l.a%F"), "", []string{"two hex digits"}},
+		{"a parent at no place", theChild, start(events.HeaderParent, "1.l.order-7"), "", []string{`"1" is not <execution>-<event>`}},
 		{"attributes that are not JSON", theStart, start(events.HeaderAttributes, "region=eu"), "", []string{events.HeaderAttributes, "JSON object of strings"}},
 		{"attributes that are a list", theStart, start(events.HeaderAttributes, `["eu"]`), "", []string{events.HeaderAttributes, "JSON object of strings"}},
 		{"an attribute that is a number", theStart, start(events.HeaderAttributes, `{"n":1}`), "", []string{events.HeaderAttributes, "JSON object of strings"}},

@@ -179,21 +179,69 @@ func TestHeadersFromOutsideAreCutToSize(t *testing.T) {
 func TestAnInstanceMayBeLaunchedUnderTheIdOfAChild(t *testing.T) {
 	for _, launcher := range []string{"order-7", "a/b.c~1.2", strings.Repeat("日", events.MaxInstanceID/3)} {
 		id := events.ChildID(launcher, 1, 4)
-		w := wire(t, events.Message{ID: events.MessageID(events.VerbStart, launcher, ref), Instance: id, Content: &events.Start{Orchestration: "audit"}})
+		w := wire(t, events.Message{ID: events.MessageID(events.VerbStart, launcher, ref), Instance: id, Internal: true, Content: &events.Start{Orchestration: "audit"}})
 		if m := mustDecode(t, w.Subject, w.Header, ""); m.Instance != id {
 			t.Errorf("got the instance %q", m.Instance)
 		}
 	}
 	for _, id := range []string{"", "start", "start/1-4", "start/1-4/l", "start/1-5/l/order-7", "start/1-4/l/order-8", "start/x/l/order-7", "start/1-4/l/%", "child-ended/1-4/l/order-7"} {
-		_, err := decode("rondo.start.audit.order-7~1%2E4", header(events.HeaderMsgID, id), "")
+		_, err := decode("rondo.internal_start.audit.order-7~1%2E4", header(events.HeaderMsgID, id), "")
 		wantError(t, err, "reserved for the ids of children")
+	}
+	_, err := decode("rondo.start.audit.order-7~1%2E4", header(events.HeaderMsgID, "start/1-4/l/order-7"), "")
+	wantError(t, err, "reserved for the ids of children") // a client says so
+}
+
+// Only the services may say that a message comes from a parent: what a client says of one counts for nothing.
+func TestClientsHaveNoChildren(t *testing.T) {
+	parent := header(events.HeaderParent, "1-4.life.order-7")
+	for _, verb := range []string{"start.pack", "control.cancel"} {
+		parentOf := func(m events.Message) *events.Parent {
+			switch c := m.Content.(type) {
+			case *events.Start:
+				return c.Parent
+			case *events.Control:
+				return c.Parent
+			}
+			t.Fatalf("got %T", m.Content)
+			return nil
+		}
+		if m := mustDecode(t, "rondo."+verb+".pack-9", parent, ""); m.Internal || parentOf(m) != nil {
+			t.Errorf("%s of a client comes from %+v", verb, parentOf(m))
+		}
+		if m := mustDecode(t, "rondo.internal_"+verb+".pack-9", parent, ""); !m.Internal || parentOf(m) == nil {
+			t.Errorf("%s of a service comes from nobody", verb)
+		}
+	}
+	for _, verb := range []string{"internal_wake.x", "internal_work-done.1-4", "internal_internal_start.pack", "internal_.pack"} {
+		_, err := decode("rondo."+verb+".pack-9", parent, "")
+		wantError(t, err, "unknown verb")
+	}
+}
+
+// Work and timers name their incarnation in the subject, so that a withdrawal reaches nothing of the next one.
+func TestIncarnationsHaveSubjectsOfTheirOwn(t *testing.T) {
+	other := ref
+	other.Life = "another"
+	for _, both := range [][2]events.Content{
+		{&events.Work{Ref: ref, Activity: "charge", Attempt: 1}, &events.WithdrawWork{Ref: ref, Activity: "charge"}},
+		{&events.TimerDue{Ref: ref}, &events.WithdrawTimer{Ref: ref}},
+	} {
+		sent, withdrawn := wire(t, events.Message{Instance: "i", Content: both[0]}), wire(t, events.Message{Instance: "i", Content: both[1]})
+		if sent.Subject != withdrawn.Subject {
+			t.Errorf("%s is withdrawn under %s", sent.Subject, withdrawn.Subject)
+		}
+	}
+	next := wire(t, events.Message{Instance: "i", Content: &events.TimerDue{Ref: other}})
+	if before := wire(t, events.Message{Instance: "i", Content: &events.TimerDue{Ref: ref}}); before.Subject == next.Subject {
+		t.Errorf("two incarnations have their timers under %s", next.Subject)
 	}
 }
 
 func TestAChildIsStartedUnderAnyId(t *testing.T) {
 	parent := header(events.HeaderParent, "1-4.life.order-7")
 	for _, id := range []string{"order-7~1%2E4", "pack-9"} {
-		m := mustDecode(t, "rondo.start.pack."+id, parent, "")
+		m := mustDecode(t, "rondo.internal_start.pack."+id, parent, "")
 		want := &events.Parent{Instance: "order-7", Life: "life", Execution: 1, Event: 4}
 		if got := m.Content.(*events.Start).Parent; !reflect.DeepEqual(got, want) {
 			t.Errorf("got the parent %+v", got)

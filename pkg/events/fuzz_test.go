@@ -91,7 +91,7 @@ func FuzzDecodeMessage(f *testing.F) {
 		{"rondo.timer-due.1-1.x", life + "Rondo-Due: 9999-12-31T23:59:59-23:00\n", ""}, {"rondo.timer-due.1-1.x", life + "Rondo-Due: 0000-01-01T00:00:00+01:00\n", ""},
 		{"rondo.timer-due.1-1.x", life + "Rondo-Due: 0001-01-01T00:00:00Z\n", ""}, {"rondo.timer-due.01-01.x", "Rondo-Life: \xff\n", ""},
 		{"rondo.child-ended.1-1.x", life + "Rondo-Outcome: done\n", `{ "$bytes": 5 }`},
-		{"rondo.start.a.x", "Rondo-Parent: 1-1.l.a.b\ntraceparent: \xff\n", "{ }"}, {"rondo.start.a.x~1%2E1", "Nats-Msg-Id: start/1-1/l/x\n", "1 2"},
+		{"rondo.internal_start.a.x", "Rondo-Parent: 1-1.l.a.b\ntraceparent: \xff\n", "{ }"}, {"rondo.internal_start.a.x~1%2E1", "Rondo-Id: start/1-1/l/x\n", "1 2"},
 		{"rondo.start.a.x", "Rondo-Attributes: {}\nNats-Msg-Id: a\x00\n", ""}, {"rondo.start.a.x", "Rondo-Attributes: {\"a\":null}\nce-id: \xff\n", ""},
 		{"rondo.work._.a.1-1.x", life + "Rondo-Attempt: 1\nRondo-Priority: -0\nRondo-Start-To-Close: -9223372036854775808ns\nRondo-Version: \xff\n", nested(50)},
 	} {

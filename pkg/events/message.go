@@ -8,11 +8,14 @@ import (
 
 // Message is something said to an instance, to a worker, or to the broker about an earlier message.
 type Message struct {
-	// ID is what makes it the same message when it comes again. The engine's own messages get theirs from [MessageID]; others bring a
-	// Nats-Msg-Id header, a CloudEvents id, or are given one by the stream that stores them.
+	// ID is what makes it the same message when it comes again. The engine's own messages get theirs from [MessageID];
+	// others bring a Rondo-Id header, a CloudEvents id, or are given one by the stream that stores them.
 	ID string
 	// Instance is whom it concerns.
 	Instance string
+	// Internal says that a service has sent it: a start, an event, a mailbox message or a control message that comes
+	// from another instance. Only then does it count what it says of a parent.
+	Internal bool
 	// NotBefore delays it; zero means at once.
 	NotBefore time.Time
 	// Trace is the W3C traceparent it carries.
@@ -32,7 +35,12 @@ type Content interface {
 // Verb is the first word of a subject after the prefix.
 type Verb string
 
-// The verbs. Those of one word are for anybody to use; those of two words, and work, are between the services. See [Verb.Ahead].
+// internal begins the verbs of what instances start, raise, send and control; clients may not publish under them:
+//
+//	rondo.internal_start.<orchestration>.<instance>
+const internal = "internal_"
+
+// The verbs. Those of one word are for clients to use; those of two words, and work, are between the services. See [Verb.Ahead].
 const (
 	VerbStart   Verb = "start"   // rondo.start.<orchestration>.<instance>
 	VerbEvent   Verb = "event"   // rondo.event.<name>.<instance>
@@ -56,6 +64,15 @@ const (
 // the results of activities, timers, and the ends of children.
 func (v Verb) Ahead() bool { return strings.Contains(string(v), "-") }
 
+// fromClients reports whether clients may publish messages with this verb, and instances under another one.
+func (v Verb) fromClients() bool {
+	switch v {
+	case VerbStart, VerbEvent, VerbQueue, VerbControl:
+		return true
+	}
+	return false
+}
+
 // Ref points at an event of one execution of one life of the instance that a message is for.
 type Ref struct {
 	Life      string
@@ -66,6 +83,14 @@ type Ref struct {
 // Place is the subject token for the event: <execution>-<event>.
 func (r Ref) Place() string {
 	return strconv.FormatInt(r.Execution, 10) + "-" + strconv.FormatInt(r.Event, 10)
+}
+
+// token is the subject token for the event of this incarnation only: <execution>-<event>-<incarnation>.
+func (r Ref) token() string {
+	if r.Life == "" {
+		return r.Place()
+	}
+	return r.Place() + "-" + EncodeToken(r.Life)
 }
 
 // MessageID makes the id of a message of the engine's from what it means: who says it, in which life and execution, because of which

@@ -22,6 +22,13 @@ func traced(c events.Content) events.Message {
 	return events.Message{ID: "m-1", Instance: "Käse & Brot.7", Trace: traceparent, TraceState: "vendor=1", Baggage: "tenant=acme", Content: c}
 }
 
+// internal is what another instance sends.
+func internal(c events.Content) events.Message {
+	m := traced(c)
+	m.Internal = true
+	return m
+}
+
 func later(d time.Duration, m events.Message) events.Message {
 	m.NotBefore = in(d)
 	return m
@@ -29,7 +36,7 @@ func later(d time.Duration, m events.Message) events.Message {
 
 // messageExamples has at least one example of everything that a message can say.
 var messageExamples = []messageExample{
-	{"full", traced(&events.Start{
+	{"full", internal(&events.Start{
 		Orchestration: "fulfil", Version: "1.4.2", Input: payload(`{"sku":"a<1>"}`),
 		Parent:   &events.Parent{Instance: "basket.3", Life: "5b3e91d20c7f6a84", Execution: 1, Event: 12},
 		Conflict: events.RestartFinished, Attributes: map[string]string{"customer": "c-9", "region": "eu"},
@@ -40,11 +47,13 @@ var messageExamples = []messageExample{
 	{"full", traced(&events.EventRaised{Name: "approve.all", Data: payload(`{"by":"ann"}`)})},
 	{"minimal", say(&events.EventRaised{Name: "approve"})},
 	{"binary", say(&events.EventRaised{Name: "approve", Data: binary})},
+	{"internal", internal(&events.EventRaised{Name: "approve"})},
 
 	{"full", traced(&events.QueueSent{Queue: "orders", Data: payload(`{"order":8}`)})},
 	{"minimal", say(&events.QueueSent{Queue: "orders"})},
+	{"internal", internal(&events.QueueSent{Queue: "orders", Data: payload(`{"order":8}`)})},
 
-	{"full", traced(&events.Control{How: events.Cancel, Reason: "out of stock", Parent: &events.Parent{Instance: "order-7", Life: "ab12", Execution: 1, Event: 4}})},
+	{"full", internal(&events.Control{How: events.Cancel, Reason: "out of stock", Parent: &events.Parent{Instance: "order-7", Life: "ab12", Execution: 1, Event: 4}})},
 	{"minimal", say(&events.Control{How: events.Suspend})},
 	{"quoted", say(&events.Control{How: events.Terminate, Reason: `"no"`})},
 

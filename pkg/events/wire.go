@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,8 +33,12 @@ type Header map[string][]string
 
 // The headers.
 const (
-	HeaderMsgID = "Nats-Msg-Id"
-	HeaderTrace = "traceparent"
+	// HeaderMsgID is the id of the message: two messages to one instance that have the same id are one.
+	HeaderMsgID = "Rondo-Id"
+	// HeaderNATSMsgID does as message id where a client sends no HeaderMsgID. NATS itself compares it with those of all
+	// messages in the stream, whichever instance they are for.
+	HeaderNATSMsgID = "Nats-Msg-Id"
+	HeaderTrace     = "traceparent"
 
 	HeaderTraceState = "tracestate"
 	HeaderBaggage    = "baggage"
@@ -90,6 +95,16 @@ func (h Header) set(key, value string) {
 	}
 }
 
+// ofClients leaves out what only the services may say.
+func (h Header) ofClients() Header {
+	if _, says := h[HeaderParent]; !says {
+		return h
+	}
+	h = maps.Clone(h)
+	delete(h, HeaderParent)
+	return h
+}
+
 func (h Header) setTime(key string, t time.Time) {
 	if !t.IsZero() {
 		h.set(key, t.UTC().Format(time.RFC3339Nano))
@@ -110,11 +125,20 @@ func Encode(prefix string, m Message) (Wire, error) {
 	w.Header.set(HeaderTraceState, m.TraceState)
 	w.Header.set(HeaderBaggage, m.Baggage)
 	to := func(verb Verb, tokens ...string) {
+		if m.Internal && verb.fromClients() {
+			verb = internal + verb
+		}
 		w.Subject = prefix + "." + string(verb) + "." + strings.Join(tokens, ".") + "." + EncodeToken(m.Instance)
 	}
 	ref := func(r Ref) string {
 		w.Header.set(HeaderLife, r.Life)
 		return r.Place()
+	}
+	// What is stored until a moment, or until a worker takes it, may be withdrawn by its subject. So that names the
+	// incarnation, too: an id that is used again counts its events from 1 again.
+	only := func(r Ref) string {
+		w.Header.set(HeaderLife, r.Life)
+		return r.token()
 	}
 	if m.Instance == "" {
 		return Wire{}, errors.New("a message to nobody")
@@ -170,7 +194,7 @@ func Encode(prefix string, m Message) (Wire, error) {
 			w.Body, err = encodeError(c.Error)
 		}
 	case *TimerDue:
-		to(VerbTimer, ref(c.Ref))
+		to(VerbTimer, only(c.Ref))
 		w.Header.setTime(HeaderDue, c.Due)
 	case *ChildDone:
 		to(VerbChild, ref(c.Ref))
@@ -181,13 +205,13 @@ func Encode(prefix string, m Message) (Wire, error) {
 		w.Header.set(HeaderOutcome, "failed")
 		w.Body, err = encodeError(c.Error)
 	case *Work:
-		to(VerbWork, encodeTag(c.Tag), EncodeToken(c.Activity), ref(c.Ref))
+		to(VerbWork, encodeTag(c.Tag), EncodeToken(c.Activity), only(c.Ref))
 		err = encodeWork(c, &w)
 	case *WithdrawWork:
-		to(VerbWork, encodeTag(c.Tag), EncodeToken(c.Activity), c.Ref.Place())
+		to(VerbWork, encodeTag(c.Tag), EncodeToken(c.Activity), only(c.Ref))
 		w.Purge, w.Header = true, nil
 	case *WithdrawTimer:
-		to(VerbTimer, c.Ref.Place())
+		to(VerbTimer, only(c.Ref))
 		w.Purge, w.Header = true, nil
 	default:
 		return Wire{}, fmt.Errorf("a message that says %T does not travel", m.Content)
@@ -323,7 +347,14 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 	}
 	m := Message{ID: messageID(h, fallback), Instance: instance, Trace: cut(strings.ToValidUTF8(h.get(HeaderTrace), "?"), MaxAttribute)}
 	m.TraceState, m.Baggage = upTo(MaxTraceState, h.get(HeaderTraceState)), upTo(MaxBaggage, h.get(HeaderBaggage))
-	m.Content, err = decodeContent(Verb(tokens[0]), tokens[1:len(tokens)-1], h, body)
+	verb := Verb(tokens[0])
+	if rest, ok := strings.CutPrefix(string(verb), internal); ok && Verb(rest).fromClients() {
+		verb, m.Internal = Verb(rest), true
+	}
+	if !m.Internal && verb.fromClients() {
+		h = h.ofClients()
+	}
+	m.Content, err = decodeContent(verb, tokens[1:len(tokens)-1], h, body)
 	if err != nil {
 		return Message{}, err
 	}
@@ -344,6 +375,9 @@ func upTo(most int, s string) string {
 // launched reports whether the engine made both the id of a start and that of the instance it starts: nobody waits for such an instance,
 // but nobody chose its id either.
 func launched(m Message) bool {
+	if !m.Internal {
+		return false
+	}
 	parts := strings.SplitN(m.ID, "/", 4) // see MessageID
 	if len(parts) != 4 || parts[0] != string(VerbStart) {
 		return false
@@ -358,8 +392,10 @@ func launched(m Message) bool {
 
 // messageID is what the publisher said it is, as far as that can be kept.
 func messageID(h Header, fallback string) string {
-	if id := h.get(HeaderMsgID); id != "" {
-		return boundedID(id)
+	for _, name := range []string{HeaderMsgID, HeaderNATSMsgID} {
+		if id := h.get(name); id != "" {
+			return boundedID(id)
+		}
 	}
 	if id := h.get(HeaderCloudEventID); id != "" {
 		return boundedID("ce:" + h.get(HeaderCloudEventSource) + "/" + id)
@@ -610,14 +646,19 @@ func decodeTime(h Header, key string) (time.Time, error) {
 	return t, nil
 }
 
+// decodeRef reads what a message is about. The header is needed even where the subject names the incarnation, too: NATS
+// sends the acknowledgement of what a client has published to any subject that the client names, but with no header.
 func decodeRef(place string, h Header) (Ref, error) {
+	life := h.get(HeaderLife)
+	if short, named := strings.CutSuffix(place, "-"+EncodeToken(life)); named && life != "" {
+		place = short
+	}
 	execution, event, err := decodePlace(place)
+	if life == "" {
+		err = errors.Join(err, fmt.Errorf("no header %s; copy it from the work item", HeaderLife))
+	}
 	if err != nil {
 		return Ref{}, err
-	}
-	life := h.get(HeaderLife)
-	if life == "" {
-		return Ref{}, fmt.Errorf("no header %s; copy it from the work item", HeaderLife)
 	}
 	return Ref{Life: cut(strings.ToValidUTF8(life, "?"), MaxName), Execution: execution, Event: event}, nil
 }

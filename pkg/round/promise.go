@@ -86,7 +86,10 @@ func (t *Turn) value(v ValueChange) {
 
 // say makes a message of the instance's to another one. About is what its trace goes on in.
 func (in *Instance) say(about OverKind, verb events.Verb, ref events.Ref, to string, c events.Content) events.Message {
-	return events.Message{ID: events.MessageID(verb, in.id, ref), Instance: to, Trace: in.traceOf(about, ref), TraceState: in.ledger.besides().state, Baggage: in.ledger.besides().baggage, Content: c}
+	return events.Message{
+		ID: events.MessageID(verb, in.id, ref), Instance: to, Internal: true, Content: c,
+		Trace: in.traceOf(about, ref), TraceState: in.ledger.besides().state, Baggage: in.ledger.besides().baggage,
+	}
 }
 
 // work makes the message that has an activity executed.
