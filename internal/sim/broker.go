@@ -184,7 +184,7 @@ func (b *Broker) store(w events.Wire) {
 		if b.isWork(w.Subject) {
 			stream = "work/"
 		}
-		key := stream + v[0]
+		key := stream + w.Subject + " " + v[0]
 		if at, ok := b.seen[key]; ok && now.Sub(at) < b.dedupes {
 			return
 		}
@@ -195,9 +195,13 @@ func (b *Broker) store(w events.Wire) {
 		b.seen[key] = now
 	}
 	m := &message{wire: w, notBefore: w.NotBefore, stored: now}
+	verb, each := b.kindOf(w.Subject)
+	if w.NotBefore.After(now) && (verb == events.VerbStart || verb == events.VerbControl) {
+		b.replace(w.Subject, now)
+	}
 	if w.NotBefore.Sub(now) >= near {
-		key := w.Subject // the last one counts, but for what people send
-		if v := w.Header[events.HeaderMsgID]; len(v) > 0 && (strings.HasPrefix(key, b.prefix+".queue.") || strings.HasPrefix(key, b.prefix+".event.")) {
+		key := w.Subject // the last one counts
+		if v := w.Header[events.HeaderMsgID]; len(v) > 0 && each {
 			key += " " + v[0]
 		}
 		m.key = key
@@ -206,6 +210,22 @@ func (b *Broker) store(w events.Wire) {
 		return
 	}
 	b.put(m, now)
+}
+
+// kindOf tells the verb of a subject, and whether each of several delayed messages under it counts.
+func (b *Broker) kindOf(subject string) (verb events.Verb, each bool) {
+	word, _, _ := strings.Cut(strings.TrimPrefix(subject, b.prefix+"."), ".")
+	verb, _ = events.Origin(word)
+	return verb, verb == events.VerbEvent || verb == events.VerbQueue
+}
+
+// replace removes what is delayed under a subject and not due yet. mu is held.
+func (b *Broker) replace(subject string, now time.Time) {
+	delete(b.later, subject)
+	p := partitionOf(instanceOf(subject), b.partitions)
+	b.inbox[p] = slices.DeleteFunc(b.inbox[p], func(m *message) bool {
+		return m.wire.Subject == subject && m.notBefore.After(now)
+	})
 }
 
 // put gives a message a place. mu is held.

@@ -166,7 +166,11 @@ func TestSubjectsAreWordsThatNATSTakes(t *testing.T) {
 		if strings.ContainsAny(subject, "*> \t\r\n") || slices.Contains(strings.Split(subject, "."), "") {
 			t.Errorf("%s: subject %q", contentName(x.message.Content), subject)
 		}
-		if verb := x.message.Content.Verb(); !strings.HasPrefix(subject, "rondo."+string(verb)+".") {
+		verb := string(x.message.Content.Verb())
+		if x.message.Internal {
+			verb = "internal_" + verb
+		}
+		if !strings.HasPrefix(subject, "rondo."+verb+".") {
 			t.Errorf("%s: subject %q, verb %q", contentName(x.message.Content), subject, verb)
 		}
 		if n := strings.Count(subject, "."); n != 3 && x.message.Content.Verb() != events.VerbWork {

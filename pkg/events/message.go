@@ -73,6 +73,15 @@ func (v Verb) fromClients() bool {
 	return false
 }
 
+// Origin takes the first word of a subject apart: the verb, and whether only services may publish under it.
+func Origin(word string) (verb Verb, internally bool) {
+	if rest, ok := strings.CutPrefix(word, internal); ok && Verb(rest).fromClients() {
+		return Verb(rest), true
+	}
+	verb = Verb(word)
+	return verb, !verb.fromClients() && verb != VerbWake
+}
+
 // Ref points at an event of one execution of one life of the instance that a message is for.
 type Ref struct {
 	Life      string

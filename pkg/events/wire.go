@@ -347,11 +347,9 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 	}
 	m := Message{ID: messageID(h, fallback), Instance: instance, Trace: cut(strings.ToValidUTF8(h.get(HeaderTrace), "?"), MaxAttribute)}
 	m.TraceState, m.Baggage = upTo(MaxTraceState, h.get(HeaderTraceState)), upTo(MaxBaggage, h.get(HeaderBaggage))
-	verb := Verb(tokens[0])
-	if rest, ok := strings.CutPrefix(string(verb), internal); ok && Verb(rest).fromClients() {
-		verb, m.Internal = Verb(rest), true
-	}
-	if !m.Internal && verb.fromClients() {
+	verb, internally := Origin(tokens[0])
+	m.Internal = internally && verb.fromClients()
+	if !internally {
 		h = h.ofClients()
 	}
 	m.Content, err = decodeContent(verb, tokens[1:len(tokens)-1], h, body)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/bus"
@@ -16,6 +17,7 @@ var delayTests = []test{
 	{"a delayed message keeps its id and its headers", Settings{}, delayedKeepsHeaders},
 	{"a delay in the past is none", Settings{}, pastDelay},
 	{"a delayed message replaces the one before it", Settings{}, replaced},
+	{"a delayed start replaces the one before it until that is due", Settings{}, replacedStart},
 	{"a delayed message that is withdrawn does not come", Settings{}, withdrawnDelay},
 	{"delayed messages of people are all kept, and come in the order of their times", Settings{}, delayedOfPeople},
 	{"a delayed message may be withdrawn when it has come", Settings{}, withdrawnLate},
@@ -69,7 +71,7 @@ func delayedKeepsHeaders(t *T) {
 		t.publish(b, w, w)
 	}
 	for i, g := range r.take(2) {
-		want := fmt.Sprintf("map[Nats-Msg-Id:[timer/%d] Rondo-Due:[a b]]", i)
+		want := fmt.Sprintf("map[Rondo-Due:[a b] Rondo-Id:[timer/%d]]", i)
 		if got := fmt.Sprint(g.Header); got != want || g.Subject != fmt.Sprintf("%s.timer-due.1-2.%d", b.Prefix(), i) {
 			t.Errorf("%s with %s, want %s", g.Subject, got, want)
 		}
@@ -101,6 +103,45 @@ func replaced(t *T) {
 	}
 	t.empty()
 	r.nothing(short / 4)
+}
+
+// replacedStart starts each of some instances twice, later. Only the second start comes, however near the first one was.
+func replacedStart(t *T) {
+	b, other := t.bus(), t.bus()
+	r := t.receive(b)
+	starts := []struct{ first, pause, second time.Duration }{
+		{10 * time.Second, 0, 2 * time.Second},
+		{10 * time.Second, 0, 300 * time.Millisecond},
+		{900 * time.Millisecond, 0, 2 * time.Second},
+		{1200 * time.Millisecond, 300 * time.Millisecond, 900 * time.Millisecond},
+		{2500 * time.Millisecond, 1800 * time.Millisecond, 2 * time.Second}, // the receiver has the first one already
+		{2500 * time.Millisecond, 1800 * time.Millisecond, 300 * time.Millisecond},
+	}
+	start := func(i int, verb, id string, delay time.Duration) events.Wire {
+		return events.Wire{Subject: fmt.Sprintf("%s.%s.i%d", b.Prefix(), verb, i), Header: headerWith(id), NotBefore: time.Now().Add(delay)}
+	}
+	var all sync.WaitGroup
+	for i, s := range starts {
+		for _, verb := range []string{"start.o", "control.cancel"} {
+			all.Go(func() {
+				t.publish(b, start(i, verb, "first", s.first))
+				<-time.After(s.pause) // this is about what is due while something else comes
+				t.publish(other, start(i, verb, "second", s.second))
+			})
+		}
+	}
+	all.Wait()
+	came := make(map[string]bool)
+	for len(came) < 2*len(starts) {
+		g := r.take(1)[0]
+		if id(g.Delivery) != "second" {
+			t.Errorf("%s: the first one came, too", g.Subject)
+			continue
+		}
+		came[g.Subject] = true
+	}
+	t.empty()
+	r.nothing(short)
 }
 
 func delayedOfPeople(t *T) {

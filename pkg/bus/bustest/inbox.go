@@ -24,6 +24,7 @@ var inboxTests = []test{
 	{"what instances wait for goes ahead of starts", Settings{Partitions: 1}, goesAhead},
 	{"an instance may have any id", Settings{}, anyInstance},
 	{"a message published again under its id is stored once", Settings{}, dedupes},
+	{"messages with one id under different subjects are different ones", Settings{}, sameIDs},
 	{"a message without an id has the same name each time", Settings{InboxWait: short}, sameName},
 	{"what is not settled comes again", Settings{InboxWait: short}, comesAgain},
 	{"order is kept when a receiver dies", Settings{InboxWait: short}, orderAfterDeath},
@@ -187,13 +188,35 @@ func dedupes(t *T) {
 	t.publish(b, event(b, "i", "one"), event(b, "i", "two"), event(b, "i", "one"))
 	t.publish(other, event(b, "i", "two"), event(b, "i", "three"))
 	var ids []string
-	for _, g := range r.take(3) {
-		ids = append(ids, id(g.Delivery))
+	for len(ids) == 0 || ids[len(ids)-1] != "three" {
+		ids = append(ids, id(r.take(1)[0].Delivery))
 	}
-	if fmt.Sprint(ids) != "[one two three]" {
+	// What another process publishes again may come again: whoever takes it knows it by its id.
+	if got := fmt.Sprint(ids); got != "[one two three]" && got != "[one two two three]" {
 		t.Errorf("%v arrived", ids)
 	}
 	r.nothing(short / 2)
+}
+
+// sameIDs publishes messages with one id that are different ones: their subjects differ.
+func sameIDs(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	want := make(map[string]bool)
+	for _, subject := range []string{".start.o.i", ".start.o.j", ".event.e.i", ".queue.e.i"} {
+		w := event(b, "i", "4711")
+		w.Subject = b.Prefix() + subject
+		t.publish(b, w)
+		want[w.Subject] = true
+	}
+	for range len(want) {
+		g := r.take(1)[0]
+		if !want[g.Subject] || id(g.Delivery) != "4711" {
+			t.Errorf("%s came with id %q", g.Subject, id(g.Delivery))
+		}
+		delete(want, g.Subject)
+	}
+	t.empty()
 }
 
 func sameName(t *T) {

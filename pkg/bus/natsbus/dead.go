@@ -1,6 +1,7 @@
 package natsbus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ const (
 	HeaderDeadBy       = "Rondo-Dead-By"
 	HeaderDeadAttempts = "Rondo-Dead-Attempts"
 	HeaderDeadSubject  = "Rondo-Dead-Subject"
-	HeaderDeadID       = "Rondo-Dead-Id"     // the Nats-Msg-Id it had
+	HeaderDeadID       = "Rondo-Dead-Id"     // the id it had
 	HeaderDeadStored   = "Rondo-Dead-Stored" // when it was first stored
 	HeaderDeadLost     = "Rondo-Dead-Lost"   // its headers and its body were too large with these
 )
@@ -56,9 +57,8 @@ func (b *Bus) Bury(ctx context.Context, d bus.Delivery, why bus.Cause) error {
 	if why.Attempts > 0 {
 		set(HeaderDeadAttempts, strconv.Itoa(why.Attempts))
 	}
-	if id := d.Header[nats.MsgIdHdr]; len(id) > 0 {
-		set(HeaderDeadID, id[0])
-	}
+	set(HeaderDeadID, cmp.Or(first(d.Header, events.HeaderMsgID), first(d.Header, nats.MsgIdHdr)))
+	delete(h, events.HeaderMsgID)
 	set(HeaderDeadStored, d.Stored.UTC().Format(time.RFC3339Nano))
 	if d.Place > 0 {
 		h[nats.MsgIdHdr] = []string{"dead/" + d.ID()}
@@ -152,11 +152,11 @@ func (b *Bus) Replay(ctx context.Context, place uint64) error {
 		return fmt.Errorf("number %d: its headers and its body were too large to be kept; it cannot be sent again", place)
 	}
 	h := events.Header(maps.Clone(l.Header))
-	// The broker may still remember the id, and would keep the message out: it gets another one to look at.
-	h[nats.MsgIdHdr] = []string{fmt.Sprintf("replay/%d/%s", place, l.ID)}
-	h[headerNotBefore] = []string{l.Buried.UTC().Format(time.RFC3339Nano)}
 	if l.ID != "" {
-		h[headerID] = []string{l.ID}
+		h[events.HeaderMsgID] = []string{l.ID}
+	}
+	if strings.HasPrefix(l.Subject, b.subject("work.")) { // NATS may still remember its id, and would drop it
+		h[nats.MsgIdHdr] = []string{fmt.Sprintf("replay/%d/%s", place, l.ID)}
 	}
 	if err := b.Publish(ctx, events.Wire{Subject: l.Subject, Header: h, Body: l.Body}); err != nil {
 		return err

@@ -26,6 +26,10 @@ type origin struct {
 	place            uint64 // in the stream
 	handed           uint64 // how many messages the consumer had handed out, to whomever, with this one
 	stored           time.Time
+
+	// For what has waited for its time in the stream that is for that: that it has, and when it was accepted.
+	due      bool
+	accepted acceptance
 }
 
 // originOf reads the subject for an acknowledgement:
@@ -72,37 +76,45 @@ func (b *Bus) delivery(m *nats.Msg) (d bus.Delivery, o origin, notBefore time.Ti
 		Header: events.Header(m.Header), Body: m.Data, Place: o.place, Deliveries: o.deliveries, Stored: o.stored, Hold: hold{b.nc, m.Reply},
 	}
 	d.Subject, d.Partition = b.publishedAs(m.Subject)
-	if next := d.Header["Nats-Schedule-Next"]; len(next) > 0 {
-		d.Scheduled = next[0] != "purge" // which says that it is published once
+	d.Subject, o.due = b.withoutDue(d.Subject)
+	if o.due {
+		o.accepted = readAcceptance(d.Header)
+		if fired, err := time.Parse(time.RFC3339Nano, first(d.Header, headerFired)); err == nil {
+			d.Scheduled, d.Stored = true, fired
+		}
 	}
 	if at := d.Header[headerNotBefore]; len(at) > 0 {
-		notBefore = clean(d.Header)
+		// What cannot be read is no reason to keep a message back for ever: it counts as nothing.
+		notBefore, _ = time.Parse(time.RFC3339Nano, at[0])
 		d.NotBefore = notBefore
 		if d.Deliveries > 1 && notBefore.After(d.Stored) {
 			d.Deliveries-- // the first time it was too early, and went back
 		}
 	}
-	if _, again := d.Header[headerAgain]; again {
-		delete(d.Header, headerAgain)
+	if _, again := d.Header[headerAgain]; again && !b.fromClient(d.Subject) {
 		d.Deliveries++
 	}
+	clean(d.Header)
 	return d, o, notBefore, nil
 }
 
-// clean removes what was added to the headers of a message so that it would come later, and tells when that is. What people have written there is no reason to keep it back for ever:
-// what cannot be read counts as nothing.
-func clean(h events.Header) (notBefore time.Time) {
-	notBefore, err := time.Parse(time.RFC3339Nano, h[headerNotBefore][0])
-	if err != nil {
-		notBefore = time.Time{}
+// clean removes the headers that are between publishers and receivers, and those that count only where the services
+// publish and that a client has written.
+func clean(h events.Header) {
+	if _, has := h[events.HeaderMsgID]; has {
+		delete(h, nats.MsgIdHdr) // which was made of it
 	}
-	if id := h[headerID]; len(id) > 0 {
-		h[nats.MsgIdHdr] = id
-	}
-	for _, name := range []string{headerNotBefore, headerID, "Nats-Scheduler", "Nats-Schedule-Next"} {
+	for _, name := range []string{headerNotBefore, headerFired, headerAccepted, headerAgain} {
 		delete(h, name)
 	}
-	return notBefore
+}
+
+// first is the first value of a header.
+func first(h events.Header, name string) string {
+	if v := h[name]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
 }
 
 // hold settles a message by the subject for its acknowledgement.

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/events"
 )
 
 const (
@@ -33,6 +34,7 @@ const (
 
 // Receive implements bus.Inbox. If the partition is gone from the broker it fails, after making it again if it may.
 func (b *Bus) Receive(ctx context.Context, partition int, take func(bus.Delivery)) error {
+	defer b.forwardDue()()
 	both, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 2)
@@ -74,6 +76,7 @@ func (b *Bus) receive(ctx context.Context, l lane, partition int, take func(bus.
 	var tending sync.WaitGroup
 	stop, cancel := context.WithCancel(ctx)
 	tending.Go(func() { r.tend(stop, status) })
+	tending.Go(func() { r.takeOver(stop) })
 	if l == ahead {
 		defer b.offer(r)()
 	}
@@ -92,6 +95,7 @@ type receiver struct {
 	consumer  string
 	partition int
 	ready     chan struct{} // gets a value when there is something in queue, or it failed
+	todo      chan struct{} // gets a value when there is something in tasks
 
 	mu     sync.Mutex
 	failed error
@@ -102,6 +106,8 @@ type receiver struct {
 	queue  []*waiting
 	bytes  int                 // in queue
 	early  map[uint64]*waiting // messages whose time has not come
+	held   map[string]*waiting // of those, the ones of which one counts for each subject
+	tasks  []task              // what is to be done for delayed messages
 	order  order
 	over   bool
 
@@ -119,14 +125,18 @@ type waiting struct {
 	since  time.Time // when it came, or was last extended
 	handed uint64    // see origin
 
-	// For one whose time has not come:
+	// For one whose time has not come, or had not:
 	notBefore time.Time
 	timer     *time.Timer
+	due       bool       // it has waited in the stream for that
+	accepted  acceptance // when it was
+	again     bool       // it was handed out before
+	done      bool       // what was to be done for it is
 }
 
 func (b *Bus) receiver(l lane, partition int) *receiver {
-	return &receiver{b: b, lane: l, consumer: l.consumer(partition), partition: partition, ready: make(chan struct{}, 1),
-		line: b.nc.Stats().Reconnects, early: make(map[uint64]*waiting)}
+	return &receiver{b: b, lane: l, consumer: l.consumer(partition), partition: partition, ready: make(chan struct{}, 1), todo: make(chan struct{}, 1),
+		line: b.nc.Stats().Reconnects, early: make(map[uint64]*waiting), held: make(map[string]*waiting)}
 }
 
 // begin finds out where the partition stands. A receiver before, which is about to end, is waited for a little, so that what it holds is known.
@@ -182,7 +192,7 @@ func (r *receiver) inbox() string {
 
 // more asks for messages if there is room.
 func (r *receiver) more() {
-	room := prefetch - len(r.queue) - r.asked
+	room := prefetch - len(r.queue) - len(r.tasks) - r.asked
 	if r.sub == nil || r.over || room < prefetch/2 || r.bytes > prefetchBytes {
 		return
 	}
@@ -234,25 +244,28 @@ func (r *receiver) arrive(m *nats.Msg) {
 		d.Hold.Return(0)
 		return
 	}
-	w := &waiting{d: d, since: now, handed: o.handed}
+	w := &waiting{d: d, since: now, handed: o.handed, notBefore: notBefore, due: o.due, accepted: o.accepted, again: o.deliveries > 1}
+	if !w.due {
+		w.accepted = acceptanceOf(d)
+	}
 	r.notice(w)
 	rest := notBefore.Sub(now)
+	came := func() { r.pushAll(r.order.came(lastWord(d.Subject), d.Place)) }
 	switch {
-	case r.looking && (notBefore.IsZero() || rest <= 0):
-		r.aside = append(r.aside, w)
-	case notBefore.IsZero() || rest <= 0:
-		r.pushAll(r.order.arrive(w))
-	case rest > r.b.config.InboxWait/2: // clocks differ, or it came before the wait was made shorter: the broker keeps it
-		d.Hold.Return(rest)
-		r.pushAll(r.order.came(lastWord(d.Subject), d.Place))
-	default:
-		if before := r.early[d.Place]; before != nil {
-			before.timer.Stop() // it came once more
+	case !notBefore.IsZero() && rest > 0:
+		if r.b.config.InboxWait/2 < rest && (w.due || !r.b.goesThroughInbox(d.Subject)) {
+			d.Hold.Return(rest) // clocks differ, or it came before the wait was made shorter: the broker keeps it
+		} else {
+			r.delayed(w, rest)
 		}
-		r.early[d.Place] = w
-		w.notBefore = notBefore
-		w.timer = time.AfterFunc(rest, func() { r.due(w) })
-		r.pushAll(r.order.came(lastWord(d.Subject), d.Place))
+		came()
+	case w.due && !notBefore.IsZero() && r.lastCounts(w): // it is late: a newer one may have come meanwhile
+		r.later(task{w, compareStored})
+		came()
+	case r.looking:
+		r.aside = append(r.aside, w)
+	default:
+		r.pushAll(r.order.arrive(w))
 	}
 	r.more()
 }
@@ -279,7 +292,7 @@ func (r *receiver) due(w *waiting) {
 	}
 	now := time.Now()
 	due := []*waiting{w}
-	if verb, _, _ := strings.Cut(w.d.Subject[len(r.b.names.prefix)+1:], "."); fromPeople(verb) {
+	if verb, _ := events.Origin(r.b.verbOf(w.d.Subject)); eachCounts(verb) {
 		// All of the instance that are due by now, in the order of their times: of two clocks a microsecond apart, the second may be the first.
 		who := lastWord(w.d.Subject)
 		for _, x := range r.early {
@@ -293,12 +306,16 @@ func (r *receiver) due(w *waiting) {
 	}
 	for _, x := range due {
 		x.timer.Stop()
-		delete(r.early, x.d.Place)
+		r.release(x)
 		if now.Sub(x.since) > r.b.config.InboxWait/8 {
 			x.d.Hold.Extend() // who takes it has the whole time for it
 			x.since = now
 		}
-		r.push(x)
+		if x.due && r.lastCounts(x) {
+			r.later(task{x, compareStored})
+		} else {
+			r.push(x)
+		}
 	}
 }
 
@@ -446,6 +463,9 @@ func (r *receiver) reorder(left order) {
 	for _, w := range r.early {
 		r.order.came(lastWord(w.d.Subject), w.d.Place)
 	}
+	for _, t := range r.tasks {
+		r.order.came(lastWord(t.w.d.Subject), t.w.d.Place)
+	}
 	slices.SortStableFunc(waited, func(a, b *waiting) int { return cmp.Compare(a.d.Place, b.d.Place) })
 	for _, w := range waited {
 		r.pushAll(r.order.arrive(w))
@@ -485,6 +505,12 @@ func (r *receiver) extend() {
 	for _, w := range r.aside {
 		keep(w)
 	}
+	for _, t := range r.tasks {
+		keep(t.w)
+	}
+	for _, w := range r.held {
+		keep(w)
+	}
 	for _, behind := range r.order.behind {
 		for _, w := range behind {
 			keep(w)
@@ -517,7 +543,12 @@ func (r *receiver) end() {
 		w.timer.Stop()
 		w.d.Hold.Return(0)
 	}
-	r.queue, r.aside, r.early = nil, nil, nil
+	for _, t := range r.tasks {
+		if !t.w.done {
+			t.w.d.Hold.Return(0)
+		}
+	}
+	r.queue, r.aside, r.early, r.held, r.tasks = nil, nil, nil, nil, nil
 	r.mu.Unlock()
 	if sub == nil {
 		return

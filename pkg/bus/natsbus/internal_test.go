@@ -84,7 +84,7 @@ func FuzzDelivery(f *testing.F) {
 	f.Add(reply, "p.1.event", "20000-01-01T00:00:00Z", "id")
 	b := testBus()
 	f.Fuzz(func(t *testing.T, reply, subject, notBefore, id string) {
-		m := &nats.Msg{Subject: subject, Reply: reply, Header: nats.Header{headerNotBefore: {notBefore}, headerID: {id}, "Other": {"x"}}}
+		m := &nats.Msg{Subject: subject, Reply: reply, Header: nats.Header{headerNotBefore: {notBefore}, events.HeaderMsgID: {id}, "Other": {"x"}}}
 		d, _, at, err := b.delivery(m)
 		if err != nil {
 			return

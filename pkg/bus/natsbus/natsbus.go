@@ -4,10 +4,15 @@
 //
 // With the prefix "rondo" (see [Config.Prefix]):
 //
-//	RONDO        rondo.*.*.*, rondo.later.*.*.*                 work queue; what comes in is moved to rondo.p.<partition>.<verb>.<name>.<instance>,
+//	RONDO        rondo.*.*.*                                    work queue; what comes in is moved to rondo.p.<partition>.<verb>.<name>.<instance>,
 //	                                                            a verb of two words taken apart
+//	RONDO_LATER  rondo.later.*.*.*, rondo.due.*.*.*             work queue; what waits for its time
 //	RONDO_WORK   rondo.work.*.*.*.*, rondo.later.work.*.*.*.*   work queue
 //	RONDO_DEAD   rondo.dead.*.*.*, rondo.dead.work.*.*.*.*      kept for a while
+//
+// Clients publish into RONDO only. There, none of NATS's own headers can touch what others have stored: it has neither
+// rollups nor schedules nor lives of single messages, and the ids by which NATS drops duplicates begin with a secret of
+// the process that publishes. See security.md in the documentation.
 //
 // The broker itself computes the partition, by a subject transform over the last word, so that whoever publishes need not know of it. Each partition has
 // two consumers, a-<partition> for what goes ahead, and p-<partition> for everything else, and each queue of work has one, named after its tag and activity (see [ConsumerOf]).
@@ -18,7 +23,7 @@
 //
 // A message that is not to be taken before a moment more than a second and a half away waits as a schedule under rondo.later.…, which the broker publishes a second
 // early, because it may be up to a quarter of a second late. Who receives it holds it for the rest. So no such message is early, and
-// those that come in time are late by a few milliseconds only. What is nearer than that is published at once and held by the receiver.
+// those that come in time are late by a few milliseconds only. What is nearer than that is published at once and held by the receiver. See later.go.
 //
 // # Order
 //
@@ -33,7 +38,7 @@
 //
 // # Anchors
 //
-// In RONDO and RONDO_WORK lies a message each that nobody takes, rondo.later.anchor._._ and rondo.later.work._.anchor._._, so that they do not run empty: see anchor.go.
+// In RONDO, RONDO_LATER and RONDO_WORK lies a message each that nobody takes, so that they do not run empty: see anchor.go.
 //
 // # When the broker has lost something
 //
@@ -43,6 +48,7 @@ package natsbus
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -74,6 +80,7 @@ type Bus struct {
 	mending    sync.Mutex   // held while things are made
 	mended     time.Time
 
+	nonce     string              // begins the ids by which NATS drops what this process publishes twice
 	window    *semaphore.Weighted // what is on its way to the broker
 	answers   answers
 	shortWait atomic.Int64 // how long to wait for an answer by the short way, if it is another time: for tests
@@ -86,9 +93,12 @@ type Bus struct {
 	denied    denied
 	events    happened
 
-	mu          sync.Mutex
-	joined      map[string]*membership
-	anchor      anchor
+	mu            sync.Mutex
+	joined        map[string]*membership
+	anchor        anchor
+	forwarding    int    // how many want what is due to be forwarded
+	endForwarding func() // ends it
+
 	reconnected map[*func()]bool // who wants to know of that
 	closed      bool
 	wait        sync.WaitGroup  // what runs in the background
@@ -98,7 +108,7 @@ type Bus struct {
 
 // there is what there is in the broker. Where this connection may not see something, it is nil.
 type there struct {
-	inbox, work, dead        jetstream.Stream
+	inbox, later, work, dead jetstream.Stream
 	members, sessions, notes jetstream.KeyValue
 	marks                    jetstream.KeyValue
 }
@@ -121,7 +131,7 @@ var (
 // names are those of everything in the broker.
 type names struct {
 	prefix                    string // of subjects
-	inbox, work, dead         string // streams
+	inbox, later, work, dead  string // streams
 	members, sessions, notes_ string // buckets
 	marks                     string
 }
@@ -129,7 +139,7 @@ type names struct {
 func namesOf(prefix string) names {
 	up := strings.ToUpper(strings.ReplaceAll(prefix, "-", "_"))
 	return names{
-		prefix: prefix, inbox: up, work: up + "_WORK", dead: up + "_DEAD",
+		prefix: prefix, inbox: up, later: up + "_LATER", work: up + "_WORK", dead: up + "_DEAD",
 		members: up + "_MEMBERS", sessions: up + "_SESSIONS", notes_: up + "_NOTES", marks: up + "_MARKS",
 	}
 }
@@ -141,7 +151,7 @@ func Connect(ctx context.Context, config Config) (*Bus, error) {
 		return nil, fmt.Errorf("the settings of NATS:\n%w", err)
 	}
 	b := &Bus{
-		config: config, log: config.Logger, names: namesOf(config.Prefix), window: semaphore.NewWeighted(window), joined: make(map[string]*membership),
+		config: config, log: config.Logger, names: namesOf(config.Prefix), nonce: rand.Text(), window: semaphore.NewWeighted(window), joined: make(map[string]*membership),
 	}
 	b.partitions.Store(int64(config.Partitions))
 	b.ctx, b.close = context.WithCancel(context.Background())

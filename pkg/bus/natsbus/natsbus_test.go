@@ -92,7 +92,7 @@ func environment(t *testing.T, to interface{ URL() string }, replicas int, s bus
 		Stored: func(t *testing.T) (n int) {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
-			return stored(t, ctx, js, prefix, up, up+"_WORK")
+			return stored(t, ctx, js, prefix, up, up+"_LATER", up+"_WORK")
 		},
 		Dead: func(t *testing.T) (dead []events.Wire) { return deadLetters(t, js, up+"_DEAD") },
 	}
@@ -103,7 +103,7 @@ func stored(t testing.TB, ctx context.Context, js jetstream.JetStream, prefix st
 	t.Helper()
 	for _, name := range streams {
 		n += int(streamInfo(t, ctx, js, name).State.Msgs)
-		for _, subject := range []string{prefix + ".later.anchor._._", prefix + ".later.work._.anchor._._"} {
+		for _, subject := range []string{prefix + ".anchor", prefix + ".later.anchor._._", prefix + ".later.work._.anchor._._"} {
 			n -= int(streamInfo(t, ctx, js, name, jetstream.WithSubjectFilter(subject)).State.Subjects[subject])
 		}
 	}
@@ -162,7 +162,7 @@ func removeSystem(t testing.TB, js jetstream.JetStream, prefix string) {
 	up := strings.ToUpper(prefix)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	for _, name := range []string{up, up + "_WORK", up + "_DEAD", "KV_" + up + "_MEMBERS", "KV_" + up + "_SESSIONS", "KV_" + up + "_NOTES"} {
+	for _, name := range []string{up, up + "_LATER", up + "_WORK", up + "_DEAD", "KV_" + up + "_MEMBERS", "KV_" + up + "_SESSIONS", "KV_" + up + "_NOTES"} {
 		if err := js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			t.Logf("remove stream %s: %v", name, err)
 		}

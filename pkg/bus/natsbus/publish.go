@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -38,10 +37,6 @@ const (
 	withdrawing = 32
 	// remembered is for how long the server may remember the time of what was withdrawn.
 	remembered = time.Minute
-
-	// headerID keeps the id of a delayed message, whose Nats-Msg-Id the broker takes away; headerNotBefore says when it may be taken.
-	headerID        = "Rondo-Id"
-	headerNotBefore = "Rondo-Not-Before"
 )
 
 // latest is until when the broker can delay a message: it counts nanoseconds since 1970.
@@ -112,7 +107,7 @@ func (b *Bus) insist(ctx context.Context, messages []events.Wire, do func([]even
 func (b *Bus) missing(ctx context.Context) error {
 	look, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	for _, name := range []string{b.names.inbox, b.names.work, b.names.dead} {
+	for _, name := range []string{b.names.inbox, b.names.later, b.names.work, b.names.dead} {
 		if _, err := b.js.Stream(look, name); gone(err) {
 			return b.mend(ctx)
 		}
@@ -228,63 +223,67 @@ func permanent(err error) bool {
 // accountFull is the code of the error that the limits of the account are reached. Somebody makes room, and it works.
 const accountFull jetstream.ErrorCode = 10002
 
-// message makes what is published: the message itself, or its schedule.
+// message makes what is published: the message itself, or what has NATS publish it later.
 func (b *Bus) message(w events.Wire, now time.Time) *nats.Msg {
 	m := &nats.Msg{Subject: w.Subject, Data: w.Body, Header: nats.Header(w.Header)}
-	if strings.HasPrefix(w.Subject, b.subject("work.")) {
+	inInbox := false
+	switch b.verbOf(w.Subject) {
+	case string(events.VerbWork):
 		m.Header = b.withWayBack(m.Header)
+	case deadVerb:
+	default:
+		inInbox = true
 	}
-	if w.NotBefore.IsZero() || !w.NotBefore.After(now) {
-		return m
+	if w.NotBefore.After(now) {
+		w.Header = events.Header(m.Header)
+		return b.delayedMessage(w, now, inInbox)
 	}
-	h := make(nats.Header, len(m.Header)+5)
-	maps.Copy(h, m.Header)
-	m.Header = h
-	h[headerNotBefore] = []string{w.NotBefore.UTC().Format(time.RFC3339Nano)}
-	if w.NotBefore.Sub(now) < near {
-		return m
-	}
-	if id := h[nats.MsgIdHdr]; len(id) > 0 {
-		h[headerID] = id // the broker takes the other one away
-		h[nats.MsgIdHdr] = []string{id[0] + "/later"}
-	}
-	at := w.NotBefore
-	if at.After(latest) {
-		at = latest // it comes again and again from then on, until its time
-	}
-	h["Nats-Schedule"] = []string{"@at " + at.Add(-early).UTC().Format(time.RFC3339Nano)}
-	h["Nats-Schedule-Target"] = []string{w.Subject}
-	h["Nats-Rollup"] = []string{"sub"} // one schedule for each subject, the last one
-	m.Subject = b.laterOf(w)
+	m.Header = b.withMsgID(m.Header, w.Subject, inInbox)
 	return m
 }
 
-// fromPeople tells the messages to an instance of which each one counts.
-func fromPeople(verb string) bool {
-	return verb == string(events.VerbEvent) || verb == string(events.VerbQueue)
-}
-
-// laterOf is the subject under which a message waits for its time. Of those of the services, and of starts, the last one of a subject counts; of what people send to an
-// instance each one does, so each has a subject of its own.
-func (b *Bus) laterOf(w events.Wire) string {
-	later := b.later(w.Subject)
-	if verb, _, _ := strings.Cut(w.Subject[len(b.names.prefix)+1:], "."); !fromPeople(verb) {
-		return later
+// delayedMessage is a message that is not to be taken at once.
+func (b *Bus) delayedMessage(w events.Wire, now time.Time, inInbox bool) *nats.Msg {
+	if far := w.NotBefore.Sub(now) >= near; far && !(inInbox && b.goesThroughInbox(w.Subject)) {
+		target, id := w.Subject, first(w.Header, events.HeaderMsgID)
+		if inInbox {
+			target = b.dueOf(target)
+		}
+		if id != "" {
+			id += "/later"
+		}
+		return b.schedule(w, target, id)
 	}
-	if id := w.Header[events.HeaderMsgID]; len(id) > 0 {
-		h := fnv.New64a()
-		h.Write([]byte(id[0]))
-		later = fmt.Sprintf("%s%%00%016x", later, h.Sum64()) // no instance has such a name
+	w = withHeader(w, headerNotBefore, w.NotBefore.UTC().Format(time.RFC3339Nano))
+	return &nats.Msg{Subject: w.Subject, Data: w.Body, Header: b.withMsgID(nats.Header(w.Header), w.Subject, inInbox)}
+}
+
+// withMsgID adds the id by which NATS drops what is published twice, because the answer to the first time was lost. In
+// the inbox, where clients publish, nobody else can guess it, and it is for one subject only: a client could have a
+// message of others dropped, or two messages with one id for different instances would be one. What another process
+// publishes again comes twice, and the instance takes it once.
+func (b *Bus) withMsgID(h nats.Header, subject string, inInbox bool) nats.Header {
+	id := first(events.Header(h), events.HeaderMsgID)
+	own := first(events.Header(h), nats.MsgIdHdr)
+	if id == "" && (own == "" || !inInbox) || !inInbox && own != "" {
+		return h
 	}
-	return later
+	out := make(nats.Header, len(h)+1)
+	maps.Copy(out, h)
+	switch {
+	case !inInbox:
+		out[nats.MsgIdHdr] = []string{id}
+	case id == "": // a caller that names it as NATS does
+		out[events.HeaderMsgID] = []string{own}
+		id = own
+		fallthrough
+	default:
+		out[nats.MsgIdHdr] = []string{b.nonce + "/" + subject + "/" + id}
+	}
+	return out
 }
 
-// later is the subject under which a message waits for its time.
-func (b *Bus) later(subject string) string {
-	return b.subject("later", strings.TrimPrefix(subject, b.names.prefix+"."))
-}
-
-// streamOf finds the stream of a subject.
+// streamOf finds the stream in which a message is stored until it is taken.
 func (b *Bus) streamOf(subject string) (st jetstream.Stream, isWork bool, err error) {
 	is := b.there.Load()
 	st = is.inbox
@@ -295,6 +294,14 @@ func (b *Bus) streamOf(subject string) (st jetstream.Stream, isWork bool, err er
 		return nil, isWork, fmt.Errorf("nats: the stream of %s cannot be seen with these rights, or was not there when the connection was made", subject)
 	}
 	return st, isWork, nil
+}
+
+// laterStream is the stream of what waits for its time.
+func (b *Bus) laterStream() (jetstream.Stream, error) {
+	if st := b.there.Load().later; st != nil {
+		return st, nil
+	}
+	return nil, fmt.Errorf("nats: stream %s cannot be seen with these permissions, or was not there when the connection was made", b.names.later)
 }
 
 // withdraw removes what is stored under subjects, and tells those who hold it. It gives back those for which that did not work.
@@ -325,7 +332,13 @@ func (b *Bus) withdrawOne(ctx context.Context, w events.Wire, now time.Time) err
 		return err
 	}
 	if w.NotBefore.After(now) { // otherwise it does not wait for its time any more, or never did
-		if err := b.unschedule(ctx, st, b.later(w.Subject), w.NotBefore.Sub(now)); err != nil {
+		waits := st
+		if !isWork {
+			if waits, err = b.laterStream(); err != nil {
+				return err
+			}
+		}
+		if err := b.unschedule(ctx, waits, b.laterOf(w), w.NotBefore.Sub(now)); err != nil {
 			return err
 		}
 	}
@@ -353,18 +366,42 @@ func (b *Bus) unschedule(ctx context.Context, st jetstream.Stream, subject strin
 	return st.Purge(ctx, jetstream.WithPurgeSubject(subject))
 }
 
+// place is where a message may be stored.
+type place struct {
+	stream  jetstream.Stream
+	subject string
+}
+
+// placesOf are all places of a message, in the order in which it goes from one to the other, so that it is seen when it does.
+func (b *Bus) placesOf(w events.Wire) (all []place, isWork bool, err error) {
+	st, isWork, err := b.streamOf(w.Subject)
+	if err != nil {
+		return nil, isWork, err
+	}
+	if isWork {
+		return []place{{st, b.laterOf(w)}, {st, w.Subject}}, true, nil
+	}
+	later, err := b.laterStream()
+	if err != nil {
+		return nil, false, err
+	}
+	mark := ""
+	if b.goesThroughInbox(w.Subject) {
+		all = append(all, place{st, b.storedAs(w.Subject)}) // until it is taken over
+		mark = dueMark
+	}
+	goesOn := b.subject(mark + strings.TrimPrefix(w.Subject, b.names.prefix+"."))
+	return append(all, place{later, b.laterOf(w)}, place{later, b.dueOf(w.Subject)}, place{st, b.storedAs(goesOn)}), false, nil
+}
+
 // Has implements bus.Publisher.
 func (b *Bus) Has(ctx context.Context, w events.Wire) (bool, error) {
-	st, isWork, err := b.streamOf(w.Subject)
+	all, isWork, err := b.placesOf(w)
 	if err != nil {
 		return false, err
 	}
-	now := w.Subject
-	if !isWork { // in any partition
-		now = b.storedAs(w.Subject)
-	}
-	for _, s := range []string{b.laterOf(w), now} { // in this order, so that it is seen when it moves from one to the other
-		_, err := st.GetLastMsgForSubject(ctx, s)
+	for _, p := range all {
+		_, err := p.stream.GetLastMsgForSubject(ctx, p.subject)
 		if err == nil {
 			if isWork {
 				b.noteQueue(w.Subject) // whoever published it may not have come to that

@@ -56,6 +56,7 @@ func (b *Bus) setUp(ctx context.Context) error {
 	if is.inbox = s.stream(ctx, b.inboxConfig(n)); is.inbox != nil && s.replicas == 0 {
 		s.replicas = is.inbox.CachedInfo().Config.Replicas // what has to be made is kept as often
 	}
+	is.later = s.stream(ctx, b.laterConfig())
 	is.work = s.stream(ctx, b.workConfig())
 	is.dead = s.stream(ctx, b.deadConfig())
 	is.members = s.bucket(ctx, b.names.members, "which orchestrators are alive", max(time.Second, 2*b.config.MemberLease))
@@ -66,6 +67,9 @@ func (b *Bus) setUp(ctx context.Context) error {
 		for i := range partitionsOf(is.inbox.CachedInfo().Config) {
 			s.partition(ctx, is.inbox, i)
 		}
+	}
+	if is.later != nil {
+		s.consumer(ctx, is.later, b.dueConsumer())
 	}
 	if err := errors.Join(s.errs...); err != nil {
 		if b.config.Setup == Verify {
@@ -123,7 +127,7 @@ func (b *Bus) use(ctx context.Context) {
 			b.log.Debug("NATS: something cannot be seen with these rights, or is not there", "what", what, "error", err)
 		}
 	}
-	for name, to := range map[string]*jetstream.Stream{b.names.inbox: &is.inbox, b.names.work: &is.work, b.names.dead: &is.dead} {
+	for name, to := range map[string]*jetstream.Stream{b.names.inbox: &is.inbox, b.names.later: &is.later, b.names.work: &is.work, b.names.dead: &is.dead} {
 		see("stream "+name, func(ctx context.Context) error {
 			st, err := b.js.Stream(ctx, name)
 			if err == nil {
@@ -236,17 +240,30 @@ func (b *Bus) lookFor(ctx context.Context, stream, name string) (c jetstream.Con
 
 // inboxConfig is the inbox as it is to be.
 func (b *Bus) inboxConfig(n int) jetstream.StreamConfig {
-	c := b.queueConfig(b.names.inbox, "messages for instances", b.subject("*.*.*"), b.subject("later.*.*.*"))
+	c := b.streamConfig(b.names.inbox, "messages for instances", b.subject("*.*.*"), b.subject(anchorWord))
+	c.Retention = jetstream.WorkQueuePolicy
 	c.SubjectTransform = b.partitionTransform(n)
 	c.Metadata[partitionsKey] = strconv.Itoa(n)
 	return c
+}
+
+// laterConfig is the stream of what waits for its time. Clients may not publish there.
+func (b *Bus) laterConfig() jetstream.StreamConfig {
+	return b.queueConfig(b.names.later, "what waits for its time", b.subject("later.*.*.*"), b.subject("later.schedule.*.*.*"), b.subject(dueVerb+".*.*.*"))
+}
+
+func (b *Bus) dueConsumer() jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		Durable: dueConsumer, Description: "Rondo: what is due", FilterSubject: b.subject(dueVerb + ".>"),
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.config.InboxWait, MaxDeliver: -1, MaxAckPending: maxHeld, MaxWaiting: 512,
+	}
 }
 
 func (b *Bus) workConfig() jetstream.StreamConfig {
 	return b.queueConfig(b.names.work, "work for workers", b.subject("work.*.*.*.*"), b.subject("later.work.*.*.*.*"))
 }
 
-// queueConfig is a stream from which what was acknowledged is removed.
+// queueConfig is a stream from which what was acknowledged is removed, and in which NATS publishes what is due.
 func (b *Bus) queueConfig(name, description string, subjects ...string) jetstream.StreamConfig {
 	c := b.streamConfig(name, description, subjects...)
 	c.Retention, c.AllowMsgSchedules, c.AllowRollup = jetstream.WorkQueuePolicy, true, true
@@ -313,6 +330,11 @@ func (s *setup) adjust(ctx context.Context, st jetstream.Stream, want jetstream.
 	have := st.CachedInfo().Config
 	if whose := have.Metadata[prefixKey]; whose != "" && whose != s.b.names.prefix || whose == "" && !slices.Equal(have.Subjects, want.Subjects) {
 		s.failed(what, fmt.Errorf("it belongs to somebody else (%s): choose another prefix than %q", strings.Join(have.Subjects, ", "), s.b.names.prefix))
+		return nil
+	}
+	if have.AllowMsgSchedules && !want.AllowMsgSchedules { // NATS cannot take that back
+		s.failed(what, fmt.Errorf("it was made by an older version, which let clients delete what others have stored; "+
+			"end all services once nothing waits in it, delete it (nats stream delete %s), and start them again", want.Name))
 		return nil
 	}
 	c := have
