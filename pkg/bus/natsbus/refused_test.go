@@ -127,7 +127,7 @@ func without(t *testing.T, all []string, needed ...string) (rest []string) {
 // streamsOf are all streams of a system.
 func streamsOf(prefix string) (all []string) {
 	up := strings.ToUpper(prefix)
-	for _, s := range strings.Fields("R R_WORK R_DEAD KV_R_MEMBERS KV_R_SESSIONS KV_R_NOTES KV_R_MARKS KV_R_SCHEDULES") {
+	for _, s := range strings.Fields("R R_LATER R_WORK R_DEAD KV_R_MEMBERS KV_R_SESSIONS KV_R_NOTES KV_R_MARKS KV_R_SCHEDULES") {
 		all = append(all, strings.Replace(s, "R", up, 1))
 	}
 	return all
@@ -181,7 +181,8 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 	client.mayNotPublish(all...)
 	client.mayNotPublish(others...)
 	client.mayNotPublish("rondo.work-begun.1-2.i", "rondo.work-done.1-2.i", "rondo.work-failed.1-2.i", "rondo.timer-due.1-2.i", "rondo.child-done.1-2.i", "rondo.work.gpu.a.1-2.i",
-		"rondo.later.work.gpu.a.1-2.i", "rondo.later.timer-due.1-2.i", "rondo.later.anchor._._", "rondo.dead.start.o.i", "rondo.notice.ended.o.i", "rondo.notice.handover.to.w", "rondo.notice.member.says.m",
+		"rondo.later.work.gpu.a.1-2.i", "rondo.later.timer-due.1-2.i", "rondo.later.start.o.i", "rondo.later.schedule.s.o.i", "rondo.later.anchor._._", "rondo.anchor",
+		"rondo.due.start.o.i", "rondo.due_start.o.i", "rondo.internal_start.o.i", "rondo.internal_event.e.i", "rondo.internal_queue.q.i", "rondo.internal_control.cancel.i", "rondo.dead.start.o.i", "rondo.notice.ended.o.i", "rondo.notice.handover.to.w", "rondo.notice.member.says.m",
 		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_SESSIONS.k", "$KV.RONDO_NOTES.k", "$KV.RONDO_MARKS.k", "$KV.RONDO_SCHEDULES.k", "$JS.API.INFO", "$JS.API.STREAM.INFO.RONDO",
 		"$JS.API.CONSUMER.INFO.RONDO.p-0", "$JS.ACK.RONDO.p-0.1.1.1.1.1", "$JS.ACK.RONDO_WORK.w.1.1.1.1.1", "_INBOX_orchestrator.x", "_INBOX_worker.x", "_INBOX_client.x")
 	client.mayNotHear(everywhere...)
@@ -192,7 +193,7 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 		"CONSUMER.MSG.NEXT.RONDO_WORK.c", "CONSUMER.LIST.RONDO_WORK")...)
 	worker.mayNotPublish(others...)
 	worker.mayNotPublish("rondo.start.o.i", "rondo.event.e.i", "rondo.queue.q.i", "rondo.control.cancel.i", "rondo.wake.x.i", "rondo.child-done.1-2.i", "rondo.timer-due.1-2.i", "rondo.work.gpu.a.1-2.i",
-		"rondo.later.start.o.i", "rondo.later.work-done.1-2.i", "rondo.dead.start.o.i", "rondo.api.start", "rondo.api.process", "rondo.notice.ended.o.i", "rondo.notice.member.says.m", "rondo.notice.withdrawn.gpu.a.1-2.i",
+		"rondo.later.start.o.i", "rondo.later.work-done.1-2.i", "rondo.due.work-done.1-2.i", "rondo.due_start.o.i", "rondo.internal_start.o.i", "rondo.anchor", "rondo.dead.start.o.i", "rondo.api.start", "rondo.api.process", "rondo.notice.ended.o.i", "rondo.notice.member.says.m", "rondo.notice.withdrawn.gpu.a.1-2.i",
 		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_MARKS.k", "$KV.RONDO_SCHEDULES.k", "$JS.API.STREAM.INFO.KV_RONDO_SCHEDULES", "$JS.ACK.RONDO.p-0.1.1.1.1.1", "_INBOX_orchestrator.x", "_INBOX_check.x")
 	worker.mayNotHear(everywhere...)
 	worker.mayNotHear("rondo.api.*", "rondo.api.start", "_INBOX_orchestrator.>", "_INBOX_client.>", "rondo.notice.ended.*.*", "rondo.notice.member.says.*", "rondo.done.*.*")
@@ -204,7 +205,7 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 			gets = append(gets, "STREAM.MSG.GET."+name)
 		}
 	}
-	orchestrator.mayNotPublish(without(t, all, append(gets, "STREAM.PURGE.RONDO", "STREAM.PURGE.RONDO_WORK", "DIRECT.GET.RONDO", "DIRECT.GET.RONDO_WORK", "CONSUMER.NAMES.RONDO", "CONSUMER.LIST.RONDO_WORK",
+	orchestrator.mayNotPublish(without(t, all, append(gets, "STREAM.PURGE.RONDO", "STREAM.PURGE.RONDO_LATER", "STREAM.PURGE.RONDO_WORK", "DIRECT.GET.RONDO", "DIRECT.GET.RONDO_WORK", "CONSUMER.NAMES.RONDO", "CONSUMER.LIST.RONDO_WORK",
 		"CONSUMER.MSG.NEXT.RONDO.c", "CONSUMER.CREATE.RONDO_WORK.c", "CONSUMER.CREATE.RONDO_WORK.c.x", "CONSUMER.CREATE.KV_RONDO_SCHEDULES.c", "CONSUMER.CREATE.KV_RONDO_SCHEDULES.c.x",
 		"CONSUMER.DELETE.KV_RONDO_SCHEDULES.c")...)...)
 	orchestrator.mayNotPublish(others...)

@@ -35,7 +35,7 @@ func wants(t *testing.T, err error, parts ...string) {
 	}
 }
 
-var everything = []string{"RONDO", "RONDO_WORK", "RONDO_DEAD", "KV_RONDO_MEMBERS", "KV_RONDO_SESSIONS", "KV_RONDO_NOTES", "KV_RONDO_MARKS"}
+var everything = []string{"RONDO", "RONDO_LATER", "RONDO_WORK", "RONDO_DEAD", "KV_RONDO_MEMBERS", "KV_RONDO_SESSIONS", "KV_RONDO_NOTES", "KV_RONDO_MARKS"}
 
 func TestSetupByFourAtOnceIsSetupByOne(t *testing.T) {
 	t.Parallel()

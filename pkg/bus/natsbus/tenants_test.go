@@ -250,7 +250,7 @@ func TestTenantsWithPrefixes(t *testing.T) {
 	s := natstest.StartWith(t, embedded.Options{Config: shipped + "tenants.conf"})
 	for _, prefix := range []string{"north", "south"} {
 		made(t, s, "setup", prefix)
-		for _, stream := range streamsOf(prefix)[:2] {
+		for _, stream := range streamsOf(prefix)[:3] {
 			purge(t, s, "setup", stream)
 		}
 	}
