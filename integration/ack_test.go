@@ -190,7 +190,7 @@ func TestAckTimerAfterItIsCommitted(t *testing.T) {
 		s.orchestrate()
 		s.start("sleeper", "i", 50)
 		s.completed("i", "slept")
-		ack := s.journal.await("acknowledged rondo.timer-due.1-2.i", 1)
+		ack := s.journal.await("acknowledged rondo.timer-due.1-2-", 1)
 		if commit := s.journal.await("committed i: committed", 2); commit > ack {
 			t.Errorf("it was acknowledged before it was committed:\n%s", s.journal)
 		}
@@ -232,7 +232,7 @@ func TestAckChildResultAfterItIsCommitted(t *testing.T) {
 		if commit := s.journal.await("committed i: committed", 2); commit > ack {
 			t.Errorf("it was acknowledged before it was committed:\n%s", s.journal)
 		}
-		s.journal.inOrder("committed i: committed", "published rondo.start.childless.i-child", "committed i-child: committed", "published rondo.child-ended.1-2.i")
+		s.journal.inOrder("committed i: committed", "published rondo.internal_start.childless.i-child", "committed i-child: committed", "published rondo.child-ended.1-2.i")
 	})
 }
 

@@ -170,8 +170,8 @@ func TestPurgedMessagesHeal(t *testing.T) {
 		s.start("sleeper", "t", 2500)
 		s.reaches("i", events.KindActivityScheduled)
 		s.reaches("t", events.KindTimerCreated)
-		work := events.Wire{Subject: "rondo.work._.ping.1-2.i", Purge: true}
-		timer := events.Wire{Subject: "rondo.timer-due.1-2.t", Purge: true, NotBefore: time.Now().Add(time.Hour)}
+		work := events.Wire{Subject: "rondo.work._.ping." + s.token("i", 2) + ".i", Purge: true}
+		timer := events.Wire{Subject: "rondo.timer-due." + s.token("t", 2) + ".t", Purge: true, NotBefore: time.Now().Add(time.Hour)}
 		s.eventually("both are there", func() error {
 			for _, w := range []events.Wire{work, timer} {
 				if has, err := s.bus.Has(t.Context(), w); err != nil || !has {
@@ -229,7 +229,7 @@ func TestWhatWasSaidIsSaidAgainAfterALostBroker(t *testing.T) {
 	v := s.prepare()
 	v.broker.onPublish = func(wires []events.Wire) error {
 		for _, w := range wires {
-			if w.Subject == "rondo.queue.letters.reader" {
+			if w.Subject == "rondo.internal_queue.letters.reader" {
 				v.kill() // what was committed is never published by this process
 				return errCut
 			}

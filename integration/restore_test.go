@@ -193,7 +193,7 @@ func restoring(t *testing.T, s *system, save, restore func()) {
 	there, under := s.there(jobs)
 	// 3. What is on its way, and how far work has got, goes.
 	js := s.raw().js
-	for _, name := range []string{"RONDO", "RONDO_WORK", "KV_RONDO_NOTES"} {
+	for _, name := range []string{"RONDO", "RONDO_LATER", "RONDO_WORK", "KV_RONDO_NOTES"} {
 		if err := js.DeleteStream(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}

@@ -180,7 +180,7 @@ func TestRoundIsRepeatedWhenItsCommitFails(t *testing.T) {
 		s.say(done(m, "b"))
 		s.completed("p", "child of p")
 		s.completed("i", "b")
-		for subject, want := range map[string]int{"published rondo.start.childless.p-child": 1, "published rondo.work._.ping.1-2.i": 1, "published rondo.child-ended.1-2.p": 1} {
+		for subject, want := range map[string]int{"published rondo.internal_start.childless.p-child": 1, "published rondo.work._.ping.1-2-": 1, "published rondo.child-ended.1-2.p": 1} {
 			if n := len(s.journal.find(subject)); n != want {
 				t.Errorf("%q happened %d times, want %d", subject, n, want)
 			}

@@ -448,6 +448,12 @@ func (s *system) wantKinds(instance string, want ...events.Kind) {
 	}
 }
 
+// token is the word for an event of an instance's first execution in the subjects of work and timers.
+func (s *system) token(instance string, event int) string {
+	s.t.Helper()
+	return fmt.Sprintf("1-%d-%s", event, s.events(instance, 0)[0].Fact.(*events.Started).Life)
+}
+
 // reaches waits until the current history of an instance has an event of a kind.
 func (s *system) reaches(instance string, kind events.Kind) {
 	s.t.Helper()

@@ -548,7 +548,7 @@ func loseMessages(r *windowRun) {
 	r.patience = time.Second
 	leaveWaiting(r)
 	js := r.raw().js
-	for _, name := range []string{"RONDO", "RONDO_WORK"} {
+	for _, name := range []string{"RONDO", "RONDO_LATER", "RONDO_WORK"} {
 		stream, err := js.Stream(r.t.Context(), name)
 		if err == nil {
 			err = stream.Purge(r.t.Context())

@@ -173,6 +173,7 @@ func knownAgain(id string) bool {
 // absent judges a message that is not in history.
 func (k *keeping) absent(ctx context.Context, p promise, rule Rule, askable bool, m events.Message, expected string) error {
 	if k.o.Broker != nil && askable {
+		m.Internal = p.By != nil
 		there, err := k.hasMessage(ctx, m)
 		if err != nil {
 			return err

@@ -285,7 +285,7 @@ func TestFamilies(t *testing.T) {
 
 // ---- What is under way.
 
-func workSubject() string { return "rondo.work._.charge.1-2.i" }
+func workSubject() string { return "rondo.work._.charge.1-2-life.i" }
 
 var underWay = []struct {
 	name string
@@ -300,10 +300,10 @@ var underWay = []struct {
 	{name: "nobody is asked", in: []check.Instance{lookedAt(of(story(started(), call)))}},
 	{name: "it is passed on", in: []check.Instance{lookedAt(of(story(started(), call, &events.ActivityBegun{Schedule: 2, Pending: true})))}, with: []func(*check.Options){asking(&broker{}), quiescent}},
 	{name: "a timer to come", in: []check.Instance{lookedAt(of(story(started(), timer(2*time.Hour))))}, with: []func(*check.Options){asking(&broker{}), quiescent}},
-	{name: "a timer that is due is there", in: []check.Instance{lookedAt(of(story(started(), timer(time.Minute))))}, with: []func(*check.Options){asking(&broker{has: []string{"rondo.timer-due.1-2.i"}})}},
+	{name: "a timer that is due is there", in: []check.Instance{lookedAt(of(story(started(), timer(time.Minute))))}, with: []func(*check.Options){asking(&broker{has: []string{"rondo.timer-due.1-2-life.i"}})}},
 	{name: "a timer is lost", in: []check.Instance{lookedAt(of(story(started(), timer(time.Minute))))}, with: []func(*check.Options){asking(&broker{})}, want: []check.Rule{check.TimerLost}},
 	{name: "nobody looks", in: []check.Instance{changed(of(story(started(), call)), func(in *check.Instance) { in.Row.WakeAt = began.Add(time.Minute) })}, want: []check.Rule{check.WakeOverdue}},
-	{name: "the start of a child is there", in: []check.Instance{parent()}, with: []func(*check.Options){asking(&broker{has: []string{"rondo.start.order.child"}})}},
+	{name: "the start of a child is there", in: []check.Instance{parent()}, with: []func(*check.Options){asking(&broker{has: []string{"rondo.internal_start.order.child"}})}},
 	{name: "a child is lost", in: []check.Instance{parent()}, with: []func(*check.Options){asking(&broker{})}, want: []check.Rule{check.ChildLost}},
 	{name: "the answer of a child is there", in: []check.Instance{parent(), childOf(2, completed)}, with: []func(*check.Options){asking(&broker{has: []string{"rondo.child-ended.1-2.parent"}})}},
 	{name: "the answer of a child is lost", in: []check.Instance{parent(), childOf(2, completed)}, with: []func(*check.Options){asking(&broker{})}, want: []check.Rule{check.AnswerLost}},

@@ -102,7 +102,7 @@ var unknown = &events.Error{Kind: events.Unreadable, Message: "unknown"}
 // has asks the broker whether it has one of some messages to an instance, in their order.
 func (s *system) has(ctx context.Context, instance string, notBefore time.Time, contents ...events.Content) (bool, error) {
 	for _, c := range contents {
-		there, err := s.hasMessage(ctx, events.Message{Instance: instance, NotBefore: notBefore, Content: c})
+		there, err := s.hasMessage(ctx, events.Message{Instance: instance, Internal: true, NotBefore: notBefore, Content: c})
 		if there || err != nil {
 			return there, err
 		}

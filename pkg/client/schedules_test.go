@@ -167,7 +167,7 @@ func TestSchedulesHeal(t *testing.T) {
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	must(t, err)
-	stream, err := js.Stream(ctx, "RONDO")
+	stream, err := js.Stream(ctx, "RONDO_LATER")
 	must(t, err)
 	if n := stream.CachedInfo().State.Msgs; n != 1 {
 		t.Errorf("the broker has %d schedules", n)

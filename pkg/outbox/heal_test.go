@@ -43,13 +43,13 @@ func TestHealPublishesOnlyWhatIsMissing(t *testing.T) {
 		"running": parked(round.Running),
 		"ended":   parked(round.Completed, &events.Completed{}),
 	}}
-	b := &broker{has: map[string]bool{"rondo.work._.kept.1-3.a": true, "rondo.timer-due.1-7.a": true}}
+	b := &broker{has: map[string]bool{"rondo.work._.kept.1-3-life.a": true, "rondo.timer-due.1-7-life.a": true}}
 	healed, err := healer(b, s).Overdue(t.Context(), 10)
 	if err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(b.published)
-	want := []string{"rondo.start.o.ended", "rondo.start.o.missing", "rondo.timer-due.1-6.a", "rondo.wake.sweep.a", "rondo.work._.lost.1-2.a"}
+	want := []string{"rondo.internal_start.o.ended", "rondo.internal_start.o.missing", "rondo.timer-due.1-6-life.a", "rondo.wake.sweep.a", "rondo.work._.lost.1-2-life.a"}
 	if !slices.Equal(b.published, want) {
 		t.Errorf("published %v, want %v", b.published, want)
 	}
@@ -85,7 +85,7 @@ func TestHealAllRepeatsWhatWasSaidLately(t *testing.T) {
 		t.Fatal(err)
 	}
 	slices.Sort(b.published)
-	want := []string{"rondo.queue.q.x", "rondo.start.o.y", "rondo.wake.sweep.long", "rondo.wake.sweep.running"}
+	want := []string{"rondo.internal_queue.q.x", "rondo.internal_start.o.y", "rondo.wake.sweep.long", "rondo.wake.sweep.running"}
 	if !slices.Equal(b.published, want) {
 		t.Errorf("published %v, want %v", b.published, want)
 	}

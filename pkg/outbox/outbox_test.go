@@ -596,7 +596,7 @@ func TestRefusedMessagesAreAnswered(t *testing.T) {
 	var all []events.Wire
 	for _, m := range []events.Message{
 		{ID: "w", Instance: "i", Content: &events.Work{Ref: ref, Activity: "a", Attempt: 1}},
-		{ID: "c", Instance: "child", Content: &events.Start{Orchestration: "o", Parent: &events.Parent{Instance: "i", Life: "life", Execution: 1, Event: 3}}},
+		{ID: "c", Instance: "child", Internal: true, Content: &events.Start{Orchestration: "o", Parent: &events.Parent{Instance: "i", Life: "life", Execution: 1, Event: 3}}},
 		{ID: "s", Instance: "i", Content: &events.QueueSent{Queue: "q"}},
 		{ID: "l", Instance: "launched", Content: &events.Start{Orchestration: "o"}},
 	} {
@@ -667,12 +667,12 @@ func TestSweepLeavesOutWorkThatNeedNotBeDoneAgain(t *testing.T) {
 	}
 	s.promises = []history.Promise{{Key: history.PromiseKey{ID: 1}, Messages: append(wires("rondo.queue.q.x"),
 		work("a", "lost", 2), work("a", "kept", 3), work("a", "answered", 4), work("ended", "late", 2), work("nobody", "late", 2))}}
-	b := &broker{has: map[string]bool{"rondo.work._.kept.1-3.a": true}}
+	b := &broker{has: map[string]bool{"rondo.work._.kept.1-3-life.a": true}}
 	sweeper := outbox.Sweeper{Broker: b, Store: s, Prefix: "rondo", After: time.Second, Hold: time.Minute, Log: silent}
 	if n, err := sweeper.Sweep(t.Context()); n != 1 || err != nil {
 		t.Errorf("swept %d, %v", n, err)
 	}
-	if want := []string{"rondo.queue.q.x", "rondo.work._.lost.1-2.a"}; !slices.Equal(b.published, want) {
+	if want := []string{"rondo.queue.q.x", "rondo.work._.lost.1-2-life.a"}; !slices.Equal(b.published, want) {
 		t.Errorf("published %v, want %v", b.published, want)
 	}
 }

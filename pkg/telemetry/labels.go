@@ -136,8 +136,8 @@ var verbs = func() map[events.Verb]bool {
 func verbOf(prefix, subject string) string {
 	rest, _ := strings.CutPrefix(subject, prefix+".")
 	word, _, _ := strings.Cut(rest, ".")
-	if verbs[events.Verb(word)] {
-		return word
+	if verb, _ := events.Origin(word); verbs[verb] {
+		return string(verb)
 	}
 	return Other
 }

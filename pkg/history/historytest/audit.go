@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
@@ -82,7 +83,7 @@ func auditPromises(t *testing.T, db *Database) {
 			t.Fatalf("%d promises are older than %v (%v), want %d", len(got), age, err, want)
 		}
 		for i, p := range got {
-			if id := fmt.Sprint("message-", i); p.Err != nil || len(p.Messages) != 1 || p.Messages[0].Header["Nats-Msg-Id"][0] != id {
+			if id := fmt.Sprint("message-", i); p.Err != nil || len(p.Messages) != 1 || p.Messages[0].Header[events.HeaderMsgID][0] != id {
 				t.Fatalf("promise %d is %+v", i, p)
 			}
 		}
