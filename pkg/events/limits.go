@@ -29,6 +29,8 @@ const (
 	// MaxAttributes and MaxAttribute bound the attributes set at start: they are indexed.
 	MaxAttributes = 32
 	MaxAttribute  = 256
+	// MaxStartMessages bounds the messages that a start brings along: they travel in one of its headers.
+	MaxStartMessages = 100
 	// MaxTraceState and MaxBaggage bound what goes with a trace; more is left out.
 	MaxTraceState = 512
 	MaxBaggage    = 4 << 10
