@@ -393,7 +393,7 @@ func (in *Instance) continueAsNew(next *program.ContinueAsNew, letters []letter)
 		Parent: old.info.Parent, Attributes: old.info.Attributes, Trace: trace, TraceState: old.besides().state, Baggage: old.besides().baggage, Follows: follows, Previous: old.info.Execution, Begun: old.begun, Carried: len(inherited),
 		Age: events.AgeOf(old.startSent, in.now),
 	}
-	old.seen.carry(started, in.now, events.MaxSeen)
+	old.seen.carry(started, in.now, in.config.remembered())
 	in.append(started)
 	for _, f := range inherited {
 		in.append(f)
@@ -440,7 +440,7 @@ func (in *Instance) startLife(d Delivery, s *events.Start, version string, code 
 		Message: m.ID, Parent: s.Parent, Attributes: s.Attributes, Trace: in.beginTrace(m.Trace, s.Orchestration, life, execution, m.ID), TraceState: m.TraceState, Baggage: m.Baggage,
 		Age: in.age(d), Carried: len(s.Messages),
 	}
-	before.carry(started, in.now, events.MaxSeen)
+	before.carry(started, in.now, in.config.remembered())
 	in.append(started)
 	for i, x := range s.Messages {
 		in.append(&events.MessageQueued{Queue: x.Queue, Data: x.Data, Message: events.StartMessageID(m.ID, i+1), Age: in.age(d)})

@@ -128,6 +128,8 @@ func (s *seen) carry(f *events.Started, at time.Time, n int) {
 	}
 }
 
+func (c *Config) remembered() int { return cmp.Or(c.Remembered, events.MaxSeen) }
+
 // ---- What earlier executions have taken in.
 
 // Former is what executions before the current one have taken in, as far back as somebody has read their histories. Make it

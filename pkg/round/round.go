@@ -84,6 +84,8 @@ type Config struct {
 	TellOver bool
 	// ShowPayloads has warnings tell the data that they are about, and not only its size and hash.
 	ShowPayloads bool
+	// Remembered is how many messages of former executions an execution knows; 0 means [events.MaxSeen]. Other values are for tests.
+	Remembered int
 	// HaltedFor is how often a halted instance is tried again; 0 means five minutes.
 	HaltedFor time.Duration
 	// Coroutines are kept for the code of instances, so that it need not begin with a new one each time; nil: none are. Who makes them ends them.
