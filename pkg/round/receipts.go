@@ -15,16 +15,19 @@ import (
 // newest time among those it has forgotten. So a message that was sent later is decided on what the execution knows; about
 // an older one the histories of earlier executions are asked.
 
-// clocksApart is how far the clock of a sender may be ahead of the broker's. Its messages then count as sent when they were
-// stored, which differs from copy to copy by no more than that.
-const clocksApart = time.Second
+// clocksApart is how far the clock of a sender may be ahead of the broker's. The time of a message from a clock that is
+// further ahead differs from copy to copy.
+const clocksApart = 10 * time.Second
 
 // SentAt is when a message counts as sent, given what it says itself and when the broker stored it. The sender's word
-// counts, so that all copies have the same time, but not for a time that has not come: it would make the messages of others
-// look old.
+// counts, so that all copies have the same time, but not for a time that is far from having come: it would make the messages
+// of others look old.
 func SentAt(said, stored, notBefore time.Time) time.Time {
-	latest := later(stored, notBefore)
-	if said.IsZero() || said.After(latest) {
+	least := later(stored, notBefore)
+	switch latest := least.Add(clocksApart); {
+	case said.IsZero():
+		return least
+	case said.After(latest):
 		return latest
 	}
 	return later(said, notBefore)
@@ -101,7 +104,7 @@ func (s *seen) forget(sent int64) { s.forgotten = max(s.forgotten, sent, 1) }
 
 // reaches reports whether everything that was sent then, if it was taken in, is known.
 func (s *seen) reaches(sent time.Time) bool {
-	return s.forgotten == 0 || sent.UnixMicro() > s.forgotten+clocksApart.Microseconds()
+	return s.forgotten == 0 || sent.UnixMicro() > s.forgotten
 }
 
 // carry writes what the next execution knows into its first event: the n that were sent last.
