@@ -33,18 +33,28 @@ func playDropIn(ctx *orchestration.Context, _ int64) (sum int64, err error) {
 	return sum, err
 }
 
-// callDropIn starts or sends, at random times.
+// callDropIn starts or sends, at random times; and then everything again, as a client does that does not know how far it had
+// got when it died.
 func (w *world) callDropIn() {
 	c := sim.Connect(w.broker, w.road("client of the drop-in"))
 	defer c.Close()
 	r := rand.New(rand.NewPCG(w.seed, 2))
+	var said []events.Message
 	for n := range int64(dropIns) {
 		if !w.wait(duration(r, 0, w.weather.lasts/dropIns)) {
 			return
 		}
-		m := events.Message{ID: fmt.Sprint("call-", n+1), Instance: dropInID, Sent: events.Instant(time.Now()), Content: &events.Start{
+		said = append(said, events.Message{ID: fmt.Sprint("call-", n+1), Instance: dropInID, Sent: events.Instant(time.Now()), Content: &events.Start{
 			Orchestration: dropIn.Name(), Input: payload(0), Conflict: events.RestartFinished, Messages: []events.StartMessage{{Queue: letters.Name(), Data: payload(n + 1)}},
-		}}
+		}})
+		if !w.say(c, said[n]) {
+			return
+		}
+	}
+	if !w.wait(rested) {
+		return
+	}
+	for _, m := range said {
 		if !w.say(c, m) {
 			return
 		}
