@@ -32,7 +32,9 @@ func TestRetention(t *testing.T) {
 		if err := first.end(); err != nil {
 			t.Fatal(err)
 		}
-		s.orchestrate(func(c *orchestrator.Config) { c.KeepEnded, c.KeepExecutions = time.Millisecond, 2 })
+		s.orchestrate(func(c *orchestrator.Config) {
+			c.KeepEnded, c.KeepExecutions, c.KeepFormerFor = time.Millisecond, 2, time.Millisecond
+		})
 		s.eventually("what ended is gone", func() error {
 			all := s.list(history.Filter{})
 			if len(all) != 2 {

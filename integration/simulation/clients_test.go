@@ -37,9 +37,16 @@ func makeJob(r *rand.Rand, i int, sky weather) *job {
 	say("-start", &events.Start{Orchestration: scripted.Name(), Input: payload(j.script)})
 	for k := range letterCount(j.script.Ops) {
 		at += duration(r, 0, 4*time.Second)
+		if sky.startsOrSends { // to an instance that is there, because it waits for this
+			say(fmt.Sprint("-letter-", k+1), &events.Start{
+				Orchestration: scripted.Name(), Input: payload(j.script), Conflict: events.RestartFinished,
+				Messages: []events.StartMessage{{Queue: letters.Name(), Data: payload(k + 1)}},
+			})
+			continue
+		}
 		say(fmt.Sprint("-letter-", k+1), &events.QueueSent{Queue: letters.Name(), Data: payload(k + 1)})
 	}
-	if r.IntN(6) == 0 {
+	if r.IntN(6) == 0 && !sky.startsOrSends {
 		at += duration(r, 0, 20*time.Second)
 		j.steers = []events.How{events.Cancel, events.Terminate, events.Suspend}[r.IntN(3)]
 		say("-control", &events.Control{How: j.steers, Reason: "as it was drawn"})
@@ -70,6 +77,7 @@ func (w *world) serve(j *job) {
 	for {
 		upsets := w.upsetsSoFar()
 		for _, s := range j.says {
+			s.message.Sent = events.Instant(w.begun.Add(s.at)) // also when it is said once more
 			if w.upsetsSoFar() != upsets || !w.until(s.at) || !w.say(c, s.message) {
 				break
 			}
@@ -94,7 +102,7 @@ func (w *world) approve(j *job) {
 	for !w.hasEnded(j) && w.wait(time.Second+asked) {
 		asked = 0
 		for _, n := range w.awaits(j) {
-			w.say(c, events.Message{ID: fmt.Sprint(j.id, "-approval-", n), Instance: j.id, Content: &events.EventRaised{Name: approval(n).Name(), Data: payload(100 + n)}})
+			w.say(c, events.Message{ID: fmt.Sprint(j.id, "-approval-", n), Instance: j.id, Sent: events.Instant(w.begun), Content: &events.EventRaised{Name: approval(n).Name(), Data: payload(100 + n)}})
 			asked = rested
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,10 +99,10 @@ var mutants = []mutant{
 		{roundOf + "inbox.go", "	case execution != in.ledger.info.Execution:\n", "	case execution > in.ledger.info.Execution:\n"},
 	}},
 	{"a letter that comes again is taken again", 1, []edit{
-		{roundOf + "inbox.go", "	if in.ledger.seen.has(m.ID) {\n		return ignored(Duplicate, \"this message was taken before\")\n	}\n	if in.ledger.unread", "	if in.ledger.unread"},
+		{roundOf + "inbox.go", "	if r, is := in.takenBefore(d, d.Message.ID); is {\n		return r\n	}\n	if r, full := in.mailboxFull(1", "	if r, full := in.mailboxFull(1"},
 	}},
 	{"what an execution has taken is forgotten by the next one", 19, []edit{
-		{roundOf + "decide.go", "		Seen: old.seen.newest(events.MaxSeen),\n", ""},
+		{roundOf + "decide.go", "	old.seen.carry(started, in.now, in.config.remembered())\n", ""},
 	}},
 	{"unread letters do not go along into the next execution", 10, []edit{
 		{roundOf + "decide.go", "	for _, m := range letters {\n		inherited", "	for _, m := range letters[:0] {\n		inherited"},
@@ -129,7 +130,7 @@ func TestMutants(t *testing.T) {
 	if len(mutants) < 15 {
 		t.Errorf("there are %d mistakes", len(mutants))
 	}
-	for _, m := range mutants {
+	for _, m := range slices.Concat(mutants, receiptMutants) {
 		t.Run(m.name, func(t *testing.T) {
 			files := m.apply(t, root)
 			if !*plant {

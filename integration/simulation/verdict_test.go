@@ -21,6 +21,12 @@ func (w *world) left() string {
 			return j.id + " has not ended"
 		}
 	}
+	w.mu.Lock()
+	called := w.called
+	w.mu.Unlock()
+	if w.weather.startsOrSends && !called {
+		return "not everything was said to the drop-in"
+	}
 	n, err := w.store.Count(w.context, history.Filter{Statuses: []round.Status{round.Running, round.Suspended, round.Halted}}, 1)
 	if err != nil || n > 0 {
 		return fmt.Sprint(n, " instances have not ended (", err, ")")
@@ -63,6 +69,9 @@ func (w *world) verdict() (faults []string) {
 	for _, f := range w.found {
 		bad("%v", f)
 	}
+	if err := w.judgeDropIn(); err != nil {
+		bad("%v", err)
+	}
 	page := history.Page{Limit: 1000}
 	for {
 		list, err := w.store.List(w.context, history.Filter{}, page)
@@ -70,6 +79,9 @@ func (w *world) verdict() (faults []string) {
 			bad("the list: %v", err)
 		}
 		for _, info := range list.Instances {
+			if info.Instance == dropInID {
+				continue
+			}
 			if err := w.judge(info, steered[info.Instance]); err != nil {
 				bad("%v", err)
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 )
@@ -19,9 +20,13 @@ type weather struct {
 	dedupes                      time.Duration
 	brokerAhead, storeAhead      time.Duration
 	orchestratorsAhead           [2]time.Duration
-	disasters                    []disaster
-	lasts                        time.Duration // then it is calm
-	posts                        bool          // the broker keeps what it has, so that instances can rely on what they send each other
+	// remembers is how many messages of former executions an execution knows.
+	remembers int
+	// startsOrSends has clients send letters together with starts that restart what has ended.
+	startsOrSends bool
+	disasters     []disaster
+	lasts         time.Duration // then it is calm
+	posts         bool          // the broker keeps what it has, so that instances can rely on what they send each other
 }
 
 // A disaster happens at a moment.
@@ -76,8 +81,14 @@ func forecast(r *rand.Rand) weather {
 		}
 		w.disasters = append(w.disasters, d)
 	}
+	more := rand.New(rand.NewPCG(uint64(w.lasts), 1)) // so that everything else stays as it is for a seed
+	w.remembers = 1 + more.IntN(4)
+	w.startsOrSends = !slices.ContainsFunc(w.disasters, func(d disaster) bool { return slices.Contains(losing, d.what) }) && more.IntN(2) == 0
 	return w
 }
+
+// losing are the disasters after which clients say everything again, or what they say may come in another order.
+var losing = strings.Fields("partitions powerloss forget")
 
 func (w weather) String() string {
 	var b strings.Builder

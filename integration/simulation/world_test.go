@@ -20,6 +20,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
 	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/round"
 	"github.com/rondo-run/rondo/services/orchestrator"
 	"github.com/rondo-run/rondo/services/worker"
 )
@@ -42,6 +43,7 @@ type world struct {
 	context context.Context
 
 	mu     sync.Mutex
+	called bool   // everything was said to the drop-in
 	noted  uint64 // of all that has happened, in any order
 	log    *strings.Builder
 	counts map[string]int
@@ -97,7 +99,7 @@ func create(t *testing.T, seed uint64) *world {
 	var err error
 	w.store, err = sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{Log: quiet, WakeStep: 10 * time.Second, Now: func() time.Time { return time.Now().Add(w.weather.storeAhead) }})
 	must(err)
-	w.code, err = orchestration.NewRegistry(scripted.With(play))
+	w.code, err = orchestration.NewRegistry(scripted.With(play), dropIn.With(playDropIn))
 	must(err)
 	w.acts, err = activity.NewRegistry(works...)
 	must(err)
@@ -124,6 +126,9 @@ func (w *world) run() {
 	all.Go(w.suffer)
 	for _, j := range w.jobs {
 		all.Go(func() { w.serve(j) })
+	}
+	if w.weather.startsOrSends {
+		all.Go(w.callDropIn)
 	}
 	w.await()
 	w.finish()
@@ -340,7 +345,7 @@ func (h *host) cut(till time.Time, noStore bool) {
 func (w *world) orchestrate(i int) func(context.Context, *road, *sim.Bus) error {
 	return func(ctx context.Context, r *road, c *sim.Bus) error {
 		config := orchestrator.Config{
-			ID: fmt.Sprint("o", i), Logger: quiet, Deciders: 1,
+			ID: fmt.Sprint("o", i), Logger: quiet, Deciders: 1, Round: round.Config{Remembered: w.weather.remembers},
 			Now: func() time.Time { return time.Now().Add(w.weather.orchestratorsAhead[i]) },
 			Jitter: func(what string, most time.Duration) time.Duration {
 				return time.Duration(r.fate("jitter of "+what).chance * float64(most))

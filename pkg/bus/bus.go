@@ -69,6 +69,17 @@ type Hold interface {
 	Token() string
 }
 
+// PassedHold is the Hold of work that was passed on without being stored (see [WorkQueue].Offer). Whoever has passed it on has it stored when it takes its time, or when
+// nobody says what becomes of it. What is said and what the worker does are decided in one place, so that it is executed by one worker only as long as no process dies, no connection breaks, and the worker
+// does not stand still for longer than it is waited for.
+type PassedHold interface {
+	Hold
+	// Begin tells, just before the work is executed, whether it may be. If not, it is stored, or will be.
+	Begin() bool
+	// Finish is Ack, and tells whether that is final. If not, the work is stored, or may be, and must be known as done when it comes.
+	Finish() (final bool)
+}
+
 // ---- Publishing.
 
 // Publisher stores messages.

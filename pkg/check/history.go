@@ -95,9 +95,9 @@ func (x *execution) bad(rule Rule, event int64, expected, found string) {
 	x.life.bad(Finding{Rule: rule, Execution: x.number, Event: event, Expected: expected, Found: found})
 }
 
-// inherits reports whether an event says what the execution inherits from the one before.
+// inherits reports whether an event says what the execution inherits from the one before. What the first execution of a life begins with has come with its start.
 func (x *execution) inherits(e events.Event) bool {
-	return x.started != nil && e.ID <= 1+int64(x.started.Carried)
+	return x.started != nil && x.started.Previous != 0 && e.ID <= 1+int64(x.started.Carried)
 }
 
 // inOrder: a gap is an event that was lost, an id that comes again is an event that was written over.

@@ -70,7 +70,7 @@ func (l *life) started(x *execution) {
 	if x.started.Previous == 0 {
 		l.messages = newTaken() // a new life
 	} else {
-		l.messages.trim(events.MaxSeen)
+		l.messages.trim(maxTaken)
 	}
 	if l.former == nil || l.former.number+1 != x.number {
 		return
@@ -319,7 +319,10 @@ func (t *taken) add(id string) {
 	}
 }
 
-// trim forgets all but the newest: no more are remembered across a continue-as-new, so an older one may be taken in again.
+// maxTaken bounds how many messages of a life are compared with those that come later.
+const maxTaken = 1 << 20
+
+// trim forgets all but the newest.
 func (t *taken) trim(most int) {
 	if len(t.ids) <= most {
 		return

@@ -151,8 +151,11 @@ func (c *Client) Close() (err error) {
 
 // Publish implements [orchestration.Client].
 func (c *Client) Publish(ctx context.Context, messages ...events.Message) error {
-	wires, begun := make([]events.Wire, 0, len(messages)), time.Now()
+	wires, begun, now := make([]events.Wire, 0, len(messages)), time.Now(), c.o.Now()
 	for _, m := range messages {
+		if m.Sent.IsZero() {
+			m.Sent = sentAt(m.Content, now)
+		}
 		w, err := c.encode(traced(ctx, m))
 		if err != nil {
 			return err
@@ -164,6 +167,15 @@ func (c *Client) Publish(ctx context.Context, messages ...events.Message) error 
 		return ErrClosed
 	}
 	return c.broker.Publish(ctx, wires...)
+}
+
+// sentAt is what a message says about when it was sent: instances take it once, however often it is published again. Answers are told apart by what they answer.
+func sentAt(c events.Content, now time.Time) time.Time {
+	switch c.(type) {
+	case *events.Start, *events.EventRaised, *events.QueueSent, *events.Control:
+		return events.Instant(now)
+	}
+	return time.Time{}
 }
 
 // encode writes a message. What the orchestrators would refuse is refused here, where somebody can do something about it.

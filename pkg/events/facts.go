@@ -140,8 +140,9 @@ type Started struct {
 	Life string `json:"life"`
 	// Engine is the version of the engine that started the execution.
 	Engine int `json:"engine"`
-	// Message is the id of the message that started it.
+	// Message is the id of the message that started it, Age when it was sent (see [AgeOf]).
 	Message string `json:"message,omitempty"`
+	Age     int64  `json:"age,omitempty"`
 	// Parent is who waits for the outcome, if anybody does.
 	Parent     *Parent           `json:"parent,omitempty"`
 	Attributes map[string]string `json:"attributes,omitempty"`
@@ -160,6 +161,11 @@ type Started struct {
 	// Seen are short hashes of the messages taken in by earlier executions, newest last, so that one
 	// delivered again across a continue-as-new is still known.
 	Seen []uint64 `json:"seen,omitempty"`
+	// SeenAges tell, in the same order, when those messages were sent (see [AgeOf]).
+	SeenAges []int64 `json:"seen_ages,omitempty"`
+	// Forgotten is the newest time at which a message was sent that an earlier execution took in and that is no longer in
+	// Seen. Whether a message sent before it was taken in, only the histories of earlier executions can tell.
+	Forgotten time.Time `json:"forgotten,omitzero"`
 }
 
 // Parent says which event of which instance waits for a child's outcome.
@@ -193,6 +199,7 @@ type Cancelled struct {
 type Terminated struct {
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
+	Age     int64  `json:"age,omitempty"`
 }
 
 // ContinuedAsNew ends an execution; the next one starts with fresh history.
@@ -208,6 +215,7 @@ type ContinuedAsNew struct {
 type CancelRequested struct {
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
+	Age     int64  `json:"age,omitempty"`
 }
 
 // Suspended halts the code; what arrives is taken in and waits.
@@ -217,6 +225,7 @@ type Suspended struct {
 	// itself as soon as code is deployed that fits.
 	Error   *Error `json:"error,omitempty"`
 	Message string `json:"message,omitempty"`
+	Age     int64  `json:"age,omitempty"`
 }
 
 // Resumed lets the code go on with what arrived meanwhile.
@@ -225,6 +234,7 @@ type Resumed struct {
 	// Healed means that the engine lifts its own halt; otherwise somebody lifts the one they asked for.
 	Healed  bool   `json:"healed,omitempty"`
 	Message string `json:"message,omitempty"`
+	Age     int64  `json:"age,omitempty"`
 }
 
 // ---- Activities: work done by workers.
@@ -318,6 +328,7 @@ type EventReceived struct {
 	Name    string  `json:"name"`
 	Data    Payload `json:"data,omitempty"`
 	Message string  `json:"message,omitempty"`
+	Age     int64   `json:"age,omitempty"`
 }
 
 // MessageQueued puts a message into one of the instance's queues.
@@ -325,6 +336,18 @@ type MessageQueued struct {
 	Queue   string  `json:"queue"`
 	Data    Payload `json:"data,omitempty"`
 	Message string  `json:"message,omitempty"`
+	Age     int64   `json:"age,omitempty"`
+	// Restart is set when the message came with a start that restarts what has ended, and met a running instance: if the
+	// execution ends before its code has looked at the message, that start is sent once more.
+	Restart *Restart `json:"restart,omitempty"`
+}
+
+// Restart is what a start said that restarts an instance which has ended.
+type Restart struct {
+	Name       string            `json:"name"`
+	Version    string            `json:"version,omitempty"`
+	Input      Payload           `json:"input,omitempty"`
+	Attributes map[string]string `json:"attributes,omitempty"`
 }
 
 // QueueRead takes the oldest message of a queue. Message is the MessageQueued it took; 0 means the queue was empty, and the next
@@ -458,7 +481,9 @@ func (*ValuesCleared) Kind() Kind     { return KindValuesCleared }
 func (*Patched) Kind() Kind           { return KindPatched }
 
 // Size implements Fact.
-func (f *Started) Size() int           { return len(f.Input) + len(f.Baggage) + 8*len(f.Seen) }
+func (f *Started) Size() int {
+	return len(f.Input) + len(f.Baggage) + 8*len(f.Seen) + 4*len(f.SeenAges)
+}
 func (f *Completed) Size() int         { return len(f.Output) }
 func (f *Failed) Size() int            { return f.Error.size() }
 func (f *Cancelled) Size() int         { return len(f.Output) + f.Error.size() }
@@ -477,7 +502,7 @@ func (f *TimerCreated) Size() int      { return 0 }
 func (f *TimerFired) Size() int        { return 0 }
 func (f *EventAwaited) Size() int      { return 0 }
 func (f *EventReceived) Size() int     { return len(f.Data) }
-func (f *MessageQueued) Size() int     { return len(f.Data) }
+func (f *MessageQueued) Size() int     { return len(f.Data) + f.Restart.size() }
 func (f *QueueRead) Size() int         { return 0 }
 func (f *ChildStarted) Size() int      { return len(f.Input) }
 func (f *ChildCompleted) Size() int    { return len(f.Output) }
@@ -489,6 +514,13 @@ func (f *StatusSet) Size() int         { return len(f.Status) }
 func (f *ValueSet) Size() int          { return len(f.Key) + len(f.Value) }
 func (f *ValuesCleared) Size() int     { return 16 * len(f.Keys) }
 func (f *Patched) Size() int           { return len(f.ID) }
+
+func (r *Restart) size() int {
+	if r == nil {
+		return 0
+	}
+	return len(r.Input)
+}
 
 // The checks say what a fact must have to mean anything. They guard the decoder, not the engine.
 
@@ -504,6 +536,8 @@ func (f *Started) check() error {
 		return fmt.Errorf("engine %d", f.Engine)
 	case f.Carried < 0:
 		return fmt.Errorf("%d carried events", f.Carried)
+	case len(f.SeenAges) > 0 && len(f.SeenAges) != len(f.Seen):
+		return fmt.Errorf("%d ages of %d messages", len(f.SeenAges), len(f.Seen))
 	case f.Previous < 0:
 		return fmt.Errorf("previous execution %d", f.Previous)
 	case f.Parent != nil:
@@ -554,11 +588,18 @@ func (f *TimerCreated) check() error {
 func (f *TimerFired) check() error     { return needSchedule(f.Timer) }
 func (f *EventAwaited) check() error   { return needName(f.Name) }
 func (f *EventReceived) check() error  { return errors.Join(needSchedule(f.Wait), needName(f.Name)) }
-func (f *MessageQueued) check() error  { return needName(f.Queue) }
+func (f *MessageQueued) check() error  { return errors.Join(needName(f.Queue), f.Restart.check()) }
 func (f *QueueRead) check() error      { return needName(f.Queue) }
 func (f *ChildCompleted) check() error { return needSchedule(f.Schedule) }
 func (f *ChildFailed) check() error    { return errors.Join(needSchedule(f.Schedule), f.Error.check()) }
 func (f *Launched) check() error       { return errors.Join(needName(f.Name), needName(f.Instance)) }
+
+func (r *Restart) check() error {
+	if r == nil {
+		return nil
+	}
+	return needName(r.Name)
+}
 
 func (f *ChildStarted) check() error {
 	if f.ParentClose != CancelChild && f.ParentClose != AbandonChild {

@@ -29,6 +29,8 @@ const (
 	// MaxAttributes and MaxAttribute bound the attributes set at start: they are indexed.
 	MaxAttributes = 32
 	MaxAttribute  = 256
+	// MaxStartMessages bounds the messages that a start brings along: they travel in one of its headers.
+	MaxStartMessages = 100
 	// MaxTraceState and MaxBaggage bound what goes with a trace; more is left out.
 	MaxTraceState = 512
 	MaxBaggage    = 4 << 10
@@ -69,8 +71,8 @@ const (
 	// MaxTurnLogs bounds the log records of one round; further ones are counted and dropped.
 	MaxTurnLogs = 1_000
 
-	// MaxSeen bounds the message ids remembered across a continue-as-new. It must outlast the messages that can be delivered
-	// again after a crash, which are those that were in flight to one instance.
+	// MaxSeen bounds the message ids that an execution carries over from former ones. About messages that were sent before
+	// those, the histories of former executions are read.
 	MaxSeen = 1_024
 
 	// MaxDelay bounds timers and timeouts: beyond it they are mistakes in units.

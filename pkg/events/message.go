@@ -18,6 +18,9 @@ type Message struct {
 	Internal bool
 	// NotBefore delays it; zero means at once.
 	NotBefore time.Time
+	// Sent is when it was sent first, by the clock of its sender; zero means that nothing says so. It stays the same
+	// however often the message is published again.
+	Sent time.Time
 	// Trace is the W3C traceparent it carries.
 	Trace string
 	// TraceState and Baggage are what goes with that, W3C too. The engine passes them on as they are.
@@ -123,6 +126,7 @@ const (
 	KeepExisting    StartConflict = ""        // the start changes nothing
 	RestartFinished StartConflict = "restart" // a finished instance is started afresh, a running one is kept
 	ReplaceRunning  StartConflict = "replace" // a running instance is terminated and started afresh, a finished one started afresh
+	RejectExisting  StartConflict = "reject"  // the start changes nothing, nor do its messages
 )
 
 // Start begins an instance.
@@ -133,7 +137,19 @@ type Start struct {
 	Parent        *Parent
 	Conflict      StartConflict
 	Attributes    map[string]string
+	// Messages are in the instance's mailbox before its code begins. If the start finds a running instance of the same
+	// orchestration, they are for that one, unless Conflict says otherwise.
+	Messages []StartMessage
 }
+
+// StartMessage is a mailbox message that a start brings along.
+type StartMessage struct {
+	Queue string  `json:"queue"`
+	Data  Payload `json:"data,omitempty"`
+}
+
+// StartMessageID is the id of the n-th message that a start brings along, from 1. It is the same when the start comes again.
+func StartMessageID(start string, n int) string { return start + "/with/" + strconv.Itoa(n) }
 
 // EventRaised is for whoever waits for the name at that moment.
 type EventRaised struct {

@@ -29,6 +29,11 @@ func internal(c events.Content) events.Message {
 	return m
 }
 
+func sentBefore(m events.Message) events.Message {
+	m.Sent = in(-time.Minute)
+	return m
+}
+
 func later(d time.Duration, m events.Message) events.Message {
 	m.NotBefore = in(d)
 	return m
@@ -40,8 +45,11 @@ var messageExamples = []messageExample{
 		Orchestration: "fulfil", Version: "1.4.2", Input: payload(`{"sku":"a<1>"}`),
 		Parent:   &events.Parent{Instance: "basket.3", Life: "5b3e91d20c7f6a84", Execution: 1, Event: 12},
 		Conflict: events.RestartFinished, Attributes: map[string]string{"customer": "c-9", "region": "eu"},
+		Messages: []events.StartMessage{{Queue: "orders", Data: payload(`{"order":8}`)}, {Queue: "orders", Data: binary}, {Queue: "notes"}},
 	})},
+	{"sent", sentBefore(say(&events.Start{Orchestration: "fulfil"}))},
 	{"minimal", say(&events.Start{Orchestration: "fulfil"})},
+	{"reject", say(&events.Start{Orchestration: "fulfil", Conflict: events.RejectExisting})},
 	{"replace", say(&events.Start{Orchestration: "fulfil", Input: payload("plain words"), Conflict: events.ReplaceRunning})},
 
 	{"full", traced(&events.EventRaised{Name: "approve.all", Data: payload(`{"by":"ann"}`)})},

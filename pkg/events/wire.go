@@ -47,6 +47,9 @@ const (
 	HeaderCloudEventID     = "ce-id"
 	HeaderCloudEventSource = "ce-source"
 
+	// HeaderSent says when a message was sent first, however often it is published again.
+	HeaderSent = "Rondo-Sent"
+
 	// HeaderBack says where results of work may go to be there sooner.
 	HeaderBack = "Rondo-Back"
 	// HeaderHeld says which worker has had work since before it was stored.
@@ -56,6 +59,7 @@ const (
 	HeaderConflict   = "Rondo-Conflict"
 	HeaderParent     = "Rondo-Parent"
 	HeaderAttributes = "Rondo-Attributes"
+	HeaderMessages   = "Rondo-Messages"
 
 	HeaderLife      = "Rondo-Life"
 	HeaderWorker    = "Rondo-Worker"
@@ -121,6 +125,7 @@ func (h Header) setDuration(key string, d time.Duration) {
 func Encode(prefix string, m Message) (Wire, error) {
 	w := Wire{Header: Header{}, NotBefore: m.NotBefore}
 	w.Header.set(HeaderMsgID, m.ID)
+	w.Header.setTime(HeaderSent, m.Sent)
 	w.Header.set(HeaderTrace, m.Trace)
 	w.Header.set(HeaderTraceState, m.TraceState)
 	w.Header.set(HeaderBaggage, m.Baggage)
@@ -157,6 +162,11 @@ func Encode(prefix string, m Message) (Wire, error) {
 			var b []byte
 			b, err = marshal(c.Attributes)
 			w.Header.set(HeaderAttributes, string(b))
+		}
+		if err == nil && len(c.Messages) > 0 {
+			var b []byte
+			b, err = marshal(c.Messages)
+			w.Header.set(HeaderMessages, string(b))
 		}
 	case *EventRaised:
 		to(VerbEvent, EncodeToken(c.Name))
@@ -347,6 +357,9 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 	}
 	m := Message{ID: messageID(h, fallback), Instance: instance, Trace: cut(strings.ToValidUTF8(h.get(HeaderTrace), "?"), MaxAttribute)}
 	m.TraceState, m.Baggage = upTo(MaxTraceState, h.get(HeaderTraceState)), upTo(MaxBaggage, h.get(HeaderBaggage))
+	if m.Sent, err = decodeTime(h, HeaderSent); err != nil {
+		return Message{}, err
+	}
 	verb, internally := Origin(tokens[0])
 	m.Internal = internally && verb.fromClients()
 	if !internally {
@@ -472,9 +485,9 @@ func decodeReason(body []byte) string {
 func decodeStart(name string, h Header, body []byte) (Content, error) {
 	s := &Start{Orchestration: name, Version: h.get(HeaderVersion), Input: Canonical(body), Conflict: StartConflict(h.get(HeaderConflict))}
 	switch s.Conflict {
-	case KeepExisting, RestartFinished, ReplaceRunning:
+	case KeepExisting, RestartFinished, ReplaceRunning, RejectExisting:
 	default:
-		return nil, fmt.Errorf("header %s: %q is none of %q and %q", HeaderConflict, s.Conflict, RestartFinished, ReplaceRunning)
+		return nil, fmt.Errorf("header %s: %q is none of %q, %q and %q", HeaderConflict, s.Conflict, RejectExisting, RestartFinished, ReplaceRunning)
 	}
 	if len(s.Version) > MaxName || !utf8.ValidString(s.Version) {
 		return nil, fmt.Errorf("header %s: not a version", HeaderVersion)
@@ -494,8 +507,42 @@ func decodeStart(name string, h Header, body []byte) (Content, error) {
 			return nil, err
 		}
 	}
-	return s, nil
+	return s, decodeMessages(s, h)
 }
+
+// decodeMessages reads the messages that a start brings along.
+func decodeMessages(s *Start, h Header) error {
+	v := h.get(HeaderMessages)
+	if v == "" {
+		return nil
+	}
+	if err := unmarshalStrict([]byte(v), &s.Messages); err != nil {
+		return fmt.Errorf("header %s: want a JSON array of {\"queue\":…,\"data\":…}: %w", HeaderMessages, err)
+	}
+	return CheckStartMessages(s.Input, s.Messages)
+}
+
+// CheckStartMessages tells what is wrong with the messages that a start with this input brings along, if anything.
+func CheckStartMessages(input Payload, messages []StartMessage) error {
+	size := len(input)
+	for _, m := range messages {
+		if err := CheckName("queue", m.Queue); err != nil {
+			return err
+		}
+		size += len(m.Data) + len(m.Queue) + startMessageRoom
+	}
+	const cure = "send some of them by themselves, or keep the data in a store and pass references"
+	switch {
+	case len(messages) > MaxStartMessages:
+		return Limit("messages of a start", int64(len(messages)), MaxStartMessages, cure)
+	case len(messages) > 0 && size > MaxPayload:
+		return Limit("input and messages of a start (bytes)", int64(size), MaxPayload, cure)
+	}
+	return nil
+}
+
+// startMessageRoom is what each message takes in the header beside its data.
+const startMessageRoom = 32
 
 // CheckAttributes tells what is wrong with the attributes of a start, if anything.
 func CheckAttributes(attributes map[string]string) error {

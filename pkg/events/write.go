@@ -19,6 +19,7 @@ func appendFact(b []byte, f Fact) ([]byte, error) {
 		w.Text("life", f.Life)
 		w.Number("engine", int64(f.Engine))
 		w.TextIf("message", f.Message)
+		w.NumberIf("age", f.Age)
 		w.OtherIf("parent", f.Parent, f.Parent != nil)
 		w.OtherIf("attributes", f.Attributes, len(f.Attributes) > 0)
 		w.TextIf("trace", f.Trace)
@@ -29,6 +30,8 @@ func appendFact(b []byte, f Fact) ([]byte, error) {
 		w.TimeIf("begun", f.Begun)
 		w.NumberIf("carried", int64(f.Carried))
 		w.OtherIf("seen", f.Seen, len(f.Seen) > 0)
+		w.OtherIf("seen_ages", f.SeenAges, len(f.SeenAges) > 0)
+		w.TimeIf("forgotten", f.Forgotten)
 	case *ActivityScheduled:
 		w.Text("name", f.Name)
 		w.payload("input", f.Input)
@@ -63,6 +66,13 @@ func appendFact(b []byte, f Fact) ([]byte, error) {
 		w.Text("name", f.Name)
 		w.payload("data", f.Data)
 		w.TextIf("message", f.Message)
+		w.NumberIf("age", f.Age)
+	case *MessageQueued:
+		w.Text("queue", f.Queue)
+		w.payload("data", f.Data)
+		w.TextIf("message", f.Message)
+		w.NumberIf("age", f.Age)
+		w.OtherIf("restart", f.Restart, f.Restart != nil)
 	case *Completed:
 		w.payload("output", f.Output)
 	default:

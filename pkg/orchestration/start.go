@@ -20,7 +20,7 @@ func StartInstance(ctx context.Context, c Client, name string, input events.Payl
 	if err := o.check(name, input); err != nil {
 		return "", "", err
 	}
-	with, err := o.messages(c)
+	with, err := o.messages(c, input)
 	if err != nil {
 		return "", "", err
 	}
@@ -28,10 +28,10 @@ func StartInstance(ctx context.Context, c Client, name string, input events.Payl
 		start = o.messageID // what was there before is not what is waited for
 	}
 	m := events.Message{ID: o.messageID, Instance: o.id, NotBefore: o.due(c), Content: &events.Start{
-		Orchestration: name, Version: o.version, Input: input, Conflict: o.conflict, Attributes: o.attributes,
+		Orchestration: name, Version: o.version, Input: input, Conflict: o.onConflict(), Attributes: o.attributes, Messages: with,
 	}}
 	if !o.reject {
-		return o.id, start, c.Publish(ctx, append([]events.Message{m}, with...)...)
+		return o.id, start, c.Publish(ctx, m)
 	}
 	r, err := c.Deliver(ctx, m)
 	switch {
@@ -41,10 +41,8 @@ func StartInstance(ctx context.Context, c Client, name string, input events.Payl
 		return o.id, start, &ExistsError{Instance: o.id, Status: r.Status}
 	case !r.Taken:
 		return o.id, start, fmt.Errorf("instance %q was not started: %s (%s)", o.id, r.Detail, r.Reason)
-	case len(with) > 0:
-		err = c.Publish(ctx, with...)
 	}
-	return o.id, start, err
+	return o.id, start, nil
 }
 
 // reasonExists is the reason in a receipt of a start that has found an instance.
@@ -104,31 +102,31 @@ func (o *startOptions) due(c Client) time.Time {
 	return time.Time{}
 }
 
-// after is when the n-th message that goes along is due: in their order, and after the start.
-func (o *startOptions) after(c Client, n int) time.Time {
-	due := o.due(c)
-	if due.IsZero() {
-		return due
+// onConflict is what the start says of an instance that is there already.
+func (o *startOptions) onConflict() events.StartConflict {
+	if o.reject && len(o.with) > 0 {
+		return events.RejectExisting // nor are the messages for it
 	}
-	return due.Add(time.Duration(n) * time.Microsecond)
+	return o.conflict
 }
 
-// messages are those that go along with the start. They have ids made from its own, so that the same start sent again brings the same messages.
-func (o *startOptions) messages(c Client) ([]events.Message, error) {
-	out := make([]events.Message, 0, len(o.with))
+// messages are those that the start brings along.
+func (o *startOptions) messages(c Client, input events.Payload) ([]events.StartMessage, error) {
+	var out []events.StartMessage
 	var errs []error
-	for i, w := range o.with {
+	for _, w := range o.with {
 		name, v := w.queue()
 		data, err := c.Codec().Encode(v)
 		errs = append(errs, err, events.CheckName("queue", name))
 		if e := events.CheckPayload("queue "+quote(name), data); e != nil {
 			errs = append(errs, e)
 		}
-		out = append(out, events.Message{
-			ID: fmt.Sprintf("%s/with/%d", o.messageID, i+1), Instance: o.id, NotBefore: o.after(c, i+1), Content: &events.QueueSent{Queue: name, Data: data},
-		})
+		out = append(out, events.StartMessage{Queue: name, Data: data})
 	}
-	return out, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return out, events.CheckStartMessages(input, out)
 }
 
 // failedOption is what has failed before a start.
@@ -186,8 +184,11 @@ type atOption struct{ t time.Time }
 
 func (a atOption) start(o *startOptions) { o.delay, o.at = 0, a.t }
 
-// WithMessage sends a message to a queue of the instance, together with the start. If there is an instance already, the message is for that one, unless the start replaces
-// or restarts it.
+// WithMessage puts a message into a queue of the instance before its code begins: [Queue.TryReceive] and [Queue.Len] find it in the first round. If an instance of the id runs
+// already, the message is for that one, unless the start replaces it; then it must be of the same orchestration.
+//
+// With [RestartFinished], this sends to an instance or starts it, and loses nothing: if the running instance ends and its code has not looked at the message, an instance is
+// started with it. Without, such a message is lost, and one for an instance that has ended becomes a dead letter.
 func WithMessage[T any](q Queue[T], v T) StartOption { return messageOption[T]{q.name, v} }
 
 type messageOption[T any] struct {

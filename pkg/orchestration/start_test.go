@@ -26,17 +26,11 @@ func TestDelayedStartHasItsTime(t *testing.T) {
 			w := &wire{}
 			_, err := subject.Start(t.Context(), w, "in", append(c.opts, orchestration.WithMessage(letters, "dear"), orchestration.WithMessage(letters, "reader"))...)
 			must(t, err)
-			if len(w.published) != 3 {
+			if len(w.published) != 1 {
 				t.Fatalf("published %+v", w.published)
 			}
-			for i, m := range w.published {
-				want := c.want
-				if !want.IsZero() {
-					want = want.Add(time.Duration(i) * time.Microsecond) // so that they come in their order
-				}
-				if !m.NotBefore.Equal(want) {
-					t.Errorf("%s is due at %v, want %v", m.Content.Verb(), m.NotBefore, want)
-				}
+			if m := w.published[0]; !m.NotBefore.Equal(c.want) || len(m.Content.(*events.Start).Messages) != 2 {
+				t.Errorf("%+v is due at %v, want %v with two messages", m.Content, m.NotBefore, c.want)
 			}
 		})
 	}
@@ -49,17 +43,14 @@ func TestMessagesGoWithAStart(t *testing.T) {
 			orchestration.WithMessage(letters, "dear"), orchestration.WithMessage(letters, "john"))
 		must(t, err)
 	}
-	if len(w.published) != 6 {
+	if len(w.published) != 2 {
 		t.Fatalf("published %+v", w.published)
 	}
-	for i, want := range []string{"r", "r/with/1", "r/with/2"} {
-		a, b := w.published[i], w.published[i+3]
-		if a.ID != want || b.ID != want || a.Instance != "i" {
-			t.Errorf("message %d: %+v, and again %+v", i, a, b)
+	for _, m := range w.published {
+		with := m.Content.(*events.Start).Messages
+		if m.ID != "r" || m.Instance != "i" || len(with) != 2 || with[1].Queue != "letters" || string(with[1].Data) != `"john"` {
+			t.Errorf("published %+v with %+v", m, with)
 		}
-	}
-	if q := w.published[2].Content.(*events.QueueSent); q.Queue != "letters" || string(q.Data) != `"john"` {
-		t.Errorf("got %+v", q)
 	}
 }
 
@@ -80,8 +71,11 @@ func TestRejectedStart(t *testing.T) {
 	w.receipt = orchestration.Receipt{Taken: true}
 	_, err = subject.Start(t.Context(), w, "in", orchestration.RejectExisting(), orchestration.WithMessage(letters, "dear"))
 	must(t, err)
-	if len(w.published) != 1 || len(w.delivered) != 3 {
+	if len(w.published) != 0 || len(w.delivered) != 3 {
 		t.Errorf("published %v, delivered %v", w.published, w.delivered)
+	}
+	if last := w.delivered[2].Content.(*events.Start); last.Conflict != events.RejectExisting || len(last.Messages) != 1 {
+		t.Errorf("delivered %+v, want its message to be for what it starts only", last)
 	}
 	w.refuse = errors.New("no connection")
 	if _, err = subject.Start(t.Context(), w, "in", orchestration.RejectExisting()); !errors.Is(err, w.refuse) {

@@ -464,13 +464,25 @@ func (p *Publisher) done(x part, err error) {
 	p.kept = append(p.kept, x.whole.keys...)
 }
 
-// Kept gives the promises that were kept since the last call, to be removed with the next commit. If that fails, a sweep publishes them again, and nobody minds.
+// Kept gives the promises that were kept since the last call, to be removed with the next commit. If that fails, they must be given to [Publisher.Keep]: a sweep
+// would publish them again.
 func (p *Publisher) Kept() []history.PromiseKey {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	kept := p.kept
 	p.kept = nil
 	return kept
+}
+
+// Keep takes back promises that were kept and could not be removed, to be removed later.
+func (p *Publisher) Keep(keys []history.PromiseKey) {
+	if len(keys) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.kept = append(p.kept, keys...)
+	p.oldest = time.Now()
 }
 
 // Waiting tells how many messages wait to be published, and for how long the first one.
@@ -523,7 +535,8 @@ func (p *Publisher) removeAll(ctx context.Context) {
 	for len(keys) > 0 && ctx.Err() == nil {
 		n := min(len(keys), maxRemoved)
 		if err := p.store.RemovePromises(ctx, keys[:n]); err != nil {
-			p.log.Warn("promises that were kept could not be removed; a sweep will publish them again", "promises", len(keys), "error", err)
+			p.log.Warn("outbox entries could not be removed; trying again", "entries", len(keys), "error", err)
+			p.Keep(keys)
 			return
 		}
 		keys = keys[n:]

@@ -436,6 +436,34 @@ func removed(s *store) (keys []history.PromiseKey) {
 	return keys
 }
 
+// What was published and could not be removed is removed later: a sweep would publish it again.
+func TestPublisherRemovesWhatItCouldNotRemove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s := &broker{}, &store{err: errors.New("the database is away")}
+		p := outbox.NewPublisher(b, s, "rondo", silent)
+		end := run(p)
+		if err := p.Publish(t.Context(), outbox.Promised{Messages: wires("a"), Keys: key(7)}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		kept := p.Kept() // for a commit, which fails
+		p.Keep(kept)
+		<-time.After(3 * time.Second)
+		tries := len(s.gone())
+		if tries < 2 {
+			t.Errorf("it was tried to remove it %d times in three seconds", tries)
+		}
+		s.mu.Lock()
+		s.err = nil
+		s.mu.Unlock()
+		<-time.After(3 * time.Second)
+		if n := len(s.gone()); n != tries+1 {
+			t.Errorf("it was tried to remove it %d more times, want once: then it is gone", n-tries)
+		}
+		end()
+	})
+}
+
 // A timer that is on its way to the broker is withdrawn after it; a process that ends publishes what has waited.
 func TestPublisherWithdrawsTimersAfterThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -76,3 +76,38 @@ func TestDeliverTellsWhatBecameOfIt(t *testing.T) {
 		t.Error("a message without an id was delivered")
 	}
 }
+
+// The messages of a start are there before the code begins, and no message of a start that restarts is lost at the end.
+func TestMessagesOfAStart(t *testing.T) {
+	look := orchestration.Define[string, string]("look")
+	for name, mode := range modes() {
+		t.Run(name, func(t *testing.T) {
+			env := rondotest.New(t, append(mode, look.With(func(ctx *orchestration.Context, nap string) (string, error) {
+				n := names.Len(ctx)
+				name, ok, err := names.TryReceive(ctx)
+				if n != 1 || !ok || err != nil {
+					return "", orchestration.Errorf("empty", "%d messages, %v", n, err)
+				}
+				return name, ctx.Sleep(time.Minute) // what comes now, it does not look at
+			}))...)
+			say := func(name string) orchestration.Handle[string] {
+				h, err := look.Start(t.Context(), env, "", orchestration.ID("x"), orchestration.RestartFinished(), orchestration.WithMessage(names, name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return h
+			}
+			h := say("ann")
+			env.Advance(time.Second)
+			say("bob")
+			if out, err := h.Wait(t.Context()); out != "ann" || err != nil {
+				t.Errorf("got %q, %v", out, err)
+			}
+			env.Advance(2 * time.Minute)
+			row, _ := env.Row("x")
+			if string(row.Output) != `"bob"` || row.Execution != 2 {
+				t.Errorf("execution %d gave %s, %v", row.Execution, row.Output, row.Error)
+			}
+		})
+	}
+}

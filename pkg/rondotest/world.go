@@ -19,6 +19,7 @@ type instance struct {
 	history map[int64][]events.Event
 	values  map[string]events.Payload
 	sweep   bool // it has crashed: look after it at its wake-up time
+	former  *round.Former
 }
 
 func (in *instance) forget() {
@@ -31,6 +32,14 @@ func (in *instance) forget() {
 // known is what the store gives.
 func (in *instance) known() round.Known {
 	return round.Known{Instance: in.id, Row: in.row, History: slices.Clone(in.history[in.row.Execution])}
+}
+
+// recall reads what former executions have taken in.
+func (in *instance) recall(q round.Question) {
+	in.former = round.NewFormer(q.Execution)
+	for x := in.former.Next(q.Sent); x > 0; x = in.former.Next(q.Sent) {
+		in.former.Read(in.history[x])
+	}
 }
 
 // envelope is a message on its way, or something else that is to happen.
@@ -239,8 +248,10 @@ func (e *Env) decide(in *instance, batch []*envelope) (again []*envelope) {
 	for i, v := range batch {
 		v.attempts++
 		v.deliveries++
-		inbox[i] = round.Delivery{Message: v.message, Attempts: v.attempts, Deliveries: v.deliveries, Age: e.now.Sub(v.sent)}
+		inbox[i] = round.Delivery{Message: v.message, Attempts: v.attempts, Deliveries: v.deliveries, Age: e.now.Sub(v.sent),
+			Sent: round.SentAt(v.message.Sent, v.sent, time.Time{})}
 	}
+	in.live.Remember(in.former)
 	turn := in.live.Decide(inbox, e.now)
 	e.rounds++
 	e.note(batch, turn)
@@ -253,6 +264,9 @@ func (e *Env) decide(in *instance, batch []*envelope) (again []*envelope) {
 	again = e.settleReceipts(batch, turn, lost)
 	if turn.Evict {
 		in.forget()
+	}
+	if turn.Question != nil {
+		in.recall(*turn.Question)
 	}
 	if turn.Again && len(again) == 0 {
 		again = []*envelope{{message: events.Message{Instance: in.id, Content: &events.Wake{Reason: "again"}}, sent: e.now}}

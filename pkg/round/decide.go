@@ -383,16 +383,18 @@ func (in *Instance) continueAsNew(next *program.ContinueAsNew, letters []letter)
 		inherited = append(inherited, &events.ValueSet{Key: k, Value: old.values[k].data, Set: old.values[k].set})
 	}
 	for _, m := range letters {
-		inherited = append(inherited, &events.MessageQueued{Queue: m.queue, Data: m.data, Message: m.message})
+		inherited = append(inherited, &events.MessageQueued{Queue: m.queue, Data: m.data, Message: m.message, Age: events.AgeOf(m.sent, in.now), Restart: m.restart})
 	}
 	in.turn.Former = append(in.turn.Former, in.describe())
 	trace, follows := in.nextTrace(next.Name, &old)
 	in.ledger = ledger{info: program.Info{Instance: in.id, Execution: old.info.Execution + 1}}
-	in.append(&events.Started{
+	started := &events.Started{
 		Name: next.Name, Version: next.Version, Input: next.Input, Life: old.info.Life, Engine: events.Engine, Message: old.startID,
 		Parent: old.info.Parent, Attributes: old.info.Attributes, Trace: trace, TraceState: old.besides().state, Baggage: old.besides().baggage, Follows: follows, Previous: old.info.Execution, Begun: old.begun, Carried: len(inherited),
-		Seen: old.seen.newest(events.MaxSeen),
-	})
+		Age: events.AgeOf(old.startSent, in.now),
+	}
+	old.seen.carry(started, in.now, in.config.remembered())
+	in.append(started)
 	for _, f := range inherited {
 		in.append(f)
 	}
@@ -409,11 +411,11 @@ func (in *Instance) continueAsNew(next *program.ContinueAsNew, letters []letter)
 }
 
 // startLife begins an instance.
-func (in *Instance) startLife(m events.Message, s *events.Start, version string, code program.Func) {
-	execution := int64(1)
+func (in *Instance) startLife(d Delivery, s *events.Start, version string, code program.Func) {
+	m, execution := d.Message, int64(1)
 	if in.known() && in.ledger.running() {
 		in.waiting = nil
-		in.append(&events.Terminated{Reason: "replaced by a new start", Message: m.ID})
+		in.append(&events.Terminated{Reason: "replaced by a new start", Message: m.ID, Age: in.age(d)})
 	}
 	if in.known() {
 		execution = in.ledger.info.Execution + 1
@@ -426,14 +428,23 @@ func (in *Instance) startLife(m events.Message, s *events.Start, version string,
 		in.turn.Values = nil
 	}
 	in.Evict()
-	before := in.ledger.seen.newest(events.MaxSeen) // an old start that comes again must not begin an old life again
+	before := in.ledger.seen // what is old must not have an effect on the new life when it comes again
+	if in.known() && in.ledger.lastID == 0 {
+		before.forget(in.now.UnixMicro()) // its history was not read
+	}
 	in.ledger = ledger{info: program.Info{Instance: in.id, Execution: execution}}
 	in.row, in.waiting = nil, nil
 	life := events.LifeOf(in.id, m.ID, in.now.UnixMicro())
-	in.append(&events.Started{
+	started := &events.Started{
 		Name: s.Orchestration, Version: version, Input: s.Input, Life: life, Engine: events.Engine,
-		Message: m.ID, Parent: s.Parent, Attributes: s.Attributes, Trace: in.beginTrace(m.Trace, s.Orchestration, life, execution, m.ID), TraceState: m.TraceState, Baggage: m.Baggage, Seen: before,
-	})
+		Message: m.ID, Parent: s.Parent, Attributes: s.Attributes, Trace: in.beginTrace(m.Trace, s.Orchestration, life, execution, m.ID), TraceState: m.TraceState, Baggage: m.Baggage,
+		Age: in.age(d), Carried: len(s.Messages),
+	}
+	before.carry(started, in.now, in.config.remembered())
+	in.append(started)
+	for i, x := range s.Messages {
+		in.append(&events.MessageQueued{Queue: x.Queue, Data: x.Data, Message: events.StartMessageID(m.ID, i+1), Age: in.age(d)})
+	}
 	in.pending = true
 	if code != nil {
 		in.begin(code)
@@ -528,6 +539,7 @@ func (in *Instance) overHistory() *events.Error {
 func (in *Instance) closeTurn() {
 	t := in.turn
 	in.said = 0
+	in.former = nil
 	in.keepOrder()
 	in.noteUnread()
 	t.Steps = slices.DeleteFunc(t.Steps, func(s Step) bool { return !in.stillWanted(s) })

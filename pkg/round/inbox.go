@@ -35,7 +35,7 @@ func (in *Instance) takeAll(inbox []Delivery) {
 		case i == first:
 		case in.full():
 			in.turn.Receipts[i] = again
-			in.turn.Again = true
+			in.turn.Again = in.turn.Again || in.turn.Question == nil
 		default:
 			in.turn.Receipts[i] = in.take(d)
 		}
@@ -43,9 +43,9 @@ func (in *Instance) takeAll(inbox []Delivery) {
 }
 
 // full reports whether the rest must wait for the next round: this one is large, or an execution begins that has not run yet and must
-// see what comes.
+// see what comes, or something must be known first about a message before it.
 func (in *Instance) full() bool {
-	return in.turn.events() >= events.MaxTurnEvents || in.pending && in.turn.Again
+	return in.turn.events() >= events.MaxTurnEvents || in.pending && in.turn.Again || in.turn.Question != nil
 }
 
 // take takes one delivery and says what becomes of it.
@@ -66,11 +66,11 @@ func (in *Instance) take(d Delivery) Receipt {
 	}
 	switch c := d.Message.Content.(type) {
 	case *events.EventRaised:
-		return in.takeEvent(d.Message, c)
+		return in.takeEvent(d, c)
 	case *events.QueueSent:
-		return in.takeLetter(d.Message, c)
+		return in.takeLetter(d, c)
 	case *events.Control:
-		return in.takeControl(d.Message, c)
+		return in.takeControl(d, c)
 	case *events.WorkBegun:
 		return in.takeAnswer(c.Ref, openActivity, &events.ActivityBegun{Schedule: c.Ref.Event, Worker: c.Worker, Pending: c.Pending})
 	case *events.WorkDone:
@@ -94,8 +94,16 @@ func (in *Instance) take(d Delivery) Receipt {
 // ---- Starts.
 
 func (in *Instance) takeStart(d Delivery, s *events.Start) Receipt {
-	if in.known() && !in.mayReplace(d.Message, s) {
-		return in.startOfExisting(d.Message, s)
+	switch {
+	case !in.known():
+	case in.joins(d.Message, s):
+		return in.takeJoining(d, s)
+	case !in.mayReplace(d.Message, s):
+		return in.startOfExisting(d, s)
+	case s.Parent == nil:
+		if r, is := in.takenBefore(d, startIDs(d.Message, s)...); is {
+			return r
+		}
 	}
 	version := s.Version
 	if version == "" {
@@ -109,7 +117,7 @@ func (in *Instance) takeStart(d Delivery, s *events.Start) Receipt {
 	if !ok {
 		return in.startOfUnknown(d, s)
 	}
-	in.startLife(d.Message, s, version, code)
+	in.startLife(d, s, version, code)
 	return taken
 }
 
@@ -128,7 +136,16 @@ func (in *Instance) isSameStart(m events.Message, s *events.Start) bool {
 	if s.Parent != nil {
 		return row.Parent != nil && *row.Parent == *s.Parent
 	}
-	return m.ID != "" && (m.ID == row.StartMessage || in.ledger.seen.has(m.ID))
+	return m.ID != "" && (m.ID == row.StartMessage || slices.ContainsFunc(startIDs(m, s), in.ledger.seen.has))
+}
+
+// startIDs are the ids of which one at least is known when a start was taken: its own when it has begun a life, the one of its first message when that was
+// for an instance that ran.
+func startIDs(m events.Message, s *events.Start) []string {
+	if len(s.Messages) == 0 {
+		return []string{m.ID}
+	}
+	return []string{m.ID, events.StartMessageID(m.ID, 1)}
 }
 
 // current is the row as it stands within the turn.
@@ -143,13 +160,20 @@ func (in *Instance) current() Row {
 }
 
 // startOfExisting answers a start for an id that is in use.
-func (in *Instance) startOfExisting(m events.Message, s *events.Start) Receipt {
-	row := in.current()
+func (in *Instance) startOfExisting(d Delivery, s *events.Start) Receipt {
+	m, row := d.Message, in.current()
 	if in.isSameStart(m, s) {
 		if s.Parent != nil && row.Status.Ended() {
 			in.tellParent(row) // the parent asks again: it may have missed the answer
 		}
 		return ignored(Duplicate, "this start was taken before")
+	}
+	if s.Parent == nil && len(s.Messages) > 0 && s.Conflict != events.RejectExisting {
+		if r, is := in.takenBefore(d, startIDs(m, s)...); is {
+			return r
+		}
+		return Receipt{Verdict: Dead, Reason: HasEnded, Detail: "instance " + quote(in.id) + " has ended (" + string(row.Status) +
+			"); nobody will read the messages that the start has brought"}
 	}
 	if s.Parent == nil {
 		return ignored(Exists, "instance "+quote(in.id)+" is already there ("+string(row.Status)+")")
@@ -170,17 +194,17 @@ func (in *Instance) startOfUnknown(d Delivery, s *events.Start) Receipt {
 	if in.config.FailUnregistered <= 0 || d.Age < in.config.FailUnregistered {
 		return Receipt{Verdict: Returned, After: backoff(d.Deliveries), Reason: NotKnownHere, Detail: detail}
 	}
-	in.stillborn(d.Message, s, &events.Error{Kind: events.Unregistered, Final: true, Message: detail})
+	in.stillborn(d, s, &events.Error{Kind: events.Unregistered, Final: true, Message: detail})
 	return taken
 }
 
 // stillborn writes the history of an instance that fails without having run.
-func (in *Instance) stillborn(m events.Message, s *events.Start, err *events.Error) {
+func (in *Instance) stillborn(d Delivery, s *events.Start, err *events.Error) {
 	version := s.Version
 	if version == "" {
 		version, _ = in.config.Code.Resolve(s.Orchestration)
 	}
-	in.startLife(m, s, orElse(version, "unknown"), nil)
+	in.startLife(d, s, orElse(version, "unknown"), nil)
 	in.pending = false
 	in.turn.Fault = err
 	in.append(&events.Failed{Error: err})
@@ -204,7 +228,8 @@ func (in *Instance) unknownCode(name, version string) string {
 
 // ---- Messages from people and other instances.
 
-func (in *Instance) takeEvent(m events.Message, c *events.EventRaised) Receipt {
+func (in *Instance) takeEvent(d Delivery, c *events.EventRaised) Receipt {
+	m := d.Message
 	if in.ledger.seen.has(m.ID) {
 		return ignored(Duplicate, "this event was taken before")
 	}
@@ -212,48 +237,62 @@ func (in *Instance) takeEvent(m events.Message, c *events.EventRaised) Receipt {
 	if len(waits) == 0 {
 		return ignored(NobodyWaits, "nobody waits for event "+quote(c.Name)+"; use a queue for messages that must not be lost")
 	}
-	in.happen(&events.EventReceived{Wait: waits[0], Name: c.Name, Data: c.Data, Message: m.ID})
+	if r, is := in.takenBefore(d, m.ID); is {
+		return r
+	}
+	in.happen(&events.EventReceived{Wait: waits[0], Name: c.Name, Data: c.Data, Message: m.ID, Age: in.age(d)})
 	return taken
 }
 
-func (in *Instance) takeLetter(m events.Message, c *events.QueueSent) Receipt {
-	if in.ledger.seen.has(m.ID) {
-		return ignored(Duplicate, "this message was taken before")
+func (in *Instance) takeLetter(d Delivery, c *events.QueueSent) Receipt {
+	if r, is := in.takenBefore(d, d.Message.ID); is {
+		return r
 	}
-	if in.ledger.unread >= events.MaxMailbox || in.ledger.mailSize+int64(len(c.Data)) > events.MaxMailboxBytes {
-		return Receipt{Verdict: Dead, Reason: MailboxFull, Detail: fmt.Sprintf(
-			"instance %q has %d unread queue messages (%d bytes); the limits are %d and %d bytes: read faster, or send slower",
-			in.id, in.ledger.unread, in.ledger.mailSize, events.MaxMailbox, events.MaxMailboxBytes)}
+	if r, full := in.mailboxFull(1, len(c.Data)); full {
+		return r
 	}
-	in.happen(&events.MessageQueued{Queue: c.Queue, Data: c.Data, Message: m.ID})
+	in.happen(&events.MessageQueued{Queue: c.Queue, Data: c.Data, Message: d.Message.ID, Age: in.age(d)})
 	return taken
 }
 
-func (in *Instance) takeControl(m events.Message, c *events.Control) Receipt {
+// mailboxFull tells whether there is no room for so many messages of so many bytes.
+func (in *Instance) mailboxFull(messages, bytes int) (Receipt, bool) {
+	if in.ledger.unread+messages <= events.MaxMailbox && in.ledger.mailSize+int64(bytes) <= events.MaxMailboxBytes {
+		return Receipt{}, false
+	}
+	return Receipt{Verdict: Dead, Reason: MailboxFull, Detail: fmt.Sprintf(
+		"instance %q has %d unread queue messages (%d bytes); the limits are %d and %d bytes: read faster, or send slower",
+		in.id, in.ledger.unread, in.ledger.mailSize, events.MaxMailbox, events.MaxMailboxBytes)}, true
+}
+
+func (in *Instance) takeControl(d Delivery, c *events.Control) Receipt {
+	m, age := d.Message, in.age(d)
 	if in.ledger.seen.has(m.ID) {
 		return ignored(Duplicate, "this was taken before")
 	}
 	if p := in.ledger.info.Parent; c.Parent != nil && (p == nil || *p != *c.Parent) {
 		return ignored(IDTaken, "it is for another instance of this id")
 	}
+	switch {
+	case c.How == events.Cancel && in.ledger.cancel != nil:
+		return ignored(NoChange, "it is being cancelled already")
+	case c.How == events.Suspend && in.ledger.userSuspended:
+		return ignored(NoChange, "it is suspended already")
+	case c.How == events.Resume && !in.ledger.userSuspended:
+		return ignored(NoChange, "it is not suspended")
+	}
+	if r, is := in.takenBefore(d, m.ID); is {
+		return r
+	}
 	switch c.How {
 	case events.Cancel:
-		if in.ledger.cancel != nil {
-			return ignored(NoChange, "it is being cancelled already")
-		}
-		in.happen(&events.CancelRequested{Reason: c.Reason, Message: m.ID})
+		in.happen(&events.CancelRequested{Reason: c.Reason, Message: m.ID, Age: age})
 	case events.Terminate:
-		in.happen(&events.Terminated{Reason: c.Reason, Message: m.ID})
+		in.happen(&events.Terminated{Reason: c.Reason, Message: m.ID, Age: age})
 	case events.Suspend:
-		if in.ledger.userSuspended {
-			return ignored(NoChange, "it is suspended already")
-		}
-		in.happen(&events.Suspended{Reason: c.Reason, Message: m.ID})
+		in.happen(&events.Suspended{Reason: c.Reason, Message: m.ID, Age: age})
 	case events.Resume:
-		if !in.ledger.userSuspended {
-			return ignored(NoChange, "it is not suspended")
-		}
-		in.happen(&events.Resumed{Reason: c.Reason, Message: m.ID})
+		in.happen(&events.Resumed{Reason: c.Reason, Message: m.ID, Age: age})
 	}
 	return taken
 }
@@ -353,8 +392,8 @@ func (in *Instance) unknownInstance(d Delivery) Receipt {
 func (in *Instance) afterTheEnd(d Delivery) Receipt {
 	detail := "instance " + quote(in.id) + " has ended (" + string(in.current().Status) + ")"
 	if c, ok := d.Message.Content.(*events.QueueSent); ok {
-		if in.ledger.seen.has(d.Message.ID) {
-			return ignored(Duplicate, "this message was taken before")
+		if r, is := in.takenBefore(d, d.Message.ID); is {
+			return r
 		}
 		return Receipt{Verdict: Dead, Reason: HasEnded, Detail: detail + "; nobody will read queue " + quote(c.Queue)}
 	}
@@ -364,7 +403,7 @@ func (in *Instance) afterTheEnd(d Delivery) Receipt {
 // notRunHere answers what comes for an execution whose code is not registered here and has not run yet.
 func (in *Instance) notRunHere(d Delivery) Receipt {
 	if c, ok := d.Message.Content.(*events.Control); ok && c.How == events.Terminate {
-		return in.takeControl(d.Message, c)
+		return in.takeControl(d, c)
 	}
 	return Receipt{Verdict: Returned, After: backoff(d.Deliveries), Reason: NotKnownHere, Detail: in.unknownCode(in.ledger.info.Name, in.ledger.info.Version)}
 }
@@ -384,10 +423,10 @@ func (in *Instance) turnAway(inbox []Delivery, why Receipt) {
 			r = in.afterTheEnd(d)
 		case in.unreadable == nil && !in.ledger.running():
 			r = in.take(d)
-		case why.Reason == NotKnownHere && isStart(d):
+		case why.Reason == NotKnownHere && in.startsHere(d):
 			r = in.take(d) // which needs other code, or none
 		case isControl && c.How == events.Terminate:
-			r = in.endBlind(&events.Terminated{Reason: c.Reason, Message: d.Message.ID})
+			r = in.endBlind(&events.Terminated{Reason: c.Reason, Message: d.Message.ID, Age: in.age(d)})
 		case in.overAttempts(d):
 			r, _ = in.poison(d)
 		}
@@ -395,7 +434,11 @@ func (in *Instance) turnAway(inbox []Delivery, why Receipt) {
 	}
 }
 
-func isStart(d Delivery) bool { _, ok := d.Message.Content.(*events.Start); return ok }
+// startsHere reports whether a delivery is a start that does not need the code of the instance that is there.
+func (in *Instance) startsHere(d Delivery) bool {
+	s, ok := d.Message.Content.(*events.Start)
+	return ok && !in.joins(d.Message, s)
+}
 
 // endBlind ends an instance without its code, and if need be without its history: it only appends.
 func (in *Instance) endBlind(f events.Fact) Receipt {
@@ -411,6 +454,7 @@ func (in *Instance) endBlind(f events.Fact) Receipt {
 		lastID: row.LastEvent, lastAt: row.UpdatedAt, bytes: row.HistoryBytes, custom: row.CustomStatus, customVersion: row.CustomStatusVersion,
 	}
 	in.ledger.follow(row.Trace)
+	in.ledger.seen.forget(in.now.UnixMicro()) // what it has taken in cannot be read
 	if in.now.Before(row.UpdatedAt) {
 		in.now = row.UpdatedAt
 	}
@@ -441,7 +485,7 @@ func (in *Instance) poison(d Delivery) (Receipt, bool) {
 	start, isStart := d.Message.Content.(*events.Start)
 	switch {
 	case !in.known() && isStart:
-		in.stillborn(d.Message, start, err)
+		in.stillborn(d, start, err)
 	case in.known() && (in.unreadable != nil || in.ledger.running()):
 		in.turn.Fault = err
 		in.Evict()

@@ -27,7 +27,9 @@ type ledger struct {
 	begun   time.Time // when the first execution of this life was started
 	rounds  int       // that have written to history
 	startID string    // the message that started this life
-	ended   time.Time
+	// When that was sent.
+	startSent time.Time
+	ended     time.Time
 
 	lastID int64
 	lastAt time.Time
@@ -95,6 +97,8 @@ type letter struct {
 	queue   string
 	data    events.Payload
 	message string
+	sent    time.Time
+	restart *events.Restart
 }
 
 // effects are what an event changes for others.
@@ -156,9 +160,16 @@ func (l *ledger) apply(e events.Event) (effects, error) {
 		l.carried--
 		l.baseID, l.baseBytes = l.lastID, l.bytes
 	}
+	if r, ok := events.ReceiptOf(e); ok && e.ID > 1 {
+		l.seen.take(r)
+	}
 	switch f := e.Fact.(type) {
 	case *events.Started:
 		l.start(e.At, f)
+		if r, ok := events.ReceiptOf(e); ok {
+			l.startSent = r.Sent
+			l.seen.take(r) // behind those of earlier executions
+		}
 	case *events.ActivityScheduled:
 		l.openUp(e.ID, askedOpen(open{kind: openActivity, name: f.Name, deadline: f.Deadline}, asked{tag: f.Tag, attempt: f.Attempt, startBy: f.StartBy, notBefore: f.NotBefore}))
 	case *events.TimerCreated:
@@ -171,7 +182,7 @@ func (l *ledger) apply(e events.Event) (effects, error) {
 	case *events.QueueRead:
 		return l.read(e.ID, f)
 	case *events.MessageQueued:
-		return l.deliver(e.ID, f), nil
+		return l.deliver(e, f), nil
 	case *events.ActivityBegun:
 		o, err := l.find(f.Schedule, openActivity)
 		if err != nil {
@@ -189,7 +200,6 @@ func (l *ledger) apply(e events.Event) (effects, error) {
 	case *events.ChildFailed:
 		return l.answer(f.Schedule, openChild, program.Answer{Err: f.Error})
 	case *events.EventReceived:
-		l.seen.add(f.Message)
 		l.waits.remove(f.Name, f.Wait)
 		return l.answer(f.Wait, openWait, program.Answer{Payload: f.Data})
 	case *events.StepCompleted:
@@ -214,21 +224,18 @@ func (l *ledger) apply(e events.Event) (effects, error) {
 		}
 	case *events.CancelRequested:
 		l.cancel = f
-		l.seen.add(f.Message)
 	case *events.Suspended:
 		if f.Error != nil {
 			l.halt = f.Error
 		} else {
 			l.userSuspended = true
 		}
-		l.seen.add(f.Message)
 	case *events.Resumed:
 		if f.Healed {
 			l.halt = nil
 		} else {
 			l.userSuspended = false
 		}
-		l.seen.add(f.Message)
 	default:
 		if events.Ends(e.Fact) {
 			return l.end(e), nil
@@ -253,8 +260,7 @@ func (l *ledger) start(at time.Time, f *events.Started) {
 	if b := (beside{f.TraceState, f.Baggage, f.Follows}); b != (beside{}) {
 		l.beside = &b
 	}
-	l.seen.load(f.Seen)
-	l.seen.add(f.Message)
+	l.seen.load(f, at)
 }
 
 // shut closes what was open, answered or not.
@@ -379,10 +385,10 @@ func (l *ledger) queue(name string) *queue {
 }
 
 // deliver puts a message into its mailbox, or hands it to who waits there.
-func (l *ledger) deliver(id int64, f *events.MessageQueued) effects {
-	l.seen.add(f.Message)
+func (l *ledger) deliver(e events.Event, f *events.MessageQueued) effects {
 	q := l.queue(f.Queue)
-	q.letters = append(q.letters, letter{id: id, queue: f.Queue, data: f.Data, message: f.Message})
+	r, _ := events.ReceiptOf(e)
+	q.letters = append(q.letters, letter{id: e.ID, queue: f.Queue, data: f.Data, message: f.Message, sent: r.Sent, restart: f.Restart})
 	l.unread++
 	l.mailSize += int64(len(f.Data))
 	return effects{answers: l.handOut(q)}
@@ -595,59 +601,4 @@ func (n *numbers) add(x int64) {
 		}
 		delete(n.more, n.upTo+1)
 	}
-}
-
-// seen remembers which messages were taken in.
-type seen struct {
-	hashes []uint64 // oldest first
-	index  map[uint64]struct{}
-}
-
-func (s *seen) load(hashes []uint64) {
-	for _, h := range hashes {
-		s.addHash(h)
-	}
-}
-
-func (s *seen) add(message string) {
-	if message != "" {
-		s.addHash(events.SeenHash(message))
-	}
-}
-
-func (s *seen) addHash(h uint64) {
-	if s.hasHash(h) {
-		return
-	}
-	s.hashes = append(s.hashes, h)
-	const few = 16 // below, looking through them is as good as an index
-	switch {
-	case s.index != nil:
-		s.index[h] = struct{}{}
-	case len(s.hashes) > few:
-		s.index = make(map[uint64]struct{}, 2*few)
-		for _, h := range s.hashes {
-			s.index[h] = struct{}{}
-		}
-	}
-}
-
-func (s *seen) has(message string) bool {
-	return message != "" && s.hasHash(events.SeenHash(message))
-}
-
-func (s *seen) hasHash(h uint64) bool {
-	if s.index != nil {
-		_, ok := s.index[h]
-		return ok
-	}
-	return slices.Contains(s.hashes, h)
-}
-
-// newest gives the last n hashes.
-func (s *seen) newest(n int) []uint64 {
-	if len(s.hashes) == 0 {
-		return nil
-	}
-	return slices.Clone(s.hashes[max(0, len(s.hashes)-n):])
 }

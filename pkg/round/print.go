@@ -66,6 +66,9 @@ func (t Turn) String() string {
 	if t.Again {
 		b.WriteString("again\n")
 	}
+	if q := t.Question; q != nil {
+		fmt.Fprintf(&b, "question: what was taken in before execution %d and sent at %s\n", q.Execution, q.Sent.Format(time.RFC3339Nano))
+	}
 	if t.Evict {
 		b.WriteString("evict\n")
 	}

@@ -42,9 +42,9 @@ func (in *Instance) promise(e events.Event, eff effects) {
 		in.turn.send(in.say(OverExecution, events.VerbStart, ref, f.Instance, &events.Start{Orchestration: f.Name, Version: f.Version, Input: f.Input}))
 	case *events.Sent:
 		if f.To == events.ToEvent {
-			in.turn.send(in.say(OverExecution, events.VerbEvent, ref, f.Instance, &events.EventRaised{Name: f.Name, Data: f.Data}))
+			in.turn.send(in.sayOnce(events.VerbEvent, ref, f.Instance, &events.EventRaised{Name: f.Name, Data: f.Data}))
 		} else {
-			in.turn.send(in.say(OverExecution, events.VerbQueue, ref, f.Instance, &events.QueueSent{Queue: f.Name, Data: f.Data}))
+			in.turn.send(in.sayOnce(events.VerbQueue, ref, f.Instance, &events.QueueSent{Queue: f.Name, Data: f.Data}))
 		}
 	case *events.ValueSet:
 		in.turn.value(ValueChange{Key: f.Key, Value: f.Value, Execution: ref.Execution, Set: f.Set})
@@ -55,6 +55,7 @@ func (in *Instance) promise(e events.Event, eff effects) {
 	default:
 		if events.Ends(f) && f.Kind() != events.KindContinuedAsNew {
 			in.tellParent(in.current())
+			in.startOnceMore()
 		}
 	}
 	if o := in.ledger.open.Get(e.ID); o != nil {
@@ -90,6 +91,13 @@ func (in *Instance) say(about OverKind, verb events.Verb, ref events.Ref, to str
 		ID: events.MessageID(verb, in.id, ref), Instance: to, Internal: true, Content: c,
 		Trace: in.traceOf(about, ref), TraceState: in.ledger.besides().state, Baggage: in.ledger.besides().baggage,
 	}
+}
+
+// sayOnce is say for what must be taken only once by an instance that knows nothing of this one: it tells when it was sent.
+func (in *Instance) sayOnce(verb events.Verb, ref events.Ref, to string, c events.Content) events.Message {
+	m := in.say(OverExecution, verb, ref, to, c)
+	m.Sent = in.ledger.lastAt
+	return m
 }
 
 // work makes the message that has an activity executed.
@@ -195,6 +203,7 @@ func Outstanding(known Known) ([]events.Message, error) {
 	}
 	if l.status != "" && l.status != events.KindContinuedAsNew {
 		in.tellParent(in.current())
+		in.startOnceMore()
 	}
 	return in.turn.Messages, nil
 }

@@ -26,7 +26,7 @@
 //	it changes history                        Accepted   acknowledge after the commit
 //	it changes nothing, now or ever           Ignored    acknowledge at once (but see Turn.Basis)
 //	it cannot be taken yet                    Returned   give back, with a delay
-//	it can be taken in the next round         Again      present it again, do not give it back
+//	it can be taken in the next round         Again      present it again, do not give it back (answer Turn.Question first)
 //	it can never be taken and must be kept    Dead       put it aside with the reason
 //
 // # What happens when things go wrong
@@ -84,6 +84,8 @@ type Config struct {
 	TellOver bool
 	// ShowPayloads has warnings tell the data that they are about, and not only its size and hash.
 	ShowPayloads bool
+	// Remembered is how many messages of former executions an execution knows; 0 means [events.MaxSeen]. Other values are for tests.
+	Remembered int
 	// HaltedFor is how often a halted instance is tried again; 0 means five minutes.
 	HaltedFor time.Duration
 	// Coroutines are kept for the code of instances, so that it need not begin with a new one each time; nil: none are. Who makes them ends them.
@@ -114,6 +116,8 @@ type Delivery struct {
 	Deliveries int
 	// Age is how long ago it was first published.
 	Age time.Duration
+	// Sent is when it counts as sent (see [SentAt]); zero means now.
+	Sent time.Time
 }
 
 // Turn is what a round decided. Everything in it is in the order in which it must happen.
@@ -149,6 +153,9 @@ type Turn struct {
 	Fault *events.Error
 	// Again asks for another round at once, with the deliveries that were receipted Again.
 	Again bool
+	// Question must be answered before the next round, which takes the deliveries that were receipted Again: whether they
+	// were taken in before, the current execution does not know. See [Former] and [Instance.Remember].
+	Question *Question
 	// Evict asks to forget the instance after the commit: it has ended, or could not be run here.
 	Evict bool
 	// Replayed counts the events that were replayed to get here.
@@ -330,6 +337,8 @@ const (
 	TriedTooOften   Reason = "poison"           // too many attempts
 	MailboxFull     Reason = "mailbox_full"     // too many unread messages
 	NextRound       Reason = "next_round"       // this round has become large
+	Undecided       Reason = "undecided"        // it may have been taken before, and the history that would tell was removed
+	Joined          Reason = "joined"           // a start whose messages are for the instance that is there
 )
 
 // Instance is what is known of one instance, with its code parked at its waits if it has been run here. It is not safe for concurrent
@@ -346,6 +355,7 @@ type Instance struct {
 
 	cold       []events.Event // to be replayed before anything else
 	row        *Row           // as stored, until the ledger has taken over
+	former     *Former        // what earlier executions have taken in, if that was asked for
 	unreadable error
 
 	rounds    int64     // counts them

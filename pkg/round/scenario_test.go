@@ -24,6 +24,9 @@ import (
 // The commands:
 //
 //	round [at=+5s] [code=v2] [config=…]   one round; each line of its input is a message; with lose=commit its commit fails
+//	                                      remember=2: executions know so many messages of former ones; prune=1: the
+//	                                      history of that execution is removed; what a turn asks about former
+//	                                      executions is answered before the next round
 //	cold                                  forget the hydrated instance, too
 //	corrupt event=N                       make the history unreadable
 //	history                               print the history
@@ -60,6 +63,8 @@ type stage struct {
 	known   round.Known
 	steps   map[int64]round.Step
 	corrupt error
+	former  map[int64][]events.Event // histories of former executions
+	recalls *round.Former            // what of them was asked for
 }
 
 func newPlay(t *testing.T) *play {
@@ -69,7 +74,7 @@ func newPlay(t *testing.T) *play {
 		"cold":     func(int) bool { return true },
 		"mixed":    func(n int) bool { return n%2 == 0 },
 	} {
-		s := &stage{name: name, coldAt: coldAt, known: round.Known{Instance: "i"}, steps: make(map[int64]round.Step)}
+		s := &stage{name: name, coldAt: coldAt, known: round.Known{Instance: "i"}, steps: make(map[int64]round.Step), former: make(map[int64][]events.Event)}
 		s.in = round.New(&p.config, s.known)
 		p.stages = append(p.stages, s)
 	}
@@ -140,6 +145,13 @@ func (p *play) set(key, value string) {
 		p.config.FailUnregistered, _ = time.ParseDuration(value)
 	case "tracing":
 		p.config.NewTrace = func([16]byte, string) bool { return value == "all" }
+	case "remember":
+		p.config.Remembered, _ = strconv.Atoi(value)
+	case "prune":
+		n, _ := strconv.ParseInt(value, 10, 64)
+		for _, s := range p.stages {
+			delete(s.former, n)
+		}
 	case "engine":
 		for _, s := range p.stages {
 			s.known.Row.Engine, _ = strconv.Atoi(value)
@@ -166,7 +178,9 @@ func (p *play) decide(s *stage, input string) string {
 		s.reload(&p.config)
 	}
 	inbox := p.inbox(s, input)
+	s.in.Remember(s.recalls)
 	turn := s.in.Decide(inbox, p.now)
+	s.recall(turn.Question)
 	if !p.losing {
 		s.commit(p.t, turn)
 	}
@@ -176,13 +190,24 @@ func (p *play) decide(s *stage, input string) string {
 	return scrub(turn.String())
 }
 
+// recall answers the question of a turn, for the rounds that follow.
+func (s *stage) recall(q *round.Question) {
+	if q == nil {
+		return
+	}
+	s.recalls = round.NewFormer(q.Execution)
+	for x := s.recalls.Next(q.Sent); x > 0; x = s.recalls.Next(q.Sent) {
+		s.recalls.Read(s.former[x])
+	}
+}
+
 // commit stores what a turn says, as bytes, so that what is loaded again has gone through the wire format.
 func (s *stage) commit(t *testing.T, turn round.Turn) {
 	t.Helper()
 	s.checkBasis(t, turn)
 	for _, x := range turn.Executions {
 		if x.ID != s.known.Row.Execution && len(x.Events) > 0 && x.Events[0].ID == 1 {
-			s.known.History = nil
+			s.former[s.known.Row.Execution], s.known.History = s.known.History, nil
 		}
 		s.known.Row.Execution = x.ID
 		for _, e := range x.Events {
@@ -272,7 +297,7 @@ func (p *play) history() string {
 //	timer EVENT              child-done EVENT [OUT]  child-fail EVENT MESSAGE
 //	step NUMBER [RESULT]     step-fail NUMBER MESSAGE
 //
-// followed by settings like id=m7 version=1.0.0 execution=1 life=x attempts=11 age=2m.
+// followed by settings like id=m7 version=1.0.0 execution=1 life=x attempts=11 age=2m sent=-5s with=queue:data,queue:data.
 func (p *play) inbox(s *stage, input string) []round.Delivery {
 	var inbox []round.Delivery
 	for i, line := range strings.Split(strings.TrimSpace(input), "\n") {
@@ -282,6 +307,9 @@ func (p *play) inbox(s *stage, input string) []round.Delivery {
 		l := parseLine(line)
 		d := round.Delivery{Attempts: l.number("attempts", 1), Deliveries: l.number("deliveries", 1)}
 		d.Age, _ = time.ParseDuration(l.settings["age"])
+		if ago, err := time.ParseDuration(l.settings["sent"]); err == nil {
+			d.Sent = p.now.Add(ago)
+		}
 		d.Message = events.Message{ID: l.setting("id", "m"+strconv.Itoa(p.sent+i+1)), Instance: "i", Trace: l.settings["trace"]}
 		d.Message.Content = p.content(s, l)
 		inbox = append(inbox, d)
@@ -305,9 +333,14 @@ func (p *play) content(s *stage, l line) events.Content {
 	}
 	switch l.verb {
 	case "start":
+		with := strings.FieldsFunc(l.settings["with"], func(r rune) bool { return r == ',' })
 		c := &events.Start{Orchestration: l.name, Input: l.data, Version: l.settings["version"], Conflict: events.StartConflict(l.settings["conflict"])}
 		if parent := l.settings["parent"]; parent != "" {
 			c.Parent = &events.Parent{Instance: parent, Life: "p1", Execution: 1, Event: int64(l.number("parent-event", 2))}
+		}
+		for _, w := range with {
+			queue, data, _ := strings.Cut(w, ":")
+			c.Messages = append(c.Messages, events.StartMessage{Queue: queue, Data: events.Payload(data)})
 		}
 		return c
 	case "event":

@@ -133,6 +133,8 @@ func (l *loop) startCommit(ctx context.Context) {
 		if x.err == nil {
 			l.publish(ctx, decisions, x.result)
 			x.published = time.Now()
+		} else {
+			l.o.publisher.Keep(batch.Published) // what is published and not removed, a sweep publishes again
 		}
 		l.o.measureCommit(x)
 		l.committed <- x

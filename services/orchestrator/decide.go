@@ -125,6 +125,7 @@ func (d *deciders) decide(e *entry) *decision {
 		inbox[i] = round.Delivery{Message: t.message, Attempts: max(1, t.attempts), Deliveries: max(1, t.delivery.Deliveries)}
 		if !t.inside() {
 			inbox[i].Age = now.Sub(t.delivery.Stored)
+			inbox[i].Sent = round.SentAt(t.message.Sent, t.delivery.Stored, t.delivery.NotBefore)
 		}
 	}
 	hydrated, x := e.live.Hydrated(), begin(e.taken)

@@ -219,11 +219,11 @@ func (k *keeper) removeEnded(ctx context.Context) error {
 
 // prune removes former executions.
 func (k *keeper) prune(ctx context.Context) error {
-	last := k.o.config.KeepExecutions
+	last, before := k.o.config.KeepExecutions, time.Now().Add(-k.o.config.KeepFormerFor)
 	page := history.Page{}
 	var removed int64
 	for {
-		got, err := k.o.store.PruneAll(ctx, history.Filter{}, history.Keep{Last: last}, page)
+		got, err := k.o.store.PruneAll(ctx, history.Filter{}, history.Keep{Last: last, EndedBefore: before}, page)
 		removed += got.Executions
 		if err != nil || got.Next == "" {
 			if removed > 0 {

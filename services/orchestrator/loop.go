@@ -80,6 +80,7 @@ const (
 	committing
 	checking
 	pausing
+	asking
 )
 
 // entry is an instance that this process knows of. Everything in it belongs to the loop, except for live while the stage is deciding.
@@ -97,6 +98,8 @@ type entry struct {
 	conflicts int             // in a row
 	weight    int64           // about how much memory live takes
 	place     *list.Element   // among those that may be forgotten
+	question  round.Question  // what is asked, while the stage is asking, and
+	former    *round.Former   // what was asked before; nil if nothing was
 }
 
 // known is what is needed of a row beside rounds. The whole row is in the live instance, and there are many entries.
@@ -140,6 +143,8 @@ type loop struct {
 	lull     lull
 	toCheck  []*decision
 	checks   int
+	toAsk    []*entry
+	asks     int
 	draining bool
 	drained  chan struct{}
 	ended    chan struct{} // closed when it turns no more
@@ -152,6 +157,7 @@ type loop struct {
 	loaded    chan *loaded
 	committed chan *committed
 	checked   chan *checked
+	answered  chan *formerRead
 
 	turned      atomic.Int64 // when the loop turned last, in Unix nanoseconds
 	commitFault atomic.Pointer[commitFault]
@@ -168,7 +174,7 @@ func newLoop(o *Orchestrator) *loop {
 	return &loop{
 		o: o, entries: make(map[string]*entry), held: make(map[uint64]*item), owned: make(map[int]bool), resting: list.New(), drained: make(chan struct{}), ended: make(chan struct{}),
 		starts: make(chan struct{}, maxStarts), in: make(chan *item, 1024), own: make(chan func(*loop), 1024),
-		decided: make(chan *decision, 64), loaded: make(chan *loaded, maxLoads), committed: make(chan *committed, maxCommits), checked: make(chan *checked, 1),
+		decided: make(chan *decision, 64), loaded: make(chan *loaded, maxLoads), committed: make(chan *committed, maxCommits), checked: make(chan *checked, 1), answered: make(chan *formerRead, maxFormerReads),
 	}
 }
 
@@ -210,6 +216,8 @@ func (l *loop) run(ctx context.Context) {
 			l.takeCommitted(ctx, x)
 		case x := <-l.checked:
 			l.takeChecked(x)
+		case x := <-l.answered:
+			l.takeFormer(x)
 		case <-tick.C:
 			l.touch()
 			l.lookAtSelf()
@@ -217,6 +225,7 @@ func (l *loop) run(ctx context.Context) {
 		l.startLoads(ctx)
 		l.startCommit(ctx)
 		l.startCheck(ctx)
+		l.startAsking(ctx)
 		l.endDrain()
 	}
 }
@@ -436,6 +445,7 @@ func (l *loop) makeReady(e *entry) {
 	e.taken = append([]*item(nil), e.waiting[:n]...)
 	e.waiting = slices.Delete(e.waiting, 0, n)
 	e.stage = ready
+	e.live.Remember(e.former)
 	l.toDecide = append(l.toDecide, e)
 }
 
@@ -632,7 +642,7 @@ func (l *loop) drain(ctx context.Context) error {
 
 // endDrain notices the end.
 func (l *loop) endDrain() {
-	if !l.draining || l.loads+l.commits+l.checks+l.slow.delayed > 0 || len(l.toCommit)+len(l.toCheck) > 0 {
+	if !l.draining || l.loads+l.commits+l.checks+l.asks+l.slow.delayed > 0 || len(l.toCommit)+len(l.toCheck)+len(l.toAsk) > 0 {
 		return
 	}
 	for _, e := range l.entries {

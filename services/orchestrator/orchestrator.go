@@ -117,6 +117,8 @@ type Config struct {
 	KeepEnded time.Duration
 	// KeepExecutions is how many executions of an instance that continues as new are kept, the current one included; 0 keeps all.
 	KeepExecutions int
+	// KeepFormerFor is how long a former execution stays in any case, because it tells which messages were taken: 10 minutes.
+	KeepFormerFor time.Duration
 
 	// Now is the clock of what stands in histories; nil is [time.Now]. Jitter spreads over time what all replicas do now and then: it gives a time up to most; nil draws one.
 	// Both are for simulations.
@@ -171,6 +173,7 @@ func (c Config) withDefaults() Config {
 	duration(&c.OverdueGrace, 2*time.Second)
 	duration(&c.PromiseAfter, 10*time.Second)
 	duration(&c.MeasureEvery, 15*time.Second)
+	duration(&c.KeepFormerFor, 10*time.Minute)
 	if c.ID == "" {
 		c.ID = newID()
 	}
@@ -211,7 +214,7 @@ func (c Config) check() error {
 	}{
 		{"the time after which code is interrupted", c.RunawayAfter}, {"the time after which code counts as stuck", c.StuckAfter}, {"the timeout of commits", c.CommitTimeout},
 		{"the timeout of loading", c.LoadTimeout}, {"the grace of a shutdown", c.Grace}, {"the time between sweeps", c.SweepEvery}, {"the grace of the overdue", c.OverdueGrace},
-		{"the time after which a promise is swept", c.PromiseAfter}, {"the time between two looks for metrics", c.MeasureEvery},
+		{"the time after which a promise is swept", c.PromiseAfter}, {"the time between two looks for metrics", c.MeasureEvery}, {"the time for which former executions stay", c.KeepFormerFor},
 	} {
 		if d.is <= 0 {
 			errs = append(errs, fmt.Errorf("%s: %v; want more than nothing", d.name, d.is))

@@ -46,6 +46,10 @@ func (l *loop) finish(d *decision) {
 	if t.Evict {
 		l.evict(e)
 	}
+	if t.Question != nil && !l.draining {
+		l.askFormer(e, *t.Question)
+		return
+	}
 	l.advance(e)
 }
 

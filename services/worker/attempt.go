@@ -54,6 +54,7 @@ type attempt struct {
 	decided  bool
 	givenUp  bool
 	over     bool // nothing is left to be done
+	stored   bool // work that was passed on was seen in the stream
 	wasAcked bool
 }
 
@@ -344,14 +345,14 @@ func (a *attempt) finish(o outcome, after time.Duration) {
 	dropNote := a.hasNote && o != returned
 	inSession := a.inSession
 	a.inSession = false
-	if o == acked {
-		a.w.lasted.note(a, len(holds))
+	if o == acked && a.d.Passed {
+		a.w.lasted.note(keyOf(a.d), time.Now())
 	}
 	a.mu.Unlock()
 	for _, h := range holds {
 		switch o {
 		case acked:
-			h.Ack()
+			a.acknowledge(h)
 		case returned:
 			h.Return(after)
 		}
@@ -441,7 +442,7 @@ func (w *Worker) doubt(a *attempt) {
 			case <-ctx.Done():
 				return
 			}
-			if !w.isWanted(ctx, a) {
+			if !w.isWanted(ctx, a, true) {
 				return
 			}
 		}
@@ -457,21 +458,40 @@ func (w *Worker) wonder(a *attempt) {
 	}
 	if !w.aside(func(ctx context.Context) {
 		defer func() { <-w.asking }()
-		w.isWanted(ctx, a)
+		w.isWanted(ctx, a, false)
 	}) {
 		<-w.asking
 	}
 }
 
 // isWanted asks the broker, and stops what nobody waits for any more. Only the broker tells this piece of work from a later one under the same subject, of an instance
-// that was started again.
-func (w *Worker) isWanted(ctx context.Context, a *attempt) bool {
+// that was started again. What was passed on and is not stored may be stored later: whoever has passed it on may stand still. So that it is not there means something only if it was there before, or if it is
+// told that it was withdrawn, which it is after it was stored.
+func (w *Worker) isWanted(ctx context.Context, a *attempt, told bool) bool {
 	stored, err := w.bus.Stored(ctx, a.d)
-	if err != nil || stored {
+	switch {
+	case err != nil, stored && time.Since(a.since) < surelyStored:
+		return true
+	case stored:
+		a.mu.Lock()
+		a.stored = true
+		a.mu.Unlock()
+		return true
+	case !told && a.d.Passed && !a.wasStored():
 		return true
 	}
 	a.stop(withdrawn, w.config.Grace)
 	return false
+}
+
+// surelyStored is after how long the broker does not say any more of work that was passed on that it is stored, if it may be soon.
+const surelyStored = 3 * bus.LastsAfter
+
+// wasStored reports whether work that was passed on was seen in the stream.
+func (a *attempt) wasStored() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.stored || len(a.holds) > 1
 }
 
 // recent remembers what was withdrawn a moment ago: the work may be on its way from the broker to here.

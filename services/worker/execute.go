@@ -32,7 +32,7 @@ func (w *Worker) admit(a *attempt) bool {
 	case a.unreadable != nil:
 		w.putAside(a, bus.Cause{Reason: "unreadable", Detail: a.unreadable.Error(), By: w.config.ID, Attempts: a.d.Deliveries})
 		return false
-	case w.elsewhere(a), w.tooLate(a), !w.inSession(a):
+	case w.elsewhere(a), !a.mayBegin(), w.tooLate(a), !w.inSession(a):
 		return false
 	case a.d.Deliveries > 1 && !w.recall(a):
 		return false

@@ -14,17 +14,17 @@ import (
 
 // elsewhere gives work to the worker that has it already, and reports false if nobody has.
 func (w *Worker) elsewhere(a *attempt) bool {
+	if !a.d.Passed && w.lasted.has(keyOf(a.d)) { // whatever the stream says of it, it is done
+		a.settleAside(acked)
+		return true
+	}
 	by := first(a.d.Header[events.HeaderHeld])
 	if by == "" {
 		return false
 	}
 	if by == w.config.ID {
-		if !w.lasted.has(keyOf(a.d)) {
-			a.d.Deliveries++ // this worker was there before under the same id, and has begun it
-			return false
-		}
-		a.settleAside(acked)
-		return true
+		a.d.Deliveries++ // this worker was there before under the same id, and has begun it
+		return false
 	}
 	if err := w.bus.Handover(w.publishing, by, a.d); err != nil {
 		a.log().Info("worker: work was begun by a worker that does not have it any more", "worker", by, "error", err)
@@ -49,6 +49,29 @@ func (w *Worker) mine(d bus.Delivery) error {
 	return nil
 }
 
+// mayBegin reports whether work that was passed on may be executed: not if it has stood for so long that somebody else has it.
+func (a *attempt) mayBegin() bool {
+	passed, ok := a.d.Hold.(bus.PassedHold)
+	if !ok || passed.Begin() {
+		return true
+	}
+	a.settleAside(returned)
+	return false
+}
+
+// acknowledge acknowledges a delivery. What was passed on is remembered as done before that is said, and as long as it is not certain that it was heard in time.
+func (a *attempt) acknowledge(h bus.Hold) {
+	passed, ok := h.(bus.PassedHold)
+	switch {
+	case !ok:
+		h.Ack()
+	case passed.Finish():
+		a.w.lasted.forget(keyOf(a.d))
+	default:
+		a.w.lasted.keep(keyOf(a.d), time.Now())
+	}
+}
+
 // settleAside settles work of which this is not the worker.
 func (a *attempt) settleAside(o outcome) {
 	a.mu.Lock()
@@ -57,41 +80,61 @@ func (a *attempt) settleAside(o outcome) {
 	a.finish(o, 0)
 }
 
-// maxLasted bounds how much is remembered.
-const maxLasted = 10_000
+// maxLasted and lastedFor bound how much is remembered, and for how long: longer than what is stored stays with a worker that
+// has died before it could hand it over.
+const (
+	maxLasted = 100_000
+	lastedFor = 10 * time.Minute
+)
 
-// lasted remembers work that was done before what is stored of it came to be settled, the oldest first. That it comes is all but sure: not, if it was settled and not stored after all.
+// lasted remembers work that was passed on and is done, from before that is said until it is certain that nothing of it
+// comes from the stream.
 type lasted struct {
 	mu    sync.Mutex
-	known map[string]bool
-	order []string
+	known map[string]time.Time
+	order []doneWork // of what may come, the oldest first
 }
 
-// note remembers work that is done, if it may be stored and nobody here holds that.
-func (l *lasted) note(a *attempt, holds int) {
-	if !a.d.Passed || holds > 1 || time.Since(a.since) < bus.LastsAfter*9/10 {
-		return
-	}
+type doneWork struct {
+	key  string
+	done time.Time
+}
+
+// note remembers work, until it is kept or forgotten.
+func (l *lasted) note(key string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	key := keyOf(a.d)
-	if l.known[key] {
-		return
-	}
 	if l.known == nil {
-		l.known = make(map[string]bool)
+		l.known = make(map[string]time.Time)
 	}
-	if len(l.order) >= maxLasted {
-		delete(l.known, l.order[0])
+	l.known[key] = now
+}
+
+// keep keeps work in mind of which something may come from the stream.
+func (l *lasted) keep(key string, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.order) > 0 && (len(l.order) >= maxLasted || now.Sub(l.order[0].done) > lastedFor) {
+		if oldest := l.order[0]; l.known[oldest.key].Equal(oldest.done) {
+			delete(l.known, oldest.key)
+		}
 		l.order = l.order[1:]
 	}
-	l.known[key], l.order = true, append(l.order, key)
+	l.known[key], l.order = now, append(l.order, doneWork{key, now})
+}
+
+// forget forgets work of which nothing comes.
+func (l *lasted) forget(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.known, key)
 }
 
 func (l *lasted) has(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.known[key]
+	_, is := l.known[key]
+	return is
 }
 
 // keyOf tells work apart from work of the same place in another life.

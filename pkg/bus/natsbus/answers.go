@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,6 +24,7 @@ type answers struct {
 	begin   string // of the subjects of the answers
 	last    uint64
 	waiting map[uint64]*awaited // by the last word of the subject
+	heard   atomic.Int64        // answers that were taken
 }
 
 // answersWord stands in the subjects of these answers only.
@@ -102,6 +104,7 @@ func (a *answers) expect(nc *nats.Conn, w *awaited) (token uint64, subject strin
 		}
 		_ = sub.SetPendingLimits(-1, -1) // what is on its way is bounded
 		a.sub, a.begin, a.waiting = sub, begin, make(map[uint64]*awaited)
+		a.heard.Store(0)
 	}
 	a.last++
 	a.waiting[a.last] = w
@@ -110,6 +113,7 @@ func (a *answers) expect(nc *nats.Conn, w *awaited) (token uint64, subject strin
 
 // hear takes an answer.
 func (a *answers) hear(m *nats.Msg) {
+	defer a.heard.Add(1)
 	token, err := strconv.ParseUint(lastWord(m.Subject), 36, 64)
 	if err != nil {
 		return
@@ -135,6 +139,49 @@ func (a *answers) hear(m *nats.Msg) {
 	}
 	if news.hasNews() {
 		w.to <- news
+	}
+}
+
+// isLate reports whether an answer is awaited that should have come by now.
+func (a *answers) isLate(token uint64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w := a.waiting[token]
+	return w != nil && !time.Now().Before(w.until)
+}
+
+// catchUp returns when every answer was taken that the server had for this connection when it was called, or after a while.
+func (a *answers) catchUp(nc *nats.Conn) {
+	a.mu.Lock()
+	sub := a.sub
+	a.mu.Unlock()
+	begun := time.Now()
+	if sub == nil || nc.FlushTimeout(catchUpWithin) != nil {
+		return // the connection has broken, and that is told like an answer
+	}
+	n, err := come(sub)
+	for err == nil && a.heard.Load() < n && time.Since(begun) < catchUpWithin {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// catchUpWithin bounds how long is waited for what may be on its way.
+const catchUpWithin = time.Second
+
+// come is how many messages have come by a subscription, whether they were taken or not.
+func come(sub *nats.Subscription) (int64, error) {
+	for {
+		before, err := sub.Delivered()
+		if err != nil {
+			return 0, err
+		}
+		waiting, _, err := sub.Pending()
+		if err != nil {
+			return 0, err
+		}
+		if after, err := sub.Delivered(); err != nil || after == before {
+			return before + int64(waiting), err
+		}
 	}
 }
 

@@ -159,7 +159,8 @@ func (b *Bus) hearShort(m *nats.Msg) {
 		shortHold{b.nc, m.Reply}.say(saidNotHere)
 		return
 	}
-	all, now := newBundle(b.nc, m.Reply, len(results), ""), time.Now()
+	now := time.Now()
+	all := newBundle(b.nc, m.Reply, len(results), "", now)
 	for i, w := range results {
 		b.takeShort(w, now, bundledHold{all, i})
 	}

@@ -30,6 +30,13 @@ const (
 	maxBundle, maxBundleBytes, largeResult = 128, 64 << 10, 8 << 10
 	// tellEvery is how often it is told which results of a bundle are settled while others are not.
 	tellEvery = 250 * time.Millisecond
+	// beginWithin is how old work may be that is begun. Whoever has passed it on hears soon after that it takes its time, and
+	// gives it up only after publishWait.
+	beginWithin = bus.LastsAfter + 2*tellEvery
+	// maxAhead is by how much the clock of whoever passes work on may be ahead of the worker's.
+	maxAhead = time.Second / 2
+	// headerPassedAt says when work was passed on.
+	headerPassedAt = "Rondo-Passed-At"
 )
 
 // What the answer to a bundle says of a result: nothing yet, or the second letter of the answer to one alone (+OK, -GIVEN BACK, -NOT HERE, -BUSY).
@@ -173,32 +180,81 @@ type bundle struct {
 	by    string // who has taken it, if it is of work
 
 	mu    sync.Mutex
-	said  []byte // a letter for each result
-	open  int    // how many are not settled
-	news  bool   // something was not told
+	said  []byte  // a letter for each result
+	stage []stage // of each piece of work
+	open  int     // how many are not settled
+	news  bool    // something was not told
 	timer *time.Timer
 }
 
-func newBundle(nc *nats.Conn, reply string, n int, by string) *bundle {
-	b := &bundle{nc: nc, reply: reply, by: by, came: time.Now(), said: nothingSaid(n), open: n}
+// stage is how far the worker has got with work that was passed to it. What is said of it depends on that, and is decided
+// under the lock of the bundle: what takes its time must be here, so that whoever takes it from the stream finds it.
+type stage uint8
+
+const (
+	waits   stage = iota // the worker has not been asked
+	offered              // it is being asked
+	has                  // it has it
+)
+
+func newBundle(nc *nats.Conn, reply string, n int, by string, came time.Time) *bundle {
+	b := &bundle{nc: nc, reply: reply, by: by, came: came, said: nothingSaid(n), stage: make([]stage, n), open: n}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.timer = time.AfterFunc(tellEvery, b.look)
 	return b
 }
 
-// settle notes what has become of a result.
-func (b *bundle) settle(i int, letter byte) {
+// settle notes what has become of a result, and reports what is said of it: something else if that was decided before.
+func (b *bundle) settle(i int, letter byte) byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.decide(i, letter)
+}
+
+func (b *bundle) decide(i int, letter byte) byte {
 	if b.said[i] != resultOpen {
-		return
+		return b.said[i]
 	}
 	b.said[i], b.news = letter, true
 	if b.open--; b.open == 0 {
 		b.timer.Stop()
 		b.tell()
 	}
+	return letter
+}
+
+// offer reports whether the worker is to be asked for work: not when so much time has passed that it goes through the
+// stream.
+func (b *bundle) offer(i int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if time.Since(b.came) >= bus.LastsAfter {
+		b.decide(i, resultBusy)
+	}
+	if b.said[i] != resultOpen {
+		return false
+	}
+	b.stage[i] = offered
+	return true
+}
+
+// took notes that the worker has work.
+func (b *bundle) took(i int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stage[i] = has
+}
+
+// begin reports whether work may be begun: it was said that it is here, or there is time to say so before whoever has passed
+// it on gives it up.
+func (b *bundle) begin(i int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if time.Since(b.came) >= beginWithin {
+		b.decide(i, resultBusy)
+	}
+	return b.said[i] == resultOpen || b.said[i] == resultLasts
 }
 
 // look tells what is settled while something is not. After the time that is waited for it, the rest is told at once.
@@ -216,14 +272,19 @@ func (b *bundle) look() {
 	}
 }
 
-// last says of all work that is not settled that it takes its time.
+// last says of all work that is not settled that it takes its time, if the worker has it. While it is being asked, nobody
+// knows; what it was not asked for, another one may have.
 func (b *bundle) last() {
 	for i, letter := range b.said {
-		if letter == resultOpen {
-			b.said[i], b.news = resultLasts, true
+		if letter != resultOpen || b.stage[i] == offered {
+			continue
 		}
+		b.said[i], b.news = resultLasts, true
+		if b.stage[i] == waits {
+			b.said[i] = resultBusy
+		}
+		b.open--
 	}
-	b.open = 0
 }
 
 func (b *bundle) tell() {
@@ -246,6 +307,14 @@ func (h bundledHold) say(what string) { h.b.settle(h.i, what[1]) }
 
 // Ack implements bus.Hold.
 func (h bundledHold) Ack() { h.say(saidSettled) }
+
+// Begin implements bus.PassedHold.
+func (h bundledHold) Begin() bool { return h.b.begin(h.i) }
+
+// Finish implements bus.PassedHold. What is said late may not be heard.
+func (h bundledHold) Finish() (final bool) {
+	return h.b.settle(h.i, resultSettled) == resultSettled && time.Since(h.b.came) < beginWithin
+}
 
 // Return implements bus.Hold. It comes again through the stream, at once.
 func (h bundledHold) Return(time.Duration) { h.say(saidReturned) }

@@ -225,6 +225,9 @@ func (f *flight) launchBundle(back string, results []letter, body []byte) error 
 		return err
 	}
 	m := &nats.Msg{Subject: back, Reply: reply, Header: nats.Header{headerResults: {strconv.Itoa(len(results))}}, Data: body}
+	if results[0].wire.Pass {
+		m.Header[headerPassedAt] = []string{time.Now().UTC().Format(time.RFC3339Nano)}
+	}
 	if err = f.b.nc.PublishMsg(m); err != nil && f.b.answers.forget(token, false) != nil {
 		return err
 	}
@@ -264,12 +267,20 @@ func (f *flight) land() {
 	case x := <-f.landed:
 		f.touchDown(x)
 	case <-f.tick.C:
-		f.giveUp(errUnanswered, true)
+		if f.isLate() {
+			f.b.answers.catchUp(f.b.nc) // this process may have stood still, and have the answers without having read them
+			f.giveUp(errUnanswered, true)
+		}
 	case <-f.ctx.Done():
 		f.giveUp(context.Cause(f.ctx), false)
 	case <-f.b.ctx.Done():
 		f.giveUp(nats.ErrConnectionClosed, false)
 	}
+}
+
+// isLate reports whether an answer should have come by now.
+func (f *flight) isLate() bool {
+	return slices.ContainsFunc(f.sent, func(s sent) bool { return !s.over && f.b.answers.isLate(s.token) })
 }
 
 // giveUp waits no longer for what is on its way, or for what of that is late.

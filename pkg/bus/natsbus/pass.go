@@ -117,21 +117,37 @@ func (o *offer) hear(m *nats.Msg) {
 		b.log.Warn("NATS: work that cannot be read", "error", err)
 		return
 	}
-	all := newBundle(b.nc, m.Reply, len(work), o.name)
 	now, here := time.Now(), b.passSubject(o.q.queue)
+	came, fresh := passedAt(m, now)
+	all := newBundle(b.nc, m.Reply, len(work), o.name, came)
 	for i, w := range work {
 		hold := bundledHold{all, i}
 		switch {
+		case !fresh:
+			hold.say(saidBusy)
+		case !all.offer(i): // it goes through the stream
 		case b.canTake(w.Subject) != nil || b.passTo(w.Subject) != here:
 			b.log.Warn("NATS: work that is none of this queue", "queue", o.q.name, "subject", w.Subject)
 			hold.say(saidNotHere)
 		default:
 			d := bus.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, Place: firstShort + b.passedOn.Add(1), Passed: true, Deliveries: 1, Stored: now, Hold: hold}
-			if !o.take(d) {
+			if o.take(d) {
+				all.took(i)
+			} else {
 				hold.say(saidBusy)
 			}
 		}
 	}
+}
+
+// passedAt is when work was passed on, by the clock here. A process that has stood still, or whose clock has, finds work that was given up meanwhile: that is not fresh.
+func passedAt(m *nats.Msg, now time.Time) (at time.Time, fresh bool) {
+	said, err := time.Parse(time.RFC3339Nano, m.Header.Get(headerPassedAt))
+	if err != nil {
+		return now, true // whoever has sent it does not say so
+	}
+	age := now.Sub(said)
+	return now.Add(-max(age, 0)), -maxAhead < age && age < bus.LastsAfter
 }
 
 // storedLate tells whether work that was passed on is stored, which it is not at first. Until it must be, whoever has passed it on keeps it.

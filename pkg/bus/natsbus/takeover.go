@@ -243,6 +243,9 @@ func (r *receiver) storeForLater(ctx context.Context, w *waiting) error {
 		x = withHeader(x, events.HeaderMsgID, id)
 	}
 	x = withHeader(x, headerAccepted, w.accepted.String())
+	if first(x.Header, events.HeaderSent) == "" { // the moment of its copies would differ
+		x = withHeader(x, events.HeaderSent, time.UnixMicro(w.accepted.at).UTC().Format(time.RFC3339Nano))
+	}
 	m := r.b.schedule(x, r.b.dueOf(x.Subject), "later/"+w.accepted.String())
 	_, err := r.b.js.PublishMsg(ctx, m)
 	if err == nil || !permanent(err) {

@@ -1,0 +1,88 @@
+package simulation
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/sim"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+)
+
+// A drop-in is an instance that clients start or send to, without knowing whether it runs. It reads what is there when it
+// begins, does something, and ends without looking again: so letters come in every moment of its life, and just after. Each
+// must be read once, by whichever life.
+
+const (
+	dropInID = "drop-in"
+	dropIns  = 8
+)
+
+var dropIn = orchestration.Define[int64, int64]("drop-in")
+
+func playDropIn(ctx *orchestration.Context, _ int64) (sum int64, err error) {
+	for more := true; more && err == nil; {
+		var n int64
+		n, more, err = letters.TryReceive(ctx)
+		sum += n
+	}
+	if err == nil {
+		_, err = double.Call(ctx, small(sum)) // what comes meanwhile, this life does not read
+	}
+	return sum, err
+}
+
+// callDropIn starts or sends, at random times; and then everything again, as a client does that does not know how far it had
+// got when it died.
+func (w *world) callDropIn() {
+	c := sim.Connect(w.broker, w.road("client of the drop-in"))
+	defer c.Close()
+	r := rand.New(rand.NewPCG(w.seed, 2))
+	var said []events.Message
+	for n := range int64(dropIns) {
+		if !w.wait(duration(r, 0, w.weather.lasts/dropIns)) {
+			return
+		}
+		said = append(said, events.Message{ID: fmt.Sprint("call-", n+1), Instance: dropInID, Sent: events.Instant(time.Now()), Content: &events.Start{
+			Orchestration: dropIn.Name(), Input: payload(0), Conflict: events.RestartFinished, Messages: []events.StartMessage{{Queue: letters.Name(), Data: payload(n + 1)}},
+		}})
+		if !w.say(c, said[n]) {
+			return
+		}
+	}
+	if !w.wait(rested) {
+		return
+	}
+	for _, m := range said {
+		if !w.say(c, m) {
+			return
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.called = true
+}
+
+// judgeDropIn looks whether each letter was read once.
+func (w *world) judgeDropIn() error {
+	if !w.weather.startsOrSends {
+		return nil
+	}
+	lives, err := w.store.Executions(w.context, dropInID, 0, 1000)
+	if err != nil {
+		return err
+	}
+	var sum int64
+	for _, x := range lives {
+		var n int64
+		if err := (events.JSON{}).Decode(x.Output, &n); err != nil {
+			return fmt.Errorf("life %d of the drop-in gave %q (%v): %w", x.Execution, x.Output, x.Error, err)
+		}
+		sum += n
+	}
+	if want := int64(dropIns * (dropIns + 1) / 2); sum != want {
+		return fmt.Errorf("the %d lives of the drop-in have read %d, want %d", len(lives), sum, want)
+	}
+	return nil
+}
