@@ -97,7 +97,8 @@ type Config struct {
 	// SuspectAfter is how often a message may be handed out before it is under suspicion: a process that dies takes all that it holds with it, so most messages that come
 	// again are innocent. A suspect is decided alone, and its attempts are counted. 3.
 	SuspectAfter int
-	// RunawayAfter is how long a round may take before its code is interrupted: 10 seconds. StuckAfter is when it is reported that this has not helped: 30 seconds.
+	// RunawayAfter is how long the code of a round may compute before it is interrupted: 10 seconds. StuckAfter is when it is reported that this has not helped: 30 seconds. Time in
+	// which the process stood still counts for neither, and time in which it got no CPU does not count as computing.
 	RunawayAfter, StuckAfter time.Duration
 	// CommitTimeout bounds one attempt to commit, LoadTimeout one to load: 10 seconds.
 	CommitTimeout, LoadTimeout time.Duration
@@ -122,6 +123,9 @@ type Config struct {
 	// Both are for simulations.
 	Now    func() time.Time                                    `json:"-"`
 	Jitter func(what string, most time.Duration) time.Duration `json:"-"`
+
+	// CPU tells how much CPU time the process has used, if that is known; nil asks the operating system. For simulations.
+	CPU func() (used time.Duration, known bool) `json:"-"`
 
 	// Tracer is told of rounds and of what they bring to an end; nil: nobody is.
 	Tracer *telemetry.Tracer `json:"-"`
@@ -184,6 +188,9 @@ func (c Config) withDefaults() Config {
 	c.Round.ShowPayloads = c.Round.ShowPayloads || c.LogPayloads
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.CPU == nil {
+		c.CPU = cpuTime
 	}
 	if c.Jitter == nil {
 		c.Jitter = func(_ string, most time.Duration) time.Duration { return rand.N(most + 1) }
