@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
@@ -73,5 +76,52 @@ func TestAFrozenOrchestratorBlamesNoCode(t *testing.T) {
 	}
 	for i := range n {
 		p.completed(fmt.Sprint("busy", i), rounds)
+	}
+}
+
+// heart gives a heartbeat much more often than it must.
+var heart = activity.Define[int, int]("heart")
+
+const silence = 2 * time.Second
+
+func init() {
+	works = append(works, heart.With(func(ctx context.Context, n int) (int, error) {
+		tick := time.NewTicker(silence / 20)
+		defer tick.Stop()
+		for i := range n {
+			<-tick.C
+			if err := activity.Heartbeat(ctx, i); err != nil {
+				return 0, err
+			}
+		}
+		return n, nil
+	}))
+	plays = append(plays, orchestration.Define[int, int]("beaten").With(func(ctx *orchestration.Context, n int) (int, error) {
+		return heart.Call(ctx, n, activity.TimeoutHeartbeat(silence))
+	}))
+}
+
+// A worker that stands still for longer than an activity may be silent does not fail it, which would be for good without a retry.
+func TestAFrozenWorkerBlamesNoActivity(t *testing.T) {
+	p := onProcesses(t)
+	p.config.WorkWait = time.Minute
+	const n, ticks = 20, 60
+	p.run("orchestrator", "orchestrator")
+	x := p.run("worker", "worker")
+	for i := range n {
+		p.start("beaten", fmt.Sprint("beaten", i), ticks)
+	}
+	p.eventually("an activity has begun", func() error {
+		b, err := p.bus.WorkBacklog(t.Context(), bus.Queue{Activity: "heart"})
+		if err == nil && b.Held < n {
+			err = fmt.Errorf("%d of %d", b.Held, n)
+		}
+		return err
+	})
+	for range 2 {
+		x.freeze(2 * silence)
+	}
+	for i := range n {
+		p.completed(fmt.Sprint("beaten", i), ticks)
 	}
 }
