@@ -105,7 +105,7 @@ type Config struct {
 	// Grace is how long a shutdown may take: 20 seconds.
 	Grace time.Duration
 
-	// SweepEvery is how often overdue instances and promises are looked for: 5 seconds. SweepLimit bounds how many instances are looked after each time: 500.
+	// SweepEvery is how often overdue instances and promises are looked for: 5 seconds. SweepLimit is how many instances are looked after at a time, one time after the other until none is overdue: 500.
 	SweepEvery time.Duration
 	SweepLimit int
 	// OverdueGrace is how long an instance may be overdue before others than its owner look after it: 2 seconds.
@@ -248,6 +248,7 @@ type Orchestrator struct {
 	loop      *loop
 	deciders  *deciders
 	suspects  *suspects
+	returned  *returned
 	keeper    *keeper
 	handovers *handovers
 	teller    *teller
@@ -285,7 +286,7 @@ func New(broker Broker, store history.Store, code Code, config Config) (*Orchest
 	o.teller = &teller{o: o, tracer: config.Tracer, told: make(map[executionKey][]span)}
 	o.deciders = newDeciders(o)
 	o.steps = newSteps(o)
-	o.suspects = newSuspects(o)
+	o.suspects, o.returned = newSuspects(o), newReturned()
 	o.own = newOwnership(o)
 	o.keeper = newKeeper(o)
 	o.lookout = &lookout{o: o}

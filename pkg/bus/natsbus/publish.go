@@ -363,7 +363,11 @@ func (b *Bus) Has(ctx context.Context, w events.Wire) (bool, error) {
 	if !isWork { // in any partition
 		now = b.storedAs(w.Subject)
 	}
-	for _, s := range []string{b.laterOf(w), now} { // in this order, so that it is seen when it moves from one to the other
+	where := []string{now}
+	if !w.NotBefore.IsZero() {
+		where = []string{b.laterOf(w), now} // in this order, so that it is seen when it moves from one to the other
+	}
+	for _, s := range where {
 		_, err := st.GetLastMsgForSubject(ctx, s)
 		if err == nil {
 			if isWork {
