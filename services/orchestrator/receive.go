@@ -22,8 +22,8 @@ func (o *Orchestrator) receive(ctx context.Context, d bus.Delivery, handed bool)
 	}
 	now := time.Now()
 	i := &item{message: m, delivery: d, attempts: 1, handed: handed, arrived: now, extended: now}
-	if d.Deliveries > o.config.SuspectAfter { // what was given back on purpose has killed nobody
-		i.suspect = d.Deliveries-o.returned.times(d) > o.config.SuspectAfter
+	if d.Deliveries > o.config.SuspectAfter {
+		i.suspect = d.Deliveries-o.returned.times(d) > o.config.SuspectAfter // what was given back on purpose has killed nobody
 		i.blocked = i.suspect
 	}
 	if i.suspect && o.suspects.crowded() { // those that wait must not take the room of all others
