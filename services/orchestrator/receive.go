@@ -27,7 +27,9 @@ func (o *Orchestrator) receive(ctx context.Context, d bus.Delivery, handed bool)
 		i.blocked = i.suspect
 	}
 	if i.suspect && o.suspects.crowded() { // those that wait must not take the room of all others
-		d.Hold.Return(o.broker.InboxWait())
+		after := max(o.broker.InboxWait(), o.returned.spread())
+		o.returned.note(d, after)
+		d.Hold.Return(after)
 		return
 	}
 	if d.Deliveries > 1 {
