@@ -47,7 +47,8 @@ func (x *process) freeze(d time.Duration) {
 	}
 }
 
-// An orchestrator that stands still for longer than code may compute does not blame the code that it was running.
+// An orchestrator that stands still for longer than code may compute does not blame the code that
+// it was running.
 func TestAFrozenOrchestratorBlamesNoCode(t *testing.T) {
 	p := onProcesses(t)
 	const n, rounds, runaway = 6, 40, 2 * time.Second
@@ -101,7 +102,8 @@ func init() {
 	}))
 }
 
-// A worker that stands still for longer than an activity may be silent does not fail it, which would be for good without a retry.
+// A worker that stands still for longer than an activity may be silent does not fail it, which
+// would be for good without a retry.
 func TestAFrozenWorkerBlamesNoActivity(t *testing.T) {
 	p := onProcesses(t)
 	p.config.WorkWait = time.Minute

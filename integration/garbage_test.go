@@ -10,8 +10,8 @@ import (
 	"github.com/rondo-run/rondo/services/orchestrator"
 )
 
-// What nobody can take waits, and holds up nobody else: neither does it fill the memory, nor is it taken for what kills processes because
-// it comes again and again.
+// What nobody can take waits, and holds up nobody else: neither does it fill the memory, nor is it
+// taken for what kills processes because it comes again and again.
 func TestWhatNobodyCanTakeHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	for name, message := range map[string]func(i int) events.Message{

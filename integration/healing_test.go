@@ -12,7 +12,8 @@ import (
 	"github.com/rondo-run/rondo/services/orchestrator"
 )
 
-// What many instances wait for is sent again when it was lost, however many there are: each look takes all that are overdue.
+// What many instances wait for is sent again when it was lost, however many there are: each look
+// takes all that are overdue.
 func TestManyHeal(t *testing.T) {
 	const n, patience = 3000, 10 * time.Second
 	s := newSystem(t, openSQLite(t), basics...)

@@ -1,4 +1,5 @@
-// Package awake measures time in which this process did not stand still. A process that was stopped (SIGSTOP), or whose machine was paused, finds on the wall clock that everything has taken too
+// Package awake measures time in which this process did not stand still. A process that was stopped
+// (SIGSTOP), or whose machine was paused, finds on the wall clock that everything has taken too
 // long; who judges by such a clock does harm to what was paused with it.
 package awake
 
@@ -7,7 +8,8 @@ import (
 	"time"
 )
 
-// Clock advances with its ticks, by two periods at most for each: a pause counts as one tick, however long it was. It may be used concurrently.
+// Clock advances with its ticks, by two periods at most for each: a pause counts as one tick,
+// however long it was. It may be used concurrently.
 type Clock struct {
 	period time.Duration
 

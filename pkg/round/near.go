@@ -6,7 +6,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// This file warns before an instance meets a limit, so that somebody can do something about it in time.
+// This file warns before an instance meets a limit, so that somebody can do something about it in
+// time.
 
 // usage is how much an execution has of what is limited, in the order of the limits.
 type usage [6]int64

@@ -7,11 +7,13 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus"
 )
 
-// This file keeps what nobody can take from holding up what somebody can: starts of orchestrations that no orchestrator has, messages to
-// instances that do not exist. The broker keeps them, and this process remembers how often it has given each one back.
+// This file keeps what nobody can take from holding up what somebody can: starts of orchestrations
+// that no orchestrator has, messages to instances that do not exist. The broker keeps them, and
+// this process remembers how often it has given each one back.
 
 const (
-	// returnRate bounds how many of them come again each second: the more there are, the longer each waits.
+	// returnRate bounds how many of them come again each second: the more there are, the longer
+	// each waits.
 	returnRate = 250
 	// maxReturned bounds how many are remembered.
 	maxReturned = 200_000
@@ -21,8 +23,9 @@ const (
 	forgetEvery = 10 * time.Second
 )
 
-// returned remembers what was given back on purpose, by its place. The broker counts a message that was given back as one that was handed
-// out, like one whose process has died; so without this, patience would look like poison.
+// returned remembers what was given back on purpose, by its place. The broker counts a message that
+// was given back as one that was handed out, like one whose process has died; so without this,
+// patience would look like poison.
 type returned struct {
 	mu     sync.Mutex
 	known  map[uint64]givenBack
@@ -65,7 +68,8 @@ func (r *returned) note(d bus.Delivery, after time.Duration) {
 	r.known[d.Place] = g
 }
 
-// spread is how long a message that nobody can take waits at least, so that all of them do not come again too fast.
+// spread is how long a message that nobody can take waits at least, so that all of them do not come
+// again too fast.
 func (r *returned) spread() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,7 +8,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus"
 )
 
-// What is given back on purpose is remembered as the message that it was, and the more there is, the longer each waits.
+// What is given back on purpose is remembered as the message that it was, and the more there is,
+// the longer each waits.
 func TestReturnedMessagesAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReturned()

@@ -10,21 +10,24 @@ import (
 	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
-// This file watches the code of orchestrations while it is decided. A wall clock would blame code for time in which the whole process
-// stood still (SIGSTOP, a paused virtual machine) or got no CPU (a throttled container, a machine that swaps), and an interrupted
-// instance fails for good. So the watch counts what it has seen itself.
+// This file watches the code of orchestrations while it is decided. A wall clock would blame code
+// for time in which the whole process stood still (SIGSTOP, a paused virtual machine) or got no CPU
+// (a throttled container, a machine that swaps), and an interrupted instance fails for good. So the
+// watch counts what it has seen itself.
 
 const (
 	// watchTicks is how often the watch looks within the time that code may compute.
 	watchTicks = 10
-	// blockedFor times StuckAfter, code that blocks is interrupted, so that it ends if it ever calls its context again.
+	// blockedFor times StuckAfter, code that blocks is interrupted, so that it ends if it ever
+	// calls its context again.
 	blockedFor = 2
 )
 
-// clocks are the two clocks of the watch. Both advance at its ticks only, and a pause of the whole process is one tick.
+// clocks are the two clocks of the watch. Both advance at its ticks only, and a pause of the whole
+// process is one tick.
 type clocks struct {
-	// ran is at least the CPU time that any one goroutine can have used: a goroutine runs on one thread at a time, and no thread uses
-	// more than the process.
+	// ran is at least the CPU time that any one goroutine can have used: a goroutine runs on one
+	// thread at a time, and no thread uses more than the process.
 	ran time.Duration
 	// went is the time in which the process did not stand still.
 	went time.Duration
@@ -80,12 +83,13 @@ func (d *deciders) watch(ctx context.Context, wait *sync.WaitGroup) {
 	}
 }
 
-// replace goes on without the goroutine of a job, which most likely is blocked, and lets another one take its place.
+// replace goes on without the goroutine of a job, which most likely is blocked, and lets another
+// one take its place.
 func (d *deciders) replace(ctx context.Context, wait *sync.WaitGroup, j *job, went time.Duration) {
 	j.reported = true
 	d.lost++
-	d.logOf(j).Error("the code of an instance does not come back: it must not block outside of steps and activities; going on without that goroutine",
-		"for", went.Round(time.Millisecond))
+	d.logOf(j).Error("the code of an instance does not come back: "+
+		"it must not block outside of steps and activities; going on without that goroutine", "for", went.Round(time.Millisecond))
 	go d.o.loop.tell(ctx, func(l *loop) { l.setStuck(j.entry) })
 	if d.lost < d.limit {
 		wait.Go(func() { d.work(ctx) })

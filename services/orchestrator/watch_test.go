@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// The watch takes a pause of the whole process for one tick, and time without CPU for no time of computing.
+// The watch takes a pause of the whole process for one tick, and time without CPU for no time of
+// computing.
 func TestWatchCountsWhatItHasSeen(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {
