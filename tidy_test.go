@@ -103,17 +103,18 @@ var packages = map[string]rule{
 		"go.opentelemetry.io/contrib/bridges/otelslog", "go.opentelemetry.io/contrib/propagators/autoprop", "go.opentelemetry.io/contrib/instrumentation/runtime",
 		"github.com/prometheus/client_golang/prometheus", "github.com/prometheus/client_golang/prometheus/collectors", "github.com/prometheus/client_golang/prometheus/promhttp",
 	}},
-	"services/orchestrator": {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/outbox", "pkg/query", "pkg/process", "pkg/activity", "pkg/orchestration", "pkg/telemetry", "internal/health"}},
+	"services/orchestrator": {imports: []string{"internal/awake", "pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/outbox", "pkg/query", "pkg/process", "pkg/activity", "pkg/orchestration", "pkg/telemetry", "internal/health"}},
 	"services/orchestrator/queues": {imports: []string{
 		"pkg/queue", "pkg/history", "pkg/telemetry", "pkg/bus", "pkg/events", "golang.org/x/time/rate", "go.yaml.in/yaml/v3", "go.opentelemetry.io/otel/...", "golang.org/x/sync/semaphore",
 	}},
-	"services/worker": {imports: []string{"pkg/events", "pkg/telemetry", "pkg/bus", "pkg/process", "pkg/activity", "pkg/orchestration", "internal/health", "golang.org/x/time/rate"}},
+	"services/worker": {imports: []string{"internal/awake", "pkg/events", "pkg/telemetry", "pkg/bus", "pkg/process", "pkg/activity", "pkg/orchestration", "internal/health", "golang.org/x/time/rate"}},
 	"pkg/app": {imports: []string{
 		"internal/health", "internal/heap", "internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/history/cockroach", "pkg/history/sqlite",
 		"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/outbox", "pkg/client", "pkg/query", "pkg/process", "pkg/queue", "pkg/queue/queuepush", "services/orchestrator", "services/orchestrator/queues", "services/worker", "pkg/telemetry",
 		"go.yaml.in/yaml/v3",
 	}},
 	"internal/health":   {},
+	"internal/awake":    {},
 	"internal/heap":     {},
 	"internal/natstest": {imports: []string{"internal/stall", "pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded"}},
 

@@ -438,7 +438,7 @@ func checkNoIDs(t *testing.T, text string) {
 
 // rare are metrics about what does not happen when all is well, or only in whole programs. Tests of package telemetry record them, and those of package queues what is about queues.
 var rare = []string{
-	telemetry.MetricOrchestrationPoison, telemetry.MetricReplayedEvents, telemetry.MetricEvictions, telemetry.MetricRedeliveries, telemetry.MetricSuspects, telemetry.MetricHandovers,
+	telemetry.MetricOrchestrationPoison, telemetry.MetricReplayedEvents, telemetry.MetricEvictions, telemetry.MetricNearLimit, telemetry.MetricRedeliveries, telemetry.MetricSuspects, telemetry.MetricHandovers,
 	telemetry.MetricOutboxSwept, telemetry.MetricOutboxHealed, telemetry.MetricActivityLimited, telemetry.MetricStoreErrors, telemetry.MetricLoads, telemetry.MetricReady,
 	telemetry.MetricQueueRequests, telemetry.MetricQueueDuration, telemetry.MetricQueueItems, telemetry.MetricQueueDepth, telemetry.MetricQueueLocked, telemetry.MetricQueueDead, telemetry.MetricQueueOldest,
 }

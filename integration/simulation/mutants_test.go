@@ -81,7 +81,7 @@ var mutants = []mutant{
 		{outboxOf + "sweep.go", "	messages, err = s.wanted(ctx, messages)\n", "	for i := range messages {\n		if id := messages[i].Header[events.HeaderMsgID]; len(id) > 0 {\n			messages[i].Header[events.HeaderMsgID] = []string{id[0] + \"/again\"}\n		}\n	}\n	messages, err = s.wanted(ctx, messages)\n"},
 	}},
 	{"work that the broker has lost is not sent again", 5, []edit{
-		{outboxOf + "heal.go", "			wanted[i], errs[i] = !has, err\n", "			_, errs[i] = has, err\n"},
+		{outboxOf + "heal.go", "			wanted[i], errs[n] = !has, err\n", "			_, errs[n] = has, err\n"},
 	}},
 	{"children that the broker has lost are not started again", 80, []edit{
 		{outboxOf + "heal.go", "			wanted[i] = c.Parent == nil || !known || status.Ended() // a child", "			_, _, _ = c, status, known // a child"},

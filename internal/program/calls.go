@@ -47,6 +47,9 @@ func (p *Program) start(s *Scope, t *Task, fact events.Fact) *Task {
 	if !ok {
 		exit()
 	}
+	if f, ok := event.Fact.(*events.CallRefused); ok {
+		return p.refused(t, t.attributed(f.Error))
+	}
 	t.id = event.ID
 	if f, ok := event.Fact.(*events.ActivityScheduled); ok && f.Retry != nil {
 		t.call = &call{policy: f.Retry, fact: f, attempt: f.Attempt, first: event.ID, deadline: f.Deadline}
@@ -108,6 +111,9 @@ func (p *Program) retry(t *Task, a Answer) bool {
 	event, _, ok := p.record(&fact)
 	if !ok {
 		return true
+	}
+	if _, refused := event.Fact.(*events.CallRefused); refused {
+		return false
 	}
 	c.attempt++
 	t.id = event.ID
@@ -196,17 +202,20 @@ func (p *Program) Say(s *Scope, fact events.Fact) (int64, *events.Error) {
 	if s.err != nil {
 		return 0, s.err
 	}
-	return p.Note(fact), nil
+	return p.Note(fact)
 }
 
 // Note is Say for what also a cancelled scope may do: showing and keeping things.
-func (p *Program) Note(fact events.Fact) int64 {
+func (p *Program) Note(fact events.Fact) (int64, *events.Error) {
 	p.enter()
 	event, ok := p.note(fact)
 	if !ok {
 		exit()
 	}
-	return event.ID
+	if f, ok := event.Fact.(*events.CallRefused); ok {
+		return 0, f.Error
+	}
+	return event.ID, nil
 }
 
 // Stop fails the execution from within its code.

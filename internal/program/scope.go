@@ -88,6 +88,10 @@ func (s *Scope) expire(d time.Duration, cause *events.Error) {
 	if !ok {
 		return
 	}
+	if f, ok := event.Fact.(*events.CallRefused); ok {
+		s.cancel(f.Error) // its calls say why
+		return
+	}
 	s.limit = &Task{id: event.ID}
 	s.limit.waiters = []waiter{&expiry{scope: s, cause: cause}}
 	s.add(s.limit)

@@ -94,6 +94,12 @@ type Publisher interface {
 	Has(ctx context.Context, message events.Wire) (bool, error)
 }
 
+// Many is what a publisher may be besides, that can tell of many messages at once.
+type Many interface {
+	// HasMany is Has for many messages, with one difference: it may say of a message that is there that it is not. Ask Has then.
+	HasMany(ctx context.Context, messages []events.Wire) ([]bool, error)
+}
+
 // Refused is the error about messages that the broker will never take.
 type Refused struct {
 	Messages []events.Wire

@@ -130,4 +130,6 @@ var eventExamples = []eventExample{
 	{"minimal", &events.ValueSet{Key: "total", Set: at}},
 	{"full", &events.ValuesCleared{Keys: []string{"total", "note"}}},
 	{"full", &events.Patched{ID: "charge-before-pack"}},
+	{"full", &events.CallRefused{Call: events.KindValueSet, Name: "total", Error: fullError()}},
+	{"minimal", &events.CallRefused{Call: events.KindTimerCreated, Error: &events.Error{Kind: events.LimitExceeded, Message: "too far"}}},
 }

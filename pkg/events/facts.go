@@ -42,6 +42,7 @@ const (
 	KindValueSet          Kind = "value_set"
 	KindValuesCleared     Kind = "values_cleared"
 	KindPatched           Kind = "patched"
+	KindCallRefused       Kind = "call_refused"
 	KindCompleted         Kind = "completed"
 	KindFailed            Kind = "failed"
 	KindCancelled         Kind = "cancelled"
@@ -77,6 +78,7 @@ var factKinds = []func() Fact{
 	func() Fact { return new(ValueSet) },
 	func() Fact { return new(ValuesCleared) },
 	func() Fact { return new(Patched) },
+	func() Fact { return new(CallRefused) },
 	func() Fact { return new(Completed) },
 	func() Fact { return new(Failed) },
 	func() Fact { return new(Cancelled) },
@@ -447,6 +449,15 @@ type Patched struct {
 	ID string `json:"id"`
 }
 
+// CallRefused says that a call of the code was refused because of a limit: it did nothing but to give the error. It stands in history so that a
+// replay gives the same error, also when the limit is another one by then.
+type CallRefused struct {
+	// Call is the kind of the event that there would be otherwise, and Name what it is about.
+	Call  Kind   `json:"call"`
+	Name  string `json:"name,omitempty"`
+	Error *Error `json:"error"`
+}
+
 // Kind implements Fact.
 func (*Started) Kind() Kind           { return KindStarted }
 func (*Completed) Kind() Kind         { return KindCompleted }
@@ -479,6 +490,7 @@ func (*StatusSet) Kind() Kind         { return KindStatusSet }
 func (*ValueSet) Kind() Kind          { return KindValueSet }
 func (*ValuesCleared) Kind() Kind     { return KindValuesCleared }
 func (*Patched) Kind() Kind           { return KindPatched }
+func (*CallRefused) Kind() Kind       { return KindCallRefused }
 
 // Size implements Fact.
 func (f *Started) Size() int {
@@ -514,6 +526,7 @@ func (f *StatusSet) Size() int         { return len(f.Status) }
 func (f *ValueSet) Size() int          { return len(f.Key) + len(f.Value) }
 func (f *ValuesCleared) Size() int     { return 16 * len(f.Keys) }
 func (f *Patched) Size() int           { return len(f.ID) }
+func (f *CallRefused) Size() int       { return len(f.Name) + f.Error.size() }
 
 func (r *Restart) size() int {
 	if r == nil {
@@ -644,6 +657,13 @@ func (f *ValuesCleared) check() error {
 }
 
 func (f *Patched) check() error { return needName(f.ID) }
+
+func (f *CallRefused) check() error {
+	if f.Error == nil {
+		return errors.New("no error")
+	}
+	return needName(string(f.Call))
+}
 
 func needName(s string) error {
 	if s == "" {

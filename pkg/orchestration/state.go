@@ -127,15 +127,15 @@ type Status[T any] struct{}
 // DefineStatus makes the contract of a custom status.
 func DefineStatus[T any]() Status[T] { return Status[T]{} }
 
-// Set replaces the status. It is visible outside when the round is committed.
-func (Status[T]) Set(ctx *Context, v T) {
+// Set replaces the status. It is visible outside when the round is committed. The error says that it is too large; then the status stays as it was.
+func (Status[T]) Set(ctx *Context, v T) error {
 	data, err := ctx.codec().Encode(v)
 	ctx.must(err)
-	ctx.p.Note(&events.StatusSet{Status: data})
+	return ctx.note(&events.StatusSet{Status: data})
 }
 
 // Clear removes the status.
-func (Status[T]) Clear(ctx *Context) { ctx.p.Note(&events.StatusSet{}) }
+func (Status[T]) Clear(ctx *Context) { _ = ctx.note(&events.StatusSet{}) } // no limit is in its way
 
 // Get reads the status.
 func (Status[T]) Get(ctx *Context) (v T, ok bool, err error) {
@@ -155,14 +155,22 @@ func DefineKey[T any](name string) Key[T] { return Key[T]{name} }
 // Name is the value's key.
 func (k Key[T]) Name() string { return k.name }
 
-// Set sets the value.
-func (k Key[T]) Set(ctx *Context, v T) {
+// Set sets the value. The error says that it is too large, or that the instance has as many values as it may have; then the value stays as it was.
+func (k Key[T]) Set(ctx *Context, v T) error {
 	data, err := ctx.codec().Encode(v)
 	ctx.must(err)
 	if k.name == "" {
 		ctx.p.Stop(&events.Error{Kind: events.Application, Type: InvalidCall, Final: true, Message: "a value needs a key"})
 	}
-	ctx.p.Note(&events.ValueSet{Key: k.name, Value: data, Set: ctx.Now()})
+	return ctx.note(&events.ValueSet{Key: k.name, Value: data, Set: ctx.Now()})
+}
+
+// note records what a cancelled scope may do, too.
+func (ctx *Context) note(f events.Fact) error {
+	if _, refused := ctx.p.Note(f); refused != nil {
+		return refused
+	}
+	return nil
 }
 
 // Get reads the value.
@@ -177,7 +185,7 @@ func (k Key[T]) Get(ctx *Context) (v T, ok bool, err error) {
 // Clear removes the value.
 func (k Key[T]) Clear(ctx *Context) {
 	if _, ok := ctx.p.Host().Value(k.name); ok {
-		ctx.p.Note(&events.ValuesCleared{Keys: []string{k.name}})
+		_ = ctx.note(&events.ValuesCleared{Keys: []string{k.name}}) // no limit is in its way
 	}
 }
 
@@ -229,6 +237,6 @@ func (ctx *Context) PruneValues(before time.Time) int {
 
 func (ctx *Context) clear(keys []string) {
 	if len(keys) > 0 {
-		ctx.p.Note(&events.ValuesCleared{Keys: keys})
+		_ = ctx.note(&events.ValuesCleared{Keys: keys}) // no limit is in its way
 	}
 }

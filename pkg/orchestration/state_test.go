@@ -190,17 +190,14 @@ func TestValues(t *testing.T) {
 }
 
 func TestValueThatCannotBeKept(t *testing.T) {
-	large := strings.Repeat("x", events.MaxValue)
 	for name, c := range map[string]struct {
 		set    func(ctx *oc)
 		target error
 		says   string
 	}{
-		"no key":   {func(ctx *oc) { orchestration.DefineKey[int]("").Set(ctx, 1) }, orchestration.OfType("invalid_call"), "a value needs a key"},
-		"no text":  {func(ctx *oc) { orchestration.DefineKey[int]("\xff").Set(ctx, 1) }, orchestration.OfType("invalid_call"), "it is not valid UTF-8"},
-		"no data":  {func(ctx *oc) { orchestration.DefineKey[func()]("f").Set(ctx, nil) }, &orchestration.Error{Kind: events.Application}, "encode func()"},
-		"large":    {func(ctx *oc) { orchestration.DefineKey[string]("k").Set(ctx, large) }, &orchestration.Error{Kind: events.LimitExceeded}, `value of key "k"`},
-		"long key": {func(ctx *oc) { orchestration.DefineKey[int](large[:1000]).Set(ctx, 1) }, &orchestration.Error{Kind: events.LimitExceeded}, "use a shorter key"},
+		"no key":  {func(ctx *oc) { _ = orchestration.DefineKey[int]("").Set(ctx, 1) }, orchestration.OfType("invalid_call"), "a value needs a key"},
+		"no text": {func(ctx *oc) { _ = orchestration.DefineKey[int]("\xff").Set(ctx, 1) }, orchestration.OfType("invalid_call"), "it is not valid UTF-8"},
+		"no data": {func(ctx *oc) { _ = orchestration.DefineKey[func()]("f").Set(ctx, nil) }, &orchestration.Error{Kind: events.Application}, "encode func()"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fails(t, c.target, func(ctx *oc, _ string) (string, error) {
@@ -209,6 +206,62 @@ func TestValueThatCannotBeKept(t *testing.T) {
 			}, nil, c.says)
 		})
 	}
+}
+
+// What is over a limit is an error of the call, and the instance lives on.
+func TestCallsOverALimit(t *testing.T) {
+	large, long := strings.Repeat("x", events.MaxPayload), strings.Repeat("k", events.MaxValueKey+1)
+	far := time.Duration(events.MaxDelay) + time.Hour
+	for name, c := range map[string]struct {
+		call func(ctx *oc) error
+		says string
+	}{
+		"large value":  {func(ctx *oc) error { return orchestration.DefineKey[string]("k").Set(ctx, large[:events.MaxValue]) }, `value "k"`},
+		"long key":     {func(ctx *oc) error { return orchestration.DefineKey[int](long).Set(ctx, 1) }, "use a shorter key"},
+		"large status": {func(ctx *oc) error { return orchestration.DefineStatus[string]().Set(ctx, large[:events.MaxStatus]) }, "custom status (bytes): 262146 is over the limit of 262144"},
+		"large input": {func(ctx *oc) error {
+			_, err := echo.Call(ctx, large)
+			return err
+		}, `activity "echo"`},
+		"large message": {func(ctx *oc) error { return orchestration.DefineQueue[string]("q").Send(ctx, "other", large) }, `message to "other"`},
+		"far timer":     {func(ctx *oc) error { return ctx.Sleep(far) }, "check its unit"},
+		"far deadline": {func(ctx *oc) error {
+			limited, done := ctx.WithTimeout(far)
+			defer done()
+			return limited.Sleep(time.Second)
+		}, "unit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var said string
+			gives(t, "it lives on", func(ctx *oc, _ string) (string, error) {
+				err := c.call(ctx)
+				if !errors.Is(err, &orchestration.Error{Kind: events.LimitExceeded}) {
+					return "", fmt.Errorf("no error about a limit: %w", err)
+				}
+				said = err.Error()
+				return "it lives on", ctx.Sleep(time.Second) // and its history can be replayed
+			}, nil)
+			if !strings.Contains(said, c.says) {
+				t.Errorf("%q does not say %q", said, c.says)
+			}
+		})
+	}
+}
+
+// The 257th value is refused; with room for it, it is taken.
+func TestTooManyValues(t *testing.T) {
+	gives(t, "256 and another one", func(ctx *oc, _ string) (string, error) {
+		var err error
+		n := -1
+		for ; err == nil; n++ {
+			err = orchestration.DefineKey[int](fmt.Sprint(n)).Set(ctx, n)
+		}
+		if !errors.Is(err, &orchestration.Error{Kind: events.LimitExceeded}) {
+			return "", err
+		}
+		orchestration.DefineKey[int]("0").Clear(ctx)
+		return fmt.Sprint(n, " and another one"), orchestration.DefineKey[int]("last").Set(ctx, 1)
+	}, nil)
 }
 
 func TestValueOfAnotherType(t *testing.T) {
@@ -242,15 +295,6 @@ func TestValueOfAnotherInstance(t *testing.T) {
 		return "", err
 	}, nil, keeper)
 	mustSay(t, err, `value "k" of "kid": decode 7 into`)
-}
-
-func TestStatusThatIsTooLarge(t *testing.T) {
-	fails(t, &orchestration.Error{Kind: events.LimitExceeded}, func(ctx *oc, _ string) (string, error) {
-		s := orchestration.DefineStatus[string]()
-		s.Set(ctx, strings.Repeat("x", events.MaxStatus))
-		s.Set(ctx, "small")
-		return "it was taken", nil
-	}, nil, "custom status (bytes): 262146 is over the limit of 262144")
 }
 
 func TestDroppedWaitTakesNothing(t *testing.T) {

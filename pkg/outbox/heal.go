@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -31,8 +32,10 @@ type Healer struct {
 	// Grace is how long an instance may be overdue before it is looked after: its owner is most often about to. Patience is when it is looked after
 	// again.
 	Grace, Patience time.Duration
-	Log             *slog.Logger
-	Watcher         Watcher // nil: nobody
+	// Runs tells whether an orchestrator that is running can run some code; nil: any. What waits for code is not sent again each minute: what answers it may be waiting, too.
+	Runs    func(name, version string) bool
+	Log     *slog.Logger
+	Watcher Watcher // nil: nobody
 }
 
 const (
@@ -47,18 +50,31 @@ type Healed struct {
 	Messages  int // that were missing
 }
 
-// Overdue looks after instances whose time to be looked at has passed, up to a limit. Several may do so at once.
-func (h *Healer) Overdue(ctx context.Context, limit int) (Healed, error) {
+// Overdue looks after instances whose time to be looked at has passed, so many at a time, until there are no more. Several may do so at once.
+func (h *Healer) Overdue(ctx context.Context, page int) (all Healed, err error) {
+	for {
+		n, healed, err := h.overdue(ctx, page)
+		all.Instances += healed.Instances
+		all.Messages += healed.Messages
+		if err != nil || n < page {
+			return all, err
+		}
+	}
+}
+
+// overdue looks after one page of them, and tells how many it has taken over.
+func (h *Healer) overdue(ctx context.Context, limit int) (int, Healed, error) {
 	now := time.Now()
 	overdue, err := h.Store.TakeOverdue(ctx, history.Take{Before: now.Add(-h.Grace), Until: now.Add(h.Patience), Limit: limit})
 	if err != nil {
-		return Healed{}, fmt.Errorf("look for overdue instances: %w", err)
+		return 0, Healed{}, fmt.Errorf("look for overdue instances: %w", err)
 	}
 	ids := make([]string, len(overdue))
 	for i, o := range overdue {
 		ids[i] = o.Instance
 	}
-	return h.heal(ctx, ids, time.Time{})
+	healed, err := h.heal(ctx, ids, time.Time{})
+	return len(ids), healed, err
 }
 
 // recent is how far back messages are sent again to which nobody expects an answer, after the broker has lost everything: a broker that keeps its files writes through to them
@@ -114,6 +130,9 @@ func (h *Healer) heal(ctx context.Context, ids []string, since time.Time) (heale
 		var messages []events.Message
 		for _, k := range known {
 			if k.Row.Execution == 0 || k.Row.Status.Ended() && since.IsZero() {
+				continue
+			}
+			if since.IsZero() && h.Runs != nil && !h.Runs(k.Row.Name, k.Row.Version) {
 				continue
 			}
 			healed.Instances++
@@ -190,9 +209,7 @@ func (h *Healer) missing(ctx context.Context, messages []events.Message) ([]even
 	}
 	wires := make([]events.Wire, len(messages))
 	wanted := make([]bool, len(messages))
-	errs := make([]error, len(messages))
-	var wait sync.WaitGroup
-	slots := make(chan struct{}, asking)
+	var asked []int
 	now := time.Now()
 	for i, m := range messages {
 		w, err := events.Encode(h.Prefix, m)
@@ -205,25 +222,17 @@ func (h *Healer) missing(ctx context.Context, messages []events.Message) ([]even
 		case *events.Start:
 			status, known := children[m.Instance]
 			wanted[i] = c.Parent == nil || !known || status.Ended() // a child that has ended tells its parent once more
-			continue
 		case *events.Work:
+			asked = append(asked, i)
 		case *events.TimerDue:
-			if !m.NotBefore.After(now) {
-				continue // to be woken is enough
+			if m.NotBefore.After(now) { // otherwise to be woken is enough
+				asked = append(asked, i)
 			}
 		default:
 			wanted[i] = true
-			continue
 		}
-		slots <- struct{}{}
-		wait.Go(func() {
-			defer func() { <-slots }()
-			has, err := h.Broker.Has(ctx, w)
-			wanted[i], errs[i] = !has, err
-		})
 	}
-	wait.Wait()
-	if err := errors.Join(errs...); err != nil {
+	if err := h.ask(ctx, wires, asked, wanted); err != nil {
 		return nil, fmt.Errorf("ask the broker what it has: %w", err)
 	}
 	missing := wires[:0]
@@ -233,6 +242,35 @@ func (h *Healer) missing(ctx context.Context, messages []events.Message) ([]even
 		}
 	}
 	return missing, nil
+}
+
+// ask asks the broker which messages it does not have: for many at once, if it can tell, and then for each of those that it does not seem to have.
+func (h *Healer) ask(ctx context.Context, wires []events.Wire, asked []int, wanted []bool) error {
+	if many, ok := h.Broker.(bus.Many); ok && len(asked) > 1 {
+		all := make([]events.Wire, len(asked))
+		for n, i := range asked {
+			all[n] = wires[i]
+		}
+		there, err := many.HasMany(ctx, all)
+		if err != nil {
+			return err
+		}
+		n := -1
+		asked = slices.DeleteFunc(asked, func(int) bool { n++; return there[n] })
+	}
+	errs := make([]error, len(asked))
+	var wait sync.WaitGroup
+	slots := make(chan struct{}, asking)
+	for n, i := range asked {
+		slots <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-slots }()
+			has, err := h.Broker.Has(ctx, wires[i])
+			wanted[i], errs[n] = !has, err
+		})
+	}
+	wait.Wait()
+	return errors.Join(errs...)
 }
 
 // children tells how the children that are waited for stand; those that do not exist are left out.

@@ -1,7 +1,10 @@
 package outbox_test
 
 import (
+	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,5 +91,62 @@ func TestHealAllRepeatsWhatWasSaidLately(t *testing.T) {
 	want := []string{"rondo.internal_queue.q.x", "rondo.internal_start.o.y", "rondo.wake.sweep.long", "rondo.wake.sweep.running"}
 	if !slices.Equal(b.published, want) {
 		t.Errorf("published %v, want %v", b.published, want)
+	}
+}
+
+// bulk is a broker that can be asked for many messages at once, and does not know of all that it has.
+type bulk struct {
+	*broker
+	knows map[string]bool
+	asked int
+}
+
+func (b *bulk) HasMany(_ context.Context, messages []events.Wire) ([]bool, error) {
+	b.asked++
+	has := make([]bool, len(messages))
+	for i, w := range messages {
+		has[i] = b.knows[w.Subject]
+	}
+	return has, nil
+}
+
+// All that are overdue are looked after, page after page, and the broker is asked once for each page. What it does not seem to have is looked for once more.
+func TestHealGoesOnWhileThereIsMore(t *testing.T) {
+	const n, page = 25, 10
+	s := &store{known: make(map[string]round.Known)}
+	b := &bulk{broker: &broker{has: make(map[string]bool)}, knows: make(map[string]bool)}
+	for i := range n {
+		id := fmt.Sprint("i", i)
+		s.overdue = append(s.overdue, id)
+		s.known[id] = parked(round.Running, &events.ActivityScheduled{Name: "a", Attempt: 1})
+		subject := "rondo.work._.a.1-2." + id
+		switch {
+		case i == 7: // it is lost
+		case i == 8:
+			b.has[subject] = true
+		default:
+			b.knows[subject], b.has[subject] = true, true
+		}
+	}
+	h := healer(b.broker, s)
+	h.Broker = b
+	healed, err := h.Overdue(t.Context(), page)
+	if err != nil || healed.Instances != n || b.asked != 3 {
+		t.Errorf("healed %+v with %d questions, error %v; want %d instances and 3 questions", healed, b.asked, err, n)
+	}
+	work := slices.DeleteFunc(b.published, func(s string) bool { return strings.Contains(s, ".wake.") })
+	if want := []string{"rondo.work._.a.1-2.i7"}; !slices.Equal(work, want) {
+		t.Errorf("published %v, want %v", work, want)
+	}
+}
+
+// What no orchestrator can run is left alone: what answers it may be waiting, too, and would be asked for again and again.
+func TestHealLeavesAloneWhatNobodyRuns(t *testing.T) {
+	s := &store{overdue: []string{"a"}, known: map[string]round.Known{"a": parked(round.Running, &events.ActivityScheduled{Name: "lost", Attempt: 1})}}
+	b := &broker{}
+	h := healer(b, s)
+	h.Runs = func(name, version string) bool { return name != "o" || version != "1.0.0" }
+	if healed, err := h.Overdue(t.Context(), 10); err != nil || healed.Instances != 0 || len(b.published) > 0 {
+		t.Errorf("healed %+v, published %v, error %v", healed, b.published, err)
 	}
 }

@@ -118,9 +118,11 @@ func (s *store) gone() []int64 {
 
 func (s *store) TakeOverdue(_ context.Context, take history.Take) ([]history.Overdue, error) {
 	var out []history.Overdue
-	for _, id := range s.overdue[:min(take.Limit, len(s.overdue))] {
+	n := min(take.Limit, len(s.overdue))
+	for _, id := range s.overdue[:n] {
 		out = append(out, history.Overdue{Instance: id})
 	}
+	s.overdue = s.overdue[n:] // they are postponed
 	return out, s.err
 }
 

@@ -670,13 +670,16 @@ func deadlocked(ctx oc, s string) (string, error) {
 }
 
 func bigValue(ctx oc, s string) (string, error) {
-	note.Set(ctx, string(make([]byte, 70_000)))
-	return "kept", nil
+	return "kept", note.Set(ctx, string(make([]byte, 70_000)))
 }
 
 func manyKeys(ctx oc, s string) (string, error) {
-	for i := range 300 {
-		orchestration.DefineKey[int](fmt.Sprint("k", i)).Set(ctx, i)
+	for i := range 257 {
+		key := orchestration.DefineKey[int](fmt.Sprint("k", i))
+		if err := key.Set(ctx, i); err != nil {
+			ctx.ClearValues()
+			return fmt.Sprint("begins again at ", key.Name()), key.Set(ctx, i)
+		}
 	}
 	return "kept", nil
 }
@@ -694,7 +697,7 @@ func badCalls(ctx oc, s string) (string, error) {
 // wide starts more than one round may.
 func wide(ctx oc, s string) (string, error) {
 	for range 30_000 {
-		ctx.Timer(time.Hour)
+		ctx.Timer(time.Hour) // nobody looks whether that was refused
 	}
 	return "wide", nil
 }

@@ -466,6 +466,7 @@ func (in *Instance) known() bool { return in.ledger.lastID > 0 || in.stored().Ex
 func (in *Instance) append(f events.Fact) (events.Event, effects) {
 	e := events.Event{ID: in.ledger.lastID + 1, At: in.now, Fact: f}
 	inherited := in.ledger.carried > 0
+	before := in.ledger.usage()
 	eff, err := in.ledger.apply(e)
 	if err != nil {
 		panic("round: the engine contradicts its own history: " + err.Error())
@@ -474,6 +475,7 @@ func (in *Instance) append(f events.Fact) (events.Event, effects) {
 	in.noteOver(e, eff)
 	if !inherited {
 		in.promise(e, eff)
+		in.warnNear(before, in.ledger.usage())
 	}
 	return e, eff
 }

@@ -3,6 +3,7 @@ package round
 import (
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/program"
@@ -28,6 +29,7 @@ func (h host) Record(f events.Fact) (events.Event, []program.Answer, bool) {
 		in.fault = err
 		return events.Event{}, nil, false
 	}
+	f = in.unlessRefused(f)
 	in.said++
 	in.complete(f)
 	e, eff := in.append(f)
@@ -54,7 +56,7 @@ func (in *Instance) complete(f events.Fact) {
 	}
 }
 
-// breach tells which limit a fact would break.
+// breach tells which limit ends the execution: those after which nothing more can be written down, or for which no call could give an error.
 func (in *Instance) breach(f events.Fact) *events.Error {
 	if in.said >= events.MaxTurnEvents {
 		return events.Limit("things said by the code without waiting", int64(in.said)+1, events.MaxTurnEvents,
@@ -63,6 +65,65 @@ func (in *Instance) breach(f events.Fact) *events.Error {
 	if err := in.overHistory(); err != nil {
 		return err
 	}
+	switch f := f.(type) {
+	case *events.Patched:
+		return notText("id of a patch", f.ID)
+	case *events.ValueSet:
+		if len(f.Key) <= events.MaxValueKey { // a longer one is refused
+			return notText("key of a value", f.Key)
+		}
+	}
+	return nil
+}
+
+// unlessRefused gives what a call means: the fact, or that it was refused because of a limit. That is an error of the call, so that the code can do something about it.
+func (in *Instance) unlessRefused(f events.Fact) events.Fact {
+	err := in.refusal(f)
+	if err == nil {
+		return f
+	}
+	call, source := callOf(f)
+	err.Source = source
+	in.warn("a call was refused: " + err.Message)
+	return &events.CallRefused{Call: f.Kind(), Name: call, Error: err.Bounded()}
+}
+
+// callOf names what a fact is about, and whose error it is if it is refused; those that open something know that themselves.
+func callOf(f events.Fact) (name, source string) {
+	switch f := f.(type) {
+	case *events.ActivityScheduled:
+		return f.Name, ""
+	case *events.ChildStarted:
+		return f.Name, ""
+	case *events.EventAwaited:
+		return f.Name, ""
+	case *events.QueueRead:
+		return f.Queue, ""
+	case *events.Launched:
+		return f.Name, "orchestration " + quote(f.Name)
+	case *events.Sent:
+		return f.Name, "message to " + quote(f.Instance)
+	case *events.StatusSet:
+		return "", "custom status"
+	case *events.ValueSet:
+		name = shortKey(f.Key)
+		return name, "value " + quote(name)
+	}
+	return "", ""
+}
+
+// shortKey is as much of a key as is written down of one that is refused.
+func shortKey(key string) string {
+	const most = 80
+	key = strings.ToValidUTF8(key, "?")
+	if len(key) > most {
+		key = strings.ToValidUTF8(key[:most], "") + "…"
+	}
+	return key
+}
+
+// refusal tells which limit a call would break.
+func (in *Instance) refusal(f events.Fact) *events.Error {
 	switch f := f.(type) {
 	case *events.ActivityScheduled:
 		return either(in.overOpen(), events.CheckPayload("input of activity "+quote(f.Name), f.Input))
@@ -84,19 +145,14 @@ func (in *Instance) breach(f events.Fact) *events.Error {
 			return events.Limit("custom status (bytes)", int64(n), events.MaxStatus, "keep it to what people look at")
 		}
 	case *events.ValueSet:
-		return in.breachOfValues(f)
-	case *events.Patched:
-		return notText("id of a patch", f.ID)
+		return in.refusalOfValue(f)
 	}
 	return nil
 }
 
-func (in *Instance) breachOfValues(f *events.ValueSet) *events.Error {
+func (in *Instance) refusalOfValue(f *events.ValueSet) *events.Error {
 	if n := len(f.Key); n > events.MaxValueKey {
 		return events.Limit("key of a value (bytes)", int64(n), events.MaxValueKey, "use a shorter key")
-	}
-	if err := notText("key of a value", f.Key); err != nil {
-		return err
 	}
 	if n := len(f.Value); n > events.MaxValue {
 		return events.Limit("value of key "+quote(f.Key)+" (bytes)", int64(n), events.MaxValue, "keep the data in a store and a reference to it here")

@@ -37,6 +37,9 @@ func (in *Instance) matchNext(said events.Fact) (effects, bool) {
 // differs says in what way two facts are not the same step of the code; empty if they are. It looks at what kind of thing is done, and to what, not at the data that
 // goes with it: data may change with the code, and what was recorded stands.
 func differs(recorded, said events.Fact) string {
+	if r, ok := recorded.(*events.CallRefused); ok {
+		return differsRefused(r, said)
+	}
 	if recorded.Kind() != said.Kind() {
 		return "kind"
 	}
@@ -76,6 +79,17 @@ func differs(recorded, said events.Fact) string {
 	return ""
 }
 
+// differsRefused is differs for a call that was refused.
+func differsRefused(recorded *events.CallRefused, said events.Fact) string {
+	if recorded.Call != said.Kind() {
+		return "kind"
+	}
+	if name, _ := callOf(said); recorded.Name != name {
+		return "name"
+	}
+	return ""
+}
+
 // noteChange warns when the code does the same thing as before with other data. That is allowed, because code may change, but it can
 // also be a sign of a clock or a random number where none should be.
 func (in *Instance) noteChange(e events.Event, said events.Fact) {
@@ -83,13 +97,18 @@ func (in *Instance) noteChange(e events.Event, said events.Fact) {
 	if bytes.Equal(before, now) || !json.Valid(before) || !json.Valid(now) {
 		return // what is not JSON may be encrypted, and differ each time
 	}
+	show := events.Digest[events.Payload] // warnings are logged, and data is not
+	if in.config.ShowPayloads {
+		show = short
+	}
+	in.warn(fmt.Sprintf("event %d: %s was recorded with %s, the code now gives %s; what was recorded stands",
+		e.ID, Describe(e.Fact), show(before), show(now)))
+}
+
+// warn tells the operator something.
+func (in *Instance) warn(text string) {
 	if len(in.turn.Warnings) < maxWarnings {
-		show := events.Digest[events.Payload] // warnings are logged, and data is not
-		if in.config.ShowPayloads {
-			show = short
-		}
-		in.turn.Warnings = append(in.turn.Warnings, fmt.Sprintf("event %d: %s was recorded with %s, the code now gives %s; what was recorded stands",
-			e.ID, Describe(e.Fact), show(before), show(now)))
+		in.turn.Warnings = append(in.turn.Warnings, text)
 	}
 }
 
@@ -200,6 +219,8 @@ func Describe(f events.Fact) string {
 		return fmt.Sprintf("values %q cleared", f.Keys)
 	case *events.Patched:
 		return "patch marker " + quote(f.ID)
+	case *events.CallRefused:
+		return fmt.Sprintf("a call that was refused (%s %q)", f.Call, f.Name)
 	case *events.Completed:
 		return "the orchestration completed"
 	case *events.Failed:

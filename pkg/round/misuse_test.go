@@ -144,8 +144,8 @@ func TestInterruptStopsCodeThatDoesNotComeBack(t *testing.T) {
 
 func TestCodeThatSaysTooMuchIsStopped(t *testing.T) {
 	_, turn := misuse(t, wide)
-	wantFault(t, turn, events.LimitExceeded, "going on at once")
-	if n := len(turn.Executions[0].Events); n > events.MaxOpen+10 {
+	wantFault(t, turn, events.LimitExceeded, "without waiting") // what is too much at once is refused, and stands in history
+	if n := len(turn.Executions[0].Events); n > events.MaxTurnEvents+10 {
 		t.Errorf("it left %d events", n)
 	}
 	if len(turn.Messages) != 0 {

@@ -160,7 +160,8 @@ func doLeaf(ctx oc, o op) (string, error) {
 	case "clear":
 		key.Set(ctx, o.N)
 		key.Clear(ctx)
-		return fmt.Sprint(ctx.Keys()), nil
+		refused := orchestration.DefineKey[int](strings.Repeat("k", events.MaxValueKey+1)).Set(ctx, o.N)
+		return fmt.Sprint(ctx.Keys(), refused), nil
 	case "prune":
 		return fmt.Sprint(ctx.PruneValues(ctx.Now().Add(-time.Duration(o.N) * time.Second))), nil
 	case "send":

@@ -149,6 +149,8 @@ type Turn struct {
 	Over []Over
 	// Warnings are for the operator: nothing failed, but somebody should know.
 	Warnings []string
+	// Near names the limits of which this turn has used four fifths, for metrics; Warnings say it for the operator.
+	Near []string
 	// Fault is why the engine halted or failed the instance in this turn.
 	Fault *events.Error
 	// Again asks for another round at once, with the deliveries that were receipted Again.

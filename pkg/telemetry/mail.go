@@ -45,17 +45,18 @@ const (
 func (s Source) String() string { return [...]string{"memory", "history", "new"}[s] }
 
 type roundMetrics struct {
-	rounds, replayed, attempts, turns, loads, evictions                 *counter
+	rounds, replayed, attempts, turns, loads, evictions, near           *counter
 	duration, decide, messages, appended, turnsInCommit, eventsInCommit *histogram
 
 	byPhase          [phases]*series
 	bySource, byName *labelled
-	outcome          *labelled
+	outcome, byLimit *labelled
 }
 
 func (m *roundMetrics) make(i *instruments) {
 	m.rounds, m.replayed, m.attempts = i.counter(MetricRounds), i.counter(MetricReplayedEvents), i.counter(MetricCommitAttempts)
 	m.turns, m.loads, m.evictions = i.counter(MetricTurns), i.counter(MetricLoads), i.counter(MetricEvictions)
+	m.near, m.byLimit = i.counter(MetricNearLimit), newLabelled(LabelOrchestration, LabelReason)
 	m.duration, m.decide = i.histogram(MetricRoundDuration), i.histogram(MetricOrchestrationDecide)
 	m.messages, m.appended = i.histogram(MetricRoundMessages), i.histogram(MetricRoundEvents)
 	m.turnsInCommit, m.eventsInCommit = i.histogram(MetricCommitTurns), i.histogram(MetricCommitEvents)
@@ -124,6 +125,13 @@ func (m *Metrics) Loaded(outcome string, n int) {
 func (m *Metrics) Evicted() {
 	if m != nil {
 		add(m.rounds.evictions, 1, none)
+	}
+}
+
+// NearLimit records that an instance has come near a limit.
+func (m *Metrics) NearLimit(orchestration, limit string) {
+	if m != nil {
+		add(m.rounds.near, 1, m.rounds.byLimit.of(key{a: m.orchestrations.name(orchestration), b: limit}))
 	}
 }
 

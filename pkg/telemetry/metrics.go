@@ -43,6 +43,7 @@ const (
 	MetricTurns          = "rondo.turns"
 	MetricLoads          = "rondo.instance.loads"
 	MetricEvictions      = "rondo.instance.evictions"
+	MetricNearLimit      = "rondo.instance.near_limit"
 
 	MetricInstancesActive   = "rondo.instances.active"
 	MetricInstancesHydrated = "rondo.instances.hydrated"
@@ -284,6 +285,9 @@ var described = []Described{
 	{Name: MetricLoads, Type: Counter, Unit: "{instance}", Labels: labels(LabelOutcome),
 		Help: "Instances that were read from the store because they were not in memory: found, new, unreadable, or failed and tried again."},
 	{Name: MetricEvictions, Type: Counter, Unit: "{instance}", Help: "Instances that were forgotten although they run, because there was no room for them."},
+
+	{Name: MetricNearLimit, Type: Counter, Unit: "{instance}", Labels: labels(LabelOrchestration, LabelReason),
+		Help: "Instances that have come to four fifths of a limit: values, open, mailbox_messages, mailbox_bytes, history_events or history_bytes."},
 
 	// What is in memory.
 	{Name: MetricInstancesActive, Type: Gauge, Unit: "{instance}", Help: "Instances that this process knows of just now."},

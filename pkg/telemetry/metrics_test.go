@@ -286,6 +286,7 @@ func TestRoundsAndMessages(t *testing.T) {
 	r.Loaded("found", 4)
 	r.Loaded("failed", 0)
 	r.Evicted()
+	r.NearLimit("fulfil", "values")
 	r.Receipt(events.VerbDone, round.Receipt{Verdict: round.Accepted})
 	r.Receipt(events.VerbStart, round.Receipt{Verdict: round.Ignored, Reason: round.Reason(history.Buried.String())})
 	r.Receipt(events.VerbEvent, round.Receipt{Verdict: round.Returned, Reason: round.NotKnownHere, After: second})

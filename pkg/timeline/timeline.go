@@ -120,6 +120,8 @@ func (t *Teller) words(e events.Event) string {
 		return fmt.Sprintf("the value %s is %s", f.Key, t.payload(f.Value))
 	case *events.ValuesCleared:
 		return "the values " + strings.Join(f.Keys, ", ") + " are removed"
+	case *events.CallRefused:
+		return "a call is refused: " + f.Error.Error()
 	case *events.Patched:
 		return "it takes the new path of " + f.ID
 	case *events.Dropped:

@@ -8,7 +8,6 @@ import (
 
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/round"
-	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // decision is a turn with the messages it promises as the broker takes them.
@@ -38,17 +37,18 @@ type deciders struct {
 	o    *Orchestrator
 	jobs chan *entry
 
-	mu    sync.Mutex
-	busy  map[*job]bool
-	lost  int
-	limit int
+	mu      sync.Mutex
+	watcher *watcher
+	busy    map[*job]bool
+	lost    int
+	limit   int
 }
 
 // job is a round that is being decided.
 type job struct {
 	entry       *entry // of which what is known stays as it is while the job goes on
 	live        *round.Instance
-	began       time.Time
+	seen        *clocks // when the watch saw it first
 	interrupted bool
 	reported    bool
 }
@@ -60,7 +60,10 @@ const maxLost = 16
 const jobsAhead = 64
 
 func newDeciders(o *Orchestrator) *deciders {
-	return &deciders{o: o, jobs: make(chan *entry, jobsAhead), busy: make(map[*job]bool), limit: maxLost}
+	return &deciders{
+		o: o, jobs: make(chan *entry, jobsAhead), busy: make(map[*job]bool), limit: maxLost,
+		watcher: newWatcher(o.config.RunawayAfter/watchTicks, o.config.CPU),
+	}
 }
 
 // run decides until the context ends. It does not wait for code that does not come back.
@@ -69,7 +72,7 @@ func (d *deciders) run(ctx context.Context) {
 	for range d.o.config.Deciders {
 		wait.Go(func() { d.work(ctx) })
 	}
-	tick := time.NewTicker(d.o.config.RunawayAfter / 10)
+	tick := time.NewTicker(d.o.config.RunawayAfter / watchTicks)
 	defer tick.Stop()
 	for {
 		select {
@@ -93,7 +96,7 @@ func (d *deciders) work(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case e := <-d.jobs:
-			j := &job{entry: e, live: e.live, began: time.Now()}
+			j := &job{entry: e, live: e.live}
 			d.mu.Lock()
 			d.busy[j] = true
 			d.mu.Unlock()
@@ -153,30 +156,6 @@ func (d *deciders) decide(e *entry) *decision {
 		}
 	}
 	return out
-}
-
-// watch interrupts code that does not come back, and reports it when that does not help.
-func (d *deciders) watch(ctx context.Context, wait *sync.WaitGroup) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for j := range d.busy {
-		took := time.Since(j.began)
-		switch {
-		case took > d.o.config.StuckAfter && !j.reported:
-			j.reported = true
-			d.lost++
-			telemetry.LogOf(d.o.log, j.entry.id, j.entry.known.row()).Error("the code of an instance does not come back: it must not block outside of steps and activities; going on without that goroutine",
-				"for", took.Round(time.Millisecond))
-			go d.o.loop.tell(ctx, func(l *loop) { l.setStuck(j.entry) })
-			if d.lost < d.limit {
-				wait.Go(func() { d.work(ctx) })
-			}
-		case took > d.o.config.RunawayAfter && !j.interrupted:
-			j.interrupted = true
-			telemetry.LogOf(d.o.log, j.entry.id, j.entry.known.row()).Warn("the code of an instance takes too long; interrupting it", "for", took.Round(time.Millisecond))
-			j.live.Interrupt()
-		}
-	}
 }
 
 // live tells whether enough goroutines are left.

@@ -29,7 +29,7 @@ func newKeeper(o *Orchestrator) *keeper {
 	return &keeper{
 		o:       o,
 		sweeper: outbox.Sweeper{Broker: o.broker, Store: o.store, Prefix: o.broker.Prefix(), After: c.PromiseAfter, Hold: 3 * c.PromiseAfter, Log: o.log, Watcher: c.Metrics},
-		healer:  outbox.Healer{Broker: o.broker, Store: o.store, Prefix: o.broker.Prefix(), Grace: c.OverdueGrace, Patience: patience, Log: o.log, Watcher: c.Metrics},
+		healer:  outbox.Healer{Broker: o.broker, Store: o.store, Prefix: o.broker.Prefix(), Grace: c.OverdueGrace, Patience: patience, Runs: o.own.mayRun, Log: o.log, Watcher: c.Metrics},
 	}
 }
 

@@ -361,6 +361,7 @@ func (l *loop) returnWaiting(e *entry, after time.Duration) {
 			continue
 		}
 		l.settled(i)
+		l.o.returned.note(i.delivery, after)
 		i.hold().Return(after)
 	}
 	e.waiting = nil

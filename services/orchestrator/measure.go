@@ -91,6 +91,9 @@ func (o *Orchestrator) measureSettled(d *decision) {
 	if m == nil {
 		return
 	}
+	for _, limit := range d.turn.Near {
+		m.NearLimit(d.turn.Row.Name, limit)
+	}
 	now := time.Now()
 	if !d.published.IsZero() {
 		m.Phase(telemetry.PhaseAck, now.Sub(d.published))

@@ -97,14 +97,15 @@ type Config struct {
 	// SuspectAfter is how often a message may be handed out before it is under suspicion: a process that dies takes all that it holds with it, so most messages that come
 	// again are innocent. A suspect is decided alone, and its attempts are counted. 3.
 	SuspectAfter int
-	// RunawayAfter is how long a round may take before its code is interrupted: 10 seconds. StuckAfter is when it is reported that this has not helped: 30 seconds.
+	// RunawayAfter is how long the code of a round may compute before it is interrupted: 10 seconds. StuckAfter is when it is reported that this has not helped: 30 seconds. Time in
+	// which the process stood still counts for neither, and time in which it got no CPU does not count as computing.
 	RunawayAfter, StuckAfter time.Duration
 	// CommitTimeout bounds one attempt to commit, LoadTimeout one to load: 10 seconds.
 	CommitTimeout, LoadTimeout time.Duration
 	// Grace is how long a shutdown may take: 20 seconds.
 	Grace time.Duration
 
-	// SweepEvery is how often overdue instances and promises are looked for: 5 seconds. SweepLimit bounds how many instances are looked after each time: 500.
+	// SweepEvery is how often overdue instances and promises are looked for: 5 seconds. SweepLimit is how many instances are looked after at a time, one time after the other until none is overdue: 500.
 	SweepEvery time.Duration
 	SweepLimit int
 	// OverdueGrace is how long an instance may be overdue before others than its owner look after it: 2 seconds.
@@ -124,6 +125,9 @@ type Config struct {
 	// Both are for simulations.
 	Now    func() time.Time                                    `json:"-"`
 	Jitter func(what string, most time.Duration) time.Duration `json:"-"`
+
+	// CPU tells how much CPU time the process has used, if that is known; nil asks the operating system. For simulations.
+	CPU func() (used time.Duration, known bool) `json:"-"`
 
 	// Tracer is told of rounds and of what they bring to an end; nil: nobody is.
 	Tracer *telemetry.Tracer `json:"-"`
@@ -188,6 +192,9 @@ func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	if c.CPU == nil {
+		c.CPU = cpuTime
+	}
 	if c.Jitter == nil {
 		c.Jitter = func(_ string, most time.Duration) time.Duration { return rand.N(most + 1) }
 	}
@@ -244,6 +251,7 @@ type Orchestrator struct {
 	loop      *loop
 	deciders  *deciders
 	suspects  *suspects
+	returned  *returned
 	keeper    *keeper
 	handovers *handovers
 	teller    *teller
@@ -281,7 +289,7 @@ func New(broker Broker, store history.Store, code Code, config Config) (*Orchest
 	o.teller = &teller{o: o, tracer: config.Tracer, told: make(map[executionKey][]span)}
 	o.deciders = newDeciders(o)
 	o.steps = newSteps(o)
-	o.suspects = newSuspects(o)
+	o.suspects, o.returned = newSuspects(o), newReturned()
 	o.own = newOwnership(o)
 	o.keeper = newKeeper(o)
 	o.lookout = &lookout{o: o}

@@ -255,6 +255,11 @@ func (w *ownership) anybodyKnows(name, version string) bool {
 	return slices.ContainsFunc(w.members.Members(), func(m bus.Member) bool { return m.Knows(name, version) })
 }
 
+// mayRun reports whether an orchestrator that is running may run some code, as far as is known.
+func (w *ownership) mayRun(name, version string) bool {
+	return w.ready() != nil || w.anybodyKnows(name, version)
+}
+
 // Knows reports whether an orchestrator that is running can run some code; an empty version stands for any.
 func (o *Orchestrator) Knows(name, version string) bool {
 	return o.own.ready() == nil && o.own.anybodyKnows(name, version) // who is there is known once it is ready

@@ -23,7 +23,14 @@ func (o *Orchestrator) receive(ctx context.Context, d bus.Delivery, handed bool)
 	now := time.Now()
 	i := &item{message: m, delivery: d, attempts: 1, handed: handed, arrived: now, extended: now}
 	if d.Deliveries > o.config.SuspectAfter {
-		i.suspect, i.blocked = true, true
+		i.suspect = d.Deliveries-o.returned.times(d) > o.config.SuspectAfter // what was given back on purpose has killed nobody
+		i.blocked = i.suspect
+	}
+	if i.suspect && o.suspects.crowded() { // those that wait must not take the room of all others
+		after := max(o.broker.InboxWait(), o.returned.spread())
+		o.returned.note(d, after)
+		d.Hold.Return(after)
+		return
 	}
 	if d.Deliveries > 1 {
 		o.config.Metrics.Redelivered(m.Content.Verb(), i.suspect)
@@ -91,6 +98,16 @@ func (s *suspects) add(i *item) {
 	s.queue = append(s.queue, i)
 	s.mu.Unlock()
 	poke(s.more)
+}
+
+// maxSuspects bounds the suspects that wait in memory for their turn.
+const maxSuspects = 500
+
+// crowded reports whether enough of them wait.
+func (s *suspects) crowded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queue) >= maxSuspects
 }
 
 // run lets one suspect after the other be decided.

@@ -60,6 +60,9 @@ func (l *loop) settle(e *entry, i *item, r round.Receipt) {
 		l.settled(i)
 		return
 	}
+	if r.Verdict != round.Returned && i.delivery.Deliveries > 1 {
+		l.o.returned.forget(i.delivery)
+	}
 	switch r.Verdict {
 	case round.Accepted, round.Ignored:
 		l.settled(i)
@@ -95,7 +98,18 @@ func (l *loop) giveAway(e *entry, i *item, r round.Receipt) {
 		}
 		l.o.own.noteUnknown(e.id, e.known.row(), r)
 	}
-	i.hold().Return(r.After)
+	l.giveBackFor(i, r)
+}
+
+// giveBackFor gives a message back until there may be somebody who can take it.
+func (l *loop) giveBackFor(i *item, r round.Receipt) {
+	after := r.After
+	switch r.Reason {
+	case round.NotKnownHere, round.UnknownInstance, round.NewerEngine:
+		after = max(after, l.o.returned.spread())
+		l.o.returned.note(i.delivery, after)
+	}
+	i.hold().Return(after)
 }
 
 // handovers hand messages to other orchestrators: those of one instance one after the other, so that they stay in their order.

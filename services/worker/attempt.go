@@ -38,7 +38,8 @@ type attempt struct {
 	timers  []*time.Timer
 	ends    time.Time // when its time is over, zero for never, and
 	why     *events.Error
-	beating *time.Timer
+	beating *time.Timer   // fires when there was no heartbeat for too long
+	beatAt  time.Duration // when there was one, by the worker's clock
 
 	from string                     // the place in the trace of what is said about it
 	tell func(failed *events.Error) // ends its span, if it has one
@@ -166,8 +167,8 @@ func (a *attempt) start(cancel context.CancelCauseFunc, limit time.Time, why *ev
 		a.timers = append(a.timers, time.AfterFunc(time.Until(limit), func() { a.stop(why, moment) }))
 	}
 	if d := a.work.HeartbeatTimeout; d > 0 {
-		silent := timeout(events.TimeoutHeartbeat, "it gave no heartbeat for "+d.String())
-		a.beating = time.AfterFunc(d, func() { a.stop(silent, moment) })
+		a.beatAt = a.w.awake.Now()
+		a.beating = time.AfterFunc(d, func() { a.silent(moment) })
 	}
 	return nil
 }
@@ -182,9 +183,24 @@ func (a *attempt) beat(progress events.Payload) error {
 	a.w.config.Metrics.Heartbeat(a.q.name.Activity)
 	a.last, a.dirty = progress, true
 	if a.beating != nil {
+		a.beatAt = a.w.awake.Now()
 		a.beating.Reset(a.work.HeartbeatTimeout)
 	}
 	return nil
+}
+
+// silent stops an attempt that gives no heartbeats. While the process stood still it could give none, so that time does not count.
+func (a *attempt) silent(grace time.Duration) {
+	a.mu.Lock()
+	d := a.work.HeartbeatTimeout
+	rest := d - (a.w.awake.Now() - a.beatAt)
+	if rest > 0 && !a.decided {
+		a.beating.Reset(rest)
+	}
+	a.mu.Unlock()
+	if rest <= 0 {
+		a.stop(timeout(events.TimeoutHeartbeat, "it gave no heartbeat for "+d.String()), grace)
+	}
 }
 
 // stop ends the function's context; when it has not returned after the grace, it is given up. The first reason counts.

@@ -383,9 +383,14 @@ func (h *held) stuckOnes() []process.Held {
 	return out
 }
 
+// keepEvery is how often it is looked after what is held.
+func (w *Worker) keepEvery() time.Duration {
+	return min(max(w.wait/12, 20*time.Millisecond), 500*time.Millisecond)
+}
+
 // keep looks after what is held until the context ends: leases, progress to be noted, and whether it is still wanted.
 func (w *Worker) keep(ctx context.Context) {
-	tick := time.NewTicker(min(max(w.wait/12, 20*time.Millisecond), 500*time.Millisecond))
+	tick := time.NewTicker(w.keepEvery())
 	defer tick.Stop()
 	for {
 		select {
@@ -393,6 +398,7 @@ func (w *Worker) keep(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			w.keptAt.Store(now.UnixNano())
+			w.awake.Tick(now)
 			for _, a := range w.held.all() {
 				a.lookAfter(now)
 			}

@@ -50,6 +50,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/awake"
 	"github.com/rondo-run/rondo/internal/health"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/bus"
@@ -95,6 +96,7 @@ type Worker struct {
 	started    atomic.Bool
 	draining   atomic.Bool
 	keptAt     atomic.Int64 // when leases were last looked after
+	awake      *awake.Clock // stands still while the process does
 	publishing context.Context
 
 	sideMu sync.Mutex
@@ -119,7 +121,7 @@ func New(b Broker, code *activity.Registry, c Config) (*Worker, error) {
 		limits: newLimits(c), held: newHeld(), finished: make(chan completion, maxFinished), queues: make(map[bus.Queue]*queue),
 		asking: make(chan struct{}, maxAsking),
 	}
-	w.sessions = newSessions(w)
+	w.sessions, w.awake = newSessions(w), awake.New(w.keepEvery())
 	return w, nil
 }
 

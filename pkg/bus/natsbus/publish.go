@@ -366,10 +366,10 @@ func (b *Bus) unschedule(ctx context.Context, st jetstream.Stream, subject strin
 	return st.Purge(ctx, jetstream.WithPurgeSubject(subject))
 }
 
-// place is where a message may be stored.
+// place is where a message may be stored: under a filter, as a message that was published under a subject.
 type place struct {
-	stream  jetstream.Stream
-	subject string
+	stream          jetstream.Stream
+	filter, subject string
 }
 
 // placesOf are all places of a message, in the order in which it goes from one to the other, so that it is seen when it does.
@@ -378,20 +378,26 @@ func (b *Bus) placesOf(w events.Wire) (all []place, isWork bool, err error) {
 	if err != nil {
 		return nil, isWork, err
 	}
-	if isWork {
-		return []place{{st, b.laterOf(w)}, {st, w.Subject}}, true, nil
+	later := b.laterOf(w)
+	switch {
+	case isWork && w.NotBefore.IsZero():
+		return []place{{st, w.Subject, w.Subject}}, true, nil
+	case isWork:
+		return []place{{st, later, later}, {st, w.Subject, w.Subject}}, true, nil
+	case w.NotBefore.IsZero():
+		return []place{{st, b.storedAs(w.Subject), w.Subject}}, false, nil
 	}
-	later, err := b.laterStream()
+	waits, err := b.laterStream()
 	if err != nil {
 		return nil, false, err
 	}
-	mark := ""
+	goesOn := w.Subject
 	if b.goesThroughInbox(w.Subject) {
-		all = append(all, place{st, b.storedAs(w.Subject)}) // until it is taken over
-		mark = dueMark
+		all = append(all, place{st, b.storedAs(w.Subject), w.Subject}) // until it is taken over
+		goesOn = b.subject(dueMark + strings.TrimPrefix(w.Subject, b.names.prefix+"."))
 	}
-	goesOn := b.subject(mark + strings.TrimPrefix(w.Subject, b.names.prefix+"."))
-	return append(all, place{later, b.laterOf(w)}, place{later, b.dueOf(w.Subject)}, place{st, b.storedAs(goesOn)}), false, nil
+	due := b.dueOf(w.Subject)
+	return append(all, place{waits, later, later}, place{waits, due, due}, place{st, b.storedAs(goesOn), goesOn}), false, nil
 }
 
 // Has implements bus.Publisher.
@@ -401,7 +407,7 @@ func (b *Bus) Has(ctx context.Context, w events.Wire) (bool, error) {
 		return false, err
 	}
 	for _, p := range all {
-		_, err := p.stream.GetLastMsgForSubject(ctx, p.subject)
+		_, err := p.stream.GetLastMsgForSubject(ctx, p.filter)
 		if err == nil {
 			if isWork {
 				b.noteQueue(w.Subject) // whoever published it may not have come to that

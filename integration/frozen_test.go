@@ -1,0 +1,129 @@
+package integration_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+)
+
+// busy computes for some ten milliseconds between two waits: much less than it may.
+var busy = orchestration.Define[int, int]("busy")
+
+var hashed [1 << 20]byte
+
+func init() {
+	plays = append(plays, busy.With(func(ctx *orchestration.Context, n int) (int, error) {
+		for range n {
+			for range 50 {
+				sha256.Sum256(hashed[:])
+				ctx.Now() // it could be interrupted
+			}
+			if err := ctx.Sleep(time.Millisecond); err != nil {
+				return 0, err
+			}
+		}
+		return n, nil
+	}))
+}
+
+// freeze stops a process for some time, as SIGSTOP, a paused container or a paused machine do.
+func (x *process) freeze(d time.Duration) {
+	x.t.Helper()
+	for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+		if err := x.cmd.Process.Signal(s); err != nil {
+			x.t.Fatal(err)
+		}
+		if s == syscall.SIGSTOP {
+			<-time.After(d) // this is what is tried
+		}
+	}
+}
+
+// An orchestrator that stands still for longer than code may compute does not blame the code that
+// it was running.
+func TestAFrozenOrchestratorBlamesNoCode(t *testing.T) {
+	p := onProcesses(t)
+	const n, rounds, runaway = 6, 40, 2 * time.Second
+	x := p.run("orchestrator", "orchestrator", func(r *role) { r.Config.RunawayAfter, r.Config.StuckAfter = runaway, 3*runaway })
+	for i := range n {
+		p.start("busy", fmt.Sprint("busy", i), rounds)
+	}
+	var before int64
+	for range 3 {
+		p.eventually("the code goes on", func() error {
+			var events int64
+			for i := range n {
+				info, err := p.store.Instance(t.Context(), fmt.Sprint("busy", i))
+				if err != nil {
+					return err
+				}
+				events += info.LastEvent
+			}
+			if events < before+n {
+				return errors.New("not yet")
+			}
+			before = events
+			return nil
+		})
+		x.freeze(2 * runaway)
+	}
+	for i := range n {
+		p.completed(fmt.Sprint("busy", i), rounds)
+	}
+}
+
+// heart gives a heartbeat much more often than it must.
+var heart = activity.Define[int, int]("heart")
+
+const silence = 2 * time.Second
+
+func init() {
+	works = append(works, heart.With(func(ctx context.Context, n int) (int, error) {
+		tick := time.NewTicker(silence / 20)
+		defer tick.Stop()
+		for i := range n {
+			<-tick.C
+			if err := activity.Heartbeat(ctx, i); err != nil {
+				return 0, err
+			}
+		}
+		return n, nil
+	}))
+	plays = append(plays, orchestration.Define[int, int]("beaten").With(func(ctx *orchestration.Context, n int) (int, error) {
+		return heart.Call(ctx, n, activity.TimeoutHeartbeat(silence))
+	}))
+}
+
+// A worker that stands still for longer than an activity may be silent does not fail it, which
+// would be for good without a retry.
+func TestAFrozenWorkerBlamesNoActivity(t *testing.T) {
+	p := onProcesses(t)
+	p.config.WorkWait = time.Minute
+	const n, ticks = 20, 60
+	p.run("orchestrator", "orchestrator")
+	x := p.run("worker", "worker")
+	for i := range n {
+		p.start("beaten", fmt.Sprint("beaten", i), ticks)
+	}
+	p.eventually("an activity has begun", func() error {
+		b, err := p.bus.WorkBacklog(t.Context(), bus.Queue{Activity: "heart"})
+		if err == nil && b.Held < n {
+			err = fmt.Errorf("%d of %d", b.Held, n)
+		}
+		return err
+	})
+	for range 2 {
+		x.freeze(2 * silence)
+	}
+	for i := range n {
+		p.completed(fmt.Sprint("beaten", i), ticks)
+	}
+}

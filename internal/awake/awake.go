@@ -1,0 +1,43 @@
+// Package awake measures time in which this process did not stand still. A process that was stopped
+// (SIGSTOP), or whose machine was paused, finds on the wall clock that everything has taken too
+// long; who judges by such a clock does harm to what was paused with it.
+package awake
+
+import (
+	"sync"
+	"time"
+)
+
+// Clock advances with its ticks, by two periods at most for each: a pause counts as one tick,
+// however long it was. It may be used concurrently.
+type Clock struct {
+	period time.Duration
+
+	mu   sync.Mutex
+	at   time.Time // of the last tick
+	went time.Duration
+}
+
+// New makes a clock that is to be ticked once each period.
+func New(period time.Duration) *Clock { return &Clock{period: period, at: time.Now()} }
+
+// Tick advances the clock.
+func (c *Clock) Tick(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.went += c.bounded(now)
+	c.at = now
+}
+
+// Now is how long the process has been awake since the clock was made.
+func (c *Clock) Now() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.went + c.bounded(time.Now())
+}
+
+// bounded is what counts of the time since the last tick.
+func (c *Clock) bounded(now time.Time) time.Duration { return Passed(c.period, now.Sub(c.at)) }
+
+// Passed is what counts of the time between two ticks.
+func Passed(period, passed time.Duration) time.Duration { return max(0, min(passed, 2*period)) }

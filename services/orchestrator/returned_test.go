@@ -1,0 +1,39 @@
+package orchestrator
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/bus"
+)
+
+// What is given back on purpose is remembered as the message that it was, and the more there is,
+// the longer each waits.
+func TestReturnedMessagesAreSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReturned()
+		at := func(place uint64) bus.Delivery { return bus.Delivery{Place: place, Stored: time.Unix(1, 0)} }
+		for place := range uint64(2 * returnRate) {
+			r.note(at(place), time.Second)
+		}
+		r.note(at(7), time.Second)
+		if got := r.spread(); got != 2*time.Second {
+			t.Errorf("twice as many as come again in a second wait %v", got)
+		}
+		other := at(7)
+		other.Stored = time.Unix(2, 0) // the broker has lost everything, and counts from one again
+		if a, b, c := r.times(at(7)), r.times(at(8)), r.times(other); a != 2 || b != 1 || c != 0 {
+			t.Errorf("they were given back %d, %d and %d times", a, b, c)
+		}
+		r.forget(at(7))
+		if n := r.times(at(7)); n != 0 {
+			t.Errorf("one that was settled is remembered %d times", n)
+		}
+		<-time.After(returnedFor + forgetEvery)
+		r.note(at(1), time.Second)
+		if got := r.spread(); got != time.Second/returnRate {
+			t.Errorf("those that did not come again still count: %v", got)
+		}
+	})
+}

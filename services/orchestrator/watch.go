@@ -1,0 +1,101 @@
+package orchestrator
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/awake"
+	"github.com/rondo-run/rondo/pkg/telemetry"
+)
+
+// This file watches the code of orchestrations while it is decided. A wall clock would blame code
+// for time in which the whole process stood still (SIGSTOP, a paused virtual machine) or got no CPU
+// (a throttled container, a machine that swaps), and an interrupted instance fails for good. So the
+// watch counts what it has seen itself.
+
+const (
+	// watchTicks is how often the watch looks within the time that code may compute.
+	watchTicks = 10
+	// blockedFor times StuckAfter, code that blocks is interrupted, so that it ends if it ever
+	// calls its context again.
+	blockedFor = 2
+)
+
+// clocks are the two clocks of the watch. Both advance at its ticks only, and a pause of the whole
+// process is one tick.
+type clocks struct {
+	// ran is at least the CPU time that any one goroutine can have used: a goroutine runs on one
+	// thread at a time, and no thread uses more than the process.
+	ran time.Duration
+	// went is the time in which the process did not stand still.
+	went time.Duration
+}
+
+// watcher advances the clocks.
+type watcher struct {
+	now    clocks
+	period time.Duration
+	cpu    func() (used time.Duration, known bool)
+
+	at   time.Time     // of the last tick
+	used time.Duration // by then
+}
+
+func newWatcher(period time.Duration, cpu func() (time.Duration, bool)) *watcher {
+	w := &watcher{period: period, cpu: cpu, at: time.Now()}
+	w.used, _ = cpu()
+	return w
+}
+
+// tick advances the clocks.
+func (w *watcher) tick(now time.Time) {
+	passed := awake.Passed(w.period, now.Sub(w.at))
+	used, known := w.cpu()
+	ran := passed
+	if known { // otherwise pauses do no harm, but a starved machine may
+		ran = max(0, min(passed, used-w.used))
+	}
+	w.now = clocks{ran: w.now.ran + ran, went: w.now.went + passed}
+	w.at, w.used = now, used
+}
+
+// watch interrupts code that does not come back, and reports it when that does not help.
+func (d *deciders) watch(ctx context.Context, wait *sync.WaitGroup) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.watcher.tick(time.Now())
+	for j := range d.busy {
+		if j.seen == nil { // what was before the watch has seen it does not count
+			j.seen = new(d.watcher.now)
+			continue
+		}
+		ran, went := d.watcher.now.ran-j.seen.ran, d.watcher.now.went-j.seen.went
+		if stuck := d.o.config.StuckAfter; !j.interrupted && (ran > d.o.config.RunawayAfter || went > blockedFor*stuck) {
+			j.interrupted = true
+			d.logOf(j).Warn("the code of an instance takes too long; interrupting it", "for", went.Round(time.Millisecond))
+			j.live.Interrupt()
+		}
+		if went > d.o.config.StuckAfter && !j.reported {
+			d.replace(ctx, wait, j, went)
+		}
+	}
+}
+
+// replace goes on without the goroutine of a job, which most likely is blocked, and lets another
+// one take its place.
+func (d *deciders) replace(ctx context.Context, wait *sync.WaitGroup, j *job, went time.Duration) {
+	j.reported = true
+	d.lost++
+	d.logOf(j).Error("the code of an instance does not come back: "+
+		"it must not block outside of steps and activities; going on without that goroutine", "for", went.Round(time.Millisecond))
+	go d.o.loop.tell(ctx, func(l *loop) { l.setStuck(j.entry) })
+	if d.lost < d.limit {
+		wait.Go(func() { d.work(ctx) })
+	}
+}
+
+func (d *deciders) logOf(j *job) *slog.Logger {
+	return telemetry.LogOf(d.o.log, j.entry.id, j.entry.known.row())
+}
