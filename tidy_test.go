@@ -589,12 +589,12 @@ var parseAll = sync.OnceValues(func() ([]*source, error) {
 
 // walk visits all files of the repository, by their paths from its root. What git ignores is left out.
 func walk(visit func(name string) error) error {
-	ignored := []string{".git", ".rondo", "bin"}
+	ignored := []string{".git", "bin"}
 	return filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (slices.Contains(ignored, name) || d.Name() == "node_modules"):
+		case d.IsDir() && (slices.Contains(ignored, name) || d.Name() == "node_modules" || d.Name() == ".rondo"):
 			return filepath.SkipDir
 		case slices.Contains(ignored, name) || !d.Type().IsRegular() || strings.HasSuffix(name, ".test") || strings.HasSuffix(name, ".out"):
 			return nil
