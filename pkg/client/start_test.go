@@ -214,7 +214,7 @@ func TestStartByName(t *testing.T) {
 	if err != nil || out.Error == nil || out.Error.Kind != events.CancelledError {
 		t.Errorf("got %+v, %v", out, err)
 	}
-	y, err := c.Start(ctx, "keeper", nil)
+	y, err := c.Start(ctx, "keeper", events.Payload(`""`))
 	must(t, err)
 	must(t, c.Terminate(ctx, y.ID, "now"))
 	out, err = y.Wait(ctx)
@@ -263,7 +263,7 @@ func TestDeliver(t *testing.T) {
 	}))...)
 	c := s.client(client.Options{})
 	ctx := soon(t)
-	x, err := c.Start(ctx, "waiter", nil)
+	x, err := c.Start(ctx, "waiter", events.Payload(`""`))
 	must(t, err)
 	stands(t, c, x.ID, func(i history.Info) bool { return i.LastEvent > 1 })
 	event := func(id, name string) events.Message {

@@ -99,6 +99,8 @@ type Start struct {
 	Parent        *Parent
 	Conflict      StartConflict
 	Attributes    map[string]string
+	// IgnoreUnknown has fields of the input that the orchestration does not know ignored: the sender may know a newer type. Otherwise the start fails.
+	IgnoreUnknown bool
 }
 
 // EventRaised is for whoever waits for the name at that moment.

@@ -32,7 +32,7 @@ var messageExamples = []messageExample{
 	{"full", traced(&events.Start{
 		Orchestration: "fulfil", Version: "1.4.2", Input: payload(`{"sku":"a<1>"}`),
 		Parent:   &events.Parent{Instance: "basket.3", Life: "5b3e91d20c7f6a84", Execution: 1, Event: 12},
-		Conflict: events.RestartFinished, Attributes: map[string]string{"customer": "c-9", "region": "eu"},
+		Conflict: events.RestartFinished, Attributes: map[string]string{"customer": "c-9", "region": "eu"}, IgnoreUnknown: true,
 	})},
 	{"minimal", say(&events.Start{Orchestration: "fulfil"})},
 	{"replace", say(&events.Start{Orchestration: "fulfil", Input: payload("plain words"), Conflict: events.ReplaceRunning})},

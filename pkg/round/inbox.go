@@ -109,8 +109,22 @@ func (in *Instance) takeStart(d Delivery, s *events.Start) Receipt {
 	if !ok {
 		return in.startOfUnknown(d, s)
 	}
+	if err := in.checkInput(s, version); err != nil {
+		in.stillborn(d.Message, s, err)
+		return Receipt{Verdict: Accepted, Reason: WrongInput, Detail: err.Message}
+	}
 	in.startLife(d.Message, s, version, code)
 	return taken
+}
+
+// checkInput tells what is wrong with the input of a start, while nothing has happened yet. What other instances start was checked by the compiler, and may
+// come from newer code: there the code itself says what it cannot read.
+func (in *Instance) checkInput(s *events.Start, version string) *events.Error {
+	inputs, known := in.config.Code.(Inputs)
+	if !known || s.Parent != nil {
+		return nil
+	}
+	return inputs.CheckInput(s.Orchestration, version, in.config.codec(), s.Input, !s.IgnoreUnknown)
 }
 
 // mayReplace reports whether a start begins a new life of an id that is in use.
@@ -182,7 +196,9 @@ func (in *Instance) stillborn(m events.Message, s *events.Start, err *events.Err
 	}
 	in.startLife(m, s, orElse(version, "unknown"), nil)
 	in.pending = false
-	in.turn.Fault = err
+	if err.Kind != events.Application {
+		in.turn.Fault = err
+	}
 	in.append(&events.Failed{Error: err})
 }
 
@@ -212,6 +228,9 @@ func (in *Instance) takeEvent(m events.Message, c *events.EventRaised) Receipt {
 	if len(waits) == 0 {
 		return ignored(NobodyWaits, "nobody waits for event "+quote(c.Name)+"; use a queue for messages that must not be lost")
 	}
+	if err := in.refuses(waits[0], c.Data); err != nil {
+		return ignored(WrongType, "event "+quote(c.Name)+" is not of the type that the instance waits for: "+err.Error()+"; the instance goes on waiting")
+	}
 	in.happen(&events.EventReceived{Wait: waits[0], Name: c.Name, Data: c.Data, Message: m.ID})
 	return taken
 }
@@ -225,8 +244,30 @@ func (in *Instance) takeLetter(m events.Message, c *events.QueueSent) Receipt {
 			"instance %q has %d unread queue messages (%d bytes); the limits are %d and %d bytes: read faster, or send slower",
 			in.id, in.ledger.unread, in.ledger.mailSize, events.MaxMailbox, events.MaxMailboxBytes)}
 	}
+	if err := in.readerRefuses(c); err != nil {
+		return Receipt{Verdict: Dead, Reason: WrongType, Detail: "the message is not of the type that the instance reads from queue " + quote(c.Queue) + ": " + err.Error() +
+			"; the instance goes on waiting"}
+	}
 	in.happen(&events.MessageQueued{Queue: c.Queue, Data: c.Data, Message: m.ID})
 	return taken
+}
+
+// refuses tells why the code that waits at an event of its history cannot read data. Without the code, nobody knows its type: then the code sees to it when it
+// runs (see [program.Program.Resolve]).
+func (in *Instance) refuses(wait int64, data events.Payload) error {
+	if in.program == nil {
+		return nil
+	}
+	return in.program.Refuses(wait, data)
+}
+
+// readerRefuses tells why who reads a queue just now cannot read a message.
+func (in *Instance) readerRefuses(c *events.QueueSent) error {
+	q := in.ledger.queues[c.Queue]
+	if q == nil || len(q.reads) == 0 {
+		return nil
+	}
+	return in.refuses(q.reads[0], c.Data)
 }
 
 func (in *Instance) takeControl(m events.Message, c *events.Control) Receipt {
