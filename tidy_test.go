@@ -109,7 +109,7 @@ var packages = map[string]rule{
 	}},
 	"services/worker": {imports: []string{"pkg/events", "pkg/telemetry", "pkg/bus", "pkg/process", "pkg/activity", "pkg/orchestration", "internal/health", "golang.org/x/time/rate"}},
 	"pkg/app": {imports: []string{
-		"internal/health", "internal/heap", "internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/history/cockroach", "pkg/history/sqlite",
+		"internal/columns", "internal/health", "internal/heap", "internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/history/cockroach", "pkg/history/sqlite",
 		"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/outbox", "pkg/client", "pkg/query", "pkg/process", "pkg/queue", "pkg/queue/queuepush", "services/orchestrator", "services/orchestrator/queues", "services/worker", "pkg/telemetry",
 		"go.yaml.in/yaml/v3",
 	}},
@@ -117,6 +117,7 @@ var packages = map[string]rule{
 	"internal/heap":     {},
 	"internal/natstest": {imports: []string{"internal/stall", "pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded"}},
 
+	"internal/columns":  {pure: true},
 	"internal/detector": {},
 	"internal/stall":    {},
 	"internal/sim":      {imports: []string{"pkg/events", "pkg/bus"}},
@@ -132,7 +133,7 @@ var packages = map[string]rule{
 
 	"cmd/rondo": {imports: []string{
 		"pkg/events", "pkg/round", "pkg/orchestration", "pkg/history", "pkg/bus", "pkg/bus/natsbus", "pkg/client", "pkg/query", "pkg/process", "pkg/timeline", "pkg/app",
-		"pkg/check", "examples/orders/shop", "github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/pflag",
+		"pkg/check", "internal/columns", "examples/orders/shop", "github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/pflag",
 	}},
 
 	"integration":               {imports: []string{"integration/internal/work", "services/orchestrator", "services/orchestrator/queues", "services/worker", "pkg/outbox", "pkg/query", "pkg/queue", "pkg/queue/queuepush", "pkg/client", "pkg/app"}},

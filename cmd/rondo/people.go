@@ -85,7 +85,7 @@ If there is an instance of that id already, nothing changes, a line says so, and
 	flags.StringVar(&f.id, "id", "", "the `id` of the instance; if nobody says it, one is made")
 	flags.StringVar(&f.version, "orchestration-version", "", "the `version` of the orchestration; the newest one if nobody says it")
 	flags.StringVar(&f.request, "request-id", "", "an `id` that makes this the same start when it is sent again")
-	flags.StringVar(&f.conflict, "on-conflict", "use", "what to do if there is an instance of that id: `use`, reject, restart or replace")
+	flags.StringVar(&f.conflict, "on-conflict", "use", "the `policy` for an ID that exists: use, reject, restart or replace")
 	flags.DurationVar(&f.delay, "delay", 0, "start it only after this `time`")
 	flags.StringVar(&f.at, "at", "", "start it at this `time`, like 2027-01-01T03:00:00Z")
 	flags.StringToStringVar(&f.attributes, "attribute", nil, "what it can be found by, as `key=value`; may be said more than once")
@@ -362,15 +362,15 @@ var controls = map[string]struct {
 		"Ask an instance to stop. What it waits for ends, and its code may clean up, undo what it has done, and end. Its children are asked, too.", "it is asked to stop"},
 	"terminate": {events.Terminate, "End an instance at once",
 		"End an instance at once. Its code gets no chance to clean up; `rondo cancel` gives it one.", "it is told to end"},
-	"suspend": {events.Suspend, "Halt an instance", "Halt an instance. What comes for it is kept until `rondo resume`.", "it is told to halt"},
-	"resume":  {events.Resume, "Let a suspended instance go on", "Let a suspended instance go on, with all that has come meanwhile.", "it is told to go on"},
+	"suspend": {events.Suspend, "Suspend an instance until it is resumed", "Suspend an instance. What comes for it is kept until `rondo resume`.", "it is told to suspend"},
+	"resume":  {events.Resume, "Resume a suspended instance", "Resume a suspended instance. It gets all that has come meanwhile.", "it is told to resume"},
 }
 
 func (c *cli) control(name string) *cobra.Command {
 	x := controls[name]
 	var reason string
 	cmd := &cobra.Command{Use: name + " INSTANCE...", Short: x.short, Long: x.long, Example: "  rondo " + name + " order-2 --reason 'no longer wanted'"}
-	cmd.Flags().StringVar(&reason, "reason", "", "`why`; it stands in the history")
+	cmd.Flags().StringVar(&reason, "reason", "", "the `text` that the history has as reason")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return misuse("INSTANCE is missing: rondo %s", cmd.Use)
@@ -393,12 +393,14 @@ func (c *cli) wait() *cobra.Command {
 	return &cobra.Command{
 		Use: "wait INSTANCE", Short: "Wait until an instance has ended, and print its output",
 		Long: strings.TrimSpace(`
-Wait until an instance has ended, and print its output. An instance that does not exist yet is waited for, too.
+Wait until an instance has ended, and print its output. An instance that does not exist yet is waited for, too, and so is a system that does not run yet, for a minute.
 It exits with 4 if the instance has ended but did not complete, and with 6 if it has not ended within --timeout.`),
 		Example: "  rondo wait order-2 --timeout 1m", Args: exactly("INSTANCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.connected(cmd, 0, func(ctx context.Context) error {
-				return c.ending(ctx, args[0], func(ctx context.Context) (orchestration.Outcome, error) { return c.client.Wait(ctx, args[0]) })
+			return c.onceThere(cmd.Context(), func() error {
+				return c.connected(cmd, 0, func(ctx context.Context) error {
+					return c.ending(ctx, args[0], func(ctx context.Context) (orchestration.Outcome, error) { return c.client.Wait(ctx, args[0]) })
+				})
 			})
 		},
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,6 +40,17 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := follow(t, string(text))
+	defer func() {
+		f.kill()
+		if said := f.says.String(); strings.Contains(said, "WARN") || !strings.Contains(said, "The process before was killed; NATS has recovered") {
+			t.Errorf("after a kill, a system warns, or does not say that it has recovered:\n%s", said)
+		}
+		for _, want := range []string{"The order demo-", "rondo start countdown 1 --id my-1 --dir "} {
+			if !strings.Contains(f.says.String(), want) {
+				t.Errorf("no system says %q:\n%s", want, f.says.String())
+			}
+		}
+	}()
 	if all := sessions(string(text)); len(all) < 7 {
 		t.Fatalf("there are %d commands in the README", len(all))
 	}
@@ -81,6 +93,7 @@ type follower struct {
 	at       string // the directory in which commands are typed
 	rondo    string
 	dev      *exec.Cmd
+	says     bytes.Buffer // what systems print: only complete once they have ended
 }
 
 func follow(t *testing.T, document string) *follower {
@@ -186,7 +199,7 @@ func (f *follower) begin(program string, flags ...string) {
 	f.t.Helper()
 	f.kill()
 	f.dev = exec.Command(program, append([]string{"dev", "--nats-listen", "127.0.0.1:0", "--listen", "off"}, flags...)...)
-	f.dev.Dir = f.at
+	f.dev.Dir, f.dev.Stdout, f.dev.Stderr = f.at, &f.says, &f.says
 	if err := f.dev.Start(); err != nil {
 		f.t.Fatal(err)
 	}

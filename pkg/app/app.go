@@ -86,6 +86,7 @@ type App struct {
 	demo           demo
 	telemetry      *telemetry.Telemetry
 	queues         queue.Store // of the database, once that is open
+	recovered      int         // streams that the NATS server of dev had to recover
 
 	mu      sync.Mutex
 	ran     bool

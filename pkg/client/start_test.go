@@ -227,6 +227,30 @@ func TestStartByName(t *testing.T) {
 	}
 }
 
+// TestReceiptOfAStart starts the same ID twice: whoever asks is told that the second start changed nothing, and how what is there stands.
+func TestReceiptOfAStart(t *testing.T) {
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{})
+	ctx := soon(t)
+	var first, second orchestration.Receipt
+	h, err := echo.Start(ctx, c, "a", orchestration.ID("x"), orchestration.ReceiptTo(&first))
+	must(t, err)
+	_, err = h.Wait(ctx)
+	must(t, err)
+	h, err = echo.Start(ctx, c, "b", orchestration.ID("x"), orchestration.ReceiptTo(&second))
+	must(t, err)
+	if !first.Taken || second.Taken || second.Reason != string(round.Exists) || second.Status != string(round.Completed) {
+		t.Errorf("%+v, then %+v", first, second)
+	}
+	if out, err := h.Wait(ctx); out != "a" || err != nil {
+		t.Errorf("%q, %v", out, err)
+	}
+	_, err = c.Start(ctx, "echo", events.Payload(`{"wrong":1}`), orchestration.ReceiptTo(&first))
+	if !errors.Is(err, orchestration.OfType(orchestration.TypeMismatch)) || first.Reason != string(round.WrongInput) {
+		t.Errorf("%v, %+v", err, first)
+	}
+}
+
 func TestWhatIsRefused(t *testing.T) {
 	s := newSystem(t, code()...)
 	c := s.client(client.Options{})
