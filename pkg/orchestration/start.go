@@ -100,7 +100,11 @@ func (o *startOptions) check(name string, input events.Payload) error {
 		errs = append(errs, events.Limit("delay of a start (seconds)", int64(o.delay/time.Second), int64(events.MaxDelay/time.Second), "is the unit right?"))
 	}
 	if o.decided() && (o.delay > 0 || !o.at.IsZero()) {
-		errs = append(errs, errors.New("RejectExisting and ReceiptTo cannot wait for a start that is delayed; leave out one of them"))
+		option := "RejectExisting"
+		if !o.reject {
+			option = "ReceiptTo"
+		}
+		errs = append(errs, fmt.Errorf("%s cannot wait for a start that is delayed; leave out one of them", option))
 	}
 	return errors.Join(errs...)
 }
