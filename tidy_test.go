@@ -66,7 +66,7 @@ var packages = map[string]rule{
 		imports: []string{"internal/program", "pkg/events", "pkg/orchestration"},
 	},
 	"pkg/rondotest": {
-		imports: []string{"internal/program", "pkg/check", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/queue", "pkg/queue/queuepush"},
+		imports: []string{"internal/program", "pkg/check", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/queue", "pkg/queue/queuepush", "go.opentelemetry.io/otel/propagation"},
 	},
 	"pkg/check": {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
 
