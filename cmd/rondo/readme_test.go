@@ -42,7 +42,7 @@ func TestReadme(t *testing.T) {
 	f := follow(t, string(text))
 	defer func() {
 		f.kill()
-		if said := f.says.String(); strings.Contains(said, "WARN") || !strings.Contains(said, "The process before was killed; NATS has recovered") {
+		if said := f.says.String(); strings.Contains(said, `level=WARN msg="NATS server`) || !strings.Contains(said, "The process before was killed; NATS has recovered") {
 			t.Errorf("after a kill, a system warns, or does not say that it has recovered:\n%s", said)
 		}
 		for _, want := range []string{"The order demo-", "rondo start countdown 1 --id my-1 --dir "} {
@@ -198,7 +198,7 @@ func (f *follower) save() {
 func (f *follower) begin(program string, flags ...string) {
 	f.t.Helper()
 	f.kill()
-	f.dev = exec.Command(program, append([]string{"dev", "--nats-listen", "127.0.0.1:0", "--listen", "off"}, flags...)...)
+	f.dev = exec.Command(program, append([]string{"dev", "--nats-listen", "127.0.0.1:0", "--listen", "off", "--queues-listen", "127.0.0.1:0"}, flags...)...)
 	f.dev.Dir, f.dev.Stdout, f.dev.Stderr = f.at, &f.says, &f.says
 	if err := f.dev.Start(); err != nil {
 		f.t.Fatal(err)

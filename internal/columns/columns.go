@@ -51,13 +51,24 @@ func Paragraphs(text string) string {
 			out = append(out, line)
 		case indent != "":
 			end()
-			out = append(out, indent+Wrap(trimmed, indent+"  ", len(indent)))
+			out = append(out, indent+item(trimmed, len(indent)))
 		default:
 			paragraph = append(paragraph, trimmed)
 		}
 	}
 	end()
 	return strings.Join(out, "\n")
+}
+
+// item wraps a line of a list. What stands behind a name and two spaces stays in its column.
+func item(line string, at int) string {
+	name, what, found := strings.Cut(line, "  ")
+	if !found || strings.Contains(name, " ") {
+		return Wrap(line, strings.Repeat(" ", at+2), at)
+	}
+	gap := len(what) - len(strings.TrimLeft(what, " ")) + 2
+	at += utf8.RuneCountInString(name) + gap
+	return name + strings.Repeat(" ", gap) + Wrap(what, strings.Repeat(" ", at), at)
 }
 
 // Row is a name and what it is, in two columns: what it is begins at a column, in as many lines as it takes.

@@ -10,12 +10,13 @@ import (
 func TestParagraphs(t *testing.T) {
 	long := strings.Repeat("word ", 20)
 	for text, want := range map[string]string{
-		"":                      "",
-		"one\ntwo\n\nthree":     "one two\n\nthree",
+		"":                       "",
+		"one\ntwo\n\nthree":      "one two\n\nthree",
 		"a list:\n\n  x  1\n  y": "a list:\n\n  x  1\n  y",
-		long:                    strings.TrimSpace(strings.Repeat("word ", 16)) + "\n" + strings.TrimSpace(strings.Repeat("word ", 4)),
-		"  " + long:             "  " + strings.TrimSpace(strings.Repeat("word ", 15)) + "\n    " + strings.TrimSpace(strings.Repeat("word ", 5)),
-		strings.Repeat("x", 90): strings.Repeat("x", 90),
+		long:                     strings.TrimSpace(strings.Repeat("word ", 16)) + "\n" + strings.TrimSpace(strings.Repeat("word ", 4)),
+		"  " + long:              "  " + strings.TrimSpace(strings.Repeat("word ", 15)) + "\n    " + strings.TrimSpace(strings.Repeat("word ", 5)),
+		"  name   " + long:       "  name   " + strings.TrimSpace(strings.Repeat("word ", 14)) + "\n         " + strings.TrimSpace(strings.Repeat("word ", 6)),
+		strings.Repeat("x", 90):  strings.Repeat("x", 90),
 	} {
 		if got := columns.Paragraphs(text); got != want {
 			t.Errorf("%q becomes\n%s\nwant\n%s", text, got, want)
