@@ -177,16 +177,21 @@ func (c *cli) startDecided(ctx context.Context, name string, input events.Payloa
 			opts = append(opts, orchestration.ID(id))
 		}
 	}
-	if !c.warnUnknown(ctx, name) && f.conflict != "reject" {
+	known, answered := c.warnUnknown(ctx, name)
+	if answered && !known && f.conflict != "reject" {
 		return c.startUndecided(ctx, name, input, f, opts)
 	}
 	var r orchestration.Receipt
-	soon, cancel := context.WithTimeout(ctx, takenWithin)
-	if f.conflict == "reject" {
-		cancel()
-		soon, cancel = context.WithCancel(ctx) // it is what is asked for
+	soon := ctx
+	if !f.wait && f.conflict != "reject" { // otherwise there is nothing to do before it is decided
+		within := takenWithin
+		if known {
+			within = decidedWithin
+		}
+		var cancel context.CancelFunc
+		soon, cancel = context.WithTimeout(ctx, within)
+		defer cancel()
 	}
-	defer cancel()
 	started, err := c.client.Start(soon, name, input, append(opts, orchestration.ReceiptTo(&r))...)
 	switch {
 	case r.Reason == string(round.WrongInput):
@@ -198,6 +203,9 @@ func (c *cli) startDecided(ctx context.Context, name string, input events.Payloa
 	}
 	return c.begun(ctx, started, f.wait, r)
 }
+
+// decidedWithin is for how long the decision about a start is waited for if an orchestrator knows its code.
+const decidedWithin = 10 * time.Second
 
 // startUndecided starts an instance about which nobody decides at the moment.
 func (c *cli) startUndecided(ctx context.Context, name string, input events.Payload, f *starting, opts []orchestration.StartOption) error {
@@ -232,13 +240,13 @@ type start struct {
 	Status  string `json:"status,omitempty"`
 }
 
-// warnUnknown says so if no orchestrator knows what was started: it may be misspelt. It reports whether one knows it.
-func (c *cli) warnUnknown(ctx context.Context, name string) (known bool) {
+// warnUnknown says so if no orchestrator knows what was started: it may be misspelt. It reports whether one knows it, and whether any answered.
+func (c *cli) warnUnknown(ctx context.Context, name string) (known, answered bool) {
 	ask, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	s, err := c.client.System(ask)
 	if err != nil || len(s.Orchestrators) == 0 {
-		return false // it waits in NATS until there is one
+		return false, false // it waits in NATS until there is one
 	}
 	var names []string
 	for _, o := range s.Orchestrators {
@@ -249,10 +257,10 @@ func (c *cli) warnUnknown(ctx context.Context, name string) (known bool) {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	if slices.Contains(names, name) {
-		return true
+		return true, true
 	}
 	fmt.Fprintf(c.problems, "no orchestrator that is running knows %q, so it waits for one that does%s; known are %s\n", name, app.DidYouMean(name, names), strings.Join(names, ", "))
-	return false
+	return false, true
 }
 
 // ending waits for the end of an instance and tells of it.
