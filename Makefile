@@ -49,7 +49,7 @@ help: ## list the targets and settings
 
 .PHONY: dev
 dev: ## run examples/orders with everything it needs, and show what becomes of one order; Ctrl-C ends it, and what runs goes on the next time
-	@$(GO) build -o bin/rondo ./cmd/rondo
+	@GO='$(GO)' bash internal/tools/build.sh bin/rondo ./cmd/rondo
 	@exec bin/rondo dev --demo
 
 # The tests of this package run whole systems, many at once, which have to notice within seconds that a process is gone. They have the machine for themselves.

@@ -66,7 +66,7 @@ var packages = map[string]rule{
 		imports: []string{"internal/program", "pkg/events", "pkg/orchestration"},
 	},
 	"pkg/rondotest": {
-		imports: []string{"internal/program", "pkg/check", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/queue", "pkg/queue/queuepush"},
+		imports: []string{"internal/program", "pkg/check", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/queue", "pkg/queue/queuepush", "go.opentelemetry.io/otel/propagation"},
 	},
 	"pkg/check": {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
 
@@ -109,7 +109,7 @@ var packages = map[string]rule{
 	}},
 	"services/worker": {imports: []string{"internal/awake", "pkg/events", "pkg/telemetry", "pkg/bus", "pkg/process", "pkg/activity", "pkg/orchestration", "internal/health", "golang.org/x/time/rate"}},
 	"pkg/app": {imports: []string{
-		"internal/health", "internal/heap", "internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/history/cockroach", "pkg/history/sqlite",
+		"internal/columns", "internal/health", "internal/heap", "internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/history/cockroach", "pkg/history/sqlite",
 		"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/outbox", "pkg/client", "pkg/query", "pkg/process", "pkg/queue", "pkg/queue/queuepush", "services/orchestrator", "services/orchestrator/queues", "services/worker", "pkg/telemetry",
 		"go.yaml.in/yaml/v3",
 	}},
@@ -118,6 +118,7 @@ var packages = map[string]rule{
 	"internal/heap":     {},
 	"internal/natstest": {imports: []string{"internal/stall", "pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded"}},
 
+	"internal/columns":  {pure: true},
 	"internal/detector": {},
 	"internal/stall":    {},
 	"internal/sim":      {imports: []string{"pkg/events", "pkg/bus"}},
@@ -133,7 +134,7 @@ var packages = map[string]rule{
 
 	"cmd/rondo": {imports: []string{
 		"pkg/events", "pkg/round", "pkg/orchestration", "pkg/history", "pkg/bus", "pkg/bus/natsbus", "pkg/client", "pkg/query", "pkg/process", "pkg/timeline", "pkg/app",
-		"pkg/check", "examples/orders/shop", "github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/pflag",
+		"pkg/check", "internal/columns", "examples/orders/shop", "github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/pflag",
 	}},
 
 	"integration":               {imports: []string{"integration/internal/work", "services/orchestrator", "services/orchestrator/queues", "services/worker", "pkg/outbox", "pkg/query", "pkg/queue", "pkg/queue/queuepush", "pkg/client", "pkg/app"}},
@@ -590,12 +591,12 @@ var parseAll = sync.OnceValues(func() ([]*source, error) {
 
 // walk visits all files of the repository, by their paths from its root. What git ignores is left out.
 func walk(visit func(name string) error) error {
-	ignored := []string{".git", ".rondo", "bin"}
+	ignored := []string{".git", "bin"}
 	return filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (slices.Contains(ignored, name) || d.Name() == "node_modules"):
+		case d.IsDir() && (slices.Contains(ignored, name) || d.Name() == "node_modules" || d.Name() == ".rondo"):
 			return filepath.SkipDir
 		case slices.Contains(ignored, name) || !d.Type().IsRegular() || strings.HasSuffix(name, ".test") || strings.HasSuffix(name, ".out"):
 			return nil

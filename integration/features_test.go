@@ -362,7 +362,7 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	s.deploy(version("2.0.0"))
 	s.orchestrate()
 	for i := range 6 {
-		s.say(events.Message{ID: fmt.Sprint("new", i), Instance: fmt.Sprint("new", i), Content: &events.Start{Orchestration: "main", Version: "2.0.0"}})
+		s.say(events.Message{ID: fmt.Sprint("new", i), Instance: fmt.Sprint("new", i), Content: &events.Start{Orchestration: "main", Version: "2.0.0", Input: events.Payload(`""`)}})
 		s.reaches(fmt.Sprint("new", i), events.KindEventAwaited)
 	}
 	for i := range 6 {

@@ -164,7 +164,7 @@ func TestStrangeButGoodMessages(t *testing.T) {
 	if err := r.publish("rondo.start.chain.plain", nil, []byte("no JSON at all")); err != nil {
 		t.Fatal(err)
 	}
-	if info := s.ended("plain"); info.Status != round.Failed || !strings.Contains(info.Error.Error(), "its input is not what it takes") {
+	if info := s.ended("plain"); info.Status != round.Failed || !strings.Contains(info.Error.Error(), "invalid input") {
 		t.Errorf("it is %s: %+v", info.Status, info.Error)
 	}
 	s.settled()

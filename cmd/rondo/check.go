@@ -31,6 +31,9 @@ type checking struct {
 	withoutNATS bool
 	overdue     time.Duration
 	o           check.Options
+
+	// at is the database and server the NATS server that were read, for the report.
+	at, server string
 }
 
 // violations says how many were found. What they are stands in the output.
@@ -46,13 +49,17 @@ func (c *cli) check() *cobra.Command {
 what the database shows must be what the histories say. It asks NATS whether what instances wait for is there. With --promises, each start, message and end that a
 client was told of must be in history, too.
 
+Database and NATS must be those of one system: where neither is named, they are those of the "dev" that runs in this directory; otherwise name both, or add
+--without-nats. The report begins with both.
+
 It may be used while everything runs, and takes the same memory for ten instances and for a million. What was deleted or pruned cannot be judged; it is counted.
 
 With files, it checks exported histories (rondo history --export) instead of a database: files, directories with .json files, or - for the standard input.
 
 It exits with 0 if nothing was found, and with 7 if something was. "Prove that nothing was lost" in docs/operating.md says what each rule means.`,
 		Example: `  rondo check
-  rondo check --database "$RONDO_DATABASE_URL" --name fulfil --created-after 24h
+  rondo check --database postgres://rondo@db/rondo --nats nats://n1:4222
+  rondo check --name fulfil --created-after 24h
   rondo check --promises shop-1.jsonl --promises shop-2.jsonl --quiescent
   rondo history order-1 --export | rondo check -`,
 		Args: cobra.ArbitraryArgs,
@@ -136,16 +143,13 @@ func (k *checking) database(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if config.Database.URL == "" {
-		config.Database.URL = s.databaseOfDev()
-		r.From[databaseSetting] = "the dev in " + s.dir
+	if err := k.oneSystem(cmd, &config, r); err != nil {
+		return err
 	}
-	switch {
-	case s.print:
+	if s.print {
 		return app.PrintConfig(k.c.out, &config, s.table, r)
-	case config.Database.URL == "":
-		return misuse("which database? Say it with --database or $%s, or name files with exported histories", s.forDatabase.Env)
 	}
+	k.at = s.forDatabase.Get(&config)
 	ctx, cancel := k.within(cmd.Context())
 	defer cancel()
 	if !k.withoutNATS {
@@ -158,6 +162,7 @@ func (k *checking) database(cmd *cobra.Command) error {
 			return fmt.Errorf("%w; --without-nats checks the database alone", notConnected(err))
 		}
 		defer b.Close()
+		k.server = b.Server()
 		k.o.Broker, k.o.Dead, k.o.Prefix, k.o.DeadFor = b, b, config.NATS.Prefix, config.NATS.DeadFor
 	}
 	store, err := app.OpenReadOnly(ctx, config.Database.URL, slog.New(slog.DiscardHandler))
@@ -166,6 +171,54 @@ func (k *checking) database(cmd *cobra.Command) error {
 	}
 	err = k.check(ctx, store)
 	return errors.Join(err, store.Close())
+}
+
+// oneSystem finds the database where it is not named, and refuses two addresses that may be of two systems: a database that is judged by what another
+// system's NATS holds proves nothing, and says that all is well.
+func (k *checking) oneSystem(cmd *cobra.Command, config *app.Config, r app.Reading) error {
+	s := &k.c.settings
+	named := config.Database.URL != ""
+	if cmd.Flags().Changed("dir") && r.From[databaseSetting] != "flag" {
+		named = false // what was typed comes before the environment, as for NATS
+	}
+	dev := "the dev in " + s.dir
+	ofDev := r.From["nats"] == dev
+	natsNamed := !ofDev && (r.From["nats"] != "" || r.From["nats-context"] != "")
+	switch {
+	case !named && natsNamed:
+		return misuse("NATS is named (%s), but no database: add --database postgres://USER@HOST/NAME or set $%s, so that both are of one system",
+			natsOf(r), s.forDatabase.Env)
+	case !named:
+		config.Database.URL, r.From[databaseSetting] = s.databaseOfDev(), dev
+		if config.Database.URL == "" {
+			return misuse("which database? Say it with --database or $%s and where NATS is with --nats, or name files with exported histories",
+				s.forDatabase.Env)
+		}
+	case k.withoutNATS || natsNamed || ofDev && s.isOfDev(config):
+	default:
+		return misuse("a database is named (%s), but not NATS: add --nats nats://HOST:4222 of the same system, or --without-nats to check the database alone",
+			r.From[databaseSetting])
+	}
+	return nil
+}
+
+// natsOf says where the address of NATS is from.
+func natsOf(r app.Reading) string { return cmp.Or(r.From["nats"], r.From["nats-context"]) }
+
+// isOfDev reports whether the database that is named is that of the dev in the directory.
+func (c *connection) isOfDev(config *app.Config) bool {
+	at, err := app.ReadAddresses(c.dir)
+	return err == nil && at.Database == c.forDatabase.Get(config) || sameFile(config.Database.URL, c.databaseOfDev())
+}
+
+// sameFile reports whether two paths are of one file.
+func sameFile(a, b string) bool {
+	x, err := os.Stat(strings.TrimPrefix(a, "sqlite:"))
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(strings.TrimPrefix(b, "sqlite:"))
+	return err == nil && os.SameFile(x, y)
 }
 
 // databaseOfDev is the file that the dev in a directory has, "" if there is none.
@@ -272,9 +325,17 @@ func (k *checking) check(ctx context.Context, store check.Store) error {
 	return nil
 }
 
+// checked is a report with what was looked at, as JSON.
+type checked struct {
+	Database string `json:"database,omitempty"` // not for exported histories
+	NATS     string `json:"nats,omitempty"`     // not if it was not asked
+	check.Report
+}
+
 func (k *checking) tell(r check.Report) error {
 	if k.c.asJSON() {
-		return k.c.json(r)
+		server, _, _ := strings.Cut(k.server, ", ") // without its version
+		return k.c.json(checked{k.at, server, r})
 	}
 	for _, f := range r.Findings {
 		fmt.Fprintln(k.c.out, f.Error())
@@ -285,6 +346,10 @@ func (k *checking) tell(r check.Report) error {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(k.c.out, "%-14s %s\n", name, fmt.Sprintf(format, args...))
 	}
+	if k.at != "" {
+		line("database", "%s", k.at)
+	}
+	line("NATS", "%s", cmp.Or(k.server, "was not asked"))
 	line("looked at", "%d instances, %d executions, %d events, %d promises", r.Instances, r.Executions, r.Events, r.Promises)
 	if r.Said > 0 {
 		line("", "%d starts and messages from one instance to another", r.Said)
@@ -295,7 +360,6 @@ func (k *checking) tell(r check.Report) error {
 	for _, why := range slices.Sorted(maps.Keys(r.NotJudged)) {
 		line("not judged", "%d: %s", r.NotJudged[why], why.Text())
 	}
-	line("NATS", "%s", map[bool]string{true: "was asked", false: "was not asked"}[r.AskedBroker])
 	for _, rule := range slices.SortedFunc(maps.Keys(r.Found), func(a, b check.Rule) int {
 		return cmp.Or(cmp.Compare(r.Found[b], r.Found[a]), cmp.Compare(a, b))
 	}) {

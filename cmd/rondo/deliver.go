@@ -53,6 +53,8 @@ func (c *cli) deliver(ctx context.Context, command string, m events.Message, sai
 		return fmt.Errorf("instance %q: %w", m.Instance, history.ErrNoInstance)
 	case reason == round.NobodyWaits:
 		return dropped{m.Instance, "does not wait for this event now, so it was dropped", "`rondo show` tells what it waits for; a message in a queue (`rondo enqueue`) would have been kept", failed}
+	case reason == round.WrongType:
+		return dropped{m.Instance, "refused it: " + r.Detail, "", failed}
 	case reason == round.HasEnded:
 		return dropped{m.Instance, "has ended: it is " + r.Status, "", failed}
 	default:

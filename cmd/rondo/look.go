@@ -102,7 +102,7 @@ func (c *cli) list() *cobra.Command {
 	}
 	f.flags(cmd)
 	cmd.Flags().IntVar(&limit, "limit", 50, "how many at most; 0 for all")
-	cmd.Flags().StringVar(&cursor, "cursor", "", "go on where a list `ended`, with the next of its JSON")
+	cmd.Flags().StringVar(&cursor, "cursor", "", "go on behind another page: the `token` that its JSON has as next")
 	cmd.Flags().BoolVar(&count, "count", false, "only count them")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		want, err := f.read(c.now())

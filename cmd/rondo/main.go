@@ -4,6 +4,7 @@
 //	main.go      the commands, and the codes with which they exit
 //	settings.go  where NATS is: flags, variables, a file, or the dev that runs here
 //	print.go     text for people, JSON for programs
+//	help.go      help that fits into 80 columns
 //	people.go    start, raise, enqueue, cancel, terminate, suspend, resume, wait
 //	look.go      list, show, history, tree, watch
 //	remove.go    delete, prune
@@ -125,8 +126,10 @@ func (c *cli) root() *cobra.Command {
 		Args: cobra.ArbitraryArgs,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetHelpTemplate(helpText)
+	root.SetUsageTemplate(usageText)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, err) })
-	root.PersistentFlags().StringVarP(&c.output, "output", "o", "text", "text, or `json`")
+	root.PersistentFlags().StringVarP(&c.output, "output", "o", "text", "the `format` of the output: text or json")
 	root.PersistentFlags().DurationVar(&c.timeout, "timeout", 0, "how long this may take; 0 is 15s, and for what waits, as long as it takes")
 	c.settings.flags(root)
 	root.AddGroup(

@@ -11,9 +11,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/round"
 )
 
 // endedError is how an instance has ended that did not complete.
@@ -54,7 +56,7 @@ type starting struct {
 	delay                          time.Duration
 	at                             string
 	attributes                     map[string]string
-	wait                           bool
+	wait, ignoreUnknown            bool
 }
 
 func (c *cli) start() *cobra.Command {
@@ -66,7 +68,9 @@ func (c *cli) start() *cobra.Command {
 The input is JSON; @file reads it from a file, and - from the standard input. The start is kept by NATS when this returns, whether an
 orchestrator runs or not. With --wait, it waits until the instance has ended, and prints its output.
 
-If there is an instance of that id already, nothing changes, and --wait waits for that one. --on-conflict says otherwise:
+The input is checked: a missing one, or a field that the orchestration does not know, fails the instance at once (--ignore-unknown-fields accepts them).
+
+If there is an instance of that id already, nothing changes, a line says so, and --wait waits for that one. --on-conflict says otherwise:
 
   use      keep the one that is there (this is what happens if nothing is said)
   reject   fail
@@ -81,10 +85,11 @@ If there is an instance of that id already, nothing changes, and --wait waits fo
 	flags.StringVar(&f.id, "id", "", "the `id` of the instance; if nobody says it, one is made")
 	flags.StringVar(&f.version, "orchestration-version", "", "the `version` of the orchestration; the newest one if nobody says it")
 	flags.StringVar(&f.request, "request-id", "", "an `id` that makes this the same start when it is sent again")
-	flags.StringVar(&f.conflict, "on-conflict", "use", "what to do if there is an instance of that id: `use`, reject, restart or replace")
+	flags.StringVar(&f.conflict, "on-conflict", "use", "the `policy` for an ID that exists: use, reject, restart or replace")
 	flags.DurationVar(&f.delay, "delay", 0, "start it only after this `time`")
 	flags.StringVar(&f.at, "at", "", "start it at this `time`, like 2027-01-01T03:00:00Z")
 	flags.StringToStringVar(&f.attributes, "attribute", nil, "what it can be found by, as `key=value`; may be said more than once")
+	flags.BoolVar(&f.ignoreUnknown, "ignore-unknown-fields", false, "accept fields of the input that the orchestration does not know")
 	flags.BoolVar(&f.wait, "wait", false, "wait until it has ended, and print its output")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		input, err := c.payload("input", args, 1)
@@ -99,7 +104,12 @@ If there is an instance of that id already, nothing changes, and --wait waits fo
 		if f.wait {
 			usual = 0
 		}
-		return c.connected(cmd, usual, func(ctx context.Context) error { return c.startOne(ctx, args[0], input, f.wait, opts) })
+		return c.connected(cmd, usual, func(ctx context.Context) error {
+			if f.delay > 0 || f.at != "" { // nobody decides it now
+				return c.startOne(ctx, args[0], input, f.wait, opts)
+			}
+			return c.startDecided(ctx, args[0], input, &f, opts)
+		})
 	}
 	return cmd
 }
@@ -116,6 +126,9 @@ func (f *starting) options() (opts []orchestration.StartOption, err error) {
 	}
 	if len(f.attributes) > 0 {
 		opts = append(opts, orchestration.Attributes(f.attributes))
+	}
+	if f.ignoreUnknown {
+		opts = append(opts, orchestration.IgnoreUnknownFields())
 	}
 	switch f.conflict {
 	case "use":
@@ -152,32 +165,102 @@ func (c *cli) startOne(ctx context.Context, name string, input events.Payload, w
 		return err
 	}
 	c.warnUnknown(ctx, name)
-	if !wait {
-		return c.done(struct {
-			Instance string `json:"instance"`
-		}{started.ID}, "%s", started.ID)
-	}
-	return c.ending(ctx, started.ID, started.Wait)
+	return c.begun(ctx, started, wait, orchestration.Receipt{})
 }
 
-// warnUnknown says so if no orchestrator knows what was started: it may be misspelt.
-func (c *cli) warnUnknown(ctx context.Context, name string) {
+// startDecided starts an instance and tells what an orchestrator has decided, if one does so soon. The start is kept in any case.
+func (c *cli) startDecided(ctx context.Context, name string, input events.Payload, f *starting, opts []orchestration.StartOption) error {
+	if f.request == "" { // under the same id it is stored once, also when it is sent again below
+		id := c.client.NewID()
+		opts = append(opts, orchestration.RequestID(id))
+		if f.id == "" {
+			opts = append(opts, orchestration.ID(id))
+		}
+	}
+	known, answered := c.warnUnknown(ctx, name)
+	if answered && !known && f.conflict != "reject" {
+		return c.startUndecided(ctx, name, input, f, opts)
+	}
+	var r orchestration.Receipt
+	soon := ctx
+	if !f.wait && f.conflict != "reject" { // otherwise there is nothing to do before it is decided
+		within := takenWithin
+		if known {
+			within = decidedWithin
+		}
+		var cancel context.CancelFunc
+		soon, cancel = context.WithTimeout(ctx, within)
+		defer cancel()
+	}
+	started, err := c.client.Start(soon, name, input, append(opts, orchestration.ReceiptTo(&r))...)
+	switch {
+	case r.Reason == string(round.WrongInput):
+		return endedError{started.ID, &events.Error{Kind: events.Application, Message: r.Detail + "; --on-conflict restart starts it again, with another input"}}
+	case err != nil && soon.Err() != nil && ctx.Err() == nil:
+		return c.startUndecided(ctx, name, input, f, opts)
+	case err != nil:
+		return err
+	}
+	return c.begun(ctx, started, f.wait, r)
+}
+
+// decidedWithin is for how long the decision about a start is waited for if an orchestrator knows its code.
+const decidedWithin = 10 * time.Second
+
+// startUndecided starts an instance about which nobody decides at the moment.
+func (c *cli) startUndecided(ctx context.Context, name string, input events.Payload, f *starting, opts []orchestration.StartOption) error {
+	started, err := c.client.Start(ctx, name, input, opts...)
+	if err != nil {
+		return err
+	}
+	return c.begun(ctx, started, f.wait, orchestration.Receipt{})
+}
+
+// begun tells which instance was started, or was there already, and waits for its end if that is wanted.
+func (c *cli) begun(ctx context.Context, started client.Started, wait bool, r orchestration.Receipt) error {
+	existed := r.Reason == string(round.Exists)
+	if existed {
+		fmt.Fprintf(c.problems, "%s was there already (%s); nothing was started, and the input was not used; --on-conflict says what else to do\n", started.ID, r.Status)
+	}
+	if wait {
+		return c.ending(ctx, started.ID, started.Wait)
+	}
+	s := start{Instance: started.ID}
+	if existed {
+		s.Existed, s.Status = true, r.Status
+	}
+	return c.done(s, "%s", started.ID)
+}
+
+// start is what was started, as JSON.
+type start struct {
+	Instance string `json:"instance"`
+	// Existed says that the instance was there already, so that nothing was started, and Status how it stands.
+	Existed bool   `json:"existed,omitempty"`
+	Status  string `json:"status,omitempty"`
+}
+
+// warnUnknown says so if no orchestrator knows what was started: it may be misspelt. It reports whether one knows it, and whether any answered.
+func (c *cli) warnUnknown(ctx context.Context, name string) (known, answered bool) {
 	ask, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	s, err := c.client.System(ask)
 	if err != nil || len(s.Orchestrators) == 0 {
-		return // it waits in NATS until there is one
+		return false, false // it waits in NATS until there is one
 	}
-	var known []string
+	var names []string
 	for _, o := range s.Orchestrators {
 		for x := range o.Code {
-			known = append(known, x)
+			names = append(names, x)
 		}
 	}
-	if slices.Sort(known); !slices.Contains(known, name) {
-		known = slices.Compact(known)
-		fmt.Fprintf(c.problems, "no orchestrator that is running knows %q, so it waits for one that does%s; known are %s\n", name, app.DidYouMean(name, known), strings.Join(known, ", "))
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if slices.Contains(names, name) {
+		return true, true
 	}
+	fmt.Fprintf(c.problems, "no orchestrator that is running knows %q, so it waits for one that does%s; known are %s\n", name, app.DidYouMean(name, names), strings.Join(names, ", "))
+	return false, true
 }
 
 // ending waits for the end of an instance and tells of it.
@@ -287,15 +370,15 @@ var controls = map[string]struct {
 		"Ask an instance to stop. What it waits for ends, and its code may clean up, undo what it has done, and end. Its children are asked, too.", "it is asked to stop"},
 	"terminate": {events.Terminate, "End an instance at once",
 		"End an instance at once. Its code gets no chance to clean up; `rondo cancel` gives it one.", "it is told to end"},
-	"suspend": {events.Suspend, "Halt an instance", "Halt an instance. What comes for it is kept until `rondo resume`.", "it is told to halt"},
-	"resume":  {events.Resume, "Let a suspended instance go on", "Let a suspended instance go on, with all that has come meanwhile.", "it is told to go on"},
+	"suspend": {events.Suspend, "Suspend an instance until it is resumed", "Suspend an instance. What comes for it is kept until `rondo resume`.", "it is told to suspend"},
+	"resume":  {events.Resume, "Resume a suspended instance", "Resume a suspended instance. It gets all that has come meanwhile.", "it is told to resume"},
 }
 
 func (c *cli) control(name string) *cobra.Command {
 	x := controls[name]
 	var reason string
 	cmd := &cobra.Command{Use: name + " INSTANCE...", Short: x.short, Long: x.long, Example: "  rondo " + name + " order-2 --reason 'no longer wanted'"}
-	cmd.Flags().StringVar(&reason, "reason", "", "`why`; it stands in the history")
+	cmd.Flags().StringVar(&reason, "reason", "", "the `text` that the history has as reason")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return misuse("INSTANCE is missing: rondo %s", cmd.Use)
@@ -318,12 +401,14 @@ func (c *cli) wait() *cobra.Command {
 	return &cobra.Command{
 		Use: "wait INSTANCE", Short: "Wait until an instance has ended, and print its output",
 		Long: strings.TrimSpace(`
-Wait until an instance has ended, and print its output. An instance that does not exist yet is waited for, too.
+Wait until an instance has ended, and print its output. An instance that does not exist yet is waited for, too, and so is a system that does not run yet, for a minute.
 It exits with 4 if the instance has ended but did not complete, and with 6 if it has not ended within --timeout.`),
 		Example: "  rondo wait order-2 --timeout 1m", Args: exactly("INSTANCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.connected(cmd, 0, func(ctx context.Context) error {
-				return c.ending(ctx, args[0], func(ctx context.Context) (orchestration.Outcome, error) { return c.client.Wait(ctx, args[0]) })
+			return c.onceThere(cmd.Context(), func() error {
+				return c.connected(cmd, 0, func(ctx context.Context) error {
+					return c.ending(ctx, args[0], func(ctx context.Context) (orchestration.Outcome, error) { return c.client.Wait(ctx, args[0]) })
+				})
 			})
 		},
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/mattn/go-isatty"
+
+	"github.com/rondo-run/rondo/pkg/history"
 )
 
 // isTerminal tells whether a person reads what is written there as it comes.
@@ -28,12 +31,16 @@ const (
 
 // showing does something, and on a terminal shows meanwhile how an instance stands, in a line that is gone afterwards.
 func (c *cli) showing(ctx context.Context, id string, do func() error) error {
-	if !c.terminal {
-		return do()
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	p := &progress{c: c, id: id, began: c.now()}
 	var all sync.WaitGroup
+	if !c.terminal {
+		all.Go(func() { p.sayIfUnknown(ctx) })
+		err := do()
+		cancel()
+		all.Wait()
+		return err
+	}
 	all.Go(func() { p.follow(ctx) })
 	all.Go(func() { p.draw(ctx) })
 	err := do()
@@ -51,6 +58,7 @@ type progress struct {
 	id    string
 	began time.Time
 	drawn bool
+	known bool // there is such an instance
 
 	mu     sync.Mutex
 	status string
@@ -65,6 +73,26 @@ func (p *progress) follow(ctx context.Context) {
 		p.mu.Lock()
 		p.status = s.Data.String()
 		p.mu.Unlock()
+	}
+}
+
+// sayIfUnknown says once that what is waited for is not there, where no line can be drawn.
+func (p *progress) sayIfUnknown(ctx context.Context) {
+	select {
+	case <-time.After(progressAfter):
+	case <-ctx.Done():
+		return
+	}
+	if p.look(ctx); !p.known && ctx.Err() == nil {
+		fmt.Fprintf(p.c.problems, "no instance %s yet; waiting for its start\n", p.id)
+	}
+}
+
+// look looks whether the instance is there, unless that is known.
+func (p *progress) look(ctx context.Context) {
+	if !p.known {
+		_, err := p.c.client.Instance(ctx, p.id)
+		p.known = !errors.Is(err, history.ErrNoInstance)
 	}
 }
 
@@ -84,7 +112,15 @@ func (p *progress) draw(ctx context.Context) {
 		if utf8.RuneCountInString(status) > maxProgress {
 			status = string([]rune(status)[:maxProgress-1]) + "…"
 		}
+		if p.look(ctx); ctx.Err() != nil {
+			return
+		}
 		p.drawn = true
-		fmt.Fprintf(p.c.problems, "%swaiting for %s since %s  %s", clearLine, p.id, span(p.c.now().Sub(p.began)), status)
+		since := span(p.c.now().Sub(p.began))
+		if !p.known {
+			fmt.Fprintf(p.c.problems, "%sno instance %s yet; waiting for its start since %s", clearLine, p.id, since)
+			continue
+		}
+		fmt.Fprintf(p.c.problems, "%swaiting for %s since %s  %s", clearLine, p.id, since, status)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,7 +40,17 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := follow(t, string(text))
-	f.countdown = build(t, "readme/countdown")
+	defer func() {
+		f.kill()
+		if said := f.says.String(); strings.Contains(said, `level=WARN msg="NATS server`) || !strings.Contains(said, "The process before was killed; NATS has recovered") {
+			t.Errorf("after a kill, a system warns, or does not say that it has recovered:\n%s", said)
+		}
+		for _, want := range []string{"The order demo-", "rondo start countdown 1 --id my-1 --dir "} {
+			if !strings.Contains(f.says.String(), want) {
+				t.Errorf("no system says %q:\n%s", want, f.says.String())
+			}
+		}
+	}()
 	if all := sessions(string(text)); len(all) < 7 {
 		t.Fatalf("there are %d commands in the README", len(all))
 	}
@@ -77,12 +88,12 @@ func TestDocuments(t *testing.T) {
 
 // follower does what a document says, in a directory of its own.
 type follower struct {
-	t         *testing.T
-	document  string
-	dir       string
-	rondo     string
-	countdown string // the program that people are to write
-	dev       *exec.Cmd
+	t        *testing.T
+	document string
+	at       string // the directory in which commands are typed
+	rondo    string
+	dev      *exec.Cmd
+	says     bytes.Buffer // what systems print: only complete once they have ended
 }
 
 func follow(t *testing.T, document string) *follower {
@@ -91,11 +102,11 @@ func follow(t *testing.T, document string) *follower {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &follower{t: t, document: document, dir: t.TempDir(), rondo: rondo}
-	if err := os.Mkdir(filepath.Join(f.dir, "bin"), 0o755); err != nil {
+	f := &follower{t: t, document: document, at: filepath.Join(t.TempDir(), "rondo"), rondo: rondo}
+	if err := os.MkdirAll(filepath.Join(f.at, "bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(rondo, filepath.Join(f.dir, "bin", "rondo")); err != nil {
+	if err := os.Symlink(rondo, filepath.Join(f.at, "bin", "rondo")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.kill)
@@ -129,42 +140,74 @@ func (f *follower) all() {
 // looks are commands that only look, so that they may be repeated until what they say stands in the document.
 var looks = regexp.MustCompile(`^bin/rondo (show|list|history|tree|orchestrators|workers|partitions|queues|deadletters|doctor)( |$)`)
 
-// systems does what starts systems and kills them.
+// systems does what starts systems and kills them, and what makes a module.
 func (f *follower) systems(command string) bool {
 	f.t.Helper()
-	switch command {
-	case "make dev": // as in the Makefile, on a port of its own
-		f.begin(f.rondo, "--demo", ".rondo")
-	case "go run ./countdown dev --dir .countdown":
-		f.begin(f.countdown, "--dir=.countdown", ".countdown")
-	case "pkill -9 countdown":
+	directory, enters := strings.CutPrefix(command, "cd ")
+	switch {
+	case command == "make dev": // as in the Makefile, on a port of its own
+		f.begin(f.rondo, "--demo")
+	case command == "go run . dev":
+		f.done("go build -o program .")
+		f.begin(filepath.Join(f.at, "program"))
+	case command == "pkill -9 countdown":
 		eventually(f.t, "it is half-way", func() bool {
-			out, _ := f.run("bin/rondo show c-1 --dir .countdown")
+			out, _ := f.run("../rondo/bin/rondo show c-1")
 			return strings.Contains(out, "custom status  4")
 		})
 		f.kill()
-	case "pkill -9 -f 'rondo dev'":
+	case command == "pkill -9 -f 'rondo dev'":
 		f.kill()
+	case enters:
+		f.at = filepath.Join(f.at, directory)
+		f.save()
+	case strings.HasPrefix(command, "go mod "):
+		clone, err := filepath.Abs(filepath.Join("..", ".."))
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		f.done(strings.ReplaceAll(command, "=../rondo", "="+clone))
 	default:
 		return false
 	}
 	return true
 }
 
-// begin starts a system in a directory below, and waits until it answers: it, and not another one on this machine, which is asked as long as nobody says where this one is.
-func (f *follower) begin(program, flag, dir string) {
+// done runs a command of which the output does not matter.
+func (f *follower) done(command string) {
+	f.t.Helper()
+	if out, err := f.run(command); err != nil {
+		f.t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+}
+
+// save saves the program that people are to write into the directory that they have just entered.
+func (f *follower) save() {
+	f.t.Helper()
+	_, program, found := strings.Cut(f.document, "```go\npackage main\n")
+	if !found {
+		f.t.Fatal("there is no program in the document")
+	}
+	program, _, _ = strings.Cut(program, "```")
+	if err := os.WriteFile(filepath.Join(f.at, "main.go"), []byte("package main\n"+program), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// begin starts a system, and waits until it answers: it, and not another one on this machine, which is asked as long as nobody says where this one is.
+func (f *follower) begin(program string, flags ...string) {
 	f.t.Helper()
 	f.kill()
-	f.dev = exec.Command(program, "dev", flag, "--nats-listen", "127.0.0.1:0", "--listen", "off")
-	f.dev.Dir = f.dir
+	f.dev = exec.Command(program, append([]string{"dev", "--nats-listen", "127.0.0.1:0", "--listen", "off", "--queues-listen", "127.0.0.1:0"}, flags...)...)
+	f.dev.Dir, f.dev.Stdout, f.dev.Stderr = f.at, &f.says, &f.says
 	if err := f.dev.Start(); err != nil {
 		f.t.Fatal(err)
 	}
 	eventually(f.t, "the system answers", func() bool {
-		if _, err := os.Stat(filepath.Join(f.dir, dir, app.AddressFile)); err != nil {
+		if _, err := os.Stat(filepath.Join(f.at, ".rondo", app.AddressFile)); err != nil {
 			return false
 		}
-		_, err := f.run("bin/rondo list --dir " + dir)
+		_, err := f.run(f.rondo + " list")
 		return err == nil
 	})
 }
@@ -179,21 +222,9 @@ func (f *follower) kill() {
 
 func (f *follower) run(command string) (string, error) {
 	cmd := exec.Command("sh", "-c", command)
-	cmd.Dir = f.dir
+	cmd.Dir = f.at
 	out, err := cmd.CombinedOutput()
 	return string(out), err
-}
-
-// build builds an example.
-func build(t *testing.T, example string) string {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), filepath.Base(example))
-	cmd := exec.Command("go", "build", "-o", program, "./examples/"+example)
-	cmd.Dir = filepath.Join("..", "..")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return program
 }
 
 // steady leaves out what is never the same.

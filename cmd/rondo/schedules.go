@@ -116,9 +116,9 @@ While an instance that was started before runs, "skip" starts nothing, "replace"
 		Example: `  rondo schedules put nightly report '{"region":"eu"}' --cron '0 3 * * *' --zone Europe/Berlin`,
 		Args:    between(2, "SCHEDULE", "ORCHESTRATION", "INPUT"),
 	}
-	cmd.Flags().StringVar(&s.Cron, "cron", "", "`when`")
+	cmd.Flags().StringVar(&s.Cron, "cron", "", "the `pattern` of the times, like '30 2 * * *' or @hourly")
 	cmd.Flags().StringVar(&s.Zone, "zone", "", "the time `zone` for it, like Europe/Berlin; UTC if nobody says it")
-	cmd.Flags().StringVar(&overlap, "overlap", "skip", "what to do when the last one has not ended: `skip`, replace or each")
+	cmd.Flags().StringVar(&overlap, "overlap", "skip", "the `policy` for a run whose predecessor has not ended: skip, replace or each")
 	cmd.Flags().StringVar(&s.Version, "orchestration-version", "", "the `version` of the orchestration")
 	cmd.Flags().StringToStringVar(&s.Attributes, "attribute", nil, "what instances can be found by, as `key=value`")
 	cmd.Flags().BoolVar(&s.Paused, "paused", false, "it starts nothing until it is resumed")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -140,10 +141,56 @@ func (c *cli) connected(cmd *cobra.Command, usual time.Duration, do func(ctx con
 	return nil
 }
 
+// systemWithin is for how long a system that does not run yet is waited for: people type the next command while it starts.
+const systemWithin = time.Minute
+
+// onceThere does something with a system, and tries again for a while if that does not run.
+func (c *cli) onceThere(ctx context.Context, do func() error) error {
+	within := systemWithin
+	if c.timeout > 0 {
+		within = min(within, c.timeout)
+	}
+	soon, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	told := false
+	for {
+		err := do()
+		if !mayStart(err) {
+			return err
+		}
+		if !told {
+			told = true
+			fmt.Fprintf(c.problems, "%v; waiting for it\n", err)
+		}
+		select {
+		case <-tick.C:
+		case <-soon.Done():
+			return err
+		}
+	}
+}
+
+// mayStart reports whether somebody may be about to start the system that was not found.
+func mayStart(err error) bool {
+	var silent nobodyListens
+	return errors.As(err, &silent) || errors.Is(err, app.ErrNotRunning) || errors.Is(err, errNotConnected) && errors.Is(err, fs.ErrNotExist)
+}
+
+// nobodyListens says that no server listens where NATS should be.
+type nobodyListens struct{ error }
+
+func (e nobodyListens) Unwrap() error { return e.error }
+
 // notConnected says that NATS cannot be reached, once.
 func notConnected(err error) error {
 	text := strings.TrimPrefix(err.Error(), "nats: ")
-	return fmt.Errorf("%w: %s", errNotConnected, text)
+	err = fmt.Errorf("%w: %s", errNotConnected, text)
+	if strings.Contains(text, "no servers available") {
+		return nobodyListens{err}
+	}
+	return err
 }
 
 // inTime says so if it is the time that has ended something.

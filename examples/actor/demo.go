@@ -11,7 +11,7 @@ import (
 
 // demo opens an account, asks it for this and that, and sends it many commands.
 func demo(ctx context.Context, s app.System) error {
-	h, err := Account.Start(ctx, s.Client, Opening{Owner: "ann"}, orchestration.ID("demo-"+s.Client.NewID()))
+	h, err := Account.Start(ctx, s.Client, Opening{Owner: "ann"}, orchestration.ID(s.NewID("demo")))
 	if err != nil {
 		return err
 	}

@@ -112,10 +112,10 @@ func account(ctx *orchestration.Context, opening Opening) (State, error) {
 	Book.Set(ctx, s)
 	for n := 0; n < perExecution && !ctx.ShouldContinueAsNew(); n++ {
 		command, err := Commands.Receive(ctx)
-		if err != nil && ctx.Err() != nil {
+		if err != nil {
 			return s, nil // it was cancelled, and counts as cancelled; what it had is its output
 		}
-		s.handle(ctx, command, err)
+		s.handle(ctx, command)
 		if s.Closed && Commands.Len(ctx) == 0 { // what came before it was closed is answered, too
 			return s, nil
 		}
@@ -123,13 +123,10 @@ func account(ctx *orchestration.Context, opening Opening) (State, error) {
 	return Account.ContinueAsNew(ctx, opening)
 }
 
-// handle carries out one command, and answers it. A command with an error is one that cannot be read.
-func (s *State) handle(ctx *orchestration.Context, c Command, unreadable error) {
+// handle carries out one command, and answers it. What is no command at all does not get here.
+func (s *State) handle(ctx *orchestration.Context, c Command) {
 	var refused string
 	switch s.Handled++; {
-	case unreadable != nil:
-		refused = unreadable.Error()
-		ctx.Logger().Warn("a command cannot be read", "error", unreadable)
 	case s.Closed:
 		refused = "the account is closed"
 	case c.Do == "close":

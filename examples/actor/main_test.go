@@ -89,16 +89,17 @@ func TestUnreadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	push(t, env, Command{Do: "deposit", Cents: 1, ReplyTo: "\x00"}, Command{Do: "deposit", Cents: 1, ReplyTo: "nobody"}, Command{Do: "close"})
-	wantState(t, h, State{Balance: 2, Handled: 4, Refused: 1, Closed: true})
+	wantState(t, h, State{Balance: 2, Handled: 3, Closed: true})
+	if dead := env.DeadLetters(); len(dead) == 0 || dead[0].Reason != "wrong_type" {
+		t.Errorf("the dead letters are %+v", dead)
+	}
 }
 
-// TestLarge sends what is large and no command. The account continues as new before its history has reached a limit.
+// TestLarge sends commands that are large and that there are not. The account continues as new before its history has reached a limit.
 func TestLarge(t *testing.T) {
 	env, h := open(t)
 	for range 12 {
-		if err := orchestration.DefineQueue[string](Commands.Name()).Push(t.Context(), env, h.ID, strings.Repeat("x", 900<<10)); err != nil {
-			t.Fatal(err)
-		}
+		push(t, env, Command{Do: strings.Repeat("x", 900<<10)})
 		env.Settle()
 	}
 	push(t, env, Command{Do: "close"})

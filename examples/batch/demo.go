@@ -11,7 +11,7 @@ import (
 // demo bills 5,000 customers, and tells how far it is.
 func demo(ctx context.Context, s app.System) error {
 	began := time.Now()
-	batch, err := Bill.Start(ctx, s.Client, Job{Month: "2027-01", EachMS: 50}, orchestration.ID("demo-"+s.Client.NewID()))
+	batch, err := Bill.Start(ctx, s.Client, Job{Month: "2027-01", EachMS: 50}, orchestration.ID(s.NewID("demo")))
 	if err != nil {
 		return err
 	}

@@ -137,7 +137,7 @@ func TestWhoIsNotThere(t *testing.T) {
 	must(t, err)
 	o, err := s.Wait(ctx)
 	must(t, err)
-	wantError(t, o.Error, `its input is not what it takes: decode "a piano" into *guide.Purchase: json: cannot unmarshal string into Go value of type guide.Purchase`)
+	wantError(t, o.Error, `invalid input: want guide.Purchase, got JSON string; its fields are What, Cents`)
 
 	_, err = c.Start(ctx, "bye", nil, orchestration.ID("bye-1"))
 	must(t, err) // it is stored, and waits for somebody who knows it

@@ -1,6 +1,7 @@
 package guide
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/rondo-run/rondo/pkg/activity"
@@ -9,21 +10,32 @@ import (
 
 // The contracts of the chapter.
 var (
-	Cheapest = orchestration.Define[[]string, int]("cheapest")
-	Offers   = orchestration.Define[[]string, []int]("offers")
-	Price    = activity.Define[string, int]("price", activity.Retry(3))
+	Cheapest   = orchestration.Define[[]string, int]("cheapest")
+	Affordable = orchestration.Define[[]string, string]("affordable")
+	Offers     = orchestration.Define[[]string, []int]("offers")
+	Price      = activity.Define[string, int]("price", activity.Retry(3))
 )
 
 func cheapest(ctx *orchestration.Context, suppliers []string) (int, error) {
-	var asked []*orchestration.Future[int]
-	for _, s := range suppliers {
-		asked = append(asked, Price.Start(ctx, s))
-	}
-	prices, err := orchestration.All(ctx, asked...).Get(ctx)
+	prices, err := Price.CallAll(ctx, suppliers)
 	if err != nil {
 		return 0, err
 	}
 	return slices.Min(prices), nil
+}
+
+// affordable takes the first offer that is good enough, and needs the others no more.
+func affordable(ctx *orchestration.Context, suppliers []string) (string, error) {
+	var asked []*orchestration.Future[int]
+	for _, s := range suppliers {
+		asked = append(asked, Price.Start(ctx, s))
+	}
+	for i, price := range orchestration.AsCompleted(ctx, asked...) {
+		if p, err := price.Get(ctx); err == nil && p <= 7 {
+			return suppliers[i], nil
+		}
+	}
+	return "", errors.Join(ctx.Err(), orchestration.Errorf("too_expensive", "nobody offers it for 7"))
 }
 
 // offers asks any number of suppliers, four at a time.

@@ -31,6 +31,16 @@ func TestCheapest(t *testing.T) {
 	wantError(t, err, `1 of 3 failed; the first was future 1: activity "price": closed on Mondays (after 3 attempts)`)
 }
 
+func TestAffordable(t *testing.T) {
+	env := virtual(t, Affordable.With(affordable), Price.With(priced))
+	first, err := Affordable.Run(t.Context(), env, []string{"carpenter", "closed", "factory"})
+	if first != "factory" || err != nil {
+		t.Errorf("%q, %v", first, err)
+	}
+	_, err = Affordable.Run(t.Context(), env, []string{"carpenter", "closed"})
+	wantError(t, err, "nobody offers it for 7")
+}
+
 func TestOffers(t *testing.T) {
 	var env *rondotest.Env
 	running, most := 0, 0

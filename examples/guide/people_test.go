@@ -70,7 +70,10 @@ func TestVerdictOfAnotherType(t *testing.T) {
 	env := virtual(t, Buy.With(buy), asked)
 	h := start(t, env, Buy, Purchase{"piano", 900_000}, "buy-7")
 	must(t, orchestration.DefineEvent[string]("verdict").Raise(t.Context(), env, "buy-7", "yes"))
-	_, err := h.Wait(t.Context())
-	wantError(t, err, `event "verdict": decode "yes" into *guide.Verdict: json: cannot unmarshal string into Go value of type guide.Verdict`)
-	wantIs(t, err, orchestration.OfType(orchestration.TypeMismatch))
+	env.Settle()
+	want(t, "why", string(env.Ignored()[0].Reason), "wrong_type")
+	must(t, Verdicts.Raise(t.Context(), env, "buy-7", Verdict{"ann", true}))
+	out, err := h.Wait(t.Context())
+	must(t, err)
+	want(t, "result", out, "piano, approved by ann")
 }

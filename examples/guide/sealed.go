@@ -25,18 +25,31 @@ func (s Sealed) Encode(v any) (events.Payload, error) {
 
 // Decode implements events.Codec.
 func (s Sealed) Decode(p events.Payload, v any) error {
-	n := s.Key.NonceSize()
-	switch {
-	case len(p) == 0:
-		return nil // no value
-	case len(p) < n:
-		return errors.New("it is not sealed")
-	}
-	plain, err := s.Key.Open(nil, p[:n], p[n:], nil)
+	plain, err := s.open(p)
 	if err != nil {
 		return err
 	}
 	return events.JSON{}.Decode(plain, v)
+}
+
+// DecodeStrict implements events.StrictCodec: inputs of starts by name are checked with it.
+func (s Sealed) DecodeStrict(p events.Payload, v any) error {
+	plain, err := s.open(p)
+	if err != nil {
+		return err
+	}
+	return events.JSON{}.DecodeStrict(plain, v)
+}
+
+func (s Sealed) open(p events.Payload) (events.Payload, error) {
+	n := s.Key.NonceSize()
+	switch {
+	case len(p) == 0:
+		return nil, nil // no value
+	case len(p) < n:
+		return nil, errors.New("it is not sealed")
+	}
+	return s.Key.Open(nil, p[:n], p[n:], nil)
 }
 
 // sealed makes a program use it, in orchestrators and workers alike: app.Configure(sealed(codec)).

@@ -50,8 +50,8 @@ func TestErrorsAreNotSealed(t *testing.T) {
 func TestPlainInputForASealedSystem(t *testing.T) {
 	env := virtual(t, rondotest.UseCodec(codec(t)), Collect.With(collect), Pick.With(pick))
 	for input, text := range map[string]string{
-		`1234567890123`: "its input is not what it takes: cipher: message authentication failed",
-		`7`:             "its input is not what it takes: it is not sealed",
+		`1234567890123`: "invalid input: cipher: message authentication failed",
+		`7`:             "invalid input: it is not sealed",
 	} {
 		must(t, env.Publish(t.Context(), events.Message{ID: "m" + input, Instance: "c-" + input, Content: &events.Start{Orchestration: "collect", Input: []byte(input)}}))
 		_, err := Collect.Handle(env, "c-"+input).Wait(t.Context())

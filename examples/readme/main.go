@@ -1,4 +1,4 @@
-// Command readme is the program of README.md: its orchestration and one of its activities. Those that are not here wait for a worker that has them; examples/orders is complete.
+// Command readme is the program of README.md. Its activities only pretend; examples/orders is larger.
 package main
 
 import (

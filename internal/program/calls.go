@@ -181,14 +181,14 @@ func (p *Program) Timer(s *Scope, at time.Time) *Task {
 	return p.start(s, &Task{program: p, what: aTimer}, &events.TimerCreated{FireAt: events.Instant(at)})
 }
 
-// WaitEvent waits for the next event of a name.
-func (p *Program) WaitEvent(s *Scope, name string) *Task {
-	return p.start(s, &Task{program: p, what: anEvent, name: name}, &events.EventAwaited{Name: name})
+// WaitEvent waits for the next event of a name. What accepts gives an error for is not taken; nil takes everything.
+func (p *Program) WaitEvent(s *Scope, name string, accepts func(events.Payload) error) *Task {
+	return p.start(s, &Task{program: p, what: anEvent, name: name, accepts: accepts}, &events.EventAwaited{Name: name})
 }
 
-// ReadQueue takes the oldest message of a queue, or waits for one.
-func (p *Program) ReadQueue(s *Scope, queue string) *Task {
-	return p.start(s, &Task{program: p, kind: queueTask, what: aQueue, name: queue}, &events.QueueRead{Queue: queue})
+// ReadQueue takes the oldest message of a queue, or waits for one. A message that accepts gives an error for is skipped; nil takes everything.
+func (p *Program) ReadQueue(s *Scope, queue string, accepts func(events.Payload) error) *Task {
+	return p.start(s, &Task{program: p, kind: queueTask, what: aQueue, name: queue, accepts: accepts}, &events.QueueRead{Queue: queue})
 }
 
 // Child starts an instance and waits for its outcome. With an empty id it gets one made from its place in history.

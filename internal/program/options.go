@@ -73,3 +73,15 @@ func (f WorkOption) ApplyActivity(o *Options) { f(o) }
 
 // Part is what a program, or a test of one, is made of: orchestrations and activities bound to their code.
 type Part interface{ RondoPart() }
+
+// ForProcess is a part that says how a process runs, which has no meaning in a test.
+type ForProcess interface {
+	Part
+	OnlyForProcesses()
+}
+
+// Pinned is a part that says which version of an orchestration new instances take.
+type Pinned interface {
+	Part
+	PinnedTo() (name, version string)
+}

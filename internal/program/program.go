@@ -45,6 +45,10 @@ type Host interface {
 	Consumed(read int64)
 	// Patched reports whether the code may take the new path of a change here.
 	Patched(id string) bool
+	// WaitedAgain reports, in a replay, whether the code went on waiting there after what had come for a wait, because that was not of its type.
+	WaitedAgain(wait int64) bool
+	// Warn takes something that the operator should know.
+	Warn(text string)
 	// Log takes a record that the code logged.
 	Log(r slog.Record)
 	// Tell takes what the code measures: spans that are over, and numbers. Describe adds to what is told of the whole execution.
@@ -381,7 +385,48 @@ func (p *Program) Resolve(a Answer) bool {
 	if a.Err != nil && t.call != nil && p.retry(t, a) {
 		return true
 	}
+	if a.Err == nil && t.accepts != nil && p.waitAgain(t, a) {
+		return true
+	}
 	p.answer(t, a)
+	return true
+}
+
+// Refuses tells why the code that waits at an event cannot read data; nil if it can, or if nobody knows.
+func (p *Program) Refuses(wait int64, data events.Payload) error {
+	if t := p.tasks.Get(wait); t != nil && !p.dead && t.accepts != nil {
+		return t.accepts(data)
+	}
+	return nil
+}
+
+// waitAgain goes on waiting when what came is not of the type that is waited for, so that nobody who sends something wrong ends the instance. Most of that is
+// refused before it gets here; this is for what was taken while the type was not known. That the code waited again is in history, so a replay does not ask the
+// type, which may have changed.
+func (p *Program) waitAgain(t *Task, a Answer) bool {
+	if p.host.Replaying() {
+		if !p.host.WaitedAgain(a.ID) {
+			return false
+		}
+	} else if err := t.accepts(a.Payload); err == nil {
+		return false
+	} else {
+		p.host.Warn(sprintf("%s: what answered event %d is not of the type that the code waits for, and was skipped: %v", t.source(), a.ID, err))
+	}
+	var fact events.Fact = &events.EventAwaited{Name: t.name, Again: a.ID}
+	if t.kind == queueTask {
+		p.host.Consumed(a.ID)
+		fact = &events.QueueRead{Queue: t.name, Again: a.ID}
+	}
+	event, answers, ok := p.record(fact)
+	if !ok {
+		return true
+	}
+	t.id = event.ID
+	p.open(t)
+	for _, next := range answers {
+		p.Resolve(next)
+	}
 	return true
 }
 

@@ -43,6 +43,8 @@ type Task struct {
 	place[*Task]
 	waiters []waiter
 
+	accepts func(events.Payload) error // for events and queues: why data is of a wrong type; nil: all is right
+
 	call  *call  // for activities and steps: how to try again
 	name  string // with what, whose error it would be
 	group *group // for groups: the members

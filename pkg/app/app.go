@@ -65,8 +65,14 @@ type pin struct{ name, version string }
 // RondoPart marks what a program is made of.
 func (pin) RondoPart() {}
 
+// PinnedTo tells what is pinned, also to tests.
+func (p pin) PinnedTo() (name, version string) { return p.name, p.version }
+
 // RondoPart marks what a program is made of.
 func (configure) RondoPart() {}
+
+// OnlyForProcesses has tests leave it out.
+func (configure) OnlyForProcesses() {}
 
 // Demo is something that `dev --demo` does once everything runs: it shows what the program can do. Its error ends the program.
 func Demo(show func(ctx context.Context, s System) error) Part { return demo(show) }
@@ -75,6 +81,9 @@ type demo func(context.Context, System) error
 
 // RondoPart marks what a program is made of.
 func (demo) RondoPart() {}
+
+// OnlyForProcesses has tests leave it out.
+func (demo) OnlyForProcesses() {}
 
 // App is a program. Make it with New, and run it once.
 type App struct {
@@ -86,6 +95,7 @@ type App struct {
 	demo           demo
 	telemetry      *telemetry.Telemetry
 	queues         queue.Store // of the database, once that is open
+	recovered      int         // streams that the NATS server of dev had to recover
 
 	mu      sync.Mutex
 	ran     bool

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/rondo-run/rondo/internal/columns"
 )
 
 // Environment looks a variable up; [os.LookupEnv] is one.
@@ -260,7 +262,7 @@ func printSettings(w io.Writer, command Command) {
 		if d := s.defaultOf(&defaults); d != "" {
 			fmt.Fprintf(w, " (%s)", d)
 		}
-		fmt.Fprintf(w, "\n      %s\n", help)
+		fmt.Fprintf(w, "\n      %s\n", columns.Wrap(help, "      ", 6))
 	}
 }
 

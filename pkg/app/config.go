@@ -41,6 +41,8 @@ type Config struct {
 	// Try gives the commands that dev advises to try next, for the directory in which it runs; nil advises to use the nats command.
 	Try func(dir string) []string
 
+	// Loggers that NATS, Orchestrator and Worker have are used as they are: Log, and the export of logs, do not apply to what goes there. Without one, Log
+	// says where logs go.
 	NATS         natsbus.Config
 	Database     Database
 	Orchestrator orchestrator.Config

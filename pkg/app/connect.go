@@ -73,7 +73,7 @@ func worthTelling(errs ...error) error {
 // connectNATS connects to NATS.
 func (a *App) connectNATS(ctx context.Context) (b *natsbus.Bus, err error) {
 	c := a.config.NATS
-	c.Logger = a.log
+	c.Logger = cmp.Or(c.Logger, a.log)
 	c.Name = cmp.Or(c.Name, a.name()+" "+string(a.config.Command))
 	at := cmp.Or(withoutPassword(c.URLs), defaultNATS)
 	if c.Context != "" {

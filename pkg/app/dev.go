@@ -9,6 +9,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -42,6 +45,12 @@ type System struct {
 	Print func(format string, args ...any)
 }
 
+// NewID makes an ID that begins with a prefix, and is short enough to be typed.
+func (s System) NewID(prefix string) string {
+	id := s.Client.NewID()
+	return prefix + "-" + id[max(0, len(id)-8):]
+}
+
 // dev runs everything in this process. What is in the directory stays there, so the next start goes on where this one ends.
 func (a *App) dev(ctx context.Context) (err error) {
 	dir := a.config.Dir
@@ -67,6 +76,7 @@ func (a *App) dev(ctx context.Context) (err error) {
 	a.config.NATS.InProcess, a.config.NATS.Setup = server, natsbus.Make
 	a.config.NATS.URLs, a.config.NATS.Context = "", ""
 	a.found(func(w *Addresses) { w.NATS = server.URL() })
+	a.recovered = server.Recovered()
 	b, err := a.connectNATS(ctx)
 	if err != nil {
 		return err
@@ -135,7 +145,8 @@ func (a *App) host(b *natsbus.Bus, store history.Store) service {
 				return nil
 			}
 			a.welcome()
-			stop, err := query.Listen(ctx, b, bus.Any, a.tellEnd, query.TopicEnded)
+			ends := &ends{a: a, held: a.config.Demo}
+			stop, err := query.Listen(ctx, b, bus.Any, ends.tell, query.TopicEnded)
 			if err != nil {
 				return fmt.Errorf("listen for what ends: %w", err)
 			}
@@ -144,11 +155,40 @@ func (a *App) host(b *natsbus.Bus, store history.Store) service {
 				if err := a.show(ctx, b, store); err != nil && ctx.Err() == nil {
 					return fmt.Errorf("the demonstration: %w", err)
 				}
+				ends.release()
 			}
 			<-ctx.Done()
 			return nil
 		},
 	}
+}
+
+// ends tells how instances end. While the demonstration prints, that waits, so that no line comes into the middle of it.
+type ends struct {
+	a *App
+
+	mu      sync.Mutex
+	held    bool
+	waiting []query.Notice
+}
+
+func (e *ends) tell(n query.Notice) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.held {
+		e.waiting = append(e.waiting, n)
+		return
+	}
+	e.a.tellEnd(n)
+}
+
+func (e *ends) release() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, n := range e.waiting {
+		e.a.tellEnd(n)
+	}
+	e.held, e.waiting = false, nil
 }
 
 // tellEnd says how an instance has ended, for whoever has started it by hand.
@@ -180,6 +220,9 @@ func (a *App) print(format string, args ...any) {
 func (a *App) welcome() {
 	at := a.Addresses()
 	a.print("%s runs: %s", a.name(), a.runs())
+	if n := a.recovered; n > 0 {
+		a.print("The process before was killed; NATS has recovered %d of its streams, and instances resume.", n)
+	}
 	a.print("")
 	a.print("  NATS       %s, streams in %s", at.NATS, filepath.Join(a.config.Dir, natsDir))
 	a.print("  database   %s", at.Database)
@@ -199,14 +242,7 @@ func (a *App) welcome() {
 			a.print("  %s", command)
 		}
 	case len(names) > 0:
-		flag := ""
-		if at.NATS != defaultNATS {
-			flag = "--server " + at.NATS + " "
-		}
-		a.print("")
-		a.print("Any NATS client can start an instance; the last word of the subject is its id, the message its input. How it ends is told here.")
-		a.print("")
-		a.print("  nats %spub %s.start.%s.my-1 '{}'", flag, at.Prefix, subjectWord(names[0]))
+		a.tryStart(names[0], at)
 	}
 	if at.Queues != "" {
 		a.tryQueues(at.Queues)
@@ -215,6 +251,37 @@ func (a *App) welcome() {
 	a.print("Ctrl-C ends it. Everything is kept in %s, and the next start goes on from there.", a.config.Dir)
 	a.print("")
 }
+
+// tryStart says how to start an instance, with an input that the orchestration takes.
+func (a *App) tryStart(name string, at Addresses) {
+	input := "'<JSON>'"
+	if example := a.orchestrations.ExampleInput(name); len(example) > 0 {
+		input = quoted(string(example))
+	}
+	dir, err := filepath.Abs(a.config.Dir)
+	if err != nil {
+		dir = a.config.Dir
+	}
+	server := ""
+	if at.NATS != defaultNATS {
+		server = "--server " + at.NATS + " "
+	}
+	a.print("")
+	a.print("Start an instance in another terminal, with the command rondo or any NATS client. How it ends is told here.")
+	a.print("")
+	a.print("  rondo start %s %s --id my-1 --dir %s", quoted(name), input, quoted(dir))
+	a.print("  nats %spub %s.start.%s.my-2 %s", server, at.Prefix, quoted(subjectWord(name)), input)
+}
+
+// quoted writes a word as a shell takes it.
+func quoted(word string) string {
+	if plainWord.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
 const natsDir = "nats"
 

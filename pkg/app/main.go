@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/columns"
 	"github.com/rondo-run/rondo/internal/heap"
 )
 
@@ -76,6 +77,9 @@ func run(ctx context.Context, args []string, env Environment, environ []string, 
 	}
 	if !slices.Contains(everywhere, command) {
 		fmt.Fprintf(stderr, "%s: there is no command %q%s\n", name, args[0], DidYouMean(args[0], commandNames()))
+		if ofRondo[args[0]] {
+			fmt.Fprintf(stderr, "`rondo %s` is what you want: the command rondo talks to instances of all programs\n", args[0])
+		}
 		printUsage(stderr, name)
 		return misused
 	}
@@ -117,6 +121,12 @@ func run(ctx context.Context, args []string, env Environment, environ []string, 
 	return succeeded
 }
 
+// ofRondo are commands that people look for in their program and that the command line has.
+var ofRondo = map[string]bool{
+	"start": true, "raise": true, "enqueue": true, "cancel": true, "terminate": true, "suspend": true, "resume": true, "wait": true, "list": true, "show": true,
+	"history": true, "tree": true, "watch": true, "doctor": true, "check": true, "delete": true, "prune": true, "recover": true, "schedules": true,
+}
+
 // The first sentence of each command's help.
 var summaries = map[Command]string{
 	Dev:          "run everything in this process, with a NATS server and a SQLite file in a directory",
@@ -125,13 +135,22 @@ var summaries = map[Command]string{
 	Migrate:      "bring the tables of the database up to date, and with --streams what is needed in NATS",
 }
 
+// helpColumn is where the explanations of commands begin.
+const helpColumn = 18
+
+// elsewhere says where the commands are that a program does not have.
+const elsewhere = `To start instances, talk to them and look at them, use the command rondo: "rondo start", "rondo list", "rondo show" and others. In a clone of Rondo,
+"go install ./cmd/rondo" makes it.`
+
 func printUsage(w io.Writer, name string) {
 	fmt.Fprintf(w, "%s <command> [settings]\n\n", name)
 	for _, c := range everywhere {
-		fmt.Fprintf(w, "  %-14s %s\n", c, summaries[c])
+		fmt.Fprintln(w, columns.Row(string(c), summaries[c], helpColumn))
 	}
-	fmt.Fprintf(w, "  %-14s say which version it is\n", "version")
-	fmt.Fprintf(w, "  %-14s explain a command and its settings\n\nBegin with: %s dev\n", "help <command>", name)
+	fmt.Fprintln(w, columns.Row("version", "say which version it is", helpColumn))
+	fmt.Fprintln(w, columns.Row("help <command>", "explain a command and its settings", helpColumn))
+	fmt.Fprintf(w, "\nBegin with: %s dev\n\n", name)
+	fmt.Fprintln(w, columns.Paragraphs(elsewhere))
 }
 
 func help(stdout, stderr io.Writer, name string, args []string) int {
@@ -144,9 +163,10 @@ func help(stdout, stderr io.Writer, name string, args []string) int {
 		fmt.Fprintf(stderr, "%s help: there is no command %q%s\n", name, command, DidYouMean(args[0], commandNames()))
 		return misused
 	}
-	fmt.Fprintf(stdout, "%s %s: %s\n\n", name, command, summaries[command])
-	fmt.Fprintf(stdout, "Each setting is a flag or a variable, with its default in brackets, or stands in a YAML file that --config or $RONDO_CONFIG names, by the name\n"+
-		"of the flag. A flag wins over a variable, and that over the file. --print-config shows how they are now and where each is from. A secret, and the address of the database, can also stand in a file that the variable with _FILE at its end names.\n")
+	fmt.Fprintln(stdout, columns.Paragraphs(fmt.Sprintf("%s %s: %s\n\n", name, command, summaries[command])+
+		"Each setting is a flag or a variable, with its default in brackets, or stands in a YAML file that --config or $RONDO_CONFIG names, by the name "+
+		"of the flag. A flag wins over a variable, and that over the file. --print-config shows how they are now and where each is from. A secret, and the "+
+		"address of the database, can also stand in a file that the variable with _FILE at its end names."))
 	printSettings(stdout, command)
 	return succeeded
 }

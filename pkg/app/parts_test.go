@@ -1,12 +1,14 @@
 package app_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
 // What parts say about the settings counts for programs that are started by Main and for those that are made by hand.
@@ -30,5 +32,19 @@ func TestAPartCanPinAVersion(t *testing.T) {
 		if err == nil || errors.As(err, &settings) || !strings.Contains(err.Error(), "orchestration") {
 			t.Errorf("%v: %v", wrong, err)
 		}
+	}
+}
+
+// TestPartsOfMainInATest gives an environment all that a main function has: a pin counts there, and what is about processes does no harm.
+func TestPartsOfMainInATest(t *testing.T) {
+	which := orchestration.Define[string, string]("which")
+	version := func(v string) app.Part {
+		return which.With(func(*orchestration.Context, string) (string, error) { return v, nil }, orchestration.Version(v))
+	}
+	env := rondotest.New(t, version("1.0.0"), version("2.0.0"), app.Pin("which", "1.0.0"),
+		app.Configure(func(*app.Config) { t.Error("it is configured") }),
+		app.Demo(func(context.Context, app.System) error { t.Error("it is shown"); return nil }))
+	if out, err := which.Run(t.Context(), env, ""); out != "1.0.0" || err != nil {
+		t.Errorf("%q, %v", out, err)
 	}
 }

@@ -268,7 +268,7 @@ func TestDev(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kept")
 	p := start(t, nil, with("dev", "--dir", dir, "--nats-listen", "127.0.0.1:0", "--demo")...)
 	p.out.await(t, "the demo says: hello demo")
-	for _, want := range []string{"nats --server nats://127.0.0.1:", "pub rondo.start.hello.my-1", "Ctrl-C ends it", filepath.Join(dir, "rondo.db"), "hello 1.0.0; nap 1.0.0; toil 1.0.0; activities greet, work"} {
+	for _, want := range []string{"nats --server nats://127.0.0.1:", "pub rondo.start.hello.my-2 '\"text\"'", "rondo start hello '\"text\"' --id my-1 --dir " + dir, "Ctrl-C ends it", filepath.Join(dir, "rondo.db"), "hello 1.0.0; nap 1.0.0; toil 1.0.0; activities greet, work"} {
 		p.out.await(t, want)
 	}
 	at, err := app.ReadAddresses(dir)

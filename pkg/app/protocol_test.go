@@ -138,7 +138,7 @@ type block struct {
 // kinds are those blocks that are run.
 var kinds = map[string]func(*actor, block) error{
 	"publish": (*actor).publish, "work": (*actor).work, "ack": (*actor).ack, "gone": (*actor).gone, "listen": (*actor).listen, "notice": (*actor).notice,
-	"request": (*actor).request, "answer": (*actor).answer, "respond": (*actor).respond, "dead": (*actor).dead, "permissions": func(*actor, block) error { return nil },
+	"request": (*actor).request, "answer": (*actor).answer, "respond": (*actor).respond, "dead": (*actor).dead,
 }
 
 func blocksOf(page string) (out []block) {
@@ -485,39 +485,41 @@ func TestProtocolExamples(t *testing.T) {
 	}
 }
 
-// TestProtocolPermissions runs the configuration of the page: each user can do what the page says, and no more.
+// TestProtocolPermissions runs the configuration that the page leads to: each user can do what the page says, and no more.
 func TestProtocolPermissions(t *testing.T) {
 	t.Parallel()
-	blocks := blocksOf(readProtocol(t))
-	at := slices.IndexFunc(blocks, func(b block) bool { return b.kind == "permissions" })
-	config := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(config, []byte(strings.Join(blocks[at].text, "\n")), 0o600); err != nil {
-		t.Fatal(err)
+	const shipped = "../../deploy/nats/single.conf"
+	if page := readProtocol(t); !strings.Contains(page, "](../deploy/nats/single.conf)") || strings.Contains(page, "```permissions") {
+		t.Error("the page shows other permissions than those that are shipped")
 	}
-	s, err := embedded.Start(embedded.Options{Config: config, Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	s, err := embedded.Start(embedded.Options{Config: filepath.FromSlash(shipped), Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	as := func(command app.Command, user, password string) app.Config {
+	as := func(command app.Command, user string) app.Config {
 		c := app.Defaults(command)
-		c.NATS.URLs, c.NATS.User, c.NATS.Password, c.Wait = s.URL(), user, password, 0
+		c.NATS.URLs, c.NATS.User, c.NATS.Password, c.Wait = s.URL(), user, user, 0
+		if user != "setup" {
+			c.NATS.InboxPrefix = "_INBOX_" + user
+		}
 		return c
 	}
-	m := as(app.Migrate, "orchestrator", "o")
+	m := as(app.Migrate, "setup")
 	m.Database.URL, m.Streams, m.Stdout = filepath.Join(t.TempDir(), "rondo.db"), true, io.Discard
 	if a, err := app.New(m, parts...); err != nil || a.Run(t.Context()) != nil {
 		t.Fatal("migrate: ", err)
 	}
-	o := as(app.Orchestrator, "orchestrator", "o")
+	o := as(app.Orchestrator, "orchestrator")
+	o.NATS.Setup = natsbus.Verify
 	o.Database.URL = m.Database.URL
 	runsInside(t, o, parts...)
 
-	w := as(app.Worker, "worker", "w")
+	w := as(app.Worker, "worker")
 	w.NATS.Setup = natsbus.Verify
 	runsInside(t, w, parts...)
 
-	c := as("", "client", "c").NATS
+	c := as("", "client").NATS
 	c.Setup = natsbus.Use
 	b, err := natsbus.Connect(t.Context(), c)
 	if err != nil {
@@ -537,7 +539,7 @@ func TestProtocolPermissions(t *testing.T) {
 		"client": {"rondo.work-done.1-2.h-1", "rondo.work._.greet.1-2.h-1", "rondo.timer-due.1-2.h-1", "$JS.API.STREAM.DELETE.RONDO", "rondo.notice.ended.hello.h-1"},
 	} {
 		denied := make(chan error, 10)
-		nc, err := nats.Connect(s.URL(), nats.UserInfo(user, user[:1]), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+		nc, err := nats.Connect(s.URL(), nats.UserInfo(user, user), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
 		if err != nil {
 			t.Fatal(err)
 		}

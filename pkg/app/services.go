@@ -70,7 +70,8 @@ func (a *App) worker(ctx context.Context) error {
 // newOrchestrator makes an orchestrator and what belongs beside it.
 func (a *App) newOrchestrator(b *natsbus.Bus, store history.Store) ([]service, error) {
 	c := a.config.Orchestrator
-	c.Grace, c.Logger, c.CodeLogger = a.config.Grace, a.log, a.logs.codeLogger()
+	c.Grace = a.config.Grace
+	c.Logger, c.CodeLogger = cmp.Or(c.Logger, a.log), cmp.Or(c.CodeLogger, c.Logger, a.logs.codeLogger())
 	c.LogPayloads = c.LogPayloads || a.config.Log.Payloads
 	c.Build, c.Tracer, c.Metrics = cmp.Or(c.Build, a.build()), a.telemetry.Tracer, a.telemetry.Metrics
 	o, err := orchestrator.New(b, store, a.orchestrations, c)
@@ -86,7 +87,7 @@ func (a *App) build() string { return versionOf(a.name()).String() }
 
 func (a *App) newWorker(b *natsbus.Bus) (service, error) {
 	c := a.config.Worker
-	c.DrainTimeout, c.SessionLease, c.Logger = a.config.Grace, a.config.NATS.SessionLease, a.logs.workerLogger()
+	c.DrainTimeout, c.SessionLease, c.Logger = a.config.Grace, a.config.NATS.SessionLease, cmp.Or(c.Logger, a.logs.workerLogger())
 	c.LogPayloads = c.LogPayloads || a.config.Log.Payloads
 	c.Tags = a.config.tagFilter()
 	c.Build, c.Tracer, c.Metrics = cmp.Or(c.Build, a.build()), a.telemetry.Tracer, a.telemetry.Metrics

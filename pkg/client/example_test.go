@@ -90,7 +90,7 @@ func ExampleClient_Start_rejectExisting() {
 	defer end()
 
 	for range 2 {
-		_, err := c.Start(ctx, "keeper", nil, orchestration.ID("words-7"), orchestration.RejectExisting())
+		_, err := c.Start(ctx, "keeper", events.Payload(`""`), orchestration.ID("words-7"), orchestration.RejectExisting())
 		fmt.Println(errors.Is(err, orchestration.ErrExists), err)
 	}
 	// Output:

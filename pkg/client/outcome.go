@@ -157,7 +157,7 @@ func (c *Client) Deliver(ctx context.Context, m events.Message) (orchestration.R
 	if m.ID == "" {
 		m.ID = c.NewID()
 	}
-	w, err := c.encode(m)
+	w, err := c.encode(traced(ctx, m))
 	if err != nil {
 		return orchestration.Receipt{}, err
 	}

@@ -214,7 +214,7 @@ func TestStartByName(t *testing.T) {
 	if err != nil || out.Error == nil || out.Error.Kind != events.CancelledError {
 		t.Errorf("got %+v, %v", out, err)
 	}
-	y, err := c.Start(ctx, "keeper", nil)
+	y, err := c.Start(ctx, "keeper", events.Payload(`""`))
 	must(t, err)
 	must(t, c.Terminate(ctx, y.ID, "now"))
 	out, err = y.Wait(ctx)
@@ -224,6 +224,30 @@ func TestStartByName(t *testing.T) {
 	list, err := c.List(ctx, history.Filter{Attributes: map[string]string{"k": "v"}}, history.Page{})
 	if err != nil || len(list.Instances) != 1 || list.Instances[0].Instance != "x" {
 		t.Errorf("got %+v, %v", list, err)
+	}
+}
+
+// TestReceiptOfAStart starts the same ID twice: whoever asks is told that the second start changed nothing, and how what is there stands.
+func TestReceiptOfAStart(t *testing.T) {
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{})
+	ctx := soon(t)
+	var first, second orchestration.Receipt
+	h, err := echo.Start(ctx, c, "a", orchestration.ID("x"), orchestration.ReceiptTo(&first))
+	must(t, err)
+	_, err = h.Wait(ctx)
+	must(t, err)
+	h, err = echo.Start(ctx, c, "b", orchestration.ID("x"), orchestration.ReceiptTo(&second))
+	must(t, err)
+	if !first.Taken || second.Taken || second.Reason != string(round.Exists) || second.Status != string(round.Completed) {
+		t.Errorf("%+v, then %+v", first, second)
+	}
+	if out, err := h.Wait(ctx); out != "a" || err != nil {
+		t.Errorf("%q, %v", out, err)
+	}
+	_, err = c.Start(ctx, "echo", events.Payload(`{"wrong":1}`), orchestration.ReceiptTo(&first))
+	if !errors.Is(err, orchestration.OfType(orchestration.TypeMismatch)) || first.Reason != string(round.WrongInput) {
+		t.Errorf("%v, %+v", err, first)
 	}
 }
 
@@ -263,7 +287,7 @@ func TestDeliver(t *testing.T) {
 	}))...)
 	c := s.client(client.Options{})
 	ctx := soon(t)
-	x, err := c.Start(ctx, "waiter", nil)
+	x, err := c.Start(ctx, "waiter", events.Payload(`""`))
 	must(t, err)
 	stands(t, c, x.ID, func(i history.Info) bool { return i.LastEvent > 1 })
 	event := func(id, name string) events.Message {

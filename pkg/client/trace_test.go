@@ -22,12 +22,14 @@ func TestTraceOfTheCaller(t *testing.T) {
 	must(t, err)
 	within := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled, TraceState: state})
 	ctx := baggage.ContextWithBaggage(trace.ContextWithSpanContext(soon(t), within), b)
-	_, err = echo.Run(ctx, c, "a", orchestration.ID("x"))
-	must(t, err)
-	all, err := c.Events(soon(t), "x", 1, 0, 1)
-	must(t, err)
-	started := all[0].Fact.(*events.Started)
-	if want := "00-01000000000000000000000000000000-0200000000000000-01"; started.Trace != want || started.TraceState != "vendor=1" || started.Baggage != "tenant=acme" {
-		t.Errorf("it was started with trace %q, state %q, baggage %q", started.Trace, started.TraceState, started.Baggage)
+	for id, opts := range map[string][]orchestration.StartOption{"x": nil, "decided": {orchestration.RejectExisting()}} {
+		_, err = echo.Run(ctx, c, "a", append(opts, orchestration.ID(id))...)
+		must(t, err)
+		all, err := c.Events(soon(t), id, 1, 0, 1)
+		must(t, err)
+		started := all[0].Fact.(*events.Started)
+		if want := "00-01000000000000000000000000000000-0200000000000000-01"; started.Trace != want || started.TraceState != "vendor=1" || started.Baggage != "tenant=acme" {
+			t.Errorf("%s was started with trace %q, state %q, baggage %q", id, started.Trace, started.TraceState, started.Baggage)
+		}
 	}
 }

@@ -48,6 +48,7 @@ func TestMessagesThatBreakTheProtocolAreRefusedWithTheReason(t *testing.T) {
 		{"an unknown control", "rondo.control.explode.order-7", nil, "", []string{`unknown control "explode"`, "cancel, terminate, suspend and resume"}},
 		{"a body that is too large", theStart, nil, strings.Repeat("a", events.MaxPayload+1), []string{"body (bytes): 983041 is over the limit of 983040"}},
 
+		{"unknown unknown fields", theStart, start(events.HeaderUnknownFields, "some"), "", []string{events.HeaderUnknownFields, `"some"`, `"refuse" nor "ignore"`}},
 		{"an unknown conflict", theStart, start(events.HeaderConflict, "explode"), "", []string{events.HeaderConflict, `"explode"`, `"restart" and "replace"`}},
 		{"a version that is too long", theStart, start(events.HeaderVersion, long), "", []string{events.HeaderVersion, "not a version"}},
 		{"a version that is not UTF-8", theStart, start(events.HeaderVersion, "\xff"), "", []string{events.HeaderVersion, "not a version"}},

@@ -100,13 +100,14 @@ var eventExamples = []eventExample{
 	{"full", &events.TimerCreated{FireAt: in(24 * time.Hour)}},
 	{"full", &events.TimerFired{Timer: 5}},
 
-	{"full", &events.EventAwaited{Name: "approve"}},
+	{"full", &events.EventAwaited{Name: "approve", Again: 6}},
+	{"minimal", &events.EventAwaited{Name: "approve"}},
 	{"full", &events.EventReceived{Wait: 6, Name: "approve", Data: payload(`{"by":"ann"}`), Message: "event-1", Age: 1500}},
 	{"minimal", &events.EventReceived{Wait: 6, Name: "approve"}},
 	{"full", &events.MessageQueued{Queue: "orders", Data: payload(`{"order":8}`), Message: "queue-1", Age: 1500,
 		Restart: &events.Restart{Name: "basket", Version: "2.0.0", Input: payload(`{"items":3}`), Attributes: map[string]string{"region": "eu"}}}},
 	{"minimal", &events.MessageQueued{Queue: "orders"}},
-	{"full", &events.QueueRead{Queue: "orders", Message: 6}},
+	{"full", &events.QueueRead{Queue: "orders", Message: 6, Again: 5}},
 	{"empty_queue", &events.QueueRead{Queue: "orders"}},
 
 	{"full", &events.ChildStarted{

@@ -322,6 +322,8 @@ type TimerFired struct {
 // EventAwaited opens a wait for the next event of a name.
 type EventAwaited struct {
 	Name string `json:"name"`
+	// Again is the wait that this one goes on with, because the event that it got is not of the type that the code waits for.
+	Again int64 `json:"again,omitempty"`
 }
 
 // EventReceived answers an EventAwaited.
@@ -357,6 +359,8 @@ type Restart struct {
 type QueueRead struct {
 	Queue   string `json:"queue"`
 	Message int64  `json:"message,omitempty"`
+	// Again is the read that this one goes on with, because the message that it took is not of the type that the code reads.
+	Again int64 `json:"again,omitempty"`
 }
 
 // ---- Other instances.

@@ -140,6 +140,8 @@ type Start struct {
 	// Messages are in the instance's mailbox before its code begins. If the start finds a running instance of the same
 	// orchestration, they are for that one, unless Conflict says otherwise.
 	Messages []StartMessage
+	// IgnoreUnknown has fields of the input that the orchestration does not know ignored: the sender may know a newer type. Otherwise the start fails.
+	IgnoreUnknown bool
 }
 
 // StartMessage is a mailbox message that a start brings along.

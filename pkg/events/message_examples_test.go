@@ -44,7 +44,7 @@ var messageExamples = []messageExample{
 	{"full", internal(&events.Start{
 		Orchestration: "fulfil", Version: "1.4.2", Input: payload(`{"sku":"a<1>"}`),
 		Parent:   &events.Parent{Instance: "basket.3", Life: "5b3e91d20c7f6a84", Execution: 1, Event: 12},
-		Conflict: events.RestartFinished, Attributes: map[string]string{"customer": "c-9", "region": "eu"},
+		Conflict: events.RestartFinished, Attributes: map[string]string{"customer": "c-9", "region": "eu"}, IgnoreUnknown: true,
 		Messages: []events.StartMessage{{Queue: "orders", Data: payload(`{"order":8}`)}, {Queue: "orders", Data: binary}, {Queue: "notes"}},
 	})},
 	{"sent", sentBefore(say(&events.Start{Orchestration: "fulfil"}))},

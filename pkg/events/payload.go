@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -110,6 +112,14 @@ type Codec interface {
 	Decode(p Payload, v any) error
 }
 
+// StrictCodec is a Codec that can also refuse data that is not quite what a value takes. Starts by name are checked with it, if the codec can; a codec around
+// another one forwards the call.
+type StrictCodec interface {
+	Codec
+	// DecodeStrict is Decode, but fields that v has no place for are an error, and so is nothing at all where v needs something.
+	DecodeStrict(p Payload, v any) error
+}
+
 // JSON is the default codec: encoding/json. A string is also read from bytes that are not JSON, so that people can publish
 // plain words by hand.
 type JSON struct{}
@@ -145,6 +155,40 @@ func (JSON) Decode(p Payload, v any) error {
 	}
 	return fmt.Errorf("decode %s into %T: %w", excerpt(p), v, err)
 }
+
+// DecodeStrict implements [StrictCodec].
+func (c JSON) DecodeStrict(p Payload, v any) error {
+	if isMissing(p, reflect.TypeOf(v).Elem()) {
+		return errors.New("a value is needed, and there is none")
+	}
+	if err := c.Decode(p, v); err != nil || !json.Valid(p) {
+		return err // a text may stand there as it is
+	}
+	d := json.NewDecoder(bytes.NewReader(p))
+	d.DisallowUnknownFields()
+	if err := d.Decode(reflect.New(reflect.TypeOf(v).Elem()).Interface()); err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
+}
+
+// isMissing reports whether data would leave a value as it is, although the type needs some.
+func isMissing(p Payload, t reflect.Type) bool {
+	if reflect.PointerTo(t).Implements(jsonUnmarshaler) {
+		return len(p) == 0
+	}
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		return false
+	case reflect.Map, reflect.Slice:
+		return len(p) == 0 // nil is written as null
+	case reflect.Struct:
+		return t.NumField() > 0 && (len(p) == 0 || string(p) == "null")
+	}
+	return len(p) == 0 || string(p) == "null"
+}
+
+var jsonUnmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
 // isPlain recognises text that JSON writes as it is, between quotation marks.
 func isPlain[T string | Payload](s T) bool {

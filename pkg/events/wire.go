@@ -60,6 +60,8 @@ const (
 	HeaderParent     = "Rondo-Parent"
 	HeaderAttributes = "Rondo-Attributes"
 	HeaderMessages   = "Rondo-Messages"
+	// HeaderUnknownFields says what becomes of fields of an input that the orchestration does not know.
+	HeaderUnknownFields = "Rondo-Unknown-Fields"
 
 	HeaderLife      = "Rondo-Life"
 	HeaderWorker    = "Rondo-Worker"
@@ -155,6 +157,9 @@ func Encode(prefix string, m Message) (Wire, error) {
 		w.Body = c.Input
 		w.Header.set(HeaderVersion, c.Version)
 		w.Header.set(HeaderConflict, string(c.Conflict))
+		if c.IgnoreUnknown {
+			w.Header.set(HeaderUnknownFields, ignoreFields)
+		}
 		if c.Parent != nil {
 			w.Header.set(HeaderParent, encodeParent(*c.Parent))
 		}
@@ -482,12 +487,22 @@ func decodeReason(body []byte) string {
 	return cut(strings.ToValidUTF8(text, "?"), MaxReason)
 }
 
+// The values of HeaderUnknownFields.
+const refuseFields, ignoreFields = "refuse", "ignore"
+
 func decodeStart(name string, h Header, body []byte) (Content, error) {
 	s := &Start{Orchestration: name, Version: h.get(HeaderVersion), Input: Canonical(body), Conflict: StartConflict(h.get(HeaderConflict))}
 	switch s.Conflict {
 	case KeepExisting, RestartFinished, ReplaceRunning, RejectExisting:
 	default:
 		return nil, fmt.Errorf("header %s: %q is none of %q, %q and %q", HeaderConflict, s.Conflict, RejectExisting, RestartFinished, ReplaceRunning)
+	}
+	switch v := h.get(HeaderUnknownFields); v {
+	case "", refuseFields:
+	case ignoreFields:
+		s.IgnoreUnknown = true
+	default:
+		return nil, fmt.Errorf("header %s: %q is neither %q nor %q", HeaderUnknownFields, v, refuseFields, ignoreFields)
 	}
 	if len(s.Version) > MaxName || !utf8.ValidString(s.Version) {
 		return nil, fmt.Errorf("header %s: not a version", HeaderVersion)

@@ -61,6 +61,7 @@ func appendFact(b []byte, f Fact) ([]byte, error) {
 		w.Number("timer", f.Timer)
 	case *EventAwaited:
 		w.Text("name", f.Name)
+		w.NumberIf("again", f.Again)
 	case *EventReceived:
 		w.Number("wait", f.Wait)
 		w.Text("name", f.Name)

@@ -22,7 +22,7 @@ func (d Definition[In, Out]) Name() string { return d.name }
 //	Fulfil.With(fulfil)
 //	Fulfil.With(fulfilBySea, orchestration.Version("2.0.0"))
 func (d Definition[In, Out]) With(fn func(ctx *Context, in In) (Out, error), opts ...BindOption) Binding {
-	b := Binding{name: d.name, version: "1.0.0"}
+	b := Binding{name: d.name, version: "1.0.0", input: inputOf[In]()}
 	if fn == nil {
 		b.err = errors.New("it has no function")
 		return b
@@ -32,7 +32,7 @@ func (d Definition[In, Out]) With(fn func(ctx *Context, in In) (Out, error), opt
 		codec := ctx.codec()
 		var in In
 		if err := codec.Decode(input, &in); err != nil {
-			return nil, &events.Error{Kind: events.Application, Type: TypeMismatch, Final: true, Message: "its input is not what it takes: " + err.Error()}
+			return nil, &events.Error{Kind: events.Application, Type: TypeMismatch, Final: true, Message: "invalid input: " + err.Error()}
 		}
 		out, err := fn(ctx, in)
 		if err != nil {
@@ -119,7 +119,7 @@ func (d Definition[In, Out]) ContinueAsNew(ctx *Context, in In, opts ...Continue
 // Start starts an instance from outside.
 func (d Definition[In, Out]) Start(ctx context.Context, c Client, in In, opts ...StartOption) (Handle[Out], error) {
 	input, err := c.Codec().Encode(in)
-	id, start, err := StartInstance(ctx, c, d.name, input, append([]StartOption{failedOption{err}}, opts...)...)
+	id, start, err := StartInstance(ctx, c, d.name, input, append([]StartOption{failedOption{err}, IgnoreUnknownFields()}, opts...)...)
 	return Handle[Out]{ID: id, start: start, client: c}, err
 }
 
@@ -176,6 +176,17 @@ func Version(v string) VersionOption { return VersionOption(v) }
 
 // VersionOption is made by [Version].
 type VersionOption string
+
+// IgnoreUnknownFields has inputs with fields that their type does not have accepted. At an orchestration ([Definition.With]) it does so for all its
+// starts, at [StartInstance] for one. Otherwise a start by name with such a field fails at once, because the field may be mistyped. Starts with a
+// contract need no option: the compiler knows the fields, so an unknown one is from newer code.
+func IgnoreUnknownFields() IgnoreUnknownFieldsOption { return IgnoreUnknownFieldsOption{} }
+
+// IgnoreUnknownFieldsOption is made by [IgnoreUnknownFields].
+type IgnoreUnknownFieldsOption struct{}
+
+func (IgnoreUnknownFieldsOption) bind(b *Binding)       { b.input.lenient = true }
+func (IgnoreUnknownFieldsOption) start(o *startOptions) { o.ignoreUnknown = true }
 
 func (v VersionOption) bind(b *Binding)       { b.version = string(v) }
 func (v VersionOption) child(o *childOption)  { o.version = string(v) }

@@ -59,7 +59,7 @@ func TestInputOfAnotherType(t *testing.T) {
 	fails(t, orchestration.OfType(orchestration.TypeMismatch), func(ctx *oc, _ string) (string, error) {
 		_, err := orchestration.Define[int, string]("subject").Call(ctx, 7)
 		return "", err
-	}, nil, `orchestration "subject": its input is not what it takes`, "decode 7 into *string")
+	}, nil, `orchestration "subject": invalid input`, "decode 7 into *string")
 }
 
 func TestOutputOfAnotherType(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 type Binding struct {
 	name, version string
 	code          program.Func
+	input         inputType
 	err           error
 }
 
@@ -27,7 +28,7 @@ func (b Binding) Version() string { return b.version }
 
 // Registry holds the code that this process knows. It is safe for concurrent use.
 type Registry struct {
-	code map[string]map[string]program.Func // name, version
+	code map[string]map[string]Binding // name, version
 
 	mu   sync.RWMutex
 	pins map[string]string
@@ -35,7 +36,7 @@ type Registry struct {
 
 // NewRegistry makes a registry. The error lists everything that is wrong with the bindings, not just the first thing.
 func NewRegistry(bindings ...Binding) (*Registry, error) {
-	r := &Registry{code: make(map[string]map[string]program.Func), pins: make(map[string]string)}
+	r := &Registry{code: make(map[string]map[string]Binding), pins: make(map[string]string)}
 	var errs []error
 	for _, b := range bindings {
 		if err := r.add(b); err != nil {
@@ -63,13 +64,13 @@ func (r *Registry) add(b Binding) error {
 	}
 	versions := r.code[b.name]
 	if versions == nil {
-		versions = make(map[string]program.Func)
+		versions = make(map[string]Binding)
 		r.code[b.name] = versions
 	}
-	if versions[b.version] != nil {
+	if _, twice := versions[b.version]; twice {
 		return fmt.Errorf("orchestration %q version %s is registered twice; give the new code a new version", b.name, b.version)
 	}
-	versions[b.version] = b.code
+	versions[b.version] = b
 	return nil
 }
 
@@ -86,8 +87,31 @@ func checkVersion(v string) error {
 
 // Lookup finds the code of a version.
 func (r *Registry) Lookup(name, version string) (program.Func, bool) {
-	code, ok := r.code[name][version]
-	return code, ok
+	b, ok := r.code[name][version]
+	return b.code, ok
+}
+
+// CheckInput tells why a version cannot be started with an input, nil if it can. Strict refuses fields that the input's type does not have, unless the
+// orchestration was bound with [IgnoreUnknownFields], and a missing input.
+func (r *Registry) CheckInput(name, version string, codec events.Codec, input events.Payload, strict bool) *events.Error {
+	b, ok := r.code[name][version]
+	if !ok {
+		return nil // whoever looks it up says so
+	}
+	if err := b.input.check(codec, input, strict && !b.input.lenient); err != nil {
+		return &events.Error{Kind: events.Application, Type: TypeMismatch, Final: true, Message: "invalid input: " + err.Error()}
+	}
+	return nil
+}
+
+// ExampleInput gives an input that the version which new instances take accepts, as JSON, for people to begin with; nothing if none can be made up.
+func (r *Registry) ExampleInput(name string) events.Payload {
+	version, _ := r.Resolve(name)
+	b, ok := r.code[name][version]
+	if !ok {
+		return nil
+	}
+	return b.input.example()
 }
 
 // Resolve tells which version a new instance gets that does not ask for one: the pinned one,

@@ -28,18 +28,25 @@ func StartInstance(ctx context.Context, c Client, name string, input events.Payl
 		start = o.messageID // what was there before is not what is waited for
 	}
 	m := events.Message{ID: o.messageID, Instance: o.id, NotBefore: o.due(c), Content: &events.Start{
-		Orchestration: name, Version: o.version, Input: input, Conflict: o.onConflict(), Attributes: o.attributes, Messages: with,
+		Orchestration: name, Version: o.version, Input: input, Conflict: o.onConflict(), Attributes: o.attributes,
+		IgnoreUnknown: o.ignoreUnknown, Messages: with,
 	}}
-	if !o.reject {
+	if !o.decided() {
 		return o.id, start, c.Publish(ctx, m)
 	}
 	r, err := c.Deliver(ctx, m)
+	if o.receipt != nil && err == nil {
+		*o.receipt = r
+	}
+	exists := !r.Taken && r.Reason == reasonExists
 	switch {
 	case err != nil:
 		return o.id, start, err
-	case !r.Taken && r.Reason == reasonExists:
+	case exists && o.reject:
 		return o.id, start, &ExistsError{Instance: o.id, Status: r.Status}
-	case !r.Taken:
+	case r.Reason == reasonWrongInput:
+		return o.id, start, &events.Error{Kind: events.Application, Type: TypeMismatch, Final: true, Message: r.Detail}
+	case !r.Taken && !exists:
 		return o.id, start, fmt.Errorf("instance %q was not started: %s (%s)", o.id, r.Detail, r.Reason)
 	}
 	return o.id, start, nil
@@ -47,6 +54,9 @@ func StartInstance(ctx context.Context, c Client, name string, input events.Payl
 
 // reasonExists is the reason in a receipt of a start that has found an instance.
 const reasonExists = "exists"
+
+// reasonWrongInput is the reason in a receipt of a start whose instance has failed before its code ran.
+const reasonWrongInput = "wrong_input"
 
 // StartOption says how an instance is started from outside.
 type StartOption interface{ start(*startOptions) }
@@ -56,6 +66,8 @@ type startOptions struct {
 	idSet                  bool
 	conflict               events.StartConflict
 	reject                 bool
+	ignoreUnknown          bool
+	receipt                *Receipt
 	attributes             map[string]string
 	delay                  time.Duration
 	at                     time.Time
@@ -85,11 +97,18 @@ func (o *startOptions) check(name string, input events.Payload) error {
 	if o.delay > events.MaxDelay {
 		errs = append(errs, events.Limit("delay of a start (seconds)", int64(o.delay/time.Second), int64(events.MaxDelay/time.Second), "is the unit right?"))
 	}
-	if o.reject && (o.delay > 0 || !o.at.IsZero()) {
-		errs = append(errs, errors.New("RejectExisting cannot wait for a start that is delayed; leave out one of them"))
+	if o.decided() && (o.delay > 0 || !o.at.IsZero()) {
+		option := "RejectExisting"
+		if !o.reject {
+			option = "ReceiptTo"
+		}
+		errs = append(errs, fmt.Errorf("%s cannot wait for a start that is delayed; leave out one of them", option))
 	}
 	return errors.Join(errs...)
 }
+
+// decided reports whether the start returns when an orchestrator has decided it, and not when it is stored.
+func (o *startOptions) decided() bool { return o.reject || o.receipt != nil }
 
 // due is when the start may be taken, zero for at once.
 func (o *startOptions) due(c Client) time.Time {
@@ -162,6 +181,14 @@ func RejectExisting() StartOption { return rejectOption{} }
 type rejectOption struct{}
 
 func (rejectOption) start(o *startOptions) { o.conflict, o.reject = events.KeepExisting, true }
+
+// ReceiptTo has the start wait until an orchestrator has decided it, and writes down what became of it: whether it has begun an instance, or found one of its id, and how
+// that one stood. Reason is then "exists", and the error nil unless [RejectExisting] says otherwise. Without it, a start returns when it is stored, and does not know.
+func ReceiptTo(r *Receipt) StartOption { return receiptOption{r} }
+
+type receiptOption struct{ to *Receipt }
+
+func (r receiptOption) start(o *startOptions) { o.receipt = r.to }
 
 // RequestID makes the start the same start when it is sent again. Without [ID], it is the id of the instance, too.
 func RequestID(id string) StartOption { return requestID(id) }

@@ -10,7 +10,8 @@ import (
 )
 
 // Event is the contract of a named event: something that is told to whoever waits for it at that moment. When nobody does, it is
-// dropped and counted; for messages that must not be lost use a [Queue].
+// dropped and counted; for messages that must not be lost use a [Queue]. What cannot be decoded as a T is refused: the sender is told, and the instance goes
+// on waiting.
 type Event[T any] struct{ name string }
 
 // DefineEvent makes the contract of an event.
@@ -35,7 +36,7 @@ func (e Event[T]) Next(ctx *Context) *Future[T] {
 	if err := events.CheckName("event", e.name); err != nil {
 		return failed[T](ctx, what, err)
 	}
-	return decoded[T](ctx, ctx.p.WaitEvent(ctx.s, e.name), what)
+	return decoded[T](ctx, ctx.p.WaitEvent(ctx.s, e.name, acceptor[T](ctx.codec())), what)
 }
 
 // Send raises the event for another instance.
@@ -51,7 +52,7 @@ func (e Event[T]) Raise(ctx context.Context, c Client, instance string, v T) err
 }
 
 // Queue is the contract of a mailbox: its messages are kept in order until they are read, also while nobody reads, and across
-// continue-as-new.
+// continue-as-new. A message that cannot be decoded as a T is skipped: it becomes a dead letter if the instance waits for one when it comes.
 type Queue[T any] struct{ name string }
 
 // DefineQueue makes the contract of a queue.
@@ -77,7 +78,7 @@ func (q Queue[T]) Next(ctx *Context) *Future[T] {
 	if err := events.CheckName("queue", q.name); err != nil {
 		return failed[T](ctx, what, err)
 	}
-	return decoded[T](ctx, ctx.p.ReadQueue(ctx.s, q.name), what)
+	return decoded[T](ctx, ctx.p.ReadQueue(ctx.s, q.name, acceptor[T](ctx.codec())), what)
 }
 
 // TryReceive takes the oldest message if there is one.
@@ -85,7 +86,12 @@ func (q Queue[T]) TryReceive(ctx *Context) (v T, ok bool, err error) {
 	if err := ctx.Err(); err != nil || q.Len(ctx) == 0 {
 		return v, false, err
 	}
-	v, err = q.Receive(ctx)
+	next := q.Next(ctx)
+	if !next.Done() { // what there was is of another type, and was skipped
+		next.Cancel(ctx)
+		return v, false, nil
+	}
+	v, err = next.Get(ctx)
 	return v, true, err
 }
 

@@ -37,29 +37,40 @@ func TestEventThatNobodyWaitsForIsDropped(t *testing.T) {
 	})
 }
 
+// TestDataOfAnotherType sends something of a wrong type, then of the right one: the first is refused, and its sender told; the instance goes on waiting.
 func TestDataOfAnotherType(t *testing.T) {
+	number, figures := orchestration.DefineEvent[int]("knock"), orchestration.DefineQueue[int]("letters")
 	for what, c := range map[string]struct {
-		wait func(ctx *oc) error
-		tell world
+		wait         func(ctx *oc) (int, error)
+		wrong, right func(env *rondotest.Env, id string) error
+		content      events.Content
 	}{
 		"event": {
-			func(ctx *oc) error { _, err := orchestration.DefineEvent[int]("knock").Wait(ctx); return err },
-			func(env *rondotest.Env, h orchestration.Handle[string]) {
-				must(t, knock.Raise(t.Context(), env, h.ID, "word"))
-			},
+			func(ctx *oc) (int, error) { return number.Wait(ctx) },
+			func(env *rondotest.Env, id string) error { return knock.Raise(t.Context(), env, id, "word") },
+			func(env *rondotest.Env, id string) error { return number.Raise(t.Context(), env, id, 7) },
+			&events.EventRaised{Name: "knock", Data: events.Payload(`"word"`)},
 		},
 		"queue": {
-			func(ctx *oc) error {
-				_, err := orchestration.DefineQueue[int]("letters").Receive(ctx)
-				return err
-			},
-			func(env *rondotest.Env, h orchestration.Handle[string]) {
-				must(t, letters.Push(t.Context(), env, h.ID, "word"))
-			},
+			func(ctx *oc) (int, error) { return figures.Receive(ctx) },
+			func(env *rondotest.Env, id string) error { return letters.Push(t.Context(), env, id, "word") },
+			func(env *rondotest.Env, id string) error { return figures.Push(t.Context(), env, id, 7) },
+			&events.QueueSent{Queue: "letters", Data: events.Payload(`"word"`)},
 		},
 	} {
-		fails(t, orchestration.OfType(orchestration.TypeMismatch), func(ctx *oc, _ string) (string, error) { return "", c.wait(ctx) }, c.tell,
-			what, `decode "word" into *int`)
+		t.Run(what, func(t *testing.T) {
+			gives(t, "7", func(ctx *oc, _ string) (string, error) {
+				n, err := c.wait(ctx)
+				return fmt.Sprint(n), err
+			}, func(env *rondotest.Env, h orchestration.Handle[string]) {
+				must(t, c.wrong(env, h.ID))
+				r, err := env.Deliver(t.Context(), events.Message{ID: "wrong", Instance: h.ID, Content: c.content})
+				if err != nil || r.Taken || r.Reason != "wrong_type" || !strings.Contains(r.Detail, "want int, got JSON string") {
+					t.Errorf("%+v, %v", r, err)
+				}
+				must(t, c.right(env, h.ID))
+			})
+		})
 	}
 }
 

@@ -119,7 +119,7 @@ func TestHealGoesOnWhileThereIsMore(t *testing.T) {
 		id := fmt.Sprint("i", i)
 		s.overdue = append(s.overdue, id)
 		s.known[id] = parked(round.Running, &events.ActivityScheduled{Name: "a", Attempt: 1})
-		subject := "rondo.work._.a.1-2." + id
+		subject := "rondo.work._.a.1-2-life." + id
 		switch {
 		case i == 7: // it is lost
 		case i == 8:
@@ -135,7 +135,7 @@ func TestHealGoesOnWhileThereIsMore(t *testing.T) {
 		t.Errorf("healed %+v with %d questions, error %v; want %d instances and 3 questions", healed, b.asked, err, n)
 	}
 	work := slices.DeleteFunc(b.published, func(s string) bool { return strings.Contains(s, ".wake.") })
-	if want := []string{"rondo.work._.a.1-2.i7"}; !slices.Equal(work, want) {
+	if want := []string{"rondo.work._.a.1-2-life.i7"}; !slices.Equal(work, want) {
 		t.Errorf("published %v, want %v", work, want)
 	}
 }

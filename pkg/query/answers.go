@@ -89,15 +89,48 @@ func readQuestion(name string, data []byte) (q Question, err error) {
 	case len(data) > maxQuestion:
 		return q, badQuestion("question for %s: it has %d bytes, which is too much", name, len(data))
 	case len(data) == 0:
-		return q, nil
+		data = []byte("{}")
 	}
 	if err := unmarshal(data, &q, true); err != nil {
-		return q, badQuestion(`question for %s: %v; it is a JSON object like {"instance":"order-7"}`, name, err)
+		return q, badQuestion(`question for %s: %v; it is a JSON object like %s`, name, err, exampleOf(name))
+	}
+	if needsInstance(name) && q.Instance == "" {
+		return q, badQuestion(`question for %s: which instance? It is a JSON object like %s`, name, exampleOf(name))
 	}
 	if q.Limit < 0 || q.After < 0 || q.Limit > math.MaxInt32 && name != MethodCount {
 		return q, badQuestion("question for %s: a number in it is out of range", name)
 	}
 	return q, nil
+}
+
+// needsInstance reports whether a method is about one instance.
+func needsInstance(name string) bool {
+	switch name {
+	case MethodInstance, MethodExecutions, MethodEvents, MethodStats, MethodValues, MethodValue, MethodStatus, MethodTree, MethodWaiting:
+		return true
+	}
+	return false
+}
+
+// exampleOf is a question that a method takes.
+func exampleOf(name string) string {
+	switch name {
+	case MethodList, MethodCount:
+		return `{"filter":{"name":"fulfil","statuses":["failed"],"attributes":{"region":"eu"}},"limit":10}`
+	case MethodDelete:
+		return `{"instances":["order-7"]}`
+	case MethodDeleteEnded:
+		return `{"filter":{"ended_before":"2026-01-01T00:00:00Z"}}`
+	case MethodPrune:
+		return `{"instance":"order-7","keep":{"last":3}}`
+	case MethodPruneAll:
+		return `{"filter":{"name":"fulfil"},"keep":{"last":3}}`
+	case MethodSystem, MethodRecover, MethodMetrics:
+		return `{}`
+	case MethodValue:
+		return `{"instance":"order-7","key":"total"}`
+	}
+	return `{"instance":"order-7"}`
 }
 
 func (q Question) filter() history.Filter {

@@ -14,7 +14,11 @@
 //	}
 //
 // An activity is registered real or faked, there is no difference; one that is not registered is never executed, as if no worker were
-// running. [Takes] makes one last.
+// running. [Takes] makes one last. A start of an orchestration that is not registered waits for a [Env.Deploy] that brings its code. The parts of a main function
+// can be given as they are: app.Pin counts, app.Configure and app.Demo do not.
+//
+// What differs from a system: there is one worker, for all tags and sessions, and one orchestrator; traces, schedules, priorities, rates and rights
+// do not exist, nor do clients that wait (see [Env.Outcome]); a withdrawn activity runs to its end, and is not told.
 //
 // What orchestrations push to queues (see [github.com/rondo-run/rondo/pkg/queue/queuepush]) is there to be looked at with [Env.Pushed].
 //
@@ -56,6 +60,7 @@ type Env struct {
 	order     []string // instance ids, in the order of their appearance
 	ready     []*envelope
 	delayed   envelopes
+	parked    []*envelope    // messages that wait for code
 	purged    map[string]int // subjects, with the sequence up to which they were purged
 	sequence  int
 	ids       int
@@ -148,7 +153,6 @@ func New(t T, parts ...Part) *Env {
 		pushes: make(map[string]string), pushed: make(map[string][]queue.NewItem),
 	}
 	e.config.MaxAttempts = 1000 // chaos crashes more often than reality
-	e.config.FailUnregistered = 24 * time.Hour
 	e.config.ShowPayloads = true
 	e.Deploy(parts...)
 	t.Cleanup(func() {
@@ -165,6 +169,7 @@ func (e *Env) Deploy(parts ...Part) {
 	e.t.Helper()
 	var orchestrations []orchestration.Binding
 	var activities []activity.Binding
+	var pins []program.Pinned
 	e.work = map[string]worker{queuepush.Activity: {binding: queuepush.With(e.push)}}
 	for _, p := range parts {
 		switch p := p.(type) {
@@ -180,6 +185,9 @@ func (e *Env) Deploy(parts ...Part) {
 			e.work[p.binding.Name()] = worker(p)
 		case option:
 			p(e)
+		case program.Pinned:
+			pins = append(pins, p)
+		case program.ForProcess: // how a process runs is not what is tested
 		default:
 			e.t.Fatalf("rondotest: %T is no part of an environment", p)
 		}
@@ -188,11 +196,22 @@ func (e *Env) Deploy(parts ...Part) {
 	if err != nil {
 		e.t.Fatalf("rondotest: %v", err)
 	}
+	for _, p := range pins {
+		if err := code.Pin(p.PinnedTo()); err != nil {
+			e.t.Fatalf("rondotest: %v", err)
+		}
+	}
 	if _, err := activity.NewRegistry(activities...); err != nil {
 		e.t.Fatalf("rondotest: %v", err)
 	}
 	e.config.Code = code
 	e.forgetAll()
+	parked := e.parked
+	e.parked = nil
+	for _, v := range parked {
+		v.due = time.Time{}
+		e.queue(v)
+	}
 }
 
 // Close forgets all instances. New has it called at the end of the test.
@@ -217,9 +236,9 @@ func (e *Env) Crash() {
 var _ orchestration.Client = (*Env)(nil)
 
 // Publish implements [orchestration.Client].
-func (e *Env) Publish(_ context.Context, messages ...events.Message) error {
+func (e *Env) Publish(ctx context.Context, messages ...events.Message) error {
 	for _, m := range messages {
-		e.publish(m)
+		e.publish(withBaggage(ctx, m))
 	}
 	return nil
 }
@@ -230,7 +249,7 @@ func (e *Env) Deliver(ctx context.Context, m events.Message) (orchestration.Rece
 		return orchestration.Receipt{}, errors.New("rondotest: a message that is to be delivered needs an id")
 	}
 	delete(e.decided, m.ID)
-	e.publish(m)
+	e.publish(withBaggage(ctx, m))
 	for {
 		if r, ok := e.decided[m.ID]; ok {
 			taken := r.Verdict == round.Accepted || r.Reason == round.Duplicate || r.Reason == round.Woken

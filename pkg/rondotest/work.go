@@ -47,7 +47,7 @@ func (e *Env) complete(v *envelope, w events.Work, worker worker) {
 	}
 	heartbeat := w.Heartbeat
 	token := events.Token(v.message.Instance, w.Ref)
-	ctx := activity.NewContext(context.Background(), activity.Environment{
+	ctx := activity.NewContext(baggageOf(v.message.Baggage), activity.Environment{
 		Info: infoOf(v.message.Instance, w), Codec: e.Codec(), Last: w.Heartbeat, Token: token,
 		Heartbeat: func(p events.Payload) error { heartbeat = p; return nil },
 	})
@@ -138,7 +138,7 @@ func (e *Env) runStep(instance string, s round.Step) {
 		}
 	}
 	e.queue(&envelope{due: s.NotBefore, owner: instance, name: name, run: func() {
-		ctx := activity.NewContext(context.Background(), activity.Environment{Codec: e.Codec(), Info: activity.Info{
+		ctx := activity.NewContext(baggageOf(s.Baggage), activity.Environment{Codec: e.Codec(), Info: activity.Info{
 			Activity: s.Name, Instance: instance, Execution: s.Execution, Attempt: s.Attempt, IdempotencyKey: s.IdempotencyKey, Deadline: s.Deadline,
 		}})
 		result, err := s.Run(ctx)

@@ -50,9 +50,11 @@ type envelope struct {
 	due                  time.Time // zero: at once
 	attempts, deliveries int
 	sent                 time.Time
-	run                  func() // instead of a message: the end of an activity, an inline step
-	owner                string // whose memory it lives in: gone when that crashes
-	name                 string // what it is, for telling what is stuck
+	later                time.Time // when a start is to happen, zero for at once; due is when it comes, which chaos may delay
+	run                  func()    // instead of a message: the end of an activity, an inline step
+	owner                string    // whose memory it lives in: gone when that crashes
+	why                  string    // it is parked
+	name                 string    // what it is, for telling what is stuck
 }
 
 // envelopes is a heap, the earliest first.
@@ -104,7 +106,25 @@ func (e *Env) publish(m events.Message) {
 		e.problem("message to %q cannot be read: %v", m.Instance, err)
 		return
 	}
-	e.post(&envelope{sequence: e.sequence, subject: w.Subject, message: back, due: w.NotBefore, sent: e.now})
+	v := &envelope{sequence: e.sequence, subject: w.Subject, message: back, due: w.NotBefore, later: w.NotBefore, sent: e.now}
+	if e.isDelayedStart(v) {
+		e.replaceDelayed(v)
+	}
+	e.post(v)
+}
+
+// isDelayedStart reports whether an envelope is a start that is not due yet.
+func (e *Env) isDelayedStart(v *envelope) bool {
+	_, ok := v.message.Content.(*events.Start)
+	return ok && v.later.After(e.now)
+}
+
+// replaceDelayed forgets the delayed starts of the same instance that are not due yet: the last one counts.
+func (e *Env) replaceDelayed(by *envelope) {
+	e.delayed = slices.DeleteFunc(e.delayed, func(v *envelope) bool {
+		return v.run == nil && v.message.Instance == by.message.Instance && v.message.ID != by.message.ID && e.isDelayedStart(v)
+	})
+	heap.Init(&e.delayed)
 }
 
 // post queues an envelope.
@@ -356,6 +376,12 @@ func (e *Env) settleReceipts(batch []*envelope, turn round.Turn, lost bool) (aga
 				e.queue(v) // the acknowledgement was lost
 			}
 		case round.Returned:
+			if r.Reason == round.NotKnownHere { // another orchestrator may know it, and here there is none
+				v.attempts--
+				v.why = r.Detail
+				e.parked = append(e.parked, v)
+				continue
+			}
 			v.due = e.now.Add(max(r.After, time.Microsecond))
 			v.sequence = 0 // it is in nobody's way any more
 			if r.Reason != round.CannotRead {
@@ -387,6 +413,9 @@ func (e *Env) crash(in *instance) {
 // stuck says why nothing more happens.
 func (e *Env) stuck(id string) error {
 	in := e.instances[id]
+	if why := e.parkedStart(id); why != "" {
+		return fmt.Errorf("rondotest: the start of %q waits: %s", id, why)
+	}
 	if in == nil || in.row.Execution == 0 {
 		return fmt.Errorf("rondotest: there is no instance %q; was it started?", id)
 	}
@@ -404,8 +433,21 @@ func (e *Env) stuck(id string) error {
 		if _, ok := e.work[w.Name]; w.Kind == round.WaitsForActivity && !ok {
 			fmt.Fprintf(&b, ", which is not registered in this test")
 		}
+		if why := e.parkedStart(w.Instance); why != "" && w.Kind == round.WaitsForChild {
+			fmt.Fprintf(&b, ", whose start waits: %s", why)
+		}
 	}
 	return fmt.Errorf("%s", b.String())
+}
+
+// parkedStart says why the start of an instance waits for a deployment, "" if it does not.
+func (e *Env) parkedStart(id string) string {
+	for _, v := range e.parked {
+		if _, isStart := v.message.Content.(*events.Start); isStart && v.message.Instance == id {
+			return v.why
+		}
+	}
+	return ""
 }
 
 func (e *Env) problem(format string, args ...any) {

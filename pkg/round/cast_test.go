@@ -47,6 +47,7 @@ func deployments() map[string][]orchestration.Binding {
 			"steps":   func(ctx oc, s string) (string, error) { return echo.Call(ctx, s) },
 			"patched": patchedNew,
 			"loop":    finish("changed"),
+			"numbers": echoOnce,
 		}),
 		"patched-away": replaced(map[string]func(oc, string) (string, error){"patched": patchedOnly}),
 	}
@@ -209,14 +210,6 @@ func twoWaiters(ctx oc, s string) (string, error) {
 	y, _ := b.Get(ctx)
 	x, _ := a.Get(ctx)
 	return x + "," + y, nil
-}
-
-func wantNumber(ctx oc, s string) (string, error) {
-	n, err := orchestration.DefineEvent[int]("number").Wait(ctx)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprint(n), nil
 }
 
 func approvalOrDeadline(ctx oc, s string) (string, error) {

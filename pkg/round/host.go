@@ -223,6 +223,27 @@ func (h host) Patched(id string) bool {
 	return false
 }
 
+// WaitedAgain implements program.Host.
+func (h host) WaitedAgain(wait int64) bool {
+	if len(h.rest) == 0 {
+		return false
+	}
+	switch f := h.rest[0].Fact.(type) {
+	case *events.EventAwaited:
+		return f.Again == wait
+	case *events.QueueRead:
+		return f.Again == wait
+	}
+	return false
+}
+
+// Warn implements program.Host.
+func (h host) Warn(text string) {
+	if !h.replaying && len(h.turn.Warnings) < maxWarnings {
+		h.turn.Warnings = append(h.turn.Warnings, text)
+	}
+}
+
 // Log implements program.Host.
 func (h host) Log(r slog.Record) {
 	if h.replaying {

@@ -117,8 +117,22 @@ func (in *Instance) takeStart(d Delivery, s *events.Start) Receipt {
 	if !ok {
 		return in.startOfUnknown(d, s)
 	}
+	if err := in.checkInput(s, version); err != nil {
+		in.stillborn(d, s, err)
+		return Receipt{Verdict: Accepted, Reason: WrongInput, Detail: err.Message}
+	}
 	in.startLife(d, s, version, code)
 	return taken
+}
+
+// checkInput tells what is wrong with the input of a start, while nothing has happened yet. What other instances start was checked by the compiler, and may
+// come from newer code: there the code itself says what it cannot read.
+func (in *Instance) checkInput(s *events.Start, version string) *events.Error {
+	inputs, known := in.config.Code.(Inputs)
+	if !known || s.Parent != nil {
+		return nil
+	}
+	return inputs.CheckInput(s.Orchestration, version, in.config.codec(), s.Input, !s.IgnoreUnknown)
 }
 
 // mayReplace reports whether a start begins a new life of an id that is in use.
@@ -206,7 +220,9 @@ func (in *Instance) stillborn(d Delivery, s *events.Start, err *events.Error) {
 	}
 	in.startLife(d, s, orElse(version, "unknown"), nil)
 	in.pending = false
-	in.turn.Fault = err
+	if err.Kind != events.Application {
+		in.turn.Fault = err
+	}
 	in.append(&events.Failed{Error: err})
 }
 
@@ -240,6 +256,9 @@ func (in *Instance) takeEvent(d Delivery, c *events.EventRaised) Receipt {
 	if r, is := in.takenBefore(d, m.ID); is {
 		return r
 	}
+	if err := in.refuses(waits[0], c.Data); err != nil {
+		return ignored(WrongType, "event "+quote(c.Name)+" is not of the type that the instance waits for: "+err.Error()+"; the instance goes on waiting")
+	}
 	in.happen(&events.EventReceived{Wait: waits[0], Name: c.Name, Data: c.Data, Message: m.ID, Age: in.age(d)})
 	return taken
 }
@@ -250,6 +269,10 @@ func (in *Instance) takeLetter(d Delivery, c *events.QueueSent) Receipt {
 	}
 	if r, full := in.mailboxFull(1, len(c.Data)); full {
 		return r
+	}
+	if err := in.readerRefuses(c); err != nil {
+		return Receipt{Verdict: Dead, Reason: WrongType, Detail: "the message is not of the type that the instance reads from queue " + quote(c.Queue) + ": " + err.Error() +
+			"; the instance goes on waiting"}
 	}
 	in.happen(&events.MessageQueued{Queue: c.Queue, Data: c.Data, Message: d.Message.ID, Age: in.age(d)})
 	return taken
@@ -263,6 +286,24 @@ func (in *Instance) mailboxFull(messages, bytes int) (Receipt, bool) {
 	return Receipt{Verdict: Dead, Reason: MailboxFull, Detail: fmt.Sprintf(
 		"instance %q has %d unread queue messages (%d bytes); the limits are %d and %d bytes: read faster, or send slower",
 		in.id, in.ledger.unread, in.ledger.mailSize, events.MaxMailbox, events.MaxMailboxBytes)}, true
+}
+
+// refuses tells why the code that waits at an event of its history cannot read data. Without the code, nobody knows its type: then the code sees to it when it
+// runs (see [program.Program.Resolve]).
+func (in *Instance) refuses(wait int64, data events.Payload) error {
+	if in.program == nil {
+		return nil
+	}
+	return in.program.Refuses(wait, data)
+}
+
+// readerRefuses tells why who reads a queue just now cannot read a message.
+func (in *Instance) readerRefuses(c *events.QueueSent) error {
+	q := in.ledger.queues[c.Queue]
+	if q == nil || len(q.reads) == 0 {
+		return nil
+	}
+	return in.refuses(q.reads[0], c.Data)
 }
 
 func (in *Instance) takeControl(d Delivery, c *events.Control) Receipt {

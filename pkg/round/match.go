@@ -49,9 +49,11 @@ func differs(recorded, said events.Fact) string {
 		s := said.(*events.ActivityScheduled)
 		same = r.Name == s.Name && r.Tag == s.Tag && r.Session == s.Session && r.Attempt == s.Attempt && r.First == s.First
 	case *events.EventAwaited:
-		same = r.Name == said.(*events.EventAwaited).Name
+		s := said.(*events.EventAwaited)
+		same = r.Name == s.Name && r.Again == s.Again
 	case *events.QueueRead:
-		same = r.Queue == said.(*events.QueueRead).Queue
+		s := said.(*events.QueueRead)
+		same = r.Queue == s.Queue && r.Again == s.Again
 	case *events.ChildStarted:
 		s := said.(*events.ChildStarted)
 		same = r.Name == s.Name && (s.Instance == "" || r.Instance == s.Instance)

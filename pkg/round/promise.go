@@ -39,7 +39,9 @@ func (in *Instance) promise(e events.Event, eff effects) {
 			Parent: &events.Parent{Instance: in.id, Life: ref.Life, Execution: ref.Execution, Event: ref.Event},
 		}))
 	case *events.Launched:
-		in.turn.send(in.say(OverExecution, events.VerbStart, ref, f.Instance, &events.Start{Orchestration: f.Name, Version: f.Version, Input: f.Input}))
+		in.turn.send(in.say(OverExecution, events.VerbStart, ref, f.Instance, &events.Start{
+			Orchestration: f.Name, Version: f.Version, Input: f.Input, IgnoreUnknown: true, // the compiler has checked it
+		}))
 	case *events.Sent:
 		if f.To == events.ToEvent {
 			in.turn.send(in.sayOnce(events.VerbEvent, ref, f.Instance, &events.EventRaised{Name: f.Name, Data: f.Data}))

@@ -61,6 +61,12 @@ type Code interface {
 	Versions(name string) []string
 }
 
+// Inputs is a Code that knows the types of the inputs.
+type Inputs interface {
+	// CheckInput tells why a version cannot be started with an input. Strict is for senders that may have mistyped it: then it refuses unknown fields, too.
+	CheckInput(name, version string, codec events.Codec, input events.Payload, strict bool) *events.Error
+}
+
 // Config says what rounds need to know besides the instance.
 type Config struct {
 	Code  Code
@@ -338,6 +344,8 @@ const (
 	CannotRead      Reason = "unreadable"       // the history cannot be read
 	TriedTooOften   Reason = "poison"           // too many attempts
 	MailboxFull     Reason = "mailbox_full"     // too many unread messages
+	WrongInput      Reason = "wrong_input"      // Accepted: a start with an input that the orchestration does not take
+	WrongType       Reason = "wrong_type"       // data that the code which waits cannot decode
 	NextRound       Reason = "next_round"       // this round has become large
 	Undecided       Reason = "undecided"        // it may have been taken before, and the history that would tell was removed
 	Joined          Reason = "joined"           // a start whose messages are for the instance that is there

@@ -156,7 +156,7 @@ func (t *Teller) exchange(e events.Event) string {
 		return t.name(f.Timer) + " is over"
 	case *events.EventAwaited:
 		t.names[e.ID] = f.Name
-		return "it waits for the event " + f.Name
+		return "it waits for the event " + f.Name + again(f.Again)
 	case *events.EventReceived:
 		return fmt.Sprintf("the event %s comes: %s", f.Name, t.payload(f.Data))
 	case *events.MessageQueued:
@@ -164,9 +164,9 @@ func (t *Teller) exchange(e events.Event) string {
 	case *events.QueueRead:
 		if f.Message == 0 {
 			t.names[e.ID] = f.Queue
-			return "it waits for a message in the queue " + f.Queue
+			return "it waits for a message in the queue " + f.Queue + again(f.Again)
 		}
-		return fmt.Sprintf("it takes message %d from the queue %s", f.Message, f.Queue)
+		return fmt.Sprintf("it takes message %d from the queue %s%s", f.Message, f.Queue, again(f.Again))
 	case *events.ChildStarted:
 		t.names[e.ID] = cmp.Or(f.Instance, f.Name)
 		return fmt.Sprintf("the child %s is started: %s with %s", f.Instance, named(f.Name, f.Version), t.payload(f.Input))
@@ -180,6 +180,14 @@ func (t *Teller) exchange(e events.Event) string {
 		return fmt.Sprintf("it sends to the %s %s of %s: %s", f.To, f.Name, f.Instance, t.payload(f.Data))
 	}
 	return string(e.Fact.Kind()) // one that is newer than this
+}
+
+// again says why a wait goes on with another one.
+func again(wait int64) string {
+	if wait == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" again: what answered %d is of another type, and was skipped", wait)
 }
 
 func (t *Teller) started(f *events.Started) string {

@@ -25,8 +25,8 @@ var Parts = []app.Part{
 
 // demo sends a large order, approves it, waits for the receipt, and prints what has happened. The card makes the first charge fail.
 func demo(ctx context.Context, s app.System) error {
-	id := "demo-" + s.Client.NewID()
-	s.Print("A large order, %s, is sent; it has to be approved.", id)
+	id := s.NewID("demo")
+	s.Print("The order %s is sent; it is large, so it has to be approved.", id)
 	order, err := contract.Fulfil.Start(ctx, s.Client, contract.Order{SKU: "piano", Cents: 900_000, Card: FlakyCard, ShipTo: "Bremen"}, orchestration.ID(id))
 	if err != nil {
 		return err

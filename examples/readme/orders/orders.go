@@ -21,17 +21,17 @@ type Receipt struct{ Number string }
 
 // The contracts.
 var (
-	Fulfil  = orchestration.Define[Order, Receipt]("fulfil")
-	Approve = orchestration.DefineEvent[string]("approve") // says who approved
-	Charge  = activity.Define[Order, Receipt]("charge", activity.Retry(5), activity.Timeout(time.Minute))
-	Ship    = activity.Define[Receipt, string]("ship")
-	Refund  = activity.Define[Receipt, string]("refund")
+	Fulfil    = orchestration.Define[Order, Receipt]("fulfil")
+	Approvals = orchestration.DefineQueue[string]("approvals") // a mailbox: each message is the name of an approver
+	Charge    = activity.Define[Order, Receipt]("charge", activity.Retry(5), activity.Timeout(time.Minute))
+	Ship      = activity.Define[Receipt, string]("ship", activity.Retry(3))
+	Refund    = activity.Define[Receipt, string]("refund", activity.Retry(20))
 )
 
 // An orchestration is an ordinary function. It may wait for a day, and it costs nothing meanwhile.
 func fulfil(ctx *orchestration.Context, order Order) (Receipt, error) {
 	if order.Amount > 1000 {
-		if _, err := Approve.WaitWithin(ctx, 24*time.Hour); err != nil {
+		if _, err := Approvals.ReceiveWithin(ctx, 24*time.Hour); err != nil {
 			return Receipt{}, fmt.Errorf("not approved: %w", err)
 		}
 	}
@@ -46,7 +46,7 @@ func fulfil(ctx *orchestration.Context, order Order) (Receipt, error) {
 		_, err := Refund.Call(ctx, receipt)
 		return err
 	})
-	if _, err := Ship.Call(ctx, receipt, activity.Retry(3)); err != nil {
+	if _, err := Ship.Call(ctx, receipt); err != nil {
 		return Receipt{}, fmt.Errorf("not shipped: %w", errors.Join(err, undo.Compensate(ctx, time.Hour)))
 	}
 	return receipt, nil
@@ -61,5 +61,13 @@ func charge(ctx context.Context, order Order) (Receipt, error) {
 	return Receipt{Number: "R-" + key}, nil
 }
 
+func ship(_ context.Context, receipt Receipt) (string, error) {
+	return "parcel for " + receipt.Number, nil
+}
+
+func refund(_ context.Context, receipt Receipt) (string, error) {
+	return "refund of " + receipt.Number, nil
+}
+
 // Parts is the code with its contracts; `app.Main(orders.Parts...)` makes a program of it.
-var Parts = []app.Part{Fulfil.With(fulfil), Charge.With(charge)}
+var Parts = []app.Part{Fulfil.With(fulfil), Charge.With(charge), Ship.With(ship), Refund.With(refund)}

@@ -8,20 +8,26 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/activity"
-	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
 // shop is the program with a carrier and a bank that gives back, each round replayed.
 func shop(t *testing.T, ship error, refunded *int) *rondotest.Env {
-	parts := append([]app.Part{rondotest.Cold()}, Parts...)
-	return rondotest.New(t, append(parts,
+	return rondotest.New(t, rondotest.Cold(), Fulfil.With(fulfil), Charge.With(charge),
 		Ship.With(func(_ context.Context, r Receipt) (string, error) { return "parcel " + r.Number, ship }),
 		Refund.With(func(context.Context, Receipt) (string, error) {
 			*refunded++
 			return "refunded", nil
-		}))...)
+		}))
+}
+
+// TestParts runs an order with exactly the code that the README shows: nothing waits for code that is not there.
+func TestParts(t *testing.T) {
+	env := rondotest.New(t, Parts...)
+	if _, err := Fulfil.Run(t.Context(), env, Order{Card: "1111", Amount: 45}, orchestration.ID("order-1")); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestSmallOrder(t *testing.T) {
@@ -40,7 +46,7 @@ func TestLargeOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	env.Advance(23 * time.Hour)
-	if err := Approve.Raise(t.Context(), env, h.ID, "ann"); err != nil {
+	if err := Approvals.Push(t.Context(), env, h.ID, "ann"); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := h.Wait(t.Context()); err != nil || r.Number == "" {

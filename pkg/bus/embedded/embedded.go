@@ -9,7 +9,9 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -51,6 +53,7 @@ type Server struct {
 	s         *server.Server
 	options   Options
 	temporary bool // the directory goes with the server
+	log       *logger
 }
 
 // ready is how long a server may take until it answers.
@@ -104,7 +107,10 @@ func (s *Server) run() error {
 	if !o.NoJetStream && !run.JetStreamEnabled() {
 		return stop(fmt.Errorf("it cannot keep streams in %q; is the directory writable?", opts.StoreDir))
 	}
-	s.s = run
+	s.s, s.log = run, log
+	if n := s.Recovered(); n > 0 && o.Logger != nil {
+		o.Logger.Info("NATS server: streams recovered after an unclean shutdown", "streams", n)
+	}
 	if o.Listen != "" { // a port that was free is kept, so that clients find the server when it starts again
 		if a, ok := run.Addr().(*net.TCPAddr); ok {
 			host, _, _ := net.SplitHostPort(o.Listen)
@@ -211,6 +217,13 @@ func (s *Server) URL() string {
 	return s.running().ClientURL()
 }
 
+// Recovered counts the streams of which the server has read the messages again when it started, because the process before was killed. Nothing is lost by that.
+func (s *Server) Recovered() int {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	return len(s.log.recovered)
+}
+
 // Name is the name of the server.
 func (s *Server) Name() string { return s.running().Name() }
 
@@ -249,6 +262,32 @@ func (s *Server) Close() error {
 type logger struct {
 	out   *slog.Logger // may be nil
 	fatal chan string
+
+	mu        sync.Mutex
+	recovered map[string]bool // streams, in the words of the server
+}
+
+// recovery are parts of the warnings with which a server that was killed reads its streams again. After each kill there are some for each stream, and they
+// tell of nothing that is wrong. Other warnings about the state of a stream may.
+var recovery = []string{
+	"Stream state outdated, ", "Stream state detected prior state", "Recovering stream state from index errored: prior state file",
+	" state is outdated; attempting to recover using ",
+}
+
+// isRecovery notes a warning that belongs to a recovery.
+func (l *logger) isRecovery(text string) bool {
+	if !slices.ContainsFunc(recovery, func(part string) bool { return strings.Contains(text, part) }) {
+		return false
+	}
+	_, of, _ := strings.Cut(text, "[")
+	stream, _, _ := strings.Cut(of, "]")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.recovered == nil {
+		l.recovered = make(map[string]bool)
+	}
+	l.recovered[stream] = true
+	return true
 }
 
 func (l *logger) say(level slog.Level, format string, v []any) {
@@ -259,10 +298,18 @@ func (l *logger) say(level slog.Level, format string, v []any) {
 
 // Noticef and the others implement server.Logger.
 func (l *logger) Noticef(format string, v ...any) { l.say(slog.LevelDebug, format, v) }
-func (l *logger) Warnf(format string, v ...any)   { l.say(slog.LevelWarn, format, v) }
 func (l *logger) Errorf(format string, v ...any)  { l.say(slog.LevelError, format, v) }
 func (l *logger) Debugf(format string, v ...any)  { l.say(slog.LevelDebug, format, v) }
 func (l *logger) Tracef(format string, v ...any)  { l.say(slog.LevelDebug, format, v) }
+
+// Warnf implements server.Logger.
+func (l *logger) Warnf(format string, v ...any) {
+	level := slog.LevelWarn
+	if l.isRecovery(fmt.Sprintf(format, v...)) {
+		level = slog.LevelDebug
+	}
+	l.say(level, format, v)
+}
 
 // Fatalf implements server.Logger.
 func (l *logger) Fatalf(format string, v ...any) {

@@ -1,12 +1,17 @@
 package embedded_test
 
 import (
+	"bytes"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rondo-run/rondo/pkg/bus/embedded"
 )
@@ -55,6 +60,62 @@ func TestWhyItCannotRunIsSaidAtOnce(t *testing.T) {
 		}
 		if took := time.Since(began); took > 10*time.Second {
 			t.Errorf("%s: it took %v", want, took)
+		}
+	}
+}
+
+// TestRecoveryIsCalm starts a server on what a killed one has left: that it reads its streams again is told in one line, and not in warnings.
+func TestRecoveryIsCalm(t *testing.T) {
+	first, killed := t.TempDir(), t.TempDir()
+	s := start(t, embedded.Options{Dir: first})
+	fill(t, s)
+	if err := s.Restart(); err != nil { // it writes down how its streams stand,
+		t.Fatal(err)
+	}
+	fill(t, s) // and is killed after some more
+	if err := os.CopyFS(killed, os.DirFS(first)); err != nil {
+		t.Fatal(err)
+	}
+
+	var log bytes.Buffer
+	again := start(t, embedded.Options{Dir: killed, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if n := again.Recovered(); n != 1 {
+		t.Errorf("%d streams were recovered", n)
+	}
+	if text := log.String(); strings.Contains(text, "WARN") || strings.Count(text, "streams recovered after an unclean shutdown") != 1 {
+		t.Errorf("it logs\n%s", text)
+	}
+	fill(t, again)
+}
+
+func start(t *testing.T, o embedded.Options) *embedded.Server {
+	t.Helper()
+	s, err := embedded.Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// fill publishes some messages into a stream.
+func fill(t *testing.T, s *embedded.Server) {
+	t.Helper()
+	nc, err := nats.Connect("", nats.InProcessServer(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if _, err := js.Publish(t.Context(), "s.a", []byte("x")); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
