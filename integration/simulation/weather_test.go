@@ -33,7 +33,7 @@ type disaster struct {
 }
 
 // what disasters there are.
-var disasters = strings.Fields("kill kill kill cut cutoff freeze freeze restart powerloss powerloss forget disconnect partitions brokerclock")
+var disasters = strings.Fields("kill kill kill cut cutoff stop stop restart powerloss powerloss forget disconnect partitions brokerclock")
 
 // forecast draws the weather of a seed.
 func forecast(r *rand.Rand) weather {
@@ -65,8 +65,10 @@ func forecast(r *rand.Rand) weather {
 			continue
 		}
 		switch d.what {
-		case "cut", "cutoff", "freeze":
+		case "cut", "cutoff":
 			d.by = duration(r, time.Second, time.Minute)
+		case "stop":
+			d.by = 15*time.Second + time.Duration(r.Int64N(int64(45*time.Second)))
 		case "powerloss":
 			d.by = duration(r, 10*time.Millisecond, 8*time.Second)
 		case "partitions":

@@ -171,6 +171,9 @@ func (w *world) note(who, what string) {
 	}
 }
 
+// trouble notes that something has befallen a message, or a call.
+func (w *world) trouble(kind, _ string) { w.count(kind) }
+
 func (w *world) count(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -209,9 +212,9 @@ func (w *world) strike(d disaster) {
 		h.restart()
 	case "cut":
 		h.cut(time.Now().Add(d.by), true)
-	case "freeze":
+	case "stop":
 		if r, _, _ := h.now(); r != nil {
-			r.freeze(time.Now().Add(d.by))
+			r.stop(time.Now().Add(d.by))
 		}
 	case "cutoff":
 		h.cut(time.Now().Add(d.by), false)
