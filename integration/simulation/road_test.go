@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,12 +25,13 @@ type road struct {
 	dead    bool
 	over    chan struct{} // closed when it is dead
 	cutTill time.Time
-	noStore bool      // the store is out of reach, too, while it is cut
-	stands  time.Time // until when it stands still
-	waiting []waiting // what waits until then, in its order
-	commits int       // how many are under way
-	ended   time.Time // when the last commit did
-	turns   int       // how many it had
+	noStore bool           // the store is out of reach, too, while it is cut
+	stands  time.Time      // until when it stands still
+	waiting []waiting      // what waits until then, in its order
+	commits int            // how many are under way
+	ended   time.Time      // when the last commit did
+	turns   int            // how many it had
+	flying  map[string]int // what it publishes just now, by subject
 }
 
 // waiting is something that happens when a process goes on.
@@ -39,7 +41,7 @@ type waiting struct {
 }
 
 func (w *world) road(name string) *road {
-	return &road{w: w, name: name, counts: make(map[string]int), over: make(chan struct{}), onDead: func() {}}
+	return &road{w: w, name: name, counts: make(map[string]int), flying: make(map[string]int), over: make(chan struct{}), onDead: func() {}}
 }
 
 var (
@@ -65,6 +67,7 @@ func (r *road) die(why string) {
 	r.dead = true
 	close(r.over)
 	r.mu.Unlock()
+	r.w.upheaval(0)
 	r.w.note(r.name, "dies "+why)
 	r.w.count("crashes")
 	r.onDead()
@@ -108,9 +111,16 @@ func (r *road) follow() {
 		r.waiting = r.waiting[1:]
 		r.mu.Unlock()
 		r.w.note(r.name, "late: "+x.what)
+		r.w.count("late: " + kindOf(x.what))
 		x.happens()
 		<-time.After(time.Microsecond)
 	}
+}
+
+// kindOf is the first word of what happens.
+func kindOf(what string) string {
+	kind, _, _ := strings.Cut(what, " ")
+	return kind
 }
 
 // postpone keeps something until the process goes on, and all that was kept before has happened. It is false if nothing keeps it.
@@ -149,6 +159,11 @@ func (r *road) Quiet() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !r.dead && r.w.context.Err() == nil && time.Now().Before(r.stands)
+}
+
+// Moment implements sim.Path.
+func (r *road) Moment(what string) time.Duration {
+	return time.Duration(1 + r.fate(what).after%(10*time.Microsecond))
 }
 
 // Note implements sim.Path.
@@ -221,7 +236,8 @@ func (r *road) pass(ctx context.Context, what string, toStore bool) (f fate, err
 		r.w.trouble("unanswered", what)
 	}
 	if f.after > time.Second {
-		r.w.trouble("late", what)
+		r.w.count("late")
+		r.w.upheaval(0)
 	}
 	if f.crashAfter {
 		go func() { // it happens, and then there is just time for what needs no waiting
@@ -320,17 +336,22 @@ func (s storeOf) Load(ctx context.Context, ids []string, admit func(string, roun
 }
 
 // Commit may conflict, or happen without anybody knowing.
-func (s storeOf) Commit(ctx context.Context, b history.Batch) (history.Result, error) {
+func (s storeOf) Commit(ctx context.Context, b history.Batch) (_ history.Result, err error) {
 	what := "commit"
 	if len(b.Turns) > 0 {
 		t := slices.MinFunc(b.Turns, func(a, b history.Decided) int { return len(a.Turn.Instance) - len(b.Turn.Instance) }).Turn
 		what = fmt.Sprint("commit ", t.Instance, " ", t.Row.LastEvent)
 	}
+	second := s.r.beginCommit(len(b.Turns))
+	defer func() { s.r.endCommit(len(b.Turns), err) }()
+	if d := s.r.w.weather.slowCommit; d > 0 {
+		<-time.After(d)
+	}
 	f, err := s.r.pass(ctx, what, true)
 	if err != nil {
 		return history.Result{}, fail(what, err)
 	}
-	if f.contended {
+	if f.contended || second && f.chance < 0.3 { // second ones are rare
 		s.r.w.count("contended")
 		return history.Result{}, &history.Error{Class: history.Contended, Op: what, Err: errors.New("somebody else was in the way")}
 	}
@@ -340,9 +361,12 @@ func (s storeOf) Commit(ctx context.Context, b history.Batch) (history.Result, e
 	}
 	result, err := s.Store.Commit(ctx, b)
 	if err == nil {
-		s.r.w.committed(b, result)
+		s.r.w.committed(s.r, b, result)
 	}
 	s.r.Stand(ctx)
+	if f.unanswered || f.ambiguous {
+		s.r.w.upheaval(0)
+	}
 	if err == nil && (f.unanswered || f.ambiguous) {
 		s.r.w.count("ambiguous")
 		return history.Result{}, &history.Error{Class: history.Ambiguous, Op: what, Err: errLost}
@@ -352,6 +376,7 @@ func (s storeOf) Commit(ctx context.Context, b history.Batch) (history.Result, e
 
 func (s storeOf) TakePromises(ctx context.Context, t history.Take) (list []history.Promise, err error) {
 	err = s.reach(ctx, "take promises", func() error { list, err = s.Store.TakePromises(ctx, t); return err })
+	s.r.w.sweeps(list)
 	return list, err
 }
 

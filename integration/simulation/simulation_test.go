@@ -38,6 +38,9 @@ func TestSeedsRepeat(t *testing.T) {
 	}
 }
 
+// enough is how many worlds there must be for everything to happen in some of them.
+const enough = 200
+
 // TestSeeds lets a number of worlds happen.
 func TestSeeds(t *testing.T) {
 	first := max(1, *firstSeed)
@@ -86,6 +89,9 @@ func TestSeeds(t *testing.T) {
 	all.Wait()
 	took := time.Since(begun)
 	t.Logf("%d seeds in %v, %.0f a minute; %v of their own time", worlds, took.Round(time.Second), float64(worlds)/took.Minutes(), virtual.Round(time.Minute))
+	if never := unreached(sums); worlds >= enough && len(never) > 0 {
+		t.Errorf("in %d worlds this has never happened: %q", worlds, never)
+	}
 	for _, k := range slices.Sorted(maps.Keys(sums)) {
 		t.Logf("%12d %s, %.1f a seed", sums[k], k, float64(sums[k])/float64(worlds))
 	}

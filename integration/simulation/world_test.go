@@ -32,8 +32,6 @@ type world struct {
 	begun   time.Time
 	broker  *sim.Broker
 	store   *sqlite.Store
-	code    *orchestration.Registry
-	acts    *activity.Registry
 	hosts   []*host
 	jobs    []*job
 	undone  string // what there was still to do at the end
@@ -48,6 +46,8 @@ type world struct {
 	stands map[string]stands
 	said   []check.Promised // what clients were promised
 	upset  int              // how often the broker has lost something
+	faults []string         // what was seen to be wrong while it happened
+	journal
 }
 
 // outcome is what became of a world.
@@ -83,7 +83,9 @@ func runWorld(t *testing.T, seed uint64, logged bool) (o outcome) {
 
 func create(t *testing.T, seed uint64) *world {
 	r := rand.New(rand.NewPCG(seed, 1))
-	w := &world{t: t, seed: seed, weather: forecast(r), begun: time.Now(), counts: make(map[string]int), stands: make(map[string]stands)}
+	w := &world{t: t, seed: seed, weather: forecast(r), begun: time.Now(), counts: make(map[string]int), stands: make(map[string]stands), journal: newJournal()}
+	guests := rand.New(rand.NewPCG(seed, 2))
+	w.weather.company(guests)
 	w.context, w.finish = context.WithCancel(context.Background())
 	w.broker = sim.NewBroker(sim.Options{
 		Partitions: 1 + r.IntN(6), InboxWait: 5 * time.Second, WorkWait: 30 * time.Second, MemberLease: 3 * time.Second, SessionLease: 30 * time.Second, Dedupes: w.weather.dedupes,
@@ -97,10 +99,6 @@ func create(t *testing.T, seed uint64) *world {
 	var err error
 	w.store, err = sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{Log: quiet, WakeStep: 10 * time.Second, Now: func() time.Time { return time.Now().Add(w.weather.storeAhead) }})
 	must(err)
-	w.code, err = orchestration.NewRegistry(scripted.With(play))
-	must(err)
-	w.acts, err = activity.NewRegistry(works...)
-	must(err)
 	for i := range w.weather.orchestratorsAhead {
 		w.hosts = append(w.hosts, &host{w: w, name: fmt.Sprint("orchestrator-", i), runs: w.orchestrate(i)})
 	}
@@ -110,6 +108,7 @@ func create(t *testing.T, seed uint64) *world {
 	for i := range 6 + r.IntN(10) {
 		w.jobs = append(w.jobs, makeJob(r, i, w.weather))
 	}
+	w.jobs = append(w.jobs, makeGuests(guests, w.weather)...)
 	return w
 }
 
@@ -122,6 +121,7 @@ func (w *world) run() {
 		all.Go(h.live)
 	}
 	all.Go(w.suffer)
+	all.Go(w.pour)
 	for _, j := range w.jobs {
 		all.Go(func() { w.serve(j) })
 	}
@@ -171,9 +171,6 @@ func (w *world) note(who, what string) {
 	}
 }
 
-// trouble notes that something has befallen a message, or a call.
-func (w *world) trouble(kind, _ string) { w.count(kind) }
-
 func (w *world) count(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -205,6 +202,9 @@ func (w *world) suffer() {
 
 func (w *world) strike(d disaster) {
 	h := w.hosts[d.who]
+	if d.what != "hiccup" {
+		w.upheaval(d.by)
+	}
 	switch d.what {
 	case "kill":
 		h.kill("by the world")
@@ -212,7 +212,7 @@ func (w *world) strike(d disaster) {
 		h.restart()
 	case "cut":
 		h.cut(time.Now().Add(d.by), true)
-	case "stop":
+	case "stop", "hiccup":
 		if r, _, _ := h.now(); r != nil {
 			r.stop(time.Now().Add(d.by))
 		}
@@ -349,7 +349,14 @@ func (w *world) orchestrate(i int) func(context.Context, *road, *sim.Bus) error 
 				return time.Duration(r.fate("jitter of "+what).chance * float64(most))
 			},
 		}
-		o, err := orchestrator.New(c, history.Store(storeOf{w.store, r}), w.code, config)
+		if w.weather.flood > 0 {
+			config.Round.FailUnregistered = 40 * time.Second
+		}
+		code, err := orchestration.NewRegistry(player(r))
+		if err != nil {
+			return err
+		}
+		o, err := orchestrator.New(lineOf{c, r}, history.Store(storeOf{w.store, r}), code, config)
 		if err != nil {
 			return err
 		}
@@ -359,7 +366,11 @@ func (w *world) orchestrate(i int) func(context.Context, *road, *sim.Bus) error 
 
 func (w *world) labour(ctx context.Context, r *road, c *sim.Bus) error {
 	name, _, _ := strings.Cut(r.name, "/")
-	x, err := worker.New(c, w.acts, worker.Config{ID: name, Logger: quiet, DrainTimeout: 5 * time.Second, Grace: time.Second})
+	acts, err := activity.NewRegistry(works(r)...)
+	if err != nil {
+		return err
+	}
+	x, err := worker.New(c, acts, worker.Config{ID: name, Logger: quiet, DrainTimeout: 5 * time.Second, Grace: time.Second})
 	if err != nil {
 		return err
 	}

@@ -43,6 +43,8 @@ type Path interface {
 	// Stand blocks while the process stands still, and tells whether it did. Quiet tells whether it stands still.
 	Stand(ctx context.Context) bool
 	Quiet() bool
+	// Moment is how long something takes that neither fails nor is lost.
+	Moment(what string) time.Duration
 	// Note says what has happened, for who counts it.
 	Note(kind, what string)
 }
@@ -70,6 +72,7 @@ func (straight) Send(_ string, happens func())                  { happens() }
 func (straight) Hear(_ string, happens func())                  { happens() }
 func (straight) Stand(context.Context) bool                     { return false }
 func (straight) Quiet() bool                                    { return false }
+func (straight) Moment(string) time.Duration                    { return 0 }
 func (straight) Note(string, string)                            {}
 
 var (
@@ -386,7 +389,7 @@ func (c *Bus) asking(change func()) {
 func (c *Bus) await(ctx context.Context, r *receiver, what string, most int, next func(now time.Time) (*message, time.Time)) (all []bus.Delivery, err error) {
 	for {
 		if c.path.Quiet() {
-			return c.heap(ctx, r, most, next)
+			return c.heap(ctx, r, what, most, next)
 		}
 		c.b.mu.Lock()
 		now := c.b.now()
@@ -432,13 +435,14 @@ func (c *Bus) await(ctx context.Context, r *receiver, what string, most int, nex
 }
 
 // heap hands messages to a process that stands still. It finds them when it goes on.
-func (c *Bus) heap(ctx context.Context, r *receiver, most int, next func(now time.Time) (*message, time.Time)) (all []bus.Delivery, err error) {
+func (c *Bus) heap(ctx context.Context, r *receiver, what string, most int, next func(now time.Time) (*message, time.Time)) (all []bus.Delivery, err error) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
 		c.path.Stand(ctx)
 	}()
 	for {
+		<-time.After(c.path.Moment("hand out to who stands still: " + what))
 		c.b.mu.Lock()
 		now := c.b.now()
 		soon := c.b.due(now)

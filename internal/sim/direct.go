@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,7 +189,7 @@ func (b *Broker) route(w events.Wire, to string, reply func(error), from *Bus) {
 			arrives(bus.ErrNobody)
 			return
 		}
-		o := open[pick(w.Subject, len(open))]
+		o := slices.MaxFunc(open, func(x, y *offer) int { return cmp.Compare(weight(w.Subject, x.name), weight(w.Subject, y.name)) })
 		go o.c.path.Hear("task "+w.Subject, func() { o.receive(w, arrives) })
 		return
 	}
@@ -200,11 +201,12 @@ func (b *Broker) route(w events.Wire, to string, reply func(error), from *Bus) {
 	go c.path.Hear("result "+w.Subject, func() { c.receiveResult(w, arrives) })
 }
 
-// pick chooses one of n by the word.
-func pick(word string, n int) int {
-	h := fnv.New32a()
-	h.Write([]byte(word))
-	return int(h.Sum32()>>8) % n
+// weight decides which worker gets a task: the same one each time.
+func weight(subject, worker string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(worker))
+	h.Write([]byte(subject))
+	return h.Sum64()
 }
 
 // ---- The receiver.
@@ -219,7 +221,9 @@ func (o *offer) receive(w events.Wire, arrives func(error)) {
 		return
 	}
 	o.c.path.Note("task received directly", w.Subject)
-	time.AfterFunc(bus.LastsAfter, func() { h.settle("still executes", heldError{o.name}) })
+	time.AfterFunc(bus.LastsAfter, func() {
+		h.settle("still executes", heldError{o.name})
+	})
 }
 
 // deliver makes a delivery of what has come without being stored.
@@ -258,6 +262,7 @@ type directHold struct {
 
 func (h *directHold) settle(what string, why error) {
 	h.once.Do(func() {
+		h.c.path.Note(what, h.what)
 		h.c.path.Send(what+" "+h.what, func() { h.arrives(why) })
 	})
 }

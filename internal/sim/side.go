@@ -207,7 +207,7 @@ func (m *membership) Leave(ctx context.Context) error {
 // Handover implements bus.Handovers.
 func (c *Bus) Handover(ctx context.Context, to string, d bus.Delivery) error {
 	var other *receiverOf
-	err := c.do(ctx, "hand over to "+to, func() error {
+	err := c.do(ctx, "hand over to "+to+" "+d.Subject, func() error {
 		if other = c.b.handovers[to]; other == nil {
 			return fmt.Errorf("%w: %s", bus.ErrNobody, to)
 		}
