@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -339,7 +340,9 @@ func (s storeOf) Load(ctx context.Context, ids []string, admit func(string, roun
 func (s storeOf) Commit(ctx context.Context, b history.Batch) (_ history.Result, err error) {
 	what := "commit"
 	if len(b.Turns) > 0 {
-		t := slices.MinFunc(b.Turns, func(a, b history.Decided) int { return len(a.Turn.Instance) - len(b.Turn.Instance) }).Turn
+		t := slices.MinFunc(b.Turns, func(a, b history.Decided) int {
+			return cmp.Or(len(a.Turn.Instance)-len(b.Turn.Instance), cmp.Compare(a.Turn.Instance, b.Turn.Instance))
+		}).Turn
 		what = fmt.Sprint("commit ", t.Instance, " ", t.Row.LastEvent)
 	}
 	second := s.r.beginCommit(len(b.Turns))
