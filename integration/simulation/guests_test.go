@@ -108,10 +108,11 @@ func (w *world) pour() {
 	w.count("floods")
 }
 
-// useAgain prepares that an id is used again: perhaps an operator deletes the instance, whatever is in flight for it.
+// useAgain prepares that an id is used again: perhaps an operator deletes the instance, whatever is in flight for it. When clients say everything once
+// more, nothing is deleted: the last start of all must not be that of an instance that was deleted.
 func (w *world) useAgain(j *job) bool {
 	w.count("id used again")
-	if !j.deletes {
+	if !j.deletes || w.upsetsSoFar() > 0 {
 		return true
 	}
 	_, err := w.store.Delete(w.context, []string{j.id}, history.Deletion{Force: true})

@@ -18,7 +18,7 @@ import (
 func (w *world) left() string {
 	for _, j := range w.jobs {
 		if !w.hasEnded(j) {
-			return j.id + " has not ended"
+			return j.id + " has not ended:" + tail(w.context, w.store, j.id)
 		}
 	}
 	n, err := w.store.Count(w.context, history.Filter{Statuses: []round.Status{round.Running, round.Suspended, round.Halted}}, 1)
