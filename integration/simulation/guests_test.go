@@ -104,6 +104,7 @@ func (w *world) pour() {
 		if c.Publish(w.context, wire) != nil {
 			return
 		}
+		w.promise(m)
 	}
 	w.count("floods")
 }
@@ -121,6 +122,18 @@ func (w *world) useAgain(j *job) bool {
 		w.mu.Lock()
 		delete(w.stands, j.id)
 		w.mu.Unlock()
+	}
+	return true
+}
+
+// isLast tells whether the instance of a job is the one that was to begin last, as far as anybody can know.
+func (w *world) isLast(instance string, s *events.Started) bool {
+	for _, j := range w.jobs {
+		if j.id != instance || !j.reborn || w.upset > 0 || w.counts["partitions"] > 0 {
+			continue
+		}
+		last := j.says[len(j.says)-1].message
+		return last.Content.(*events.Start).Conflict != events.ReplaceRunning || s.Message == last.ID
 	}
 	return true
 }

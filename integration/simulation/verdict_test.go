@@ -110,6 +110,9 @@ func (w *world) check() (found []check.Finding) {
 		NothingRemoved: w.weather.reborn == 0, Quiescent: true, Broker: c, Dead: c, Prefix: c.Prefix(),
 		Promises: []check.Promises{{Name: "clients", Each: func(yield func(check.Promised, error) bool) {
 			for _, p := range w.said {
+				if w.upset > 0 && isGarbage(p.Instance) {
+					continue // it is not said again
+				}
 				if p.What == check.PromisedQueue && (w.upset > 0 || w.counts["partitions"] > 0) {
 					continue // it is said again, or may come in another order
 				}
@@ -140,6 +143,9 @@ func (w *world) judge(info history.Info, steered events.How) error {
 	started, ok := first.Events[0].Fact.(*events.Started)
 	if !ok {
 		return fmt.Errorf("%s begins with %v", info.Instance, first.Events[0].Fact.Kind())
+	}
+	if !w.isLast(info.Instance, started) {
+		return fmt.Errorf("%s was started by %s, which was not the last start", info.Instance, started.Message)
 	}
 	var s script
 	if err := (events.JSON{}).Decode(started.Input, &s); err != nil {
