@@ -14,7 +14,7 @@ var mutantsOfDelivery = []mutant{
 		{outboxOf + "outbox.go", "	if p.work != nil {\n		w.parts.Store(4)\n	}\n", "	_ = p\n"},
 		{outboxOf + "outbox.go", "	if x.whole.parts.Add(-1) > 0 || x.whole.failed.Load() {\n", "	if x.whole.parts.Add(-1) != 0 || x.whole.failed.Load() {\n"},
 	}},
-	{name: "a worker accepts a task that it does not have", test: test{delivered, "^TestPassedWorkOfAWorkerThatDies$"}, edits: []edit{
+	{name: "a worker accepts a task that it does not have", test: test{delivered, "^TestNoHoldIsTakenOverWithoutItsTask$"}, edits: []edit{
 		{workerOf + "lasting.go", "	if !w.lasted.has(keyOf(d)) {\n		return errors.New(\"it is not here any more\")\n	}\n	d.Hold.Ack()\n	return nil\n", "	_ = errors.ErrUnsupported\n	d.Hold.Ack()\n	return nil\n"},
 	}},
 	{name: "a worker forgets at once that it has done a task", test: test{delivered, "^TestPassedWork"}, edits: []edit{

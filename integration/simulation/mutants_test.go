@@ -204,7 +204,7 @@ func build(t *testing.T, root string, files map[string]string) (program string) 
 	t.Helper()
 	dir := t.TempDir()
 	list, program := overlayOf(t, dir, files), filepath.Join(dir, "simulation.test")
-	c := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", list, "-o", program, "./integration/simulation")
+	c := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", list, "-o", program, "./integration/simulation")
 	c.Dir = root
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("it cannot be built: %v\n%s", err, out)

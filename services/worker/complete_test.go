@@ -27,3 +27,21 @@ func TestResultsOfRedeliveredTasksAreStored(t *testing.T) {
 		}
 	}
 }
+
+// acks counts what is acknowledged.
+type acks struct {
+	bus.Hold
+	n int
+}
+
+func (a *acks) Ack() { a.n++ }
+
+// A task that is handed over to the worker that held it, and that does not have it any more, stays with who hands it over: the
+// worker was restarted under the same id, say.
+func TestNoHoldIsTakenOverWithoutItsTask(t *testing.T) {
+	w := &Worker{held: newHeld()}
+	var hold acks
+	if err := w.mine(bus.Delivery{Subject: "rondo.work._.a.1-2.i", Hold: &hold}); err == nil || hold.n > 0 {
+		t.Errorf("it takes a task that it does not have (%v), and has acknowledged %d", err, hold.n)
+	}
+}
