@@ -20,6 +20,7 @@ func PastStart(instance string, execution int64, history []events.Event) (Turn, 
 }
 
 // PastSince gives the turns in which a part of an execution was decided, from a moment on: all events of a turn have its time.
+// Their messages are left out.
 func PastSince(instance string, execution int64, history []events.Event, since time.Time) (turns []Turn) {
 	in := newPast(instance, execution)
 	var turn *Turn
@@ -42,13 +43,7 @@ func PastSince(instance string, execution int64, history []events.Event, since t
 		}
 		turn.add(execution, e)
 		in.noteOver(e, eff)
-		if in.ledger.carried == 0 {
-			in.promise(e, eff)
-		}
 		turn.Row = in.describe()
-	}
-	for i := range turns {
-		turns[i] = turns[i].tidied()
 	}
 	return turns
 }
