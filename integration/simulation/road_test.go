@@ -229,6 +229,9 @@ func (r *road) pass(ctx context.Context, what string, toStore bool) (f fate, err
 		}
 		r.w.note(r.name, "loses: "+what)
 		r.w.trouble("lost", what)
+		if toStore { // it is about many instances, and names one
+			r.w.upheaval(0)
+		}
 		return f, err
 	}
 	r.w.note(r.name, what)
