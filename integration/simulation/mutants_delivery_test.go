@@ -10,7 +10,7 @@ const (
 // and in what keeps instances of one id apart.
 var mutantsOfDelivery = []mutant{
 	// Direct delivery of tasks.
-	{name: "the entry of a task that is delivered directly is removed at once", seed: 1, edits: []edit{
+	{name: "the entry of a task that is delivered directly is removed at once", seed: 7, edits: []edit{
 		{outboxOf + "outbox.go", "	if p.work != nil {\n		w.parts.Store(4)\n	}\n", "	_ = p\n"},
 		{outboxOf + "outbox.go", "	if x.whole.parts.Add(-1) > 0 || x.whole.failed.Load() {\n", "	if x.whole.parts.Add(-1) != 0 || x.whole.failed.Load() {\n"},
 	}},
@@ -20,7 +20,7 @@ var mutantsOfDelivery = []mutant{
 	{name: "a worker forgets at once that it has done a task", test: test{delivered, "^TestPassedWork"}, edits: []edit{
 		{workerOf + "lasting.go", "	if !a.d.Passed || holds > 1 || time.Since(a.since) < bus.LastsAfter*9/10 {\n", "	if !a.d.Passed || holds > 1 || time.Since(a.since) < 2*bus.LastsAfter {\n"},
 	}},
-	{name: "a worker does not take over what is stored of a task that it executes", seed: 1, edits: []edit{
+	{name: "a worker does not take over what is stored of a task that it executes", seed: 6, edits: []edit{
 		{workerOf + "lasting.go", "		if a.life() == lifeOf(d) && a.join(d.Hold) {\n", "		if a.life() != lifeOf(d) && a.join(d.Hold) {\n"},
 	}},
 	{name: "a worker executes a task that another one still executes", seed: 1, edits: []edit{
@@ -49,11 +49,11 @@ var mutantsOfDelivery = []mutant{
 		{workerOf + "complete.go", "len(back) > 0 && a.d.Deliveries == 1 {", "len(back) > 0 {"},
 	}},
 	// Two commits at once, and small ones that are delayed.
-	{name: "the second commit publishes nothing", seed: 1, edits: []edit{
+	{name: "the second commit publishes nothing", seed: 31, edits: []edit{
 		{loopOf + "commit.go", "	l.commits++\n	go func() {\n", "	l.commits++\n	second := l.commits > 1\n	go func() {\n"},
 		{loopOf + "commit.go", "		if x.err == nil {\n			l.publish(ctx, decisions, x.result)\n", "		if x.err == nil && !second {\n			l.publish(ctx, decisions, x.result)\n"},
 	}},
-	{name: "a second commit that fails counts as done", seed: 1, edits: []edit{
+	{name: "a second commit that fails counts as done", seed: 31, edits: []edit{
 		{loopOf + "commit.go", "	case x.err != nil:\n		l.takeUnstored(x)\n		return\n", `	case x.err != nil && l.commits > 0:
 		x.result.Outcomes = make([]history.Outcome, len(x.decisions))
 		for i := range x.result.Outcomes {
@@ -64,10 +64,10 @@ var mutantsOfDelivery = []mutant{
 		return
 `},
 	}},
-	{name: "a second commit that fails is not tried again", seed: 1, edits: []edit{
+	{name: "a second commit that fails is not tried again", seed: 31, edits: []edit{
 		{loopOf + "commit.go", "	case x.err != nil:\n		l.takeUnstored(x)\n		return\n", "	case x.err != nil && l.commits > 0:\n		return\n	case x.err != nil:\n		l.takeUnstored(x)\n		return\n"},
 	}},
-	{name: "two commits take the same turns", seed: 1, edits: []edit{
+	{name: "two commits take the same turns", seed: 31, edits: []edit{
 		{loopOf + "commit.go", "	l.toCommit = l.toCommit[n:]\n	if len(l.toCommit) == 0 {\n", "	if l.commits == 0 {\n		l.toCommit = l.toCommit[n:]\n	}\n	if len(l.toCommit) == 0 {\n"},
 	}},
 	{name: "a turn that was refused is published", seed: 1, edits: []edit{
