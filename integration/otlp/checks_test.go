@@ -32,8 +32,8 @@ func good() []span {
 	const consumer, producer = ptrace.SpanKindConsumer, ptrace.SpanKindProducer
 	all := []span{
 		make("1", "", "POST /orders", "-web", ptrace.SpanKindServer, 0, 1),
-		make("2", "1", "orchestration fulfil", byOrchestrator, consumer, 2, 20),
-		make("3", "2", "round fulfil", byOrchestrator, consumer, 1.9, 4),
+		make("2", "1", "orchestration fulfil", byOrchestrator, consumer, 2, 22),
+		make("3", "2", "round fulfil", byOrchestrator, consumer, 2, 4),
 		make("4", "2", "activity reserve", byOrchestrator, producer, 2, 3),
 		make("5", "2", "activity ship", byOrchestrator, producer, 2, 20),
 		make("6", "5", "execute ship", byWorker, consumer, 5, 18),
@@ -68,7 +68,7 @@ func TestChecksNotice(t *testing.T) {
 		{"backwards", "before it begins", func(all []span) []span { all[5].End = all[5].Start.Add(-1); return all }},
 		{"too early", "begins 1s before", func(all []span) []span { all[5].Start = all[4].Start.Add(-time.Second); return all }},
 		{"too late", "ends 1s after", func(all []span) []span { all[5].End = all[4].End.Add(time.Second); return all }},
-		{"a round elsewhere", "is outside of", func(all []span) []span {
+		{"a round elsewhere", "ends 1h0m0s after", func(all []span) []span {
 			all[6].Start, all[6].End = all[6].Start.Add(time.Hour), all[6].End.Add(time.Hour)
 			return all
 		}},

@@ -202,10 +202,6 @@ func mistimed(spans []span) (bad []string) {
 		above, ok := there[s.above()]
 		switch {
 		case !ok:
-		case s.sort() == "round": // it begins before what it decides, and ends after that
-			if s.End.Before(above.Start) || s.Start.After(above.End) {
-				say("is outside of %v", above)
-			}
 		case s.Start.Before(above.Start.Truncate(time.Microsecond)):
 			say("begins %v before %v", above.Start.Sub(s.Start), above)
 		case s.sort() == "orchestration" && !above.told(), above.Attributes["rondo.given_up"] == true: // nobody waits for it

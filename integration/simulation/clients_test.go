@@ -14,10 +14,13 @@ import (
 
 // A job is an instance that clients start, and what they say to it.
 type job struct {
-	id     string
-	script script
-	says   []saying
-	steers events.How // if somebody does
+	id      string
+	script  script
+	says    []saying
+	steers  events.How // if somebody does
+	reborn  bool       // its id is used again, after the former instance was deleted if deletes is set
+	deletes bool
+	again   []saying // what is said once more when the broker has forgotten that it was
 }
 
 type saying struct {
@@ -76,13 +79,20 @@ func (w *world) serve(j *job) {
 	go w.approve(j)
 	for {
 		upsets := w.upsetsSoFar()
-		for _, s := range j.says {
+		for i, s := range j.says {
 			s.message.Sent = events.Instant(w.begun.Add(s.at)) // also when it is said once more
-			if w.upsetsSoFar() != upsets || !w.until(s.at) || !w.say(c, s.message) {
+			if w.upsetsSoFar() != upsets || !w.until(s.at) || j.reborn && i > 0 && !w.useAgain(j) || !w.say(c, s.message) {
 				break
 			}
 		}
 		for w.upsetsSoFar() == upsets {
+			if len(j.again) > 0 && w.until(j.again[0].at) {
+				if !w.hasEnded(j) {
+					w.say(c, j.again[0].message)
+					w.count("letter said again")
+				}
+				j.again = j.again[1:]
+			}
 			if w.hasEnded(j) || !w.wait(time.Second) {
 				return
 			}
@@ -115,8 +125,13 @@ func (w *world) say(c *sim.Bus, m events.Message) bool {
 		panic(err)
 	}
 	times := 1
-	if w.weather.fateOf(w.seed, "client", m.ID, 1, w.calm()).twice {
+	f := w.weather.fateOf(w.seed, "client", m.ID, 1, w.calm())
+	if f.twice {
 		times = 2
+	}
+	if w.weather.odd {
+		beOdd(&wire, f.chance)
+		w.count("odd headers")
 	}
 	for range times {
 		if err := c.Publish(w.context, wire); err != nil {
@@ -158,16 +173,18 @@ type stands struct {
 }
 
 // committed sees what is stored: clients ask so often that asking the store would take most of the time.
-func (w *world) committed(b history.Batch, result history.Result) {
+func (w *world) committed(r *road, b history.Batch, result history.Result) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i, d := range b.Turns {
 		if result.Outcomes[i].Verdict != history.Committed {
 			continue
 		}
+		w.promised(r, d.Promises)
 		s := w.stands[d.Turn.Instance]
 		s.ended = d.Turn.Row.Status.Ended()
 		for _, x := range d.Turn.Executions {
+			w.countStart(x.Events)
 			for _, e := range x.Events {
 				switch f := e.Fact.(type) {
 				case *events.Started:

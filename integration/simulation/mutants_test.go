@@ -23,9 +23,13 @@ var (
 // A mutant is a mistake that is planted into the code of the product.
 type mutant struct {
 	name  string
-	seed  uint64 // finds it
+	seed  uint64 // finds it; 0 if a test does
 	edits []edit
+	test  test
 }
+
+// A test is one that finds a mistake where the simulation does not come: in the adapter of NATS, and in what is mended by something else.
+type test struct{ pkg, run string }
 
 // An edit replaces what stands once in a file.
 type edit struct{ file, before, after string }
@@ -40,83 +44,83 @@ const (
 // mutants are mistakes that somebody could make. Left out are those that harm nobody, because something else mends them: a worker that acknowledges before it has
 // published, for example, only makes an instance wait until it is found that nobody has its work.
 var mutants = []mutant{
-	{"messages are acknowledged before the commit", 1, []edit{
+	{name: "messages are acknowledged before the commit", seed: 1, edits: []edit{
 		{loopOf + "receive.go", "	if d.Deliveries > o.config.SuspectAfter {\n", "	d.Hold.Ack()\n	if d.Deliveries > o.config.SuspectAfter {\n"},
 	}},
-	{"a turn is published before its commit", 2, []edit{
+	{name: "a turn is published before its commit", seed: 2, edits: []edit{
 		{loopOf + "commit.go", "		x.begun, x.result, x.err = l.commit(ctx, batch, delay)\n", `		for _, d := range decisions {
 			_ = outbox.Send(ctx, l.o.broker, l.o.broker.Prefix(), d.promises, l.o.log, nil)
 		}
 		x.begun, x.result, x.err = l.commit(ctx, batch, delay)
 `},
 	}},
-	{"a turn that was refused counts as committed", 3, []edit{
+	{name: "a turn that was refused counts as committed", seed: 3, edits: []edit{
 		{loopOf + "commit.go", "		if outcome.Verdict == history.Committed {\n			e.conflicts = 0", "		if outcome.Verdict != history.Unfit {\n			e.conflicts = 0"},
 	}},
-	{"a commit that nobody knows of counts as done", 1, []edit{
+	{name: "a commit that nobody knows of counts as done", seed: 1, edits: []edit{
 		{loopOf + "commit.go", "	l.takeStored(len(x.decisions))\n	for i, d := range x.decisions {\n		outcome := x.result.Outcomes[i]\n",
 			"	l.takeStored(len(x.decisions))\n	for i, d := range x.decisions {\n		outcome := history.Outcome{Verdict: history.Committed}\n		if x.err == nil {\n			outcome = x.result.Outcomes[i]\n		}\n"},
 		{loopOf + "commit.go", "	case x.err != nil && (ctx.Err() != nil || history.ClassOf(x.err) == history.Ambiguous):\n		l.takeFailed(x)\n		return\n", "	case x.err != nil && history.ClassOf(x.err) == history.Ambiguous:\n"},
 	}},
-	{"what is decided again comes after what is newer", 22, []edit{
+	{name: "what is decided again comes after what is newer", seed: 22, edits: []edit{
 		{loopOf + "loop.go", "	e.waiting = append(slices.Clone(items), e.waiting...)\n", "	e.waiting = append(slices.Clone(e.waiting), items...)\n"},
 	}},
-	{"there is no fence", 531, []edit{
+	{name: "there is no fence", seed: 531, edits: []edit{
 		{sqliteOf + "commit.go", "	case c.Life != b.Life || c.Execution != b.Execution || c.LastEvent != b.LastEvent:\n		return false\n", "	case c.Life != b.Life || c.Execution != b.Execution:\n		return false\n"},
 		{sqliteOf + "statements.go", "\"instance, execution, event, last_event, data\", \"\")", "\"instance, execution, event, last_event, data\", \" ON CONFLICT DO UPDATE SET last_event = excluded.last_event, data = excluded.data\")"},
 		{sqliteOf + "statements.go", "AND last_event = ?\"", "AND last_event >= ? - 1000000\""},
 	}},
-	{"a promise is forgotten before it is published", 6, []edit{
+	{name: "a promise is forgotten before it is published", seed: 6, edits: []edit{
 		{outboxOf + "outbox.go", "	w.parts.Store(3)\n", "	w.parts.Store(1)\n"},
 		{outboxOf + "outbox.go", "	if x.whole.parts.Add(-1) > 0 || x.whole.failed.Load() {\n", "	if x.whole.parts.Add(-1) != 0 {\n"},
 		{outboxOf + "outbox.go", "	if err := p.now.put(ctx, part{now, w}); err != nil {\n", "	p.done(part{nil, w}, nil)\n	if err := p.now.put(ctx, part{now, w}); err != nil {\n"},
 	}},
-	{"nobody sweeps", 1, []edit{
+	{name: "nobody sweeps", seed: 1, edits: []edit{
 		{loopOf + "keep.go", "	_, err := k.sweeper.Sweep(ctx)\n	return err\n", "	return nil\n"},
 	}},
-	{"a sweep removes what it has not published", 2, []edit{
+	{name: "a sweep removes what it has not published", seed: 2, edits: []edit{
 		{outboxOf + "sweep.go", "	if err := Send(ctx, s.Broker, s.Prefix, messages, s.Log, s.Watcher); err != nil {\n		return 0, fmt.Errorf(\"sweep the outbox: %w\", err)\n	}\n", ""},
 	}},
-	{"a sweep sends again with a new id", 3, []edit{
+	{name: "a sweep sends again with a new id", seed: 3, edits: []edit{
 		{outboxOf + "sweep.go", "	messages, err = s.wanted(ctx, messages)\n", "	for i := range messages {\n		if id := messages[i].Header[events.HeaderMsgID]; len(id) > 0 {\n			messages[i].Header[events.HeaderMsgID] = []string{id[0] + \"/again\"}\n		}\n	}\n	messages, err = s.wanted(ctx, messages)\n"},
 	}},
-	{"work that the broker has lost is not sent again", 5, []edit{
+	{name: "work that the broker has lost is not sent again", seed: 5, edits: []edit{
 		{outboxOf + "heal.go", "			wanted[i], errs[n] = !has, err\n", "			_, errs[n] = has, err\n"},
 	}},
-	{"children that the broker has lost are not started again", 80, []edit{
+	{name: "children that the broker has lost are not started again", seed: 80, edits: []edit{
 		{outboxOf + "heal.go", "			wanted[i] = c.Parent == nil || !known || status.Ended() // a child", "			_, _, _ = c, status, known // a child"},
 	}},
-	{"an instance is looked after only when something is due", 5, []edit{
+	{name: "an instance is looked after only when something is due", seed: 5, edits: []edit{
 		{roundOf + "decide.go", "		if at := in.now.Add(d); r.WakeAt.IsZero() || at.Before(r.WakeAt) {\n", "		if at := in.now.Add(d); false && at.Before(r.WakeAt) {\n"},
 	}},
-	{"a child that is asked again does not tell how it has ended", 1459, []edit{
+	{name: "a child that is asked again does not tell how it has ended", seed: 1459, edits: []edit{
 		{roundOf + "inbox.go", "			in.tellParent(row) // the parent asks again: it may have missed the answer\n", ""},
 	}},
-	{"a timer fires when its message comes", 2, []edit{
+	{name: "a timer fires when its message comes", seed: 2, edits: []edit{
 		{roundOf + "inbox.go", "	if wait := o.next().Sub(in.now); wait > 0 {\n", "	if wait := o.next().Sub(in.now); wait > time.Hour {\n"},
 	}},
-	{"an answer for a former execution is taken", 27, []edit{
+	{name: "an answer for a former execution is taken", seed: 27, edits: []edit{
 		{roundOf + "inbox.go", "	case execution != in.ledger.info.Execution:\n", "	case execution > in.ledger.info.Execution:\n"},
 	}},
-	{"a letter that comes again is taken again", 1, []edit{
+	{name: "a letter that comes again is taken again", seed: 1, edits: []edit{
 		{roundOf + "inbox.go", "	if r, is := in.takenBefore(d, d.Message.ID); is {\n		return r\n	}\n	if r, full := in.mailboxFull(1", "	if r, full := in.mailboxFull(1"},
 	}},
-	{"what an execution has taken is forgotten by the next one", 19, []edit{
+	{name: "what an execution has taken is forgotten by the next one", seed: 19, edits: []edit{
 		{roundOf + "decide.go", "	old.seen.carry(started, in.now, in.config.remembered())\n", ""},
 	}},
-	{"unread letters do not go along into the next execution", 10, []edit{
+	{name: "unread letters do not go along into the next execution", seed: 10, edits: []edit{
 		{roundOf + "decide.go", "	for _, m := range letters {\n		inherited", "	for _, m := range letters[:0] {\n		inherited"},
 	}},
-	{"an instance that is read again misses its last event", 1, []edit{
+	{name: "an instance that is read again misses its last event", seed: 1, edits: []edit{
 		{roundOf + "decide.go", "	in.rest = history\n", "	in.rest = history[:max(1, len(history)-1)]\n"},
 	}},
-	{"steps that were lost do not run again", 1, []edit{
+	{name: "steps that were lost do not run again", seed: 1, edits: []edit{
 		{roundOf + "decide.go", "			in.turn.Steps = append(in.turn.Steps, in.step(s, true))\n", "			_ = s\n"},
 	}},
-	{"partitions that are given up are not read to their end", 190, []edit{
+	{name: "partitions that are given up are not read to their end", seed: 190, edits: []edit{
 		{loopOf + "own.go", "	partitions, known := w.partitions.All(), w.known\n", "	w.partitions.Draining = nil\n	partitions, known := w.partitions.All(), w.known\n"},
 	}},
-	{"a message that means nothing here is acknowledged without asking the store", 531, []edit{
+	{name: "a message that means nothing here is acknowledged without asking the store", seed: 17, edits: []edit{
 		{loopOf + "commit.go", "	return d.entry.fresh || !slices", "	return true || !slices"},
 	}},
 }
@@ -127,14 +131,20 @@ func TestMutants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(mutants) < 15 {
-		t.Errorf("there are %d mistakes", len(mutants))
+	all := slices.Concat(mutants, mutantsOfDelivery, receiptMutants)
+	if len(all) < 45 {
+		t.Errorf("there are %d mistakes", len(all))
 	}
-	for _, m := range slices.Concat(mutants, receiptMutants) {
+	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
 			files := m.apply(t, root)
 			if !*plant {
 				return // that they still can be planted is worth knowing, and costs nothing
+			}
+			t.Parallel()
+			if m.test.run != "" {
+				m.test.finds(t, root, files)
+				return
 			}
 			begun := time.Now()
 			program := build(t, root, files)
@@ -175,10 +185,36 @@ func (m mutant) apply(t *testing.T, root string) map[string]string {
 	return files
 }
 
+// finds lets a test find a mistake.
+func (x test) finds(t *testing.T, root string, files map[string]string) {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-vet=off", "-overlay", overlayOf(t, t.TempDir(), files), "-run", x.run, x.pkg)
+	c.Dir = root
+	switch out, _ := c.CombinedOutput(); {
+	case bytes.Contains(out, []byte("[build failed]")), bytes.Contains(out, []byte("no tests to run")):
+		t.Fatalf("%s cannot be run in %s:\n%s", x.run, x.pkg, out)
+	case !bytes.Contains(out, []byte("FAIL")):
+		t.Fatalf("%s in %s does not find it:\n%s", x.run, x.pkg, out)
+	}
+	t.Logf("found by %s in %s", x.run, x.pkg)
+}
+
 // build builds the simulation with other files.
 func build(t *testing.T, root string, files map[string]string) (program string) {
 	t.Helper()
 	dir := t.TempDir()
+	list, program := overlayOf(t, dir, files), filepath.Join(dir, "simulation.test")
+	c := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", list, "-o", program, "./integration/simulation")
+	c.Dir = root
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("it cannot be built: %v\n%s", err, out)
+	}
+	return program
+}
+
+// overlayOf writes which files the build takes instead of others.
+func overlayOf(t *testing.T, dir string, files map[string]string) (list string) {
+	t.Helper()
 	replace := make(map[string]string)
 	for path, text := range files {
 		to := filepath.Join(dir, fmt.Sprint(len(replace), ".go"))
@@ -191,16 +227,11 @@ func build(t *testing.T, root string, files map[string]string) (program string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, program := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "simulation.test")
+	list = filepath.Join(dir, "overlay.json")
 	if err := os.WriteFile(list, overlay, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", list, "-o", program, "./integration/simulation")
-	c.Dir = root
-	if out, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("it cannot be built: %v\n%s", err, out)
-	}
-	return program
+	return list
 }
 
 var found = regexp.MustCompile(`(?s)seed \d+ \(.*?make sim SEED=\d+ N=1`)

@@ -1,10 +1,12 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,12 +26,23 @@ type road struct {
 	dead    bool
 	over    chan struct{} // closed when it is dead
 	cutTill time.Time
-	noStore bool // the store is out of reach, too, while it is cut
-	frozen  time.Time
+	noStore bool           // the store is out of reach, too, while it is cut
+	stands  time.Time      // until when it stands still
+	waiting []waiting      // what waits until then, in its order
+	commits int            // how many are under way
+	ended   time.Time      // when the last commit did
+	turns   int            // how many it had
+	flying  map[string]int // what it publishes just now, by subject
+}
+
+// waiting is something that happens when a process goes on.
+type waiting struct {
+	what    string
+	happens func()
 }
 
 func (w *world) road(name string) *road {
-	return &road{w: w, name: name, counts: make(map[string]int), over: make(chan struct{}), onDead: func() {}}
+	return &road{w: w, name: name, counts: make(map[string]int), flying: make(map[string]int), over: make(chan struct{}), onDead: func() {}}
 }
 
 var (
@@ -55,6 +68,7 @@ func (r *road) die(why string) {
 	r.dead = true
 	close(r.over)
 	r.mu.Unlock()
+	r.w.upheaval(0)
 	r.w.note(r.name, "dies "+why)
 	r.w.count("crashes")
 	r.onDead()
@@ -67,31 +81,96 @@ func (r *road) cut(till time.Time, noStore bool) {
 	r.cutTill, r.noStore = till, noStore
 }
 
-// freeze lets nothing out for some time. What was on its way goes on after it, as if no time had passed.
-func (r *road) freeze(till time.Time) {
+// stop is SIGSTOP: until a moment nothing goes out and nothing comes in. All of it waits, and follows in its order, while the world goes on. Timers
+// of the process run out meanwhile, and what they begin waits, too: it is what a process does first that finds all of its timers due.
+func (r *road) stop(till time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.frozen = till
-}
-
-// thaw waits until the process is not frozen.
-func (r *road) thaw() {
-	r.mu.Lock()
-	wait := time.Until(r.frozen)
-	r.mu.Unlock()
-	if wait > 0 {
+	if !till.After(r.stands) {
+		return
+	}
+	r.stands = till
+	go func() {
 		select {
-		case <-time.After(wait):
+		case <-time.After(time.Until(till)):
+			r.follow()
 		case <-r.over:
 		case <-r.w.context.Done():
+		}
+	}()
+}
+
+// follow lets happen what has waited.
+func (r *road) follow() {
+	for {
+		r.mu.Lock()
+		if r.dead || len(r.waiting) == 0 || time.Now().Before(r.stands) {
+			r.mu.Unlock()
+			return
+		}
+		x := r.waiting[0]
+		r.waiting = r.waiting[1:]
+		r.mu.Unlock()
+		r.w.note(r.name, "late: "+x.what)
+		r.w.count("late: " + kindOf(x.what))
+		x.happens()
+		<-time.After(time.Microsecond)
+	}
+}
+
+// kindOf is the first word of what happens.
+func kindOf(what string) string {
+	kind, _, _ := strings.Cut(what, " ")
+	return kind
+}
+
+// postpone keeps something until the process goes on, and all that was kept before has happened. It is false if nothing keeps it.
+func (r *road) postpone(what string, happens func()) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !time.Now().Before(r.stands) && len(r.waiting) == 0 || r.dead {
+		return false
+	}
+	r.waiting = append(r.waiting, waiting{what, happens})
+	return true
+}
+
+// Stand implements sim.Path.
+func (r *road) Stand(ctx context.Context) (stood bool) {
+	for {
+		r.mu.Lock()
+		wait := time.Until(r.stands)
+		r.mu.Unlock()
+		if wait <= 0 || ctx.Err() != nil || r.isDead() {
+			return stood
+		}
+		stood = true
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		case <-r.over:
+		case <-r.w.context.Done():
+			return stood
 		}
 	}
 }
 
-func (r *road) isFrozen() bool {
+// Quiet implements sim.Path.
+func (r *road) Quiet() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return time.Now().Before(r.frozen)
+	return !r.dead && r.w.context.Err() == nil && time.Now().Before(r.stands)
+}
+
+// Moment implements sim.Path.
+func (r *road) Moment(what string) time.Duration {
+	return time.Duration(1 + r.fate(what).after%(10*time.Microsecond))
+}
+
+// Note implements sim.Path.
+func (r *road) Note(kind, what string) {
+	r.w.note(r.name, kind+": "+what)
+	r.w.count(kind)
 }
 
 func (r *road) isCut(toStore bool) bool {
@@ -121,7 +200,15 @@ func (r *road) pass(ctx context.Context, what string, toStore bool) (f fate, err
 		return f, context.Cause(ctx)
 	case <-r.over:
 	}
-	r.thaw()
+	if r.Stand(ctx) {
+		select { // one thing after the other, here too
+		case <-time.After(f.after):
+		case <-ctx.Done():
+		}
+	}
+	if ctx.Err() != nil {
+		return f, context.Cause(ctx)
+	}
 	switch {
 	case r.isDead():
 		select { // so that those who try again and again come to an end
@@ -141,13 +228,20 @@ func (r *road) pass(ctx context.Context, what string, toStore bool) (f fate, err
 		case <-ctx.Done():
 		}
 		r.w.note(r.name, "loses: "+what)
-		r.w.count("lost")
+		r.w.trouble("lost", what)
+		if toStore { // it is about many instances, and names one
+			r.w.upheaval(0)
+		}
 		return f, err
 	}
 	r.w.note(r.name, what)
 	if f.unanswered {
 		r.w.note(r.name, "gets no answer to: "+what)
-		r.w.count("unanswered")
+		r.w.trouble("unanswered", what)
+	}
+	if f.after > time.Second {
+		r.w.count("late")
+		r.w.upheaval(0)
 	}
 	if f.crashAfter {
 		go func() { // it happens, and then there is just time for what needs no waiting
@@ -159,18 +253,59 @@ func (r *road) pass(ctx context.Context, what string, toStore bool) (f fate, err
 }
 
 // Say implements sim.Path.
-func (r *road) Say(what string) bool {
-	f := r.fate(what)
+func (r *road) Say(what string, happens func()) {
+	if f := r.fate(what); r.goes(f, what) && !r.postpone(what, happens) {
+		r.w.note(r.name, what)
+		happens()
+	}
+}
+
+// goes tells whether something gets through that nobody confirms.
+func (r *road) goes(f fate, what string) bool {
 	switch {
-	case r.isDead(), r.isCut(false), r.isFrozen():
+	case r.isDead():
 		return false
-	case f.unheard:
+	case f.unheard, r.isCut(false):
 		r.w.note(r.name, "is not heard: "+what)
-		r.w.count("unheard")
+		r.w.trouble("unheard", what)
 		return false
 	}
-	r.w.note(r.name, what)
 	return true
+}
+
+// Send implements sim.Path. What has left the process arrives, whatever becomes of that.
+func (r *road) Send(what string, happens func()) {
+	f := r.fate(what)
+	if f.crashBefore && !r.isDead() {
+		r.die("before: " + what)
+	}
+	if !r.goes(f, what) {
+		return
+	}
+	if f.after > time.Second {
+		r.w.trouble("late", what)
+	}
+	leave := func() {
+		r.w.note(r.name, what)
+		time.AfterFunc(f.after, happens)
+	}
+	if !r.postpone(what, leave) {
+		leave()
+	}
+	if f.crashAfter {
+		time.AfterFunc(time.Nanosecond, func() { r.die("after: " + what) })
+	}
+}
+
+// Hear implements sim.Path.
+func (r *road) Hear(what string, happens func()) {
+	switch {
+	case r.isDead(), r.isCut(false):
+		r.w.trouble("unheard", what)
+	case !r.postpone(what, happens):
+		r.w.note(r.name, "hears "+what)
+		happens()
+	}
 }
 
 // storeOf is the store as one process has it.
@@ -205,17 +340,24 @@ func (s storeOf) Load(ctx context.Context, ids []string, admit func(string, roun
 }
 
 // Commit may conflict, or happen without anybody knowing.
-func (s storeOf) Commit(ctx context.Context, b history.Batch) (history.Result, error) {
+func (s storeOf) Commit(ctx context.Context, b history.Batch) (_ history.Result, err error) {
 	what := "commit"
 	if len(b.Turns) > 0 {
-		t := slices.MinFunc(b.Turns, func(a, b history.Decided) int { return len(a.Turn.Instance) - len(b.Turn.Instance) }).Turn
+		t := slices.MinFunc(b.Turns, func(a, b history.Decided) int {
+			return cmp.Or(len(a.Turn.Instance)-len(b.Turn.Instance), cmp.Compare(a.Turn.Instance, b.Turn.Instance))
+		}).Turn
 		what = fmt.Sprint("commit ", t.Instance, " ", t.Row.LastEvent)
+	}
+	second := s.r.beginCommit(len(b.Turns))
+	defer func() { s.r.endCommit(len(b.Turns), err) }()
+	if d := s.r.w.weather.slowCommit; d > 0 {
+		<-time.After(d)
 	}
 	f, err := s.r.pass(ctx, what, true)
 	if err != nil {
 		return history.Result{}, fail(what, err)
 	}
-	if f.contended {
+	if f.contended || second && f.chance < 0.3 { // second ones are rare
 		s.r.w.count("contended")
 		return history.Result{}, &history.Error{Class: history.Contended, Op: what, Err: errors.New("somebody else was in the way")}
 	}
@@ -225,7 +367,11 @@ func (s storeOf) Commit(ctx context.Context, b history.Batch) (history.Result, e
 	}
 	result, err := s.Store.Commit(ctx, b)
 	if err == nil {
-		s.r.w.committed(b, result)
+		s.r.w.committed(s.r, b, result)
+	}
+	s.r.Stand(ctx)
+	if f.unanswered || f.ambiguous {
+		s.r.w.upheaval(0)
 	}
 	if err == nil && (f.unanswered || f.ambiguous) {
 		s.r.w.count("ambiguous")
@@ -236,6 +382,7 @@ func (s storeOf) Commit(ctx context.Context, b history.Batch) (history.Result, e
 
 func (s storeOf) TakePromises(ctx context.Context, t history.Take) (list []history.Promise, err error) {
 	err = s.reach(ctx, "take promises", func() error { list, err = s.Store.TakePromises(ctx, t); return err })
+	s.r.w.sweeps(list)
 	return list, err
 }
 

@@ -23,13 +23,18 @@ var (
 	showLog   = flag.Bool("log", false, "print what happens, step by step")
 )
 
-// TestSeedsRepeat lets seeds happen twice: with nine in ten of them at least, everything must come at the same moment both times.
+// TestSeedsRepeat lets seeds happen twice: with nine in ten of them at least, everything must come at the same moment both times. Left out are worlds
+// with a crowd: where hundreds of turns are decided at one moment, chance says which of them share a commit.
 func TestSeedsRepeat(t *testing.T) {
 	n := detector.Size(40, 10)
 	var differ []uint64
-	for seed := range uint64(n) {
-		if a, b := runWorld(t, seed+1, false), runWorld(t, seed+1, false); a.noted != b.noted {
-			differ = append(differ, seed+1)
+	for seed, tried := uint64(1), 0; tried < n; seed++ {
+		if hasCrowd(seed) {
+			continue
+		}
+		tried++
+		if a, b := runWorld(t, seed, false), runWorld(t, seed, false); a.noted != b.noted {
+			differ = append(differ, seed)
 		}
 	}
 	t.Logf("of %d seeds, these do something else the second time: %v", n, differ)
@@ -37,6 +42,9 @@ func TestSeedsRepeat(t *testing.T) {
 		t.Errorf("%d of %d seeds do something else the second time", len(differ), n)
 	}
 }
+
+// enough is how many worlds there must be for everything to happen in some of them.
+const enough = 200
 
 // TestSeeds lets a number of worlds happen.
 func TestSeeds(t *testing.T) {
@@ -86,13 +94,16 @@ func TestSeeds(t *testing.T) {
 	all.Wait()
 	took := time.Since(begun)
 	t.Logf("%d seeds in %v, %.0f a minute; %v of their own time", worlds, took.Round(time.Second), float64(worlds)/took.Minutes(), virtual.Round(time.Minute))
+	if never := unreached(sums); worlds >= enough && len(never) > 0 {
+		t.Errorf("in %d worlds this has never happened: %q", worlds, never)
+	}
 	for _, k := range slices.Sorted(maps.Keys(sums)) {
 		t.Logf("%12d %s, %.1f a seed", sums[k], k, float64(sums[k])/float64(worlds))
 	}
 }
 
 // formerSeeds have found something: mostly what the simulation expected of the services though nobody promises it.
-var formerSeeds = []uint64{263, 829, 1059, 1082, 1688, 7142, 1795325930482903833}
+var formerSeeds = []uint64{477, 263, 829, 1059, 1082, 1688, 7142, 1795325930482903833}
 
 func TestFormerSeeds(t *testing.T) {
 	for _, seed := range formerSeeds {

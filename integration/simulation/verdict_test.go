@@ -18,7 +18,7 @@ import (
 func (w *world) left() string {
 	for _, j := range w.jobs {
 		if !w.hasEnded(j) {
-			return j.id + " has not ended"
+			return j.id + " has not ended:" + tail(w.context, w.store, j.id)
 		}
 	}
 	w.mu.Lock()
@@ -44,12 +44,15 @@ func (w *world) left() string {
 func (w *world) verdict() (faults []string) {
 	w.context = context.Background() // that of the world has ended
 	bad := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	faults = append(faults, w.faults...)
+	faults = append(faults, w.unexplained()...)
+	w.countFar()
 	if w.undone != "" {
 		w.found = w.check()
 		bad("it did not come to its end: %s", w.undone)
 	}
 	for _, d := range w.broker.Dead() {
-		if d.Header["Rondo-Dead-Reason"][0] == "has_ended" && w.mayEndEarly(d.Subject) {
+		if d.Header["Rondo-Dead-Reason"][0] == "has_ended" && w.mayEndEarly(d.Subject) || isGarbage(d.Subject) {
 			continue
 		}
 		bad("a dead letter: %s %v", d.Subject, d.Header)
@@ -79,7 +82,7 @@ func (w *world) verdict() (faults []string) {
 			bad("the list: %v", err)
 		}
 		for _, info := range list.Instances {
-			if info.Instance == dropInID {
+			if info.Instance == dropInID || isGarbage(info.Instance) && info.Status == round.Failed {
 				continue
 			}
 			if err := w.judge(info, steered[info.Instance]); err != nil {
@@ -113,9 +116,12 @@ func (w *world) check() (found []check.Finding) {
 	c := sim.Connect(w.broker, nil)
 	defer c.Close()
 	report, err := check.System(w.context, w.store, check.Options{
-		NothingRemoved: true, Quiescent: true, Broker: c, Dead: c, Prefix: c.Prefix(),
+		NothingRemoved: w.weather.reborn == 0, Quiescent: true, Broker: c, Dead: c, Prefix: c.Prefix(),
 		Promises: []check.Promises{{Name: "clients", Each: func(yield func(check.Promised, error) bool) {
 			for _, p := range w.said {
+				if w.upset > 0 && isGarbage(p.Instance) {
+					continue // it is not said again
+				}
 				if p.What == check.PromisedQueue && (w.upset > 0 || w.counts["partitions"] > 0) {
 					continue // it is said again, or may come in another order
 				}
@@ -135,13 +141,20 @@ func (w *world) check() (found []check.Finding) {
 
 // judge looks at what one instance has come to.
 func (w *world) judge(info history.Info, steered events.How) error {
-	first, err := history.Export(w.context, w.store, info.Instance, 1)
+	begins := int64(1)
+	if strings.HasPrefix(info.Instance, "reborn-") { // each start begins an execution, and none continues as new
+		begins = info.Execution
+	}
+	first, err := history.Export(w.context, w.store, info.Instance, begins)
 	if err != nil {
 		return err
 	}
 	started, ok := first.Events[0].Fact.(*events.Started)
 	if !ok {
 		return fmt.Errorf("%s begins with %v", info.Instance, first.Events[0].Fact.Kind())
+	}
+	if !w.isLast(info.Instance, started) {
+		return fmt.Errorf("%s was started by %s, which was not the last start", info.Instance, started.Message)
 	}
 	var s script
 	if err := (events.JSON{}).Decode(started.Input, &s); err != nil {

@@ -27,6 +27,14 @@ type weather struct {
 	disasters     []disaster
 	lasts         time.Duration // then it is calm
 	posts         bool          // the broker keeps what it has, so that instances can rely on what they send each other
+
+	crowd      int           // so many short instances start at once, and
+	slowCommit time.Duration // commits take this long, so that many turns wait for one
+	flood      int           // so many messages come that no instance takes
+	odd        bool          // clients set headers that are not theirs to set
+	deletes    bool          // an operator deletes instances whose ids are used again
+	reborn     int           // so many ids are used again while messages for the former instance are in flight
+	postbox    int           // so many instances get letters in bursts while they continue as new
 }
 
 // A disaster happens at a moment.
@@ -38,7 +46,7 @@ type disaster struct {
 }
 
 // what disasters there are.
-var disasters = strings.Fields("kill kill kill cut cutoff freeze freeze restart powerloss powerloss forget disconnect partitions brokerclock")
+var disasters = strings.Fields("kill kill kill cut cutoff stop stop restart powerloss powerloss forget disconnect partitions brokerclock")
 
 // forecast draws the weather of a seed.
 func forecast(r *rand.Rand) weather {
@@ -70,8 +78,10 @@ func forecast(r *rand.Rand) weather {
 			continue
 		}
 		switch d.what {
-		case "cut", "cutoff", "freeze":
+		case "cut", "cutoff":
 			d.by = duration(r, time.Second, time.Minute)
+		case "stop":
+			d.by = 15*time.Second + time.Duration(r.Int64N(int64(45*time.Second)))
 		case "powerloss":
 			d.by = duration(r, 10*time.Millisecond, 8*time.Second)
 		case "partitions":
@@ -90,6 +100,47 @@ func forecast(r *rand.Rand) weather {
 // losing are the disasters after which clients say everything again, or what they say may come in another order.
 var losing = strings.Fields("partitions powerloss forget")
 
+// company draws what else happens in a world. It has a source of its own, so that the rest of a seed stays what it is.
+func (w *weather) company(r *rand.Rand) {
+	one := func(in int) bool { return r.IntN(in) == 0 }
+	if one(7) {
+		w.crowd, w.slowCommit = 110+r.IntN(60), time.Duration(20+r.IntN(40))*time.Millisecond
+		w.contended, w.ambiguous = w.contended/5, w.ambiguous/5 // after a failure one commit at a time is made
+		w.lost, w.unanswered = w.lost/5, w.unanswered/5
+	}
+	if one(8) {
+		w.flood = 40 + r.IntN(80)
+	}
+	w.odd = one(4)
+	if one(3) {
+		w.reborn = 1 + r.IntN(3)
+		w.deletes = one(2)
+	}
+	if one(4) {
+		w.postbox = 1 + r.IntN(2)
+	}
+	for i := range r.IntN(3) { // moments in which a process does not get the processor
+		if shortStops {
+			w.disasters = append(w.disasters, disaster{time.Duration(r.Int64N(int64(w.lasts))), "hiccup", 1 + i, duration(r, 50*time.Millisecond, 900*time.Millisecond)})
+		}
+	}
+}
+
+// hasCrowd tells whether the world of a seed has a crowd.
+func hasCrowd(seed uint64) bool {
+	w := forecast(rand.New(rand.NewPCG(seed, 1)))
+	w.company(rand.New(rand.NewPCG(seed, 2)))
+	return w.crowd > 0
+}
+
+// What follows are ingredients that find faults which are known. Each constant is named for its fault; true adds the ingredient.
+const (
+	// shortStops: a worker that does not get the processor for a moment executes a task twice that was delivered to it directly.
+	shortStops = false
+	// stopsInCode: a process that is stopped while code of an orchestration runs fails the instance: the time is taken for that of the code.
+	stopsInCode = false
+)
+
 func (w weather) String() string {
 	var b strings.Builder
 	for _, p := range []struct {
@@ -105,6 +156,17 @@ func (w weather) String() string {
 	}
 	if w.brokerAhead != 0 {
 		fmt.Fprintf(&b, "clocks ahead: broker %v, orchestrators %v, store %v, ", w.brokerAhead, w.orchestratorsAhead, w.storeAhead)
+	}
+	for _, x := range []struct {
+		name string
+		n    int
+	}{{"crowd", w.crowd}, {"flood", w.flood}, {"reborn", w.reborn}, {"postbox", w.postbox}} {
+		if x.n > 0 {
+			fmt.Fprintf(&b, "%s %d, ", x.name, x.n)
+		}
+	}
+	if w.odd {
+		b.WriteString("odd headers, ")
 	}
 	for _, d := range w.disasters {
 		fmt.Fprintf(&b, "%v: %s of %d by %d, ", d.at.Round(time.Millisecond), d.what, d.who, d.by)

@@ -43,25 +43,40 @@ var (
 	flaky  = activity.Define[int64, int64]("flaky", activity.Retry(4, activity.Fixed(300*time.Millisecond)))
 	broken = activity.Define[int64, int64]("broken", activity.Retry(2, activity.Fixed(time.Second)))
 	slow   = activity.Define[int64, int64]("slow", activity.Retry(1))
+	long   = activity.Define[int64, int64]("long", activity.Retry(1))
 )
 
-var works = []activity.Binding{
-	double.With(func(_ context.Context, n int64) (int64, error) { return 2 * n, nil }),
-	flaky.With(func(ctx context.Context, n int64) (int64, error) {
-		if a := activity.InfoOf(ctx).Attempt; a < 3 {
-			return 0, fmt.Errorf("attempt %d fails", a)
+// works is the code of the activities of one process.
+func works(r *road) []activity.Binding {
+	executes := func(f func(context.Context, int64) (int64, error)) func(context.Context, int64) (int64, error) {
+		return func(ctx context.Context, n int64) (int64, error) {
+			r.Stand(ctx)
+			r.w.executed(r, activity.InfoOf(ctx))
+			x, err := f(ctx, n)
+			r.Stand(ctx)
+			return x, err
 		}
-		return 3 * n, nil
-	}),
-	broken.With(func(context.Context, int64) (int64, error) { return 0, activity.Errorf("broken", "it always fails") }),
-	slow.With(func(ctx context.Context, n int64) (int64, error) {
+	}
+	takes := func(ctx context.Context, d time.Duration) error {
 		select {
 		case <-ctx.Done():
-			return 0, context.Cause(ctx)
-		case <-time.After(verySlow):
-			return n, nil
+			return context.Cause(ctx)
+		case <-time.After(d):
+			return nil
 		}
-	}),
+	}
+	return []activity.Binding{
+		double.With(executes(func(_ context.Context, n int64) (int64, error) { return 2 * n, nil })),
+		flaky.With(executes(func(ctx context.Context, n int64) (int64, error) {
+			if a := activity.InfoOf(ctx).Attempt; a < 3 {
+				return 0, fmt.Errorf("attempt %d fails", a)
+			}
+			return 3 * n, nil
+		})),
+		broken.With(executes(func(context.Context, int64) (int64, error) { return 0, activity.Errorf("broken", "it always fails") })),
+		slow.With(executes(func(ctx context.Context, n int64) (int64, error) { return n, takes(ctx, verySlow) })),
+		long.With(executes(func(ctx context.Context, n int64) (int64, error) { return n, takes(ctx, time.Duration(n)) })),
+	}
 }
 
 // verySlow is longer than anything is held up, and short enough that what is executed for nobody comes to its end.
@@ -76,9 +91,16 @@ func approval(n int) orchestration.Event[int64] {
 	return orchestration.DefineEvent[int64](fmt.Sprint("approval-", n))
 }
 
-// play is the code of the orchestration.
-func play(ctx *orchestration.Context, s script) (result, error) {
+// player is the code of the orchestration, in one process.
+func player(r *road) orchestration.Binding {
+	return scripted.With(func(ctx *orchestration.Context, s script) (result, error) { return play(ctx, s, r) })
+}
+
+func play(ctx *orchestration.Context, s script, r *road) (result, error) {
 	for i, o := range s.Ops {
+		if stopsInCode {
+			r.Stand(context.Background())
+		}
 		if o.Do == "roll" {
 			return scripted.ContinueAsNew(ctx, script{s.Sum, s.Letters, s.Ops[i+1:]})
 		}
@@ -159,6 +181,13 @@ func perform(ctx *orchestration.Context, o op, s *script) error {
 	case "hurry":
 		ctx.Select(double.Start(ctx, small(s.Sum)), ctx.Timer(o.For)) // whichever comes first: the other one comes late
 		x, err = 31, ctx.Err()
+	case "far": // the timer is withdrawn before it is due, mostly before it is published
+		late := ctx.Timer(o.For)
+		ctx.Select(double.Start(ctx, small(s.Sum)), late)
+		x, err = 37, ctx.Err()
+	case "long":
+		x = 41
+		_, err = long.Call(ctx, int64(o.For))
 	case "step":
 		before := small(s.Sum)
 		x, err = orchestration.Step(ctx, "increment", func(context.Context) (int64, error) { return before + 1, nil })
@@ -220,6 +249,10 @@ func want(s script) result {
 			x = 29
 		case "hurry":
 			x = 31
+		case "far":
+			x = 37
+		case "long":
+			x = 41
 		case "step":
 			x = small(s.Sum) + 1
 		case "set":
@@ -236,7 +269,7 @@ func want(s script) result {
 
 // write makes up a script. Only those at the top talk to clients. What they post is lost if the broker loses it, so that is for worlds with a better broker.
 func write(r *rand.Rand, depth int, posts bool) (ops []op) {
-	names := strings.Fields("call call flaky broken fan sleep race hurry step step set time roll")
+	names := strings.Fields("call call flaky broken fan sleep race hurry far long step step set time roll")
 	if depth == 0 {
 		names = append(names, strings.Fields("read read wait roll")...)
 	}
@@ -253,7 +286,11 @@ func write(r *rand.Rand, depth int, posts bool) (ops []op) {
 		case "fan":
 			o.N = 2 + r.IntN(6)
 		case "sleep", "time":
-			o.For = duration(r, 10*time.Millisecond, 20*time.Second)
+			o.For = duration(r, 10*time.Millisecond, 50*time.Second)
+		case "far":
+			o.For = duration(r, 31*time.Second, 2*time.Minute)
+		case "long":
+			o.For = duration(r, 200*time.Millisecond, 5*time.Second)
 		case "race":
 			o.For = duration(r, 10*time.Millisecond, 5*time.Second)
 		case "hurry":
@@ -269,6 +306,24 @@ func write(r *rand.Rand, depth int, posts bool) (ops []op) {
 		case "wait":
 			waits++
 			o.N = waits
+		}
+		ops = append(ops, o)
+	}
+	return ops
+}
+
+// brief makes up a short script that talks to no client and has no children.
+func brief(r *rand.Rand, kinds string, most int) (ops []op) {
+	names := strings.Fields(kinds)
+	for range 1 + r.IntN(most) {
+		o := op{Do: names[r.IntN(len(names))], N: 2 + r.IntN(4)}
+		switch o.Do {
+		case "hurry":
+			o.For = duration(r, time.Millisecond, 20*time.Millisecond)
+		case "far":
+			o.For = duration(r, 31*time.Second, 2*time.Minute)
+		case "sleep", "long":
+			o.For = duration(r, 100*time.Millisecond, 6*time.Second)
 		}
 		ops = append(ops, o)
 	}

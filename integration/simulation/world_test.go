@@ -33,8 +33,6 @@ type world struct {
 	begun   time.Time
 	broker  *sim.Broker
 	store   *sqlite.Store
-	code    *orchestration.Registry
-	acts    *activity.Registry
 	hosts   []*host
 	jobs    []*job
 	undone  string // what there was still to do at the end
@@ -50,6 +48,8 @@ type world struct {
 	stands map[string]stands
 	said   []check.Promised // what clients were promised
 	upset  int              // how often the broker has lost something
+	faults []string         // what was seen to be wrong while it happened
+	journal
 }
 
 // outcome is what became of a world.
@@ -85,7 +85,9 @@ func runWorld(t *testing.T, seed uint64, logged bool) (o outcome) {
 
 func create(t *testing.T, seed uint64) *world {
 	r := rand.New(rand.NewPCG(seed, 1))
-	w := &world{t: t, seed: seed, weather: forecast(r), begun: time.Now(), counts: make(map[string]int), stands: make(map[string]stands)}
+	w := &world{t: t, seed: seed, weather: forecast(r), begun: time.Now(), counts: make(map[string]int), stands: make(map[string]stands), journal: newJournal()}
+	guests := rand.New(rand.NewPCG(seed, 2))
+	w.weather.company(guests)
 	w.context, w.finish = context.WithCancel(context.Background())
 	w.broker = sim.NewBroker(sim.Options{
 		Partitions: 1 + r.IntN(6), InboxWait: 5 * time.Second, WorkWait: 30 * time.Second, MemberLease: 3 * time.Second, SessionLease: 30 * time.Second, Dedupes: w.weather.dedupes,
@@ -99,10 +101,6 @@ func create(t *testing.T, seed uint64) *world {
 	var err error
 	w.store, err = sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{Log: quiet, WakeStep: 10 * time.Second, Now: func() time.Time { return time.Now().Add(w.weather.storeAhead) }})
 	must(err)
-	w.code, err = orchestration.NewRegistry(scripted.With(play), dropIn.With(playDropIn))
-	must(err)
-	w.acts, err = activity.NewRegistry(works...)
-	must(err)
 	for i := range w.weather.orchestratorsAhead {
 		w.hosts = append(w.hosts, &host{w: w, name: fmt.Sprint("orchestrator-", i), runs: w.orchestrate(i)})
 	}
@@ -112,6 +110,7 @@ func create(t *testing.T, seed uint64) *world {
 	for i := range 6 + r.IntN(10) {
 		w.jobs = append(w.jobs, makeJob(r, i, w.weather))
 	}
+	w.jobs = append(w.jobs, makeGuests(guests, w.weather)...)
 	return w
 }
 
@@ -124,6 +123,7 @@ func (w *world) run() {
 		all.Go(h.live)
 	}
 	all.Go(w.suffer)
+	all.Go(w.pour)
 	for _, j := range w.jobs {
 		all.Go(func() { w.serve(j) })
 	}
@@ -207,6 +207,9 @@ func (w *world) suffer() {
 
 func (w *world) strike(d disaster) {
 	h := w.hosts[d.who]
+	if d.what != "hiccup" {
+		w.upheaval(d.by)
+	}
 	switch d.what {
 	case "kill":
 		h.kill("by the world")
@@ -214,9 +217,9 @@ func (w *world) strike(d disaster) {
 		h.restart()
 	case "cut":
 		h.cut(time.Now().Add(d.by), true)
-	case "freeze":
+	case "stop", "hiccup":
 		if r, _, _ := h.now(); r != nil {
-			r.freeze(time.Now().Add(d.by))
+			r.stop(time.Now().Add(d.by))
 		}
 	case "cutoff":
 		h.cut(time.Now().Add(d.by), false)
@@ -351,7 +354,14 @@ func (w *world) orchestrate(i int) func(context.Context, *road, *sim.Bus) error 
 				return time.Duration(r.fate("jitter of "+what).chance * float64(most))
 			},
 		}
-		o, err := orchestrator.New(c, history.Store(storeOf{w.store, r}), w.code, config)
+		if w.weather.flood > 0 {
+			config.Round.FailUnregistered = 40 * time.Second
+		}
+		code, err := orchestration.NewRegistry(player(r), dropIn.With(playDropIn))
+		if err != nil {
+			return err
+		}
+		o, err := orchestrator.New(lineOf{c, r}, history.Store(storeOf{w.store, r}), code, config)
 		if err != nil {
 			return err
 		}
@@ -361,7 +371,11 @@ func (w *world) orchestrate(i int) func(context.Context, *road, *sim.Bus) error 
 
 func (w *world) labour(ctx context.Context, r *road, c *sim.Bus) error {
 	name, _, _ := strings.Cut(r.name, "/")
-	x, err := worker.New(c, w.acts, worker.Config{ID: name, Logger: quiet, DrainTimeout: 5 * time.Second, Grace: time.Second})
+	acts, err := activity.NewRegistry(works(r)...)
+	if err != nil {
+		return err
+	}
+	x, err := worker.New(c, acts, worker.Config{ID: name, Logger: quiet, DrainTimeout: 5 * time.Second, Grace: time.Second})
 	if err != nil {
 		return err
 	}

@@ -68,3 +68,18 @@ func FuzzObject(f *testing.F) {
 		}
 	})
 }
+
+// Shares are written as encoding/json does at the borders between its two forms, too: rounded to nothing, one would be lost.
+func TestSharesAreWrittenAsJSON(t *testing.T) {
+	for _, x := range []float64{1, 0.1, 1e-6, 9.9e-7, 1e-7, 2.5e-9, 5e-324, 1e20, 9.99e20, 1e21, 1.5e300, -1, -1e-7, -1e21, math.MaxFloat64} {
+		want, err := json.Marshal(map[string]float64{"share": x})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := fields.Begin(nil)
+		o.ShareIf("share", x)
+		if got, err := o.End(); err != nil || string(got) != string(want) {
+			t.Errorf("%v is written as %s (%v), want %s", x, got, err, want)
+		}
+	}
+}

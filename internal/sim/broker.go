@@ -23,29 +23,33 @@ type Broker struct {
 	lease, sessionLease time.Duration
 	dedupes             time.Duration // for how long it remembers ids
 
-	mu         sync.Mutex
-	partitions int
-	skew       time.Duration // how far its clock is ahead
-	place      uint64
-	inbox      map[int][]*message // by partition, oldest first
-	work       []*message
-	later      map[string]*message // what waits for its time, by subject
-	dead       []bus.DeadLetter
-	gone       []gone               // what was removed a moment ago
-	seen       map[string]time.Time // ids of what was stored a moment ago
-	seenMost   int                  // from how many on those are looked for that are older
-	queues     map[bus.Queue]int    // how many ask for work just now
-	receivers  map[int]int
-	members    map[string]*membership
-	sessions   map[string]claim
-	notes      map[string][]byte
-	marks      map[string]bool
-	schedules  map[string]bus.Schedule
-	listeners  map[*listener]bool
-	answerers  map[string][]*answerer
-	handovers  map[string]func(bus.Delivery) error
-	turn       atomic.Uint64 // whose turn it is to answer
-	changed    chan struct{} // closed at each change
+	mu          sync.Mutex
+	partitions  int
+	skew        time.Duration // how far its clock is ahead
+	place       uint64
+	inbox       map[int][]*message // by partition, oldest first
+	work        []*message
+	later       map[string]*message // what waits for its time, by subject
+	dead        []bus.DeadLetter
+	gone        []gone               // what was removed a moment ago
+	seen        map[string]time.Time // ids of what was stored a moment ago
+	seenMost    int                  // from how many on those are looked for that are older
+	queues      map[bus.Queue]int    // how many ask for work just now
+	receivers   map[int]int
+	members     map[string]*membership
+	sessions    map[string]claim
+	notes       map[string][]byte
+	marks       map[string]bool
+	schedules   map[string]bus.Schedule
+	listeners   map[*listener]bool
+	answerers   map[string][]*answerer
+	handovers   map[string]*receiverOf
+	offers      map[bus.Queue][]*offer // room for tasks that are not stored
+	named       map[string]*Bus        // the connections, by name
+	turn        atomic.Uint64          // whose turn it is to answer
+	directs     uint64                 // what went past the broker
+	connections uint64
+	changed     chan struct{} // closed at each change
 }
 
 // Options say how a broker is set up.
@@ -61,7 +65,8 @@ func NewBroker(o Options) *Broker {
 	b := &Broker{
 		prefix: "rondo", inboxWait: o.InboxWait, workWait: o.WorkWait, lease: o.MemberLease, sessionLease: o.SessionLease, partitions: o.Partitions, dedupes: o.Dedupes,
 		queues: make(map[bus.Queue]int), receivers: make(map[int]int), members: make(map[string]*membership), listeners: make(map[*listener]bool),
-		answerers: make(map[string][]*answerer), handovers: make(map[string]func(bus.Delivery) error), changed: make(chan struct{}),
+		answerers: make(map[string][]*answerer), handovers: make(map[string]*receiverOf), changed: make(chan struct{}),
+		offers: make(map[bus.Queue][]*offer), named: make(map[string]*Bus),
 	}
 	if b.dedupes == 0 {
 		b.dedupes = 10 * time.Second
@@ -306,6 +311,17 @@ func earliest(a, b time.Time) time.Time {
 type receiver struct {
 	c     *Bus
 	ahead bool
+	came  chan struct{} // something has come without being stored
+
+	mu     sync.Mutex
+	direct []bus.Delivery
+	over   bool
+}
+
+func (r *receiver) waits() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.direct) > 0
 }
 
 // nextOf finds the first message of a partition that may be handed out to somebody, or tells when there may be one. mu is held.
@@ -347,10 +363,15 @@ func (b *Broker) nextWork(q bus.Queue, now time.Time) (m *message, next time.Tim
 func (b *Broker) handOut(m *message, to *receiver, now time.Time) bus.Delivery {
 	m.deliveries++
 	m.holder, m.returned, m.free = to, false, now.Add(b.wait(m))
-	return bus.Delivery{
+	d := bus.Delivery{
 		Subject: m.wire.Subject, Header: maps.Clone(m.wire.Header), Body: m.wire.Body, Partition: m.partition, Place: m.place, Deliveries: m.deliveries, Stored: m.stored,
-		Hold: hold{b, to.c, m.place},
+		Hold: hold{b, to.c, m.place, m.wire.Subject},
 	}
+	if _, again := d.Header[headerAgain]; again {
+		delete(d.Header, headerAgain)
+		d.Deliveries++
+	}
+	return d
 }
 
 func (b *Broker) wait(m *message) time.Duration {
@@ -407,22 +428,22 @@ func (b *Broker) Stored() (n int) {
 
 // hold is the broker's side of a delivery.
 type hold struct {
-	b     *Broker
-	by    *Bus
-	place uint64
+	b       *Broker
+	by      *Bus
+	place   uint64
+	subject string
 }
 
 // settle does something with the message if it is still there and who has it can still say so.
 func (h hold) settle(what string, do func(m *message)) {
-	if !h.by.tells(what + " " + strconv.FormatUint(h.place, 10)) {
-		return
-	}
-	h.b.mu.Lock()
-	defer h.b.mu.Unlock()
-	if m := h.b.find(h.place); m != nil {
-		do(m)
-		h.b.change()
-	}
+	h.by.tells(what+" "+strconv.FormatUint(h.place, 10)+" "+h.subject, func() {
+		h.b.mu.Lock()
+		defer h.b.mu.Unlock()
+		if m := h.b.find(h.place); m != nil {
+			do(m)
+			h.b.change()
+		}
+	})
 }
 
 // Ack implements bus.Hold.

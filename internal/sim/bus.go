@@ -22,16 +22,31 @@ type Bus struct {
 	end  context.CancelFunc
 	path Path
 
+	name string // under which results come to it without being stored
+
 	mu          sync.Mutex
 	reconnected map[*func()]bool
+	receiving   map[int]*receiver    // which lanes take results that are not stored, by partition
+	avoid       map[string]time.Time // where nothing is sent directly, and until when
 }
 
 // Path is the way between a process and the outside. It decides what becomes of what is said there.
 type Path interface {
 	// Go lets something happen: it blocks until it is time for it, and tells whether it happens, and whether the answer comes back. After an error nothing happens.
 	Go(ctx context.Context, what string) (answered bool, err error)
-	// Say is Go for what has no answer. It does not block; it reports whether it arrives.
-	Say(what string) bool
+	// Say is Go for what has no answer. It does not block: what follows happens at once, or later if the process stands still, or never.
+	Say(what string, happens func())
+	// Send is Say for a message that takes its time, and may be overtaken by others.
+	Send(what string, happens func())
+	// Hear lets something reach the process: at once, or later if it stands still, or never.
+	Hear(what string, happens func())
+	// Stand blocks while the process stands still, and tells whether it did. Quiet tells whether it stands still.
+	Stand(ctx context.Context) bool
+	Quiet() bool
+	// Moment is how long something takes that neither fails nor is lost.
+	Moment(what string) time.Duration
+	// Note says what has happened, for who counts it.
+	Note(kind, what string)
 }
 
 // Connect connects to a broker. Without a path, everything happens at once.
@@ -39,15 +54,26 @@ func Connect(b *Broker, p Path) *Bus {
 	if p == nil {
 		p = straight{}
 	}
-	c := &Bus{b: b, path: p, reconnected: make(map[*func()]bool)}
+	c := &Bus{b: b, path: p, reconnected: make(map[*func()]bool), receiving: make(map[int]*receiver), avoid: make(map[string]time.Time)}
 	c.ctx, c.end = context.WithCancel(context.Background())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.connections++
+	c.name = nameOf(b.connections)
+	b.named[c.name] = c
 	return c
 }
 
 type straight struct{}
 
 func (straight) Go(ctx context.Context, _ string) (bool, error) { return true, context.Cause(ctx) }
-func (straight) Say(string) bool                                { return true }
+func (straight) Say(_ string, happens func())                   { happens() }
+func (straight) Send(_ string, happens func())                  { happens() }
+func (straight) Hear(_ string, happens func())                  { happens() }
+func (straight) Stand(context.Context) bool                     { return false }
+func (straight) Quiet() bool                                    { return false }
+func (straight) Moment(string) time.Duration                    { return 0 }
+func (straight) Note(string, string)                            {}
 
 var (
 	errClosed = errors.New("the connection is closed")
@@ -75,13 +101,19 @@ func (c *Bus) do(ctx context.Context, what string, happens func() error) error {
 	return err
 }
 
-func (c *Bus) tells(what string) bool { return c.ctx.Err() == nil && c.path.Say(what) }
+// tells lets something happen that has no answer.
+func (c *Bus) tells(what string, happens func()) {
+	if c.ctx.Err() == nil {
+		c.path.Say(what, happens)
+	}
+}
 
 // Close implements bustest.Bus. It is also what is left of a process that was killed: nobody is told.
 func (c *Bus) Close() error {
 	c.end()
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
+	delete(c.b.named, c.name)
 	c.b.change()
 	return nil
 }
@@ -145,18 +177,29 @@ func (c *Bus) Publish(ctx context.Context, messages ...events.Wire) error {
 		return context.Cause(ctx)
 	}
 	var refused bus.Refused
+	var flight flight
 	for _, w := range messages {
 		if err := c.b.canTake(w); err != nil {
 			refused.Messages, refused.Reasons = append(refused.Messages, w), append(refused.Reasons, err)
 			continue
 		}
+		if to := c.way(w); to != "" {
+			flight.launch(func() error { return c.direct(ctx, w, to) })
+			continue
+		}
 		what := "publish " + w.Subject
 		if w.Purge {
+			if err := flight.land(); err != nil { // it may be of what was published before it
+				return err
+			}
 			what = "withdraw " + w.Subject
 		}
 		if err := c.insist(ctx, what, func() error { c.take(w); return nil }); err != nil {
-			return err
+			return errors.Join(err, flight.land())
 		}
+	}
+	if err := flight.land(); err != nil {
+		return err
 	}
 	if len(refused.Messages) > 0 {
 		return &refused
@@ -164,9 +207,34 @@ func (c *Bus) Publish(ctx context.Context, messages ...events.Wire) error {
 	return nil
 }
 
+// flight is what is on its way to others without being stored.
+type flight struct {
+	all sync.WaitGroup
+	mu  sync.Mutex
+	err error
+}
+
+func (f *flight) launch(send func() error) {
+	f.all.Go(func() {
+		err := send()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.err = errors.Join(f.err, err)
+	})
+}
+
+// land waits until all is settled or stored.
+func (f *flight) land() error {
+	f.all.Wait()
+	return f.err
+}
+
 // take stores or withdraws.
 func (c *Bus) take(w events.Wire) {
 	if !w.Purge {
+		if c.b.isWork(w.Subject) {
+			w.Header = c.withWayBack(w.Header)
+		}
 		c.b.store(w)
 		return
 	}
@@ -277,7 +345,9 @@ func (c *Bus) Receive(ctx context.Context, partition int, take func(bus.Delivery
 	ended := make(chan error, 2)
 	go func() { ended <- c.receive(both, &receiver{c: c}, partition, "receive "+strconv.Itoa(partition), take) }()
 	go func() {
-		ended <- c.receive(both, &receiver{c: c, ahead: true}, partition, "receive ahead "+strconv.Itoa(partition), take)
+		r := &receiver{c: c, ahead: true, came: make(chan struct{}, 1)}
+		defer c.receives(partition, r)()
+		ended <- c.receive(both, r, partition, "receive ahead "+strconv.Itoa(partition), take)
 	}()
 	err := <-ended
 	cancel()
@@ -287,19 +357,26 @@ func (c *Bus) Receive(ctx context.Context, partition int, take func(bus.Delivery
 // receive hands out one lane of a partition.
 func (c *Bus) receive(ctx context.Context, r *receiver, partition int, what string, take func(bus.Delivery)) error {
 	for ctx.Err() == nil {
-		d, err := c.await(ctx, r, what, func(now time.Time) (*message, time.Time) { return c.b.nextOf(partition, r, now) })
+		if d, ok := r.pop(); ok {
+			take(d)
+			continue
+		}
+		all, err := c.await(ctx, r, what, prefetch, func(now time.Time) (*message, time.Time) { return c.b.nextOf(partition, r, now) })
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
 			return err
 		}
-		if d.Hold != nil {
+		for _, d := range all {
 			take(d)
 		}
 	}
 	return nil
 }
+
+// prefetch is how many messages are handed to a receiver that stands still.
+const prefetch = 64
 
 func (c *Bus) asking(change func()) {
 	c.b.mu.Lock()
@@ -307,9 +384,13 @@ func (c *Bus) asking(change func()) {
 	change()
 }
 
-// await waits for the next message and takes it. A delivery whose answer was lost is handed out and not here: it comes again.
-func (c *Bus) await(ctx context.Context, r *receiver, what string, next func(now time.Time) (*message, time.Time)) (d bus.Delivery, err error) {
+// await waits for the next message and takes it. A delivery whose answer was lost is handed out and not here: it comes again. A process that
+// stands still has asked before it did: up to most messages are handed to it meanwhile.
+func (c *Bus) await(ctx context.Context, r *receiver, what string, most int, next func(now time.Time) (*message, time.Time)) (all []bus.Delivery, err error) {
 	for {
+		if c.path.Quiet() {
+			return c.heap(ctx, r, what, most, next)
+		}
 		c.b.mu.Lock()
 		now := c.b.now()
 		soon := c.b.due(now)
@@ -320,10 +401,14 @@ func (c *Bus) await(ctx context.Context, r *receiver, what string, next func(now
 		if m != nil {
 			break
 		}
-		if err := c.sleep(ctx, soon, changed); err != nil {
-			return d, err
+		if err := c.sleep(ctx, soon, changed, r.came); err != nil {
+			return nil, err
+		}
+		if r.waits() {
+			return nil, nil
 		}
 	}
+	var d bus.Delivery
 	var taken *message
 	err = c.do(ctx, what, func() error {
 		if ctx.Err() != nil {
@@ -341,13 +426,54 @@ func (c *Bus) await(ctx context.Context, r *receiver, what string, next func(now
 				taken.holder = nil // newer messages of its instance wait until it comes again
 			}
 		})
-		return bus.Delivery{}, nil
+		return nil, nil
 	}
-	return d, err
+	if err != nil || d.Hold == nil {
+		return nil, err
+	}
+	return []bus.Delivery{d}, nil
 }
 
-// sleep waits until something changes, or it is time.
-func (c *Bus) sleep(ctx context.Context, until time.Time, changed <-chan struct{}) error {
+// heap hands messages to a process that stands still. It finds them when it goes on.
+func (c *Bus) heap(ctx context.Context, r *receiver, what string, most int, next func(now time.Time) (*message, time.Time)) (all []bus.Delivery, err error) {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		c.path.Stand(ctx)
+	}()
+	for {
+		<-time.After(c.path.Moment("hand out to who stands still: " + what))
+		c.b.mu.Lock()
+		now := c.b.now()
+		soon := c.b.due(now)
+		for len(all) < most {
+			m, at := next(now)
+			if m == nil {
+				soon = earliest(soon, at)
+				break
+			}
+			all = append(all, c.b.handOut(m, r, now))
+			c.path.Note("handed to a process that stands still", m.wire.Subject)
+		}
+		changed := c.b.changed
+		c.b.mu.Unlock()
+		if len(all) == most {
+			<-over
+			return all, nil
+		}
+		if err := c.sleep(ctx, soon, changed, over); err != nil {
+			return all, err
+		}
+		select {
+		case <-over:
+			return all, nil
+		default:
+		}
+	}
+}
+
+// sleep waits until something changes, or comes, or it is time.
+func (c *Bus) sleep(ctx context.Context, until time.Time, changed, came <-chan struct{}) error {
 	var timer <-chan time.Time
 	if !until.IsZero() {
 		c.b.mu.Lock()
@@ -358,6 +484,7 @@ func (c *Bus) sleep(ctx context.Context, until time.Time, changed <-chan struct{
 	}
 	select {
 	case <-changed:
+	case <-came:
 	case <-timer:
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -393,7 +520,7 @@ func backlogOf(list []*message, receivers int, of func(*message) bool) bus.Backl
 // Stored implements bus.WorkBroker.
 func (c *Bus) Stored(ctx context.Context, d bus.Delivery) (is bool, err error) {
 	err = c.do(ctx, "stored "+d.Subject, func() error {
-		is = c.b.find(d.Place) != nil
+		is = c.b.find(d.Place) != nil || d.Passed && c.b.hasDirect(d)
 		return nil
 	})
 	return is, err
@@ -424,11 +551,6 @@ type workQueue struct {
 	q bus.Queue
 }
 
-// Offer implements bus.WorkQueue: all work is stored.
-func (w *workQueue) Offer(string, func(bus.Delivery) bool) (stop func(), err error) {
-	return func() {}, nil
-}
-
 // takeFor is how long who asks for work waits.
 const takeFor = 10 * time.Second
 
@@ -440,19 +562,21 @@ func (w *workQueue) Take(ctx context.Context, n int, take func(bus.Delivery)) (t
 	c.asking(func() { c.b.queues[w.q]++ })
 	defer c.asking(func() { c.b.queues[w.q]-- })
 	for taken < n && ctx.Err() == nil {
-		d, err := c.await(ctx, &receiver{c: c}, "take "+w.q.Activity, func(now time.Time) (*message, time.Time) { return c.b.nextWork(w.q, now) })
+		all, err := c.await(ctx, &receiver{c: c}, "take "+w.q.Activity, n-taken, func(now time.Time) (*message, time.Time) { return c.b.nextWork(w.q, now) })
+		for _, d := range all {
+			if ctx.Err() != nil { // it came too late
+				d.Hold.Return(0)
+				continue
+			}
+			taken++
+			take(d)
+			runtime.Gosched() // others who ask have a turn, too
+		}
 		switch {
-		case ctx.Err() != nil && d.Hold != nil: // it came too late
-			d.Hold.Return(0)
-			return taken, nil
 		case ctx.Err() != nil:
 			return taken, nil
 		case err != nil:
 			return taken, err
-		case d.Hold != nil:
-			taken++
-			take(d)
-			runtime.Gosched() // others who ask have a turn, too
 		}
 	}
 	return taken, nil

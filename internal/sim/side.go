@@ -152,11 +152,11 @@ func (m *membership) live() {
 			return
 		case <-changed:
 		case <-tick.C:
-			if m.c.tells("alive " + m.self.ID) {
+			m.c.tells("alive "+m.self.ID, func() {
 				m.c.b.mu.Lock()
 				m.heard = m.c.b.now()
 				m.c.b.mu.Unlock()
-			}
+			})
 		}
 	}
 }
@@ -206,25 +206,39 @@ func (m *membership) Leave(ctx context.Context) error {
 
 // Handover implements bus.Handovers.
 func (c *Bus) Handover(ctx context.Context, to string, d bus.Delivery) error {
-	var take func(bus.Delivery) error
-	err := c.do(ctx, "hand over to "+to, func() error {
-		if take = c.b.handovers[to]; take == nil {
+	var other *receiverOf
+	err := c.do(ctx, "hand over to "+to+" "+d.Subject, func() error {
+		if other = c.b.handovers[to]; other == nil {
 			return fmt.Errorf("%w: %s", bus.ErrNobody, to)
 		}
 		return nil
 	})
-	if take == nil {
+	if other == nil {
 		return err
 	}
-	refused := take(d) // it has arrived, whatever becomes of the answer
-	return errors.Join(err, refused)
+	refused := make(chan error, 1)
+	other.c.path.Hear("handover "+d.Subject, func() { refused <- other.take(d) }) // it has arrived, whatever becomes of the answer
+	select {
+	case why := <-refused:
+		return errors.Join(err, why)
+	case <-time.After(answerWait):
+		return errors.Join(err, errUnanswered)
+	case <-ctx.Done():
+		return errors.Join(err, context.Cause(ctx))
+	}
+}
+
+// receiverOf is who takes what is handed over to a name.
+type receiverOf struct {
+	c    *Bus
+	take func(bus.Delivery) error
 }
 
 // ReceiveHandovers implements bus.Handovers.
 func (c *Bus) ReceiveHandovers(name string, take func(bus.Delivery) error) (stop func(), err error) {
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
-	c.b.handovers[name] = func(d bus.Delivery) error {
+	c.b.handovers[name] = &receiverOf{c, func(d bus.Delivery) error {
 		if c.ctx.Err() != nil {
 			return bus.ErrNobody
 		}
@@ -232,14 +246,15 @@ func (c *Bus) ReceiveHandovers(name string, take func(bus.Delivery) error) (stop
 		if !ok {
 			return errors.New("this was not handed out here")
 		}
-		d.Hold = hold{c.b, c, h.place}
+		d.Hold = hold{c.b, c, h.place, d.Subject}
 		c.b.mu.Lock()
 		if m := c.b.find(h.place); m != nil {
 			m.holder = nil
 		}
 		c.b.mu.Unlock()
+		c.path.Note("handed over", d.Subject)
 		return take(d)
-	}
+	}}
 	return func() {
 		c.b.mu.Lock()
 		defer c.b.mu.Unlock()
@@ -384,8 +399,8 @@ func (c *Bus) listen(wants func([]string) bool, heard func([]string, events.Head
 // announce tells all who listen. mu is held.
 func (b *Broker) announce(words []string, h events.Header, body []byte) {
 	for l := range b.listeners {
-		if l.c.ctx.Err() == nil && l.wants(words) && l.c.path.Say("hear "+strings.Join(words, " ")) {
-			go l.heard(slices.Clone(words), maps.Clone(h), body)
+		if l.c.ctx.Err() == nil && l.wants(words) {
+			l.c.path.Hear("hear "+strings.Join(words, " "), func() { go l.heard(slices.Clone(words), maps.Clone(h), body) })
 		}
 	}
 }
@@ -395,12 +410,11 @@ func (c *Bus) Announce(words []string, h events.Header, body []byte) error {
 	if len(words) < 3 || slices.Contains(words, "") {
 		return fmt.Errorf("a notice of the words %q", words)
 	}
-	if !c.tells("announce " + words[0]) {
-		return nil
-	}
-	c.b.mu.Lock()
-	defer c.b.mu.Unlock()
-	c.b.announce(words, h, body)
+	c.tells("announce "+words[0], func() {
+		c.b.mu.Lock()
+		defer c.b.mu.Unlock()
+		c.b.announce(words, h, body)
+	})
 	return nil
 }
 

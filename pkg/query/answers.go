@@ -106,7 +106,7 @@ func readQuestion(name string, data []byte) (q Question, err error) {
 // needsInstance reports whether a method is about one instance.
 func needsInstance(name string) bool {
 	switch name {
-	case MethodInstance, MethodExecutions, MethodEvents, MethodStats, MethodStatus, MethodTree, MethodWaiting:
+	case MethodInstance, MethodExecutions, MethodEvents, MethodStats, MethodValues, MethodValue, MethodStatus, MethodTree, MethodWaiting:
 		return true
 	}
 	return false

@@ -190,7 +190,7 @@ func (r *Reader) Stats(ctx context.Context, instance string) (history.Stats, err
 // Values implements [history.Reader].
 func (r *Reader) Values(ctx context.Context, instance string) (map[string]history.Value, error) {
 	var a Values
-	if !utf8.ValidString(instance) {
+	if instance == "" || !utf8.ValidString(instance) {
 		return map[string]history.Value{}, nil
 	}
 	if err := r.ask(ctx, MethodValues, Question{Instance: instance}, &a); err != nil {
@@ -206,7 +206,7 @@ func (r *Reader) Values(ctx context.Context, instance string) (map[string]histor
 // Value implements [history.Reader].
 func (r *Reader) Value(ctx context.Context, instance, key string) (value history.Value, ok bool, err error) {
 	var a Values
-	if !utf8.ValidString(instance) || !utf8.ValidString(key) {
+	if instance == "" || !utf8.ValidString(instance) || !utf8.ValidString(key) {
 		return value, false, nil
 	}
 	err = r.ask(ctx, MethodValue, Question{Instance: instance, Key: key}, &a)

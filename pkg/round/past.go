@@ -2,6 +2,7 @@ package round
 
 import (
 	"slices"
+	"time"
 
 	"github.com/rondo-run/rondo/internal/program"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -18,10 +19,37 @@ func PastStart(instance string, execution int64, history []events.Event) (Turn, 
 	return past(instance, execution, history, func(f events.Fact) bool { _, ok := f.(*events.Started); return ok })
 }
 
+// PastSince gives the turns in which a part of an execution was decided, from a moment on: all events of a turn have its time.
+// Their messages are left out.
+func PastSince(instance string, execution int64, history []events.Event, since time.Time) (turns []Turn) {
+	in := newPast(instance, execution)
+	var turn *Turn
+	var at time.Time
+	for _, e := range history {
+		if in.ledger.follows(e) != nil {
+			return nil
+		}
+		eff, err := in.ledger.apply(e)
+		if err != nil {
+			return nil
+		}
+		if e.At.Before(since) {
+			continue
+		}
+		if turn == nil || !e.At.Equal(at) {
+			turns = append(turns, Turn{Instance: instance})
+			turn, at = &turns[len(turns)-1], e.At
+			in.turn = turn
+		}
+		turn.add(execution, e)
+		in.noteOver(e, eff)
+		turn.Row = in.describe()
+	}
+	return turns
+}
+
 func past(instance string, execution int64, history []events.Event, began func(events.Fact) bool) (Turn, bool) {
-	info := program.Info{Instance: instance, Execution: execution}
-	in := &Instance{config: &Config{}, id: instance, ledger: ledger{info: info}}
-	in.busy, in.rounds = busyWith(Turn{Instance: instance}), 1
+	in := newPast(instance, execution)
 	turn := in.turn
 	within, carried := false, 0
 	for _, e := range history {
@@ -49,6 +77,13 @@ func past(instance string, execution int64, history []events.Event, began func(e
 		turn.Row = in.describe()
 	}
 	return turn.tidied(), within
+}
+
+// newPast is an instance that is about to read its history, and decides nothing.
+func newPast(instance string, execution int64) *Instance {
+	in := &Instance{config: &Config{}, id: instance, ledger: ledger{info: program.Info{Instance: instance, Execution: execution}}}
+	in.busy, in.rounds = busyWith(Turn{Instance: instance}), 1
+	return in
 }
 
 // tidied is a turn without the messages that it has taken back itself.

@@ -25,7 +25,7 @@ func BenchmarkRound(b *testing.B) {
 	r := aRound()
 	b.ReportAllocs()
 	for b.Loop() {
-		t.Over(r.Turn.Instance, r.Turn.Over)
+		t.Over(r.Turn.Instance, r.Turn.Over, r.Committed)
 		t.Round(r)
 	}
 }

@@ -2,6 +2,8 @@ package telemetry
 
 import (
 	"context"
+	"os"
+	"strconv"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -91,6 +93,14 @@ func NewTracer(p sdktrace.SpanProcessor, of *resource.Resource, sampler sdktrace
 	}
 	provider := sdktrace.NewTracerProvider(options...)
 	return &Tracer{Provider: provider, tracer: provider.Tracer(Scope), processor: p, resource: of}
+}
+
+// Unsent is for how long spans wait in this process before they are sent, as the variables of OpenTelemetry say.
+func (t *Tracer) Unsent() time.Duration {
+	if ms, err := strconv.Atoi(os.Getenv("OTEL_BSP_SCHEDULE_DELAY")); err == nil && ms > 0 {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return sdktrace.DefaultScheduleDelay * time.Millisecond
 }
 
 // End sends what was not sent, and ends.

@@ -97,7 +97,7 @@ func TestEndedSpan(t *testing.T) {
 	tracer := telemetry.NewTracer(sdktrace.NewSimpleSpanProcessor(&k), nil, nil)
 	r := aRound()
 	r.Turn.Over[0].Error = &events.Error{Kind: events.Application, Type: "card_declined", Message: "no\nand more"}
-	tracer.Over(r.Turn.Instance, r.Turn.Over)
+	tracer.Over(r.Turn.Instance, r.Turn.Over, r.Committed)
 	tracer.Round(r)
 	var names []string
 	for _, s := range k.spans {

@@ -40,10 +40,14 @@ func (t *Tracer) Sample(id [16]byte, orchestration string) bool {
 
 // ---- What has come to its end.
 
-// Over tells what turns have brought to its end.
-func (t *Tracer) Over(instance string, all []round.Over) {
+// Over exports what turns have brought to its end. The span of an execution ends no earlier than the commit of its last round,
+// which lies within it.
+func (t *Tracer) Over(instance string, all []round.Over, committed time.Time) {
 	for _, o := range all {
 		if o.Trace.Sampled {
+			if o.Kind == round.OverExecution && committed.After(o.Ended) {
+				o.Ended = committed
+			}
 			t.over(instance, o)
 		}
 	}
@@ -193,8 +197,12 @@ func RowOf(t *round.Turn, execution int64) round.Row {
 }
 
 func (t *Tracer) round(r Round, row round.Row, x round.Execution, place events.Trace, id [8]byte, first bool) {
+	begun := r.Arrived
+	if at := x.Events[0].At; isStart(x) && at.After(begun) { // it lies within the span of the execution; the wait stands in its attributes
+		begun = at
+	}
 	s := span{
-		name: spanRound + row.Name, kind: trace.SpanKindConsumer, place: place.At(id), within: place.Span, begun: r.Arrived, ended: r.Committed,
+		name: spanRound + row.Name, kind: trace.SpanKindConsumer, place: place.At(id), within: place.Span, begun: begun, ended: r.Committed,
 		attributes: []attribute.KeyValue{
 			messagingNATS, processing, processed, semconv.MessagingBatchMessageCount(len(r.Took)),
 			attribute.String(attrInstance, r.Turn.Instance), attribute.Int64(attrExecution, x.ID), attribute.String(attrOrchestration, row.Name), attribute.Int(attrPartition, r.Partition),
@@ -225,6 +233,12 @@ func (t *Tracer) round(r Round, row round.Row, x round.Execution, place events.T
 		s.links = linksTo(r.Took)
 	}
 	t.tell(s)
+}
+
+// isStart reports whether an execution begins with these events.
+func isStart(x round.Execution) bool {
+	_, is := x.Events[0].Fact.(*events.Started)
+	return is
 }
 
 // mostDeliveries is how often the one of the messages that was handed out most often was.

@@ -291,7 +291,7 @@ func (l *loop) takeCommitted(ctx context.Context, x *committed) {
 		case history.Conflict:
 			l.again(e)
 		case history.Buried, history.Orphaned:
-			l.dropStarts(e, outcome.Verdict)
+			l.dropStarts(e, outcome.Verdict, d.turn.Row.StartMessage)
 		case history.Erasing:
 			l.returnTaken(e, time.Second)
 		default:
@@ -329,19 +329,15 @@ func (l *loop) again(e *entry) {
 	l.advance(e)
 }
 
-// dropStarts ends the starts of an instance that must not begin, and has the rest decided again.
-func (l *loop) dropStarts(e *entry, why history.Verdict) {
-	var rest []*item
-	for _, i := range e.taken {
-		if _, isStart := i.message.Content.(*events.Start); isStart {
-			r := round.Receipt{Verdict: round.Ignored, Reason: round.Reason(why.String())}
-			l.settle(e, i, r)
-			l.o.receipt(e, i, r)
-			continue
-		}
-		rest = append(rest, i)
+// dropStarts ends the start of an instance that must not begin, and has the rest decided again.
+func (l *loop) dropStarts(e *entry, why history.Verdict, start string) {
+	dropped, rest := partStarts(e.taken, start)
+	for _, i := range dropped {
+		r := round.Receipt{Verdict: round.Ignored, Reason: round.Reason(why.String())}
+		l.settle(e, i, r)
+		l.o.receipt(e, i, r)
 	}
-	if len(rest) == len(e.taken) { // a message that is no start found nobody
+	if len(dropped) == 0 { // a message that is no start found nobody
 		l.again(e)
 		return
 	}
@@ -349,6 +345,19 @@ func (l *loop) dropStarts(e *entry, why history.Verdict) {
 	l.putBack(e, rest)
 	e.conflicts++ // so that it is read
 	l.advance(e)
+}
+
+// partStarts takes the start that has begun a turn out of the messages of a round, however often it has come. Another start
+// means another instance: the store has not judged it.
+func partStarts(taken []*item, start string) (those, rest []*item) {
+	for _, i := range taken {
+		if _, isStart := i.message.Content.(*events.Start); isStart && i.message.ID == start {
+			those = append(those, i)
+		} else {
+			rest = append(rest, i)
+		}
+	}
+	return those, rest
 }
 
 // returnTaken gives the messages of a round back, to come again later; what waits behind them, too, so that the order stays.

@@ -1,9 +1,12 @@
 package orchestrator
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
 )
 
 // After a commit has failed, no other begins beside the one that is tried again, however many turns wait.
@@ -64,4 +67,18 @@ func TestTheLoopIsWokenAfterALull(t *testing.T) {
 			t.Errorf("woken %d times more", n)
 		}
 	})
+}
+
+// The store refuses a start that comes again for a deleted instance. Another start of the same id, in the same round, is
+// decided again: a client was told that NATS has it.
+func TestOnlyTheRefusedStartIsDropped(t *testing.T) {
+	message := func(id string, c events.Content) *item {
+		return &item{message: events.Message{ID: id, Instance: "i", Content: c}}
+	}
+	former, again := message("former", &events.Start{}), message("former", &events.Start{})
+	next, letter := message("next", &events.Start{Conflict: events.RestartFinished}), message("former", &events.QueueSent{})
+	dropped, rest := partStarts([]*item{former, letter, next, again}, "former")
+	if !slices.Equal(dropped, []*item{former, again}) || !slices.Equal(rest, []*item{letter, next}) {
+		t.Errorf("dropped %v, and decides %v again", dropped, rest)
+	}
 }

@@ -419,6 +419,7 @@ func (l *loop) startsAnew(e *entry) bool {
 }
 
 func (l *loop) enliven(e *entry, k round.Known) {
+	l.o.teller.takeOver(k)
 	e.live, e.known, e.fresh = round.New(&l.o.config.Round, k), knownOf(&k.Row), true
 	l.alive++
 	l.weigh(e)

@@ -96,7 +96,7 @@ func (t *teller) tell(d *decision) {
 		return
 	}
 	t.note(&d.turn)
-	t.tracer.Over(d.turn.Instance, d.turn.Over)
+	t.tracer.Over(d.turn.Instance, d.turn.Over, d.committed)
 	t.tracer.Told(&d.turn)
 	t.tracer.Round(telemetry.Round{
 		Turn: &d.turn, Took: d.told.took, Partition: d.told.partition, Hydrated: d.told.hydrated,
@@ -168,9 +168,44 @@ func (t *teller) tellPast(turn *round.Turn, m events.Message, partition int) {
 		return
 	}
 	at := turn.Executions[0].Events[0].At
-	t.tracer.Over(turn.Instance, turn.Over)
+	t.exportPast(turn, []telemetry.Taken{{Trace: m.Trace, Verb: m.Content.Verb(), Deliveries: 1}}, partition, at)
+}
+
+func (t *teller) exportPast(turn *round.Turn, took []telemetry.Taken, partition int, at time.Time) {
+	t.tracer.Over(turn.Instance, turn.Over, at)
 	t.tracer.Round(telemetry.Round{
-		Turn: turn, Took: []telemetry.Taken{{Trace: m.Trace, Verb: m.Content.Verb(), Deliveries: 1}}, Partition: partition, Batch: 1, Sent: len(turn.Messages), Past: true,
-		Arrived: at, Decided: at, Undecided: at, Committed: at,
+		Turn: turn, Took: took, Partition: partition, Batch: 1, Sent: len(turn.Messages), Past: true, Arrived: at, Decided: at, Undecided: at, Committed: at,
 	})
+}
+
+// takeoverWithin is how long after the death of an orchestrator another one may come to load its instances.
+const takeoverWithin = time.Minute
+
+// takeOver exports again what another orchestrator may have had in its exporter when it died: the latest turns of an instance that
+// is loaded here, unless this process has exported them. The ids of the spans are the same, so a backend has each once. It reads no
+// more than what was loaded.
+func (t *teller) takeOver(k round.Known) {
+	if t.tracer == nil || len(k.History) == 0 || k.Unreadable != nil {
+		return
+	}
+	at, _ := events.ParseTrace(k.Row.Trace)
+	since := time.Now().Add(-t.tracer.Unsent() - takeoverWithin)
+	if !at.Sampled || k.Row.UpdatedAt.Before(since) || t.knows(k) {
+		return
+	}
+	t.o.aside(func(context.Context) {
+		for _, turn := range round.PastSince(k.Instance, k.Row.Execution, k.History, since) {
+			if isTraced(&turn) && t.note(&turn) {
+				t.exportPast(&turn, nil, 0, turn.Executions[0].Events[0].At)
+			}
+		}
+	})
+}
+
+// knows reports whether this process has exported the last turn of an instance.
+func (t *teller) knows(k round.Known) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := t.told[executionKey{k.Instance, k.Row.Life, k.Row.Execution}]
+	return slices.ContainsFunc(all, func(s span) bool { return s.first <= k.Row.LastEvent && k.Row.LastEvent <= s.last })
 }

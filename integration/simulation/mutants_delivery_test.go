@@ -1,0 +1,114 @@
+package simulation
+
+const (
+	workerOf  = "services/worker/"
+	natsOf    = "pkg/bus/natsbus/"
+	delivered = "./services/worker"
+)
+
+// mutantsOfDelivery are mistakes in what was made for speed: direct delivery, two commits at once, small commits that are delayed, timers that are far off;
+// and in what keeps instances of one id apart.
+var mutantsOfDelivery = []mutant{
+	// Direct delivery of tasks.
+	{name: "the entry of a task that is delivered directly is removed at once", seed: 7, edits: []edit{
+		{outboxOf + "outbox.go", "	if p.work != nil {\n		w.parts.Store(4)\n	}\n", "	_ = p\n"},
+		{outboxOf + "outbox.go", "	if x.whole.parts.Add(-1) > 0 || x.whole.failed.Load() {\n", "	if x.whole.parts.Add(-1) != 0 || x.whole.failed.Load() {\n"},
+	}},
+	{name: "a worker accepts a task that it does not have", test: test{delivered, "^TestNoHoldIsTakenOverWithoutItsTask$"}, edits: []edit{
+		{workerOf + "lasting.go", "	if !w.lasted.has(keyOf(d)) {\n		return errors.New(\"it is not here any more\")\n	}\n	d.Hold.Ack()\n	return nil\n", "	_ = errors.ErrUnsupported\n	d.Hold.Ack()\n	return nil\n"},
+	}},
+	{name: "a worker forgets at once that it has done a task", test: test{delivered, "^TestPassedWork"}, edits: []edit{
+		{workerOf + "lasting.go", "	if !a.d.Passed || holds > 1 || time.Since(a.since) < bus.LastsAfter*9/10 {\n", "	if !a.d.Passed || holds > 1 || time.Since(a.since) < 2*bus.LastsAfter {\n"},
+	}},
+	{name: "a worker does not take over what is stored of a task that it executes", seed: 6, edits: []edit{
+		{workerOf + "lasting.go", "		if a.life() == lifeOf(d) && a.join(d.Hold) {\n", "		if a.life() != lifeOf(d) && a.join(d.Hold) {\n"},
+	}},
+	{name: "a worker executes a task that another one still executes", seed: 1, edits: []edit{
+		{workerOf + "lasting.go", "	if by == \"\" {\n		return false\n	}\n", "	if by != w.config.ID {\n		return false\n	}\n"},
+	}},
+	{name: "a worker that executes a task executes it again when it is delivered twice", seed: 1, edits: []edit{
+		{workerOf + "receive.go", "		if a.sameAs(b) && b.join(a.d.Hold) {\n", "		if !a.sameAs(b) && b.join(a.d.Hold) {\n"},
+	}},
+	{name: "a task that a worker may have begun counts as new", test: test{"./pkg/bus/natsbus", "^TestPassedWorkIsLost$"}, edits: []edit{
+		{natsOf + "pass.go", "	return withHeader(w, headerAgain, \"true\")\n", "	return w\n"},
+	}},
+	{name: "a task that is still executed is told as settled", test: test{"./pkg/bus/natsbus", "^TestPassedWorkThatLasts$"}, edits: []edit{
+		{natsOf + "bundle.go", "			b.said[i], b.news = resultLasts, true\n", "			b.said[i], b.news = resultSettled, true\n"},
+	}},
+	{name: "a withdrawal does not wait for its task", seed: 1, edits: []edit{
+		{outboxOf + "outbox.go", "		if l.unsent[m.Subject] > 0 {\n			behind = append(behind, m)\n		} else {\n", "		if l.unsent[m.Subject] < 0 {\n			behind = append(behind, m)\n		} else {\n"},
+	}},
+	{name: "a sweep takes what is not old", seed: 1, edits: []edit{
+		{outboxOf + "sweep.go", "history.Take{Before: now.Add(-s.After)", "history.Take{Before: now.Add(s.After)"},
+	}},
+	// Direct delivery of results.
+	{name: "a result is settled before it is committed", test: test{"./pkg/bus/natsbus", "^TestResultsTakeTheShortWay$|^TestBundlesAreSettledOneByOne$"}, edits: []edit{
+		{natsOf + "back.go", "	r.push(&waiting{d: d, since: d.Stored})\n	return \"\"\n", "	d.Hold.Ack()\n	r.push(&waiting{d: d, since: d.Stored})\n	return \"\"\n"},
+	}},
+	{name: "the result of a redelivered task is delivered directly", test: test{delivered, "^TestResultsOfRedeliveredTasksAreStored$"}, edits: []edit{
+		{workerOf + "complete.go", "len(back) > 0 && a.d.Deliveries == 1 {", "len(back) > 0 {"},
+	}},
+	// Two commits at once, and small ones that are delayed.
+	{name: "the second commit publishes nothing", seed: 31, edits: []edit{
+		{loopOf + "commit.go", "	l.commits++\n	go func() {\n", "	l.commits++\n	second := l.commits > 1\n	go func() {\n"},
+		{loopOf + "commit.go", "		if x.err == nil {\n			l.publish(ctx, decisions, x.result)\n", "		if x.err == nil && !second {\n			l.publish(ctx, decisions, x.result)\n"},
+	}},
+	{name: "a second commit that fails counts as done", seed: 31, edits: []edit{
+		{loopOf + "commit.go", "	case x.err != nil:\n		l.takeUnstored(x)\n		return\n", `	case x.err != nil && l.commits > 0:
+		x.result.Outcomes = make([]history.Outcome, len(x.decisions))
+		for i := range x.result.Outcomes {
+			x.result.Outcomes[i].Verdict = history.Committed
+		}
+	case x.err != nil:
+		l.takeUnstored(x)
+		return
+`},
+	}},
+	{name: "a second commit that fails is not tried again", seed: 31, edits: []edit{
+		{loopOf + "commit.go", "	case x.err != nil:\n		l.takeUnstored(x)\n		return\n", "	case x.err != nil && l.commits > 0:\n		return\n	case x.err != nil:\n		l.takeUnstored(x)\n		return\n"},
+	}},
+	{name: "two commits take the same turns", seed: 31, edits: []edit{
+		{loopOf + "commit.go", "	l.toCommit = l.toCommit[n:]\n	if len(l.toCommit) == 0 {\n", "	if l.commits == 0 {\n		l.toCommit = l.toCommit[n:]\n	}\n	if len(l.toCommit) == 0 {\n"},
+	}},
+	{name: "a turn that was refused is published", seed: 1, edits: []edit{
+		{loopOf + "commit.go", "		if result.Outcomes[i].Verdict == history.Committed {\n			x.Messages", "		if result.Outcomes[i].Verdict != history.Unfit {\n			x.Messages"},
+	}},
+	{name: "a small commit that waits is not woken", test: test{"./services/orchestrator", "^TestTheLoopIsWokenAfterALull$"}, edits: []edit{
+		{loopOf + "commit.go", "			l.wakeAfter(left)\n			return\n", "			return\n"},
+	}},
+	// Timers that are far off.
+	{name: "a timer in flight is not withdrawn", test: test{"./pkg/outbox", "^TestPublisherWithdrawsTimersAfterThem$"}, edits: []edit{
+		{outboxOf + "outbox.go", "		case l.unsent[m.Subject] > 0:\n			behind = append(behind, m)\n		default:\n			others = append(others, m)\n", "		case l.unsent[m.Subject] > 0:\n		default:\n			others = append(others, m)\n"},
+	}},
+	{name: "an entry is removed when one timer of it is withdrawn", test: test{"./pkg/outbox", "^TestPublisherTakesTimersBack$"}, edits: []edit{
+		{outboxOf + "outbox.go", "		case there && len(left.messages) == 0:\n", "		case there:\n"},
+		{outboxOf + "outbox.go", "			done = append(done, left)\n		case there:\n", "			done = append(done, left)\n"},
+	}},
+	{name: "timers that are far off are dropped at the end", test: test{"./pkg/outbox", "^TestPublisher"}, edits: []edit{
+		{outboxOf + "outbox.go", "		case <-ctx.Done():\n			l.publish(drain)\n			l.sending.Wait()\n", "		case <-ctx.Done():\n			if l.rest == 0 {\n				l.publish(drain)\n			}\n			l.sending.Wait()\n"},
+	}},
+	// Instances of one id.
+	{name: "a start that is refused takes another one with it", seed: 477, edits: []edit{
+		{loopOf + "commit.go", "; isStart && i.message.ID == start {\n", "; isStart && start != \"\" {\n"},
+	}},
+	{name: "the start of a deleted instance begins it again", seed: 1, edits: []edit{
+		{sqliteOf + "commit.go", "	return c.Status != relational.Deleted || c.StartMessage != e.Columns.StartMessage\n", "	return true\n"},
+	}},
+	{name: "a former start that comes again begins an instance again", seed: 1, edits: []edit{
+		{roundOf + "decide.go", "	before := in.ledger.seen.newest(events.MaxSeen)", "	before := in.ledger.seen.newest(0)"},
+	}},
+	{name: "an answer for a former instance is taken", seed: 1, edits: []edit{
+		{roundOf + "inbox.go", "	case life != in.ledger.info.Life:\n", "	case life == \"\":\n"},
+	}},
+	{name: "a start replaces a running instance and nobody terminates it", seed: 1, edits: []edit{
+		{roundOf + "decide.go", "		in.append(&events.Terminated{Reason: \"replaced by a new start\", Message: m.ID})\n", ""},
+	}},
+	// What nobody takes.
+	{name: "a letter to nobody is dropped", seed: 1, edits: []edit{
+		{roundOf + "inbox.go", "	detail += \", and none was started within \" + patience.String()\n	if !isLetter {\n", "	detail += \", and none was started within \" + patience.String()\n	if isLetter || !isLetter {\n"},
+	}},
+	// Events as JSON.
+	{name: "a share that is nearly nothing is written in the wrong form", test: test{"./internal/fields", "^TestSharesAreWrittenAsJSON$"}, edits: []edit{
+		{"internal/fields/fields.go", "	case x >= 1e-6 && x < 1e21:\n", "	case x < 1e21:\n"},
+	}},
+}
