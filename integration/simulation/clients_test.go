@@ -79,8 +79,10 @@ func (w *world) serve(j *job) {
 	go w.approve(j)
 	for {
 		upsets := w.upsetsSoFar()
+		sent := make(map[string]time.Time) // by message id: it stays the same when the message is said once more
 		for i, s := range j.says {
-			s.message.Sent = events.Instant(w.begun.Add(s.at)) // also when it is said once more
+			sent[s.message.ID] = events.Instant(w.begun.Add(s.at))
+			s.message.Sent = sent[s.message.ID]
 			if w.upsetsSoFar() != upsets || !w.until(s.at) || j.reborn && i > 0 && !w.useAgain(j) || !w.say(c, s.message) {
 				break
 			}
@@ -88,7 +90,9 @@ func (w *world) serve(j *job) {
 		for w.upsetsSoFar() == upsets {
 			if len(j.again) > 0 && w.until(j.again[0].at) {
 				if !w.hasEnded(j) {
-					w.say(c, j.again[0].message)
+					m := j.again[0].message
+					m.Sent = sent[m.ID]
+					w.say(c, m)
 					w.count("letter said again")
 				}
 				j.again = j.again[1:]
