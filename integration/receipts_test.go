@@ -15,7 +15,8 @@ import (
 	"github.com/rondo-run/rondo/services/orchestrator"
 )
 
-// aBank is an account that takes letters and continues as new after three of them, and somebody who sends it one.
+// aBank is an account that takes letters and continues as new after three of them, and somebody who
+// sends it one.
 func aBank() []orchestration.Binding {
 	account := orchestration.Define[int, int]("account")
 	sender := orchestration.Define[int, int]("sender")
@@ -41,18 +42,21 @@ func aBank() []orchestration.Binding {
 
 const toTheAccount = "rondo.queue.letters.account"
 
+func toAccount(id, amount string) events.Message {
+	content := &events.QueueSent{Queue: work.Letters.Name(), Data: events.Payload(amount)}
+	return events.Message{ID: id, Instance: "account", Sent: time.Now(), Content: content}
+}
+
 // letters sends letters that change nothing, so many that the account forgets what was before.
 func (s *system) letters(from, n int) {
 	for i := range n {
-		s.say(events.Message{
-			ID: fmt.Sprint("letter-", from+i), Instance: "account", Sent: time.Now(), Content: &events.QueueSent{Queue: work.Letters.Name(), Data: events.Payload("0")},
-		})
+		s.say(toAccount(fmt.Sprint("letter-", from+i), "0"))
 	}
 }
 
 // balance has the account tell what it has.
 func (s *system) balance() string {
-	s.say(events.Message{ID: "close", Instance: "account", Sent: time.Now(), Content: &events.QueueSent{Queue: work.Letters.Name(), Data: events.Payload("-1")}})
+	s.say(toAccount("close", "-1"))
 	return string(s.ended("account").Output)
 }
 
@@ -67,13 +71,15 @@ func published(told func()) func([]events.Wire) {
 	}
 }
 
-// The orchestrator is killed after it has published a letter, and before it has removed that from the outbox. A sweep sends
-// it once more, when neither the broker nor the execution of the account knows it any more.
+// The orchestrator is killed after it has published a letter, and before it has removed that from
+// the outbox. A sweep sends it once more, when neither the broker nor the execution of the account
+// knows it any more.
 func TestALetterThatIsSweptIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, openSQLite(t), aBank()...)
 	few := func(c *orchestrator.Config) {
-		c.Round.Remembered, c.PromiseAfter, c.SweepEvery = 2, 12*time.Second, time.Second // the broker's window is 10 seconds
+		// The broker's window for duplicates is 10 seconds.
+		c.Round.Remembered, c.PromiseAfter, c.SweepEvery = 2, 12*time.Second, time.Second
 	}
 	killed, swept := make(chan struct{}), make(chan struct{})
 	first := s.prepare(few)
@@ -96,7 +102,8 @@ func TestALetterThatIsSweptIsTakenOnce(t *testing.T) {
 	}
 }
 
-// The commit that was to remove a letter from the outbox fails. Another one removes it: nothing is sent again.
+// The commit that was to remove a letter from the outbox fails. Another one removes it: nothing is
+// sent again.
 func TestALetterIsRemovedAfterAFailedCommit(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, openSQLite(t), aBank()...)
@@ -106,7 +113,8 @@ func TestALetterIsRemovedAfterAFailedCommit(t *testing.T) {
 	v.broker.afterPublish = published(func() { sent.Add(1); times.Add(1) })
 	v.store.before = func(b history.Batch) error {
 		if sent.Load() > 0 && len(b.Published) > 0 && !failed.Swap(true) {
-			return &history.Error{Class: history.Retry, Op: "commit", Err: errors.New("the database was away for a moment")}
+			away := errors.New("the database was away for a moment")
+			return &history.Error{Class: history.Retry, Op: "commit", Err: away}
 		}
 		return nil
 	}
