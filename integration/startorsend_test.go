@@ -9,8 +9,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// A lock that is started by those who want it, and ends when nobody waits for it. Most requests meet it as it runs, and many
-// as it ends: each is either read by the lock that runs, or begins another one.
+// A lock that is started by those who want it, and ends when nobody waits for it. Most requests
+// meet it as it runs, and many as it ends: each is either read by the lock that runs, or begins
+// another one.
 func TestALockThatIsStartedByItsUsers(t *testing.T) {
 	t.Parallel()
 	type none = struct{}
@@ -38,7 +39,8 @@ func TestALockThatIsStartedByItsUsers(t *testing.T) {
 	}), user.With(func(ctx *orchestration.Context, _ none) (none, error) {
 		me := ctx.Instance()
 		if _, err := orchestration.Step(ctx, "request", func(ctx context.Context) (none, error) {
-			_, err := lock.Start(ctx, c, none{}, orchestration.ID("printer"), orchestration.RestartFinished(), orchestration.RequestID("of "+me), orchestration.WithMessage(requests, me))
+			_, err := lock.Start(ctx, c, none{}, orchestration.ID("printer"), orchestration.RestartFinished(),
+				orchestration.RequestID("of "+me), orchestration.WithMessage(requests, me))
 			return none{}, err
 		}); err != nil {
 			return none{}, err

@@ -10,9 +10,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// A drop-in is an instance that clients start or send to, without knowing whether it runs. It reads what is there when it
-// begins, does something, and ends without looking again: so letters come in every moment of its life, and just after. Each
-// must be read once, by whichever life.
+// A drop-in is an instance that clients start or send to, without knowing whether it runs. It reads
+// what is there when it begins, does something, and ends without looking again: so letters come in
+// every moment of its life, and just after. Each must be read once, by whichever life.
 
 const (
 	dropInID = "drop-in"
@@ -33,8 +33,8 @@ func playDropIn(ctx *orchestration.Context, _ int64) (sum int64, err error) {
 	return sum, err
 }
 
-// callDropIn starts or sends, at random times; and then everything again, as a client does that does not know how far it had
-// got when it died.
+// callDropIn starts or sends, at random times; and then everything again, as a client does that
+// does not know how far it had got when it died.
 func (w *world) callDropIn() {
 	c := sim.Connect(w.broker, w.road("client of the drop-in"))
 	defer c.Close()
@@ -44,9 +44,13 @@ func (w *world) callDropIn() {
 		if !w.wait(duration(r, 0, w.weather.lasts/dropIns)) {
 			return
 		}
-		said = append(said, events.Message{ID: fmt.Sprint("call-", n+1), Instance: dropInID, Sent: events.Instant(time.Now()), Content: &events.Start{
-			Orchestration: dropIn.Name(), Input: payload(0), Conflict: events.RestartFinished, Messages: []events.StartMessage{{Queue: letters.Name(), Data: payload(n + 1)}},
-		}})
+		content := &events.Start{
+			Orchestration: dropIn.Name(), Input: payload(0), Conflict: events.RestartFinished,
+			Messages: []events.StartMessage{{Queue: letters.Name(), Data: payload(n + 1)}},
+		}
+		said = append(said, events.Message{
+			ID: fmt.Sprint("call-", n+1), Instance: dropInID, Sent: events.Instant(time.Now()), Content: content,
+		})
 		if !w.say(c, said[n]) {
 			return
 		}

@@ -1,17 +1,18 @@
 package simulation
 
-// receiptMutants are mistakes in what is known of messages that were taken, and in starts that bring messages along.
+// receiptMutants are mistakes in what is known of messages that were taken, and in starts that
+// bring messages along.
 var receiptMutants = []mutant{
-	{name: "what was forgotten counts as never taken", seed: 1, edits: []edit{
+	{name: "what was forgotten counts as never taken", seed: 10, edits: []edit{
 		{roundOf + "receipts.go", "	return s.forgotten == 0 || sent.UnixMicro() > s.forgotten\n", "	return true\n"},
 	}},
-	{name: "what an execution has forgotten does not go along", seed: 1, edits: []edit{
+	{name: "what an execution has forgotten does not go along", seed: 10, edits: []edit{
 		{roundOf + "receipts.go", "	if forgets.forgotten != 0 {\n", "	if false {\n"},
 	}},
-	{name: "only one former execution is asked", seed: 1, edits: []edit{
+	{name: "only one former execution is asked", seed: 14, edits: []edit{
 		{roundOf + "receipts.go", "	f.seen.forgotten = before.forgotten\n", "	f.seen.forgotten = 0\n"},
 	}},
-	{name: "a message counts as sent when it is stored", seed: 1, edits: []edit{
+	{name: "a message counts as sent when it is stored", seed: 2, edits: []edit{
 		{roundOf + "receipts.go", "	case said.IsZero():\n", "	case true:\n"},
 	}},
 	{name: "a start for a running instance loses its messages", seed: 1, edits: []edit{
@@ -21,7 +22,7 @@ var receiptMutants = []mutant{
 		{roundOf + "promise.go", "			in.tellParent(in.current())\n			in.startOnceMore()\n", "			in.tellParent(in.current())\n"},
 	}},
 	{name: "a start that comes again begins a life once more", seed: 1, edits: []edit{
-		{roundOf + "inbox.go", "slices.ContainsFunc(startIDs(m, s), in.ledger.seen.has))", "in.ledger.seen.has(m.ID))"},
+		{roundOf + "inbox.go", "	if len(s.Messages) == 0 {\n		return []string{m.ID}\n", "	if true {\n		return []string{m.ID}\n"},
 	}},
 	{name: "outbox entries that a failed commit was to remove are left to a sweep, which sends a new id", seed: 1, edits: []edit{
 		{loopOf + "commit.go", "			l.o.publisher.Keep(batch.Published) // what", "			_ = batch.Published // what"},

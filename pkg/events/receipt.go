@@ -8,7 +8,8 @@ type Receipt struct {
 	Sent    time.Time
 }
 
-// ReceiptOf gives the receipt in an event. It reports false for events that no message with an id has brought.
+// ReceiptOf gives the receipt in an event. It reports false for events that no message with an id
+// has brought.
 func ReceiptOf(e Event) (Receipt, bool) {
 	var message string
 	var age int64
@@ -31,6 +32,6 @@ func ReceiptOf(e Event) (Receipt, bool) {
 	return Receipt{message, e.At.Add(-time.Duration(age) * time.Microsecond)}, message != ""
 }
 
-// AgeOf is how an event tells when the message was sent that it took in: in microseconds before the event. It is negative
-// where the sender's clock was ahead.
+// AgeOf is how an event tells when the message was sent that it took in: in microseconds before the
+// event. It is negative where the sender's clock was ahead.
 func AgeOf(sent, at time.Time) int64 { return Instant(at).Sub(Instant(sent)).Microseconds() }

@@ -535,7 +535,7 @@ func (p *Publisher) removeAll(ctx context.Context) {
 	for len(keys) > 0 && ctx.Err() == nil {
 		n := min(len(keys), maxRemoved)
 		if err := p.store.RemovePromises(ctx, keys[:n]); err != nil {
-			p.log.Warn("outbox entries could not be removed; trying again", "entries", len(keys), "error", err)
+			p.log.Warn("outbox entries could not be removed; trying again", "promises", len(keys), "error", err)
 			p.Keep(keys)
 			return
 		}

@@ -9,19 +9,20 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// What was taken in, and when it was sent. A message may come again at any time: after a crash, from a sweep of the outbox,
-// or because its publisher did not hear that it was stored. All copies say the same about when it was sent first. An
-// execution knows every message that it has taken in itself. Of those before, it knows the newest by that time, and the
-// newest time among those it has forgotten. So a message that was sent later is decided on what the execution knows; about
-// an older one the histories of earlier executions are asked.
+// What was taken in, and when it was sent. A message may come again at any time: after a crash,
+// from a sweep of the outbox, or because its publisher did not hear that it was stored. All copies
+// say the same about when it was sent first. An execution knows every message that it has taken in
+// itself. Of those before, it knows the newest by that time, and the newest time among those it has
+// forgotten. So a message that was sent later is decided on what the execution knows; about an
+// older one the histories of earlier executions are asked.
 
-// clocksApart is how far the clock of a sender may be ahead of the broker's. The time of a message from a clock that is
-// further ahead differs from copy to copy.
+// clocksApart is how far the clock of a sender may be ahead of the broker's. The time of a message
+// from a clock that is further ahead differs from copy to copy.
 const clocksApart = 10 * time.Second
 
-// SentAt is when a message counts as sent, given what it says itself and when the broker stored it. The sender's word
-// counts, so that all copies have the same time, but not for a time that is far from having come: it would make the messages
-// of others look old.
+// SentAt is when a message counts as sent, given what it says itself and when the broker stored it.
+// The sender's word counts, so that all copies have the same time, but not for a time that is far
+// from having come: it would make the messages of others look old.
 func SentAt(said, stored, notBefore time.Time) time.Time {
 	least := later(stored, notBefore)
 	switch latest := least.Add(clocksApart); {
@@ -40,7 +41,8 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// takenIn is a message that was taken in: the hash of its id, and when it was sent, in microseconds since 1970.
+// takenIn is a message that was taken in: the hash of its id, and when it was sent, in microseconds
+// since 1970.
 type takenIn struct {
 	hash uint64
 	sent int64
@@ -50,7 +52,8 @@ type takenIn struct {
 type seen struct {
 	all   []takenIn // in the order in which they came
 	index map[uint64]struct{}
-	// forgotten is when the newest message was sent that was taken in and is not in all; 0 if there is none.
+	// forgotten is when the newest message was sent that was taken in and is not in all; 0 if there
+	// is none.
 	forgotten int64
 }
 
@@ -135,8 +138,8 @@ func (c *Config) remembered() int { return cmp.Or(c.Remembered, events.MaxSeen) 
 
 // ---- What earlier executions have taken in.
 
-// Former is what executions before the current one have taken in, as far back as somebody has read their histories. Make it
-// with [NewFormer].
+// Former is what executions before the current one have taken in, as far back as somebody has read
+// their histories. Make it with [NewFormer].
 type Former struct {
 	execution int64 // the one that asks
 	next      int64 // the one to be read next
@@ -176,8 +179,8 @@ func (f *Former) join() {
 // Of reports for which execution it is.
 func (f *Former) Of() int64 { return f.execution }
 
-// Next is the execution whose history is to be read next, to find out whether a message that was sent then was taken in; 0
-// if nothing more has to be, or can be, read.
+// Next is the execution whose history is to be read next, to find out whether a message that was
+// sent then was taken in; 0 if nothing more has to be, or can be, read.
 func (f *Former) Next(sent time.Time) int64 {
 	if f.missing != "" || f.knows(sent) {
 		return 0
@@ -214,12 +217,14 @@ func (f *Former) Read(history []events.Event) {
 // Missing notes that nothing more can be read, and why.
 func (f *Former) Missing(why string) { f.missing = why }
 
-// knows reports whether everything that was sent then, if an execution that was read has taken it in, is known.
+// knows reports whether everything that was sent then, if an execution that was read has taken it
+// in, is known.
 func (f *Former) knows(sent time.Time) bool {
 	return f.next < f.execution-1 && f.seen.reaches(sent)
 }
 
-// Question asks for what executions before one have taken in, as far back as a message tells that was sent then.
+// Question asks for what executions before one have taken in, as far back as a message tells that
+// was sent then.
 type Question struct {
 	Execution int64
 	Sent      time.Time
@@ -228,7 +233,8 @@ type Question struct {
 // Remember hands in what earlier executions have taken in, for the next round.
 func (in *Instance) Remember(f *Former) { in.former = f }
 
-// takenBefore tells whether a message was taken in before under one of its ids. The second result is false if it was not.
+// takenBefore tells whether a message was taken in before under one of its ids. The second result
+// is false if it was not.
 func (in *Instance) takenBefore(d Delivery, ids ...string) (Receipt, bool) {
 	s, sent := &in.ledger.seen, in.sent(d)
 	former := in.former
@@ -245,7 +251,7 @@ func (in *Instance) takenBefore(d Delivery, ids ...string) (Receipt, bool) {
 		return Receipt{}, false
 	case former != nil && former.missing != "":
 		return Receipt{Verdict: Dead, Reason: Undecided, Detail: fmt.Sprintf(
-			"it was sent at %s, and nobody knows whether instance %q has taken it in since: %s; send it again if it was not",
+			"it was sent at %s, and whether instance %q has taken it in since is not known: %s; send it again if it was not",
 			sent.Format(time.RFC3339Nano), in.id, former.missing)}, true
 	}
 	if q := in.turn.Question; q == nil || sent.Before(q.Sent) {

@@ -11,16 +11,17 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// Whether an instance has taken a message before, its current execution may not know (see round.Former). Then the histories
-// of the executions before are read, as far back as the message tells that it was sent, and the message is decided again.
+// Whether an instance has taken a message before, its current execution may not know (see
+// round.Former). Then the histories of the executions before are read, as far back as the message
+// tells that it was sent, and the message is decided again.
 
 const (
 	// maxFormerReads is how many instances are read about at once.
 	maxFormerReads = 2
 	// formerWithin bounds one attempt to read.
 	formerWithin = time.Minute
-	// maxFormerExecutions and maxFormerEvents bound what is read of one instance: a message that tells of a time longer ago
-	// is put aside.
+	// maxFormerExecutions and maxFormerEvents bound what is read of one instance: a message that
+	// tells of a time longer ago is put aside.
 	maxFormerExecutions, maxFormerEvents = 4096, 400_000
 	// formerPage is how many events are read at once.
 	formerPage = 1000
@@ -58,7 +59,8 @@ func (l *loop) takeFormer(x *formerRead) {
 	e := x.entry
 	e.stage = idle
 	if x.err != nil {
-		l.of(e).Warn("former executions could not be read; trying again", "before", e.question.Execution, "error", x.err)
+		l.of(e).Warn("former executions could not be read; trying again",
+			"execution", e.question.Execution, "error", x.err)
 		if !l.draining {
 			l.pause(e, loadAgain)
 			return
@@ -70,9 +72,11 @@ func (l *loop) takeFormer(x *formerRead) {
 	l.advance(e)
 }
 
-// readFormer reads what executions before one have taken in, beginning with what is known already. What cannot be read now
-// is an error, what can never be read is noted as missing.
-func (o *Orchestrator) readFormer(ctx context.Context, instance string, q round.Question, known *round.Former) (*round.Former, error) {
+// readFormer reads what executions before one have taken in, beginning with what is known already.
+// What cannot be read now is an error, what can never be read is noted as missing.
+func (o *Orchestrator) readFormer(
+	ctx context.Context, instance string, q round.Question, known *round.Former,
+) (*round.Former, error) {
 	ctx, cancel := context.WithTimeout(ctx, formerWithin)
 	defer cancel()
 	former := round.NewFormer(q.Execution)
@@ -87,7 +91,8 @@ func (o *Orchestrator) readFormer(ctx context.Context, instance string, q round.
 		}
 		all, err := o.readExecution(ctx, instance, x)
 		switch {
-		case errors.Is(err, history.ErrNoInstance), errors.Is(err, history.ErrNoExecution), history.ClassOf(err) == history.Corrupt:
+		case errors.Is(err, history.ErrNoInstance), errors.Is(err, history.ErrNoExecution),
+			history.ClassOf(err) == history.Corrupt:
 			former.Missing(fmt.Sprintf("execution %d: %v", x, err))
 		case err != nil:
 			return nil, err
@@ -99,7 +104,8 @@ func (o *Orchestrator) readFormer(ctx context.Context, instance string, q round.
 	return former, nil
 }
 
-func (o *Orchestrator) readExecution(ctx context.Context, instance string, execution int64) (all []events.Event, err error) {
+func (o *Orchestrator) readExecution(ctx context.Context, instance string, execution int64) ([]events.Event, error) {
+	var all []events.Event
 	for {
 		page, err := o.store.Events(ctx, instance, execution, int64(len(all)), formerPage)
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// pausedBus is the connection of a worker that stands still at two moments: when work comes to it past the streams, and when
-// it comes from a stream.
+// pausedBus is the connection of a worker that stands still at two moments: when work comes to it
+// past the streams, and when it comes from a stream.
 type pausedBus struct {
 	*natsbus.Bus
 	passed, stored func()
@@ -50,8 +50,8 @@ func (w *world) startPaused(passed, stored func(), calls chan call) {
 	w.runs(r)
 }
 
-// The worker stands still between when work has come and when it takes it, so that the work is stored when it has begun only
-// just now. It is done before what is stored comes.
+// The worker stands still between when work has come and when it takes it, so that the work is
+// stored when it has begun only just now. It is done before what is stored comes.
 func TestPassedWorkIsDoneOnceHoweverLateItIsTaken(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
@@ -71,10 +71,12 @@ func TestPassedWorkIsDoneOnceHoweverLateItIsTaken(t *testing.T) {
 	}
 }
 
-// The worker stands still for so long that what has come to it is stored before it was asked. It does not begin with that as if nobody else had it.
+// The worker stands still for so long that what has come to it is stored before it was asked. It
+// does not begin with that as if nobody else had it.
 func TestPassedWorkThatIsTakenTooLateIsExecutedOnce(t *testing.T) {
 	t.Parallel()
-	for name, pause := range map[string]time.Duration{"a moment": bus.LastsAfter + bus.LastsAfter/4, "longer": 4 * bus.LastsAfter} {
+	pauses := map[string]time.Duration{"a moment": bus.LastsAfter + bus.LastsAfter/4, "longer": 4 * bus.LastsAfter}
+	for name, pause := range pauses {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newPatientWorld(t)

@@ -8,8 +8,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// While a worker is asked for work, nobody knows whether it has it: what takes its time is told when it has answered. What it
-// was not asked for by then goes through the stream, and it is not asked any more.
+// While a worker is asked for work, nobody knows whether it has it: what takes its time is told
+// when it has answered. What it was not asked for by then goes through the stream, and it is not
+// asked any more.
 func TestPassingOnToAWorkerThatStandsStill(t *testing.T) {
 	p := newPassing(t)
 	asked := 0
@@ -37,8 +38,8 @@ func TestPassingOnToAWorkerThatStandsStill(t *testing.T) {
 	}
 }
 
-// Work that has waited for so long that whoever has passed it on may give it up must not be begun, unless it was told that it
-// is here.
+// Work that has waited for so long that whoever has passed it on may give it up must not be begun,
+// unless it was told that it is here.
 func TestPassedWorkThatWaitsIsNotBegun(t *testing.T) {
 	p := newPassing(t)
 	begins := make(chan bool, 2)
