@@ -116,11 +116,11 @@ images-test: ## build images, look at all that is in them, run what is in them, 
 helm: ## render the Helm chart with many values, and check that Kubernetes and the program take what comes out
 	$(GO) -C integration/helm test -count=1 -timeout 10m $(TESTFLAGS) ./...
 
-# What it builds is kept in CLUSTER_CACHE, and what it runs is gone at the end: see integration/cluster/run.sh.
-CLUSTER_CACHE ?=## where make cluster keeps what it builds; without it, rondo-cluster in the cache directory of the user
+# What it builds is kept in CLUSTERDIR, and what it runs is gone at the end: see integration/cluster/run.sh.
+CLUSTERDIR ?=## where make cluster keeps what it builds; without it, rondo-cluster in the cache directory of the user
 .PHONY: cluster
 cluster: ## install the Helm chart on a Kubernetes of two nodes on this machine, and upgrade, kill, drain and scale everything under load; as root on Debian
-	@CLUSTER_CACHE='$(CLUSTER_CACHE)' integration/cluster/run.sh
+	@CLUSTER_CACHE='$(CLUSTERDIR)' integration/cluster/run.sh
 
 .PHONY: databases
 databases: ## say which databases the tests would use

@@ -30,8 +30,9 @@ product() {
 	(
 		cd "$repository"
 		make images IMAGEFLAGS="--platform linux/$(go env GOARCH) --output $run/layout --tar --name ghcr.io/me/rondo --tag v1"
-		CGO_ENABLED=0 go build -o "$run/bin/load" ./integration/cluster/load
-		CGO_ENABLED=0 go build -o "$run/bin/rondo" ./cmd/rondo
+		export CGO_ENABLED=0 # as the images are built, so that nothing is compiled twice
+		go build -trimpath -o "$run/bin/load" ./integration/cluster/load
+		go build -trimpath -o "$run/bin/rondo" ./cmd/rondo
 	)
 	cp "$run"/layout/tar/*.tar "$run/images/"
 }

@@ -216,7 +216,7 @@ func (s *setup) inboxPartitions(ctx context.Context) (int, error) {
 		return cmp.Or(wanted, s.b.config.usualPartitions()), nil
 	}
 	if first && wanted > 0 && n != wanted {
-		s.b.log.Warn("NATS: the stream has another number of partitions than the settings; continuing with that of the stream", "stream", s.b.names.inbox, "partitions", n, "setting", wanted)
+		s.b.log.Warn("NATS: the stream has another number of partitions than the settings; continuing with that of the stream", "stream", s.b.names.inbox, "partitions", n, "wanted", wanted)
 	}
 	return n, nil
 }

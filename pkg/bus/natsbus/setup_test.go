@@ -130,7 +130,7 @@ func TestVerifyContinuesWithAnotherNumberOfPartitions(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if n := strings.Count(log.String(), fmt.Sprintf("another number of partitions than the settings; continuing with that of the stream\" stream=RONDO partitions=3 setting=%d", setting)); n != 1 {
+		if n := strings.Count(log.String(), fmt.Sprintf("another number of partitions than the settings; continuing with that of the stream\" stream=RONDO partitions=3 wanted=%d", setting)); n != 1 {
 			t.Errorf("%d warnings about %d partitions:\n%s", n, setting, log.String())
 		}
 	}
