@@ -1,7 +1,7 @@
 # A cluster of two nodes on this machine, without a container engine for it: functions for run.sh, which sets dir (what build.sh made) and run (everything else).
 #
 # Each node is a process with namespaces of its own (network, mounts, processes), so that nothing of it shows outside, no traffic leaves them, and all of it ends with that process.
-# That process ends with the shell that made it, however the shell ends. NATS and PostgreSQL are beside the cluster, in the namespaces of node 1.
+# That process ends with the shell that made it, however that ends, so namespaces are made by no subshell. NATS and PostgreSQL are beside the cluster, in the namespaces of node 1.
 
 lan=10.240.0      # the network of the nodes: .1 and .2; servers have .11 to .14
 pods=10.244       # that of Pods is divided by nodes: 10.244.1.0/24
@@ -55,6 +55,7 @@ down() {
 	rm -rf "$run"
 }
 
+# namespaces NODE: makes them.
 namespaces() {
 	local node=$1 here=$run/node$1
 	mkdir -p "$here"/{containerd,run,cni,kubelet,pki}
@@ -282,8 +283,6 @@ sql() {
 
 up() {
 	certificates
-	namespaces 1
-	namespaces 2
 	nats
 	postgresql
 	control_plane

@@ -49,6 +49,9 @@ trap 'exit 1' INT TERM
 echo "Kubernetes $KUBERNETES, Helm $HELM and $HELM3, nats-server $NATS, $(containerd --version | cut -d' ' -f3), $(runc --version | head -1), $(ls /usr/lib/postgresql | tail -1 | sed 's/^/PostgreSQL /'); $(nproc) processors"
 step 'build Kubernetes and the rest, unless they are there' "$here/build.sh" "$dir"
 step 'build images, the command line and the load' product
+[ $failed = 0 ] || finish
+namespaces 1
+namespaces 2
 step 'start two nodes, three NATS servers and PostgreSQL' up
 [ $failed = 0 ] || finish
 minimal
