@@ -103,6 +103,15 @@ spread() {
 	done
 }
 
+# warned makes sure that Pods started with another number of partitions in their settings than the streams have.
+warned() {
+	local pod
+	for pod in $(pods orchestrator) $(pods worker); do
+		k logs "$pod" | grep -q 'another number of partitions'
+	done
+	k logs "$pod" | grep 'another number of partitions' | head -1 | sed 's/^/| /'
+}
+
 # watch_replicas DEPLOYMENT COMMAND...: the number that a Deployment is to have, while something happens, never is less than before.
 watch_replicas() {
 	local deployment=$1 least watcher lowest
@@ -163,8 +172,8 @@ minimal() {
 	step 'helm test, once more' helm_test helm rondo
 	step 'rondo doctor in a Pod' doctor deployment/rondo-orchestrator
 	step 'the load begins: 10 orders a second' load_begins
-	more='--set settings.keep-ended=30d'
-	step 'upgrade with another setting, which replaces all Pods' install --timeout 6m
+	more='--set settings.keep-ended=30d,streams.partitions=10'
+	step 'upgrade with other settings, which replaces all Pods, and 10 partitions' install --timeout 6m
 	step 'rollout restart; Pods of each kind are on both nodes, which have no zone' spread
 	step 'kill -9 of an orchestrator and a worker' kill_processes
 	step 'delete an orchestrator and a worker by force' delete_pods
@@ -193,10 +202,10 @@ minimal() {
 	step 'upgrade to 12 partitions' install --timeout 6m
 	back() {
 		within 1 helm rollback rondo "$before" -n rondo --wait --timeout 6m
-		delete_pods # those that come in their place start with the former settings
-		k logs deployment/rondo-orchestrator | grep -o 'another number of partitions[^"]*' | head -1 || true
+		delete_pods
+		warned
 	}
-	step 'helm rollback over the change of partitions, and Pods restart' back
+	step 'helm rollback over the change of partitions, and Pods restart, with a warning' back
 	step 'the load ends: each order was completed' load_ends
 	step 'helm test after the rollback' helm_test helm rondo
 
@@ -273,8 +282,9 @@ production() {
 	back() {
 		within 1 helm3 rollback shop 1 -n shop --wait --timeout 6m
 		delete_pods
+		warned
 	}
-	step 'helm rollback to the first revision: 12 partitions, 2 of each; Pods restart' back
+	step 'helm rollback to the first revision: 12 partitions, 2 of each; Pods restart, with a warning' back
 	step 'kill -9 of an orchestrator and a worker' kill_processes
 	step 'the load ends: each order was completed' load_ends
 	step 'helm test after the rollback' helm_test helm3 shop shop-rondo
