@@ -436,7 +436,7 @@ func (c *container) becomes(what string, most time.Duration, ask func() error) {
 		select {
 		case <-tick.C:
 		case <-c.ended:
-			c.t.Fatalf("%s: %s: it has ended with %v:\n%s", c.name, what, c.cmd.ProcessState, c.said())
+			c.t.Fatalf("%s: %s: it has ended with %v, after %v:\n%s", c.name, what, c.cmd.ProcessState, err, c.said())
 		case <-over:
 			c.t.Fatalf("%s: not within %v: %s: %v\n%s", c.name, most, what, err, c.said())
 		}

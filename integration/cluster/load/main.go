@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"slices"
@@ -26,7 +27,7 @@ const (
 )
 
 func main() {
-	config := natsbus.Config{Setup: natsbus.Use}
+	config := natsbus.Config{Setup: natsbus.Use, Logger: slog.New(slog.DiscardHandler)} // only what becomes of orders is of interest
 	flag.StringVar(&config.URLs, "nats", "", "the `addresses` of the servers")
 	flag.StringVar(&config.User, "user", "", "the user")
 	flag.StringVar(&config.Password, "password", "", "its password")
