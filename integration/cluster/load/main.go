@@ -91,8 +91,10 @@ func (l *load) order(ctx context.Context, i int) string {
 	for {
 		h, err := contract.Fulfil.Start(ctx, l.client, order, orchestration.ID(id))
 		if err == nil {
-			l.approve(ctx, i, id)
+			ended := make(chan struct{})
+			go l.approve(ctx, i, id, ended)
 			receipt, err := h.Wait(ctx)
+			close(ended)
 			switch {
 			case err != nil:
 				return err.Error()
@@ -108,11 +110,20 @@ func (l *load) order(ctx context.Context, i int) string {
 	}
 }
 
-func (l *load) approve(ctx context.Context, i int, id string) {
-	if i%approvedEach != 0 || !pause(ctx, approvedAfter) {
+// approve approves an order that waits for it, again and again until it has ended: an event that comes before the order waits for it is dropped, and orders may be late.
+func (l *load) approve(ctx context.Context, i int, id string, ended <-chan struct{}) {
+	if i%approvedEach != 0 {
 		return
 	}
-	for contract.Approve.Raise(ctx, l.client, id, contract.Approval{By: "ann", OK: true}) != nil && pause(ctx, time.Second) {
+	tick := time.NewTicker(approvedAfter)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			_ = contract.Approve.Raise(ctx, l.client, id, contract.Approval{By: "ann", OK: true}) // the next one is tried anyhow
+		case <-ended:
+			return
+		}
 	}
 }
 
