@@ -114,7 +114,13 @@ images-test: ## build images, look at all that is in them, run what is in them, 
 # It has a module of its own, so that the product needs neither Helm nor Kubernetes. What it makes anew is written with TESTFLAGS=-rewrite.
 .PHONY: helm
 helm: ## render the Helm chart with many values, and check that Kubernetes and the program take what comes out
-	$(GO) -C integration/helm test -count=1 -timeout 5m $(TESTFLAGS) ./...
+	$(GO) -C integration/helm test -count=1 -timeout 10m $(TESTFLAGS) ./...
+
+# What it builds is kept in CLUSTERDIR, and what it runs is gone at the end: see integration/cluster/run.sh.
+CLUSTERDIR ?=## where make cluster keeps what it builds; without it, rondo-cluster in the cache directory of the user
+.PHONY: cluster
+cluster: ## install the Helm chart on a Kubernetes of two nodes on this machine, and upgrade, kill, drain and scale everything under load; as root on Debian
+	@CLUSTER_CACHE='$(CLUSTERDIR)' integration/cluster/run.sh
 
 .PHONY: databases
 databases: ## say which databases the tests would use

@@ -153,11 +153,12 @@ var packages = map[string]rule{
 		"github.com/google/go-containerregistry/...", "golang.org/x/crypto/x509roots/fallback/bundle", "golang.org/x/mod/modfile",
 	}},
 	"integration/helm": {imports: []string{
-		"pkg/app", "helm.sh/helm/v4/pkg/...", "k8s.io/api/...", "k8s.io/apimachinery/pkg/...", "sigs.k8s.io/yaml",
+		"pkg/app", "helm.sh/helm/v4/pkg/...", "k8s.io/api/...", "k8s.io/apimachinery/pkg/...", "k8s.io/client-go/dynamic", "sigs.k8s.io/yaml", "golang.org/x/sys/unix",
 		"github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1",
 	}},
-	"integration/simulation": {imports: []string{"services/orchestrator", "services/worker"}},
-	"examples/...":           {imports: []string{"pkg/...", "examples/..."}},
+	"integration/cluster/load": {imports: []string{"pkg/bus/natsbus", "pkg/client", "pkg/orchestration", "examples/orders/contract"}},
+	"integration/simulation":   {imports: []string{"services/orchestrator", "services/worker"}},
+	"examples/...":             {imports: []string{"pkg/...", "examples/..."}},
 }
 
 // outside is the part of the standard library that pure packages leave alone, each with what is below it.

@@ -36,6 +36,9 @@ const (
 	bad  = "bad"
 )
 
+// mayAsk is the advice when NATS does not let the user ask: the system may be healthy.
+const mayAsk = "log in as a user with the permissions of a client, as in docs/nats.md#rights; the users of orchestrators and workers may not ask"
+
 // maxSkew is how far clocks may be apart.
 const maxSkew = time.Second
 
@@ -143,6 +146,9 @@ func (e *examination) orchestrators(ctx context.Context) {
 	case errors.Is(err, bus.ErrNobody):
 		e.note("orchestrators", bad, "start one: your program with `orchestrator`, or `rondo dev`", "none answers")
 		return
+	case errors.Is(err, bus.ErrPermission):
+		e.note("orchestrators", look, mayAsk, "unknown: this user may not ask them")
+		return
 	case err != nil:
 		e.note("orchestrators", bad, "look into their logs", "%v", err)
 		return
@@ -164,6 +170,10 @@ func (e *examination) processes(ctx context.Context) {
 	began := e.c.now()
 	all, err := e.c.client.Processes(ctx)
 	took := e.c.now().Sub(began)
+	if errors.Is(err, bus.ErrPermission) {
+		e.note("workers", look, mayAsk, "unknown: this user may not ask them")
+		return
+	}
 	if err != nil {
 		e.note("processes", look, "", "they cannot be asked: %v", err)
 		return
@@ -227,10 +237,15 @@ func (e *examination) queues(s query.System) {
 // database asks an orchestrator for something that it has to look up.
 func (e *examination) database(ctx context.Context) {
 	began := e.c.now()
-	if _, err := e.c.client.Instance(ctx, "rondo-doctor"); err != nil && !errors.Is(err, history.ErrNoInstance) {
-		if !errors.Is(err, bus.ErrNobody) {
-			e.note("database", bad, "look whether the database runs, and into the logs of the orchestrators", "%v", err)
-		}
+	switch _, err := e.c.client.Instance(ctx, "rondo-doctor"); {
+	case err == nil, errors.Is(err, history.ErrNoInstance):
+	case errors.Is(err, bus.ErrNobody):
+		return
+	case errors.Is(err, bus.ErrPermission):
+		e.note("database", look, mayAsk, "unknown: this user may not ask the orchestrators")
+		return
+	default:
+		e.note("database", bad, "look whether the database runs, and into the logs of the orchestrators", "%v", err)
 		return
 	}
 	e.note("database", fine, "", "it answers; that took %v", e.c.now().Sub(began).Round(time.Millisecond))
@@ -252,7 +267,7 @@ func (e *examination) deadLetters(ctx context.Context) {
 	list, err := e.c.bus.DeadLetters(ctx, 0, 100)
 	switch {
 	case err != nil:
-		e.note("dead letters", look, "", "they cannot be seen: %v", err)
+		e.note("dead letters", look, "use an account that may look at JetStream", "they cannot be seen: %v", err)
 	case len(list) == 0:
 		e.note("dead letters", fine, "", "there are none")
 	case len(list) == 100:

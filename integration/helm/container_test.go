@@ -27,8 +27,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// This file does what a kubelet does with a Pod, as far as a program can see it: its files, its variables, its arguments, its user, its probes and its end. A container is a process
-// in a root directory of its own, without any other walls: it listens at the ports of this machine.
+// This file does what a kubelet does with a Pod, as far as a program can see it: its files, its variables, its arguments, its user, its network, its probes and its end. A container is a
+// process in a root directory and a network of its own, without any other walls.
 
 // patience is how long something may take that does not depend on how fast the machine is.
 const patience = 2 * time.Minute
@@ -147,16 +147,21 @@ type node struct {
 	release *Rendering
 	images  map[string]*image            // by what a Pod calls them, up to the tag
 	secrets map[string]map[string]string // that are there beside the release
+	network *network
 }
 
 // container is a Pod's only container.
 type container struct {
 	t    testing.TB
 	name string
+	meta map[string]string // the annotations of the Pod
 	pod  corev1.PodSpec
 	spec corev1.Container
 	cmd  *exec.Cmd
 	*image
+
+	node      *network
+	addresses []string // in the network of the node
 
 	ended chan struct{}
 	mu    sync.Mutex
@@ -187,7 +192,7 @@ func (n *node) start(o Object, args ...string) *container {
 	if len(pod.Spec.Containers) != 1 || len(pod.Spec.Containers[0].EnvFrom) > 0 {
 		n.t.Fatalf("%s has %d containers, or variables from where nothing is known of here", name, len(pod.Spec.Containers))
 	}
-	c := &container{t: n.t, name: name, pod: pod.Spec, spec: pod.Spec.Containers[0], ended: make(chan struct{})}
+	c := &container{t: n.t, name: name, meta: pod.Annotations, pod: pod.Spec, spec: pod.Spec.Containers[0], node: n.network, ended: make(chan struct{})}
 	reference, _, _ := strings.Cut(c.spec.Image, ":")
 	if c.image = n.images[reference]; c.image == nil {
 		n.t.Fatalf("%s: there is no image %s", name, c.spec.Image)
@@ -200,13 +205,15 @@ func (n *node) start(o Object, args ...string) *container {
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	var inside *namespace
+	inside, c.addresses = n.network.join()
 	env := append(append(slices.Clone(c.config.Env), "HOSTNAME="+name), own...)
 	command, usual := c.config.Entrypoint, c.config.Cmd
 	if len(c.spec.Command) > 0 {
 		command, usual = c.spec.Command, nil
 	}
 	if len(args) == 0 {
-		args = c.spec.Args
+		args = expand(c.spec.Args, own)
 	}
 	if len(args) == 0 {
 		args = usual
@@ -216,7 +223,7 @@ func (n *node) start(o Object, args ...string) *container {
 		Path: command[0], Args: append(append([]string(nil), command...), args...), Env: env, Dir: cmp.Or(c.spec.WorkingDir, c.config.WorkingDir, "/"), Stdout: c, Stderr: c,
 		SysProcAttr: &syscall.SysProcAttr{Chroot: root, Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: &syscall.Credential{Uid: uid, Gid: gid, Groups: more}},
 	}
-	if err := c.cmd.Start(); err != nil {
+	if err := inside.within(c.cmd.Start); err != nil {
 		n.t.Fatalf("%s: %v", name, err)
 	}
 	go func() {
@@ -329,6 +336,17 @@ func (n *node) mount(root string, c *container, m corev1.VolumeMount) error {
 			return files("Secret", v.Secret.SecretName, v.Secret.Items, v.Secret.DefaultMode)
 		case v.ConfigMap != nil:
 			return files("ConfigMap", v.ConfigMap.Name, v.ConfigMap.Items, v.ConfigMap.DefaultMode)
+		case v.DownwardAPI != nil:
+			for _, i := range v.DownwardAPI.Items {
+				text, err := annotation(c.meta, i)
+				if err == nil {
+					err = writeFile(filepath.Join(at, i.Path), []byte(text), 0o644)
+				}
+				if err != nil {
+					return fmt.Errorf("%s: volume %s: %w", c.name, m.Name, err)
+				}
+			}
+			return nil
 		case v.EmptyDir != nil:
 			return errors.Join(os.Chown(at, 0, group), os.Chmod(at, 0o777))
 		}
@@ -360,21 +378,28 @@ func (c *container) terminate() {
 	}
 }
 
-// probe asks what a probe asks. It is green or red, and red says why.
-func (c *container) probe(p *corev1.Probe) error {
+// probe asks what a probe asks, from the node, at each address of the Pod. It is green or red, and red says why.
+func (c *container) probe(p *corev1.Probe) (err error) {
 	port := p.HTTPGet.Port.IntValue()
 	for _, x := range c.spec.Ports {
 		if x.Name == p.HTTPGet.Port.String() {
 			port = int(x.ContainerPort)
 		}
 	}
-	ctx, cancel := context.WithTimeout(c.t.Context(), time.Duration(max(p.TimeoutSeconds, 1))*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort("127.0.0.1", strconv.Itoa(port))+path.Join("/", p.HTTPGet.Path), nil)
+	for _, address := range c.addresses {
+		ctx, cancel := context.WithTimeout(c.t.Context(), time.Duration(max(p.TimeoutSeconds, 1))*time.Second)
+		err = errors.Join(err, c.get(ctx, "http://"+net.JoinHostPort(address, strconv.Itoa(port))+path.Join("/", p.HTTPGet.Path)))
+		cancel()
+	}
+	return err
+}
+
+func (c *container) get(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := c.node.client().Do(req)
 	if err != nil {
 		return err
 	}
@@ -411,7 +436,7 @@ func (c *container) becomes(what string, most time.Duration, ask func() error) {
 		select {
 		case <-tick.C:
 		case <-c.ended:
-			c.t.Fatalf("%s: %s: it has ended with %v:\n%s", c.name, what, c.cmd.ProcessState, c.said())
+			c.t.Fatalf("%s: %s: it has ended with %v, after %v:\n%s", c.name, what, c.cmd.ProcessState, err, c.said())
 		case <-over:
 			c.t.Fatalf("%s: not within %v: %s: %v\n%s", c.name, most, what, err, c.said())
 		}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -96,22 +95,13 @@ func TestMain(m *testing.M) {
 // install prepares everything but the release itself.
 func install(t *testing.T, more string) *cluster {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("WHAT THE CHART RENDERS IS NOT STARTED: only root may give a process a root directory and a user of its own")
-	}
+	needNetwork(t)
 	pgtest.Need(t)
-	for _, port := range []string{"7071", "7072"} { // where containers listen, whatever else this machine does
-		l, err := net.Listen("tcp", ":"+port)
-		if err != nil {
-			t.Skipf("WHAT THE CHART RENDERS IS NOT STARTED: something else listens at port %s here", port)
-		}
-		l.Close()
-	}
 	layouts, err := build()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{node: &node{t: t, images: make(map[string]*image), secrets: make(map[string]map[string]string)}}
+	c := &cluster{node: &node{t: t, images: make(map[string]*image), secrets: make(map[string]map[string]string), network: newNetwork(t)}}
 	for name, layout := range layouts {
 		c.images[name] = unpack(t, layout, runtime.GOARCH)
 	}
@@ -139,10 +129,10 @@ func install(t *testing.T, more string) *cluster {
 			t.Fatal(err)
 		}
 		c.do("ALTER ROLE " + role + " WITH PASSWORD '" + role + "'")
-		u.User = url.UserPassword(role, role)
+		u.User, u.Host = url.UserPassword(role, role), c.network.bring(u.Host)
 		c.secrets[secret] = map[string]string{"url": u.String()}
 	}
-	usual, err := ParseValues(fmt.Sprintf(values, c.nats.URL()))
+	usual, err := ParseValues(fmt.Sprintf(values, "nats://"+c.network.bring(address.Host)))
 	c.must(err)
 	special, err := ParseValues(more)
 	c.must(err)
@@ -230,30 +220,19 @@ func (c *cluster) rondo(args ...string) (code int, said string) {
 	return x.wait(patience), x.said()
 }
 
-// queuesPort is a port that is free; the usual one may be taken on this machine.
-func queuesPort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
-// queues makes the Secrets that the orchestrators need to serve queues, and gives a way to push something there.
-func (c *cluster) queues(port int) func(token, path string) (status int, said string) {
+// queues makes the Secrets that the orchestrators need to serve queues, and gives a way to push something at one of them.
+func (c *cluster) queues() func(at *container, token, path string) (status int, said string) {
 	c.t.Helper()
 	cert, key := certificate(c.t, "queues")
 	c.secrets["queues-tls"] = map[string]string{"tls.crt": cert, "tls.key": key}
 	c.secrets["queues-access"] = map[string]string{"access.yaml": fmt.Sprintf("callers: [{name: shop, token_sha256: [%x], allow: [{queues: [orders-*], rights: [push]}]}]", sha256.Sum256([]byte("shop-token")))}
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM([]byte(cert))
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}}}
-	c.t.Cleanup(client.CloseIdleConnections)
-	return func(token, path string) (int, string) {
+	client := c.network.client()
+	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: trusted, ServerName: "127.0.0.1"} // which is what the certificate says
+	return func(at *container, token, path string) (int, string) {
 		c.t.Helper()
-		r, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, fmt.Sprintf("https://127.0.0.1:%d/queue/%s", port, path), strings.NewReader(`{"item": {"n": 1}}`))
+		r, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, fmt.Sprintf("https://%s:8000/queue/%s", at.addresses[0], path), strings.NewReader(`{"item": {"n": 1}}`))
 		c.must(err)
 		if token != "" {
 			r.Header.Set("Authorization", "Bearer "+token)
@@ -269,9 +248,8 @@ func (c *cluster) queues(port int) func(token, path string) (status int, said st
 
 // TestWhatIsRenderedRuns installs a release, tests it, takes away what it needs, gives it back, and ends it.
 func TestWhatIsRenderedRuns(t *testing.T) {
-	use := queuesPort(t)
-	c := install(t, fmt.Sprintf(`queues: {enabled: true, port: %d, access: {existingSecret: queues-access}, tls: {existingSecret: queues-tls}}`, use))
-	askQueues := c.queues(use)
+	c := install(t, `queues: {enabled: true, access: {existingSecret: queues-access}, tls: {existingSecret: queues-tls}}`)
+	askQueues := c.queues()
 
 	// Pods may be there before the migration has ended. They are alive, and not ready.
 	early := c.deploy("orchestrator")
@@ -290,11 +268,11 @@ func TestWhatIsRenderedRuns(t *testing.T) {
 		t.Fatalf("%d tests ran", n)
 	}
 	for path, want := range map[string]int{"orders-1/push": http.StatusOK, "mail/push": http.StatusForbidden} {
-		if got, said := askQueues("shop-token", path); got != want {
+		if got, said := askQueues(orchestrator, "shop-token", path); got != want {
 			t.Errorf("%s: %d, want %d: %s", path, got, want, said)
 		}
 	}
-	if got, said := askQueues("", "orders-1/push"); got != http.StatusUnauthorized {
+	if got, said := askQueues(orchestrator, "", "orders-1/push"); got != http.StatusUnauthorized {
 		t.Errorf("without a token: %d: %s", got, said)
 	}
 
@@ -358,12 +336,13 @@ tests: {orchestration: held, input: '"none"'}
 		}
 	}))
 	t.Cleanup(world.Close)
+	there := "http://" + c.network.bring(strings.TrimPrefix(world.URL, "http://"))
 	c.hooks("pre-install")
 	c.execute("../../deploy/sql/grants.sql")
 	orchestrator, worker := c.deploy("orchestrator"), c.deploy("worker")
 	orchestrator.begins()
 	worker.begins()
-	if code, said := c.rondo("start", "held", fmt.Sprintf("%q", world.URL), "--id", "h"); code != 0 {
+	if code, said := c.rondo("start", "held", fmt.Sprintf("%q", there), "--id", "h"); code != 0 {
 		t.Fatalf("start: %d: %s", code, said)
 	}
 	select {

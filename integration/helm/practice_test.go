@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -170,9 +171,23 @@ func TestWhatIsNotThereIsNotNeeded(t *testing.T) {
 	}
 	r = render(t, `{orchestrator: {enabled: false}, workers: {pools: {default: null}}, migration: {enabled: false}, tests: {enabled: false}}`)
 	for _, o := range r.Objects {
-		if o.ID() != "ConfigMap/rondo-settings" {
-			t.Errorf("%s is there", o.ID())
+		t.Errorf("%s is there", o.ID())
+	}
+}
+
+// TestNotesWarnOfSecretsOnly has an address of a database in the values: with a password it is a secret, and without one it is not.
+func TestNotesWarnOfSecretsOnly(t *testing.T) {
+	for url, want := range map[string]bool{
+		"postgres://rondo@db:5432/rondo": false, "postgres://db/rondo?user=rondo&sslmode=disable": false, "postgres://rondo:@db/rondo": false,
+		"postgres://rondo:hush@db:5432/rondo": true, "postgresql://db/rondo?user=rondo&password=hush": true, "postgres://db/rondo?sslpassword=hush": true,
+	} {
+		r := render(t, fmt.Sprintf(`{database: {existingSecret: "", url: %q}}`, url))
+		if got := strings.Contains(r.Notes, "gets secrets from the values"); got != want {
+			t.Errorf("%s: warned is %v", url, got)
 		}
+	}
+	if r := render(t, `{nats: {auth: {user: ann, password: hush}}}`); !strings.Contains(r.Notes, "rondo-worker-default gets secrets from the values") {
+		t.Error("nobody warns of a password of NATS")
 	}
 }
 

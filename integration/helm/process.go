@@ -2,6 +2,7 @@ package helm
 
 import (
 	"cmp"
+	"crypto/rand"
 	"fmt"
 	"maps"
 	"os"
@@ -66,7 +67,6 @@ func (r *Rendering) Process(o Object, dir string, secrets map[string]map[string]
 		return p, fmt.Errorf("%s has no Pods", o.ID())
 	}
 	p.Container = p.Pods.Spec.Containers[0]
-	p.Args = p.Container.Args
 	if err := r.writeFiles(p, dir, secrets); err != nil {
 		return p, err
 	}
@@ -78,7 +78,33 @@ func (r *Rendering) Process(o Object, dir string, secrets map[string]map[string]
 		}
 		p.Env = append(p.Env, name+"="+value)
 	}
+	p.Args = expand(p.Container.Args, env)
 	return p, err
+}
+
+// expand puts variables into arguments, as a kubelet does.
+func expand(args, env []string) []string {
+	var pairs []string
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		pairs = append(pairs, "$("+name+")", value)
+	}
+	r, out := strings.NewReplacer(pairs...), make([]string, 0, len(args))
+	for _, a := range args {
+		out = append(out, r.Replace(a))
+	}
+	return out
+}
+
+// annotation gives what a file of the downward API has.
+func annotation(annotations map[string]string, item corev1.DownwardAPIVolumeFile) (string, error) {
+	name, ok := strings.CutPrefix(item.FieldRef.FieldPath, "metadata.annotations['")
+	name, closed := strings.CutSuffix(name, "']")
+	text, there := annotations[name]
+	if !ok || !closed || !there {
+		return "", fmt.Errorf("the Pod has nothing at %s", item.FieldRef.FieldPath)
+	}
+	return text, nil
 }
 
 // variables are those of a container, in their order.
@@ -93,7 +119,9 @@ func (r *Rendering) variables(o Object, c corev1.Container, secrets map[string]m
 				return nil, fmt.Errorf("%s: the variable %s: %w", o.ID(), e.Name, err)
 			}
 		case from.FieldRef != nil:
-			value = map[string]string{"metadata.name": o.Metadata.Name + "-0", "metadata.namespace": o.Metadata.Namespace, "spec.nodeName": "node"}[from.FieldRef.FieldPath]
+			value = map[string]string{
+				"metadata.name": o.Metadata.Name + "-0", "metadata.namespace": o.Metadata.Namespace, "metadata.uid": newUID(), "spec.nodeName": "node",
+			}[from.FieldRef.FieldPath]
 		}
 		for _, name := range slices.Sorted(maps.Keys(values)) {
 			value = strings.ReplaceAll(value, "$("+name+")", values[name])
@@ -102,6 +130,13 @@ func (r *Rendering) variables(o Object, c corev1.Container, secrets map[string]m
 		env = append(env, e.Name+"="+value)
 	}
 	return env, nil
+}
+
+// newUID makes up the uid of a Pod. Each Pod has another one.
+func newUID() string {
+	b := make([]byte, 16)
+	_, _ = rand.Read(b) // it never fails
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 func (r *Rendering) writeFiles(p Process, dir string, secrets map[string]map[string]string) error {
@@ -116,7 +151,23 @@ func (r *Rendering) writeFiles(p Process, dir string, secrets map[string]map[str
 		}
 		var kind, name string
 		var items []corev1.KeyToPath
+		file := func(name, text string) error {
+			if err := os.MkdirAll(filepath.Join(dir, below), 0o755); err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(dir, below, name), []byte(text), 0o600)
+		}
 		switch v := p.Pods.Spec.Volumes[i]; {
+		case v.DownwardAPI != nil:
+			for _, item := range v.DownwardAPI.Items {
+				text, err := annotation(p.Pods.Annotations, item)
+				if err == nil {
+					err = file(item.Path, text)
+				}
+				if err != nil {
+					return fmt.Errorf("%s: the volume %s: %w", p.Object.ID(), m.Name, err)
+				}
+			}
 		case v.Secret != nil:
 			kind, name, items = "Secret", v.Secret.SecretName, v.Secret.Items
 		case v.ConfigMap != nil:
@@ -124,15 +175,12 @@ func (r *Rendering) writeFiles(p Process, dir string, secrets map[string]map[str
 		default:
 			return fmt.Errorf("%s: the volume %s has no files", p.Object.ID(), m.Name)
 		}
-		if err := os.MkdirAll(filepath.Join(dir, below), 0o755); err != nil {
-			return err
-		}
 		for _, item := range items {
 			text, err := r.entry(kind, name, item.Key, secrets)
 			if err != nil {
 				return fmt.Errorf("%s: the volume %s: %w", p.Object.ID(), m.Name, err)
 			}
-			if err := os.WriteFile(filepath.Join(dir, below, item.Path), []byte(text), 0o600); err != nil {
+			if err := file(item.Path, text); err != nil {
 				return err
 			}
 		}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"slices"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,7 +15,7 @@ import (
 )
 
 // TestReleaseWorks runs what was rendered as processes of this machine, with nothing but its own arguments, variables and files: the migration, then the Deployments, which may change
-// neither tables nor streams, then `helm test`. Only the address at which a service listens is another one, so that tests do not get into each other's way.
+// neither tables nor streams, then `helm test`. Only the port at which a service listens is another one, so that tests do not get into each other's way; TestWhatIsRenderedRuns keeps it.
 func TestReleaseWorks(t *testing.T) {
 	pgtest.Need(t)
 	program := buildProgram(t)
@@ -38,9 +38,11 @@ func TestReleaseWorks(t *testing.T) {
 			t.Fatal(err)
 		}
 		cmd, out := exec.CommandContext(t.Context(), program, p.Args...), &bytes.Buffer{}
-		cmd.Env = append(slices.DeleteFunc(p.Env, func(e string) bool { return strings.HasPrefix(e, "RONDO_LISTEN=") }), "HOME="+t.TempDir())
-		if kind == "Deployment" {
-			cmd.Env = append(cmd.Env, "RONDO_LISTEN=127.0.0.1:0")
+		cmd.Env = append(p.Env, "HOME="+t.TempDir())
+		for i, e := range cmd.Env {
+			if listen, ok := strings.CutPrefix(e, "RONDO_LISTEN="); ok {
+				cmd.Env[i] = "RONDO_LISTEN=" + listen[:strings.LastIndex(listen, ":")] + ":0"
+			}
 		}
 		cmd.Stdout, cmd.Stderr = out, out
 		return cmd, out
@@ -61,11 +63,15 @@ func TestReleaseWorks(t *testing.T) {
 			}
 		}()
 	}
-	for _, time := range []string{"the first", "the second"} { // the id is the same, so that nothing happens twice
+	orders := map[string]bool{} // each test has one of its own
+	for range 2 {
 		test, said := command("Pod", "rondo-test")
-		if err := test.Run(); err != nil || !strings.Contains(said.String(), `"tracking":"parcel-chair-Bremen"`) {
-			t.Errorf("%s helm test: %v\n%s", time, err, said)
+		err := test.Run()
+		payment := regexp.MustCompile(`"payment":"payment-helm-test-rondo-rondo-[0-9a-f-]{36}/`).FindString(said.String())
+		if err != nil || payment == "" || orders[payment] || !strings.Contains(said.String(), `"tracking":"parcel-chair-Bremen"`) {
+			t.Errorf("helm test: %v\n%s", err, said)
 		}
+		orders[payment] = true
 	}
 }
 

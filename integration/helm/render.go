@@ -33,6 +33,8 @@ type Release struct {
 	Name, Namespace string
 	Revision        int
 	KubeVersion     string // v1.33.0 if it is empty
+	// Cluster is where templates look objects up; nil is nowhere, as for `helm template`.
+	Cluster engine.ClientProvider
 }
 
 // Object is one object that was rendered.
@@ -128,7 +130,7 @@ func renderChart(c *chart.Chart, release Release, values ...map[string]any) (*Re
 	if err != nil {
 		return nil, err
 	}
-	files, err := engine.Engine{}.RenderWithContext(context.Background(), c, all)
+	files, err := renderFiles(c, all, release.Cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -148,6 +150,13 @@ func renderChart(c *chart.Chart, release Release, values ...map[string]any) (*Re
 		r.Objects = append(r.Objects, objects...)
 	}
 	return r, nil
+}
+
+func renderFiles(c *chart.Chart, all common.Values, cluster engine.ClientProvider) (map[string]string, error) {
+	if cluster != nil {
+		return engine.RenderWithClientProvider(c, all, cluster)
+	}
+	return engine.Engine{}.RenderWithContext(context.Background(), c, all)
 }
 
 func asMap(v any) (m map[string]any, err error) {

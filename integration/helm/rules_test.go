@@ -303,9 +303,11 @@ func referring(r *Rendering, values string) (bad problems) {
 			theirs, theirWeight := there.Hooks()
 			switch {
 			case len(events) == 0 && len(theirs) > 0:
-				bad.add("%s needs %s, which Helm removes when the hooks have ended", o.ID(), there.ID())
+				bad.add("%s needs %s, which belongs to a hook", o.ID(), there.ID())
 			case slices.Contains(events, "pre-install") && (!slices.Equal(events, theirs) || theirWeight >= weight):
 				bad.add("%s is made before %s, which it needs", o.ID(), there.ID())
+			case slices.Contains(events, "pre-install") && there.Metadata.Annotations["helm.sh/hook-delete-policy"] != "before-hook-creation":
+				bad.add("%s needs %s, which Helm deletes while it is running", o.ID(), there.ID())
 			}
 			for _, key := range ref.keys {
 				if _, err := r.entry(ref.kind, ref.name, key, nil); err != nil {
@@ -485,14 +487,15 @@ func TestRulesNotice(t *testing.T) {
 		{"metrics at the queues' Service", "example.com/queues: x", "rondo.run/metrics: \"true\"", "knows Service/sys-queues: true"},
 		{"tag", "shop/orders:1.2", "shop/orders:latest", "another one tomorrow"},
 		{"secret in a variable", "name: TZ\n", "name: MY_PASSWORD\n", "the value of MY_PASSWORD"},
-		{"secret in a ConfigMap", `nats-domain: "hub"`, `nats-domain: "hush"`, "tells a secret"},
+		{"secret in the settings", `nats-domain: "hub"`, `nats-domain: "hush"`, "tells a secret"},
 		{"secret in arguments", "- --streams", "- --database=postgres://x", "everybody on the node"},
 		{"Secret of nobody", "secretName: sys-orchestrator", "secretName: nobodys", `needs the Secret "nobodys"`},
 		{"ServiceAccount of nobody", "serviceAccountName: sys-worker-any", "serviceAccountName: nobodys", `needs the ServiceAccount "nobodys"`},
-		{"key of nobody", "key: rondo.yaml", "key: rondo.yml", "has no key rondo.yml"},
+		{"key of nobody", "key: url", "key: uri", "has no key uri"},
 		{"hook too early", `helm.sh/hook-weight: "4"`, `helm.sh/hook-weight: "5"`, "is made before"},
 		{"no hook", "name: sys-migrate\n  namespace: shop\n  labels", "name: sys-other\n  namespace: shop\n  labels", `needs the`},
-		{"settings of a hook", "name: sys-settings\n            items", "name: sys-migrate\n            items", "removes when the hooks have ended"},
+		{"account of a hook", "serviceAccountName: sys-worker-any", "serviceAccountName: sys-migrate", "belongs to a hook"},
+		{"hook that is deleted too early", "helm.sh/hook-delete-policy: before-hook-creation\n", "helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded\n", "deletes while it is running"},
 		{"pool", "rondo.run/pool: odd\n  ports", "rondo.run/pool: old\n  ports", "Service/sys-worker-odd selects"},
 		{"budget", "kind: PodDisruptionBudget", "kind: ConfigMap", "a budget is there: false"},
 		{"no autoscaler", "kind: HorizontalPodAutoscaler", "kind: ConfigMap", "says how many there are"},

@@ -19,7 +19,7 @@ const DefaultAddress = "127.0.0.1:8123"
 
 // Config says what is served, and where.
 type Config struct {
-	// Address is host:port; an empty host is this machine only, port 0 is any that is free. Empty is [DefaultAddress].
+	// Address is host:port; an empty host is all addresses of this machine, as for [net.Listen]. Port 0 is any that is free. Empty is [DefaultAddress].
 	Address string
 	// Live and Ready tell what is wrong, nil if nothing. They must not block for long.
 	Live, Ready func() error
@@ -53,14 +53,10 @@ func Serve(c Config) (*Server, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	host, port, err := net.SplitHostPort(c.Address)
-	if err != nil {
+	if _, _, err := net.SplitHostPort(c.Address); err != nil {
 		return nil, fmt.Errorf("health: address %q: want host:port: %w", c.Address, err)
 	}
-	if host == "" {
-		host = "127.0.0.1"
-	}
-	listen, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	listen, err := net.Listen("tcp", c.Address)
 	if err != nil {
 		return nil, fmt.Errorf("health: %w (choose another address)", err)
 	}

@@ -57,7 +57,7 @@ type Config struct {
 	// Demo has dev show what the program can do.
 	Demo bool
 
-	// Listen is where /livez, /readyz and /version are served, "off" for nowhere. Empty: a port of each service's own on 127.0.0.1, or another one if that is taken.
+	// Listen is where /livez, /readyz and /version are served, "off" for nowhere; without a host, as in :7071, at all addresses. Empty: a port of each service's own on 127.0.0.1, or another one if that is taken.
 	Listen string
 	// Wait is how long to wait for NATS and the database at the start. Grace is how long what is under way may go on at the end.
 	Wait, Grace time.Duration

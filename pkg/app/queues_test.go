@@ -226,6 +226,7 @@ func TestSettingsOfQueuesThatDoNotFit(t *testing.T) {
 			"--queues-listen: 0.0.0.0:8000 can be reached from other machines: say who may do what there with --queues-access FILE, or listen at 127.0.0.1", "a certificate needs its key",
 			"--queues-rate: -1; want at least 0", "--queues-max-body: 4MiB are less than the 8MiB", "4 things are wrong",
 		}},
+		{[]string{"orchestrator", "--queues-listen", ":8000"}, 2, []string{"--queues-listen: :8000 can be reached from other machines: say who may do what there with --queues-access FILE, or listen at 127.0.0.1"}},
 		{[]string{"dev", "--queues-listen", "8000", "--queues-client-ca", "ca", "--queues-rate", "fast"}, 2, []string{
 			`--queues-listen: "8000" is not an address`, "say --queues-tls-cert and --queues-tls-key, too", "say with --queues-access FILE who may do what with which certificate", `--queues-rate: "fast" is no number like 100 or 0.5`,
 		}},
@@ -234,7 +235,7 @@ func TestSettingsOfQueuesThatDoNotFit(t *testing.T) {
 		{[]string{"orchestrator", "--queues-listen", ":0", "--queues-access", file(t, dir, "bad.yaml", "callers: [{name: x}]")}, 1, []string{"2 things are wrong", "has neither token_sha256 nor certificates"}},
 		{[]string{"orchestrator", "--queues-listen", ":0", "--queues-access", file(t, dir, "certs.yaml", "callers: [{name: x, certificates: [x], allow: [{queues: ['*'], rights: [pop]}]}]")}, 1, []string{
 			"say with --queues-client-ca who issues them"}},
-		{[]string{"orchestrator", "--queues-listen", ":0", "--queues-tls-cert", cert, "--queues-tls-key", cert}, 1, []string{"--queues-tls-cert: ", "the certificate and the key"}},
+		{[]string{"orchestrator", "--queues-listen", "127.0.0.1:0", "--queues-tls-cert", cert, "--queues-tls-key", cert}, 1, []string{"--queues-tls-cert: ", "the certificate and the key"}},
 		{[]string{"orchestrator", "--queues-listen", ":0", "--queues-access", accessFile(t, dir), "--queues-tls-cert", cert, "--queues-tls-key", key, "--queues-client-ca", key}, 1, []string{"there is no certificate in PEM"}},
 	} {
 		args := append(c.args, "--listen", "127.0.0.1:0")

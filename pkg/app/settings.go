@@ -122,7 +122,7 @@ var sections = []section{
 		{Name: "fail-unregistered", of: deciding, Help: "after how long a start fails that no orchestrator has the code for; 0s lets it wait", access: duration(func(c *Config) *time.Duration { return &c.Orchestrator.Round.FailUnregistered }, 0)},
 	}},
 	{"Queues", []Setting{
-		{Name: "queues-listen", of: deciding, Help: "the `address` at which queues are served over HTTP, or off; 0.0.0.0:8000 is for all networks, as in a container, and needs --queues-access; if nobody says it, 127.0.0.1:8000 or, if that is taken, another port for dev, and off for the orchestrator",
+		{Name: "queues-listen", of: deciding, Help: "the `address` at which queues are served over HTTP, or off; :8000 and 0.0.0.0:8000 are for all networks, as in a container, and need --queues-access; if nobody says it, 127.0.0.1:8000 or, if that is taken, another port for dev, and off for the orchestrator",
 			access: address(func(c *Config) *string { return &c.Queues.Listen }, true)},
 		{Name: "queues-access", of: deciding, Help: "a `file` that says who may do what with which queues; without one, everybody on this machine may do everything", access: text(func(c *Config) *string { return &c.Queues.Access })},
 		{Name: "queues-tls-cert", of: deciding, Help: "a `file` with the certificate of the queues' server", access: text(func(c *Config) *string { return &c.Queues.Certificate })},
@@ -145,7 +145,7 @@ var sections = []section{
 		{Name: "session-idle", of: executing, Help: "how long it keeps a session that has no work", access: duration(func(c *Config) *time.Duration { return &c.Worker.SessionIdle }, time.Millisecond)},
 	}},
 	{"Service", []Setting{
-		{Name: "listen", of: services, Help: "the `address` of /livez, /readyz, /metrics, /loglevel and /version, or off; 0.0.0.0:7071 is for all networks, as in a container; if nobody says it, port 7070 for dev, 7071 for the orchestrator and 7072 for the worker on 127.0.0.1, or, if that is taken, another one",
+		{Name: "listen", of: services, Help: "the `address` of /livez, /readyz, /metrics, /loglevel and /version, or off; :7071 and 0.0.0.0:7071 are for all networks, as in a container; if nobody says it, port 7070 for dev, 7071 for the orchestrator and 7072 for the worker on 127.0.0.1, or, if that is taken, another one",
 			access: address(func(c *Config) *string { return &c.Listen }, true)},
 		{Name: "wait", of: everywhere, Help: "how long to wait for NATS and the database at the start", access: duration(func(c *Config) *time.Duration { return &c.Wait }, 0)},
 		{Name: "grace", of: services, Help: "how long what is under way may go on at the end", access: duration(func(c *Config) *time.Duration { return &c.Grace }, time.Millisecond)},

@@ -285,6 +285,9 @@ type Handovers interface {
 // ErrNobody says that nobody receives under a name.
 var ErrNobody = errors.New("nobody of that name is there")
 
+// ErrPermission says that the broker does not let the user of this connection do something.
+var ErrPermission = errors.New("permissions violation")
+
 // Sessions tell which worker has which session.
 type Sessions interface {
 	// Claim takes a session for a worker if nobody has it, or renews what the worker has, and tells who has it then. A claim that is not renewed ends by itself after the lease that the
@@ -325,7 +328,8 @@ type Notices interface {
 
 // Questions are answered by one of those who answer.
 type Questions interface {
-	// Ask asks, and waits for the answer. The error is a [*AnswerError] if it was the one who answered that failed, and wraps ErrNobody if nobody answers.
+	// Ask asks, and waits for the answer. The error is a [*AnswerError] if it was the one who answered that failed, wraps ErrNobody if nobody answers, and
+	// ErrPermission if this user may not ask.
 	Ask(ctx context.Context, method string, question []byte) ([]byte, error)
 	// Answer answers the questions of a method until stop is called. Answers are made concurrently, up to a bounded number. In a cluster it takes a moment until
 	// all servers know of it.
@@ -335,7 +339,7 @@ type Questions interface {
 // RollCalls are answered by all who answer.
 type RollCalls interface {
 	// AskAll asks everybody, and gives the answers that come until none has come for the time quiet, in no order. Whoever fails to answer is left out. The error wraps
-	// ErrNobody if nobody answers.
+	// ErrNobody if nobody answers, and ErrPermission if this user may not ask.
 	AskAll(ctx context.Context, method string, question []byte, quiet time.Duration) ([][]byte, error)
 	// AnswerToo is [Questions].Answer for roll calls.
 	AnswerToo(method string, answer func(ctx context.Context, question []byte) ([]byte, error)) (stop func(), err error)

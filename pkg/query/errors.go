@@ -135,7 +135,10 @@ func readError(method string, removes bool, err error) error {
 		return f
 	}
 	class := history.Retry
-	if removes && !errors.Is(err, bus.ErrNobody) {
+	switch {
+	case errors.Is(err, bus.ErrPermission):
+		class = history.Permanent
+	case removes && !errors.Is(err, bus.ErrNobody):
 		class = history.Ambiguous
 	}
 	if class == history.Retry && errors.Is(err, context.DeadlineExceeded) {

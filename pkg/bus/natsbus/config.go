@@ -78,7 +78,7 @@ type Setup int
 const (
 	// Make makes what is missing and changes what differs.
 	Make Setup = iota
-	// Verify fails if something is missing or differs, and changes nothing. Only queues of work are made when they are needed: nobody knows them before.
+	// Verify fails if something is missing or differs, and changes nothing. Another number of partitions is no error: it warns, and continues with that. Only queues of work are made when they are needed: nobody knows them before.
 	Verify
 	// Use changes nothing and checks nothing: for clients that may publish and ask, and no more.
 	Use
@@ -325,8 +325,14 @@ func (b *Bus) handlers() []nats.Option {
 type denied struct {
 	mu       sync.Mutex
 	next     int
-	waiting  map[int]context.CancelCauseFunc
+	waiting  map[int]requester
 	subjects map[string]bool // on which nothing may be published
+}
+
+// requester waits for an answer to what it has published on a subject; "" is for several subjects.
+type requester struct {
+	subject string
+	cancel  context.CancelCauseFunc
 }
 
 // maxDenied bounds how many subjects are remembered.
@@ -347,8 +353,10 @@ func (d *denied) tell(err error) (subject string) {
 		}
 		d.subjects[subject] = true
 	}
-	for _, cancel := range d.waiting {
-		cancel(err)
+	for _, w := range d.waiting {
+		if w.subject == "" || w.subject == subject {
+			w.cancel(err)
+		}
 	}
 	return subject
 }
@@ -364,15 +372,20 @@ func (d *denied) publishing(subject string) bool {
 
 // during does something that ends early when the servers do not allow it.
 func (d *denied) during(ctx context.Context, do func(context.Context) error) error {
+	return d.requesting(ctx, "", do)
+}
+
+// requesting does something that ends early when the servers do not allow publishing on its subject.
+func (d *denied) requesting(ctx context.Context, subject string, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	d.mu.Lock()
 	if d.waiting == nil {
-		d.waiting = make(map[int]context.CancelCauseFunc)
+		d.waiting = make(map[int]requester)
 	}
 	d.next++
 	me := d.next
-	d.waiting[me] = cancel
+	d.waiting[me] = requester{subject, cancel}
 	d.mu.Unlock()
 	err := do(ctx)
 	d.mu.Lock()

@@ -98,7 +98,11 @@ func (b *Bus) DeadLetters(ctx context.Context, after uint64, limit int) (list []
 		return nil, err
 	}
 	for len(list) < limit {
-		m, err := st.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(b.subject(deadVerb, ">"))) // the next one from there on
+		var m *jetstream.RawStreamMsg
+		err := b.denied.during(ctx, func(ctx context.Context) (err error) {
+			m, err = st.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(b.subject(deadVerb, ">"))) // the next one from there on
+			return err
+		})
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			break
 		}

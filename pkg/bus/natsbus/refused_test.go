@@ -249,6 +249,22 @@ func TestClientsHearOfInstancesOnly(t *testing.T) {
 	}
 }
 
+// TestAskingWithoutPermission has users ask that NATS does not let ask. They learn it at once, and do not wait for an answer.
+func TestAskingWithoutPermission(t *testing.T) {
+	t.Parallel()
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
+	made(t, s, "setup", "rondo")
+	for _, user := range []string{"orchestrator", "worker"} {
+		b := natstest.Connect(t, s, natsbus.Config{User: user, Password: user, InboxPrefix: inboxOf(user), Setup: natsbus.Verify, Timeout: time.Hour})
+		if _, err := b.Ask(t.Context(), "system", nil); !errors.Is(err, bus.ErrPermission) || !strings.Contains(err.Error(), "rondo.api.system") {
+			t.Errorf("%s asks: %v", user, err)
+		}
+		if _, err := b.AskAll(t.Context(), "process", nil, time.Hour); !errors.Is(err, bus.ErrPermission) || !strings.Contains(err.Error(), "rondo.api.process") {
+			t.Errorf("%s asks all: %v", user, err)
+		}
+	}
+}
+
 // TestAnswersGoToWhoeverWaits asks questions whose answers should go where they would change something, with the rights of whoever answers.
 func TestAnswersGoToWhoeverWaits(t *testing.T) {
 	t.Parallel()

@@ -201,10 +201,11 @@ const (
 	prefixKey     = "rondo.prefix"
 )
 
-// inboxPartitions is how many partitions the inbox is to have. If nobody says so, how many it has stands in the stream.
+// inboxPartitions is how many partitions the inbox is to have. If nobody says so, how many it has stands in the stream. A process that only verifies goes on with the number
+// that it finds: any number works, and a process with the settings of an earlier deployment must be able to start beside newer ones.
 func (s *setup) inboxPartitions(ctx context.Context) (int, error) {
-	wanted := int(s.b.partitions.Load())
-	if wanted > 0 && s.b.there.Load() == nil {
+	wanted, first := int(s.b.partitions.Load()), s.b.there.Load() == nil
+	if wanted > 0 && first && s.b.config.Setup != Verify {
 		return wanted, nil
 	}
 	there, err := s.look(ctx, s.b.names.inbox)
@@ -214,10 +215,14 @@ func (s *setup) inboxPartitions(ctx context.Context) (int, error) {
 	case err != nil:
 		return 0, problem("look at stream "+s.b.names.inbox, err)
 	}
-	if n := partitionsOf(there.CachedInfo().Config); n > 0 {
-		return n, nil
+	n := partitionsOf(there.CachedInfo().Config)
+	if n == 0 {
+		return cmp.Or(wanted, s.b.config.usualPartitions()), nil
 	}
-	return s.b.config.usualPartitions(), nil
+	if first && wanted > 0 && n != wanted {
+		s.b.log.Warn("NATS: the stream has another number of partitions than the settings; continuing with that of the stream", "stream", s.b.names.inbox, "partitions", n, "wanted", wanted)
+	}
+	return n, nil
 }
 
 // look finds a stream.

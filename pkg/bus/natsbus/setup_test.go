@@ -1,9 +1,11 @@
 package natsbus_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -90,6 +92,11 @@ func TestVerifyNamesAllThatDiffers(t *testing.T) {
 	js := rawJetStream(t, s)
 	work := streamInfo(t, t.Context(), js, "RONDO_WORK").Config
 	work.Duplicates = time.Minute
+	inbox := streamInfo(t, t.Context(), js, "RONDO").Config
+	inbox.SubjectTransform.Destination = "rondo.p.{{partition(3,3)}}.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"
+	if _, err := js.UpdateStream(t.Context(), inbox); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := js.UpdateStream(t.Context(), work); err != nil {
 		t.Fatal(err)
 	}
@@ -101,10 +108,35 @@ func TestVerifyNamesAllThatDiffers(t *testing.T) {
 	}
 	_, err := natstest.TryConnect(t, s, natsbus.Config{Setup: natsbus.Verify, InboxWait: time.Minute, DeadFor: time.Hour, Partitions: 4})
 	wants(t, err,
-		"stream RONDO: transform is", "stream RONDO_WORK: window for duplicates is 1m0s, wanted is 10s", "stream RONDO_DEAD: age is 720h0m0s, wanted is 1h0m0s",
+		"stream RONDO: transform is rondo.*.*.* to rondo.p.{{partition(3,3)}}.{{wildcard(1)}}", "stream RONDO_WORK: window for duplicates is 1m0s, wanted is 10s", "stream RONDO_DEAD: age is 720h0m0s, wanted is 1h0m0s",
 		"consumer p-0: messages stay with who took them for 5s, wanted is 1m0s", "consumer p-2: it is missing", "stream KV_RONDO_NOTES: it is missing")
 	natstest.Connect(t, s, natsbus.Config{InboxWait: time.Minute, DeadFor: time.Hour, Partitions: 4})
 	natstest.Connect(t, s, natsbus.Config{InboxWait: time.Minute, DeadFor: time.Hour, Setup: natsbus.Verify})
+}
+
+// A deployment that is rolled back has the number of partitions of an earlier revision, and no permission to change the stream. Its processes start, and use the partitions of the stream.
+func TestVerifyContinuesWithAnotherNumberOfPartitions(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	natstest.Connect(t, s, natsbus.Config{Partitions: 3})
+	for _, setting := range []int{2, 5} {
+		var log bytes.Buffer
+		b := natstest.Connect(t, s, natsbus.Config{Setup: natsbus.Verify, Partitions: setting, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		for range 2 { // Repair verifies again, and does not warn again
+			if ps, err := b.Partitions(t.Context()); err != nil || ps.Count != 3 {
+				t.Errorf("%+v, %v; want the 3 partitions of the stream", ps, err)
+			}
+			if err := b.Repair(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if n := strings.Count(log.String(), fmt.Sprintf("another number of partitions than the settings; continuing with that of the stream\" stream=RONDO partitions=3 wanted=%d", setting)); n != 1 {
+			t.Errorf("%d warnings about %d partitions:\n%s", n, setting, log.String())
+		}
+	}
+	if n := streamInfo(t, t.Context(), rawJetStream(t, s), "RONDO").Config.Metadata["rondo.partitions"]; n != "3" {
+		t.Errorf("the stream has %s partitions", n)
+	}
 }
 
 // Partitions once had one lane. What is in the stream from then is kept, and both lanes are made.

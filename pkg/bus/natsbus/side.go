@@ -95,8 +95,15 @@ const (
 func (b *Bus) Ask(ctx context.Context, method string, question []byte) ([]byte, error) {
 	ctx, cancel := b.bounded(ctx)
 	defer cancel()
-	m, err := b.nc.RequestWithContext(ctx, b.subject("api", events.EncodeToken(method)), question)
+	var m *nats.Msg
+	subject := b.subject("api", events.EncodeToken(method))
+	err := b.denied.requesting(ctx, subject, func(ctx context.Context) (err error) {
+		m, err = b.nc.RequestWithContext(ctx, subject, question)
+		return err
+	})
 	switch {
+	case errors.Is(err, nats.ErrPermissionViolation):
+		return nil, fmt.Errorf("ask for %s: %w: NATS does not let this user publish on %s", method, bus.ErrPermission, subject)
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, fmt.Errorf("ask for %s: %w (is an orchestrator running?)", method, bus.ErrNobody)
 	case errors.Is(err, nats.ErrMaxPayload):
@@ -170,10 +177,25 @@ func (b *Bus) AskAll(ctx context.Context, method string, question []byte, quiet 
 		return nil, problem("ask all for "+method, err)
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
-	if err := b.nc.PublishRequest(b.subject("api", events.EncodeToken(method)), sub.Subject, question); err != nil {
-		return nil, problem("ask all for "+method, err)
-	}
+	subject := b.subject("api", events.EncodeToken(method))
 	var answers [][]byte
+	err = b.denied.requesting(ctx, subject, func(ctx context.Context) (err error) {
+		if err = b.nc.PublishRequest(subject, sub.Subject, question); err == nil {
+			answers, err = gather(ctx, sub, quiet)
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, nats.ErrPermissionViolation):
+		return nil, fmt.Errorf("ask all for %s: %w: NATS does not let this user publish on %s", method, bus.ErrPermission, subject)
+	case errors.Is(err, bus.ErrNobody):
+		return nil, fmt.Errorf("ask all for %s: %w", method, err)
+	}
+	return answers, problem("ask all for "+method, err)
+}
+
+// gather gives the answers that come to a subscription until none has come for the time quiet.
+func gather(ctx context.Context, sub *nats.Subscription, quiet time.Duration) (answers [][]byte, err error) {
 	for wait := 4 * quiet; ; wait = quiet { // the first one may be busy
 		next, cancel := context.WithTimeout(ctx, wait)
 		m, err := sub.NextMsgWithContext(next)
@@ -181,11 +203,11 @@ func (b *Bus) AskAll(ctx context.Context, method string, question []byte, quiet 
 		isQuiet := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 		switch {
 		case errors.Is(err, nats.ErrNoResponders), isQuiet && len(answers) == 0:
-			return nil, fmt.Errorf("ask all for %s: %w", method, bus.ErrNobody)
+			return nil, bus.ErrNobody
 		case isQuiet:
 			return answers, nil
 		case err != nil:
-			return nil, problem("ask all for "+method, err)
+			return nil, err
 		}
 		if m.Header.Get(headerErrorCode) == "" {
 			answers = append(answers, m.Data)

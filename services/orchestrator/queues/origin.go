@@ -42,8 +42,8 @@ func isLocal(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// Local reports whether an address to listen at, host:port, can only be reached from this machine.
+// Local reports whether only this machine can reach an address to listen at, host:port. An address without a host is all addresses, as for [net.Listen].
 func Local(address string) bool {
 	host, _, err := net.SplitHostPort(address)
-	return err == nil && (host == "" || isLoopback(host))
+	return err == nil && isLoopback(host)
 }

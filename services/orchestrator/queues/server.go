@@ -39,7 +39,7 @@ const DefaultAddress = "127.0.0.1:8000"
 
 // Config says what is served, and where.
 type Config struct {
-	// Address is host:port; an empty host is this machine only, port 0 is any that is free.
+	// Address is host:port; an empty host is all addresses of this machine, as for [net.Listen]. Port 0 is any that is free.
 	Address string
 	// TLS encrypts; nil: nothing does.
 	TLS *tls.Config
@@ -108,17 +108,14 @@ func New(store queue.Store, c Config) (*Server, error) {
 	if c.Tracer != nil {
 		s.tracer = c.Tracer.Provider.Tracer(telemetry.Scope)
 	}
-	host, port, err := net.SplitHostPort(c.Address)
-	if err != nil {
+	if _, _, err := net.SplitHostPort(c.Address); err != nil {
 		return nil, fmt.Errorf("queues: address %q: want host:port: %w", c.Address, err)
 	}
-	if host == "" {
-		host = "127.0.0.1"
-	}
-	if c.Access == nil && !isLoopback(host) {
+	if c.Access == nil && !Local(c.Address) {
 		return nil, fmt.Errorf("queues: %s can be reached from other machines: say who may do what there with an access file, or listen at 127.0.0.1", c.Address)
 	}
-	if s.listen, err = net.Listen("tcp", net.JoinHostPort(host, port)); err != nil {
+	var err error
+	if s.listen, err = net.Listen("tcp", c.Address); err != nil {
 		return nil, fmt.Errorf("queues: %w (choose another address)", err)
 	}
 	s.http = &http.Server{

@@ -54,8 +54,8 @@ annotations:
 {{- end -}}
 
 {{/*
-The components, as JSON. Each has: component, pool, name, command, port, queues (the port at which it serves them, if it does), nats and database (whether it uses them), w (its values with the defaults under them), settings and
-secret (the names of its ConfigMap and of the Secret for values that stand in the values).
+The components, as JSON. Each has: component, pool, name, command, port, queues (the port at which it serves them, if it does), nats and database (whether it uses them), w (its values with the defaults under them) and
+secret (the name of the Secret for values that stand in the values).
 */}}
 {{- define "rondo.workloads" -}}
 {{- $all := list -}}
@@ -63,13 +63,13 @@ secret (the names of its ConfigMap and of the Secret for values that stand in th
 {{- if .Values.orchestrator.enabled -}}
 {{- $w := mergeOverwrite (deepCopy .Values.defaults) (deepCopy .Values.orchestrator) -}}
 {{- $name := printf "%s-orchestrator" $full -}}
-{{- $all = append $all (dict "component" "orchestrator" "pool" "" "name" $name "command" "orchestrator" "port" 7071 "database" true "w" $w "settings" (printf "%s-settings" $full) "secret" $name "at" "orchestrator" "nats" true "queues" (.Values.queues.enabled | ternary (int .Values.queues.port) 0)) -}}
+{{- $all = append $all (dict "component" "orchestrator" "pool" "" "name" $name "command" "orchestrator" "port" 7071 "database" true "w" $w "secret" $name "at" "orchestrator" "nats" true "queues" (.Values.queues.enabled | ternary (int .Values.queues.port) 0)) -}}
 {{- end -}}
 {{- range $pool, $own := .Values.workers.pools -}}
 {{- if kindIs "map" $own -}}
 {{- $w := mergeOverwrite (deepCopy $.Values.defaults) (deepCopy $.Values.workers.defaults) (deepCopy $own) -}}
 {{- $name := printf "%s-worker-%s" $full $pool -}}
-{{- $all = append $all (dict "component" "worker" "pool" $pool "name" $name "command" "worker" "port" 7072 "database" false "w" $w "settings" (printf "%s-settings" $full) "secret" $name "at" (printf "workers.pools.%s" $pool) "nats" true) -}}
+{{- $all = append $all (dict "component" "worker" "pool" $pool "name" $name "command" "worker" "port" 7072 "database" false "w" $w "secret" $name "at" (printf "workers.pools.%s" $pool) "nats" true) -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $all -}}
@@ -78,14 +78,14 @@ secret (the names of its ConfigMap and of the Secret for values that stand in th
 {{- define "rondo.migrate" -}}
 {{- $name := printf "%s-migrate" (include "rondo.fullname" .) -}}
 {{- $w := mergeOverwrite (deepCopy .Values.defaults) (deepCopy .Values.migration) -}}
-{{- dict "component" "migrate" "pool" "" "name" $name "command" "migrate" "database" true "w" $w "settings" $name "secret" $name "at" "migration" "nats" .Values.migration.streams | toJson -}}
+{{- dict "component" "migrate" "pool" "" "name" $name "command" "migrate" "database" true "w" $w "secret" $name "at" "migration" "nats" .Values.migration.streams | toJson -}}
 {{- end -}}
 
 {{- define "rondo.test" -}}
 {{- $full := include "rondo.fullname" . -}}
 {{- $name := printf "%s-test" $full -}}
 {{- $w := mergeOverwrite (deepCopy .Values.defaults) (deepCopy .Values.tests) -}}
-{{- dict "component" "test" "pool" "" "name" $name "command" "start" "database" false "w" $w "settings" (printf "%s-settings" $full) "secret" $name "at" "tests" "nats" true | toJson -}}
+{{- dict "component" "test" "pool" "" "name" $name "command" "start" "database" false "w" $w "secret" $name "at" "tests" "nats" true | toJson -}}
 {{- end -}}
 
 {{/* Whether `helm test` has something to start: yes with the stock image, and otherwise once an orchestration is named. */}}

@@ -3,11 +3,11 @@
 {{/* The volumes of a component. */}}
 {{- define "rondo.volumes" -}}
 - name: settings
-  configMap:
-    name: {{ .c.settings }}
+  downwardAPI:
     items:
-      - key: rondo.yaml
-        path: rondo.yaml
+      - path: rondo.yaml
+        fieldRef:
+          fieldPath: metadata.annotations['rondo.run/settings']
 - name: tmp
   emptyDir:
     sizeLimit: {{ .c.w.tmpSizeLimit }}
@@ -139,14 +139,18 @@ volumes:
   {{- include "rondo.volumes" . | nindent 2 }}
 {{- end -}}
 
+{{/* The file with settings, as an annotation: each Pod carries its own, so that an older one keeps what it was made with, whatever the release has become since. */}}
+{{- define "rondo.settingsAnnotation" -}}
+rondo.run/settings: |
+  {{- include "rondo.settings" .root | trim | nindent 2 }}
+{{- end -}}
+
 {{/* The labels and annotations of a Pod. Takes root, c, annotations. */}}
 {{- define "rondo.podMetadata" -}}
 labels:
   {{- include "rondo.labelsJSON" (dict "root" .root "c" .c "pod" true "more" (list .c.w.podLabels)) | fromJson | toYaml | nindent 2 }}
-{{- with mergeOverwrite (dict) (deepCopy .root.Values.commonAnnotations) (deepCopy .c.w.podAnnotations) (default (dict) .annotations) }}
 annotations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+  {{- mergeOverwrite (dict) (deepCopy .root.Values.commonAnnotations) (deepCopy .c.w.podAnnotations) (default (dict) .annotations) (include "rondo.settingsAnnotation" . | fromYaml) | toYaml | nindent 2 }}
 {{- end -}}
 
 {{/* Pods of one rollout are spread among themselves, unless a constraint says by itself whom it means. */}}
@@ -159,4 +163,24 @@ annotations:
 {{- end }}
 - {{ toYaml $s | nindent 2 | trim }}
 {{- end }}
+{{- end -}}
+
+{{/*
+How many Pods a Deployment has; "" to leave that to an autoscaler. The API server makes 1 of a number that Helm takes out, until the autoscaler has looked. So as long as the number
+in the cluster is Helm's, what is there is said again: always where Helm patches (Helm 3), and where Helm applies on the server (Helm 4) until somebody else has changed it, because Helm would
+get into a conflict with who has. Without a cluster to look at, as with `helm template`, nothing is said.
+*/}}
+{{- define "rondo.replicas" -}}
+{{- if not (or .c.w.autoscaling.hpa.enabled .c.w.autoscaling.keda.enabled) -}}
+{{- .c.w.replicas -}}
+{{- else -}}
+{{- $live := lookup "apps/v1" "Deployment" .root.Release.Namespace .c.name -}}
+{{- if $live -}}
+{{- $applied := dict -}}
+{{- range default (list) $live.metadata.managedFields -}}
+{{- if and (eq .manager "helm") (eq .operation "Apply") -}}{{- $applied = .fieldsV1 -}}{{- end -}}
+{{- end -}}
+{{- if or (not $applied) (hasKey (default (dict) (get $applied "f:spec")) "f:replicas") -}}{{- int64 $live.spec.replicas -}}{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}

@@ -108,6 +108,13 @@
 {{- toJson $out -}}
 {{- end -}}
 
+{{/* Whether what stands in the values is secret. The address of a database without a password is not. */}}
+{{- define "rondo.inlineSecret" -}}
+{{- $inline := include "rondo.inline" . | fromJson -}}
+{{- if and $inline.url (not (regexMatch "://[^/@]*:[^/@]+@|[?&](ssl)?password=" $inline.url)) -}}{{- $inline = omit $inline "url" -}}{{- end -}}
+{{- if $inline -}}true{{- end -}}
+{{- end -}}
+
 {{/* Volumes with secrets and certificates, as a JSON list of: name, path, secret or configMap, items (key to file). */}}
 {{- define "rondo.files" -}}
 {{- $out := list -}}
@@ -177,6 +184,12 @@
 {{- if $c.database }}{{ include "rondo.databaseEnv" . }}{{ end }}
 {{- if $c.queues }}{{ include "rondo.queuesEnv" . }}{{ end }}
 {{- if $c.port }}{{ include "rondo.telemetryEnv" . }}{{ end }}
+{{- if eq $c.component "test" }}
+- name: POD_UID
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.uid
+{{- end }}
 {{- with $c.w.extraEnv }}
 {{ toYaml . }}
 {{- end }}
@@ -328,9 +341,8 @@
 {{- $names | uniq | sortAlpha | join "," -}}
 {{- end -}}
 
-{{/* The checksum of what a component's own Secret has, "" if it has none. */}}
+{{/* The checksum of what a component's own Secret has, as an annotation; "" if it has none. */}}
 {{- define "rondo.checksums" -}}
-checksum/settings: {{ include "rondo.settings" .root | sha256sum }}
 {{- $inline := include "rondo.inline" . }}
 {{- if ne $inline "{}" }}
 checksum/secret: {{ $inline | sha256sum }}
