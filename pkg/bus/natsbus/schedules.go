@@ -254,7 +254,7 @@ func (b *Bus) Schedules(ctx context.Context) ([]bus.Schedule, error) {
 	for key := range keys.Keys() {
 		switch s, err := b.row(ctx, kv, key); {
 		case errors.Is(err, errForeignRow):
-			b.log.Warn("NATS: a row of the bucket of schedules counts as nothing", "key", key, "error", err)
+			b.log.Warn("NATS: a row of the bucket of schedules counts as nothing", "schedule", key, "error", err)
 		case err != nil:
 			errs = append(errs, err)
 		case s != nil: // it has not just been removed
@@ -310,7 +310,7 @@ func (b *Bus) HealSchedules(ctx context.Context) (int, error) {
 		changed, err := b.settleSchedule(ctx, kv, key)
 		if errs = append(errs, err); changed && err == nil {
 			healed++
-			b.log.Info("NATS: schedule settled: its entry was missing, or was not that of its row", "key", key)
+			b.log.Info("NATS: schedule settled: its entry was missing, or was not that of its row", "schedule", key)
 		}
 	}
 	return healed, problem("heal schedules", errors.Join(errs...))

@@ -1,0 +1,420 @@
+package events
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Decode reads a message. The fallback is its id when it brings none; it must be the same each time the message is delivered. Anything that does not follow the
+// protocol is an error that says what is wrong with it, for the dead letter.
+func Decode(prefix, subject string, h Header, body []byte, fallback string) (Message, error) {
+	m, err := decode(prefix, subject, h, body, fallback)
+	if err != nil {
+		return Message{}, fmt.Errorf("message on %q: %w", cut(strings.ToValidUTF8(subject, "?"), 256), err)
+	}
+	return m, nil
+}
+
+func decode(prefix, subject string, h Header, body []byte, fallback string) (Message, error) {
+	rest, ok := strings.CutPrefix(subject, prefix+".")
+	if !ok {
+		return Message{}, fmt.Errorf("it does not begin with %q", prefix+".")
+	}
+	tokens := strings.Split(rest, ".")
+	if len(tokens) < 3 || tokens[0] == string(VerbWork) && len(tokens) != 5 || tokens[0] != string(VerbWork) && len(tokens) != 3 {
+		return Message{}, fmt.Errorf("it has %d words after the prefix; expected <verb>.<name>.<instance>, dots inside a name or an id written as %%2E", len(tokens))
+	}
+	if slices.Contains(tokens, "") {
+		return Message{}, errors.New("it has an empty word; expected <verb>.<name>.<instance>")
+	}
+	if len(body) > MaxPayload {
+		return Message{}, CheckPayload("body", body)
+	}
+	instance, err := DecodeToken(tokens[len(tokens)-1])
+	if err != nil {
+		return Message{}, err
+	}
+	if err := CheckInstance(instance); err != nil {
+		return Message{}, err
+	}
+	m := Message{ID: messageID(h, fallback), Instance: instance, Trace: cut(strings.ToValidUTF8(h.get(HeaderTrace), "?"), MaxAttribute)}
+	m.TraceState, m.Baggage = upTo(MaxTraceState, h.get(HeaderTraceState)), upTo(MaxBaggage, h.get(HeaderBaggage))
+	if m.Sent, err = decodeTime(h, HeaderSent); err != nil {
+		return Message{}, err
+	}
+	verb, internally := Origin(tokens[0])
+	m.Internal = internally && verb.fromClients()
+	if !internally {
+		h = h.ofClients()
+	}
+	m.Content, err = decodeContent(verb, tokens[1:len(tokens)-1], h, body)
+	if err != nil {
+		return Message{}, err
+	}
+	if start, ok := m.Content.(*Start); ok && start.Parent == nil && !launched(m) {
+		err = CheckChosenInstance(instance)
+	}
+	return m, err
+}
+
+// upTo leaves out what is longer than it may be, or no text: half of it would say something else.
+func upTo(most int, s string) string {
+	if len(s) > most || !utf8.ValidString(s) {
+		return ""
+	}
+	return s
+}
+
+// launched reports whether the engine made both the id of a start and that of the instance it starts: nobody waits for such an instance,
+// but nobody chose its id either.
+func launched(m Message) bool {
+	if !m.Internal {
+		return false
+	}
+	parts := strings.SplitN(m.ID, "/", 4) // see MessageID
+	if len(parts) != 4 || parts[0] != string(VerbStart) {
+		return false
+	}
+	execution, event, err := decodePlace(parts[1])
+	if err != nil {
+		return false
+	}
+	launcher, err := DecodeToken(parts[3])
+	return err == nil && ChildID(launcher, execution, event) == m.Instance
+}
+
+// messageID is what the publisher said it is, as far as that can be kept.
+func messageID(h Header, fallback string) string {
+	for _, name := range []string{HeaderMsgID, HeaderNATSMsgID} {
+		if id := h.get(name); id != "" {
+			return boundedID(id)
+		}
+	}
+	if id := h.get(HeaderCloudEventID); id != "" {
+		return boundedID("ce:" + h.get(HeaderCloudEventSource) + "/" + id)
+	}
+	return fallback
+}
+
+// boundedID keeps ids short and printable, and different ones different.
+func boundedID(id string) string {
+	if checkText("message id", id, MaxInstanceID*4) == nil {
+		return id
+	}
+	return fmt.Sprintf("%s…%016x", EncodeToken(cut(strings.ToValidUTF8(id, "?"), 64)), SeenHash(id))
+}
+
+func decodeContent(verb Verb, tokens []string, h Header, body []byte) (Content, error) {
+	name, err := DecodeToken(tokens[0])
+	if err != nil {
+		return nil, err
+	}
+	switch verb {
+	case VerbStart:
+		if err := CheckName("orchestration", name); err != nil {
+			return nil, err
+		}
+		return decodeStart(name, h, body)
+	case VerbEvent:
+		if err := CheckName("event", name); err != nil {
+			return nil, err
+		}
+		return &EventRaised{Name: name, Data: Canonical(body)}, nil
+	case VerbQueue:
+		if err := CheckName("queue", name); err != nil {
+			return nil, err
+		}
+		return &QueueSent{Queue: name, Data: Canonical(body)}, nil
+	case VerbControl:
+		switch how := How(name); how {
+		case Cancel, Terminate, Suspend, Resume:
+			c := &Control{How: how, Reason: decodeReason(body)}
+			if v := h.get(HeaderParent); v != "" {
+				if c.Parent, err = decodeParent(v); err != nil {
+					return nil, err
+				}
+			}
+			return c, nil
+		}
+		return nil, fmt.Errorf("unknown control %q; known are cancel, terminate, suspend and resume", name)
+	case VerbWake:
+		return &Wake{Reason: cut(strings.ToValidUTF8(name, "?"), MaxName)}, nil
+	case VerbWork:
+		return decodeWork(tokens, h, body)
+	case VerbBegun, VerbDone, VerbFail, VerbTimer, VerbChild:
+		return decodeAnswer(verb, tokens[0], h, body)
+	}
+	return nil, fmt.Errorf("unknown verb %q; people may use start, event, queue and control", verb)
+}
+
+// encodeReason writes plain words, unless they would be read as JSON.
+func encodeReason(reason string) ([]byte, error) {
+	if decodeReason([]byte(reason)) == reason {
+		return []byte(reason), nil
+	}
+	return marshal(cut(strings.ToValidUTF8(reason, "?"), MaxReason))
+}
+
+// decodeReason takes plain words or a JSON string.
+func decodeReason(body []byte) string {
+	var text string
+	if json.Unmarshal(body, &text) != nil {
+		text = string(body)
+	}
+	return cut(strings.ToValidUTF8(text, "?"), MaxReason)
+}
+
+// The values of HeaderUnknownFields.
+const refuseFields, ignoreFields = "refuse", "ignore"
+
+func decodeStart(name string, h Header, body []byte) (Content, error) {
+	s := &Start{Orchestration: name, Version: h.get(HeaderVersion), Input: Canonical(body), Conflict: StartConflict(h.get(HeaderConflict))}
+	switch s.Conflict {
+	case KeepExisting, RestartFinished, ReplaceRunning, RejectExisting:
+	default:
+		return nil, fmt.Errorf("header %s: %q is none of %q, %q and %q", HeaderConflict, s.Conflict, RejectExisting, RestartFinished, ReplaceRunning)
+	}
+	switch v := h.get(HeaderUnknownFields); v {
+	case "", refuseFields:
+	case ignoreFields:
+		s.IgnoreUnknown = true
+	default:
+		return nil, fmt.Errorf("header %s: %q is neither %q nor %q", HeaderUnknownFields, v, refuseFields, ignoreFields)
+	}
+	if len(s.Version) > MaxName || !utf8.ValidString(s.Version) {
+		return nil, fmt.Errorf("header %s: not a version", HeaderVersion)
+	}
+	if v := h.get(HeaderParent); v != "" {
+		parent, err := decodeParent(v)
+		if err != nil {
+			return nil, err
+		}
+		s.Parent = parent
+	}
+	if v := h.get(HeaderAttributes); v != "" {
+		if err := json.Unmarshal([]byte(v), &s.Attributes); err != nil {
+			return nil, fmt.Errorf("header %s: want a JSON object of strings: %w", HeaderAttributes, err)
+		}
+		if err := CheckAttributes(s.Attributes); err != nil {
+			return nil, err
+		}
+	}
+	return s, decodeMessages(s, h)
+}
+
+// decodeMessages reads the messages that a start brings along.
+func decodeMessages(s *Start, h Header) error {
+	v := h.get(HeaderMessages)
+	if v == "" {
+		return nil
+	}
+	if err := unmarshalStrict([]byte(v), &s.Messages); err != nil {
+		return fmt.Errorf("header %s: want a JSON array of {\"queue\":…,\"data\":…}: %w", HeaderMessages, err)
+	}
+	return CheckStartMessages(s.Input, s.Messages)
+}
+
+// CheckStartMessages tells what is wrong with the messages that a start with this input brings along, if anything.
+func CheckStartMessages(input Payload, messages []StartMessage) error {
+	size := len(input)
+	for _, m := range messages {
+		if err := CheckName("queue", m.Queue); err != nil {
+			return err
+		}
+		size += len(m.Data) + len(m.Queue) + startMessageRoom
+	}
+	const cure = "send some of them by themselves, or keep the data in a store and pass references"
+	switch {
+	case len(messages) > MaxStartMessages:
+		return Limit("messages of a start", int64(len(messages)), MaxStartMessages, cure)
+	case len(messages) > 0 && size > MaxPayload:
+		return Limit("input and messages of a start (bytes)", int64(size), MaxPayload, cure)
+	}
+	return nil
+}
+
+// startMessageRoom is what each message takes in the header beside its data.
+const startMessageRoom = 32
+
+// CheckAttributes tells what is wrong with the attributes of a start, if anything.
+func CheckAttributes(attributes map[string]string) error {
+	if len(attributes) > MaxAttributes {
+		return Limit("attributes", int64(len(attributes)), MaxAttributes, "keep to what instances are searched by")
+	}
+	for k, v := range attributes {
+		if err := checkText("attribute name", k, MaxAttribute); err != nil {
+			return err
+		}
+		if v != "" && checkText("value", v, MaxAttribute) != nil {
+			return fmt.Errorf("attribute %q: its value must be printable text of at most %d bytes", k, MaxAttribute)
+		}
+	}
+	return nil
+}
+
+func decodeAnswer(verb Verb, place string, h Header, body []byte) (Content, error) {
+	ref, err := decodeRef(place, h)
+	if err != nil {
+		return nil, err
+	}
+	worker := cut(strings.ToValidUTF8(h.get(HeaderWorker), "?"), MaxName)
+	switch verb {
+	case VerbBegun:
+		return decodeBegun(ref, worker, h)
+	case VerbDone:
+		return &WorkDone{Ref: ref, Worker: worker, Result: Canonical(body)}, nil
+	case VerbFail:
+		heartbeat, err := decodeHeartbeat(h)
+		if err != nil {
+			return nil, err
+		}
+		return &WorkFailed{Ref: ref, Worker: worker, Error: decodeError(body), Heartbeat: heartbeat}, nil
+	case VerbTimer:
+		due, err := decodeTime(h, HeaderDue)
+		if err != nil {
+			return nil, err
+		}
+		return &TimerDue{Ref: ref, Due: due}, nil
+	default:
+		switch outcome := h.get(HeaderOutcome); outcome {
+		case "done":
+			return &ChildDone{Ref: ref, Output: Canonical(body)}, nil
+		case "failed":
+			return &ChildError{Ref: ref, Error: decodeError(body)}, nil
+		default:
+			return nil, fmt.Errorf("header %s: %q is neither done nor failed", HeaderOutcome, outcome)
+		}
+	}
+}
+
+func decodeBegun(ref Ref, worker string, h Header) (Content, error) {
+	c := &WorkBegun{Ref: ref, Worker: worker}
+	if v := h.get(HeaderPending); v != "" {
+		var err error
+		if c.Pending, err = strconv.ParseBool(v); err != nil {
+			return nil, fmt.Errorf("header %s: %q is neither true nor false", HeaderPending, cut(strings.ToValidUTF8(v, "?"), 64))
+		}
+	}
+	return c, nil
+}
+
+func decodeWork(tokens []string, h Header, body []byte) (Content, error) {
+	c := &Work{Input: Canonical(body), Version: h.get(HeaderVersion), IdempotencyKey: h.get(HeaderIdempotencyKey)}
+	var errs []error
+	keep := func(dst *string, s string, err error) {
+		*dst = s
+		errs = append(errs, err)
+	}
+	if tokens[0] != defaultTag {
+		tag, err := DecodeToken(tokens[0])
+		keep(&c.Tag, tag, err)
+	}
+	activity, err := DecodeToken(tokens[1])
+	keep(&c.Activity, activity, err)
+	session, err := DecodeToken(h.get(HeaderSession))
+	keep(&c.Session, session, err)
+	orchestration, err := DecodeToken(h.get(HeaderOrchestration))
+	keep(&c.Orchestration, orchestration, err)
+	if c.Ref, err = decodeRef(tokens[2], h); err != nil {
+		errs = append(errs, err)
+	}
+	if c.Attempt, err = strconv.Atoi(h.get(HeaderAttempt)); err != nil || c.Attempt < 1 {
+		errs = append(errs, fmt.Errorf("header %s: %q is not a count from 1", HeaderAttempt, h.get(HeaderAttempt)))
+	}
+	if v := h.get(HeaderPriority); v != "" {
+		if c.Priority, err = strconv.Atoi(v); err != nil {
+			errs = append(errs, fmt.Errorf("header %s: %q is not a number", HeaderPriority, v))
+		}
+	}
+	times := []struct {
+		key string
+		dst *time.Time
+	}{{HeaderStartBy, &c.StartBy}, {HeaderDeadline, &c.Deadline}}
+	for _, t := range times {
+		if *t.dst, err = decodeTime(h, t.key); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	durations := []struct {
+		key string
+		dst *time.Duration
+	}{{HeaderStartToClose, &c.StartToClose}, {HeaderHeartbeatTimeout, &c.HeartbeatTimeout}}
+	for _, d := range durations {
+		if v := h.get(d.key); v != "" {
+			if *d.dst, err = time.ParseDuration(v); err != nil {
+				errs = append(errs, fmt.Errorf("header %s: %w", d.key, err))
+			}
+		}
+	}
+	if c.Heartbeat, err = decodeHeartbeat(h); err != nil {
+		errs = append(errs, err)
+	}
+	return c, errors.Join(errs...)
+}
+
+func decodeHeartbeat(h Header) (Payload, error) {
+	v := h.get(HeaderHeartbeat)
+	if v == "" {
+		return nil, nil
+	}
+	var p Payload
+	if err := json.Unmarshal([]byte(v), &p); err != nil {
+		return nil, fmt.Errorf("header %s: %w", HeaderHeartbeat, err)
+	}
+	if len(p) > MaxHeartbeat {
+		return nil, nil
+	}
+	return p, nil
+}
+
+func decodeTime(h Header, key string) (time.Time, error) {
+	v := h.get(key)
+	if v == "" {
+		return time.Time{}, nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, v)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("header %s: %q is not a time like 2006-01-02T15:04:05.999Z", key, v)
+	}
+	t = t.UTC()
+	if t.Year() < 1 || t.Year() > 9999 {
+		return time.Time{}, fmt.Errorf("header %s: %q is not a usable time", key, v)
+	}
+	return t, nil
+}
+
+// decodeRef reads what a message is about. The header is needed even where the subject names the incarnation, too: NATS
+// sends the acknowledgement of what a client has published to any subject that the client names, but with no header.
+func decodeRef(place string, h Header) (Ref, error) {
+	life := h.get(HeaderLife)
+	if short, named := strings.CutSuffix(place, "-"+EncodeToken(life)); named && life != "" {
+		place = short
+	}
+	execution, event, err := decodePlace(place)
+	if life == "" {
+		err = errors.Join(err, fmt.Errorf("no header %s; copy it from the work item", HeaderLife))
+	}
+	if err != nil {
+		return Ref{}, err
+	}
+	return Ref{Life: cut(strings.ToValidUTF8(life, "?"), MaxName), Execution: execution, Event: event}, nil
+}
+
+func decodePlace(s string) (execution, event int64, err error) {
+	a, b, ok := strings.Cut(s, "-")
+	if ok && isNumber(a) && isNumber(b) {
+		var errA, errB error
+		execution, errA = strconv.ParseInt(a, 10, 64)
+		event, errB = strconv.ParseInt(b, 10, 64)
+		if errA == nil && errB == nil && execution > 0 && event > 0 {
+			return execution, event, nil
+		}
+	}
+	return 0, 0, fmt.Errorf("%q is not <execution>-<event>", cut(strings.ToValidUTF8(s, "?"), 64))
+}
