@@ -325,4 +325,3 @@ func decodeError(body []byte) *Error {
 	}
 	return Errorf(Application, "%s", text).Bounded()
 }
-
