@@ -33,8 +33,13 @@ images="--set image.repository=me/rondo,image.tag=v1"
 # say prints a line that is shown also when the step went well.
 say() { echo "| $*"; }
 
-# pods COMPONENT: their names, oldest first.
-pods() { k get pods -l "app.kubernetes.io/component=$1" --field-selector status.phase=Running --sort-by .metadata.creationTimestamp -o name; }
+# pods COMPONENT [FORMAT]: the names of those that are running and are not being ended, oldest first; or something else of them.
+pods() {
+	local format=${2:-}
+	[ -n "$format" ] || format='pod/{{.metadata.name}}'
+	k get pods -l "app.kubernetes.io/component=$1" --field-selector status.phase=Running --sort-by .metadata.creationTimestamp \
+		-o go-template='{{range .items}}{{if not .metadata.deletionTimestamp}}'"$format"'{{"\n"}}{{end}}{{end}}'
+}
 
 # load_begins FLAGS...: starts orders from now on.
 load_begins() {
@@ -98,18 +103,19 @@ spread() {
 	rollout
 	local what
 	for what in orchestrator worker; do
-		[ "$(k get pods -l "app.kubernetes.io/component=$what" --field-selector status.phase=Running -o go-template='{{range .items}}{{if not .metadata.deletionTimestamp}}{{.spec.nodeName}}{{"\n"}}{{end}}{{end}}' | sort -u | wc -l)" = 2 ] ||
+		[ "$(pods "$what" '{{.spec.nodeName}}' | sort -u | wc -l)" = 2 ] ||
 			{ k get pods -o wide; return 1; }
 	done
 }
 
 # warned makes sure that Pods started with another number of partitions in their settings than the streams have.
 warned() {
-	local pod
+	local pod log
 	for pod in $(pods orchestrator) $(pods worker); do
-		k logs "$pod" | grep -q 'another number of partitions'
+		log=$(k logs "$pod")
+		grep -q 'another number of partitions' <<<"$log" || { echo "$pod has not warned: $log"; return 1; }
 	done
-	k logs "$pod" | grep 'another number of partitions' | head -1 | sed 's/^/| /'
+	grep -m 1 'another number of partitions' <<<"$log" | sed 's/^/| /'
 }
 
 # watch_replicas DEPLOYMENT COMMAND...: the number that a Deployment is to have, while something happens, never is less than before.
