@@ -108,6 +108,7 @@ var changing = []struct {
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "TIME"},
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UUID"},
+	{regexp.MustCompile(`"age": \d+`), `"age": AGE`},
 	{regexp.MustCompile(`\b[0-9a-f]{16}\b`), "LIFE"},
 	{regexp.MustCompile(`\b\d+s ago`), "NOW"},
 	{regexp.MustCompile(`since \d+s`), "since NOW"},

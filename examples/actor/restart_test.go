@@ -49,7 +49,10 @@ func run(t *testing.T, dir string, change func(*app.Config)) (a *app.App, end fu
 // start runs the program, and gives a client of it.
 func start(t *testing.T, dir string) (c *client.Client, end func()) {
 	t.Helper()
-	a, stop := run(t, dir, func(c *app.Config) { c.NATS.InboxWait = time.Second }) // so that what was taken and not decided comes again soon
+	a, stop := run(t, dir, func(c *app.Config) {
+		c.NATS.InboxWait = time.Second                  // so that what was taken and not decided comes again soon
+		c.Orchestrator.KeepFormerFor = time.Millisecond // nothing old comes again here
+	})
 	c, err := client.Connect(t.Context(), natsbus.Config{URLs: a.Addresses().NATS, Setup: natsbus.Use}, client.Options{})
 	if err != nil {
 		t.Fatal(err)

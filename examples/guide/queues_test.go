@@ -58,5 +58,7 @@ func TestMessagesThatNobodyReads(t *testing.T) {
 	want(t, "after the end", why["has_ended"], `instance "early" has ended (completed); nobody will read queue "items"`)
 	want(t, "without an instance", why["unknown_instance"], `there is no instance "nobody", and none was started within 1m0s`)
 	wantIn(t, why["mailbox_full"], `instance "unread" has 10000 unread queue messages`)
-	wantList(t, "warnings", env.Warnings(), "unread: it has ended with unread queue messages: 10000")
+	wantList(t, "warnings", env.Warnings(),
+		"unread: near a limit: unread queue messages: 8000 of at most 10000; read faster, or send slower: further ones become dead letters",
+		"unread: it has ended with unread queue messages: 10000")
 }

@@ -46,7 +46,7 @@ func TestTimerBeyondALifetime(t *testing.T) {
 		return 0, ctx.Sleep(200 * 365 * 24 * time.Hour)
 	}))
 	_, err := Subscribe.Run(t.Context(), env, Subscription{})
-	wantError(t, err, "delay of a timer (hours): 1752000 is over the limit of 876000; check its unit; for no time limit leave the timer out")
+	wantError(t, err, "timer: delay of a timer (hours): 1752000 is over the limit of 876000; check its unit; for no time limit leave the timer out")
 }
 
 // TestSchedule begins a subscription later, and starts something again and again, on real servers.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -168,7 +169,7 @@ func GoOn(tb testing.TB, s history.Store) {
 		f.ok(p.Err)
 		keys = append(keys, p.Key)
 		for _, m := range p.Messages {
-			for _, id := range m.Header[events.HeaderMsgID] {
+			for _, id := range slices.Concat(m.Header[events.HeaderMsgID], m.Header[events.HeaderNATSMsgID]) {
 				ids[id] = true
 			}
 		}
