@@ -62,6 +62,7 @@ func hostileHeaders() []hostile {
 		{events.HeaderBack, "rondo.notice.handover.to.results-x", nil},
 		{"Rondo-Again", "true", nil},
 		{"Rondo-Handed", "{}", nil},
+		{"Rondo-Passed-At", "2001-01-01T00:00:00Z", nil},
 		{"Rondo-Results", "2", nil},
 		{"Rondo-Subject", "rondo.work-done.1-2.victim", nil},
 		{"Rondo-Accepted", "999999@9999999999999999", nil},
