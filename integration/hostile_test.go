@@ -86,7 +86,7 @@ func TestHostileMessages(t *testing.T) {
 		{"id of a child", "rondo.start.once.x~1.2", nil, nil, ""}, // four words: the broker does not take it
 		{"id of a child, encoded", "rondo.start.once.x~1%2E2", nil, nil, "reserved"},
 		{"conflict", "rondo.start.once.hostile-1", nats.Header{events.HeaderConflict: {"maybe"}}, nil, "is none of"},
-		{"parent", "rondo.internal_start.once.hostile-2", nats.Header{events.HeaderParent: {"nonsense"}}, nil, "Rondo-Parent"},
+		{"parent", "rondo.internal_start.once.hostile-2", nats.Header{events.HeaderMsgID: {"m"}, events.HeaderParent: {"nonsense"}}, nil, "Rondo-Parent"},
 		{"attributes", "rondo.start.once.hostile-3", nats.Header{events.HeaderAttributes: {"{"}}, nil, "Rondo-Attributes"},
 		{"many attributes", "rondo.start.once.hostile-4", nats.Header{events.HeaderAttributes: {manyAttributes()}}, nil, "attributes"},
 		{"answer without a life", "rondo.work-done.1-2.i", nil, nil, "Rondo-Life"},

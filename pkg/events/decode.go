@@ -1,6 +1,7 @@
 package events
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,8 +49,14 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 	if m.Sent, err = decodeTime(h, HeaderSent); err != nil {
 		return Message{}, err
 	}
+	if len(h) == 0 && isAcknowledgement(body) {
+		return Message{}, fmt.Errorf("it is an acknowledgement that NATS sent here because a publisher named this subject for it; a message with such a body needs a header, such as %s", HeaderMsgID)
+	}
 	verb, internally := Origin(tokens[0])
 	m.Internal = internally && verb.fromClients()
+	if m.Internal && h.get(HeaderMsgID) == "" {
+		return Message{}, fmt.Errorf("no header %s, which all messages between instances have", HeaderMsgID)
+	}
 	if !internally {
 		h = h.ofClients()
 	}
@@ -61,6 +68,12 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 		err = CheckChosenInstance(instance)
 	}
 	return m, err
+}
+
+// isAcknowledgement tells whether a body is that of an acknowledgement, or of a refusal, of JetStream. NATS sends it to
+// any subject that a publisher names, whatever the publisher may do there, but without headers.
+func isAcknowledgement(body []byte) bool {
+	return (bytes.HasPrefix(body, []byte(`{"stream":"`)) || bytes.HasPrefix(body, []byte(`{"error":{"`))) && bytes.Contains(body, []byte(`"seq":`))
 }
 
 // upTo leaves out what is longer than it may be, or no text: half of it would say something else.

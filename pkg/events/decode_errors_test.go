@@ -13,7 +13,7 @@ func TestMessagesThatBreakTheProtocolAreRefusedWithTheReason(t *testing.T) {
 	work := func(pairs ...string) events.Header {
 		return header(append([]string{events.HeaderLife, "l", events.HeaderAttempt, "1"}, pairs...)...)
 	}
-	start := func(pairs ...string) events.Header { return header(pairs...) }
+	start := func(pairs ...string) events.Header { return header(append(pairs, events.HeaderMsgID, "m")...) }
 	long := strings.Repeat("a", 300)
 	const theStart, theWork, theTimer = "rondo.start.fulfil.order-7", "rondo.work._.charge.1-4.order-7", "rondo.timer-due.1-4.order-7"
 	const theChild = "rondo.internal_start.fulfil.order-7"
@@ -49,6 +49,10 @@ func TestMessagesThatBreakTheProtocolAreRefusedWithTheReason(t *testing.T) {
 		{"a body that is too large", theStart, nil, strings.Repeat("a", events.MaxPayload+1), []string{"body (bytes): 983041 is over the limit of 983040"}},
 
 		{"unknown unknown fields", theStart, start(events.HeaderUnknownFields, "some"), "", []string{events.HeaderUnknownFields, `"some"`, `"refuse" nor "ignore"`}},
+		{"an acknowledgement", "rondo.control.terminate.order-7", nil, `{"stream":"RONDO", "seq":7}`, []string{"acknowledgement", events.HeaderMsgID}},
+		{"a refusal", theStart, nil, `{"error":{"code":400},"stream":"RONDO","seq":0}`, []string{"acknowledgement", events.HeaderMsgID}},
+		{"a message between instances without an id", theChild, nil, "", []string{"no header " + events.HeaderMsgID}},
+
 		{"an unknown conflict", theStart, start(events.HeaderConflict, "explode"), "", []string{events.HeaderConflict, `"explode"`, `"restart" and "replace"`}},
 		{"a version that is too long", theStart, start(events.HeaderVersion, long), "", []string{events.HeaderVersion, "not a version"}},
 		{"a version that is not UTF-8", theStart, start(events.HeaderVersion, "\xff"), "", []string{events.HeaderVersion, "not a version"}},

@@ -184,7 +184,7 @@ func TestAnInstanceMayBeLaunchedUnderTheIdOfAChild(t *testing.T) {
 			t.Errorf("got the instance %q", m.Instance)
 		}
 	}
-	for _, id := range []string{"", "start", "start/1-4", "start/1-4/l", "start/1-5/l/order-7", "start/1-4/l/order-8", "start/x/l/order-7", "start/1-4/l/%", "child-ended/1-4/l/order-7"} {
+	for _, id := range []string{"start", "start/1-4", "start/1-4/l", "start/1-5/l/order-7", "start/1-4/l/order-8", "start/x/l/order-7", "start/1-4/l/%", "child-ended/1-4/l/order-7"} {
 		_, err := decode("rondo.internal_start.audit.order-7~1%2E4", header(events.HeaderMsgID, id), "")
 		wantError(t, err, "reserved for the ids of children")
 	}
@@ -194,7 +194,7 @@ func TestAnInstanceMayBeLaunchedUnderTheIdOfAChild(t *testing.T) {
 
 // Only the services may say that a message comes from a parent: what a client says of one counts for nothing.
 func TestClientsHaveNoChildren(t *testing.T) {
-	parent := header(events.HeaderParent, "1-4.life.order-7")
+	parent := header(events.HeaderParent, "1-4.life.order-7", events.HeaderMsgID, "m")
 	for _, verb := range []string{"start.pack", "control.cancel"} {
 		parentOf := func(m events.Message) *events.Parent {
 			switch c := m.Content.(type) {
@@ -239,7 +239,7 @@ func TestIncarnationsHaveSubjectsOfTheirOwn(t *testing.T) {
 }
 
 func TestAChildIsStartedUnderAnyId(t *testing.T) {
-	parent := header(events.HeaderParent, "1-4.life.order-7")
+	parent := header(events.HeaderParent, "1-4.life.order-7", events.HeaderMsgID, "m")
 	for _, id := range []string{"order-7~1%2E4", "pack-9"} {
 		m := mustDecode(t, "rondo.internal_start.pack."+id, parent, "")
 		want := &events.Parent{Instance: "order-7", Life: "life", Execution: 1, Event: 4}

@@ -76,7 +76,7 @@ func (b *Bus) delivery(m *nats.Msg) (d bus.Delivery, o origin, notBefore time.Ti
 		Header: events.Header(m.Header), Body: m.Data, Place: o.place, Deliveries: o.deliveries, Stored: o.stored, Hold: hold{b.nc, m.Reply},
 	}
 	d.Subject, d.Partition = b.publishedAs(m.Subject)
-	d.Subject, o.due = b.withoutDue(d.Subject)
+	d.Subject, o.due = b.withoutDue(d.Subject, d.Header)
 	if o.due {
 		o.accepted = readAcceptance(d.Header)
 		if fired, err := time.Parse(time.RFC3339Nano, first(d.Header, headerFired)); err == nil {

@@ -95,10 +95,11 @@ func (b *Bus) goesThroughInbox(subject string) bool {
 	return false
 }
 
-// withoutDue takes the mark off a subject that says that the message has waited for its time.
-func (b *Bus) withoutDue(subject string) (string, bool) {
+// withoutDue takes the mark off a subject that says that the message has waited for its time. Those that were forwarded
+// have an id; anything else is an acknowledgement that somebody had NATS send there.
+func (b *Bus) withoutDue(subject string, h events.Header) (string, bool) {
 	rest, due := strings.CutPrefix(subject, b.names.prefix+"."+dueMark)
-	if !due {
+	if !due || first(h, events.HeaderMsgID) == "" {
 		return subject, false
 	}
 	return b.names.prefix + "." + rest, true
