@@ -126,11 +126,17 @@ func (w *world) useAgain(j *job) bool {
 	return true
 }
 
-// isLast tells whether the instance of a job is the one that was to begin last, as far as anybody can know.
+// isLast tells whether the instance of a job is the one that was to begin last, as far as anybody can know. A start that was to restart what has ended, and found it
+// running, leaves nothing behind: when it comes again after the end, it restarts it. And of an instance that was deleted nobody knows any more which starts it had taken.
 func (w *world) isLast(instance string, s *events.Started) bool {
 	for _, j := range w.jobs {
-		if j.id != instance || !j.reborn || w.upset > 0 || w.counts["partitions"] > 0 {
+		if j.id != instance || !j.reborn || j.deletes || w.upset > 0 || w.counts["partitions"] > 0 {
 			continue
+		}
+		for _, x := range j.says {
+			if x.message.ID == s.Message && x.message.Content.(*events.Start).Conflict == events.RestartFinished {
+				return true
+			}
 		}
 		last := j.says[len(j.says)-1].message
 		return last.Content.(*events.Start).Conflict != events.ReplaceRunning || s.Message == last.ID

@@ -213,7 +213,7 @@ func weight(subject, worker string) uint64 {
 
 // receive takes a task in, or refuses it.
 func (o *offer) receive(w events.Wire, arrives func(error)) {
-	h := &directHold{c: o.c, what: w.Subject, arrives: arrives}
+	h := &passedHold{directHold{c: o.c, what: w.Subject, arrives: arrives}, time.Now()}
 	d := o.c.deliver(w, h)
 	d.Passed = true
 	if !o.take(d) {
@@ -257,14 +257,40 @@ type directHold struct {
 	c       *Bus
 	what    string
 	arrives func(error)
-	once    sync.Once
+
+	mu   sync.Mutex
+	said bool // what becomes of it
 }
 
-func (h *directHold) settle(what string, why error) {
-	h.once.Do(func() {
+// settle says what becomes of it, and reports false if that was said before.
+func (h *directHold) settle(what string, why error) bool {
+	h.mu.Lock()
+	first := !h.said
+	h.said = true
+	h.mu.Unlock()
+	if first {
 		h.c.path.Note(what, h.what)
 		h.c.path.Send(what+" "+h.what, func() { h.arrives(why) })
-	})
+	}
+	return first
+}
+
+// passedHold is that of a task.
+type passedHold struct {
+	directHold
+	came time.Time
+}
+
+// Begin implements bus.PassedHold.
+func (h *passedHold) Begin() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.said
+}
+
+// Finish implements bus.PassedHold. What is said late may not be heard.
+func (h *passedHold) Finish() (final bool) {
+	return h.settle("settle", nil) && time.Since(h.came) < bus.LastsAfter
 }
 
 // Ack implements bus.Hold.

@@ -238,7 +238,7 @@ type receiverOf struct {
 func (c *Bus) ReceiveHandovers(name string, take func(bus.Delivery) error) (stop func(), err error) {
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
-	c.b.handovers[name] = &receiverOf{c, func(d bus.Delivery) error {
+	own := &receiverOf{c, func(d bus.Delivery) error {
 		if c.ctx.Err() != nil {
 			return bus.ErrNobody
 		}
@@ -255,10 +255,13 @@ func (c *Bus) ReceiveHandovers(name string, take func(bus.Delivery) error) (stop
 		c.path.Note("handed over", d.Subject)
 		return take(d)
 	}}
+	c.b.handovers[name] = own
 	return func() {
 		c.b.mu.Lock()
 		defer c.b.mu.Unlock()
-		delete(c.b.handovers, name)
+		if c.b.handovers[name] == own { // otherwise its successor has begun already
+			delete(c.b.handovers, name)
+		}
 	}, nil
 }
 

@@ -83,8 +83,11 @@ func (in *Instance) sendItself(id string, like events.Message, c events.Content)
 
 // startOnceMore sends the starts again whose messages the execution has not looked at before it
 // ended.
-func (in *Instance) startOnceMore() {
-	for _, m := range in.ledger.unreadLetters() {
+func (in *Instance) startOnceMore() { in.startWith(in.ledger.unreadLetters()) }
+
+// startWith sends the starts again that have brought these messages.
+func (in *Instance) startWith(letters []letter) {
+	for _, m := range letters {
 		if m.restart == nil {
 			continue
 		}

@@ -526,12 +526,20 @@ func (l *ledger) end(e events.Event) effects {
 
 // unreadLetters lists all unread messages, oldest first, those included that were taken and not looked at.
 func (l *ledger) unreadLetters() []letter {
+	all := l.lettersInQueues()
+	for _, m := range l.held {
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b letter) int { return int(a.id - b.id) })
+	return all
+}
+
+// lettersInQueues lists the messages that no read has taken, oldest first. That is all that history
+// tells by itself: what a read has taken, the code may have looked at or not.
+func (l *ledger) lettersInQueues() []letter {
 	var all []letter
 	for _, q := range l.queues {
 		all = append(all, q.letters...)
-	}
-	for _, m := range l.held {
-		all = append(all, m)
 	}
 	slices.SortFunc(all, func(a, b letter) int { return int(a.id - b.id) })
 	return all

@@ -205,7 +205,7 @@ func Outstanding(known Known) ([]events.Message, error) {
 	}
 	if l.status != "" && l.status != events.KindContinuedAsNew {
 		in.tellParent(in.current())
-		in.startOnceMore()
+		in.startWith(in.ledger.lettersInQueues()) // no code has run here that could have looked at others
 	}
 	return in.turn.Messages, nil
 }
