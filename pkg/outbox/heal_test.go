@@ -150,3 +150,23 @@ func TestHealLeavesAloneWhatNobodyRuns(t *testing.T) {
 		t.Errorf("healed %+v, published %v, error %v", healed, b.published, err)
 	}
 }
+
+// After the broker has lost everything, an instance that has ended says once more what it has said. A message that a read has taken is none that nobody has looked
+// at: the start that brought it begins no instance again. One that no read has taken does.
+func TestHealAllStartsNothingForMessagesThatWereTaken(t *testing.T) {
+	restart := &events.Restart{Name: "o", Version: "1.0.0"}
+	brought := func(data string) *events.MessageQueued {
+		return &events.MessageQueued{Queue: "q", Data: events.Payload(data), Message: "m" + data, Restart: restart}
+	}
+	s := &store{known: map[string]round.Known{
+		"taken":  parked(round.Completed, &events.QueueRead{Queue: "q"}, brought("1"), &events.Completed{}),
+		"unread": parked(round.Completed, &events.QueueRead{Queue: "q"}, brought("1"), brought("2"), &events.Completed{}),
+	}}
+	b := &broker{}
+	if _, err := healer(b, s).All(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"rondo.internal_start.o.unread"}; !slices.Equal(b.published, want) {
+		t.Errorf("published %v, want %v", b.published, want)
+	}
+}
