@@ -167,6 +167,8 @@ func orchestrations() board {
 					queries: append(rare(v.rate(telemetry.MetricOrchestrationFaults, by{orchestration, kind}), "{{orchestration}}: {{error_kind}}"),
 						query{expr: v.rate(telemetry.MetricOrchestrationPoison, by{orchestration}), legend: "{{orchestration}}: poison", rare: true})},
 				{title: "Instances that do not go on", unit: inNumbers, about: "By why. rondo show INSTANCE says what would help.", queries: one(v.sum(telemetry.MetricInstancesStuck, by{reason}), "{{reason}}")},
+				{title: "Near a limit", unit: aSecond, about: "Instances that have come to four fifths of a limit, by which one. Beyond it, their calls are refused, or they fail.",
+					queries: rare(v.rate(telemetry.MetricNearLimit, by{orchestration, reason}), "{{orchestration}}: {{reason}}")},
 			}},
 			{"How fast", []panel{
 				{title: "How long instances live", unit: inSeconds, about: "99 of 100 are faster, by orchestration; from the first start on, over all executions.",

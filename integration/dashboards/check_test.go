@@ -390,6 +390,7 @@ func missing() []string {
 	return slices.Concat([]string{
 		`ALERTS{alertname="RondoSwept",alertstate="firing",severity="warning",namespace="shop"} 1x60`,
 		count(telemetry.MetricOrchestrationFaults, `orchestration="fulfil",error_kind="nondeterminism"`),
+		count(telemetry.MetricNearLimit, `orchestration="fulfil",reason="values"`),
 		count(telemetry.MetricOrchestrationContinuations, `orchestration="fulfil"`),
 		count(telemetry.MetricChildCalls, `orchestration="fulfil",child="pay"`),
 		count(telemetry.MetricStepExecutions, `orchestration="fulfil",outcome="success"`),
