@@ -188,7 +188,7 @@ func (m mutant) apply(t *testing.T, root string) map[string]string {
 // finds lets a test find a mistake.
 func (x test) finds(t *testing.T, root string, files map[string]string) {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-vet=off", "-overlay", overlayOf(t, t.TempDir(), files), "-run", x.run, x.pkg)
+	c := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-vet=off", "-timeout=90s", "-overlay", overlayOf(t, t.TempDir(), files), "-run", x.run, x.pkg)
 	c.Dir = root
 	switch out, _ := c.CombinedOutput(); {
 	case bytes.Contains(out, []byte("[build failed]")), bytes.Contains(out, []byte("no tests to run")):
