@@ -135,13 +135,17 @@ func (r *road) postpone(what string, happens func()) bool {
 	return true
 }
 
-// Stand implements sim.Path.
-func (r *road) Stand(ctx context.Context) (stood bool) {
+// Stand implements sim.Path. What goes on afterwards does so one after the other, always in the
+// same order.
+func (r *road) Stand(ctx context.Context, what string) (stood bool) {
 	for {
 		r.mu.Lock()
 		wait := time.Until(r.stands)
 		r.mu.Unlock()
 		if wait <= 0 || ctx.Err() != nil || r.isDead() {
+			if stood {
+				<-time.After(r.Moment("go on: " + what))
+			}
 			return stood
 		}
 		stood = true
@@ -200,7 +204,7 @@ func (r *road) pass(ctx context.Context, what string, toStore bool) (f fate, err
 		return f, context.Cause(ctx)
 	case <-r.over:
 	}
-	if r.Stand(ctx) {
+	if r.Stand(ctx, what) {
 		select { // one thing after the other, here too
 		case <-time.After(f.after):
 		case <-ctx.Done():
@@ -369,7 +373,7 @@ func (s storeOf) Commit(ctx context.Context, b history.Batch) (_ history.Result,
 	if err == nil {
 		s.r.w.committed(s.r, b, result)
 	}
-	s.r.Stand(ctx)
+	s.r.Stand(ctx, what)
 	if f.unanswered || f.ambiguous {
 		s.r.w.upheaval(0)
 	}

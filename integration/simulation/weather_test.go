@@ -126,13 +126,6 @@ func (w *weather) company(r *rand.Rand) {
 	}
 }
 
-// hasCrowd tells whether the world of a seed has a crowd.
-func hasCrowd(seed uint64) bool {
-	w := forecast(rand.New(rand.NewPCG(seed, 1)))
-	w.company(rand.New(rand.NewPCG(seed, 2)))
-	return w.crowd > 0
-}
-
 // What follows are ingredients that find faults which are known. Each constant is named for its fault; true adds the ingredient.
 const (
 	// shortStops: a worker that does not get the processor for a moment executes a task twice that was delivered to it directly.

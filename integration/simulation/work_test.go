@@ -50,10 +50,12 @@ var (
 func works(r *road) []activity.Binding {
 	executes := func(f func(context.Context, int64) (int64, error)) func(context.Context, int64) (int64, error) {
 		return func(ctx context.Context, n int64) (int64, error) {
-			r.Stand(ctx)
-			r.w.executed(r, activity.InfoOf(ctx))
+			info := activity.InfoOf(ctx)
+			what := fmt.Sprint("activity ", info.Activity, " of ", info.Instance)
+			r.Stand(ctx, what)
+			r.w.executed(r, info)
 			x, err := f(ctx, n)
-			r.Stand(ctx)
+			r.Stand(ctx, what)
 			return x, err
 		}
 	}
@@ -99,7 +101,7 @@ func player(r *road) orchestration.Binding {
 func play(ctx *orchestration.Context, s script, r *road) (result, error) {
 	for i, o := range s.Ops {
 		if stopsInCode {
-			r.Stand(context.Background())
+			r.Stand(context.Background(), "code")
 		}
 		if o.Do == "roll" {
 			return scripted.ContinueAsNew(ctx, script{s.Sum, s.Letters, s.Ops[i+1:]})

@@ -345,11 +345,19 @@ func (h *host) cut(till time.Time, noStore bool) {
 	}()
 }
 
+// decideTakes is how long it takes to decide a turn, on the clock of the world.
+const decideTakes = time.Microsecond
+
 func (w *world) orchestrate(i int) func(context.Context, *road, *sim.Bus) error {
 	return func(ctx context.Context, r *road, c *sim.Bus) error {
 		config := orchestrator.Config{
 			ID: fmt.Sprint("o", i), Logger: quiet, Deciders: 1, Round: round.Config{Remembered: w.weather.remembers},
-			Now: func() time.Time { return time.Now().Add(w.weather.orchestratorsAhead[i]) },
+			Now: func() time.Time {
+				// Each turn takes a moment to decide. Otherwise the scheduler of Go would choose
+				// which of the turns that are decided at one moment share a commit.
+				<-time.After(decideTakes)
+				return time.Now().Add(w.weather.orchestratorsAhead[i])
+			},
 			Jitter: func(what string, most time.Duration) time.Duration {
 				return time.Duration(r.fate("jitter of "+what).chance * float64(most))
 			},

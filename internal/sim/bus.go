@@ -40,8 +40,9 @@ type Path interface {
 	Send(what string, happens func())
 	// Hear lets something reach the process: at once, or later if it stands still, or never.
 	Hear(what string, happens func())
-	// Stand blocks while the process stands still, and tells whether it did. Quiet tells whether it stands still.
-	Stand(ctx context.Context) bool
+	// Stand blocks while the process stands still, and tells whether it did. What goes on afterwards
+	// takes its turn by its name. Quiet tells whether the process stands still.
+	Stand(ctx context.Context, what string) bool
 	Quiet() bool
 	// Moment is how long something takes that neither fails nor is lost.
 	Moment(what string) time.Duration
@@ -70,7 +71,7 @@ func (straight) Go(ctx context.Context, _ string) (bool, error) { return true, c
 func (straight) Say(_ string, happens func())                   { happens() }
 func (straight) Send(_ string, happens func())                  { happens() }
 func (straight) Hear(_ string, happens func())                  { happens() }
-func (straight) Stand(context.Context) bool                     { return false }
+func (straight) Stand(context.Context, string) bool             { return false }
 func (straight) Quiet() bool                                    { return false }
 func (straight) Moment(string) time.Duration                    { return 0 }
 func (straight) Note(string, string)                            {}
@@ -439,10 +440,14 @@ func (c *Bus) heap(ctx context.Context, r *receiver, what string, most int, next
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		c.path.Stand(ctx)
+		c.path.Stand(ctx, what)
 	}()
 	for {
 		<-time.After(c.path.Moment("hand out to who stands still: " + what))
+		if !c.path.Quiet() { // not over, which may close at the moment when something changes
+			<-over
+			return all, nil
+		}
 		c.b.mu.Lock()
 		now := c.b.now()
 		soon := c.b.due(now)
@@ -463,11 +468,6 @@ func (c *Bus) heap(ctx context.Context, r *receiver, what string, most int, next
 		}
 		if err := c.sleep(ctx, soon, changed, over); err != nil {
 			return all, err
-		}
-		select {
-		case <-over:
-			return all, nil
-		default:
 		}
 	}
 }
