@@ -32,6 +32,9 @@ type Healer struct {
 	// Grace is how long an instance may be overdue before it is looked after: its owner is most often about to. Patience is when it is looked after
 	// again.
 	Grace, Patience time.Duration
+	// Settle is how long All waits before it asks a second time about tasks that the broker does not
+	// have: a worker may have received them directly. By then they are stored, or done.
+	Settle time.Duration
 	// Runs tells whether an orchestrator that is running can run some code; nil: any. What waits for code is not sent again each minute: what answers it may be waiting, too.
 	Runs    func(name, version string) bool
 	Log     *slog.Logger
@@ -73,7 +76,7 @@ func (h *Healer) overdue(ctx context.Context, limit int) (int, Healed, error) {
 	for i, o := range overdue {
 		ids[i] = o.Instance
 	}
-	healed, err := h.heal(ctx, ids, time.Time{})
+	healed, _, err := h.heal(ctx, ids, time.Time{}, false)
 	return len(ids), healed, err
 }
 
@@ -94,8 +97,40 @@ func (h *Healer) All(ctx context.Context) (Healed, error) {
 	return running, err
 }
 
+// unsettled are instances whose tasks the broker did not have at a moment.
+type unsettled struct {
+	ids []string
+	at  time.Time
+}
+
 // each looks after all instances that fit a filter.
 func (h *Healer) each(ctx context.Context, filter history.Filter, since time.Time) (all Healed, err error) {
+	add := func(x Healed) {
+		all.Instances += x.Instances
+		all.Messages += x.Messages
+	}
+	var waiting []unsettled
+	// settle looks after those that have waited long enough, or waits for all of them.
+	settle := func(wait bool) error {
+		for len(waiting) > 0 {
+			left := h.Settle - time.Since(waiting[0].at)
+			if left > 0 && !wait {
+				return nil
+			}
+			select {
+			case <-time.After(left):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			healed, _, err := h.heal(ctx, waiting[0].ids, since, false)
+			add(healed)
+			if err != nil {
+				return err
+			}
+			waiting = waiting[1:]
+		}
+		return nil
+	}
 	page := history.Page{Limit: healPage}
 	for {
 		list, err := h.Store.List(ctx, filter, page)
@@ -106,28 +141,36 @@ func (h *Healer) each(ctx context.Context, filter history.Filter, since time.Tim
 		for i, x := range list.Instances {
 			ids[i] = x.Instance
 		}
-		healed, err := h.heal(ctx, ids, since)
-		all.Instances += healed.Instances
-		all.Messages += healed.Messages
-		if err != nil || list.Next == "" {
+		healed, later, err := h.heal(ctx, ids, since, h.Settle > 0)
+		add(healed)
+		if err != nil {
+			return all, err
+		}
+		if len(later) > 0 {
+			waiting = append(waiting, unsettled{later, time.Now()})
+		}
+		last := list.Next == ""
+		if err := settle(last); err != nil || last {
 			return all, err
 		}
 		page.Cursor = list.Next
 	}
 }
 
-// heal looks after instances. If since is set, what they have said since then is said again.
-func (h *Healer) heal(ctx context.Context, ids []string, since time.Time) (healed Healed, err error) {
+// heal looks after instances. If since is set, what they have said since then is said again. If settles is set, nothing is sent for instances with
+// tasks that the broker does not have: they come back as later.
+func (h *Healer) heal(ctx context.Context, ids []string, since time.Time, settles bool) (healed Healed, later []string, err error) {
 	for len(ids) > 0 {
 		n := min(len(ids), healPage)
 		known, err := h.Store.Load(ctx, ids[:n], func(_ string, row round.Row) bool {
 			return round.CanRead(row) && (!row.Status.Ended() || !since.IsZero())
 		})
 		if err != nil {
-			return healed, fmt.Errorf("look after instances: %w", err)
+			return healed, later, fmt.Errorf("look after instances: %w", err)
 		}
 		ids = ids[n:]
 		var messages []events.Message
+		var of []string // the instance that each is outstanding for
 		for _, k := range known {
 			if k.Row.Execution == 0 || k.Row.Status.Ended() && since.IsZero() {
 				continue
@@ -136,19 +179,37 @@ func (h *Healer) heal(ctx context.Context, ids []string, since time.Time) (heale
 				continue
 			}
 			healed.Instances++
-			messages = append(messages, h.outstanding(k, since)...)
+			list := h.outstanding(k, since)
+			messages = append(messages, list...)
+			of = append(of, slices.Repeat([]string{k.Instance}, len(list))...)
 		}
-		missing, err := h.missing(ctx, messages)
+		wires, wanted, err := h.missing(ctx, messages)
 		if err != nil {
-			return healed, err
+			return healed, later, err
+		}
+		waits := make(map[string]bool)
+		if settles {
+			for i, m := range messages {
+				if _, task := m.Content.(*events.Work); task && wanted[i] && !waits[of[i]] {
+					waits[of[i]] = true
+					later = append(later, of[i])
+				}
+			}
+			healed.Instances -= len(waits) // they are counted the second time
+		}
+		missing := wires[:0]
+		for i, w := range wires {
+			if wanted[i] && !waits[of[i]] {
+				missing = append(missing, w)
+			}
 		}
 		if err := Send(ctx, h.Broker, h.Prefix, missing, h.Log, h.Watcher); err != nil {
-			return healed, fmt.Errorf("look after instances: %w", err)
+			return healed, later, fmt.Errorf("look after instances: %w", err)
 		}
 		healed.Messages += len(missing)
 		orNobody(h.Watcher).Healed(h.lost(missing))
 	}
-	return healed, nil
+	return healed, later, nil
 }
 
 // lost counts what the broker should have had: nobody has promised to wake those who are overdue.
@@ -201,14 +262,14 @@ func traceOf(traceparent string) []any {
 	return []any{"trace_id", hex.EncodeToString(t.ID[:])}
 }
 
-// missing leaves out what the broker still has, or nobody needs.
-func (h *Healer) missing(ctx context.Context, messages []events.Message) ([]events.Wire, error) {
+// missing encodes messages, and tells which of them the broker does not have, and somebody needs.
+func (h *Healer) missing(ctx context.Context, messages []events.Message) (wires []events.Wire, wanted []bool, _ error) {
 	children, err := h.children(ctx, messages)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	wires := make([]events.Wire, len(messages))
-	wanted := make([]bool, len(messages))
+	wires = make([]events.Wire, len(messages))
+	wanted = make([]bool, len(messages))
 	var asked []int
 	now := time.Now()
 	for i, m := range messages {
@@ -233,15 +294,9 @@ func (h *Healer) missing(ctx context.Context, messages []events.Message) ([]even
 		}
 	}
 	if err := h.ask(ctx, wires, asked, wanted); err != nil {
-		return nil, fmt.Errorf("ask the broker what it has: %w", err)
+		return nil, nil, fmt.Errorf("ask the broker what it has: %w", err)
 	}
-	missing := wires[:0]
-	for i, w := range wires {
-		if wanted[i] {
-			missing = append(missing, w)
-		}
-	}
-	return missing, nil
+	return wires, wanted, nil
 }
 
 // ask asks the broker which messages it does not have: for many at once, if it can tell, and then for each of those that it does not seem to have.

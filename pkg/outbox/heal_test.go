@@ -2,10 +2,12 @@ package outbox_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/events"
@@ -92,6 +94,69 @@ func TestHealAllRepeatsWhatWasSaidLately(t *testing.T) {
 	if !slices.Equal(b.published, want) {
 		t.Errorf("published %v, want %v", b.published, want)
 	}
+}
+
+// A task that the broker does not have may be with a worker that received it directly. It is sent only
+// if the broker does not have it later, either, and its instance still waits for it.
+func TestHealAllWaitsForTasksThatWerePassedDirectly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{known: make(map[string]round.Known)}
+		for _, id := range []string{"done", "lost", "stored"} {
+			s.known[id] = parked(round.Running, &events.ActivityScheduled{Name: "a", Attempt: 1})
+		}
+		b := &broker{has: make(map[string]bool)}
+		h := healer(b, s)
+		h.Settle = 5 * time.Second
+		type outcome struct {
+			healed outbox.Healed
+			err    error
+		}
+		ended := make(chan outcome, 1)
+		go func() {
+			healed, err := h.All(t.Context())
+			ended <- outcome{healed, err}
+		}()
+		synctest.Wait()
+		if got := b.subjects(); len(got) > 0 {
+			t.Errorf("published %v before the tasks were stored or done", got)
+		}
+		b.mu.Lock()
+		b.has["rondo.work._.a.1-2-life.stored"] = true
+		b.mu.Unlock()
+		s.mu.Lock()
+		s.known["done"] = parked(round.Running, &events.ActivityScheduled{Name: "a", Attempt: 1}, &events.ActivityCompleted{Schedule: 2})
+		s.mu.Unlock()
+		got := <-ended
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		slices.Sort(b.published)
+		want := []string{"rondo.wake.sweep.done", "rondo.wake.sweep.lost", "rondo.wake.sweep.stored", "rondo.work._.a.1-2-life.lost"}
+		if !slices.Equal(b.published, want) {
+			t.Errorf("published %v, want %v", b.published, want)
+		}
+		if got.healed.Instances != 3 || got.healed.Messages != len(want) {
+			t.Errorf("healed %+v", got.healed)
+		}
+	})
+}
+
+// It ends when it is told to, also while it waits.
+func TestHealAllEndsWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{known: map[string]round.Known{"a": parked(round.Running, &events.ActivityScheduled{Name: "a", Attempt: 1})}}
+		b := &broker{}
+		h := healer(b, s)
+		h.Settle = time.Hour
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := h.All(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it ended with %v", err)
+		}
+		if len(b.published) > 0 {
+			t.Errorf("published %v", b.published)
+		}
+	})
 }
 
 // bulk is a broker that can be asked for many messages at once, and does not know of all that it has.

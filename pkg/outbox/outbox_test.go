@@ -127,6 +127,8 @@ func (s *store) TakeOverdue(_ context.Context, take history.Take) ([]history.Ove
 }
 
 func (s *store) Load(_ context.Context, ids []string, admit func(string, round.Row) bool) ([]round.Known, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var out []round.Known
 	for _, id := range ids {
 		k := s.known[id]

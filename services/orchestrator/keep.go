@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/outbox"
@@ -29,11 +30,15 @@ func newKeeper(o *Orchestrator) *keeper {
 	return &keeper{
 		o:       o,
 		sweeper: outbox.Sweeper{Broker: o.broker, Store: o.store, Prefix: o.broker.Prefix(), After: c.PromiseAfter, Hold: 3 * c.PromiseAfter, Log: o.log, Watcher: c.Metrics},
-		healer:  outbox.Healer{Broker: o.broker, Store: o.store, Prefix: o.broker.Prefix(), Grace: c.OverdueGrace, Patience: patience, Runs: o.own.mayRun, Log: o.log, Watcher: c.Metrics},
+		healer:  outbox.Healer{Broker: o.broker, Store: o.store, Prefix: o.broker.Prefix(), Grace: c.OverdueGrace, Patience: patience, Settle: settleFor, Runs: o.own.mayRun, Log: o.log, Watcher: c.Metrics},
 	}
 }
 
 const (
+	// settleFor is longer than a task is with a worker before it is stored: a second, and three more
+	// if nobody says what becomes of it.
+	settleFor = bus.LastsAfter + 4*time.Second
+
 	tidyEvery   = time.Minute
 	retainEvery = time.Minute
 	pruneEvery  = time.Hour
