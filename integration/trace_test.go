@@ -66,11 +66,35 @@ func (w toldBy) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan) er
 // Shutdown implements sdktrace.SpanExporter.
 func (toldBy) Shutdown(context.Context) error { return nil }
 
-func (w *watched) all() []sdktrace.ReadOnlySpan {
+// all gives each span once. Of one that was exported again from history, with the same id, it gives the copy that says most.
+func (w *watched) all() (spans []sdktrace.ReadOnlySpan) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.spans)
+	at := make(map[trace.SpanID]int)
+	for _, s := range w.spans {
+		n, known := at[s.SpanContext().SpanID()]
+		switch {
+		case !known || !mayBeAgain(spans[n], s):
+			at[s.SpanContext().SpanID()] = len(spans)
+			spans = append(spans, s)
+		case says(s) > says(spans[n]):
+			spans[n] = s
+		}
+	}
+	return spans
 }
+
+// mayBeAgain reports whether two spans with one id are the same one, and at most one of them was not made from history alone. Any
+// other two are a fault: an orchestrator has exported a span twice.
+func mayBeAgain(a, b sdktrace.ReadOnlySpan) bool {
+	same := a.Name() == b.Name() && a.SpanContext().TraceID() == b.SpanContext().TraceID() && a.Parent().SpanID() == b.Parent().SpanID()
+	if word, _, _ := strings.Cut(a.Name(), " "); word == "round" {
+		return same && (value(a, "rondo.past").AsBool() || value(b, "rondo.past").AsBool())
+	}
+	return same
+}
+
+func says(s sdktrace.ReadOnlySpan) int { return len(s.Links()) + len(s.Attributes()) }
 
 // caller is the trace of whoever starts something.
 const caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -276,12 +300,27 @@ func withoutHow(t *testing.T) string {
 	return strings.Join(out, "")
 }
 
+// sameButRestored reports whether a trace is the same but for rounds that were exported from history alone: these say neither how
+// many messages they took and sent, nor who sent them.
+func sameButRestored(got, want string) bool {
+	a, b := strings.Split(got, "\n"), strings.Split(want, "\n")
+	return slices.EqualFunc(a, b, func(got, want string) bool {
+		if got == want || !strings.Contains(got, "messaging.batch.message_count=0") {
+			return got == want
+		}
+		want, _, _ = strings.Cut(want, " → ")
+		words := slices.DeleteFunc(strings.Split(want, " "), func(word string) bool { return strings.HasPrefix(word, "rondo.sent=") })
+		return got == strings.Replace(strings.Join(words, " "), "message_count=1", "message_count=0", 1)
+	})
+}
+
 // TestTraceIsTheSame has the same order fulfilled under worse circumstances: what is told of it is the same.
 func TestTraceIsTheSame(t *testing.T) {
 	t.Parallel()
 	same := func(t *testing.T, s *system, w *watched) {
 		t.Helper()
-		if got, want := w.whole(s, toldDifferently...), withoutHow(t); got != want {
+		want := withoutHow(t)
+		if got := w.whole(s, toldDifferently...); got != want && !sameButRestored(got, want) {
 			t.Errorf("the trace is\n%s\nand should be\n%s", got, want)
 		}
 	}

@@ -286,7 +286,7 @@ func New(broker Broker, store history.Store, code Code, config Config) (*Orchest
 		o.publisher.PassWork()
 	}
 	o.loop = newLoop(o)
-	o.teller = &teller{o: o, tracer: config.Tracer, told: make(map[executionKey][]span)}
+	o.teller = &teller{o: o, tracer: config.Tracer}
 	o.deciders = newDeciders(o)
 	o.steps = newSteps(o)
 	o.suspects, o.returned = newSuspects(o), newReturned()

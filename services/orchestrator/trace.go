@@ -68,14 +68,21 @@ func isTraced(t *round.Turn) bool {
 	return traced(t.Row)
 }
 
-// teller tells of the turns that this process has committed, once they are settled. So nothing is told twice; and if the process dies before it has told, the messages come again, to
-// somebody who finds in history that they were taken, and tells.
+// teller exports the turns that this process has committed, once they are settled. If the process dies before, the messages come
+// again, to an orchestrator that finds in history that they were taken, and exports; and the orchestrator that loads the instance
+// exports its latest turns, with the same ids.
 type teller struct {
 	o      *Orchestrator
 	tracer *telemetry.Tracer
 
+	told     parts // what this process has exported with all that is known of a round
+	restored parts // what it has exported from history alone
+}
+
+// parts are parts of histories.
+type parts struct {
 	mu    sync.Mutex
-	told  map[executionKey][]span
+	of    map[executionKey][]span
 	order []executionKey // as they came, to forget the oldest
 }
 
@@ -87,7 +94,9 @@ type executionKey struct {
 // span is a part of a history, from one event to another.
 type span struct{ first, last int64 }
 
-// maxTold bounds the executions of which it is known what was told.
+func (s span) has(event int64) bool { return s.first <= event && event <= s.last }
+
+// maxTold bounds the executions of which the exported parts are known.
 const maxTold = 16 << 10
 
 // tell tells of a turn that was committed and settled. The loop does it itself, so that nothing comes between: it only puts spans where somebody else sends them from.
@@ -95,7 +104,7 @@ func (t *teller) tell(d *decision) {
 	if d.told == nil || d.committed.IsZero() {
 		return
 	}
-	t.note(&d.turn)
+	t.told.note(&d.turn)
 	t.tracer.Over(d.turn.Instance, d.turn.Over, d.committed)
 	t.tracer.Told(&d.turn)
 	t.tracer.Round(telemetry.Round{
@@ -104,19 +113,22 @@ func (t *teller) tell(d *decision) {
 	})
 }
 
-// note notes what is told. It reports false if that was told before.
-func (t *teller) note(turn *round.Turn) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// note adds a turn. It reports false if all of it was there.
+func (p *parts) note(turn *round.Turn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of == nil {
+		p.of = make(map[executionKey][]span)
+	}
 	fresh := false
 	for _, x := range turn.Executions {
 		if len(x.Events) == 0 {
 			continue
 		}
 		key := executionKey{turn.Instance, telemetry.RowOf(turn, x.ID).Life, x.ID}
-		all, known := t.told[key]
+		all, known := p.of[key]
 		s := span{x.Events[0].ID, x.Events[len(x.Events)-1].ID}
-		if slices.ContainsFunc(all, func(b span) bool { return b.first <= s.first && s.first <= b.last }) {
+		if slices.ContainsFunc(all, func(b span) bool { return b.has(s.first) }) {
 			continue
 		}
 		fresh = true
@@ -125,16 +137,23 @@ func (t *teller) note(turn *round.Turn) bool {
 		} else {
 			all = append(all, s)
 		}
-		t.told[key] = all
+		p.of[key] = all
 		if known {
 			continue
 		}
-		if t.order = append(t.order, key); len(t.order) > maxTold {
-			delete(t.told, t.order[0])
-			t.order = t.order[1:]
+		if p.order = append(p.order, key); len(p.order) > maxTold {
+			delete(p.of, p.order[0])
+			p.order = p.order[1:]
 		}
 	}
 	return fresh
+}
+
+// has reports whether an event of an execution is there.
+func (p *parts) has(x executionKey, event int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.of[x], func(s span) bool { return s.has(event) })
 }
 
 // again looks after a message that was taken before and comes again: whoever took it may have died before telling.
@@ -164,7 +183,7 @@ func (t *teller) again(i *item) {
 
 // tellPast tells of what somebody else has committed. When its parts began and ended only that one knew.
 func (t *teller) tellPast(turn *round.Turn, m events.Message, partition int) {
-	if !isTraced(turn) || !t.note(turn) {
+	if !isTraced(turn) || !t.told.note(turn) {
 		return
 	}
 	at := turn.Executions[0].Events[0].At
@@ -183,29 +202,23 @@ const takeoverWithin = time.Minute
 
 // takeOver exports again what another orchestrator may have had in its exporter when it died: the latest turns of an instance that
 // is loaded here, unless this process has exported them. The ids of the spans are the same, so a backend has each once. It reads no
-// more than what was loaded.
+// more than what was loaded, so it knows no links; if a message of such a turn is delivered again, [teller.again] exports them.
 func (t *teller) takeOver(k round.Known) {
 	if t.tracer == nil || len(k.History) == 0 || k.Unreadable != nil {
 		return
 	}
 	at, _ := events.ParseTrace(k.Row.Trace)
 	since := time.Now().Add(-t.tracer.Unsent() - takeoverWithin)
-	if !at.Sampled || k.Row.UpdatedAt.Before(since) || t.knows(k) {
+	x := executionKey{k.Instance, k.Row.Life, k.Row.Execution}
+	if !at.Sampled || k.Row.UpdatedAt.Before(since) || t.told.has(x, k.Row.LastEvent) || t.restored.has(x, k.Row.LastEvent) {
 		return
 	}
 	t.o.aside(func(context.Context) {
 		for _, turn := range round.PastSince(k.Instance, k.Row.Execution, k.History, since) {
-			if isTraced(&turn) && t.note(&turn) {
-				t.exportPast(&turn, nil, 0, turn.Executions[0].Events[0].At)
+			first := turn.Executions[0].Events[0]
+			if isTraced(&turn) && !t.told.has(x, first.ID) && t.restored.note(&turn) {
+				t.exportPast(&turn, nil, 0, first.At)
 			}
 		}
 	})
-}
-
-// knows reports whether this process has exported the last turn of an instance.
-func (t *teller) knows(k round.Known) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	all := t.told[executionKey{k.Instance, k.Row.Life, k.Row.Execution}]
-	return slices.ContainsFunc(all, func(s span) bool { return s.first <= k.Row.LastEvent && k.Row.LastEvent <= s.last })
 }
