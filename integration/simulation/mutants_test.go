@@ -93,7 +93,7 @@ var mutants = []mutant{
 	{name: "an instance is looked after only when something is due", seed: 5, edits: []edit{
 		{roundOf + "decide.go", "		if at := in.now.Add(d); r.WakeAt.IsZero() || at.Before(r.WakeAt) {\n", "		if at := in.now.Add(d); false && at.Before(r.WakeAt) {\n"},
 	}},
-	{name: "a child that is asked again does not tell how it has ended", seed: 1459, edits: []edit{
+	{name: "a child that is asked again does not tell how it has ended", test: test{"./pkg/round", "^TestScenarios$"}, edits: []edit{
 		{roundOf + "inbox.go", "			in.tellParent(row) // the parent asks again: it may have missed the answer\n", ""},
 	}},
 	{name: "a timer fires when its message comes", seed: 2, edits: []edit{
