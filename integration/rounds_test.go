@@ -246,6 +246,32 @@ func TestRoundsAreCommittedBesideOthers(t *testing.T) {
 	})
 }
 
+// A commit that began beside another one publishes what its turns promise, itself: no sweep comes to help here.
+func TestTheSecondCommitPublishes(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, openSQLite(t), basics...)
+	v := s.prepare(func(c *orchestrator.Config) {
+		c.Round.Patience, c.PromiseAfter, c.SweepEvery = time.Minute, time.Hour, time.Hour
+	})
+	begun, answers := make(chan int, 1000), make(chan error)
+	v.store.before = func(b history.Batch) error {
+		begun <- len(b.Turns)
+		return <-answers
+	}
+	v.start()
+	s.start("parent", "i0", "x0")
+	<-begun
+	const many = 100
+	for n := 1; n <= many; n++ {
+		s.start("parent", fmt.Sprint("i", n), fmt.Sprint("x", n))
+	}
+	<-begun // beside the first one, which still waits for its answer
+	close(answers)
+	for n := range many + 1 {
+		s.completed(fmt.Sprint("i", n), fmt.Sprint("child of x", n))
+	}
+}
+
 // What is raised before anybody waits is dropped and acknowledged; what is raised afterwards is taken once.
 func TestRoundEventsEarlyAndLate(t *testing.T) {
 	onBasics(t, func(t *testing.T, s *system) {

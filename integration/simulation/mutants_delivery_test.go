@@ -49,7 +49,7 @@ var mutantsOfDelivery = []mutant{
 		{workerOf + "complete.go", "len(back) > 0 && a.d.Deliveries == 1 {", "len(back) > 0 {"},
 	}},
 	// Two commits at once, and small ones that are delayed.
-	{name: "the second commit publishes nothing", seed: 31, edits: []edit{
+	{name: "the second commit publishes nothing", test: test{"./integration", "^TestTheSecondCommitPublishes$"}, edits: []edit{
 		{loopOf + "commit.go", "	l.commits++\n	go func() {\n", "	l.commits++\n	second := l.commits > 1\n	go func() {\n"},
 		{loopOf + "commit.go", "		if x.err == nil {\n			l.publish(ctx, decisions, x.result)\n", "		if x.err == nil && !second {\n			l.publish(ctx, decisions, x.result)\n"},
 	}},
