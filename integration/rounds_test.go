@@ -246,7 +246,7 @@ func TestRoundsAreCommittedBesideOthers(t *testing.T) {
 	})
 }
 
-// A commit that began beside another one publishes what its turns promise, itself: no sweep comes to help here.
+// A commit that began beside another one publishes what its turns promise. No sweep helps here.
 func TestTheSecondCommitPublishes(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, openSQLite(t), basics...)

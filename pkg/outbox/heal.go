@@ -157,8 +157,9 @@ func (h *Healer) each(ctx context.Context, filter history.Filter, since time.Tim
 	}
 }
 
-// heal looks after instances. If since is set, what they have said since then is said again. If settles is set, nothing is sent for instances with
-// tasks that the broker does not have: they come back as later.
+// heal looks after instances. If since is set, what they have said since then is said again. If
+// settles is set, nothing is sent for instances with tasks that the broker does not have: they come
+// back as later.
 func (h *Healer) heal(ctx context.Context, ids []string, since time.Time, settles bool) (healed Healed, later []string, err error) {
 	for len(ids) > 0 {
 		n := min(len(ids), healPage)
@@ -262,7 +263,8 @@ func traceOf(traceparent string) []any {
 	return []any{"trace_id", hex.EncodeToString(t.ID[:])}
 }
 
-// missing encodes messages, and tells which of them the broker does not have, and somebody needs.
+// missing encodes messages. It reports as wanted those that the broker does not have and their
+// receivers still need.
 func (h *Healer) missing(ctx context.Context, messages []events.Message) (wires []events.Wire, wanted []bool, _ error) {
 	children, err := h.children(ctx, messages)
 	if err != nil {

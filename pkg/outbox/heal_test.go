@@ -96,8 +96,8 @@ func TestHealAllRepeatsWhatWasSaidLately(t *testing.T) {
 	}
 }
 
-// A task that the broker does not have may be with a worker that received it directly. It is sent only
-// if the broker does not have it later, either, and its instance still waits for it.
+// A task that the broker does not have may be with a worker that received it directly. It is sent
+// only if the broker does not have it later, either, and its instance still waits for it.
 func TestHealAllWaitsForTasksThatWerePassedDirectly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{known: make(map[string]round.Known)}

@@ -36,7 +36,7 @@ func newKeeper(o *Orchestrator) *keeper {
 
 const (
 	// settleFor is longer than a task is with a worker before it is stored: a second, and three more
-	// if nobody says what becomes of it.
+	// if the worker does not answer.
 	settleFor = bus.LastsAfter + 4*time.Second
 
 	tidyEvery   = time.Minute

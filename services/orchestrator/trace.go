@@ -68,15 +68,18 @@ func isTraced(t *round.Turn) bool {
 	return traced(t.Row)
 }
 
-// teller exports the turns that this process has committed, once they are settled. If the process dies before, the messages come
-// again, to an orchestrator that finds in history that they were taken, and exports; and the orchestrator that loads the instance
-// exports its latest turns, with the same ids.
+// teller exports the turns that this process has committed, once they are settled. If the process
+// dies before, the messages come again, to an orchestrator that finds in history that they were
+// taken, and exports; and the orchestrator that loads the instance exports its latest turns, with the
+// same ids.
 type teller struct {
 	o      *Orchestrator
 	tracer *telemetry.Tracer
 
 	told     parts // what this process has exported with all that is known of a round
 	restored parts // what it has exported from history alone
+
+	past sync.Mutex // held while what another process committed is exported
 }
 
 // parts are parts of histories.
@@ -156,6 +159,19 @@ func (p *parts) has(x executionKey, event int64) bool {
 	return slices.ContainsFunc(p.of[x], func(s span) bool { return s.has(event) })
 }
 
+// hasAll reports whether all events of a turn are there.
+func (p *parts) hasAll(turn *round.Turn) bool {
+	for _, x := range turn.Executions {
+		key := executionKey{turn.Instance, telemetry.RowOf(turn, x.ID).Life, x.ID}
+		for _, e := range x.Events {
+			if !p.has(key, e.ID) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // again looks after a message that was taken before and comes again: whoever took it may have died before telling.
 func (t *teller) again(i *item) {
 	if t.tracer == nil || i.delivery.Deliveries < 2 && !i.doubtful {
@@ -183,8 +199,13 @@ func (t *teller) again(i *item) {
 
 // tellPast tells of what somebody else has committed. When its parts began and ended only that one knew.
 func (t *teller) tellPast(turn *round.Turn, m events.Message, partition int) {
+	t.past.Lock()
+	defer t.past.Unlock()
 	if !isTraced(turn) || !t.told.note(turn) {
 		return
+	}
+	if t.restored.hasAll(turn) {
+		turn.Over = nil // history said all of it
 	}
 	at := turn.Executions[0].Events[0].At
 	t.exportPast(turn, []telemetry.Taken{{Trace: m.Trace, Verb: m.Content.Verb(), Deliveries: 1}}, partition, at)
@@ -200,9 +221,10 @@ func (t *teller) exportPast(turn *round.Turn, took []telemetry.Taken, partition 
 // takeoverWithin is how long after the death of an orchestrator another one may come to load its instances.
 const takeoverWithin = time.Minute
 
-// takeOver exports again what another orchestrator may have had in its exporter when it died: the latest turns of an instance that
-// is loaded here, unless this process has exported them. The ids of the spans are the same, so a backend has each once. It reads no
-// more than what was loaded, so it knows no links; if a message of such a turn is delivered again, [teller.again] exports them.
+// takeOver exports again what another orchestrator may have had in its exporter when it died: the
+// latest turns of an instance that is loaded here, unless this process has exported them. The ids of
+// the spans are the same, so a backend has each once. It reads no more than what was loaded, so it
+// knows no links; if a message of such a turn is delivered again, [teller.again] exports them.
 func (t *teller) takeOver(k round.Known) {
 	if t.tracer == nil || len(k.History) == 0 || k.Unreadable != nil {
 		return
@@ -214,6 +236,8 @@ func (t *teller) takeOver(k round.Known) {
 		return
 	}
 	t.o.aside(func(context.Context) {
+		t.past.Lock()
+		defer t.past.Unlock()
 		for _, turn := range round.PastSince(k.Instance, k.Row.Execution, k.History, since) {
 			first := turn.Executions[0].Events[0]
 			if isTraced(&turn) && !t.told.has(x, first.ID) && t.restored.note(&turn) {
