@@ -40,7 +40,7 @@ func aBank() []orchestration.Binding {
 	}
 }
 
-const toTheAccount = "rondo.queue.letters.account"
+const toTheAccount = "rondo.internal_queue.letters.account"
 
 func toAccount(id, amount string) events.Message {
 	content := &events.QueueSent{Queue: work.Letters.Name(), Data: events.Payload(amount)}
