@@ -219,7 +219,7 @@ func (s *system) begins(x shape) {
 // ---- Histories.
 
 // differing are the fields that may differ between two runs: times, and who did it.
-var differing = []string{"at", "life", "worker", "fire_at", "not_before", "start_by", "deadline", "set", "trace", "begun", "age"}
+var differing = []string{"at", "life", "worker", "fire_at", "not_before", "start_by", "deadline", "set", "trace", "begun", "age", "seen_ages"}
 
 // story is everything that history says of the instances of a system, without what may differ.
 func (s *system) story(unordered bool) map[string][]string {
