@@ -23,10 +23,10 @@ var mutantsOfDelivery = []mutant{
 	{name: "a worker does not take over what is stored of a task that it executes", seed: 6, edits: []edit{
 		{workerOf + "lasting.go", "		if a.life() == lifeOf(d) && a.join(d.Hold) {\n", "		if a.life() != lifeOf(d) && a.join(d.Hold) {\n"},
 	}},
-	{name: "a worker executes a task that another one still executes", seed: 1, edits: []edit{
+	{name: "a worker executes a task that another one still executes", seed: 6, edits: []edit{
 		{workerOf + "lasting.go", "	if by == \"\" {\n		return false\n	}\n", "	if by != w.config.ID {\n		return false\n	}\n"},
 	}},
-	{name: "a worker that executes a task executes it again when it is delivered twice", seed: 1, edits: []edit{
+	{name: "a worker that executes a task executes it again when it is delivered twice", seed: 4, edits: []edit{
 		{workerOf + "receive.go", "		if a.sameAs(b) && b.join(a.d.Hold) {\n", "		if !a.sameAs(b) && b.join(a.d.Hold) {\n"},
 	}},
 	{name: "a task that a worker may have begun counts as new", test: test{"./pkg/bus/natsbus", "^TestPassedWorkIsLost$"}, edits: []edit{
@@ -38,7 +38,7 @@ var mutantsOfDelivery = []mutant{
 	{name: "a withdrawal does not wait for its task", seed: 1, edits: []edit{
 		{outboxOf + "outbox.go", "		if l.unsent[m.Subject] > 0 {\n			behind = append(behind, m)\n		} else {\n", "		if l.unsent[m.Subject] < 0 {\n			behind = append(behind, m)\n		} else {\n"},
 	}},
-	{name: "a sweep takes what is not old", seed: 1, edits: []edit{
+	{name: "a sweep takes what is not old", seed: 6, edits: []edit{
 		{outboxOf + "sweep.go", "history.Take{Before: now.Add(-s.After)", "history.Take{Before: now.Add(s.After)"},
 	}},
 	// Direct delivery of results.
@@ -53,7 +53,7 @@ var mutantsOfDelivery = []mutant{
 		{loopOf + "commit.go", "	l.commits++\n	go func() {\n", "	l.commits++\n	second := l.commits > 1\n	go func() {\n"},
 		{loopOf + "commit.go", "		if x.err == nil {\n			l.publish(ctx, decisions, x.result)\n", "		if x.err == nil && !second {\n			l.publish(ctx, decisions, x.result)\n"},
 	}},
-	{name: "a turn that was refused is published", seed: 1, edits: []edit{
+	{name: "a turn that was refused is published", seed: 38, edits: []edit{
 		{loopOf + "commit.go", "		if result.Outcomes[i].Verdict == history.Committed {\n			x.Messages", "		if result.Outcomes[i].Verdict != history.Unfit {\n			x.Messages"},
 	}},
 	{name: "a small commit that waits is not woken", test: test{"./services/orchestrator", "^TestTheLoopIsWokenAfterALull$"}, edits: []edit{
@@ -77,11 +77,11 @@ var mutantsOfDelivery = []mutant{
 	{name: "a former start that comes again begins an instance again", seed: 1, edits: []edit{
 		{roundOf + "decide.go", "	before := in.ledger.seen // what is old", "	before := seen{} // what is old"},
 	}},
-	{name: "a start replaces a running instance and nobody terminates it", seed: 1, edits: []edit{
+	{name: "a start replaces a running instance and nobody terminates it", seed: 7, edits: []edit{
 		{roundOf + "decide.go", "		in.append(&events.Terminated{Reason: \"replaced by a new start\", Message: m.ID, Age: in.age(d)})\n", ""},
 	}},
 	// What nobody takes.
-	{name: "a letter to nobody is dropped", seed: 1, edits: []edit{
+	{name: "a letter to nobody is dropped", seed: 9, edits: []edit{
 		{roundOf + "inbox.go", "	detail += \", and none was started within \" + patience.String()\n	if !isLetter {\n", "	detail += \", and none was started within \" + patience.String()\n	if isLetter || !isLetter {\n"},
 	}},
 	// Events as JSON.

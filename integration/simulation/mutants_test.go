@@ -54,7 +54,7 @@ var mutants = []mutant{
 		x.begun, x.result, x.err = l.commit(ctx, batch, delay)
 `},
 	}},
-	{name: "a turn that was refused counts as committed", seed: 3, edits: []edit{
+	{name: "a turn that was refused counts as committed", seed: 2, edits: []edit{
 		{loopOf + "commit.go", "		if outcome.Verdict == history.Committed {\n			e.conflicts = 0", "		if outcome.Verdict != history.Unfit {\n			e.conflicts = 0"},
 	}},
 	{name: "a commit that nobody knows of counts as done", seed: 1, edits: []edit{
@@ -65,12 +65,12 @@ var mutants = []mutant{
 	{name: "what is decided again comes after what is newer", seed: 22, edits: []edit{
 		{loopOf + "loop.go", "	e.waiting = append(slices.Clone(items), e.waiting...)\n", "	e.waiting = append(slices.Clone(e.waiting), items...)\n"},
 	}},
-	{name: "there is no fence", seed: 531, edits: []edit{
+	{name: "there is no fence", seed: 234, edits: []edit{
 		{sqliteOf + "commit.go", "	case c.Life != b.Life || c.Execution != b.Execution || c.LastEvent != b.LastEvent:\n		return false\n", "	case c.Life != b.Life || c.Execution != b.Execution:\n		return false\n"},
 		{sqliteOf + "statements.go", "\"instance, execution, event, last_event, data\", \"\")", "\"instance, execution, event, last_event, data\", \" ON CONFLICT DO UPDATE SET last_event = excluded.last_event, data = excluded.data\")"},
 		{sqliteOf + "statements.go", "AND last_event = ?\"", "AND last_event >= ? - 1000000\""},
 	}},
-	{name: "a promise is forgotten before it is published", seed: 6, edits: []edit{
+	{name: "a promise is forgotten before it is published", seed: 7, edits: []edit{
 		{outboxOf + "outbox.go", "	w.parts.Store(3)\n", "	w.parts.Store(1)\n"},
 		{outboxOf + "outbox.go", "	if x.whole.parts.Add(-1) > 0 || x.whole.failed.Load() {\n", "	if x.whole.parts.Add(-1) != 0 {\n"},
 		{outboxOf + "outbox.go", "	if err := p.now.put(ctx, part{now, w}); err != nil {\n", "	p.done(part{nil, w}, nil)\n	if err := p.now.put(ctx, part{now, w}); err != nil {\n"},
@@ -87,7 +87,7 @@ var mutants = []mutant{
 	{name: "work that the broker has lost is not sent again", seed: 5, edits: []edit{
 		{outboxOf + "heal.go", "			wanted[i], errs[n] = !has, err\n", "			_, errs[n] = has, err\n"},
 	}},
-	{name: "children that the broker has lost are not started again", seed: 80, edits: []edit{
+	{name: "children that the broker has lost are not started again", seed: 5, edits: []edit{
 		{outboxOf + "heal.go", "			wanted[i] = c.Parent == nil || !known || status.Ended() // a child", "			_, _, _ = c, status, known // a child"},
 	}},
 	{name: "an instance is looked after only when something is due", seed: 5, edits: []edit{
@@ -99,7 +99,7 @@ var mutants = []mutant{
 	{name: "a timer fires when its message comes", seed: 2, edits: []edit{
 		{roundOf + "inbox.go", "	if wait := o.next().Sub(in.now); wait > 0 {\n", "	if wait := o.next().Sub(in.now); wait > time.Hour {\n"},
 	}},
-	{name: "an answer for a former execution is taken", seed: 27, edits: []edit{
+	{name: "an answer for a former execution is taken", seed: 343, edits: []edit{
 		{roundOf + "inbox.go", "	case execution != in.ledger.info.Execution:\n", "	case execution > in.ledger.info.Execution:\n"},
 	}},
 	{name: "a letter that comes again is taken again", seed: 1, edits: []edit{
@@ -108,7 +108,7 @@ var mutants = []mutant{
 	{name: "what an execution has taken is forgotten by the next one", seed: 19, edits: []edit{
 		{roundOf + "decide.go", "	old.seen.carry(started, in.now, in.config.remembered())\n", ""},
 	}},
-	{name: "unread letters do not go along into the next execution", seed: 10, edits: []edit{
+	{name: "unread letters do not go along into the next execution", seed: 16, edits: []edit{
 		{roundOf + "decide.go", "	for _, m := range letters {\n		inherited", "	for _, m := range letters[:0] {\n		inherited"},
 	}},
 	{name: "an instance that is read again misses its last event", seed: 1, edits: []edit{
@@ -117,7 +117,7 @@ var mutants = []mutant{
 	{name: "steps that were lost do not run again", seed: 1, edits: []edit{
 		{roundOf + "decide.go", "			in.turn.Steps = append(in.turn.Steps, in.step(s, true))\n", "			_ = s\n"},
 	}},
-	{name: "partitions that are given up are not read to their end", seed: 190, edits: []edit{
+	{name: "partitions that are given up are not read to their end", seed: 60, edits: []edit{
 		{loopOf + "own.go", "	partitions, known := w.partitions.All(), w.known\n", "	w.partitions.Draining = nil\n	partitions, known := w.partitions.All(), w.known\n"},
 	}},
 	{name: "a message that means nothing here is acknowledged without asking the store", seed: 17, edits: []edit{
