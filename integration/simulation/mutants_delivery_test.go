@@ -59,6 +59,13 @@ var mutantsOfDelivery = []mutant{
 	{name: "a small commit that waits is not woken", test: test{"./services/orchestrator", "^TestTheLoopIsWokenAfterALull$"}, edits: []edit{
 		{loopOf + "commit.go", "			l.wakeAfter(left)\n			return\n", "			return\n"},
 	}},
+	// What the broker does not have.
+	{name: "tasks of the overdue are sent again at once", test: test{"./pkg/outbox", "^TestHealOverdueWaitsForTasks$"}, edits: []edit{
+		{outboxOf + "heal.go", "		hold = holdTasks\n", "		hold = holdNothing\n"},
+	}},
+	{name: "a recovery sends tasks again at once", test: test{"./pkg/outbox", "^TestHealAllWaitsForTasksThatWerePassedDirectly$"}, edits: []edit{
+		{outboxOf + "heal.go", "		hold = holdInstances\n", "		hold = holdNothing\n"},
+	}},
 	// Timers that are far off.
 	{name: "a timer in flight is not withdrawn", test: test{"./pkg/outbox", "^TestPublisherWithdrawsTimersAfterThem$"}, edits: []edit{
 		{outboxOf + "outbox.go", "		case l.unsent[m.Subject] > 0:\n			behind = append(behind, m)\n		default:\n			others = append(others, m)\n", "		case l.unsent[m.Subject] > 0:\n		default:\n			others = append(others, m)\n"},

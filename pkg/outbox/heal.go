@@ -32,13 +32,17 @@ type Healer struct {
 	// Grace is how long an instance may be overdue before it is looked after: its owner is most often about to. Patience is when it is looked after
 	// again.
 	Grace, Patience time.Duration
-	// Settle is how long All waits before it asks a second time about tasks that the broker does not
-	// have: a worker may have received them directly. By then they are stored, or done.
+	// Settle is how long tasks wait that the broker does not have, before it is asked a second time: a
+	// worker may have received them directly, or their results may be in an inbox that was just taken
+	// over. By then they are stored, or done.
 	Settle time.Duration
 	// Runs tells whether an orchestrator that is running can run some code; nil: any. What waits for code is not sent again each minute: what answers it may be waiting, too.
 	Runs    func(name, version string) bool
 	Log     *slog.Logger
 	Watcher Watcher // nil: nobody
+
+	mu      sync.Mutex
+	waiting []unsettled // that were overdue
 }
 
 const (
@@ -53,8 +57,22 @@ type Healed struct {
 	Messages  int // that were missing
 }
 
-// Overdue looks after instances whose time to be looked at has passed, so many at a time, until there are no more. Several may do so at once.
+// Overdue looks after instances whose time to be looked at has passed, so many at a time, until there are no more. Several may do so at once. Tasks that the
+// broker does not have are sent by a later call, when Settle has passed and the broker still does not have them.
 func (h *Healer) Overdue(ctx context.Context, page int) (all Healed, err error) {
+	for {
+		settled, ok := h.settled()
+		if !ok {
+			break
+		}
+		healed, _, err := h.heal(ctx, settled.ids, time.Time{}, holdNothing)
+		all.Instances += healed.Instances
+		all.Messages += healed.Messages
+		if err != nil {
+			h.wait(settled)
+			return all, err
+		}
+	}
 	for {
 		n, healed, err := h.overdue(ctx, page)
 		all.Instances += healed.Instances
@@ -76,8 +94,36 @@ func (h *Healer) overdue(ctx context.Context, limit int) (int, Healed, error) {
 	for i, o := range overdue {
 		ids[i] = o.Instance
 	}
-	healed, _, err := h.heal(ctx, ids, time.Time{}, false)
+	hold := holdNothing
+	if h.Settle > 0 {
+		hold = holdTasks
+	}
+	healed, later, err := h.heal(ctx, ids, time.Time{}, hold)
+	if len(later) > 0 {
+		h.wait(unsettled{later, time.Now()})
+	}
 	return len(ids), healed, err
+}
+
+// wait keeps instances whose tasks the broker did not have. The store gives them out again after
+// Patience, so a process that dies meanwhile leaves them to another one.
+func (h *Healer) wait(u unsettled) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.waiting = append(h.waiting, u)
+}
+
+// settled takes instances that have waited long enough, if there are any.
+func (h *Healer) settled() (unsettled, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, u := range h.waiting {
+		if time.Since(u.at) >= h.Settle {
+			h.waiting = slices.Delete(h.waiting, i, i+1)
+			return u, true
+		}
+	}
+	return unsettled{}, false
 }
 
 // recent is how far back messages are sent again to which nobody expects an answer, after the broker has lost everything: a broker that keeps its files writes through to them
@@ -122,7 +168,7 @@ func (h *Healer) each(ctx context.Context, filter history.Filter, since time.Tim
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
-			healed, _, err := h.heal(ctx, waiting[0].ids, since, false)
+			healed, _, err := h.heal(ctx, waiting[0].ids, since, holdNothing)
 			add(healed)
 			if err != nil {
 				return err
@@ -130,6 +176,10 @@ func (h *Healer) each(ctx context.Context, filter history.Filter, since time.Tim
 			waiting = waiting[1:]
 		}
 		return nil
+	}
+	hold := holdNothing
+	if h.Settle > 0 {
+		hold = holdInstances
 	}
 	page := history.Page{Limit: healPage}
 	for {
@@ -141,7 +191,7 @@ func (h *Healer) each(ctx context.Context, filter history.Filter, since time.Tim
 		for i, x := range list.Instances {
 			ids[i] = x.Instance
 		}
-		healed, later, err := h.heal(ctx, ids, since, h.Settle > 0)
+		healed, later, err := h.heal(ctx, ids, since, hold)
 		add(healed)
 		if err != nil {
 			return all, err
@@ -157,10 +207,18 @@ func (h *Healer) each(ctx context.Context, filter history.Filter, since time.Tim
 	}
 }
 
-// heal looks after instances. If since is set, what they have said since then is said again. If
-// settles is set, nothing is sent for instances with tasks that the broker does not have: they come
-// back as later.
-func (h *Healer) heal(ctx context.Context, ids []string, since time.Time, settles bool) (healed Healed, later []string, err error) {
+// hold is what is not sent at once where the broker does not have a task.
+type hold int
+
+const (
+	holdNothing hold = iota
+	holdTasks
+	holdInstances // nor is anything else that such an instance waits for
+)
+
+// heal looks after instances. If since is set, what they have said since then is said again. The
+// instances for which something is held come back as later.
+func (h *Healer) heal(ctx context.Context, ids []string, since time.Time, hold hold) (healed Healed, later []string, err error) {
 	for len(ids) > 0 {
 		n := min(len(ids), healPage)
 		known, err := h.Store.Load(ctx, ids[:n], func(_ string, row round.Row) bool {
@@ -188,19 +246,20 @@ func (h *Healer) heal(ctx context.Context, ids []string, since time.Time, settle
 		if err != nil {
 			return healed, later, err
 		}
+		isTask := func(i int) bool { _, is := messages[i].Content.(*events.Work); return is }
 		waits := make(map[string]bool)
-		if settles {
-			for i, m := range messages {
-				if _, task := m.Content.(*events.Work); task && wanted[i] && !waits[of[i]] {
-					waits[of[i]] = true
-					later = append(later, of[i])
-				}
+		for i := range messages {
+			if hold != holdNothing && wanted[i] && isTask(i) && !waits[of[i]] {
+				waits[of[i]] = true
+				later = append(later, of[i])
 			}
+		}
+		if hold == holdInstances {
 			healed.Instances -= len(waits) // they are counted the second time
 		}
 		missing := wires[:0]
 		for i, w := range wires {
-			if wanted[i] && !waits[of[i]] {
+			if wanted[i] && !(waits[of[i]] && (hold == holdInstances || isTask(i))) {
 				missing = append(missing, w)
 			}
 		}

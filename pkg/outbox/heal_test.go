@@ -159,6 +159,40 @@ func TestHealAllEndsWhileItWaits(t *testing.T) {
 	})
 }
 
+// The result of a task may be in an inbox that was just taken over when its instance is overdue. What
+// wakes the instance is sent at once; the task, by a later call, and only if it is still wanted.
+func TestHealOverdueWaitsForTasks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{known: make(map[string]round.Known)}
+		for _, id := range []string{"done", "lost"} {
+			s.overdue = append(s.overdue, id)
+			s.known[id] = parked(round.Running, &events.ActivityScheduled{Name: "a", Attempt: 1})
+		}
+		b := &broker{}
+		h := healer(b, s)
+		h.Settle = 5 * time.Second
+		overdue := func(want ...string) {
+			t.Helper()
+			b.published = nil
+			if _, err := h.Overdue(t.Context(), 10); err != nil {
+				t.Fatal(err)
+			}
+			if slices.Sort(b.published); !slices.Equal(b.published, want) {
+				t.Errorf("published %v, want %v", b.published, want)
+			}
+		}
+		overdue("rondo.wake.sweep.done", "rondo.wake.sweep.lost")
+		s.overdue = nil
+		s.known["done"] = parked(round.Running, &events.ActivityScheduled{Name: "a", Attempt: 1}, &events.ActivityCompleted{Schedule: 2})
+		<-time.After(4 * time.Second)
+		overdue()
+		<-time.After(time.Second)
+		overdue("rondo.wake.sweep.done", "rondo.wake.sweep.lost", "rondo.work._.a.1-2-life.lost")
+		<-time.After(time.Minute)
+		overdue()
+	})
+}
+
 // bulk is a broker that can be asked for many messages at once, and does not know of all that it has.
 type bulk struct {
 	*broker
