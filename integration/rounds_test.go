@@ -3,6 +3,8 @@ package integration_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -267,6 +269,52 @@ func TestTheSecondCommitPublishes(t *testing.T) {
 	}
 	<-begun // beside the first one, which still waits for its answer
 	close(answers)
+	for n := range many + 1 {
+		s.completed(fmt.Sprint("i", n), fmt.Sprint("child of x", n))
+	}
+}
+
+// Two commits under way share no turn, and the turns of a second one that fails are committed later.
+func TestTheSecondCommitFails(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, openSQLite(t), basics...)
+	log := &lockedBuffer{}
+	v := s.prepare(func(c *orchestrator.Config) {
+		c.Round.Patience, c.PromiseAfter, c.SweepEvery = time.Minute, time.Hour, time.Hour
+		c.Logger = slog.New(slog.NewTextHandler(log, nil))
+	})
+	first, second, release := make(chan struct{}), make(chan history.Batch, 1), make(chan struct{})
+	var commits atomic.Int32
+	v.store.before = func(b history.Batch) error {
+		switch commits.Add(1) {
+		case 1:
+			close(first)
+			<-release
+		case 2:
+			second <- b
+			return &history.Error{Class: history.Retry, Op: "commit", Err: errors.New("the database has no connection left")}
+		}
+		return nil
+	}
+	v.start()
+	s.start("parent", "i0", "x0")
+	<-first
+	const many = 100
+	for n := 1; n <= many; n++ {
+		s.start("parent", fmt.Sprint("i", n), fmt.Sprint("x", n))
+	}
+	for _, x := range (<-second).Turns {
+		if x.Turn.Instance == "i0" {
+			t.Error("i0 is in two commits at once")
+		}
+	}
+	s.eventually("the orchestrator knows that the commit has failed", func() error {
+		if !strings.Contains(log.String(), "a commit failed") {
+			return errors.New(log.String())
+		}
+		return nil
+	})
+	close(release)
 	for n := range many + 1 {
 		s.completed(fmt.Sprint("i", n), fmt.Sprint("child of x", n))
 	}
