@@ -275,6 +275,31 @@ func TestRollingRestart(t *testing.T) {
 	p.nothingPromised()
 }
 
+// Code that runs while its orchestrator ends, and comes back afterwards, leaves nothing behind either.
+func TestShutdownDuringARoundLeavesNothingRunning(t *testing.T) {
+	stall.Room(t)
+	before := goleak.IgnoreCurrent()
+	release, entered := make(chan struct{}), make(chan struct{})
+	slow := orchestration.Define[string, int]("slow").With(func(ctx *orchestration.Context, _ string) (int, error) {
+		close(entered)
+		<-release
+		return work.Letters.Receive(ctx)
+	})
+	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{slow}, basics...)...)
+	v := s.orchestrate(func(c *orchestrator.Config) { c.Grace = 100 * time.Millisecond })
+	s.start("slow", "i", "")
+	s.await(entered, "the code runs")
+	if err := v.end(); err == nil {
+		t.Error("it ended in order, although code did not come back")
+	}
+	close(release)
+	v.broker.Bus.Close()
+	s.bus.Close()
+	s.server.Close()
+	s.store.Close()
+	goleak.VerifyNone(t, before)
+}
+
 // TestShutdownLeavesNothingRunning looks for goroutines that outlive their services.
 func TestShutdownLeavesNothingRunning(t *testing.T) {
 	stall.Room(t) // it watches the machine, beyond this test

@@ -60,9 +60,10 @@ const maxLost = 16
 const jobsAhead = 64
 
 func newDeciders(o *Orchestrator) *deciders {
+	used, _ := o.config.CPU()
 	return &deciders{
 		o: o, jobs: make(chan *entry, jobsAhead), busy: make(map[*job]bool), limit: maxLost,
-		watcher: newWatcher(o.config.RunawayAfter/watchTicks, o.config.CPU),
+		watcher: newWatcher(o.config.RunawayAfter/watchTicks, time.Now(), used),
 	}
 }
 
@@ -108,9 +109,14 @@ func (d *deciders) work(ctx context.Context) {
 				d.lost--
 			}
 			d.mu.Unlock()
+			if ctx.Err() != nil { // the loop does not take it any more, nor end its coroutines
+				j.live.Evict()
+				return
+			}
 			select {
 			case d.o.loop.decided <- out:
 			case <-ctx.Done():
+				j.live.Evict()
 				return
 			}
 			if lost {

@@ -529,10 +529,26 @@ func (l *loop) forget(e *entry) {
 	delete(l.entries, e.id)
 }
 
+// forgetAll ends the coroutines of all instances but those that deciders have: see [loop.forgetRest].
 func (l *loop) forgetAll() {
 	for _, e := range l.entries {
-		if e.stage != deciding && e.stage != ready { // then a decider may have it still
+		if e.stage != deciding {
 			l.evict(e)
+		}
+	}
+}
+
+// forgetRest ends the coroutines of instances that no decider has begun with, or whose decisions were
+// not taken. The loop and the deciders have ended; a decider that has not will do it itself.
+func (l *loop) forgetRest() {
+	for {
+		select {
+		case e := <-l.o.deciders.jobs:
+			l.evict(e)
+		case d := <-l.decided:
+			l.evict(d.entry)
+		default:
+			return
 		}
 	}
 }

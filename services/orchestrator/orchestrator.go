@@ -348,6 +348,7 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 		o.steps.stop()
 		stopWorking(errStopped)
 		workers.Wait()
+		o.loop.forgetRest()
 		o.config.Round.Coroutines.End()
 		return err
 	}

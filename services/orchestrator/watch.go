@@ -37,22 +37,18 @@ type clocks struct {
 type watcher struct {
 	now    clocks
 	period time.Duration
-	cpu    func() (used time.Duration, known bool)
 
 	at   time.Time     // of the last tick
-	used time.Duration // by then
+	used time.Duration // CPU time by then
 }
 
-func newWatcher(period time.Duration, cpu func() (time.Duration, bool)) *watcher {
-	w := &watcher{period: period, cpu: cpu, at: time.Now()}
-	w.used, _ = cpu()
-	return w
+func newWatcher(period time.Duration, now time.Time, used time.Duration) *watcher {
+	return &watcher{period: period, at: now, used: used}
 }
 
-// tick advances the clocks.
-func (w *watcher) tick(now time.Time) {
+// tick advances the clocks, given how much CPU time the process has used, if that is known.
+func (w *watcher) tick(now time.Time, used time.Duration, known bool) {
 	passed := awake.Passed(w.period, now.Sub(w.at))
-	used, known := w.cpu()
 	ran := passed
 	if known { // otherwise pauses do no harm, but a starved machine may
 		ran = max(0, min(passed, used-w.used))
@@ -63,9 +59,10 @@ func (w *watcher) tick(now time.Time) {
 
 // watch interrupts code that does not come back, and reports it when that does not help.
 func (d *deciders) watch(ctx context.Context, wait *sync.WaitGroup) {
+	used, known := d.o.config.CPU()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.watcher.tick(time.Now())
+	d.watcher.tick(time.Now(), used, known)
 	for j := range d.busy {
 		if j.seen == nil { // what was before the watch has seen it does not count
 			j.seen = new(d.watcher.now)

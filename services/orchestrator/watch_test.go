@@ -26,11 +26,11 @@ func TestWatchCountsWhatItHasSeen(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			used := time.Duration(0)
-			w := newWatcher(s, func() (time.Duration, bool) { return used, !c.unknown })
+			w := newWatcher(s, time.Now(), used)
 			at := w.at
 			for i := range c.passed {
 				at, used = at.Add(c.passed[i]), used+c.used[i]
-				w.tick(at)
+				w.tick(at, used, !c.unknown)
 			}
 			if want := (clocks{ran: c.ran, went: c.went}); w.now != want {
 				t.Errorf("the clocks say %+v, want %+v", w.now, want)
