@@ -203,7 +203,7 @@ func unreached(counts map[string]int) (never []string) {
 		"task received directly", "result received directly", "store after all", "still executes", "handed over", "executed again", // direct delivery
 		"two commits at once", "one of two commits fails", "small commit delayed", // commits
 		"far timer published", "far timer withdrawn unpublished", "withdrawal waits for its task", "swept", // the outbox
-		"stop", "handed to a process that stands still", "late: task", "late: result", "kill", "restart", "cut", "cutoff", "disconnect", "powerloss", "forget", "partitions",
+		"stop", "hiccup", "code stands still", "handed to a process that stands still", "late: task", "late: result", "kill", "restart", "cut", "cutoff", "disconnect", "powerloss", "forget", "partitions",
 		"floods", "id used again", "instance deleted", "letter said again", "odd headers", "continued as new with unread letters", // company
 	} {
 		if counts[what] == 0 {

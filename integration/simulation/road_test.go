@@ -28,6 +28,7 @@ type road struct {
 	cutTill time.Time
 	noStore bool           // the store is out of reach, too, while it is cut
 	stands  time.Time      // until when it stands still
+	inCode  time.Duration  // for how long it stops when it next runs code
 	waiting []waiting      // what waits until then, in its order
 	commits int            // how many are under way
 	ended   time.Time      // when the last commit did
@@ -39,6 +40,7 @@ type road struct {
 type waiting struct {
 	what    string
 	happens func()
+	since   time.Time
 }
 
 func (w *world) road(name string) *road {
@@ -100,6 +102,34 @@ func (r *road) stop(till time.Time) {
 	}()
 }
 
+// stopInCode stops the process for so long when it next runs code of an orchestration.
+func (r *road) stopInCode(by time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inCode = by
+}
+
+// isBack tells whether the process does not stand still, nor has just gone on: what it was handed before may still have an effect.
+func (r *road) isBack() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dead || time.Since(r.stands) > 10*time.Second
+}
+
+// code is called while code of an orchestration runs.
+func (r *road) code(instance string) {
+	r.mu.Lock()
+	by := r.inCode
+	r.inCode = 0
+	r.mu.Unlock()
+	if by > 0 && !r.w.calm() {
+		r.stop(time.Now().Add(by))
+	}
+	if r.Stand(context.Background(), "code of "+instance) {
+		r.w.count("code stands still")
+	}
+}
+
 // follow lets happen what has waited.
 func (r *road) follow() {
 	for {
@@ -131,7 +161,13 @@ func (r *road) postpone(what string, happens func()) bool {
 	if !time.Now().Before(r.stands) && len(r.waiting) == 0 || r.dead {
 		return false
 	}
-	r.waiting = append(r.waiting, waiting{what, happens})
+	x, i := waiting{what, happens, time.Now()}, len(r.waiting)
+	for ; i > 0 && kindOf(what) == "extend"; i-- { // the loop extends what it holds in no particular order
+		if before := r.waiting[i-1]; kindOf(before.what) != "extend" || !before.since.Equal(x.since) || before.what <= what {
+			break
+		}
+	}
+	r.waiting = slices.Insert(r.waiting, i, x)
 	return true
 }
 

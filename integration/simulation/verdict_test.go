@@ -21,6 +21,11 @@ func (w *world) left() string {
 			return j.id + " has not ended:" + tail(w.context, w.store, j.id)
 		}
 	}
+	for _, h := range w.hosts {
+		if r, _, _ := h.now(); r != nil && !r.isBack() {
+			return r.name + " stands still"
+		}
+	}
 	w.mu.Lock()
 	called := w.called
 	w.mu.Unlock()

@@ -119,20 +119,13 @@ func (w *weather) company(r *rand.Rand) {
 	if one(4) {
 		w.postbox = 1 + r.IntN(2)
 	}
-	for i := range r.IntN(3) { // moments in which a process does not get the processor
-		if shortStops {
-			w.disasters = append(w.disasters, disaster{time.Duration(r.Int64N(int64(w.lasts))), "hiccup", 1 + i, duration(r, 50*time.Millisecond, 900*time.Millisecond)})
-		}
+	for range r.IntN(3) { // moments in which a process does not get the processor: no reason to execute anything twice
+		w.disasters = append(w.disasters, disaster{time.Duration(r.Int64N(int64(w.lasts))), "hiccup", r.IntN(4), duration(r, 50*time.Millisecond, 900*time.Millisecond)})
+	}
+	if one(3) { // no reason to blame the code
+		w.disasters = append(w.disasters, disaster{time.Duration(r.Int64N(int64(w.lasts))), "stop in code", r.IntN(2), 15*time.Second + time.Duration(r.Int64N(int64(75*time.Second)))})
 	}
 }
-
-// What follows are ingredients that find faults which are known. Each constant is named for its fault; true adds the ingredient.
-const (
-	// shortStops: a worker that does not get the processor for a moment executes a task twice that was delivered to it directly.
-	shortStops = false
-	// stopsInCode: a process that is stopped while code of an orchestration runs fails the instance: the time is taken for that of the code.
-	stopsInCode = false
-)
 
 func (w weather) String() string {
 	var b strings.Builder

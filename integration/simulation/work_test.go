@@ -100,9 +100,7 @@ func player(r *road) orchestration.Binding {
 
 func play(ctx *orchestration.Context, s script, r *road) (result, error) {
 	for i, o := range s.Ops {
-		if stopsInCode {
-			r.Stand(context.Background(), "code")
-		}
+		r.code(ctx.Instance())
 		if o.Do == "roll" {
 			return scripted.ContinueAsNew(ctx, script{s.Sum, s.Letters, s.Ops[i+1:]})
 		}

@@ -221,6 +221,10 @@ func (w *world) strike(d disaster) {
 		if r, _, _ := h.now(); r != nil {
 			r.stop(time.Now().Add(d.by))
 		}
+	case "stop in code":
+		if r, _, _ := h.now(); r != nil {
+			r.stopInCode(d.by)
+		}
 	case "cutoff":
 		h.cut(time.Now().Add(d.by), false)
 	case "disconnect":
@@ -357,6 +361,12 @@ func (w *world) orchestrate(i int) func(context.Context, *road, *sim.Bus) error 
 				// which of the turns that are decided at one moment share a commit.
 				<-time.After(decideTakes)
 				return time.Now().Add(w.weather.orchestratorsAhead[i])
+			},
+			// The watch over code stands still together with the code. What else the process does
+			// is no computing of code, so how much CPU time it uses is not known.
+			CPU: func() (time.Duration, bool) {
+				r.Stand(ctx, "watch")
+				return 0, false
 			},
 			Jitter: func(what string, most time.Duration) time.Duration {
 				return time.Duration(r.fate("jitter of "+what).chance * float64(most))
