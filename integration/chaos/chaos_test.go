@@ -55,11 +55,13 @@ type chaos struct {
 	chance  *rand.Rand
 	fleet   *fleet
 	clients *clients
-	machine *stall.Watch
-	begun   time.Time
-	deck    []fault
-	probes  int
-	results []result
+	// strangers are clients with business of their own.
+	strangers *strangers
+	machine   *stall.Watch
+	begun     time.Time
+	deck      []fault
+	probes    int
+	results   []result
 }
 
 // result is what became of a fault, or of two at once.
@@ -93,6 +95,7 @@ func TestChaos(t *testing.T) {
 	c.fleet = newFleet(t, dir, s)
 	t.Cleanup(func() { c.keepDatabase(dir) }) // before the database is removed
 	c.clients = newClients(t, c.fleet, filepath.Join(dir, "promised.jsonl"))
+	c.strangers = newStrangers(t, c.fleet, c.clients, *seed)
 	c.checkPartitions()
 	c.fleet.employ()
 	if err := c.probe(); err != nil {
@@ -167,6 +170,7 @@ func (c *chaos) run() {
 	c.clients.stop = end
 	all.Go(func() { c.clients.follow(following) })
 	all.Go(func() { c.clients.start(working, *seed, *rate) })
+	all.Go(func() { c.strangers.harass(working) })
 	c.pause(2 * time.Second)
 	c.conduct(time.Now().Add(*lasts))
 	stop()
@@ -178,7 +182,7 @@ func (c *chaos) run() {
 // conduct injects faults until a moment.
 func (c *chaos) conduct(end time.Time) {
 	for time.Now().Before(end) && c.ctx.Err() == nil && !c.t.Failed() {
-		picked := c.pick()
+		picked := c.pick(end)
 		if err := c.inflict(picked); err != nil && c.ctx.Err() == nil {
 			c.t.Errorf("%s: %v", classOf(picked), err)
 		}
@@ -186,13 +190,14 @@ func (c *chaos) conduct(end time.Time) {
 	}
 }
 
-// pick takes the next fault from the deck, and sometimes a second one of another part. Each fault comes once before any comes again.
-func (c *chaos) pick() []fault {
-	first := c.draw(func(fault) bool { return true })
+// pick takes the next fault from the deck, and sometimes a second one of another part. Each fault comes once before any comes again, unless there is not time enough
+// left for it.
+func (c *chaos) pick(end time.Time) []fault {
+	first := c.draw(func(f fault) bool { return f.holds <= time.Until(end) || *only != "" })
 	if first.alone || *only != "" || c.chance.IntN(6) > 0 {
 		return []fault{first}
 	}
-	second := c.draw(func(f fault) bool { return !f.alone && f.part != first.part })
+	second := c.draw(func(f fault) bool { return !f.alone && f.part != first.part && f.holds == 0 })
 	return []fault{first, second}
 }
 
@@ -240,6 +245,7 @@ func (c *chaos) inflict(picked []fault) (err error) {
 		if f.outlasts {
 			hold = max(hold, c.fleet.settings.lease+c.milliseconds(1000, 3000))
 		}
+		hold = max(hold, f.holds)
 		servers = servers || f.part == ofNATS
 		if what != "" {
 			what = " (" + what + ")"

@@ -198,6 +198,7 @@ func (c *clients) look(ctx context.Context) {
 	defer c.mu.Unlock()
 	for _, info := range infos {
 		j := open[info.Instance]
+		j.life = info.Life
 		switch {
 		case info.Status.Ended():
 			j.ended = now
@@ -206,6 +207,18 @@ func (c *clients) look(ctx context.Context) {
 			c.all.Go(func() { c.say(c.t.Context(), j, *j.Later) })
 		}
 	}
+}
+
+// known are the jobs that have begun, with their incarnations.
+func (c *clients) known() (ids, lives []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, j := range c.jobs {
+		if j.life != "" {
+			ids, lives = append(ids, j.ID), append(lives, j.life)
+		}
+	}
+	return ids, lives
 }
 
 func ids(jobs map[string]*job) []string {

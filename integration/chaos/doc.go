@@ -13,6 +13,7 @@
 //	the faults: name, inject, heal                  faults_test.go
 //	the work, with its right answers                work_test.go, integration/internal/work
 //	who starts it, and what they were promised      clients_test.go
+//	a hostile client, and a flood                   strangers_test.go, integration/internal/hostile
 //	what is true at the end                         verdict_test.go
 //	the table that is printed                       report_test.go
 package chaos

@@ -22,8 +22,9 @@ type fault struct {
 	// part is what it is done to. Two faults at once are of different parts; what is alone is never one of two.
 	part  part
 	alone bool
-	// outlasts says that it is held for longer than every lease.
+	// outlasts says that it is held for longer than every lease, holds for how long at least.
 	outlasts bool
+	holds    time.Duration
 	// survived says that others take over at once: recovery begins with the fault, and not when it is healed.
 	survived bool
 	// inject does it, and gives how to heal it, and what was hit.
@@ -37,6 +38,7 @@ const (
 	ofNATS     part = "NATS"
 	ofLinks    part = "links"
 	ofDatabase part = "PostgreSQL"
+	ofClients  part = "clients"
 )
 
 // faults is the table of all of them.
@@ -47,6 +49,12 @@ var faults = []fault{
 	{name: "worker killed", part: ofServices, survived: true, inject: func(c *chaos) (func(), string) { return c.kill(one(c, c.fleet.workers)) }},
 	{name: "both workers killed", part: ofServices, inject: func(c *chaos) (func(), string) { return c.kill(c.fleet.workers...) }},
 	{name: "worker frozen", part: ofServices, outlasts: true, inject: func(c *chaos) (func(), string) { return c.freeze(one(c, c.fleet.workers)) }},
+	{name: "orchestrator frozen for 15 s", part: ofServices, holds: 15 * time.Second, inject: func(c *chaos) (func(), string) { return c.freeze(one(c, c.fleet.orchestrators)) }},
+	{name: "orchestrator frozen for 60 s", part: ofServices, holds: time.Minute, inject: func(c *chaos) (func(), string) { return c.freeze(one(c, c.fleet.orchestrators)) }},
+	{name: "worker frozen for 15 s", part: ofServices, holds: 15 * time.Second, inject: func(c *chaos) (func(), string) { return c.freeze(one(c, c.fleet.workers)) }},
+	{name: "worker frozen for 60 s", part: ofServices, holds: time.Minute, inject: func(c *chaos) (func(), string) { return c.freeze(one(c, c.fleet.workers)) }},
+	{name: "all services frozen for 15 s", part: ofServices, holds: 15 * time.Second, inject: func(c *chaos) (func(), string) { return c.freeze(c.fleet.services()...) }},
+	{name: "all services frozen for 60 s", part: ofServices, holds: time.Minute, inject: func(c *chaos) (func(), string) { return c.freeze(c.fleet.services()...) }},
 	{name: "all services killed", part: ofServices, alone: true, inject: func(c *chaos) (func(), string) { return c.kill(c.fleet.services()...) }},
 
 	{name: "NATS leader killed", part: ofNATS, survived: true, inject: func(c *chaos) (func(), string) { return c.kill(c.leader()) }},
@@ -66,6 +74,8 @@ var faults = []fault{
 	{name: "orchestrator cut off database", part: ofLinks, inject: func(c *chaos) (func(), string) { return c.toDatabase(weather{Cut: true}) }},
 	{name: "database half open", part: ofLinks, outlasts: true, inject: func(c *chaos) (func(), string) { return c.toDatabase(c.lossy()) }},
 	{name: "database slow", part: ofLinks, inject: func(c *chaos) (func(), string) { return c.toDatabase(weather{Delay: c.milliseconds(50, 300)}) }},
+
+	{name: "flood of what no instance takes", part: ofClients, survived: true, inject: (*chaos).flood},
 
 	{name: "PostgreSQL shut down at once", part: ofDatabase, alone: true, inject: func(c *chaos) (func(), string) {
 		c.fleet.postgres.Stop(c.t)
@@ -126,10 +136,11 @@ func together(which []*process, do func(*process)) {
 	all.Wait()
 }
 
-// freeze stops a process with SIGSTOP.
-func (c *chaos) freeze(p *process) (heal func(), what string) {
-	p.signal(syscall.SIGSTOP)
-	return func() { p.signal(syscall.SIGCONT) }, p.role.ID
+// freeze stops processes with SIGSTOP.
+func (c *chaos) freeze(which ...*process) (heal func(), what string) {
+	signal := func(s syscall.Signal) { together(which, func(p *process) { p.signal(s) }) }
+	signal(syscall.SIGSTOP)
+	return func() { signal(syscall.SIGCONT) }, names(which)
 }
 
 // wipe kills NATS servers and deletes everything that they had.

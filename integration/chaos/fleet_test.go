@@ -92,6 +92,7 @@ func newFleet(t testing.TB, dir string, s settings) *fleet {
 			t.Fatal(err)
 		}
 	}
+	f.settings.orch.Round.FailUnregistered = 30 * time.Second // so that the strange starts of a flood come to an end
 	f.postgres = pgtest.Start(t)
 	f.database = f.postgres.Database(t)
 	f.startServers()
@@ -99,16 +100,21 @@ func newFleet(t testing.TB, dir string, s settings) *fleet {
 	return f
 }
 
-// startServers starts the cluster. The servers do not tell clients of each other, so that nobody goes past the links.
+// startServers starts the cluster. Its users are those of the shipped configuration; a service gives no name and may do everything, since one that finds no streams is
+// to make them again. The servers do not tell clients of each other, so that all go through the links.
 func (f *fleet) startServers() {
 	f.t.Helper()
 	const n = replicas
 	addresses := freeAddresses(f.t, 2*n)
 	routes := addresses[n:]
+	users, err := os.ReadFile("../../deploy/nats/single.conf")
+	if err != nil {
+		f.t.Fatal(err)
+	}
 	for i := range n {
 		id := fmt.Sprintf("n%d", i+1)
 		conf := filepath.Join(f.dir, "nats", id+".conf")
-		text := fmt.Sprintf("server_name: %s\ncluster {\n\tname: chaos\n\tlisten: %q\n\tno_advertise: true\n\troutes: [\n", id, routes[i])
+		text := fmt.Sprintf("%sno_auth_user: setup\nserver_name: %s\ncluster {\n\tname: chaos\n\tlisten: %q\n\tno_advertise: true\n\troutes: [\n", users, id, routes[i])
 		for _, r := range routes {
 			text += fmt.Sprintf("\t\t\"nats-route://%s\"\n", r)
 		}

@@ -54,6 +54,8 @@ func (c *chaos) reportWork(v *verdict) {
 	fmt.Printf("  lost with all files     %d starts and %d other messages, of %d that no history had when the files were deleted; sent again at the end\n", lost, len(k.lost)-lost, len(k.doubt))
 	fmt.Printf("  duplicates suppressed   %d of %d deliveries to orchestrators were of messages delivered before (%d messages were sent twice on purpose)\n", v.deliveredAgain, v.delivered, k.twice)
 	fmt.Printf("  executed again          %d of %d executions of activities; each result is in history once\n", v.executedAgain, v.executed)
+	fmt.Printf("  strangers               a hostile client published %d messages, of which NATS refused %d; %d messages were for no instance\n",
+		c.strangers.published, c.strangers.refused.Load(), c.strangers.flooded)
 	fmt.Printf("  ended by themselves     %d processes, which were started again\n", len(v.deaths))
 	for _, d := range v.deaths[:min(5, len(v.deaths))] {
 		fmt.Printf("    %s\n", d)

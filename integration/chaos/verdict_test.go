@@ -149,6 +149,8 @@ func (c *chaos) judge() *verdict {
 		c.judgeInstance(v, info, executed)
 		if j := jobs[info.Instance]; j != nil {
 			j.judge(v, info)
+		} else if isStrange(info.Instance) {
+			judgeStrange(v, info)
 		} else if info.Status != round.Completed { // a probe, or a child: nobody has stopped one
 			v.bad("%s (%s) is %s: %v", info.Instance, info.Name, info.Status, info.Error)
 		}

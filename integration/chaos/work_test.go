@@ -79,6 +79,7 @@ type job struct {
 	// The rest is kept by the clients, under their lock.
 	acked     []events.Message // in their order
 	begun     time.Time        // when its start was acknowledged
+	life      string           // of its instance, as soon as that is there
 	saidLater bool
 	ended     time.Time
 	doubted   bool // it may have lost something: see clients.losing
