@@ -137,9 +137,10 @@ var packages = map[string]rule{
 		"pkg/check", "internal/columns", "examples/orders/shop", "github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/pflag",
 	}},
 
-	"integration":               {imports: []string{"integration/internal/work", "services/orchestrator", "services/orchestrator/queues", "services/worker", "pkg/outbox", "pkg/query", "pkg/queue", "pkg/queue/queuepush", "pkg/client", "pkg/app"}},
-	"integration/chaos":         {imports: []string{"integration/internal/work", "services/orchestrator", "services/worker", "pkg/client"}},
-	"integration/internal/work": {imports: []string{"pkg/events", "pkg/orchestration", "pkg/activity"}},
+	"integration":                  {imports: []string{"integration/internal/hostile", "integration/internal/work", "services/orchestrator", "services/orchestrator/queues", "services/worker", "pkg/outbox", "pkg/query", "pkg/queue", "pkg/queue/queuepush", "pkg/client", "pkg/app"}},
+	"integration/chaos":            {imports: []string{"integration/internal/hostile", "integration/internal/work", "services/orchestrator", "services/worker", "pkg/client"}},
+	"integration/internal/hostile": {imports: []string{"pkg/events", "github.com/nats-io/nats.go"}},
+	"integration/internal/work":    {imports: []string{"pkg/events", "pkg/orchestration", "pkg/activity"}},
 	"integration/otlp": {imports: []string{
 		"integration/internal/work", "pkg/client", "pkg/app", "examples/orders/...",
 		"go.opentelemetry.io/collector/...", "go.opentelemetry.io/otel", "go.uber.org/zap",
