@@ -1,4 +1,4 @@
-package rondo_test
+package tidy
 
 import (
 	"go/ast"
