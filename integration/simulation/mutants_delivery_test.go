@@ -105,7 +105,7 @@ var mutantsOfDelivery = []mutant{
 		{outboxOf + "outbox.go", "	case <-time.After(l.rest):\n	case <-ctx.Done():\n	}\n}\n", "	case <-time.After(l.rest):\n	case <-ctx.Done():\n		l.take()\n	}\n}\n"},
 	}},
 	// Instances of one id.
-	{name: "a start that is refused takes another one with it", seed: 477, edits: []edit{
+	{name: "a start that is refused takes another one with it", test: test{pkg: "./services/orchestrator", run: "^TestOnlyTheRefusedStartIsDropped$"}, edits: []edit{
 		{loopOf + "commit.go", "; isStart && i.message.ID == start {\n", "; isStart && start != \"\" {\n"},
 	}},
 	{name: "a former start that comes again begins an instance again", seed: 1, edits: []edit{
