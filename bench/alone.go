@@ -14,7 +14,8 @@ import (
 
 // This file is the workloads in which one instance is alone: W3, W4 and W5.
 
-// wide is W3: one instance starts many activities or steps at once, again and again. What counts is the run in the middle.
+// wide is W3: one instance starts many activities or steps at once, again and again. What counts is
+// the run in the middle.
 func wide(orchestration string) []variant {
 	return []variant{{name: "500 in parallel", run: func(ctx context.Context, r *run) error {
 		count := pick(r, 50, 500, 500)
@@ -57,10 +58,12 @@ func (d *driver) one(ctx context.Context, p plan) (time.Duration, error) {
 	return time.Since(begun), err
 }
 
-// idle is W4: how long somebody waits who starts one orchestration of one activity or step, with nothing else going on, as programs do it.
+// idle is W4: how long somebody waits who starts one orchestration of one activity or step, with
+// nothing else going on, as programs do it.
 func idle(o orchestration.Definition[job, echoed]) []variant {
 	return []variant{{name: "one at a time", run: func(ctx context.Context, r *run) (err error) {
-		c, err := client.Connect(ctx, natsbus.Config{URLs: r.natsURL, Prefix: r.prefix(), Name: "bench-client", Setup: natsbus.Use, Logger: quiet()}, client.Options{})
+		c, err := client.Connect(ctx, natsbus.Config{URLs: r.natsURL, Prefix: r.prefix(), Name: "bench-client",
+			Setup: natsbus.Use, Logger: quiet()}, client.Options{})
 		if err != nil {
 			return err
 		}
@@ -89,7 +92,8 @@ func idle(o orchestration.Definition[job, echoed]) []variant {
 	}}}
 }
 
-func (r *run) startAndWait(ctx context.Context, c *client.Client, o orchestration.Definition[job, echoed]) (time.Duration, error) {
+func (r *run) startAndWait(ctx context.Context, c *client.Client,
+	o orchestration.Definition[job, echoed]) (time.Duration, error) {
 	p := r.sized(o.Name(), 1)()
 	p.open = true // who waits for it notices when it does not end
 	r.driver.expect(p)
@@ -108,7 +112,8 @@ func (r *run) startAndWait(ctx context.Context, c *client.Client, o orchestratio
 	return took, err
 }
 
-// long is W5: one instance of many activities or steps, one after the other. Its history grows, and the last ones must not take longer than the first ones.
+// long is W5: one instance of many activities or steps, one after the other. Its history grows, and
+// the last ones must not take longer than the first ones.
 func long(orchestration string) []variant {
 	return []variant{{name: "1000 in sequence", run: func(ctx context.Context, r *run) error {
 		count, part := pick(r, 100, 1000, 1000), pick(r, 20, 100, 100)
@@ -130,7 +135,8 @@ func long(orchestration string) []variant {
 					return 0, err
 				}
 				if len(ends) != count+1 {
-					return 0, fmt.Errorf("%s has %d ends of activities or steps, want %d", p.instance, len(ends)-1, count)
+					return 0, fmt.Errorf("%s has %d ends of activities or steps, want %d", p.instance,
+						len(ends)-1, count)
 				}
 				ratios = append(ratios, ends[count].Sub(ends[count-part]).Seconds()/ends[part].Sub(ends[0]).Seconds())
 			}
@@ -146,7 +152,8 @@ func long(orchestration string) []variant {
 	}}}
 }
 
-// endsOf gives when an instance began, and when each of its activities or steps was done, as its history tells.
+// endsOf gives when an instance began, and when each of its activities or steps was done, as its
+// history tells.
 func (r *run) endsOf(ctx context.Context, instance string) (ends []time.Time, err error) {
 	for after := int64(0); ; {
 		list, err := r.store.Events(ctx, instance, 0, after, 1000)

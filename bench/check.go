@@ -16,7 +16,8 @@ import (
 
 // check ends the services, completes what only then can be read, and looks at all that was stored.
 func (r *run) check(ctx context.Context, v variant) error {
-	// What a killed process has promised, others publish a while later, whether it is still needed or not.
+	// What a killed process has promised, others publish a while later, whether it is still needed
+	// or not.
 	err := r.await(ctx, time.Second/10, "nothing is in the outbox", func() (bool, error) {
 		n, err := r.store.CountPromises(ctx, 1)
 		return n == 0, err
@@ -76,7 +77,8 @@ func (r *run) checkOutput(info history.Info) error {
 		}
 	}
 	if want := i.want(); got != want {
-		return fmt.Errorf("%s is %s with %+v (%v); it should have completed with %+v", info.Instance, info.Status, got, info.Error, want)
+		return fmt.Errorf("%s is %s with %+v (%v); it should have completed with %+v", info.Instance, info.Status, got,
+			info.Error, want)
 	}
 	return nil
 }
@@ -88,7 +90,8 @@ func (r *run) checkHistories(ctx context.Context, v variant) error {
 		return errors.New("this database cannot be checked")
 	}
 	promised := check.Promises{Name: "driver", Each: r.driver.all.promised}
-	report, err := check.System(ctx, store, check.Options{Promises: []check.Promises{promised}, NothingRemoved: true, Quiescent: !v.leavesOpen, Prefix: r.prefix(), Dir: r.dir})
+	report, err := check.System(ctx, store, check.Options{Promises: []check.Promises{promised}, NothingRemoved: true,
+		Quiescent: !v.leavesOpen, Prefix: r.prefix(), Dir: r.dir})
 	if err == nil {
 		err = report.Err()
 	}

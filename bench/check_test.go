@@ -33,7 +33,8 @@ func TestOutputsAreCompared(t *testing.T) {
 		{"w1-00000001", round.Completed, `{"count":1,"data":"` + x + `"}`, "nobody has started w1-00000001"},
 	}
 	for _, c := range cases {
-		err := r.checkOutput(history.Info{Instance: c.instance, Row: round.Row{Status: c.status, Output: events.Payload(c.output)}})
+		err := r.checkOutput(history.Info{Instance: c.instance,
+			Row: round.Row{Status: c.status, Output: events.Payload(c.output)}})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s, %s with %q: %v, want %q", c.instance, c.status, c.output, err, c.want)
 		}

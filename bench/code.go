@@ -63,9 +63,13 @@ func parts() []app.Part {
 		}),
 		once.With(oneAfterTheOther(callEcho)), onceStep.With(oneAfterTheOther(stepEcho)),
 		sequence.With(oneAfterTheOther(callEcho)), sequenceStep.With(oneAfterTheOther(stepEcho)),
-		fan.With(allAtOnce(func(ctx *orchestration.Context, s string) *orchestration.Future[string] { return echo.Start(ctx, s) })),
+		fan.With(allAtOnce(func(ctx *orchestration.Context, s string) *orchestration.Future[string] {
+			return echo.Start(ctx, s)
+		})),
 		fanStep.With(allAtOnce(startStepEcho)),
-		napFan.With(allAtOnce(func(ctx *orchestration.Context, s string) *orchestration.Future[string] { return nap.Start(ctx, s) })),
+		napFan.With(allAtOnce(func(ctx *orchestration.Context, s string) *orchestration.Future[string] {
+			return nap.Start(ctx, s)
+		})),
 		wait.With(func(ctx *orchestration.Context, j job) (echoed, error) {
 			if err := ctx.Sleep(j.For); err != nil {
 				return echoed{}, err
@@ -86,8 +90,10 @@ func startStepEcho(ctx *orchestration.Context, s string) *orchestration.Future[s
 	return orchestration.StartStep(ctx, "echo", func(context.Context) (string, error) { return s, nil })
 }
 
-// oneAfterTheOther makes an orchestration of something that echoes, each time what the time before gave.
-func oneAfterTheOther(do func(*orchestration.Context, string) (string, error)) func(*orchestration.Context, job) (echoed, error) {
+// oneAfterTheOther makes an orchestration of something that echoes, each time what the time before
+// gave.
+func oneAfterTheOther(do func(*orchestration.Context, string) (string, error)) func(*orchestration.Context,
+	job) (echoed, error) {
 	return func(ctx *orchestration.Context, j job) (echoed, error) {
 		out := echoed{Data: j.Data}
 		for range max(1, j.Count) {
@@ -102,7 +108,8 @@ func oneAfterTheOther(do func(*orchestration.Context, string) (string, error)) f
 }
 
 // allAtOnce makes an orchestration of something that echoes, all of them at once.
-func allAtOnce(start func(*orchestration.Context, string) *orchestration.Future[string]) func(*orchestration.Context, job) (echoed, error) {
+func allAtOnce(start func(*orchestration.Context, string) *orchestration.Future[string]) func(*orchestration.Context,
+	job) (echoed, error) {
 	return func(ctx *orchestration.Context, j job) (echoed, error) {
 		futures := make([]*orchestration.Future[string], j.Count)
 		for i := range futures {
@@ -129,7 +136,8 @@ func park(ctx *orchestration.Context, j job) (echoed, error) {
 	return echoed{0, j.Data}, nil
 }
 
-// hundredBytes is data of about the size that references to orders, users and files have, different for each number.
+// hundredBytes is data of about the size that references to orders, users and files have, different
+// for each number.
 func hundredBytes(n int) string {
 	s := fmt.Sprintf("item-%08d ", n)
 	return s + strings.Repeat("x", 100-len(s))

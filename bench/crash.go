@@ -26,7 +26,8 @@ func crashes() []variant {
 	}
 }
 
-// crashed starts many instances of some activities in sequence, kills when the first ones have ended, and measures from there.
+// crashed starts many instances of some activities in sequence, kills when the first ones have
+// ended, and measures from there.
 func (r *run) crashed(ctx context.Context, crash func() error) error {
 	n, count := pick(r, 100, 3000, 10_000), pick(r, 20, 5, 5)
 	next := r.sized(sequence.Name(), count)
@@ -50,8 +51,9 @@ func (r *run) crashed(ctx context.Context, crash func() error) error {
 	return r.noteRecovery(ctx, warm, killed, ready)
 }
 
-// noteRecovery notes when instances went on. What counts is when their histories say that they have ended: who waits hears of it a moment later, or, if the connection was
-// lost just then, when it asks.
+// noteRecovery notes when instances went on. What counts is when their histories say that they have
+// ended: who waits hears of it a moment later, or, if the connection was lost just then, when it
+// asks.
 func (r *run) noteRecovery(ctx context.Context, warm int, killed time.Time, ready time.Duration) error {
 	ends, err := r.endsSince(ctx, warm, killed)
 	if err != nil {

@@ -54,7 +54,8 @@ func (b *bench) newDatabase(ctx context.Context, dir string) (d database, err er
 func createOn(ctx context.Context, server, name string) (address string, drop func() error, err error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Scheme == "" {
-		return "", nil, errors.New("the database: want postgres, sqlite, or an address like postgres://user@host:5432/name")
+		return "", nil, errors.New(
+			"the database: want postgres, sqlite, or an address like postgres://user@host:5432/name")
 	}
 	conn, err := pgx.Connect(ctx, server)
 	if err != nil {
@@ -85,12 +86,14 @@ func createOn(ctx context.Context, server, name string) (address string, drop fu
 	}, nil
 }
 
-// pgCounters are what PostgreSQL has counted for a database. Its processes tell what they have done when they are idle for a while, or end.
+// pgCounters are what PostgreSQL has counted for a database. Its processes tell what they have done
+// when they are idle for a while, or end.
 type pgCounters struct {
 	version      string
 	transactions int64
 	rows         int64 // inserted, updated and deleted
-	// Of all databases of the server: how often what was committed was written through to the disk, how many bytes that log got, and how many whole pages in it.
+	// Of all databases of the server: how often what was committed was written through to the disk,
+	// how many bytes that log got, and how many whole pages in it.
 	flushes, logged, pages int64
 }
 
@@ -103,12 +106,16 @@ func (d *database) read(ctx context.Context) (c pgCounters, err error) {
 		return c, err
 	}
 	defer conn.Close(ctx)
-	if err := conn.QueryRow(ctx, "SELECT version()").Scan(&c.version); err != nil || strings.Contains(c.version, "Cockroach") {
+	if err := conn.QueryRow(ctx, "SELECT version()").Scan(&c.version); err != nil ||
+		strings.Contains(c.version, "Cockroach") {
 		return c, err
 	}
-	err = conn.QueryRow(ctx, "SELECT xact_commit, tup_inserted + tup_updated + tup_deleted FROM pg_stat_database WHERE datname = current_database()").Scan(&c.transactions, &c.rows)
+	err = conn.QueryRow(ctx,
+		"SELECT xact_commit, tup_inserted + tup_updated + tup_deleted FROM pg_stat_database WHERE datname = "+
+			"current_database()").Scan(&c.transactions, &c.rows)
 	if err == nil {
-		err = conn.QueryRow(ctx, "SELECT wal_sync, CAST(wal_bytes AS INT8), wal_fpi FROM pg_stat_wal").Scan(&c.flushes, &c.logged, &c.pages)
+		err = conn.QueryRow(ctx, "SELECT wal_sync, CAST(wal_bytes AS INT8), wal_fpi FROM pg_stat_wal").Scan(&c.flushes,
+			&c.logged, &c.pages)
 	}
 	return c, err
 }

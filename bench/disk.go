@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// syncTime is how long it takes to write 8 KB through to the disk where a database is, in the median: what each commit costs at least.
+// syncTime is how long it takes to write 8 KB through to the disk where a database is, in the
+// median: what each commit costs at least.
 func syncTime(dir string) (time.Duration, error) {
 	const times, size = 200, 8 << 10
 	f, err := os.CreateTemp(dir, "sync-")

@@ -17,7 +17,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/query"
 )
 
-// driver is the client: like a gateway, it has one connection, over which it starts orchestrations and hears of the end of all of them.
+// driver is the client: like a gateway, it has one connection, over which it starts orchestrations
+// and hears of the end of all of them.
 type driver struct {
 	bus   *natsbus.Bus
 	store history.Reader // asked only when nothing was heard for long
@@ -44,12 +45,15 @@ type plan struct {
 }
 
 func connect(ctx context.Context, url, prefix, workload string, store history.Reader) (*driver, error) {
-	b, err := natsbus.Connect(ctx, natsbus.Config{URLs: url, Prefix: prefix, Name: "bench", Setup: natsbus.Use, Logger: quiet()})
+	b, err := natsbus.Connect(ctx,
+		natsbus.Config{URLs: url, Prefix: prefix, Name: "bench", Setup: natsbus.Use, Logger: quiet()})
 	if err != nil {
 		return nil, err
 	}
 	d := &driver{bus: b, store: store, all: newInstances(workload), waiting: 1, told: make(chan struct{}, 1)}
-	d.stop, err = query.Listen(ctx, b, bus.Any, func(n query.Notice) { d.end(n.Instance, time.Now()) }, query.TopicEnded)
+	d.stop, err = query.Listen(ctx, b, bus.Any, func(n query.Notice) {
+		d.end(n.Instance, time.Now())
+	}, query.TopicEnded)
 	if err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
@@ -151,11 +155,13 @@ func (d *driver) end(id string, now time.Time) {
 	}
 }
 
-// flood keeps so many instances going until there is no plan any more, and returns when all have ended.
+// flood keeps so many instances going until there is no plan any more, and returns when all have
+// ended.
 func (d *driver) flood(ctx context.Context, inFlight int, next func() (plan, bool)) error {
 	ctx, cancel := d.watched(ctx)
 	defer cancel()
-	// So many publish at once. Each takes as many starts as there is room for just then, as somebody does who passes requests on.
+	// So many publish at once. Each takes as many starts as there is room for just then, as
+	// somebody does who passes requests on.
 	const publishers, most = 8, 64
 	slots := make(chan struct{}, inFlight)
 	d.mu.Lock()
@@ -202,7 +208,8 @@ func (x *plans) one() (plan, bool) {
 	return x.next()
 }
 
-// take takes a plan and waits for room for it, and takes more for as much room as there is then, but not more than most; none if there is no plan any more.
+// take takes a plan and waits for room for it, and takes more for as much room as there is then,
+// but not more than most; none if there is no plan any more.
 func (x *plans) take(ctx context.Context, slots chan struct{}, most int) (list []plan, err error) {
 	p, ok := x.one()
 	if !ok {
@@ -246,7 +253,8 @@ func (d *driver) allEnd(ctx context.Context) error {
 	}
 }
 
-// Nobody keeps notices, so one can be lost with a connection. After quietFor without any, the store is asked; after patience, something is wrong.
+// Nobody keeps notices, so one can be lost with a connection. After quietFor without any, the store
+// is asked; after patience, something is wrong.
 const (
 	quietFor = 3 * time.Second
 	patience = time.Minute
@@ -270,7 +278,8 @@ func (d *driver) watched(ctx context.Context) (context.Context, func()) {
 				d.ask(ctx, open)
 			}
 			if len(open) > 0 && silent > patience {
-				cancel(fmt.Errorf("%d instances have not ended, and none has for %v; one is %s", len(open), patience, open[0]))
+				cancel(fmt.Errorf("%d instances have not ended, and none has for %v; one is %s", len(open),
+					patience, open[0]))
 			}
 		}
 	}()

@@ -11,12 +11,15 @@ import (
 // flows are variants with so many instances under way at once, each of so many activities or steps.
 func flows(orchestration string, count int, inFlight ...int) (list []variant) {
 	for _, n := range inFlight {
-		list = append(list, variant{name: fmt.Sprintf("%d in flight", n), run: func(ctx context.Context, r *run) error { return r.flow(ctx, orchestration, count, n, count) }})
+		list = append(list, variant{name: fmt.Sprintf("%d in flight", n), run: func(ctx context.Context, r *run) error {
+			return r.flow(ctx, orchestration, count, n, count)
+		}})
 	}
 	return list
 }
 
-// flow keeps instances of so many activities or steps under way for a while. Each counts for so many.
+// flow keeps instances of so many activities or steps under way for a while. Each counts for so
+// many.
 func (r *run) flow(ctx context.Context, orchestration string, count, inFlight, each int) error {
 	next := r.sized(orchestration, count)
 	inFlight = pick(r, min(inFlight, 50), inFlight, inFlight)
@@ -36,12 +39,14 @@ func (r *run) flow(ctx context.Context, orchestration string, count, inFlight, e
 	return err
 }
 
-// naps is W6 with so many slots of the worker: what the activities themselves take is the bound, and how near to it the engine comes is the result.
+// naps is W6 with so many slots of the worker: what the activities themselves take is the bound,
+// and how near to it the engine comes is the result.
 func naps(slots ...int) (list []variant) {
 	const activities, inFlight = 5, 20
 	for _, n := range slots {
 		most := float64(min(n, activities*inFlight)) / activities / napTime.Seconds()
-		list = append(list, variant{name: fmt.Sprintf("%d slots", n), needs: needs{workerArgs: []string{"--slots", fmt.Sprint(n)}}, run: func(ctx context.Context, r *run) error {
+		list = append(list, variant{name: fmt.Sprintf("%d slots", n), needs: needs{workerArgs: []string{"--slots",
+			fmt.Sprint(n)}}, run: func(ctx context.Context, r *run) error {
 			if err := r.flow(ctx, napFan.Name(), activities, inFlight, 1); err != nil {
 				return err
 			}

@@ -10,8 +10,10 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// This file is what the client remembers of all that it has started. In five minutes that is a million instances; with a few objects for each, the client's garbage collector would take both
-// processors for half a second again and again, and what is measured would be the client. So there is nothing in it that a collector has to look at.
+// This file is what the client remembers of all that it has started. In five minutes that is a
+// million instances; with a few objects for each, the client's garbage collector would take both
+// processors for half a second again and again, and what is measured would be the client. So there
+// is nothing in it that a collector has to look at.
 
 // instance is one that was started. Times are those since the client began, 0 for never.
 type instance struct {
@@ -104,7 +106,8 @@ func (x *instances) each(from int, see func(*instance) bool) {
 
 // start is the message that starts an instance.
 func start(p plan, input events.Payload) events.Message {
-	return events.Message{ID: "start-" + p.instance, Instance: p.instance, Content: &events.Start{Orchestration: p.orchestration, Input: input}}
+	return events.Message{ID: "start-" + p.instance, Instance: p.instance,
+		Content: &events.Start{Orchestration: p.orchestration, Input: input}}
 }
 
 // promised shows what the checker expects because it was acknowledged.
@@ -113,7 +116,8 @@ func (x *instances) promised(yield func(check.Promised, error) bool) {
 		if i.acked == 0 {
 			return true
 		}
-		p, ok := check.PromisedBy(start(plan{instance: x.id(int(i.number)), orchestration: x.orchestrationOf(i)}, nil), x.began.Add(i.acked))
+		p, ok := check.PromisedBy(start(plan{instance: x.id(int(i.number)), orchestration: x.orchestrationOf(i)}, nil),
+			x.began.Add(i.acked))
 		return !ok || yield(p, nil)
 	})
 }

@@ -21,7 +21,8 @@ const supported = true
 // tick is the unit of times in /proc, which is the same wherever Go runs on Linux.
 const tick = 10 * time.Millisecond
 
-// serviceAttributes give a service a group of its own, so that Ctrl-C ends this process alone, which ends the others in order.
+// serviceAttributes give a service a group of its own, so that Ctrl-C ends this process alone,
+// which ends the others in order.
 func serviceAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 // usage is what a process has used.
@@ -87,10 +88,12 @@ func timesOf(pid int) (own, ended time.Duration, err error) {
 	return n(user) + n(system), n(endedUser) + n(endedSystem), nil
 }
 
-// pages are what a process has of the machine's memory: its own, and what may be that of others, too, files and shared memory.
+// pages are what a process has of the machine's memory: its own, and what may be that of others,
+// too, files and shared memory.
 type pages struct{ own, files, shared int64 }
 
-// pagesOf reads the memory of a process, from counters: to walk through its pages, which would tell who shares them, takes milliseconds in which it cannot get new ones.
+// pagesOf reads the memory of a process, from counters: to walk through its pages, which would tell
+// who shares them, takes milliseconds in which it cannot get new ones.
 func pagesOf(pid int) (m pages, err error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -173,7 +176,8 @@ func load() float64 {
 	return v
 }
 
-// diskOf gives what tells what the disk has done that a directory is on. Directories in memory, and those of other machines, have none.
+// diskOf gives what tells what the disk has done that a directory is on. Directories in memory, and
+// those of other machines, have none.
 func diskOf(dir string) (look func() (diskState, error), err error) {
 	var s syscall.Stat_t
 	if err := syscall.Stat(dir, &s); err != nil {
@@ -185,7 +189,8 @@ func diskOf(dir string) (look func() (diskState, error), err error) {
 		if err != nil {
 			return d, err
 		}
-		// How many were read, written, dropped and flushed; older systems do not tell of the last two.
+		// How many were read, written, dropped and flushed; older systems do not tell of the last
+		// two.
 		const reads, writes, waiting, dropped, flushed = 0, 4, 8, 11, 15
 		for i, f := range strings.Fields(string(data)) {
 			v, _ := strconv.ParseInt(f, 10, 64) // the kernel writes numbers there

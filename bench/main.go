@@ -1,5 +1,6 @@
-// Command bench measures how fast Rondo is, how much it needs for that, and whether what it did was right: NATS, the database, the orchestrators and the worker are
-// processes of their own on this machine, as they are when somebody runs them, and this process is the client.
+// Command bench measures how fast Rondo is, how much it needs for that, and whether what it did was
+// right: NATS, the database, the orchestrators and the worker are processes of their own on this
+// machine, as they are when somebody runs them, and this process is the client.
 //
 //	go run ./bench                                  all workloads, with PostgreSQL
 //	go run ./bench -w W1,W2 -database sqlite
@@ -8,7 +9,8 @@
 //
 // docs/performance.md says what the workloads are and what the columns mean.
 //
-// The services that are measured are this program, too: see service.go. The workloads are listed in workloads.go.
+// The services that are measured are this program, too: see service.go. The workloads are listed in
+// workloads.go.
 package main
 
 import (
@@ -75,22 +77,33 @@ func main() {
 
 func readOptions(args []string) (o options, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
-	f.StringVar(&o.workloads, "w", "", "which `workloads`: names with commas between them, or a regular expression; all if nobody says it")
+	f.StringVar(&o.workloads, "w", "",
+		"which `workloads`: names with commas between them, or a regular expression; all if nobody says it")
 	f.StringVar(&o.variants, "variant", "", "which variants of them, as a `regular expression`")
-	f.StringVar(&o.database, "database", "postgres", "postgres (a server that is started for this), sqlite, or the `address` of a PostgreSQL or CockroachDB database")
-	f.Func("postgres", "`settings` of the PostgreSQL server that is started, like \"max_wal_size=4GB wal_compression=lz4\"; its defaults if nobody says it", o.readSettings)
+	f.StringVar(&o.database, "database", "postgres",
+		"postgres (a server that is started for this), sqlite, or the `address` of a PostgreSQL or "+
+			"CockroachDB database")
+	f.Func("postgres", "`settings` of the PostgreSQL server that is started, like \"max_wal_size=4GB "+
+		"wal_compression=lz4\"; its defaults if nobody says it", o.readSettings)
 	f.StringVar(&o.nats, "nats", "", "the `address` of a NATS server; if nobody says it, one is started")
-	f.StringVar(&o.monitor, "nats-monitor", "", "the `address` at which that server tells about itself, like http://127.0.0.1:8222")
+	f.StringVar(&o.monitor, "nats-monitor", "",
+		"the `address` at which that server tells about itself, like http://127.0.0.1:8222")
 	f.IntVar(&o.runs, "runs", 1, "how often each is run; what counts is the run in the middle")
 	f.StringVar(&o.size, "size", "small", "tiny (to see that it works), small or full")
-	f.DurationVar(&o.time, "time", 0, "for how long things are measured that have no end; if nobody says it, as the size says")
-	f.Float64Var(&o.rate, "rate", 0, "how many are started in a second in W10; if nobody says it, half of what it can do at its best")
-	f.StringVar(&o.profile, "profile", "", "write profiles of processors and of allocations, of NATS and the services, into this `directory`")
-	f.StringVar(&o.trace, "trace", "", "write execution traces of the services into this `directory`, of three seconds each")
+	f.DurationVar(&o.time, "time", 0,
+		"for how long things are measured that have no end; if nobody says it, as the size says")
+	f.Float64Var(&o.rate, "rate", 0,
+		"how many are started in a second in W10; if nobody says it, half of what it can do at its best")
+	f.StringVar(&o.profile, "profile", "",
+		"write profiles of processors and of allocations, of NATS and the services, into this `directory`")
+	f.StringVar(&o.trace, "trace", "",
+		"write execution traces of the services into this `directory`, of three seconds each")
 	f.StringVar(&o.out, "out", "", "add the results to this `file`, too")
-	f.StringVar(&o.dir, "dir", "", "the `directory` for data of NATS and SQLite, and for logs; the one for temporary files if nobody says it")
+	f.StringVar(&o.dir, "dir", "",
+		"the `directory` for data of NATS and SQLite, and for logs; the one for temporary files if nobody says it")
 	f.BoolVar(&o.keep, "keep", false, "keep that")
-	f.StringVar(&o.orchestratorArgs, "orchestrator", "", "more `settings` of orchestrators, like \"--max-instances 20000\"")
+	f.StringVar(&o.orchestratorArgs, "orchestrator", "",
+		"more `settings` of orchestrators, like \"--max-instances 20000\"")
 	f.StringVar(&o.workerArgs, "worker", "", "more `settings` of the worker")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -156,7 +169,8 @@ func (b *bench) measure(ctx context.Context, out io.Writer, chosen []workload) e
 				if err != nil {
 					return fmt.Errorf("%s, %s: %w", w.name, v.name, err)
 				}
-				fmt.Fprintf(os.Stderr, "%s, %s, %s: %s (%.0f s in all)\n", w.name, v.name, r.Database, r.inShort(), time.Since(began).Seconds())
+				fmt.Fprintf(os.Stderr, "%s, %s, %s: %s (%.0f s in all)\n", w.name, v.name, r.Database, r.inShort(),
+					time.Since(began).Seconds())
 				runs = append(runs, r)
 			}
 			if err := writeResult(out, ofMiddle(runs)); err != nil {
@@ -198,7 +212,9 @@ func choose(all []workload, o options) (chosen []workload, err error) {
 			refused = fmt.Errorf("%s needs PostgreSQL: %s", w.name, w.about)
 			continue
 		}
-		w.variants = slices.DeleteFunc(slices.Clone(w.variants), func(v variant) bool { return !variants.MatchString(v.name) })
+		w.variants = slices.DeleteFunc(slices.Clone(w.variants), func(v variant) bool {
+			return !variants.MatchString(v.name)
+		})
 		if len(w.variants) > 0 {
 			chosen = append(chosen, w)
 		}

@@ -49,7 +49,8 @@ func TestChoosing(t *testing.T) {
 	}
 }
 
-// TestTakingPlans has somebody take as many plans as there is room for, until there are none any more.
+// TestTakingPlans has somebody take as many plans as there is room for, until there are none any
+// more.
 func TestTakingPlans(t *testing.T) {
 	n := 0
 	from := &plans{next: some(10, func() plan { n++; return plan{number: n} })}

@@ -26,7 +26,8 @@ func (b *bench) once(ctx context.Context, w workload, v variant) (_ *Result, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	r := &run{system: s, workload: w.name, variant: v.name, result: &Result{
-		Workload: w.name, Variant: v.name, Database: s.database.kind, Unit: w.unit, Size: b.o.size, Runs: 1, At: time.Now().UTC().Truncate(time.Second), Load: load(), machine: b.machine, DatabaseSettings: b.o.settings,
+		Workload: w.name, Variant: v.name, Database: s.database.kind, Unit: w.unit, Size: b.o.size, Runs: 1,
+		At: time.Now().UTC().Truncate(time.Second), Load: load(), machine: b.machine, DatabaseSettings: b.o.settings,
 		Figures: make(map[string]float64),
 	}}
 	r.result.Switch = pace().Nanoseconds()
@@ -61,11 +62,13 @@ func pick[T any](r *run, tiny, small, full T) T {
 	return small
 }
 
-// plan makes the next instance, which has to give so many answers in the end. Each has data of its own.
+// plan makes the next instance, which has to give so many answers in the end. Each has data of its
+// own.
 func (r *run) plan(orchestration string, count int, in job) plan {
 	r.started++
 	in.Data = hundredBytes(r.started)
-	return plan{instance: r.driver.all.id(r.started), number: r.started, orchestration: orchestration, in: in, count: count}
+	return plan{instance: r.driver.all.id(r.started), number: r.started, orchestration: orchestration,
+		in: in, count: count}
 }
 
 // some gives so many plans, one after the other.
@@ -90,7 +93,8 @@ func forAWhile(d time.Duration, next func() plan) func() (plan, bool) {
 	}
 }
 
-// measure measures what is done meanwhile, and notes it. What is done gives how often it did what the workload counts.
+// measure measures what is done meanwhile, and notes it. What is done gives how often it did what
+// the workload counts.
 func (r *run) measure(ctx context.Context, do func() (n int, err error)) error {
 	database, err := r.database.read(ctx)
 	if err != nil {
@@ -182,7 +186,8 @@ func (r *run) record() (stop func() error, err error) {
 	}
 	for name, p := range r.services() {
 		file := func(dir, ending string) string {
-			return filepath.Join(dir, strings.ReplaceAll(strings.Join([]string{r.workload, r.variant, r.database.kind, name}, "-"), " ", "-")+ending)
+			return filepath.Join(dir, strings.ReplaceAll(strings.Join([]string{r.workload, r.variant, r.database.kind,
+				name}, "-"), " ", "-")+ending)
 		}
 		if r.o.profile != "" {
 			if err := p.begin(r.o.profile, "profile", file(r.o.profile, ".pprof")); err != nil {
@@ -231,5 +236,6 @@ func (r *run) latencies(of []*instance) {
 
 func (r *run) noteLatencies(took []time.Duration) {
 	sorted := milliseconds(took)
-	r.result.P50, r.result.P99, r.result.P999 = rounded(percentile(sorted, 0.5), 3), rounded(percentile(sorted, 0.99), 3), rounded(percentile(sorted, 0.999), 3)
+	r.result.P50, r.result.P99, r.result.P999 = rounded(percentile(sorted, 0.5), 3),
+		rounded(percentile(sorted, 0.99), 3), rounded(percentile(sorted, 0.999), 3)
 }

@@ -21,7 +21,8 @@ type reading struct {
 	at      time.Time
 	machine machineTimes
 	usage   map[string]usage // of NATS, the database, the orchestrators, the worker and the client
-	// orchestrator and worker are the metrics that they serve, those of several orchestrators added up.
+	// orchestrator and worker are the metrics that they serve, those of several orchestrators added
+	// up.
 	orchestrator, worker counters
 	// allocations and allocated count what was allocated, and its bytes, by process.
 	allocations, allocated map[string]float64
@@ -181,7 +182,8 @@ func parseMetrics(from io.Reader) (counters, error) {
 	return all, lines.Err()
 }
 
-// sum adds up a metric over all its labels, or over those that have what is given, like outcome="stored".
+// sum adds up a metric over all its labels, or over those that have what is given, like
+// outcome="stored".
 func (c counters) sum(name string, having ...string) (total float64) {
 	for key, v := range c {
 		base, labels, _ := strings.Cut(key, "{")

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// percentile gives the smallest value that is not exceeded by the share p of all values, which must be sorted; 0 if there are none.
+// percentile gives the smallest value that is not exceeded by the share p of all values, which must
+// be sorted; 0 if there are none.
 func percentile(sorted []float64, p float64) float64 {
 	if len(sorted) == 0 {
 		return 0

@@ -18,7 +18,8 @@ import (
 // parkedFor is how long their timers are: longer than this lasts.
 const parkedFor = time.Hour
 
-// parking has many instances wait, looks how much memory they take, wakes some, and starts the orchestrator again.
+// parking has many instances wait, looks how much memory they take, wakes some, and starts the
+// orchestrator again.
 func parking(ctx context.Context, r *run) error {
 	n := pick(r, 200, 20_000, 100_000)
 	hydrated := min(n/2, 9000) // fewer than are kept in memory by default
@@ -43,7 +44,8 @@ func parking(ctx context.Context, r *run) error {
 		return err
 	}
 	if r.o.profile != "" { // of what is in use, too
-		if err := r.orchestrators[0].begin(r.o.profile, "allocs", filepath.Join(r.o.profile, "parked.allocs")); err != nil {
+		if err := r.orchestrators[0].begin(r.o.profile, "allocs",
+			filepath.Join(r.o.profile, "parked.allocs")); err != nil {
 			return err
 		}
 	}
@@ -68,7 +70,8 @@ func parking(ctx context.Context, r *run) error {
 	return err
 }
 
-// memory is what the orchestrator has: what is reachable in its heap, stacks, and what the system has given it, once what is not needed was given back.
+// memory is what the orchestrator has: what is reachable in its heap, stacks, and what the system
+// has given it, once what is not needed was given back.
 type memory struct{ heap, stacks, rss float64 }
 
 func (r *run) memory() (m memory, err error) {
@@ -118,7 +121,8 @@ func (r *run) await(ctx context.Context, every time.Duration, what string, ask f
 	}
 }
 
-// wakeSome raises events for some instances, one after the other, most of which are not in memory, and notes how long it takes until they have ended.
+// wakeSome raises events for some instances, one after the other, most of which are not in memory,
+// and notes how long it takes until they have ended.
 func (r *run) wakeSome(ctx context.Context) error {
 	var took []time.Duration
 	for _, b := range r.anyParked(pick(r, 20, 200, 1000)) {
@@ -176,7 +180,8 @@ func wakingUp(prefix, instance, data string) (events.Wire, error) {
 	if err != nil {
 		return events.Wire{}, err
 	}
-	return events.Encode(prefix, events.Message{ID: "wake-" + instance, Instance: instance, Content: &events.EventRaised{Name: wake.Name(), Data: payload}})
+	return events.Encode(prefix, events.Message{ID: "wake-" + instance, Instance: instance,
+		Content: &events.EventRaised{Name: wake.Name(), Data: payload}})
 }
 
 // lateness notes how late short timers are with all the others there.
@@ -201,7 +206,8 @@ func (r *run) lateness(ctx context.Context) error {
 	return nil
 }
 
-// restart kills the orchestrator and starts it again, and notes when it answers a question about any instance, and when events have reached a sample of all.
+// restart kills the orchestrator and starts it again, and notes when it answers a question about
+// any instance, and when events have reached a sample of all.
 func (r *run) restart(ctx context.Context) error {
 	o := r.orchestrators[0]
 	sample := r.anyParked(pick(r, 20, 200, 1000))

@@ -122,7 +122,8 @@ func (p *process) kill() {
 	p.cmd = nil
 }
 
-// end ends it in order, and by force if that takes too long. How it ended does not matter: what it has done is in the database.
+// end ends it in order, and by force if that takes too long. How it ended does not matter: what it
+// has done is in the database.
 func (p *process) end() {
 	if p.cmd == nil {
 		return

@@ -23,7 +23,8 @@ type queueClient struct {
 
 func (r *run) newQueueClient(name string) *queueClient {
 	const most = 64
-	return &queueClient{http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: most}, Timeout: patience}, url: r.orchestrators[0].found.Queues + "/queue/" + name}
+	return &queueClient{http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: most}, Timeout: patience},
+		url: r.orchestrators[0].found.Queues + "/queue/" + name}
 }
 
 func (q *queueClient) close() { q.http.CloseIdleConnections() }
@@ -93,12 +94,16 @@ func (q *queueClient) acknowledge(ctx context.Context, lock string) error {
 func queueing() []variant {
 	list := []variant{{name: "one at a time", needs: needs{queues: true}, run: queueAlone}}
 	for _, batch := range []int{1, 10, 100} {
-		list = append(list, variant{name: fmt.Sprintf("8 and 8, batches of %d", batch), needs: needs{queues: true}, run: func(ctx context.Context, r *run) error { return r.queueFlow(ctx, batch) }})
+		list = append(list, variant{name: fmt.Sprintf("8 and 8, batches of %d", batch), needs: needs{queues: true},
+			run: func(ctx context.Context, r *run) error {
+				return r.queueFlow(ctx, batch)
+			}})
 	}
 	return list
 }
 
-// queueAlone measures how long each request takes when nothing else goes on, so what a lock costs beyond a pop without one.
+// queueAlone measures how long each request takes when nothing else goes on, so what a lock costs
+// beyond a pop without one.
 func queueAlone(ctx context.Context, r *run) error {
 	q := r.newQueueClient("alone")
 	defer q.close()
@@ -154,7 +159,8 @@ func queueAlone(ctx context.Context, r *run) error {
 	}
 	for _, s := range steps {
 		sorted := milliseconds(s.took)
-		r.result.Figures[s.name+"_p50_ms"], r.result.Figures[s.name+"_p99_ms"] = rounded(percentile(sorted, 0.5), 3), rounded(percentile(sorted, 0.99), 3)
+		r.result.Figures[s.name+"_p50_ms"], r.result.Figures[s.name+"_p99_ms"] = rounded(percentile(sorted, 0.5), 3),
+			rounded(percentile(sorted, 0.99), 3)
 	}
 	f := r.result.Figures
 	f["require_ack_adds_ms"] = rounded(f["pop_with_ack_p50_ms"]-f["pop_p50_ms"], 3)
@@ -162,7 +168,8 @@ func queueAlone(ctx context.Context, r *run) error {
 	return err
 }
 
-// queueExpiry measures pops that find locks that have expired: their items go back first. Each has a queue of its own, and all expire together.
+// queueExpiry measures pops that find locks that have expired: their items go back first. Each has
+// a queue of its own, and all expire together.
 func (r *run) queueExpiry(ctx context.Context, q *queueClient, timed func(func() error) error) error {
 	queues := make([]*queueClient, pick(r, 3, 50, 200))
 	for n := range queues {
@@ -193,7 +200,8 @@ func (r *run) queueExpiry(ctx context.Context, q *queueClient, timed func(func()
 	return nil
 }
 
-// queueFlow has 8 push and 8 pop with locks and acknowledge, for a while. What counts are items that are acknowledged; each must be there once.
+// queueFlow has 8 push and 8 pop with locks and acknowledge, for a while. What counts are items
+// that are acknowledged; each must be there once.
 func (r *run) queueFlow(ctx context.Context, batch int) error {
 	const producers, consumers = 8, 8
 	q := r.newQueueClient("flow")

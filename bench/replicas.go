@@ -6,26 +6,31 @@ import (
 	"time"
 )
 
-// replicas is W8: W1 with several orchestrators. On one machine they share its processors, so what it shows is what sharing the work costs.
+// replicas is W8: W1 with several orchestrators. On one machine they share its processors, so what
+// it shows is what sharing the work costs.
 func replicas() (list []variant) {
 	for _, n := range []int{1, 2, 4} {
-		list = append(list, variant{name: fmt.Sprintf("%d at once", n), needs: needs{orchestrators: n}, run: func(ctx context.Context, r *run) error {
-			most, err := r.awaitShares(ctx)
-			if err != nil {
-				return err
-			}
-			if err := r.flow(ctx, once.Name(), 1, 1000, 1); err != nil {
-				return err
-			}
-			r.result.Figures["conflicts_percent_of_commits"] = rounded(100*r.result.Conflicts/max(1, r.result.Commits), 2)
-			r.result.Figures["most_partitions"] = most
-			return nil
-		}})
+		list = append(list, variant{name: fmt.Sprintf("%d at once", n), needs: needs{orchestrators: n},
+			run: func(ctx context.Context, r *run) error {
+				most, err := r.awaitShares(ctx)
+				if err != nil {
+					return err
+				}
+				if err := r.flow(ctx, once.Name(), 1, 1000, 1); err != nil {
+					return err
+				}
+				r.result.Figures["conflicts_percent_of_commits"] = rounded(100*r.result.Conflicts/max(1,
+					r.result.Commits),
+					2)
+				r.result.Figures["most_partitions"] = most
+				return nil
+			}})
 	}
 	return list
 }
 
-// awaitShares waits until the orchestrators have shared all partitions among themselves, and tells how many the one has that has most. They tell that once a second.
+// awaitShares waits until the orchestrators have shared all partitions among themselves, and tells
+// how many the one has that has most. They tell that once a second.
 func (r *run) awaitShares(ctx context.Context) (most float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -56,7 +61,8 @@ func (r *run) awaitShares(ctx context.Context) (most float64, err error) {
 		select {
 		case <-time.After(1100 * time.Millisecond):
 		case <-ctx.Done():
-			return 0, fmt.Errorf("the orchestrators have %v partitions, which must be %v together: %w", owned, partitions, ctx.Err())
+			return 0, fmt.Errorf("the orchestrators have %v partitions, which must be %v together: %w", owned,
+				partitions, ctx.Err())
 		}
 	}
 }

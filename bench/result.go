@@ -27,34 +27,37 @@ type Result struct {
 	// MemoryAt and Memory are the memory of each process in MB over time, where that is measured.
 	MemoryAt []float64            `json:"memory_at,omitempty"`
 	Memory   map[string][]float64 `json:"memory_mb,omitempty"`
-	CPUAt    map[string][]float64 `json:"cpu_percent_at,omitempty"`    // of one processor, by each process, between those times
-	Stolen   []float64            `json:"stolen_percent_at,omitempty"` // of all processors, by others
-	At99     []float64            `json:"p99_ms_at,omitempty"`         // of what ended between those times
+	// of one processor, by each process, between those times
+	CPUAt  map[string][]float64 `json:"cpu_percent_at,omitempty"`
+	Stolen []float64            `json:"stolen_percent_at,omitempty"` // of all processors, by others
+	At99   []float64            `json:"p99_ms_at,omitempty"`         // of what ended between those times
 	// Figures are what only this workload has.
 	Figures map[string]float64 `json:"figures,omitempty"`
 
 	// CPU is milliseconds of a processor for each of N, by process. RSS is in MB, at the end.
 	CPU map[string]float64 `json:"cpu_ms"`
 	RSS map[string]float64 `json:"rss_mb"`
-	// Own is the share of the machine's processors that these used, Busy the share that was in use, Steal what other machines took of them, in percent.
+	// Own is the share of the machine's processors that these used, Busy the share that was in use,
+	// Steal what other machines took of them, in percent.
 	Own   float64 `json:"own_percent"`
 	Busy  float64 `json:"busy_percent"`
 	Steal float64 `json:"steal_percent"`
 
-	Commits      float64            `json:"commits"`                // as the orchestrators count them
-	Again        float64            `json:"commits_again"`          // attempts to commit that were tried again
-	Conflicts    float64            `json:"conflicts"`              // rounds that another orchestrator was faster than
-	Events       float64            `json:"events"`                 // of histories that were written
-	Transactions int64              `json:"transactions,omitempty"` // as PostgreSQL counts them
-	Rows         int64              `json:"rows,omitempty"`         // inserted, updated and deleted, as PostgreSQL counts them
-	Syncs        int64              `json:"syncs,omitempty"`        // of PostgreSQL's log
-	Logged       int64              `json:"log_bytes,omitempty"`    // of that log
-	Pages        int64              `json:"log_pages,omitempty"`    // whole ones, in that log
-	Messages     int64              `json:"jetstream_messages,omitempty"`
-	NATSIn       int64              `json:"nats_in_messages,omitempty"`
-	NATSBytes    int64              `json:"nats_bytes,omitempty"` // in and out
-	Allocations  map[string]float64 `json:"allocations"`
-	Allocated    map[string]float64 `json:"allocated_bytes"`
+	Commits      float64 `json:"commits"`                // as the orchestrators count them
+	Again        float64 `json:"commits_again"`          // attempts to commit that were tried again
+	Conflicts    float64 `json:"conflicts"`              // rounds that another orchestrator was faster than
+	Events       float64 `json:"events"`                 // of histories that were written
+	Transactions int64   `json:"transactions,omitempty"` // as PostgreSQL counts them
+	// inserted, updated and deleted, as PostgreSQL counts them
+	Rows        int64              `json:"rows,omitempty"`
+	Syncs       int64              `json:"syncs,omitempty"`     // of PostgreSQL's log
+	Logged      int64              `json:"log_bytes,omitempty"` // of that log
+	Pages       int64              `json:"log_pages,omitempty"` // whole ones, in that log
+	Messages    int64              `json:"jetstream_messages,omitempty"`
+	NATSIn      int64              `json:"nats_in_messages,omitempty"`
+	NATSBytes   int64              `json:"nats_bytes,omitempty"` // in and out
+	Allocations map[string]float64 `json:"allocations"`
+	Allocated   map[string]float64 `json:"allocated_bytes"`
 
 	Runs     int       `json:"runs"`                     // of which this is the one in the middle
 	Compared string    `json:"compared,omitempty"`       // by which figure, if not how many there are in a second
@@ -64,7 +67,8 @@ type Result struct {
 	Size string    `json:"size"`
 	At   time.Time `json:"at"`
 	Sync float64   `json:"sync_ms,omitempty"` // of 8 KB, just before
-	// Stalled is for how many milliseconds the disk finished nothing while something waited for it, in times of 50 ms and more, and LongestStall the longest of these.
+	// Stalled is for how many milliseconds the disk finished nothing while something waited for it,
+	// in times of 50 ms and more, and LongestStall the longest of these.
 	Stalled      float64 `json:"disk_stalled_ms,omitempty"`
 	LongestStall float64 `json:"disk_longest_stall_ms,omitempty"`
 	Switch       int64   `json:"switch_ns"` // of a coroutine, just before: how fast the processor is just now
@@ -116,14 +120,16 @@ func describeMachine() machine {
 	return machine{Cores: runtime.NumCPU(), Go: runtime.Version(), Commit: commit()}
 }
 
-// commit is that of the repository, with a + if something in it was changed since; "" if there is none.
+// commit is that of the repository, with a + if something in it was changed since; "" if there is
+// none.
 func commit() string {
 	out, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {
 		return ""
 	}
 	id := strings.TrimSpace(string(out))
-	if changed, err := exec.Command("git", "status", "--porcelain", "--untracked-files=no").Output(); err != nil || len(changed) > 0 {
+	if changed, err := exec.Command("git", "status", "--porcelain", "--untracked-files=no").Output(); err != nil ||
+		len(changed) > 0 {
 		id += "+"
 	}
 	return id

@@ -9,7 +9,8 @@ import (
 
 func TestWhatIsWrittenCanBeRead(t *testing.T) {
 	want := []*Result{
-		{Workload: "W1", Variant: "128 in flight", N: 10, PerSecond: 5, CPU: map[string]float64{"worker": 0.5}, Figures: map[string]float64{"x": 1}, machine: machine{Cores: 2, Go: "go1"}},
+		{Workload: "W1", Variant: "128 in flight", N: 10, PerSecond: 5, CPU: map[string]float64{"worker": 0.5},
+			Figures: map[string]float64{"x": 1}, machine: machine{Cores: 2, Go: "go1"}},
 		{Workload: "W4", P50: 1.5, Compared: "p50_ms"},
 	}
 	var b bytes.Buffer
@@ -22,7 +23,8 @@ func TestWhatIsWrittenCanBeRead(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
-	if _, err := readResults(strings.NewReader(b.String() + "what?\n")); err == nil || !strings.Contains(err.Error(), "line 3") {
+	if _, err := readResults(strings.NewReader(b.String() + "what?\n")); err == nil ||
+		!strings.Contains(err.Error(), "line 3") {
 		t.Errorf("the third line is no result, and the error is %v", err)
 	}
 }
@@ -36,11 +38,13 @@ func TestTheRunInTheMiddleCounts(t *testing.T) {
 	if got := ofMiddle(runs[:1]); got.PerSecond != 300 || got.Spread != 0 || got.All != nil {
 		t.Errorf("of one run: %+v", got)
 	}
-	late := []*Result{{P99: 3, Compared: "p99_ms", PerSecond: 1}, {P99: 1, Compared: "p99_ms", PerSecond: 2}, {P99: 2, Compared: "p99_ms", PerSecond: 3}}
+	late := []*Result{{P99: 3, Compared: "p99_ms", PerSecond: 1}, {P99: 1, Compared: "p99_ms", PerSecond: 2},
+		{P99: 2, Compared: "p99_ms", PerSecond: 3}}
 	if got := ofMiddle(late); got.P99 != 2 {
 		t.Errorf("by latency: %+v", got)
 	}
-	own := []*Result{{Compared: "x", Figures: map[string]float64{"x": 2}}, {Compared: "x", Figures: map[string]float64{"x": 9}}}
+	own := []*Result{{Compared: "x", Figures: map[string]float64{"x": 2}},
+		{Compared: "x", Figures: map[string]float64{"x": 9}}}
 	if got := ofMiddle(own); got.Figures["x"] != 2 {
 		t.Errorf("by a figure of its own: %+v", got)
 	}
@@ -50,19 +54,24 @@ func TestTableOfResults(t *testing.T) {
 	var b strings.Builder
 	err := writeTable(&b, []*Result{
 		{
-			Workload: "W1", Variant: "128 in flight", Database: "postgres", N: 2000, PerSecond: 1234.56, P50: 1.23456, P99: 123.456, Commits: 100, Rows: 10_000, Messages: 6000, NATSBytes: 4_000_000,
-			CPU: map[string]float64{"orchestrator": 0.25, "database": 0.5}, RSS: map[string]float64{"worker": 40}, Allocations: map[string]float64{"orchestrator": 200_000, "worker": 100_000},
-			Sync: 0.2, Switch: 63, Own: 90, Busy: 95.5, Spread: 3,
+			Workload: "W1", Variant: "128 in flight", Database: "postgres", N: 2000, PerSecond: 1234.56, P50: 1.23456,
+			P99: 123.456, Commits: 100, Rows: 10_000, Messages: 6000, NATSBytes: 4_000_000,
+			CPU: map[string]float64{"orchestrator": 0.25, "database": 0.5}, RSS: map[string]float64{"worker": 40},
+			Allocations: map[string]float64{"orchestrator": 200_000, "worker": 100_000},
+			Sync:        0.2, Switch: 63, Own: 90, Busy: 95.5, Spread: 3,
 		},
-		{Workload: "W9", Variant: "orchestrator killed", Figures: map[string]float64{"ready_seconds": 0.5, "first_seconds": 0}},
+		{Workload: "W9", Variant: "orchestrator killed",
+			Figures: map[string]float64{"ready_seconds": 0.5, "first_seconds": 0}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
 	want := []string{
-		"| W1 | 128 in flight | postgres | 2000 | 1235 | 1.23 | 123 | 0.25 |  | 0.5 |  |  |  | 40 |  |  | 0.05 | 5 | 3 | 2 | 150 | 0.2 | 63 | 90 | 95.5 | 3 |  |",
-		"| W9 | orchestrator killed |  | 0 |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  | first_seconds 0, ready_seconds 0.5 |",
+		"| W1 | 128 in flight | postgres | 2000 | 1235 | 1.23 | 123 | 0.25 |  | 0.5 |  |  |  | 40 |  |  | 0.05 | 5 " +
+			"| 3 | 2 | 150 | 0.2 | 63 | 90 | 95.5 | 3 |  |",
+		"| W9 | orchestrator killed |  | 0 |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  | " +
+			"first_seconds 0, ready_seconds 0.5 |",
 	}
 	if len(lines) != 4 || lines[2] != want[0] || lines[3] != want[1] {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(lines[2:], "\n"), strings.Join(want, "\n"))
@@ -88,7 +97,8 @@ rondo_commit_events_sum 1.5e+03
 	for _, x := range []struct {
 		got, want float64
 	}{
-		{c.sum("rondo_turns_total"), 9}, {c.sum("rondo_turns_total", `outcome="conflict"`), 2}, {c.sum("rondo_commit_events_sum"), 1500}, {c.sum("nothing"), 0},
+		{c.sum("rondo_turns_total"), 9}, {c.sum("rondo_turns_total", `outcome="conflict"`), 2},
+		{c.sum("rondo_commit_events_sum"), 1500}, {c.sum("nothing"), 0},
 	} {
 		if x.got != x.want {
 			t.Errorf("got %v, want %v", x.got, x.want)

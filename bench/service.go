@@ -25,8 +25,10 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus/embedded"
 )
 
-// This file is what a process does that was started to be a service: it writes where it is found to its standard output, as a line of JSON, does what the lines of its
-// standard input say (see [orders]), and ends when that does: when the process that has started it is gone, whatever has ended that.
+// This file is what a process does that was started to be a service: it writes where it is found to
+// its standard output, as a line of JSON, does what the lines of its standard input say (see
+// [orders]), and ends when that does: when the process that has started it is gone, whatever has
+// ended that.
 
 // found is where a service is.
 type found struct {
@@ -83,18 +85,22 @@ func serveNATS(ctx context.Context, args []string) error {
 	return s.Close()
 }
 
-// hasty is the first argument of a service that looks after what others have left sooner than usual: where it is only to be seen that everything works.
+// hasty is the first argument of a service that looks after what others have left sooner than
+// usual: where it is only to be seen that everything works.
 const hasty = "hasty"
 
-// serveApp runs an orchestrator or a worker as [app.Main] would, from the arguments alone: variables of whoever measures change nothing.
+// serveApp runs an orchestrator or a worker as [app.Main] would, from the arguments alone:
+// variables of whoever measures change nothing.
 func serveApp(ctx context.Context, command app.Command, args []string) error {
 	heap.GiveRoom()
 	c := app.Defaults(command, parts()...)
 	if len(args) > 0 && args[0] == hasty {
 		args = args[1:]
-		c.NATS.InboxWait, c.Orchestrator.PromiseAfter, c.Orchestrator.SweepEvery = time.Second, time.Second, time.Second/2
+		c.NATS.InboxWait, c.Orchestrator.PromiseAfter, c.Orchestrator.SweepEvery = time.Second,
+			time.Second, time.Second/2
 	}
-	c.Stdout, c.Stderr = os.Stderr, os.Stderr // what is written to the standard output is for the process that has started this one
+	// what is written to the standard output is for the process that has started this one
+	c.Stdout, c.Stderr = os.Stderr, os.Stderr
 	_, problems := app.ReadSettings(&c, app.Settings(command), args, func(string) (string, bool) { return "", false })
 	if err := errors.Join(problems...); err != nil {
 		return err
@@ -125,7 +131,8 @@ func obey() {
 	os.Exit(3)
 }
 
-// orders are what a service can be told to do: the answer is "ok" or a number, or else what is wrong.
+// orders are what a service can be told to do: the answer is "ok" or a number, or else what is
+// wrong.
 var orders = map[string]func(file string) string{
 	"profile": func(name string) string { return begin(name, pprof.StartCPUProfile) },
 	"profiled": func(string) string {

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// This file notices when the disk stands still: something waits for it, and it finishes nothing. On a virtual machine, that is mostly because of its neighbours, and everything
-// that commits waits for as long.
+// This file notices when the disk stands still: something waits for it, and it finishes nothing. On
+// a virtual machine, that is mostly because of its neighbours, and everything that commits waits
+// for as long.
 
 // diskState is what a disk has finished so far, and how much waits for it.
 type diskState struct{ finished, waiting int64 }
@@ -14,7 +15,8 @@ type diskState struct{ finished, waiting int64 }
 // stall is a time in which a disk stood still.
 type stall struct{ from, to time.Time }
 
-// stallsFrom is how long it has to stand still for that to count. What these processes write at once takes some ten milliseconds, and something is finished all the time.
+// stallsFrom is how long it has to stand still for that to count. What these processes write at
+// once takes some ten milliseconds, and something is finished all the time.
 const stallsFrom = 50 * time.Millisecond
 
 // diskWatch looks again and again at a disk.
@@ -41,7 +43,8 @@ func (w *diskWatch) end() {
 	w.since = w.until
 }
 
-// watchDisk looks at the disk that a directory is on, until it is stopped. Where the system does not tell of it, there are no stalls.
+// watchDisk looks at the disk that a directory is on, until it is stopped. Where the system does
+// not tell of it, there are no stalls.
 func watchDisk(ctx context.Context, dir string) (stop func() []stall) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan []stall, 1)

@@ -17,8 +17,10 @@ func TestStalls(t *testing.T) {
 		{"nothing to do", []seen{{0, 5, 0}, {100, 5, 0}, {200, 5, 0}}, nil},
 		{"something is finished all the time", []seen{{0, 5, 3}, {40, 6, 3}, {80, 7, 3}, {120, 8, 3}}, nil},
 		{"too short", []seen{{0, 5, 0}, {10, 5, 1}, {50, 5, 1}, {60, 6, 0}}, nil},
-		{"it stands still, and goes on", []seen{{0, 5, 0}, {10, 5, 1}, {40, 5, 2}, {70, 5, 3}, {80, 8, 0}}, []int64{10, 70}},
-		{"two, with one that is finished between them", []seen{{0, 5, 1}, {60, 5, 1}, {70, 6, 1}, {130, 6, 1}, {140, 7, 0}}, []int64{0, 60, 70, 130}},
+		{"it stands still, and goes on", []seen{{0, 5, 0}, {10, 5, 1}, {40, 5, 2}, {70, 5, 3}, {80, 8, 0}},
+			[]int64{10, 70}},
+		{"two, with one that is finished between them",
+			[]seen{{0, 5, 1}, {60, 5, 1}, {70, 6, 1}, {130, 6, 1}, {140, 7, 0}}, []int64{0, 60, 70, 130}},
 		{"until nobody looks any more", []seen{{0, 5, 1}, {90, 5, 1}}, []int64{0, 90}},
 		{"what waited is given up", []seen{{0, 5, 1}, {60, 5, 0}, {120, 5, 0}}, []int64{0, 60}},
 		{"seldom looked at", []seen{{0, 5, 1}, {500, 5, 1}, {1000, 6, 0}}, []int64{0, 500}},
@@ -76,7 +78,8 @@ func TestWatchingADisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after.finished < before.finished+200 {
-		t.Errorf("%d were finished before writing through 200 times, and %d afterwards", before.finished, after.finished)
+		t.Errorf("%d were finished before writing through 200 times, and %d afterwards", before.finished,
+			after.finished)
 	}
 	if _, err := diskOf(dir + "/not/there"); err == nil {
 		t.Error("a directory that is not there has a disk")

@@ -16,7 +16,8 @@ import (
 // timerTime is how long the timers of the mix are. It is not counted as latency.
 const timerTime = 100 * time.Millisecond
 
-// mix plans a fourth of each: an activity, an inline step, a timer, and an event, which is raised at once.
+// mix plans a fourth of each: an activity, an inline step, a timer, and an event, which is raised
+// at once.
 func (r *run) mix() plan {
 	switch r.started % 4 {
 	case 0:
@@ -31,7 +32,8 @@ func (r *run) mix() plan {
 	return p
 }
 
-// steady looks how many of the mix can be done in a second, and then starts half as many each second, or as many as somebody says, whether those before have ended or not.
+// steady looks how many of the mix can be done in a second, and then starts half as many each
+// second, or as many as somebody says, whether those before have ended or not.
 func steady(ctx context.Context, r *run) error {
 	if err := r.warmUp(ctx, 64, r.mix); err != nil {
 		return err
@@ -63,8 +65,10 @@ func steady(ctx context.Context, r *run) error {
 	return nil
 }
 
-// settle has the load go on for a while before anything counts. A database that was just made writes each file of its log twice, the first time to make it, until it can use old ones again: that is after its
-// first checkpoint, which comes after one to two minutes here. And 30 seconds after the first write, the system begins to write to the disk beside it.
+// settle has the load go on for a while before anything counts. A database that was just made
+// writes each file of its log twice, the first time to make it, until it can use old ones again:
+// that is after its first checkpoint, which comes after one to two minutes here. And 30 seconds
+// after the first write, the system begins to write to the disk beside it.
 func (r *run) settle(ctx context.Context, rate float64, duration time.Duration) error {
 	warm := r.started
 	if err := r.driver.pace(ctx, rate, duration, r.mix); err != nil {
@@ -108,7 +112,8 @@ func (r *run) noteSteady(ended []*instance, samples *samples) {
 		r.result.Figures["p99_ms_undisturbed"] = rounded(percentile(milliseconds(undisturbed), 0.99), 2)
 	}
 	for kind, took := range kinds {
-		r.result.Figures["p99_ms_"+strings.ReplaceAll(kind, "-", "_")] = rounded(percentile(milliseconds(took), 0.99), 2)
+		r.result.Figures["p99_ms_"+strings.ReplaceAll(kind, "-", "_")] = rounded(percentile(milliseconds(took), 0.99),
+			2)
 	}
 	half := len(samples.seconds) / 2 // what is needed at all is there by then
 	for name, mb := range samples.memory {
@@ -117,7 +122,8 @@ func (r *run) noteSteady(ended []*instance, samples *samples) {
 		}
 	}
 	r.result.At99 = samples.worst(ended, offset, r.latency)
-	r.result.MemoryAt, r.result.Memory, r.result.Stolen, r.result.CPUAt = samples.seconds, samples.memory, samples.stolen, samples.cpu
+	r.result.MemoryAt, r.result.Memory, r.result.Stolen, r.result.CPUAt = samples.seconds, samples.memory,
+		samples.stolen, samples.cpu
 }
 
 // latency is how long an instance took, but for what it waits for anyway.
@@ -128,8 +134,9 @@ func (r *run) latency(i *instance) time.Duration {
 	return i.took()
 }
 
-// pace starts so many instances in a second, for a while, and waits until all have ended. They count from when they should have been started: who is late to start them
-// is not to hide that others wait.
+// pace starts so many instances in a second, for a while, and waits until all have ended. They
+// count from when they should have been started: who is late to start them is not to hide that
+// others wait.
 func (d *driver) pace(ctx context.Context, perSecond float64, duration time.Duration, next func() plan) error {
 	ctx, cancel := d.watched(ctx)
 	defer cancel()
@@ -168,7 +175,8 @@ func (d *driver) pace(ctx context.Context, perSecond float64, duration time.Dura
 	return d.allEnd(ctx)
 }
 
-// samples are how much memory the processes had, how much of the processors they took, and how much others did, over time.
+// samples are how much memory the processes had, how much of the processors they took, and how much
+// others did, over time.
 type samples struct {
 	begun   time.Time
 	seconds []float64
@@ -178,13 +186,15 @@ type samples struct {
 	stalls  []stall              // of the disk
 }
 
-// A machine of whose processors others took so much is disturbed, and so is one whose disk stood still, and for as long afterwards as it may take until what has piled up is done.
+// A machine of whose processors others took so much is disturbed, and so is one whose disk stood
+// still, and for as long afterwards as it may take until what has piled up is done.
 const (
 	stolenMuch = 2.0 // percent
 	aftermath  = 1.0 // seconds
 )
 
-// disturbed tells whether the machine did not get its processors or its disk at some time from a moment to another, or shortly before. It does not look at what was measured.
+// disturbed tells whether the machine did not get its processors or its disk at some time from a
+// moment to another, or shortly before. It does not look at what was measured.
 func (s *samples) disturbed(from, to time.Duration) bool {
 	for _, still := range s.stalls {
 		if from.Seconds() < still.to.Sub(s.begun).Seconds()+aftermath && to >= still.from.Sub(s.begun) {
@@ -254,16 +264,20 @@ func (s *samples) add(of *system, before sample) (sample, error) {
 	s.stolen = append(s.stolen, rounded(100*(now.machine.stolen-before.machine.stolen).Seconds()/all.Seconds(), 1))
 	for name, u := range now.usages {
 		s.memory[name] = append(s.memory[name], rounded(float64(u.rss)/(1<<20), 1))
-		s.cpu[name] = append(s.cpu[name], rounded(100*(u.cpu-before.usages[name].cpu).Seconds()/now.at.Sub(before.at).Seconds(), 1))
+		s.cpu[name] = append(s.cpu[name],
+			rounded(100*(u.cpu-before.usages[name].cpu).Seconds()/now.at.Sub(before.at).Seconds(), 1))
 	}
 	return now, nil
 }
 
-// worst gives, for each sample, the latency that 99 of 100 had of those instances that have ended since the sample before; 0 if none has. The offset is when the first sample began.
+// worst gives, for each sample, the latency that 99 of 100 had of those instances that have ended
+// since the sample before; 0 if none has. The offset is when the first sample began.
 func (s *samples) worst(ended []*instance, offset time.Duration, latency func(*instance) time.Duration) (at []float64) {
 	for _, second := range s.seconds {
 		until := offset + time.Duration(second*float64(time.Second))
-		n, _ := slices.BinarySearchFunc(ended, until, func(i *instance, t time.Duration) int { return cmp.Compare(i.ended, t) })
+		n, _ := slices.BinarySearchFunc(ended, until, func(i *instance, t time.Duration) int {
+			return cmp.Compare(i.ended, t)
+		})
 		var took []time.Duration
 		for _, i := range ended[:n] {
 			took = append(took, latency(i))

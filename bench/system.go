@@ -16,7 +16,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// This file starts what is measured: NATS, the database and the services, each as processes of their own.
+// This file starts what is measured: NATS, the database and the services, each as processes of
+// their own.
 
 // bench is what all measurements share.
 type bench struct {
@@ -85,8 +86,10 @@ type needs struct {
 func (b *bench) start(ctx context.Context, workload string, n needs) (_ *system, err error) {
 	b.systems++
 	s := &system{
-		bench: b, dir: filepath.Join(b.dir, fmt.Sprint(b.systems)), natsURL: b.o.nats, monitor: b.o.monitor, database: database{drop: nothing},
-		extra: append(strings.Fields(b.o.orchestratorArgs), n.orchestratorArgs...), extraWorker: append(strings.Fields(b.o.workerArgs), n.workerArgs...),
+		bench: b, dir: filepath.Join(b.dir, fmt.Sprint(b.systems)), natsURL: b.o.nats, monitor: b.o.monitor,
+		database:    database{drop: nothing},
+		extra:       append(strings.Fields(b.o.orchestratorArgs), n.orchestratorArgs...),
+		extraWorker: append(strings.Fields(b.o.workerArgs), n.workerArgs...),
 	}
 	defer func() {
 		if err != nil {
@@ -124,7 +127,8 @@ func (b *bench) start(ctx context.Context, workload string, n needs) (_ *system,
 	return s, err
 }
 
-// prefix is that of all subjects. Servers that are elsewhere may have been used before, so each system has its own there.
+// prefix is that of all subjects. Servers that are elsewhere may have been used before, so each
+// system has its own there.
 func (s *system) prefix() string {
 	if s.o.nats == "" {
 		return "rondo"
@@ -148,7 +152,8 @@ func (s *system) serviceArgs(more ...string) (args []string) {
 	return append(append(args, "--nats", s.natsURL, "--prefix", s.prefix(), "--listen", "127.0.0.1:0"), more...)
 }
 
-// startNATS starts a server with the settings that it has by itself, but for an address at which it tells about itself.
+// startNATS starts a server with the settings that it has by itself, but for an address at which it
+// tells about itself.
 func (s *system) startNATS() error {
 	ports, err := freePorts(2)
 	if err != nil {
@@ -160,7 +165,8 @@ func (s *system) startNATS() error {
 		return err
 	}
 	// It keeps its address when it is started again.
-	s.nats, err = launch(s.dir, "nats", "nats", "--dir", filepath.Join(s.dir, "jetstream"), "--listen", ports[1], "--conf", s.natsConf)
+	s.nats, err = launch(s.dir, "nats", "nats", "--dir", filepath.Join(s.dir, "jetstream"), "--listen", ports[1],
+		"--conf", s.natsConf)
 	s.natsURL = s.nats.found.NATS
 	return err
 }
@@ -178,7 +184,8 @@ func freePorts(n int) (addresses []string, err error) {
 	return addresses, nil
 }
 
-// endServices ends the orchestrators and the worker in order, so that what they have told the database of themselves is complete.
+// endServices ends the orchestrators and the worker in order, so that what they have told the
+// database of themselves is complete.
 func (s *system) endServices() {
 	for _, p := range s.orchestrators {
 		p.end()

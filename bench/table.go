@@ -37,23 +37,28 @@ var processes = []string{"orchestrator", "worker", "database", "nats", "client"}
 
 // writeTable writes results as a Markdown table.
 func writeTable(w io.Writer, all []*Result) error {
-	head := []string{"workload", "variant", "database", "n", "per second", "p50 ms", "p99 ms", "CPU ms: orchestrator", "worker", "database", "NATS", "client",
-		"RSS MB: orchestrator", "worker", "database", "NATS", "commits", "rows", "messages", "KB", "allocations", "sync ms", "switch ns", "own %", "busy %", "spread %", "figures"}
+	head := []string{"workload", "variant", "database", "n", "per second", "p50 ms", "p99 ms", "CPU ms: orchestrator",
+		"worker", "database", "NATS", "client",
+		"RSS MB: orchestrator", "worker", "database", "NATS", "commits", "rows", "messages", "KB", "allocations",
+		"sync ms", "switch ns", "own %", "busy %", "spread %", "figures"}
 	var b strings.Builder
 	row := func(cells []string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
 	row(head)
 	row(slices.Repeat([]string{"---"}, len(head)))
 	for _, r := range all {
 		each := func(v float64) string { return number(v / float64(max(1, r.N))) }
-		cells := []string{r.Workload, r.Variant, r.Database, strconv.Itoa(r.N), number(r.PerSecond), number(r.P50), number(r.P99)}
+		cells := []string{r.Workload, r.Variant, r.Database, strconv.Itoa(r.N), number(r.PerSecond), number(r.P50),
+			number(r.P99)}
 		for _, p := range processes {
 			cells = append(cells, number(r.CPU[p]))
 		}
 		for _, p := range processes[:4] {
 			cells = append(cells, number(r.RSS[p]))
 		}
-		cells = append(cells, each(r.Commits), each(float64(r.Rows)), each(float64(r.Messages)), each(float64(r.NATSBytes)/1000),
-			each(r.Allocations["orchestrator"]+r.Allocations["worker"]), number(r.Sync), number(float64(r.Switch)), number(r.Own), number(r.Busy), number(r.Spread), figures(r.Figures))
+		cells = append(cells, each(r.Commits), each(float64(r.Rows)), each(float64(r.Messages)),
+			each(float64(r.NATSBytes)/1000),
+			each(r.Allocations["orchestrator"]+r.Allocations["worker"]), number(r.Sync), number(float64(r.Switch)),
+			number(r.Own), number(r.Busy), number(r.Spread), figures(r.Figures))
 		row(cells)
 	}
 	_, err := io.WriteString(w, b.String())

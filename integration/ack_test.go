@@ -14,8 +14,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// These tests are the rules of when a message is acknowledged, one by one: in a word, after what it changes was committed, or at once if it changes nothing.
-// The worker is the test itself, so that it says what comes when.
+// These tests are the rules of when a message is acknowledged, one by one: in a word, after what it
+// changes was committed, or at once if it changes nothing. The worker is the test itself, so that
+// it says what comes when.
 
 var (
 	ping     = activity.Define[string, string]("ping")
@@ -167,7 +168,8 @@ func TestAckCompletionOfAnotherExecutionAtOnce(t *testing.T) {
 	})
 }
 
-// A completion for an instance that is not in memory is not given back until it is: it is read, and goes on in the same round.
+// A completion for an instance that is not in memory is not given back until it is: it is read, and
+// goes on in the same round.
 func TestAckCompletionOfColdInstance(t *testing.T) {
 	onBasics(t, func(t *testing.T, s *system) {
 		first := s.orchestrate()
@@ -203,7 +205,8 @@ func TestAckEventAfterItIsCommitted(t *testing.T) {
 		s.orchestrate()
 		s.start("waiter", "i", "")
 		s.reaches("i", events.KindEventAwaited)
-		s.say(events.Message{ID: "e", Instance: "i", Content: &events.EventRaised{Name: "approval", Data: events.Payload(`"yes"`)}})
+		s.say(events.Message{ID: "e", Instance: "i",
+			Content: &events.EventRaised{Name: "approval", Data: events.Payload(`"yes"`)}})
 		s.completed("i", "yes")
 		ack := s.journal.await("acknowledged rondo.event.approval.i", 1)
 		if commit := s.journal.await("committed i: committed", 2); commit > ack {
@@ -232,7 +235,8 @@ func TestAckChildResultAfterItIsCommitted(t *testing.T) {
 		if commit := s.journal.await("committed i: committed", 2); commit > ack {
 			t.Errorf("it was acknowledged before it was committed:\n%s", s.journal)
 		}
-		s.journal.inOrder("committed i: committed", "published rondo.internal_start.childless.i-child", "committed i-child: committed", "published rondo.child-ended.1-2.i")
+		s.journal.inOrder("committed i: committed", "published rondo.internal_start.childless.i-child",
+			"committed i-child: committed", "published rondo.child-ended.1-2.i")
 	})
 }
 
@@ -279,8 +283,8 @@ func TestCrashBeforeAppend(t *testing.T) {
 	})
 }
 
-// The process dies between the commit and the acknowledgement: the message comes again, changes nothing, and is acknowledged at once. What was promised
-// is published by whoever comes next.
+// The process dies between the commit and the acknowledgement: the message comes again, changes
+// nothing, and is acknowledged at once. What was promised is published by whoever comes next.
 func TestCrashBetweenAppendAndAck(t *testing.T) {
 	onBasics(t, func(t *testing.T, s *system) {
 		v := s.prepare()
@@ -301,7 +305,8 @@ func TestCrashBetweenAppendAndAck(t *testing.T) {
 		d.Hold.Ack()
 		s.say(done(m, "b"))
 		s.completed("i", "b")
-		s.wantKinds("i", events.KindStarted, events.KindActivityScheduled, events.KindActivityCompleted, events.KindCompleted)
+		s.wantKinds("i", events.KindStarted, events.KindActivityScheduled, events.KindActivityCompleted,
+			events.KindCompleted)
 	})
 }
 
@@ -329,7 +334,8 @@ func TestAmbiguousAppend(t *testing.T) {
 				_, m, _ := s.take("ping")
 				s.say(done(m, "b"))
 				s.completed("i", "b")
-				s.wantKinds("i", events.KindStarted, events.KindActivityScheduled, events.KindActivityCompleted, events.KindCompleted)
+				s.wantKinds("i", events.KindStarted, events.KindActivityScheduled, events.KindActivityCompleted,
+					events.KindCompleted)
 			})
 		})
 	}
@@ -349,7 +355,8 @@ func TestLostAcknowledgement(t *testing.T) {
 	})
 }
 
-// Receiving and reading fail some times; everything that came meanwhile is done afterwards, and nobody asks all the time.
+// Receiving and reading fail some times; everything that came meanwhile is done afterwards, and
+// nobody asks all the time.
 func TestReceivingAndReadingFailForAWhile(t *testing.T) {
 	onBasics(t, func(t *testing.T, s *system) {
 		v := s.prepare()
@@ -365,7 +372,8 @@ func TestReceivingAndReadingFailForAWhile(t *testing.T) {
 		v.broker.onSubscribe, v.store.onLoad = failing(&subscriptions), failing(&loads)
 		begun := time.Now()
 		v.start()
-		s.say(events.Message{ID: "e", Instance: "nobody", Content: &events.EventRaised{Name: "approval"}}) // which has to be looked for
+		// which has to be looked for
+		s.say(events.Message{ID: "e", Instance: "nobody", Content: &events.EventRaised{Name: "approval"}})
 		s.start("sleeper", "i", 1)
 		s.completed("i", "slept")
 		s.journal.await("acknowledged rondo.event.approval.nobody", 1)

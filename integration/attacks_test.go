@@ -21,7 +21,8 @@ import (
 	"github.com/rondo-run/rondo/services/orchestrator"
 )
 
-// A broker that is gone does not keep an orchestrator from ending: not when saying good-bye takes all of the grace, nor when it takes less.
+// A broker that is gone does not keep an orchestrator from ending: not when saying good-bye takes
+// all of the grace, nor when it takes less.
 func TestShutdownWithoutABroker(t *testing.T) {
 	t.Parallel()
 	for _, grace := range []time.Duration{500 * time.Millisecond, 3 * time.Second, 10 * time.Second} {
@@ -53,7 +54,8 @@ func (b again) Receive(ctx context.Context, p int, take func(bus.Delivery)) erro
 	})
 }
 
-// stuckCode is an orchestration whose code does not come back before the test ends, and when it has begun.
+// stuckCode is an orchestration whose code does not come back before the test ends, and when it has
+// begun.
 func stuckCode(t *testing.T) (code orchestration.Binding, entered <-chan struct{}) {
 	release, begun := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(release) })
@@ -109,7 +111,8 @@ func TestMessagesOfAStuckInstanceTakeNobodysRoom(t *testing.T) {
 	s.await(entered, "the code is stuck")
 	var all []events.Message
 	for i := range 100 {
-		all = append(all, events.Message{ID: fmt.Sprint("l", i), Instance: "stuck", Content: &events.QueueSent{Queue: "letters", Data: events.Payload(fmt.Sprint(i))}})
+		all = append(all, events.Message{ID: fmt.Sprint("l", i), Instance: "stuck",
+			Content: &events.QueueSent{Queue: "letters", Data: events.Payload(fmt.Sprint(i))}})
 	}
 	s.say(all...)
 	s.eventually("the memory is full, or was emptied", func() error {
@@ -129,11 +132,12 @@ func TestDeferredCodeThatBlocksWhenForgotten(t *testing.T) {
 	release := make(chan struct{})
 	t.Cleanup(func() { close(release) })
 	blocks := orchestration.Define[string, string]("blocks")
-	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{blocks.With(func(ctx *orchestration.Context, _ string) (string, error) {
-		defer func() { <-release }()
-		_, err := work.Letters.Receive(ctx)
-		return "", err
-	})}, basics...)...)
+	s := newSystem(t, openSQLite(t),
+		append([]orchestration.Binding{blocks.With(func(ctx *orchestration.Context, _ string) (string, error) {
+			defer func() { <-release }()
+			_, err := work.Letters.Receive(ctx)
+			return "", err
+		})}, basics...)...)
 	s.orchestrate(func(c *orchestrator.Config) {
 		c.RunawayAfter, c.StuckAfter, c.MaxInstances = 200*time.Millisecond, 400*time.Millisecond, 1
 	})
@@ -154,7 +158,8 @@ func TestDeferredCodeThatBlocksWhenForgotten(t *testing.T) {
 	}
 }
 
-// What is said about deferred code is true: nothing if it only takes a moment, or the machine has much to do; that it does not come back if it does not.
+// What is said about deferred code is true: nothing if it only takes a moment, or the machine has
+// much to do; that it does not come back if it does not.
 func TestSlowDeferredCodeIsNotCalledStuck(t *testing.T) {
 	t.Parallel()
 	const complaint = "does not come back when it is forgotten"
@@ -170,15 +175,16 @@ func TestSlowDeferredCodeIsNotCalledStuck(t *testing.T) {
 			}
 			var once sync.Once
 			deferring := orchestration.Define[string, string]("deferring")
-			s := newSystem(t, openSQLite(t), append([]orchestration.Binding{deferring.With(func(ctx *orchestration.Context, _ string) (string, error) {
-				defer func() {
-					<-time.After(50 * time.Millisecond)
-					<-wait
-					once.Do(func() { close(over) })
-				}()
-				_, err := work.Letters.Receive(ctx)
-				return "", err
-			})}, basics...)...)
+			s := newSystem(t, openSQLite(t), append(
+				[]orchestration.Binding{deferring.With(func(ctx *orchestration.Context, _ string) (string, error) {
+					defer func() {
+						<-time.After(50 * time.Millisecond)
+						<-wait
+						once.Do(func() { close(over) })
+					}()
+					_, err := work.Letters.Receive(ctx)
+					return "", err
+				})}, basics...)...)
 			said := &lockedBuffer{}
 			s.orchestrate(func(c *orchestrator.Config) {
 				c.MaxInstances, c.Logger = 1, slog.New(slog.NewTextHandler(said, nil))
@@ -235,7 +241,8 @@ func TestHandedOverInOrder(t *testing.T) {
 	for i := range n {
 		var all []events.Message
 		for j := range m {
-			all = append(all, events.Message{ID: fmt.Sprint("l", i, "-", j), Instance: fmt.Sprint("r", j), Content: &events.QueueSent{Queue: "letters", Data: events.Payload(fmt.Sprint(i))}})
+			all = append(all, events.Message{ID: fmt.Sprint("l", i, "-", j), Instance: fmt.Sprint("r", j),
+				Content: &events.QueueSent{Queue: "letters", Data: events.Payload(fmt.Sprint(i))}})
 		}
 		s.say(all...)
 	}
@@ -251,7 +258,8 @@ func TestHandedOverInOrder(t *testing.T) {
 	}
 }
 
-// When the broker was away for some seconds, work goes on at once when it is there again: nobody has asked for messages that nobody waits for any more.
+// When the broker was away for some seconds, work goes on at once when it is there again: nobody
+// has asked for messages that nobody waits for any more.
 func TestWorkGoesOnAtOnceAfterTheBrokerWasAway(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, openSQLite(t), plays...)
@@ -299,7 +307,8 @@ func TestAHaltedInstanceGoesOnWithCodeThatFits(t *testing.T) {
 	}
 	s.deploy(bad)
 	v = s.orchestrate(long)
-	s.say(events.Message{ID: "e", Instance: "i", Content: &events.EventRaised{Name: "approval", Data: events.Payload(`"x"`)}})
+	s.say(events.Message{ID: "e", Instance: "i",
+		Content: &events.EventRaised{Name: "approval", Data: events.Payload(`"x"`)}})
 	s.reaches("i", events.KindSuspended)
 	if err := v.end(); err != nil {
 		t.Fatal(err)
@@ -324,14 +333,16 @@ func (n narrow) Load(ctx context.Context, ids []string, admit func(string, round
 	return n.probedStore.Load(ctx, ids, admit)
 }
 
-// Instances that are too large to be read all at once within the time limit are read a few at a time.
+// Instances that are too large to be read all at once within the time limit are read a few at a
+// time.
 func TestManyLargeInstancesAreRead(t *testing.T) {
 	t.Parallel()
 	n := detector.Size(200, 60)
 	reader := orchestration.Define[string, int]("narrow-reader")
-	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{reader.With(func(ctx *orchestration.Context, _ string) (int, error) {
-		return work.Letters.Receive(ctx)
-	})}, basics...)...)
+	s := newSystem(t, openSQLite(t),
+		append([]orchestration.Binding{reader.With(func(ctx *orchestration.Context, _ string) (int, error) {
+			return work.Letters.Receive(ctx)
+		})}, basics...)...)
 	first := s.orchestrate()
 	for i := range n {
 		s.start("narrow-reader", fmt.Sprint("r", i), "")
@@ -341,7 +352,8 @@ func TestManyLargeInstancesAreRead(t *testing.T) {
 	}
 	first.end()
 	for i := range n {
-		s.say(events.Message{ID: fmt.Sprint("l", i), Instance: fmt.Sprint("r", i), Content: &events.QueueSent{Queue: "letters", Data: events.Payload(fmt.Sprint(i))}})
+		s.say(events.Message{ID: fmt.Sprint("l", i), Instance: fmt.Sprint("r", i),
+			Content: &events.QueueSent{Queue: "letters", Data: events.Payload(fmt.Sprint(i))}})
 	}
 	v := s.prepare()
 	c := s.hasty()
@@ -361,7 +373,8 @@ func TestManyLargeInstancesAreRead(t *testing.T) {
 	}
 }
 
-// One turn that the database never manages to store (its statement takes too long, or too much memory) holds up nobody else.
+// One turn that the database never manages to store (its statement takes too long, or too much
+// memory) holds up nobody else.
 func TestOneTurnThatIsNeverStored(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, openSQLite(t), basics...)
@@ -369,7 +382,8 @@ func TestOneTurnThatIsNeverStored(t *testing.T) {
 	v.store.before = func(b history.Batch) error {
 		for _, d := range b.Turns {
 			if d.Turn.Instance == "bad" {
-				return &history.Error{Class: history.Retry, Op: "commit", Err: errors.New("memory budget exceeded (SQLSTATE 53200)")}
+				return &history.Error{Class: history.Retry, Op: "commit",
+					Err: errors.New("memory budget exceeded (SQLSTATE 53200)")}
 			}
 		}
 		return nil
@@ -457,11 +471,13 @@ func TestStepsMoveToANewOrchestrator(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(list.Instances) != st.Steps {
-		t.Errorf("%d instances run still, %d have their steps with the first orchestrator", len(list.Instances), st.Steps)
+		t.Errorf("%d instances run still, %d have their steps with the first orchestrator",
+			len(list.Instances), st.Steps)
 	}
 }
 
-// A stream that is deleted and made again counts its messages from one again. What is held of the one before must not settle, nor hide, what is in the new one.
+// A stream that is deleted and made again counts its messages from one again. What is held of the
+// one before must not settle, nor hide, what is in the new one.
 func TestStreamIsMadeAgainWhileMessagesAreHeld(t *testing.T) {
 	t.Parallel()
 	const n = 20

@@ -27,8 +27,8 @@ import (
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// This file has items of one queue start instances, each of which pushes an item to another queue. However often something dies on the way, there is one there for
-// each that was here.
+// This file has items of one queue start instances, each of which pushes an item to another queue.
+// However often something dies on the way, there is one there for each that was here.
 
 var relay = orchestration.Define[int, int]("relay")
 
@@ -46,7 +46,8 @@ type bridgeBroker interface {
 type bridged struct {
 	bridgeBroker
 	queues queue.Store
-	// published is called when starts of items were published, pushed when an orchestration has pushed something, before anybody is told.
+	// published is called when starts of items were published, pushed when an orchestration has
+	// pushed something, before anybody is told.
 	published, pushed func()
 }
 
@@ -81,12 +82,14 @@ func (b bridged) run(ctx context.Context, o *orchestrator.Orchestrator, id strin
 		return err
 	}
 	w, err := worker.New(b.bridgeBroker, code, worker.Config{
-		Inside: true, ID: id + "/queues", Tags: worker.Tags(queuepush.Tag), Slots: 8, MaxSessions: -1, DrainTimeout: 5 * time.Second, Grace: time.Second, Logger: log,
+		Inside: true, ID: id + "/queues", Tags: worker.Tags(queuepush.Tag), Slots: 8, MaxSessions: -1,
+		DrainTimeout: 5 * time.Second, Grace: time.Second, Logger: log,
 	})
 	if err != nil {
 		return err
 	}
-	s := queues.NewStarter(b.queues, b, queues.StarterConfig{Knows: o.Knows, Ready: o.Takes, Every: 50 * time.Millisecond, Logger: log})
+	s := queues.NewStarter(b.queues, b,
+		queues.StarterConfig{Knows: o.Knows, Ready: o.Takes, Every: 50 * time.Millisecond, Logger: log})
 	var wait sync.WaitGroup
 	var errs [2]error
 	wait.Go(func() { errs[0] = s.Run(ctx) })
@@ -126,7 +129,8 @@ func playBridges(ctx context.Context, r role, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	// It dies when that has happened so often: with the second batch of items, so that most are left for the next process to die of, and with the third item that is pushed.
+	// It dies when that has happened so often: with the second batch of items, so that most are
+	// left for the next process to die of, and with the third item that is pushed.
 	dies := func(at string, time int64) func() {
 		var n atomic.Int64
 		return func() {
@@ -170,12 +174,14 @@ func fill(t *testing.T, store queue.Store, mode queue.Mode) {
 		items = append(items, queue.NewItem{Data: json.RawMessage(fmt.Sprint(n)), Priority: n % 4})
 	}
 	settings := queue.Settings{Mode: mode, Start: &queue.Start{Orchestration: relay.Name(), MaxPerSecond: 1000}}
-	if _, err := store.Do(t.Context(), "in", queue.Configure{Settings: settings}, queue.Push{Items: items}); err != nil {
+	if _, err := store.Do(t.Context(), "in", queue.Configure{Settings: settings},
+		queue.Push{Items: items}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// wantEachOnce waits until everything has arrived, and checks that each number is there once, and that each has had one instance.
+// wantEachOnce waits until everything has arrived, and checks that each number is there once, and
+// that each has had one instance.
 func (s *system) wantEachOnce(store queue.Store) {
 	s.t.Helper()
 	s.eventually("everything has arrived", func() error {
@@ -183,7 +189,8 @@ func (s *system) wantEachOnce(store queue.Store) {
 		if err != nil {
 			return err
 		}
-		ended, err := s.store.List(s.t.Context(), history.Filter{Statuses: []round.Status{round.Completed}}, history.Page{Limit: 1000})
+		ended, err := s.store.List(s.t.Context(), history.Filter{Statuses: []round.Status{round.Completed}},
+			history.Page{Limit: 1000})
 		if err != nil {
 			return err
 		}
@@ -192,7 +199,8 @@ func (s *system) wantEachOnce(store queue.Store) {
 		}
 		return nil
 	})
-	all, err := s.store.List(s.t.Context(), history.Filter{Attributes: map[string]string{queues.AttributeQueue: "in"}}, history.Page{Limit: 1000})
+	all, err := s.store.List(s.t.Context(), history.Filter{Attributes: map[string]string{queues.AttributeQueue: "in"}},
+		history.Page{Limit: 1000})
 	if err != nil || len(all.Instances) != bridgedItems {
 		s.t.Errorf("%d instances of the queue, %v", len(all.Instances), err)
 	}
@@ -209,7 +217,8 @@ func (s *system) wantEachOnce(store queue.Store) {
 	}
 }
 
-// TestBridgesWhoseProcessesAreKilled has processes die where exactly-once is at stake, two more work beside each other, and NATS stop meanwhile.
+// TestBridgesWhoseProcessesAreKilled has processes die where exactly-once is at stake, two more
+// work beside each other, and NATS stop meanwhile.
 func TestBridgesWhoseProcessesAreKilled(t *testing.T) {
 	for _, mode := range []queue.Mode{queue.Exclusive, queue.Concurrent} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -224,7 +233,8 @@ func TestBridgesWhoseProcessesAreKilled(t *testing.T) {
 			bridge := func(at string) func(*role) {
 				return func(r *role) { r.Bridges, r.Begun = at, begun }
 			}
-			// Who dies with the second batch has acknowledged one, of a hundred at most: the 400 items are enough for all three.
+			// Who dies with the second batch has acknowledged one, of a hundred at most: the 400
+			// items are enough for all three.
 			for n, at := range []string{diesStarted, diesStarted, diesPushed} {
 				x := p.launch("orchestrator", fmt.Sprint("dies", n), bridge(at))
 				p.await(x.done, "the process dies: "+at)
@@ -233,7 +243,8 @@ func TestBridgesWhoseProcessesAreKilled(t *testing.T) {
 					t.Fatalf("it has ended by itself: %v\n%s", x.err, x.said)
 				}
 			}
-			one, two := p.run("orchestrator", "one", bridge(diesNowhere)), p.run("orchestrator", "two", bridge(diesNowhere))
+			one, two := p.run("orchestrator", "one", bridge(diesNowhere)),
+				p.run("orchestrator", "two", bridge(diesNowhere))
 			p.server.Close()
 			p.startBroker()
 			p.wantEachOnce(kept.Queues())
@@ -243,7 +254,8 @@ func TestBridgesWhoseProcessesAreKilled(t *testing.T) {
 	}
 }
 
-// TestBridgesOnEachDatabase has two orchestrators work beside each other while NATS stops, and answers of the database are lost.
+// TestBridgesOnEachDatabase has two orchestrators work beside each other while NATS stops, and
+// answers of the database are lost.
 func TestBridgesOnEachDatabase(t *testing.T) {
 	onEach(t, func(t *testing.T, s *system) {
 		kept := s.store.(interface{ Queues() queue.Store }).Queues()

@@ -14,9 +14,11 @@ import (
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// This file tests the checker on systems that run, and on systems that have lost something. That each rule finds what breaks it, the tests of package check show.
+// This file tests the checker on systems that run, and on systems that have lost something. That
+// each rule finds what breaks it, the tests of package check show.
 
-// TestCheckerIsRightWhileEverythingMoves checks again and again while orchestrators and workers are killed: it must never find anything.
+// TestCheckerIsRightWhileEverythingMoves checks again and again while orchestrators and workers are
+// killed: it must never find anything.
 func TestCheckerIsRightWhileEverythingMoves(t *testing.T) {
 	onEach(t, func(t *testing.T, s *system) {
 		a := s.orchestrate()
@@ -31,12 +33,14 @@ func TestCheckerIsRightWhileEverythingMoves(t *testing.T) {
 		wait.Go(func() {
 			for ctx.Err() == nil {
 				// What is lost is found after three seconds here: see hasty.
-				r, err := check.System(ctx, s.store, check.Options{Broker: s.bus, Dead: s.bus, Prefix: s.bus.Prefix(), Overdue: 90 * time.Second, Promises: s.promises()})
+				r, err := check.System(ctx, s.store, check.Options{Broker: s.bus, Dead: s.bus, Prefix: s.bus.Prefix(),
+					Overdue: 90 * time.Second, Promises: s.promises()})
 				if err != nil && !errors.Is(err, context.Canceled) {
 					t.Error(err)
 				}
 				if err := r.Err(); err != nil {
-					t.Errorf("check %d, of %d instances and %d promises, has found:\n%v", checks, r.Instances, r.Promises, err)
+					t.Errorf("check %d, of %d instances and %d promises, has found:\n%v", checks, r.Instances,
+						r.Promises, err)
 				}
 				checks++
 			}
@@ -60,7 +64,8 @@ func TestCheckerIsRightWhileEverythingMoves(t *testing.T) {
 	}, plays...)
 }
 
-// TestCheckerFindsWhatTheBrokerHasLost loses all messages while nobody is there to notice, and lets the checker see it; and that it is well when it was healed.
+// TestCheckerFindsWhatTheBrokerHasLost loses all messages while nobody is there to notice, and lets
+// the checker see it; and that it is well when it was healed.
 func TestCheckerFindsWhatTheBrokerHasLost(t *testing.T) {
 	onEach(t, func(t *testing.T, s *system) {
 		o := s.orchestrate()
@@ -92,10 +97,14 @@ func TestCheckerFindsWhatTheBrokerHasLost(t *testing.T) {
 		if r := look(func(c *check.Options) { c.Quiescent = true }); r.Found[check.Outstanding] != 2 {
 			t.Errorf("outstanding are %v:\n%v", r.Found, r.Err())
 		}
-		said := check.Promised{What: check.PromisedQueue, Instance: "lost", Queue: "letters", Message: "letter", At: time.Now()}
-		s.say(events.Message{ID: said.Message, Instance: said.Instance, Content: &events.QueueSent{Queue: said.Queue, Data: events.Payload("1")}})
+		said := check.Promised{What: check.PromisedQueue, Instance: "lost", Queue: "letters", Message: "letter",
+			At: time.Now()}
+		s.say(events.Message{ID: said.Message, Instance: said.Instance,
+			Content: &events.QueueSent{Queue: said.Queue, Data: events.Payload("1")}})
 		promised := func(c *check.Options) {
-			c.Promises = []check.Promises{{Name: "a client", Each: func(yield func(check.Promised, error) bool) { yield(said, nil) }}}
+			c.Promises = []check.Promises{{Name: "a client", Each: func(yield func(check.Promised, error) bool) {
+				yield(said, nil)
+			}}}
 		}
 		if r := look(promised); r.UnderWay != 1 || r.Found[check.QueueLost] > 0 {
 			t.Errorf("what waits in the broker is reported as %+v", r)

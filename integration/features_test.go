@@ -20,7 +20,8 @@ import (
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// These tests are what people use, through both services: each is an orchestration whose activity runs on a worker.
+// These tests are what people use, through both services: each is an orchestration whose activity
+// runs on a worker.
 
 // one is a contract that most of these tests share.
 var (
@@ -34,7 +35,8 @@ func calling(opts ...activity.Option) orchestration.Binding {
 }
 
 // onFull makes a system with one orchestration and one activity, with its services running.
-func onFull(t *testing.T, o orchestration.Binding, fn func(context.Context, string) (string, error), change ...func(*worker.Config)) *system {
+func onFull(t *testing.T, o orchestration.Binding, fn func(context.Context, string) (string, error),
+	change ...func(*worker.Config)) *system {
 	t.Helper()
 	t.Parallel()
 	s := newSystem(t, openSQLite(t), o)
@@ -47,14 +49,17 @@ func onFull(t *testing.T, o orchestration.Binding, fn func(context.Context, stri
 func (s *system) failsWith(instance string, kind events.ErrorKind, says string) {
 	s.t.Helper()
 	info := s.ended(instance)
-	if info.Status != round.Failed || info.Error == nil || info.Error.Kind != kind || !strings.Contains(info.Error.Error(), says) {
-		s.t.Errorf("instance %s is %s with %+v; want it to have failed with %s: %s", instance, info.Status, info.Error, kind, says)
+	if info.Status != round.Failed || info.Error == nil || info.Error.Kind != kind ||
+		!strings.Contains(info.Error.Error(), says) {
+		s.t.Errorf("instance %s is %s with %+v; want it to have failed with %s: %s", instance, info.Status,
+			info.Error, kind, says)
 	}
 }
 
 func (s *system) control(instance string, how events.How) {
 	s.t.Helper()
-	s.say(events.Message{ID: fmt.Sprint(how, "-", instance, "-", time.Now().UnixNano()), Instance: instance, Content: &events.Control{How: how, Reason: "a test"}})
+	s.say(events.Message{ID: fmt.Sprint(how, "-", instance, "-", time.Now().UnixNano()), Instance: instance,
+		Content: &events.Control{How: how, Reason: "a test"}})
 }
 
 func TestCancellationReachesTheActivity(t *testing.T) {
@@ -116,7 +121,10 @@ func TestCancelledBeforeAWorkerTookIt(t *testing.T) {
 		return err
 	})
 	var ran atomic.Bool
-	s.employ([]activity.Binding{job1.With(func(context.Context, string) (string, error) { ran.Store(true); return "", nil })})
+	s.employ([]activity.Binding{job1.With(func(context.Context, string) (string, error) {
+		ran.Store(true)
+		return "", nil
+	})})
 	s.start("main", "j", "") // when this one is done, the other would have been
 	s.ended("j")
 	if n := len(s.journal.find("received rondo.work-done.1-2.i")); n > 0 {
@@ -143,50 +151,54 @@ func TestSuspendAndResume(t *testing.T) {
 	close(release)
 	s.reaches("i", events.KindActivityCompleted) // it is taken in, and the code does not go on
 	s.settled()
-	s.wantKinds("i", events.KindStarted, events.KindActivityScheduled, events.KindSuspended, events.KindActivityCompleted)
+	s.wantKinds("i", events.KindStarted, events.KindActivityScheduled, events.KindSuspended,
+		events.KindActivityCompleted)
 	s.control("i", events.Resume)
 	s.completed("i", "axx")
 }
 
 func TestHeartbeatsAreReadByTheNextAttempt(t *testing.T) {
 	var read atomic.Value
-	s := onFull(t, calling(activity.Retry(3, activity.Fixed(10*time.Millisecond))), func(ctx context.Context, _ string) (string, error) {
-		at, ok, err := activity.LastHeartbeat[int](ctx)
-		if err != nil {
-			return "", err
-		}
-		if ok {
-			read.Store(at)
-			return fmt.Sprint("from page ", at), nil
-		}
-		if err := activity.Heartbeat(ctx, 7); err != nil {
-			return "", err
-		}
-		return "", errors.New("the connection broke")
-	})
+	s := onFull(t, calling(activity.Retry(3, activity.Fixed(10*time.Millisecond))),
+		func(ctx context.Context, _ string) (string, error) {
+			at, ok, err := activity.LastHeartbeat[int](ctx)
+			if err != nil {
+				return "", err
+			}
+			if ok {
+				read.Store(at)
+				return fmt.Sprint("from page ", at), nil
+			}
+			if err := activity.Heartbeat(ctx, 7); err != nil {
+				return "", err
+			}
+			return "", errors.New("the connection broke")
+		})
 	s.start("main", "i", "")
 	s.completed("i", "from page 7")
 }
 
 func TestHeartbeatTimeout(t *testing.T) {
-	s := onFull(t, calling(activity.TimeoutHeartbeat(150*time.Millisecond)), func(ctx context.Context, _ string) (string, error) {
-		for range 3 {
-			if err := activity.Heartbeat(ctx, "alive"); err != nil {
-				return "", err
+	s := onFull(t, calling(activity.TimeoutHeartbeat(150*time.Millisecond)),
+		func(ctx context.Context, _ string) (string, error) {
+			for range 3 {
+				if err := activity.Heartbeat(ctx, "alive"); err != nil {
+					return "", err
+				}
 			}
-		}
-		<-ctx.Done() // and then nothing more
-		return "", ctx.Err()
-	})
+			<-ctx.Done() // and then nothing more
+			return "", ctx.Err()
+		})
 	s.start("main", "i", "")
 	s.failsWith("i", events.Timeout, "heartbeat")
 }
 
 func TestStartToCloseTimeout(t *testing.T) {
-	s := onFull(t, calling(activity.Timeout(100*time.Millisecond)), func(ctx context.Context, _ string) (string, error) {
-		<-ctx.Done()
-		return "", ctx.Err()
-	})
+	s := onFull(t, calling(activity.Timeout(100*time.Millisecond)),
+		func(ctx context.Context, _ string) (string, error) {
+			<-ctx.Done()
+			return "", ctx.Err()
+		})
 	s.start("main", "i", "")
 	s.failsWith("i", events.Timeout, "longer than")
 }
@@ -194,7 +206,8 @@ func TestStartToCloseTimeout(t *testing.T) {
 // An overall timeout is the orchestrator's business: no worker is needed.
 func TestOverallTimeoutWithoutAWorker(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, openSQLite(t), calling(activity.TimeoutOverall(300*time.Millisecond), activity.Tag("nobody-serves-this")))
+	s := newSystem(t, openSQLite(t),
+		calling(activity.TimeoutOverall(300*time.Millisecond), activity.Tag("nobody-serves-this")))
 	s.orchestrate()
 	s.start("main", "i", "")
 	s.failsWith("i", events.Timeout, "overall")
@@ -202,7 +215,8 @@ func TestOverallTimeoutWithoutAWorker(t *testing.T) {
 
 func TestTimeoutToStartRescuesUntendedTags(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, openSQLite(t), calling(activity.TimeoutToStart(300*time.Millisecond), activity.Tag("nobody-serves-this")))
+	s := newSystem(t, openSQLite(t),
+		calling(activity.TimeoutToStart(300*time.Millisecond), activity.Tag("nobody-serves-this")))
 	s.orchestrate()
 	s.start("main", "i", "")
 	s.failsWith("i", events.Timeout, "no worker took it up in time")
@@ -227,7 +241,9 @@ func TestTagsFindTheirWorkers(t *testing.T) {
 	}))
 	s.orchestrate()
 	at := func(where string) []activity.Binding {
-		return []activity.Binding{job1.With(func(_ context.Context, s string) (string, error) { return s + " at " + where, nil })}
+		return []activity.Binding{job1.With(func(_ context.Context, s string) (string, error) {
+			return s + " at " + where, nil
+		})}
 	}
 	s.employ(at("default"))
 	s.employ(at("gpu"), func(c *worker.Config) { c.Tags = worker.Tags("gpu") })
@@ -252,7 +268,9 @@ func TestSessionsStayWithOneWorker(t *testing.T) {
 	}))
 	s.orchestrate()
 	for range 3 {
-		s.employ([]activity.Binding{job1.With(func(ctx context.Context, _ string) (string, error) { return activity.InfoOf(ctx).Worker, nil })})
+		s.employ([]activity.Binding{job1.With(func(ctx context.Context, _ string) (string, error) {
+			return activity.InfoOf(ctx).Worker, nil
+		})})
 	}
 	for i := range 6 {
 		s.start("main", fmt.Sprint("i", i), fmt.Sprint("session ", i))
@@ -281,10 +299,12 @@ func TestCompletedByToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The sweep does not have it executed again, although it has been silent for longer than it is patient.
+	// The sweep does not have it executed again, although it has been silent for longer than it is
+	// patient.
 	silence := time.NewTimer(2 * time.Second)
 	<-silence.C
-	s.say(events.Message{ID: "by hand", Instance: instance, Content: &events.WorkDone{Ref: ref, Result: events.Payload(`"by hand"`)}})
+	s.say(events.Message{ID: "by hand", Instance: instance,
+		Content: &events.WorkDone{Ref: ref, Result: events.Payload(`"by hand"`)}})
 	s.completed("i", "by hand")
 	if n := len(s.journal.find("published rondo.work")); n != 1 {
 		t.Errorf("the work was published %d times", n)
@@ -362,12 +382,14 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	s.deploy(version("2.0.0"))
 	s.orchestrate()
 	for i := range 6 {
-		s.say(events.Message{ID: fmt.Sprint("new", i), Instance: fmt.Sprint("new", i), Content: &events.Start{Orchestration: "main", Version: "2.0.0", Input: events.Payload(`""`)}})
+		s.say(events.Message{ID: fmt.Sprint("new", i), Instance: fmt.Sprint("new", i),
+			Content: &events.Start{Orchestration: "main", Version: "2.0.0", Input: events.Payload(`""`)}})
 		s.reaches(fmt.Sprint("new", i), events.KindEventAwaited)
 	}
 	for i := range 6 {
 		for _, id := range []string{fmt.Sprint("old", i), fmt.Sprint("new", i)} {
-			s.say(events.Message{ID: id + "-e", Instance: id, Content: &events.EventRaised{Name: "approval", Data: events.Payload(`"yes"`)}})
+			s.say(events.Message{ID: id + "-e", Instance: id,
+				Content: &events.EventRaised{Name: "approval", Data: events.Payload(`"yes"`)}})
 		}
 	}
 	for i := range 6 {
@@ -377,7 +399,8 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	_ = old
 }
 
-// A message that cannot be processed in many attempts ends its instance, is put aside, and does not hold up others.
+// A message that cannot be processed in many attempts ends its instance, is put aside, and does not
+// hold up others.
 func TestPoison(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, openSQLite(t), basics...)
@@ -497,7 +520,8 @@ func TestEachStartOfAScheduleIsAnInstance(t *testing.T) {
 	s.orchestrate()
 	r := s.raw()
 	for begun := range 2 {
-		if err := r.publish("rondo.start.sleeper.nightly", map[string][]string{query.HeaderEach: {"true"}}, []byte("1")); err != nil {
+		if err := r.publish("rondo.start.sleeper.nightly", map[string][]string{query.HeaderEach: {"true"}},
+			[]byte("1")); err != nil {
 			t.Fatal(err)
 		}
 		s.eventually("one more has begun", func() error {

@@ -12,8 +12,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// TestNobodyPaysForItself has a client try to have NATS publish the result of an activity that no worker executes. The
-// incarnation of an instance is no secret: a client may ask for it.
+// TestNobodyPaysForItself has a client try to have NATS publish the result of an activity that no
+// worker executes. The incarnation of an instance is no secret: a client may ask for it.
 func TestNobodyPaysForItself(t *testing.T) {
 	s := newSystem(t, openSQLite(t), basics...)
 	s.orchestrate()
@@ -25,9 +25,11 @@ func TestNobodyPaysForItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	for _, subject := range []string{"rondo.start.x.y", "rondo.event.x.order-1", "rondo.later.start.x.y", "rondo.later.event.x.y"} {
+	for _, subject := range []string{"rondo.start.x.y", "rondo.event.x.order-1", "rondo.later.start.x.y",
+		"rondo.later.event.x.y"} {
 		answer, err := nc.RequestMsg(&nats.Msg{Subject: subject, Header: nats.Header{
-			"Nats-Schedule": {"@at " + time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)}, "Nats-Schedule-Target": {"rondo.work-done.1-2.order-1"}, events.HeaderLife: {started.Life},
+			"Nats-Schedule":        {"@at " + time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)},
+			"Nats-Schedule-Target": {"rondo.work-done.1-2.order-1"}, events.HeaderLife: {started.Life},
 		}, Data: []byte(`"paid"`)}, 20*time.Second)
 		if err != nil {
 			t.Fatal(err)
@@ -43,12 +45,14 @@ func TestNobodyPaysForItself(t *testing.T) {
 	}
 }
 
-// TestNobodyAnswersForAChild has a client start an instance that says to be the child of another one.
+// TestNobodyAnswersForAChild has a client start an instance that says to be the child of another
+// one.
 func TestNobodyAnswersForAChild(t *testing.T) {
 	trusting := orchestration.Define[string, string]("trusting")
-	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{trusting.With(func(ctx *orchestration.Context, x string) (string, error) {
-		return waiter.Call(ctx, x, orchestration.ID("the-child")) // which waits for an approval
-	})}, basics...)...)
+	s := newSystem(t, openSQLite(t),
+		append([]orchestration.Binding{trusting.With(func(ctx *orchestration.Context, x string) (string, error) {
+			return waiter.Call(ctx, x, orchestration.ID("the-child")) // which waits for an approval
+		})}, basics...)...)
 	s.orchestrate()
 	s.start("trusting", "order-1", "x")
 	s.reaches("order-1", events.KindChildStarted)

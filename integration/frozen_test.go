@@ -52,7 +52,9 @@ func (x *process) freeze(d time.Duration) {
 func TestAFrozenOrchestratorBlamesNoCode(t *testing.T) {
 	p := onProcesses(t)
 	const n, rounds, runaway = 6, 40, 2 * time.Second
-	x := p.run("orchestrator", "orchestrator", func(r *role) { r.Config.RunawayAfter, r.Config.StuckAfter = runaway, 3*runaway })
+	x := p.run("orchestrator", "orchestrator", func(r *role) {
+		r.Config.RunawayAfter, r.Config.StuckAfter = runaway, 3*runaway
+	})
 	for i := range n {
 		p.start("busy", fmt.Sprint("busy", i), rounds)
 	}
@@ -97,9 +99,10 @@ func init() {
 		}
 		return n, nil
 	}))
-	plays = append(plays, orchestration.Define[int, int]("beaten").With(func(ctx *orchestration.Context, n int) (int, error) {
-		return heart.Call(ctx, n, activity.TimeoutHeartbeat(silence))
-	}))
+	plays = append(plays,
+		orchestration.Define[int, int]("beaten").With(func(ctx *orchestration.Context, n int) (int, error) {
+			return heart.Call(ctx, n, activity.TimeoutHeartbeat(silence))
+		}))
 }
 
 // A worker that stands still for longer than an activity may be silent does not fail it, which

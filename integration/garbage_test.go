@@ -16,10 +16,12 @@ func TestWhatNobodyCanTakeHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	for name, message := range map[string]func(i int) events.Message{
 		"messages to instances that do not exist": func(i int) events.Message {
-			return events.Message{ID: fmt.Sprint("g", i), Instance: fmt.Sprint("nobody", i%100), Content: &events.QueueSent{Queue: "notes", Data: events.Payload("1")}}
+			return events.Message{ID: fmt.Sprint("g", i), Instance: fmt.Sprint("nobody", i%100),
+				Content: &events.QueueSent{Queue: "notes", Data: events.Payload("1")}}
 		},
 		"starts of what is not registered": func(i int) events.Message {
-			return events.Message{ID: fmt.Sprint("g", i), Instance: fmt.Sprint("stranger", i), Content: &events.Start{Orchestration: "not-deployed-yet"}}
+			return events.Message{ID: fmt.Sprint("g", i), Instance: fmt.Sprint("stranger", i),
+				Content: &events.Start{Orchestration: "not-deployed-yet"}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

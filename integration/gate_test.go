@@ -23,8 +23,10 @@ import (
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// This file stops a service at one point. All that a service does to the world goes through the broker, the store, or the code of people; here each of these calls
-// passes a gate before and after it. The gate notes it, and when it is the one that a test has chosen, the service dies there: nothing that it does from then on has any effect.
+// This file stops a service at one point. All that a service does to the world goes through the
+// broker, the store, or the code of people; here each of these calls passes a gate before and after
+// it. The gate notes it, and when it is the one that a test has chosen, the service dies there:
+// nothing that it does from then on has any effect.
 
 // crossing is a point that a service passes.
 type crossing struct {
@@ -52,12 +54,14 @@ type gate struct {
 }
 
 func newGate(at crossing, nth int) *gate {
-	return &gate{at: at, nth: nth, killed: make(chan struct{}), noted: make(chan struct{}), passed: make(map[crossing]int)}
+	return &gate{at: at, nth: nth, killed: make(chan struct{}), noted: make(chan struct{}),
+		passed: make(map[crossing]int)}
 }
 
 // wants reports whether the service is to die at this point, this time or another.
 func (g *gate) wants(edge, call string, kinds ...string) bool {
-	return g.nth > 0 && !g.dead.Load() && g.at.edge == edge && g.at.call == call && (g.at.kind == "" || slices.Contains(kinds, g.at.kind))
+	return g.nth > 0 && !g.dead.Load() && g.at.edge == edge && g.at.call == call &&
+		(g.at.kind == "" || slices.Contains(kinds, g.at.kind))
 }
 
 // pass notes a point. It fails if the service is dead, be it from now on.
@@ -197,7 +201,8 @@ type gatedMembership struct {
 	b gatedBroker
 }
 
-// Leave passes on when it has failed, too: on a busy machine it may take longer than a service waits for it, and nothing follows from that.
+// Leave passes on when it has failed, too: on a busy machine it may take longer than a service
+// waits for it, and nothing follows from that.
 func (m gatedMembership) Leave(ctx context.Context) (err error) {
 	return errors.Join(m.b.g.around("leave", func() error {
 		err = m.Membership.Leave(ctx)
@@ -286,7 +291,8 @@ type gatedHold struct {
 	kind string
 }
 
-// settle does something and, if the service is to die behind it, waits until it is on its way to the broker.
+// settle does something and, if the service is to die behind it, waits until it is on its way to
+// the broker.
 func (h gatedHold) settle(call string, do func()) {
 	if h.b.g.pass("before", call, h.kind) != nil {
 		return
@@ -317,7 +323,8 @@ func (h gatedHold) Extend() {
 
 // ---- The connection to the broker.
 
-// line is the way of a service to the broker. It is cut when the service dies, and knows what has gone through.
+// line is the way of a service to the broker. It is cut when the service dies, and knows what has
+// gone through.
 type line struct {
 	address string
 	g       *gate
@@ -374,7 +381,8 @@ func (l *line) written(p []byte) {
 	}
 }
 
-// wire is one connection. What the adapter of the broker does by itself is seen here: that a timer, which the broker hands out a little early, goes back for the rest of its time.
+// wire is one connection. What the adapter of the broker does by itself is seen here: that a timer,
+// which the broker hands out a little early, goes back for the rest of its time.
 type wire struct {
 	net.Conn
 	l *line
@@ -421,7 +429,8 @@ type gatedStore struct {
 	g *gate
 }
 
-func (s gatedStore) Load(ctx context.Context, ids []string, admit func(string, round.Row) bool) (known []round.Known, err error) {
+func (s gatedStore) Load(ctx context.Context, ids []string,
+	admit func(string, round.Row) bool) (known []round.Known, err error) {
 	err = s.g.around("load", func() error {
 		known, err = s.Store.Load(ctx, ids, admit)
 		return err
@@ -490,8 +499,8 @@ func (s gatedStore) Tidy(ctx context.Context) (bool, error) {
 // committingKey marks the context of a commit, so that the connection to the database knows of it.
 type committingKey struct{}
 
-// tap is a connection to PostgreSQL on which a service can die while the server executes a commit: before the server gets it, or when its answer has come and nobody has
-// read it.
+// tap is a connection to PostgreSQL on which a service can die while the server executes a commit:
+// before the server gets it, or when its answer has come and nobody has read it.
 type tap struct {
 	net.Conn
 	g          *gate

@@ -24,7 +24,8 @@ func TestManyHeal(t *testing.T) {
 	ping := bus.Queue{Activity: "ping"} // no worker takes it
 	var starts []events.Message
 	for i := range n {
-		starts = append(starts, events.Message{ID: fmt.Sprint("s", i), Instance: fmt.Sprint("i", i), Content: &events.Start{Orchestration: "once", Input: events.Payload(`"x"`)}})
+		starts = append(starts, events.Message{ID: fmt.Sprint("s", i), Instance: fmt.Sprint("i", i),
+			Content: &events.Start{Orchestration: "once", Input: events.Payload(`"x"`)}})
 	}
 	s.say(starts...)
 	allWait := func() error {

@@ -58,7 +58,8 @@ func (s *system) dead(r *raw, subject string) *jetstream.RawStreamMsg {
 	return m
 }
 
-// TestHostileMessages publishes what nobody should, in between of what people do. What cannot be read is put aside with the reason; everything else goes on.
+// TestHostileMessages publishes what nobody should, in between of what people do. What cannot be
+// read is put aside with the reason; everything else goes on.
 func TestHostileMessages(t *testing.T) {
 	s := newSystem(t, openSQLite(t), plays...)
 	s.orchestrate()
@@ -86,15 +87,23 @@ func TestHostileMessages(t *testing.T) {
 		{"id of a child", "rondo.start.once.x~1.2", nil, nil, ""}, // four words: the broker does not take it
 		{"id of a child, encoded", "rondo.start.once.x~1%2E2", nil, nil, "reserved"},
 		{"conflict", "rondo.start.once.hostile-1", nats.Header{events.HeaderConflict: {"maybe"}}, nil, "is none of"},
-		{"parent", "rondo.internal_start.once.hostile-2", nats.Header{events.HeaderMsgID: {"m"}, events.HeaderParent: {"nonsense"}}, nil, "Rondo-Parent"},
-		{"attributes", "rondo.start.once.hostile-3", nats.Header{events.HeaderAttributes: {"{"}}, nil, "Rondo-Attributes"},
-		{"many attributes", "rondo.start.once.hostile-4", nats.Header{events.HeaderAttributes: {manyAttributes()}}, nil, "attributes"},
+		{"parent", "rondo.internal_start.once.hostile-2",
+			nats.Header{events.HeaderMsgID: {"m"}, events.HeaderParent: {"nonsense"}}, nil, "Rondo-Parent"},
+		{"attributes", "rondo.start.once.hostile-3", nats.Header{events.HeaderAttributes: {"{"}}, nil,
+			"Rondo-Attributes"},
+		{"many attributes", "rondo.start.once.hostile-4", nats.Header{events.HeaderAttributes: {manyAttributes()}}, nil,
+			"attributes"},
 		{"answer without a life", "rondo.work-done.1-2.i", nil, nil, "Rondo-Life"},
-		{"answer to no place", "rondo.work-done.x.i", nats.Header{events.HeaderLife: {"a"}}, nil, "<execution>-<event>"},
-		{"answer to a place beyond numbers", "rondo.work-done.99999999999999999999-1.i", nats.Header{events.HeaderLife: {"a"}}, nil, "<execution>-<event>"},
-		{"child without an outcome", "rondo.child-ended.1-2.i", nats.Header{events.HeaderLife: {"a"}}, nil, "neither done nor failed"},
-		{"timer of no time", "rondo.timer-due.1-2.i", nats.Header{events.HeaderLife: {"a"}, events.HeaderDue: {"tomorrow"}}, nil, "not a time"},
-		{"work for no attempt", "rondo.work._.double.1-2.i", nats.Header{events.HeaderLife: {"a"}, events.HeaderAttempt: {"none"}}, nil, "Rondo-Attempt"},
+		{"answer to no place", "rondo.work-done.x.i", nats.Header{events.HeaderLife: {"a"}}, nil,
+			"<execution>-<event>"},
+		{"answer to a place beyond numbers", "rondo.work-done.99999999999999999999-1.i",
+			nats.Header{events.HeaderLife: {"a"}}, nil, "<execution>-<event>"},
+		{"child without an outcome", "rondo.child-ended.1-2.i", nats.Header{events.HeaderLife: {"a"}}, nil,
+			"neither done nor failed"},
+		{"timer of no time", "rondo.timer-due.1-2.i",
+			nats.Header{events.HeaderLife: {"a"}, events.HeaderDue: {"tomorrow"}}, nil, "not a time"},
+		{"work for no attempt", "rondo.work._.double.1-2.i",
+			nats.Header{events.HeaderLife: {"a"}, events.HeaderAttempt: {"none"}}, nil, "Rondo-Attempt"},
 		{"large", "rondo.start.once.hostile-5", nil, bytes.Repeat([]byte("x"), 1000<<10), "over the limit"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -109,7 +118,8 @@ func TestHostileMessages(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := s.dead(r, c.subject)
-			if got := m.Header.Get(natsbus.HeaderDeadDetail); !strings.Contains(got, c.says) || m.Header.Get(natsbus.HeaderDeadReason) == "" || m.Header.Get(natsbus.HeaderDeadSubject) != c.subject {
+			if got := m.Header.Get(natsbus.HeaderDeadDetail); !strings.Contains(got, c.says) ||
+				m.Header.Get(natsbus.HeaderDeadReason) == "" || m.Header.Get(natsbus.HeaderDeadSubject) != c.subject {
 				t.Errorf("the dead letter says %q; want it to say %s:\n%v", got, c.says, m.Header)
 			}
 		})
@@ -147,8 +157,10 @@ func TestStrangeButGoodMessages(t *testing.T) {
 		{"percent", "100%", nil, `"a"`, "a"},
 		{"slashes", "a/b\\c", nil, `"a"`, "a"},
 		{"quotes", `"quoted" 'twice'`, nil, `"a"`, "a"},
-		{"CloudEvents", "cloud", nats.Header{"ce-id": {"1"}, "ce-source": {"/shop"}, "ce-type": {"order"}, "ce-specversion": {"1.0"}}, `"a"`, "a"},
-		{"trace", "traced", nats.Header{"traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}, `"a"`, "a"},
+		{"CloudEvents", "cloud", nats.Header{"ce-id": {"1"}, "ce-source": {"/shop"}, "ce-type": {"order"},
+			"ce-specversion": {"1.0"}}, `"a"`, "a"},
+		{"trace", "traced", nats.Header{"traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}},
+			`"a"`, "a"},
 		{"bad trace", "badly traced", nats.Header{"traceparent": {"\x01nonsense"}}, `"a"`, "a"},
 		{"unknown headers", "headed", nats.Header{"X-Whatever": {"1", "2"}, "Rondo-Unknown": {"x"}}, `"a"`, "a"},
 		{"large input", "large", nil, `"` + strings.Repeat("x", 900<<10) + `"`, strings.Repeat("x", 900<<10)},

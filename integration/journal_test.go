@@ -99,14 +99,16 @@ type probe struct {
 	*natsbus.Bus
 	journal *journal
 	dead    atomic.Bool
-	// onSubscribe, if set, is called before a partition is received from; an error of its is why that fails.
+	// onSubscribe, if set, is called before a partition is received from; an error of its is why
+	// that fails.
 	onSubscribe func() error
 	// onReceive, if set, is called when a message comes, before anything is done about it.
 	onReceive func(bus.Delivery)
 	// onPublish, if set, is called before something is published, afterPublish after it was.
 	onPublish    func([]events.Wire) error
 	afterPublish func([]events.Wire)
-	// onAck, if set, is called before a message is acknowledged; if it reports false, the acknowledgement is lost.
+	// onAck, if set, is called before a message is acknowledged; if it reports false, the
+	// acknowledgement is lost.
 	onAck func(bus.Delivery) bool
 }
 
@@ -222,13 +224,15 @@ type probedStore struct {
 	history.Store
 	journal *journal
 	dead    atomic.Bool
-	// before and after are called around each commit, if set; an error of theirs is the commit's. After an error of before, nothing is committed.
+	// before and after are called around each commit, if set; an error of theirs is the commit's.
+	// After an error of before, nothing is committed.
 	before, after func(history.Batch) error
 	// onLoad, if set, is called before instances are read; an error of its is why that fails.
 	onLoad func() error
 }
 
-func (s *probedStore) Load(ctx context.Context, ids []string, admit func(string, round.Row) bool) ([]round.Known, error) {
+func (s *probedStore) Load(ctx context.Context, ids []string,
+	admit func(string, round.Row) bool) ([]round.Known, error) {
 	if s.onLoad != nil {
 		if err := s.onLoad(); err != nil {
 			return nil, err

@@ -20,7 +20,8 @@ import (
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// This file has services die as processes: they get SIGKILL in a window of TestCrashWindows. What they had not yet written to a connection is lost with them.
+// This file has services die as processes: they get SIGKILL in a window of TestCrashWindows. What
+// they had not yet written to a connection is lost with them.
 
 // playWindow is a process that kills itself in a window.
 func playWindow(ctx context.Context, r role, log *slog.Logger) error {
@@ -33,7 +34,8 @@ func playWindow(ctx context.Context, r role, log *slog.Logger) error {
 		_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
 		select {}
 	}
-	r.Broker.InProcess = newLine(r.Broker.URLs[len("nats://"):], g) // it sees what is written; nothing is cut that the death does not cut
+	// it sees what is written; nothing is cut that the death does not cut
+	r.Broker.InProcess = newLine(r.Broker.URLs[len("nats://"):], g)
 	b, err := natsbus.Connect(ctx, r.Broker)
 	if err != nil {
 		return err
@@ -51,7 +53,8 @@ func playWindow(ctx context.Context, r role, log *slog.Logger) error {
 		}
 		return x.Run(ctx)
 	}
-	store, err := cockroach.Open(ctx, r.Database, cockroach.Options{WakeStep: wakeStep, MaxConns: 3, Log: log, Configure: tapped(g)})
+	store, err := cockroach.Open(ctx, r.Database,
+		cockroach.Options{WakeStep: wakeStep, MaxConns: 3, Log: log, Configure: tapped(g)})
 	if err != nil {
 		return err
 	}
@@ -67,10 +70,12 @@ func playWindow(ctx context.Context, r role, log *slog.Logger) error {
 	return x.Run(ctx)
 }
 
-// TestKilledInWindows is TestCrashWindows with processes that get SIGKILL. Some windows are tried, and all that need no preparation if [large] says so.
+// TestKilledInWindows is TestCrashWindows with processes that get SIGKILL. Some windows are tried,
+// and all that need no preparation if [large] says so.
 func TestKilledInWindows(t *testing.T) {
 	t.Parallel()
-	some := map[string]bool{"before the commit": true, "in the commit, before the answer is read": true, "half of the work is published": true, "a result was published": true}
+	some := map[string]bool{"before the commit": true, "in the commit, before the answer is read": true,
+		"half of the work is published": true, "a result was published": true}
 	for _, w := range windows {
 		if w.before != nil || w.during != nil || w.ignorant || !large && !some[w.name] {
 			continue
@@ -115,7 +120,8 @@ func indexOfShapeFor(w window) int {
 		name = w.only[0]
 	}
 	for _, x := range [][2]string{
-		{"half", "fan-out"}, {"timer", "timer"}, {"child", "child"}, {"continue", "continue-as-new"}, {"another instance", "speaking"}, {"was said", "speaking"},
+		{"half", "fan-out"}, {"timer", "timer"}, {"child", "child"}, {"continue", "continue-as-new"},
+		{"another instance", "speaking"}, {"was said", "speaking"},
 		{"withdraw", "withdrawal"}, {"step", "steps"}, {"error", "retry"}, {"begun", "begun"}, {"values", "reading"},
 	} {
 		if w.only == nil && strings.Contains(w.name, x[0]) {

@@ -15,7 +15,8 @@ import (
 
 // tiny are limits that everything runs into all the time.
 func tiny(c *orchestrator.Config) {
-	c.MaxInstances, c.MaxMessages, c.MaxInbox, c.MaxBatch, c.MaxBatchEvents, c.MaxBatchBytes, c.Deciders, c.Steps = 2, 4, 2, 1, 1, 1, 1, 1
+	c.MaxInstances, c.MaxMessages, c.MaxInbox, c.MaxBatch, c.MaxBatchEvents, c.MaxBatchBytes, c.Deciders, c.Steps = 2,
+		4, 2, 1, 1, 1, 1, 1
 }
 
 // With room for hardly anything, everything takes longer, and ends all the same.
@@ -38,26 +39,29 @@ func TestTinyLimits(t *testing.T) {
 	})
 }
 
-// One instance that gets very many messages does not hold up the others, and reads them in their order.
+// One instance that gets very many messages does not hold up the others, and reads them in their
+// order.
 func TestOneBusyInstance(t *testing.T) {
 	t.Parallel()
 	n := detector.Size(2000, 300)
 	reader := orchestration.Define[int, int]("busy-reader")
-	s := newCalmSystem(t, openSQLite(t), append([]orchestration.Binding{reader.With(func(ctx *orchestration.Context, n int) (int, error) {
-		for i := range n {
-			x, err := work.Letters.Receive(ctx)
-			if err != nil || x != i {
-				return i, fmt.Errorf("letter %d is %d (%v)", i, x, err)
+	s := newCalmSystem(t, openSQLite(t),
+		append([]orchestration.Binding{reader.With(func(ctx *orchestration.Context, n int) (int, error) {
+			for i := range n {
+				x, err := work.Letters.Receive(ctx)
+				if err != nil || x != i {
+					return i, fmt.Errorf("letter %d is %d (%v)", i, x, err)
+				}
 			}
-		}
-		return n, nil
-	})}, plays...)...)
+			return n, nil
+		})}, plays...)...)
 	s.orchestrate()
 	s.labour()
 	s.start("busy-reader", "busy", n)
 	var all []events.Message
 	for i := range n {
-		all = append(all, events.Message{ID: fmt.Sprint("l", i), Instance: "busy", Content: &events.QueueSent{Queue: "letters", Data: events.Payload(fmt.Sprint(i))}})
+		all = append(all, events.Message{ID: fmt.Sprint("l", i), Instance: "busy",
+			Content: &events.QueueSent{Queue: "letters", Data: events.Payload(fmt.Sprint(i))}})
 	}
 	s.say(all...)
 	jobs := mixed("j", 50)

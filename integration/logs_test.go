@@ -52,7 +52,8 @@ func (d *diary) pages(t *testing.T, instance string) (pages string) {
 	return pages
 }
 
-// TestCodeLogsOnce has an instance forgotten and read again, a message delivered twice, and a round decided again because somebody else was faster.
+// TestCodeLogsOnce has an instance forgotten and read again, a message delivered twice, and a round
+// decided again because somebody else was faster.
 func TestCodeLogsOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, s *system) {
 		var ran, interfered, lost atomic.Int32
@@ -79,7 +80,8 @@ func TestCodeLogsOnce(t *testing.T) {
 			c.MaxInstances, c.CodeLogger = 1, slog.New(slog.NewJSONHandler(said, nil))
 		})
 		v.broker.onAck = func(d bus.Delivery) bool { // each event of the book comes twice
-			return !strings.HasSuffix(d.Subject, ".book-1") || !strings.Contains(d.Subject, ".event.") || lost.Add(1)%2 == 0
+			return !strings.HasSuffix(d.Subject, ".book-1") || !strings.Contains(d.Subject, ".event.") ||
+				lost.Add(1)%2 == 0
 		}
 		v.store.before = func(b history.Batch) error {
 			for _, d := range b.Turns {
@@ -101,7 +103,8 @@ func TestCodeLogsOnce(t *testing.T) {
 				}
 				return nil
 			})
-			s.say(events.Message{ID: fmt.Sprint("page-", page), Instance: "book-1", Content: &events.EventRaised{Name: "next", Data: encode(t, 1)}})
+			s.say(events.Message{ID: fmt.Sprint("page-", page), Instance: "book-1",
+				Content: &events.EventRaised{Name: "next", Data: encode(t, 1)}})
 			want += fmt.Sprintf("page %d of book 1.0.0, execution %d\n", page%3, 1+page/3)
 			if page == 2 {
 				want += "continues of book 1.0.0, execution 1\nbegins of book 1.0.0, execution 2\n"
@@ -114,7 +117,8 @@ func TestCodeLogsOnce(t *testing.T) {
 			t.Errorf("got\n%swant\n%s", got, want)
 		}
 		if ran.Load() < 6 || interfered.Load() < 6 || lost.Load() < 12 {
-			t.Errorf("the code ran %d times, was decided in vain %d times, and %d deliveries came", ran.Load(), interfered.Load(), lost.Load())
+			t.Errorf("the code ran %d times, was decided in vain %d times, and %d deliveries came", ran.Load(),
+				interfered.Load(), lost.Load())
 		}
 	})
 }
@@ -127,7 +131,8 @@ func (s *system) interfere(instance string, n int) error {
 	}
 	in := round.New(&round.Config{Code: s.code}, known[0])
 	defer in.Evict()
-	letter := events.Message{ID: fmt.Sprint("letter-", n), Instance: instance, Content: &events.QueueSent{Queue: "aside", Data: encode(s.t, n)}}
+	letter := events.Message{ID: fmt.Sprint("letter-", n), Instance: instance,
+		Content: &events.QueueSent{Queue: "aside", Data: encode(s.t, n)}}
 	turn := in.Decide([]round.Delivery{{Message: letter, Attempts: 1}}, time.Now().UTC().Truncate(time.Microsecond))
 	r, err := s.store.Commit(s.t.Context(), history.Batch{Turns: []history.Decided{{Turn: &turn}}})
 	if err == nil && r.Outcomes[0].Verdict != history.Committed {

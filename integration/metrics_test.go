@@ -60,7 +60,8 @@ var (
 )
 
 var measuredOrchestrations = []orchestration.Binding{
-	// A child, a timer, a step, activities with and without retries; then all of it once more as a new execution.
+	// A child, a timer, a step, activities with and without retries; then all of it once more as a
+	// new execution.
 	household.With(func(ctx *orchestration.Context, left int) (int, error) {
 		n, err := pupil.StartChild(ctx, 1).Get(ctx)
 		if err != nil {
@@ -131,9 +132,11 @@ func measuredActivities(endlessBegins chan<- struct{}) []activity.Binding {
 			return untilStopped(ctx, n)
 		}),
 		pulse.With(func(ctx context.Context, n int) (int, error) { return n, activity.Heartbeat(ctx, n) }),
-		// What an activity measures itself goes where everything else goes: OpenTelemetry's global meter is set.
+		// What an activity measures itself goes where everything else goes: OpenTelemetry's global
+		// meter is set.
 		counting.With(func(ctx context.Context, n int) (int, error) {
-			parcels, err := otel.Meter("example.com/parcels").Int64Counter("shop.parcels", metric.WithUnit("{parcel}"), metric.WithDescription("Parcels that were sent."))
+			parcels, err := otel.Meter("example.com/parcels").Int64Counter("shop.parcels", metric.WithUnit("{parcel}"),
+				metric.WithDescription("Parcels that were sent."))
 			if err != nil {
 				return 0, err
 			}
@@ -188,9 +191,13 @@ func (s scraped) own() []string {
 }
 
 // measured is a system all of whose services tell what they do.
-func measured(t *testing.T, orchestrations []orchestration.Binding, activities []activity.Binding, change ...func(*worker.Config)) (*system, *telemetry.Telemetry) {
+func measured(t *testing.T, orchestrations []orchestration.Binding, activities []activity.Binding,
+	change ...func(*worker.Config)) (*system, *telemetry.Telemetry) {
 	t.Helper()
-	x, err := telemetry.Start(context.Background(), telemetry.Service{Name: "rondo-test", Version: "test", Instance: "test", Logger: quiet(), Environment: func(string) (string, bool) { return "", false }})
+	x, err := telemetry.Start(context.Background(), telemetry.Service{Name: "rondo-test", Version: "test",
+		Instance: "test", Logger: quiet(), Environment: func(string) (string, bool) {
+			return "", false
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +208,9 @@ func measured(t *testing.T, orchestrations []orchestration.Binding, activities [
 	s.orchestrate(func(c *orchestrator.Config) {
 		c.Metrics, c.MeasureEvery, c.PromiseAfter = x.Metrics, 500*time.Millisecond, 10*time.Second
 	})
-	s.employ(activities, append([]func(*worker.Config){func(c *worker.Config) { c.Metrics, c.Slots = x.Metrics, 20 }}, change...)...)
+	s.employ(activities, append([]func(*worker.Config){func(c *worker.Config) {
+		c.Metrics, c.Slots = x.Metrics, 20
+	}}, change...)...)
 	return s, x
 }
 
@@ -224,7 +233,8 @@ func tells(t *testing.T, x *telemetry.Telemetry, want scraped) {
 	})
 }
 
-// TestMetrics runs some of everything, and checks what was counted and measured. It does not run beside others that set the global providers.
+// TestMetrics runs some of everything, and checks what was counted and measured. It does not run
+// beside others that set the global providers.
 func TestMetrics(t *testing.T) {
 	begun := make(chan struct{})
 	s, x := measured(t, measuredOrchestrations, measuredActivities(begun))
@@ -239,12 +249,14 @@ func TestMetrics(t *testing.T) {
 	s.start("abiding", "dropped", 0)
 	s.start("nobody knows this", "lost", 0)
 	s.say(
-		events.Message{ID: "again", Instance: "plain", Content: &events.Start{Orchestration: "plainly", Input: encode(t, 7)}},
+		events.Message{ID: "again", Instance: "plain",
+			Content: &events.Start{Orchestration: "plainly", Input: encode(t, 7)}},
 		events.Message{ID: "e1", Instance: "stopped", Content: &events.EventRaised{Name: "something else"}},
 		events.Message{ID: "e2", Instance: "who", Content: &events.EventRaised{Name: "never"}},
 	)
 	s.await(begun, "an activity that does not end begins")
-	s.say(events.Message{ID: "e3", Instance: "now", Content: &events.EventRaised{Name: halt.Name(), Data: encode(t, 0)}})
+	s.say(events.Message{ID: "e3", Instance: "now",
+		Content: &events.EventRaised{Name: halt.Name(), Data: encode(t, 0)}})
 	s.eventually("two instances wait", func() error {
 		for _, id := range []string{"stopped", "dropped"} {
 			if _, err := s.store.Instance(t.Context(), id); err != nil {
@@ -257,7 +269,8 @@ func TestMetrics(t *testing.T) {
 		events.Message{ID: "c1", Instance: "stopped", Content: &events.Control{How: events.Cancel}},
 		events.Message{ID: "c2", Instance: "dropped", Content: &events.Control{How: events.Terminate}},
 	)
-	if err := s.bus.Publish(t.Context(), events.Wire{Subject: "rondo.control.bewitch.somebody", Header: events.Header{events.HeaderMsgID: {"m1"}}}); err != nil {
+	if err := s.bus.Publish(t.Context(), events.Wire{Subject: "rondo.control.bewitch.somebody",
+		Header: events.Header{events.HeaderMsgID: {"m1"}}}); err != nil {
 		t.Fatal(err)
 	}
 	s.completed("home", 3)
@@ -378,12 +391,16 @@ func checkPlausible(t *testing.T, all scraped) {
 	}
 	const minute = 60
 	between(`rondo_timer_lateness_seconds_sum`, 0, 3*minute)
-	between(`rondo_orchestration_duration_seconds_sum{orchestration="household",status="completed",version="1.0.0"}`, 0.04, minute) // two naps of 20 ms
-	last, first := `rondo_execution_duration_seconds_sum{orchestration="household",status="completed",version="1.0.0"}`, `rondo_execution_duration_seconds_sum{orchestration="household",status="continued_as_new",version="1.0.0"}`
+	// two naps of 20 ms
+	between(`rondo_orchestration_duration_seconds_sum{orchestration="household",status="completed",version="1.0.0"}`,
+		0.04, minute)
+	last, first := `rondo_execution_duration_seconds_sum{orchestration="household",status="completed",version="1.0.0"}`,
+		`rondo_execution_duration_seconds_sum{orchestration="household",status="continued_as_new",version="1.0.0"}`
 	if life := all[`rondo_orchestration_duration_seconds_sum{orchestration="household",status="completed",version="1.0.0"}`]; life < all[last]+all[first]-0.001 {
 		t.Errorf("an instance has lived %vs, its executions have taken %vs and %vs", life, all[first], all[last])
 	}
-	between(`rondo_activity_duration_seconds_sum{activity="linger",outcome="timeout_start_to_close",tag=""}`, 0.03, minute)
+	between(`rondo_activity_duration_seconds_sum{activity="linger",outcome="timeout_start_to_close",tag=""}`, 0.03,
+		minute)
 	between(`rondo_activity_queue_duration_seconds_sum{activity="wobble",tag=""}`, 0, minute)
 	between(`rondo_execution_history_size_bytes_sum{orchestration="household"}`, 1000, 100_000)
 	between(`rondo_execution_history_events_sum{orchestration="household"}`, 20, 60)
@@ -403,14 +420,21 @@ func checkPlausible(t *testing.T, all scraped) {
 	for _, phase := range []string{"batch", "commit", "publish"} {
 		between(`rondo_round_duration_seconds_count{phase="`+phase+`"}`, committed, committed)
 	}
-	between(`rondo_commit_turns_sum`, sum("rondo_turns_total"), sum("rondo_turns_total")) // a start that comes twice at once may be refused
-	if rounds := sum("rondo_rounds_total"); rounds < committed || all[`rondo_round_duration_seconds_count{phase="decide"}`] != rounds || all["rondo_round_messages_count"] != rounds {
-		t.Errorf("there were %v rounds, %v of them committed, %v decided and %v with messages", rounds, committed, all[`rondo_round_duration_seconds_count{phase="decide"}`], all["rondo_round_messages_count"])
+	// a start that comes twice at once may be refused
+	between(`rondo_commit_turns_sum`, sum("rondo_turns_total"), sum("rondo_turns_total"))
+	if rounds := sum("rondo_rounds_total"); rounds < committed ||
+		all[`rondo_round_duration_seconds_count{phase="decide"}`] != rounds ||
+		all["rondo_round_messages_count"] != rounds {
+		t.Errorf("there were %v rounds, %v of them committed, %v decided and %v with messages", rounds, committed,
+			all[`rondo_round_duration_seconds_count{phase="decide"}`], all["rondo_round_messages_count"])
 	}
-	if written, committed := all["rondo_round_events_sum"], all["rondo_commit_events_sum"]; written > committed || written < 60 {
+	if written, committed := all["rondo_round_events_sum"], all["rondo_commit_events_sum"]; written > committed ||
+		written < 60 {
 		t.Errorf("rounds have written %v events, commits have tried %v", written, committed)
 	}
-	if n := sum("rondo_outbox_published_total"); n < 20 || n != all[`rondo_outbox_published_total{lane="now",outcome="published"}`]+all[`rondo_outbox_published_total{lane="later",outcome="published"}`] {
+	if n := sum("rondo_outbox_published_total"); n < 20 ||
+		n != all[`rondo_outbox_published_total{lane="now",outcome="published"}`]+
+			all[`rondo_outbox_published_total{lane="later",outcome="published"}`] {
 		t.Errorf("%v messages were published", n)
 	}
 	if n := all["rondo_outbox_swept_total"]; n != 0 {
@@ -424,7 +448,8 @@ var label = regexp.MustCompile(`([a-z_]+)="((?:[^"\\]|\\.)*)"`)
 // checkNoIDs checks that no label has the id of anything.
 func checkNoIDs(t *testing.T, text string) {
 	t.Helper()
-	ids := []string{"home", "oops", "boom", "quick", "now", "plain", "parcels", "stopped", "dropped", "lost", "again", "who", "nobody knows this", "something else"}
+	ids := []string{"home", "oops", "boom", "quick", "now", "plain", "parcels", "stopped", "dropped", "lost", "again",
+		"who", "nobody knows this", "something else"}
 	lanes := map[string]bool{"lane": true} // one of them is "now"
 	lines := bufio.NewScanner(strings.NewReader(text))
 	for lines.Scan() {
@@ -436,11 +461,15 @@ func checkNoIDs(t *testing.T, text string) {
 	}
 }
 
-// rare are metrics about what does not happen when all is well, or only in whole programs. Tests of package telemetry record them, and those of package queues what is about queues.
+// rare are metrics about what does not happen when all is well, or only in whole programs. Tests of
+// package telemetry record them, and those of package queues what is about queues.
 var rare = []string{
-	telemetry.MetricOrchestrationPoison, telemetry.MetricReplayedEvents, telemetry.MetricEvictions, telemetry.MetricNearLimit, telemetry.MetricRedeliveries, telemetry.MetricSuspects, telemetry.MetricHandovers,
-	telemetry.MetricOutboxSwept, telemetry.MetricOutboxHealed, telemetry.MetricActivityLimited, telemetry.MetricStoreErrors, telemetry.MetricLoads, telemetry.MetricReady,
-	telemetry.MetricQueueRequests, telemetry.MetricQueueDuration, telemetry.MetricQueueItems, telemetry.MetricQueueDepth, telemetry.MetricQueueLocked, telemetry.MetricQueueDead, telemetry.MetricQueueOldest,
+	telemetry.MetricOrchestrationPoison, telemetry.MetricReplayedEvents, telemetry.MetricEvictions,
+	telemetry.MetricNearLimit, telemetry.MetricRedeliveries, telemetry.MetricSuspects, telemetry.MetricHandovers,
+	telemetry.MetricOutboxSwept, telemetry.MetricOutboxHealed, telemetry.MetricActivityLimited,
+	telemetry.MetricStoreErrors, telemetry.MetricLoads, telemetry.MetricReady,
+	telemetry.MetricQueueRequests, telemetry.MetricQueueDuration, telemetry.MetricQueueItems,
+	telemetry.MetricQueueDepth, telemetry.MetricQueueLocked, telemetry.MetricQueueDead, telemetry.MetricQueueOldest,
 }
 
 // checkAllTold checks that nothing is described that nobody tells.
@@ -458,7 +487,8 @@ func checkAllTold(t *testing.T, all scraped) {
 	}
 }
 
-// TestRoundsAreCountedUnderTheirName has a round that writes nothing: it counts for the orchestration all the same, and not as one that nobody has registered.
+// TestRoundsAreCountedUnderTheirName has a round that writes nothing: it counts for the
+// orchestration all the same, and not as one that nobody has registered.
 func TestRoundsAreCountedUnderTheirName(t *testing.T) {
 	s, x := measured(t, measuredOrchestrations, measuredActivities(nil))
 	s.start("plainly", "plain", 7)
@@ -486,7 +516,8 @@ var spreading = spread.With(func(ctx *orchestration.Context, n int) (int, error)
 	return activity.Define[int, int](fmt.Sprintf("spread-%d", n%spreadOver)).Call(ctx, n)
 })
 
-// TestMetricsAreBounded runs ten thousand instances over a hundred activities, among messages with made-up names of all sorts. What they are called does not make the metrics grow: once everything
+// TestMetricsAreBounded runs ten thousand instances over a hundred activities, among messages with
+// made-up names of all sorts. What they are called does not make the metrics grow: once everything
 // that can occur has, twice as many instances add nothing.
 func TestMetricsAreBounded(t *testing.T) {
 	if testing.Short() {
@@ -494,7 +525,10 @@ func TestMetricsAreBounded(t *testing.T) {
 	}
 	var activities []activity.Binding
 	for i := range spreadOver {
-		activities = append(activities, activity.Define[int, int](fmt.Sprintf("spread-%d", i)).With(func(_ context.Context, n int) (int, error) { return n, nil }))
+		activities = append(activities,
+			activity.Define[int, int](fmt.Sprintf("spread-%d", i)).With(func(_ context.Context, n int) (int, error) {
+				return n, nil
+			}))
 	}
 	s, x := measured(t, []orchestration.Binding{spreading}, activities, func(c *worker.Config) { c.Slots = 200 })
 	half := map[bool]int{false: 5000, true: 1000}[detector.On]
@@ -502,19 +536,25 @@ func TestMetricsAreBounded(t *testing.T) {
 		var all []events.Message
 		for n := from; n < from+half; n++ {
 			id := fmt.Sprintf("spread-%d", n)
-			all = append(all, events.Message{ID: "s-" + id, Instance: id, Content: &events.Start{Orchestration: "spread", Input: encode(t, n)}})
+			all = append(all, events.Message{ID: "s-" + id, Instance: id,
+				Content: &events.Start{Orchestration: "spread", Input: encode(t, n)}})
 			switch n % 25 {
 			case 0:
-				all = append(all, events.Message{ID: "u-" + id, Instance: "unknown-" + id, Content: &events.Start{Orchestration: "made up " + id, Version: "1.0." + strconv.Itoa(n), Input: encode(t, n)}})
+				all = append(all, events.Message{ID: "u-" + id, Instance: "unknown-" + id,
+					Content: &events.Start{Orchestration: "made up " + id, Version: "1.0." + strconv.Itoa(n),
+						Input: encode(t, n)}})
 			case 1:
-				all = append(all, events.Message{ID: "e-" + id, Instance: id, Content: &events.EventRaised{Name: "made up " + id}})
+				all = append(all, events.Message{ID: "e-" + id, Instance: id,
+					Content: &events.EventRaised{Name: "made up " + id}})
 			case 2:
-				all = append(all, events.Message{ID: "q-" + id, Instance: id, Content: &events.QueueSent{Queue: "made up " + id}})
+				all = append(all, events.Message{ID: "q-" + id, Instance: id,
+					Content: &events.QueueSent{Queue: "made up " + id}})
 			}
 		}
 		s.say(all...)
 		within(t, 2*patience, "all instances end", func() error {
-			left, err := s.store.Count(t.Context(), history.Filter{Name: "spread", Statuses: []round.Status{round.Completed}}, 0)
+			left, err := s.store.Count(t.Context(),
+				history.Filter{Name: "spread", Statuses: []round.Status{round.Completed}}, 0)
 			if err == nil && left < int64(from+half) {
 				err = fmt.Errorf("%d of %d have", left, from+half)
 			}
@@ -529,10 +569,14 @@ func TestMetricsAreBounded(t *testing.T) {
 		tells(t, x, atRest)
 		_, all := scrapeOf(t, x)
 		for series := range all {
-			// Of words of the engine's there is an end anyway, and some come up only when something is slow: work goes back for want of a slot, and has no first delivery here then; or
+			// Of words of the engine's there is an end anyway, and some come up only when something
+			// is slow: work goes back for want of a slot, and has no first delivery here then; or
 			// it is handed out again, and withdrawn when the first one is through.
-			named := strings.Contains(series, `activity="`) || strings.Contains(series, `orchestration="`) || strings.HasPrefix(series, "spread_")
-			slow := strings.Contains(series, `"again"`) || strings.Contains(series, `"returned"`) || strings.Contains(series, `"cancelled"`) || strings.HasPrefix(series, "rondo_activity_queue_duration") && !strings.Contains(series, `tag=""`)
+			named := strings.Contains(series, `activity="`) || strings.Contains(series, `orchestration="`) ||
+				strings.HasPrefix(series, "spread_")
+			slow := strings.Contains(series, `"again"`) || strings.Contains(series, `"returned"`) ||
+				strings.Contains(series, `"cancelled"`) || strings.HasPrefix(series, "rondo_activity_queue_duration") &&
+				!strings.Contains(series, `tag=""`)
 			if named && !slow {
 				own = append(own, series)
 			}
@@ -560,7 +604,8 @@ func TestMetricsAreBounded(t *testing.T) {
 			}
 		}
 	}
-	// A hundred activities have about seventy series each, most of them buckets; and there are 200 counters of the authors.
+	// A hundred activities have about seventy series each, most of them buckets; and there are 200
+	// counters of the authors.
 	if most := 9000; len(after) > most {
 		t.Errorf("%d series; want %d at most", len(after), most)
 	}

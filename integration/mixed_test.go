@@ -19,7 +19,10 @@ import (
 // plays are the orchestrations, works the activities.
 var (
 	plays = slices.Concat(work.Orchestrations, basics, timing, overloaded)
-	works = append(work.Activities(func(activity.Info) {}), ping.With(func(_ context.Context, s string) (string, error) { return s, nil }))
+	works = append(work.Activities(func(activity.Info) {}),
+		ping.With(func(_ context.Context, s string) (string, error) {
+			return s, nil
+		}))
 )
 
 // mixed makes n jobs of all sorts.
@@ -82,7 +85,8 @@ func (s *system) letGo(jobs []work.Job) {
 	wait.Wait()
 }
 
-// finished waits until all jobs have completed with what they should return, and checks their histories and those of their children.
+// finished waits until all jobs have completed with what they should return, and checks their
+// histories and those of their children.
 func (s *system) finished(jobs []work.Job, within time.Duration) {
 	s.t.Helper()
 	until := time.Now().Add(within)
@@ -93,13 +97,15 @@ func (s *system) finished(jobs []work.Job, within time.Duration) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for len(left) > 0 {
-		for _, info := range s.list(history.Filter{Statuses: []round.Status{round.Completed, round.Failed, round.Cancelled, round.Terminated}}) {
+		for _, info := range s.list(history.Filter{Statuses: []round.Status{round.Completed, round.Failed,
+			round.Cancelled, round.Terminated}}) {
 			j, ok := left[info.Instance]
 			if !ok {
 				continue
 			}
 			if want := work.Payload(j.Want); info.Status != round.Completed || string(info.Output) != string(want) {
-				s.t.Errorf("%s (%s) is %s with output %s, error %v; want %s", j.ID, j.Name, info.Status, info.Output, info.Error, want)
+				s.t.Errorf("%s (%s) is %s with output %s, error %v; want %s", j.ID, j.Name, info.Status, info.Output,
+					info.Error, want)
 			}
 			delete(left, info.Instance)
 		}

@@ -37,7 +37,8 @@ import (
 
 var (
 	overheadRuns = flag.Int("overhead.runs", 0, "how often TestOverhead measures each way; 0 leaves it out")
-	overheadWay  = flag.String("overhead.way", "", "measure only one way, for a profile: off, 1 %, 100 %, or nothing, which has no metrics either")
+	overheadWay  = flag.String("overhead.way", "",
+		"measure only one way, for a profile: off, 1 %, 100 %, or nothing, which has no metrics either")
 	overheadSize = flag.Int("overhead.size", 20_000, "how many orchestrations each measurement runs")
 )
 
@@ -52,8 +53,10 @@ type watching struct {
 // The way to compare others with is that without traces.
 var ways = []watching{{"off", true, -1, 0}, {"1 %", true, 0.01, 3}, {"100 %", true, 1, 15}, {"nothing", false, -1, 100}}
 
-// TestOverhead compares how many orchestrations a second run in the ways to be watched: broker, database, orchestrator, worker and whoever starts them on this machine, and the
-// spans sent by OTLP to somebody who takes and forgets them. The ways take turns, so that what else the machine does concerns all of them.
+// TestOverhead compares how many orchestrations a second run in the ways to be watched: broker,
+// database, orchestrator, worker and whoever starts them on this machine, and the spans sent by
+// OTLP to somebody who takes and forgets them. The ways take turns, so that what else the machine
+// does concerns all of them.
 func TestOverhead(t *testing.T) {
 	if *overheadRuns == 0 {
 		t.Skip("it measures only with -overhead.runs")
@@ -86,8 +89,10 @@ func TestOverhead(t *testing.T) {
 	base := median(measured["off"])
 	for _, w := range ways {
 		lost := 100 * (1 - median(measured[w.name])/base)
-		t.Logf("traced %-7s median %.0f orchestrations/s on %d processors, %.1f %% less than with metrics alone; %.0f µs of a processor for each, %.1f %% more", w.name, median(measured[w.name]),
-			runtime.GOMAXPROCS(0), lost, median(processor[w.name]), 100*(median(processor[w.name])/median(processor["off"])-1))
+		t.Logf("traced %-7s median %.0f orchestrations/s on %d processors, %.1f %% less than with metrics alone; "+
+			"%.0f µs of a processor for each, %.1f %% more", w.name, median(measured[w.name]),
+			runtime.GOMAXPROCS(0), lost, median(processor[w.name]),
+			100*(median(processor[w.name])/median(processor["off"])-1))
 		if lost > w.allowed {
 			t.Errorf("tracing %s takes %.1f %%; it may take %.0f %%", w.name, lost, w.allowed)
 		}
@@ -103,19 +108,23 @@ func processorTime() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// throughput runs so many orchestrations of one activity, and gives how many ended in a second, and how many spans were sent.
+// throughput runs so many orchestrations of one activity, and gives how many ended in a second, and
+// how many spans were sent.
 func throughput(t *testing.T, way watching, n int) (perSecond float64, spans int64) {
 	t.Helper()
 	var sent atomic.Int64
 	var tracer *telemetry.Tracer
 	if way.sampled >= 0 {
-		sink := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+		sink := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+		}))
 		defer sink.Close()
 		exporter, err := otlptracehttp.New(t.Context(), otlptracehttp.WithEndpointURL(sink.URL))
 		if err != nil {
 			t.Fatal(err)
 		}
-		tracer = telemetry.NewTracer(sdktrace.NewBatchSpanProcessor(counted{exporter, &sent}), nil, sdktrace.ParentBased(sdktrace.TraceIDRatioBased(way.sampled)))
+		tracer = telemetry.NewTracer(sdktrace.NewBatchSpanProcessor(counted{exporter, &sent}), nil,
+			sdktrace.ParentBased(sdktrace.TraceIDRatioBased(way.sampled)))
 		defer func() { _ = tracer.End(context.Background()) }()
 	}
 	store, err := sqlite.Open(t.Context(), t.TempDir()+"/history.db", sqlite.Options{Log: quiet()})
@@ -148,7 +157,8 @@ func (c counted) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan)
 }
 
 // runMany runs a whole system until so many orchestrations have ended.
-func runMany(t *testing.T, store history.Store, tracer *telemetry.Tracer, metrics *telemetry.Metrics, n int) (begun, ended time.Time) {
+func runMany(t *testing.T, store history.Store, tracer *telemetry.Tracer, metrics *telemetry.Metrics, n int) (begun,
+	ended time.Time) {
 	t.Helper()
 	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	if err != nil {
@@ -170,7 +180,8 @@ func runMany(t *testing.T, store history.Store, tracer *telemetry.Tracer, metric
 	defer deciding.Close()
 	defer working.Close()
 	defer starting.Close()
-	o, err := orchestrator.New(deciding, store, code, orchestrator.Config{Logger: quiet(), Tracer: tracer, Metrics: metrics})
+	o, err := orchestrator.New(deciding, store, code,
+		orchestrator.Config{Logger: quiet(), Tracer: tracer, Metrics: metrics})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +216,8 @@ func runMany(t *testing.T, store history.Store, tracer *telemetry.Tracer, metric
 	var publishing sync.WaitGroup
 	for i := range n {
 		slots <- struct{}{}
-		m, err := events.Encode(starting.Prefix(), events.Message{ID: fmt.Sprint("s", i), Instance: fmt.Sprint("i", i), Content: &events.Start{Orchestration: "once", Input: events.Payload(`"a"`)}})
+		m, err := events.Encode(starting.Prefix(), events.Message{ID: fmt.Sprint("s", i), Instance: fmt.Sprint("i", i),
+			Content: &events.Start{Orchestration: "once", Input: events.Payload(`"a"`)}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -61,12 +61,16 @@ type phase struct {
 }
 
 const (
-	beats    = 16               // instances that go on all the time
-	mostLate = 10 * time.Second // how late their timers may be on a machine that stands still for seconds; behind all that waits, it would be minutes
+	beats = 16 // instances that go on all the time
+	// how late their timers may be on a machine that stands still for seconds; behind all that
+	// waits, it would be minutes
+	mostLate = 10 * time.Second
 )
 
-// TestOverload starts ten times as many instances as can be taken. The memory of the orchestrator stays within its bounds, those that run already go on, everything that the broker
-// has acknowledged ends, and afterwards all is as it was. docs/operating.md has the figures. `make large` runs it for a minute.
+// TestOverload starts ten times as many instances as can be taken. The memory of the orchestrator
+// stays within its bounds, those that run already go on, everything that the broker has
+// acknowledged ends, and afterwards all is as it was. docs/operating.md has the figures. `make
+// large` runs it for a minute.
 func TestOverload(t *testing.T) {
 	measure, pressure := 2*time.Second, 2*time.Second
 	switch {
@@ -77,7 +81,9 @@ func TestOverload(t *testing.T) {
 	}
 	f := &flood{processes: onProcesses(t)}
 	f.config.InboxWait, f.config.WorkWait, f.config.MemberLease = 0, 0, 0 // what they are in production
-	f.orchestrator = f.run("orchestrator", "orchestrator", func(r *role) { r.Config = orchestrator.Config{Grace: 10 * time.Second} })
+	f.orchestrator = f.run("orchestrator", "orchestrator", func(r *role) {
+		r.Config = orchestrator.Config{Grace: 10 * time.Second}
+	})
 	ctx, stop := context.WithCancel(t.Context())
 	var side sync.WaitGroup
 	defer side.Wait()
@@ -99,22 +105,28 @@ func TestOverload(t *testing.T) {
 	drained := time.Since(begun)
 	f.during("after", func() { <-time.After(measure) })
 	for i := range beats {
-		f.say(events.Message{ID: fmt.Sprint("enough", i), Instance: fmt.Sprint("beat", i), Content: &events.EventRaised{Name: "enough", Data: events.Payload("true")}})
+		f.say(events.Message{ID: fmt.Sprint("enough", i), Instance: fmt.Sprint("beat", i),
+			Content: &events.EventRaised{Name: "enough", Data: events.Payload("true")}})
 	}
 	for i := range beats {
 		f.ended(fmt.Sprint("beat", i))
 	}
 
-	t.Logf("sustainable: %d starts a second; offered %d a second for %v; the broker took %d, %.0f a second, and refused %d", rate, 10*rate, pressure, taken,
+	t.Logf("sustainable: %d starts a second; offered %d a second for %v; the broker took %d, %.0f "+
+		"a second, and refused %d", rate, 10*rate, pressure, taken,
 		float64(taken)/pressure.Seconds(), f.refused.Load())
-	t.Logf("when the starts ended, %d messages waited in the broker; they were done after %v, %.0f a second", backlog, drained.Round(time.Millisecond), float64(backlog)/drained.Seconds())
+	t.Logf("when the starts ended, %d messages waited in the broker; they were done after %v, %.0f a second", backlog,
+		drained.Round(time.Millisecond), float64(backlog)/drained.Seconds())
 	t.Logf("the orchestrator had taken %d MB at most before, and %d MB in the end", calm>>10, f.peak.Load()>>10)
 	for _, p := range f.phases {
 		timers, rounds := f.latencies(p)
-		t.Logf("%-9s %4d timers: p50 %v, p99 %v, most %v late; %4d activities: p50 %v, p99 %v, most %v to the result", p.name+":", len(timers), quantileOr(timers, .5),
-			quantileOr(timers, .99), quantileOr(timers, 1), len(rounds), quantileOr(rounds, .5), quantileOr(rounds, .99), quantileOr(rounds, 1))
+		t.Logf("%-9s %4d timers: p50 %v, p99 %v, most %v late; %4d activities: p50 %v, p99 %v, most %v to the result",
+			p.name+":", len(timers), quantileOr(timers, .5),
+			quantileOr(timers, .99), quantileOr(timers, 1), len(rounds), quantileOr(rounds, .5),
+			quantileOr(rounds, .99), quantileOr(rounds, 1))
 		if late := quantileOr(timers, .99); large && late > mostLate {
-			t.Errorf("%s: a timer of a hundred was more than %v late, want %v at most, however much waits", p.name, late, mostLate)
+			t.Errorf("%s: a timer of a hundred was more than %v late, want %v at most, however much waits", p.name,
+				late, mostLate)
 		}
 	}
 	for line := range strings.Lines(f.orchestrator.said.String()) {
@@ -126,11 +138,13 @@ func TestOverload(t *testing.T) {
 	f.nothingPromised()
 	f.allEnded(warm+taken+beats, int(f.refused.Load()))
 	if most := int64(1 << 20); f.peak.Load() > most && !detector.On {
-		t.Errorf("the orchestrator took %d kB, want at most %d: what it holds is bounded, whatever waits in the broker", f.peak.Load(), most)
+		t.Errorf("the orchestrator took %d kB, want at most %d: what it holds is bounded, whatever waits in the broker",
+			f.peak.Load(), most)
 	}
 }
 
-// allEnded checks that so many instances have completed, and nothing else is there. Of what was not acknowledged, some may be there, too.
+// allEnded checks that so many instances have completed, and nothing else is there. Of what was not
+// acknowledged, some may be there, too.
 func (f *flood) allEnded(want, doubtful int) {
 	f.t.Helper()
 	m, err := f.store.Metrics(f.t.Context())
@@ -138,7 +152,8 @@ func (f *flood) allEnded(want, doubtful int) {
 		f.t.Fatal(err)
 	}
 	if n := m.Instances[round.Completed]; n < int64(want) || n > int64(want+doubtful) || m.Executions != n {
-		f.t.Errorf("%d instances have completed in %d executions; want %d, and %d more at most: %v", n, m.Executions, want, doubtful, m.Instances)
+		f.t.Errorf("%d instances have completed in %d executions; want %d, and %d more at most: %v", n, m.Executions,
+			want, doubtful, m.Instances)
 	}
 }
 
@@ -158,14 +173,16 @@ func (f *flood) during(name string, do func()) {
 
 // startWire is the start of an instance that is over after one activity.
 func (f *flood) startWire(instance string) events.Wire {
-	w, err := events.Encode(f.bus.Prefix(), events.Message{ID: "start-" + instance, Instance: instance, Content: &events.Start{Orchestration: "once", Input: events.Payload(`"a"`)}})
+	w, err := events.Encode(f.bus.Prefix(), events.Message{ID: "start-" + instance, Instance: instance,
+		Content: &events.Start{Orchestration: "once", Input: events.Payload(`"a"`)}})
 	if err != nil {
 		panic(err)
 	}
 	return w
 }
 
-// sustainable measures how many starts a second are done when there are never more than some hundred under way.
+// sustainable measures how many starts a second are done when there are never more than some
+// hundred under way.
 func (f *flood) sustainable(d time.Duration) (started, rate int) {
 	f.t.Helper()
 	const flying = 256
@@ -318,10 +335,13 @@ func (f *flood) note(begun time.Time) {
 		return
 	}
 	n, err := f.store.CountPromises(f.t.Context(), 10000)
-	f.t.Logf("%4.0f s: %d messages wait for instances, %d are held; %d pieces of work wait, %d are held; %d rows of promises (%v); %d MB", time.Since(begun).Seconds(), inbox, held, work.Waiting, work.Held, n, err, f.peak.Load()>>10)
+	f.t.Logf("%4.0f s: %d messages wait for instances, %d are held; %d pieces of work wait, %d are held; %d rows of "+
+		"promises (%v); %d MB", time.Since(begun).Seconds(), inbox, held, work.Waiting, work.Held, n, err,
+		f.peak.Load()>>10)
 }
 
-// latencies reads from the histories of those that run all the time how late their timers were, and how long an activity took, in a phase.
+// latencies reads from the histories of those that run all the time how late their timers were, and
+// how long an activity took, in a phase.
 func (f *flood) latencies(p phase) (timers, rounds []time.Duration) {
 	f.t.Helper()
 	for i := range beats {

@@ -16,8 +16,9 @@ import (
 	"github.com/rondo-run/rondo/services/orchestrator"
 )
 
-// TestEverythingTwiceOnTwoOrchestratorsAndTwoWorkers delivers every message twice: to instances, to workers, and back. Each instance ends once, with the right result, and its
-// history has each answer once.
+// TestEverythingTwiceOnTwoOrchestratorsAndTwoWorkers delivers every message twice: to instances, to
+// workers, and back. Each instance ends once, with the right result, and its history has each
+// answer once.
 func TestEverythingTwiceOnTwoOrchestratorsAndTwoWorkers(t *testing.T) {
 	n := detector.Size(5000, 200)
 	p := onProcesses(t)
@@ -35,7 +36,8 @@ func TestEverythingTwiceOnTwoOrchestratorsAndTwoWorkers(t *testing.T) {
 	p.settled()
 }
 
-// TestPartitionsMoveWhenAnOrchestratorIsKilled starts 1, 2 and 4 orchestrators, kills one of four, and has another one leave in order, while there is work all the time.
+// TestPartitionsMoveWhenAnOrchestratorIsKilled starts 1, 2 and 4 orchestrators, kills one of four,
+// and has another one leave in order, while there is work all the time.
 func TestPartitionsMoveWhenAnOrchestratorIsKilled(t *testing.T) {
 	p := aloneOnProcesses(t)
 	machine := stall.Begin(t)
@@ -64,7 +66,8 @@ func TestPartitionsMoveWhenAnOrchestratorIsKilled(t *testing.T) {
 	killed := time.Now()
 	p.allReceived(killed)
 	took, lost := time.Since(killed), machine.Since(killed)
-	t.Logf("the partitions of the killed one had a new owner after %v; the machine stood still for %v", took.Round(time.Millisecond), lost.Round(time.Millisecond))
+	t.Logf("the partitions of the killed one had a new owner after %v; the machine stood still for %v",
+		took.Round(time.Millisecond), lost.Round(time.Millisecond))
 	if took-lost > 5*time.Second {
 		t.Errorf("it took %v, want at most 5 s", took-lost)
 	}
@@ -103,7 +106,8 @@ func (p *processes) allReceived(since time.Time) {
 	}
 }
 
-// TestPartitionCountChangesUnderLoad changes how many partitions there are, up and down, while messages travel.
+// TestPartitionCountChangesUnderLoad changes how many partitions there are, up and down, while
+// messages travel.
 func TestPartitionCountChangesUnderLoad(t *testing.T) {
 	s := newSystem(t, openSQLite(t), plays...)
 	s.orchestrate()
@@ -130,7 +134,8 @@ func TestPartitionCountChangesUnderLoad(t *testing.T) {
 	})
 }
 
-// TestLostBroker stops everything while a thousand instances run, deletes all that the broker had, and starts again.
+// TestLostBroker stops everything while a thousand instances run, deletes all that the broker had,
+// and starts again.
 func TestLostBroker(t *testing.T) {
 	n := detector.Size(1000, 100)
 	s := newSystem(t, openSQLite(t), plays...)
@@ -153,16 +158,19 @@ func TestLostBroker(t *testing.T) {
 	begun := time.Now()
 	s.orchestrate()
 	s.labour()
-	// What others have sent and nobody had taken is gone with the broker: who sends what must not be lost sends it again, with the same id.
+	// What others have sent and nobody had taken is gone with the broker: who sends what must not
+	// be lost sends it again, with the same id.
 	for _, j := range jobs {
 		s.say(j.Said...)
 	}
 	s.letGo(jobs)
 	s.finished(jobs, patience)
-	t.Logf("%d of %d instances were under way when the broker was lost; all ended %v after everything was started again", before, n, time.Since(begun).Round(time.Millisecond))
+	t.Logf("%d of %d instances were under way when the broker was lost; all ended %v after "+
+		"everything was started again", before, n, time.Since(begun).Round(time.Millisecond))
 }
 
-// TestPurgedMessagesHeal removes a piece of work and a timer from the broker behind everybody's back.
+// TestPurgedMessagesHeal removes a piece of work and a timer from the broker behind everybody's
+// back.
 func TestPurgedMessagesHeal(t *testing.T) {
 	onBasics(t, func(t *testing.T, s *system) {
 		s.orchestrate()
@@ -171,7 +179,8 @@ func TestPurgedMessagesHeal(t *testing.T) {
 		s.reaches("i", events.KindActivityScheduled)
 		s.reaches("t", events.KindTimerCreated)
 		work := events.Wire{Subject: "rondo.work._.ping." + s.token("i", 2) + ".i", Purge: true}
-		timer := events.Wire{Subject: "rondo.timer-due." + s.token("t", 2) + ".t", Purge: true, NotBefore: time.Now().Add(time.Hour)}
+		timer := events.Wire{Subject: "rondo.timer-due." + s.token("t", 2) + ".t", Purge: true,
+			NotBefore: time.Now().Add(time.Hour)}
 		s.eventually("both are there", func() error {
 			for _, w := range []events.Wire{work, timer} {
 				if has, err := s.bus.Has(t.Context(), w); err != nil || !has {
@@ -191,7 +200,8 @@ func TestPurgedMessagesHeal(t *testing.T) {
 	})
 }
 
-// TestShutdownUnderLoad stops an orchestrator in order, again and again, while there is work: nothing is lost, and it ends in its time.
+// TestShutdownUnderLoad stops an orchestrator in order, again and again, while there is work:
+// nothing is lost, and it ends in its time.
 func TestShutdownUnderLoad(t *testing.T) {
 	s := newSystem(t, openSQLite(t), plays...)
 	s.labour()
@@ -215,17 +225,19 @@ func TestShutdownUnderLoad(t *testing.T) {
 	s.settled()
 }
 
-// TestWhatWasSaidIsSaidAgainAfterALostBroker launches an instance and sends to another one, and loses the broker before either has got it.
+// TestWhatWasSaidIsSaidAgainAfterALostBroker launches an instance and sends to another one, and
+// loses the broker before either has got it.
 func TestWhatWasSaidIsSaidAgainAfterALostBroker(t *testing.T) {
 	t.Parallel()
 	sender := orchestration.Define[string, string]("sender")
-	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{sender.With(func(ctx *orchestration.Context, to string) (string, error) {
-		if err := work.Letters.Send(ctx, to, 1); err != nil {
-			return "", err
-		}
-		_, err := work.Mail.Detach(ctx, 1, orchestration.ID("launched"))
-		return "", errors.Join(err, work.Letters.Send(ctx, "launched", 5))
-	})}, plays...)...)
+	s := newSystem(t, openSQLite(t),
+		append([]orchestration.Binding{sender.With(func(ctx *orchestration.Context, to string) (string, error) {
+			if err := work.Letters.Send(ctx, to, 1); err != nil {
+				return "", err
+			}
+			_, err := work.Mail.Detach(ctx, 1, orchestration.ID("launched"))
+			return "", errors.Join(err, work.Letters.Send(ctx, "launched", 5))
+		})}, plays...)...)
 	v := s.prepare()
 	v.broker.onPublish = func(wires []events.Wire) error {
 		for _, w := range wires {
@@ -255,7 +267,8 @@ func TestRollingRestart(t *testing.T) {
 	p := onProcesses(t)
 	var running []*process
 	for i := range 2 {
-		running = append(running, p.run("orchestrator", fmt.Sprint("orchestrator-", i)), p.run("worker", fmt.Sprint("worker-", i)))
+		running = append(running, p.run("orchestrator", fmt.Sprint("orchestrator-", i)),
+			p.run("worker", fmt.Sprint("worker-", i)))
 	}
 	jobs := mixed("j", n)
 	portion := n / (len(running) + 1)
@@ -275,7 +288,8 @@ func TestRollingRestart(t *testing.T) {
 	p.nothingPromised()
 }
 
-// Code that runs while its orchestrator ends, and comes back afterwards, leaves nothing behind either.
+// Code that runs while its orchestrator ends, and comes back afterwards, leaves nothing behind
+// either.
 func TestShutdownDuringARoundLeavesNothingRunning(t *testing.T) {
 	stall.Room(t)
 	before := goleak.IgnoreCurrent()

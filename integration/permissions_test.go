@@ -13,19 +13,22 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// TestHostileRoles lets a client and a worker publish at random, with the shipped permissions, what they have no business with, while others have their orchestrations
-// done. A client may end what others have started: that is not tried, but for having acknowledgements sent where that is done. Everything else goes on as if they were
-// not there.
+// TestHostileRoles lets a client and a worker publish at random, with the shipped permissions, what
+// they have no business with, while others have their orchestrations done. A client may end what
+// others have started: that is not tried, but for having acknowledgements sent where that is done.
+// Everything else goes on as if they were not there.
 func TestHostileRoles(t *testing.T) {
 	s := &system{t: t, dir: t.TempDir(), open: openSQLite(t), journal: newJournal(t), pace: 5}
-	server, err := embedded.Start(embedded.Options{Dir: s.dir, Listen: "127.0.0.1:0", Config: "../deploy/nats/single.conf"})
+	server, err := embedded.Start(embedded.Options{Dir: s.dir, Listen: "127.0.0.1:0",
+		Config: "../deploy/nats/single.conf"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Close() })
 	s.server = server
 	as := func(user string, setup natsbus.Setup) {
-		s.config = natsbus.Config{Logger: quiet(), User: user, Password: user, InboxPrefix: "_INBOX_" + user, Setup: setup, Partitions: 4}
+		s.config = natsbus.Config{Logger: quiet(), User: user, Password: user, InboxPrefix: "_INBOX_" + user,
+			Setup: setup, Partitions: 4}
 	}
 	as("setup", natsbus.Make)
 	s.config.InboxPrefix = ""
@@ -53,13 +56,15 @@ func TestHostileRoles(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("the seed is %d", seed)
 	for i, user := range []string{"client", "worker"} {
-		nc, err := nats.Connect(server.URL(), nats.UserInfo(user, user), nats.CustomInboxPrefix("_INBOX_"+user), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		nc, err := nats.Connect(server.URL(), nats.UserInfo(user, user), nats.CustomInboxPrefix("_INBOX_"+user),
+			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer nc.Close()
 		h := &hostile.Client{
-			Rand: rand.New(rand.NewPCG(seed, uint64(i))), Conn: nc, Victims: victims, Lives: lives, Subjects: hostile.Subjects[user],
+			Rand: rand.New(rand.NewPCG(seed, uint64(i))), Conn: nc, Victims: victims, Lives: lives,
+			Subjects: hostile.Subjects[user],
 		}
 		if user == "worker" {
 			h.Lives = []string{"another", "9f1c5a0b7e3d2648"}

@@ -30,7 +30,8 @@ import (
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// This file runs services as processes of their own: this test binary is started again and told what to be. So they can be killed for good.
+// This file runs services as processes of their own: this test binary is started again and told
+// what to be. So they can be killed for good.
 
 // A role is what a process is to be.
 type role struct {
@@ -43,7 +44,8 @@ type role struct {
 	Worker   worker.Config
 	// Twice delivers every message twice.
 	Twice bool
-	// Bridges says that an orchestrator has queues beside it, and where it kills itself there, if it is to; Begun is when their clocks begin.
+	// Bridges says that an orchestrator has queues beside it, and where it kills itself there, if
+	// it is to; Begun is when their clocks begin.
 	Bridges string
 	Begun   int64
 	// Window is the one in which it kills itself, if it is to; then it does the shapes.
@@ -174,7 +176,8 @@ func onProcesses(t *testing.T) *processes {
 	return newProcesses(t, stall.Slowest)
 }
 
-// aloneOnProcesses is for tests that measure how long something takes: while they run, no other test of this package does, and services wait as on a quick machine.
+// aloneOnProcesses is for tests that measure how long something takes: while they run, no other
+// test of this package does, and services wait as on a quick machine.
 func aloneOnProcesses(t *testing.T) *processes {
 	t.Helper()
 	pgtest.Need(t)
@@ -199,7 +202,8 @@ func newProcesses(t *testing.T, pace int) *processes {
 // launch starts a service, which does not have to work when this returns.
 func (p *processes) launch(kind, id string, change ...func(*role)) *process {
 	p.t.Helper()
-	r := role{Kind: kind, ID: id, Broker: p.config, Database: p.database, Config: p.hasty(), Worker: worker.Config{DrainTimeout: 5 * time.Second, Grace: time.Second}}
+	r := role{Kind: kind, ID: id, Broker: p.config, Database: p.database, Config: p.hasty(),
+		Worker: worker.Config{DrainTimeout: 5 * time.Second, Grace: time.Second}}
 	r.Broker.URLs, r.Broker.Logger = p.server.URL(), nil
 	r.Config.Logger, r.Config.Grace = nil, 10*time.Second
 	for _, f := range change {

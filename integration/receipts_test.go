@@ -128,7 +128,8 @@ func TestALetterIsRemovedAfterAFailedCommit(t *testing.T) {
 	v.start()
 	s.start("account", "account", 0)
 	s.reaches("account", events.KindQueueRead)
-	for i := 0; i < 1 || !failed.Load(); i++ { // the commit of the next one removes the letter of this one, if it comes soon
+	for i := 0; i < 1 || !failed.Load(); i++ {
+		// the commit of the next one removes the letter of this one, if it comes soon
 		id := fmt.Sprint("sender-", i)
 		s.start("sender", id, 1)
 		s.ended(id)

@@ -56,7 +56,8 @@ var restored = []orchestration.Binding{
 	}),
 }
 
-// hands executes the activities of these orchestrations, until it is told to let go only so far as that they are known to be begun.
+// hands executes the activities of these orchestrations, until it is told to let go only so far as
+// that they are known to be begun.
 type hands struct {
 	mu   sync.Mutex
 	open chan struct{}
@@ -96,7 +97,8 @@ func (h *hands) bindings() []activity.Binding {
 		}))
 }
 
-// TestRestoredDatabase goes back to a moment while instances are in all sorts of states, with a backup and the log of the database, and with a dump of it.
+// TestRestoredDatabase goes back to a moment while instances are in all sorts of states, with a
+// backup and the log of the database, and with a dump of it.
 func TestRestoredDatabase(t *testing.T) {
 	pgtest.NeedBackups(t)
 	t.Parallel()
@@ -121,7 +123,8 @@ func TestRestoredDatabase(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := newSystem(t, func() history.Store {
-				s, err := cockroach.Open(t.Context(), address, cockroach.Options{WakeStep: wakeStep, MaxConns: 4, Log: quiet()})
+				s, err := cockroach.Open(t.Context(), address,
+					cockroach.Options{WakeStep: wakeStep, MaxConns: 4, Log: quiet()})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -134,7 +137,8 @@ func TestRestoredDatabase(t *testing.T) {
 	}
 }
 
-// unhurried has nothing sent again because it is silent: what is missing is sent by `rondo recover`, or not at all.
+// unhurried has nothing sent again because it is silent: what is missing is sent by `rondo
+// recover`, or not at all.
 func unhurried(c *orchestrator.Config) { c.Round.Patience = time.Hour }
 
 func restoring(t *testing.T, s *system, save, restore func()) {
@@ -167,7 +171,8 @@ func restoring(t *testing.T, s *system, save, restore func()) {
 	// What comes after it.
 	s.start("chain", "later", 1)
 	s.completed("later", 8)
-	s.say(events.Message{ID: "yes", Instance: "waits", Content: &events.EventRaised{Name: answer.Name(), Data: work.Payload("yes")}})
+	s.say(events.Message{ID: "yes", Instance: "waits",
+		Content: &events.EventRaised{Name: answer.Name(), Data: work.Payload("yes")}})
 	s.await(signalOf(h.seen, "waits"), "the activity that the event has led to is executed")
 	close(h.open)
 	s.completed("works", 8)
@@ -230,7 +235,8 @@ func restoring(t *testing.T, s *system, save, restore func()) {
 	}
 	// What people have said after it was never said. They say it again, or something else.
 	s.wantKindsNot("waits", events.KindEventReceived)
-	s.say(events.Message{ID: "no", Instance: "waits", Content: &events.EventRaised{Name: answer.Name(), Data: work.Payload("no")}})
+	s.say(events.Message{ID: "no", Instance: "waits",
+		Content: &events.EventRaised{Name: answer.Name(), Data: work.Payload("no")}})
 	s.completed("waits", "nobody knows of no")
 	s.say(letter("reads", 2))
 	s.completed("reads", []int{1, 2})
@@ -243,10 +249,12 @@ func restoring(t *testing.T, s *system, save, restore func()) {
 	s.finished(there, patience)
 	s.settled()
 	s.eventually("nothing is outstanding", func() error {
-		r, err := check.System(t.Context(), s.store, check.Options{Broker: s.bus, Dead: s.bus, Prefix: s.bus.Prefix(), Quiescent: true, Promises: s.promises()})
+		r, err := check.System(t.Context(), s.store,
+			check.Options{Broker: s.bus, Dead: s.bus, Prefix: s.bus.Prefix(), Quiescent: true, Promises: s.promises()})
 		return errors.Join(err, r.Err())
 	})
-	t.Logf("of %d jobs, %d were there at the moment, %d of them under way; all had ended %v after everything was started again", len(jobs), len(there), under, time.Since(begun).Round(time.Millisecond))
+	t.Logf("of %d jobs, %d were there at the moment, %d of them under way; all had ended %v after everything was "+
+		"started again", len(jobs), len(there), under, time.Since(begun).Round(time.Millisecond))
 	if under == 0 {
 		t.Error("no job was under way: the moment was too late")
 	}

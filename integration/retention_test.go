@@ -9,7 +9,8 @@ import (
 	"github.com/rondo-run/rondo/services/orchestrator"
 )
 
-// What ended long ago is removed, with its children, and what runs stays; of instances that continue as new, so many executions stay.
+// What ended long ago is removed, with its children, and what runs stays; of instances that
+// continue as new, so many executions stay.
 func TestRetention(t *testing.T) {
 	onBasics(t, func(t *testing.T, s *system) {
 		first := s.orchestrate()

@@ -15,13 +15,16 @@ import (
 	"github.com/rondo-run/rondo/services/orchestrator"
 )
 
-// These tests are the two ways to keep queue and history together: a round that commits both at once, and, where a step in between can fail (here, from the
-// store to the broker and back), steps that may be repeated. Each stops the orchestrator at one arrow of the loop, by killing it, and has another one go on.
+// These tests are the two ways to keep queue and history together: a round that commits both at
+// once, and, where a step in between can fail (here, from the store to the broker and back), steps
+// that may be repeated. Each stops the orchestrator at one arrow of the loop, by killing it, and
+// has another one go on.
 
 // A crash is a point at which an orchestrator is killed.
 type crash struct {
 	name string
-	// at arms it: the orchestrator is killed the first time it gets there with something that concerns the subject or the instance.
+	// at arms it: the orchestrator is killed the first time it gets there with something that
+	// concerns the subject or the instance.
 	at func(v *service, die func() bool)
 }
 
@@ -54,7 +57,8 @@ func failIf(died bool) error {
 	return nil
 }
 
-// armed starts an orchestrator that is killed at a point when it gets there the nth time, and gives how to wait for that.
+// armed starts an orchestrator that is killed at a point when it gets there the nth time, and gives
+// how to wait for that.
 func (s *system) armed(c crash, nth int32) (*service, func()) {
 	v := s.prepare()
 	killed := v.arm(c, nth)
@@ -82,7 +86,8 @@ func (v *service) arm(c crash, nth int32) <-chan struct{} {
 	return killed
 }
 
-// The messages of a turn and its events: both or neither, and each message is taken up once, whatever happens in between.
+// The messages of a turn and its events: both or neither, and each message is taken up once,
+// whatever happens in between.
 func TestRoundSchedulesOnceWhereverItCrashes(t *testing.T) {
 	for _, c := range crashes {
 		t.Run(c.name, func(t *testing.T) {
@@ -95,7 +100,8 @@ func TestRoundSchedulesOnceWhereverItCrashes(t *testing.T) {
 				d.Hold.Ack()
 				s.say(done(m, "b"))
 				s.completed("i", "b")
-				s.wantKinds("i", events.KindStarted, events.KindActivityScheduled, events.KindActivityCompleted, events.KindCompleted)
+				s.wantKinds("i", events.KindStarted, events.KindActivityScheduled, events.KindActivityCompleted,
+					events.KindCompleted)
 				s.settled()
 				s.nothingPromised()
 			})
@@ -128,7 +134,8 @@ func TestRoundCompletesOnceWhereverItCrashes(t *testing.T) {
 				s.completed("i", "done")
 				for execution := range int64(2) {
 					kinds := s.kindsOf("i", execution+1)
-					want := fmt.Sprint([]events.Kind{events.KindStarted, events.KindActivityScheduled, events.KindActivityCompleted, events.KindContinuedAsNew})
+					want := fmt.Sprint([]events.Kind{events.KindStarted, events.KindActivityScheduled,
+						events.KindActivityCompleted, events.KindContinuedAsNew})
 					if got := fmt.Sprint(kinds); got != want {
 						t.Errorf("execution %d has %s, want %s", execution+1, got, want)
 					}
@@ -160,8 +167,10 @@ func TestRoundOfTimersAndChildrenWhereverItCrashes(t *testing.T) {
 					s.orchestrate()
 					s.completed("t", "slept")
 					s.completed("p", "child of p")
-					s.wantKinds("t", events.KindStarted, events.KindTimerCreated, events.KindTimerFired, events.KindCompleted)
-					s.wantKinds("p", events.KindStarted, events.KindChildStarted, events.KindChildCompleted, events.KindCompleted)
+					s.wantKinds("t", events.KindStarted, events.KindTimerCreated, events.KindTimerFired,
+						events.KindCompleted)
+					s.wantKinds("p", events.KindStarted, events.KindChildStarted, events.KindChildCompleted,
+						events.KindCompleted)
 					s.settled()
 				})
 			})
@@ -182,7 +191,8 @@ func TestRoundIsRepeatedWhenItsCommitFails(t *testing.T) {
 		s.say(done(m, "b"))
 		s.completed("p", "child of p")
 		s.completed("i", "b")
-		for subject, want := range map[string]int{"published rondo.internal_start.childless.p-child": 1, "published rondo.work._.ping.1-2-": 1, "published rondo.child-ended.1-2.p": 1} {
+		for subject, want := range map[string]int{"published rondo.internal_start.childless.p-child": 1,
+			"published rondo.work._.ping.1-2-": 1, "published rondo.child-ended.1-2.p": 1} {
 			if n := len(s.journal.find(subject)); n != want {
 				t.Errorf("%q happened %d times, want %d", subject, n, want)
 			}
@@ -190,7 +200,8 @@ func TestRoundIsRepeatedWhenItsCommitFails(t *testing.T) {
 	})
 }
 
-// A commit begins beside another one when many turns wait, and not when few do; there is never a third. After one has failed, there is one at a time.
+// A commit begins beside another one when many turns wait, and not when few do; there is never a
+// third. After one has failed, there is one at a time.
 func TestRoundsAreCommittedBesideOthers(t *testing.T) {
 	onBasics(t, func(t *testing.T, s *system) {
 		v := s.prepare(func(c *orchestrator.Config) { c.Round.Patience = time.Minute })
@@ -274,7 +285,8 @@ func TestTheSecondCommitPublishes(t *testing.T) {
 	}
 }
 
-// Two commits under way share no turn, and the turns of a second one that fails are committed later.
+// Two commits under way share no turn, and the turns of a second one that fails are committed
+// later.
 func TestTheSecondCommitFails(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, openSQLite(t), basics...)
@@ -292,7 +304,8 @@ func TestTheSecondCommitFails(t *testing.T) {
 			<-release
 		case 2:
 			second <- b
-			return &history.Error{Class: history.Retry, Op: "commit", Err: errors.New("the database has no connection left")}
+			return &history.Error{Class: history.Retry, Op: "commit",
+				Err: errors.New("the database has no connection left")}
 		}
 		return nil
 	}
@@ -320,12 +333,14 @@ func TestTheSecondCommitFails(t *testing.T) {
 	}
 }
 
-// What is raised before anybody waits is dropped and acknowledged; what is raised afterwards is taken once.
+// What is raised before anybody waits is dropped and acknowledged; what is raised afterwards is
+// taken once.
 func TestRoundEventsEarlyAndLate(t *testing.T) {
 	onBasics(t, func(t *testing.T, s *system) {
 		s.orchestrate()
 		event := func(id, data string) events.Message {
-			return events.Message{ID: id, Instance: "i", Content: &events.EventRaised{Name: "approval", Data: events.Payload(`"` + data + `"`)}}
+			return events.Message{ID: id, Instance: "i",
+				Content: &events.EventRaised{Name: "approval", Data: events.Payload(`"` + data + `"`)}}
 		}
 		s.say(event("before the start", "lost"))
 		s.journal.await("acknowledged rondo.event.approval.i", 1)

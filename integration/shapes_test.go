@@ -17,7 +17,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// This file is the work of TestCrashWindows: the shapes that orchestrations have, each as small as it can be, and how their histories are compared.
+// This file is the work of TestCrashWindows: the shapes that orchestrations have, each as small as
+// it can be, and how their histories are compared.
 
 // shape is something to do, and what must have become of it in the end.
 type shape struct {
@@ -51,17 +52,20 @@ func simple(name string, want any) shape {
 }
 
 func letter(instance string, n int) events.Message {
-	return events.Message{ID: fmt.Sprint(instance, "-letter-", n), Instance: instance, Content: &events.QueueSent{Queue: "letters", Data: events.Payload(fmt.Sprint(n))}}
+	return events.Message{ID: fmt.Sprint(instance, "-letter-", n), Instance: instance,
+		Content: &events.QueueSent{Queue: "letters", Data: events.Payload(fmt.Sprint(n))}}
 }
 
-// shapes are what is done while services die. There is one instance of each, or two that speak with each other, so that what happens is always the same.
+// shapes are what is done while services die. There is one instance of each, or two that speak with
+// each other, so that what happens is always the same.
 var shapes = []shape{
 	simple("one", 6),
 	{name: "fan-out", starts: []shapeStart{{"i", "fan-out", 3, 30}}, unordered: true},
 	simple("timer", 6),
 	simple("child", 6),
 	simple("continue-as-new", 12),
-	{name: "queue and values", starts: []shapeStart{{"i", "gather", 3, 6}}, said: []events.Message{letter("i", 1), letter("i", 2), letter("i", 3)}},
+	{name: "queue and values", starts: []shapeStart{{"i", "gather", 3, 6}},
+		said: []events.Message{letter("i", 1), letter("i", 2), letter("i", 3)}},
 	{name: "steps", starts: []shapeStart{{"i", "steps", 3, 10}}},
 	simple("retry", 6),
 	simple("heartbeat", 6),
@@ -90,7 +94,8 @@ func orchestrationsOf(g *gate) []orchestration.Binding {
 		return func(ctx *orchestration.Context, n int) (int, error) { return a.Call(ctx, n) }
 	}
 	return []orchestration.Binding{
-		number("one", call(shapeDouble)), number("retry", call(shapeFlaky)), number("heartbeat", call(shapeBeat)), number("begun", call(shapeSoon)),
+		number("one", call(shapeDouble)), number("retry", call(shapeFlaky)), number("heartbeat", call(shapeBeat)),
+		number("begun", call(shapeSoon)),
 		number("fan-out", func(ctx *orchestration.Context, n int) (sum int, err error) {
 			var all []*orchestration.Future[int]
 			for range 5 {
@@ -219,7 +224,8 @@ func (s *system) begins(x shape) {
 // ---- Histories.
 
 // differing are the fields that may differ between two runs: times, and who did it.
-var differing = []string{"at", "life", "worker", "fire_at", "not_before", "start_by", "deadline", "set", "trace", "begun", "age", "seen_ages"}
+var differing = []string{"at", "life", "worker", "fire_at", "not_before", "start_by", "deadline", "set", "trace",
+	"begun", "age", "seen_ages"}
 
 // story is everything that history says of the instances of a system, without what may differ.
 func (s *system) story(unordered bool) map[string][]string {

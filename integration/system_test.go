@@ -30,13 +30,15 @@ import (
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// This file is the system that the tests of this package run: a real NATS server and a real database, both private to a test, and services that can be
-// stopped or killed at any point.
+// This file is the system that the tests of this package run: a real NATS server and a real
+// database, both private to a test, and services that can be stopped or killed at any point.
 
-// patience is how long a test waits for what must happen. It is only used up when something is wrong.
+// patience is how long a test waits for what must happen. It is only used up when something is
+// wrong.
 const patience = 5 * time.Minute
 
-// soon is how long something may take that is to happen at once, on a busy machine: less than after what time it would happen anyway.
+// soon is how long something may take that is to happen at once, on a busy machine: less than after
+// what time it would happen anyway.
 const soon = 30 * time.Second
 
 // atOnce is how many tests run at once: most of the time they wait for time to pass.
@@ -51,7 +53,8 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue && flag.Lookup("test.fuzz").Value.String() == "" {
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue &&
+		flag.Lookup("test.fuzz").Value.String() == "" {
 		if err := f.Value.Set(atOnce); err != nil {
 			panic(err)
 		}
@@ -116,7 +119,8 @@ var sqliteFiles sync.Map
 // forgetPromises empties the outbox.
 func (s *system) forgetPromises() {
 	s.t.Helper()
-	promises, err := s.store.TakePromises(s.t.Context(), history.Take{Before: time.Now().Add(time.Minute), Until: time.Now().Add(time.Hour), Limit: 1000})
+	promises, err := s.store.TakePromises(s.t.Context(),
+		history.Take{Before: time.Now().Add(time.Minute), Until: time.Now().Add(time.Hour), Limit: 1000})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -141,7 +145,8 @@ func (s *system) corrupt(instance string) {
 		s.t.Fatal(err)
 	}
 	defer db.Close()
-	r, err := db.ExecContext(s.t.Context(), "UPDATE rondo_history SET data = x'00' WHERE instance = ? AND event = 1", instance)
+	r, err := db.ExecContext(s.t.Context(),
+		"UPDATE rondo_history SET data = x'00' WHERE instance = ? AND event = 1", instance)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -177,12 +182,14 @@ func newCalmSystem(t *testing.T, open func() history.Store, parts ...orchestrati
 	return newSystemAt(t, stall.Slowest, open, parts...)
 }
 
-// newSystemAt makes one whose services wait that many times as long as is enough on a quick machine with little work. Who gives up sooner than the machine can keep up with does everything again and again,
-// and the more it does, the less the machine keeps up.
+// newSystemAt makes one whose services wait that many times as long as is enough on a quick machine
+// with little work. Who gives up sooner than the machine can keep up with does everything again and
+// again, and the more it does, the less the machine keeps up.
 func newSystemAt(t *testing.T, pace int, open func() history.Store, parts ...orchestration.Binding) *system {
 	t.Helper()
 	s := &system{t: t, dir: t.TempDir(), open: open, journal: newJournal(t), pace: pace}
-	s.config = natsbus.Config{Logger: quiet(), InboxWait: s.wait(time.Second), WorkWait: s.wait(2 * time.Second), MemberLease: s.wait(time.Second), Partitions: 4}
+	s.config = natsbus.Config{Logger: quiet(), InboxWait: s.wait(time.Second), WorkWait: s.wait(2 * time.Second),
+		MemberLease: s.wait(time.Second), Partitions: 4}
 	s.startBroker()
 	t.Cleanup(func() { s.server.Close() })
 	s.bus = s.connect()
@@ -244,8 +251,10 @@ type service struct {
 // hasty are settings with which tests need not wait long.
 func (s *system) hasty() orchestrator.Config {
 	return orchestrator.Config{
-		Logger: quiet(), SweepEvery: s.wait(300 * time.Millisecond), OverdueGrace: s.wait(300 * time.Millisecond), PromiseAfter: s.wait(time.Second), Grace: 3 * time.Second,
-		Round: round.Config{Patience: s.wait(time.Second), StepPatience: s.wait(time.Second), UnknownFor: s.wait(2 * time.Second), HaltedFor: s.wait(time.Second)},
+		Logger: quiet(), SweepEvery: s.wait(300 * time.Millisecond), OverdueGrace: s.wait(300 * time.Millisecond),
+		PromiseAfter: s.wait(time.Second), Grace: 3 * time.Second,
+		Round: round.Config{Patience: s.wait(time.Second), StepPatience: s.wait(time.Second),
+			UnknownFor: s.wait(2 * time.Second), HaltedFor: s.wait(time.Second)},
 	}
 }
 
@@ -267,7 +276,8 @@ func (s *system) prepare(change ...func(*orchestrator.Config)) *service {
 	for _, f := range change {
 		f(&c)
 	}
-	v := &service{s: s, broker: &probe{Bus: s.connect(), journal: s.journal}, store: &probedStore{Store: s.open(), journal: s.journal}}
+	v := &service{s: s, broker: &probe{Bus: s.connect(), journal: s.journal},
+		store: &probedStore{Store: s.open(), journal: s.journal}}
 	o, err := orchestrator.New(v.broker, v.store, s.code, c)
 	if err != nil {
 		s.t.Fatal(err)
@@ -325,7 +335,8 @@ func (v *service) kill() {
 // start starts an instance as any NATS client can.
 func (s *system) start(name, instance string, input any) {
 	s.t.Helper()
-	s.say(events.Message{ID: "start-" + instance, Instance: instance, Content: &events.Start{Orchestration: name, Input: encode(s.t, input)}})
+	s.say(events.Message{ID: "start-" + instance, Instance: instance,
+		Content: &events.Start{Orchestration: name, Input: encode(s.t, input)}})
 }
 
 // say publishes messages.
@@ -367,7 +378,8 @@ func encode(t *testing.T, v any) events.Payload {
 
 // ---- What the test sees.
 
-// eventually waits until something holds. There is no signal for everything that is true of a database, so it looks again and again.
+// eventually waits until something holds. There is no signal for everything that is true of a
+// database, so it looks again and again.
 func (s *system) eventually(what string, check func() error) {
 	s.t.Helper()
 	eventually(s.t, what, check)
@@ -407,7 +419,8 @@ func (s *system) completed(instance string, output any) {
 	s.t.Helper()
 	info := s.ended(instance)
 	if want := encode(s.t, output); info.Status != round.Completed || string(info.Output) != string(want) {
-		s.t.Errorf("instance %s is %s with output %s, error %v; want %s", instance, info.Status, info.Output, info.Error, want)
+		s.t.Errorf("instance %s is %s with output %s, error %v; want %s", instance, info.Status, info.Output,
+			info.Error, want)
 	}
 }
 
@@ -448,7 +461,8 @@ func (s *system) wantKinds(instance string, want ...events.Kind) {
 	}
 }
 
-// token is the word for an event of an instance's first execution in the subjects of work and timers.
+// token is the word for an event of an instance's first execution in the subjects of work and
+// timers.
 func (s *system) token(instance string, event int) string {
 	s.t.Helper()
 	return fmt.Sprintf("1-%d-%s", event, s.events(instance, 0)[0].Fact.(*events.Started).Life)
@@ -504,7 +518,8 @@ func (s *system) check() {
 	if s.spoilt {
 		return
 	}
-	r, err := check.System(s.t.Context(), s.store, check.Options{Broker: s.bus, Dead: s.bus, Prefix: s.bus.Prefix(), Promises: s.promises()})
+	r, err := check.System(s.t.Context(), s.store,
+		check.Options{Broker: s.bus, Dead: s.bus, Prefix: s.bus.Prefix(), Promises: s.promises()})
 	if err != nil {
 		s.t.Fatal(err)
 	}

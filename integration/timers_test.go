@@ -134,8 +134,8 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-// TestTimersAreNeverEarlyAndHardlyLate has 10,000 timers between 10 ms and 5 s; in each second, 2,000 are set and 2,000 fire. How late they are depends on the machine, and on
-// what else it does.
+// TestTimersAreNeverEarlyAndHardlyLate has 10,000 timers between 10 ms and 5 s; in each second,
+// 2,000 are set and 2,000 fire. How late they are depends on the machine, and on what else it does.
 func TestTimersAreNeverEarlyAndHardlyLate(t *testing.T) {
 	const each = 50
 	instances := detector.Size(200, 40)
@@ -165,10 +165,12 @@ func TestTimersAreNeverEarlyAndHardlyLate(t *testing.T) {
 	if len(late) != instances*each {
 		t.Errorf("%d timers have fired in their time or later, want %d", len(late), instances*each)
 	}
-	t.Logf("%d timers: p50 %v, p90 %v, p99 %v, most %v late", len(late), quantile(late, 0.5), quantile(late, 0.9), quantile(late, 0.99), late[len(late)-1])
+	t.Logf("%d timers: p50 %v, p90 %v, p99 %v, most %v late", len(late), quantile(late, 0.5), quantile(late, 0.9),
+		quantile(late, 0.99), late[len(late)-1])
 }
 
-// TestManyInstancesWithTimers starts as many instances as it can, each with a timer between 10 ms and 5 s: the timers compete with the starts.
+// TestManyInstancesWithTimers starts as many instances as it can, each with a timer between 10 ms
+// and 5 s: the timers compete with the starts.
 func TestManyInstancesWithTimers(t *testing.T) {
 	n := detector.Size(10_000, 500)
 	s := newSystem(t, openSQLite(t), timing...)
@@ -181,14 +183,17 @@ func TestManyInstancesWithTimers(t *testing.T) {
 		var messages []events.Message
 		for j := i; j < min(i+portion, n); j++ {
 			input, _ := json.Marshal(10 + random.IntN(4990))
-			messages = append(messages, events.Message{ID: fmt.Sprint("t", j), Instance: fmt.Sprint("t", j), Content: &events.Start{Orchestration: "sleep-until", Input: input}})
+			messages = append(messages, events.Message{ID: fmt.Sprint("t", j), Instance: fmt.Sprint("t", j),
+				Content: &events.Start{Orchestration: "sleep-until", Input: input}})
 		}
 		s.say(messages...)
 	}
 	published := time.Since(begun)
 	late := lateness(t, ended.wait(t, n, 2*time.Minute))
-	t.Logf("%d instances (%v to publish their starts, %v until the last has ended): p50 %v, p90 %v, p99 %v, most %v late", len(late), published.Round(time.Millisecond),
-		time.Since(begun).Round(time.Millisecond), quantile(late, 0.5), quantile(late, 0.9), quantile(late, 0.99), late[len(late)-1])
+	t.Logf("%d instances (%v to publish their starts, %v until the last has ended): p50 %v, p90 "+
+		"%v, p99 %v, most %v late", len(late), published.Round(time.Millisecond),
+		time.Since(begun).Round(time.Millisecond), quantile(late, 0.5), quantile(late, 0.9), quantile(late, 0.99),
+		late[len(late)-1])
 }
 
 // TestIdleTimersAreHardlyLate has one timer after the other, with nothing else to do.
@@ -205,11 +210,12 @@ func TestIdleTimersAreHardlyLate(t *testing.T) {
 		s.start("sleep-until", fmt.Sprint("t", i), ms)
 	}
 	late := lateness(t, ended.wait(t, n, time.Minute))
-	t.Logf("%d timers: p50 %v, p90 %v, most %v late", len(late), quantile(late, 0.5), quantile(late, 0.9), late[len(late)-1])
+	t.Logf("%d timers: p50 %v, p90 %v, most %v late", len(late), quantile(late, 0.5), quantile(late, 0.9),
+		late[len(late)-1])
 }
 
-// TestTimersSurviveARestartOfEverything stops the orchestrator and the broker while timers are pending. One that has become due meanwhile fires at once, the others in
-// their time.
+// TestTimersSurviveARestartOfEverything stops the orchestrator and the broker while timers are
+// pending. One that has become due meanwhile fires at once, the others in their time.
 func TestTimersSurviveARestartOfEverything(t *testing.T) {
 	s := newSystem(t, openSQLite(t), timing...)
 	v := s.orchestrate()
@@ -241,12 +247,14 @@ func TestCancelledTimerNeverFires(t *testing.T) {
 		id := fmt.Sprint("i", i)
 		s.start("impatient", id, ms)
 		s.reaches(id, events.KindTimerCreated)
-		s.say(events.Message{ID: id, Instance: id, Content: &events.EventRaised{Name: "approval", Data: events.Payload(`"in time"`)}})
+		s.say(events.Message{ID: id, Instance: id,
+			Content: &events.EventRaised{Name: "approval", Data: events.Payload(`"in time"`)}})
 		s.completed(id, "in time")
 	}
 	for i := range 3 {
 		s.eventually("the broker has no timer any more", func() error {
-			w, err := events.Encode("rondo", events.Message{Instance: fmt.Sprint("i", i), Content: &events.WithdrawTimer{Ref: events.Ref{Execution: 1, Event: 3}}})
+			w, err := events.Encode("rondo", events.Message{Instance: fmt.Sprint("i", i),
+				Content: &events.WithdrawTimer{Ref: events.Ref{Execution: 1, Event: 3}}})
 			if err != nil {
 				return err
 			}
@@ -264,7 +272,8 @@ func TestCancelledTimerNeverFires(t *testing.T) {
 	}
 }
 
-// TestManyLongTimersCostLittle has many timers of an hour, most of which wait in the broker and in the database only.
+// TestManyLongTimersCostLittle has many timers of an hour, most of which wait in the broker and in
+// the database only.
 func TestManyLongTimersCostLittle(t *testing.T) {
 	n := detector.Size(100_000, 500)
 	s := newSystem(t, openSQLite(t), timing...)
@@ -274,14 +283,16 @@ func TestManyLongTimersCostLittle(t *testing.T) {
 	for i := 0; i < n; i += portion {
 		var messages []events.Message
 		for j := i; j < min(i+portion, n); j++ {
-			messages = append(messages, events.Message{ID: fmt.Sprint("t", j), Instance: fmt.Sprint("t", j), Content: &events.Start{Orchestration: "sleep-until", Input: events.Payload("3600000")}})
+			messages = append(messages, events.Message{ID: fmt.Sprint("t", j), Instance: fmt.Sprint("t", j),
+				Content: &events.Start{Orchestration: "sleep-until", Input: events.Payload("3600000")}})
 		}
 		s.say(messages...)
 	}
 	s.settledWithin(3 * time.Minute)
 	s.nothingPromised()
 	grown := int64(heap()) - int64(before)
-	t.Logf("%d timers of an hour: the heap of broker, orchestrator and test has grown by %d MiB, %d bytes for each", n, grown>>20, grown/int64(n))
+	t.Logf("%d timers of an hour: the heap of broker, orchestrator and test has grown by %d MiB, %d bytes for each", n,
+		grown>>20, grown/int64(n))
 	if most := int64(64<<20) + int64(n)*3000; grown > most {
 		t.Errorf("the heap has grown by %d bytes, want at most %d", grown, most)
 	}

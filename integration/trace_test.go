@@ -33,7 +33,8 @@ import (
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// This file looks at traces: the whole tree of spans of the example, whatever happens to those who tell it.
+// This file looks at traces: the whole tree of spans of the example, whatever happens to those who
+// tell it.
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
@@ -121,7 +122,8 @@ func mayBeAgain(a, b exported) bool {
 	}
 }
 
-// fromHistoryAlone reports whether a round was exported from history alone, which knows no messages.
+// fromHistoryAlone reports whether a round was exported from history alone, which knows no
+// messages.
 func fromHistoryAlone(s sdktrace.ReadOnlySpan) bool {
 	return value(s, "messaging.batch.message_count").AsInt64() == 0
 }
@@ -131,14 +133,15 @@ func says(s sdktrace.ReadOnlySpan) int { return len(s.Links()) + len(s.Attribute
 // caller is the trace of whoever starts something.
 const caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// differs are the attributes that are another one each time; told differently are those that tell how a round went, and not what it was about.
+// differs are the attributes that are another one each time; told differently are those that tell
+// how a round went, and not what it was about.
 var (
 	differs         = strings.Fields("rondo.due rondo.lateness rondo.wait rondo.decide rondo.commit rondo.partition")
 	toldDifferently = strings.Fields("rondo.hydrated rondo.replayed rondo.batch rondo.deliveries rondo.past")
 )
 
-// tree prints spans as a tree: names, attributes and links, those of the same parent by what opened them. Attributes in hidden are left out. What is wrong
-// with the ids is an error.
+// tree prints spans as a tree: names, attributes and links, those of the same parent by what opened
+// them. Attributes in hidden are left out. What is wrong with the ids is an error.
 func tree(spans []sdktrace.ReadOnlySpan, hidden ...string) (string, error) {
 	var errs []error
 	names := make(map[trace.SpanID]string)
@@ -157,7 +160,9 @@ func tree(spans []sdktrace.ReadOnlySpan, hidden ...string) (string, error) {
 	seen := 0
 	var walk func(id trace.SpanID, indent string)
 	walk = func(id trace.SpanID, indent string) {
-		slices.SortStableFunc(children[id], func(a, b sdktrace.ReadOnlySpan) int { return strings.Compare(sortKey(a), sortKey(b)) })
+		slices.SortStableFunc(children[id], func(a, b sdktrace.ReadOnlySpan) int {
+			return strings.Compare(sortKey(a), sortKey(b))
+		})
 		for _, s := range children[id] {
 			seen++
 			b.WriteString(indent + lineOf(s, names, hidden) + "\n")
@@ -194,12 +199,15 @@ func value(s sdktrace.ReadOnlySpan, key string) attribute.Value {
 // sortKey is for an order that does not depend on clocks: what a span is about stands in history.
 func sortKey(s sdktrace.ReadOnlySpan) string {
 	word, _, _ := strings.Cut(s.Name(), " ")
-	return fmt.Sprintf("%s %06d %06d %s", word, value(s, "rondo.event").AsInt64(), value(s, "rondo.history").AsInt64(), s.Name())
+	return fmt.Sprintf("%s %06d %06d %s", word, value(s, "rondo.event").AsInt64(),
+		value(s, "rondo.history").AsInt64(), s.Name())
 }
 
 func lineOf(s sdktrace.ReadOnlySpan, names map[trace.SpanID]string, hidden []string) string {
 	out := s.Name() + " (" + s.SpanKind().String() + ")"
-	attributes := slices.SortedFunc(slices.Values(s.Attributes()), func(a, b attribute.KeyValue) int { return strings.Compare(string(a.Key), string(b.Key)) })
+	attributes := slices.SortedFunc(slices.Values(s.Attributes()), func(a, b attribute.KeyValue) int {
+		return strings.Compare(string(a.Key), string(b.Key))
+	})
 	for _, kv := range attributes {
 		switch {
 		case slices.Contains(hidden, string(kv.Key)):
@@ -255,15 +263,18 @@ func (s *system) telling(w *watched, change ...func(*orchestrator.Config)) *serv
 	return v
 }
 
-// order sends a large order with a flaky card, has it approved, and waits until it is fulfilled. Between is called before each thing that happens from outside.
+// order sends a large order with a flaky card, has it approved, and waits until it is fulfilled.
+// Between is called before each thing that happens from outside.
 func (s *system) order(between func()) {
 	s.t.Helper()
 	between()
 	input := encode(s.t, contract.Order{SKU: "piano", Cents: 900_000, Card: shop.FlakyCard, ShipTo: "Bremen"})
-	s.say(events.Message{ID: "start-o", Instance: "o", Trace: caller, Baggage: "tenant=acme", Content: &events.Start{Orchestration: "fulfil", Input: input}})
+	s.say(events.Message{ID: "start-o", Instance: "o", Trace: caller, Baggage: "tenant=acme",
+		Content: &events.Start{Orchestration: "fulfil", Input: input}})
 	s.reaches("o", events.KindEventAwaited)
 	between()
-	s.say(events.Message{ID: "approve-o", Instance: "o", Trace: caller, Content: &events.EventRaised{Name: "approve", Data: encode(s.t, contract.Approval{By: "ann", OK: true})}})
+	s.say(events.Message{ID: "approve-o", Instance: "o", Trace: caller,
+		Content: &events.EventRaised{Name: "approve", Data: encode(s.t, contract.Approval{By: "ann", OK: true})}})
 	if info := s.ended("o"); info.Error != nil {
 		s.t.Fatal(info.Error)
 	}
@@ -332,8 +343,8 @@ func withoutHow(t *testing.T) string {
 	return strings.Join(out, "")
 }
 
-// sameButRestored reports whether a trace is the same but for rounds that were exported from history
-// alone: these say neither how many messages they took and sent, nor which span sent them.
+// sameButRestored reports whether a trace is the same but for rounds that were exported from
+// history alone: these say neither how many messages they took and sent, nor which span sent them.
 func sameButRestored(got, want string) bool {
 	a, b := strings.Split(got, "\n"), strings.Split(want, "\n")
 	return slices.EqualFunc(a, b, func(got, want string) bool {
@@ -341,12 +352,15 @@ func sameButRestored(got, want string) bool {
 			return got == want
 		}
 		want, _, _ = strings.Cut(want, " → ")
-		words := slices.DeleteFunc(strings.Split(want, " "), func(word string) bool { return strings.HasPrefix(word, "rondo.sent=") })
+		words := slices.DeleteFunc(strings.Split(want, " "), func(word string) bool {
+			return strings.HasPrefix(word, "rondo.sent=")
+		})
 		return got == strings.Replace(strings.Join(words, " "), "message_count=1", "message_count=0", 1)
 	})
 }
 
-// TestTraceIsTheSame has the same order fulfilled under worse circumstances: what is told of it is the same.
+// TestTraceIsTheSame has the same order fulfilled under worse circumstances: what is told of it is
+// the same.
 func TestTraceIsTheSame(t *testing.T) {
 	t.Parallel()
 	same := func(t *testing.T, s *system, w *watched) {
@@ -477,7 +491,9 @@ func everything(server string) (orchestration.Binding, []activity.Binding) {
 		if err != nil {
 			return "", err
 		}
-		propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}).Inject(ctx, propagation.HeaderCarrier(r.Header)) // as the transport of otelhttp does
+		// as the transport of otelhttp does
+		propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}).Inject(ctx,
+			propagation.HeaderCarrier(r.Header))
 		answer, err := http.DefaultClient.Do(r)
 		if err != nil {
 			return "", err
@@ -486,7 +502,8 @@ func everything(server string) (orchestration.Binding, []activity.Binding) {
 	})}
 }
 
-// TestTraceOfEverything looks at all that shows in a trace: spans of the author's own, steps, children, timers, queues, what activities call, and the execution after this one.
+// TestTraceOfEverything looks at all that shows in a trace: spans of the author's own, steps,
+// children, timers, queues, what activities call, and the execution after this one.
 func TestTraceOfEverything(t *testing.T) {
 	t.Parallel()
 	calls := make(chan heard, 10)
@@ -500,9 +517,11 @@ func TestTraceOfEverything(t *testing.T) {
 	s.employ(works, func(c *worker.Config) { c.ID, c.Tracer = "w", w.tracer(func() bool { return false }) })
 	v := s.telling(w, func(c *orchestrator.Config) { c.ID = "o" })
 	v.start()
-	s.say(events.Message{ID: "start-e", Instance: "e", Baggage: "tenant=acme", Content: &events.Start{Orchestration: "everything", Input: encode(t, "acme")}})
+	s.say(events.Message{ID: "start-e", Instance: "e", Baggage: "tenant=acme",
+		Content: &events.Start{Orchestration: "everything", Input: encode(t, "acme")}})
 	s.reaches("e", events.KindQueueRead)
-	s.say(events.Message{ID: "queue-e", Instance: "e", Content: &events.QueueSent{Queue: "parcels", Data: encode(t, "1")}})
+	s.say(events.Message{ID: "queue-e", Instance: "e",
+		Content: &events.QueueSent{Queue: "parcels", Data: encode(t, "1")}})
 	s.completed("e", "done")
 	s.settled()
 	if err := v.end(); err != nil {

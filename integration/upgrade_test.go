@@ -19,13 +19,15 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// This file has orchestrators of two engines in one system. The newer one is this program, built once more from a source in which the number of the engine is one higher. It runs the test, too:
+// This file has orchestrators of two engines in one system. The newer one is this program, built
+// once more from a source in which the number of the engine is one higher. It runs the test, too:
 // an older engine could not judge what the newer one writes.
 
 // olderVariable has the path of the program of the older engine, in the process of the newer one.
 const olderVariable = "RONDO_TEST_OLDER_ENGINE"
 
-// TestRollingUpgrade replaces orchestrators of an older engine by those of a newer one, while there is work.
+// TestRollingUpgrade replaces orchestrators of an older engine by those of a newer one, while there
+// is work.
 func TestRollingUpgrade(t *testing.T) {
 	pgtest.Need(t)
 	if older := os.Getenv(olderVariable); older != "" {
@@ -77,13 +79,15 @@ func newerEngine(t *testing.T) string {
 	}
 	overlayFile, program := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "newer")
 	err = errors.Join(
-		os.WriteFile(changed, []byte(strings.Replace(string(text), now, fmt.Sprintf("const Engine = %d\n", events.Engine+1), 1)), 0o600),
+		os.WriteFile(changed,
+			[]byte(strings.Replace(string(text), now, fmt.Sprintf("const Engine = %d\n", events.Engine+1), 1)), 0o600),
 		os.WriteFile(overlayFile, overlay, 0o600),
 	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), goTool, "test", "-c", "-overlay", overlayFile, "-o", program, ".").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), goTool, "test", "-c", "-overlay", overlayFile, "-o", program,
+		".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return program
@@ -122,7 +126,8 @@ func upgrade(t *testing.T, older string) {
 	newer.kill()
 	p.owned(2, "older-0", "older-1")
 	approve := func(instance, with string) {
-		p.say(events.Message{ID: instance + "-" + with, Instance: instance, Content: &events.EventRaised{Name: approval.Name(), Data: work.Payload(with)}})
+		p.say(events.Message{ID: instance + "-" + with, Instance: instance,
+			Content: &events.EventRaised{Name: approval.Name(), Data: work.Payload(with)}})
 	}
 	approve("pinned-to-newer", "yes")
 	p.waits("pinned-to-newer")
@@ -158,10 +163,12 @@ func upgrade(t *testing.T, older string) {
 	for _, j := range jobs {
 		began[p.engine(j.ID)]++
 	}
-	t.Logf("%d instances began on engine %d and %d on engine %d", began[events.Engine-1], events.Engine-1, began[events.Engine], events.Engine)
+	t.Logf("%d instances began on engine %d and %d on engine %d", began[events.Engine-1], events.Engine-1,
+		began[events.Engine], events.Engine)
 }
 
-// waits waits until an orchestrator says that it cannot take the messages of an instance, because of its engine.
+// waits waits until an orchestrator says that it cannot take the messages of an instance, because
+// of its engine.
 func (p *processes) waits(instance string) {
 	p.t.Helper()
 	c := client.New(p.bus, client.Options{})

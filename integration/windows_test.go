@@ -31,7 +31,8 @@ type window struct {
 	before func(r *windowRun)
 	// worker says that a worker dies; otherwise it is an orchestrator.
 	worker bool
-	// only are the shapes that it is tried with; nil: all that get there when nothing disturbs them.
+	// only are the shapes that it is tried with; nil: all that get there when nothing disturbs
+	// them.
 	only []string
 	// during says what happens while the service runs; nil: the shape is begun.
 	during func(r *windowRun)
@@ -39,7 +40,8 @@ type window struct {
 	ignorant bool
 }
 
-// byChance says that a run gets there only if the machine is quick enough: what comes early must not be late.
+// byChance says that a run gets there only if the machine is quick enough: what comes early must
+// not be late.
 func (w window) byChance() bool { return w.at.call == "delay" }
 
 // tries is how many runs may be needed to get there.
@@ -54,7 +56,8 @@ func at(edge, call string, kind ...string) crossing {
 	return crossing{edge, call, strings.Join(kind, "")}
 }
 
-// waiting are shapes that wait for something without a worker, working are those that wait for work.
+// waiting are shapes that wait for something without a worker, working are those that wait for
+// work.
 var (
 	waiting = []string{"one", "fan-out", "timer", "child", "continue-as-new", "retry"}
 	working = []string{"one", "fan-out", "child", "continue-as-new", "retry"}
@@ -113,9 +116,12 @@ var windows = []window{
 
 	{name: "before promises are taken over", at: at("before", "take promises"), before: leavePromises, only: waiting},
 	{name: "promises were taken over", at: at("after", "take promises"), before: leavePromises, only: waiting},
-	{name: "half of the promises are published", at: at("half", "publish", "work"), before: leavePromises, only: []string{"fan-out"}},
-	{name: "what was promised is published, and not removed", at: at("before", "remove promises"), before: leavePromises, only: waiting},
-	{name: "before the overdue are taken over", at: at("before", "take the overdue"), before: loseMessages, only: waiting},
+	{name: "half of the promises are published", at: at("half", "publish", "work"), before: leavePromises,
+		only: []string{"fan-out"}},
+	{name: "what was promised is published, and not removed", at: at("before", "remove promises"),
+		before: leavePromises, only: waiting},
+	{name: "before the overdue are taken over", at: at("before", "take the overdue"), before: loseMessages,
+		only: waiting},
 	{name: "the overdue were taken over", at: at("after", "take the overdue"), before: loseMessages, only: waiting},
 	{name: "half of what was lost is published", at: at("half", "publish"), before: loseMessages, only: working},
 	{name: "what was lost is published", at: at("after", "publish"), before: loseMessages, only: waiting},
@@ -132,9 +138,12 @@ var windows = []window{
 	{name: "it has left", at: at("after", "leave"), during: tellToEnd, only: waiting},
 	{name: "before a message is given back", at: at("before", "give back"), ignorant: true, only: waiting},
 	{name: "a message was given back", at: at("after", "give back"), ignorant: true, only: waiting},
-	{name: "before a message is handed over", at: at("before", "hand over"), ignorant: true, before: haveAnother, during: beginMany, only: []string{"one"}},
-	{name: "a message was handed over", at: at("after", "hand over"), ignorant: true, before: haveAnother, during: beginMany, only: []string{"one"}},
-	{name: "before a message is taken over", at: at("before", "take over"), before: haveIgnorant, during: beginMany, only: []string{"one"}},
+	{name: "before a message is handed over", at: at("before", "hand over"), ignorant: true, before: haveAnother,
+		during: beginMany, only: []string{"one"}},
+	{name: "a message was handed over", at: at("after", "hand over"), ignorant: true, before: haveAnother,
+		during: beginMany, only: []string{"one"}},
+	{name: "before a message is taken over", at: at("before", "take over"), before: haveIgnorant, during: beginMany,
+		only: []string{"one"}},
 
 	{name: "before a worker takes work", at: at("before", "take work"), worker: true},
 	{name: "a worker has taken work", at: at("after", "take work"), worker: true},
@@ -165,8 +174,9 @@ func windowNamed(name string) (window, bool) {
 	return windows[i], true
 }
 
-// TestCrashWindows kills a service at each arrow of the loop, and starts another one: each shape comes to the same end, with the same history as if nothing had happened.
-// Each window is tried with one shape on one database, and with all that get there, on both, if [large] says so.
+// TestCrashWindows kills a service at each arrow of the loop, and starts another one: each shape
+// comes to the same end, with the same history as if nothing had happened. Each window is tried
+// with one shape on one database, and with all that get there, on both, if [large] says so.
 func TestCrashWindows(t *testing.T) {
 	t.Parallel()
 	calm := &undisturbed{stories: make(map[string]map[string][]string), passed: make(map[string]map[crossing]int)}
@@ -192,7 +202,8 @@ func TestCrashWindows(t *testing.T) {
 				t.Fatal("no shape gets there")
 			}
 			if !large {
-				runs = slices.DeleteFunc(runs, func(x windowChoice) bool { return x.nth > 1 }) // not all get there as often every time
+				// not all get there as often every time
+				runs = slices.DeleteFunc(runs, func(x windowChoice) bool { return x.nth > 1 })
 				runs = []windowChoice{runs[i%len(runs)]}
 			}
 			var reached atomic.Int32
@@ -348,11 +359,13 @@ func newWindowRun(t *testing.T, w window, x shape, db windowStore, nth int) *win
 	return r
 }
 
-// settings are those of orchestrators in these runs. Nobody looks after an instance that is silent, unless the test is about that: so what a crash leaves behind is
-// found by whoever is responsible for it.
+// settings are those of orchestrators in these runs. Nobody looks after an instance that is silent,
+// unless the test is about that: so what a crash leaves behind is found by whoever is responsible
+// for it.
 func (r *windowRun) settings(c *orchestrator.Config) {
 	c.Round.Patience = r.patience
-	c.SweepEvery, c.OverdueGrace, c.PromiseAfter, c.Grace = r.wait(200*time.Millisecond), r.wait(200*time.Millisecond), r.wait(500*time.Millisecond), 300*time.Millisecond
+	c.SweepEvery, c.OverdueGrace, c.PromiseAfter, c.Grace = r.wait(200*time.Millisecond), r.wait(200*time.Millisecond),
+		r.wait(500*time.Millisecond), 300*time.Millisecond
 }
 
 // gated starts an orchestrator that passes a gate.
@@ -389,7 +402,8 @@ func (r *windowRun) gatedWorker(g *gate) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	w, err := worker.New(gatedBroker{b, g, l}, code, worker.Config{Logger: quiet(), DrainTimeout: 100 * time.Millisecond, Grace: 100 * time.Millisecond})
+	w, err := worker.New(gatedBroker{b, g, l}, code,
+		worker.Config{Logger: quiet(), DrainTimeout: 100 * time.Millisecond, Grace: 100 * time.Millisecond})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -409,7 +423,8 @@ func (r *windowRun) gatedWorker(g *gate) {
 	})
 }
 
-// die runs until the service dies, has another one go on, and compares the histories. It tells whether the service got there.
+// die runs until the service dies, has another one go on, and compares the histories. It tells
+// whether the service got there.
 func (r *windowRun) die(calm map[string][]string) (reached bool) {
 	r.t.Helper()
 	if r.w.before != nil {
@@ -601,23 +616,32 @@ func beginMany(r *windowRun) {
 
 // ---- That there is a window for everything.
 
-// gatedCalls are the calls that change something, by the methods of broker and store, and what they are called in windows.
+// gatedCalls are the calls that change something, by the methods of broker and store, and what they
+// are called in windows.
 var gatedCalls = map[string]string{
-	"Publish": "publish", "Receive": "receive", "Bury": "bury", "Announce": "announce", "Join": "join", "Leave": "leave", "Handover": "hand over",
-	"ReceiveHandovers": "take over", "Claim": "claim", "Release": "release", "SetNote": "note", "SetMark": "mark", "Take": "take work", "Offer": "take work",
+	"Publish": "publish", "Receive": "receive", "Bury": "bury", "Announce": "announce", "Join": "join",
+	"Leave": "leave", "Handover": "hand over",
+	"ReceiveHandovers": "take over", "Claim": "claim", "Release": "release", "SetNote": "note", "SetMark": "mark",
+	"Take": "take work", "Offer": "take work",
 	"Withdrawals": "hear of a withdrawal", "Ack": "acknowledge", "Return": "give back",
-	"Load": "load", "Commit": "commit", "TakePromises": "take promises", "RemovePromises": "remove promises", "TakeOverdue": "take the overdue",
+	"Load": "load", "Commit": "commit", "TakePromises": "take promises", "RemovePromises": "remove promises",
+	"TakeOverdue": "take the overdue",
 }
 
 // otherCalls are the others, with why they need no window.
 var otherCalls = map[string]string{
-	"Ask": reads, "AskAll": reads, "Backlog": reads, "Changed": reads, "Connected": reads, "Count": reads, "CountPromises": reads, "CustomStatus": reads,
-	"Events": reads, "Executions": reads, "Has": reads, "InboxWait": reads, "Instance": reads, "List": reads, "Listen": reads, "Marked": reads, "Members": reads,
-	"Metrics": reads, "Note": reads, "Owner": reads, "Partitions": reads, "Ping": reads, "Prefix": reads, "Queues": reads, "Schedules": reads, "Stats": reads,
-	"Stored": reads, "Token": reads, "Tree": reads, "Value": reads, "Values": reads, "WorkBacklog": reads, "WorkWait": reads, "Graves": reads, "OldPromises": reads,
+	"Ask": reads, "AskAll": reads, "Backlog": reads, "Changed": reads, "Connected": reads, "Count": reads,
+	"CountPromises": reads, "CustomStatus": reads,
+	"Events": reads, "Executions": reads, "Has": reads, "InboxWait": reads, "Instance": reads, "List": reads,
+	"Listen": reads, "Marked": reads, "Members": reads,
+	"Metrics": reads, "Note": reads, "Owner": reads, "Partitions": reads, "Ping": reads, "Prefix": reads,
+	"Queues": reads, "Schedules": reads, "Stats": reads,
+	"Stored": reads, "Token": reads, "Tree": reads, "Value": reads, "Values": reads, "WorkBacklog": reads,
+	"WorkWait": reads, "Graves": reads, "OldPromises": reads,
 	"ValuesOf": reads,
 
-	"Answer": serves, "AnswerToo": serves, "PutSchedule": serves, "DropSchedule": serves, "Delete": serves, "Prune": serves, "ClearMark": serves,
+	"Answer": serves, "AnswerToo": serves, "PutSchedule": serves, "DropSchedule": serves, "Delete": serves,
+	"Prune": serves, "ClearMark": serves,
 
 	"OpenQueue":     "it makes a queue if there is none, and making it again changes nothing",
 	"Repair":        "it makes what is missing, and making it again changes nothing",
@@ -625,9 +649,10 @@ var otherCalls = map[string]string{
 	"DropNote":      "a note that stays is removed after a day",
 	"Extend":        "a process that dies extends nothing: this is every window",
 	"Close":         "it comes after everything else",
-	"Tidy":          "it removes what nobody can see any more, and goes on where it was: see removal/interrupted_anywhere of historytest",
-	"DeleteEnded":   "each is one transaction, and it goes on where it was",
-	"PruneAll":      "each is one transaction, and it goes on where it was",
+	"Tidy": "it removes what nobody can see any more, and goes on where it was: see " +
+		"removal/interrupted_anywhere of historytest",
+	"DeleteEnded": "each is one transaction, and it goes on where it was",
+	"PruneAll":    "each is one transaction, and it goes on where it was",
 }
 
 const (

@@ -28,10 +28,12 @@ func TestTheDatabaseIsAway(t *testing.T) {
 		code int
 		want []string
 	}{
-		{[]string{"show", "i"}, nobodyThere, []string{"connection refused", "do not reach their database", "rondo doctor"}},
+		{[]string{"show", "i"}, nobodyThere,
+			[]string{"connection refused", "do not reach their database", "rondo doctor"}},
 		{[]string{"list"}, nobodyThere, []string{"do not reach their database"}},
 		{[]string{"history", "i"}, nobodyThere, []string{"do not reach their database"}},
-		{[]string{"doctor"}, failed, []string{"bad   orchestrators", "bad   database", "look whether the database runs"}},
+		{[]string{"doctor"}, failed,
+			[]string{"bad   orchestrators", "bad   database", "look whether the database runs"}},
 		{[]string{"orchestrators"}, succeeded, []string{"not ready", "connection refused"}},
 		{[]string{"start", "naps", "1", "--id", "j"}, succeeded, nil}, // it waits in NATS
 	} {

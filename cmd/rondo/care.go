@@ -18,22 +18,25 @@ import (
 )
 
 // system is a command about what an orchestrator tells of the whole system.
-func (c *cli) system(use, short, long string, asJSON func(query.System) any, text func(query.System) error) *cobra.Command {
-	return &cobra.Command{Use: use, Short: short, Long: long, Args: exactly(), RunE: func(cmd *cobra.Command, _ []string) error {
-		return c.connected(cmd, patience, func(ctx context.Context) error {
-			s, err := c.client.System(ctx)
-			if err != nil {
-				return err
-			}
-			if c.asJSON() {
-				return c.json(asJSON(s))
-			}
-			return text(s)
-		})
-	}}
+func (c *cli) system(use, short, long string, asJSON func(query.System) any,
+	text func(query.System) error) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Long: long, Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.connected(cmd, patience, func(ctx context.Context) error {
+				s, err := c.client.System(ctx)
+				if err != nil {
+					return err
+				}
+				if c.asJSON() {
+					return c.json(asJSON(s))
+				}
+				return text(s)
+			})
+		}}
 }
 
-// orchestratorShown is an orchestrator as JSON: what the others know of it, and what it says itself.
+// orchestratorShown is an orchestrator as JSON: what the others know of it, and what it says
+// itself.
 type orchestratorShown struct {
 	query.Orchestrator
 	Began   time.Time         `json:"began,omitzero"`
@@ -43,7 +46,8 @@ type orchestratorShown struct {
 
 func (c *cli) orchestrators() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "orchestrators", Short: "List the orchestrators that are alive, their code and their partitions", Args: exactly(),
+		Use: "orchestrators", Short: "List the orchestrators that are alive, their code and their partitions",
+		Args: exactly(),
 		Long: `List the orchestrators that are alive, which versions of which orchestrations they know, and which partitions are theirs. Below that: why one does not work, and
 instances whose messages wait for an orchestrator that knows their code.`,
 	}
@@ -69,7 +73,9 @@ func (c *cli) orchestratorsShown(s query.System, all []process.Process) error {
 	for _, o := range s.Orchestrators {
 		x := orchestratorShown{Orchestrator: o}
 		state := "alive"
-		if i := slices.IndexFunc(all, func(p process.Process) bool { return p.Kind == process.Orchestrator && p.ID == o.ID }); i >= 0 {
+		if i := slices.IndexFunc(all, func(p process.Process) bool {
+			return p.Kind == process.Orchestrator && p.ID == o.ID
+		}); i >= 0 {
 			x.Began, x.Problem, x.Unknown = all[i].Began, all[i].Problem, all[i].Unknown
 		} else {
 			state = "does not answer"
@@ -81,7 +87,8 @@ func (c *cli) orchestratorsShown(s query.System, all []process.Process) error {
 			state = "not ready"
 		}
 		shown = append(shown, x)
-		rows = append(rows, []string{o.ID, cmp.Or(o.Host, "-"), state, c.ago(x.Began), ranges(o.Partitions), code(o.Code)})
+		rows = append(rows, []string{o.ID, cmp.Or(o.Host, "-"), state, c.ago(x.Began), ranges(o.Partitions),
+			code(o.Code)})
 	}
 	if c.asJSON() {
 		return c.json(struct {
@@ -96,7 +103,8 @@ func (c *cli) orchestratorsShown(s query.System, all []process.Process) error {
 			fmt.Fprintf(c.out, "%s is not ready: %s\n", x.ID, oneLine(x.Problem))
 		}
 		for _, u := range x.Unknown {
-			fmt.Fprintf(c.out, "waits for code: %s, since %s: %s\n", u.Instance, span(c.now().Sub(u.Since)), cmp.Or(u.Detail, u.Reason))
+			fmt.Fprintf(c.out, "waits for code: %s, since %s: %s\n", u.Instance, span(c.now().Sub(u.Since)),
+				cmp.Or(u.Detail, u.Reason))
 		}
 	}
 	return nil
@@ -109,7 +117,8 @@ var errNoWorker = errors.New("no worker of this id answers")
 
 func (c *cli) workers() *cobra.Command {
 	return &cobra.Command{
-		Use: "workers [WORKER]", Short: "List the workers that are alive, what they take and what they have taken", Args: between(0, "WORKER"),
+		Use: "workers [WORKER]", Short: "List the workers that are alive, what they take and what they have taken",
+		Args: between(0, "WORKER"),
 		Long: `List the workers that are alive: how many of their slots are taken, with which tags and for which activities they take work, and their sessions. With the id of
 one: what it has taken just now, the oldest first. Each worker answers for itself, so one that hangs is missing, and so is one in another language that does not answer.`,
 		Example: "  rondo workers\n  rondo workers laptop-4711-50fa89b3",
@@ -119,7 +128,9 @@ one: what it has taken just now, the oldest first. Each worker answers for itsel
 				if err != nil {
 					return err
 				}
-				all = slices.DeleteFunc(all, func(p process.Process) bool { return p.Kind != process.Worker || p.Works == nil })
+				all = slices.DeleteFunc(all, func(p process.Process) bool {
+					return p.Kind != process.Worker || p.Works == nil
+				})
 				if len(args) == 0 {
 					return c.workersShown(all)
 				}
@@ -149,7 +160,8 @@ func (c *cli) workersShown(all []process.Process) error {
 			state = "draining"
 		}
 		slots := fmt.Sprintf("%d of %d", p.Works.Used, p.Works.Slots)
-		rows = append(rows, []string{p.ID, cmp.Or(p.Host, "-"), state, c.ago(p.Began), slots, cmp.Or(p.Works.Tags, "-"), cmp.Or(strings.Join(p.Works.Activities, ", "), "-")})
+		rows = append(rows, []string{p.ID, cmp.Or(p.Host, "-"), state, c.ago(p.Began), slots, cmp.Or(p.Works.Tags, "-"),
+			cmp.Or(strings.Join(p.Works.Activities, ", "), "-")})
 	}
 	if err := c.table([]string{"WORKER", "HOST", "STATE", "BEGUN", "SLOTS", "TAGS", "ACTIVITIES"}, rows); err != nil {
 		return err
@@ -167,8 +179,11 @@ func (c *cli) workerShown(p process.Process) error {
 		return c.json(p)
 	}
 	w := p.Works
-	fmt.Fprintf(c.out, "worker      %s\nhost        %s\nbuild       %s\nbegun       %s (%s)\nslots       %d of %d are taken\n", p.ID, cmp.Or(p.Host, "-"), cmp.Or(p.Build, "-"), c.ago(p.Began), stamp(p.Began), w.Used, w.Slots)
-	fmt.Fprintf(c.out, "tags        %s\nactivities  %s\n", cmp.Or(w.Tags, "-"), cmp.Or(strings.Join(w.Activities, ", "), "-"))
+	fmt.Fprintf(c.out, "worker      %s\nhost        %s\nbuild       %s\nbegun       %s (%s)\nslots    "+
+		"   %d of %d are taken\n", p.ID, cmp.Or(p.Host, "-"), cmp.Or(p.Build, "-"), c.ago(p.Began), stamp(p.Began),
+		w.Used, w.Slots)
+	fmt.Fprintf(c.out, "tags        %s\nactivities  %s\n", cmp.Or(w.Tags, "-"),
+		cmp.Or(strings.Join(w.Activities, ", "), "-"))
 	if len(w.Sessions) > 0 {
 		fmt.Fprintf(c.out, "sessions    %s\n", strings.Join(w.Sessions, ", "))
 	}
@@ -184,7 +199,8 @@ func (c *cli) workerShown(p process.Process) error {
 		if h.GivenUp {
 			note = "was given up and still runs: " + note
 		}
-		rows = append(rows, []string{span(c.now().Sub(h.Since)), h.Activity, cmp.Or(h.Tag, "-"), strconv.Itoa(h.Attempt), h.Instance, note})
+		rows = append(rows, []string{span(c.now().Sub(h.Since)), h.Activity, cmp.Or(h.Tag, "-"),
+			strconv.Itoa(h.Attempt), h.Instance, note})
 	}
 	if len(rows) == 0 {
 		return nil
@@ -230,7 +246,8 @@ func (c *cli) partitions() *cobra.Command {
 		Partitions []query.Partition `json:"partitions"`
 	}
 	return c.system("partitions", "List the partitions: whose they are, and what waits in them",
-		"List the partitions of what is sent to instances: which orchestrator takes each, how many messages wait there, and how many it holds and has not settled.",
+		"List the partitions of what is sent to instances: which orchestrator takes each, how many messages wait "+
+			"there, and how many it holds and has not settled.",
 		func(s query.System) any { return answer{s.Partitions} },
 		func(s query.System) error {
 			var rows [][]string
@@ -242,7 +259,8 @@ func (c *cli) partitions() *cobra.Command {
 				if p.Receivers == 0 {
 					owner += " (does not ask just now)"
 				}
-				rows = append(rows, []string{strconv.Itoa(p.Partition), strconv.FormatInt(p.Waiting, 10), strconv.FormatInt(p.Held, 10), owner})
+				rows = append(rows, []string{strconv.Itoa(p.Partition), strconv.FormatInt(p.Waiting, 10),
+					strconv.FormatInt(p.Held, 10), owner})
 			}
 			return c.table([]string{"PARTITION", "WAITING", "HELD", "ORCHESTRATOR"}, rows)
 		})
@@ -254,7 +272,9 @@ func (c *cli) queues() *cobra.Command {
 		More   int               `json:"more,omitempty"`
 	}
 	return c.system("queues", "List the queues of work: what waits for workers, and whether any ask for it",
-		"List the queues of work, one for each activity and tag: how much waits, how much workers hold, and how many requests of workers for more are open. Work that waits where nobody asks needs a worker with that activity and tag.",
+		"List the queues of work, one for each activity and tag: how much waits, how much workers hold, and how "+
+			"many requests of workers for more are open. Work that waits where nobody asks needs a worker with that "+
+			"activity and tag.",
 		func(s query.System) any { return answer{s.Queues, s.MoreQueues} },
 		func(s query.System) error {
 			if len(s.Queues) == 0 {
@@ -266,7 +286,8 @@ func (c *cli) queues() *cobra.Command {
 				if q.Waiting > 0 && q.Receivers == 0 && q.Held == 0 {
 					note = "no worker takes it"
 				}
-				rows = append(rows, []string{q.Activity, cmp.Or(q.Tag, "-"), strconv.FormatInt(q.Waiting, 10), strconv.FormatInt(q.Held, 10), strconv.Itoa(q.Receivers), note})
+				rows = append(rows, []string{q.Activity, cmp.Or(q.Tag, "-"), strconv.FormatInt(q.Waiting, 10),
+					strconv.FormatInt(q.Held, 10), strconv.Itoa(q.Receivers), note})
 			}
 			if err := c.table([]string{"ACTIVITY", "TAG", "WAITING", "HELD", "ASKING", ""}, rows); err != nil {
 				return err

@@ -44,7 +44,8 @@ func (v violations) Error() string { return fmt.Sprintf("violations were found: 
 func (c *cli) check() *cobra.Command {
 	k := &checking{c: c}
 	cmd := &cobra.Command{
-		Use: "check [FILE...]", Short: "Prove that nothing was lost: check all histories, and what clients were promised",
+		Use:   "check [FILE...]",
+		Short: "Prove that nothing was lost: check all histories, and what clients were promised",
 		Long: `Prove that nothing was lost. It reads the database, and changes nothing in it: the history of each instance must make sense, parents and children must agree, and
 what the database shows must be what the histories say. It asks NATS whether what instances wait for is there. With --promises, each start, message and end that a
 client was told of must be in history, too.
@@ -66,11 +67,16 @@ It exits with 0 if nothing was found, and with 7 if something was. "Prove that n
 	}
 	k.filter.flags(cmd)
 	c.settings.database(cmd)
-	cmd.Flags().StringArrayVar(&k.promises, "promises", nil, "a `file` with what a client was promised, one JSON object in a line; once for each client")
-	cmd.Flags().BoolVar(&k.withoutNATS, "without-nats", false, "do not ask NATS what is under way, nor for dead letters")
-	cmd.Flags().BoolVar(&k.o.Quiescent, "quiescent", false, "nothing may be under way: no promise, no work, no timer that is due")
-	cmd.Flags().DurationVar(&k.overdue, "overdue", check.Overdue, "how long something may be under way; 0 for any `time`")
-	cmd.Flags().BoolVar(&k.o.NothingRemoved, "nothing-removed", false, "nothing was deleted, pruned or left out of an export: what is not there is lost")
+	cmd.Flags().StringArrayVar(&k.promises, "promises", nil,
+		"a `file` with what a client was promised, one JSON object in a line; once for each client")
+	cmd.Flags().BoolVar(&k.withoutNATS, "without-nats", false,
+		"do not ask NATS what is under way, nor for dead letters")
+	cmd.Flags().BoolVar(&k.o.Quiescent, "quiescent", false,
+		"nothing may be under way: no promise, no work, no timer that is due")
+	cmd.Flags().DurationVar(&k.overdue, "overdue", check.Overdue,
+		"how long something may be under way; 0 for any `time`")
+	cmd.Flags().BoolVar(&k.o.NothingRemoved, "nothing-removed", false,
+		"nothing was deleted, pruned or left out of an export: what is not there is lost")
 	cmd.Flags().IntVar(&k.o.Most, "most", 100, "how many violations are printed; the others are counted")
 	cmd.RunE = k.run
 	return cmd
@@ -108,7 +114,8 @@ func (k *checking) run(cmd *cobra.Command, files []string) (err error) {
 
 // isEmpty reports whether a filter lets everything through.
 func isEmpty(f history.Filter) bool {
-	return f.Name == "" && f.Version == "" && f.Parent == "" && len(f.Statuses)+len(f.Attributes)+len(f.IDs) == 0 && !f.RootsOnly &&
+	return f.Name == "" && f.Version == "" && f.Parent == "" && len(f.Statuses)+len(f.Attributes)+len(f.IDs) == 0 &&
+		!f.RootsOnly &&
 		f.CreatedAfter.IsZero() && f.CreatedBefore.IsZero() && f.EndedBefore.IsZero()
 }
 
@@ -173,8 +180,9 @@ func (k *checking) database(cmd *cobra.Command) error {
 	return errors.Join(err, store.Close())
 }
 
-// oneSystem finds the database where it is not named, and refuses two addresses that may be of two systems: a database that is judged by what another
-// system's NATS holds proves nothing, and says that all is well.
+// oneSystem finds the database where it is not named, and refuses two addresses that may be of two
+// systems: a database that is judged by what another system's NATS holds proves nothing, and says
+// that all is well.
 func (k *checking) oneSystem(cmd *cobra.Command, config *app.Config, r app.Reading) error {
 	s := &k.c.settings
 	named := config.Database.URL != ""
@@ -186,17 +194,20 @@ func (k *checking) oneSystem(cmd *cobra.Command, config *app.Config, r app.Readi
 	natsNamed := !ofDev && (r.From["nats"] != "" || r.From["nats-context"] != "")
 	switch {
 	case !named && natsNamed:
-		return misuse("NATS is named (%s), but no database: add --database postgres://USER@HOST/NAME or set $%s, so that both are of one system",
+		return misuse("NATS is named (%s), but no database: add --database postgres://USER@HOST/NAME or set $%s, so "+
+			"that both are of one system",
 			natsOf(r), s.forDatabase.Env)
 	case !named:
 		config.Database.URL, r.From[databaseSetting] = s.databaseOfDev(), dev
 		if config.Database.URL == "" {
-			return misuse("which database? Say it with --database or $%s and where NATS is with --nats, or name files with exported histories",
+			return misuse("which database? Say it with --database or $%s and where NATS is with --nats, or name "+
+				"files with exported histories",
 				s.forDatabase.Env)
 		}
 	case k.withoutNATS || natsNamed || ofDev && s.isOfDev(config):
 	default:
-		return misuse("a database is named (%s), but not NATS: add --nats nats://HOST:4222 of the same system, or --without-nats to check the database alone",
+		return misuse("a database is named (%s), but not NATS: add --nats nats://HOST:4222 of the same system, or "+
+			"--without-nats to check the database alone",
 			r.From[databaseSetting])
 	}
 	return nil
@@ -268,7 +279,8 @@ func (k *checking) exports(ctx context.Context, files []string) (err error) {
 		}
 	}
 	if total == 0 {
-		return misuse("there is no exported history in %s; `rondo history INSTANCE --export` writes one", strings.Join(files, ", "))
+		return misuse("there is no exported history in %s; `rondo history INSTANCE --export` writes one",
+			strings.Join(files, ", "))
 	}
 	if err := x.Sort(); err != nil {
 		return err
@@ -301,7 +313,8 @@ func (k *checking) check(ctx context.Context, store check.Store) error {
 		k.o.Progress = func(r check.Report) {
 			if k.c.now().Sub(began) >= progressAfter {
 				drawn = true
-				fmt.Fprintf(k.c.problems, "%schecked %d instances, %d events, %d promises; %d violations", clearLine, r.Instances, r.Events, r.Promises, r.Total())
+				fmt.Fprintf(k.c.problems, "%schecked %d instances, %d events, %d promises; %d violations", clearLine,
+					r.Instances, r.Events, r.Promises, r.Total())
 			}
 		}
 	}
@@ -350,12 +363,14 @@ func (k *checking) tell(r check.Report) error {
 		line("database", "%s", k.at)
 	}
 	line("NATS", "%s", cmp.Or(k.server, "was not asked"))
-	line("looked at", "%d instances, %d executions, %d events, %d promises", r.Instances, r.Executions, r.Events, r.Promises)
+	line("looked at", "%d instances, %d executions, %d events, %d promises", r.Instances, r.Executions,
+		r.Events, r.Promises)
 	if r.Said > 0 {
 		line("", "%d starts and messages from one instance to another", r.Said)
 	}
 	if r.UnderWay+r.Refused+r.DeadLetters > 0 {
-		line("promises", "%d under way, %d starts for instances that were there, %d dead letters", r.UnderWay, r.Refused, r.DeadLetters)
+		line("promises", "%d under way, %d starts for instances that were there, %d dead letters", r.UnderWay,
+			r.Refused, r.DeadLetters)
 	}
 	for _, why := range slices.Sorted(maps.Keys(r.NotJudged)) {
 		line("not judged", "%d: %s", r.NotJudged[why], why.Text())

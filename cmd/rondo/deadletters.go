@@ -32,7 +32,8 @@ type letter struct {
 
 func letterOf(l bus.DeadLetter) letter {
 	out := letter{
-		Number: l.Place, Reason: l.Why.Reason, Detail: l.Why.Detail, By: l.Why.By, Attempts: l.Why.Attempts, Subject: l.Subject, ID: l.ID, Header: l.Header,
+		Number: l.Place, Reason: l.Why.Reason, Detail: l.Why.Detail, By: l.Why.By, Attempts: l.Why.Attempts,
+		Subject: l.Subject, ID: l.ID, Header: l.Header,
 		Lost: l.Lost, Stored: l.Stored, Buried: l.Buried,
 	}
 	if json.Valid(l.Body) {
@@ -65,24 +66,31 @@ When the cause is mended, they can be sent once more.`,
 		limit = 50
 		return listing(cmd)
 	}
-	list := &cobra.Command{Use: "list", Short: "List them, the oldest first", Args: exactly(), RunE: func(cmd *cobra.Command, _ []string) error {
-		if limit < 1 {
-			return misuse("--limit %d is less than one", limit)
-		}
-		return listing(cmd)
-	}}
+	list := &cobra.Command{Use: "list", Short: "List them, the oldest first", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 1 {
+				return misuse("--limit %d is less than one", limit)
+			}
+			return listing(cmd)
+		}}
 	list.Flags().Uint64Var(&after, "after", 0, "only those behind this `number`")
 	list.Flags().IntVar(&limit, "limit", 50, "how many at most")
 	cmd.AddCommand(list,
-		c.oneLetter("show", "Show one: the message, and why it came to nothing", func(ctx context.Context, n uint64) error {
-			l, err := c.bus.DeadLetter(ctx, n)
-			if err != nil {
-				return err
-			}
-			return c.showLetter(letterOf(l))
-		}),
-		c.manyLetters("replay", "Send messages once more, with their ids", "sent once more", func(ctx context.Context, n uint64) error { return c.bus.Replay(ctx, n) }),
-		c.manyLetters("drop", "Remove dead letters for good", "dropped", func(ctx context.Context, n uint64) error { return c.bus.Drop(ctx, n) }))
+		c.oneLetter("show", "Show one: the message, and why it came to nothing",
+			func(ctx context.Context, n uint64) error {
+				l, err := c.bus.DeadLetter(ctx, n)
+				if err != nil {
+					return err
+				}
+				return c.showLetter(letterOf(l))
+			}),
+		c.manyLetters("replay", "Send messages once more, with their ids", "sent once more",
+			func(ctx context.Context, n uint64) error {
+				return c.bus.Replay(ctx, n)
+			}),
+		c.manyLetters("drop", "Remove dead letters for good", "dropped", func(ctx context.Context, n uint64) error {
+			return c.bus.Drop(ctx, n)
+		}))
 	return cmd
 }
 
@@ -105,7 +113,8 @@ func (c *cli) listLetters(ctx context.Context, after uint64, limit int) error {
 	}
 	var rows [][]string
 	for _, l := range all {
-		rows = append(rows, []string{strconv.FormatUint(l.Place, 10), c.ago(l.Buried), l.Why.Reason, l.Subject, l.Why.Detail})
+		rows = append(rows, []string{strconv.FormatUint(l.Place, 10), c.ago(l.Buried), l.Why.Reason, l.Subject,
+			l.Why.Detail})
 	}
 	return c.table([]string{"NUMBER", "BURIED", "REASON", "SUBJECT", "DETAIL"}, rows)
 }

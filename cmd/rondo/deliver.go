@@ -13,7 +13,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// takenWithin is for how long what becomes of a message is waited for. It is stored by then, and is taken sooner or later.
+// takenWithin is for how long what becomes of a message is waited for. It is stored by then, and is
+// taken sooner or later.
 const takenWithin = 3 * time.Second
 
 // dropped is the error about a message of which nothing came.
@@ -52,7 +53,8 @@ func (c *cli) deliver(ctx context.Context, command string, m events.Message, sai
 	case reason == round.UnknownInstance:
 		return fmt.Errorf("instance %q: %w", m.Instance, history.ErrNoInstance)
 	case reason == round.NobodyWaits:
-		return dropped{m.Instance, "does not wait for this event now, so it was dropped", "`rondo show` tells what it waits for; a message in a queue (`rondo enqueue`) would have been kept", failed}
+		return dropped{m.Instance, "does not wait for this event now, so it was dropped",
+			"`rondo show` tells what it waits for; a message in a queue (`rondo enqueue`) would have been kept", failed}
 	case reason == round.WrongType:
 		return dropped{m.Instance, "refused it: " + r.Detail, "", failed}
 	case reason == round.HasEnded:
@@ -73,7 +75,9 @@ func whyNot(r orchestration.Receipt) string {
 // notTaken tells of a message that waits.
 func (c *cli) notTaken(ctx context.Context, command string, m events.Message) error {
 	if _, err := c.client.Instance(ctx, m.Instance); errors.Is(err, history.ErrNoInstance) {
-		return fmt.Errorf("it is sent, but instance %q: %w; if one is started within a minute, it gets it", m.Instance, history.ErrNoInstance)
+		return fmt.Errorf("it is sent, but instance %q: %w; if one is started within a minute, it gets it", m.Instance,
+			history.ErrNoInstance)
 	}
-	return c.done(sent{m.Instance, command}, "it is sent, and has not been taken up yet; it will be when an orchestrator comes to it")
+	return c.done(sent{m.Instance, command},
+		"it is sent, and has not been taken up yet; it will be when an orchestrator comes to it")
 }

@@ -37,7 +37,8 @@ const (
 )
 
 // mayAsk is the advice when NATS does not let the user ask: the system may be healthy.
-const mayAsk = "log in as a user with the permissions of a client, as in docs/nats.md#rights; the users of orchestrators and workers may not ask"
+const mayAsk = "log in as a user with the permissions of a client, as in docs/nats.md#rights; the users of " +
+	"orchestrators and workers may not ask"
 
 // maxSkew is how far clocks may be apart.
 const maxSkew = time.Second
@@ -108,7 +109,8 @@ func (e *examination) examine(ctx context.Context, config natsbus.Config) {
 	b, err := natsbus.Connect(dial, config)
 	cancel()
 	if err != nil {
-		e.note("NATS", bad, "start a system with `rondo dev`, or say where NATS is with --nats or $RONDO_NATS_URL", "%s", strings.TrimPrefix(err.Error(), "nats: "))
+		e.note("NATS", bad, "start a system with `rondo dev`, or say where NATS is with --nats or $RONDO_NATS_URL",
+			"%s", strings.TrimPrefix(err.Error(), "nats: "))
 		return
 	}
 	e.c.bus, e.c.client = b, client.New(b, client.Options{Name: "rondo"})
@@ -135,7 +137,8 @@ func (e *examination) streams(ctx context.Context, config natsbus.Config) {
 		e.note("streams", look, "use an account that may look at JetStream", "they cannot be seen with these rights")
 		return
 	}
-	e.note("streams", bad, "an orchestrator with --setup make, or `rondo migrate --streams`, makes what is missing", "%s", strings.ReplaceAll(text, "\n", "; "))
+	e.note("streams", bad, "an orchestrator with --setup make, or `rondo migrate --streams`, makes what is missing",
+		"%s", strings.ReplaceAll(text, "\n", "; "))
 }
 
 func (e *examination) orchestrators(ctx context.Context) {
@@ -153,13 +156,15 @@ func (e *examination) orchestrators(ctx context.Context) {
 		e.note("orchestrators", bad, "look into their logs", "%v", err)
 		return
 	}
-	e.note("orchestrators", fine, "", "%d alive, %d partitions; the answer took %v", len(s.Orchestrators), len(s.Partitions), took.Round(time.Millisecond))
+	e.note("orchestrators", fine, "", "%d alive, %d partitions; the answer took %v", len(s.Orchestrators),
+		len(s.Partitions), took.Round(time.Millisecond))
 	engines := make(map[int]bool)
 	for _, o := range s.Orchestrators {
 		engines[o.Engine] = true
 	}
 	if len(engines) > 1 {
-		e.note("versions", look, "finish the deployment: only those with the newest engine get partitions", "orchestrators of %d engines are running", len(engines))
+		e.note("versions", look, "finish the deployment: only those with the newest engine get partitions",
+			"orchestrators of %d engines are running", len(engines))
 	}
 	e.partitions(s)
 	e.queues(s)
@@ -190,20 +195,25 @@ func (e *examination) processes(ctx context.Context) {
 			e.note(p.Kind+"s", bad, "look into its log", "%s: %s", p.ID, oneLine(p.Problem))
 		}
 		if skew := p.Now.Sub(began.Add(took / 2)); skew > maxSkew+took || skew < -maxSkew-took {
-			e.note("clocks", look, "timers and time limits are as good as the clocks: let all machines have the time from NTP", "the clock of %s %s differs from this one by %v", p.Kind, p.ID, skew.Round(time.Millisecond))
+			e.note("clocks", look,
+				"timers and time limits are as good as the clocks: let all machines have the time from NTP",
+				"the clock of %s %s differs from this one by %v", p.Kind, p.ID, skew.Round(time.Millisecond))
 		}
 		for _, u := range p.Unknown {
-			e.note("code", look, "deploy an orchestrator that has its code", "%s waits: %s", u.Instance, cmp.Or(u.Detail, u.Reason))
+			e.note("code", look, "deploy an orchestrator that has its code", "%s waits: %s", u.Instance,
+				cmp.Or(u.Detail, u.Reason))
 		}
 	}
 	if workers == 0 {
-		e.note("workers", look, "start one: your program with `worker`; those in other languages need not answer", "none answers")
+		e.note("workers", look, "start one: your program with `worker`; those in other languages need not answer",
+			"none answers")
 	} else {
 		e.note("workers", fine, "", "%d alive", workers)
 	}
 	for _, kind := range []string{process.Orchestrator, process.Worker} {
 		if len(builds[kind]) > 1 {
-			e.note("versions", look, "is a deployment under way?", "%ss of %d builds are running: %s", kind, len(builds[kind]), strings.Join(builds[kind], "; "))
+			e.note("versions", look, "is a deployment under way?", "%ss of %d builds are running: %s", kind,
+				len(builds[kind]), strings.Join(builds[kind], "; "))
 		}
 	}
 }
@@ -212,9 +222,11 @@ func (e *examination) partitions(s query.System) {
 	for _, p := range s.Partitions {
 		switch {
 		case p.Owner == "":
-			e.note("partitions", bad, "is an orchestrator running that is not just leaving?", "partition %d is nobody's", p.Partition)
+			e.note("partitions", bad, "is an orchestrator running that is not just leaving?",
+				"partition %d is nobody's", p.Partition)
 		case p.Receivers == 0 && p.Waiting > 0:
-			e.note("partitions", look, "look again in a few seconds, then into the log of "+p.Owner, "%d messages wait in partition %d, and %s does not ask for them", p.Waiting, p.Partition, p.Owner)
+			e.note("partitions", look, "look again in a few seconds, then into the log of "+p.Owner,
+				"%d messages wait in partition %d, and %s does not ask for them", p.Waiting, p.Partition, p.Owner)
 		}
 	}
 }
@@ -228,7 +240,8 @@ func (e *examination) queues(s query.System) {
 			if q.Tag != "" {
 				tag = " with the tag " + q.Tag
 			}
-			e.note("workers", look, "start a worker that has the activity "+q.Activity+tag, "%d pieces of work for %s%s wait, and nobody takes them", q.Waiting, q.Activity, tag)
+			e.note("workers", look, "start a worker that has the activity "+q.Activity+tag,
+				"%d pieces of work for %s%s wait, and nobody takes them", q.Waiting, q.Activity, tag)
 		}
 	}
 	e.note("work", fine, "", "%d queues, %d pieces of work wait", len(s.Queues)+s.MoreQueues, waiting)
@@ -257,7 +270,8 @@ func (e *examination) instances(ctx context.Context) {
 	switch {
 	case err != nil: // the database was looked at before
 	case n > 0:
-		e.note("instances", look, "`rondo list --status halted` lists them, and `rondo show` says what each needs", "%d are halted: their code does not fit their history", n)
+		e.note("instances", look, "`rondo list --status halted` lists them, and `rondo show` says what each needs",
+			"%d are halted: their code does not fit their history", n)
 	default:
 		e.note("instances", fine, "", "none is halted")
 	}
@@ -279,7 +293,8 @@ func (e *examination) deadLetters(ctx context.Context) {
 
 func (c *cli) recover() *cobra.Command {
 	return &cobra.Command{
-		Use: "recover", Short: "Let the orchestrators look whether NATS has lost something, and send it again", Args: exactly(),
+		Use: "recover", Short: "Let the orchestrators look whether NATS has lost something, and send it again",
+		Args: exactly(),
 		Long: `Let the orchestrators look whether NATS has all that it should have: work, timers, messages between instances. What is missing is sent again; what is there
 stays as it is. They do so by themselves when NATS has lost everything, and for single instances when they are overdue; this is for when a part of it may be lost, such as after a
 backup was restored.`,

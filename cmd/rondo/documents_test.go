@@ -17,7 +17,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/app"
 )
 
-// This file looks at the commands that stand in the documents, also at those that no test can run: that they exist, and that their flags do.
+// This file looks at the commands that stand in the documents, also at those that no test can run:
+// that they exist, and that their flags do.
 
 // typed is a command as it stands in a document.
 type typed struct {
@@ -50,7 +51,8 @@ func TestCommandsInDocuments(t *testing.T) {
 	}
 }
 
-// TestFlagsInDocuments looks at the flags that stand alone between backquotes: one of the commands must have them.
+// TestFlagsInDocuments looks at the flags that stand alone between backquotes: one of the commands
+// must have them.
 func TestFlagsInDocuments(t *testing.T) {
 	known := make(map[string]bool)
 	for _, s := range app.Settings("") {
@@ -94,7 +96,8 @@ var (
 	complaint = regexp.MustCompile(`^rondo( [a-z-]+)*: `)
 )
 
-// commandsIn finds the commands of a document: in its blocks of code, whether between fences or indented, and between backquotes.
+// commandsIn finds the commands of a document: in its blocks of code, whether between fences or
+// indented, and between backquotes.
 func commandsIn(document string) (all []typed) {
 	number, fenced, console, before := 0, false, false, ""
 	for line := range strings.Lines(document) {
@@ -140,19 +143,22 @@ func typedIn(line string, number int, whole bool) (all []typed) {
 
 var variable = regexp.MustCompile(`^[A-Z_]+=`)
 
-// ours reports whether it is a command of the command line, or one of a program that was made with package app.
+// ours reports whether it is a command of the command line, or one of a program that was made with
+// package app.
 func ours(words []string) bool {
 	if len(words) < 2 {
 		return false
 	}
 	name := path.Base(words[0])
-	return name == "rondo" && words[1] != "=" || (name == "orders" || name == "countdown" || name == "hello") && slices.Contains(programCommands, words[1])
+	return name == "rondo" && words[1] != "=" || (name == "orders" || name == "countdown" || name == "hello") &&
+		slices.Contains(programCommands, words[1])
 }
 
 // programCommands are those of a program that was made with package app.
 var programCommands = []string{"dev", "orchestrator", "worker", "migrate", "help", "version"}
 
-// shell takes a line apart as a shell does: into commands, and those into words. What is redirected is left out.
+// shell takes a line apart as a shell does: into commands, and those into words. What is redirected
+// is left out.
 func shell(line string) (commands [][]string) {
 	var words []string
 	var word strings.Builder
@@ -249,7 +255,9 @@ func settingsOf(command string, args []string) error {
 		args = slices.Delete(slices.Clone(args), i, i+2)
 	}
 	config := app.Defaults(app.Command(command))
-	r, problems := app.ReadSettings(&config, app.Settings(app.Command(command)), args, func(string) (string, bool) { return "", false })
+	r, problems := app.ReadSettings(&config, app.Settings(app.Command(command)), args, func(string) (string, bool) {
+		return "", false
+	})
 	for _, rest := range r.Rest {
 		if rest != "…" {
 			problems = append(problems, fmt.Errorf("%q is no setting", rest))
@@ -258,7 +266,8 @@ func settingsOf(command string, args []string) error {
 	return errors.Join(problems...)
 }
 
-// TestCommandsInDocumentsAreNoticed makes sure that the check finds what it is there to find, and nothing else.
+// TestCommandsInDocumentsAreNoticed makes sure that the check finds what it is there to find, and
+// nothing else.
 func TestCommandsInDocumentsAreNoticed(t *testing.T) {
 	for text, want := range map[string]string{ // part of the problem; "" if there is none, "-" if it is no command
 		"    rondo list --status failed,halted | wc -l":                         "",

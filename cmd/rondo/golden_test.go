@@ -17,7 +17,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// goldens is where what commands print as JSON is kept. Programs rely on it: fields may be added, and nothing else may change.
+// goldens is where what commands print as JSON is kept. Programs rely on it: fields may be added,
+// and nothing else may change.
 const goldens = "testdata/json"
 
 // changingJSON are further parts that are never the same, in JSON.
@@ -33,7 +34,8 @@ var changingJSON = []struct {
 	{regexp.MustCompile(`"(receivers|engine|history_bytes)": \d+`), `"$1": 1`},
 }
 
-// golden runs a command with --output json and compares what it prints with a file: golden NAME command args...
+// golden runs a command with --output json and compares what it prints with a file: golden NAME
+// command args...
 func golden(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 || neg {
 		ts.Fatalf("usage: golden NAME command [args...]")
@@ -74,7 +76,8 @@ func golden(ts *testscript.TestScript, neg bool, args []string) {
 	want, err := os.ReadFile(file)
 	ts.Check(err)
 	if got != string(want) {
-		ts.Fatalf("%s prints\n%s\nwant\n%s\nif it is better so, let -rewrite write it", strings.Join(args[1:], " "), got, want)
+		ts.Fatalf("%s prints\n%s\nwant\n%s\nif it is better so, let -rewrite write it",
+			strings.Join(args[1:], " "), got, want)
 	}
 }
 

@@ -9,7 +9,8 @@ import (
 	"github.com/rondo-run/rondo/internal/columns"
 )
 
-// This file has help fit into 80 columns. Examples stay as they are: a command that is broken cannot be copied.
+// This file has help fit into 80 columns. Examples stay as they are: a command that is broken
+// cannot be copied.
 
 // helpText is cobra's own template, with what wraps in it.
 const helpText = `{{with (or .Long .Short)}}{{wrap .}}
@@ -40,11 +41,14 @@ Flags of all commands:
 
 func init() {
 	cobra.AddTemplateFunc("wrap", columns.Paragraphs)
-	cobra.AddTemplateFunc("row", func(name, what string, padding int) string { return columns.Row(name, what, padding+3) })
+	cobra.AddTemplateFunc("row", func(name, what string, padding int) string {
+		return columns.Row(name, what, padding+3)
+	})
 	cobra.AddTemplateFunc("flags", flagRows)
 }
 
-// flagRows are the flags with what they mean, which stands below them where it does not fit beside them.
+// flagRows are the flags with what they mean, which stands below them where it does not fit beside
+// them.
 func flagRows(set *pflag.FlagSet) string {
 	set.VisitAll(func(f *pflag.Flag) {
 		if f.DefValue == "[]" { // nothing is the default

@@ -12,7 +12,8 @@ import (
 	"github.com/rondo-run/rondo/internal/columns"
 )
 
-// TestHelpFitsIntoATerminal looks at the help of all commands. Only examples may be longer: they are to be copied.
+// TestHelpFitsIntoATerminal looks at the help of all commands. Only examples may be longer: they
+// are to be copied.
 func TestHelpFitsIntoATerminal(t *testing.T) {
 	placeholder := regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z-]+) (\S+)`)
 	seen := 0

@@ -22,7 +22,8 @@ func (c *cli) logLevel() *cobra.Command {
 		Use: "log-level [LEVEL]", Short: "Tell or change what the running processes log", Args: between(0, "LEVEL"),
 		Long: `Tell what each running process logs, or change it without a restart: debug, info, warn or error. With --for it goes back by itself; otherwise it stays until the
 process ends. What orchestrations and activities log is shown from info on, or from this level if that is lower.`,
-		Example:   "  rondo log-level\n  rondo log-level debug --for 5m\n  rondo log-level debug --process laptop-4711-50fa89b3",
+		Example: "  rondo log-level\n  rondo log-level debug --for 5m\n  rondo log-level debug --process " +
+			"laptop-4711-50fa89b3",
 		ValidArgs: []string{"debug", "info", "warn", "error"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -50,7 +51,8 @@ process ends. What orchestrations and activities log is shown from info on, or f
 			})
 		},
 	}
-	cmd.Flags().StringVar(&change.Process, "process", "", "only of the process in which the orchestrator or worker with this `id` runs")
+	cmd.Flags().StringVar(&change.Process, "process", "",
+		"only of the process in which the orchestrator or worker with this `id` runs")
 	cmd.Flags().DurationVar(&after, "for", 0, "after how long it goes back")
 	return cmd
 }

@@ -28,14 +28,16 @@ type filter struct {
 
 func (f *filter) flags(cmd *cobra.Command) {
 	x := cmd.Flags()
-	x.StringSliceVar(&f.statuses, "status", nil, "only those of a `status`: "+words(round.Statuses())+"; several with commas")
+	x.StringSliceVar(&f.statuses, "status", nil,
+		"only those of a `status`: "+words(round.Statuses())+"; several with commas")
 	x.StringVar(&f.f.Name, "name", "", "only those of an `orchestration`")
 	x.StringVar(&f.f.Version, "version", "", "only those of a `version` of it")
 	x.StringVar(&f.f.IDPrefix, "prefix-of-id", "", "only those whose id begins with this `text`")
 	x.StringVar(&f.f.Parent, "parent", "", "only the children of an `instance`")
 	x.StringToStringVar(&f.f.Attributes, "attribute", nil, "only those that were started with this `key=value`")
 	x.BoolVar(&f.f.RootsOnly, "roots", false, "no children")
-	x.StringVar(&f.createdAfter, "created-after", "", "only those begun after a `time`, like 2027-01-01T03:00:00Z, or 24h for a day ago")
+	x.StringVar(&f.createdAfter, "created-after", "",
+		"only those begun after a `time`, like 2027-01-01T03:00:00Z, or 24h for a day ago")
 	x.StringVar(&f.createdBefore, "created-before", "", "only those begun before a `time`")
 	x.StringVar(&f.endedBefore, "ended-before", "", "only those that have ended before a `time`")
 }
@@ -59,13 +61,15 @@ func (f *filter) read(now time.Time) (history.Filter, error) {
 	for _, t := range []struct {
 		name, said string
 		to         *time.Time
-	}{{"created-after", f.createdAfter, &f.f.CreatedAfter}, {"created-before", f.createdBefore, &f.f.CreatedBefore}, {"ended-before", f.endedBefore, &f.f.EndedBefore}} {
+	}{{"created-after", f.createdAfter, &f.f.CreatedAfter}, {"created-before", f.createdBefore, &f.f.CreatedBefore},
+		{"ended-before", f.endedBefore, &f.f.EndedBefore}} {
 		if t.said == "" {
 			continue
 		}
 		at, err := moment(t.said, now)
 		if err != nil {
-			return f.f, misuse("--%s %q is no time like 2027-01-01T03:00:00Z, and none like 24h or 7d, which means so long ago", t.name, t.said)
+			return f.f, misuse("--%s %q is no time like 2027-01-01T03:00:00Z, and none like 24h or 7d, "+
+				"which means so long ago", t.name, t.said)
 		}
 		*t.to = at
 	}
@@ -165,7 +169,8 @@ func (c *cli) listed(list query.List) error {
 		if len(i.CustomStatus) > 0 && !i.Status.Ended() {
 			status += " " + i.CustomStatus.String()
 		}
-		rows = append(rows, []string{i.Instance, i.Name + " " + i.Version, c.ago(i.CreatedAt), c.ago(i.UpdatedAt), status})
+		rows = append(rows, []string{i.Instance, i.Name + " " + i.Version, c.ago(i.CreatedAt),
+			c.ago(i.UpdatedAt), status})
 	}
 	if err := c.table([]string{"INSTANCE", "ORCHESTRATION", "BEGUN", "CHANGED", "STATUS"}, rows); err != nil {
 		return err
@@ -188,7 +193,8 @@ type shown struct {
 func (c *cli) show() *cobra.Command {
 	return &cobra.Command{
 		Use: "show INSTANCE", Short: "Show how an instance stands: what it waits for, why, and what would help",
-		Long:    "Show how an instance stands: what it waits for, and for how long; why it does not go on, if it should; and what would help.",
+		Long: "Show how an instance stands: what it waits for, and for how long; why it does not go on, if it " +
+			"should; and what would help.",
 		Example: "  rondo show order-2", Args: exactly("INSTANCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.connected(cmd, patience, func(ctx context.Context) error { return c.showOne(ctx, args[0]) })
@@ -234,7 +240,9 @@ func (c *cli) notTakenUp(ctx context.Context, id string, err error) error {
 	for _, p := range all {
 		for _, u := range p.Unknown {
 			if u.Instance == id {
-				return fmt.Errorf("%w yet: its start waits since %s, because %s; deploy an orchestrator that has this code, or start it by another name", err, span(c.now().Sub(u.Since)), cmp.Or(u.Detail, u.Reason))
+				return fmt.Errorf("%w yet: its start waits since %s, because %s; deploy an orchestrator that has "+
+					"this code, or start it by another name", err, span(c.now().Sub(u.Since)),
+					cmp.Or(u.Detail, u.Reason))
 			}
 		}
 	}
@@ -360,7 +368,8 @@ came from outside; everything else the code has said.
   rondo history order-2 --export > testdata/order-2.json`,
 		Args: exactly("INSTANCE"),
 	}
-	cmd.Flags().Int64Var(&execution, "execution", 0, "the `number` of an execution, if it has continued as new; 0 is the last one")
+	cmd.Flags().Int64Var(&execution, "execution", 0,
+		"the `number` of an execution, if it has continued as new; 0 is the last one")
 	cmd.Flags().BoolVar(&export, "export", false, "print it as JSON, for programs and tests")
 	cmd.Flags().BoolVar(&clock, "clock", false, "the time of the clock (UTC), not since the first event")
 	cmd.Flags().BoolVar(&full, "full", false, "all of each input, result and message, however long")
@@ -385,7 +394,8 @@ came from outside; everything else the code has said.
 
 func (c *cli) tree() *cobra.Command {
 	return &cobra.Command{
-		Use: "tree INSTANCE", Short: "Show an instance with its children, and theirs", Args: exactly("INSTANCE"), Example: "  rondo tree order-2",
+		Use: "tree INSTANCE", Short: "Show an instance with its children, and theirs", Args: exactly("INSTANCE"),
+		Example: "  rondo tree order-2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.connected(cmd, patience, func(ctx context.Context) error {
 				nodes, err := c.client.Tree(ctx, args[0])
@@ -443,7 +453,8 @@ type change struct {
 func (c *cli) watch() *cobra.Command {
 	return &cobra.Command{
 		Use: "watch INSTANCE", Short: "Tell each change of an instance's custom status, and how it ends",
-		Long: "Tell each change of an instance's custom status as it comes, and at last how it ends. Nothing is asked again and again for that.",
+		Long: "Tell each change of an instance's custom status as it comes, and at last how it ends. Nothing is " +
+			"asked again and again for that.",
 		Args: exactly("INSTANCE"), Example: "  rondo watch order-2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.connected(cmd, 0, func(ctx context.Context) error { return c.watchOne(ctx, args[0]) })
@@ -456,7 +467,8 @@ func (c *cli) watchOne(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		if err := c.done(change{At: c.now().UTC(), Instance: id, Status: round.Running, Custom: s.Data}, "%s  %s", c.now().Format(time.TimeOnly), cmp.Or(s.Data.String(), "no status")); err != nil {
+		if err := c.done(change{At: c.now().UTC(), Instance: id, Status: round.Running, Custom: s.Data}, "%s  %s",
+			c.now().Format(time.TimeOnly), cmp.Or(s.Data.String(), "no status")); err != nil {
 			return err
 		}
 	}

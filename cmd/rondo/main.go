@@ -1,5 +1,5 @@
-// Command rondo is the command line: it starts instances, talks to them, tells what they wait for and what has happened to them, and looks after the system.
-// `rondo help` lists what there is.
+// Command rondo is the command line: it starts instances, talks to them, tells what they wait for
+// and what has happened to them, and looks after the system. `rondo help` lists what there is.
 //
 //	main.go      the commands, and the codes with which they exit
 //	settings.go  where NATS is: flags, variables, a file, or the dev that runs here
@@ -130,13 +130,15 @@ func (c *cli) root() *cobra.Command {
 	root.SetUsageTemplate(usageText)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, err) })
 	root.PersistentFlags().StringVarP(&c.output, "output", "o", "text", "the `format` of the output: text or json")
-	root.PersistentFlags().DurationVar(&c.timeout, "timeout", 0, "how long this may take; 0 is 15s, and for what waits, as long as it takes")
+	root.PersistentFlags().DurationVar(&c.timeout, "timeout", 0,
+		"how long this may take; 0 is 15s, and for what waits, as long as it takes")
 	c.settings.flags(root)
 	root.AddGroup(
 		&cobra.Group{ID: "people", Title: "Talk to instances:"},
 		&cobra.Group{ID: "look", Title: "Look at instances:"},
 		&cobra.Group{ID: "care", Title: "Look after the system:"},
-		&cobra.Group{ID: "run", Title: "Run a system, or a part of it, with the code of an example. Your own program has these, too:"},
+		&cobra.Group{ID: "run",
+			Title: "Run a system, or a part of it, with the code of an example. Your own program has these, too:"},
 	)
 	add := func(group string, commands ...*cobra.Command) {
 		for _, x := range commands {
@@ -144,9 +146,11 @@ func (c *cli) root() *cobra.Command {
 			root.AddCommand(x)
 		}
 	}
-	add("people", c.start(), c.raise(), c.enqueue(), c.control("cancel"), c.control("terminate"), c.control("suspend"), c.control("resume"), c.wait())
+	add("people", c.start(), c.raise(), c.enqueue(), c.control("cancel"), c.control("terminate"), c.control("suspend"),
+		c.control("resume"), c.wait())
 	add("look", c.list(), c.show(), c.history(), c.tree(), c.watch())
-	add("care", c.doctor(), c.check(), c.orchestrators(), c.workers(), c.logLevel(), c.partitions(), c.queues(), c.deadLetters(), c.schedules(), c.recover(), c.delete(), c.prune())
+	add("care", c.doctor(), c.check(), c.orchestrators(), c.workers(), c.logLevel(), c.partitions(), c.queues(),
+		c.deadLetters(), c.schedules(), c.recover(), c.delete(), c.prune())
 	add("run", services()...)
 	root.AddCommand(exitCodes(), c.version())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
@@ -216,9 +220,11 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 	case errors.Is(err, errNotConnected):
 		return nobodyThere, "start a system with `rondo dev`, or say where NATS is with --nats or $RONDO_NATS_URL"
 	case errors.Is(err, bus.ErrNobody):
-		return nobodyThere, "no orchestrator answers: is one running? `rondo dev` runs one, and so does your program with `orchestrator`"
+		return nobodyThere, "no orchestrator answers: is one running? `rondo dev` runs one, and so does your " +
+			"program with `orchestrator`"
 	case errors.Is(err, history.ErrNoInstance):
-		return notFound, "`rondo list` lists what there is; what was started a moment ago may not have been taken up yet"
+		return notFound, "`rondo list` lists what there is; what was started a moment ago may " +
+			"not have been taken up yet"
 	case errors.Is(err, history.ErrNoExecution), errors.Is(err, client.ErrNoSchedule):
 		return notFound, ""
 	case errors.Is(err, errNoWorker), errors.Is(err, errNoProcess):
@@ -228,7 +234,8 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 	case errors.Is(err, context.DeadlineExceeded):
 		return timeIsOver, "--timeout gives it more time"
 	case isAway(err):
-		return nobodyThere, "the orchestrators do not reach their database: is it running? What was sent waits meanwhile; `rondo doctor` says more"
+		return nobodyThere, "the orchestrators do not reach their database: is it running? What was sent waits " +
+			"meanwhile; `rondo doctor` says more"
 	case errors.Is(err, orchestration.ErrExists):
 		return failed, "choose another --id, or say with --on-conflict what is to become of the one that is there"
 	case errors.Is(err, history.ErrRunning):
@@ -253,9 +260,10 @@ func suggestion(cmd *cobra.Command, name string) string {
 }
 
 func (c *cli) version() *cobra.Command {
-	return &cobra.Command{Use: "version", Short: "Say which build this is", Args: exactly(), RunE: func(*cobra.Command, []string) error {
-		return c.done(struct {
-			Version string `json:"version"`
-		}{app.Version("rondo")}, "%s", app.Version("rondo"))
-	}}
+	return &cobra.Command{Use: "version", Short: "Say which build this is", Args: exactly(),
+		RunE: func(*cobra.Command, []string) error {
+			return c.done(struct {
+				Version string `json:"version"`
+			}{app.Version("rondo")}, "%s", app.Version("rondo"))
+		}}
 }

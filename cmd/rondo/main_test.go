@@ -22,7 +22,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"rondo": main})
 }
 
-// TestScripts runs the scripts in testdata/script. Each has a directory of its own, and so a system of its own, if it starts one with `system`.
+// TestScripts runs the scripts in testdata/script. Each has a directory of its own, and so a system
+// of its own, if it starts one with `system`.
 func TestScripts(t *testing.T) {
 	postgres := ""
 	if _, err := pgtest.Found(); err == nil {
@@ -41,7 +42,8 @@ func TestScripts(t *testing.T) {
 			return postgres != "", nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"system": startSystem, "exits": exits, "same": same, "isjson": isJSON, "publish": publish, "await": await, "golden": golden,
+			"system": startSystem, "exits": exits, "same": same, "isjson": isJSON, "publish": publish, "await": await,
+			"golden": golden,
 		},
 	})
 }

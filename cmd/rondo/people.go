@@ -83,13 +83,17 @@ If there is an instance of that id already, nothing changes, a line says so, and
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.id, "id", "", "the `id` of the instance; if nobody says it, one is made")
-	flags.StringVar(&f.version, "orchestration-version", "", "the `version` of the orchestration; the newest one if nobody says it")
+	flags.StringVar(&f.version, "orchestration-version", "",
+		"the `version` of the orchestration; the newest one if nobody says it")
 	flags.StringVar(&f.request, "request-id", "", "an `id` that makes this the same start when it is sent again")
-	flags.StringVar(&f.conflict, "on-conflict", "use", "the `policy` for an ID that exists: use, reject, restart or replace")
+	flags.StringVar(&f.conflict, "on-conflict", "use",
+		"the `policy` for an ID that exists: use, reject, restart or replace")
 	flags.DurationVar(&f.delay, "delay", 0, "start it only after this `time`")
 	flags.StringVar(&f.at, "at", "", "start it at this `time`, like 2027-01-01T03:00:00Z")
-	flags.StringToStringVar(&f.attributes, "attribute", nil, "what it can be found by, as `key=value`; may be said more than once")
-	flags.BoolVar(&f.ignoreUnknown, "ignore-unknown-fields", false, "accept fields of the input that the orchestration does not know")
+	flags.StringToStringVar(&f.attributes, "attribute", nil,
+		"what it can be found by, as `key=value`; may be said more than once")
+	flags.BoolVar(&f.ignoreUnknown, "ignore-unknown-fields", false,
+		"accept fields of the input that the orchestration does not know")
 	flags.BoolVar(&f.wait, "wait", false, "wait until it has ended, and print its output")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		input, err := c.payload("input", args, 1)
@@ -159,7 +163,8 @@ func (f *starting) options() (opts []orchestration.StartOption, err error) {
 	return opts, nil
 }
 
-func (c *cli) startOne(ctx context.Context, name string, input events.Payload, wait bool, opts []orchestration.StartOption) error {
+func (c *cli) startOne(ctx context.Context, name string, input events.Payload, wait bool,
+	opts []orchestration.StartOption) error {
 	started, err := c.client.Start(ctx, name, input, opts...)
 	if err != nil {
 		return err
@@ -168,8 +173,10 @@ func (c *cli) startOne(ctx context.Context, name string, input events.Payload, w
 	return c.begun(ctx, started, wait, orchestration.Receipt{})
 }
 
-// startDecided starts an instance and tells what an orchestrator has decided, if one does so soon. The start is kept in any case.
-func (c *cli) startDecided(ctx context.Context, name string, input events.Payload, f *starting, opts []orchestration.StartOption) error {
+// startDecided starts an instance and tells what an orchestrator has decided, if one does so soon.
+// The start is kept in any case.
+func (c *cli) startDecided(ctx context.Context, name string, input events.Payload, f *starting,
+	opts []orchestration.StartOption) error {
 	if f.request == "" { // under the same id it is stored once, also when it is sent again below
 		id := c.client.NewID()
 		opts = append(opts, orchestration.RequestID(id))
@@ -195,7 +202,8 @@ func (c *cli) startDecided(ctx context.Context, name string, input events.Payloa
 	started, err := c.client.Start(soon, name, input, append(opts, orchestration.ReceiptTo(&r))...)
 	switch {
 	case r.Reason == string(round.WrongInput):
-		return endedError{started.ID, &events.Error{Kind: events.Application, Message: r.Detail + "; --on-conflict restart starts it again, with another input"}}
+		return endedError{started.ID, &events.Error{Kind: events.Application,
+			Message: r.Detail + "; --on-conflict restart starts it again, with another input"}}
 	case err != nil && soon.Err() != nil && ctx.Err() == nil:
 		return c.startUndecided(ctx, name, input, f, opts)
 	case err != nil:
@@ -204,11 +212,13 @@ func (c *cli) startDecided(ctx context.Context, name string, input events.Payloa
 	return c.begun(ctx, started, f.wait, r)
 }
 
-// decidedWithin is for how long the decision about a start is waited for if an orchestrator knows its code.
+// decidedWithin is for how long the decision about a start is waited for if an orchestrator knows
+// its code.
 const decidedWithin = 10 * time.Second
 
 // startUndecided starts an instance about which nobody decides at the moment.
-func (c *cli) startUndecided(ctx context.Context, name string, input events.Payload, f *starting, opts []orchestration.StartOption) error {
+func (c *cli) startUndecided(ctx context.Context, name string, input events.Payload, f *starting,
+	opts []orchestration.StartOption) error {
 	started, err := c.client.Start(ctx, name, input, opts...)
 	if err != nil {
 		return err
@@ -216,11 +226,14 @@ func (c *cli) startUndecided(ctx context.Context, name string, input events.Payl
 	return c.begun(ctx, started, f.wait, orchestration.Receipt{})
 }
 
-// begun tells which instance was started, or was there already, and waits for its end if that is wanted.
+// begun tells which instance was started, or was there already, and waits for its end if that is
+// wanted.
 func (c *cli) begun(ctx context.Context, started client.Started, wait bool, r orchestration.Receipt) error {
 	existed := r.Reason == string(round.Exists)
 	if existed {
-		fmt.Fprintf(c.problems, "%s was there already (%s); nothing was started, and the input was not used; --on-conflict says what else to do\n", started.ID, r.Status)
+		fmt.Fprintf(c.problems,
+			"%s was there already (%s); nothing was started, and the input was not used; --on-conflict says what "+
+				"else to do\n", started.ID, r.Status)
 	}
 	if wait {
 		return c.ending(ctx, started.ID, started.Wait)
@@ -235,12 +248,14 @@ func (c *cli) begun(ctx context.Context, started client.Started, wait bool, r or
 // start is what was started, as JSON.
 type start struct {
 	Instance string `json:"instance"`
-	// Existed says that the instance was there already, so that nothing was started, and Status how it stands.
+	// Existed says that the instance was there already, so that nothing was started, and Status how
+	// it stands.
 	Existed bool   `json:"existed,omitempty"`
 	Status  string `json:"status,omitempty"`
 }
 
-// warnUnknown says so if no orchestrator knows what was started: it may be misspelt. It reports whether one knows it, and whether any answered.
+// warnUnknown says so if no orchestrator knows what was started: it may be misspelt. It reports
+// whether one knows it, and whether any answered.
 func (c *cli) warnUnknown(ctx context.Context, name string) (known, answered bool) {
 	ask, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -259,7 +274,8 @@ func (c *cli) warnUnknown(ctx context.Context, name string) (known, answered boo
 	if slices.Contains(names, name) {
 		return true, true
 	}
-	fmt.Fprintf(c.problems, "no orchestrator that is running knows %q, so it waits for one that does%s; known are %s\n", name, app.DidYouMean(name, names), strings.Join(names, ", "))
+	fmt.Fprintf(c.problems, "no orchestrator that is running knows %q, so it waits for one that does%s; known are %s\n",
+		name, app.DidYouMean(name, names), strings.Join(names, ", "))
 	return false, true
 }
 
@@ -342,7 +358,8 @@ The data is JSON; @file reads it from a file, and - from the standard input.`,
 	})
 }
 
-func (c *cli) sending(cmd *cobra.Command, said string, content func(name string, data events.Payload) (events.Content, error)) *cobra.Command {
+func (c *cli) sending(cmd *cobra.Command, said string,
+	content func(name string, data events.Payload) (events.Content, error)) *cobra.Command {
 	var id string
 	cmd.Flags().StringVar(&id, "message-id", "", "an `id` for the message: sent again under it, it counts once")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -367,29 +384,36 @@ var controls = map[string]struct {
 	short, long, said string
 }{
 	"cancel": {events.Cancel, "Ask an instance to stop; it may clean up first",
-		"Ask an instance to stop. What it waits for ends, and its code may clean up, undo what it has done, and end. Its children are asked, too.", "it is asked to stop"},
+		"Ask an instance to stop. What it waits for ends, and its code may clean up, undo what it has done, and " +
+			"end. Its children are asked, too.", "it is asked to stop"},
 	"terminate": {events.Terminate, "End an instance at once",
-		"End an instance at once. Its code gets no chance to clean up; `rondo cancel` gives it one.", "it is told to end"},
-	"suspend": {events.Suspend, "Suspend an instance until it is resumed", "Suspend an instance. What comes for it is kept until `rondo resume`.", "it is told to suspend"},
-	"resume":  {events.Resume, "Resume a suspended instance", "Resume a suspended instance. It gets all that has come meanwhile.", "it is told to resume"},
+		"End an instance at once. Its code gets no chance to clean up; `rondo cancel` gives it one.",
+		"it is told to end"},
+	"suspend": {events.Suspend, "Suspend an instance until it is resumed",
+		"Suspend an instance. What comes for it is kept until `rondo resume`.", "it is told to suspend"},
+	"resume": {events.Resume, "Resume a suspended instance",
+		"Resume a suspended instance. It gets all that has come meanwhile.", "it is told to resume"},
 }
 
 func (c *cli) control(name string) *cobra.Command {
 	x := controls[name]
 	var reason string
-	cmd := &cobra.Command{Use: name + " INSTANCE...", Short: x.short, Long: x.long, Example: "  rondo " + name + " order-2 --reason 'no longer wanted'"}
+	cmd := &cobra.Command{Use: name + " INSTANCE...", Short: x.short, Long: x.long,
+		Example: "  rondo " + name + " order-2 --reason 'no longer wanted'"}
 	cmd.Flags().StringVar(&reason, "reason", "", "the `text` that the history has as reason")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return misuse("INSTANCE is missing: rondo %s", cmd.Use)
 		}
 		if len(reason) > events.MaxReason {
-			return misuse("the reason has %d bytes; %d are the most: say it in a sentence", len(reason), events.MaxReason)
+			return misuse("the reason has %d bytes; %d are the most: say it in a sentence", len(reason),
+				events.MaxReason)
 		}
 		return c.connected(cmd, patience, func(ctx context.Context) error {
 			var errs []error
 			for _, id := range args {
-				errs = append(errs, c.deliver(ctx, name, events.Message{Instance: id, Content: &events.Control{How: x.how, Reason: reason}}, id+": "+x.said))
+				errs = append(errs, c.deliver(ctx, name, events.Message{Instance: id,
+					Content: &events.Control{How: x.how, Reason: reason}}, id+": "+x.said))
 			}
 			return errors.Join(errs...)
 		})
@@ -407,7 +431,9 @@ It exits with 4 if the instance has ended but did not complete, and with 6 if it
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.onceThere(cmd.Context(), func() error {
 				return c.connected(cmd, 0, func(ctx context.Context) error {
-					return c.ending(ctx, args[0], func(ctx context.Context) (orchestration.Outcome, error) { return c.client.Wait(ctx, args[0]) })
+					return c.ending(ctx, args[0], func(ctx context.Context) (orchestration.Outcome, error) {
+						return c.client.Wait(ctx, args[0])
+					})
 				})
 			})
 		},

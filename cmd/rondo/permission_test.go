@@ -11,17 +11,21 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 )
 
-// Doctor tells a system that is sick from a user that may not ask: with the users of the shipped configuration, only a client may ask orchestrators.
+// Doctor tells a system that is sick from a user that may not ask: with the users of the shipped
+// configuration, only a client may ask orchestrators.
 func TestDoctorWithoutPermission(t *testing.T) {
 	t.Parallel()
-	server := natstest.StartWith(t, embedded.Options{Config: filepath.Join("..", "..", "deploy", "nats", "single.conf")})
+	server := natstest.StartWith(t,
+		embedded.Options{Config: filepath.Join("..", "..", "deploy", "nats", "single.conf")})
 	natstest.Connect(t, server, natsbus.Config{User: "setup", Password: "setup"})
 	c := app.Defaults(app.Orchestrator)
 	c.Database.URL = filepath.Join(t.TempDir(), "rondo.db")
-	c.NATS.URLs, c.NATS.User, c.NATS.Password, c.NATS.InboxPrefix, c.NATS.Setup = server.URL(), "orchestrator", "orchestrator", "_INBOX_orchestrator", natsbus.Verify
+	c.NATS.URLs, c.NATS.User, c.NATS.Password, c.NATS.InboxPrefix, c.NATS.Setup = server.URL(), "orchestrator",
+		"orchestrator", "_INBOX_orchestrator", natsbus.Verify
 	d := deployOn(t, c, stuck(1))
 	login := func(user string) []string {
-		return []string{"--nats", server.URL(), "--nats-user", user, "--nats-password", user, "--nats-inbox-prefix", "_INBOX_" + user}
+		return []string{"--nats", server.URL(), "--nats-user", user, "--nats-password", user, "--nats-inbox-prefix",
+			"_INBOX_" + user}
 	}
 	d.where = login("client")
 	d.until("ok +database", "doctor")
@@ -31,7 +35,8 @@ func TestDoctorWithoutPermission(t *testing.T) {
 		if code != succeeded || strings.Contains(text, "bad ") {
 			t.Errorf("doctor as %s exits with %d:\n%s", user, code, text)
 		}
-		for _, want := range []string{"look  orchestrators  unknown: this user may not ask them", "look  database       unknown: this user may not ask the orchestrators", "docs/nats.md#rights"} {
+		for _, want := range []string{"look  orchestrators  unknown: this user may not ask them",
+			"look  database       unknown: this user may not ask the orchestrators", "docs/nats.md#rights"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("doctor as %s says\n%s\nwant %q", user, text, want)
 			}

@@ -29,7 +29,8 @@ const (
 	clearLine   = "\r\x1b[K"
 )
 
-// showing does something, and on a terminal shows meanwhile how an instance stands, in a line that is gone afterwards.
+// showing does something, and on a terminal shows meanwhile how an instance stands, in a line that
+// is gone afterwards.
 func (c *cli) showing(ctx context.Context, id string, do func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &progress{c: c, id: id, began: c.now()}

@@ -33,7 +33,8 @@ func sessions(document string) (all []session) {
 	return all
 }
 
-// TestReadme does what the README tells people to do, and compares what comes of it with what stands there.
+// TestReadme does what the README tells people to do, and compares what comes of it with what
+// stands there.
 func TestReadme(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {
@@ -42,7 +43,8 @@ func TestReadme(t *testing.T) {
 	f := follow(t, string(text))
 	defer func() {
 		f.kill()
-		if said := f.says.String(); strings.Contains(said, `level=WARN msg="NATS server`) || !strings.Contains(said, "The process before was killed; NATS has recovered") {
+		if said := f.says.String(); strings.Contains(said, `level=WARN msg="NATS server`) ||
+			!strings.Contains(said, "The process before was killed; NATS has recovered") {
 			t.Errorf("after a kill, a system warns, or does not say that it has recovered:\n%s", said)
 		}
 		for _, want := range []string{"The order demo-", "rondo start countdown 1 --id my-1 --dir "} {
@@ -76,7 +78,8 @@ func TestDocuments(t *testing.T) {
 		followed++
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			if all[0].command != "make dev" {
-				t.Fatalf("the first command is %q; want `make dev`: a block that cannot be run is no console block", all[0].command)
+				t.Fatalf("the first command is %q; want `make dev`: a block that cannot be run is no console block",
+					all[0].command)
 			}
 			follow(t, string(text)).all()
 		})
@@ -137,8 +140,10 @@ func (f *follower) all() {
 	}
 }
 
-// looks are commands that only look, so that they may be repeated until what they say stands in the document.
-var looks = regexp.MustCompile(`^bin/rondo (show|list|history|tree|orchestrators|workers|partitions|queues|deadletters|doctor)( |$)`)
+// looks are commands that only look, so that they may be repeated until what they say stands in the
+// document.
+var looks = regexp.MustCompile(
+	`^bin/rondo (show|list|history|tree|orchestrators|workers|partitions|queues|deadletters|doctor)( |$)`)
 
 // systems does what starts systems and kills them, and what makes a module.
 func (f *follower) systems(command string) bool {
@@ -194,11 +199,13 @@ func (f *follower) save() {
 	}
 }
 
-// begin starts a system, and waits until it answers: it, and not another one on this machine, which is asked as long as nobody says where this one is.
+// begin starts a system, and waits until it answers: it, and not another one on this machine, which
+// is asked as long as nobody says where this one is.
 func (f *follower) begin(program string, flags ...string) {
 	f.t.Helper()
 	f.kill()
-	f.dev = exec.Command(program, append([]string{"dev", "--nats-listen", "127.0.0.1:0", "--listen", "off", "--queues-listen", "127.0.0.1:0"}, flags...)...)
+	f.dev = exec.Command(program, append([]string{"dev", "--nats-listen", "127.0.0.1:0", "--listen", "off",
+		"--queues-listen", "127.0.0.1:0"}, flags...)...)
 	f.dev.Dir, f.dev.Stdout, f.dev.Stderr = f.at, &f.says, &f.says
 	if err := f.dev.Start(); err != nil {
 		f.t.Fatal(err)
@@ -235,7 +242,8 @@ func steady(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// machines are further parts that differ from one machine to the next: names, addresses, how long something took, and how wide columns are for all that.
+// machines are further parts that differ from one machine to the next: names, addresses, how long
+// something took, and how wide columns are for all that.
 var machines = []struct {
 	find *regexp.Regexp
 	put  string

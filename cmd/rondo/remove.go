@@ -17,7 +17,8 @@ func (c *cli) delete() *cobra.Command {
 	var how history.Deletion
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "delete INSTANCE... | delete --ended-before TIME [--name ...]", Short: "Delete instances for good, with their children",
+		Use:   "delete INSTANCE... | delete --ended-before TIME [--name ...]",
+		Short: "Delete instances for good, with their children",
 		Long: `Delete instances for good, with all that is known of them, and with their children. Their ids can be used again.
 
 Named instances must have ended, unless --force is given. Without names, those are deleted that have ended and fit what is said; --yes has to be
@@ -85,7 +86,8 @@ func (c *cli) deleteEnded(ctx context.Context, f history.Filter, yes bool) error
 
 // removed tells what was removed.
 func (c *cli) removed(d history.DeletedPage, what string) error {
-	v := query.Deleted{Instances: d.Instances, Executions: d.Executions, Events: d.Events, Values: d.Values, Skipped: d.Skipped}
+	v := query.Deleted{Instances: d.Instances, Executions: d.Executions, Events: d.Events, Values: d.Values,
+		Skipped: d.Skipped}
 	skipped := ""
 	if d.Skipped > 0 {
 		skipped = "; some were left alone, because they have children that have not ended"
@@ -99,7 +101,8 @@ func (c *cli) prune() *cobra.Command {
 	var before string
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "prune INSTANCE | prune --yes [--name ...]", Short: "Remove former executions of instances that continue as new",
+		Use:   "prune INSTANCE | prune --yes [--name ...]",
+		Short: "Remove former executions of instances that continue as new",
 		Long: `Remove former executions of instances that continue as new. The current one always stays, and so do the values.
 
 Without the name of an instance, all are pruned that fit what is said, if --yes is given.`,

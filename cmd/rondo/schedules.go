@@ -13,13 +13,18 @@ import (
 // schedules are the commands about what starts again and again.
 func (c *cli) schedules() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "schedules", Short: "Start orchestrations again and again: list, show, put, pause, resume, drop", Args: cobra.ArbitraryArgs,
-		Long: "Schedules start orchestrations again and again. NATS does it, so nothing has to run for it; what was missed while no orchestrator ran is started when one runs again.",
+		Use: "schedules", Short: "Start orchestrations again and again: list, show, put, pause, resume, drop",
+		Args: cobra.ArbitraryArgs,
+		Long: "Schedules start orchestrations again and again. NATS does it, so nothing has to run for it; what was " +
+			"missed while no orchestrator ran is started when one runs again.",
 		Example: `  rondo schedules put nightly report '{"region":"eu"}' --cron '0 3 * * *' --zone Europe/Berlin
   rondo schedules
   rondo schedules pause nightly`,
 	}
-	list := &cobra.Command{Use: "list", Short: "List them", Args: exactly(), RunE: func(cmd *cobra.Command, _ []string) error { return c.listSchedules(cmd) }}
+	list := &cobra.Command{Use: "list", Short: "List them", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.listSchedules(cmd)
+		}}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return misuse("there is no command %q%s", args[0], suggestion(cmd, args[0]))
@@ -27,7 +32,8 @@ func (c *cli) schedules() *cobra.Command {
 		return c.listSchedules(cmd)
 	}
 	cmd.AddCommand(list, c.showSchedule(), c.putSchedule(),
-		c.changeSchedule("pause", "Let one start nothing until it is resumed", "paused", (*client.Client).PauseSchedule),
+		c.changeSchedule("pause", "Let one start nothing until it is resumed", "paused",
+			(*client.Client).PauseSchedule),
 		c.changeSchedule("resume", "Let one that is paused go on", "it goes on", (*client.Client).ResumeSchedule),
 		c.changeSchedule("drop", "Remove one; what it has started goes on", "dropped", (*client.Client).DropSchedule))
 	return cmd
@@ -59,7 +65,8 @@ func (c *cli) listSchedules(cmd *cobra.Command) error {
 			case len(s.Next) > 0:
 				next = "in " + span(s.Next[0].Sub(c.now()))
 			}
-			rows = append(rows, []string{s.ID, s.Orchestration + " " + s.Version, s.Cron, orElse(s.Zone, "UTC"), string(s.Overlap), next})
+			rows = append(rows, []string{s.ID, s.Orchestration + " " + s.Version, s.Cron, orElse(s.Zone, "UTC"),
+				string(s.Overlap), next})
 		}
 		return c.table([]string{"SCHEDULE", "ORCHESTRATION", "WHEN", "ZONE", "OVERLAP", "NEXT"}, rows)
 	})
@@ -84,7 +91,9 @@ func (c *cli) showSchedule() *cobra.Command {
 				if c.asJSON() {
 					return c.json(s)
 				}
-				fmt.Fprintf(c.out, "schedule       %s\norchestration  %s %s\nwhen           %s (%s)\noverlap        %s\n", s.ID, s.Orchestration, s.Version, s.Cron, orElse(s.Zone, "UTC"), s.Overlap)
+				fmt.Fprintf(c.out, "schedule       %s\norchestration  %s %s\nwhen           %s "+
+					"(%s)\noverlap        %s\n", s.ID, s.Orchestration, s.Version, s.Cron,
+					orElse(s.Zone, "UTC"), s.Overlap)
 				if len(s.Input) > 0 {
 					fmt.Fprintf(c.out, "input          %s\n", s.Input)
 				}
@@ -96,7 +105,8 @@ func (c *cli) showSchedule() *cobra.Command {
 					zone = time.UTC
 				}
 				for _, at := range s.Next {
-					fmt.Fprintf(c.out, "next           %s (in %s)\n", at.In(zone).Format(time.RFC3339), span(at.Sub(c.now())))
+					fmt.Fprintf(c.out, "next           %s (in %s)\n", at.In(zone).Format(time.RFC3339),
+						span(at.Sub(c.now())))
 				}
 				return nil
 			})
@@ -118,7 +128,8 @@ While an instance that was started before runs, "skip" starts nothing, "replace"
 	}
 	cmd.Flags().StringVar(&s.Cron, "cron", "", "the `pattern` of the times, like '30 2 * * *' or @hourly")
 	cmd.Flags().StringVar(&s.Zone, "zone", "", "the time `zone` for it, like Europe/Berlin; UTC if nobody says it")
-	cmd.Flags().StringVar(&overlap, "overlap", "skip", "the `policy` for a run whose predecessor has not ended: skip, replace or each")
+	cmd.Flags().StringVar(&overlap, "overlap", "skip",
+		"the `policy` for a run whose predecessor has not ended: skip, replace or each")
 	cmd.Flags().StringVar(&s.Version, "orchestration-version", "", "the `version` of the orchestration")
 	cmd.Flags().StringToStringVar(&s.Attributes, "attribute", nil, "what instances can be found by, as `key=value`")
 	cmd.Flags().BoolVar(&s.Paused, "paused", false, "it starts nothing until it is resumed")
@@ -146,7 +157,8 @@ type scheduled struct {
 	Done     string `json:"done"`
 }
 
-func (c *cli) changeSchedule(name, short, said string, do func(*client.Client, context.Context, string) error) *cobra.Command {
+func (c *cli) changeSchedule(name, short, said string,
+	do func(*client.Client, context.Context, string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " SCHEDULE", Short: short, Args: exactly("SCHEDULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -13,22 +13,27 @@ import (
 	"github.com/rondo-run/rondo/pkg/app"
 )
 
-// services are the commands that any program has which is made with package app. Those of this one have the code of examples/orders.
+// services are the commands that any program has which is made with package app. Those of this one
+// have the code of examples/orders.
 func services() (all []*cobra.Command) {
 	for _, s := range []struct {
 		command     app.Command
 		short, long string
 	}{
-		{app.Dev, "Run a whole system in this process, with everything in one directory", "It needs no NATS server and no database. --demo shows an order from beginning to end."},
+		{app.Dev, "Run a whole system in this process, with everything in one directory",
+			"It needs no NATS server and no database. --demo shows an order from beginning to end."},
 		{app.Orchestrator, "Run the service that decides what happens next", "It needs NATS and the database."},
 		{app.Worker, "Run the service that executes activities", "It needs NATS."},
-		{app.Migrate, "Bring the tables of the database up to date", "Any number of processes may do it at once. With --check it only says whether they are."},
+		{app.Migrate, "Bring the tables of the database up to date",
+			"Any number of processes may do it at once. With --check it only says whether they are."},
 	} {
 		cmd := &cobra.Command{
-			Use: string(s.command) + " [settings]", Short: s.short, Long: s.short + ". " + s.long, DisableFlagParsing: true,
+			Use: string(s.command) + " [settings]", Short: s.short, Long: s.short + ". " + s.long,
+			DisableFlagParsing: true,
 			// app.Main reads the arguments of the process itself, and exits.
 			Run: func(*cobra.Command, []string) { app.Main(append(shop.Parts, app.Configure(advise))...) },
-			ValidArgsFunction: func(_ *cobra.Command, _ []string, begun string) (names []string, _ cobra.ShellCompDirective) {
+			ValidArgsFunction: func(_ *cobra.Command, _ []string, begun string) (names []string,
+				_ cobra.ShellCompDirective) {
 				for _, x := range app.Settings(s.command) {
 					if name := "--" + x.Name; strings.HasPrefix(name, begun) {
 						names = append(names, name+"\t"+strings.ReplaceAll(x.Help, "`", ""))

@@ -29,7 +29,8 @@ const (
 	dialFor = 5 * time.Second
 )
 
-// connection is what is said about where NATS is. The settings are those of the services, with the same names and variables.
+// connection is what is said about where NATS is. The settings are those of the services, with the
+// same names and variables.
 type connection struct {
 	table []app.Setting
 	said  []string // flags, as arguments
@@ -52,9 +53,12 @@ func (c *connection) flags(root *cobra.Command) {
 		}
 		f.Hidden = s.Name != "nats" && s.Name != "nats-context"
 	}
-	root.PersistentFlags().Var(&said{app.Setting{Name: "config"}, c}, "config", "a YAML `file` with settings, by the names of the flags [$RONDO_CONFIG]")
-	root.PersistentFlags().StringVar(&c.dir, "dir", app.Defaults(app.Dev).Dir, "the `directory` of the dev to talk to, if nobody says where NATS is")
-	root.PersistentFlags().BoolVar(&c.print, "print-config", false, "print the settings as they are, and where each is from, and do nothing")
+	root.PersistentFlags().Var(&said{app.Setting{Name: "config"}, c}, "config",
+		"a YAML `file` with settings, by the names of the flags [$RONDO_CONFIG]")
+	root.PersistentFlags().StringVar(&c.dir, "dir", app.Defaults(app.Dev).Dir,
+		"the `directory` of the dev to talk to, if nobody says where NATS is")
+	root.PersistentFlags().BoolVar(&c.print, "print-config", false,
+		"print the settings as they are, and where each is from, and do nothing")
 }
 
 // database adds the setting that says where the database is to a command that reads it.
@@ -85,7 +89,8 @@ func (v *said) Set(value string) error {
 func (v *said) Type() string   { return "" }
 func (v *said) String() string { return "" }
 
-// config puts together what flags, variables and the file say, and where nothing is said about NATS, what the dev says that runs here.
+// config puts together what flags, variables and the file say, and where nothing is said about
+// NATS, what the dev says that runs here.
 func (c *connection) config(cmd *cobra.Command) (app.Config, app.Reading, error) {
 	config := app.Defaults(app.Worker)
 	r, problems := app.ReadSettings(&config, c.table, c.said, os.LookupEnv)
@@ -103,7 +108,8 @@ func (c *connection) config(cmd *cobra.Command) (app.Config, app.Reading, error)
 				config.NATS.Prefix, r.From["prefix"] = at.Prefix, "the dev in "+c.dir
 			}
 		} else if cmd.Flags().Changed("dir") || errors.Is(err, app.ErrNotRunning) {
-			return config, r, fmt.Errorf("%w: %w", errNotConnected, err) // and not what another one says on the usual port
+			// and not what another one says on the usual port
+			return config, r, fmt.Errorf("%w: %w", errNotConnected, err)
 		}
 	}
 	return config, r, nil
@@ -141,7 +147,8 @@ func (c *cli) connected(cmd *cobra.Command, usual time.Duration, do func(ctx con
 	return nil
 }
 
-// systemWithin is for how long a system that does not run yet is waited for: people type the next command while it starts.
+// systemWithin is for how long a system that does not run yet is waited for: people type the next
+// command while it starts.
 const systemWithin = time.Minute
 
 // onceThere does something with a system, and tries again for a while if that does not run.
@@ -175,7 +182,8 @@ func (c *cli) onceThere(ctx context.Context, do func() error) error {
 // mayStart reports whether somebody may be about to start the system that was not found.
 func mayStart(err error) bool {
 	var silent nobodyListens
-	return errors.As(err, &silent) || errors.Is(err, app.ErrNotRunning) || errors.Is(err, errNotConnected) && errors.Is(err, fs.ErrNotExist)
+	return errors.As(err, &silent) || errors.Is(err, app.ErrNotRunning) || errors.Is(err, errNotConnected) &&
+		errors.Is(err, fs.ErrNotExist)
 }
 
 // nobodyListens says that no server listens where NATS should be.

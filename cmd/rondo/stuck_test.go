@@ -167,7 +167,8 @@ func (d *deployed) until(want string, args ...string) string {
 	}
 }
 
-// TestShowSaysWhyItDoesNotGoOn keeps in testdata/stuck.txt what `rondo show` says of instances that are stuck, each for another reason.
+// TestShowSaysWhyItDoesNotGoOn keeps in testdata/stuck.txt what `rondo show` says of instances that
+// are stuck, each for another reason.
 func TestShowSaysWhyItDoesNotGoOn(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "system")
 	d := deploy(t, dir, stuck(1))
@@ -200,7 +201,9 @@ func TestShowSaysWhyItDoesNotGoOn(t *testing.T) {
 	_, text := d.say("show", "i-asks")
 	tell("the broker is away", regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(text, "ADDRESS"))
 
-	d = deploy(t, dir, append(stuck(2), deadly.With(func(_ context.Context, n int) (int, error) { return n, nil })), func(c *app.Config) { c.Worker.MaxAttempts = 1 })
+	d = deploy(t, dir, append(stuck(2), deadly.With(func(_ context.Context, n int) (int, error) {
+		return n, nil
+	})), func(c *app.Config) { c.Worker.MaxAttempts = 1 })
 	tell("its work is poison", d.until(`rondo deadletters`, "show", "i-dies"))
 	d.say("raise", "i-changes", "approve") // so that its code runs
 	tell("its code does not fit its history", d.until(`halted`, "show", "i-changes"))
@@ -218,12 +221,14 @@ func TestShowSaysWhyItDoesNotGoOn(t *testing.T) {
 	got, wanted := strings.Split(said.String(), "\n"), strings.Split(string(want), "\n")
 	for i := range max(len(got), len(wanted)) {
 		if i >= len(got) || i >= len(wanted) || got[i] != wanted[i] {
-			t.Fatalf("%s is not what is said (go test -rewrite writes it anew), from line %d on:\n%s", path, i+1, strings.Join(got[min(i, len(got)):min(i+5, len(got))], "\n"))
+			t.Fatalf("%s is not what is said (go test -rewrite writes it anew), from line %d on:\n%s", path, i+1,
+				strings.Join(got[min(i, len(got)):min(i+5, len(got))], "\n"))
 		}
 	}
 }
 
-// On a terminal a line shows how what is waited for stands; it is gone when there is something to say.
+// On a terminal a line shows how what is waited for stands; it is gone when there is something to
+// say.
 func TestWaitingShowsProgressOnATerminal(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, t.TempDir(), []app.Part{asks.With(func(ctx *orchestration.Context, _ int) (string, error) {
@@ -244,7 +249,8 @@ func TestWaitingShowsProgressOnATerminal(t *testing.T) {
 	if got := <-code; got != succeeded || out.String() != "\"yes\"\n" {
 		t.Errorf("it exits with %d and says %q", got, out.String())
 	}
-	if text := said.String(); !strings.HasPrefix(text, clearLine+"waiting for i since ") || !strings.HasSuffix(text, clearLine) || strings.Contains(text, "\n") {
+	if text := said.String(); !strings.HasPrefix(text, clearLine+"waiting for i since ") ||
+		!strings.HasSuffix(text, clearLine) || strings.Contains(text, "\n") {
 		t.Errorf("the terminal gets %q", text)
 	}
 }

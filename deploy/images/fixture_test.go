@@ -15,11 +15,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 )
 
-// orders is a program of somebody else: it uses a module that stands in a directory, and tells what it finds in the image.
+// orders is a program of somebody else: it uses a module that stands in a directory, and tells what
+// it finds in the image.
 var orders = map[string]string{
-	".gitignore":       "/elsewhere/\n",
-	"go.mod":           "module example.com/orders\n\ngo 1.26.0\n\nrequire example.com/places v1.2.3\n\nreplace example.com/places => ./places\n",
-	"places/a.go":      "// Package places knows a place.\npackage places\n\n// Zone is where it is.\nconst Zone = \"Europe/Berlin\"\n",
+	".gitignore": "/elsewhere/\n",
+	"go.mod": "module example.com/orders\n\ngo 1.26.0\n\nrequire example.com/places v1.2.3\n\nreplace " +
+		"example.com/places => ./places\n",
+	"places/a.go": "// Package places knows a place.\npackage places\n\n// Zone is where it is.\nconst Zone = " +
+		"\"Europe/Berlin\"\n",
 	"places/go.mod":    "module example.com/places\n\ngo 1.26.0\n",
 	"prices/prices.go": "// Package prices is no program.\npackage prices\n",
 	"cmd/Orders/main.go": `// Command Orders tells what it finds.
@@ -68,7 +71,8 @@ func main() {
 `,
 }
 
-// repository writes the files of a program into a directory and commits them, the same commit wherever that is.
+// repository writes the files of a program into a directory and commits them, the same commit
+// wherever that is.
 func repository(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
@@ -90,7 +94,8 @@ func git(t *testing.T, dir string, args ...string) string {
 	cmd := exec.Command("git", args...)
 	cmd.Dir = dir
 	const moment = "2026-03-01T10:00:00+01:00"
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a",
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a",
+		"GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a",
 		"GIT_COMMITTER_EMAIL=a@example.com", "GIT_AUTHOR_DATE="+moment, "GIT_COMMITTER_DATE="+moment)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -99,7 +104,8 @@ func git(t *testing.T, dir string, args ...string) string {
 	return string(out)
 }
 
-// withCommits lets Go write the commit into programs, whatever else it was told on this machine, and takes the time from there.
+// withCommits lets Go write the commit into programs, whatever else it was told on this machine,
+// and takes the time from there.
 func withCommits(t *testing.T) {
 	t.Helper()
 	t.Setenv("GOFLAGS", "-buildvcs=auto")

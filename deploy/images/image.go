@@ -25,7 +25,8 @@ const (
 	labelLicenses    = "org.opencontainers.image.licenses"
 )
 
-// labels are what an image says of itself. Of a program of somebody else nobody knows here where its source is and who may use it.
+// labels are what an image says of itself. Of a program of somebody else nobody knows here where
+// its source is and who may use it.
 func (b binary) labels(created time.Time) map[string]string {
 	all := map[string]string{
 		labelTitle:    b.program.name,
@@ -63,7 +64,8 @@ func (b binary) variant(common []file, about map[string]string, created time.Tim
 	if err != nil {
 		return variant{}, err
 	}
-	image, err := mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), &v1.ConfigFile{
+	image, err := mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
+		types.OCIConfigJSON), &v1.ConfigFile{
 		OS: "linux", Architecture: b.platform.arch, Variant: b.platform.variant, Created: v1.Time{Time: created},
 		Config: v1.Config{
 			Entrypoint: []string{entrypoint},
@@ -97,7 +99,8 @@ func (b binary) variant(common []file, about map[string]string, created time.Tim
 func index(variants []variant, about map[string]string) (v1.ImageIndex, error) {
 	all := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, v := range variants {
-		all = mutate.AppendManifests(all, mutate.IndexAddendum{Add: v.image, Descriptor: v1.Descriptor{Platform: v.platform.described()}})
+		all = mutate.AppendManifests(all,
+			mutate.IndexAddendum{Add: v.image, Descriptor: v1.Descriptor{Platform: v.platform.described()}})
 	}
 	all = mutate.Annotations(all, about).(v1.ImageIndex)
 	_, err := all.Digest() // what is wrong shows now

@@ -26,8 +26,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// TestProgramFindsWhatItNeeds runs a program of somebody else's in the files of its image, as the user that the image says: certificates and time zones are
-// there, and /tmp.
+// TestProgramFindsWhatItNeeds runs a program of somebody else's in the files of its image, as the
+// user that the image says: certificates and time zones are there, and /tmp.
 func TestProgramFindsWhatItNeeds(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("images are for Linux")
@@ -43,11 +43,13 @@ func TestProgramFindsWhatItNeeds(t *testing.T) {
 	u := unpack(t, image)
 	checkSettings(t, image, "/usr/local/bin/Orders", runtime.GOARCH)
 	checkFiles(t, u, "usr/local/bin/Orders")
-	checkBill(t, output, image, "Orders-linux-"+runtime.GOARCH, "usr/local/bin/Orders", filepath.Join(u.dir, "usr/local/bin/Orders"))
+	checkBill(t, output, image, "Orders-linux-"+runtime.GOARCH, "usr/local/bin/Orders",
+		filepath.Join(u.dir, "usr/local/bin/Orders"))
 	labels := labelsOf(t, image)
 	want := map[string]string{
-		labelTitle: "Orders", labelCreated: "2026-03-01T09:00:00Z", labelRevision: strings.TrimSpace(git(t, dir, "rev-parse", "HEAD")),
-		labelVersion: "v0.0.0-20260301090000-" + strings.TrimSpace(git(t, dir, "rev-parse", "HEAD"))[:12],
+		labelTitle: "Orders", labelCreated: "2026-03-01T09:00:00Z",
+		labelRevision: strings.TrimSpace(git(t, dir, "rev-parse", "HEAD")),
+		labelVersion:  "v0.0.0-20260301090000-" + strings.TrimSpace(git(t, dir, "rev-parse", "HEAD"))[:12],
 	}
 	if !maps.Equal(labels, want) {
 		t.Errorf("the labels are %v, want %v", labels, want)
@@ -57,13 +59,15 @@ func TestProgramFindsWhatItNeeds(t *testing.T) {
 	if err := json.Unmarshal(runInside(t, u.dir, image), &found); err != nil {
 		t.Fatal(err)
 	}
-	expected := map[string]any{"berlin": "+02:00", "roots": true, "temporary": true, "user": "nonroot 65532 65532 /", "directory": "/", "may write": false}
+	expected := map[string]any{"berlin": "+02:00", "roots": true, "temporary": true, "user": "nonroot 65532 65532 /",
+		"directory": "/", "may write": false}
 	if !maps.Equal(found, expected) {
 		t.Errorf("the program found %v, want %v", found, expected)
 	}
 }
 
-// runInside runs the entrypoint of an image with the image's files as all there is. That takes root's rights, or a namespace in which one has them.
+// runInside runs the entrypoint of an image with the image's files as all there is. That takes
+// root's rights, or a namespace in which one has them.
 func runInside(t *testing.T, root string, image v1.Image) []byte {
 	t.Helper()
 	c, err := image.ConfigFile()
@@ -115,15 +119,18 @@ func TestSameSourceSameBytes(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), filepath.FromSlash(where))
 		repository(t, dir, orders)
 		output := filepath.Join(dir, "result")
-		said, _ := images(t, "-C", dir, "-output", output, "-tar", "-platform", "linux/arm64,linux/amd64,linux/arm/v7", "./cmd/Orders")
+		said, _ := images(t, "-C", dir, "-output", output, "-tar", "-platform", "linux/arm64,linux/amd64,linux/arm/v7",
+			"./cmd/Orders")
 		all, says = append(all, contents(t, output)), append(says, strings.ReplaceAll(said, output, ""))
 		// The first result lies in the repository by now, and changes nothing.
-		images(t, "-C", dir, "-output", output, "-tar", "-platform", "linux/arm64,linux/amd64", "-platform", "linux/arm/v7", "./cmd/Orders")
+		images(t, "-C", dir, "-output", output, "-tar", "-platform", "linux/arm64,linux/amd64", "-platform",
+			"linux/arm/v7", "./cmd/Orders")
 		all = append(all, contents(t, output))
 	}
 	for i := range all {
 		if !maps.Equal(all[i], all[0]) {
-			t.Errorf("result %d is not the first one:\n%q\n%q", i, slices.Sorted(maps.Keys(all[i])), slices.Sorted(maps.Keys(all[0])))
+			t.Errorf("result %d is not the first one:\n%q\n%q", i, slices.Sorted(maps.Keys(all[i])),
+				slices.Sorted(maps.Keys(all[0])))
 		}
 	}
 	if says[0] != says[1] || !strings.Contains(says[0], "linux/arm/v7") {
@@ -142,7 +149,8 @@ func TestSameSourceSameBytes(t *testing.T) {
 	if got := unpack(t, image).headers["tmp/"].ModTime.Unix(); got != 1000000000 {
 		t.Errorf("the files are of %d", got)
 	}
-	if got := readBill(t, mustRead(t, filepath.Join(output, "sbom", "Orders-linux-arm64.spdx.json"))).Creation.Created; got != "2001-09-09T01:46:40Z" {
+	if got := readBill(t, mustRead(t, filepath.Join(output, "sbom",
+		"Orders-linux-arm64.spdx.json"))).Creation.Created; got != "2001-09-09T01:46:40Z" {
 		t.Errorf("the SBOM is of %s", got)
 	}
 }
@@ -153,7 +161,8 @@ func TestWithoutCommits(t *testing.T) {
 	dir, output := t.TempDir(), filepath.Join(t.TempDir(), "result")
 	repository(t, dir, orders)
 	said, problems := images(t, "-C", dir, "-output", output, "-platform", "linux/amd64", "./cmd/Orders")
-	if !strings.HasPrefix(said, "orders:latest sha256:") || !strings.Contains(problems, "GOFLAGS says -buildvcs=false") {
+	if !strings.HasPrefix(said, "orders:latest sha256:") ||
+		!strings.Contains(problems, "GOFLAGS says -buildvcs=false") {
 		t.Errorf("it says %q, and complains %q", said, problems)
 	}
 	want := map[string]string{labelTitle: "Orders", labelCreated: "1970-01-01T00:00:00Z"}
@@ -169,7 +178,8 @@ func TestChangesThatAreNotCommitted(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "new.txt"), []byte("new"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	said, problems := images(t, "-C", dir, "-output", filepath.Join(t.TempDir(), "x"), "-platform", "linux/amd64", "./cmd/Orders")
+	said, problems := images(t, "-C", dir, "-output", filepath.Join(t.TempDir(), "x"), "-platform", "linux/amd64",
+		"./cmd/Orders")
 	if !strings.Contains(problems, "not committed") || !strings.Contains(said, "-dirty sha256:") {
 		t.Errorf("it says %q, and complains %q", said, problems)
 	}
@@ -180,7 +190,8 @@ func TestTarballs(t *testing.T) {
 	withCommits(t)
 	dir, output := t.TempDir(), filepath.Join(t.TempDir(), "images")
 	repository(t, dir, orders)
-	images(t, "-C", dir, "-output", output, "-tar", "-platform", "linux/amd64,linux/arm64", "-name", "registry.example.com/shop/orders", "-tag", "v7",
+	images(t, "-C", dir, "-output", output, "-tar", "-platform", "linux/amd64,linux/arm64", "-name",
+		"registry.example.com/shop/orders", "-tag", "v7",
 		"-label", labelSource+"=https://example.com/orders", "-label", labelRevision+"=", "./cmd/Orders")
 	tag, err := name.NewTag("registry.example.com/shop/orders:v7")
 	if err != nil {
@@ -200,7 +211,8 @@ func TestTarballs(t *testing.T) {
 		}
 		checkFiles(t, unpack(t, loaded), "usr/local/bin/Orders")
 		labels := labelsOf(t, loaded)
-		if labels[labelSource] != "https://example.com/orders" || labels[labelRevision] != "" || labels[labelTitle] != "Orders" {
+		if labels[labelSource] != "https://example.com/orders" || labels[labelRevision] != "" ||
+			labels[labelTitle] != "Orders" {
 			t.Errorf("the labels are %v", labels)
 		}
 	}
@@ -209,18 +221,21 @@ func TestTarballs(t *testing.T) {
 // quiet lets a registry not log every request.
 var quiet = registry.Logger(log.New(io.Discard, "", 0))
 
-// TestPush pushes to a registry that lists what refers to an image, and to one that does not know of that.
+// TestPush pushes to a registry that lists what refers to an image, and to one that does not know
+// of that.
 func TestPush(t *testing.T) {
 	withCommits(t)
 	dir := t.TempDir()
 	repository(t, dir, orders)
-	for what, options := range map[string][]registry.Option{"lists referrers": {registry.WithReferrersSupport(true)}, "does not": nil} {
+	for what, options := range map[string][]registry.Option{"lists referrers": {registry.WithReferrersSupport(true)},
+		"does not": nil} {
 		t.Run(what, func(t *testing.T) {
 			server := httptest.NewServer(registry.New(append(options, quiet)...))
 			defer server.Close()
 			repo := strings.TrimPrefix(server.URL, "http://") + "/shop/orders"
 			output := filepath.Join(t.TempDir(), "images")
-			said, _ := images(t, "-C", dir, "-output", output, "-platform", "linux/amd64,linux/arm64", "-push", repo+":v3", "./cmd/Orders")
+			said, _ := images(t, "-C", dir, "-output", output, "-platform", "linux/amd64,linux/arm64", "-push",
+				repo+":v3", "./cmd/Orders")
 			digest, err := indexIn(t, output).Digest()
 			if err != nil {
 				t.Fatal(err)
@@ -267,7 +282,8 @@ func TestPushWithoutTag(t *testing.T) {
 	server := httptest.NewServer(registry.New(quiet))
 	defer server.Close()
 	repo := strings.TrimPrefix(server.URL, "http://") + "/orders"
-	images(t, "-C", dir, "-output", filepath.Join(t.TempDir(), "x"), "-platform", "linux/amd64", "-push", repo, "./cmd/Orders")
+	images(t, "-C", dir, "-output", filepath.Join(t.TempDir(), "x"), "-platform", "linux/amd64", "-push", repo,
+		"./cmd/Orders")
 	r, err := name.NewRepository(repo)
 	if err != nil {
 		t.Fatal(err)
@@ -283,7 +299,8 @@ func TestPushWithoutTag(t *testing.T) {
 
 	server.Close()
 	var out, problems bytes.Buffer
-	err = run(t.Context(), []string{"-C", dir, "-output", filepath.Join(t.TempDir(), "x"), "-platform", "linux/amd64", "-push", repo, "./cmd/Orders"}, &out, &problems)
+	err = run(t.Context(), []string{"-C", dir, "-output", filepath.Join(t.TempDir(), "x"), "-platform", "linux/amd64",
+		"-push", repo, "./cmd/Orders"}, &out, &problems)
 	if err == nil || !strings.Contains(err.Error(), "pushing to "+repo) {
 		t.Errorf("pushing to nobody: %v", err)
 	}
@@ -322,7 +339,8 @@ func TestSeveralPrograms(t *testing.T) {
 	}
 }
 
-// TestResultIsReplaced makes sure that what was built before goes, and that nothing of somebody else's does.
+// TestResultIsReplaced makes sure that what was built before goes, and that nothing of somebody
+// else's does.
 func TestResultIsReplaced(t *testing.T) {
 	withCommits(t)
 	dir, output := t.TempDir(), filepath.Join(t.TempDir(), "deep", "images")
@@ -331,7 +349,8 @@ func TestResultIsReplaced(t *testing.T) {
 	before := contents(t, output)
 	images(t, "-C", dir, "-output", output, "-platform", "linux/arm64", "./cmd/Orders")
 	for name := range contents(t, output) {
-		if _, there := before[name]; there && strings.HasPrefix(name, "blobs/sha256/") && !strings.HasPrefix(name, "blobs/sha256/44136fa3") {
+		if _, there := before[name]; there && strings.HasPrefix(name, "blobs/sha256/") &&
+			!strings.HasPrefix(name, "blobs/sha256/44136fa3") {
 			t.Errorf("%s is still there; only {} should be", name)
 		}
 		if strings.HasPrefix(name, "tar") {
@@ -372,31 +391,37 @@ func TestWrongInput(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no package":             {nil, "which program? Name its package, such as ./cmd/orders"},
-		"no program":             {[]string{"./prices"}, "example.com/orders/prices is package prices, which is no program"},
-		"no program in many":     {[]string{"./prices/..."}, "there is no program in"},
-		"no such package":        {[]string{"./cmd/nobody"}, "looking for"},
-		"an unknown package":     {[]string{"example.org/other"}, "no required module provides package example.org/other"},
-		"a file":                 {[]string{"cmd/Orders/main.go"}, "is a file: name the directory"},
-		"does not compile":       {[]string{"-platform", "linux/amd64", "./cmd/broken"}, "undefined: missing"},
-		"one name for two":       {[]string{"./cmd/Orders", "./other/Orders"}, "would both be called Orders"},
-		"no module":              {[]string{"-C", nowhere, "./x"}, "is in no Go module"},
-		"another system":         {[]string{"-platform", "windows/amd64"}, "images are for Linux"},
-		"an unknown machine":     {[]string{"-platform", "linux/pdp11"}, "there is no platform linux/pdp11; there are linux/386, linux/amd64,"},
-		"an unknown variant":     {[]string{"-platform", "linux/arm/v9"}, "there is no platform linux/arm/v9"},
-		"an empty platform":      {[]string{"-platform", "linux/amd64,"}, "a platform is missing"},
-		"a platform twice":       {[]string{"-platform", "linux/arm64,linux/arm64/v8"}, "says linux/arm64 twice"},
-		"an unknown flag":        {[]string{"-nothing"}, "flag provided but not defined"},
-		"a flag behind":          {[]string{"./cmd/Orders", "-tar"}, "flags come first"},
-		"a directory in use":     {[]string{"-output", dir, "./cmd/Orders"}, "which is not from here, and the directory would be replaced"},
+		"no package": {nil, "which program? Name its package, such as ./cmd/orders"},
+		"no program": {[]string{"./prices"},
+			"example.com/orders/prices is package prices, which is no program"},
+		"no program in many": {[]string{"./prices/..."}, "there is no program in"},
+		"no such package":    {[]string{"./cmd/nobody"}, "looking for"},
+		"an unknown package": {[]string{"example.org/other"},
+			"no required module provides package example.org/other"},
+		"a file":           {[]string{"cmd/Orders/main.go"}, "is a file: name the directory"},
+		"does not compile": {[]string{"-platform", "linux/amd64", "./cmd/broken"}, "undefined: missing"},
+		"one name for two": {[]string{"./cmd/Orders", "./other/Orders"}, "would both be called Orders"},
+		"no module":        {[]string{"-C", nowhere, "./x"}, "is in no Go module"},
+		"another system":   {[]string{"-platform", "windows/amd64"}, "images are for Linux"},
+		"an unknown machine": {[]string{"-platform", "linux/pdp11"},
+			"there is no platform linux/pdp11; there are linux/386, linux/amd64,"},
+		"an unknown variant": {[]string{"-platform", "linux/arm/v9"}, "there is no platform linux/arm/v9"},
+		"an empty platform":  {[]string{"-platform", "linux/amd64,"}, "a platform is missing"},
+		"a platform twice":   {[]string{"-platform", "linux/arm64,linux/arm64/v8"}, "says linux/arm64 twice"},
+		"an unknown flag":    {[]string{"-nothing"}, "flag provided but not defined"},
+		"a flag behind":      {[]string{"./cmd/Orders", "-tar"}, "flags come first"},
+		"a directory in use": {[]string{"-output", dir, "./cmd/Orders"},
+			"which is not from here, and the directory would be replaced"},
 		"a directory like ours":  {[]string{"-output", full, "./cmd/Orders"}, "is not empty, and no OCI layout"},
 		"a file for a directory": {[]string{"-output", file, "./cmd/Orders"}, "--output"},
 		"no reference":           {[]string{"-push", "UPPER/x", "./cmd/Orders"}, "--push"},
-		"a digest to push to":    {[]string{"-push", "localhost/x@sha256:" + strings.Repeat("0", 64), "./cmd/Orders"}, "the digest follows from what is built"},
-		"a name that is none":    {[]string{"-name", "a b", "./cmd/Orders"}, "--name"},
-		"a tag that is none":     {[]string{"-tag", "a+b", "./cmd/Orders"}, "--tag"},
-		"a label that is none":   {[]string{"-label", "alone", "./cmd/Orders"}, "write key=value"},
-		"two to push":            {[]string{"-push", "localhost/x", "./cmd/Orders", "./other/Orders"}, "run this once for each package"},
+		"a digest to push to": {[]string{"-push", "localhost/x@sha256:" + strings.Repeat("0", 64), "./cmd/Orders"},
+			"the digest follows from what is built"},
+		"a name that is none":  {[]string{"-name", "a b", "./cmd/Orders"}, "--name"},
+		"a tag that is none":   {[]string{"-tag", "a+b", "./cmd/Orders"}, "--tag"},
+		"a label that is none": {[]string{"-label", "alone", "./cmd/Orders"}, "write key=value"},
+		"two to push": {[]string{"-push", "localhost/x", "./cmd/Orders", "./other/Orders"},
+			"run this once for each package"},
 	}
 	for what, c := range cases {
 		t.Run(what, func(t *testing.T) {
@@ -431,7 +456,8 @@ func TestNotStatic(t *testing.T) {
 	dir := t.TempDir()
 	repository(t, dir, orders)
 	var out, problems bytes.Buffer
-	err := run(t.Context(), []string{"-C", dir, "-output", filepath.Join(t.TempDir(), "x"), "-platform", "linux/amd64", "./cmd/Orders"}, &out, &problems)
+	err := run(t.Context(), []string{"-C", dir, "-output", filepath.Join(t.TempDir(), "x"), "-platform", "linux/amd64",
+		"./cmd/Orders"}, &out, &problems)
 	if err == nil || !strings.Contains(err.Error(), "it is not static") {
 		t.Errorf("got %v", err)
 	}
@@ -439,7 +465,8 @@ func TestNotStatic(t *testing.T) {
 
 func TestTags(t *testing.T) {
 	for version, want := range map[string]string{
-		"v1.2.3": "v1.2.3", "v1.2.3+dirty": "v1.2.3-dirty", "": "latest", "-.x": "x", strings.Repeat("a", 200): strings.Repeat("a", 128),
+		"v1.2.3": "v1.2.3", "v1.2.3+dirty": "v1.2.3-dirty", "": "latest", "-.x": "x",
+		strings.Repeat("a", 200): strings.Repeat("a", 128),
 	} {
 		if got := tagOf(version); got != want {
 			t.Errorf("%q becomes %q, want %q", version, got, want)
@@ -447,7 +474,8 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// TestModuleReplacesNothing keeps `go run github.com/rondo-run/rondo/deploy/images@VERSION` working, which Go refuses for a module that replaces others.
+// TestModuleReplacesNothing keeps `go run github.com/rondo-run/rondo/deploy/images@VERSION`
+// working, which Go refuses for a module that replaces others.
 func TestModuleReplacesNothing(t *testing.T) {
 	if strings.Contains(string(mustRead(t, "go.mod")), "replace") {
 		t.Error("go.mod replaces something")
@@ -464,7 +492,8 @@ func TestDockerfile(t *testing.T) {
 	b := binary{program: program{path: stock, name: "rondo"}, info: new(buildinfo.BuildInfo)}
 	b.info.Main.Path = rondo
 	lines := []string{
-		`ENTRYPOINT ["/usr/local/bin/rondo"]`, "USER 65532:65532", "WORKDIR /", "ENV PATH=/usr/local/bin ZONEINFO=/usr/share/zoneinfo.zip",
+		`ENTRYPOINT ["/usr/local/bin/rondo"]`, "USER 65532:65532", "WORKDIR /",
+		"ENV PATH=/usr/local/bin ZONEINFO=/usr/share/zoneinfo.zip",
 		labelVersion + `="$VERSION"`, labelRevision + `="$REVISION"`, labelCreated + `="$CREATED"`,
 	}
 	for _, key := range []string{labelTitle, labelSource, labelDescription, labelLicenses} {
@@ -481,12 +510,14 @@ func TestDockerfile(t *testing.T) {
 	}
 	for _, f := range common {
 		if f.name == "etc/passwd" || f.name == "etc/group" {
-			if quoted := "'" + strings.ReplaceAll(string(f.content), "\n", `\n`) + "' >/image/" + f.name; !strings.Contains(text, quoted) {
+			if quoted := "'" + strings.ReplaceAll(string(f.content), "\n",
+				`\n`) + "' >/image/" + f.name; !strings.Contains(text, quoted) {
 				t.Errorf("the Dockerfile does not write %s", quoted)
 			}
 		}
 	}
-	if !strings.Contains(text, "CGO_ENABLED=0") || !strings.Contains(text, "-trimpath -ldflags='-s -w -buildid='") || !strings.Contains(text, "FROM --platform=$BUILDPLATFORM golang:1.26 AS build") {
+	if !strings.Contains(text, "CGO_ENABLED=0") || !strings.Contains(text, "-trimpath -ldflags='-s -w -buildid='") ||
+		!strings.Contains(text, "FROM --platform=$BUILDPLATFORM golang:1.26 AS build") {
 		t.Error("the Dockerfile builds the program in another way")
 	}
 }

@@ -34,8 +34,8 @@ type file struct {
 	content []byte
 }
 
-// commonFiles are the files that do not depend on the program, in the order of their names. Every one of them belongs to root, so that the program can change
-// none.
+// commonFiles are the files that do not depend on the program, in the order of their names. Every
+// one of them belongs to root, so that the program can change none.
 func commonFiles(goroot string) ([]file, error) {
 	zones, err := timeZones(goroot)
 	if err != nil {
@@ -44,7 +44,8 @@ func commonFiles(goroot string) ([]file, error) {
 	return []file{
 		{"etc/", 0o755, nil},
 		{"etc/group", 0o644, fmt.Appendf(nil, "root:x:0:\nnonroot:x:%d:\n", user)},
-		{"etc/passwd", 0o644, fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:%d:%d:nonroot:/:/sbin/nologin\n", user, user)},
+		{"etc/passwd", 0o644, fmt.Appendf(nil,
+			"root:x:0:0:root:/:/sbin/nologin\nnonroot:x:%d:%d:nonroot:/:/sbin/nologin\n", user, user)},
 		{"etc/ssl/", 0o755, nil},
 		{"etc/ssl/certs/", 0o755, nil},
 		{rootsFile[1:], 0o644, roots()},
@@ -57,8 +58,8 @@ func commonFiles(goroot string) ([]file, error) {
 	}, nil
 }
 
-// roots are the certificate authorities that Mozilla trusts, as PEM. Those that are trusted only for what they signed before some day are left out, because a
-// file of certificates cannot say so.
+// roots are the certificate authorities that Mozilla trusts, as PEM. Those that are trusted only
+// for what they signed before some day are left out, because a file of certificates cannot say so.
 func roots() []byte {
 	var b bytes.Buffer
 	for r := range bundle.Roots() {
@@ -83,7 +84,8 @@ func layer(files []file, at time.Time) (v1.Layer, error) {
 	var packed bytes.Buffer
 	w := tar.NewWriter(&packed)
 	for _, f := range files {
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode, Size: int64(len(f.content)), ModTime: at, Format: tar.FormatUSTAR}
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode, Size: int64(len(f.content)), ModTime: at,
+			Format: tar.FormatUSTAR}
 		if strings.HasSuffix(f.name, "/") {
 			h.Typeflag = tar.TypeDir
 		}
@@ -97,6 +99,9 @@ func layer(files []file, at time.Time) (v1.Layer, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed.Bytes())), nil },
-		tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.DefaultCompression), tarball.WithCompressedCaching)
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(packed.Bytes())), nil
+	},
+		tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.DefaultCompression),
+		tarball.WithCompressedCaching)
 }

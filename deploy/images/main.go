@@ -1,6 +1,7 @@
-// Command images builds container images of Go programs without a Docker engine: of the command line rondo, or of a program of yours. It is a module of its
-// own, because the product needs none of what it needs. It imports nothing of the product and replaces nothing, so that
-// `go run github.com/rondo-run/rondo/deploy/images@VERSION` works from anywhere.
+// Command images builds container images of Go programs without a Docker engine: of the command
+// line rondo, or of a program of yours. It is a module of its own, because the product needs none
+// of what it needs. It imports nothing of the product and replaces nothing, so that `go run
+// github.com/rondo-run/rondo/deploy/images@VERSION` works from anywhere.
 //
 //	main.go      the flags, and what is done in which order
 //	platform.go  for what is built
@@ -10,8 +11,8 @@
 //	sbom.go      what is in a binary, as an SPDX document, and how it is attached to its image
 //	store.go     the directory with the result, tarballs, registries
 //
-// The same sources, the same Go and the same version of this command give the same bytes: there is no time in the result but that of the commit (or
-// SOURCE_DATE_EPOCH), and no path of the machine.
+// The same sources, the same Go and the same version of this command give the same bytes: there is
+// no time in the result but that of the commit (or SOURCE_DATE_EPOCH), and no path of the machine.
 package main
 
 import (
@@ -70,24 +71,32 @@ func readOrder(args []string, problems io.Writer) (order, error) {
 	flags.SetOutput(problems)
 	flags.Usage = func() { fmt.Fprint(problems, usage); flags.PrintDefaults() }
 	flags.StringVar(&o.dir, "C", ".", "the `directory` from which packages are looked for")
-	flags.Func("platform", "for what to build, such as linux/arm64; several with commas, or said again (default linux/amd64,linux/arm64)", func(s string) error {
-		more, err := parsePlatforms(s)
-		o.platforms = append(o.platforms, more...)
-		return err
-	})
-	flags.StringVar(&o.output, "output", "images", "the `directory` for the result, an OCI layout. What was built there before is replaced")
-	flags.BoolVar(&o.tarballs, "tar", false, "also write a tarball for each platform into the directory, for docker load and podman load")
-	flags.StringVar(&o.name, "name", "", "what the image is called, such as ghcr.io/me/orders (default the name of the program)")
+	flags.Func("platform",
+		"for what to build, such as linux/arm64; several with commas, or said again (default linux/amd64,linux/arm64)",
+		func(s string) error {
+			more, err := parsePlatforms(s)
+			o.platforms = append(o.platforms, more...)
+			return err
+		})
+	flags.StringVar(&o.output, "output", "images",
+		"the `directory` for the result, an OCI layout. What was built there before is replaced")
+	flags.BoolVar(&o.tarballs, "tar", false,
+		"also write a tarball for each platform into the directory, for docker load and podman load")
+	flags.StringVar(&o.name, "name", "",
+		"what the image is called, such as ghcr.io/me/orders (default the name of the program)")
 	flags.StringVar(&o.tag, "tag", "", "its tag (default the version of the program)")
-	flags.StringVar(&o.push, "push", "", "also push image and SBOM to a `reference`, such as ghcr.io/me/orders:v1; who you are is taken from where docker login and podman login write it")
-	flags.Func("label", "a label of your own, or another value for one, as `key=value`; no value takes it away", func(s string) error {
-		key, value, ok := strings.Cut(s, "=")
-		if !ok || key == "" {
-			return errors.New("write key=value")
-		}
-		o.labels[key] = value
-		return nil
-	})
+	flags.StringVar(&o.push, "push", "",
+		"also push image and SBOM to a `reference`, such as ghcr.io/me/orders:v1; who you are is taken from where "+
+			"docker login and podman login write it")
+	flags.Func("label", "a label of your own, or another value for one, as `key=value`; no value takes it away",
+		func(s string) error {
+			key, value, ok := strings.Cut(s, "=")
+			if !ok || key == "" {
+				return errors.New("write key=value")
+			}
+			o.labels[key] = value
+			return nil
+		})
 	if err := flags.Parse(args); err != nil {
 		return order{}, err
 	}
@@ -231,7 +240,8 @@ func (o order) make(ctx context.Context, p program, scratch string, problems io.
 		made.name = strings.ToLower(p.name)
 	}
 	if _, err := name.NewRepository(made.name); err != nil {
-		return product{}, fmt.Errorf("%s cannot be the name of an image: %w; say another one with --name", made.name, err)
+		return product{}, fmt.Errorf("%s cannot be the name of an image: %w; say another one with --name",
+			made.name, err)
 	}
 	if made.tag == "" {
 		made.tag = tagOf(about[labelVersion])

@@ -16,10 +16,12 @@ type platform struct {
 	level string
 }
 
-// architectures are those for which Go builds programs for Linux, with the variants that images can name, the usual one first.
+// architectures are those for which Go builds programs for Linux, with the variants that images can
+// name, the usual one first.
 var architectures = map[string][]platform{
-	"386":      {{"386", "", ""}},
-	"amd64":    {{"amd64", "", "GOAMD64=v1"}, {"amd64", "v2", "GOAMD64=v2"}, {"amd64", "v3", "GOAMD64=v3"}, {"amd64", "v4", "GOAMD64=v4"}},
+	"386": {{"386", "", ""}},
+	"amd64": {{"amd64", "", "GOAMD64=v1"}, {"amd64", "v2", "GOAMD64=v2"}, {"amd64", "v3", "GOAMD64=v3"},
+		{"amd64", "v4", "GOAMD64=v4"}},
 	"arm":      {{"arm", "v7", "GOARM=7"}, {"arm", "v6", "GOARM=6"}, {"arm", "v5", "GOARM=5"}},
 	"arm64":    {{"arm64", "", "GOARM64=v8.0"}},
 	"loong64":  {{"loong64", "", ""}},

@@ -61,7 +61,9 @@ func findPrograms(ctx context.Context, dir string, patterns []string) ([]program
 	}
 	if len(patterns) == 0 {
 		if module != rondo {
-			return nil, fmt.Errorf("which program? Name its package, such as ./cmd/orders (the command line rondo is built in a clone of Rondo, and this is %s)", module)
+			return nil, fmt.Errorf(
+				"which program? Name its package, such as ./cmd/orders (the command line rondo is built in a clone "+
+					"of Rondo, and this is %s)", module)
 		}
 		patterns = []string{stock}
 	}
@@ -76,7 +78,8 @@ func findPrograms(ctx context.Context, dir string, patterns []string) ([]program
 	named := make(map[string]string)
 	for _, p := range programs {
 		if before, twice := named[p.name]; twice {
-			return nil, fmt.Errorf("%s and %s would both be called %s: build one after the other", before, p.path, p.name)
+			return nil, fmt.Errorf("%s and %s would both be called %s: build one after the other", before,
+				p.path, p.name)
 		}
 		named[p.name] = p.path
 	}
@@ -93,7 +96,8 @@ func moduleOf(dir string) (root, module string, err error) {
 		case !errors.Is(err, os.ErrNotExist) && !strings.Contains(err.Error(), "not a directory"):
 			return "", "", err
 		case at == filepath.Dir(at):
-			return "", "", fmt.Errorf("%s is in no Go module: run this where your go.mod is, or name the directory with -C", dir)
+			return "", "", fmt.Errorf(
+				"%s is in no Go module: run this where your go.mod is, or name the directory with -C", dir)
 		}
 	}
 }
@@ -103,7 +107,8 @@ func findPattern(ctx context.Context, dir, pattern string) ([]program, error) {
 	if strings.HasSuffix(pattern, ".go") {
 		return nil, fmt.Errorf("%s is a file: name the directory of the package", pattern)
 	}
-	out, err := goCommand(ctx, dir, platform{arch: "amd64"}.environment(), "list", "-find", "-json=ImportPath,Name", "--", pattern)
+	out, err := goCommand(ctx, dir, platform{arch: "amd64"}.environment(), "list", "-find", "-json=ImportPath,Name",
+		"--", pattern)
 	if err != nil {
 		return nil, fmt.Errorf("looking for %s: %w", pattern, err)
 	}
@@ -120,7 +125,9 @@ func findPattern(ctx context.Context, dir, pattern string) ([]program, error) {
 		case p.Name == "main":
 			found = append(found, program{path: p.ImportPath, name: binaryName(p.ImportPath), dir: dir})
 		case !many:
-			return nil, fmt.Errorf("%s is package %s, which is no program: name the one whose files begin with package main", p.ImportPath, p.Name)
+			return nil, fmt.Errorf(
+				"%s is package %s, which is no program: name the one whose files begin with package main",
+				p.ImportPath, p.Name)
 		}
 	}
 	if len(found) == 0 {
@@ -162,7 +169,8 @@ func goCommand(ctx context.Context, dir string, env []string, args ...string) ([
 	return out, nil
 }
 
-// settingsOfGo asks the go command for what it was told, and for where it is: that of the module may be another one than that in PATH.
+// settingsOfGo asks the go command for what it was told, and for where it is: that of the module
+// may be another one than that in PATH.
 func settingsOfGo(ctx context.Context, dir string) (s struct{ GOROOT, GOFLAGS string }, err error) {
 	out, err := goCommand(ctx, dir, nil, "env", "-json", "GOROOT", "GOFLAGS")
 	if err != nil {
@@ -181,10 +189,13 @@ type binary struct {
 	sha256   string
 }
 
-// build compiles a program. Neither the directory nor the time is in the result: -trimpath takes away the one, and Go writes no other time than that of the
-// commit. The build id is taken away as well, because it is the only thing in a binary that depends on how its parts were called while they were built.
+// build compiles a program. Neither the directory nor the time is in the result: -trimpath takes
+// away the one, and Go writes no other time than that of the commit. The build id is taken away as
+// well, because it is the only thing in a binary that depends on how its parts were called while
+// they were built.
 func (p program) build(ctx context.Context, at platform, file string) (binary, error) {
-	_, err := goCommand(ctx, p.dir, at.environment(), "build", "-trimpath", "-ldflags=-s -w -buildid=", "-o", file, "--", p.path)
+	_, err := goCommand(ctx, p.dir, at.environment(), "build", "-trimpath", "-ldflags=-s -w -buildid=", "-o",
+		file, "--", p.path)
 	if err != nil {
 		return binary{}, fmt.Errorf("building %s for %s: %w", p.path, at, err)
 	}
@@ -211,7 +222,8 @@ func checkStatic(content []byte) error {
 	}
 	defer f.Close()
 	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
-		return errors.New("it is not static, and an image from scratch has no dynamic linker: does GOFLAGS say -buildmode=pie or -linkshared?")
+		return errors.New("it is not static, and an image from scratch has no dynamic linker: does GOFLAGS say " +
+			"-buildmode=pie or -linkshared?")
 	}
 	return nil
 }
@@ -239,7 +251,8 @@ func (b binary) remark(goflags string) string {
 	return ""
 }
 
-// creation is the only time there is in an image: what SOURCE_DATE_EPOCH says, that of the commit, or 1970.
+// creation is the only time there is in an image: what SOURCE_DATE_EPOCH says, that of the commit,
+// or 1970.
 func creation(epoch, commit string) (time.Time, error) {
 	if epoch != "" {
 		seconds, err := strconv.ParseInt(epoch, 10, 64)

@@ -85,8 +85,9 @@ func (b binary) bomName() string {
 	return b.program.name + strings.ReplaceAll("-"+b.platform.String(), "/", "-")
 }
 
-// bom lists what is in an image: the binary with the modules that it says it was made of, and the files that are beside it. It follows from the binary and
-// its labels, so that the same image has the same document.
+// bom lists what is in an image: the binary with the modules that it says it was made of, and the
+// files that are beside it. It follows from the binary and its labels, so that the same image has
+// the same document.
 func (b binary) bom(about map[string]string, created time.Time) ([]byte, error) {
 	d := spdxDocument{
 		Version: "SPDX-2.3", License: "CC0-1.0", ID: spdxSelf, Name: b.bomName(),
@@ -105,7 +106,8 @@ func (b binary) bom(about map[string]string, created time.Time) ([]byte, error) 
 	if license := about[labelLicenses]; license != "" {
 		main.LicenseDeclared = license
 	}
-	if source, revision := about[labelSource], b.setting("vcs.revision"); strings.HasPrefix(source, "https://") && revision != "" {
+	if source, revision := about[labelSource], b.setting("vcs.revision"); strings.HasPrefix(source, "https://") &&
+		revision != "" {
 		main.Download = "git+" + source + "@" + revision
 	}
 	program := d.add(main)
@@ -117,11 +119,13 @@ func (b binary) bom(about map[string]string, created time.Time) ([]byte, error) 
 		d.relate(program, "DEPENDS_ON", d.add(modulePackage(m)))
 	}
 
-	certificates := modulePackage(&debug.Module{Path: "golang.org/x/crypto/x509roots/fallback", Version: rootsVersion()})
+	certificates := modulePackage(&debug.Module{Path: "golang.org/x/crypto/x509roots/fallback",
+		Version: rootsVersion()})
 	certificates.Comment = "the certificates in " + rootsFile
 	d.relate(spdxSelf, "DESCRIBES", d.add(certificates))
 	zones := goPackage(b.info.GoVersion)
-	zones.Name, zones.References, zones.Comment = "tzdata", nil, "the time zones in "+zonesFile+", as they come with "+b.info.GoVersion
+	zones.Name, zones.References, zones.Comment = "tzdata", nil,
+		"the time zones in "+zonesFile+", as they come with "+b.info.GoVersion
 	d.relate(spdxSelf, "DESCRIBES", d.add(zones))
 
 	var out bytes.Buffer
@@ -146,7 +150,8 @@ func (d *spdxDocument) add(p spdxPackage) string {
 }
 
 func spdxPackageNamed(name string) spdxPackage {
-	return spdxPackage{Name: name, Download: nobodySays, LicenseConcluded: nobodySays, LicenseDeclared: nobodySays, Copyright: nobodySays}
+	return spdxPackage{Name: name, Download: nobodySays, LicenseConcluded: nobodySays, LicenseDeclared: nobodySays,
+		Copyright: nobodySays}
 }
 
 // modulePackage says what is known of a module: of what stands in its place, if something does.
@@ -172,7 +177,8 @@ func modulePackage(m *debug.Module) spdxPackage {
 	return p
 }
 
-// goPackage is the standard library and the runtime, under the name that the databases of vulnerabilities have for them.
+// goPackage is the standard library and the runtime, under the name that the databases of
+// vulnerabilities have for them.
 func goPackage(version string) spdxPackage {
 	p := spdxPackageNamed("stdlib")
 	p.Version, p.Purpose, p.LicenseDeclared = version, "LIBRARY", "BSD-3-Clause"
@@ -194,7 +200,8 @@ func purl(path, version string) string {
 	return at
 }
 
-// rootsVersion is the version of the module from which the certificates are, as this program was built with it.
+// rootsVersion is the version of the module from which the certificates are, as this program was
+// built with it.
 func rootsVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
@@ -206,7 +213,8 @@ func rootsVersion() string {
 	return ""
 }
 
-// artifact is a manifest that holds one document and says to which image it belongs. Registries list it as a referrer of that image.
+// artifact is a manifest that holds one document and says to which image it belongs. Registries
+// list it as a referrer of that image.
 type artifact struct {
 	manifest []byte
 	document v1.Layer
@@ -242,7 +250,8 @@ func attach(bom []byte, image v1.Image, name string, created time.Time) (v1.Imag
 	}
 	manifest, err := json.Marshal(v1.Manifest{
 		SchemaVersion: 2, MediaType: types.OCIManifestSchema1, ArtifactType: spdxMediaType,
-		Config:      v1.Descriptor{MediaType: "application/vnd.oci.empty.v1+json", Digest: digest, Size: size, Data: emptyConfig},
+		Config: v1.Descriptor{MediaType: "application/vnd.oci.empty.v1+json", Digest: digest, Size: size,
+			Data: emptyConfig},
 		Layers:      []v1.Descriptor{*held},
 		Subject:     &v1.Descriptor{MediaType: subject.MediaType, Digest: subject.Digest, Size: subject.Size},
 		Annotations: map[string]string{labelCreated: created.Format(time.RFC3339)},

@@ -20,8 +20,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// checkBill looks at the bill of materials of an image: the file and what refers to the image are the same document, which is as SPDX wants it, and has the
-// binary and all its modules.
+// checkBill looks at the bill of materials of an image: the file and what refers to the image are
+// the same document, which is as SPDX wants it, and has the binary and all its modules.
 func checkBill(t *testing.T, output string, image v1.Image, name, inImage, program string) spdxDocument {
 	t.Helper()
 	text := mustRead(t, filepath.Join(output, "sbom", name+".spdx.json"))
@@ -54,12 +54,15 @@ func checkBill(t *testing.T, output string, image v1.Image, name, inImage, progr
 	return d
 }
 
-// checkModules looks for each module of a binary in a document, with its version and its checksum, and for nothing else.
+// checkModules looks for each module of a binary in a document, with its version and its checksum,
+// and for nothing else.
 func checkModules(t *testing.T, d spdxDocument, info *buildinfo.BuildInfo) {
 	t.Helper()
 	want := []string{
-		"stdlib " + info.GoVersion + " pkg:golang/stdlib@" + strings.TrimPrefix(info.GoVersion, "go"), "tzdata " + info.GoVersion + " ",
-		"golang.org/x/crypto/x509roots/fallback " + rootsVersion() + " pkg:golang/golang.org/x/crypto/x509roots/fallback@" + rootsVersion(),
+		"stdlib " + info.GoVersion + " pkg:golang/stdlib@" + strings.TrimPrefix(info.GoVersion, "go"),
+		"tzdata " + info.GoVersion + " ",
+		"golang.org/x/crypto/x509roots/fallback " + rootsVersion() +
+			" pkg:golang/golang.org/x/crypto/x509roots/fallback@" + rootsVersion(),
 	}
 	for _, m := range append(info.Deps, &info.Main) {
 		at := "pkg:golang/" + strings.ToLower(m.Path)
@@ -95,7 +98,8 @@ func checkModules(t *testing.T, d spdxDocument, info *buildinfo.BuildInfo) {
 
 var (
 	spdxID        = regexp.MustCompile(`^SPDXRef-[A-Za-z0-9.-]+$`)
-	spdxChecksums = map[string]*regexp.Regexp{"SHA1": regexp.MustCompile(`^[0-9a-f]{40}$`), "SHA256": regexp.MustCompile(`^[0-9a-f]{64}$`)}
+	spdxChecksums = map[string]*regexp.Regexp{"SHA1": regexp.MustCompile(`^[0-9a-f]{40}$`),
+		"SHA256": regexp.MustCompile(`^[0-9a-f]{64}$`)}
 )
 
 // readBill reads a document, and makes sure that it has what SPDX 2.3 wants of every document.
@@ -111,7 +115,8 @@ func readBill(t *testing.T, text []byte) spdxDocument {
 	if !strings.HasPrefix(d.Namespace, "https://") || strings.Contains(d.Namespace, "#") {
 		t.Errorf("the namespace is %q", d.Namespace)
 	}
-	if _, err := time.Parse("2006-01-02T15:04:05Z", d.Creation.Created); err != nil || len(d.Creation.Creators) != 1 || !strings.HasPrefix(d.Creation.Creators[0], "Tool: ") {
+	if _, err := time.Parse("2006-01-02T15:04:05Z", d.Creation.Created); err != nil || len(d.Creation.Creators) != 1 ||
+		!strings.HasPrefix(d.Creation.Creators[0], "Tool: ") {
 		t.Errorf("it was created %q by %q", d.Creation.Created, d.Creation.Creators)
 	}
 	ids := map[string]bool{d.ID: true}
@@ -128,13 +133,17 @@ func readBill(t *testing.T, text []byte) spdxDocument {
 	}
 	for _, p := range d.Packages {
 		add(p.ID, p.Checksums)
-		if p.Name == "" || p.Version == "" || p.Download == "" || p.LicenseConcluded == "" || p.LicenseDeclared == "" || p.Copyright == "" || p.FilesAnalyzed {
+		if p.Name == "" || p.Version == "" || p.Download == "" || p.LicenseConcluded == "" || p.LicenseDeclared == "" ||
+			p.Copyright == "" || p.FilesAnalyzed {
 			t.Errorf("something is missing in %+v", p)
 		}
 	}
 	for _, f := range d.Files {
 		add(f.ID, f.Checksums)
-		if !strings.HasPrefix(f.Name, "./") || f.LicenseConcluded == "" || f.Copyright == "" || !slices.ContainsFunc(f.Checksums, func(s spdxChecksum) bool { return s.Algorithm == "SHA1" }) {
+		if !strings.HasPrefix(f.Name, "./") || f.LicenseConcluded == "" || f.Copyright == "" ||
+			!slices.ContainsFunc(f.Checksums, func(s spdxChecksum) bool {
+				return s.Algorithm == "SHA1"
+			}) {
 			t.Errorf("something is missing in %+v", f)
 		}
 	}
@@ -198,7 +207,8 @@ func documentOf(t *testing.T, bill v1.Image) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.ArtifactType != "application/spdx+json" || len(m.Layers) != 1 || m.Layers[0].MediaType != "application/spdx+json" {
+	if m.ArtifactType != "application/spdx+json" || len(m.Layers) != 1 ||
+		m.Layers[0].MediaType != "application/spdx+json" {
 		t.Fatalf("the artifact is %q with %v", m.ArtifactType, m.Layers)
 	}
 	l, err := bill.LayerByDigest(m.Layers[0].Digest)
@@ -220,11 +230,22 @@ func TestModulesInTheBill(t *testing.T) {
 		want    string
 		checked bool
 	}{
-		"a module":                           {debug.Module{Path: "example.com/a", Version: "v1.0.0", Sum: sum}, "example.com/a v1.0.0 pkg:golang/example.com/a@v1.0.0; the checksum is that of go.sum: " + sum, true},
-		"capitals, which purl does not have": {debug.Module{Path: "github.com/Masterminds/Semver", Version: "v3.0.0+incompatible"}, "github.com/Masterminds/Semver v3.0.0+incompatible pkg:golang/github.com/masterminds/semver@v3.0.0%2Bincompatible", false},
-		"another one in its place":           {debug.Module{Path: "example.com/a", Version: "v1.0.0", Replace: &debug.Module{Path: "example.com/b", Version: "v2.0.0", Sum: sum}}, "example.com/b v2.0.0 pkg:golang/example.com/b@v2.0.0; in place of example.com/a v1.0.0; the checksum is that of go.sum: " + sum, true},
-		"a directory in its place":           {debug.Module{Path: "example.com/a", Version: "v1.0.0", Replace: &debug.Module{Path: "../somewhere", Version: "(devel)"}}, "example.com/a v1.0.0 pkg:golang/example.com/a@v1.0.0; from a directory, in place of example.com/a v1.0.0", false},
-		"no version":                         {debug.Module{Path: "example.com/a", Version: "(devel)"}, "example.com/a (devel) pkg:golang/example.com/a", false},
+		"a module": {debug.Module{Path: "example.com/a", Version: "v1.0.0", Sum: sum},
+			"example.com/a v1.0.0 pkg:golang/example.com/a@v1.0.0; the checksum is that of go.sum: " + sum, true},
+		"capitals, which purl does not have": {debug.Module{Path: "github.com/Masterminds/Semver",
+			Version: "v3.0.0+incompatible"},
+			"github.com/Masterminds/Semver v3.0.0+incompatible " +
+				"pkg:golang/github.com/masterminds/semver@v3.0.0%2Bincompatible", false},
+		"another one in its place": {debug.Module{Path: "example.com/a", Version: "v1.0.0",
+			Replace: &debug.Module{Path: "example.com/b", Version: "v2.0.0", Sum: sum}},
+			"example.com/b v2.0.0 pkg:golang/example.com/b@v2.0.0; in place of example.com/a v1.0.0; the checksum " +
+				"is that of go.sum: " + sum, true},
+		"a directory in its place": {debug.Module{Path: "example.com/a", Version: "v1.0.0",
+			Replace: &debug.Module{Path: "../somewhere", Version: "(devel)"}},
+			"example.com/a v1.0.0 pkg:golang/example.com/a@v1.0.0; from a directory, in place of example.com/a v1.0.0",
+			false},
+		"no version": {debug.Module{Path: "example.com/a", Version: "(devel)"},
+			"example.com/a (devel) pkg:golang/example.com/a", false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -20,7 +20,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// TestStock builds the image of the command line rondo, for this machine and for arm64, and looks at all that is said of it.
+// TestStock builds the image of the command line rondo, for this machine and for arm64, and looks
+// at all that is said of it.
 func TestStock(t *testing.T) {
 	withCommits(t)
 	output := filepath.Join(t.TempDir(), "images")
@@ -51,7 +52,8 @@ func TestStock(t *testing.T) {
 	}
 }
 
-// runStock runs the program: it says what the labels say, and fails as somebody can understand when there is no NATS.
+// runStock runs the program: it says what the labels say, and fails as somebody can understand when
+// there is no NATS.
 func runStock(t *testing.T, program string, labels map[string]string) {
 	version, code := execute(t, program, "version")
 	want := "rondo " + cmp.Or(labels[labelVersion], "(devel)")
@@ -71,7 +73,8 @@ func runStock(t *testing.T, program string, labels map[string]string) {
 		t.Fatal(err)
 	}
 	said, code := execute(t, program, "doctor", "--nats", address)
-	if code == 0 || strings.Contains(said, "panic") || !strings.Contains(said, "connect to "+address) || !strings.Contains(said, "not everything is well") {
+	if code == 0 || strings.Contains(said, "panic") || !strings.Contains(said, "connect to "+address) ||
+		!strings.Contains(said, "not everything is well") {
 		t.Errorf("doctor exits with %d and says %q", code, said)
 	}
 }
@@ -102,23 +105,28 @@ func checkSettings(t *testing.T, image v1.Image, entrypoint, arch string) {
 	if c.OS != "linux" || c.Architecture != arch {
 		t.Errorf("the image is for %s/%s, want linux/%s", c.OS, c.Architecture, arch)
 	}
-	got := fmt.Sprintf("%q %q %s %s %q", c.Config.Entrypoint, c.Config.Cmd, c.Config.User, c.Config.WorkingDir, c.Config.Env)
+	got := fmt.Sprintf("%q %q %s %s %q", c.Config.Entrypoint, c.Config.Cmd, c.Config.User,
+		c.Config.WorkingDir, c.Config.Env)
 	want := fmt.Sprintf(`[%q] [] 65532:65532 / ["PATH=/usr/local/bin" "ZONEINFO=/usr/share/zoneinfo.zip"]`, entrypoint)
 	if got != want {
 		t.Errorf("the settings are\n%s, want\n%s", got, want)
 	}
-	if created := c.Created.Format(time.RFC3339); created != c.Config.Labels[labelCreated] || len(c.History) != 1 || !c.History[0].Created.Equal(c.Created.Time) {
-		t.Errorf("it was created %s, by its label %s, with the history %v", created, c.Config.Labels[labelCreated], c.History)
+	if created := c.Created.Format(time.RFC3339); created != c.Config.Labels[labelCreated] || len(c.History) != 1 ||
+		!c.History[0].Created.Equal(c.Created.Time) {
+		t.Errorf("it was created %s, by its label %s, with the history %v", created,
+			c.Config.Labels[labelCreated], c.History)
 	}
 }
 
-// checkFiles looks at every file: nothing else is there, the program can change nothing but /tmp, and there is no shell.
+// checkFiles looks at every file: nothing else is there, the program can change nothing but /tmp,
+// and there is no shell.
 func checkFiles(t *testing.T, u unpacked, program string) {
 	t.Helper()
 	want := map[string]string{
 		"etc/": "drwxr-xr-x", "etc/group": "-rw-r--r--", "etc/passwd": "-rw-r--r--",
 		"etc/ssl/": "drwxr-xr-x", "etc/ssl/certs/": "drwxr-xr-x", "etc/ssl/certs/ca-certificates.crt": "-rw-r--r--",
-		"tmp/": "dtrwxrwxrwx", "usr/": "drwxr-xr-x", "usr/local/": "drwxr-xr-x", "usr/local/bin/": "drwxr-xr-x", program: "-rwxr-xr-x",
+		"tmp/": "dtrwxrwxrwx", "usr/": "drwxr-xr-x", "usr/local/": "drwxr-xr-x", "usr/local/bin/": "drwxr-xr-x",
+		program:      "-rwxr-xr-x",
 		"usr/share/": "drwxr-xr-x", "usr/share/zoneinfo.zip": "-rw-r--r--",
 	}
 	got := make(map[string]string)
@@ -147,7 +155,8 @@ func checkELF(t *testing.T, program, arch string) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if want := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[arch]; want != elf.EM_NONE && f.Machine != want {
+	if want := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[arch]; want != elf.EM_NONE &&
+		f.Machine != want {
 		t.Errorf("the binary is for %s, want %s", f.Machine, want)
 	}
 	for _, p := range f.Progs {
@@ -178,7 +187,8 @@ func checkLabels(t *testing.T, index v1.ImageIndex, image v1.Image, program stri
 		t.Fatal(err)
 	}
 	want := map[string]string{
-		labelTitle: "rondo", labelSource: "https://github.com/rondo-run/rondo", labelLicenses: "Apache-2.0", labelCreated: "1970-01-01T00:00:00Z",
+		labelTitle: "rondo", labelSource: "https://github.com/rondo-run/rondo", labelLicenses: "Apache-2.0",
+		labelCreated:     "1970-01-01T00:00:00Z",
 		labelDescription: "Durable execution over NATS JetStream and PostgreSQL, CockroachDB or SQLite",
 	}
 	for _, s := range info.Settings {
@@ -205,7 +215,8 @@ func checkLabels(t *testing.T, index v1.ImageIndex, image v1.Image, program stri
 	}
 }
 
-// TestStockIsReproducible builds the image in two clones of this repository, with nothing in common but the commit.
+// TestStockIsReproducible builds the image in two clones of this repository, with nothing in common
+// but the commit.
 func TestStockIsReproducible(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git is not installed")
@@ -236,13 +247,15 @@ func TestStockIsReproducible(t *testing.T) {
 		if !strings.Contains(said, digest.String()) {
 			t.Errorf("it says %q, and not the digest %s", said, digest)
 		}
-		if said, _ := images(t, "-C", clone, "-output", output, "-platform", "linux/"+runtime.GOARCH); !strings.Contains(said, digest.String()) {
+		if said, _ := images(t, "-C", clone, "-output", output, "-platform",
+			"linux/"+runtime.GOARCH); !strings.Contains(said, digest.String()) {
 			t.Errorf("the second image in the same place is another one: %s", said)
 		}
 		outputs, digests = append(outputs, contents(t, output)), append(digests, digest.String())
 	}
 	if digests[0] != digests[1] || !maps.Equal(outputs[0], outputs[1]) {
-		t.Errorf("the digests are %q, and the files\n%q\n%q", digests, slices.Sorted(maps.Keys(outputs[0])), slices.Sorted(maps.Keys(outputs[1])))
+		t.Errorf("the digests are %q, and the files\n%q\n%q", digests, slices.Sorted(maps.Keys(outputs[0])),
+			slices.Sorted(maps.Keys(outputs[1])))
 	}
 	for name, text := range outputs[0] {
 		if strings.Contains(text, source) || strings.Contains(text, "somewhere/else") {

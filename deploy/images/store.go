@@ -21,8 +21,9 @@ import (
 // labelRef is where a layout says how its images are called.
 const labelRef = "org.opencontainers.image.ref.name"
 
-// What is in the directory with the result, besides what every OCI layout has. Git must not see it: Go calls a program modified when there are files that git
-// does not know, so the next image would be another one.
+// What is in the directory with the result, besides what every OCI layout has. Git must not see it:
+// Go calls a program modified when there are files that git does not know, so the next image would
+// be another one.
 const (
 	ignored = ".gitignore"
 	boms    = "sbom"
@@ -42,7 +43,8 @@ func checkOutput(dir string) error {
 	for _, e := range entries {
 		layout = layout || e.Name() == "oci-layout"
 		if !slices.Contains(known, e.Name()) {
-			return fmt.Errorf("--output: in %s is %s, which is not from here, and the directory would be replaced: name another one, or remove it", dir, e.Name())
+			return fmt.Errorf("--output: in %s is %s, which is not from here, and the directory would be replaced: "+
+				"name another one, or remove it", dir, e.Name())
 		}
 	}
 	if !layout {
@@ -91,7 +93,8 @@ func (o order) write(products []product) (err error) {
 	return os.Rename(fresh, output)
 }
 
-// open lets everybody read what is in a directory, and nobody run it. Blobs are written for their owner only.
+// open lets everybody read what is in a directory, and nobody run it. Blobs are written for their
+// owner only.
 func open(dir string) error {
 	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -165,7 +168,8 @@ func (v variant) fileName(p product) string {
 	return binary{program: p.program, platform: v.platform}.bomName()
 }
 
-// push sends the images of a product to a registry, and after them their bills of materials, which refer to them. The digest is what it gives.
+// push sends the images of a product to a registry, and after them their bills of materials, which
+// refer to them. The digest is what it gives.
 func push(ctx context.Context, to string, p product) (string, error) {
 	ref, err := name.ParseReference(to, name.WithDefaultTag(p.tag))
 	if err != nil {

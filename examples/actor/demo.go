@@ -16,7 +16,8 @@ func demo(ctx context.Context, s app.System) error {
 		return err
 	}
 	s.Print("The account %s is opened.", h.ID)
-	for _, c := range []Command{{Do: "deposit", Cents: 5000}, {Do: "withdraw", Cents: 1200}, {Do: "withdraw", Cents: 9900}, {Do: "rob"}} {
+	for _, c := range []Command{{Do: "deposit", Cents: 5000}, {Do: "withdraw", Cents: 1200},
+		{Do: "withdraw", Cents: 9900}, {Do: "rob"}} {
 		answer, err := Ask.Run(ctx, s.Client, Request{Account: h.ID, Command: c})
 		if err != nil {
 			return err

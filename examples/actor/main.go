@@ -1,10 +1,14 @@
-// Command actor is a bank account that lives for ever: it takes commands from a queue, one after the other, and ends when it is closed.
+// Command actor is a bank account that lives for ever: it takes commands from a queue, one after
+// the other, and ends when it is closed.
 //
 // It teaches how an instance can own a state:
 //
-//   - commands come through a queue. They are kept in their order, also while nothing runs, and nobody else changes the state
-//   - the state is a value, Book. Others can read it at any time, and it goes along when the account continues as new
-//   - the account continues as new after so many commands, so its history stays small. Unread commands go along, too: none is lost
+//   - commands come through a queue. They are kept in their order, also while nothing runs, and
+//     nobody else changes the state
+//   - the state is a value, Book. Others can read it at any time, and it goes along when the
+//     account continues as new
+//   - the account continues as new after so many commands, so its history stays small. Unread
+//     commands go along, too: none is lost
 //   - former executions are removed after a while, see keep
 //   - who wants an answer is an instance, too, and says in the command who it is: ask
 //   - a command that nobody can read is refused. It must not end what is meant to live for ever
@@ -27,12 +31,13 @@
 //	nats pub rondo.queue.commands.account-1 '{"do":"deposit","cents":100}'
 //	nats request rondo.api.value '{"instance":"account-1","key":"book"}'
 //
-// End the program and start it again: the account is there, with its balance. The orchestrator removes former executions when it starts, and about once
-// an hour; this removes them at once:
+// End the program and start it again: the account is there, with its balance. The orchestrator
+// removes former executions when it starts, and about once an hour; this removes them at once:
 //
 //	bin/rondo prune account-1
 //
-// Close the account. What it had is its output. A command that comes later is put aside as a dead letter, and an ask fails after a minute.
+// Close the account. What it had is its output. A command that comes later is put aside as a dead
+// letter, and an ask fails after a minute.
 //
 //	bin/rondo enqueue account-1 commands '{"do":"close"}'
 //	bin/rondo wait account-1
@@ -88,7 +93,8 @@ var (
 	Commands = orchestration.DefineQueue[Command]("commands")
 	Book     = orchestration.DefineKey[State]("book")
 
-	// Ask has a command carried out, and gives the answer. Its id is the request: two of the same id are one.
+	// Ask has a command carried out, and gives the answer. Its id is the request: two of the same
+	// id are one.
 	Ask     = orchestration.Define[Request, Answer]("ask")
 	Answers = orchestration.DefineQueue[Answer]("answers")
 )
@@ -99,8 +105,8 @@ const (
 	patience = time.Minute
 )
 
-// perExecution is after how many commands an account continues as new, unless they are so large that it has to do so sooner. Each costs three events,
-// and one more if it is answered.
+// perExecution is after how many commands an account continues as new, unless they are so large
+// that it has to do so sooner. Each costs three events, and one more if it is answered.
 const perExecution = 500
 
 // account carries out commands. What is unread when it continues as new goes along.
@@ -164,12 +170,14 @@ func ask(ctx *orchestration.Context, r Request) (Answer, error) {
 	case answer:
 		return answer.Get(ctx)
 	case silence:
-		return Answer{}, orchestration.Errorf(noAnswer, "%s has not answered within %v; it may do so later", r.Account, patience)
+		return Answer{}, orchestration.Errorf(noAnswer, "%s has not answered within %v; it may do so later",
+			r.Account, patience)
 	}
 	return Answer{}, ctx.Err()
 }
 
-// keep has the last three executions of each account kept, and what has ended, asks and closed accounts, for thirty days.
+// keep has the last three executions of each account kept, and what has ended, asks and closed
+// accounts, for thirty days.
 func keep(c *app.Config) {
 	c.Orchestrator.KeepExecutions, c.Orchestrator.KeepEnded = 3, 30*24*time.Hour
 }

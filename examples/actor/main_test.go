@@ -67,7 +67,8 @@ func TestAsk(t *testing.T) {
 func TestAskTwice(t *testing.T) {
 	env, h := open(t)
 	for range 2 {
-		got, err := Ask.Run(t.Context(), env, Request{Account: h.ID, Command: Command{Do: "deposit", Cents: 500}}, orchestration.ID("salary-1"))
+		got, err := Ask.Run(t.Context(), env, Request{Account: h.ID, Command: Command{Do: "deposit", Cents: 500}},
+			orchestration.ID("salary-1"))
 		if err != nil || got.Balance != 500 {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -88,14 +89,16 @@ func TestUnreadable(t *testing.T) {
 	if err := orchestration.DefineQueue[string](Commands.Name()).Push(t.Context(), env, h.ID, "hello"); err != nil {
 		t.Fatal(err)
 	}
-	push(t, env, Command{Do: "deposit", Cents: 1, ReplyTo: "\x00"}, Command{Do: "deposit", Cents: 1, ReplyTo: "nobody"}, Command{Do: "close"})
+	push(t, env, Command{Do: "deposit", Cents: 1, ReplyTo: "\x00"}, Command{Do: "deposit", Cents: 1, ReplyTo: "nobody"},
+		Command{Do: "close"})
 	wantState(t, h, State{Balance: 2, Handled: 3, Closed: true})
 	if dead := env.DeadLetters(); len(dead) == 0 || dead[0].Reason != "wrong_type" {
 		t.Errorf("the dead letters are %+v", dead)
 	}
 }
 
-// TestLarge sends commands that are large and that there are not. The account continues as new before its history has reached a limit.
+// TestLarge sends commands that are large and that there are not. The account continues as new
+// before its history has reached a limit.
 func TestLarge(t *testing.T) {
 	env, h := open(t)
 	for range 12 {
@@ -109,7 +112,8 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestClose closes an account while commands are waiting behind. They are answered, too, also across a continue-as-new.
+// TestClose closes an account while commands are waiting behind. They are answered, too, also
+// across a continue-as-new.
 func TestClose(t *testing.T) {
 	env, h := open(t)
 	if err := h.Suspend(t.Context(), "so that commands wait"); err != nil {
@@ -144,7 +148,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// pairs makes commands of which none is refused if they are handled in their order, and some are if one is lost, comes twice or is overtaken.
+// pairs makes commands of which none is refused if they are handled in their order, and some are if
+// one is lost, comes twice or is overtaken.
 func pairs(n int) (all []Command) {
 	for i := range n {
 		all = append(all, Command{Do: "deposit", Cents: i + 1}, Command{Do: "withdraw", Cents: i + 1})
@@ -152,7 +157,8 @@ func pairs(n int) (all []Command) {
 	return all
 }
 
-// TestOrder sends thousands of commands: to an account that takes them as they come, and to one that finds them all waiting.
+// TestOrder sends thousands of commands: to an account that takes them as they come, and to one
+// that finds them all waiting.
 func TestOrder(t *testing.T) {
 	for name, how := range map[string][]rondotest.Part{
 		"warm":  nil,
@@ -184,8 +190,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// wantSmall checks how many executions there were, and that the history of each has what its own commands cost, what was waiting when it began, and
-// what was waiting when it ended.
+// wantSmall checks how many executions there were, and that the history of each has what its own
+// commands cost, what was waiting when it began, and what was waiting when it ended.
 func wantSmall(t *testing.T, env *rondotest.Env, id string, executions int) {
 	t.Helper()
 	all := env.ExportAll(id)
@@ -200,7 +206,8 @@ func wantSmall(t *testing.T, env *rondotest.Env, id string, executions int) {
 		}
 		carried := x.Events[0].Fact.(*events.Started).Carried
 		if n := len(x.Events); n > carried+3*perExecution+waiting+10 {
-			t.Errorf("execution %d has %d events; %d were waiting when it began, %d when it ended", i+1, n, carried, waiting)
+			t.Errorf("execution %d has %d events; %d were waiting when it began, %d when it ended", i+1, n,
+				carried, waiting)
 		}
 		waiting = carried
 	}

@@ -53,7 +53,8 @@ func start(t *testing.T, dir string) (c *client.Client, end func()) {
 		c.NATS.InboxWait = time.Second                  // so that what was taken and not decided comes again soon
 		c.Orchestrator.KeepFormerFor = time.Millisecond // nothing old comes again here
 	})
-	c, err := client.Connect(t.Context(), natsbus.Config{URLs: a.Addresses().NATS, Setup: natsbus.Use}, client.Options{})
+	c, err := client.Connect(t.Context(), natsbus.Config{URLs: a.Addresses().NATS, Setup: natsbus.Use},
+		client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,14 +75,16 @@ func pushAtOnce(t *testing.T, c *client.Client, commands []Command) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, events.Message{ID: c.NewID(), Instance: "account-1", Content: &events.QueueSent{Queue: Commands.Name(), Data: data}})
+		all = append(all, events.Message{ID: c.NewID(), Instance: "account-1",
+			Content: &events.QueueSent{Queue: Commands.Name(), Data: data}})
 	}
 	if err := c.Publish(t.Context(), all...); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestRestart ends the program twice while commands are waiting. None is lost, comes twice or is overtaken, and former executions go.
+// TestRestart ends the program twice while commands are waiting. None is lost, comes twice or is
+// overtaken, and former executions go.
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	c, end := start(t, dir)
@@ -107,7 +110,8 @@ func TestRestart(t *testing.T) {
 	}
 	info, err := c.Instance(ctx, "account-1")
 	if err != nil || info.Execution != 6*each/perExecution+1 || info.LastEvent > 20 {
-		t.Errorf("execution %d with %d events, %v; want execution %d, just begun", info.Execution, info.LastEvent, err, 6*each/perExecution+1)
+		t.Errorf("execution %d with %d events, %v; want execution %d, just begun", info.Execution, info.LastEvent, err,
+			6*each/perExecution+1)
 	}
 
 	end()
@@ -136,7 +140,8 @@ func TestDemo(t *testing.T) {
 	}
 	end()
 	for _, want := range []string{
-		"withdraw 9900: the balance is 3800; there are only 3800 cents", "{Balance:5799 Handled:2005 Refused:2 Closed:false}", "This is execution 5.",
+		"withdraw 9900: the balance is 3800; there are only 3800 cents",
+		"{Balance:5799 Handled:2005 Refused:2 Closed:false}", "This is execution 5.",
 	} {
 		if !strings.Contains(out.text.String(), want) {
 			t.Errorf("missing: %s\nin: %s", want, out.text.String())

@@ -26,7 +26,8 @@ func demo(ctx context.Context, s app.System) error {
 	if err != nil {
 		return err
 	}
-	s.Print("It has taken %v. %d customers are billed with %d cents, %d are not:", time.Since(began).Round(time.Millisecond), sum.Billed, sum.Cents, sum.Failed)
+	s.Print("It has taken %v. %d customers are billed with %d cents, %d are not:",
+		time.Since(began).Round(time.Millisecond), sum.Billed, sum.Cents, sum.Failed)
 	for _, f := range sum.Failures {
 		s.Print("  %d: %s", f.Customer, f.Why)
 	}

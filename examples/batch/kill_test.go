@@ -20,7 +20,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// ledgerVariable makes the test binary the program. It names the file in which the program notes what it sends.
+// ledgerVariable makes the test binary the program. It names the file in which the program notes
+// what it sends.
 const ledgerVariable = "RONDO_TEST_LEDGER"
 
 func TestMain(m *testing.M) {
@@ -32,7 +33,8 @@ func TestMain(m *testing.M) {
 
 // impatient has the program notice sooner than usual that the one before it was killed.
 func impatient(c *app.Config) {
-	c.NATS.MemberLease, c.NATS.WorkWait, c.Orchestrator.PromiseAfter, c.Orchestrator.SweepEvery = time.Second, time.Second, time.Second, time.Second
+	c.NATS.MemberLease, c.NATS.WorkWait, c.Orchestrator.PromiseAfter, c.Orchestrator.SweepEvery = time.Second,
+		time.Second, time.Second, time.Second
 }
 
 // noting is send, with a note of it in a file that outlives the process.
@@ -76,7 +78,8 @@ func start(t *testing.T, dir, ledger string) program {
 // run runs the program until the test ends.
 func run(t *testing.T, dir, ledger string, args ...string) (program, io.Reader) {
 	t.Helper()
-	p := program{cmd: exec.Command(os.Args[0], append([]string{"dev", "--dir", dir, "--nats-listen", "127.0.0.1:0", "--listen", "off"}, args...)...)}
+	p := program{cmd: exec.Command(os.Args[0],
+		append([]string{"dev", "--dir", dir, "--nats-listen", "127.0.0.1:0", "--listen", "off"}, args...)...)}
 	p.cmd.Env = append(os.Environ(), ledgerVariable+"="+ledger)
 	out, err := p.cmd.StdoutPipe()
 	if err == nil {
@@ -126,7 +129,8 @@ func (p program) sofar(t *testing.T, id string, customers int) {
 	t.Fatalf("%s has ended before the program could be killed", id)
 }
 
-// TestKilledInTheMiddle kills the program twice while it bills. In the end each customer counts once, and was sent invoices of one key only.
+// TestKilledInTheMiddle kills the program twice while it bills. In the end each customer counts
+// once, and was sent invoices of one key only.
 func TestKilledInTheMiddle(t *testing.T) {
 	t.Parallel()
 	dir, ledger := t.TempDir(), filepath.Join(t.TempDir(), "sent")
@@ -149,7 +153,8 @@ func TestKilledInTheMiddle(t *testing.T) {
 	wantSummary(t, got, job.Customers)
 	info, err := p.client.Instance(ctx, "bill-1")
 	if err != nil || info.Execution != 8 || info.LastEvent > 500 {
-		t.Errorf("execution %d with %d events, want execution 8 with a small history; %v", info.Execution, info.LastEvent, err)
+		t.Errorf("execution %d with %d events, want execution 8 with a small history; %v", info.Execution,
+			info.LastEvent, err)
 	}
 	wantOneKeyEach(t, ledger, job.Customers)
 }

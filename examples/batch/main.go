@@ -1,42 +1,52 @@
-// Command batch bills thousands of customers: one activity for each, so many at a time, and one summary at the end.
+// Command batch bills thousands of customers: one activity for each, so many at a time, and one
+// summary at the end.
 //
 // It teaches how an orchestration works through a long list:
 //
 //   - so many at the same time, and not more: lanes of [orchestration.Go], which share a counter
 //   - a status that tells how far it is: Progress
-//   - what fails for one customer is written down in the summary, and the others are billed all the same
-//   - a history that stays small: it continues as new after so many customers, and carries the summary along
-//   - each customer counts once, whatever dies meanwhile: what was recorded is not done again. What was under way is begun again, with the same
-//     idempotency key, so that whoever prints the invoices can tell that it has printed that one
+//   - what fails for one customer is written down in the summary, and the others are billed all the
+//     same
+//   - a history that stays small: it continues as new after so many customers, and carries the
+//     summary along
+//   - each customer counts once, whatever dies meanwhile: what was recorded is not done again. What
+//     was under way is begun again, with the same idempotency key, so that whoever prints the
+//     invoices can tell that it has printed that one
 //
 // See it work, then end it with Ctrl-C:
 //
 //	go run ./examples/batch dev --demo
 //
-// Start it again, without --demo, and have it bill customers of yours from another terminal. This takes half a minute:
+// Start it again, without --demo, and have it bill customers of yours from another terminal. This
+// takes half a minute:
 //
 //	go build -o bin/rondo ./cmd/rondo
 //	bin/rondo start bill '{"month":"2027-01","in_flight":20,"each_ms":100}' --id bill-1
 //	bin/rondo watch bill-1
 //
-// End the program in the middle, with Ctrl-C or as hard as you like (`kill -9`; its pid stands in .rondo/dev.json), and start it again. The batch goes
-// on where it was. After a `kill -9`, what was under way may wait half a minute before it begins again (--work-wait). The summary is always the same:
+// End the program in the middle, with Ctrl-C or as hard as you like (`kill -9`; its pid stands in
+// .rondo/dev.json), and start it again. The batch goes on where it was. After a `kill -9`, what was
+// under way may wait half a minute before it begins again (--work-wait). The summary is always the
+// same:
 //
 //	bin/rondo wait bill-1
 //
-// The number of the instance's execution shows how often it has continued as new; `history` tells about the last one, and `prune` removes the others.
+// The number of the instance's execution shows how often it has continued as new; `history` tells
+// about the last one, and `prune` removes the others.
 //
 //	bin/rondo show bill-1
 //	bin/rondo history bill-1
 //	bin/rondo prune bill-1
 //
-// Any NATS client can start a batch, and cancel it. What was billed until then stands in the output:
+// Any NATS client can start a batch, and cancel it. What was billed until then stands in the
+// output:
 //
 //	nats pub rondo.start.bill.bill-2 '{"month":"2027-02","customers":20000,"each_ms":1000}'
 //	nats pub rondo.control.cancel.bill-2 'not this month'
 //	nats request rondo.api.instance '{"instance":"bill-2"}'
 //
-// The address of each thousandth customer is unknown, and the printer is out of paper at the first attempt for each hundredth.
+// The address of each thousandth customer is unknown, and the printer is out of paper at the first
+// attempt for each hundredth.
 package main
 
 import (
@@ -57,7 +67,8 @@ type Job struct {
 	Customers int    `json:"customers,omitempty"`
 	// InFlight is how many are billed at the same time: 100.
 	InFlight int `json:"in_flight,omitempty"`
-	// PerExecution is after how many it continues as new at the latest: 1,000. EachMS is how many milliseconds an invoice takes.
+	// PerExecution is after how many it continues as new at the latest: 1,000. EachMS is how many
+	// milliseconds an invoice takes.
 	PerExecution int `json:"per_execution,omitempty"`
 	EachMS       int `json:"each_ms,omitempty"`
 	// SoFar is what the executions before this one have done. Who starts a batch leaves it out.
@@ -79,7 +90,8 @@ type Failure struct {
 	Why      string `json:"why"`
 }
 
-// keptFailures bounds the list: a summary goes from one execution to the next, and has to stay small.
+// keptFailures bounds the list: a summary goes from one execution to the next, and has to stay
+// small.
 const keptFailures = 100
 
 // Progress is what a batch says about itself.
@@ -99,8 +111,10 @@ type Invoice struct {
 // The contracts.
 var (
 	Bill = orchestration.Define[Job, Summary]("bill")
-	// Send sends an invoice and gives its cents. An unknown address is not tried again, everything else is.
-	Send = activity.Define[Invoice, int]("send", activity.Retry(4, activity.Except(unknownAddress)), activity.Timeout(time.Minute))
+	// Send sends an invoice and gives its cents. An unknown address is not tried again, everything
+	// else is.
+	Send = activity.Define[Invoice, int]("send", activity.Retry(4, activity.Except(unknownAddress)),
+		activity.Timeout(time.Minute))
 	// Status is how far a batch is.
 	Status = orchestration.DefineStatus[Progress]()
 )
@@ -110,7 +124,8 @@ const unknownAddress, badJob = "unknown_address", "bad_job"
 
 // bill bills the next customers, and continues as new until all are billed.
 func bill(ctx *orchestration.Context, job Job) (Summary, error) {
-	job.Customers, job.InFlight, job.PerExecution = cmp.Or(job.Customers, 5_000), cmp.Or(job.InFlight, 100), cmp.Or(job.PerExecution, 1_000)
+	job.Customers, job.InFlight, job.PerExecution = cmp.Or(job.Customers, 5_000), cmp.Or(job.InFlight, 100),
+		cmp.Or(job.PerExecution, 1_000)
 	if min(job.Customers, job.InFlight, job.PerExecution) < 0 {
 		return Summary{}, orchestration.Errorf(badJob, "there is a number below zero")
 	}
@@ -118,7 +133,8 @@ func bill(ctx *orchestration.Context, job Job) (Summary, error) {
 	next := sum.Billed + sum.Failed + 1
 	last := min(next+job.PerExecution-1, job.Customers)
 
-	// A lane takes the next customer, again and again. Lanes switch only where they wait, so they need no locks.
+	// A lane takes the next customer, again and again. Lanes switch only where they wait, so they
+	// need no locks.
 	lane := func(ctx *orchestration.Context) (end struct{}, err error) {
 		for next <= last && !ctx.ShouldContinueAsNew() {
 			invoice := Invoice{job.Month, next, job.EachMS}
@@ -166,7 +182,8 @@ func (s *Summary) tell(ctx *orchestration.Context, of int) {
 	}
 }
 
-// send pretends to print an invoice and to send it. A customer owes as many cents as its number says.
+// send pretends to print an invoice and to send it. A customer owes as many cents as its number
+// says.
 func send(ctx context.Context, i Invoice) (int, error) {
 	info := activity.InfoOf(ctx)
 	activity.Logger(ctx).Debug("send", "customer", i.Customer, "key", info.IdempotencyKey)

@@ -16,7 +16,8 @@ import (
 // small is a job that continues as new several times.
 var small = Job{Month: "2027-01", Customers: 1_100, InFlight: 20, PerExecution: 250}
 
-// wantSummary checks the summary of a whole job: each customer owes as many cents as the number says, so the sum tells whether each was counted once.
+// wantSummary checks the summary of a whole job: each customer owes as many cents as the number
+// says, so the sum tells whether each was counted once.
 func wantSummary(t *testing.T, got Summary, customers int) {
 	t.Helper()
 	failed, cents := customers/1000, customers*(customers+1)/2
@@ -64,11 +65,13 @@ func TestBill(t *testing.T) {
 	}
 }
 
-// TestInFlight lets each invoice take a second. So many are sent at once as was said: not more, and not fewer.
+// TestInFlight lets each invoice take a second. So many are sent at once as was said: not more, and
+// not fewer.
 func TestInFlight(t *testing.T) {
 	env := rondotest.New(t, Bill.With(bill), rondotest.Takes(Send.With(send), time.Second))
 	began := env.Now()
-	h, err := Bill.Start(t.Context(), env, Job{Month: "2027-01", Customers: 90, InFlight: 10, PerExecution: 30}, orchestration.ID("bill-1"))
+	h, err := Bill.Start(t.Context(), env, Job{Month: "2027-01", Customers: 90, InFlight: 10, PerExecution: 30},
+		orchestration.ID("bill-1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,10 +98,12 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// TestCancel cancels a batch. What was billed is in its output all the same; what was under way is no failure.
+// TestCancel cancels a batch. What was billed is in its output all the same; what was under way is
+// no failure.
 func TestCancel(t *testing.T) {
 	env := rondotest.New(t, Bill.With(bill), rondotest.Takes(Send.With(send), time.Second))
-	h, err := Bill.Start(t.Context(), env, Job{Month: "2027-01", Customers: 90, InFlight: 10, PerExecution: 30}, orchestration.ID("bill-1"))
+	h, err := Bill.Start(t.Context(), env, Job{Month: "2027-01", Customers: 90, InFlight: 10, PerExecution: 30},
+		orchestration.ID("bill-1"))
 	if err != nil {
 		t.Fatal(err)
 	}

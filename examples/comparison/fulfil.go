@@ -1,7 +1,7 @@
 // Command comparison is the flow that docs/comparison.md shows in several products, here in Rondo.
 //
-// An order reserves all its items at the same time, waits up to a day for an approval if it is large, takes the money, and ships. If it cannot be shipped, the money is given
-// back. See it work:
+// An order reserves all its items at the same time, waits up to a day for an approval if it is
+// large, takes the money, and ships. If it cannot be shipped, the money is given back. See it work:
 //
 //	go run ./examples/comparison dev
 //
@@ -31,9 +31,10 @@ var (
 	Progress  = orchestration.DefineStatus[string]()
 
 	Reserve = activity.Define[Item, string]("reserve", activity.Retry(5))
-	Charge  = activity.Define[Order, string]("charge", activity.Retry(5, activity.Exponential(time.Second, 2, time.Minute)))
-	Ship    = activity.Define[Order, string]("ship", activity.Retry(3))
-	Refund  = activity.Define[string, string]("refund", activity.Retry(20))
+	Charge  = activity.Define[Order, string]("charge",
+		activity.Retry(5, activity.Exponential(time.Second, 2, time.Minute)))
+	Ship   = activity.Define[Order, string]("ship", activity.Retry(3))
+	Refund = activity.Define[string, string]("refund", activity.Retry(20))
 )
 
 func fulfil(ctx *orchestration.Context, o Order) (Receipt, error) {

@@ -68,7 +68,8 @@ func (w world) wantStatus(t *testing.T, want string) {
 
 func TestSmallOrderNeedsNoApproval(t *testing.T) {
 	receipt, err := start(t, chairs).wait(t, "reserve", "reserve", "charge", "ship")
-	if err != nil || !strings.HasPrefix(receipt.Payment, "payment-") || !strings.HasPrefix(receipt.Tracking, "parcel-") {
+	if err != nil || !strings.HasPrefix(receipt.Payment, "payment-") ||
+		!strings.HasPrefix(receipt.Tracking, "parcel-") {
 		t.Errorf("%+v, %v", receipt, err)
 	}
 }
@@ -78,7 +79,8 @@ func TestItemsAreReservedAtTheSameTime(t *testing.T) {
 	w := start(t, chairs)
 	w.Settle()
 	kinds := w.Kinds(w.order.ID)
-	asked, answered := slices.Index(kinds, events.KindActivityScheduled), slices.Index(kinds, events.KindActivityCompleted)
+	asked, answered := slices.Index(kinds, events.KindActivityScheduled),
+		slices.Index(kinds, events.KindActivityCompleted)
 	if got := answered - asked; got != len(chairs.Items) {
 		t.Errorf("%d were asked for before the first answer, want %d: %v", got, len(chairs.Items), kinds)
 	}
@@ -137,7 +139,8 @@ func TestCancelledWhileShipping(t *testing.T) {
 	if err := w.order.Cancel(t.Context(), "no longer wanted"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.wait(t, "reserve", "reserve", "charge", "ship", "ship", "refund"); !errors.Is(err, orchestration.ErrCancelled) {
+	if _, err := w.wait(t, "reserve", "reserve", "charge", "ship", "ship", "refund"); !errors.Is(err,
+		orchestration.ErrCancelled) {
 		t.Error(err)
 	}
 }
@@ -145,7 +148,8 @@ func TestCancelledWhileShipping(t *testing.T) {
 func TestDeclinedCardIsNotTriedAgain(t *testing.T) {
 	o := chairs
 	o.Card = "declined"
-	if _, err := start(t, o).wait(t, "reserve", "reserve", "charge"); err == nil || !strings.Contains(err.Error(), errDeclined.Error()) {
+	if _, err := start(t, o).wait(t, "reserve", "reserve", "charge"); err == nil ||
+		!strings.Contains(err.Error(), errDeclined.Error()) {
 		t.Error(err)
 	}
 }
@@ -156,14 +160,16 @@ func TestDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []struct{ file, from string }{{"shop.go", "// Order is what"}, {"fulfil.go", "// The contracts:"}} {
+	for _, part := range []struct{ file, from string }{{"shop.go", "// Order is what"},
+		{"fulfil.go", "// The contracts:"}} {
 		code, err := os.ReadFile(part.file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, after, ok := strings.Cut(string(code), part.from)
 		if shown := fmt.Sprintf("%s%s```\n", part.from, after); !ok || !strings.Contains(string(document), shown) {
-			t.Errorf("docs/comparison.md does not show %s as it is, from %q to its end: copy it there", part.file, part.from)
+			t.Errorf("docs/comparison.md does not show %s as it is, from %q to its end: copy it there",
+				part.file, part.from)
 		}
 	}
 }

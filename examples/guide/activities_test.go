@@ -64,7 +64,9 @@ func TestPayTakesTooLong(t *testing.T) {
 // TestTimeLimits checks the table of time limits.
 func TestTimeLimits(t *testing.T) {
 	slow := rondotest.Takes(Charge.With(charge), 2*time.Hour)
-	fails := Charge.With(func(context.Context, Bill) (string, error) { return "", errors.New("the bank does not answer") })
+	fails := Charge.With(func(context.Context, Bill) (string, error) {
+		return "", errors.New("the bank does not answer")
+	})
 	for _, c := range []struct {
 		name      string
 		worker    rondotest.Part
@@ -72,15 +74,26 @@ func TestTimeLimits(t *testing.T) {
 		kind, typ string
 		text      string
 	}{
-		{"nobody takes it", nil, []activity.Option{activity.TimeoutToStart(time.Minute), activity.Retry(1)}, "timeout", "schedule_to_start", `activity "charge": no worker took it up in time`},
-		{"it takes too long", slow, []activity.Option{activity.Retry(1)}, "timeout", "start_to_close", `activity "charge": it took longer than 10s`},
-		{"overall", slow, []activity.Option{activity.Timeout(0), activity.TimeoutOverall(time.Hour)}, "timeout", "overall", `activity "charge": it was not done within its overall time limit`},
-		{"overall, with no time for another attempt", fails, []activity.Option{activity.TimeoutOverall(5 * time.Second)}, "application", "", `activity "charge": the bank does not answer (after 3 attempts)`},
-		{"no attempts", fails, []activity.Option{activity.Retry(0)}, "application", "invalid_options", `activity "charge": retry: 0 attempts; the first one counts, so at least 1`},
-		{"panic", Charge.With(func(context.Context, Bill) (string, error) { panic("no bank") }), []activity.Option{activity.Retry(2)}, "panicked", "", `activity "charge": panic: no bank (after 2 attempts)`},
+		{"nobody takes it", nil, []activity.Option{activity.TimeoutToStart(time.Minute), activity.Retry(1)}, "timeout",
+			"schedule_to_start", `activity "charge": no worker took it up in time`},
+		{"it takes too long", slow, []activity.Option{activity.Retry(1)}, "timeout", "start_to_close",
+			`activity "charge": it took longer than 10s`},
+		{"overall", slow, []activity.Option{activity.Timeout(0), activity.TimeoutOverall(time.Hour)}, "timeout",
+			"overall", `activity "charge": it was not done within its overall time limit`},
+		{"overall, with no time for another attempt", fails,
+			[]activity.Option{activity.TimeoutOverall(5 * time.Second)}, "application", "",
+			`activity "charge": the bank does not answer (after 3 attempts)`},
+		{"no attempts", fails, []activity.Option{activity.Retry(0)}, "application", "invalid_options",
+			`activity "charge": retry: 0 attempts; the first one counts, so at least 1`},
+		{"panic", Charge.With(func(context.Context, Bill) (string, error) {
+			panic("no bank")
+		}), []activity.Option{activity.Retry(2)}, "panicked", "",
+			`activity "charge": panic: no bank (after 2 attempts)`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			parts := []rondotest.Part{Pay.With(func(ctx *orchestration.Context, b Bill) (string, error) { return Charge.Call(ctx, b, c.opts...) })}
+			parts := []rondotest.Part{Pay.With(func(ctx *orchestration.Context, b Bill) (string, error) {
+				return Charge.Call(ctx, b, c.opts...)
+			})}
 			if c.worker != nil {
 				parts = append(parts, c.worker)
 			}
@@ -98,5 +111,6 @@ func TestTimeLimits(t *testing.T) {
 func TestNoWorker(t *testing.T) {
 	env := virtual(t, Pay.With(func(ctx *orchestration.Context, b Bill) (string, error) { return Charge.Call(ctx, b) }))
 	_, err := Pay.Run(t.Context(), env, Bill{"1111", 1}, orchestration.ID("pay-1"))
-	wantError(t, err, `rondotest: instance "pay-1" is running, and nothing more will happen`+"\n"+`  it waits for activity "charge" (event 2), which is not registered in this test`)
+	wantError(t, err, `rondotest: instance "pay-1" is running, and nothing more will happen`+"\n"+
+		`  it waits for activity "charge" (event 2), which is not registered in this test`)
 }

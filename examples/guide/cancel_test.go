@@ -51,7 +51,10 @@ func TestRentIsCancelled(t *testing.T) {
 func TestRentIsCancelledEarly(t *testing.T) {
 	var back []string
 	parts := vans(&back)
-	env := virtual(t, Rent.With(rent), parts[1], rondotest.Takes(FetchVan.With(func(context.Context, string) (bool, error) { return true, nil }), time.Minute))
+	env := virtual(t, Rent.With(rent), parts[1],
+		rondotest.Takes(FetchVan.With(func(context.Context, string) (bool, error) {
+			return true, nil
+		}), time.Minute))
 	h := start(t, env, Rent, 24*time.Hour, "rent-1")
 	must(t, h.Cancel(t.Context(), "it rains"))
 	_, err := h.Wait(t.Context())
@@ -67,18 +70,20 @@ func TestCleaningUpFails(t *testing.T) {
 	must(t, h.Cancel(t.Context(), "it rains"))
 	_, err := h.Wait(t.Context())
 	wantError(t, err, "cancelled: it rains")
-	wantError(t, errors.Unwrap(err), `the van of lost is not back: activity "give-van-back": nobody is there to take it`)
+	wantError(t, errors.Unwrap(err),
+		`the van of lost is not back: activity "give-van-back": nobody is there to take it`)
 }
 
 // TestCleaningUpWithoutAShield forgets the shield.
 func TestCleaningUpWithoutAShield(t *testing.T) {
 	var back []string
 	var after error
-	env := virtual(t, append(vans(&back), Rent.With(func(ctx *orchestration.Context, long time.Duration) (string, error) {
-		err := ctx.Sleep(long)
-		_, after = GiveVanBack.Call(ctx, "the van")
-		return "", err
-	}))...)
+	env := virtual(t, append(vans(&back),
+		Rent.With(func(ctx *orchestration.Context, long time.Duration) (string, error) {
+			err := ctx.Sleep(long)
+			_, after = GiveVanBack.Call(ctx, "the van")
+			return "", err
+		}))...)
 	h := start(t, env, Rent, 24*time.Hour, "rent-1")
 	must(t, h.Cancel(t.Context(), "it rains"))
 	env.Settle()
@@ -141,21 +146,22 @@ func TestSuspendedIsTerminated(t *testing.T) {
 
 // TestCancellingAPart limits the time of several calls, and cancels one.
 func TestCancellingAPart(t *testing.T) {
-	env := virtual(t, rondotest.Takes(Price.With(priced), time.Hour), Cheapest.With(func(ctx *orchestration.Context, s []string) (int, error) {
-		limited, done := ctx.WithTimeout(time.Minute)
-		defer done()
-		_, err := Price.Call(limited, s[0])
-		if !errors.Is(err, orchestration.ErrTimeout) {
-			return 0, err
-		}
-		asked := Price.Start(ctx, s[0])
-		asked.Cancel(ctx)
-		_, gone := asked.Get(ctx)
-		if !errors.Is(gone, orchestration.ErrCancelled) || ctx.Err() != nil {
-			return 0, gone
-		}
-		return 1, err
-	}))
+	env := virtual(t, rondotest.Takes(Price.With(priced), time.Hour),
+		Cheapest.With(func(ctx *orchestration.Context, s []string) (int, error) {
+			limited, done := ctx.WithTimeout(time.Minute)
+			defer done()
+			_, err := Price.Call(limited, s[0])
+			if !errors.Is(err, orchestration.ErrTimeout) {
+				return 0, err
+			}
+			asked := Price.Start(ctx, s[0])
+			asked.Cancel(ctx)
+			_, gone := asked.Get(ctx)
+			if !errors.Is(gone, orchestration.ErrCancelled) || ctx.Err() != nil {
+				return 0, gone
+			}
+			return 1, err
+		}))
 	_, err := Cheapest.Run(t.Context(), env, []string{"joiner"})
 	wantError(t, err, "the time limit of 1m0s was reached")
 }

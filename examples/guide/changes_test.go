@@ -58,11 +58,13 @@ func TestVersions(t *testing.T) {
 // TestPreRelease has a new version that is not taken by itself.
 func TestPreRelease(t *testing.T) {
 	var checked []string
-	env := virtual(t, append(packing(&checked), Order.With(order), Order.With(orderBySea, orchestration.Version("2.0.0-rc.1")))...)
+	env := virtual(t, append(packing(&checked), Order.With(order),
+		Order.With(orderBySea, orchestration.Version("2.0.0-rc.1")))...)
 	if out, err := Order.Run(t.Context(), env, "tables"); out != "a box of tables" || err != nil {
 		t.Errorf("%q, %v", out, err)
 	}
-	if out, err := Order.Run(t.Context(), env, "tables", orchestration.Version("2.0.0-rc.1")); out != "a box of tables by sea" || err != nil {
+	if out, err := Order.Run(t.Context(), env, "tables",
+		orchestration.Version("2.0.0-rc.1")); out != "a box of tables by sea" || err != nil {
 		t.Errorf("%q, %v", out, err)
 	}
 }
@@ -140,7 +142,9 @@ func TestPatchedInALoop(t *testing.T) {
 func TestThePatchIsTakenAway(t *testing.T) {
 	var checked []string
 	parts := packing(&checked)[1:]
-	parts = append(parts, rondotest.Takes(Pack.With(func(_ context.Context, goods string) (string, error) { return "a box of " + goods, nil }), time.Hour))
+	parts = append(parts, rondotest.Takes(Pack.With(func(_ context.Context, goods string) (string, error) {
+		return "a box of " + goods, nil
+	}), time.Hour))
 	env := virtual(t, append(parts, Order.With(order))...)
 	h := start(t, env, Order, "tables", "order-7")
 	env.Advance(90 * time.Minute)

@@ -21,13 +21,15 @@ func handedOver(parcel string) (string, error) {
 // deliveries is what is needed to deliver.
 func deliveries(t *testing.T) *rondotest.Env {
 	var parcels []string
-	return virtual(t, DeliverAll.With(deliverAll), Deliver.With(deliver), Survey.With(survey), noting(HandOver, &parcels, handedOver))
+	return virtual(t, DeliverAll.With(deliverAll), Deliver.With(deliver), Survey.With(survey),
+		noting(HandOver, &parcels, handedOver))
 }
 
 func TestDeliverAll(t *testing.T) {
 	env := deliveries(t)
 	began := env.Now()
-	numbers, err := DeliverAll.Run(t.Context(), env, Delivery{"ann", []string{"chair", "table"}}, orchestration.ID("order-7"))
+	numbers, err := DeliverAll.Run(t.Context(), env, Delivery{"ann", []string{"chair", "table"}},
+		orchestration.ID("order-7"))
 	must(t, err)
 	wantList(t, "numbers", numbers, "number of chair", "number of table")
 	want(t, "time", env.Now().Sub(began), 48*time.Hour)
@@ -40,7 +42,8 @@ func TestDeliverAll(t *testing.T) {
 
 func TestAChildFails(t *testing.T) {
 	env := deliveries(t)
-	_, err := DeliverAll.Run(t.Context(), env, Delivery{"ann", []string{"chair", "broken"}}, orchestration.ID("order-7"))
+	_, err := DeliverAll.Run(t.Context(), env, Delivery{"ann", []string{"chair", "broken"}},
+		orchestration.ID("order-7"))
 	wantError(t, err, `1 of 2 failed; the first was future 1: orchestration "deliver": activity "hand-over": it has fallen down`)
 	wantIs(t, err, orchestration.OfType("broken"))
 }
@@ -66,7 +69,8 @@ func TestChildrenEndWithTheirParent(t *testing.T) {
 
 // TestChildIsEndedFromOutside tells what the parent sees.
 func TestChildIsEndedFromOutside(t *testing.T) {
-	for how, target := range map[events.How]error{events.Cancel: orchestration.ErrCancelled, events.Terminate: orchestration.ErrTerminated} {
+	for how, target := range map[events.How]error{events.Cancel: orchestration.ErrCancelled,
+		events.Terminate: orchestration.ErrTerminated} {
 		env := deliveries(t)
 		h := start(t, env, DeliverAll, Delivery{"ann", []string{"chair"}}, "order-7")
 		must(t, orchestration.Control(t.Context(), env, "order-7/chair", how, "it has burned"))
@@ -79,10 +83,11 @@ func TestChildIsEndedFromOutside(t *testing.T) {
 
 func TestAbandonedChildGoesOn(t *testing.T) {
 	var parcels []string
-	env := virtual(t, Deliver.With(deliver), noting(HandOver, &parcels, handedOver), DeliverAll.With(func(ctx *orchestration.Context, d Delivery) ([]string, error) {
-		Deliver.StartChild(ctx, d.Parcels[0], orchestration.ID("d-1"), orchestration.Abandon())
-		return nil, ctx.Sleep(time.Minute)
-	}))
+	env := virtual(t, Deliver.With(deliver), noting(HandOver, &parcels, handedOver),
+		DeliverAll.With(func(ctx *orchestration.Context, d Delivery) ([]string, error) {
+			Deliver.StartChild(ctx, d.Parcels[0], orchestration.ID("d-1"), orchestration.Abandon())
+			return nil, ctx.Sleep(time.Minute)
+		}))
 	_, err := DeliverAll.Run(t.Context(), env, Delivery{"ann", []string{"chair"}})
 	must(t, err)
 	out, err := Deliver.Handle(env, "d-1").Wait(t.Context())
@@ -96,7 +101,8 @@ func TestChildIDInUse(t *testing.T) {
 	start(t, env, Deliver, "chair", "order-7/chair")
 	_, err := DeliverAll.Run(t.Context(), env, Delivery{"ann", []string{"chair"}}, orchestration.ID("order-7"))
 	wantIs(t, err, orchestration.ErrConflict)
-	wantIn(t, fmt.Sprint(err), `orchestration "deliver": instance id "order-7/chair" is already in use by another instance (running); give the child another id, or none`)
+	wantIn(t, fmt.Sprint(err),
+		`orchestration "deliver": instance id "order-7/chair" is already in use by another instance (running); give the child another id, or none`)
 }
 
 // TestDetachedIDInUse starts a survey under an id that there is already, which nobody is told.
@@ -113,10 +119,11 @@ func TestDetachedIDInUse(t *testing.T) {
 
 // TestNotSentInTheLastRound starts a child in the round in which the code returns.
 func TestNotSentInTheLastRound(t *testing.T) {
-	env := virtual(t, Deliver.With(deliver), DeliverAll.With(func(ctx *orchestration.Context, d Delivery) ([]string, error) {
-		Deliver.StartChild(ctx, d.Parcels[0], orchestration.ID("d-1"), orchestration.Abandon())
-		return nil, nil
-	}))
+	env := virtual(t, Deliver.With(deliver),
+		DeliverAll.With(func(ctx *orchestration.Context, d Delivery) ([]string, error) {
+			Deliver.StartChild(ctx, d.Parcels[0], orchestration.ID("d-1"), orchestration.Abandon())
+			return nil, nil
+		}))
 	_, err := DeliverAll.Run(t.Context(), env, Delivery{"ann", []string{"chair"}}, orchestration.ID("order-7"))
 	must(t, err)
 	wantList(t, "instances", env.Instances(), "order-7")

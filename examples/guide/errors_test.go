@@ -34,7 +34,10 @@ func TestCollect(t *testing.T) {
 // TestErrorsTravelThroughChildren has a parent that waits for who collects.
 func TestErrorsTravelThroughChildren(t *testing.T) {
 	parent := orchestration.Define[int, string]("furnish")
-	env := virtual(t, Collect.With(collect), Pick.With(pick), parent.With(func(ctx *orchestration.Context, n int) (string, error) { return Collect.Call(ctx, n) }))
+	env := virtual(t, Collect.With(collect), Pick.With(pick),
+		parent.With(func(ctx *orchestration.Context, n int) (string, error) {
+			return Collect.Call(ctx, n)
+		}))
 	_, err := parent.Run(t.Context(), env, 12)
 	wantError(t, err, `orchestration "collect": collect 12 chairs: activity "pick": there are not 12 chairs`)
 	wantIs(t, err, orchestration.OfType(OutOfStock))

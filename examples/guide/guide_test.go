@@ -25,7 +25,8 @@ func virtual(t *testing.T, parts ...rondotest.Part) *rondotest.Env {
 	return rondotest.New(t, append(parts, rondotest.Cold())...)
 }
 
-// onServers runs a system with a NATS server and a database of its own, and gives a client and where NATS is.
+// onServers runs a system with a NATS server and a database of its own, and gives a client and
+// where NATS is.
 func onServers(t *testing.T, parts ...app.Part) (*client.Client, string) {
 	t.Helper()
 	config := app.Defaults(app.Dev)
@@ -54,7 +55,8 @@ func run(t *testing.T, config app.Config, parts ...app.Part) (*client.Client, st
 		t.Fatalf("it has not started: %v", err)
 	}
 	servers := a.Addresses().NATS
-	c, err := client.Connect(t.Context(), natsbus.Config{URLs: servers, Setup: natsbus.Use}, client.Options{Codec: config.Orchestrator.Round.Codec})
+	c, err := client.Connect(t.Context(), natsbus.Config{URLs: servers, Setup: natsbus.Use},
+		client.Options{Codec: config.Orchestrator.Round.Codec})
 	must(t, err)
 	t.Cleanup(func() { must(t, c.Close()) })
 	return c, servers
@@ -121,7 +123,8 @@ func noting[In, Out any](d activity.Definition[In, Out], notes *[]In, out func(I
 	})
 }
 
-func start[In, Out any](t *testing.T, env *rondotest.Env, d orchestration.Definition[In, Out], in In, id string) orchestration.Handle[Out] {
+func start[In, Out any](t *testing.T, env *rondotest.Env, d orchestration.Definition[In, Out], in In,
+	id string) orchestration.Handle[Out] {
 	t.Helper()
 	h, err := d.Start(t.Context(), env, in, orchestration.ID(id))
 	must(t, err)

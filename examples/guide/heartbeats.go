@@ -18,7 +18,8 @@ func publish(ctx *orchestration.Context, pages int) (int, error) { return Print.
 // The contracts of the chapter.
 var (
 	Publish = orchestration.Define[int, int]("publish")
-	Print   = activity.Define[int, int]("print", activity.Retry(5), activity.Timeout(6*time.Hour), activity.TimeoutHeartbeat(time.Minute))
+	Print   = activity.Define[int, int]("print", activity.Retry(5), activity.Timeout(6*time.Hour),
+		activity.TimeoutHeartbeat(time.Minute))
 )
 
 func (p Printer) print(ctx context.Context, pages int) (int, error) {

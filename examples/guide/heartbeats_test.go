@@ -27,10 +27,12 @@ func TestPublish(t *testing.T) {
 	wantList(t, "printed", printed, 0, 1, 2, 3, 4)
 }
 
-// TestHangingIsNoticed prints with a real worker: an attempt that hangs is stopped, and the next one goes on where it was.
+// TestHangingIsNoticed prints with a real worker: an attempt that hangs is stopped, and the next
+// one goes on where it was.
 func TestHangingIsNoticed(t *testing.T) {
 	t.Parallel()
-	quick := activity.Define[int, int]("print", activity.Retry(2, activity.Fixed(10*time.Millisecond)), activity.TimeoutHeartbeat(2*time.Second))
+	quick := activity.Define[int, int]("print", activity.Retry(2, activity.Fixed(10*time.Millisecond)),
+		activity.TimeoutHeartbeat(2*time.Second))
 	var mu sync.Mutex // the race detector does not know every order that messages make
 	var printed []int
 	printer := Printer{Page: func(ctx context.Context, page int) error {
@@ -43,7 +45,9 @@ func TestHangingIsNoticed(t *testing.T) {
 		}
 		return nil
 	}}
-	c, _ := onServers(t, quick.With(printer.print), Publish.With(func(ctx *orchestration.Context, n int) (int, error) { return quick.Call(ctx, n) }))
+	c, _ := onServers(t, quick.With(printer.print), Publish.With(func(ctx *orchestration.Context, n int) (int, error) {
+		return quick.Call(ctx, n)
+	}))
 	n, err := Publish.Run(limited(t), c, 4)
 	if n != 4 || err != nil {
 		t.Errorf("%d, %v", n, err)
@@ -78,7 +82,9 @@ func TestPrintingStops(t *testing.T) {
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	quick := activity.Define[int, int]("print", activity.TimeoutHeartbeat(100*time.Millisecond))
-	c, _ := onServers(t, Publish.With(func(ctx *orchestration.Context, n int) (int, error) { return quick.Call(ctx, n) }), quick.With(func(ctx context.Context, _ int) (int, error) {
+	c, _ := onServers(t, Publish.With(func(ctx *orchestration.Context, n int) (int, error) {
+		return quick.Call(ctx, n)
+	}), quick.With(func(ctx context.Context, _ int) (int, error) {
 		<-ctx.Done()
 		return 0, ctx.Err()
 	}))

@@ -62,7 +62,10 @@ func TestAMisfitIsFound(t *testing.T) {
 	if !errors.As(err, &e) || e.Kind != "nondeterminism" || e.Event != 2 {
 		t.Errorf("%+v", e)
 	}
-	clever := Order.With(func(ctx *orchestration.Context, goods string) (string, error) { return order(ctx, goods+" in paper") })
-	wantIn(t, rondotest.TryReplay(history, clever).Error(), `activity "pack" was recorded with "tea", the code now gives "tea in paper"; what was recorded stands`)
+	clever := Order.With(func(ctx *orchestration.Context, goods string) (string, error) {
+		return order(ctx, goods+" in paper")
+	})
+	wantIn(t, rondotest.TryReplay(history, clever).Error(),
+		`activity "pack" was recorded with "tea", the code now gives "tea in paper"; what was recorded stands`)
 	rondotest.Replay(t, history, clever, rondotest.AllowChangedData())
 }

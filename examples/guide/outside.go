@@ -17,7 +17,8 @@ func buyAPiano(ctx context.Context, servers string) (string, error) {
 	}
 	defer c.Close()
 
-	h, err := Buy.Start(ctx, c, Purchase{What: "piano", Cents: 900_000}, orchestration.ID("buy-7"), orchestration.RejectExisting(),
+	h, err := Buy.Start(ctx, c, Purchase{What: "piano", Cents: 900_000}, orchestration.ID("buy-7"),
+		orchestration.RejectExisting(),
 		orchestration.Attributes(map[string]string{"department": "music"}))
 	if errors.Is(err, orchestration.ErrExists) {
 		h = Buy.Handle(c, "buy-7") // somebody was faster

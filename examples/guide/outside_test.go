@@ -22,7 +22,10 @@ func asks(t *testing.T, asked <-chan string, id string) {
 func TestBuyAPiano(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 10)
-	c, servers := onServers(t, Buy.With(buy), AskBoss.With(func(_ context.Context, id string) (bool, error) { asked <- id; return true, nil }))
+	c, servers := onServers(t, Buy.With(buy), AskBoss.With(func(_ context.Context, id string) (bool, error) {
+		asked <- id
+		return true, nil
+	}))
 	ctx := limited(t)
 	type outcome struct {
 		out string
@@ -62,7 +65,10 @@ func TestBuyAPiano(t *testing.T) {
 func TestConflicts(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 10)
-	c, _ := onServers(t, Buy.With(buy), AskBoss.With(func(_ context.Context, id string) (bool, error) { asked <- id; return true, nil }))
+	c, _ := onServers(t, Buy.With(buy), AskBoss.With(func(_ context.Context, id string) (bool, error) {
+		asked <- id
+		return true, nil
+	}))
 	ctx := limited(t)
 	first, err := Buy.Start(ctx, c, Purchase{What: "piano"}, orchestration.ID("buy-7"))
 	must(t, err)
@@ -96,7 +102,10 @@ func TestConflicts(t *testing.T) {
 func TestAnyClient(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 10)
-	c, servers := onServers(t, Buy.With(buy), AskBoss.With(func(_ context.Context, id string) (bool, error) { asked <- id; return true, nil }))
+	c, servers := onServers(t, Buy.With(buy), AskBoss.With(func(_ context.Context, id string) (bool, error) {
+		asked <- id
+		return true, nil
+	}))
 	ctx := limited(t)
 	nc, err := nats.Connect(servers)
 	must(t, err)
@@ -116,7 +125,8 @@ func TestAnyClient(t *testing.T) {
 	wantIn(t, string(m.Data), `"output":"harp, approved by ann"`)
 }
 
-// TestWhoIsNotThere waits for, and asks about, an instance that does not exist, and sends what does not fit.
+// TestWhoIsNotThere waits for, and asks about, an instance that does not exist, and sends what does
+// not fit.
 func TestWhoIsNotThere(t *testing.T) {
 	t.Parallel()
 	c, _ := onServers(t, Buy.With(buy), AskBoss.With(func(context.Context, string) (bool, error) { return true, nil }))

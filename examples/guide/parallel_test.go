@@ -80,7 +80,8 @@ func TestOffers(t *testing.T) {
 func TestWaysToWaitForSeveral(t *testing.T) {
 	groups := orchestration.Define[string, string]("groups")
 	env := virtual(t, Price.With(priced), groups.With(func(ctx *orchestration.Context, how string) (string, error) {
-		f := []*orchestration.Future[int]{Price.Start(ctx, "carpenter"), Price.Start(ctx, "closed"), Price.Start(ctx, "factory")}
+		f := []*orchestration.Future[int]{Price.Start(ctx, "carpenter"), Price.Start(ctx, "closed"),
+			Price.Start(ctx, "factory")}
 		switch how {
 		case "all":
 			prices, err := orchestration.All(ctx, f...).Get(ctx)
@@ -116,16 +117,20 @@ func TestWaysToWaitForSeveral(t *testing.T) {
 	}
 }
 
-// TestContextElsewhere uses a context while its code waits, as a goroutine would; only that here nothing happens at the same time.
+// TestContextElsewhere uses a context while its code waits, as a goroutine would; only that here
+// nothing happens at the same time.
 func TestContextElsewhere(t *testing.T) {
 	var kept *orchestration.Context
-	env := virtual(t, Price.With(priced), Cheapest.With(func(ctx *orchestration.Context, suppliers []string) (int, error) {
-		kept = ctx
-		return 0, ctx.Sleep(time.Hour)
-	}))
+	env := virtual(t, Price.With(priced),
+		Cheapest.With(func(ctx *orchestration.Context, suppliers []string) (int, error) {
+			kept = ctx
+			return 0, ctx.Sleep(time.Hour)
+		}))
 	start(t, env, Cheapest, []string{"carpenter"}, "cheapest-1")
 	defer func() {
-		want(t, "panic", fmt.Sprint(recover()), "an orchestration.Context was used outside of its orchestration (from a goroutine of yours, or after it ended); use orchestration.Go for concurrency")
+		want(t, "panic", fmt.Sprint(recover()),
+			"an orchestration.Context was used outside of its orchestration (from a goroutine of yours, or after it "+
+				"ended); use orchestration.Go for concurrency")
 	}()
 	_, _ = Price.Call(kept, "carpenter")
 }

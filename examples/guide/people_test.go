@@ -63,7 +63,8 @@ func TestVerdictComesTooEarly(t *testing.T) {
 	env.Settle()
 	want(t, "ignored", len(env.Ignored()), 1)
 	want(t, "why", string(env.Ignored()[0].Reason), "nobody_waits")
-	want(t, "in words", env.Ignored()[0].Detail, `nobody waits for event "verdict"; use a queue for messages that must not be lost`)
+	want(t, "in words", env.Ignored()[0].Detail,
+		`nobody waits for event "verdict"; use a queue for messages that must not be lost`)
 }
 
 func TestVerdictOfAnotherType(t *testing.T) {

@@ -103,8 +103,9 @@ func TestStatusAndValuesHaveLimits(t *testing.T) {
 		return what, nil
 	}))
 	for what, text := range map[string]string{
-		"status": "custom status: custom status (bytes): 307202 is over the limit of 262144; keep it to what people look at",
-		"value":  `value "k": value of key "k" (bytes): 71682 is over the limit of 65536; keep the data in a store and a reference to it here`,
+		"status": "custom status: custom status (bytes): 307202 is over the limit of 262144; keep " +
+			"it to what people look at",
+		"value": `value "k": value of key "k" (bytes): 71682 is over the limit of 65536; keep the data in a store and a reference to it here`,
 	} {
 		_, err := show.Run(t.Context(), env, what)
 		wantError(t, err, text)

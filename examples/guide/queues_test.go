@@ -9,7 +9,8 @@ import (
 
 func TestBasket(t *testing.T) {
 	env := virtual(t, Basket.With(basket))
-	h, err := Basket.Start(t.Context(), env, "ann", orchestration.ID("basket-ann"), orchestration.WithMessage(Items, "chair"))
+	h, err := Basket.Start(t.Context(), env, "ann", orchestration.ID("basket-ann"),
+		orchestration.WithMessage(Items, "chair"))
 	must(t, err)
 	for _, item := range []string{"table", "lamp"} {
 		must(t, Items.Push(t.Context(), env, "basket-ann", item))
@@ -33,7 +34,9 @@ func TestBasketIsLeft(t *testing.T) {
 
 // TestMessagesThatNobodyReads checks what becomes of them.
 func TestMessagesThatNobodyReads(t *testing.T) {
-	env := virtual(t, Basket.With(basket), Stocktaking.With(func(ctx *orchestration.Context, s string) (string, error) { return s, ctx.Sleep(time.Hour) }))
+	env := virtual(t, Basket.With(basket), Stocktaking.With(func(ctx *orchestration.Context, s string) (string, error) {
+		return s, ctx.Sleep(time.Hour)
+	}))
 	ctx := t.Context()
 	must(t, Items.Push(ctx, env, "early", "chair")) // it waits for the start
 	env.Advance(30 * time.Second)
@@ -56,9 +59,11 @@ func TestMessagesThatNobodyReads(t *testing.T) {
 		why[string(d.Reason)] = d.Detail
 	}
 	want(t, "after the end", why["has_ended"], `instance "early" has ended (completed); nobody will read queue "items"`)
-	want(t, "without an instance", why["unknown_instance"], `there is no instance "nobody", and none was started within 1m0s`)
+	want(t, "without an instance", why["unknown_instance"],
+		`there is no instance "nobody", and none was started within 1m0s`)
 	wantIn(t, why["mailbox_full"], `instance "unread" has 10000 unread queue messages`)
 	wantList(t, "warnings", env.Warnings(),
-		"unread: near a limit: unread queue messages: 8000 of at most 10000; read faster, or send slower: further ones become dead letters",
+		"unread: near a limit: unread queue messages: 8000 of at most 10000; read faster, or send slower: further "+
+			"ones become dead letters",
 		"unread: it has ended with unread queue messages: 10000")
 }

@@ -37,7 +37,8 @@ func sell(ctx *orchestration.Context, s Sale) (parcel string, err error) {
 	}()
 
 	id := ctx.Instance()
-	undo.Add("release", func(ctx *orchestration.Context) error { // before: a call that fails may have reserved all the same
+	undo.Add("release", func(ctx *orchestration.Context) error {
+		// before: a call that fails may have reserved all the same
 		_, err := Release.Call(ctx, id)
 		return err
 	})

@@ -14,8 +14,14 @@ import (
 func sells(t *testing.T, did *[]string, shipping rondotest.Part) *rondotest.Env {
 	done := func(s string) (bool, error) { return true, nil }
 	return virtual(t, Sell.With(sell), shipping,
-		noting(Charge, new([]Bill), func(b Bill) (string, error) { *did = append(*did, "charge"); return "receipt", nil }),
-		noting(Reserve, new([]Reservation), func(r Reservation) (bool, error) { *did = append(*did, "reserve "+r.ID); return true, nil }),
+		noting(Charge, new([]Bill), func(b Bill) (string, error) {
+			*did = append(*did, "charge")
+			return "receipt", nil
+		}),
+		noting(Reserve, new([]Reservation), func(r Reservation) (bool, error) {
+			*did = append(*did, "reserve "+r.ID)
+			return true, nil
+		}),
 		noting(Release, did, func(id string) (bool, error) {
 			if id == "stuck" {
 				return false, activity.Final(activity.Errorf("stuck", "the store does not answer"))
@@ -48,7 +54,8 @@ func TestSaleCannotBeUndone(t *testing.T) {
 	var did []string
 	env := sells(t, &did, Ship.With(ship))
 	_, err := Sell.Run(t.Context(), env, Sale{"chair", Bill{"1111", 4500}, "nowhere"}, orchestration.ID("stuck"))
-	wantError(t, err, `activity "ship": there is no way to nowhere`+"\n"+`compensation "release" failed: activity "release": the store does not answer`)
+	wantError(t, err, `activity "ship": there is no way to nowhere`+"\n"+
+		`compensation "release" failed: activity "release": the store does not answer`)
 	wantList(t, "done", did, "reserve stuck", "charge", "receipt", "stuck")
 }
 
@@ -67,7 +74,9 @@ func TestSaleIsEnded(t *testing.T) {
 // TestAPanicUndoesNothing has code that does not return an error, but panics.
 func TestAPanicUndoesNothing(t *testing.T) {
 	var did []string
-	env := virtual(t, noting(Release, &did, func(string) (bool, error) { return true, nil }), Sell.With(func(ctx *orchestration.Context, s Sale) (_ string, err error) {
+	env := virtual(t, noting(Release, &did, func(string) (bool, error) {
+		return true, nil
+	}), Sell.With(func(ctx *orchestration.Context, s Sale) (_ string, err error) {
 		var undo orchestration.Saga
 		defer func() {
 			if err != nil {

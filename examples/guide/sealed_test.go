@@ -26,7 +26,8 @@ func codec(t *testing.T) Sealed {
 func TestSealed(t *testing.T) {
 	env := virtual(t, rondotest.UseCodec(codec(t)), Sell.With(sell), Ship.With(ship), Charge.With(charge),
 		noting(Reserve, new([]Reservation), func(Reservation) (bool, error) { return true, nil }))
-	parcel, err := Sell.Run(t.Context(), env, Sale{"chair", Bill{"1111-2222", 4500}, "Bremen"}, orchestration.ID("sale-1"))
+	parcel, err := Sell.Run(t.Context(), env, Sale{"chair", Bill{"1111-2222", 4500}, "Bremen"},
+		orchestration.ID("sale-1"))
 	if parcel != "parcel to Bremen" || err != nil {
 		t.Errorf("%q, %v", parcel, err)
 	}
@@ -53,7 +54,8 @@ func TestPlainInputForASealedSystem(t *testing.T) {
 		`1234567890123`: "invalid input: cipher: message authentication failed",
 		`7`:             "invalid input: it is not sealed",
 	} {
-		must(t, env.Publish(t.Context(), events.Message{ID: "m" + input, Instance: "c-" + input, Content: &events.Start{Orchestration: "collect", Input: []byte(input)}}))
+		must(t, env.Publish(t.Context(), events.Message{ID: "m" + input, Instance: "c-" + input,
+			Content: &events.Start{Orchestration: "collect", Input: []byte(input)}}))
 		_, err := Collect.Handle(env, "c-"+input).Wait(t.Context())
 		wantError(t, err, text)
 	}
@@ -82,7 +84,9 @@ func TestSealedOnServers(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	large := strings.Repeat("x", 1<<20)
-	env := virtual(t, Stocktaking.With(func(ctx *orchestration.Context, s string) (string, error) { return large, nil }), Order.With(orderAtFirst),
+	env := virtual(t, Stocktaking.With(func(ctx *orchestration.Context, s string) (string, error) {
+		return large, nil
+	}), Order.With(orderAtFirst),
 		noting(Pack, new([]string), func(string) (string, error) { return large, nil }))
 	const cure = "1048578 is over the limit of 983040; keep the data in a store and pass a reference to it"
 	_, err := Stocktaking.Start(t.Context(), env, large)

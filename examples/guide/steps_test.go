@@ -30,16 +30,17 @@ func (e *exchange) Euros(ctx context.Context, dollars float64) (float64, error) 
 func TestRaffle(t *testing.T) {
 	rates := &exchange{failures: 2}
 	after := orchestration.Define[[]string, string]("after")
-	env := virtual(t, Raffle.With(Raffles{rates}.draw), after.With(func(ctx *orchestration.Context, tickets []string) (string, error) {
-		first, err := Raffles{rates}.draw(ctx, tickets)
-		if err != nil {
-			return "", err
-		}
-		if err := ctx.Sleep(time.Hour); err != nil { // after which everything above is replayed
-			return "", err
-		}
-		return fmt.Sprint(first.Winner, ctx.Now().Sub(first.At)), nil
-	}))
+	env := virtual(t, Raffle.With(Raffles{rates}.draw),
+		after.With(func(ctx *orchestration.Context, tickets []string) (string, error) {
+			first, err := Raffles{rates}.draw(ctx, tickets)
+			if err != nil {
+				return "", err
+			}
+			if err := ctx.Sleep(time.Hour); err != nil { // after which everything above is replayed
+				return "", err
+			}
+			return fmt.Sprint(first.Winner, ctx.Now().Sub(first.At)), nil
+		}))
 	tickets := []string{"ann", "bob", "cem"}
 	prize, err := Raffle.Run(t.Context(), env, tickets)
 	must(t, err)
@@ -61,7 +62,9 @@ func TestRaffleWithoutARate(t *testing.T) {
 
 func TestContextInAStep(t *testing.T) {
 	env := virtual(t, Raffle.With(func(ctx *orchestration.Context, _ []string) (Prize, error) {
-		number, err := orchestration.Step(ctx, "number", func(context.Context) (string, error) { return ctx.NewID(), nil })
+		number, err := orchestration.Step(ctx, "number", func(context.Context) (string, error) {
+			return ctx.NewID(), nil
+		})
 		return Prize{Number: number}, err
 	}))
 	_, err := Raffle.Run(t.Context(), env, nil)
@@ -103,8 +106,10 @@ func TestOtherDataIsAWarning(t *testing.T) {
 	env := virtual(t, Price.With(priced), code)
 	_, err := Raffle.Run(t.Context(), env, nil, orchestration.ID("raffle-1"))
 	must(t, err)
-	wantList(t, "warnings", env.Warnings(), `raffle-1: event 2: activity "price" was recorded with "1", the code now gives "2"; what was recorded stands`)
-	wantError(t, rondotest.TryReplay(env.Export("raffle-1"), code), `event 2: activity "price" was recorded with "1", the code now gives "3"; what was recorded stands`)
+	wantList(t, "warnings", env.Warnings(),
+		`raffle-1: event 2: activity "price" was recorded with "1", the code now gives "2"; what was recorded stands`)
+	wantError(t, rondotest.TryReplay(env.Export("raffle-1"), code),
+		`event 2: activity "price" was recorded with "1", the code now gives "3"; what was recorded stands`)
 }
 
 func TestEndlessLoop(t *testing.T) {

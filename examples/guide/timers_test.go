@@ -11,7 +11,9 @@ import (
 
 func TestSubscribe(t *testing.T) {
 	var invoices []string
-	env := virtual(t, Subscribe.With(subscribe), noting(Invoice, &invoices, func(s string) (string, error) { return s, nil }))
+	env := virtual(t, Subscribe.With(subscribe), noting(Invoice, &invoices, func(s string) (string, error) {
+		return s, nil
+	}))
 	from := time.Date(2026, 2, 1, 9, 0, 0, 0, time.UTC)
 	h := start(t, env, Subscribe, Subscription{"ann", from, 3}, "subscription-ann")
 	env.Advance(31 * 24 * time.Hour)
@@ -28,7 +30,8 @@ func TestSubscribe(t *testing.T) {
 
 func TestSubscriptionBeginsLater(t *testing.T) {
 	env := virtual(t, Subscribe.With(subscribe))
-	h, err := Subscribe.Start(t.Context(), env, Subscription{Customer: "ann"}, orchestration.ID("s-1"), orchestration.Delay(time.Hour))
+	h, err := Subscribe.Start(t.Context(), env, Subscription{Customer: "ann"}, orchestration.ID("s-1"),
+		orchestration.Delay(time.Hour))
 	must(t, err)
 	must(t, h.Cancel(t.Context(), "changed my mind"))
 	env.Advance(59 * time.Minute)
@@ -37,7 +40,8 @@ func TestSubscriptionBeginsLater(t *testing.T) {
 	if n, err := h.Wait(t.Context()); n != 0 || err != nil { // a cancellation does not wait for so long
 		t.Errorf("%d, %v", n, err)
 	}
-	_, err = Subscribe.Start(t.Context(), env, Subscription{}, orchestration.ID("s-2"), orchestration.Delay(time.Hour), orchestration.RejectExisting())
+	_, err = Subscribe.Start(t.Context(), env, Subscription{}, orchestration.ID("s-2"), orchestration.Delay(time.Hour),
+		orchestration.RejectExisting())
 	wantError(t, err, "RejectExisting cannot wait for a start that is delayed; leave out one of them")
 }
 
@@ -46,17 +50,19 @@ func TestTimerBeyondALifetime(t *testing.T) {
 		return 0, ctx.Sleep(200 * 365 * 24 * time.Hour)
 	}))
 	_, err := Subscribe.Run(t.Context(), env, Subscription{})
-	wantError(t, err, "timer: delay of a timer (hours): 1752000 is over the limit of 876000; check its unit; for no time limit leave the timer out")
+	wantError(t, err, "timer: delay of a timer (hours): 1752000 is over the limit of 876000; check its unit; for no "+
+		"time limit leave the timer out")
 }
 
 // TestSchedule begins a subscription later, and starts something again and again, on real servers.
 func TestSchedule(t *testing.T) {
 	t.Parallel()
 	began := make(chan string, 100)
-	c, _ := onServers(t, Subscribe.With(subscribe), Stocktaking.With(func(ctx *orchestration.Context, place string) (string, error) {
-		began <- ctx.Instance()
-		return stocktaking(ctx, place)
-	}))
+	c, _ := onServers(t, Subscribe.With(subscribe),
+		Stocktaking.With(func(ctx *orchestration.Context, place string) (string, error) {
+			began <- ctx.Instance()
+			return stocktaking(ctx, place)
+		}))
 	ctx := limited(t)
 	must(t, begin(ctx, c, Subscription{Customer: "ann", From: time.Now().Add(time.Second)}))
 	n, err := Subscribe.Handle(c, "subscription-ann").Wait(ctx)

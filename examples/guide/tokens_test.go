@@ -32,14 +32,17 @@ func TestSend(t *testing.T) {
 	want(t, "orders", len(tokens), 2)
 }
 
-// TestTimeoutEndsWithTheFunction has the wrong time limit: that of an attempt is over when the function has returned.
+// TestTimeoutEndsWithTheFunction has the wrong time limit: that of an attempt is over when the
+// function has returned.
 func TestTimeoutEndsWithTheFunction(t *testing.T) {
 	env := virtual(t, Carrier.With(func(context.Context, string) (string, error) { return "", activity.ErrPending }),
 		Send.With(func(ctx *orchestration.Context, p string) (string, error) {
-			return Carrier.Call(ctx, p, activity.Timeout(time.Hour), activity.TimeoutToStart(time.Hour), activity.TimeoutOverall(0))
+			return Carrier.Call(ctx, p, activity.Timeout(time.Hour), activity.TimeoutToStart(time.Hour),
+				activity.TimeoutOverall(0))
 		}))
 	_, err := Send.Run(t.Context(), env, "chair", orchestration.ID("send-1"))
-	wantError(t, err, `rondotest: instance "send-1" is running, and nothing more will happen`+"\n"+`  it waits for activity "carrier" to be completed by its token (event 2)`)
+	wantError(t, err, `rondotest: instance "send-1" is running, and nothing more will happen`+"\n"+
+		`  it waits for activity "carrier" to be completed by its token (event 2)`)
 }
 
 // TestArrived has a carrier call back, on real servers.
@@ -72,7 +75,8 @@ func TestArrived(t *testing.T) {
 	wantIs(t, err, orchestration.OfType("lost"))
 	wantError(t, err, `activity "carrier": the parcel is lost (after 3 attempts)`)
 
-	wantError(t, arrived(ctx, c, "nonsense", "ann"), `token "nonsense": want <instance>/<life>/<execution>-<event>, as the activity got it`)
+	wantError(t, arrived(ctx, c, "nonsense", "ann"),
+		`token "nonsense": want <instance>/<life>/<execution>-<event>, as the activity got it`)
 }
 
 // TestTheCarrierIsQuick calls back before the activity has returned.

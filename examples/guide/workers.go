@@ -34,7 +34,8 @@ func video(ctx *orchestration.Context, address string) (string, error) {
 	return "", orchestration.Errorf("unlucky", "three workers have died with %s", address)
 }
 
-// limits are those of a worker on a machine with one graphics card. A program takes them with app.Configure(limits).
+// limits are those of a worker on a machine with one graphics card. A program takes them with
+// app.Configure(limits).
 func limits(c *app.Config) {
 	c.Tags = []string{"gpu"}
 	c.Worker.SlotsPerActivity = map[string]int{"encode": 1}

@@ -38,7 +38,9 @@ func TestVideoBeginsAgain(t *testing.T) {
 
 func TestVideoIsUnlucky(t *testing.T) {
 	var downloaded []string
-	env := virtual(t, Video.With(video), noting(Download, &downloaded, func(s string) (string, error) { return s, nil }),
+	env := virtual(t, Video.With(video), noting(Download, &downloaded, func(s string) (string, error) {
+		return s, nil
+	}),
 		Encode.With(func(_ context.Context, file string) (string, error) {
 			return "", activity.Errorf(FileGone, "%s is not here", file)
 		}))
@@ -55,7 +57,8 @@ func TestNobodyServesTheTag(t *testing.T) {
 	wantError(t, err, `activity "download": no worker took it up in time; is a worker running with tag "gpu"?`)
 	env = virtual(t, Video.With(video))
 	_, err = Video.Run(t.Context(), env, "address", orchestration.ID("video-1"))
-	wantError(t, err, `rondotest: instance "video-1" is running, and nothing more will happen`+"\n"+`  it waits for activity "download" on a worker with tag "gpu" (event 2), which is not registered in this test`)
+	wantError(t, err, `rondotest: instance "video-1" is running, and nothing more will happen`+"\n"+
+		`  it waits for activity "download" on a worker with tag "gpu" (event 2), which is not registered in this test`)
 }
 
 // cards counts what is encoded at the same time on each worker.

@@ -8,11 +8,13 @@
 //
 //	nats pub rondo.start.hello.h-1 '"Ann"'
 //
-// It greets, waits for ten seconds, and greets again. End it with Ctrl-C while it waits, and start it again: it says the second greeting, and
-// not the first one. The wait goes on while nothing runs, and what was done is not done again. Send the same message again: nothing
-// happens, because there is an instance h-1 already.
+// It greets, waits for ten seconds, and greets again. End it with Ctrl-C while it waits, and start
+// it again: it says the second greeting, and not the first one. The wait goes on while nothing
+// runs, and what was done is not done again. Send the same message again: nothing happens, because
+// there is an instance h-1 already.
 //
-// What is started here as one process runs in production as several, from the same binary: `hello orchestrator` and `hello worker`.
+// What is started here as one process runs in production as several, from the same binary: `hello
+// orchestrator` and `hello worker`.
 package main
 
 import (
@@ -33,7 +35,8 @@ var (
 // pause is between the two greetings.
 const pause = 10 * time.Second
 
-// hello is the orchestration. It may be run again from its beginning at any time; calls that were made before then give at once what they gave before.
+// hello is the orchestration. It may be run again from its beginning at any time; calls that were
+// made before then give at once what they gave before.
 func hello(ctx *orchestration.Context, name string) (string, error) {
 	first, err := Greet.Call(ctx, "hello "+name)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
-// TestHello runs the orchestration in virtual time, and replays it before every round, as a restart would.
+// TestHello runs the orchestration in virtual time, and replays it before every round, as a restart
+// would.
 func TestHello(t *testing.T) {
 	env := rondotest.New(t, Hello.With(hello), Greet.With(greet), rondotest.Cold())
 	began := env.Now()

@@ -1,13 +1,15 @@
-// Command orders is a shop: it reserves goods, has large orders approved by people, charges cards and ships, and undoes what was done when something
-// fails.
+// Command orders is a shop: it reserves goods, has large orders approved by people, charges cards
+// and ships, and undoes what was done when something fails.
 //
 // It teaches what most programs need:
 //
-//   - waiting for a person, with a deadline: an event and a timer, whichever comes first (package shop, approval)
+//   - waiting for a person, with a deadline: an event and a timer, whichever comes first (package
+//     shop, approval)
 //   - retries that tell what may pass from what may not: the policy of Charge (package contract)
 //   - undoing in reverse order, also when the order is cancelled: the saga of package shop
 //   - a status of its own that others can read at any time: contract.Progress
-//   - contracts in a package of their own, which clients, orchestrators and workers in any language share (see examples/polyglot)
+//   - contracts in a package of their own, which clients, orchestrators and workers in any language
+//     share (see examples/polyglot)
 //
 // See it work, then end it with Ctrl-C and start it again:
 //
@@ -20,7 +22,8 @@
 //	nats pub rondo.event.approve.order-2 '{"by":"ann","ok":true}'
 //	nats pub rondo.control.cancel.order-2 'no longer wanted'
 //
-// The card "declined" is declined, "flaky" works at the second attempt, and nothing can be shipped to "nowhere".
+// The card "declined" is declined, "flaky" works at the second attempt, and nothing can be shipped
+// to "nowhere".
 package main
 
 import (

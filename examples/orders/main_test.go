@@ -35,7 +35,8 @@ func TestDemo(t *testing.T) {
 		t.Fatal(err, out)
 	}
 	for _, want := range []string{
-		"the event approve comes", "has failed: the bank does not answer", "charge is to be tried again, attempt 2", "it is completed with",
+		"the event approve comes", "has failed: the bank does not answer", "charge is to be tried again, attempt 2",
+		"it is completed with",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("missing: %s\nin: %s", want, out)

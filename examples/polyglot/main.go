@@ -1,8 +1,10 @@
-// Command polyglot is the shop of examples/orders, but for one activity: cards are charged by a worker in JavaScript.
+// Command polyglot is the shop of examples/orders, but for one activity: cards are charged by a
+// worker in JavaScript.
 //
-// It teaches that a worker can be written in any language that has a NATS client. Messages are JSON on subjects that say what they are about, and docs/protocol.md
-// says all there is to know; rondo.mjs keeps to it in some 200 lines. The orchestration does not know in which language an activity is
-// written, and its retries, time limits and cancellation work the same.
+// It teaches that a worker can be written in any language that has a NATS client. Messages are JSON
+// on subjects that say what they are about, and docs/protocol.md says all there is to know;
+// rondo.mjs keeps to it in some 200 lines. The orchestration does not know in which language an
+// activity is written, and its retries, time limits and cancellation work the same.
 //
 // Start the shop, and in another terminal the worker, which needs Node:
 //

@@ -26,7 +26,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/process"
 )
 
-// TestNodeWorker runs the shop with the worker in JavaScript. It needs node, npm, and what npm downloads.
+// TestNodeWorker runs the shop with the worker in JavaScript. It needs node, npm, and what npm
+// downloads.
 func TestNodeWorker(t *testing.T) {
 	t.Parallel()
 	dir := install(t)
@@ -38,7 +39,8 @@ func TestNodeWorker(t *testing.T) {
 	c := client.New(b, client.Options{})
 	t.Cleanup(func() { c.Close(); b.Close() })
 	order := func(id, card string) orchestration.Handle[contract.Receipt] {
-		h, err := contract.Fulfil.Start(t.Context(), c, contract.Order{SKU: "chair", Cents: 4500, Card: card, ShipTo: "Bremen"}, orchestration.ID(id))
+		h, err := contract.Fulfil.Start(t.Context(), c,
+			contract.Order{SKU: "chair", Cents: 4500, Card: card, ShipTo: "Bremen"}, orchestration.ID(id))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +70,8 @@ func TestNodeWorker(t *testing.T) {
 		}
 	})
 	t.Run("an error keeps its type", func(t *testing.T) {
-		if _, err := order("declined", "declined").Wait(limited(t)); !errors.Is(err, orchestration.OfType(contract.CardDeclined)) {
+		if _, err := order("declined", "declined").Wait(limited(t)); !errors.Is(err,
+			orchestration.OfType(contract.CardDeclined)) {
 			t.Error(err)
 		}
 	})
@@ -77,7 +80,8 @@ func TestNodeWorker(t *testing.T) {
 		w.await(t, "charge slow 4500 attempt 1")
 		all, err := c.Processes(t.Context())
 		i := slices.IndexFunc(all, func(p process.Process) bool { return strings.HasPrefix(p.ID, "node-") })
-		if err != nil || i < 0 || len(all[i].Works.Holds) != 1 || all[i].Works.Holds[0].Instance != "slow" || all[i].Works.Holds[0].Attempt != 1 {
+		if err != nil || i < 0 || len(all[i].Works.Holds) != 1 || all[i].Works.Holds[0].Instance != "slow" ||
+			all[i].Works.Holds[0].Attempt != 1 {
 			t.Errorf("these say that they are there: %+v, %v", all, err)
 		}
 		if err := h.Cancel(t.Context(), "no longer wanted"); err != nil {
@@ -97,8 +101,9 @@ func TestNodeWorker(t *testing.T) {
 
 // The activities of testdata/odd.mjs, and who calls them.
 var (
-	odd    = activity.Tag("odd")
-	hang   = activity.Define[int, int]("hang", odd, activity.Timeout(150*time.Millisecond), activity.TimeoutToStart(time.Minute))
+	odd  = activity.Tag("odd")
+	hang = activity.Define[int, int]("hang", odd, activity.Timeout(150*time.Millisecond),
+		activity.TimeoutToStart(time.Minute))
 	silent = activity.Define[int, int]("silent", odd, activity.TimeoutHeartbeat(150*time.Millisecond))
 	beat   = activity.Define[int, int]("beat", odd, activity.TimeoutHeartbeat(500*time.Millisecond))
 	later  = activity.Define[int, string]("later", odd)
@@ -106,7 +111,8 @@ var (
 	oddities = orchestration.Define[int, string]("oddities")
 )
 
-// callOddities wants two timeouts, a result that takes longer than the silence that is allowed, and one that comes from elsewhere.
+// callOddities wants two timeouts, a result that takes longer than the silence that is allowed, and
+// one that comes from elsewhere.
 func callOddities(ctx *orchestration.Context, _ int) (string, error) {
 	slow, quiet, beaten := hang.Start(ctx, 0), silent.Start(ctx, 0), beat.Start(ctx, 15)
 	var failure *orchestration.Error
@@ -124,7 +130,8 @@ func callOddities(ctx *orchestration.Context, _ int) (string, error) {
 
 func oddWork(t *testing.T, dir string, at app.Addresses, c *client.Client) {
 	queues := []bus.Queue{
-		{Activity: "charge"}, {Tag: "_", Activity: "_"}, {Tag: "g/p_u", Activity: "a/b.c_d"}, {Tag: "ü", Activity: "Käse & Brot"},
+		{Activity: "charge"}, {Tag: "_", Activity: "_"}, {Tag: "g/p_u", Activity: "a/b.c_d"},
+		{Tag: "ü", Activity: "Käse & Brot"},
 		{Tag: strings.Repeat("ä", 64), Activity: strings.Repeat("x", 128)},
 	}
 	var asked []string
@@ -158,7 +165,8 @@ func install(t *testing.T) string {
 		}
 	}
 	dir := t.TempDir()
-	for _, name := range []string{"package.json", "package-lock.json", ".npmrc", "rondo.mjs", "worker.mjs", "testdata/odd.mjs"} {
+	for _, name := range []string{"package.json", "package-lock.json", ".npmrc", "rondo.mjs", "worker.mjs",
+		"testdata/odd.mjs"} {
 		data, err := os.ReadFile(name)
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, filepath.Base(name)), data, 0o600)

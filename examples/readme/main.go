@@ -1,4 +1,5 @@
-// Command readme is the program of README.md. Its activities only pretend; examples/orders is larger.
+// Command readme is the program of README.md. Its activities only pretend; examples/orders is
+// larger.
 package main
 
 import (

@@ -29,11 +29,14 @@ var (
 	lasts = flag.Duration("chaos.time", time.Minute, "for how long faults are injected")
 	seed  = flag.Uint64("chaos.seed", 0, "what chooses the faults; 0 chooses one")
 	rate  = flag.Int("chaos.rate", 10, "how many jobs are started in a second")
-	lease = flag.String("chaos.leases", "short", "the times after which the services take others for dead: short, or those that are the default")
-	only  = flag.String("chaos.only", "", "a regular expression: only faults with such names are injected, and never two at once")
+	lease = flag.String("chaos.leases", "short",
+		"the times after which the services take others for dead: short, or those that are the default")
+	only = flag.String("chaos.only", "",
+		"a regular expression: only faults with such names are injected, and never two at once")
 )
 
-// patience is how long anything may take that must happen. It is far more than is needed: how long things take is reported, and only what never happens is a failure.
+// patience is how long anything may take that must happen. It is far more than is needed: how long
+// things take is reported, and only what never happens is a failure.
 const patience = 5 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -67,11 +70,13 @@ type chaos struct {
 // result is what became of a fault, or of two at once.
 type result struct {
 	class string
-	// injected is when, from is from when on recovery counts, recovered when work on all partitions went on, and caughtUp when everything had ended that was started before.
+	// injected is when, from is from when on recovery counts, recovered when work on all partitions
+	// went on, and caughtUp when everything had ended that was started before.
 	injected, from, recovered, caughtUp time.Time
 }
 
-// TestChaos breaks parts of a whole system again and again while work goes on. At the end everything must have been done, once, and rightly.
+// TestChaos breaks parts of a whole system again and again while work goes on. At the end
+// everything must have been done, once, and rightly.
 func TestChaos(t *testing.T) {
 	if detector.On || testing.Short() {
 		t.Skip("three servers and four services are too much for the race detector; `make chaos` runs this")
@@ -161,7 +166,8 @@ func (c *chaos) checkPartitions() {
 
 // ---- Work and faults.
 
-// run starts jobs, injects faults, and waits until all that was started has ended, as far as nothing was lost of it.
+// run starts jobs, injects faults, and waits until all that was started has ended, as far as
+// nothing was lost of it.
 func (c *chaos) run() {
 	working, stop := context.WithCancel(c.ctx)
 	var all sync.WaitGroup
@@ -190,8 +196,8 @@ func (c *chaos) conduct(end time.Time) {
 	}
 }
 
-// pick takes the next fault from the deck, and sometimes a second one of another part. Each fault comes once before any comes again, unless there is not time enough
-// left for it.
+// pick takes the next fault from the deck, and sometimes a second one of another part. Each fault
+// comes once before any comes again, unless there is not time enough left for it.
 func (c *chaos) pick(end time.Time) []fault {
 	first := c.draw(func(f fault) bool { return f.holds <= time.Until(end) || *only != "" })
 	if first.alone || *only != "" || c.chance.IntN(6) > 0 {
@@ -233,7 +239,8 @@ func classOf(picked []fault) string {
 	return picked[0].name
 }
 
-// inflict injects faults, holds them for a time, heals them, and measures how long it takes until everything goes on.
+// inflict injects faults, holds them for a time, heals them, and measures how long it takes until
+// everything goes on.
 func (c *chaos) inflict(picked []fault) (err error) {
 	r := result{class: classOf(picked), injected: time.Now()}
 	hold := c.milliseconds(2000, 5000)
@@ -278,7 +285,8 @@ func (c *chaos) inflict(picked []fault) (err error) {
 			return fmt.Errorf("the servers do not come together: %w", err)
 		}
 	}
-	c.say("  held %.1f s, recovered within %.1f s; what was started before had ended after %.1f s", hold.Seconds(), r.recovered.Sub(r.from).Seconds(), r.caughtUp.Sub(r.from).Seconds())
+	c.say("  held %.1f s, recovered within %.1f s; what was started before had ended after %.1f s", hold.Seconds(),
+		r.recovered.Sub(r.from).Seconds(), r.caughtUp.Sub(r.from).Seconds())
 	c.results = append(c.results, r)
 	return nil
 }
@@ -324,7 +332,8 @@ func (c *chaos) nextProbes() []string {
 func (c *chaos) publishProbes(ctx context.Context, probes []string) {
 	var wires []events.Wire
 	for _, id := range probes {
-		w, err := events.Encode(c.clients.bus.Prefix(), events.Message{ID: "start-" + id, Instance: id, Content: &events.Start{Orchestration: "probing", Input: work.Payload(1)}})
+		w, err := events.Encode(c.clients.bus.Prefix(), events.Message{ID: "start-" + id, Instance: id,
+			Content: &events.Start{Orchestration: "probing", Input: work.Payload(1)}})
 		if err != nil {
 			c.t.Fatal(err)
 		}

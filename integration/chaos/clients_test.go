@@ -22,9 +22,11 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// This file is the clients: they start jobs at a steady rate, say what jobs wait for, wait for the ends of some, and note what they were promised.
+// This file is the clients: they start jobs at a steady rate, say what jobs wait for, wait for the
+// ends of some, and note what they were promised.
 
-// atOnce bounds what clients publish at the same time. When that many wait for the broker, no further job is started.
+// atOnce bounds what clients publish at the same time. When that many wait for the broker, no
+// further job is started.
 const atOnce = 256
 
 // lookEvery is how often the clients look which jobs have ended, and which wait for something.
@@ -39,7 +41,8 @@ type clients struct {
 	slots    chan struct{}
 	all      sync.WaitGroup
 
-	// gate is held for reading while something is published, and for writing while nothing may be under way.
+	// gate is held for reading while something is published, and for writing while nothing may be
+	// under way.
 	gate sync.RWMutex
 
 	mu    sync.Mutex
@@ -53,7 +56,8 @@ type clients struct {
 	stop context.CancelFunc // ends following
 }
 
-// doubtful is a message that was acknowledged, and that was in no history when the broker lost everything.
+// doubtful is a message that was acknowledged, and that was in no history when the broker lost
+// everything.
 type doubtful struct {
 	job     *job
 	message events.Message
@@ -61,7 +65,8 @@ type doubtful struct {
 
 func newClients(t testing.TB, f *fleet, path string) *clients {
 	t.Helper()
-	c := &clients{t: t, bus: f.bus(), store: f.store(), promises: newPromises(t, path), slots: make(chan struct{}, atOnce)}
+	c := &clients{t: t, bus: f.bus(), store: f.store(), promises: newPromises(t, path),
+		slots: make(chan struct{}, atOnce)}
 	c.client = client.New(c.bus, client.Options{})
 	t.Cleanup(func() { c.client.Close() })
 	return c
@@ -129,7 +134,9 @@ func (c *clients) say(ctx context.Context, j *job, messages ...events.Message) {
 		j.begun = now
 	}
 	for _, m := range messages {
-		if p, ok := check.PromisedBy(m, now); ok && !slices.ContainsFunc(j.acked, func(a events.Message) bool { return a.ID == m.ID }) {
+		if p, ok := check.PromisedBy(m, now); ok && !slices.ContainsFunc(j.acked, func(a events.Message) bool {
+			return a.ID == m.ID
+		}) {
 			c.promises.note(p) // what is sent again was promised before
 		}
 		j.acked = append(j.acked, m)
@@ -146,7 +153,8 @@ func (c *clients) await(j *job) {
 		}
 		return
 	}
-	p := check.Promised{What: check.PromisedEnd, Instance: j.ID, Status: round.Completed, Output: out.Output, At: time.Now()}
+	p := check.Promised{What: check.PromisedEnd, Instance: j.ID, Status: round.Completed, Output: out.Output,
+		At: time.Now()}
 	if out.Error != nil {
 		p.Status = statusOf(out.Error)
 	}
@@ -166,7 +174,8 @@ func statusOf(e *events.Error) round.Status {
 	return round.Failed
 }
 
-// follow looks which jobs have ended, and says to others what they wait for, until the context ends.
+// follow looks which jobs have ended, and says to others what they wait for, until the context
+// ends.
 func (c *clients) follow(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -244,7 +253,8 @@ func list(ctx context.Context, store history.Reader, ids []string) ([]history.In
 	return all, nil
 }
 
-// unfinished are the jobs that were acknowledged before a moment and have not ended; with doubted, also those that may have lost something.
+// unfinished are the jobs that were acknowledged before a moment and have not ended; with doubted,
+// also those that may have lost something.
 func (c *clients) unfinished(before time.Time, doubted bool) (open []*job) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -256,8 +266,10 @@ func (c *clients) unfinished(before time.Time, doubted bool) (open []*job) {
 	return open
 }
 
-// losing does something with which the broker loses all that it has stored. What was acknowledged until then, and is in no history right after it, is noted: that may be
-// lost, and nothing else. While this happens nothing is being published, so that each message either was acknowledged before or will be stored after it.
+// losing does something with which the broker loses all that it has stored. What was acknowledged
+// until then, and is in no history right after it, is noted: that may be lost, and nothing else.
+// While this happens nothing is being published, so that each message either was acknowledged
+// before or will be stored after it.
 func (c *clients) losing(do func()) {
 	c.gate.Lock()
 	defer c.gate.Unlock()
@@ -296,7 +308,8 @@ func (c *clients) untaken(j *job) (untaken []events.Message, err error) {
 	return untaken, err
 }
 
-// takenBy gives the ids of all messages from clients that an instance has taken. One that has ended takes no more, whatever comes.
+// takenBy gives the ids of all messages from clients that an instance has taken. One that has ended
+// takes no more, whatever comes.
 func takenBy(ctx context.Context, store history.Reader, instance string) (map[string]bool, error) {
 	taken := make(map[string]bool)
 	info, err := store.Instance(ctx, instance)
@@ -328,7 +341,8 @@ func takenBy(ctx context.Context, store history.Reader, instance string) (map[st
 
 // ---- The log of what was promised.
 
-// promises is the log. The messages of a job are sent one call after the other, so that one log is enough for all.
+// promises is the log. The messages of a job are sent one call after the other, so that one log is
+// enough for all.
 type promises struct {
 	t     testing.TB
 	file  *os.File

@@ -1,11 +1,12 @@
-// Package chaos has a test that runs a whole system as processes of its own, breaks parts of it again and again while work goes on, and proves at the end that
-// nothing was lost, done wrongly, or taken twice: `make chaos`.
+// Package chaos has a test that runs a whole system as processes of its own, breaks parts of it
+// again and again while work goes on, and proves at the end that nothing was lost, done wrongly, or
+// taken twice: `make chaos`.
 //
 //	clients ─────────────► n1 n2 n3 ◄── links ── orchestrators ── links ── proxies ──► PostgreSQL
 //	(clients_test.go)      NATS     ◄── links ── workers
 //
-// A link passes bytes on between a service and a server, and can be cut, lose bytes, or be slow (link_test.go). A proxy passes statements on, and can let them
-// fail (internal/pgfault).
+// A link passes bytes on between a service and a server, and can be cut, lose bytes, or be slow
+// (link_test.go). A proxy passes statements on, and can let them fail (internal/pgfault).
 //
 //	what                                            where
 //	the processes, and what each of them does       process_test.go

@@ -19,13 +19,15 @@ import (
 // fault is something that can be done to the fleet.
 type fault struct {
 	name string
-	// part is what it is done to. Two faults at once are of different parts; what is alone is never one of two.
+	// part is what it is done to. Two faults at once are of different parts; what is alone is never
+	// one of two.
 	part  part
 	alone bool
 	// outlasts says that it is held for longer than every lease, holds for how long at least.
 	outlasts bool
 	holds    time.Duration
-	// survived says that others take over at once: recovery begins with the fault, and not when it is healed.
+	// survived says that others take over at once: recovery begins with the fault, and not when it
+	// is healed.
 	survived bool
 	// inject does it, and gives how to heal it, and what was hit.
 	inject func(c *chaos) (heal func(), what string)
@@ -43,37 +45,92 @@ const (
 
 // faults is the table of all of them.
 var faults = []fault{
-	{name: "orchestrator killed", part: ofServices, survived: true, inject: func(c *chaos) (func(), string) { return c.kill(one(c, c.fleet.orchestrators)) }},
-	{name: "both orchestrators killed", part: ofServices, inject: func(c *chaos) (func(), string) { return c.kill(c.fleet.orchestrators...) }},
-	{name: "orchestrator frozen", part: ofServices, outlasts: true, inject: func(c *chaos) (func(), string) { return c.freeze(one(c, c.fleet.orchestrators)) }},
-	{name: "worker killed", part: ofServices, survived: true, inject: func(c *chaos) (func(), string) { return c.kill(one(c, c.fleet.workers)) }},
-	{name: "both workers killed", part: ofServices, inject: func(c *chaos) (func(), string) { return c.kill(c.fleet.workers...) }},
-	{name: "worker frozen", part: ofServices, outlasts: true, inject: func(c *chaos) (func(), string) { return c.freeze(one(c, c.fleet.workers)) }},
-	{name: "orchestrator frozen for 15 s", part: ofServices, holds: 15 * time.Second, inject: func(c *chaos) (func(), string) { return c.freeze(one(c, c.fleet.orchestrators)) }},
-	{name: "orchestrator frozen for 60 s", part: ofServices, holds: time.Minute, inject: func(c *chaos) (func(), string) { return c.freeze(one(c, c.fleet.orchestrators)) }},
-	{name: "worker frozen for 15 s", part: ofServices, holds: 15 * time.Second, inject: func(c *chaos) (func(), string) { return c.freeze(one(c, c.fleet.workers)) }},
-	{name: "worker frozen for 60 s", part: ofServices, holds: time.Minute, inject: func(c *chaos) (func(), string) { return c.freeze(one(c, c.fleet.workers)) }},
-	{name: "all services frozen for 15 s", part: ofServices, holds: 15 * time.Second, inject: func(c *chaos) (func(), string) { return c.freeze(c.fleet.services()...) }},
-	{name: "all services frozen for 60 s", part: ofServices, holds: time.Minute, inject: func(c *chaos) (func(), string) { return c.freeze(c.fleet.services()...) }},
-	{name: "all services killed", part: ofServices, alone: true, inject: func(c *chaos) (func(), string) { return c.kill(c.fleet.services()...) }},
+	{name: "orchestrator killed", part: ofServices, survived: true, inject: func(c *chaos) (func(), string) {
+		return c.kill(one(c, c.fleet.orchestrators))
+	}},
+	{name: "both orchestrators killed", part: ofServices, inject: func(c *chaos) (func(), string) {
+		return c.kill(c.fleet.orchestrators...)
+	}},
+	{name: "orchestrator frozen", part: ofServices, outlasts: true, inject: func(c *chaos) (func(), string) {
+		return c.freeze(one(c, c.fleet.orchestrators))
+	}},
+	{name: "worker killed", part: ofServices, survived: true, inject: func(c *chaos) (func(), string) {
+		return c.kill(one(c, c.fleet.workers))
+	}},
+	{name: "both workers killed", part: ofServices, inject: func(c *chaos) (func(), string) {
+		return c.kill(c.fleet.workers...)
+	}},
+	{name: "worker frozen", part: ofServices, outlasts: true, inject: func(c *chaos) (func(), string) {
+		return c.freeze(one(c, c.fleet.workers))
+	}},
+	{name: "orchestrator frozen for 15 s", part: ofServices, holds: 15 * time.Second,
+		inject: func(c *chaos) (func(), string) {
+			return c.freeze(one(c, c.fleet.orchestrators))
+		}},
+	{name: "orchestrator frozen for 60 s", part: ofServices, holds: time.Minute,
+		inject: func(c *chaos) (func(), string) {
+			return c.freeze(one(c, c.fleet.orchestrators))
+		}},
+	{name: "worker frozen for 15 s", part: ofServices, holds: 15 * time.Second,
+		inject: func(c *chaos) (func(), string) {
+			return c.freeze(one(c, c.fleet.workers))
+		}},
+	{name: "worker frozen for 60 s", part: ofServices, holds: time.Minute, inject: func(c *chaos) (func(), string) {
+		return c.freeze(one(c, c.fleet.workers))
+	}},
+	{name: "all services frozen for 15 s", part: ofServices, holds: 15 * time.Second,
+		inject: func(c *chaos) (func(), string) {
+			return c.freeze(c.fleet.services()...)
+		}},
+	{name: "all services frozen for 60 s", part: ofServices, holds: time.Minute,
+		inject: func(c *chaos) (func(), string) {
+			return c.freeze(c.fleet.services()...)
+		}},
+	{name: "all services killed", part: ofServices, alone: true, inject: func(c *chaos) (func(), string) {
+		return c.kill(c.fleet.services()...)
+	}},
 
-	{name: "NATS leader killed", part: ofNATS, survived: true, inject: func(c *chaos) (func(), string) { return c.kill(c.leader()) }},
-	{name: "NATS follower killed", part: ofNATS, survived: true, inject: func(c *chaos) (func(), string) { return c.kill(c.follower()) }},
-	{name: "NATS leader frozen", part: ofNATS, outlasts: true, inject: func(c *chaos) (func(), string) { return c.freeze(c.leader()) }},
-	{name: "NATS majority killed", part: ofNATS, inject: func(c *chaos) (func(), string) { return c.kill(c.leader(), c.follower()) }},
+	{name: "NATS leader killed", part: ofNATS, survived: true, inject: func(c *chaos) (func(), string) {
+		return c.kill(c.leader())
+	}},
+	{name: "NATS follower killed", part: ofNATS, survived: true, inject: func(c *chaos) (func(), string) {
+		return c.kill(c.follower())
+	}},
+	{name: "NATS leader frozen", part: ofNATS, outlasts: true, inject: func(c *chaos) (func(), string) {
+		return c.freeze(c.leader())
+	}},
+	{name: "NATS majority killed", part: ofNATS, inject: func(c *chaos) (func(), string) {
+		return c.kill(c.leader(), c.follower())
+	}},
 	{name: "NATS restarted", part: ofNATS, inject: func(c *chaos) (func(), string) { return c.kill(c.fleet.nodes...) }},
-	{name: "NATS server lost its files", part: ofNATS, survived: true, inject: func(c *chaos) (func(), string) { return c.wipe(one(c, c.fleet.nodes)) }},
+	{name: "NATS server lost its files", part: ofNATS, survived: true, inject: func(c *chaos) (func(), string) {
+		return c.wipe(one(c, c.fleet.nodes))
+	}},
 	{name: "NATS lost all files", part: ofNATS, alone: true, inject: (*chaos).wipeAll},
 	{name: "NATS lost all files, with much in them", part: ofNATS, alone: true, inject: (*chaos).wipeMuch},
 
-	{name: "orchestrator cut off NATS", part: ofLinks, inject: func(c *chaos) (func(), string) { return c.between(c.fleet.orchestrators, weather{Cut: true}) }},
-	{name: "orchestrator-NATS half open", part: ofLinks, outlasts: true, inject: func(c *chaos) (func(), string) { return c.between(c.fleet.orchestrators, c.lossy()) }},
-	{name: "worker cut off NATS", part: ofLinks, inject: func(c *chaos) (func(), string) { return c.between(c.fleet.workers, weather{Cut: true}) }},
-	{name: "worker-NATS half open", part: ofLinks, outlasts: true, inject: func(c *chaos) (func(), string) { return c.between(c.fleet.workers, c.lossy()) }},
+	{name: "orchestrator cut off NATS", part: ofLinks, inject: func(c *chaos) (func(), string) {
+		return c.between(c.fleet.orchestrators, weather{Cut: true})
+	}},
+	{name: "orchestrator-NATS half open", part: ofLinks, outlasts: true, inject: func(c *chaos) (func(), string) {
+		return c.between(c.fleet.orchestrators, c.lossy())
+	}},
+	{name: "worker cut off NATS", part: ofLinks, inject: func(c *chaos) (func(), string) {
+		return c.between(c.fleet.workers, weather{Cut: true})
+	}},
+	{name: "worker-NATS half open", part: ofLinks, outlasts: true, inject: func(c *chaos) (func(), string) {
+		return c.between(c.fleet.workers, c.lossy())
+	}},
 	{name: "all links to NATS slow", part: ofLinks, inject: (*chaos).slowNATS},
-	{name: "orchestrator cut off database", part: ofLinks, inject: func(c *chaos) (func(), string) { return c.toDatabase(weather{Cut: true}) }},
-	{name: "database half open", part: ofLinks, outlasts: true, inject: func(c *chaos) (func(), string) { return c.toDatabase(c.lossy()) }},
-	{name: "database slow", part: ofLinks, inject: func(c *chaos) (func(), string) { return c.toDatabase(weather{Delay: c.milliseconds(50, 300)}) }},
+	{name: "orchestrator cut off database", part: ofLinks, inject: func(c *chaos) (func(), string) {
+		return c.toDatabase(weather{Cut: true})
+	}},
+	{name: "database half open", part: ofLinks, outlasts: true, inject: func(c *chaos) (func(), string) {
+		return c.toDatabase(c.lossy())
+	}},
+	{name: "database slow", part: ofLinks, inject: func(c *chaos) (func(), string) {
+		return c.toDatabase(weather{Delay: c.milliseconds(50, 300)})
+	}},
 
 	{name: "flood of what no instance takes", part: ofClients, survived: true, inject: (*chaos).flood},
 
@@ -88,9 +145,12 @@ var faults = []fault{
 	{name: "40001 storm", part: ofDatabase, inject: func(c *chaos) (func(), string) {
 		return c.statements(0.5, pgfault.FailBefore("40001", "restart transaction: injected"), anyStatement)
 	}},
-	{name: "ambiguous commits", part: ofDatabase, inject: func(c *chaos) (func(), string) { return c.statements(0.3, pgfault.CutAfter, anyStatement) }},
+	{name: "ambiguous commits", part: ofDatabase, inject: func(c *chaos) (func(), string) {
+		return c.statements(0.3, pgfault.CutAfter, anyStatement)
+	}},
 	{name: "disk full (53100 injected)", part: ofDatabase, inject: func(c *chaos) (func(), string) {
-		return c.statements(1, pgfault.FailBefore("53100", "could not extend file: No space left on device: injected"), writes)
+		return c.statements(1,
+			pgfault.FailBefore("53100", "could not extend file: No space left on device: injected"), writes)
 	}},
 }
 
@@ -154,13 +214,15 @@ func (c *chaos) wipe(which ...*process) (heal func(), what string) {
 	return heal, what
 }
 
-// wipeAll deletes what all NATS servers had. What they have acknowledged by then, and no orchestrator has taken, may be lost.
+// wipeAll deletes what all NATS servers had. What they have acknowledged by then, and no
+// orchestrator has taken, may be lost.
 func (c *chaos) wipeAll() (heal func(), what string) {
 	c.clients.losing(func() { heal, what = c.wipe(c.fleet.nodes...) })
 	return heal, what
 }
 
-// wipeMuch does that after the orchestrators have stood still for a while, so that there is something to lose.
+// wipeMuch does that after the orchestrators have stood still for a while, so that there is
+// something to lose.
 func (c *chaos) wipeMuch() (heal func(), what string) {
 	for _, p := range c.fleet.orchestrators {
 		goOn, _ := c.freeze(p)
@@ -225,7 +287,8 @@ func (c *chaos) toDatabase(w weather) (heal func(), what string) {
 }
 
 // statements lets some share of the statements of all orchestrators fail.
-func (c *chaos) statements(share float64, how pgfault.Fault, which func(pgfault.Statement) bool) (heal func(), what string) {
+func (c *chaos) statements(share float64, how pgfault.Fault, which func(pgfault.Statement) bool) (heal func(),
+	what string) {
 	var hit atomic.Int64
 	for i, p := range c.fleet.proxies {
 		chance := rand.New(rand.NewPCG(c.chance.Uint64(), uint64(i)))

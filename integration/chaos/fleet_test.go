@@ -31,7 +31,8 @@ import (
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// This file is the fleet: three NATS servers, PostgreSQL, two orchestrators and two workers, with a link between each service and each server.
+// This file is the fleet: three NATS servers, PostgreSQL, two orchestrators and two workers, with a
+// link between each service and each server.
 
 const (
 	partitions = 4
@@ -52,10 +53,12 @@ type settings struct {
 var leases = map[string]settings{
 	"short": {
 		name: "short", lease: 5 * time.Second,
-		broker: natsbus.Config{InboxWait: 2 * time.Second, WorkWait: 5 * time.Second, MemberLease: 1500 * time.Millisecond, SessionLease: 5 * time.Second},
-		step:   time.Second,
+		broker: natsbus.Config{InboxWait: 2 * time.Second, WorkWait: 5 * time.Second,
+			MemberLease: 1500 * time.Millisecond, SessionLease: 5 * time.Second},
+		step: time.Second,
 		orch: orchestrator.Config{
-			SweepEvery: 500 * time.Millisecond, OverdueGrace: 500 * time.Millisecond, PromiseAfter: 2 * time.Second, Grace: 5 * time.Second,
+			SweepEvery: 500 * time.Millisecond, OverdueGrace: 500 * time.Millisecond, PromiseAfter: 2 * time.Second,
+			Grace: 5 * time.Second,
 			Round: round.Config{Patience: 5 * time.Second, StepPatience: 2 * time.Second},
 		},
 		worker: worker.Config{Grace: time.Second, DrainTimeout: 5 * time.Second},
@@ -100,8 +103,9 @@ func newFleet(t testing.TB, dir string, s settings) *fleet {
 	return f
 }
 
-// startServers starts the cluster. Its users are those of the shipped configuration; a service gives no name and may do everything, since one that finds no streams is
-// to make them again. The servers do not tell clients of each other, so that all go through the links.
+// startServers starts the cluster. Its users are those of the shipped configuration; a service
+// gives no name and may do everything, since one that finds no streams is to make them again. The
+// servers do not tell clients of each other, so that all go through the links.
 func (f *fleet) startServers() {
 	f.t.Helper()
 	const n = replicas
@@ -114,18 +118,21 @@ func (f *fleet) startServers() {
 	for i := range n {
 		id := fmt.Sprintf("n%d", i+1)
 		conf := filepath.Join(f.dir, "nats", id+".conf")
-		text := fmt.Sprintf("%sno_auth_user: setup\nserver_name: %s\ncluster {\n\tname: chaos\n\tlisten: %q\n\tno_advertise: true\n\troutes: [\n", users, id, routes[i])
+		text := fmt.Sprintf("%sno_auth_user: setup\nserver_name: %s\ncluster {\n\tname: chaos\n\tlisten: "+
+			"%q\n\tno_advertise: true\n\troutes: [\n", users, id, routes[i])
 		for _, r := range routes {
 			text += fmt.Sprintf("\t\t\"nats-route://%s\"\n", r)
 		}
 		if err := os.WriteFile(conf, []byte(text+"\t]\n}\n"), 0o644); err != nil {
 			f.t.Fatal(err)
 		}
-		f.nodes = append(f.nodes, launch(f.t, role{Kind: "nats", ID: id, Dir: filepath.Join(f.dir, "nats", id), Listen: addresses[i], Conf: conf}, f.logs()))
+		f.nodes = append(f.nodes, launch(f.t, role{Kind: "nats", ID: id, Dir: filepath.Join(f.dir, "nats", id),
+			Listen: addresses[i], Conf: conf}, f.logs()))
 	}
 }
 
-// freeAddresses finds addresses that nobody listens on, below the ports that systems give to outgoing connections: one of these could take a port while its server is away.
+// freeAddresses finds addresses that nobody listens on, below the ports that systems give to
+// outgoing connections: one of these could take a port while its server is away.
 func freeAddresses(t testing.TB, n int) []string {
 	t.Helper()
 	var found []string
@@ -159,7 +166,8 @@ func (f *fleet) connect() {
 	f.t.Helper()
 	var err error
 	f.within(time.Minute, "NATS takes connections", func() error {
-		f.connection, err = nats.Connect(f.brokers(), nats.MaxReconnects(-1), nats.ReconnectWait(200*time.Millisecond), nats.IgnoreDiscoveredServers())
+		f.connection, err = nats.Connect(f.brokers(), nats.MaxReconnects(-1), nats.ReconnectWait(200*time.Millisecond),
+			nats.IgnoreDiscoveredServers())
 		return err
 	})
 	f.t.Cleanup(f.connection.Close)
@@ -180,7 +188,8 @@ func (f *fleet) connect() {
 // bus connects as a client does.
 func (f *fleet) bus() *natsbus.Bus {
 	f.t.Helper()
-	b, err := natsbus.Connect(f.t.Context(), f.brokerConfig("clients", f.brokers(), slog.New(slog.NewTextHandler(f.logFile("clients"), nil))))
+	b, err := natsbus.Connect(f.t.Context(),
+		f.brokerConfig("clients", f.brokers(), slog.New(slog.NewTextHandler(f.logFile("clients"), nil))))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -207,7 +216,8 @@ func (f *fleet) brokerConfig(name, urls string, log *slog.Logger) natsbus.Config
 // store is the database as the test looks at it.
 func (f *fleet) store() *cockroach.Store {
 	f.t.Helper()
-	s, err := cockroach.Open(f.t.Context(), f.database, cockroach.Options{WakeStep: f.settings.step, MaxConns: 4, Log: slog.New(slog.DiscardHandler)})
+	s, err := cockroach.Open(f.t.Context(), f.database,
+		cockroach.Options{WakeStep: f.settings.step, MaxConns: 4, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -223,7 +233,8 @@ func (f *fleet) employ() {
 		proxy := pgfault.Start(f.t, f.postgres.Addr())
 		f.proxies = append(f.proxies, proxy)
 		f.toDatabase[id] = newLink(f.t, proxy.Addr())
-		r := role{Kind: "orchestrator", ID: id, Database: f.through(f.toDatabase[id]), WakeStep: f.settings.step, Orchestrator: f.settings.orch}
+		r := role{Kind: "orchestrator", ID: id, Database: f.through(f.toDatabase[id]), WakeStep: f.settings.step,
+			Orchestrator: f.settings.orch}
 		r.Orchestrator.ID = id
 		f.orchestrators = append(f.orchestrators, f.serve(r))
 	}
@@ -281,7 +292,8 @@ func (f *fleet) leader(stream string) int {
 	return -1
 }
 
-// caughtUp tells whether each server has everything that the streams have. Before that, nothing more must happen to the servers: what is on one of them alone would be lost with it.
+// caughtUp tells whether each server has everything that the streams have. Before that, nothing
+// more must happen to the servers: what is on one of them alone would be lost with it.
 func (f *fleet) caughtUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -296,7 +308,8 @@ func (f *fleet) caughtUp(ctx context.Context) error {
 		}
 		for _, r := range s.Cluster.Replicas {
 			if !r.Current || r.Offline {
-				errs = append(errs, fmt.Errorf("stream %s is %d behind on %s (offline: %v)", s.Config.Name, r.Lag, r.Name, r.Offline))
+				errs = append(errs, fmt.Errorf("stream %s is %d behind on %s (offline: %v)", s.Config.Name, r.Lag,
+					r.Name, r.Offline))
 			}
 		}
 	}
@@ -309,7 +322,8 @@ func (f *fleet) caughtUp(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// partitionOf is where the broker puts the messages of an instance. [TestChaos] checks that it does.
+// partitionOf is where the broker puts the messages of an instance. [TestChaos] checks that it
+// does.
 func partitionOf(instance string) int {
 	h := fnv.New32a()
 	h.Write([]byte(events.EncodeToken(instance)))
@@ -324,7 +338,8 @@ func (f *fleet) within(most time.Duration, what string, check func() error) {
 	}
 }
 
-// eventually looks again and again until something holds. Processes of other programs give no signals.
+// eventually looks again and again until something holds. Processes of other programs give no
+// signals.
 func eventually(ctx context.Context, most time.Duration, check func() error) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -17,7 +17,8 @@ import (
 type weather struct {
 	// Cut ends all connections, and refuses new ones.
 	Cut bool
-	// LoseUp loses what the service says, LoseDown what the server says. Nobody is told: connections look open.
+	// LoseUp loses what the service says, LoseDown what the server says. Nobody is told:
+	// connections look open.
 	LoseUp, LoseDown bool
 	// Delay is how much later everything arrives.
 	Delay time.Duration
@@ -59,7 +60,8 @@ func newLink(t testing.TB, to string) *link {
 // address is where services connect to.
 func (l *link) address() string { return l.listener.Addr().String() }
 
-// set changes the weather. Connections that have lost something end when nothing more is lost: their two ends no longer agree on what was said.
+// set changes the weather. Connections that have lost something end when nothing more is lost:
+// their two ends no longer agree on what was said.
 func (l *link) set(w weather) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,7 +113,8 @@ type piece struct {
 	due  time.Time
 }
 
-// pass passes on what one side says. What is on its way is bounded, so who says too much has to wait.
+// pass passes on what one side says. What is on its way is bounded, so who says too much has to
+// wait.
 func (l *link) pass(p *pair, to io.Writer, from io.Reader, up bool) {
 	way := make(chan piece, 256)
 	gone := make(chan struct{})

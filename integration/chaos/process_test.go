@@ -53,7 +53,8 @@ type role struct {
 // roleVariable has the role of a process, as JSON.
 const roleVariable = "RONDO_CHAOS_ROLE"
 
-// play is what a process does instead of running tests. It ends when its standard input does: when the process that has started it is gone, whatever ended that.
+// play is what a process does instead of running tests. It ends when its standard input does: when
+// the process that has started it is gone, whatever ended that.
 func play(text string) error {
 	var r role
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
@@ -134,7 +135,8 @@ func playWorker(ctx context.Context, r role, log *slog.Logger) error {
 	return w.Run(ctx)
 }
 
-// ledger is a file to which lines are added. What was added is there even if the process is killed at once.
+// ledger is a file to which lines are added. What was added is there even if the process is killed
+// at once.
 type ledger struct{ file *os.File }
 
 func openLedger(path string) (ledger, error) {
@@ -181,7 +183,8 @@ type process struct {
 	deaths []string // how it ended by itself
 }
 
-// launch starts a process, and starts it again whenever it ends by itself, as whoever runs services would.
+// launch starts a process, and starts it again whenever it ends by itself, as whoever runs services
+// would.
 func launch(t testing.TB, r role, logs string) *process {
 	t.Helper()
 	p := &process{t: t, role: r, logs: logs}
@@ -214,7 +217,8 @@ func (p *process) spawn() {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), roleVariable+"="+string(text))
 	cmd.Stdout, cmd.Stderr = log, log
-	// A group of its own, so that Ctrl-C ends the test alone, which ends the others in order; and so that the system wakes and ends it when it is stopped while this process dies.
+	// A group of its own, so that Ctrl-C ends the test alone, which ends the others in order; and
+	// so that the system wakes and ends it when it is stopped while this process dies.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := cmd.StdinPipe()
 	if err == nil {

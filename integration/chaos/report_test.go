@@ -30,11 +30,14 @@ func (c *chaos) report(v *verdict) {
 				still = append(still, longestGap(v.ends, r.injected, r.recovered))
 			}
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t\n", class, len(recovered), median(recovered), most(recovered), median(caughtUp), most(caughtUp), most(still))
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t\n", class, len(recovered), median(recovered), most(recovered),
+			median(caughtUp), most(caughtUp), most(still))
 	}
 	_ = w.Flush() // to the standard output
-	fmt.Println("recovered: until new work on every partition had completed, from the healing on, or from the kill on where others take over;")
-	fmt.Println("caught up: until everything had ended that was started before; stood still: the longest time in which no job was seen to end.")
+	fmt.Println("recovered: until new work on every partition had completed, from the healing on, or from the kill " +
+		"on where others take over;")
+	fmt.Println("caught up: until everything had ended that was started before; stood still: the longest time in " +
+		"which no job was seen to end.")
 	c.reportWork(v)
 }
 
@@ -48,20 +51,30 @@ func (c *chaos) reportWork(v *verdict) {
 	}
 	ended := len(k.jobs) - len(k.unfinished(time.Now().Add(work.Long), true))
 	fmt.Printf("\nwork:\n")
-	fmt.Printf("  acknowledged            %d starts, %d queue messages, %d events\n", k.promises.count[check.PromisedStart], k.promises.count[check.PromisedQueue], k.promises.count[check.PromisedEvent])
-	fmt.Printf("  ended                   %d of %d jobs; %d waiters were told; %d starts were held back, because %d were under way\n", ended, len(k.jobs), k.told, k.held, atOnce)
-	fmt.Printf("  checked                 %d instances, %d executions, %d events, %d promises\n", r.Instances, r.Executions, r.Events, r.Promises)
-	fmt.Printf("  lost with all files     %d starts and %d other messages, of %d that no history had when the files were deleted; sent again at the end\n", lost, len(k.lost)-lost, len(k.doubt))
-	fmt.Printf("  duplicates suppressed   %d of %d deliveries to orchestrators were of messages delivered before (%d messages were sent twice on purpose)\n", v.deliveredAgain, v.delivered, k.twice)
-	fmt.Printf("  executed again          %d of %d executions of activities; each result is in history once\n", v.executedAgain, v.executed)
-	fmt.Printf("  strangers               a hostile client published %d messages, of which NATS refused %d; %d messages were for no instance\n",
+	fmt.Printf("  acknowledged            %d starts, %d queue messages, %d events\n",
+		k.promises.count[check.PromisedStart], k.promises.count[check.PromisedQueue],
+		k.promises.count[check.PromisedEvent])
+	fmt.Printf("  ended                   %d of %d jobs; %d waiters were told; %d starts were held back, because %d "+
+		"were under way\n", ended, len(k.jobs), k.told, k.held, atOnce)
+	fmt.Printf("  checked                 %d instances, %d executions, %d events, %d promises\n", r.Instances,
+		r.Executions, r.Events, r.Promises)
+	fmt.Printf("  lost with all files     %d starts and %d other messages, of %d that no history had when the files "+
+		"were deleted; sent again at the end\n", lost, len(k.lost)-lost, len(k.doubt))
+	fmt.Printf("  duplicates suppressed   %d of %d deliveries to orchestrators were of messages delivered before "+
+		"(%d messages were sent twice on purpose)\n", v.deliveredAgain, v.delivered, k.twice)
+	fmt.Printf("  executed again          %d of %d executions of activities; each result is in history once\n",
+		v.executedAgain, v.executed)
+	fmt.Printf("  strangers               a hostile client published %d messages, of which NATS refused %d; %d "+
+		"messages were for no instance\n",
 		c.strangers.published, c.strangers.refused.Load(), c.strangers.flooded)
 	fmt.Printf("  ended by themselves     %d processes, which were started again\n", len(v.deaths))
 	for _, d := range v.deaths[:min(5, len(v.deaths))] {
 		fmt.Printf("    %s\n", d)
 	}
-	fmt.Printf("  the machine             stood still for %.1f s of %.0f s\n", c.machine.Since(c.begun).Seconds(), time.Since(c.begun).Seconds())
-	fmt.Println("  not tried               clocks that jump (the services have no clock that could be set), a disk that is really full (the error is injected)")
+	fmt.Printf("  the machine             stood still for %.1f s of %.0f s\n", c.machine.Since(c.begun).Seconds(),
+		time.Since(c.begun).Seconds())
+	fmt.Println("  not tried               clocks that jump (the services have no clock that could be set), a disk " +
+		"that is really full (the error is injected)")
 	if n := len(v.problems); n > 0 || c.t.Failed() {
 		fmt.Printf("verdict: FAILED, %d things are wrong in the histories\n", n)
 		return

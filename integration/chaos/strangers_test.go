@@ -46,7 +46,8 @@ func newStrangers(t testing.TB, f *fleet, clients *clients, seed uint64) *strang
 	s := &strangers{clients: clients}
 	var err error
 	s.conn, err = nats.Connect(f.brokers(), nats.UserInfo("client", "client"), nats.CustomInboxPrefix("_INBOX_client"),
-		nats.MaxReconnects(-1), nats.ReconnectWait(200*time.Millisecond), nats.ReconnectBufSize(-1), nats.IgnoreDiscoveredServers(),
+		nats.MaxReconnects(-1), nats.ReconnectWait(200*time.Millisecond), nats.ReconnectBufSize(-1),
+		nats.IgnoreDiscoveredServers(),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if strings.Contains(strings.ToLower(err.Error()), "permissions violation") {
 				s.refused.Add(1)
@@ -99,7 +100,8 @@ func (c *chaos) flood() (heal func(), what string) {
 	}
 	for i := range floodStarts {
 		id := fmt.Sprintf("strange-%d-%d", before, i)
-		publish(events.Message{ID: "start-" + id, Instance: id, Content: &events.Start{Orchestration: "unheard of", Input: work.Payload(i)}})
+		publish(events.Message{ID: "start-" + id, Instance: id,
+			Content: &events.Start{Orchestration: "unheard of", Input: work.Payload(i)}})
 	}
 	for i := range floodLetters {
 		publish(events.Message{
@@ -119,7 +121,8 @@ func judgeStrange(v *verdict, info history.Info) {
 	switch {
 	case !info.Status.Ended():
 		v.bad("%s, which strangers have started, is %s", info.Instance, info.Status)
-	case strings.HasPrefix(info.Instance, "strange-") && (info.Status != round.Failed || info.Error.Kind != events.Unregistered):
+	case strings.HasPrefix(info.Instance, "strange-") &&
+		(info.Status != round.Failed || info.Error.Kind != events.Unregistered):
 		v.bad("%s, whose orchestration nobody has, is %s: %v", info.Instance, info.Status, info.Error)
 	}
 }

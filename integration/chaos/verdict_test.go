@@ -23,8 +23,9 @@ import (
 
 // This file is what must be true at the end.
 
-// settle waits until everything has ended that was started. Then it looks which of the messages that the broker may have lost are in no history: those were lost. They are
-// sent again, as a client would that has waited in vain, and what waited for them has to end as well.
+// settle waits until everything has ended that was started. Then it looks which of the messages
+// that the broker may have lost are in no history: those were lost. They are sent again, as a
+// client would that has waited in vain, and what waited for them has to end as well.
 func (c *chaos) settle() {
 	if err := c.probe(); err != nil && c.ctx.Err() == nil {
 		c.t.Errorf("the system does not work when everything is healed: %v", err)
@@ -41,7 +42,8 @@ func (c *chaos) settle() {
 		var again []events.Message
 		for _, m := range untaken {
 			if !c.clients.doubted(j, m.ID) {
-				c.t.Errorf("%s: message %s was acknowledged, and lost, though the broker has not lost its files after that", j.ID, m.ID)
+				c.t.Errorf("%s: message %s was acknowledged, and lost, though the broker has not "+
+					"lost its files after that", j.ID, m.ID)
 				continue
 			}
 			c.clients.lost = append(c.clients.lost, m)
@@ -77,7 +79,8 @@ func (c *chaos) allEnd(doubted bool) {
 	}
 }
 
-// export writes the history of an instance that is not as it should be into the directory that is kept, and tells where.
+// export writes the history of an instance that is not as it should be into the directory that is
+// kept, and tells where.
 func (c *chaos) export(instance string) string {
 	info, err := c.clients.store.Instance(c.t.Context(), instance)
 	if err != nil {
@@ -96,14 +99,17 @@ func (c *chaos) export(instance string) string {
 		for _, e := range h.Events {
 			fmt.Fprintf(&text, "%d %s %s %+v\n", e.ID, e.At.Format(time.RFC3339Nano), e.Fact.Kind(), e.Fact)
 		}
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d.txt", events.EncodeToken(instance), x)), text.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d.txt", events.EncodeToken(instance), x)),
+			text.Bytes(), 0o644); err != nil {
 			return err.Error()
 		}
 	}
-	return fmt.Sprintf("it is %s at event %d of execution %d; wakes at %v", info.Status, info.LastEvent, info.Execution, info.WakeAt)
+	return fmt.Sprintf("it is %s at event %d of execution %d; wakes at %v", info.Status, info.LastEvent,
+		info.Execution, info.WakeAt)
 }
 
-// finishFollowing ends the clients, when all that was sent is acknowledged and all who wait were told.
+// finishFollowing ends the clients, when all that was sent is acknowledged and all who wait were
+// told.
 func (c *chaos) finishFollowing(following *sync.WaitGroup) {
 	told := make(chan struct{})
 	go func() {
@@ -198,7 +204,8 @@ func (j *job) judge(v *verdict, info history.Info) {
 	}
 }
 
-// judgeInstance checks what the checker cannot know: that no activity has a result that was not executed.
+// judgeInstance checks what the checker cannot know: that no activity has a result that was not
+// executed.
 func (c *chaos) judgeInstance(v *verdict, info history.Info, executed map[string]int) {
 	for x := int64(1); x <= info.Execution; x++ {
 		h, err := history.Export(c.ctx, c.clients.store, info.Instance, x)
@@ -210,7 +217,8 @@ func (c *chaos) judgeInstance(v *verdict, info history.Info, executed map[string
 	}
 }
 
-func (c *chaos) judgeAnswers(v *verdict, info history.Info, execution int64, list []events.Event, executed map[string]int) {
+func (c *chaos) judgeAnswers(v *verdict, info history.Info, execution int64, list []events.Event,
+	executed map[string]int) {
 	calls := make(map[int64]*events.ActivityScheduled)
 	for _, e := range list {
 		switch f := e.Fact.(type) {
@@ -229,7 +237,8 @@ func (c *chaos) judgeAnswers(v *verdict, info history.Info, execution int64, lis
 	}
 }
 
-// judgeSystem lets the checker look at everything: the histories, what clients were promised, and that nothing is under way any more.
+// judgeSystem lets the checker look at everything: the histories, what clients were promised, and
+// that nothing is under way any more.
 func (c *chaos) judgeSystem(v *verdict) {
 	err := eventually(c.ctx, patience, func() error {
 		for p := range partitions {
@@ -247,7 +256,8 @@ func (c *chaos) judgeSystem(v *verdict) {
 		v.bad("everything has ended, and something is under way still: %v", err)
 	}
 	v.checked, err = check.System(c.ctx, c.clients.store, check.Options{
-		Promises: []check.Promises{c.clients.promises.read()}, NothingRemoved: true, Quiescent: true, Broker: c.clients.bus, Dead: c.clients.bus, Prefix: c.clients.bus.Prefix(),
+		Promises: []check.Promises{c.clients.promises.read()}, NothingRemoved: true, Quiescent: true,
+		Broker: c.clients.bus, Dead: c.clients.bus, Prefix: c.clients.bus.Prefix(),
 	})
 	if err != nil {
 		v.bad("checking: %v", err)
@@ -277,14 +287,16 @@ func (c *chaos) judgeLog(v *verdict, p *process) {
 	}
 }
 
-// readLedgers counts what was done, and gives how often each attempt of each activity was executed (see [executionOf]).
+// readLedgers counts what was done, and gives how often each attempt of each activity was executed
+// (see [executionOf]).
 func (c *chaos) readLedgers(v *verdict) (executed map[string]int) {
 	executed, v.executed, v.executedAgain = c.readLedgersOf(c.fleet.workers)
 	_, v.delivered, v.deliveredAgain = c.readLedgersOf(c.fleet.orchestrators)
 	return executed
 }
 
-// readLedgersOf counts the lines in the ledgers of some processes: how often each one stands there, all, and those that stood there before.
+// readLedgersOf counts the lines in the ledgers of some processes: how often each one stands there,
+// all, and those that stood there before.
 func (c *chaos) readLedgersOf(processes []*process) (times map[string]int, all, again int) {
 	times = make(map[string]int)
 	for _, p := range processes {

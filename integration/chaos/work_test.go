@@ -15,7 +15,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// This file is the work: that of package work, and some more. How each instance ends is known beforehand.
+// This file is the work: that of package work, and some more. How each instance ends is known
+// beforehand.
 
 var (
 	probing  = orchestration.Define[int, int]("probing")
@@ -91,7 +92,8 @@ func makeJob(i int, chance *rand.Rand) *job {
 	j := &job{status: round.Completed, twice: chance.IntN(8) == 0, awaited: chance.IntN(4) == 0}
 	steered := func(how events.How, as round.Status) {
 		j.Name, j.status = "endless", as
-		j.Later = &events.Message{ID: id + "-" + string(how), Instance: id, Content: &events.Control{How: how, Reason: "chaos"}}
+		j.Later = &events.Message{ID: id + "-" + string(how), Instance: id,
+			Content: &events.Control{How: how, Reason: "chaos"}}
 	}
 	j.Job = work.Job{ID: id, Input: i}
 	switch sort := i % (work.Sorts + 5); sort - work.Sorts {

@@ -33,7 +33,8 @@ import (
 // loadedRules are the rules of the file, by name.
 func loadedRules(t *testing.T) map[string]rulefmt.Rule {
 	t.Helper()
-	file, errs := rulefmt.ParseFile(filepath.Join(root, filepath.FromSlash(rulesFile)), false, model.UTF8Validation, promqlParser, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	file, errs := rulefmt.ParseFile(filepath.Join(root, filepath.FromSlash(rulesFile)), false, model.UTF8Validation,
+		promqlParser, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
@@ -49,7 +50,8 @@ func loadedRules(t *testing.T) map[string]rulefmt.Rule {
 	return all
 }
 
-// TestAlerts has every alert fire on series that are bad, and be quiet on series that are just good enough.
+// TestAlerts has every alert fire on series that are bad, and be quiet on series that are just good
+// enough.
 func TestAlerts(t *testing.T) {
 	engine, file := newEngine(), loadedRules(t)
 	for _, a := range allAlerts() {
@@ -77,7 +79,8 @@ func TestAlerts(t *testing.T) {
 			if f := fired[0]; f.since.Sub(start) < time.Duration(r.For) {
 				t.Errorf("it fires after %v", f.since.Sub(start))
 			}
-			t.Logf("fires after %v: %s: %s", fired[0].since.Sub(start), said(t, r, r.Annotations["summary"], fired[0].sample), fired[0].sample.Metric)
+			t.Logf("fires after %v: %s: %s", fired[0].since.Sub(start),
+				said(t, r, r.Annotations["summary"], fired[0].sample), fired[0].sample.Metric)
 			said(t, r, r.Annotations["description"], fired[0].sample)
 		})
 	}
@@ -96,7 +99,8 @@ func said(t *testing.T, r rulefmt.Rule, text string, s promql.Sample) string {
 		}
 	}
 	const head = `{{$labels := .Labels}}{{$value := .Value}}`
-	e := template.NewTemplateExpander(context.Background(), head+text, r.Alert, template.AlertTemplateData(known, nil, "", s), model.Time(s.T), nil, &url.URL{}, nil)
+	e := template.NewTemplateExpander(context.Background(), head+text, r.Alert,
+		template.AlertTemplateData(known, nil, "", s), model.Time(s.T), nil, &url.URL{}, nil)
 	out, err := e.Expand()
 	if err != nil || strings.TrimSpace(out) == "" {
 		t.Errorf("%s: %v", text, err)
@@ -106,13 +110,16 @@ func said(t *testing.T, r rulefmt.Rule, text string, s promql.Sample) string {
 
 // neverHere are values of labels that a healthy demonstration does not tell, as the code has them.
 var neverHere = []string{
-	history.Permanent.String(), history.Corrupt.String(), history.Ambiguous.String(), history.Conflict.String(), string(events.Poison),
+	history.Permanent.String(), history.Corrupt.String(), history.Ambiguous.String(), history.Conflict.String(),
+	string(events.Poison),
 	telemetry.WorkPending, telemetry.WorkCancelled, telemetry.WorkReturned,
-	telemetry.ItemsExpired, telemetry.ItemsDied, telemetry.ItemsPopped, "200", "500", "503", // of queues, into which the demonstration pushes nothing
+	// of queues, into which the demonstration pushes nothing
+	telemetry.ItemsExpired, telemetry.ItemsDied, telemetry.ItemsPopped, "200", "500", "503",
 	"failed", // of what is published: it has no name in the code, and TestRoundsAndMessages of package telemetry has it
 }
 
-// TestValuesOfLabels checks the values of labels that queries ask for: they are told by the demonstration, or stand in the code.
+// TestValuesOfLabels checks the values of labels that queries ask for: they are told by the
+// demonstration, or stand in the code.
 func TestValuesOfLabels(t *testing.T) {
 	demo := demonstration(t)
 	exprs := make(map[string]bool)
@@ -135,7 +142,8 @@ func TestValuesOfLabels(t *testing.T) {
 				}
 				for value := range strings.SplitSeq(m.Value, "|") {
 					asked++
-					is := []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "__name__", s.Name), labels.MustNewMatcher(labels.MatchEqual, m.Name, value)}
+					is := []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "__name__", s.Name),
+						labels.MustNewMatcher(labels.MatchEqual, m.Name, value)}
 					if !demo.has(is) && !slices.Contains(neverHere, value) {
 						t.Errorf("%s: nobody tells %s with %s=%q", expr, s.Name, m.Name, value)
 					}
@@ -158,7 +166,8 @@ func TestHealthyDemonstration(t *testing.T) {
 	}
 }
 
-// TestRules checks what else must be in the file: it is whole, and both it and the document lead to each other.
+// TestRules checks what else must be in the file: it is whole, and both it and the document lead to
+// each other.
 func TestRules(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(alertsFile)))
 	if err != nil {
@@ -178,7 +187,8 @@ func TestRules(t *testing.T) {
 	}
 	for name, r := range loadedRules(t) {
 		if want := alertsFile + "#" + strings.ToLower(name); r.Annotations["runbook"] != want || !named[name] {
-			t.Errorf("%s leads to %q, want %s; the document has it: %v", name, r.Annotations["runbook"], want, named[name])
+			t.Errorf("%s leads to %q, want %s; the document has it: %v", name, r.Annotations["runbook"],
+				want, named[name])
 		}
 		if s := r.Labels["severity"]; s != "critical" && s != "warning" {
 			t.Errorf("%s: severity %q", name, s)
@@ -190,7 +200,8 @@ func TestRules(t *testing.T) {
 		t.Errorf("the document has %s, which is no alert", name)
 	}
 	for _, a := range allAlerts() {
-		if len(a.do) == 0 || len(a.look) == 0 || a.means == "" || a.because == "" || a.summary == "" || a.description == "" {
+		if len(a.do) == 0 || len(a.look) == 0 || a.means == "" || a.because == "" || a.summary == "" ||
+			a.description == "" {
 			t.Errorf("%s: something is not said", a.name)
 		}
 		for _, l := range a.look {
@@ -208,7 +219,8 @@ func allAlerts() (all []alert) {
 	return all
 }
 
-// checkSeries checks that series that are made up could have been told: metrics, labels and the bounds of histograms.
+// checkSeries checks that series that are made up could have been told: metrics, labels and the
+// bounds of histograms.
 func checkSeries(t *testing.T, all ...*memory) {
 	t.Helper()
 	for _, m := range all {
@@ -222,7 +234,8 @@ func checkSeries(t *testing.T, all ...*memory) {
 			}
 			d := described(metric)
 			k.labels.Range(func(l labels.Label) {
-				if l.Name != "__name__" && l.Name != "le" && !slices.Contains(d.Labels, l.Name) && !slices.Contains(targetLabels, l.Name) {
+				if l.Name != "__name__" && l.Name != "le" && !slices.Contains(d.Labels, l.Name) &&
+					!slices.Contains(targetLabels, l.Name) {
 					t.Errorf("%s has no label %s", metric, l.Name)
 				}
 			})
@@ -253,7 +266,8 @@ func checkNames(t *testing.T, expr string) (metrics []string) {
 		}
 		metrics = append(metrics, metric)
 		for _, m := range s.LabelMatchers {
-			if l := m.Name; l != "__name__" && l != "le" && !slices.Contains(described(metric).Labels, l) && !slices.Contains(targetLabels, l) {
+			if l := m.Name; l != "__name__" && l != "le" && !slices.Contains(described(metric).Labels, l) &&
+				!slices.Contains(targetLabels, l) {
 				t.Errorf("%s: %s has no label %s", expr, metric, l)
 			}
 		}
@@ -300,7 +314,8 @@ func loadBoard(t *testing.T, b board) (l loadedBoard) {
 	return l
 }
 
-// TestQueries has every query of the dashboards answered: from what the demonstration has told, or, where it is about what that does not do, from series that are made up.
+// TestQueries has every query of the dashboards answered: from what the demonstration has told, or,
+// where it is about what that does not do, from series that are made up.
 func TestQueries(t *testing.T) {
 	engine, demo := newEngine(), demonstration(t)
 	trouble := demo.with(made(t))
@@ -333,14 +348,16 @@ func TestQueries(t *testing.T) {
 				if n := of.points(t, engine, expr, scrapeAs); n == 0 {
 					t.Errorf("%s: %s: no answer (%s): %s", b.file, p.Title, from, expr)
 				}
-				if n := of.points(t, engine, chosen(b, strings.ReplaceAll(q.Expr, " or vector(0)", ""), "somebody else"), scrapeAs); n != 0 {
+				if n := of.points(t, engine,
+					chosen(b, strings.ReplaceAll(q.Expr, " or vector(0)", ""), "somebody else"), scrapeAs); n != 0 {
 					t.Errorf("%s: %s: what is chosen makes no difference: %s", b.file, p.Title, q.Expr)
 				}
 				checkLegend(t, q.LegendFormat, expr)
 			}
 		}
 		for _, c := range b.choices() {
-			if s := selectors(t, chosen(b, c.selector, ".*")); !demo.has(s[0].LabelMatchers) && (c.label != queue || !trouble.has(s[0].LabelMatchers)) {
+			if s := selectors(t, chosen(b, c.selector, ".*")); !demo.has(s[0].LabelMatchers) &&
+				(c.label != queue || !trouble.has(s[0].LabelMatchers)) {
 				t.Errorf("%s: nothing can be chosen as %s", b.file, c.label)
 			}
 			if !slices.Contains(targetLabels, c.label) && !slices.Contains(described(c.from).Labels, c.label) {
@@ -365,7 +382,8 @@ func checkLegend(t *testing.T, legend, expr string) {
 	}
 }
 
-// made are all series on which alerts fire, each at a place of its own, and those of what the demonstration does not do.
+// made are all series on which alerts fire, each at a place of its own, and those of what the
+// demonstration does not do.
 func made(t *testing.T) *memory {
 	all := newMemory()
 	for _, a := range allAlerts() {
@@ -401,10 +419,12 @@ func missing() []string {
 		count(telemetry.MetricHandovers, `outcome="accepted"`),
 		count(telemetry.MetricActivityHeartbeats, `activity="train"`),
 		count(telemetry.MetricActivityLimited, `activity="train"`),
-	}, took(telemetry.MetricStepDuration, `orchestration="fulfil",outcome="success"`, 0.1), took(telemetry.MetricChildDuration, `orchestration="fulfil",child="pay",outcome="completed"`, 3), onQueues())
+	}, took(telemetry.MetricStepDuration, `orchestration="fulfil",outcome="success"`, 0.1),
+		took(telemetry.MetricChildDuration, `orchestration="fulfil",child="pay",outcome="completed"`, 3), onQueues())
 }
 
-// TestNames checks that every metric of Rondo that is scraped is described, under the name that queries use.
+// TestNames checks that every metric of Rondo that is scraped is described, under the name that
+// queries use.
 func TestNames(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, k := range demonstration(t).series {
@@ -431,7 +451,8 @@ func TestStructure(t *testing.T) {
 			t.Errorf("%s: %q, %q, %d", b.file, l.UID, l.Title, l.SchemaVersion)
 		}
 		uids[l.UID] = true
-		if len(l.Templating.List) != len(b.view.variables)+1 || l.Templating.List[0].Name != "datasource" || l.Templating.List[0].Type != "datasource" {
+		if len(l.Templating.List) != len(b.view.variables)+1 || l.Templating.List[0].Name != "datasource" ||
+			l.Templating.List[0].Type != "datasource" {
 			t.Errorf("%s: the variables are %v", b.file, l.Templating.List)
 		}
 		for _, problem := range problems(l) {
@@ -458,7 +479,7 @@ func problems(l loadedBoard) (all []string) {
 		}
 		ids[p.ID], titles[p.Title] = true, true
 		g := p.GridPos
-		if g.W <= 0 || g.H <= 0 || g.X < 0 || g.X+g.W > columns {
+		if g.W <= 0 || g.H <= 0 || g.X < 0 || g.X+g.W > boardColumns {
 			say(p, "it is outside: %v", g)
 		}
 		for x := g.X; x < g.X+g.W; x++ {
@@ -472,7 +493,8 @@ func problems(l loadedBoard) (all []string) {
 		if p.Type == "row" {
 			continue
 		}
-		if p.DataSource.Type != "prometheus" || p.DataSource.UID != "${datasource}" || p.Description == "" || !slices.Contains(units, p.FieldConfig.Defaults.Unit) || len(p.Targets) == 0 {
+		if p.DataSource.Type != "prometheus" || p.DataSource.UID != "${datasource}" || p.Description == "" ||
+			!slices.Contains(units, p.FieldConfig.Defaults.Unit) || len(p.Targets) == 0 {
 			say(p, "its data source, description, unit or queries are missing")
 		}
 		refs := make(map[string]bool)

@@ -31,7 +31,8 @@ const (
 	root = "../.."
 	// patience is how long something may take. It is only ever waited for when it does not come.
 	patience = 2 * time.Minute
-	// scrapes are made at once every so often, and stand in memory as if there were a quarter of a minute between them: alerts need time.
+	// scrapes are made at once every so often, and stand in memory as if there were a quarter of a
+	// minute between them: alerts need time.
 	scrapes, scrapeEvery, scrapeAs = 100, 60 * time.Millisecond, 15 * time.Second
 )
 
@@ -58,7 +59,8 @@ func demonstrate(t *testing.T) (*memory, error) {
 	defer cancel()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "rondo")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-C", root, "-o", program, "./cmd/rondo").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "go", "build", "-C", root, "-o", program,
+		"./cmd/rondo").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, out)
 	}
 	data := filepath.Join(dir, "data")
@@ -78,7 +80,9 @@ func demonstrate(t *testing.T) (*memory, error) {
 	defer c.Close()
 	tick := time.NewTicker(scrapeEvery)
 	defer tick.Stop()
-	for m := newMemory(); !m.knows(telemetry.MetricPartitionWait) || !m.knows(telemetry.MetricNATSRoundTrip) || !m.knows(telemetry.MetricReady); <-tick.C { // what is looked at now and then
+	for m := newMemory(); !m.knows(telemetry.MetricPartitionWait) || !m.knows(telemetry.MetricNATSRoundTrip) ||
+		!m.knows(telemetry.MetricReady); <-tick.C {
+		// what is looked at now and then
 		if err := scrapeOnce(ctx, m, at.Health+"/metrics", start); err != nil {
 			return nil, err
 		}
@@ -113,7 +117,8 @@ func order(ctx context.Context, c *client.Client, i int) error {
 
 // dev starts it, and waits until the demonstration is over.
 func dev(ctx context.Context, program, data string) (stop func(), err error) {
-	cmd := exec.CommandContext(ctx, program, "dev", "--demo", "--dir", data, "--nats-listen", "127.0.0.1:0", "--listen", "127.0.0.1:0")
+	cmd := exec.CommandContext(ctx, program, "dev", "--demo", "--dir", data, "--nats-listen", "127.0.0.1:0", "--listen",
+		"127.0.0.1:0")
 	var problems strings.Builder
 	cmd.Stderr = &problems
 	out, err := cmd.StdoutPipe()

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/common/model"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/rondo-run/rondo/internal/columns"
 	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
@@ -46,20 +47,22 @@ func TestFiles(t *testing.T) {
 			}
 		}
 		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s is not what the tables say (%v); run: go -C integration/dashboards test -run Files -rewrite .", name, err)
+			t.Errorf("%s is not what the tables say (%v); run: go -C integration/dashboards test -run Files -rewrite .",
+				name, err)
 		}
 	}
 }
 
 // ---- Grafana.
 
-// object is one of JSON. Its keys are sorted when it is written, so files change only where something changes.
+// object is one of JSON. Its keys are sorted when it is written, so files change only where
+// something changes.
 type object = map[string]any
 
 var dataSource = object{"type": "prometheus", "uid": "${datasource}"}
 
 const (
-	columns                   = 24
+	boardColumns              = 24
 	headHeight                = 1
 	numberWidth, numberHeight = 4, 4
 	graphHeight               = 8
@@ -74,17 +77,18 @@ func grafana(t testing.TB, b board) []byte {
 		panels = append(panels, p)
 	}
 	for _, r := range b.rows {
-		add(object{"type": "row", "title": r.title, "collapsed": false, "panels": []object{}}, 0, columns, headHeight)
+		add(object{"type": "row", "title": r.title, "collapsed": false, "panels": []object{}},
+			0, boardColumns, headHeight)
 		y += headHeight
-		w, h := columns/3, graphHeight
+		w, h := boardColumns/3, graphHeight
 		switch {
 		case r.panels[0].number:
 			w, h = numberWidth, numberHeight
 		case len(r.panels) == 4:
-			w = columns / 4
+			w = boardColumns / 4
 		}
 		for i, p := range r.panels {
-			x := i * w % columns
+			x := i * w % boardColumns
 			if i > 0 && x == 0 {
 				y += h
 			}
@@ -93,10 +97,13 @@ func grafana(t testing.TB, b board) []byte {
 		y += h
 	}
 	text, err := json.MarshalIndent(object{
-		"uid": "rondo-" + b.file, "title": b.title, "description": b.about, "tags": []string{"rondo"}, "schemaVersion": 39, "version": 1, "editable": true, "graphTooltip": 1,
-		"refresh": "30s", "time": object{"from": "now-1h", "to": "now"}, "timezone": "browser", "annotations": object{"list": []object{}}, "panels": panels,
+		"uid": "rondo-" + b.file, "title": b.title, "description": b.about, "tags": []string{"rondo"},
+		"schemaVersion": 39, "version": 1, "editable": true, "graphTooltip": 1,
+		"refresh": "30s", "time": object{"from": "now-1h", "to": "now"}, "timezone": "browser",
+		"annotations": object{"list": []object{}}, "panels": panels,
 		"templating": object{"list": b.variables()},
-		"links":      []object{{"type": "dashboards", "tags": []string{"rondo"}, "title": "Rondo", "asDropdown": true, "includeVars": true, "keepTime": true}},
+		"links": []object{{"type": "dashboards", "tags": []string{"rondo"}, "title": "Rondo", "asDropdown": true,
+			"includeVars": true, "keepTime": true}},
 	}, "", "  ")
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +114,8 @@ func grafana(t testing.TB, b board) []byte {
 func (p panel) grafana() object {
 	var targets []object
 	for i, q := range p.queries {
-		target := object{"refId": string(rune('A' + i)), "datasource": dataSource, "expr": q.expr, "legendFormat": q.legend, "editorMode": "code"}
+		target := object{"refId": string(rune('A' + i)), "datasource": dataSource, "expr": q.expr,
+			"legendFormat": q.legend, "editorMode": "code"}
 		target["instant"], target["range"] = p.number, !p.number
 		targets = append(targets, target)
 	}
@@ -117,19 +125,24 @@ func (p panel) grafana() object {
 		if p.bad > 0 {
 			steps = append(steps, object{"color": "red", "value": p.bad})
 		}
-		defaults["thresholds"], defaults["color"] = object{"mode": "absolute", "steps": steps}, object{"mode": "thresholds"}
+		defaults["thresholds"], defaults["color"] = object{"mode": "absolute", "steps": steps},
+			object{"mode": "thresholds"}
 		defaults["noValue"] = "0"
 	} else {
 		defaults["color"] = object{"mode": "palette-classic"}
-		defaults["custom"] = object{"drawStyle": "line", "lineWidth": 1, "fillOpacity": 10, "showPoints": "never", "spanNulls": false}
+		defaults["custom"] = object{"drawStyle": "line", "lineWidth": 1, "fillOpacity": 10, "showPoints": "never",
+			"spanNulls": false}
 	}
 	out := object{
-		"type": "timeseries", "title": p.title, "description": p.about, "datasource": dataSource, "targets": targets, "fieldConfig": object{"defaults": defaults, "overrides": []object{}},
-		"options": object{"legend": object{"displayMode": "list", "placement": "bottom", "showLegend": true}, "tooltip": object{"mode": "multi", "sort": "desc"}},
+		"type": "timeseries", "title": p.title, "description": p.about, "datasource": dataSource, "targets": targets,
+		"fieldConfig": object{"defaults": defaults, "overrides": []object{}},
+		"options": object{"legend": object{"displayMode": "list", "placement": "bottom", "showLegend": true},
+			"tooltip": object{"mode": "multi", "sort": "desc"}},
 	}
 	if p.number {
 		out["type"] = "stat"
-		out["options"] = object{"colorMode": "value", "graphMode": "none", "textMode": "auto", "reduceOptions": object{"calcs": []string{"lastNotNull"}, "fields": "", "values": false}}
+		out["options"] = object{"colorMode": "value", "graphMode": "none", "textMode": "auto",
+			"reduceOptions": object{"calcs": []string{"lastNotNull"}, "fields": "", "values": false}}
 	}
 	return out
 }
@@ -140,7 +153,8 @@ type choice struct{ label, from, selector string }
 // choices of a dashboard. Each is among what those before it leave.
 func (b board) choices() (all []choice) {
 	for i, l := range b.view.variables {
-		from := map[string]string{orchestration: telemetry.MetricRounds, activity: telemetry.MetricActivityDeliveries, queue: telemetry.MetricQueueDepth}[l]
+		from := map[string]string{orchestration: telemetry.MetricRounds, activity: telemetry.MetricActivityDeliveries,
+			queue: telemetry.MetricQueueDepth}[l]
 		if from == "" {
 			from = telemetry.MetricBuildInfo
 		}
@@ -150,12 +164,15 @@ func (b board) choices() (all []choice) {
 }
 
 func (b board) variables() []object {
-	all := []object{{"name": "datasource", "label": "data source", "type": "datasource", "query": "prometheus", "refresh": 1, "hide": 0, "current": object{}, "options": []object{}}}
+	all := []object{{"name": "datasource", "label": "data source", "type": "datasource", "query": "prometheus",
+		"refresh": 1, "hide": 0, "current": object{}, "options": []object{}}}
 	for _, c := range b.choices() {
 		query := fmt.Sprintf("label_values(%s, %s)", c.selector, c.label)
 		all = append(all, object{
-			"name": c.label, "label": c.label, "type": "query", "datasource": dataSource, "definition": query, "query": object{"query": query, "qryType": 1, "refId": "PrometheusVariableQueryEditor-VariableQuery"},
-			"refresh": 2, "sort": 1, "hide": 0, "multi": true, "includeAll": true, "allValue": ".*", "current": object{"text": []string{"All"}, "value": []string{"$__all"}}, "options": []object{},
+			"name": c.label, "label": c.label, "type": "query", "datasource": dataSource, "definition": query,
+			"query":   object{"query": query, "qryType": 1, "refId": "PrometheusVariableQueryEditor-VariableQuery"},
+			"refresh": 2, "sort": 1, "hide": 0, "multi": true, "includeAll": true, "allValue": ".*",
+			"current": object{"text": []string{"All"}, "value": []string{"$__all"}}, "options": []object{},
 		})
 	}
 	return all
@@ -182,14 +199,18 @@ func rules(t testing.TB) []byte {
 		s := section{Name: g.name}
 		for _, a := range g.alerts {
 			s.Rules = append(s.Rules, rule{
-				Alert: a.name, Expr: a.expr, For: model.Duration(a.hold).String(), Labels: map[string]string{"severity": a.severity()},
-				Annotations: map[string]string{"summary": a.summary, "description": a.description, "runbook": alertsFile + "#" + a.anchor()},
+				Alert: a.name, Expr: a.expr, For: model.Duration(a.hold).String(),
+				Labels: map[string]string{"severity": a.severity()},
+				Annotations: map[string]string{"summary": a.summary, "description": a.description,
+					"runbook": alertsFile + "#" + a.anchor()},
 			})
 		}
 		file.Groups = append(file.Groups, s)
 	}
 	var text bytes.Buffer
-	text.WriteString("# Alerts about Rondo. " + alertsFile + " says what each means and what to do. integration/dashboards writes this file and tries it out: change it there.\n")
+	text.WriteString("# Alerts about Rondo. " + alertsFile +
+		" says what each means and what to do. integration/dashboards writes this file and tries it " +
+		"out: change it there.\n")
 	e := yaml.NewEncoder(&text)
 	e.SetIndent(2)
 	if err := e.Encode(file); err != nil {
@@ -218,24 +239,28 @@ fire, on series on which it must not yet, and on what a running demonstration te
 
 func document() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, introduction, rulesFile)
+	text.WriteString(columns.Paragraphs(fmt.Sprintf(introduction, rulesFile)))
 	fmt.Fprintf(&text, "\n| alert | how bad | after | what has happened |\n| --- | --- | --- | --- |\n")
 	for _, g := range groups {
 		for _, a := range g.alerts {
-			fmt.Fprintf(&text, "| [%s](#%s) | %s | %s | %s |\n", a.name, a.anchor(), a.severity(), a.waits(), firstSentence(a.means))
+			fmt.Fprintf(&text, "| [%s](#%s) | %s | %s | %s |\n", a.name, a.anchor(), a.severity(), a.waits(),
+				firstSentence(a.means))
 		}
 	}
 	for _, g := range groups {
-		fmt.Fprintf(&text, "\n## %s\n\n%s\n", g.title, g.about)
+		fmt.Fprintf(&text, "\n## %s\n\n%s\n", g.title, columns.Wrap(g.about, "", 0))
 		for _, a := range g.alerts {
-			fmt.Fprintf(&text, "\n### %s\n\n%s, %s\n\n```promql\n%s\n```\n\n%s\n\nWhy these limits: %s\n\nLook at:\n\n", a.name, a.severity(), a.waits(), a.expr, a.means, linked(lower(a.because)))
+			fmt.Fprintf(&text, "\n### %s\n\n%s, %s\n\n```promql\n%s\n```\n\n%s\n\nWhy these limits: %s\n\nLook at:\n\n",
+				a.name, a.severity(), a.waits(), a.expr, columns.Wrap(a.means, "", 0),
+				columns.Wrap(linked(lower(a.because)), "", len("Why these limits: ")))
 			for _, l := range a.look {
 				file, title, _ := strings.Cut(l, ": ")
-				fmt.Fprintf(&text, "- [%s](../deploy/grafana/%s.json): %s\n", file, file, title)
+				look := fmt.Sprintf("- [%s](../deploy/grafana/%s.json): %s", file, file, title)
+				fmt.Fprintln(&text, columns.Wrap(look, "  ", 0))
 			}
 			text.WriteString("\nDo:\n\n")
 			for _, d := range a.do {
-				fmt.Fprintf(&text, "- %s\n", linked(d))
+				fmt.Fprintln(&text, columns.Wrap("- "+linked(d), "  ", 0))
 			}
 		}
 	}
@@ -246,7 +271,9 @@ var otherAlert = regexp.MustCompile(`\bRondo[A-Z]\w+`)
 
 // linked makes links of the names of alerts.
 func linked(s string) string {
-	return otherAlert.ReplaceAllStringFunc(s, func(name string) string { return "[" + name + "](#" + strings.ToLower(name) + ")" })
+	return otherAlert.ReplaceAllStringFunc(s, func(name string) string {
+		return "[" + name + "](#" + strings.ToLower(name) + ")"
+	})
 }
 
 func firstSentence(s string) string {
@@ -269,7 +296,8 @@ func (a alert) waits() string {
 // lower begins a sentence that goes on after a colon. Names and numbers stay as they are.
 func lower(s string) string {
 	first, _, _ := strings.Cut(s, " ")
-	if strings.HasPrefix(first, "Rondo") || strings.ToUpper(first) == first && len(first) > 1 || strings.HasSuffix(first, "DB") || strings.HasPrefix(first, "NATS") || strings.HasPrefix(first, "Prometheus") {
+	if strings.HasPrefix(first, "Rondo") || strings.ToUpper(first) == first && len(first) > 1 ||
+		strings.HasSuffix(first, "DB") || strings.HasPrefix(first, "NATS") || strings.HasPrefix(first, "Prometheus") {
 		return s
 	}
 	return strings.ToLower(s[:1]) + s[1:]

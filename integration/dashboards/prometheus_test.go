@@ -21,8 +21,9 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// This file is Prometheus: its parsers and its engine, with samples that are kept in memory. The rule manager is not used, because it brings half of all clouds along: what it does
-// with `for` is a few lines.
+// This file is Prometheus: its parsers and its engine, with samples that are kept in memory. The
+// rule manager is not used, because it brings half of all clouds along: what it does with `for` is
+// a few lines.
 
 var promqlParser = parser.NewParser(parser.Options{})
 
@@ -87,7 +88,8 @@ func (m *memory) with(other *memory) *memory {
 
 // Querier implements [storage.Queryable].
 func (m *memory) Querier(from, to int64) (storage.Querier, error) {
-	return &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+	return &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints,
+		matchers ...*labels.Matcher) storage.SeriesSet {
 		set := &seriesSet{}
 		for _, key := range slices.Sorted(maps.Keys(m.series)) {
 			k := m.series[key]
@@ -192,7 +194,8 @@ func (m *memory) load(t testing.TB, lines ...string) {
 
 func newEngine() *promql.Engine {
 	return promql.NewEngine(promql.EngineOpts{
-		MaxSamples: 10_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute, EnableAtModifier: true, EnableNegativeOffset: true, Parser: promqlParser,
+		MaxSamples: 10_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute, EnableAtModifier: true,
+		EnableNegativeOffset: true, Parser: promqlParser,
 		NoStepSubqueryIntervalFn: func(int64) int64 { return minute.Milliseconds() },
 	})
 }
@@ -227,8 +230,10 @@ type firing struct {
 	sample promql.Sample
 }
 
-// fires evaluates the expression of an alert again and again, and gives those that were true for long enough without a gap.
-func (m *memory) fires(t testing.TB, engine *promql.Engine, expr string, from time.Time, hold, every time.Duration) (all []firing) {
+// fires evaluates the expression of an alert again and again, and gives those that were true for
+// long enough without a gap.
+func (m *memory) fires(t testing.TB, engine *promql.Engine, expr string, from time.Time, hold,
+	every time.Duration) (all []firing) {
 	t.Helper()
 	type state struct {
 		since time.Time
@@ -296,7 +301,8 @@ func selectors(t testing.TB, expr string) (all []*parser.VectorSelector) {
 func metricOf(series string) string {
 	for metric, d := range table {
 		n := name(metric)
-		if series == n || d.Type == "histogram" && slices.Contains([]string{"_bucket", "_sum", "_count"}, strings.TrimPrefix(series, n)) {
+		if series == n || d.Type == "histogram" &&
+			slices.Contains([]string{"_bucket", "_sum", "_count"}, strings.TrimPrefix(series, n)) {
 			return metric
 		}
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
-// This file writes queries. The names of metrics and labels come from package telemetry, and a label that a metric does not have is a panic.
+// This file writes queries. The names of metrics and labels come from package telemetry, and a
+// label that a metric does not have is a panic.
 
 // targetLabels are those that Prometheus gives to what it scrapes.
 var targetLabels = []string{"namespace", "job", "instance"}
@@ -112,11 +113,13 @@ func (v view) rate(metric string, keep by, conditions ...where) string {
 	return aggregate("sum", keep, metric, "rate("+v.selector(metric, "", conditions...)+"["+v.window+"])")
 }
 
-// happened is how often something that is rare has happened within the span. A series that has begun since then counts as a whole: there is none before the first time, so increase
-// alone does not see that.
+// happened is how often something that is rare has happened within the span. A series that has
+// begun since then counts as a whole: there is none before the first time, so increase alone does
+// not see that.
 func (v view) happened(metric string, keep by, conditions ...where) string {
 	s := v.selector(metric, "", conditions...)
-	return aggregate("sum", keep, metric, fmt.Sprintf("(%s unless %s offset %s) or increase(%s[%s])", s, s, v.span, s, v.span))
+	return aggregate("sum", keep, metric,
+		fmt.Sprintf("(%s unless %s offset %s) or increase(%s[%s])", s, s, v.span, s, v.span))
 }
 
 // quantile is of a histogram.
@@ -124,7 +127,8 @@ func (v view) quantile(q float64, metric string, keep by, conditions ...where) s
 	for _, l := range keep {
 		check(described(metric), l)
 	}
-	return fmt.Sprintf("histogram_quantile(%v, sum by (%s) (rate(%s[%s])))", q, append(slices.Clone(keep), "le"), v.selector(metric, "_bucket", conditions...), v.window)
+	return fmt.Sprintf("histogram_quantile(%v, sum by (%s) (rate(%s[%s])))", q, append(slices.Clone(keep), "le"),
+		v.selector(metric, "_bucket", conditions...), v.window)
 }
 
 // mean is of a histogram.

@@ -27,8 +27,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// This file does what a kubelet does with a Pod, as far as a program can see it: its files, its variables, its arguments, its user, its network, its probes and its end. A container is a
-// process in a root directory and a network of its own, without any other walls.
+// This file does what a kubelet does with a Pod, as far as a program can see it: its files, its
+// variables, its arguments, its user, its network, its probes and its end. A container is a process
+// in a root directory and a network of its own, without any other walls.
 
 // patience is how long something may take that does not depend on how fast the machine is.
 const patience = 2 * time.Minute
@@ -190,9 +191,11 @@ func (n *node) start(o Object, args ...string) *container {
 		n.t.Fatal(err)
 	}
 	if len(pod.Spec.Containers) != 1 || len(pod.Spec.Containers[0].EnvFrom) > 0 {
-		n.t.Fatalf("%s has %d containers, or variables from where nothing is known of here", name, len(pod.Spec.Containers))
+		n.t.Fatalf("%s has %d containers, or variables from where nothing is known of here", name,
+			len(pod.Spec.Containers))
 	}
-	c := &container{t: n.t, name: name, meta: pod.Annotations, pod: pod.Spec, spec: pod.Spec.Containers[0], node: n.network, ended: make(chan struct{})}
+	c := &container{t: n.t, name: name, meta: pod.Annotations, pod: pod.Spec, spec: pod.Spec.Containers[0],
+		node: n.network, ended: make(chan struct{})}
 	reference, _, _ := strings.Cut(c.spec.Image, ":")
 	if c.image = n.images[reference]; c.image == nil {
 		n.t.Fatalf("%s: there is no image %s", name, c.spec.Image)
@@ -220,8 +223,10 @@ func (n *node) start(o Object, args ...string) *container {
 	}
 	uid, gid, more := c.user()
 	c.cmd = &exec.Cmd{
-		Path: command[0], Args: append(append([]string(nil), command...), args...), Env: env, Dir: cmp.Or(c.spec.WorkingDir, c.config.WorkingDir, "/"), Stdout: c, Stderr: c,
-		SysProcAttr: &syscall.SysProcAttr{Chroot: root, Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: &syscall.Credential{Uid: uid, Gid: gid, Groups: more}},
+		Path: command[0], Args: append(append([]string(nil), command...), args...), Env: env,
+		Dir: cmp.Or(c.spec.WorkingDir, c.config.WorkingDir, "/"), Stdout: c, Stderr: c,
+		SysProcAttr: &syscall.SysProcAttr{Chroot: root, Setpgid: true, Pdeathsig: syscall.SIGKILL,
+			Credential: &syscall.Credential{Uid: uid, Gid: gid, Groups: more}},
 	}
 	if err := inside.within(c.cmd.Start); err != nil {
 		n.t.Fatalf("%s: %v", name, err)
@@ -378,7 +383,8 @@ func (c *container) terminate() {
 	}
 }
 
-// probe asks what a probe asks, from the node, at each address of the Pod. It is green or red, and red says why.
+// probe asks what a probe asks, from the node, at each address of the Pod. It is green or red, and
+// red says why.
 func (c *container) probe(p *corev1.Probe) (err error) {
 	port := p.HTTPGet.Port.IntValue()
 	for _, x := range c.spec.Ports {
@@ -388,7 +394,8 @@ func (c *container) probe(p *corev1.Probe) (err error) {
 	}
 	for _, address := range c.addresses {
 		ctx, cancel := context.WithTimeout(c.t.Context(), time.Duration(max(p.TimeoutSeconds, 1))*time.Second)
-		err = errors.Join(err, c.get(ctx, "http://"+net.JoinHostPort(address, strconv.Itoa(port))+path.Join("/", p.HTTPGet.Path)))
+		err = errors.Join(err,
+			c.get(ctx, "http://"+net.JoinHostPort(address, strconv.Itoa(port))+path.Join("/", p.HTTPGet.Path)))
 		cancel()
 	}
 	return err
@@ -414,11 +421,14 @@ func (c *container) get(ctx context.Context, url string) error {
 func (c *container) live() error  { return c.probe(c.spec.LivenessProbe) }
 func (c *container) ready() error { return c.probe(c.spec.ReadinessProbe) }
 
-// begins waits until the container has begun, and then until it is ready. It fails the test when a kubelet would have given it up.
+// begins waits until the container has begun, and then until it is ready. It fails the test when a
+// kubelet would have given it up.
 func (c *container) begins() {
 	c.t.Helper()
 	p := c.spec.StartupProbe
-	c.becomes("it has begun", time.Duration(p.FailureThreshold*max(p.PeriodSeconds, 1))*time.Second, func() error { return c.probe(p) })
+	c.becomes("it has begun", time.Duration(p.FailureThreshold*max(p.PeriodSeconds, 1))*time.Second, func() error {
+		return c.probe(p)
+	})
 	c.becomes("it is ready", patience, c.ready)
 }
 

@@ -35,7 +35,8 @@ var types = map[string]func() any{
 	"keda.sh/v1alpha1 ScaledObject":           func() any { return &scaledObject{} },
 }
 
-// TestManifestsAreWhatKubernetesTakes decodes everything into the types of Kubernetes and of the operators. A name that a type does not have, or that stands twice, is refused.
+// TestManifestsAreWhatKubernetesTakes decodes everything into the types of Kubernetes and of the
+// operators. A name that a type does not have, or that stands twice, is refused.
 func TestManifestsAreWhatKubernetesTakes(t *testing.T) {
 	used := map[string]bool{}
 	eachSet(t, func(t *testing.T, s set) {
@@ -77,9 +78,10 @@ func TestManifestsAreWhatKubernetesTakes(t *testing.T) {
 // TestDecodingNotices makes sure that the decoding is as strict as it should be.
 func TestDecodingNotices(t *testing.T) {
 	for raw, want := range map[string]string{
-		"kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: a, imagee: b}]}":        "imagee",
-		"kind: Pod\nmetadata: {name: x}\nspec: {containers: []}\nspec: {}":                  "spec",
-		"kind: Pod\nmetadata: {name: x}\nspec: {terminationGracePeriodSeconds: \"thirty\"}": "terminationGracePeriodSeconds",
+		"kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: a, imagee: b}]}": "imagee",
+		"kind: Pod\nmetadata: {name: x}\nspec: {containers: []}\nspec: {}":           "spec",
+		"kind: Pod\nmetadata: {name: x}\nspec: {terminationGracePeriodSeconds: \"thirty\"}": "termination" +
+			"GracePeriodSeconds",
 	} {
 		objects, err := split("x.yaml", raw)
 		if err != nil {
@@ -129,7 +131,8 @@ func TestScaledObjects(t *testing.T) {
 	}
 }
 
-// TestRulesAndBoardsAreCarriedOver checks that the operator gets each alert, and Grafana each dashboard.
+// TestRulesAndBoardsAreCarriedOver checks that the operator gets each alert, and Grafana each
+// dashboard.
 func TestRulesAndBoardsAreCarriedOver(t *testing.T) {
 	original, err := ReadValues("../../deploy/prometheus/rules.yaml")
 	if err != nil {
@@ -160,8 +163,10 @@ func TestRulesAndBoardsAreCarriedOver(t *testing.T) {
 			for _, g := range rule.Spec.Groups {
 				for _, r := range g.Rules {
 					n++
-					if r.Expr.String() != want[r.Alert] || slices.Contains(left, r.Alert) || r.For == nil || r.Annotations["runbook"] != "" ||
-						!strings.HasPrefix(r.Annotations["runbook_url"], "https://") || !strings.HasSuffix(r.Annotations["runbook_url"], "docs/alerts.md#"+strings.ToLower(r.Alert)) {
+					if r.Expr.String() != want[r.Alert] || slices.Contains(left, r.Alert) || r.For == nil ||
+						r.Annotations["runbook"] != "" ||
+						!strings.HasPrefix(r.Annotations["runbook_url"], "https://") ||
+						!strings.HasSuffix(r.Annotations["runbook_url"], "docs/alerts.md#"+strings.ToLower(r.Alert)) {
 						t.Errorf("%s: %+v", r.Alert, r)
 					}
 				}
@@ -181,12 +186,14 @@ func TestRulesAndBoardsAreCarriedOver(t *testing.T) {
 				t.Fatal(err)
 			}
 			for name, text := range c.Data {
-				if original := readFile(t, "../../deploy/grafana/"+strings.TrimPrefix(name, "rondo-")); strings.TrimSpace(original) != text {
+				if original := readFile(t,
+					"../../deploy/grafana/"+strings.TrimPrefix(name, "rondo-")); strings.TrimSpace(original) != text {
 					t.Errorf("%s: %s is not what is in deploy/grafana", o.ID(), name)
 				}
 			}
 		}
-		if boards != 0 && boards != len(all) || (s.name == "production") != (boards == len(all)) && s.name != "everything" {
+		if boards != 0 && boards != len(all) || (s.name == "production") != (boards == len(all)) &&
+			s.name != "everything" {
 			t.Errorf("%d dashboards, want all %d or none", boards, len(all))
 		}
 	})

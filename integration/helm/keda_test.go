@@ -5,7 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// scaledObject is a ScaledObject of KEDA, as its types have it without the status. KEDA's own package brings along clients for all clouds.
+// scaledObject is a ScaledObject of KEDA, as its types have it without the status. KEDA's own
+// package brings along clients for all clouds.
 type scaledObject struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -48,7 +49,9 @@ type scaledObject struct {
 	} `json:"spec"`
 }
 
-// jetStreamScaler are the names in the metadata of KEDA's scaler nats-jetstream, and whether they are needed.
+// jetStreamScaler are the names in the metadata of KEDA's scaler nats-jetstream, and whether they
+// are needed.
 var jetStreamScaler = map[string]bool{
-	"natsServerMonitoringEndpoint": true, "account": true, "stream": true, "consumer": true, "lagThreshold": false, "activationLagThreshold": false, "useHttps": false,
+	"natsServerMonitoringEndpoint": true, "account": true, "stream": true, "consumer": true, "lagThreshold": false,
+	"activationLagThreshold": false, "useHttps": false,
 }

@@ -18,17 +18,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file gives the node and each Pod a network namespace of their own, as a container runtime does: a Pod has its own loopback interface and its own address, and the kubelet asks
-// at that address. So what listens on the loopback interface of a Pod is found out. A namespace lasts as long as the process that holds it, which the kernel ends with this one.
+// This file gives the node and each Pod a network namespace of their own, as a container runtime
+// does: a Pod has its own loopback interface and its own address, and the kubelet asks at that
+// address. So what listens on the loopback interface of a Pod is found out. A namespace lasts as
+// long as the process that holds it, which the kernel ends with this one.
 
-// network is the network of a node, to which those of its Pods are connected. Nothing of it can be seen from this machine's own, and nothing leads out of it.
+// network is the network of a node, to which those of its Pods are connected. Nothing of it can be
+// seen from this machine's own, and nothing leads out of it.
 type network struct {
 	*namespace
 	mu   sync.Mutex
 	pods int
 }
 
-// The addresses of the node in its network. Pods have those that follow. Private networks need no other addresses than their own.
+// The addresses of the node in its network. Pods have those that follow. Private networks need no
+// other addresses than their own.
 const (
 	node4 = "10.244.0."
 	node6 = "fd00:244::"
@@ -40,11 +44,13 @@ type namespace struct {
 	holder *exec.Cmd
 }
 
-// needNetwork skips the test where no network namespaces can be made, and fails it where only the command to set them up is missing.
+// needNetwork skips the test where no network namespaces can be made, and fails it where only the
+// command to set them up is missing.
 func needNetwork(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("WHAT THE CHART RENDERS IS NOT STARTED: only root may make network namespaces, and give a process a root directory and a user of its own")
+		t.Skip("WHAT THE CHART RENDERS IS NOT STARTED: only root may make network namespaces, and give a process a " +
+			"root directory and a user of its own")
 	}
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Fatalf("%v: install iproute2", err)
@@ -69,7 +75,8 @@ func newNamespace(t testing.TB) *namespace {
 	return n
 }
 
-// within does something in the namespace: connections, listeners and processes that it makes are in there.
+// within does something in the namespace: connections, listeners and processes that it makes are in
+// there.
 func (n *namespace) within(do func() error) (err error) {
 	done := make(chan struct{})
 	go func() { // a thread that cannot come back ends with its goroutine
@@ -154,13 +161,15 @@ func (n *network) client() *http.Client {
 
 func (n *network) dial(ctx context.Context, network, address string) (c net.Conn, err error) {
 	err = n.within(func() error {
-		c, err = (&net.Dialer{FallbackDelay: -1}).DialContext(ctx, network, address) // a second goroutine would not be in there
+		// a second goroutine would not be in there
+		c, err = (&net.Dialer{FallbackDelay: -1}).DialContext(ctx, network, address)
 		return err
 	})
 	return c, err
 }
 
-// bring makes something that listens on this machine's loopback interface available in the node's network, and gives its address there.
+// bring makes something that listens on this machine's loopback interface available in the node's
+// network, and gives its address there.
 func (n *network) bring(local string) string {
 	n.t.Helper()
 	var l net.Listener
@@ -202,7 +211,8 @@ func forward(outer net.Conn, local string) {
 	<-ended
 }
 
-// TestNamespacesAreApart makes sure that the network does what the tests want of it: a Pod is reached at its address, and not if it listens on its loopback interface.
+// TestNamespacesAreApart makes sure that the network does what the tests want of it: a Pod is
+// reached at its address, and not if it listens on its loopback interface.
 func TestNamespacesAreApart(t *testing.T) {
 	needNetwork(t)
 	n := newNetwork(t)

@@ -26,8 +26,10 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus/embedded"
 )
 
-// This file starts what the chart renders: the containers of a release, from the image that deploy/images builds, with the very arguments, variables and files that the manifests say,
-// against a NATS server with the users that deploy/nats ships, and a PostgreSQL server with the roles that deploy/sql ships.
+// This file starts what the chart renders: the containers of a release, from the image that
+// deploy/images builds, with the very arguments, variables and files that the manifests say,
+// against a NATS server with the users that deploy/nats ships, and a PostgreSQL server with the
+// roles that deploy/sql ships.
 
 // cluster is a namespace with what a release needs around it.
 type cluster struct {
@@ -38,7 +40,8 @@ type cluster struct {
 	database string // of the administrator
 }
 
-// values are those of the release. What is secret stands in Secrets, as in production, with a user of NATS and a role of the database for each part.
+// values are those of the release. What is secret stands in Secrets, as in production, with a user
+// of NATS and a role of the database for each part.
 const values = `
 nats:
   urls: [%s]
@@ -71,9 +74,11 @@ var build = sync.OnceValues(func() (layouts map[string]string, err error) {
 		return nil, err
 	}
 	layouts = make(map[string]string)
-	for name, from := range map[string][2]string{stock: {"../..", "./cmd/rondo"}, own: {"../../integration/helm", "./testdata/held"}} {
+	for name, from := range map[string][2]string{stock: {"../..", "./cmd/rondo"},
+		own: {"../../integration/helm", "./testdata/held"}} {
 		layouts[name] = filepath.Join(built, filepath.Base(name))
-		cmd := exec.Command("go", "run", ".", "-C", from[0], "--platform", "linux/"+runtime.GOARCH, "--output", layouts[name], from[1])
+		cmd := exec.Command("go", "run", ".", "-C", from[0], "--platform", "linux/"+runtime.GOARCH, "--output",
+			layouts[name], from[1])
 		cmd.Dir = "../../deploy/images"
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("building the image of %s: %w\n%s", from[1], err, out)
@@ -101,7 +106,8 @@ func install(t *testing.T, more string) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{node: &node{t: t, images: make(map[string]*image), secrets: make(map[string]map[string]string), network: newNetwork(t)}}
+	c := &cluster{node: &node{t: t, images: make(map[string]*image), secrets: make(map[string]map[string]string),
+		network: newNetwork(t)}}
 	for name, layout := range layouts {
 		c.images[name] = unpack(t, layout, runtime.GOARCH)
 	}
@@ -123,7 +129,8 @@ func install(t *testing.T, more string) *cluster {
 	c.postgres = pgtest.Start(t, pgtest.Fsync(false))
 	c.database = c.postgres.Database(t)
 	c.execute("../../deploy/sql/roles.sql")
-	for secret, role := range map[string]string{"orders-database": "rondo_run", "orders-database-owner": "rondo_owner"} {
+	for secret, role := range map[string]string{"orders-database": "rondo_run",
+		"orders-database-owner": "rondo_owner"} {
 		u, err := url.Parse(c.database)
 		if err != nil {
 			t.Fatal(err)
@@ -220,19 +227,24 @@ func (c *cluster) rondo(args ...string) (code int, said string) {
 	return x.wait(patience), x.said()
 }
 
-// queues makes the Secrets that the orchestrators need to serve queues, and gives a way to push something at one of them.
+// queues makes the Secrets that the orchestrators need to serve queues, and gives a way to push
+// something at one of them.
 func (c *cluster) queues() func(at *container, token, path string) (status int, said string) {
 	c.t.Helper()
 	cert, key := certificate(c.t, "queues")
 	c.secrets["queues-tls"] = map[string]string{"tls.crt": cert, "tls.key": key}
-	c.secrets["queues-access"] = map[string]string{"access.yaml": fmt.Sprintf("callers: [{name: shop, token_sha256: [%x], allow: [{queues: [orders-*], rights: [push]}]}]", sha256.Sum256([]byte("shop-token")))}
+	c.secrets["queues-access"] = map[string]string{"access.yaml": fmt.Sprintf(
+		"callers: [{name: shop, token_sha256: [%x], allow: [{queues: [orders-*], rights: [push]}]}]",
+		sha256.Sum256([]byte("shop-token")))}
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM([]byte(cert))
 	client := c.network.client()
-	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: trusted, ServerName: "127.0.0.1"} // which is what the certificate says
+	// which is what the certificate says
+	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: trusted, ServerName: "127.0.0.1"}
 	return func(at *container, token, path string) (int, string) {
 		c.t.Helper()
-		r, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, fmt.Sprintf("https://%s:8000/queue/%s", at.addresses[0], path), strings.NewReader(`{"item": {"n": 1}}`))
+		r, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost,
+			fmt.Sprintf("https://%s:8000/queue/%s", at.addresses[0], path), strings.NewReader(`{"item": {"n": 1}}`))
 		c.must(err)
 		if token != "" {
 			r.Header.Set("Authorization", "Bearer "+token)
@@ -246,7 +258,8 @@ func (c *cluster) queues() func(at *container, token, path string) (status int, 
 	}
 }
 
-// TestWhatIsRenderedRuns installs a release, tests it, takes away what it needs, gives it back, and ends it.
+// TestWhatIsRenderedRuns installs a release, tests it, takes away what it needs, gives it back, and
+// ends it.
 func TestWhatIsRenderedRuns(t *testing.T) {
 	c := install(t, `queues: {enabled: true, access: {existingSecret: queues-access}, tls: {existingSecret: queues-tls}}`)
 	askQueues := c.queues()
@@ -307,7 +320,8 @@ func TestWhatIsRenderedRuns(t *testing.T) {
 	}
 }
 
-// TestTheImageSaysWhatItIs runs the commands of the image that need nothing, and that miss everything.
+// TestTheImageSaysWhatItIs runs the commands of the image that need nothing, and that miss
+// everything.
 func TestTheImageSaysWhatItIs(t *testing.T) {
 	c := install(t, "")
 	if code, out := c.rondo("version"); code != 0 || !strings.Contains(out, "engine") {
@@ -320,7 +334,8 @@ func TestTheImageSaysWhatItIs(t *testing.T) {
 	}
 }
 
-// TestADrainIsSeen has a program of a user's own in all places, and ends its worker while it works: that is not ready any more, it is alive, and it lets the activity finish.
+// TestADrainIsSeen has a program of a user's own in all places, and ends its worker while it works:
+// that is not ready any more, it is alive, and it lets the activity finish.
 func TestADrainIsSeen(t *testing.T) {
 	c := install(t, `
 image: {registry: registry.example.com, repository: shop/held, tag: "1"}

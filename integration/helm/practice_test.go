@@ -34,9 +34,11 @@ func TestLint(t *testing.T) {
 	})
 }
 
-// accepted are findings of kube-score that are meant to be, with the reason; in one set of values, where it has its name before.
+// accepted are findings of kube-score that are meant to be, with the reason; in one set of values,
+// where it has its name before.
 var accepted = map[string]string{
-	"container-image-pull-policy":         "tags of releases and digests stay what they are; with Always, nothing starts while the registry is away",
+	"container-image-pull-policy": "tags of releases and digests stay what they are; with Always, nothing " +
+		"starts while the registry is away",
 	"deployment-has-host-podantiaffinity": "topology spread constraints do it, and bear with a small cluster",
 	"dev deployment-replicas":             "it is for trying things out",
 	"pools deployment-replicas":           "one customer has one worker",
@@ -45,7 +47,8 @@ var accepted = map[string]string{
 	"everything deployment-strategy":      "it says so",
 }
 
-// TestPractice has kube-score look at the Pods and all that is around them. Nothing may be critical or a warning but what was accepted for a reason.
+// TestPractice has kube-score look at the Pods and all that is around them. Nothing may be critical
+// or a warning but what was accepted for a reason.
 func TestPractice(t *testing.T) {
 	type finding struct {
 		Object string `json:"object_name"`
@@ -68,7 +71,8 @@ func TestPractice(t *testing.T) {
 			}
 			manifests.WriteString("---\n" + o.Raw)
 		}
-		cmd := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../../internal/tools/go.mod", "kube-score", "score", "--kubernetes-version", "v1.30", "--output-format", "json", "-")
+		cmd := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../../internal/tools/go.mod", "kube-score",
+			"score", "--kubernetes-version", "v1.30", "--output-format", "json", "-")
 		cmd.Stdin = strings.NewReader(manifests.String())
 		var complaints strings.Builder
 		cmd.Stderr = &complaints
@@ -108,7 +112,8 @@ func TestPractice(t *testing.T) {
 	}
 }
 
-// TestRolling checks what an upgrade replaces: what reads the settings, when they change, and nothing when nothing has.
+// TestRolling checks what an upgrade replaces: what reads the settings, when they change, and
+// nothing when nothing has.
 func TestRolling(t *testing.T) {
 	templates := func(r *Rendering) map[string]string {
 		of := map[string]string{}
@@ -130,7 +135,8 @@ func TestRolling(t *testing.T) {
 		{"the servers", pools + `, nats: {urls: ["nats://other:4222"]}`, all},
 		{"the prefix", pools + `, streams: {prefix: other}`, all},
 		{"a setting of the orchestrators", pools + `, orchestrator: {settings: {steps: 3}}`, "rondo-orchestrator"},
-		{"a setting of a pool", `workers: {pools: {default: null, a: {settings: {session-idle: 1m}}, b: {}}}`, "rondo-worker-a"},
+		{"a setting of a pool", `workers: {pools: {default: null, a: {settings: {session-idle: 1m}}, b: {}}}`,
+			"rondo-worker-a"},
 		{"the tags of a pool", `workers: {pools: {default: null, a: {}, b: {tags: [x]}}}`, "rondo-worker-b"},
 		{"an inline password", pools + `, nats: {auth: {user: a, password: b}}`, all},
 		{"how many there are", pools + `, orchestrator: {replicas: 7}`, none},
@@ -152,21 +158,25 @@ func TestRolling(t *testing.T) {
 			t.Errorf("%s: replaced are %q, want %q", c.name, got, c.want)
 		}
 	}
-	first, second := render(t, `{nats: {auth: {user: a, password: b}}}`), render(t, `{nats: {auth: {user: a, password: c}}}`)
+	first, second := render(t, `{nats: {auth: {user: a, password: b}}}`),
+		render(t, `{nats: {auth: {user: a, password: c}}}`)
 	if a, b := templates(first), templates(second); a["rondo-orchestrator"] == b["rondo-orchestrator"] {
 		t.Error("another password replaces nothing")
 	}
 }
 
-// TestWhatIsNotThereIsNotNeeded checks that a migration without streams gets no rights in NATS, and workers none in the database.
+// TestWhatIsNotThereIsNotNeeded checks that a migration without streams gets no rights in NATS, and
+// workers none in the database.
 func TestWhatIsNotThereIsNotNeeded(t *testing.T) {
 	r := render(t, `{migration: {streams: false}, nats: {auth: {method: credentials, existingSecret: creds}, tls: {ca: {existingSecret: authority}}}}`)
 	job, _ := r.Find("Job", "rondo-migrate")
-	if strings.Contains(job.Raw, "creds") || strings.Contains(job.Raw, "authority") || strings.Contains(job.Raw, "--streams") {
+	if strings.Contains(job.Raw, "creds") || strings.Contains(job.Raw, "authority") ||
+		strings.Contains(job.Raw, "--streams") {
 		t.Errorf("it gets what it does not need:\n%s", job.Raw)
 	}
 	worker, _ := r.Find("Deployment", "rondo-worker-default")
-	if strings.Contains(worker.Raw, "DATABASE") || strings.Contains(worker.Raw, "secretName: db") || !strings.Contains(worker.Raw, "secretName: creds") {
+	if strings.Contains(worker.Raw, "DATABASE") || strings.Contains(worker.Raw, "secretName: db") ||
+		!strings.Contains(worker.Raw, "secretName: creds") {
 		t.Errorf("it gets the database, or does not get NATS:\n%s", worker.Raw)
 	}
 	r = render(t, `{orchestrator: {enabled: false}, workers: {pools: {default: null}}, migration: {enabled: false}, tests: {enabled: false}}`)
@@ -175,18 +185,22 @@ func TestWhatIsNotThereIsNotNeeded(t *testing.T) {
 	}
 }
 
-// TestNotesWarnOfSecretsOnly has an address of a database in the values: with a password it is a secret, and without one it is not.
+// TestNotesWarnOfSecretsOnly has an address of a database in the values: with a password it is a
+// secret, and without one it is not.
 func TestNotesWarnOfSecretsOnly(t *testing.T) {
 	for url, want := range map[string]bool{
-		"postgres://rondo@db:5432/rondo": false, "postgres://db/rondo?user=rondo&sslmode=disable": false, "postgres://rondo:@db/rondo": false,
-		"postgres://rondo:hush@db:5432/rondo": true, "postgresql://db/rondo?user=rondo&password=hush": true, "postgres://db/rondo?sslpassword=hush": true,
+		"postgres://rondo@db:5432/rondo": false, "postgres://db/rondo?user=rondo&sslmode=disable": false,
+		"postgres://rondo:@db/rondo":          false,
+		"postgres://rondo:hush@db:5432/rondo": true, "postgresql://db/rondo?user=rondo&password=hush": true,
+		"postgres://db/rondo?sslpassword=hush": true,
 	} {
 		r := render(t, fmt.Sprintf(`{database: {existingSecret: "", url: %q}}`, url))
 		if got := strings.Contains(r.Notes, "gets secrets from the values"); got != want {
 			t.Errorf("%s: warned is %v", url, got)
 		}
 	}
-	if r := render(t, `{nats: {auth: {user: ann, password: hush}}}`); !strings.Contains(r.Notes, "rondo-worker-default gets secrets from the values") {
+	if r := render(t, `{nats: {auth: {user: ann, password: hush}}}`); !strings.Contains(r.Notes,
+		"rondo-worker-default gets secrets from the values") {
 		t.Error("nobody warns of a password of NATS")
 	}
 }
@@ -195,18 +209,26 @@ func TestNotesWarnOfSecretsOnly(t *testing.T) {
 func TestImages(t *testing.T) {
 	const digest = "sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
 	for _, c := range []struct{ values, orchestrator, worker, migrate, test string }{
-		{`{}`, "ghcr.io/rondo-run/rondo:0.1.0", "ghcr.io/rondo-run/rondo:0.1.0", "ghcr.io/rondo-run/rondo:0.1.0", "ghcr.io/rondo-run/rondo:0.1.0"},
-		{`{image: {registry: ghcr.io, repository: me/rondo, tag: v1}}`, "ghcr.io/me/rondo:v1", "ghcr.io/me/rondo:v1", "ghcr.io/me/rondo:v1", "ghcr.io/me/rondo:v1"},
-		{`{image: {registry: "", repository: rondo, digest: "` + digest + `"}}`, "rondo@" + digest, "rondo@" + digest, "rondo@" + digest, "rondo@" + digest},
-		{`{image: {repository: shop/orders, tag: "2"}}`, "ghcr.io/shop/orders:2", "ghcr.io/shop/orders:2", "ghcr.io/shop/orders:2", ""},
+		{`{}`, "ghcr.io/rondo-run/rondo:0.1.0", "ghcr.io/rondo-run/rondo:0.1.0", "ghcr.io/rondo-run/rondo:0.1.0",
+			"ghcr.io/rondo-run/rondo:0.1.0"},
+		{`{image: {registry: ghcr.io, repository: me/rondo, tag: v1}}`, "ghcr.io/me/rondo:v1", "ghcr.io/me/rondo:v1",
+			"ghcr.io/me/rondo:v1", "ghcr.io/me/rondo:v1"},
+		{`{image: {registry: "", repository: rondo, digest: "` + digest + `"}}`, "rondo@" + digest, "rondo@" + digest,
+			"rondo@" + digest, "rondo@" + digest},
+		{`{image: {repository: shop/orders, tag: "2"}}`, "ghcr.io/shop/orders:2", "ghcr.io/shop/orders:2",
+			"ghcr.io/shop/orders:2", ""},
 		{`{image: {repository: shop/orders, tag: "2", digest: "` + digest + `"}, tests: {orchestration: probe}}`,
-			"ghcr.io/shop/orders:2@" + digest, "ghcr.io/shop/orders:2@" + digest, "ghcr.io/shop/orders:2@" + digest, "ghcr.io/rondo-run/rondo:0.1.0"},
-		{`{image: {repository: shop/orders, digest: "` + digest + `"}, migration: {image: {tag: "3"}}, workers: {defaults: {image: {repository: shop/gpu, tag: "4"}}}}`,
+			"ghcr.io/shop/orders:2@" + digest, "ghcr.io/shop/orders:2@" + digest, "ghcr.io/shop/orders:2@" + digest,
+			"ghcr.io/rondo-run/rondo:0.1.0"},
+		{`{image: {repository: shop/orders, digest: "` + digest +
+			`"}, migration: {image: {tag: "3"}}, workers: {defaults: {image: {repository: shop/gpu, tag: "4"}}}}`,
 			"ghcr.io/shop/orders@" + digest, "ghcr.io/shop/gpu:4", "ghcr.io/shop/orders:3", ""},
-		{`{orchestrator: {image: {registry: mirror.example.com}}}`, "mirror.example.com/rondo-run/rondo:0.1.0", "ghcr.io/rondo-run/rondo:0.1.0", "ghcr.io/rondo-run/rondo:0.1.0", "ghcr.io/rondo-run/rondo:0.1.0"},
+		{`{orchestrator: {image: {registry: mirror.example.com}}}`, "mirror.example.com/rondo-run/rondo:0.1.0",
+			"ghcr.io/rondo-run/rondo:0.1.0", "ghcr.io/rondo-run/rondo:0.1.0", "ghcr.io/rondo-run/rondo:0.1.0"},
 	} {
 		r := render(t, c.values)
-		for name, want := range map[string]string{"Deployment/rondo-orchestrator": c.orchestrator, "Deployment/rondo-worker-default": c.worker, "Job/rondo-migrate": c.migrate, "Pod/rondo-test": c.test} {
+		for name, want := range map[string]string{"Deployment/rondo-orchestrator": c.orchestrator,
+			"Deployment/rondo-worker-default": c.worker, "Job/rondo-migrate": c.migrate, "Pod/rondo-test": c.test} {
 			kind, of, _ := strings.Cut(name, "/")
 			got := ""
 			if o, ok := r.Find(kind, of); ok {
@@ -236,7 +258,8 @@ func TestNumbersOfUsersCanBeTakenOut(t *testing.T) {
 	}
 }
 
-// TestPackage packs the chart as a release does, and renders what was packed: it has all that it needs.
+// TestPackage packs the chart as a release does, and renders what was packed: it has all that it
+// needs.
 func TestPackage(t *testing.T) {
 	c, err := loader.LoadDir(Dir)
 	if err != nil {
@@ -272,7 +295,8 @@ func TestPackage(t *testing.T) {
 			t.Errorf("%s was packed", h.Name)
 		}
 	}
-	for _, want := range []string{"rondo/README.md", "rondo/values.schema.json", "rondo/files/prometheus/rules.yaml", "rondo/files/grafana/overview.json"} {
+	for _, want := range []string{"rondo/README.md", "rondo/values.schema.json", "rondo/files/prometheus/rules.yaml",
+		"rondo/files/grafana/overview.json"} {
 		if !names[want] {
 			t.Errorf("%s was not packed", want)
 		}

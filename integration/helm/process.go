@@ -15,7 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Pods gives what the Pods of an object are made of: of a Deployment, a Job or a Pod; nil if it has none.
+// Pods gives what the Pods of an object are made of: of a Deployment, a Job or a Pod; nil if it has
+// none.
 func (o Object) Pods() (*corev1.PodTemplateSpec, error) {
 	switch o.Kind {
 	case "Deployment":
@@ -39,7 +40,8 @@ type Process struct {
 	Object    Object
 	Container corev1.Container
 	Pods      *corev1.PodTemplateSpec
-	// Args are the arguments, without the program. Env are the variables, like PATH=/bin, with those that came from Secrets.
+	// Args are the arguments, without the program. Env are the variables, like PATH=/bin, with
+	// those that came from Secrets.
 	Args, Env []string
 }
 
@@ -56,8 +58,9 @@ func (p Process) Lookup(name string) (value string, ok bool) {
 // mounted is the directory in containers below which the chart mounts all files.
 const mounted = "/etc/rondo/"
 
-// Process makes a process of the first container of an object, which is the one of the chart. Its files are written below dir; what the variables say about them is changed to that.
-// secrets are the Secrets and ConfigMaps that the release expects to be there, by name and key.
+// Process makes a process of the first container of an object, which is the one of the chart. Its
+// files are written below dir; what the variables say about them is changed to that. secrets are
+// the Secrets and ConfigMaps that the release expects to be there, by name and key.
 func (r *Rendering) Process(o Object, dir string, secrets map[string]map[string]string) (p Process, err error) {
 	p.Object = o
 	if p.Pods, err = o.Pods(); err != nil {
@@ -108,7 +111,8 @@ func annotation(annotations map[string]string, item corev1.DownwardAPIVolumeFile
 }
 
 // variables are those of a container, in their order.
-func (r *Rendering) variables(o Object, c corev1.Container, secrets map[string]map[string]string) (env []string, err error) {
+func (r *Rendering) variables(o Object, c corev1.Container,
+	secrets map[string]map[string]string) (env []string, err error) {
 	values := map[string]string{}
 	for _, e := range c.Env {
 		value := e.Value
@@ -120,7 +124,8 @@ func (r *Rendering) variables(o Object, c corev1.Container, secrets map[string]m
 			}
 		case from.FieldRef != nil:
 			value = map[string]string{
-				"metadata.name": o.Metadata.Name + "-0", "metadata.namespace": o.Metadata.Namespace, "metadata.uid": newUID(), "spec.nodeName": "node",
+				"metadata.name": o.Metadata.Name + "-0", "metadata.namespace": o.Metadata.Namespace,
+				"metadata.uid": newUID(), "spec.nodeName": "node",
 			}[from.FieldRef.FieldPath]
 		}
 		for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -208,7 +213,8 @@ func (r *Rendering) entry(kind, name, key string, secrets map[string]map[string]
 	}
 	value, ok := secrets[name][key]
 	if !ok {
-		return "", fmt.Errorf("%s %s is not in the release, and nobody has made its key %s", kind, name, cmp.Or(key, `""`))
+		return "", fmt.Errorf("%s %s is not in the release, and nobody has made its key %s", kind, name,
+			cmp.Or(key, `""`))
 	}
 	return value, nil
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 )
 
-// outside makes up what is in the Secrets and ConfigMaps that a release expects to be there: each key that the Pods of the chart ask for.
+// outside makes up what is in the Secrets and ConfigMaps that a release expects to be there: each
+// key that the Pods of the chart ask for.
 func outside(t *testing.T, r *Rendering) map[string]map[string]string {
 	t.Helper()
 	made := map[string]map[string]string{}
@@ -82,7 +83,8 @@ func eachProcess(t *testing.T, s set, look func(t *testing.T, p Process)) {
 	}
 }
 
-// read reads the settings of a process as the program does. The command line reads those of a worker that are about NATS.
+// read reads the settings of a process as the program does. The command line reads those of a
+// worker that are about NATS.
 func read(t *testing.T, p Process) (app.Config, app.Reading) {
 	t.Helper()
 	command, args := app.Command(p.Args[0]), p.Args[1:]
@@ -102,7 +104,8 @@ func read(t *testing.T, p Process) (app.Config, app.Reading) {
 
 var foreignActivity = regexp.MustCompile(`the program has no activity`)
 
-// TestProgramTakesItsSettings reads arguments, variables and files as the program reads them: each is known to the command that gets it, and none is wrong.
+// TestProgramTakesItsSettings reads arguments, variables and files as the program reads them: each
+// is known to the command that gets it, and none is wrong.
 func TestProgramTakesItsSettings(t *testing.T) {
 	eachSet(t, func(t *testing.T, s set) {
 		eachProcess(t, s, func(t *testing.T, p Process) {
@@ -122,11 +125,13 @@ func TestProgramTakesItsSettings(t *testing.T) {
 	})
 }
 
-// checkVariables looks at the names of variables: those of Rondo are settings of the very command, those of OpenTelemetry stand in the documents, those of PostgreSQL are known to its clients.
+// checkVariables looks at the names of variables: those of Rondo are settings of the very command,
+// those of OpenTelemetry stand in the documents, those of PostgreSQL are known to its clients.
 func checkVariables(t *testing.T, p Process, command app.Command) {
 	t.Helper()
 	documents := readFile(t, "../../docs/observability.md") + readFile(t, "../../docs/logs.md")
-	known := []string{"RONDO_CONFIG", "PGPASSWORD", "PGSSLMODE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY", "POD_NAME", "POD_NAMESPACE", "NODE_NAME"}
+	known := []string{"RONDO_CONFIG", "PGPASSWORD", "PGSSLMODE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY", "POD_NAME",
+		"POD_NAMESPACE", "NODE_NAME"}
 	for _, setting := range app.Settings(command) {
 		known = append(known, setting.Env)
 		if setting.Secret || setting.Name == "database" {
@@ -154,7 +159,8 @@ func checkVariables(t *testing.T, p Process, command app.Command) {
 
 // TestServicesAgreeAboutNATS compares what the parts of one system say about the streams.
 func TestServicesAgreeAboutNATS(t *testing.T) {
-	shared := []string{"nats", "prefix", "partitions", "replicas", "max-payload", "inbox-wait", "work-wait", "dead-for", "member-lease", "session-lease", "nats-domain", "nats-api-prefix"}
+	shared := []string{"nats", "prefix", "partitions", "replicas", "max-payload", "inbox-wait", "work-wait", "dead-for",
+		"member-lease", "session-lease", "nats-domain", "nats-api-prefix"}
 	eachSet(t, func(t *testing.T, s set) {
 		said := map[string]string{}
 		eachProcess(t, s, func(t *testing.T, p Process) {
@@ -169,7 +175,8 @@ func TestServicesAgreeAboutNATS(t *testing.T) {
 				}
 				said[setting.Name] = value
 			}
-			if c.NATS.Setup != natsbus.Verify && c.Command != app.Migrate && p.Args[0] != "start" && s.name != "everything" {
+			if c.NATS.Setup != natsbus.Verify && c.Command != app.Migrate && p.Args[0] != "start" &&
+				s.name != "everything" {
 				t.Errorf("%s changes streams", p.Object.ID())
 			}
 			if c.Database.Schema != app.VerifyTables && c.Command == app.Orchestrator && s.name != "everything" {
@@ -211,7 +218,8 @@ func TestMigrationKnowsAllTags(t *testing.T) {
 // TestConsumers compares the names by which KEDA asks with those that the bus gives.
 func TestConsumers(t *testing.T) {
 	for _, q := range []bus.Queue{
-		{Activity: "charge"}, {Activity: "send_mail"}, {Activity: "a.b/c d"}, {Tag: "gpu", Activity: "x"}, {Tag: "a_b", Activity: "größe"}, {Tag: "日本", Activity: "~:@+=,-"},
+		{Activity: "charge"}, {Activity: "send_mail"}, {Activity: "a.b/c d"}, {Tag: "gpu", Activity: "x"},
+		{Tag: "a_b", Activity: "größe"}, {Tag: "日本", Activity: "~:@+=,-"},
 		{Activity: "100%"}, {Tag: "*", Activity: "new\nline"}, {Activity: strings.Repeat("a", 190)},
 	} {
 		quote := func(s string) string { return `"` + strings.ReplaceAll(s, "\n", `\n`) + `"` }
@@ -226,7 +234,8 @@ func TestConsumers(t *testing.T) {
 	}
 }
 
-// TestEndsInTime compares how long Kubernetes waits with how long the program may take, as the program has read it.
+// TestEndsInTime compares how long Kubernetes waits with how long the program may take, as the
+// program has read it.
 func TestEndsInTime(t *testing.T) {
 	check := func(t *testing.T, p Process) (period, drain time.Duration) {
 		c, _ := read(t, p)
@@ -254,12 +263,15 @@ func TestEndsInTime(t *testing.T) {
 		{`{settings: {grace: null, cancel-grace: null}}`, 30 * time.Second, 45 * time.Second},
 		{`{settings: {grace: 1m30s}}`, 100 * time.Second, 115 * time.Second},
 		{`{settings: {cancel-grace: 1500ms}}`, 30 * time.Second, 37 * time.Second},
-		{`{orchestrator: {settings: {grace: 2h}}, workers: {defaults: {settings: {grace: 1d, cancel-grace: 1m}}}}`, 7210 * time.Second, 86475 * time.Second},
+		{`{orchestrator: {settings: {grace: 2h}}, workers: {defaults: {settings: {grace: 1d, cancel-grace: 1m}}}}`,
+			7210 * time.Second, 86475 * time.Second},
 		{`{workers: {pools: {default: {terminationGracePeriodSeconds: 90}}}}`, 30 * time.Second, 90 * time.Second},
-		{`{workers: {defaults: {settings: {grace: 5m}}, pools: {default: {settings: {grace: 0.5s}}}}}`, 30 * time.Second, 26 * time.Second},
+		{`{workers: {defaults: {settings: {grace: 5m}}, pools: {default: {settings: {grace: 0.5s}}}}}`,
+			30 * time.Second, 26 * time.Second},
 	} {
 		r := render(t, c.values)
-		for name, want := range map[string]time.Duration{"rondo-orchestrator": c.orchestrator, "rondo-worker-default": c.worker} {
+		for name, want := range map[string]time.Duration{"rondo-orchestrator": c.orchestrator,
+			"rondo-worker-default": c.worker} {
 			o, _ := r.Find("Deployment", name)
 			p, err := r.Process(o, t.TempDir(), outside(t, r))
 			if err != nil {
@@ -272,7 +284,8 @@ func TestEndsInTime(t *testing.T) {
 	}
 }
 
-// TestCommandLineTakesIt builds the command line, and has it read what each container of the stock image is given.
+// TestCommandLineTakesIt builds the command line, and has it read what each container of the stock
+// image is given.
 func TestCommandLineTakesIt(t *testing.T) {
 	program := buildProgram(t)
 	ran := map[string]int{}
@@ -302,7 +315,8 @@ func TestCommandLineTakesIt(t *testing.T) {
 	}
 }
 
-// TestLargeNumbersStayNumbers checks that a number is not written as 1e+06, which the program does not read.
+// TestLargeNumbersStayNumbers checks that a number is not written as 1e+06, which the program does
+// not read.
 func TestLargeNumbersStayNumbers(t *testing.T) {
 	r := render(t, `{settings: {max-messages: 3000000}, orchestrator: {settings: {max-instances: 10000000}}, workers: {pools: {default: {slots: 1000000, settings: {rate-per-activity: {a: 0.25, b: 2000000}}}}}}`)
 	o, _ := r.Find("Deployment", "rondo-orchestrator")
@@ -317,7 +331,8 @@ func TestLargeNumbersStayNumbers(t *testing.T) {
 	if p, err = r.Process(o, t.TempDir(), outside(t, r)); err != nil {
 		t.Fatal(err)
 	}
-	if c, _ := read(t, p); c.Worker.Slots != 1_000_000 || c.Worker.RatePerActivity["a"] != 0.25 || c.Worker.RatePerActivity["b"] != 2_000_000 {
+	if c, _ := read(t, p); c.Worker.Slots != 1_000_000 || c.Worker.RatePerActivity["a"] != 0.25 ||
+		c.Worker.RatePerActivity["b"] != 2_000_000 {
 		t.Errorf("%+v", c.Worker)
 	}
 }

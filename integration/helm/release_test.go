@@ -14,13 +14,16 @@ import (
 	"github.com/rondo-run/rondo/internal/pgtest"
 )
 
-// TestReleaseWorks runs what was rendered as processes of this machine, with nothing but its own arguments, variables and files: the migration, then the Deployments, which may change
-// neither tables nor streams, then `helm test`. Only the port at which a service listens is another one, so that tests do not get into each other's way; TestWhatIsRenderedRuns keeps it.
+// TestReleaseWorks runs what was rendered as processes of this machine, with nothing but its own
+// arguments, variables and files: the migration, then the Deployments, which may change neither
+// tables nor streams, then `helm test`. Only the port at which a service listens is another one, so
+// that tests do not get into each other's way; TestWhatIsRenderedRuns keeps it.
 func TestReleaseWorks(t *testing.T) {
 	pgtest.Need(t)
 	program := buildProgram(t)
-	values, err := ParseValues(fmt.Sprintf(`{nats: {urls: [%q]}, streams: {replicas: 1}, database: {url: %q}, workers: {pools: {default: {}, gpu: {tags: [gpu], slots: 2}}}}`,
-		natstest.Start(t).URL(), pgtest.Database(t)))
+	values, err := ParseValues(
+		fmt.Sprintf(`{nats: {urls: [%q]}, streams: {replicas: 1}, database: {url: %q}, workers: {pools: {default: {}, gpu: {tags: [gpu], slots: 2}}}}`,
+			natstest.Start(t).URL(), pgtest.Database(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +51,8 @@ func TestReleaseWorks(t *testing.T) {
 		return cmd, out
 	}
 	migration, said := command("Job", "rondo-migrate")
-	if err := migration.Run(); err != nil || !strings.Contains(said.String(), "the streams of rondo are as they are needed") {
+	if err := migration.Run(); err != nil ||
+		!strings.Contains(said.String(), "the streams of rondo are as they are needed") {
 		t.Fatalf("the migration: %v\n%s", err, said)
 	}
 	for _, o := range r.Of("Deployment") {
@@ -58,7 +62,8 @@ func TestReleaseWorks(t *testing.T) {
 		}
 		defer func() {
 			err := service.Process.Signal(syscall.SIGTERM)
-			if ended := service.Wait(); err != nil || ended != nil || strings.Contains(said.String(), `"level":"WARN"`) || strings.Contains(said.String(), "made a stream") {
+			if ended := service.Wait(); err != nil || ended != nil ||
+				strings.Contains(said.String(), `"level":"WARN"`) || strings.Contains(said.String(), "made a stream") {
 				t.Errorf("%s: %v, %v\n%s", o.ID(), err, ended, said)
 			}
 		}()
@@ -67,8 +72,10 @@ func TestReleaseWorks(t *testing.T) {
 	for range 2 {
 		test, said := command("Pod", "rondo-test")
 		err := test.Run()
-		payment := regexp.MustCompile(`"payment":"payment-helm-test-rondo-rondo-[0-9a-f-]{36}/`).FindString(said.String())
-		if err != nil || payment == "" || orders[payment] || !strings.Contains(said.String(), `"tracking":"parcel-chair-Bremen"`) {
+		payment := regexp.MustCompile(
+			`"payment":"payment-helm-test-rondo-rondo-[0-9a-f-]{36}/`).FindString(said.String())
+		if err != nil || payment == "" || orders[payment] ||
+			!strings.Contains(said.String(), `"tracking":"parcel-chair-Bremen"`) {
 			t.Errorf("helm test: %v\n%s", err, said)
 		}
 		orders[payment] = true
@@ -79,7 +86,8 @@ func TestReleaseWorks(t *testing.T) {
 func buildProgram(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "rondo")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-C", "../..", "-o", program, "./cmd/rondo").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-C", "../..", "-o", program,
+		"./cmd/rondo").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return program

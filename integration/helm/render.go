@@ -28,7 +28,8 @@ import (
 // Dir is where the chart is, from the directory of this package.
 const Dir = "../../deploy/helm/rondo"
 
-// Release is what Helm knows when it renders. The zero value is a first installation of "rondo" in the namespace "rondo".
+// Release is what Helm knows when it renders. The zero value is a first installation of "rondo" in
+// the namespace "rondo".
 type Release struct {
 	Name, Namespace string
 	Revision        int
@@ -55,7 +56,8 @@ type Object struct {
 // ID names the object.
 func (o Object) ID() string { return o.Kind + "/" + o.Metadata.Name }
 
-// Decode reads the object as what it is. Names that the type does not have, and names that stand twice, are errors.
+// Decode reads the object as what it is. Names that the type does not have, and names that stand
+// twice, are errors.
 func (o Object) Decode(into any) error {
 	if err := sigsyaml.UnmarshalStrict([]byte(o.Raw), into); err != nil {
 		return fmt.Errorf("%s of %s: %w", o.ID(), o.Template, err)
@@ -63,7 +65,8 @@ func (o Object) Decode(into any) error {
 	return nil
 }
 
-// Hooks are the events before or after which Helm makes the object; none if it belongs to the release itself. Weight is their order.
+// Hooks are the events before or after which Helm makes the object; none if it belongs to the
+// release itself. Weight is their order.
 func (o Object) Hooks() (events []string, weight int) {
 	for e := range strings.SplitSeq(o.Metadata.Annotations["helm.sh/hook"], ",") {
 		if e = strings.TrimSpace(e); e != "" {
@@ -101,7 +104,8 @@ func (r *Rendering) Of(kind string) (all []Object) {
 	return all
 }
 
-// Render renders a chart as `helm template` does: the values are checked against its schema, and later ones win.
+// Render renders a chart as `helm template` does: the values are checked against its schema, and
+// later ones win.
 func Render(dir string, release Release, values ...map[string]any) (*Rendering, error) {
 	c, err := loader.LoadDir(dir)
 	if err != nil {
@@ -122,10 +126,12 @@ func renderChart(c *chart.Chart, release Release, values ...map[string]any) (*Re
 	}
 	caps.KubeVersion = *version
 	if c.Metadata.KubeVersion != "" && !chartutil.IsCompatibleRange(c.Metadata.KubeVersion, caps.KubeVersion.String()) {
-		return nil, fmt.Errorf("the chart wants Kubernetes %s, and this is %s", c.Metadata.KubeVersion, caps.KubeVersion.Version)
+		return nil, fmt.Errorf("the chart wants Kubernetes %s, and this is %s", c.Metadata.KubeVersion,
+			caps.KubeVersion.Version)
 	}
 	all, err := util.ToRenderValues(c, merged, common.ReleaseOptions{
-		Name: cmp.Or(release.Name, "rondo"), Namespace: cmp.Or(release.Namespace, "rondo"), Revision: max(release.Revision, 1), IsInstall: release.Revision < 2, IsUpgrade: release.Revision > 1,
+		Name: cmp.Or(release.Name, "rondo"), Namespace: cmp.Or(release.Namespace, "rondo"),
+		Revision: max(release.Revision, 1), IsInstall: release.Revision < 2, IsUpgrade: release.Revision > 1,
 	}, caps)
 	if err != nil {
 		return nil, err
@@ -181,7 +187,8 @@ func split(name, text string) (objects []Object, err error) {
 		if len(bytes.TrimSpace(raw)) == 0 {
 			continue
 		}
-		o := Object{Template: name, Raw: strings.TrimSpace(strings.TrimPrefix(string(bytes.TrimSpace(raw)), "---")) + "\n"}
+		o := Object{Template: name,
+			Raw: strings.TrimSpace(strings.TrimPrefix(string(bytes.TrimSpace(raw)), "---")) + "\n"}
 		if strings.TrimSpace(o.Raw) == "" {
 			continue
 		}

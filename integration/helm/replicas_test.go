@@ -26,7 +26,8 @@ type liveDeployments struct {
 
 func (d liveDeployments) Namespace(string) dynamic.ResourceInterface { return d }
 
-func (d liveDeployments) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...string) (*unstructured.Unstructured, error) {
+func (d liveDeployments) Get(_ context.Context, name string, _ metav1.GetOptions,
+	_ ...string) (*unstructured.Unstructured, error) {
 	if o, ok := d.live[name]; ok {
 		return &unstructured.Unstructured{Object: o}, nil
 	}
@@ -35,7 +36,8 @@ func (d liveDeployments) Get(_ context.Context, name string, _ metav1.GetOptions
 
 // deployment is a Deployment with a number of Pods, and who manages which of its fields.
 func deployment(replicas int, managers ...any) map[string]any {
-	return map[string]any{"metadata": map[string]any{"managedFields": managers}, "spec": map[string]any{"replicas": int64(replicas)}}
+	return map[string]any{"metadata": map[string]any{"managedFields": managers},
+		"spec": map[string]any{"replicas": int64(replicas)}}
 }
 
 func manages(manager, operation string, replicas bool) any {
@@ -46,10 +48,12 @@ func manages(manager, operation string, replicas bool) any {
 	return map[string]any{"manager": manager, "operation": operation, "fieldsV1": map[string]any{"f:spec": spec}}
 }
 
-// TestReplicas checks who says how many Pods there are. With an autoscaler, a number that is Helm's is said again, because Kubernetes makes 1 of one that is taken out; one that is
-// somebody else's is not, where Helm would refuse to share it.
+// TestReplicas checks who says how many Pods there are. With an autoscaler, a number that is Helm's
+// is said again, because Kubernetes makes 1 of one that is taken out; one that is somebody else's
+// is not, where Helm would refuse to share it.
 func TestReplicas(t *testing.T) {
-	const hpa, keda = `hpa: {enabled: true}`, `keda: {enabled: true, monitoringEndpoint: "n:8222", queues: [{activity: a}]}`
+	const hpa, keda = `hpa: {enabled: true}`,
+		`keda: {enabled: true, monitoringEndpoint: "n:8222", queues: [{activity: a}]}`
 	apply := func(mine bool) any { return manages("helm", "Apply", mine) }
 	controller := manages("kube-controller-manager", "Update", true)
 	for _, c := range []struct {
@@ -62,15 +66,21 @@ func TestReplicas(t *testing.T) {
 		{"no cluster to look at", hpa, nil, -1},
 		{"Helm 4, turned on", hpa, live{"rondo-worker-default": deployment(4, apply(true))}, 4},
 		{"Helm 4, turned on, with KEDA", keda, live{"rondo-worker-default": deployment(4, apply(true))}, 4},
-		{"Helm 4, the autoscaler has changed it", hpa, live{"rondo-worker-default": deployment(7, apply(false), controller)}, -1},
-		{"Helm 4, shared with the autoscaler", hpa, live{"rondo-worker-default": deployment(7, controller, apply(true))}, 7},
+		{"Helm 4, the autoscaler has changed it", hpa,
+			live{"rondo-worker-default": deployment(7, apply(false), controller)}, -1},
+		{"Helm 4, shared with the autoscaler", hpa,
+			live{"rondo-worker-default": deployment(7, controller, apply(true))}, 7},
 		{"Helm 3, turned on", hpa, live{"rondo-worker-default": deployment(4, manages("helm", "Update", true))}, 4},
-		{"Helm 3, the autoscaler has changed it", hpa, live{"rondo-worker-default": deployment(7, manages("helm", "Update", false), controller)}, 7},
-		{"Helm 3, KEDA has taken the last one away", keda, live{"rondo-worker-default": deployment(0, manages("helm", "Update", false), controller)}, 0},
+		{"Helm 3, the autoscaler has changed it", hpa,
+			live{"rondo-worker-default": deployment(7, manages("helm", "Update", false), controller)}, 7},
+		{"Helm 3, KEDA has taken the last one away", keda,
+			live{"rondo-worker-default": deployment(0, manages("helm", "Update", false), controller)}, 0},
 		{"nobody knows who manages it", hpa, live{"rondo-worker-default": deployment(5)}, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			values, err := ParseValues(`{database: {existingSecret: db}, workers: {pools: {default: {replicas: 3, autoscaling: {` + c.scaler + `}}}}}`)
+			values, err := ParseValues(
+				`{database: {existingSecret: db}, workers: {pools: {default: {replicas: 3, autoscaling: {` +
+					c.scaler + `}}}}}`)
 			if err != nil {
 				t.Fatal(err)
 			}

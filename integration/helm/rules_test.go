@@ -21,7 +21,8 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 )
 
-// This file has the rules for how things are run. Each is a function that lists what is wrong, so that TestRulesNotice can show it something that is.
+// This file has the rules for how things are run. Each is a function that lists what is wrong, so
+// that TestRulesNotice can show it something that is.
 
 // problems is what a rule found.
 type problems []string
@@ -100,7 +101,8 @@ func hardened(_ Object, pods *corev1.PodTemplateSpec) (bad problems) {
 	if spec.HostNetwork || spec.HostPID || spec.HostIPC {
 		bad.add("it shares something with the host")
 	}
-	if p := spec.SecurityContext; p == nil || p.RunAsNonRoot == nil || !*p.RunAsNonRoot || p.SeccompProfile == nil || p.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault || p.FSGroup == nil {
+	if p := spec.SecurityContext; p == nil || p.RunAsNonRoot == nil || !*p.RunAsNonRoot || p.SeccompProfile == nil ||
+		p.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault || p.FSGroup == nil {
 		bad.add("the security context of the Pod is too wide, or files of Secrets cannot be read: %+v", p)
 	}
 	for _, v := range spec.Volumes {
@@ -113,13 +115,16 @@ func hardened(_ Object, pods *corev1.PodTemplateSpec) (bad problems) {
 	}
 	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
 		s := c.SecurityContext
-		if s == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.RunAsUser == nil || *s.RunAsUser < 10_000 || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem ||
+		if s == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.RunAsUser == nil || *s.RunAsUser < 10_000 ||
+			s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem ||
 			s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || s.Privileged != nil && *s.Privileged ||
-			s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) > 0 ||
+			s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) ||
+			len(s.Capabilities.Add) > 0 ||
 			s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 			bad.add("the security context of %s is too wide: %+v", c.Name, s)
 		}
-		for _, resource := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+		for _, resource := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory,
+			corev1.ResourceEphemeralStorage} {
 			request, limit := c.Resources.Requests[resource], c.Resources.Limits[resource]
 			if request.IsZero() || limit.IsZero() || request.Cmp(limit) > 0 {
 				bad.add("%s of %s: requested %s, limit %s", resource, c.Name, request.String(), limit.String())
@@ -145,7 +150,8 @@ func sound(o Object, pods *corev1.PodTemplateSpec) (bad problems) {
 			bad.add("the name of the container %q is none, or stands twice", c.Name)
 		}
 		names[c.Name] = true
-		if tag := c.Image[strings.LastIndex(c.Image, "/")+1:]; !strings.Contains(tag, ":") && !strings.Contains(tag, "@") || strings.HasSuffix(tag, ":latest") {
+		if tag := c.Image[strings.LastIndex(c.Image, "/")+1:]; !strings.Contains(tag, ":") &&
+			!strings.Contains(tag, "@") || strings.HasSuffix(tag, ":latest") {
 			bad.add("the image %s may be another one tomorrow", c.Image)
 		}
 		paths, variables := map[string]bool{}, map[string]bool{}
@@ -186,9 +192,11 @@ func healthy(o Object, pods *corev1.PodTemplateSpec) (bad problems) {
 		return bad
 	}
 	const answersWithin = 3 // seconds, which /readyz may take
-	for name, p := range map[string]*corev1.Probe{"/livez of startup": c.StartupProbe, "/livez of liveness": c.LivenessProbe, "/readyz of readiness": c.ReadinessProbe} {
+	for name, p := range map[string]*corev1.Probe{"/livez of startup": c.StartupProbe,
+		"/livez of liveness": c.LivenessProbe, "/readyz of readiness": c.ReadinessProbe} {
 		path, _, _ := strings.Cut(name, " ")
-		if p == nil || p.HTTPGet == nil || p.HTTPGet.Path != path || p.HTTPGet.Port.String() != "http" || p.TimeoutSeconds <= answersWithin {
+		if p == nil || p.HTTPGet == nil || p.HTTPGet.Path != path || p.HTTPGet.Port.String() != "http" ||
+			p.TimeoutSeconds <= answersWithin {
 			bad.add("%s: %+v", name, p)
 		}
 	}
@@ -196,10 +204,12 @@ func healthy(o Object, pods *corev1.PodTemplateSpec) (bad problems) {
 	queues, _ := env(c, "RONDO_QUEUES_LISTEN")
 	switch others := c.Ports[min(1, len(c.Ports)):]; {
 	case queues.Value == "" && len(others) == 0:
-	case len(others) != 1 || others[0].Name != "queues" || queues.Value != "0.0.0.0:"+strconv.Itoa(int(others[0].ContainerPort)):
+	case len(others) != 1 || others[0].Name != "queues" ||
+		queues.Value != "0.0.0.0:"+strconv.Itoa(int(others[0].ContainerPort)):
 		bad.add("it serves queues at %q, and its other ports are %+v", queues.Value, others)
 	}
-	if len(c.Ports) == 0 || c.Ports[0].Name != "http" || listen.Value != ":"+strconv.Itoa(int(c.Ports[0].ContainerPort)) {
+	if len(c.Ports) == 0 || c.Ports[0].Name != "http" ||
+		listen.Value != ":"+strconv.Itoa(int(c.Ports[0].ContainerPort)) {
 		bad.add("it listens at %q, and its ports are %+v", listen.Value, c.Ports)
 	}
 	if want := map[string]int32{"orchestrator": 7071, "worker": 7072}[c.Args[0]]; c.Ports[0].ContainerPort != want {
@@ -277,14 +287,16 @@ func references(pods *corev1.PodTemplateSpec) (all []reference) {
 		}
 		for _, e := range c.Env {
 			if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
-				all = append(all, reference{"Secret", e.ValueFrom.SecretKeyRef.Name, []string{e.ValueFrom.SecretKeyRef.Key}})
+				all = append(all, reference{"Secret", e.ValueFrom.SecretKeyRef.Name,
+					[]string{e.ValueFrom.SecretKeyRef.Key}})
 			}
 		}
 	}
 	return all
 }
 
-// referring is about what Pods need: it is in the release, and made before them, or the values name it.
+// referring is about what Pods need: it is in the release, and made before them, or the values name
+// it.
 func referring(r *Rendering, values string) (bad problems) {
 	for _, o := range r.Objects {
 		pods, err := o.Pods()
@@ -296,7 +308,8 @@ func referring(r *Rendering, values string) (bad problems) {
 			there, ok := r.Find(ref.kind, ref.name)
 			if !ok {
 				if !regexp.MustCompile(`[ \[:{]` + regexp.QuoteMeta(ref.name) + `(\n|[ ,}\]]|$)`).MatchString(values) {
-					bad.add("%s needs the %s %q, which is neither in the release nor in the values", o.ID(), ref.kind, ref.name)
+					bad.add("%s needs the %s %q, which is neither in the release nor in the values", o.ID(),
+						ref.kind, ref.name)
 				}
 				continue
 			}
@@ -306,7 +319,8 @@ func referring(r *Rendering, values string) (bad problems) {
 				bad.add("%s needs %s, which belongs to a hook", o.ID(), there.ID())
 			case slices.Contains(events, "pre-install") && (!slices.Equal(events, theirs) || theirWeight >= weight):
 				bad.add("%s is made before %s, which it needs", o.ID(), there.ID())
-			case slices.Contains(events, "pre-install") && there.Metadata.Annotations["helm.sh/hook-delete-policy"] != "before-hook-creation":
+			case slices.Contains(events, "pre-install") &&
+				there.Metadata.Annotations["helm.sh/hook-delete-policy"] != "before-hook-creation":
 				bad.add("%s needs %s, which Helm deletes while it is running", o.ID(), there.ID())
 			}
 			for _, key := range ref.keys {
@@ -332,7 +346,8 @@ func selecting(t *testing.T, r *Rendering) (bad problems) {
 			pods[o.ID()] = p.Labels
 		}
 		if o.Template != "rondo/templates/extra.yaml" {
-			for _, name := range []string{"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart"} {
+			for _, name := range []string{"app.kubernetes.io/name", "app.kubernetes.io/instance",
+				"app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart"} {
 				if o.Metadata.Labels[name] == "" {
 					bad.add("%s has no label %s", o.ID(), name)
 				}
@@ -376,8 +391,11 @@ func selecting(t *testing.T, r *Rendering) (bad problems) {
 			decode(o, &s)
 			if name, ok := strings.CutSuffix(o.Metadata.Name, "-queues"); ok {
 				exactly(o, s.Spec.Selector, "Deployment/"+name+"-orchestrator")
-				if p := s.Spec.Ports[0]; p.TargetPort.String() != "queues" || s.Spec.Type != corev1.ServiceTypeClusterIP || s.Spec.ClusterIP != "" || s.Spec.PublishNotReadyAddresses {
-					bad.add("%s leads to %s, or also to Pods that are not ready: %+v", o.ID(), p.TargetPort.String(), s.Spec)
+				if p := s.Spec.Ports[0]; p.TargetPort.String() != "queues" ||
+					s.Spec.Type != corev1.ServiceTypeClusterIP || s.Spec.ClusterIP != "" ||
+					s.Spec.PublishNotReadyAddresses {
+					bad.add("%s leads to %s, or also to Pods that are not ready: %+v", o.ID(),
+						p.TargetPort.String(), s.Spec)
 				}
 				continue
 			}
@@ -397,7 +415,8 @@ func selecting(t *testing.T, r *Rendering) (bad problems) {
 		case "NetworkPolicy":
 			var n networkingv1.NetworkPolicy
 			decode(o, &n)
-			kind := map[string]string{"migrate": "Job/", "test": "Pod/"}[o.Metadata.Labels["app.kubernetes.io/component"]]
+			kind := map[string]string{"migrate": "Job/",
+				"test": "Pod/"}[o.Metadata.Labels["app.kubernetes.io/component"]]
 			if kind == "" {
 				kind = "Deployment/"
 			}
@@ -417,7 +436,8 @@ func selecting(t *testing.T, r *Rendering) (bad problems) {
 			var m monitoringv1.ServiceMonitor
 			decode(o, &m)
 			for _, s := range r.Of("Service") {
-				if known := labels.SelectorFromSet(m.Spec.Selector.MatchLabels).Matches(labels.Set(s.Metadata.Labels)); known == strings.HasSuffix(s.Metadata.Name, "-queues") {
+				if known := labels.SelectorFromSet(m.Spec.Selector.MatchLabels).Matches(
+					labels.Set(s.Metadata.Labels)); known == strings.HasSuffix(s.Metadata.Name, "-queues") {
 					bad.add("%s knows %s: %v", o.ID(), s.ID(), known)
 				}
 			}
@@ -473,7 +493,8 @@ func TestRulesNotice(t *testing.T) {
 		{"capabilities", "- ALL", "- CHOWN", "too wide"},
 		{"escalation", "allowPrivilegeEscalation: false", "allowPrivilegeEscalation: true", "too wide"},
 		{"seccomp", "type: RuntimeDefault", "type: Unconfined", "too wide"},
-		{"token", "automountServiceAccountToken: false", "automountServiceAccountToken: true", "token of the ServiceAccount"},
+		{"token", "automountServiceAccountToken: false", "automountServiceAccountToken: true",
+			"token of the ServiceAccount"},
 		{"links", "enableServiceLinks: false", "enableServiceLinks: true", "look like settings"},
 		{"no limit", "ephemeral-storage: 256Mi", "x/y: 1", "ephemeral-storage of"},
 		{"readable", "defaultMode: 0440", "defaultMode: 0444", "read by everybody"},
@@ -484,18 +505,23 @@ func TestRulesNotice(t *testing.T) {
 		{"service port", "targetPort: http", "targetPort: metrics", "leads to metrics"},
 		{"queues port", `value: "0.0.0.0:9000"`, `value: ":9000"`, "it serves queues at"},
 		{"port of the queues' Service", "targetPort: queues", "targetPort: http", "Service/sys-queues leads to http"},
-		{"metrics at the queues' Service", "example.com/queues: x", "rondo.run/metrics: \"true\"", "knows Service/sys-queues: true"},
+		{"metrics at the queues' Service", "example.com/queues: x", "rondo.run/metrics: \"true\"",
+			"knows Service/sys-queues: true"},
 		{"tag", "shop/orders:1.2", "shop/orders:latest", "another one tomorrow"},
 		{"secret in a variable", "name: TZ\n", "name: MY_PASSWORD\n", "the value of MY_PASSWORD"},
 		{"secret in the settings", `nats-domain: "hub"`, `nats-domain: "hush"`, "tells a secret"},
 		{"secret in arguments", "- --streams", "- --database=postgres://x", "everybody on the node"},
 		{"Secret of nobody", "secretName: sys-orchestrator", "secretName: nobodys", `needs the Secret "nobodys"`},
-		{"ServiceAccount of nobody", "serviceAccountName: sys-worker-any", "serviceAccountName: nobodys", `needs the ServiceAccount "nobodys"`},
+		{"ServiceAccount of nobody", "serviceAccountName: sys-worker-any", "serviceAccountName: nobodys",
+			`needs the ServiceAccount "nobodys"`},
 		{"key of nobody", "key: url", "key: uri", "has no key uri"},
 		{"hook too early", `helm.sh/hook-weight: "4"`, `helm.sh/hook-weight: "5"`, "is made before"},
-		{"no hook", "name: sys-migrate\n  namespace: shop\n  labels", "name: sys-other\n  namespace: shop\n  labels", `needs the`},
-		{"account of a hook", "serviceAccountName: sys-worker-any", "serviceAccountName: sys-migrate", "belongs to a hook"},
-		{"hook that is deleted too early", "helm.sh/hook-delete-policy: before-hook-creation\n", "helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded\n", "deletes while it is running"},
+		{"no hook", "name: sys-migrate\n  namespace: shop\n  labels",
+			"name: sys-other\n  namespace: shop\n  labels", `needs the`},
+		{"account of a hook", "serviceAccountName: sys-worker-any", "serviceAccountName: sys-migrate",
+			"belongs to a hook"},
+		{"hook that is deleted too early", "helm.sh/hook-delete-policy: before-hook-creation\n",
+			"helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded\n", "deletes while it is running"},
 		{"pool", "rondo.run/pool: odd\n  ports", "rondo.run/pool: old\n  ports", "Service/sys-worker-odd selects"},
 		{"budget", "kind: PodDisruptionBudget", "kind: ConfigMap", "a budget is there: false"},
 		{"no autoscaler", "kind: HorizontalPodAutoscaler", "kind: ConfigMap", "says how many there are"},
@@ -529,7 +555,8 @@ func TestRulesNotice(t *testing.T) {
 	}
 }
 
-// TestExamplesOfOtherCharts reads the values for NATS and CockroachDB: they are in step with what the examples of this chart expect there.
+// TestExamplesOfOtherCharts reads the values for NATS and CockroachDB: they are in step with what
+// the examples of this chart expect there.
 func TestExamplesOfOtherCharts(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(Dir, "examples", "*", "*.yaml"))
 	if err != nil || len(paths) != 4 {

@@ -14,7 +14,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/app"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what was made anew: the schema, the table, the copies in files/, the expected manifests")
+var rewrite = flag.Bool("rewrite", false,
+	"write what was made anew: the schema, the table, the copies in files/, the expected manifests")
 
 // expect compares a file with what it should be, or writes it.
 func expect(t *testing.T, path string, want []byte) {
@@ -33,7 +34,8 @@ func expect(t *testing.T, path string, want []byte) {
 		t.Fatalf("%v: run go test -rewrite in integration/helm", err)
 	}
 	if !bytes.Equal(have, want) {
-		t.Errorf("%s is not what it should be: run go test -rewrite in integration/helm, and read the difference\n%s", path, firstDifference(string(have), string(want)))
+		t.Errorf("%s is not what it should be: run go test -rewrite in integration/helm, and read the difference\n%s",
+			path, firstDifference(string(have), string(want)))
 	}
 }
 
@@ -62,7 +64,8 @@ func must(data []byte, err error) []byte {
 	return data
 }
 
-// TestSchema also checks that each value in values.yaml has a description, and the other way round that each description is of a value that can be reached.
+// TestSchema also checks that each value in values.yaml has a description, and the other way round
+// that each description is of a value that can be reached.
 func TestSchema(t *testing.T) {
 	made, err := Schema()
 	if err != nil {
@@ -95,7 +98,8 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// TestDefaultsHaveDescriptions walks through values.yaml. That nothing else is in it is what the schema says, because it takes no other names.
+// TestDefaultsHaveDescriptions walks through values.yaml. That nothing else is in it is what the
+// schema says, because it takes no other names.
 func TestDefaultsHaveDescriptions(t *testing.T) {
 	defaults, err := ReadValues(filepath.Join(Dir, "values.yaml"))
 	if err != nil {
@@ -108,7 +112,8 @@ func TestDefaultsHaveDescriptions(t *testing.T) {
 	}
 	said := defaults["defaults"].(map[string]any)
 	for name := range workloadValues() {
-		if _, ok := said[name]; !ok && !slices.Contains([]string{"terminationGracePeriodSeconds", "resources", "extraContainers", "initContainers"}, name) {
+		if _, ok := said[name]; !ok && !slices.Contains([]string{"terminationGracePeriodSeconds", "resources",
+			"extraContainers", "initContainers"}, name) {
 			t.Errorf("values.yaml does not have defaults.%s", name)
 		}
 	}
@@ -142,7 +147,8 @@ func TestReadme(t *testing.T) {
 	expect(t, path, []byte(before+begin+table+end+after))
 }
 
-// TestEverySettingHasItsPlace checks that each setting of the program can be said in one place of the chart: a new one is not forgotten.
+// TestEverySettingHasItsPlace checks that each setting of the program can be said in one place of
+// the chart: a new one is not forgotten.
 func TestEverySettingHasItsPlace(t *testing.T) {
 	known := map[string]bool{}
 	for _, s := range settingsFor([]app.Command{app.Orchestrator, app.Worker, app.Migrate}) {

@@ -52,7 +52,8 @@ func eachSet(t *testing.T, look func(t *testing.T, s set)) {
 	}
 }
 
-// TestManifests compares what is rendered with what was rendered before, so that each change of the chart shows.
+// TestManifests compares what is rendered with what was rendered before, so that each change of the
+// chart shows.
 func TestManifests(t *testing.T) {
 	var names []string
 	eachSet(t, func(t *testing.T, s set) {
@@ -61,7 +62,8 @@ func TestManifests(t *testing.T) {
 		for _, o := range s.Objects {
 			b.WriteString("---\n# " + o.Template + "\n")
 			raw := o.Raw
-			if o.Kind == "PrometheusRule" || o.Metadata.Labels["grafana_dashboard"] != "" { // a copy of a large file, which has a test of its own
+			if o.Kind == "PrometheusRule" || o.Metadata.Labels["grafana_dashboard"] != "" {
+				// a copy of a large file, which has a test of its own
 				raw, _, _ = strings.Cut(raw, "\ndata:")
 				raw, _, _ = strings.Cut(raw, "\nspec:")
 				raw += "\n# and so on\n"

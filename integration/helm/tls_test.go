@@ -18,8 +18,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// TestDatabaseWithTLS gives the variables and files of the example to the client of the database, and looks what it makes of them: whoever is not the server that is meant is refused, and it
-// shows a certificate of its own, the orchestrator another one than the migration.
+// TestDatabaseWithTLS gives the variables and files of the example to the client of the database,
+// and looks what it makes of them: whoever is not the server that is meant is refused, and it shows
+// a certificate of its own, the orchestrator another one than the migration.
 func TestDatabaseWithTLS(t *testing.T) {
 	values, err := ReadValues(filepath.Join(Dir, "examples", "tls.yaml"))
 	if err != nil {
@@ -59,14 +60,16 @@ func TestDatabaseWithTLS(t *testing.T) {
 				t.Fatal(err)
 			}
 			encrypted := config.TLSConfig
-			if encrypted == nil || encrypted.ServerName != "db" || encrypted.RootCAs == nil || encrypted.InsecureSkipVerify || len(config.Fallbacks) > 0 {
+			if encrypted == nil || encrypted.ServerName != "db" || encrypted.RootCAs == nil ||
+				encrypted.InsecureSkipVerify || len(config.Fallbacks) > 0 {
 				t.Fatalf("%+v, and %d ways around it", encrypted, len(config.Fallbacks))
 			}
 			shown, err := x509.ParseCertificate(encrypted.Certificates[0].Certificate[0])
 			if err != nil || shown.Subject.CommonName != c.shows {
 				t.Errorf("it shows %v (%v), want %s", shown.Subject, err, c.shows)
 			}
-			for _, path := range []string{settings.NATS.CA, settings.NATS.Certificate, settings.NATS.Key, settings.NATS.NKey} {
+			for _, path := range []string{settings.NATS.CA, settings.NATS.Certificate, settings.NATS.Key,
+				settings.NATS.NKey} {
 				if readFile(t, path) == "" {
 					t.Errorf("%s is empty", path)
 				}
@@ -78,7 +81,8 @@ func TestDatabaseWithTLS(t *testing.T) {
 	}
 }
 
-// TestEachLogsInAsItself checks that each part of the example for production has a user of its own, and that none has what another one needs.
+// TestEachLogsInAsItself checks that each part of the example for production has a user of its own,
+// and that none has what another one needs.
 func TestEachLogsInAsItself(t *testing.T) {
 	values, err := ReadValues(filepath.Join(Dir, "examples", "production.yaml"))
 	if err != nil {
@@ -89,10 +93,12 @@ func TestEachLogsInAsItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string][]string{
-		"Deployment/rondo-orchestrator":   {"cockroachdb-ca", "nats-ca", "orders-database", "orders-database-client", "orders-nats-orchestrator"},
+		"Deployment/rondo-orchestrator": {"cockroachdb-ca", "nats-ca", "orders-database", "orders-database-client",
+			"orders-nats-orchestrator"},
 		"Deployment/rondo-worker-default": {"nats-ca", "orders-nats-worker", "orders-payment"},
-		"Job/rondo-migrate":               {"cockroachdb-ca", "nats-ca", "orders-database-owner", "orders-database-owner-client", "orders-nats-setup"},
-		"Pod/rondo-test":                  {"nats-ca", "orders-nats-client"},
+		"Job/rondo-migrate": {"cockroachdb-ca", "nats-ca", "orders-database-owner",
+			"orders-database-owner-client", "orders-nats-setup"},
+		"Pod/rondo-test": {"nats-ca", "orders-nats-client"},
 	} {
 		kind, of, _ := strings.Cut(name, "/")
 		o, ok := r.Find(kind, of)
@@ -122,7 +128,8 @@ func certificate(t testing.TB, name string) (cert, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
 		t.Fatal(err)
@@ -131,5 +138,6 @@ func certificate(t testing.TB, name string) (cert, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
 }

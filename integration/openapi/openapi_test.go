@@ -14,7 +14,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/queue"
 )
 
-// TestDocument sends requests to every route until every answer that the document names has come, and has each request and each answer compared with the document.
+// TestDocument sends requests to every route until every answer that the document names has come,
+// and has each request and each answer compared with the document.
 func TestDocument(t *testing.T) {
 	w := newWorld(t)
 	w.consumers()
@@ -54,8 +55,10 @@ func with(body, more string) string { return strings.TrimSuffix(body, "}") + ", 
 func (w *world) consumers() {
 	w.post(200, "/queue/jobs/pop?require_ack=true", "")
 	w.post(200, "/queue/jobs/push", `{"item": {"task_id": 123, "action": "send_email"}}`)
-	w.post(200, "/queue/jobs/push", `{"items": [{"item": {"id": 1}, "priority": 7}, {"item": [null, "x"], "delay_seconds": 0.5}, {"item": null}, {"item": 1e300}, {"item": "é\u0000"}]}`)
-	key := request{status: 200, method: "POST", target: "/queue/jobs/push", body: `{"item": 1}`, header: map[string]string{"Idempotency-Key": "a", "X-Request-Id": "mine"}}
+	w.post(200, "/queue/jobs/push",
+		`{"items": [{"item": {"id": 1}, "priority": 7}, {"item": [null, "x"], "delay_seconds": 0.5}, {"item": null}, {"item": 1e300}, {"item": "é\u0000"}]}`)
+	key := request{status: 200, method: "POST", target: "/queue/jobs/push", body: `{"item": 1}`,
+		header: map[string]string{"Idempotency-Key": "a", "X-Request-Id": "mine"}}
 	w.ask(key)
 	if again := w.ask(key); again["duplicate"] != true {
 		w.t.Errorf("the same push once more: %v", again)
@@ -106,7 +109,8 @@ func (w *world) configuredQueues() {
 	w.get(200, "/queue/small/oldest")
 	w.store.onForget = func() {
 		w.store.onForget = nil
-		if _, err := w.store.Do(context.Background(), "small", queue.Push{Items: []queue.NewItem{{Data: []byte("1")}}}); err != nil {
+		if _, err := w.store.Do(context.Background(), "small",
+			queue.Push{Items: []queue.NewItem{{Data: []byte("1")}}}); err != nil {
 			w.t.Error(err)
 		}
 	}
@@ -143,7 +147,8 @@ func (w *world) lists() {
 	page := w.get(200, "/queues?limit=1")
 	after, _ := page["after"].(string)
 	w.get(200, "/queues?after="+after)
-	if all := w.ask(request{status: 200, method: "GET", target: "/queues", token: nobody})["queues"].([]any); len(all) > 0 {
+	if all := w.ask(request{status: 200, method: "GET", target: "/queues",
+		token: nobody})["queues"].([]any); len(all) > 0 {
 		w.t.Errorf("who may look at nothing sees %v", all)
 	}
 }
@@ -151,39 +156,53 @@ func (w *world) lists() {
 // malformed sends what is refused, and the document must refuse it, too.
 func (w *world) malformed() {
 	bodies := map[string][]string{
-		"/queue/jobs/push": {`{}`, `[]`, `{"item": 1, "priorty": 1}`, `{"item": 1, "items": [{"item": 2}]}`, `{"items": []}`, `{"item": 1, "priority": -1}`, `{"item": 1, "priority": 1.5}`,
-			`{"item": 1, "priority": 1000}`, `{"item": 1, "delay_seconds": -1}`, `{"item": 1, "delay_seconds": 1e9}`, `{"items": [{"priority": 1}]}`, `{"items": [1]}`},
-		"/queue/jobs/acknowledge":  {`{}`, `{"lock_id": ""}`, `{"lock_id": 7}`, `{"lock_id": "x", "more": 1}`},
-		"/queue/jobs/extend":       {`{}`, `{"lock_id": "x", "ttl_seconds": "1"}`, `{"lock_id": "x", "ttl_seconds": 1.5}`},
-		"/queue/jobs/nack":         {`{}`, `{"lock_id": "x", "delay_seconds": -1}`, `{"lock_id": "x", "reason": 1}`},
-		"/queue/jobs/dead/requeue": {`[]`, `{"dead_ids": []}`, `{"dead_ids": ["x"]}`, `{"limit": 0}`, `{"limit": 1001}`},
+		"/queue/jobs/push": {`{}`, `[]`, `{"item": 1, "priorty": 1}`, `{"item": 1, "items": [{"item": 2}]}`,
+			`{"items": []}`, `{"item": 1, "priority": -1}`, `{"item": 1, "priority": 1.5}`,
+			`{"item": 1, "priority": 1000}`, `{"item": 1, "delay_seconds": -1}`, `{"item": 1, "delay_seconds": 1e9}`,
+			`{"items": [{"priority": 1}]}`, `{"items": [1]}`},
+		"/queue/jobs/acknowledge": {`{}`, `{"lock_id": ""}`, `{"lock_id": 7}`, `{"lock_id": "x", "more": 1}`},
+		"/queue/jobs/extend": {`{}`, `{"lock_id": "x", "ttl_seconds": "1"}`,
+			`{"lock_id": "x", "ttl_seconds": 1.5}`},
+		"/queue/jobs/nack": {`{}`, `{"lock_id": "x", "delay_seconds": -1}`, `{"lock_id": "x", "reason": 1}`},
+		"/queue/jobs/dead/requeue": {`[]`, `{"dead_ids": []}`, `{"dead_ids": ["x"]}`, `{"limit": 0}`,
+			`{"limit": 1001}`},
 	}
 	for target, all := range bodies {
 		for _, body := range append(all, `{"`, "") {
 			w.ask(request{status: 400, method: "POST", target: target, body: body, fault: told})
 		}
-		w.ask(request{status: 413, method: "POST", target: target, body: with(`{"lock_id": "`+strings.Repeat("x", 2000)+`"}`, `"more": 1`), fault: told})
+		w.ask(request{status: 413, method: "POST", target: target,
+			body: with(`{"lock_id": "`+strings.Repeat("x", 2000)+`"}`, `"more": 1`), fault: told})
 		w.ask(request{status: 408, method: "POST", target: target, body: `{"item"`, cut: os.ErrDeadlineExceeded})
-		w.ask(request{status: 400, method: "POST", target: target, body: `{"item"`, cut: errors.New("the client is gone")})
+		w.ask(request{status: 400, method: "POST", target: target, body: `{"item"`,
+			cut: errors.New("the client is gone")})
 	}
 	w.post(413, "/queue/jobs/push", `{"item": "`+strings.Repeat("x", 499)+`"}`)
-	for _, body := range []string{`{"priorities": 1001}`, `{"mode": "some"}`, `{"ttl_seconds": 301}`, `{"max_attempts": -1}`, `{"max_items": -1}`, `{"start": {}}`, `{"start": {"orchestration": "o", "max_per_second": -1}}`, `{"x": 1}`, "7", ""} {
+	for _, body := range []string{`{"priorities": 1001}`, `{"mode": "some"}`, `{"ttl_seconds": 301}`,
+		`{"max_attempts": -1}`, `{"max_items": -1}`, `{"start": {}}`,
+		`{"start": {"orchestration": "o", "max_per_second": -1}}`, `{"x": 1}`, "7", ""} {
 		w.ask(request{status: 400, method: "PUT", target: "/queue/jobs", body: body, fault: told})
 	}
-	w.ask(request{status: 413, method: "PUT", target: "/queue/jobs", body: `{"mode": "` + strings.Repeat("x", 2000) + `"}`, fault: told})
+	w.ask(request{status: 413, method: "PUT", target: "/queue/jobs",
+		body: `{"mode": "` + strings.Repeat("x", 2000) + `"}`, fault: told})
 	w.ask(request{status: 408, method: "PUT", target: "/queue/jobs", body: `{"mode"`, cut: os.ErrDeadlineExceeded})
-	for _, query := range []string{"require_ack=maybe", "require_ack=", "ttl_seconds=soon", "count=0", "count=1001", "count=1.5", "mode=some", "details=x", "count=99999999999999999999"} {
+	for _, query := range []string{"require_ack=maybe", "require_ack=", "ttl_seconds=soon", "count=0", "count=1001",
+		"count=1.5", "mode=some", "details=x", "count=99999999999999999999"} {
 		w.ask(request{status: 400, method: "POST", target: "/queue/jobs/pop?" + query, fault: told})
 	}
-	for _, query := range []string{"requireack=true", "require_ack=true&require_ack=false", "require_ack=true;count=2"} { // a document has no words for these
+	for _, query := range []string{"requireack=true", "require_ack=true&require_ack=false",
+		"require_ack=true;count=2"} {
+		// a document has no words for these
 		w.ask(request{status: 400, method: "POST", target: "/queue/jobs/pop?" + query, fault: untold})
 	}
-	for _, target := range []string{"/queues?limit=0", "/queues?limit=x", "/queue/jobs/dead?limit=1001", "/queue/jobs/dead?after=x"} {
+	for _, target := range []string{"/queues?limit=0", "/queues?limit=x", "/queue/jobs/dead?limit=1001",
+		"/queue/jobs/dead?after=x"} {
 		w.ask(request{status: 400, method: "GET", target: target, fault: told})
 	}
 	for _, o := range operations {
 		if strings.Contains(o.target, "/queue/") {
-			w.ask(request{status: 400, method: o.method, target: strings.Replace(o.target, "/jobs", "/j%20obs", 1), body: o.body, fault: told})
+			w.ask(request{status: 400, method: o.method, target: strings.Replace(o.target, "/jobs", "/j%20obs", 1),
+				body: o.body, fault: told})
 			w.ask(request{status: 400, method: o.method, target: o.target + "?what=1", body: o.body, fault: untold})
 		}
 	}
@@ -226,7 +245,8 @@ func (w *world) everywhere() {
 		}
 		w.store.err = errors.New("the disk is broken")
 		send(500, "")
-		for _, err := range []error{context.DeadlineExceeded, &history.Error{Class: history.Retry, Err: errors.New("away")}, &history.Error{Class: history.Ambiguous, Err: errors.New("cut")}} {
+		for _, err := range []error{context.DeadlineExceeded, &history.Error{Class: history.Retry,
+			Err: errors.New("away")}, &history.Error{Class: history.Ambiguous, Err: errors.New("cut")}} {
 			w.store.err = err
 			send(503, "")
 		}
@@ -235,13 +255,15 @@ func (w *world) everywhere() {
 	// One request a second and two seconds' worth of them at once: half of that is one.
 	w.ask(request{status: 200, method: "GET", target: "/queues", token: seldom})
 	for _, o := range operations {
-		w.ask(request{status: http.StatusTooManyRequests, method: o.method, target: o.target, body: o.body, token: seldom})
+		w.ask(request{status: http.StatusTooManyRequests, method: o.method, target: o.target, body: o.body,
+			token: seldom})
 	}
 }
 
 // elsewhere asks for what is not there.
 func (w *world) elsewhere() {
-	for _, target := range []string{"/", "/queue", "/queue/jobs/", "/queue/jobs/pushed", "/queue//push", "/queue/x/../jobs/depth", "/queue/a/b/push", "//queues"} {
+	for _, target := range []string{"/", "/queue", "/queue/jobs/", "/queue/jobs/pushed", "/queue//push",
+		"/queue/x/../jobs/depth", "/queue/a/b/push", "//queues"} {
 		w.ask(request{status: 404, method: "GET", target: target, fault: nowhere})
 		w.ask(request{status: 404, method: "POST", target: target, fault: nowhere})
 	}

@@ -127,7 +127,8 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	handler := func(access *queues.Access) http.Handler {
-		server, err := queues.New(w.store, queues.Config{Address: "127.0.0.1:0", Access: access, MaxBody: 2000, MaxItem: 500, Logger: log, Now: clock})
+		server, err := queues.New(w.store, queues.Config{Address: "127.0.0.1:0", Access: access, MaxBody: 2000,
+			MaxItem: 500, Logger: log, Now: clock})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,8 +150,10 @@ func newWorld(t *testing.T) *world {
 func accessFile(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString("callers:\n")
-	for _, c := range []struct{ token, queues, more string }{{master, "'*'", ""}, {nobody, "none-of-these", ""}, {seldom, "'*'", "    rate: 0.5\n"}} {
-		fmt.Fprintf(&b, "  - name: %s\n    token_sha256: ['%x']\n    allow:\n      - queues: [%s]\n        rights: [push, pop, look, manage]\n%s",
+	for _, c := range []struct{ token, queues, more string }{{master, "'*'", ""}, {nobody, "none-of-these", ""},
+		{seldom, "'*'", "    rate: 0.5\n"}} {
+		fmt.Fprintf(&b, "  - name: %s\n    token_sha256: ['%x']\n    allow:\n      - queues: [%s]\n        rights: "+
+			"[push, pop, look, manage]\n%s",
 			strings.TrimPrefix(c.token, "token-of-"), sha256.Sum256([]byte(c.token)), c.queues, c.more)
 	}
 	path := filepath.Join(t.TempDir(), "access.yaml")
@@ -183,7 +186,8 @@ type request struct {
 	cut    error  // how its body ends
 }
 
-// ask sends a request, checks that it and its answer are as the document says, and gives the members of the answer.
+// ask sends a request, checks that it and its answer are as the document says, and gives the
+// members of the answer.
 func (w *world) ask(q request) map[string]any {
 	w.t.Helper()
 	what := strings.TrimSpace(q.method + " " + q.target + " " + q.body[:min(len(q.body), 100)])
@@ -235,9 +239,11 @@ func (w *world) ask(q request) map[string]any {
 		w.t.Errorf("%s: the document does not have it: %v", what, err)
 		return members
 	}
-	input := &openapi3filter.RequestValidationInput{Request: r(), PathParams: params, Route: route, Options: &openapi3filter.Options{
-		IncludeResponseStatus: true, SkipSettingDefaults: true, RejectWhenRequestBodyNotSpecified: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
-	}}
+	input := &openapi3filter.RequestValidationInput{Request: r(), PathParams: params, Route: route,
+		Options: &openapi3filter.Options{
+			IncludeResponseStatus: true, SkipSettingDefaults: true, RejectWhenRequestBodyNotSpecified: true,
+			AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
+		}}
 	if q.cut == nil {
 		err = openapi3filter.ValidateRequest(w.t.Context(), input)
 		switch {
@@ -249,7 +255,8 @@ func (w *world) ask(q request) map[string]any {
 			w.t.Errorf("%s: the document tells that this is wrong: %v", what, err)
 		}
 	}
-	answer := &openapi3filter.ResponseValidationInput{RequestValidationInput: input, Status: out.Code, Header: out.Header(), Options: input.Options}
+	answer := &openapi3filter.ResponseValidationInput{RequestValidationInput: input, Status: out.Code,
+		Header: out.Header(), Options: input.Options}
 	if err := openapi3filter.ValidateResponse(w.t.Context(), answer.SetBodyBytes(out.Body.Bytes())); err != nil {
 		w.t.Errorf("%s: the answer %d is not as the document says: %v", what, out.Code, err)
 	}
@@ -283,8 +290,10 @@ func (w *world) isProblem(what string, out *httptest.ResponseRecorder) {
 	if is := out.Header().Get("Content-Type"); is != "application/problem+json" {
 		w.t.Errorf("%s: the answer %d is %q", what, out.Code, is)
 	}
-	if p["status"] != float64(out.Code) || p["request_id"] != out.Header().Get("X-Request-Id") || p["request_id"] == "" {
-		w.t.Errorf("%s: status %v of %d, request_id %v of %q", what, p["status"], out.Code, p["request_id"], out.Header().Get("X-Request-Id"))
+	if p["status"] != float64(out.Code) || p["request_id"] != out.Header().Get("X-Request-Id") ||
+		p["request_id"] == "" {
+		w.t.Errorf("%s: status %v of %d, request_id %v of %q", what, p["status"], out.Code, p["request_id"],
+			out.Header().Get("X-Request-Id"))
 	}
 }
 
@@ -306,7 +315,8 @@ func (w *world) named() map[string][]int {
 	return all
 }
 
-// complete fails if the document names something that was not seen, and says how often everything else was.
+// complete fails if the document names something that was not seen, and says how often everything
+// else was.
 func (w *world) complete() {
 	w.t.Helper()
 	combinations, requests := 0, 0

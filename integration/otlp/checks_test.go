@@ -15,7 +15,8 @@ func good() []span {
 		return time.Unix(100, 0).Add(time.Duration(ms * float64(time.Millisecond)))
 	}
 	make := func(id, parent, name, by string, kind ptrace.SpanKind, from, to float64) span {
-		s := span{Trace: "t", ID: id, Parent: parent, Name: name, Kind: kind, Start: at(from), End: at(to), Service: "orders" + by, Scope: "github.com/rondo-run/rondo"}
+		s := span{Trace: "t", ID: id, Parent: parent, Name: name, Kind: kind, Start: at(from), End: at(to),
+			Service: "orders" + by, Scope: "github.com/rondo-run/rondo"}
 		s.Resource = map[string]any{"service.name": s.Service, "service.version": "1", "service.instance.id": "x"}
 		s.Attributes = map[string]any{}
 		for _, key := range sorts[s.sort()].attributes {
@@ -58,15 +59,36 @@ func TestChecksNotice(t *testing.T) {
 		{"a lost beginning", "has 0 beginnings", func(all []span) []span { return all[1:] }},
 		{"two beginnings", "has 2 beginnings", func(all []span) []span { all[6].Parent = ""; return all }},
 		{"another parent", "lies within", func(all []span) []span { all[5].Parent = "2"; return all }},
-		{"another service", "is told by", func(all []span) []span { all[5].Service = "orders-orchestrator"; return all }},
-		{"another kind", "want Producer", func(all []span) []span { all[4].Kind = ptrace.SpanKindInternal; return all }},
+		{"another service", "is told by", func(all []span) []span {
+			all[5].Service = "orders-orchestrator"
+			return all
+		}},
+		{"another kind", "want Producer", func(all []span) []span {
+			all[4].Kind = ptrace.SpanKindInternal
+			return all
+		}},
 		{"an unknown name", "of no known sort", func(all []span) []span { all[4].Name = "working ship"; return all }},
-		{"another name", "does not have the name", func(all []span) []span { all[4].Name = "activity charge"; return all }},
-		{"a missing attribute", "has no messaging.system", func(all []span) []span { delete(all[3].Attributes, "messaging.system"); return all }},
-		{"another broker", "not about NATS", func(all []span) []span { all[3].Attributes["messaging.system"] = "kafka"; return all }},
-		{"nobody", "has no service.instance.id", func(all []span) []span { delete(all[1].Resource, "service.instance.id"); return all }},
+		{"another name", "does not have the name", func(all []span) []span {
+			all[4].Name = "activity charge"
+			return all
+		}},
+		{"a missing attribute", "has no messaging.system", func(all []span) []span {
+			delete(all[3].Attributes, "messaging.system")
+			return all
+		}},
+		{"another broker", "not about NATS", func(all []span) []span {
+			all[3].Attributes["messaging.system"] = "kafka"
+			return all
+		}},
+		{"nobody", "has no service.instance.id", func(all []span) []span {
+			delete(all[1].Resource, "service.instance.id")
+			return all
+		}},
 		{"backwards", "before it begins", func(all []span) []span { all[5].End = all[5].Start.Add(-1); return all }},
-		{"too early", "begins 1s before", func(all []span) []span { all[5].Start = all[4].Start.Add(-time.Second); return all }},
+		{"too early", "begins 1s before", func(all []span) []span {
+			all[5].Start = all[4].Start.Add(-time.Second)
+			return all
+		}},
 		{"too late", "ends 1s after", func(all []span) []span { all[5].End = all[4].End.Add(time.Second); return all }},
 		{"a round elsewhere", "ends 1h0m0s after", func(all []span) []span {
 			all[6].Start, all[6].End = all[6].Start.Add(time.Hour), all[6].End.Add(time.Hour)
@@ -74,7 +96,10 @@ func TestChecksNotice(t *testing.T) {
 		}},
 		{"no last round", "begins or ends in no round", func(all []span) []span { return all[:6] }},
 		{"a link to nowhere", "which is not there", func(all []span) []span { all[6].Links[0].ID = "9"; return all }},
-		{"too many links", "has taken 1 messages, and has 2 links", func(all []span) []span { all[6].Links = append(all[6].Links, all[6].Links[0]); return all }},
+		{"too many links", "has taken 1 messages, and has 2 links", func(all []span) []span {
+			all[6].Links = append(all[6].Links, all[6].Links[0])
+			return all
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := strings.Join(problems(c.change(good())), "\n"); !strings.Contains(got, c.want) {

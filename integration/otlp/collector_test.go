@@ -74,14 +74,17 @@ func (c *collector) start(t *testing.T) error {
 	if err != nil {
 		return err
 	}
-	settings := receiver.Settings{ID: component.NewID(factory.Type()), BuildInfo: component.NewDefaultBuildInfo(), TelemetrySettings: component.TelemetrySettings{
-		Logger: zap.NewNop(), TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider(), Resource: pcommon.NewResource(),
-	}}
+	settings := receiver.Settings{ID: component.NewID(factory.Type()), BuildInfo: component.NewDefaultBuildInfo(),
+		TelemetrySettings: component.TelemetrySettings{
+			Logger: zap.NewNop(), TracerProvider: tracenoop.NewTracerProvider(),
+			MeterProvider: metricnoop.NewMeterProvider(), Resource: pcommon.NewResource(),
+		}}
 	r, err := factory.CreateTraces(context.Background(), settings, config, traces)
 	if err != nil {
 		return err
 	}
-	if _, err := factory.CreateMetrics(context.Background(), settings, config, metrics); err != nil { // it is the same receiver
+	if _, err := factory.CreateMetrics(context.Background(), settings, config, metrics); err != nil {
+		// it is the same receiver
 		return err
 	}
 	end := func() { _ = r.Shutdown(context.Background()) } // nothing is left to be lost
@@ -162,7 +165,8 @@ func (c *collector) received() []span {
 	return slices.Clone(c.spans)
 }
 
-// metricsOf are the names of the metrics that a service has sent, and its resource; false if it has sent nothing at all.
+// metricsOf are the names of the metrics that a service has sent, and its resource; false if it has
+// sent nothing at all.
 func (c *collector) metricsOf(service string) (names []string, resource map[string]any, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,7 +21,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// This file is a program that does one of everything, and tells spans and metrics of its own while it does.
+// This file is a program that does one of everything, and tells spans and metrics of its own while
+// it does.
 
 var (
 	journey = orchestration.Define[int, string]("journey")
@@ -37,7 +38,9 @@ const scope = "journey"
 
 // parts are the program: see programVariable.
 func parts() (all []app.Part) {
-	all = []app.Part{journey.With(travel), leg.With(func(ctx *orchestration.Context, to string) (string, error) { return visit.Call(ctx, to) }), visit.With(look)}
+	all = []app.Part{journey.With(travel), leg.With(func(ctx *orchestration.Context, to string) (string, error) {
+		return visit.Call(ctx, to)
+	}), visit.With(look)}
 	for _, b := range work.Orchestrations {
 		all = append(all, b)
 	}
@@ -104,7 +107,8 @@ func journeyProgram(t *testing.T) program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return program{path: self, name: "journeys", env: []string{programVariable + "=1", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=here"}}
+	return program{path: self, name: "journeys",
+		env: []string{programVariable + "=1", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=here"}}
 }
 
 func withBaggage(t *testing.T, key, value string) context.Context {
@@ -126,9 +130,13 @@ func TestEverythingIsTraced(t *testing.T) {
 	c := startCollector(t)
 	s := newSystem(t, journeyProgram(t), c, append(fast, "OTEL_EXPORTER_OTLP_ENDPOINT="+c.endpoint("http/protobuf"))...)
 	orchestrator, worker := s.run()
-	begun := s.web.request(withBaggage(t, "customer", "7"), "POST /journeys", func(ctx context.Context) { s.say(ctx, "rondo.start.journey.j", 1) })
+	begun := s.web.request(withBaggage(t, "customer", "7"), "POST /journeys", func(ctx context.Context) {
+		s.say(ctx, "rondo.start.journey.j", 1)
+	})
 	s.waitStatus("j", "at the pier")
-	s.web.request(t.Context(), "POST /board", func(ctx context.Context) { s.say(ctx, "rondo.event.board.j", "the boat") })
+	s.web.request(t.Context(), "POST /board", func(ctx context.Context) {
+		s.say(ctx, "rondo.event.board.j", "the boat")
+	})
 	s.web.request(t.Context(), "POST /mail", func(ctx context.Context) { s.say(ctx, "rondo.queue.mail.j", "a letter") })
 	s.completed("j")
 	worker.end()
@@ -175,7 +183,8 @@ func TestEverythingIsTraced(t *testing.T) {
 	if !slices.Contains(names, "visits") {
 		t.Errorf("the worker has sent metrics %q; its activity counts visits", names)
 	}
-	for _, key := range []string{"service.version", "service.instance.id", "host.name", "process.pid", "telemetry.sdk.name", "deployment.environment.name"} {
+	for _, key := range []string{"service.version", "service.instance.id", "host.name", "process.pid",
+		"telemetry.sdk.name", "deployment.environment.name"} {
 		if of[key] == nil {
 			t.Errorf("the metrics of the worker are of %v, without %s", of, key)
 		}
@@ -213,7 +222,8 @@ const homeOutline = `orchestration journey
 func TestAllSortsAreTraced(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t)
-	s := newSystem(t, journeyProgram(t), c, append(fast, "OTEL_EXPORTER_OTLP_ENDPOINT="+c.endpoint("grpc"), "OTEL_EXPORTER_OTLP_PROTOCOL=grpc")...)
+	s := newSystem(t, journeyProgram(t), c,
+		append(fast, "OTEL_EXPORTER_OTLP_ENDPOINT="+c.endpoint("grpc"), "OTEL_EXPORTER_OTLP_PROTOCOL=grpc")...)
 	orchestrator, worker := s.run()
 	const each = 3
 	var ids []string
@@ -252,7 +262,8 @@ func TestAllSortsAreTraced(t *testing.T) {
 		t.Errorf("%d requests have arrived, want %d", began, len(ids))
 	}
 	// A family has two children, and what rolls does so three times.
-	want := map[string]int{"chain": 2 * each, "nap": 2 * each, "fan": each, "family": each, "mail": each, "retried": each, "roll": 4 * each, "racing": each, "steps": each}
+	want := map[string]int{"chain": 2 * each, "nap": 2 * each, "fan": each, "family": each, "mail": each,
+		"retried": each, "roll": 4 * each, "racing": each, "steps": each}
 	if fmt.Sprint(ended) != fmt.Sprint(want) {
 		t.Errorf("executions: %v, want %v", ended, want)
 	}

@@ -12,22 +12,29 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// unsent is how long before its death what a process told may be lost with it. It sends twenty times a second; the rest is for machines that are busy.
+// unsent is how long before its death what a process told may be lost with it. It sends twenty
+// times a second; the rest is for machines that are busy.
 const unsent = time.Second
 
-// TestOrchestratorIsKilled kills the orchestrator in the middle of many orders, and starts another one. The worker stays. This may be lost, and nothing else:
-// spans of instances that the killed orchestrator has ended within [unsent] before its death, by what history says about when that was, and what lies within
-// them. Of instances that go on, the other one exports again what may be lost, with the same ids: a backend has each span once, and finds every parent.
+// TestOrchestratorIsKilled kills the orchestrator in the middle of many orders, and starts another
+// one. The worker stays. This may be lost, and nothing else: spans of instances that the killed
+// orchestrator has ended within [unsent] before its death, by what history says about when that
+// was, and what lies within them. Of instances that go on, the other one exports again what may be
+// lost, with the same ids: a backend has each span once, and finds every parent.
 func TestOrchestratorIsKilled(t *testing.T) {
 	t.Parallel()
 	const many = 30
 	c := startCollector(t)
-	s := newSystem(t, ordersProgram(t), c, append(fast, "OTEL_EXPORTER_OTLP_ENDPOINT="+c.endpoint("grpc"), "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "RONDO_MEMBER_LEASE=1s", "RONDO_INBOX_WAIT=2s", "RONDO_SWEEP_EVERY=500ms")...)
+	s := newSystem(t, ordersProgram(t), c, append(fast, "OTEL_EXPORTER_OTLP_ENDPOINT="+c.endpoint("grpc"),
+		"OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "RONDO_MEMBER_LEASE=1s", "RONDO_INBOX_WAIT=2s",
+		"RONDO_SWEEP_EVERY=500ms")...)
 	first, worker := s.run()
 	of := make(map[string]string) // the trace of each order
 	for n := range many {
 		id := fmt.Sprintf("order-%d", n)
-		of[id] = s.web.request(t.Context(), "POST /orders", func(ctx context.Context) { s.say(ctx, "rondo.start.fulfil."+id, piano) }).TraceID().String()
+		of[id] = s.web.request(t.Context(), "POST /orders", func(ctx context.Context) {
+			s.say(ctx, "rondo.start.fulfil."+id, piano)
+		}).TraceID().String()
 	}
 	for id := range of {
 		s.waitStatus(id, contract.Approving)
@@ -71,7 +78,8 @@ func TestOrchestratorIsKilled(t *testing.T) {
 		if x.Parent == "" && x.Service != webService {
 			t.Errorf("%v begins a trace, not the client", x)
 		}
-		if who, _ := x.Resource["service.instance.id"].(string); x.sort() == "activity" && !slices.Contains(tellers[x.Trace], who) {
+		if who, _ := x.Resource["service.instance.id"].(string); x.sort() == "activity" &&
+			!slices.Contains(tellers[x.Trace], who) {
 			tellers[x.Trace] = append(tellers[x.Trace], who)
 		}
 	}
@@ -95,7 +103,8 @@ func TestOrchestratorIsKilled(t *testing.T) {
 	if middle == 0 {
 		t.Error("no order was told of by both orchestrators: it was not killed in the middle")
 	}
-	t.Logf("both orchestrators have told of %d orders; lost are %d of %d spans of activities and executions", middle, len(lost), len(wanted))
+	t.Logf("both orchestrators have told of %d orders; lost are %d of %d spans of activities and executions", middle,
+		len(lost), len(wanted))
 }
 
 // onceEach is what a backend has of spans that came twice.
@@ -134,7 +143,8 @@ func wantedOf(trace string, x events.Export) (out []wantedSpan) {
 	over := x.Events[len(x.Events)-1].At
 	want := func(kind, name string, opened int64, ended time.Time) wantedSpan {
 		id := events.SpanOf(kind, x.Instance, events.Ref{Life: life, Execution: x.Execution, Event: opened})
-		return wantedSpan{at: link{trace, hex.EncodeToString(id[:])}, name: fmt.Sprintf("%s of %s", name, x.Instance), ended: ended, over: over, executed: kind == "activity"}
+		return wantedSpan{at: link{trace, hex.EncodeToString(id[:])}, name: fmt.Sprintf("%s of %s", name, x.Instance),
+			ended: ended, over: over, executed: kind == "activity"}
 	}
 	names := make(map[int64]string)
 	for _, e := range x.Events {

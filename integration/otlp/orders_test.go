@@ -20,19 +20,22 @@ var (
 	piano = contract.Order{SKU: "piano", Cents: 900_000, Card: shop.FlakyCard, ShipTo: "Bremen"}
 )
 
-// TestOrdersAreTraced follows an order that somebody has to approve, and whose card does not work at the first attempt.
+// TestOrdersAreTraced follows an order that somebody has to approve, and whose card does not work
+// at the first attempt.
 func TestOrdersAreTraced(t *testing.T) {
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			c := startCollector(t)
-			s := newSystem(t, ordersProgram(t), c, append(fast, "OTEL_EXPORTER_OTLP_ENDPOINT="+c.endpoint(protocol), "OTEL_EXPORTER_OTLP_PROTOCOL="+protocol)...)
+			s := newSystem(t, ordersProgram(t), c, append(fast, "OTEL_EXPORTER_OTLP_ENDPOINT="+c.endpoint(protocol),
+				"OTEL_EXPORTER_OTLP_PROTOCOL="+protocol)...)
 			orchestrator, worker := s.run()
 			order := s.web.request(t.Context(), "POST /orders", func(ctx context.Context) {
 				s.say(ctx, "rondo.start.fulfil.order-1", piano)
 			})
 			s.waitStatus("order-1", contract.Approving)
-			c.await(t, "the reservation", func(spans []span) bool { return named(spans, "activity reserve") > 0 }) // what is over is told while the rest goes on
+			// what is over is told while the rest goes on
+			c.await(t, "the reservation", func(spans []span) bool { return named(spans, "activity reserve") > 0 })
 			approval := s.web.request(t.Context(), "POST /orders/order-1/approval", func(ctx context.Context) {
 				s.say(ctx, "rondo.event.approve.order-1", contract.Approval{By: "ann", OK: true})
 			})
@@ -59,7 +62,8 @@ func TestOrdersAreTraced(t *testing.T) {
 			if got := tree.outline(false); got != orderOutline {
 				t.Errorf("the order was:\n%s\nwant:\n%s", got, orderOutline)
 			}
-			for service, metric := range map[string]string{"orders-orchestrator": "rondo.orchestration.completions", "orders-worker": "rondo.activity.executions"} {
+			for service, metric := range map[string]string{"orders-orchestrator": "rondo.orchestration.completions",
+				"orders-worker": "rondo.activity.executions"} {
 				if names, _, _ := c.metricsOf(service); !slices.Contains(names, metric) {
 					t.Errorf("%s has sent the metrics %q, without %s", service, names, metric)
 				}

@@ -18,7 +18,8 @@ func TestNobodyListens(t *testing.T) {
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
-			s := newSystem(t, ordersProgram(t), nil, append(fast, "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+freeAddress(t), "OTEL_EXPORTER_OTLP_PROTOCOL="+protocol)...)
+			s := newSystem(t, ordersProgram(t), nil, append(fast, "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+freeAddress(t),
+				"OTEL_EXPORTER_OTLP_PROTOCOL="+protocol)...)
 			orchestrator, worker := s.run()
 			var ids []string
 			for n := range many {
@@ -45,7 +46,8 @@ func TestNobodyListens(t *testing.T) {
 					}
 				}
 				if len(all) == 0 || len(all) > few {
-					t.Errorf("the %s has warned %d times; want some, and at most %d:\n%s", p.name, len(all), few, strings.Join(all, "\n"))
+					t.Errorf("the %s has warned %d times; want some, and at most %d:\n%s", p.name, len(all), few,
+						strings.Join(all, "\n"))
 				}
 			}
 		})

@@ -152,7 +152,8 @@ func (d *drawing) x(at time.Time) float64 {
 	return chartLeft + (chartRight-chartLeft)*float64(at.Sub(d.begin))/float64(d.whole)
 }
 
-// row draws a span: what it is called, its bar, and beside that how long it took, why it failed, and what caused it from outside.
+// row draws a span: what it is called, its bar, and beside that how long it took, why it failed,
+// and what caused it from outside.
 func (d *drawing) row(i int, n node, others map[link]span) {
 	top := chartTop + rowHeight*float64(i)
 	colour, weight := n.colours()[0], "400"
@@ -164,17 +165,20 @@ func (d *drawing) row(i int, n node, others map[link]span) {
 	}
 	d.say(`<g class="row" data-depth="%d" data-service="%s">`, n.depth, escape(n.Service))
 	if i%2 == 1 {
-		d.say(`<rect x="0" y="%g" width="%g" height="%g" fill="#1f2328" fill-opacity="0.028"/>`, top, pictureWidth, rowHeight)
+		d.say(`<rect x="0" y="%g" width="%g" height="%g" fill="#1f2328" fill-opacity="0.028"/>`, top,
+			pictureWidth, rowHeight)
 	}
 	for depth := range n.depth {
 		x := margin + indent*float64(depth) + 4
 		d.say(`<line x1="%g" y1="%g" x2="%g" y2="%g" stroke="#d0d7de"/>`, x, top, x, top+rowHeight)
 	}
 	base := top + 15
-	d.say(`<text class="name" x="%g" y="%g" font-weight="%s" fill="#1f2328">%s</text>`, margin+indent*float64(n.depth), base, weight, escape(n.label()))
+	d.say(`<text class="name" x="%g" y="%g" font-weight="%s" fill="#1f2328">%s</text>`, margin+indent*float64(n.depth),
+		base, weight, escape(n.label()))
 	from, to := d.x(n.Start), d.x(n.End)
 	to = max(to, from+shortest)
-	d.say(`<rect x="%.1f" y="%.1f" width="%.1f" height="%g" rx="2" fill="%s"/>`, from, top+(rowHeight-barHeight)/2, to-from, barHeight, colour)
+	d.say(`<rect x="%.1f" y="%.1f" width="%.1f" height="%g" rx="2" fill="%s"/>`, from, top+(rowHeight-barHeight)/2,
+		to-from, barHeight, colour)
 	said := fmt.Sprintf(`<tspan fill="#57606a">%s</tspan>`, short(n.End.Sub(n.Start)))
 	if n.Failed != "" {
 		said += fmt.Sprintf(`<tspan fill="#cf222e">  ✕ %s</tspan>`, escape(n.Failed))
@@ -245,7 +249,9 @@ func readPicture(text string) (out []row, err error) {
 func checkPicture(t *testing.T, trace node, others []span) {
 	t.Helper()
 	if *rewrite {
-		if err := os.WriteFile(picture, []byte(draw(trace, "An order that is approved, and whose card fails once: one trace over three programs", others)), 0o644); err != nil {
+		if err := os.WriteFile(picture,
+			[]byte(draw(trace, "An order that is approved, and whose card fails once: one trace over three programs",
+				others)), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -258,7 +264,8 @@ func checkPicture(t *testing.T, trace node, others []span) {
 		t.Fatalf("%s: %v", picture, err)
 	}
 	if want := trace.rows(); !slices.Equal(got, want) {
-		t.Errorf("the picture in %s is not that of the trace; look at what has changed, and draw it anew with\n\tgo test -run TestOrdersAreTraced -rewrite\nit shows:\n%s\nwant:\n%s", picture, list(got), list(want))
+		t.Errorf("the picture in %s is not that of the trace; look at what has changed, and draw it anew with\n\tgo "+
+			"test -run TestOrdersAreTraced -rewrite\nit shows:\n%s\nwant:\n%s", picture, list(got), list(want))
 	}
 }
 
@@ -272,7 +279,8 @@ func list(rows []row) string {
 
 func TestNiceSteps(t *testing.T) {
 	for whole, want := range map[time.Duration]time.Duration{
-		700 * time.Microsecond: 100 * time.Microsecond, 250 * time.Millisecond: 50 * time.Millisecond, time.Second: 200 * time.Millisecond, 30 * time.Second: 5 * time.Second,
+		700 * time.Microsecond: 100 * time.Microsecond, 250 * time.Millisecond: 50 * time.Millisecond,
+		time.Second: 200 * time.Millisecond, 30 * time.Second: 5 * time.Second,
 	} {
 		if got := niceStep(whole); got != want {
 			t.Errorf("the axis of %v has steps of %v, want %v", whole, got, want)

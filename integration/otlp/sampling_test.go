@@ -6,11 +6,13 @@ import (
 	"testing"
 )
 
-// sampled runs small orders that nobody traces but the services, by the sampler that the variables say, and gives what has arrived.
+// sampled runs small orders that nobody traces but the services, by the sampler that the variables
+// say, and gives what has arrived.
 func sampled(t *testing.T, many int, env ...string) []span {
 	t.Helper()
 	c := startCollector(t)
-	s := newSystem(t, ordersProgram(t), c, append(append(fast, "OTEL_EXPORTER_OTLP_ENDPOINT="+c.endpoint("http/protobuf")), env...)...)
+	s := newSystem(t, ordersProgram(t), c,
+		append(append(fast, "OTEL_EXPORTER_OTLP_ENDPOINT="+c.endpoint("http/protobuf")), env...)...)
 	orchestrator, worker := s.run()
 	var ids []string
 	for n := range many {
@@ -59,14 +61,19 @@ const chairOutline = `orchestration fulfil
     execute ship
 `
 
-// TestTheClientDecides has services that trace everything of their own follow what a client has decided for itself.
+// TestTheClientDecides has services that trace everything of their own follow what a client has
+// decided for itself.
 func TestTheClientDecides(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t)
 	s := newSystem(t, ordersProgram(t), c, append(fast, "OTEL_EXPORTER_OTLP_ENDPOINT="+c.endpoint("http/protobuf"))...)
 	orchestrator, worker := s.run()
-	unsampled := s.web.request(t.Context(), "POST /orders", func(ctx context.Context) { s.say(unsample(ctx), "rondo.start.fulfil.unseen", chair) })
-	seen := s.web.request(t.Context(), "POST /orders", func(ctx context.Context) { s.say(ctx, "rondo.start.fulfil.seen", chair) })
+	unsampled := s.web.request(t.Context(), "POST /orders", func(ctx context.Context) {
+		s.say(unsample(ctx), "rondo.start.fulfil.unseen", chair)
+	})
+	seen := s.web.request(t.Context(), "POST /orders", func(ctx context.Context) {
+		s.say(ctx, "rondo.start.fulfil.seen", chair)
+	})
 	s.completed("unseen", "seen")
 	worker.end()
 	orchestrator.end()

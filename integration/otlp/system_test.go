@@ -32,7 +32,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// This file is the system: a NATS server, a database, an orchestrator and a worker as processes, and a client that is traced itself.
+// This file is the system: a NATS server, a database, an orchestrator and a worker as processes,
+// and a client that is traced itself.
 
 // patience is how long something may take. It is only ever waited for when it does not come.
 const patience = 2 * time.Minute
@@ -109,7 +110,8 @@ func newSystem(t *testing.T, p program, c *collector, env ...string) *system {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Close() })
-	return &system{t: t, program: p, env: env, server: server, database: filepath.Join(t.TempDir(), "rondo.db"), seen: c}
+	return &system{t: t, program: p, env: env, server: server,
+		database: filepath.Join(t.TempDir(), "rondo.db"), seen: c}
 }
 
 // run starts an orchestrator and a worker, and connects the client.
@@ -125,7 +127,8 @@ func (s *system) run() (orchestrator, worker *process) {
 	if s.nats, err = jetstream.New(conn); err != nil {
 		s.t.Fatal(err)
 	}
-	if s.client, err = client.Connect(s.t.Context(), natsbus.Config{URLs: s.server.URL(), Setup: natsbus.Use}, client.Options{}); err != nil {
+	if s.client, err = client.Connect(s.t.Context(), natsbus.Config{URLs: s.server.URL(), Setup: natsbus.Use},
+		client.Options{}); err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { s.client.Close() })
@@ -133,7 +136,8 @@ func (s *system) run() (orchestrator, worker *process) {
 	return orchestrator, worker
 }
 
-// say publishes a message as anybody would who knows the protocol, with the trace and the baggage of a context.
+// say publishes a message as anybody would who knows the protocol, with the trace and the baggage
+// of a context.
 func (s *system) say(ctx context.Context, subject string, body any) {
 	s.t.Helper()
 	text, err := json.Marshal(body)
@@ -206,7 +210,8 @@ type process struct {
 func (s *system) start(command string, args ...string) *process {
 	s.t.Helper()
 	p := &process{t: s.t, name: command, said: &lines{grown: make(chan struct{})}, done: make(chan struct{})}
-	args = append([]string{command, "--nats", s.server.URL(), "--listen", "127.0.0.1:0", "--log-format", "json", "--log-level", "info"}, args...)
+	args = append([]string{command, "--nats", s.server.URL(), "--listen", "127.0.0.1:0", "--log-format", "json",
+		"--log-level", "info"}, args...)
 	p.cmd = exec.Command(s.program.path, args...)
 	p.cmd.Args[0] = s.program.name
 	p.cmd.Env = slices.Concat(ownEnvironment(), s.program.env, s.env)
@@ -330,14 +335,17 @@ func newWeb(t *testing.T, c *collector) *web {
 	t.Helper()
 	var options []sdktrace.TracerProviderOption
 	if c != nil {
-		exporter, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithEndpoint(c.grpc), otlptracegrpc.WithInsecure())
+		exporter, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithEndpoint(c.grpc),
+			otlptracegrpc.WithInsecure())
 		if err != nil {
 			t.Fatal(err)
 		}
 		options = append(options, sdktrace.WithBatcher(exporter))
 	}
-	of := resource.NewSchemaless(semconv.ServiceName(webService), semconv.ServiceInstanceID("web-1"), semconv.ServiceVersion("1"))
-	p := sdktrace.NewTracerProvider(append(options, sdktrace.WithResource(of), sdktrace.WithSampler(sdktrace.AlwaysSample()))...)
+	of := resource.NewSchemaless(semconv.ServiceName(webService), semconv.ServiceInstanceID("web-1"),
+		semconv.ServiceVersion("1"))
+	p := sdktrace.NewTracerProvider(append(options, sdktrace.WithResource(of),
+		sdktrace.WithSampler(sdktrace.AlwaysSample()))...)
 	w := &web{provider: p, tracer: p.Tracer("web")}
 	t.Cleanup(func() { w.end(t) })
 	return w

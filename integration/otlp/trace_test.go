@@ -32,8 +32,10 @@ type link struct{ Trace, ID string }
 
 func newSpan(of pcommon.Resource, scope pcommon.InstrumentationScope, s ptrace.Span) span {
 	out := span{
-		Trace: s.TraceID().String(), ID: s.SpanID().String(), Parent: s.ParentSpanID().String(), Name: s.Name(), Kind: s.Kind(),
-		Start: s.StartTimestamp().AsTime(), End: s.EndTimestamp().AsTime(), Attributes: s.Attributes().AsRaw(), Scope: scope.Name(), Resource: of.Attributes().AsRaw(),
+		Trace: s.TraceID().String(), ID: s.SpanID().String(), Parent: s.ParentSpanID().String(), Name: s.Name(),
+		Kind:  s.Kind(),
+		Start: s.StartTimestamp().AsTime(), End: s.EndTimestamp().AsTime(), Attributes: s.Attributes().AsRaw(),
+		Scope: scope.Name(), Resource: of.Attributes().AsRaw(),
 	}
 	if s.Status().Code() == ptrace.StatusCodeError {
 		out.Failed = cmp.Or(s.Status().Message(), "it does not say why")
@@ -74,20 +76,33 @@ var messaging = []string{"messaging.system", "messaging.operation.name", "messag
 
 // sorts are all that there are.
 var sorts = map[string]sort{
-	"orchestration": {kind: ptrace.SpanKindConsumer, by: byOrchestrator, within: []string{"child"}, named: "rondo.orchestration", attributes: []string{"rondo.instance", "rondo.execution", "rondo.version", "rondo.status"}},
-	"round": {kind: ptrace.SpanKindConsumer, by: byOrchestrator, within: []string{"orchestration"}, named: "rondo.orchestration",
-		attributes: slices.Concat(messaging, []string{"rondo.instance", "rondo.execution", "messaging.batch.message_count", "rondo.events", "rondo.history", "rondo.hydrated", "rondo.partition", "rondo.batch", "rondo.wait", "rondo.decide", "rondo.commit"})},
-	"activity": {kind: ptrace.SpanKindProducer, by: byOrchestrator, within: []string{"orchestration"}, named: "rondo.activity",
+	"orchestration": {kind: ptrace.SpanKindConsumer, by: byOrchestrator, within: []string{"child"},
+		named:      "rondo.orchestration",
+		attributes: []string{"rondo.instance", "rondo.execution", "rondo.version", "rondo.status"}},
+	"round": {kind: ptrace.SpanKindConsumer, by: byOrchestrator, within: []string{"orchestration"},
+		named: "rondo.orchestration",
+		attributes: slices.Concat(messaging, []string{"rondo.instance", "rondo.execution",
+			"messaging.batch.message_count", "rondo.events", "rondo.history", "rondo.hydrated", "rondo.partition",
+			"rondo.batch", "rondo.wait", "rondo.decide", "rondo.commit"})},
+	"activity": {kind: ptrace.SpanKindProducer, by: byOrchestrator, within: []string{"orchestration"},
+		named:      "rondo.activity",
 		attributes: slices.Concat(messaging, []string{"rondo.instance", "rondo.event", "rondo.attempt"})},
 	"execute": {kind: ptrace.SpanKindConsumer, by: byWorker, within: []string{"activity"}, named: "rondo.activity",
-		attributes: slices.Concat(messaging, []string{"rondo.instance", "rondo.attempt", "rondo.worker", "rondo.deliveries"})},
-	"step": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"}, attributes: []string{"rondo.instance", "rondo.attempt"}},
-	"span": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"}, attributes: []string{"rondo.instance"}},
-	"child": {kind: ptrace.SpanKindProducer, by: byOrchestrator, within: []string{"orchestration"}, named: "rondo.orchestration",
+		attributes: slices.Concat(messaging,
+			[]string{"rondo.instance", "rondo.attempt", "rondo.worker", "rondo.deliveries"})},
+	"step": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"},
+		attributes: []string{"rondo.instance", "rondo.attempt"}},
+	"span": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"},
+		attributes: []string{"rondo.instance"}},
+	"child": {kind: ptrace.SpanKindProducer, by: byOrchestrator, within: []string{"orchestration"},
+		named:      "rondo.orchestration",
 		attributes: slices.Concat(messaging, []string{"rondo.instance", "rondo.event", "rondo.child"})},
-	"timer": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"}, attributes: []string{"rondo.instance", "rondo.event", "rondo.due"}},
-	"event": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"}, attributes: []string{"rondo.instance", "rondo.event", "rondo.name"}},
-	"queue": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"}, attributes: []string{"rondo.instance", "rondo.event", "rondo.name"}},
+	"timer": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"},
+		attributes: []string{"rondo.instance", "rondo.event", "rondo.due"}},
+	"event": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"},
+		attributes: []string{"rondo.instance", "rondo.event", "rondo.name"}},
+	"queue": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"},
+		attributes: []string{"rondo.instance", "rondo.event", "rondo.name"}},
 }
 
 // problems lists what is wrong with traces that have arrived completely.
@@ -97,7 +112,8 @@ func problems(spans []span) []string {
 
 // problemsBut does the same, but for what is wrong because these spans are lost.
 func problemsBut(spans []span, lost map[link]bool) []string {
-	return slices.Concat(duplicates(spans), disconnected(spans, lost), misshapen(spans), mistimed(spans), dangling(spans, lost))
+	return slices.Concat(duplicates(spans), disconnected(spans, lost), misshapen(spans), mistimed(spans),
+		dangling(spans, lost))
 }
 
 // place is where a span is.
@@ -189,7 +205,8 @@ func misshapen(spans []span) (bad []string) {
 	return bad
 }
 
-// mistimed are spans that are not within those that they belong to. All clocks are those of one machine.
+// mistimed are spans that are not within those that they belong to. All clocks are those of one
+// machine.
 func mistimed(spans []span) (bad []string) {
 	there := byPlace(spans)
 	for _, s := range spans {
@@ -204,7 +221,8 @@ func mistimed(spans []span) (bad []string) {
 		case !ok:
 		case s.Start.Before(above.Start.Truncate(time.Microsecond)):
 			say("begins %v before %v", above.Start.Sub(s.Start), above)
-		case s.sort() == "orchestration" && !above.told(), above.Attributes["rondo.given_up"] == true: // nobody waits for it
+		case s.sort() == "orchestration" && !above.told(), above.Attributes["rondo.given_up"] == true:
+			// nobody waits for it
 		case s.End.After(above.End):
 			say("ends %v after %v", s.End.Sub(above.End), above)
 		}
@@ -225,7 +243,9 @@ func roundless(spans []span) (bad []string) {
 			continue
 		}
 		for _, at := range []time.Time{s.Start, s.End} {
-			if !slices.ContainsFunc(rounds[s.place()], func(r span) bool { return !at.Before(r.Start.Truncate(time.Microsecond)) && !at.After(r.End) }) {
+			if !slices.ContainsFunc(rounds[s.place()], func(r span) bool {
+				return !at.Before(r.Start.Truncate(time.Microsecond)) && !at.After(r.End)
+			}) {
 				bad = append(bad, fmt.Sprintf("%v begins or ends in no round", s))
 			}
 		}
@@ -233,7 +253,8 @@ func roundless(spans []span) (bad []string) {
 	return bad
 }
 
-// dangling are links to what is not there, and rounds with more causes than messages. A message may come without a trace.
+// dangling are links to what is not there, and rounds with more causes than messages. A message may
+// come without a trace.
 func dangling(spans []span, lost map[link]bool) (bad []string) {
 	there := byPlace(spans)
 	for _, s := range spans {
@@ -251,7 +272,8 @@ func dangling(spans []span, lost map[link]bool) (bad []string) {
 
 // ---- To look at one.
 
-// traceOf are the spans of a trace, in order: by when they begin, and those that begin together by the event that has opened them.
+// traceOf are the spans of a trace, in order: by when they begin, and those that begin together by
+// the event that has opened them.
 func traceOf(spans []span, id string) []span {
 	var out []span
 	for _, s := range spans {
@@ -261,7 +283,8 @@ func traceOf(spans []span, id string) []span {
 	}
 	slices.SortStableFunc(out, func(a, b span) int {
 		event := func(s span) int64 { n, _ := s.Attributes["rondo.event"].(int64); return n }
-		return cmp.Or(a.Start.Truncate(time.Microsecond).Compare(b.Start.Truncate(time.Microsecond)), cmp.Compare(event(a), event(b)), a.Start.Compare(b.Start))
+		return cmp.Or(a.Start.Truncate(time.Microsecond).Compare(b.Start.Truncate(time.Microsecond)),
+			cmp.Compare(event(a), event(b)), a.Start.Compare(b.Start))
 	})
 	return out
 }
@@ -327,7 +350,8 @@ func (s span) what() string {
 	return out
 }
 
-// outline prints what lies in what. How many rounds there are depends on what comes together, so they are left out unless they are asked for.
+// outline prints what lies in what. How many rounds there are depends on what comes together, so
+// they are left out unless they are asked for.
 func (n node) outline(rounds bool) string {
 	var b strings.Builder
 	n.each(func(n node) {

@@ -69,10 +69,12 @@ func payload(v any) events.Payload {
 	return p
 }
 
-// rested is how long a client waits after the broker has lost something: until it has forgotten the ids, too.
+// rested is how long a client waits after the broker has lost something: until it has forgotten the
+// ids, too.
 const rested = 12 * time.Second
 
-// serve says what there is to say for a job, once more from the beginning when the broker has lost something, until it has ended.
+// serve says what there is to say for a job, once more from the beginning when the broker has lost
+// something, until it has ended.
 func (w *world) serve(j *job) {
 	c := sim.Connect(w.broker, w.road("client of "+j.id))
 	defer c.Close()
@@ -83,7 +85,8 @@ func (w *world) serve(j *job) {
 		for i, s := range j.says {
 			sent[s.message.ID] = events.Instant(w.begun.Add(s.at))
 			s.message.Sent = sent[s.message.ID]
-			if w.upsetsSoFar() != upsets || !w.until(s.at) || j.reborn && i > 0 && !w.useAgain(j) || !w.say(c, s.message) {
+			if w.upsetsSoFar() != upsets || !w.until(s.at) || j.reborn && i > 0 && !w.useAgain(j) ||
+				!w.say(c, s.message) {
 				break
 			}
 		}
@@ -100,8 +103,10 @@ func (w *world) serve(j *job) {
 			if w.hasEnded(j) || !w.wait(time.Second) {
 				return
 			}
-			if j.steers == events.Suspend && w.happened("partitions") && w.calm() { // then what was said last may have come first
-				w.say(c, events.Message{ID: fmt.Sprint(j.id, "-resume-", time.Since(w.begun)), Instance: j.id, Content: &events.Control{How: events.Resume}})
+			if j.steers == events.Suspend && w.happened("partitions") && w.calm() {
+				// then what was said last may have come first
+				w.say(c, events.Message{ID: fmt.Sprint(j.id, "-resume-", time.Since(w.begun)), Instance: j.id,
+					Content: &events.Control{How: events.Resume}})
 			}
 		}
 		w.wait(rested)
@@ -116,7 +121,9 @@ func (w *world) approve(j *job) {
 	for !w.hasEnded(j) && w.wait(time.Second+asked) {
 		asked = 0
 		for _, n := range w.awaits(j) {
-			w.say(c, events.Message{ID: fmt.Sprint(j.id, "-approval-", n), Instance: j.id, Sent: events.Instant(w.begun), Content: &events.EventRaised{Name: approval(n).Name(), Data: payload(100 + n)}})
+			w.say(c, events.Message{ID: fmt.Sprint(j.id, "-approval-", n), Instance: j.id,
+				Sent:    events.Instant(w.begun),
+				Content: &events.EventRaised{Name: approval(n).Name(), Data: payload(100 + n)}})
 			asked = rested
 		}
 	}
@@ -176,7 +183,8 @@ type stands struct {
 	names  map[int64]int // which approval each of them awaits
 }
 
-// committed sees what is stored: clients ask so often that asking the store would take most of the time.
+// committed sees what is stored: clients ask so often that asking the store would take most of the
+// time.
 func (w *world) committed(r *road, b history.Batch, result history.Result) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

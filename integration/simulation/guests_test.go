@@ -16,13 +16,15 @@ import (
 func makeGuests(r *rand.Rand, sky weather) (jobs []*job) {
 	start := func(j *job, id string, at time.Duration, s script, how events.StartConflict) {
 		j.says = append(j.says, saying{at, events.Message{
-			ID: j.id + id, Instance: j.id, Content: &events.Start{Orchestration: scripted.Name(), Input: payload(s), Conflict: how},
+			ID: j.id + id, Instance: j.id,
+			Content: &events.Start{Orchestration: scripted.Name(), Input: payload(s), Conflict: how},
 		}})
 	}
 	at := duration(r, 0, sky.lasts/2)
 	for i := range sky.crowd {
 		j := &job{id: fmt.Sprint("crowd-", i)}
-		start(j, "-start", at+duration(r, 0, 20*time.Millisecond), script{Sum: int64(i), Ops: brief(r, "call call step hurry far", 4)}, events.KeepExisting)
+		start(j, "-start", at+duration(r, 0, 20*time.Millisecond),
+			script{Sum: int64(i), Ops: brief(r, "call call step hurry far", 4)}, events.KeepExisting)
 		jobs = append(jobs, j)
 	}
 	for i := range sky.reborn {
@@ -31,7 +33,8 @@ func makeGuests(r *rand.Rand, sky weather) (jobs []*job) {
 		start(j, "-start", at, script{Sum: int64(i), Ops: brief(r, ops, 8)}, events.KeepExisting)
 		for k := range 1 + r.IntN(3) {
 			at += duration(r, 0, 8*time.Second)
-			how := []events.StartConflict{events.ReplaceRunning, events.ReplaceRunning, events.RestartFinished}[r.IntN(3)]
+			how := []events.StartConflict{events.ReplaceRunning, events.ReplaceRunning,
+				events.RestartFinished}[r.IntN(3)]
 			start(j, fmt.Sprint("-start-", k+2), at, script{Sum: int64(100 * (k + 1)), Ops: brief(r, ops, 8)}, how)
 		}
 		jobs = append(jobs, j)
@@ -42,33 +45,41 @@ func makeGuests(r *rand.Rand, sky weather) (jobs []*job) {
 	return jobs
 }
 
-// makePostbox makes an instance that gets letters in bursts, and continues as new after some of them.
+// makePostbox makes an instance that gets letters in bursts, and continues as new after some of
+// them.
 func makePostbox(r *rand.Rand, i int, sky weather) *job {
 	j := &job{id: fmt.Sprint("postbox-", i)}
 	for range 4 + r.IntN(8) {
 		j.script.Ops = append(j.script.Ops, op{Do: "read", N: 1 + r.IntN(5)}, op{Do: "roll"})
 	}
 	at := duration(r, 0, sky.lasts/2)
-	j.says = append(j.says, saying{at, events.Message{ID: j.id + "-start", Instance: j.id, Content: &events.Start{Orchestration: scripted.Name(), Input: payload(j.script)}}})
+	j.says = append(j.says, saying{at, events.Message{ID: j.id + "-start", Instance: j.id,
+		Content: &events.Start{Orchestration: scripted.Name(), Input: payload(j.script)}}})
 	for k := range letterCount(j.script.Ops) {
 		if r.IntN(6) == 0 {
 			at += duration(r, 0, 3*time.Second)
 		}
-		j.says = append(j.says, saying{at, events.Message{ID: fmt.Sprint(j.id, "-letter-", k+1), Instance: j.id, Content: &events.QueueSent{Queue: letters.Name(), Data: payload(k + 1)}}})
+		j.says = append(j.says, saying{at, events.Message{ID: fmt.Sprint(j.id, "-letter-", k+1), Instance: j.id,
+			Content: &events.QueueSent{Queue: letters.Name(), Data: payload(k + 1)}}})
 		if r.IntN(5) == 0 {
-			j.again = append(j.again, saying{at + duration(r, time.Second, 20*time.Second), j.says[len(j.says)-1].message})
+			j.again = append(j.again,
+				saying{at + duration(r, time.Second, 20*time.Second), j.says[len(j.says)-1].message})
 		}
 	}
 	slices.SortFunc(j.again, func(a, b saying) int { return int(a.at - b.at) })
 	return j
 }
 
-// beOdd adds headers to a message that mean something elsewhere, and nothing in what clients publish.
+// beOdd adds headers to a message that mean something elsewhere, and nothing in what clients
+// publish.
 func beOdd(w *events.Wire, chance float64) {
 	odd := []struct{ name, value string }{
-		{events.HeaderHeld, "worker-0"}, {events.HeaderBack, "connection-1"}, {events.HeaderLife, "another"}, {events.HeaderWorker, "worker-1"},
-		{events.HeaderDue, "2026-01-01T00:00:00Z"}, {events.HeaderPending, "true"}, {events.HeaderOutcome, "done"}, {events.HeaderAttempt, "0"},
-		{events.HeaderTrace, "00-nonsense"}, {"Rondo-Again", "true"}, {"Nats-Rollup", "all"}, {"Nats-Schedule-Target", "rondo.work._.double.1-1.job-0"}, {"Nats-TTL", "1s"},
+		{events.HeaderHeld, "worker-0"}, {events.HeaderBack, "connection-1"}, {events.HeaderLife, "another"},
+		{events.HeaderWorker, "worker-1"},
+		{events.HeaderDue, "2026-01-01T00:00:00Z"}, {events.HeaderPending, "true"}, {events.HeaderOutcome, "done"},
+		{events.HeaderAttempt, "0"},
+		{events.HeaderTrace, "00-nonsense"}, {"Rondo-Again", "true"}, {"Nats-Rollup", "all"},
+		{"Nats-Schedule-Target", "rondo.work._.double.1-1.job-0"}, {"Nats-TTL", "1s"},
 	}
 	for i, x := range odd {
 		if int(chance*1000)>>(i%8)&1 == 1 {
@@ -77,7 +88,8 @@ func beOdd(w *events.Wire, chance float64) {
 	}
 }
 
-// Garbage is what no instance takes: letters to instances that do not exist, and starts of orchestrations that nobody has.
+// Garbage is what no instance takes: letters to instances that do not exist, and starts of
+// orchestrations that nobody has.
 func isGarbage(subject string) bool {
 	instance := subject[strings.LastIndexByte(subject, '.')+1:]
 	return strings.HasPrefix(instance, "nobody-") || strings.HasPrefix(instance, "strange-")
@@ -93,9 +105,11 @@ func (w *world) pour() {
 	for i := range w.weather.flood {
 		m := events.Message{ID: fmt.Sprint("garbage-", i)}
 		if i%3 == 0 {
-			m.Instance, m.Content = fmt.Sprint("strange-", i), &events.Start{Orchestration: "unheard of", Input: payload(i)}
+			m.Instance, m.Content = fmt.Sprint("strange-", i),
+				&events.Start{Orchestration: "unheard of", Input: payload(i)}
 		} else {
-			m.Instance, m.Content = fmt.Sprint("nobody-", i%50), &events.QueueSent{Queue: letters.Name(), Data: payload(i)}
+			m.Instance, m.Content = fmt.Sprint("nobody-", i%50),
+				&events.QueueSent{Queue: letters.Name(), Data: payload(i)}
 		}
 		wire, err := events.Encode(c.Prefix(), m)
 		if err != nil {
@@ -109,8 +123,9 @@ func (w *world) pour() {
 	w.count("floods")
 }
 
-// useAgain prepares that an id is used again: perhaps an operator deletes the instance, whatever is in flight for it. When clients say everything once
-// more, nothing is deleted: the last start of all must not be that of an instance that was deleted.
+// useAgain prepares that an id is used again: perhaps an operator deletes the instance, whatever is
+// in flight for it. When clients say everything once more, nothing is deleted: the last start of
+// all must not be that of an instance that was deleted.
 func (w *world) useAgain(j *job) bool {
 	w.count("id used again")
 	if !j.deletes || w.upsetsSoFar() > 0 {
@@ -126,8 +141,10 @@ func (w *world) useAgain(j *job) bool {
 	return true
 }
 
-// isLast tells whether the instance of a job is the one that was to begin last, as far as anybody can know. A start that was to restart what has ended, and found it
-// running, leaves nothing behind: when it comes again after the end, it restarts it. And of an instance that was deleted nobody knows any more which starts it had taken.
+// isLast tells whether the instance of a job is the one that was to begin last, as far as anybody
+// can know. A start that was to restart what has ended, and found it running, leaves nothing
+// behind: when it comes again after the end, it restarts it. And of an instance that was deleted
+// nobody knows any more which starts it had taken.
 func (w *world) isLast(instance string, s *events.Started) bool {
 	for _, j := range w.jobs {
 		if j.id != instance || !j.reborn || j.deletes || w.upset > 0 || w.counts["partitions"] > 0 {

@@ -14,7 +14,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// A journal has what only an observer sees: which activity was executed where, and what befell whom, so that what happened twice can be explained, or not.
+// A journal has what only an observer sees: which activity was executed where, and what befell
+// whom, so that what happened twice can be explained, or not.
 type journal struct {
 	executions map[string][]execution
 	troubles   map[string][]time.Time // by instance
@@ -36,8 +37,9 @@ type upheaval struct{ from, till time.Time }
 
 func newJournal() journal {
 	return journal{
-		executions: make(map[string][]execution), troubles: make(map[string][]time.Time), far: make(map[string]bool), published: make(map[string]bool),
-		swept: make(map[string]bool),
+		executions: make(map[string][]execution), troubles: make(map[string][]time.Time), far: make(map[string]bool),
+		published: make(map[string]bool),
+		swept:     make(map[string]bool),
 	}
 }
 
@@ -69,8 +71,8 @@ func (w *world) upheaval(lasts time.Duration) {
 	w.upheavals = append(w.upheavals, upheaval{now, now.Add(max(lasts, 0))})
 }
 
-// explained is how long before an execution something may have happened that explains it: as long as a worker keeps a task that it was delivered,
-// and then some.
+// explained is how long before an execution something may have happened that explains it: as long
+// as a worker keeps a task that it was delivered, and then some.
 const explained = 45 * time.Second
 
 // unexplained lists the activities that were executed twice though nothing has befallen them.
@@ -84,11 +86,15 @@ func (w *world) unexplained() (faults []string) {
 			if slices.ContainsFunc(w.troubles[all[i].instance], within) {
 				continue
 			}
-			if slices.ContainsFunc(w.upheavals, func(u upheaval) bool { return !u.till.Before(from) && !u.from.After(till) }) {
+			if slices.ContainsFunc(w.upheavals, func(u upheaval) bool {
+				return !u.till.Before(from) && !u.from.After(till)
+			}) {
 				continue
 			}
-			faults = append(faults, fmt.Sprintf("an activity was executed twice though nothing has befallen it: %s of %s, by %s after %v and by %s after %v", key,
-				all[i].instance, all[i-1].by, all[i-1].at.Sub(w.begun), all[i].by, all[i].at.Sub(w.begun)))
+			faults = append(faults,
+				fmt.Sprintf("an activity was executed twice though nothing has befallen it: %s of %s, by %s after "+
+					"%v and by %s after %v", key,
+					all[i].instance, all[i-1].by, all[i-1].at.Sub(w.begun), all[i].by, all[i].at.Sub(w.begun)))
 		}
 	}
 	return faults
@@ -129,8 +135,9 @@ type lineOf struct {
 	r *road
 }
 
-// Publish sees what is published while something else is: the publisher must not withdraw a task that it still delivers, which would be executed for
-// nobody. What a sweep publishes may be withdrawn meanwhile.
+// Publish sees what is published while something else is: the publisher must not withdraw a task
+// that it still delivers, which would be executed for nobody. What a sweep publishes may be
+// withdrawn meanwhile.
 func (l lineOf) Publish(ctx context.Context, messages ...events.Wire) error {
 	r := l.r
 	r.mu.Lock()
@@ -197,14 +204,21 @@ func (w *world) fault(what string) {
 	w.faults = append(w.faults, what)
 }
 
-// unreached lists what must happen in some of a few hundred worlds, and has not: then the simulation proves nothing about it.
+// unreached lists what must happen in some of a few hundred worlds, and has not: then the
+// simulation proves nothing about it.
 func unreached(counts map[string]int) (never []string) {
 	for _, what := range []string{
-		"task received directly", "result received directly", "store after all", "still executes", "handed over", "executed again", // direct delivery
+		// direct delivery
+		"task received directly", "result received directly", "store after all", "still executes", "handed over",
+		"executed again",
 		"two commits at once", "one of two commits fails", "small commit delayed", // commits
-		"far timer published", "far timer withdrawn unpublished", "withdrawal waits for its task", "swept", // the outbox
-		"stop", "hiccup", "code stands still", "handed to a process that stands still", "late: task", "late: result", "kill", "restart", "cut", "cutoff", "disconnect", "powerloss", "forget", "partitions",
-		"floods", "id used again", "instance deleted", "letter said again", "odd headers", "continued as new with unread letters", // company
+		// the outbox
+		"far timer published", "far timer withdrawn unpublished", "withdrawal waits for its task", "swept",
+		"stop", "hiccup", "code stands still", "handed to a process that stands still", "late: task", "late: result",
+		"kill", "restart", "cut", "cutoff", "disconnect", "powerloss", "forget", "partitions",
+		// company
+		"floods", "id used again", "instance deleted", "letter said again", "odd headers",
+		"continued as new with unread letters",
 	} {
 		if counts[what] == 0 {
 			never = append(never, what)
@@ -214,7 +228,8 @@ func unreached(counts map[string]int) (never []string) {
 }
 
 const (
-	// groupDelay is for how long an orchestrator delays a small commit, and delayedBelow how many turns a small one has.
+	// groupDelay is for how long an orchestrator delays a small commit, and delayedBelow how many
+	// turns a small one has.
 	groupDelay   = 500 * time.Microsecond
 	delayedBelow = 24
 )

@@ -4,7 +4,8 @@ package simulation
 // bring messages along.
 var receiptMutants = []mutant{
 	{name: "what was forgotten counts as never taken", seed: 1, edits: []edit{
-		{roundOf + "receipts.go", "	return s.forgotten == 0 || sent.UnixMicro() > s.forgotten\n", "	return true\n"},
+		{roundOf + "receipts.go", "	return s.forgotten == 0 || sent.UnixMicro() > s.forgotten\n",
+			"	return true\n"},
 	}},
 	{name: "what an execution has forgotten does not go along", seed: 1, edits: []edit{
 		{roundOf + "receipts.go", "	if forgets.forgotten != 0 {\n", "	if false {\n"},
@@ -16,16 +17,24 @@ var receiptMutants = []mutant{
 		{roundOf + "receipts.go", "	case said.IsZero():\n", "	case true:\n"},
 	}},
 	{name: "a start for a running instance loses its messages", seed: 1, edits: []edit{
-		{roundOf + "joining.go", "	return len(s.Messages) > 0 && s.Parent == nil", "	return false && s.Parent == nil"},
+		{roundOf + "joining.go", "	return len(s.Messages) > 0 && s.Parent == nil",
+			"	return false && s.Parent == nil"},
 	}},
 	{name: "what a start has brought and nobody has read is lost with the end", seed: 1, edits: []edit{
-		{roundOf + "promise.go", "			in.tellParent(in.current())\n			in.startOnceMore()\n", "			in.tellParent(in.current())\n"},
+		{roundOf + "promise.go", "			in.tellParent(in.current())\n			in.startOnceMore()\n",
+			"			in.tellParent(in.current())\n"},
 	}},
 	{name: "a start that comes again begins a life once more", seed: 1, edits: []edit{
-		{roundOf + "inbox.go", "	if len(s.Messages) == 0 {\n		return []string{m.ID}\n", "	if true {\n		return []string{m.ID}\n"},
+		{roundOf + "inbox.go", "	if len(s.Messages) == 0 {\n		return []string{m.ID}\n",
+			"	if true {\n		return []string{m.ID}\n"},
 	}},
-	{name: "outbox entries that a failed commit was to remove are left to a sweep, which sends a new id", seed: 1, edits: []edit{
-		{loopOf + "commit.go", "			l.o.publisher.Keep(batch.Published) // what", "			_ = batch.Published // what"},
-		{outboxOf + "sweep.go", "	messages, err = s.wanted(ctx, messages)\n", "	for i := range messages {\n		if id := messages[i].Header[events.HeaderMsgID]; len(id) > 0 {\n			messages[i].Header[events.HeaderMsgID] = []string{id[0] + \"/again\"}\n		}\n	}\n	messages, err = s.wanted(ctx, messages)\n"},
-	}},
+	{name: "outbox entries that a failed commit was to remove are left to a sweep, which sends a new id", seed: 1,
+		edits: []edit{
+			{loopOf + "commit.go", "			l.o.publisher.Keep(batch.Published) // what",
+				"			_ = batch.Published // what"},
+			{outboxOf + "sweep.go", "	messages, err = s.wanted(ctx, messages)\n",
+				"	for i := range messages {\n		if id := messages[i].Header[events.HeaderMsgID]; len(id) > " +
+					"0 {\n			messages[i].Header[events.HeaderMsgID] = []string{id[0] + " +
+					"\"/again\"}\n		}\n	}\n	messages, err = s.wanted(ctx, messages)\n"},
+		}},
 }

@@ -18,7 +18,8 @@ import (
 
 var (
 	plant   = flag.Bool("plant", false, "plant each mistake and look whether it is found")
-	huntFor = flag.Duration("hunt", time.Minute, "for how long other seeds are begun when the one that has found a mistake does not find it any more")
+	huntFor = flag.Duration("hunt", time.Minute,
+		"for how long other seeds are begun when the one that has found a mistake does not find it any more")
 )
 
 // A mutant is a mistake that is planted into the code of the product.
@@ -29,10 +30,12 @@ type mutant struct {
 	test  test
 }
 
-// A test is one that finds a mistake where the simulation does not come: in the adapter of NATS, and in what is mended by something else.
+// A test is one that finds a mistake where the simulation does not come: in the adapter of NATS,
+// and in what is mended by something else.
 type test struct {
 	pkg, run string
-	hangs    time.Duration // the test waits for ever when it finds the mistake, and after so long that is clear; 0: 90 s
+	// the test waits for ever when it finds the mistake, and after so long that is clear; 0: 90 s
+	hangs time.Duration
 }
 
 // An edit replaces what stands once in a file.
@@ -45,11 +48,13 @@ const (
 	sqliteOf = "pkg/history/sqlite/"
 )
 
-// mutants are mistakes that somebody could make. Left out are those that harm nobody, because something else mends them: a worker that acknowledges before it has
-// published, for example, only makes an instance wait until it is found that nobody has its work.
+// mutants are mistakes that somebody could make. Left out are those that harm nobody, because
+// something else mends them: a worker that acknowledges before it has published, for example, only
+// makes an instance wait until it is found that nobody has its work.
 var mutants = []mutant{
 	{name: "messages are acknowledged before the commit", seed: 1, edits: []edit{
-		{loopOf + "receive.go", "	if d.Deliveries > o.config.SuspectAfter {\n", "	d.Hold.Ack()\n	if d.Deliveries > o.config.SuspectAfter {\n"},
+		{loopOf + "receive.go", "	if d.Deliveries > o.config.SuspectAfter {\n",
+			"	d.Hold.Ack()\n	if d.Deliveries > o.config.SuspectAfter {\n"},
 	}},
 	{name: "a turn is published before its commit", seed: 2, edits: []edit{
 		{loopOf + "commit.go", "		x.begun, x.result, x.err = l.commit(ctx, batch, delay)\n", `		for _, d := range decisions {
@@ -59,70 +64,102 @@ var mutants = []mutant{
 `},
 	}},
 	{name: "a turn that was refused counts as committed", seed: 2, edits: []edit{
-		{loopOf + "commit.go", "		if outcome.Verdict == history.Committed {\n			e.conflicts = 0", "		if outcome.Verdict != history.Unfit {\n			e.conflicts = 0"},
+		{loopOf + "commit.go", "		if outcome.Verdict == history.Committed {\n			e.conflicts = 0",
+			"		if outcome.Verdict != history.Unfit {\n			e.conflicts = 0"},
 	}},
 	{name: "a commit that nobody knows of counts as done", seed: 1, edits: []edit{
-		{loopOf + "commit.go", "	l.takeStored(len(x.decisions))\n	for i, d := range x.decisions {\n		outcome := x.result.Outcomes[i]\n",
-			"	l.takeStored(len(x.decisions))\n	for i, d := range x.decisions {\n		outcome := history.Outcome{Verdict: history.Committed}\n		if x.err == nil {\n			outcome = x.result.Outcomes[i]\n		}\n"},
-		{loopOf + "commit.go", "	case x.err != nil && (ctx.Err() != nil || history.ClassOf(x.err) == history.Ambiguous):\n		l.takeFailed(x)\n		return\n", "	case x.err != nil && history.ClassOf(x.err) == history.Ambiguous:\n"},
+		{loopOf + "commit.go",
+			"	l.takeStored(len(x.decisions))\n	for i, d := range x.decisions {\n		outcome := " +
+				"x.result.Outcomes[i]\n",
+			"	l.takeStored(len(x.decisions))\n	for i, d := range x.decisions {\n		outcome := " +
+				"history.Outcome{Verdict: history.Committed}\n		if x.err == nil {\n			outcome = " +
+				"x.result.Outcomes[i]\n		}\n"},
+		{loopOf + "commit.go",
+			"	case x.err != nil && (ctx.Err() != nil || history.ClassOf(x.err) == " +
+				"history.Ambiguous):\n		l.takeFailed(x)\n		return\n",
+			"	case x.err != nil && history.ClassOf(x.err) == history.Ambiguous:\n"},
 	}},
 	{name: "what is decided again comes after what is newer", seed: 22, edits: []edit{
-		{loopOf + "loop.go", "	e.waiting = append(slices.Clone(items), e.waiting...)\n", "	e.waiting = append(slices.Clone(e.waiting), items...)\n"},
+		{loopOf + "loop.go", "	e.waiting = append(slices.Clone(items), e.waiting...)\n",
+			"	e.waiting = append(slices.Clone(e.waiting), items...)\n"},
 	}},
 	{name: "there is no fence", seed: 234, edits: []edit{
-		{sqliteOf + "commit.go", "	case c.Life != b.Life || c.Execution != b.Execution || c.LastEvent != b.LastEvent:\n		return false\n", "	case c.Life != b.Life || c.Execution != b.Execution:\n		return false\n"},
-		{sqliteOf + "statements.go", "\"instance, execution, event, last_event, data\", \"\")", "\"instance, execution, event, last_event, data\", \" ON CONFLICT DO UPDATE SET last_event = excluded.last_event, data = excluded.data\")"},
+		{sqliteOf + "commit.go",
+			"	case c.Life != b.Life || c.Execution != b.Execution || c.LastEvent != " +
+				"b.LastEvent:\n		return false\n",
+			"	case c.Life != b.Life || c.Execution != b.Execution:\n		return false\n"},
+		{sqliteOf + "statements.go", "\"instance, execution, event, last_event, data\", \"\")",
+			"\"instance, execution, event, last_event, data\", \" ON CONFLICT DO UPDATE SET last_event = " +
+				"excluded.last_event, data = excluded.data\")"},
 		{sqliteOf + "statements.go", "AND last_event = ?\"", "AND last_event >= ? - 1000000\""},
 	}},
 	{name: "a promise is forgotten before it is published", seed: 7, edits: []edit{
 		{outboxOf + "outbox.go", "	w.parts.Store(3)\n", "	w.parts.Store(1)\n"},
-		{outboxOf + "outbox.go", "	if x.whole.parts.Add(-1) > 0 || x.whole.failed.Load() {\n", "	if x.whole.parts.Add(-1) != 0 {\n"},
-		{outboxOf + "outbox.go", "	if err := p.now.put(ctx, part{now, w}); err != nil {\n", "	p.done(part{nil, w}, nil)\n	if err := p.now.put(ctx, part{now, w}); err != nil {\n"},
+		{outboxOf + "outbox.go", "	if x.whole.parts.Add(-1) > 0 || x.whole.failed.Load() {\n",
+			"	if x.whole.parts.Add(-1) != 0 {\n"},
+		{outboxOf + "outbox.go", "	if err := p.now.put(ctx, part{now, w}); err != nil {\n",
+			"	p.done(part{nil, w}, nil)\n	if err := p.now.put(ctx, part{now, w}); err != nil {\n"},
 	}},
 	{name: "nobody sweeps", seed: 1, edits: []edit{
 		{loopOf + "keep.go", "	_, err := k.sweeper.Sweep(ctx)\n	return err\n", "	return nil\n"},
 	}},
 	{name: "a sweep removes what it has not published", seed: 2, edits: []edit{
-		{outboxOf + "sweep.go", "	if err := Send(ctx, s.Broker, s.Prefix, messages, s.Log, s.Watcher); err != nil {\n		return 0, fmt.Errorf(\"sweep the outbox: %w\", err)\n	}\n", ""},
+		{outboxOf + "sweep.go",
+			"	if err := Send(ctx, s.Broker, s.Prefix, messages, s.Log, s.Watcher); err != nil {\n		return " +
+				"0, fmt.Errorf(\"sweep the outbox: %w\", err)\n	}\n", ""},
 	}},
 	{name: "a sweep sends again with a new id", seed: 3, edits: []edit{
-		{outboxOf + "sweep.go", "	messages, err = s.wanted(ctx, messages)\n", "	for i := range messages {\n		if id := messages[i].Header[events.HeaderMsgID]; len(id) > 0 {\n			messages[i].Header[events.HeaderMsgID] = []string{id[0] + \"/again\"}\n		}\n	}\n	messages, err = s.wanted(ctx, messages)\n"},
+		{outboxOf + "sweep.go", "	messages, err = s.wanted(ctx, messages)\n",
+			"	for i := range messages {\n		if id := messages[i].Header[events.HeaderMsgID]; len(id) > 0 " +
+				"{\n			messages[i].Header[events.HeaderMsgID] = []string{id[0] + " +
+				"\"/again\"}\n		}\n	}\n	messages, err = s.wanted(ctx, messages)\n"},
 	}},
 	{name: "work that the broker has lost is not sent again", seed: 5, edits: []edit{
 		{outboxOf + "heal.go", "			wanted[i], errs[n] = !has, err\n", "			_, errs[n] = has, err\n"},
 	}},
 	{name: "children that the broker has lost are not started again", seed: 5, edits: []edit{
-		{outboxOf + "heal.go", "			wanted[i] = c.Parent == nil || !known || status.Ended() // a child", "			_, _, _ = c, status, known // a child"},
+		{outboxOf + "heal.go", "			wanted[i] = c.Parent == nil || !known || status.Ended() // a child",
+			"			_, _, _ = c, status, known // a child"},
 	}},
 	{name: "an instance is looked after only when something is due", seed: 5, edits: []edit{
-		{roundOf + "decide.go", "		if at := in.now.Add(d); r.WakeAt.IsZero() || at.Before(r.WakeAt) {\n", "		if at := in.now.Add(d); false && at.Before(r.WakeAt) {\n"},
+		{roundOf + "decide.go", "		if at := in.now.Add(d); r.WakeAt.IsZero() || at.Before(r.WakeAt) {\n",
+			"		if at := in.now.Add(d); false && at.Before(r.WakeAt) {\n"},
 	}},
-	{name: "a child that is asked again does not tell how it has ended", test: test{pkg: "./pkg/round", run: "^TestScenarios$"}, edits: []edit{
-		{roundOf + "inbox.go", "			in.tellParent(row) // the parent asks again: it may have missed the answer\n", ""},
-	}},
+	{name: "a child that is asked again does not tell how it has ended",
+		test: test{pkg: "./pkg/round", run: "^TestScenarios$"}, edits: []edit{
+			{roundOf + "inbox.go",
+				"			in.tellParent(row) // the parent asks again: it may have missed the answer\n", ""},
+		}},
 	{name: "a timer fires when its message comes", seed: 2, edits: []edit{
-		{roundOf + "inbox.go", "	if wait := o.next().Sub(in.now); wait > 0 {\n", "	if wait := o.next().Sub(in.now); wait > time.Hour {\n"},
+		{roundOf + "inbox.go", "	if wait := o.next().Sub(in.now); wait > 0 {\n",
+			"	if wait := o.next().Sub(in.now); wait > time.Hour {\n"},
 	}},
 	{name: "an answer for a former execution is taken", seed: 343, edits: []edit{
-		{roundOf + "inbox.go", "	case execution != in.ledger.info.Execution:\n", "	case execution > in.ledger.info.Execution:\n"},
+		{roundOf + "inbox.go", "	case execution != in.ledger.info.Execution:\n",
+			"	case execution > in.ledger.info.Execution:\n"},
 	}},
 	{name: "a letter that comes again is taken again", seed: 1, edits: []edit{
-		{roundOf + "inbox.go", "	if r, is := in.takenBefore(d, d.Message.ID); is {\n		return r\n	}\n	if r, full := in.mailboxFull(1", "	if r, full := in.mailboxFull(1"},
+		{roundOf + "inbox.go",
+			"	if r, is := in.takenBefore(d, d.Message.ID); is {\n		return r\n	}\n	if r, full := " +
+				"in.mailboxFull(1", "	if r, full := in.mailboxFull(1"},
 	}},
 	{name: "what an execution has taken is forgotten by the next one", seed: 19, edits: []edit{
 		{roundOf + "decide.go", "	old.seen.carry(started, in.now, in.config.remembered())\n", ""},
 	}},
 	{name: "unread letters do not go along into the next execution", seed: 16, edits: []edit{
-		{roundOf + "decide.go", "	for _, m := range letters {\n		inherited", "	for _, m := range letters[:0] {\n		inherited"},
+		{roundOf + "decide.go", "	for _, m := range letters {\n		inherited",
+			"	for _, m := range letters[:0] {\n		inherited"},
 	}},
 	{name: "an instance that is read again misses its last event", seed: 1, edits: []edit{
 		{roundOf + "decide.go", "	in.rest = history\n", "	in.rest = history[:max(1, len(history)-1)]\n"},
 	}},
 	{name: "steps that were lost do not run again", seed: 1, edits: []edit{
-		{roundOf + "decide.go", "			in.turn.Steps = append(in.turn.Steps, in.step(s, true))\n", "			_ = s\n"},
+		{roundOf + "decide.go", "			in.turn.Steps = append(in.turn.Steps, in.step(s, true))\n",
+			"			_ = s\n"},
 	}},
 	{name: "partitions that are given up are not read to their end", seed: 60, edits: []edit{
-		{loopOf + "own.go", "	partitions, known := w.partitions.All(), w.known\n", "	w.partitions.Draining = nil\n	partitions, known := w.partitions.All(), w.known\n"},
+		{loopOf + "own.go", "	partitions, known := w.partitions.All(), w.known\n",
+			"	w.partitions.Draining = nil\n	partitions, known := w.partitions.All(), w.known\n"},
 	}},
 	{name: "a message that means nothing here is acknowledged without asking the store", seed: 17, edits: []edit{
 		{loopOf + "commit.go", "	return d.entry.fresh || !slices", "	return true || !slices"},
@@ -162,7 +199,8 @@ func TestMutants(t *testing.T) {
 			if found == "" {
 				t.Fatalf("it is not found within %v:\n%s", *huntFor, out)
 			}
-			t.Logf("built in %v; seed %d does not find it any more, but another one does, after %v:\n%s", built.Round(time.Second), m.seed, time.Since(begun).Round(time.Second), found)
+			t.Logf("built in %v; seed %d does not find it any more, but another one does, after %v:\n%s",
+				built.Round(time.Second), m.seed, time.Since(begun).Round(time.Second), found)
 		})
 	}
 }
@@ -192,7 +230,9 @@ func (m mutant) apply(t *testing.T, root string) map[string]string {
 // finds lets a test find a mistake.
 func (x test) finds(t *testing.T, root string, files map[string]string) {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-vet=off", fmt.Sprint("-timeout=", cmp.Or(x.hangs, 90*time.Second)), "-overlay", overlayOf(t, t.TempDir(), files), "-run", x.run, x.pkg)
+	c := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-vet=off",
+		fmt.Sprint("-timeout=", cmp.Or(x.hangs, 90*time.Second)), "-overlay", overlayOf(t, t.TempDir(), files),
+		"-run", x.run, x.pkg)
 	c.Dir = root
 	switch out, _ := c.CombinedOutput(); {
 	case bytes.Contains(out, []byte("[build failed]")), bytes.Contains(out, []byte("no tests to run")):
@@ -208,7 +248,8 @@ func build(t *testing.T, root string, files map[string]string) (program string) 
 	t.Helper()
 	dir := t.TempDir()
 	list, program := overlayOf(t, dir, files), filepath.Join(dir, "simulation.test")
-	c := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", list, "-o", program, "./integration/simulation")
+	c := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", list, "-o",
+		program, "./integration/simulation")
 	c.Dir = root
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("it cannot be built: %v\n%s", err, out)
@@ -240,12 +281,14 @@ func overlayOf(t *testing.T, dir string, files map[string]string) (list string) 
 
 var found = regexp.MustCompile(`(?s)seed \d+ \(.*?make sim SEED=\d+ N=1`)
 
-// hunt runs seeds until one of them fails, for as long as it may take, and gives what it says. A world in which a mistake never comes to rest takes half a minute
-// and more on a busy machine: it may end.
+// hunt runs seeds until one of them fails, for as long as it may take, and gives what it says. A
+// world in which a mistake never comes to rest takes half a minute and more on a busy machine: it
+// may end.
 func hunt(t *testing.T, program string, seed uint64, n int) (what, out string) {
 	t.Helper()
 	var b bytes.Buffer
-	c := exec.CommandContext(t.Context(), program, "-test.run=^TestSeeds$", fmt.Sprint("-seed=", seed), fmt.Sprint("-seeds=", n), "-stop-at=1", fmt.Sprint("-within=", *huntFor), "-test.timeout=20m")
+	c := exec.CommandContext(t.Context(), program, "-test.run=^TestSeeds$", fmt.Sprint("-seed=", seed),
+		fmt.Sprint("-seeds=", n), "-stop-at=1", fmt.Sprint("-within=", *huntFor), "-test.timeout=20m")
 	c.Stdout, c.Stderr = &b, &b
 	_ = c.Run() // it is to fail
 	what = found.FindString(b.String())

@@ -15,7 +15,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// A road is the way of one process to everything outside of it. It implements sim.Path for the broker, and the store goes along it, too.
+// A road is the way of one process to everything outside of it. It implements sim.Path for the
+// broker, and the store goes along it, too.
 type road struct {
 	w      *world
 	name   string // of the process, and which of its lives this is
@@ -44,7 +45,8 @@ type waiting struct {
 }
 
 func (w *world) road(name string) *road {
-	return &road{w: w, name: name, counts: make(map[string]int), flying: make(map[string]int), over: make(chan struct{}), onDead: func() {}}
+	return &road{w: w, name: name, counts: make(map[string]int), flying: make(map[string]int),
+		over: make(chan struct{}), onDead: func() {}}
 }
 
 var (
@@ -83,8 +85,9 @@ func (r *road) cut(till time.Time, noStore bool) {
 	r.cutTill, r.noStore = till, noStore
 }
 
-// stop is SIGSTOP: until a moment nothing goes out and nothing comes in. All of it waits, and follows in its order, while the world goes on. Timers
-// of the process run out meanwhile, and what they begin waits, too: it is what a process does first that finds all of its timers due.
+// stop is SIGSTOP: until a moment nothing goes out and nothing comes in. All of it waits, and
+// follows in its order, while the world goes on. Timers of the process run out meanwhile, and what
+// they begin waits, too: it is what a process does first that finds all of its timers due.
 func (r *road) stop(till time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,7 +112,8 @@ func (r *road) stopInCode(by time.Duration) {
 	r.inCode = by
 }
 
-// isBack tells whether the process does not stand still, nor has just gone on: what it was handed before may still have an effect.
+// isBack tells whether the process does not stand still, nor has just gone on: what it was handed
+// before may still have an effect.
 func (r *road) isBack() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,7 +158,8 @@ func kindOf(what string) string {
 	return kind
 }
 
-// postpone keeps something until the process goes on, and all that was kept before has happened. It is false if nothing keeps it.
+// postpone keeps something until the process goes on, and all that was kept before has happened. It
+// is false if nothing keeps it.
 func (r *road) postpone(what string, happens func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +168,8 @@ func (r *road) postpone(what string, happens func()) bool {
 	}
 	x, i := waiting{what, happens, time.Now()}, len(r.waiting)
 	for ; i > 0 && kindOf(what) == "extend"; i-- { // the loop extends what it holds in no particular order
-		if before := r.waiting[i-1]; kindOf(before.what) != "extend" || !before.since.Equal(x.since) || before.what <= what {
+		if before := r.waiting[i-1]; kindOf(before.what) != "extend" || !before.since.Equal(x.since) ||
+			before.what <= what {
 			break
 		}
 	}
@@ -374,7 +380,8 @@ func (s storeOf) reach(ctx context.Context, what string, do func() error) error 
 	return nil
 }
 
-func (s storeOf) Load(ctx context.Context, ids []string, admit func(string, round.Row) bool) (known []round.Known, err error) {
+func (s storeOf) Load(ctx context.Context, ids []string,
+	admit func(string, round.Row) bool) (known []round.Known, err error) {
 	err = s.reach(ctx, "load "+slices.Min(ids), func() error { known, err = s.Store.Load(ctx, ids, admit); return err })
 	return known, err
 }
@@ -399,7 +406,8 @@ func (s storeOf) Commit(ctx context.Context, b history.Batch) (_ history.Result,
 	}
 	if f.contended || second && f.chance < 0.3 { // second ones are rare
 		s.r.w.count("contended")
-		return history.Result{}, &history.Error{Class: history.Contended, Op: what, Err: errors.New("somebody else was in the way")}
+		return history.Result{},
+			&history.Error{Class: history.Contended, Op: what, Err: errors.New("somebody else was in the way")}
 	}
 	if f.ambiguous && f.chance < 0.5 { // it did not happen
 		s.r.w.count("ambiguous")

@@ -89,7 +89,8 @@ func TestSeeds(t *testing.T) {
 	}
 	all.Wait()
 	took := time.Since(begun)
-	t.Logf("%d seeds in %v, %.0f a minute; %v of their own time", worlds, took.Round(time.Second), float64(worlds)/took.Minutes(), virtual.Round(time.Minute))
+	t.Logf("%d seeds in %v, %.0f a minute; %v of their own time", worlds, took.Round(time.Second),
+		float64(worlds)/took.Minutes(), virtual.Round(time.Minute))
 	if never := unreached(sums); worlds >= enough && len(never) > 0 {
 		t.Errorf("in %d worlds this has never happened: %q", worlds, never)
 	}
@@ -98,7 +99,8 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// formerSeeds have found something: mostly what the simulation expected of the services though nobody promises it.
+// formerSeeds have found something: mostly what the simulation expected of the services though
+// nobody promises it.
 var formerSeeds = []uint64{477, 263, 829, 1059, 1082, 1688, 1856, 1971, 3318, 4482, 7142, 1795325930482903833}
 
 func TestFormerSeeds(t *testing.T) {

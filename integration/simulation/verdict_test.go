@@ -32,7 +32,8 @@ func (w *world) left() string {
 	if w.weather.startsOrSends && !called {
 		return "not everything was said to the drop-in"
 	}
-	n, err := w.store.Count(w.context, history.Filter{Statuses: []round.Status{round.Running, round.Suspended, round.Halted}}, 1)
+	n, err := w.store.Count(w.context,
+		history.Filter{Statuses: []round.Status{round.Running, round.Suspended, round.Halted}}, 1)
 	if err != nil || n > 0 {
 		return fmt.Sprint(n, " instances have not ended (", err, ")")
 	}
@@ -100,8 +101,9 @@ func (w *world) verdict() (faults []string) {
 	}
 }
 
-// mayEndEarly tells whether the job that a message is for may end before it has read all of its letters: because somebody steers it, or because clients
-// say everything again when the broker has lost something.
+// mayEndEarly tells whether the job that a message is for may end before it has read all of its
+// letters: because somebody steers it, or because clients say everything again when the broker has
+// lost something.
 func (w *world) mayEndEarly(subject string) bool {
 	instance := subject[strings.LastIndexByte(subject, '.')+1:]
 	root, _, isChild := strings.Cut(instance, "~")
@@ -170,7 +172,8 @@ func (w *world) judge(info history.Info, steered events.How) error {
 		if wanted := payload(want(s)); string(info.Output) != string(wanted) {
 			return fmt.Errorf("%s gave %s, want %s, for %+v", info.Instance, info.Output, wanted, s)
 		}
-	case steered == events.Cancel && (info.Status == round.Cancelled || info.Status == round.Terminated), steered == events.Terminate && (info.Status == round.Terminated || info.Status == round.Cancelled):
+	case steered == events.Cancel && (info.Status == round.Cancelled || info.Status == round.Terminated),
+		steered == events.Terminate && (info.Status == round.Terminated || info.Status == round.Cancelled):
 	case !info.Status.Ended():
 		return fmt.Errorf("%s is %s: %s", info.Instance, info.Status, tail(w.context, w.store, info.Instance))
 	default:

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// weather is what goes wrong in a world: how likely it is for each thing that a process does outside, and what happens to everybody at some moments. Each seed has only
-// some of it, so that rare things get a chance beside others that would hide them.
+// weather is what goes wrong in a world: how likely it is for each thing that a process does
+// outside, and what happens to everybody at some moments. Each seed has only some of it, so that
+// rare things get a chance beside others that would hide them.
 type weather struct {
 	lost, unanswered, deaf, late float64 // what is said, answers, what needs no answer; and what takes seconds
 	contended, ambiguous         float64 // commits
@@ -46,7 +47,8 @@ type disaster struct {
 }
 
 // what disasters there are.
-var disasters = strings.Fields("kill kill kill cut cutoff stop stop restart powerloss powerloss forget disconnect partitions brokerclock")
+var disasters = strings.Fields(
+	"kill kill kill cut cutoff stop stop restart powerloss powerloss forget disconnect partitions brokerclock")
 
 // forecast draws the weather of a seed.
 func forecast(r *rand.Rand) weather {
@@ -69,11 +71,13 @@ func forecast(r *rand.Rand) weather {
 	}
 	ahead := func() time.Duration { return time.Duration(r.Int64N(int64(4*time.Second))) - 2*time.Second }
 	if r.IntN(3) == 0 {
-		w.brokerAhead, w.orchestratorsAhead[0], w.orchestratorsAhead[1], w.storeAhead = ahead(), ahead(), ahead(), ahead()
+		w.brokerAhead, w.orchestratorsAhead[0], w.orchestratorsAhead[1], w.storeAhead = ahead(), ahead(),
+			ahead(), ahead()
 	}
 	w.posts = r.IntN(2) == 0
 	for range r.IntN(6) {
-		d := disaster{at: time.Duration(r.Int64N(int64(w.lasts))), what: disasters[r.IntN(len(disasters))], who: r.IntN(4)}
+		d := disaster{at: time.Duration(r.Int64N(int64(w.lasts))), what: disasters[r.IntN(len(disasters))],
+			who: r.IntN(4)}
 		if w.posts && (d.what == "powerloss" || d.what == "forget") {
 			continue
 		}
@@ -93,14 +97,18 @@ func forecast(r *rand.Rand) weather {
 	}
 	more := rand.New(rand.NewPCG(uint64(w.lasts), 1)) // so that everything else stays as it is for a seed
 	w.remembers = 1 + more.IntN(4)
-	w.startsOrSends = !slices.ContainsFunc(w.disasters, func(d disaster) bool { return slices.Contains(losing, d.what) }) && more.IntN(2) == 0
+	w.startsOrSends = !slices.ContainsFunc(w.disasters, func(d disaster) bool {
+		return slices.Contains(losing, d.what)
+	}) && more.IntN(2) == 0
 	return w
 }
 
-// losing are the disasters after which clients say everything again, or what they say may come in another order.
+// losing are the disasters after which clients say everything again, or what they say may come in
+// another order.
 var losing = strings.Fields("partitions powerloss forget")
 
-// company draws what else happens in a world. It has a source of its own, so that the rest of a seed stays what it is.
+// company draws what else happens in a world. It has a source of its own, so that the rest of a
+// seed stays what it is.
 func (w *weather) company(r *rand.Rand) {
 	one := func(in int) bool { return r.IntN(in) == 0 }
 	if one(7) {
@@ -120,10 +128,12 @@ func (w *weather) company(r *rand.Rand) {
 		w.postbox = 1 + r.IntN(2)
 	}
 	for range r.IntN(3) { // moments in which a process does not get the processor: no reason to execute anything twice
-		w.disasters = append(w.disasters, disaster{time.Duration(r.Int64N(int64(w.lasts))), "hiccup", r.IntN(4), duration(r, 50*time.Millisecond, 900*time.Millisecond)})
+		w.disasters = append(w.disasters, disaster{time.Duration(r.Int64N(int64(w.lasts))), "hiccup", r.IntN(4),
+			duration(r, 50*time.Millisecond, 900*time.Millisecond)})
 	}
 	if one(3) { // no reason to blame the code
-		w.disasters = append(w.disasters, disaster{time.Duration(r.Int64N(int64(w.lasts))), "stop in code", r.IntN(2), 15*time.Second + time.Duration(r.Int64N(int64(75*time.Second)))})
+		w.disasters = append(w.disasters, disaster{time.Duration(r.Int64N(int64(w.lasts))), "stop in code", r.IntN(2),
+			15*time.Second + time.Duration(r.Int64N(int64(75*time.Second)))})
 	}
 }
 
@@ -132,7 +142,8 @@ func (w weather) String() string {
 	for _, p := range []struct {
 		name string
 		p    float64
-	}{{"lost", w.lost}, {"unanswered", w.unanswered}, {"deaf", w.deaf}, {"late", w.late}, {"contended", w.contended}, {"ambiguous", w.ambiguous}, {"crash", w.crash}, {"twice", w.twice}} {
+	}{{"lost", w.lost}, {"unanswered", w.unanswered}, {"deaf", w.deaf}, {"late", w.late}, {"contended", w.contended},
+		{"ambiguous", w.ambiguous}, {"crash", w.crash}, {"twice", w.twice}} {
 		if p.p > 0 {
 			fmt.Fprintf(&b, "%s %.1f%%, ", p.name, 100*p.p)
 		}
@@ -141,7 +152,8 @@ func (w weather) String() string {
 		b.WriteString("the broker dedupes nothing, ")
 	}
 	if w.brokerAhead != 0 {
-		fmt.Fprintf(&b, "clocks ahead: broker %v, orchestrators %v, store %v, ", w.brokerAhead, w.orchestratorsAhead, w.storeAhead)
+		fmt.Fprintf(&b, "clocks ahead: broker %v, orchestrators %v, store %v, ", w.brokerAhead,
+			w.orchestratorsAhead, w.storeAhead)
 	}
 	for _, x := range []struct {
 		name string

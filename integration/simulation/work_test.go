@@ -12,8 +12,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// A script is a random orchestration: what it does step by step, and what it has computed so far. What it returns is known beforehand (see want), because each step
-// mixes something known into the sum: whatever is done twice, left out, or done in another order shows in the result.
+// A script is a random orchestration: what it does step by step, and what it has computed so far.
+// What it returns is known beforehand (see want), because each step mixes something known into the
+// sum: whatever is done twice, left out, or done in another order shows in the result.
 type script struct {
 	Sum     int64
 	Letters int64 // the sum of the letters it has read
@@ -75,13 +76,18 @@ func works(r *road) []activity.Binding {
 			}
 			return 3 * n, nil
 		})),
-		broken.With(executes(func(context.Context, int64) (int64, error) { return 0, activity.Errorf("broken", "it always fails") })),
+		broken.With(executes(func(context.Context, int64) (int64, error) {
+			return 0, activity.Errorf("broken", "it always fails")
+		})),
 		slow.With(executes(func(ctx context.Context, n int64) (int64, error) { return n, takes(ctx, verySlow) })),
-		long.With(executes(func(ctx context.Context, n int64) (int64, error) { return n, takes(ctx, time.Duration(n)) })),
+		long.With(executes(func(ctx context.Context, n int64) (int64, error) {
+			return n, takes(ctx, time.Duration(n))
+		})),
 	}
 }
 
-// verySlow is longer than anything is held up, and short enough that what is executed for nobody comes to its end.
+// verySlow is longer than anything is held up, and short enough that what is executed for nobody
+// comes to its end.
 const verySlow = 10 * time.Minute
 
 func mix(sum, x int64) int64 { return (sum*31 + x) % 1_000_003 }
@@ -267,7 +273,8 @@ func want(s script) result {
 	return result{s.Sum, s.Letters}
 }
 
-// write makes up a script. Only those at the top talk to clients. What they post is lost if the broker loses it, so that is for worlds with a better broker.
+// write makes up a script. Only those at the top talk to clients. What they post is lost if the
+// broker loses it, so that is for worlds with a better broker.
 func write(r *rand.Rand, depth int, posts bool) (ops []op) {
 	names := strings.Fields("call call flaky broken fan sleep race hurry far long step step set time roll")
 	if depth == 0 {
@@ -330,7 +337,8 @@ func brief(r *rand.Rand, kinds string, most int) (ops []op) {
 	return ops
 }
 
-// inAnyOrder allows what is posted to come in any order, as it may while the number of partitions changes.
+// inAnyOrder allows what is posted to come in any order, as it may while the number of partitions
+// changes.
 func inAnyOrder(ops []op) {
 	for i := range ops {
 		ops[i].Any = ops[i].Do == "post"

@@ -66,13 +66,15 @@ type outcome struct {
 // runWorld lets a seed happen.
 func runWorld(t *testing.T, seed uint64, logged bool) (o outcome) {
 	synctest.Test(t, func(t *testing.T) {
-		<-time.After(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // a bubble begins in 2000, which is before the ids of promises do
+		// a bubble begins in 2000, which is before the ids of promises do
+		<-time.After(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))
 		w := create(t, seed)
 		if logged {
 			w.log = new(strings.Builder)
 		}
 		w.run()
-		o = outcome{seed: seed, faults: w.verdict(), noted: w.noted, took: time.Since(w.begun), counts: w.counts, sky: w.weather.String()}
+		o = outcome{seed: seed, faults: w.verdict(), noted: w.noted, took: time.Since(w.begun), counts: w.counts,
+			sky: w.weather.String()}
 		if logged {
 			o.log = w.log.String()
 		}
@@ -85,12 +87,14 @@ func runWorld(t *testing.T, seed uint64, logged bool) (o outcome) {
 
 func create(t *testing.T, seed uint64) *world {
 	r := rand.New(rand.NewPCG(seed, 1))
-	w := &world{t: t, seed: seed, weather: forecast(r), begun: time.Now(), counts: make(map[string]int), stands: make(map[string]stands), journal: newJournal()}
+	w := &world{t: t, seed: seed, weather: forecast(r), begun: time.Now(), counts: make(map[string]int),
+		stands: make(map[string]stands), journal: newJournal()}
 	guests := rand.New(rand.NewPCG(seed, 2))
 	w.weather.company(guests)
 	w.context, w.finish = context.WithCancel(context.Background())
 	w.broker = sim.NewBroker(sim.Options{
-		Partitions: 1 + r.IntN(6), InboxWait: 5 * time.Second, WorkWait: 30 * time.Second, MemberLease: 3 * time.Second, SessionLease: 30 * time.Second, Dedupes: w.weather.dedupes,
+		Partitions: 1 + r.IntN(6), InboxWait: 5 * time.Second, WorkWait: 30 * time.Second, MemberLease: 3 * time.Second,
+		SessionLease: 30 * time.Second, Dedupes: w.weather.dedupes,
 	})
 	w.broker.Skew(w.weather.brokerAhead)
 	must := func(err error) {
@@ -99,7 +103,10 @@ func create(t *testing.T, seed uint64) *world {
 		}
 	}
 	var err error
-	w.store, err = sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{Log: quiet, WakeStep: 10 * time.Second, Now: func() time.Time { return time.Now().Add(w.weather.storeAhead) }})
+	w.store, err = sqlite.Open(t.Context(), sqlite.Memory,
+		sqlite.Options{Log: quiet, WakeStep: 10 * time.Second, Now: func() time.Time {
+			return time.Now().Add(w.weather.storeAhead)
+		}})
 	must(err)
 	for i := range w.weather.orchestratorsAhead {
 		w.hosts = append(w.hosts, &host{w: w, name: fmt.Sprint("orchestrator-", i), runs: w.orchestrate(i)})
@@ -135,8 +142,9 @@ func (w *world) run() {
 	all.Wait()
 }
 
-// tooLate is how long after everything is calm the work must have ended: what a lost message holds up is found within 77 seconds, and a script may lose one at each step
-// only as long as it is not calm.
+// tooLate is how long after everything is calm the work must have ended: what a lost message holds
+// up is found within 77 seconds, and a script may lose one at each step only as long as it is not
+// calm.
 const tooLate = 20 * time.Minute
 
 // await waits until all work has ended and nothing is left.
@@ -393,7 +401,8 @@ func (w *world) labour(ctx context.Context, r *road, c *sim.Bus) error {
 	if err != nil {
 		return err
 	}
-	x, err := worker.New(c, acts, worker.Config{ID: name, Logger: quiet, DrainTimeout: 5 * time.Second, Grace: time.Second})
+	x, err := worker.New(c, acts,
+		worker.Config{ID: name, Logger: quiet, DrainTimeout: 5 * time.Second, Grace: time.Second})
 	if err != nil {
 		return err
 	}

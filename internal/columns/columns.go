@@ -9,8 +9,9 @@ import (
 // Width is that of the narrowest terminal that people have.
 const Width = 80
 
-// Wrap breaks text at spaces, so that no line has more columns than Width. Lines after the first begin with indent; at is the column in which the text itself
-// begins. A word that is too long stays whole.
+// Wrap breaks text at spaces, so that no line has more columns than Width. Lines after the first
+// begin with indent; at is the column in which the text itself begins. A word that is too long
+// stays whole.
 func Wrap(text, indent string, at int) string {
 	var b strings.Builder
 	column := at
@@ -31,7 +32,8 @@ func Wrap(text, indent string, at int) string {
 	return b.String()
 }
 
-// Paragraphs wraps each paragraph of a text. Indented lines, such as lists, are wrapped one by one and keep their indentation.
+// Paragraphs wraps each paragraph of a text. Indented lines, such as lists, are wrapped one by one
+// and keep their indentation.
 func Paragraphs(text string) string {
 	var out, paragraph []string
 	end := func() {
@@ -71,7 +73,8 @@ func item(line string, at int) string {
 	return name + strings.Repeat(" ", gap) + Wrap(what, strings.Repeat(" ", at), at)
 }
 
-// Row is a name and what it is, in two columns: what it is begins at a column, in as many lines as it takes.
+// Row is a name and what it is, in two columns: what it is begins at a column, in as many lines as
+// it takes.
 func Row(name, what string, at int) string {
 	first := "  " + name
 	if n := utf8.RuneCountInString(first); n < at {

@@ -1,6 +1,7 @@
-// Package detector tells tests whether the race detector watches them. It makes Go code five to ten times slower, and what is about size or about many faults one
-// after the other shows it nothing new. Such a test does less with it; `make test` runs those whose name says so once more without it, in full: see FULL_STORES and
-// FULL_OTHERS in the Makefile.
+// Package detector tells tests whether the race detector watches them. It makes Go code five to ten
+// times slower, and what is about size or about many faults one after the other shows it nothing
+// new. Such a test does less with it; `make test` runs those whose name says so once more without
+// it, in full: see FULL_STORES and FULL_OTHERS in the Makefile.
 package detector
 
 import "testing"
@@ -13,7 +14,8 @@ func Size(normal, less int) int {
 	return normal
 }
 
-// TooMuch skips a test with the race detector. The test does nothing at the same time as something else that another test does not do, too.
+// TooMuch skips a test with the race detector. The test does nothing at the same time as something
+// else that another test does not do, too.
 func TooMuch(tb testing.TB) {
 	tb.Helper()
 	if On {

@@ -1,4 +1,5 @@
-// Package few has a map for what most often is a handful of values, of which there are very many: each instance that is kept in memory has two.
+// Package few has a map for what most often is a handful of values, of which there are very many:
+// each instance that is kept in memory has two.
 package few
 
 import (
@@ -6,7 +7,8 @@ import (
 	"slices"
 )
 
-// Map has values by number. The zero value is empty. Up to [Most] values lie side by side, and take a tenth of what a map takes for one; more of them are in a map. Absent ones are the zero value.
+// Map has values by number. The zero value is empty. Up to [Most] values lie side by side, and take
+// a tenth of what a map takes for one; more of them are in a map. Absent ones are the zero value.
 type Map[V any] struct {
 	few  []pair[V]
 	many map[int64]V // nil while they are few

@@ -32,7 +32,8 @@ func TestMapIsAMap(t *testing.T) {
 				}
 				clear(want)
 			}
-			if m.Len() != len(want) || m.Get(number) != want[number] || !slices.Equal(m.Numbers(), slices.Sorted(maps.Keys(want))) {
+			if m.Len() != len(want) || m.Get(number) != want[number] ||
+				!slices.Equal(m.Numbers(), slices.Sorted(maps.Keys(want))) {
 				t.Fatalf("seed %d, step %d: %v with %d values, want %v", seed, step, m.Numbers(), m.Len(), want)
 			}
 		}

@@ -1,4 +1,5 @@
-// Package fields writes JSON objects without reflection: as encoding/json does that does not escape HTML, byte for byte, several times faster.
+// Package fields writes JSON objects without reflection: as encoding/json does that does not escape
+// HTML, byte for byte, several times faster.
 package fields
 
 import (
@@ -8,7 +9,8 @@ import (
 	"time"
 )
 
-// Object is an object that is being written. What is left out when it is empty is written by the methods whose names end with If.
+// Object is an object that is being written. What is left out when it is empty is written by the
+// methods whose names end with If.
 type Object struct {
 	b   []byte
 	err error // the first one

@@ -50,7 +50,8 @@ func FuzzObject(f *testing.F) {
 	f.Add("<é\u2028\"\\\n\x00\xff", int64(math.MinInt64), 1e-7, true, int64(-1))
 	f.Add("ok ~", int64(-5), math.Inf(1), true, int64(1_700_000_000_000_000_001))
 	f.Fuzz(func(t *testing.T, text string, n int64, share float64, is bool, at int64) {
-		a := all{Text: text, Maybe: text, Number: n, Some: n, Share: share, Is: is, At: time.Unix(0, at).UTC(), Raw: json.RawMessage(`{"x":[1]}`)}
+		a := all{Text: text, Maybe: text, Number: n, Some: n, Share: share, Is: is, At: time.Unix(0, at).UTC(),
+			Raw: json.RawMessage(`{"x":[1]}`)}
 		a.In.Text = text
 		if is {
 			a.Late, a.More = time.Unix(at, n%1e9), map[string]string{text: text}
@@ -69,9 +70,11 @@ func FuzzObject(f *testing.F) {
 	})
 }
 
-// Shares are written as encoding/json does at the borders between its two forms, too: rounded to nothing, one would be lost.
+// Shares are written as encoding/json does at the borders between its two forms, too: rounded to
+// nothing, one would be lost.
 func TestSharesAreWrittenAsJSON(t *testing.T) {
-	for _, x := range []float64{1, 0.1, 1e-6, 9.9e-7, 1e-7, 2.5e-9, 5e-324, 1e20, 9.99e20, 1e21, 1.5e300, -1, -1e-7, -1e21, math.MaxFloat64} {
+	for _, x := range []float64{1, 0.1, 1e-6, 9.9e-7, 1e-7, 2.5e-9, 5e-324, 1e20, 9.99e20, 1e21, 1.5e300, -1, -1e-7,
+		-1e21, math.MaxFloat64} {
 		want, err := json.Marshal(map[string]float64{"share": x})
 		if err != nil {
 			t.Fatal(err)

@@ -1,4 +1,5 @@
-// Package health is the small HTTP server with which a process says that it lives, that it is ready, and what it is.
+// Package health is the small HTTP server with which a process says that it lives, that it is
+// ready, and what it is.
 package health
 
 import (
@@ -19,7 +20,8 @@ const DefaultAddress = "127.0.0.1:8123"
 
 // Config says what is served, and where.
 type Config struct {
-	// Address is host:port; an empty host is all addresses of this machine, as for [net.Listen]. Port 0 is any that is free. Empty is [DefaultAddress].
+	// Address is host:port; an empty host is all addresses of this machine, as for [net.Listen].
+	// Port 0 is any that is free. Empty is [DefaultAddress].
 	Address string
 	// Live and Ready tell what is wrong, nil if nothing. They must not block for long.
 	Live, Ready func() error
@@ -71,7 +73,8 @@ func Serve(c Config) (*Server, error) {
 	}
 	mux.Handle("GET /version", version(c.Version))
 	s := &Server{listen: listen, done: make(chan struct{}), http: &http.Server{
-		Handler: mux, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: 2 * requestTimeout, IdleTimeout: time.Minute,
+		Handler: mux, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: 2 * requestTimeout,
+		IdleTimeout:    time.Minute,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
 	}}
 	go func() {

@@ -51,13 +51,15 @@ func TestReadyTellsWhatIsNot(t *testing.T) {
 		return nil
 	}})
 	for _, path := range []string{"/readyz", "/livez"} {
-		if resp, body := get(t, s, path); resp.StatusCode != http.StatusOK || body != "ok\n" || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
+		if resp, body := get(t, s, path); resp.StatusCode != http.StatusOK || body != "ok\n" ||
+			!strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
 			t.Errorf("%s: %s, %q", path, resp.Status, body)
 		}
 	}
 	err := errors.New("not connected to NATS\nthe store does not answer")
 	problem.Store(&err)
-	if resp, body := get(t, s, "/readyz"); resp.StatusCode != http.StatusServiceUnavailable || body != err.Error()+"\n" {
+	if resp, body := get(t, s, "/readyz"); resp.StatusCode != http.StatusServiceUnavailable ||
+		body != err.Error()+"\n" {
 		t.Errorf("%s, %q", resp.Status, body)
 	}
 	if resp, _ := get(t, s, "/livez"); resp.StatusCode != http.StatusOK {
@@ -66,7 +68,8 @@ func TestReadyTellsWhatIsNot(t *testing.T) {
 	if resp, _ := get(t, s, "/other"); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("/other: %s", resp.Status)
 	}
-	if resp, err := http.Post("http://"+s.Address()+"/livez", "text/plain", nil); err != nil || resp.StatusCode != http.StatusMethodNotAllowed {
+	if resp, err := http.Post("http://"+s.Address()+"/livez", "text/plain", nil); err != nil ||
+		resp.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %v %v", resp, err)
 	} else {
 		resp.Body.Close()
@@ -78,7 +81,8 @@ func TestVersion(t *testing.T) {
 		s := serve(t, health.Config{Version: version})
 		resp, body := get(t, s, "/version")
 		var about struct{ Version, Go, Platform string }
-		if err := json.Unmarshal([]byte(body), &about); err != nil || resp.Header.Get("Content-Type") != "application/json" {
+		if err := json.Unmarshal([]byte(body), &about); err != nil ||
+			resp.Header.Get("Content-Type") != "application/json" {
 			t.Fatalf("%s: %v", body, err)
 		}
 		if about.Go == "" || about.Platform == "" || about.Version == "" || version != "" && about.Version != version {
@@ -95,13 +99,15 @@ func TestAddresses(t *testing.T) {
 	if at, err := netip.ParseAddrPort(s.Address()); err != nil || !at.Addr().IsUnspecified() {
 		t.Errorf("without a host it listens on %s: %v; want all addresses", s.Address(), err)
 	}
-	if _, err := health.Serve(health.Config{Address: s.Address()}); err == nil || !strings.Contains(err.Error(), "choose another address") {
+	if _, err := health.Serve(health.Config{Address: s.Address()}); err == nil ||
+		!strings.Contains(err.Error(), "choose another address") {
 		t.Errorf("a taken address: %v", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := health.Serve(health.Config{Address: "nowhere"}); err == nil || !strings.Contains(err.Error(), "host:port") {
+	if _, err := health.Serve(health.Config{Address: "nowhere"}); err == nil ||
+		!strings.Contains(err.Error(), "host:port") {
 		t.Errorf("a bad address: %v", err)
 	}
 }

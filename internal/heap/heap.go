@@ -1,7 +1,9 @@
 // Package heap lets small heaps grow before they are collected.
 //
-// Go collects garbage when the heap has doubled. A service that keeps a few megabytes and makes hundreds a second collects dozens of times a second then, which takes a tenth of its time and
-// more. With some room it does so rarely, for a bounded price in memory; a heap that is larger than the room is collected as always.
+// Go collects garbage when the heap has doubled. A service that keeps a few megabytes and makes
+// hundreds a second collects dozens of times a second then, which takes a tenth of its time and
+// more. With some room it does so rarely, for a bounded price in memory; a heap that is larger than
+// the room is collected as always.
 package heap
 
 import (
@@ -18,7 +20,8 @@ const Room = 64 << 20
 // usual is how much a heap grows without us, in percent of what lives.
 const usual = 100
 
-// GiveRoom gives the heap of this process room, from now on. Who has set GOGC has decided that himself. GOMEMLIMIT stays what it is.
+// GiveRoom gives the heap of this process room, from now on. Who has set GOGC has decided that
+// himself. GOMEMLIMIT stays what it is.
 func GiveRoom() {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -26,7 +29,8 @@ func GiveRoom() {
 	watch(&cycle{room: Room, percent: usual, over: new(atomic.Bool)})
 }
 
-// cycle is unreachable as soon as it is made, so that its finalizer tells that there was a collection.
+// cycle is unreachable as soon as it is made, so that its finalizer tells that there was a
+// collection.
 type cycle struct {
 	room    uint64
 	percent int // as it is set
@@ -41,7 +45,8 @@ func collected(c *cycle) {
 		return
 	}
 	// What percentages are of, says the documentation of GOGC.
-	parts := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
+	parts := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"},
+		{Name: "/gc/scan/globals:bytes"}}
 	metrics.Read(parts)
 	var live uint64
 	for _, p := range parts {
@@ -55,7 +60,8 @@ func collected(c *cycle) {
 	watch(c)
 }
 
-// least is from when on a heap is collected at 100 percent, however little lives; at more percent, it is as many times that.
+// least is from when on a heap is collected at 100 percent, however little lives; at more percent,
+// it is as many times that.
 const least = 4 << 20
 
 // percentFor is by how many percent of what lives the heap may grow.

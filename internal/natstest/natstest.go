@@ -20,7 +20,8 @@ import (
 // patience is how long a test waits for something that is sure to come.
 const patience = 5 * time.Minute
 
-// Start starts a server that ends with the test. It listens on a free port of 127.0.0.1, the same one when it is restarted.
+// Start starts a server that ends with the test. It listens on a free port of 127.0.0.1, the same
+// one when it is restarted.
 func Start(t testing.TB) *embedded.Server {
 	t.Helper()
 	return StartWith(t, embedded.Options{})

@@ -46,7 +46,8 @@ func TestAStatementFailsAndSoDoesItsTransaction(t *testing.T) {
 func TestAStatementFailsInATransactionThatHasFailedAlready(t *testing.T) {
 	w := newWorld(t)
 	conn := w.through()
-	for _, way := range []way{{"extended", pgx.QueryExecModeExec}, {"simple", pgx.QueryExecModeSimpleProtocol}} { // the others would prepare it first, and fail
+	for _, way := range []way{{"extended", pgx.QueryExecModeExec}, {"simple", pgx.QueryExecModeSimpleProtocol}} {
+		// the others would prepare it first, and fail
 		w.do(conn, "BEGIN")
 		w.proxy.Inject(pgfault.Once(insert, fail))
 		w.wantCode(way.insert(t.Context(), conn, 1), injected)
@@ -88,7 +89,8 @@ func inTransaction(w *world) (*pgx.Conn, pgx.Tx) {
 }
 
 // commits are the ways in which a client can send a COMMIT.
-var commits = []way{{"extended", pgx.QueryExecModeExec}, {"simple", pgx.QueryExecModeSimpleProtocol}, {"prepared", pgx.QueryExecModeCacheStatement}}
+var commits = []way{{"extended", pgx.QueryExecModeExec}, {"simple", pgx.QueryExecModeSimpleProtocol},
+	{"prepared", pgx.QueryExecModeCacheStatement}}
 
 func TestACommitFails(t *testing.T) {
 	for _, way := range commits {
@@ -250,7 +252,8 @@ func TestAConnectionIsCutBeforeAStatement(t *testing.T) {
 }
 
 func TestAConnectionIsCutInATransaction(t *testing.T) {
-	for name, fault := range map[string]pgfault.Fault{"before a statement": pgfault.CutBefore, "after a statement": pgfault.CutAfter} {
+	for name, fault := range map[string]pgfault.Fault{"before a statement": pgfault.CutBefore,
+		"after a statement": pgfault.CutAfter} {
 		t.Run(name, func(t *testing.T) {
 			eachWay(t, func(w *world, conn *pgx.Conn, try func(n int) error) {
 				w.do(conn, "BEGIN")
@@ -522,8 +525,9 @@ func TestAStatementComesAfterTheClientHasGone(t *testing.T) {
 
 // ---- Everything everywhere.
 
-// TestAnywhereAllOrNothing applies each fault to each statement of a program that writes in a transaction, first one by one and then in
-// a batch. What the database holds afterwards is all or nothing, and which of the two follows from the fault.
+// TestAnywhereAllOrNothing applies each fault to each statement of a program that writes in a
+// transaction, first one by one and then in a batch. What the database holds afterwards is all or
+// nothing, and which of the two follows from the fault.
 func TestAnywhereAllOrNothing(t *testing.T) {
 	program := func(ctx context.Context, conn *pgx.Conn) error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {

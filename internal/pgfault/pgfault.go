@@ -1,5 +1,5 @@
-// Package pgfault is a bad network and a bad day of PostgreSQL, for tests: a proxy between a client and a real server that refuses, delays, fails
-// and cuts where the test says so.
+// Package pgfault is a bad network and a bad day of PostgreSQL, for tests: a proxy between a client
+// and a real server that refuses, delays, fails and cuts where the test says so.
 //
 //	p := pgfault.Start(t, cluster.Addr())
 //	conn, err := pgx.Connect(ctx, p.DSN(cluster.DSN()))
@@ -7,23 +7,28 @@
 //	p.Inject(pgfault.Once(pgfault.Is("commit"), pgfault.CutAfter))
 //	err = tx.Commit(ctx) // fails, but the server has committed
 //
-// The proxy passes everything on, message by message, and counts the statements: each Query message is one, whatever number of commands is in
-// its text, and each Execute message is one, so a batch has as many as were queued. For each, the hook given to [Proxy.Inject] says what happens. Parsing,
-// binding and describing are no statements.
+// The proxy passes everything on, message by message, and counts the statements: each Query message
+// is one, whatever number of commands is in its text, and each Execute message is one, so a batch
+// has as many as were queued. For each, the hook given to [Proxy.Inject] says what happens.
+// Parsing, binding and describing are no statements.
 //
-// A statement that fails ([FailBefore]) never reaches the server, but the server does fail: it gets text that it cannot parse, and
-// the proxy replaces code and message in its answer. So whatever follows from an error follows by itself: the transaction is aborted or was none, what
-// comes before in the same batch is undone, the rest up to the next Sync is skipped, and a savepoint can be returned to. A COMMIT is
-// different, because the transaction is over when a COMMIT fails: the server gets a ROLLBACK, and the client the error.
+// A statement that fails ([FailBefore]) never reaches the server, but the server does fail: it gets
+// text that it cannot parse, and the proxy replaces code and message in its answer. So whatever
+// follows from an error follows by itself: the transaction is aborted or was none, what comes
+// before in the same batch is undone, the rest up to the next Sync is skipped, and a savepoint can
+// be returned to. A COMMIT is different, because the transaction is over when a COMMIT fails: the
+// server gets a ROLLBACK, and the client the error.
 //
-// When the proxy cuts a connection, it hangs up on the server first and waits until the server has ended its session. So when the client learns
-// that the connection is lost, what was not committed is undone, and its locks are free.
+// When the proxy cuts a connection, it hangs up on the server first and waits until the server has
+// ended its session. So when the client learns that the connection is lost, what was not committed
+// is undone, and its locks are free.
 //
-// A statement that fails before it is executed, while it is parsed or bound, counts and is hit all the same, if the client has sent both
-// together. The server gets a batch when its Sync has come; then it is settled what happens to each statement.
+// A statement that fails before it is executed, while it is parsed or bound, counts and is hit all
+// the same, if the client has sent both together. The server gets a batch when its Sync has come;
+// then it is settled what happens to each statement.
 //
-// The proxy speaks the protocol without encryption, and cannot serve clients that wait for answers after Flush instead of Sync while
-// [CutAfter] or [Stall] is at work. pgx does not.
+// The proxy speaks the protocol without encryption, and cannot serve clients that wait for answers
+// after Flush instead of Sync while [CutAfter] or [Stall] is at work. pgx does not.
 package pgfault
 
 import (
@@ -71,29 +76,34 @@ var (
 	Pass = Fault{}
 	// CutBefore ends the connection. The server never sees the statement.
 	CutBefore = Fault{kind: cutBefore}
-	// CutAfter lets the server execute the statement, and all that comes before the next Sync, and ends the connection when the server has given
-	// its complete answer. The client gets nothing of it, from this statement on: it cannot know whether a COMMIT, or a statement outside a
+	// CutAfter lets the server execute the statement, and all that comes before the next Sync, and
+	// ends the connection when the server has given its complete answer. The client gets nothing of
+	// it, from this statement on: it cannot know whether a COMMIT, or a statement outside a
 	// transaction, has happened. It has.
 	CutAfter = Fault{kind: cutAfter}
-	// Stall lets the server execute the statement, and all that comes before the next Sync, and keeps the answer until [Proxy.Release], or until
-	// the client closes the connection. [Proxy.Stalled] says when the server has given it.
+	// Stall lets the server execute the statement, and all that comes before the next Sync, and
+	// keeps the answer until [Proxy.Release], or until the client closes the connection.
+	// [Proxy.Stalled] says when the server has given it.
 	Stall = Fault{kind: stall}
 )
 
-// FailBefore makes the statement fail with an SQLSTATE, such as 40001 or 57014, instead of reaching the server. The connection stays usable.
+// FailBefore makes the statement fail with an SQLSTATE, such as 40001 or 57014, instead of reaching
+// the server. The connection stays usable.
 func FailBefore(code, message string) Fault {
 	return Fault{kind: failBefore, code: code, message: message}
 }
 
-// Delay lets the statement through after a time. Prefer [Hold]: time makes tests slow, or lets them fail on slow machines.
+// Delay lets the statement through after a time. Prefer [Hold]: time makes tests slow, or lets them
+// fail on slow machines.
 func Delay(d time.Duration) Fault { return Fault{kind: hold, delay: d} }
 
-// Hold lets the statement through when the channel is closed, as a network does that delivers late: even if the client has closed the
-// connection in the meantime.
+// Hold lets the statement through when the channel is closed, as a network does that delivers late:
+// even if the client has closed the connection in the meantime.
 func Hold(until <-chan struct{}) Fault { return Fault{kind: hold, until: until} }
 
-// Hook says what happens to a statement. It is called for statements of different connections at the same time, and may call the methods
-// of the proxy. It may wait, which holds up that connection, but not beyond the end of the test: [Hold] ends by itself then.
+// Hook says what happens to a statement. It is called for statements of different connections at
+// the same time, and may call the methods of the proxy. It may wait, which holds up that
+// connection, but not beyond the end of the test: [Hold] ends by itself then.
 type Hook func(Statement) Fault
 
 // Once is a hook that applies a fault to the first statement that matches.
@@ -107,7 +117,8 @@ func Once(match func(Statement) bool, f Fault) Hook {
 	}
 }
 
-// Is matches statements whose text begins with the given words, in whatever case and with whatever space between them.
+// Is matches statements whose text begins with the given words, in whatever case and with whatever
+// space between them.
 func Is(words string) func(Statement) bool {
 	want := strings.Fields(strings.ToLower(words))
 	return func(s Statement) bool {
@@ -116,7 +127,8 @@ func Is(words string) func(Statement) bool {
 	}
 }
 
-// Proxy is a server that passes everything on to a PostgreSQL server. Its methods may be called at the same time.
+// Proxy is a server that passes everything on to a PostgreSQL server. Its methods may be called at
+// the same time.
 type Proxy struct {
 	tb       testing.TB
 	upstream string
@@ -137,8 +149,8 @@ type Proxy struct {
 	count    int
 }
 
-// Start starts a proxy on a free port of this machine, before the server at the given host and port. It is closed when the test ends, with all of
-// its connections.
+// Start starts a proxy on a free port of this machine, before the server at the given host and
+// port. It is closed when the test ends, with all of its connections.
 func Start(tb testing.TB, upstream string) *Proxy {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -163,7 +175,8 @@ func Start(tb testing.TB, upstream string) *Proxy {
 // Addr is the proxy's host and port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// DSN changes the address of a server, in its form as a URL or as keywords and values, so that it leads through the proxy.
+// DSN changes the address of a server, in its form as a URL or as keywords and values, so that it
+// leads through the proxy.
 func (p *Proxy) DSN(dsn string) string {
 	host, port, err := net.SplitHostPort(p.Addr())
 	if err != nil {
@@ -199,14 +212,16 @@ func (p *Proxy) Count() int {
 	return p.count
 }
 
-// Refuse makes the proxy close new connections at once, or stop doing so. Connections that are open stay open.
+// Refuse makes the proxy close new connections at once, or stop doing so. Connections that are open
+// stay open.
 func (p *Proxy) Refuse(yes bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuse = yes
 }
 
-// CutAll closes all connections at once, whatever they are doing. The server may go on for a while with what it has begun.
+// CutAll closes all connections at once, whatever they are doing. The server may go on for a while
+// with what it has begun.
 func (p *Proxy) CutAll() {
 	p.mu.Lock()
 	sessions := p.sessions
@@ -220,7 +235,8 @@ func (p *Proxy) CutAll() {
 // Stalled gives each statement that was stalled, when the server has given its complete answer.
 func (p *Proxy) Stalled() <-chan Statement { return p.stalled }
 
-// Release lets go of all connections that are stalled now: their clients get the answers. It does nothing to those that will be.
+// Release lets go of all connections that are stalled now: their clients get the answers. It does
+// nothing to those that will be.
 func (p *Proxy) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -73,7 +73,8 @@ func (w *world) do(conn *pgx.Conn, sql string, args ...any) {
 func (w *world) numbers() string {
 	w.Helper()
 	var got string
-	if err := w.direct.QueryRow(w.Context(), "SELECT coalesce(string_agg(n::text, ' ' ORDER BY n), 'none') FROM a").Scan(&got); err != nil {
+	if err := w.direct.QueryRow(w.Context(),
+		"SELECT coalesce(string_agg(n::text, ' ' ORDER BY n), 'none') FROM a").Scan(&got); err != nil {
 		w.Fatal(err)
 	}
 	return got
@@ -174,7 +175,8 @@ func (way way) insert(ctx context.Context, conn *pgx.Conn, n int) error {
 	return err
 }
 
-// eachWay runs a test for each way to send a statement: for the first time, and when it has been sent before.
+// eachWay runs a test for each way to send a statement: for the first time, and when it has been
+// sent before.
 func eachWay(t *testing.T, test func(w *world, conn *pgx.Conn, insert func(n int) error)) {
 	for _, way := range ways {
 		for _, again := range []bool{false, true} {
@@ -256,7 +258,8 @@ func TestStatementsAreCountedWithTheirText(t *testing.T) {
 	}
 }
 
-// TestWhatPostgresSaysPassesThrough has what is not an answer to a statement, or an answer that is not a success.
+// TestWhatPostgresSaysPassesThrough has what is not an answer to a statement, or an answer that is
+// not a success.
 func TestWhatPostgresSaysPassesThrough(t *testing.T) {
 	w := newWorld(t)
 	config, err := pgx.ParseConfig(w.proxy.DSN(w.dsn))
@@ -314,7 +317,8 @@ func TestWhatPostgresSaysPassesThrough(t *testing.T) {
 	w.wantNumbers("none")
 	w.wantUsable(conn)
 
-	if _, err := conn.CopyFrom(t.Context(), pgx.Identifier{"a"}, []string{"n"}, pgx.CopyFromRows([][]any{{7}, {8}})); err != nil {
+	if _, err := conn.CopyFrom(t.Context(), pgx.Identifier{"a"}, []string{"n"},
+		pgx.CopyFromRows([][]any{{7}, {8}})); err != nil {
 		t.Error(err)
 	}
 	w.wantNumbers("7 8")
@@ -369,7 +373,8 @@ func TestDSNsLeadThroughTheProxy(t *testing.T) {
 		if got := fmt.Sprintf("%s:%d", c.Host, c.Port); got != p.Addr() {
 			t.Errorf("%s: leads to %s", dsn, got)
 		}
-		if c.User != "me" || c.Password != "a/b" || c.Database != "mine" || c.RuntimeParams["application_name"] != "x" || c.TLSConfig != nil || len(c.Fallbacks) != 0 {
+		if c.User != "me" || c.Password != "a/b" || c.Database != "mine" ||
+			c.RuntimeParams["application_name"] != "x" || c.TLSConfig != nil || len(c.Fallbacks) != 0 {
 			t.Errorf("%s: became %+v", dsn, c)
 		}
 	}

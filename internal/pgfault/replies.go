@@ -7,12 +7,14 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// replies are those that the server owes, in the order in which it will give them. As messages say neither what they answer nor, for
-// most, which statement they are about, their order is all there is to find out where a statement's answer begins and ends.
+// replies are those that the server owes, in the order in which it will give them. As messages say
+// neither what they answer nor, for most, which statement they are about, their order is all there
+// is to find out where a statement's answer begins and ends.
 type replies struct {
 	mu   sync.Mutex
 	owed []reply
-	// skipping is true after an error in a batch whose Sync has not been sent yet: the server answers nothing before that.
+	// skipping is true after an error in a batch whose Sync has not been sent yet: the server
+	// answers nothing before that.
 	skipping bool
 }
 
@@ -52,13 +54,15 @@ func (q *replies) expect(r reply) {
 	q.owed = append(q.owed, r)
 }
 
-// match finds the reply that a message is part of, and tells whether it is the last part. What has nothing to do with a reply belongs to none.
+// match finds the reply that a message is part of, and tells whether it is the last part. What has
+// nothing to do with a reply belongs to none.
 func (q *replies) match(msg pgproto3.BackendMessage) (r reply, complete bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.owed) == 0 {
 		switch msg.(type) {
-		case *pgproto3.NoticeResponse, *pgproto3.ParameterStatus, *pgproto3.NotificationResponse, *pgproto3.ErrorResponse:
+		case *pgproto3.NoticeResponse, *pgproto3.ParameterStatus, *pgproto3.NotificationResponse,
+			*pgproto3.ErrorResponse:
 			return reply{}, false, nil
 		}
 		return reply{}, false, fmt.Errorf("the server says %T, but was asked for nothing", msg)
@@ -96,8 +100,9 @@ func (q *replies) match(msg pgproto3.BackendMessage) (r reply, complete bool, er
 	return r, complete, nil
 }
 
-// skip forgets what the server will not answer because of an error. It gives the reply that the error is: if a statement fails while it is
-// parsed or bound, what was to happen to its execution happens to that.
+// skip forgets what the server will not answer because of an error. It gives the reply that the
+// error is: if a statement fails while it is parsed or bound, what was to happen to its execution
+// happens to that.
 func (q *replies) skip() reply {
 	r := q.owed[0]
 	found := false

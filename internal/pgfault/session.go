@@ -13,14 +13,15 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// farewell is how long a server may take to end a session after the proxy has hung up. It takes longer only if it still waits for a lock,
-// in a batch that was cut in the middle.
+// farewell is how long a server may take to end a session after the proxy has hung up. It takes
+// longer only if it still waits for a lock, in a batch that was cut in the middle.
 const farewell = 5 * time.Second
 
 // session is one connection of a client, and the one to the server that belongs to it.
 //
-// Two goroutines work for it: one passes on what the client says (fromClient), the other what the server says (fromServer). The server's side ends
-// when the server has nothing more to say, and closes everything behind it.
+// Two goroutines work for it: one passes on what the client says (fromClient), the other what the
+// server says (fromServer). The server's side ends when the server has nothing more to say, and
+// closes everything behind it.
 type session struct {
 	p        *Proxy
 	client   net.Conn
@@ -42,8 +43,9 @@ type session struct {
 	number     int
 	statements map[string]string // the SQL of prepared statements, by name
 	portals    map[string]string // the SQL of bound statements, by portal
-	skipping   bool              // something has failed that the server does not know of, so nothing counts before the next Sync
-	after      *ending           // what follows the answer to the next Sync
+	// something has failed that the server does not know of, so nothing counts before the next Sync
+	skipping bool
+	after    *ending // what follows the answer to the next Sync
 }
 
 // ending is what follows a complete answer.
@@ -76,20 +78,24 @@ func (s *session) close() {
 	}
 }
 
-// hangUp tells the server that nothing more will come. What it still says is thrown away; when it has ended its session, the client's
-// connection is closed as well. The server may take as long as it wants if limit is 0.
+// hangUp tells the server that nothing more will come. What it still says is thrown away; when it
+// has ended its session, the client's connection is closed as well. The server may take as long as
+// it wants if limit is 0.
 func (s *session) hangUp(limit time.Duration) {
 	s.muted.Store(true)
 	s.leave.Do(func() { close(s.left) })
 	if limit > 0 {
-		_ = s.server.SetReadDeadline(time.Now().Add(limit)) // it fails if the connection is closed, and then it is not needed
+		// it fails if the connection is closed, and then it is not needed
+		_ = s.server.SetReadDeadline(time.Now().Add(limit))
 	}
 	_ = s.server.(*net.TCPConn).CloseWrite()
 }
 
-// report makes the test fail if an error is more than a lost connection: that is what this package is about.
+// report makes the test fail if an error is more than a lost connection: that is what this package
+// is about.
 func (s *session) report(err error) {
-	if _, network := errors.AsType[*net.OpError](err); network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if _, network := errors.AsType[*net.OpError](err); network || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) {
 		return
 	}
 	s.p.tb.Errorf("pgfault: connection %d: %v", s.number, err)
@@ -141,7 +147,8 @@ func (s *session) dial() bool {
 	return true
 }
 
-// passCancel passes on the request to cancel a statement of another connection. The server says that it has seen it by closing the connection.
+// passCancel passes on the request to cancel a statement of another connection. The server says
+// that it has seen it by closing the connection.
 func (s *session) passCancel(m *pgproto3.CancelRequest) {
 	if !s.dial() {
 		return
@@ -170,7 +177,8 @@ func (s *session) logIn(m *pgproto3.StartupMessage) bool {
 			return false
 		}
 		s.backend.Send(msg)
-		// Messages about passwords all have the same type: who reads them has to know what they answer.
+		// Messages about passwords all have the same type: who reads them has to know what they
+		// answer.
 		if err := errors.Join(s.backend.SetAuthType(s.frontend.GetAuthType()), s.backend.Flush()); err != nil {
 			s.report(err)
 			return false
@@ -180,7 +188,8 @@ func (s *session) logIn(m *pgproto3.StartupMessage) bool {
 			return true
 		case *pgproto3.ErrorResponse:
 			return false
-		case *pgproto3.AuthenticationCleartextPassword, *pgproto3.AuthenticationMD5Password, *pgproto3.AuthenticationSASL,
+		case *pgproto3.AuthenticationCleartextPassword, *pgproto3.AuthenticationMD5Password,
+			*pgproto3.AuthenticationSASL,
 			*pgproto3.AuthenticationSASLContinue, *pgproto3.AuthenticationGSS, *pgproto3.AuthenticationGSSContinue:
 			answer, err := s.backend.Receive()
 			if err != nil {
@@ -206,17 +215,19 @@ func (s *session) fromClient() {
 	}
 }
 
-// flushToServer sends what was passed so far, if the message is one that does not wait for others; false if nothing more can be passed.
+// flushToServer sends what was passed so far, if the message is one that does not wait for others;
+// false if nothing more can be passed.
 //
-// A batch is kept until its Sync. So the proxy knows what happens to each statement before the server can give the first answer, and what
-// the client sees does not depend on who is faster.
+// A batch is kept until its Sync. So the proxy knows what happens to each statement before the
+// server can give the first answer, and what the client sees does not depend on who is faster.
 func (s *session) flushToServer(msg pgproto3.FrontendMessage) bool {
 	switch msg.(type) {
 	case *pgproto3.Parse, *pgproto3.Bind, *pgproto3.Describe, *pgproto3.Execute, *pgproto3.Close:
 		return true
 	}
 	if err := s.frontend.Flush(); err != nil {
-		// What the server said before it died may still be on its way to the client, so the other side closes the connections.
+		// What the server said before it died may still be on its way to the client, so the other
+		// side closes the connections.
 		s.report(err)
 		return false
 	}
@@ -227,7 +238,8 @@ func (s *session) flushToServer(msg pgproto3.FrontendMessage) bool {
 	return true
 }
 
-// pass sends a message of the client to the server, or what is to be there instead; false if the connection has been cut.
+// pass sends a message of the client to the server, or what is to be there instead; false if the
+// connection has been cut.
 func (s *session) pass(msg pgproto3.FrontendMessage) bool {
 	switch msg.(type) {
 	case *pgproto3.Sync, *pgproto3.Terminate:
@@ -266,7 +278,8 @@ func (s *session) pass(msg pgproto3.FrontendMessage) bool {
 	return true
 }
 
-// send sends a message to which there will be a reply. The reply is noted first, because it can come at once.
+// send sends a message to which there will be a reply. The reply is noted first, because it can
+// come at once.
 func (s *session) send(m pgproto3.FrontendMessage, r reply) {
 	s.replies.expect(r)
 	s.frontend.Send(m)
@@ -321,20 +334,23 @@ func (s *session) wait(f Fault) bool {
 	return true
 }
 
-// ours is the name of the statement and the portal that the proxy makes: those of clients must stay what they are.
+// ours is the name of the statement and the portal that the proxy makes: those of clients must stay
+// what they are.
 const ours = "pgfault"
 
-// fail makes the server fail instead of executing a statement. It gets something that is no SQL, because that fails in every state
-// of a transaction, and has no other effect than an error has: the server cannot tell apart what it was. The text is for those who read
-// the server's log.
+// fail makes the server fail instead of executing a statement. It gets something that is no SQL,
+// because that fails in every state of a transaction, and has no other effect than an error has:
+// the server cannot tell apart what it was. The text is for those who read the server's log.
 //
-// After a COMMIT that failed the transaction is over, so the server gets a ROLLBACK, whose success is told to the client as an error.
+// After a COMMIT that failed the transaction is over, so the server gets a ROLLBACK, whose success
+// is told to the client as an error.
 func (s *session) fail(simple, commit bool, f Fault) {
 	sql := fmt.Sprintf(`"injected failure %s"`, f.code)
 	if commit {
 		sql = "ROLLBACK"
 	}
-	failure := &pgproto3.ErrorResponse{Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: f.code, Message: f.message}
+	failure := &pgproto3.ErrorResponse{Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: f.code,
+		Message: f.message}
 	if simple {
 		s.send(&pgproto3.Query{String: sql}, reply{to: toQuery, failure: failure})
 		return
@@ -357,7 +373,8 @@ func isCommit(sql string) bool {
 	return len(words) == 1 || words[1] != "prepared"
 }
 
-// fromServer passes on what the server says until it has nothing more to say, and then closes both connections.
+// fromServer passes on what the server says until it has nothing more to say, and then closes both
+// connections.
 func (s *session) fromServer() {
 	defer s.close()
 	withheld := false // what is sent to the client stays in the buffer
@@ -409,7 +426,8 @@ func (s *session) finish(e *ending) {
 	}
 }
 
-// flush gives the client what is there for it. If it cannot take it any more, the other side will notice.
+// flush gives the client what is there for it. If it cannot take it any more, the other side will
+// notice.
 func (s *session) flush() {
 	if s.muted.Load() {
 		return

@@ -12,9 +12,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// This file makes backups of servers and restores them, as the manual of PostgreSQL says: a copy of the data, and the log of all that was changed after it.
+// This file makes backups of servers and restores them, as the manual of PostgreSQL says: a copy of
+// the data, and the log of all that was changed after it.
 
-// Archived has a server keep its log, so that [Cluster.RestoreTo] can go to any moment after a [Cluster.Backup].
+// Archived has a server keep its log, so that [Cluster.RestoreTo] can go to any moment after a
+// [Cluster.Backup].
 func Archived() Option { return func(o *options) { o.archived = true } }
 
 // NeedBackups skips a test where the programs that make backups are not installed, and says so.
@@ -32,7 +34,8 @@ func NeedBackups(tb testing.TB) {
 	}
 }
 
-// backupProgram finds one of the programs that are only for backups: beside the others, or where these really are, if somebody has put links to them into a directory.
+// backupProgram finds one of the programs that are only for backups: beside the others, or where
+// these really are, if somebody has put links to them into a directory.
 func backupProgram(bin, name string) string {
 	beside := filepath.Join(bin, name)
 	if _, err := exec.LookPath(beside); err == nil {
@@ -62,7 +65,8 @@ func (s *server) archive() error {
 // Backup copies the data of a server that runs (pg_basebackup).
 func (c *Cluster) Backup(tb testing.TB) {
 	tb.Helper()
-	err := c.tell(backupProgram(c.bin, "pg_basebackup"), "-d", c.dsn("postgres"), "-D", backupDir, "-c", "fast", "-X", "none")
+	err := c.tell(backupProgram(c.bin, "pg_basebackup"), "-d", c.dsn("postgres"), "-D", backupDir, "-c",
+		"fast", "-X", "none")
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -86,13 +90,15 @@ func (c *Cluster) Mark(tb testing.TB, name string) {
 		tb.Fatal(err)
 	}
 	for there := false; !there; time.Sleep(10 * time.Millisecond) {
-		if err := conn.QueryRow(ctx, "SELECT coalesce(last_archived_wal >= $1, false) FROM pg_stat_archiver", file).Scan(&there); err != nil {
+		if err := conn.QueryRow(ctx, "SELECT coalesce(last_archived_wal >= $1, false) FROM pg_stat_archiver",
+			file).Scan(&there); err != nil {
 			tb.Fatal(fmt.Errorf("the log %s does not come into the archive: %w", file, err))
 		}
 	}
 }
 
-// RestoreTo puts the backup in the place of the data, and has the server go on from it to the moment with a name. What came after that is gone.
+// RestoreTo puts the backup in the place of the data, and has the server go on from it to the
+// moment with a name. What came after that is gone.
 func (c *Cluster) RestoreTo(tb testing.TB, name string) {
 	tb.Helper()
 	if err := c.restoreTo(name); err != nil {
@@ -127,7 +133,8 @@ func (c *Cluster) restoreTo(name string) error {
 	)
 }
 
-// Dump writes a database into a file (pg_dump); Load puts it in the place of what is in the database now (pg_restore). There is one file.
+// Dump writes a database into a file (pg_dump); Load puts it in the place of what is in the
+// database now (pg_restore). There is one file.
 func (c *Cluster) Dump(tb testing.TB, dsn string) {
 	tb.Helper()
 	if err := c.tell(backupProgram(c.bin, "pg_dump"), "--format", "custom", "--file", dumpFile, dsn); err != nil {
@@ -138,7 +145,8 @@ func (c *Cluster) Dump(tb testing.TB, dsn string) {
 // Load is the other half of [Cluster.Dump].
 func (c *Cluster) Load(tb testing.TB, dsn string) {
 	tb.Helper()
-	if err := c.tell(backupProgram(c.bin, "pg_restore"), "--clean", "--if-exists", "--exit-on-error", "--dbname", dsn, dumpFile); err != nil {
+	if err := c.tell(backupProgram(c.bin, "pg_restore"), "--clean", "--if-exists", "--exit-on-error", "--dbname", dsn,
+		dumpFile); err != nil {
 		tb.Fatal(err)
 	}
 }

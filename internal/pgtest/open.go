@@ -8,9 +8,11 @@ import (
 	"strings"
 )
 
-// This file is for programs that are no tests, such as benchmarks: the same servers, whose errors are given back.
+// This file is for programs that are no tests, such as benchmarks: the same servers, whose errors
+// are given back.
 
-// Open starts a server for a program. It waits for the disk, unless [Fsync] says otherwise, and ends with [Cluster.Close], or with the process.
+// Open starts a server for a program. It waits for the disk, unless [Fsync] says otherwise, and
+// ends with [Cluster.Close], or with the process.
 func Open(opts ...Option) (*Cluster, error) {
 	o := options{fsync: true}
 	for _, opt := range opts {

@@ -1,4 +1,5 @@
-// Package pgtest is PostgreSQL for tests: private servers, started from the binaries that this machine has, gone when the tests are.
+// Package pgtest is PostgreSQL for tests: private servers, started from the binaries that this
+// machine has, gone when the tests are.
 //
 //	func TestStore(t *testing.T) {
 //		if _, err := pgtest.Found(); err != nil {
@@ -8,8 +9,8 @@
 //		…
 //	}
 //
-// All tests of a process share a server, which is started when the first of them wants a database. A test that wants to crash
-// the server starts its own with [Start].
+// All tests of a process share a server, which is started when the first of them wants a database.
+// A test that wants to crash the server starts its own with [Start].
 package pgtest
 
 import (
@@ -30,11 +31,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// BinVariable is the environment variable with the directory of the PostgreSQL binaries to use: initdb, pg_ctl and postgres.
+// BinVariable is the environment variable with the directory of the PostgreSQL binaries to use:
+// initdb, pg_ctl and postgres.
 const BinVariable = "RONDO_TEST_PG_BIN"
 
-// patience is how long a server may take to start, to die, or to do what a cleanup asks of it. It is only ever waited for on a machine that
-// is in trouble.
+// patience is how long a server may take to start, to die, or to do what a cleanup asks of it. It
+// is only ever waited for on a machine that is in trouble.
 const patience = 5 * time.Minute
 
 // Option changes how a server runs.
@@ -45,11 +47,13 @@ type options struct {
 	settings        []string // names and values by turns
 }
 
-// Fsync says whether the server waits for the disk at each commit. Without that, what was committed survives the death of the server's processes
-// but not that of the machine, so tests lose nothing; benchmarks would measure something that nobody runs.
+// Fsync says whether the server waits for the disk at each commit. Without that, what was committed
+// survives the death of the server's processes but not that of the machine, so tests lose nothing;
+// benchmarks would measure something that nobody runs.
 func Fsync(on bool) Option { return func(o *options) { o.fsync = on } }
 
-// Setting gives a server a setting, as postgresql.conf has them. Servers that tests share have none.
+// Setting gives a server a setting, as postgresql.conf has them. Servers that tests share have
+// none.
 func Setting(name, value string) Option {
 	return func(o *options) { o.settings = append(o.settings, name, value) }
 }
@@ -64,8 +68,9 @@ func Need(tb testing.TB) {
 
 // Found gives the directory of the PostgreSQL binaries, or says why there can be no server here.
 //
-// It looks into the directory that [BinVariable] names, and only there if it is set; else where PATH finds initdb; else into the newest
-// version below /usr/lib/postgresql, which is where Debian keeps them, outside PATH.
+// It looks into the directory that [BinVariable] names, and only there if it is set; else where
+// PATH finds initdb; else into the newest version below /usr/lib/postgresql, which is where Debian
+// keeps them, outside PATH.
 func Found() (string, error) {
 	if !supported {
 		return "", fmt.Errorf("pgtest does not run PostgreSQL on %s", runtime.GOOS)
@@ -91,7 +96,8 @@ func Found() (string, error) {
 		}
 	}
 	if best == "" {
-		return "", fmt.Errorf("no PostgreSQL server is installed here: install one, or set %s to the directory with initdb, pg_ctl and postgres", BinVariable)
+		return "", fmt.Errorf("no PostgreSQL server is installed here: install one, or set %s to the directory with "+
+			"initdb, pg_ctl and postgres", BinVariable)
 	}
 	return best, nil
 }
@@ -107,13 +113,14 @@ func complete(dir string) error {
 	return errors.Join(errs...)
 }
 
-// Cluster is a PostgreSQL server with its data. Its methods may be called at the same time, but whoever kills it takes it from all others.
+// Cluster is a PostgreSQL server with its data. Its methods may be called at the same time, but
+// whoever kills it takes it from all others.
 type Cluster struct {
 	*server
 }
 
-// Start starts a server of the test's own, which ends with the test. It waits for the disk, unless [Fsync] says otherwise, because whoever wants
-// his own server is after crashes or after speed.
+// Start starts a server of the test's own, which ends with the test. It waits for the disk, unless
+// [Fsync] says otherwise, because whoever wants his own server is after crashes or after speed.
 func Start(tb testing.TB, opts ...Option) *Cluster {
 	tb.Helper()
 	c, err := Open(opts...)
@@ -128,8 +135,9 @@ func Start(tb testing.TB, opts ...Option) *Cluster {
 	return c
 }
 
-// Database creates an empty database on the server that all tests of this process share, and gives its DSN. The role in it may do everything.
-// The database is dropped when the test ends, with all connections that are still open.
+// Database creates an empty database on the server that all tests of this process share, and gives
+// its DSN. The role in it may do everything. The database is dropped when the test ends, with all
+// connections that are still open.
 //
 // The server waits for the disk in benchmarks and not in tests, unless [Fsync] says otherwise.
 func Database(tb testing.TB, opts ...Option) string {
@@ -150,14 +158,16 @@ func Database(tb testing.TB, opts ...Option) string {
 	return (&Cluster{s}).Database(tb)
 }
 
-// The shared servers are never stopped by Go code, because nothing runs after the last test: their keepers do it when this process is gone.
+// The shared servers are never stopped by Go code, because nothing runs after the last test: their
+// keepers do it when this process is gone.
 var (
 	sharedForTests      = sync.OnceValues(func() (*server, error) { return startServer(options{fsync: false}) })
 	sharedForBenchmarks = sync.OnceValues(func() (*server, error) { return startServer(options{fsync: true}) })
 )
 
-// Database creates an empty database, and gives its DSN. The database is dropped when the test ends, with all connections that are still
-// open; not if the server was killed and has not come back.
+// Database creates an empty database, and gives its DSN. The database is dropped when the test
+// ends, with all connections that are still open; not if the server was killed and has not come
+// back.
 func (c *Cluster) Database(tb testing.TB) string {
 	tb.Helper()
 	dsn, drop, err := c.Create()
@@ -178,8 +188,8 @@ func (c *Cluster) DSN() string { return c.dsn("postgres") }
 // Addr is the server's host and port.
 func (c *Cluster) Addr() string { return c.addr() }
 
-// Kill ends all processes of the server with SIGKILL, as the death of the machine would, but for what the disk has not seen. What was
-// committed is there again after [Cluster.Restart].
+// Kill ends all processes of the server with SIGKILL, as the death of the machine would, but for
+// what the disk has not seen. What was committed is there again after [Cluster.Restart].
 func (c *Cluster) Kill(tb testing.TB) {
 	tb.Helper()
 	if err := c.kill(); err != nil {
@@ -187,8 +197,8 @@ func (c *Cluster) Kill(tb testing.TB) {
 	}
 }
 
-// Stop ends the server at once (pg_ctl stop -m immediate): it tells its clients, and does not tidy up. What was committed is there again after
-// [Cluster.Restart].
+// Stop ends the server at once (pg_ctl stop -m immediate): it tells its clients, and does not tidy
+// up. What was committed is there again after [Cluster.Restart].
 func (c *Cluster) Stop(tb testing.TB) {
 	tb.Helper()
 	if err := c.stop(); err != nil {
@@ -199,8 +209,8 @@ func (c *Cluster) Stop(tb testing.TB) {
 // Data is the directory of the server's data, which is removed with the server.
 func (c *Cluster) Data() string { return filepath.Join(c.dir, "data") }
 
-// Restart starts the server again, on the same port and with the same data, after killing it if it runs. It returns when the server
-// takes connections.
+// Restart starts the server again, on the same port and with the same data, after killing it if it
+// runs. It returns when the server takes connections.
 func (c *Cluster) Restart(tb testing.TB) {
 	tb.Helper()
 	if c.running() {
@@ -214,7 +224,8 @@ func (c *Cluster) Restart(tb testing.TB) {
 func (s *server) addr() string { return net.JoinHostPort(host, strconv.Itoa(s.port)) }
 
 func (s *server) dsn(database string) string {
-	u := url.URL{Scheme: "postgres", User: url.UserPassword(superuser, s.password), Host: s.addr(), Path: "/" + database, RawQuery: "sslmode=disable"}
+	u := url.URL{Scheme: "postgres", User: url.UserPassword(superuser, s.password), Host: s.addr(),
+		Path: "/" + database, RawQuery: "sslmode=disable"}
 	return u.String()
 }
 

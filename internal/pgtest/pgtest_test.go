@@ -21,7 +21,8 @@ import (
 	"github.com/rondo-run/rondo/internal/pgtest"
 )
 
-// roleVariable makes the test binary do something else than testing; see TestTheServerEndsWithTheProcess.
+// roleVariable makes the test binary do something else than testing; see
+// TestTheServerEndsWithTheProcess.
 const roleVariable = "RONDO_PGTEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -119,7 +120,8 @@ func TestTheServerWaitsForTheDiskWhenItShould(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	pgtest.Need(t)
-	conn := connect(t, pgtest.Start(t, pgtest.Setting("work_mem", "5MB"), pgtest.Setting("application_name", "it's"), pgtest.Setting("fsync", "off")).DSN())
+	conn := connect(t, pgtest.Start(t, pgtest.Setting("work_mem", "5MB"), pgtest.Setting("application_name", "it's"),
+		pgtest.Setting("fsync", "off")).DSN())
 	for name, want := range map[string]string{"work_mem": "5MB", "application_name": "it's", "fsync": "off"} {
 		if got := query(t, conn, "SHOW "+name); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
@@ -191,7 +193,8 @@ func TestAServerMayBeDeadWhenItsTestEnds(t *testing.T) {
 	}
 }
 
-// TestTheServerEndsWithTheProcess kills a process that uses a server, and waits until nothing is left of it.
+// TestTheServerEndsWithTheProcess kills a process that uses a server, and waits until nothing is
+// left of it.
 func TestTheServerEndsWithTheProcess(t *testing.T) {
 	if os.Getenv(roleVariable) != "" {
 		fmt.Println("data", query(t, connect(t, pgtest.Start(t).DSN()), "SHOW data_directory"))
@@ -241,7 +244,8 @@ func TestWhereTheBinariesAreSought(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv(pgtest.BinVariable, t.TempDir())
-	if _, err := pgtest.Found(); err == nil || !strings.Contains(err.Error(), pgtest.BinVariable) || !strings.Contains(err.Error(), "initdb") {
+	if _, err := pgtest.Found(); err == nil || !strings.Contains(err.Error(), pgtest.BinVariable) ||
+		!strings.Contains(err.Error(), "initdb") {
 		t.Errorf("in an empty directory: %v", err)
 	}
 	t.Setenv(pgtest.BinVariable, dir)

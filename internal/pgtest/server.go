@@ -30,16 +30,19 @@ const (
 	pidFile = "postmaster.pid"
 )
 
-// keeper is the script of the process that owns a server: it initializes, starts and stops it, each when this process tells it to in a line
-// of its standard input, and answers with the exit code. When the input ends, it stops the server and removes everything.
+// keeper is the script of the process that owns a server: it initializes, starts and stops it, each
+// when this process tells it to in a line of its standard input, and answers with the exit code.
+// When the input ends, it stops the server and removes everything.
 //
-// That is what makes servers end with the tests, however these end: the kernel closes the pipe when this process returns, panics, runs into the
-// timeout of go test, or gets a SIGKILL. A parent-death signal (PR_SET_PDEATHSIG) would need Linux, is sent when the thread ends that started the
-// server, which in Go is any thread, and would leave the data behind. As the keeper does one thing after the other, it cannot overlook a server that was just
-// being started. It is the leader of a session of its own, so that Ctrl-C in a terminal ends the tests and not their keeper.
+// That is what makes servers end with the tests, however these end: the kernel closes the pipe when
+// this process returns, panics, runs into the timeout of go test, or gets a SIGKILL. A parent-death
+// signal (PR_SET_PDEATHSIG) would need Linux, is sent when the thread ends that started the server,
+// which in Go is any thread, and would leave the data behind. As the keeper does one thing after
+// the other, it cannot overlook a server that was just being started. It is the leader of a session
+// of its own, so that Ctrl-C in a terminal ends the tests and not their keeper.
 //
-// A server that was killed leaves a segment of shared memory, which only its next start frees, and of which systems have few. So it is
-// started once more.
+// A server that was killed leaves a segment of shared memory, which only its next start frees, and
+// of which systems have few. So it is started once more.
 const keeper = `
 trap '' PIPE
 while read -r line; do
@@ -99,9 +102,11 @@ func newServer() (*server, error) {
 	s := &server{bin: bin, dir: dir, password: rand.Text()}
 	s.keeper = exec.Command("/bin/sh", "-c", keeper, "keeper", bin)
 	s.keeper.Dir = dir
-	// The rest of the environment could have PG… variables in it, which PostgreSQL's programs listen to.
+	// The rest of the environment could have PG… variables in it, which PostgreSQL's programs
+	// listen to.
 	s.keeper.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LC_ALL=C", "TZ=UTC"}
-	// Its error output goes nowhere: go test waits for all processes that can write to where the tests write.
+	// Its error output goes nowhere: go test waits for all processes that can write to where the
+	// tests write.
 	s.keeper.SysProcAttr = keeperAttributes(user)
 	in, err1 := s.keeper.StdinPipe()
 	out, err2 := s.keeper.StdoutPipe()
@@ -115,7 +120,8 @@ func newServer() (*server, error) {
 	return s, nil
 }
 
-// makeDir makes a directory that belongs to the user, below one that he can get to: the temporary directory of root can be closed to all others.
+// makeDir makes a directory that belongs to the user, below one that he can get to: the temporary
+// directory of root can be closed to all others.
 func makeDir(user *account) (string, error) {
 	parent := ""
 	for _, p := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
@@ -125,7 +131,8 @@ func makeDir(user *account) (string, error) {
 		}
 	}
 	if parent == "" {
-		return "", fmt.Errorf("user %s, who has to run PostgreSQL because root may not, can get to none of the temporary directories", user.name)
+		return "", fmt.Errorf("user %s, who has to run PostgreSQL because root may not, can get to none of the "+
+			"temporary directories", user.name)
 	}
 	dir, err := os.MkdirTemp(parent, "rondo-pgtest-")
 	if err != nil {
@@ -151,7 +158,8 @@ func open(dir string) bool {
 	}
 }
 
-// initialize makes the data. Everybody who connects has to know the password, so that tests notice when one gets lost on the way.
+// initialize makes the data. Everybody who connects has to know the password, so that tests notice
+// when one gets lost on the way.
 func (s *server) initialize(o options) error {
 	// A directory of the server's user, in which root can write as well.
 	if err := s.tell("mkdir", "secret"); err != nil {
@@ -161,7 +169,8 @@ func (s *server) initialize(o options) error {
 		return err
 	}
 	// The data is not worth waiting for the disk: if the machine dies now, so do the tests.
-	err := s.tell(filepath.Join(s.bin, "initdb"), "-D", "data", "-U", superuser, "--auth=scram-sha-256", "--pwfile=secret/password",
+	err := s.tell(filepath.Join(s.bin, "initdb"), "-D", "data", "-U", superuser, "--auth=scram-sha-256",
+		"--pwfile=secret/password",
 		"--encoding=UTF8", "--locale=C", "--no-sync")
 	if err != nil {
 		return err
@@ -174,7 +183,8 @@ func (s *server) initialize(o options) error {
 	return errors.Join(
 		s.tell("rm", "-r", "secret"),
 		s.configure("listen_addresses", host),
-		s.configure("unix_socket_directories", ""), // paths of sockets are limited to some 100 bytes, temporary directories are not
+		// paths of sockets are limited to some 100 bytes, temporary directories are not
+		s.configure("unix_socket_directories", ""),
 		s.configure("max_connections", "200"),
 		s.configure("fsync", strconv.FormatBool(o.fsync)),
 		s.configure(o.settings...),
@@ -194,10 +204,11 @@ func (s *server) configure(settings ...string) error {
 	return errors.Join(err, f.Close())
 }
 
-// startFirst starts the server for the first time, on a port that is free. Somebody else can take the port between the look and the
-// start, so it tries more than once.
+// startFirst starts the server for the first time, on a port that is free. Somebody else can take
+// the port between the look and the start, so it tries more than once.
 //
-// The ports are below those that systems give to outgoing connections: one of these could take the port while the server is down.
+// The ports are below those that systems give to outgoing connections: one of these could take the
+// port while the server is down.
 func (s *server) startFirst() error {
 	for attempt := 1; ; attempt++ {
 		s.port = 15000 + random.IntN(15000)
@@ -254,7 +265,8 @@ func (s *server) logTail() string {
 	return "\t" + strings.Join(lines[max(0, len(lines)-20):], "\n\t")
 }
 
-// running tells whether the server was not killed. It does not notice when the server dies by itself.
+// running tells whether the server was not killed. It does not notice when the server dies by
+// itself.
 func (s *server) running() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -288,8 +300,9 @@ func (s *server) stop() error {
 	return nil
 }
 
-// killAll sends SIGKILL to all processes of the server. Its first process starts the others, so it is stopped before they are counted; if
-// only that one were killed, the others would notice, and tell their clients before they end.
+// killAll sends SIGKILL to all processes of the server. Its first process starts the others, so it
+// is stopped before they are counted; if only that one were killed, the others would notice, and
+// tell their clients before they end.
 func (s *server) killAll() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -320,8 +333,8 @@ func (s *server) killAll() error {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	// The next start would look for the process that this file names. In a container whose first process does not collect those that died
-	// it would find it, and refuse.
+	// The next start would look for the process that this file names. In a container whose first
+	// process does not collect those that died it would find it, and refuse.
 	return os.Rename(pids, filepath.Join(s.dir, "killed"))
 }
 
@@ -334,8 +347,9 @@ func refused(addr string) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// restart starts the server after it was killed. Processes that were killed can take a moment to die, and PostgreSQL does not start
-// as long as one of them has its memory, so it tries until it can.
+// restart starts the server after it was killed. Processes that were killed can take a moment to
+// die, and PostgreSQL does not start as long as one of them has its memory, so it tries until it
+// can.
 func (s *server) restart() error {
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		err := s.start()
@@ -349,7 +363,8 @@ func (s *server) restart() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.killed = false
-	if err := os.Remove(filepath.Join(s.dir, "killed")); err != nil && !errors.Is(err, os.ErrNotExist) { // it is not there if the server was stopped
+	if err := os.Remove(filepath.Join(s.dir, "killed")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		// it is not there if the server was stopped
 		return fmt.Errorf("pgtest: starting PostgreSQL again: %w", err)
 	}
 	return nil

@@ -25,7 +25,8 @@ type account struct {
 	uid, gid int
 }
 
-// serverUser is who has to run PostgreSQL, because it refuses to run as root; nil if this process can do it itself.
+// serverUser is who has to run PostgreSQL, because it refuses to run as root; nil if this process
+// can do it itself.
 func serverUser() (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -42,7 +43,8 @@ func serverUser() (*account, error) {
 		}
 		return &account{name: name, uid: uid, gid: gid}, nil
 	}
-	return nil, errors.New("PostgreSQL does not run as root, and there is neither a user postgres nor a user nobody to run it: run the tests as another user")
+	return nil, errors.New("PostgreSQL does not run as root, and there is neither a user postgres nor a user nobody " +
+		"to run it: run the tests as another user")
 }
 
 func keeperAttributes(u *account) *syscall.SysProcAttr {

@@ -37,7 +37,8 @@ func (p *Program) open(t *Task) {
 	p.tasks.Set(t.id, t)
 }
 
-// start records the fact that opens a task. In a cancelled scope it gives a task that is cancelled already.
+// start records the fact that opens a task. In a cancelled scope it gives a task that is cancelled
+// already.
 func (p *Program) start(s *Scope, t *Task, fact events.Fact) *Task {
 	p.enter()
 	if s.err != nil {
@@ -148,8 +149,9 @@ func (p *Program) Step(s *Scope, name string, run func(context.Context) (events.
 	t.id = p.lastStep
 	info := p.host.Info()
 	t.call = &call{
-		name: name, run: run, policy: o.Retry, timeout: o.Timeout, attempt: 1, first: t.id, deadline: until(p.host.Now(), o.Overall),
-		key: events.IdempotencyKey(info.Instance, info.Life, info.Execution, t.id) + "/step",
+		name: name, run: run, policy: o.Retry, timeout: o.Timeout, attempt: 1, first: t.id,
+		deadline: until(p.host.Now(), o.Overall),
+		key:      events.IdempotencyKey(info.Instance, info.Life, info.Execution, t.id) + "/step",
 	}
 	s.add(t)
 	if p.steps == nil {
@@ -181,17 +183,21 @@ func (p *Program) Timer(s *Scope, at time.Time) *Task {
 	return p.start(s, &Task{program: p, what: aTimer}, &events.TimerCreated{FireAt: events.Instant(at)})
 }
 
-// WaitEvent waits for the next event of a name. What accepts gives an error for is not taken; nil takes everything.
+// WaitEvent waits for the next event of a name. What accepts gives an error for is not taken; nil
+// takes everything.
 func (p *Program) WaitEvent(s *Scope, name string, accepts func(events.Payload) error) *Task {
 	return p.start(s, &Task{program: p, what: anEvent, name: name, accepts: accepts}, &events.EventAwaited{Name: name})
 }
 
-// ReadQueue takes the oldest message of a queue, or waits for one. A message that accepts gives an error for is skipped; nil takes everything.
+// ReadQueue takes the oldest message of a queue, or waits for one. A message that accepts gives an
+// error for is skipped; nil takes everything.
 func (p *Program) ReadQueue(s *Scope, queue string, accepts func(events.Payload) error) *Task {
-	return p.start(s, &Task{program: p, kind: queueTask, what: aQueue, name: queue, accepts: accepts}, &events.QueueRead{Queue: queue})
+	return p.start(s, &Task{program: p, kind: queueTask, what: aQueue, name: queue, accepts: accepts},
+		&events.QueueRead{Queue: queue})
 }
 
-// Child starts an instance and waits for its outcome. With an empty id it gets one made from its place in history.
+// Child starts an instance and waits for its outcome. With an empty id it gets one made from its
+// place in history.
 func (p *Program) Child(s *Scope, fact *events.ChildStarted) *Task {
 	return p.start(s, &Task{program: p, what: anOrchestration, name: fact.Name}, fact)
 }
@@ -224,7 +230,8 @@ func (p *Program) Stop(err *events.Error) {
 	p.stopCode(err)
 }
 
-// Patched tells whether the code may take the new path of a change. Once it may, it may for the rest of the execution.
+// Patched tells whether the code may take the new path of a change. Once it may, it may for the
+// rest of the execution.
 func (p *Program) Patched(id string) bool {
 	p.enter()
 	if p.patches[id] {

@@ -14,7 +14,8 @@ type coroutine struct {
 	stop  func()
 }
 
-// live is what the coroutine does. It yields true when a branch parks, and false when one has ended.
+// live is what the coroutine does. It yields true when a branch parks, and false when one has
+// ended.
 func (c *coroutine) live(yield func(bool) bool) {
 	c.yield = yield
 	for {
@@ -26,7 +27,8 @@ func (c *coroutine) live(yield func(bool) bool) {
 	}
 }
 
-// resume lets the branch go on until it parks (true) or has ended (false). Then it must not be used any more.
+// resume lets the branch go on until it parks (true) or has ended (false). Then it must not be used
+// any more.
 func (c *coroutine) resume() (parked bool) {
 	parked, ok := c.next()
 	if ok && !parked && !c.home.keep(c) {
@@ -35,8 +37,9 @@ func (c *coroutine) resume() (parked bool) {
 	return parked
 }
 
-// Coroutines are some that have nothing to do just now. To make one and let its stack grow costs more than most branches do with it, so that a process which runs many executions keeps
-// a few. Which one a branch gets makes no difference to it. It is safe for concurrent use; nil keeps none.
+// Coroutines are some that have nothing to do just now. To make one and let its stack grow costs
+// more than most branches do with it, so that a process which runs many executions keeps a few.
+// Which one a branch gets makes no difference to it. It is safe for concurrent use; nil keeps none.
 type Coroutines struct {
 	mu    sync.Mutex
 	idle  []*coroutine

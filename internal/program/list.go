@@ -1,6 +1,7 @@
 package program
 
-// list is a linked list from which anything can be taken out at once, wherever it stands. What is listed knows its place itself, so that there is nothing to make room for.
+// list is a linked list from which anything can be taken out at once, wherever it stands. What is
+// listed knows its place itself, so that there is nothing to make room for.
 type list[T placed[T]] struct{ head, tail T }
 
 // placed is a pointer to what stands in one list at most.

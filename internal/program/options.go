@@ -26,7 +26,8 @@ func (o *Options) check() *events.Error {
 	durations := []struct {
 		name string
 		d    time.Duration
-	}{{"Timeout", o.Timeout}, {"TimeoutToStart", o.ToStart}, {"TimeoutHeartbeat", o.Heartbeat}, {"TimeoutOverall", o.Overall}}
+	}{{"Timeout", o.Timeout}, {"TimeoutToStart", o.ToStart}, {"TimeoutHeartbeat", o.Heartbeat},
+		{"TimeoutOverall", o.Overall}}
 	for _, x := range durations {
 		if x.d < 0 || x.d > events.MaxDelay {
 			return bad(sprintf("%s: %v is not between 0 and %v", x.name, x.d, time.Duration(events.MaxDelay)))
@@ -71,7 +72,8 @@ type WorkOption func(*Options)
 // ApplyActivity implements ActivityOption.
 func (f WorkOption) ApplyActivity(o *Options) { f(o) }
 
-// Part is what a program, or a test of one, is made of: orchestrations and activities bound to their code.
+// Part is what a program, or a test of one, is made of: orchestrations and activities bound to
+// their code.
 type Part interface{ RondoPart() }
 
 // ForProcess is a part that says how a process runs, which has no meaning in a test.

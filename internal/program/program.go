@@ -1,8 +1,9 @@
 // Package program runs the code of one execution of an orchestration.
 //
-// The code runs on coroutines, one per branch, and only ever one at a time: the package switches between them itself, in an order
-// that depends on nothing but the order of what happened. What the code says (schedule this, wait for that) goes to the
-// [Host] as a fact; what happened comes back through [Program.Resolve]. So the package knows nothing of history, messages or replay: the host
+// The code runs on coroutines, one per branch, and only ever one at a time: the package switches
+// between them itself, in an order that depends on nothing but the order of what happened. What the
+// code says (schedule this, wait for that) goes to the [Host] as a fact; what happened comes back
+// through [Program.Resolve]. So the package knows nothing of history, messages or replay: the host
 // decides whether a fact is new or was recorded long ago, and the code cannot tell the difference.
 //
 //	      facts: ActivityScheduled, TimerCreated, …
@@ -10,8 +11,8 @@
 //	 ▲                                                  │
 //	 └── Resolve(id, result), then Run ◄────────────────┘
 //
-// The words here: a [Task] is anything that can be waited for. A [Scope] is a set of tasks that end together. A branch is one
-// coroutine.
+// The words here: a [Task] is anything that can be waited for. A [Scope] is a set of tasks that end
+// together. A branch is one coroutine.
 package program
 
 import (
@@ -32,11 +33,12 @@ import (
 // Func is an orchestration's code with its types erased.
 type Func func(p *Program, s *Scope, input events.Payload) (events.Payload, error)
 
-// Host is what the code runs in. It is called only while Run or Resolve is running, from the same goroutine or one of the program's
-// coroutines, never concurrently.
+// Host is what the code runs in. It is called only while Run or Resolve is running, from the same
+// goroutine or one of the program's coroutines, never concurrently.
 type Host interface {
-	// Record takes what the code says and gives the event it became, which in a replay is the recorded one. Answers are what it settles
-	// at once. When it returns false, the code must not go on: the program unwinds it.
+	// Record takes what the code says and gives the event it became, which in a replay is the
+	// recorded one. Answers are what it settles at once. When it returns false, the code must not
+	// go on: the program unwinds it.
 	Record(f events.Fact) (e events.Event, answers []Answer, ok bool)
 	// StartStep hands out an attempt of an inline step, DropStep takes it back.
 	StartStep(s Step)
@@ -45,13 +47,15 @@ type Host interface {
 	Consumed(read int64)
 	// Patched reports whether the code may take the new path of a change here.
 	Patched(id string) bool
-	// WaitedAgain reports, in a replay, whether the code went on waiting there after what had come for a wait, because that was not of its type.
+	// WaitedAgain reports, in a replay, whether the code went on waiting there after what had come
+	// for a wait, because that was not of its type.
 	WaitedAgain(wait int64) bool
 	// Warn takes something that the operator should know.
 	Warn(text string)
 	// Log takes a record that the code logged.
 	Log(r slog.Record)
-	// Tell takes what the code measures: spans that are over, and numbers. Describe adds to what is told of the whole execution.
+	// Tell takes what the code measures: spans that are over, and numbers. Describe adds to what is
+	// told of the whole execution.
 	Tell(t Told)
 	Describe(about []slog.Attr)
 
@@ -136,7 +140,8 @@ type Outcome struct {
 	Output events.Payload
 	Err    error // *ContinueAsNew, or why it failed
 
-	// What Err says, asked while the code was still guarded: the methods of its errors are the author's, and may panic.
+	// What Err says, asked while the code was still guarded: the methods of its errors are the
+	// author's, and may panic.
 	Next      *ContinueAsNew
 	Cancelled bool // it says that it was cancelled, and nothing else
 	Error     *events.Error
@@ -152,7 +157,8 @@ func examined(out events.Payload, err error) Outcome {
 	return o
 }
 
-// onlyCancelled reports whether an error says that something was cancelled, and nothing else: cleaning up may have failed besides.
+// onlyCancelled reports whether an error says that something was cancelled, and nothing else:
+// cleaning up may have failed besides.
 func onlyCancelled(err error) bool {
 	if e, ok := err.(*events.Error); ok {
 		return e.Kind == events.CancelledError
@@ -205,10 +211,12 @@ type branch struct {
 // unwound is what carries the end of a coroutine over its edge when it did not return.
 type unwound struct{}
 
-// exit ends the current coroutine. Its deferred calls run, but nothing in it can hold the end up: recover does not see it.
+// exit ends the current coroutine. Its deferred calls run, but nothing in it can hold the end up:
+// recover does not see it.
 func exit() { runtime.Goexit() }
 
-// New prepares an execution; Run starts it. The interrupt may be set from any goroutine to stop code that does not come back.
+// New prepares an execution; Run starts it. The interrupt may be set from any goroutine to stop
+// code that does not come back.
 func New(host Host, code Func, input events.Payload, interrupt *atomic.Bool, coroutines *Coroutines) *Program {
 	p := &Program{host: host, interrupt: interrupt, coroutines: coroutines}
 	p.root = &Scope{program: p}
@@ -236,7 +244,8 @@ func (p *Program) Run() {
 	}
 	if !p.dead && len(p.branches) > 0 && p.tasks.Len()+len(p.steps) == 0 {
 		p.fail(&events.Error{Kind: events.Deadlock, Final: true,
-			Message: "every branch waits for another one, so none can ever go on; check which future is awaited by the branch that should complete it"})
+			Message: "every branch waits for another one, so none can ever go on; check which future is awaited by " +
+				"the branch that should complete it"})
 	}
 }
 
@@ -288,8 +297,9 @@ func (p *Program) spawn(t *Task, run func()) {
 				p.fail(panicError(r, debug.Stack()))
 			case clean:
 			default:
-				// Somebody called runtime.Goexit: the program itself (see exit), or the code, as t.FailNow does. It would go on to end
-				// the goroutine that runs the round, unless a panic takes its place at the coroutine's edge.
+				// Somebody called runtime.Goexit: the program itself (see exit), or the code, as
+				// t.FailNow does. It would go on to end the goroutine that runs the round, unless a
+				// panic takes its place at the coroutine's edge.
 				if !p.dead {
 					p.fail(&events.Error{Kind: events.Panicked, Final: true, Stack: string(debug.Stack()),
 						Message: "the code called runtime.Goexit (t.FailNow does); return an error instead"})
@@ -330,7 +340,8 @@ func (p *Program) enter() {
 	case p.dead:
 		exit()
 	case p.current == nil:
-		panic("an orchestration.Context was used outside of its orchestration (from a goroutine of yours, or after it ended); use orchestration.Go for concurrency")
+		panic("an orchestration.Context was used outside of its orchestration (from a goroutine of yours, or after " +
+			"it ended); use orchestration.Go for concurrency")
 	}
 	p.ops++
 	switch {
@@ -339,7 +350,8 @@ func (p *Program) enter() {
 			Message: "the code ran for too long without waiting for anything; move long computations into an activity"})
 	case p.ops > events.MaxTurnOperations:
 		p.stopCode(&events.Error{Kind: events.Runaway, Final: true,
-			Message: sprintf("the code made %d calls without waiting for anything; is there a loop that never waits?", p.ops-1)})
+			Message: sprintf("the code made %d calls without waiting for anything; is there a loop that never waits?",
+				p.ops-1)})
 	}
 }
 
@@ -392,7 +404,8 @@ func (p *Program) Resolve(a Answer) bool {
 	return true
 }
 
-// Refuses tells why the code that waits at an event cannot read data; nil if it can, or if nobody knows.
+// Refuses tells why the code that waits at an event cannot read data; nil if it can, or if nobody
+// knows.
 func (p *Program) Refuses(wait int64, data events.Payload) error {
 	if t := p.tasks.Get(wait); t != nil && !p.dead && t.accepts != nil {
 		return t.accepts(data)
@@ -400,9 +413,10 @@ func (p *Program) Refuses(wait int64, data events.Payload) error {
 	return nil
 }
 
-// waitAgain goes on waiting when what came is not of the type that is waited for, so that nobody who sends something wrong ends the instance. Most of that is
-// refused before it gets here; this is for what was taken while the type was not known. That the code waited again is in history, so a replay does not ask the
-// type, which may have changed.
+// waitAgain goes on waiting when what came is not of the type that is waited for, so that nobody
+// who sends something wrong ends the instance. Most of that is refused before it gets here; this is
+// for what was taken while the type was not known. That the code waited again is in history, so a
+// replay does not ask the type, which may have changed.
 func (p *Program) waitAgain(t *Task, a Answer) bool {
 	if p.host.Replaying() {
 		if !p.host.WaitedAgain(a.ID) {
@@ -411,7 +425,9 @@ func (p *Program) waitAgain(t *Task, a Answer) bool {
 	} else if err := t.accepts(a.Payload); err == nil {
 		return false
 	} else {
-		p.host.Warn(sprintf("%s: what answered event %d is not of the type that the code waits for, and was skipped: %v", t.source(), a.ID, err))
+		p.host.Warn(sprintf(
+			"%s: what answered event %d is not of the type that the code waits for, and was skipped: %v",
+			t.source(), a.ID, err))
 	}
 	var fact events.Fact = &events.EventAwaited{Name: t.name, Again: a.ID}
 	if t.kind == queueTask {
@@ -461,7 +477,8 @@ func (p *Program) Waits(step int64, attempt int) bool {
 	return t != nil && t.call.attempt == attempt
 }
 
-// OpenSteps lists the inline steps that have no result yet, as they must be handed out again after a replay.
+// OpenSteps lists the inline steps that have no result yet, as they must be handed out again after
+// a replay.
 func (p *Program) OpenSteps() []Step {
 	steps := make([]Step, 0, len(p.steps))
 	for _, n := range slices.Sorted(maps.Keys(p.steps)) {
@@ -480,7 +497,8 @@ func (p *Program) Cancel(cause *events.Error) {
 	}
 }
 
-// Outcome reports how the code ended, once it has: when the main branch has returned and all others have ended.
+// Outcome reports how the code ended, once it has: when the main branch has returned and all others
+// have ended.
 func (p *Program) Outcome() (Outcome, bool) {
 	if p.failure != nil {
 		return Outcome{Err: p.failure, Error: p.failure}, true

@@ -9,8 +9,8 @@ import (
 // errDropped is what a dropped task gives to whoever still waits for it.
 var errDropped = &events.Error{Kind: events.CancelledError, Message: "nobody waits for it any more"}
 
-// Scope is a set of tasks that end together. Scopes form a tree: cancelling one cancels those below it, except shielded ones, which get
-// a last bounded time.
+// Scope is a set of tasks that end together. Scopes form a tree: cancelling one cancels those below
+// it, except shielded ones, which get a last bounded time.
 type Scope struct {
 	program       *Program
 	parent        *Scope
@@ -58,7 +58,8 @@ func (s *Scope) Child() *Scope {
 func (s *Scope) Limited(d time.Duration) *Scope {
 	c := s.Child()
 	if c.err == nil {
-		c.expire(d, &events.Error{Kind: events.Timeout, Type: events.TimeoutOverall, Message: "the time limit of " + d.String() + " was reached"})
+		c.expire(d, &events.Error{Kind: events.Timeout, Type: events.TimeoutOverall,
+			Message: "the time limit of " + d.String() + " was reached"})
 	}
 	return c
 }
@@ -138,7 +139,8 @@ func (s *Scope) close() {
 
 func (s *Scope) cancel(cause *events.Error) { s.stop(cause, false) }
 
-// end is cancel for a scope whose own branch has ended: a shield below it holds only while another branch runs in it.
+// end is cancel for a scope whose own branch has ended: a shield below it holds only while another
+// branch runs in it.
 func (s *Scope) end(cause *events.Error) { s.stop(cause, true) }
 
 func (s *Scope) stop(cause *events.Error, ended bool) {
@@ -219,8 +221,8 @@ func (p *Program) drop(cause *events.Error, tasks []*Task) {
 	p.abandon(cause, c)
 }
 
-// abandon settles tasks without a result and tells the host what is now waited for in vain. Branches are left to end by
-// themselves.
+// abandon settles tasks without a result and tells the host what is now waited for in vain.
+// Branches are left to end by themselves.
 func (p *Program) abandon(cause *events.Error, c casualties) {
 	if p.dead {
 		return

@@ -64,7 +64,8 @@ const (
 	anOrchestration
 )
 
-var whats = [...]string{anActivity: "activity", aStep: "step", aTimer: "timer", anEvent: "event", aQueue: "queue", anOrchestration: "orchestration"}
+var whats = [...]string{anActivity: "activity", aStep: "step", aTimer: "timer", anEvent: "event", aQueue: "queue",
+	anOrchestration: "orchestration"}
 
 // waiter is told when a task settles.
 type waiter interface {
@@ -72,7 +73,8 @@ type waiter interface {
 	stale() bool // no longer interested
 }
 
-// Done reports whether the task is settled. It counts as a call, so that a loop around it can be stopped.
+// Done reports whether the task is settled. It counts as a call, so that a loop around it can be
+// stopped.
 func (t *Task) Done() bool {
 	if p := t.program; p != nil && p.current != nil {
 		p.enter()
@@ -99,7 +101,8 @@ func (t *Task) attributed(e *events.Error) *events.Error {
 	if out.Source == "" {
 		out.Source = source
 	} else if out.Source != source {
-		out = events.Error{Kind: e.Kind, Type: e.Type, Message: e.Error(), Final: e.Final, Source: source, Details: e.Details, Cause: e}
+		out = events.Error{Kind: e.Kind, Type: e.Type, Message: e.Error(), Final: e.Final, Source: source,
+			Details: e.Details, Cause: e}
 	}
 	if t.call != nil {
 		out.Attempts = t.call.attempt
@@ -126,7 +129,8 @@ func (p *Program) settle(t *Task) {
 	}
 }
 
-// observe notes that the code has seen the result. A queue message is then consumed, and so are those that a group's result is made of.
+// observe notes that the code has seen the result. A queue message is then consumed, and so are
+// those that a group's result is made of.
 func (p *Program) observe(t *Task) {
 	if !t.done || t.observed {
 		return
@@ -199,7 +203,8 @@ func (p *Program) Await(s *Scope, t *Task) bool {
 	return t.done
 }
 
-// AwaitAll waits for every one of several tasks, without looking at their results. It reports false when the scope was cancelled first.
+// AwaitAll waits for every one of several tasks, without looking at their results. It reports false
+// when the scope was cancelled first.
 func (p *Program) AwaitAll(s *Scope, tasks []*Task) bool {
 	for _, t := range tasks {
 		p.enter()
@@ -215,8 +220,9 @@ func (p *Program) AwaitAll(s *Scope, tasks []*Task) bool {
 	return true
 }
 
-// AwaitAny waits for the first of several tasks to settle, and gives its place. Of several settled ones it is the one that settled first. With nothing to wait
-// for, or when the scope was cancelled first, it gives -1.
+// AwaitAny waits for the first of several tasks to settle, and gives its place. Of several settled
+// ones it is the one that settled first. With nothing to wait for, or when the scope was cancelled
+// first, it gives -1.
 func (p *Program) AwaitAny(s *Scope, tasks []*Task) int {
 	p.enter()
 	if i := s.first(tasks); i >= 0 || len(tasks) == 0 || s.err != nil {
@@ -230,7 +236,8 @@ func (p *Program) AwaitAny(s *Scope, tasks []*Task) int {
 	return s.first(tasks)
 }
 
-// first finds the task that settled first. What only the end of the scope has settled does not count.
+// first finds the task that settled first. What only the end of the scope has settled does not
+// count.
 func (s *Scope) first(tasks []*Task) int {
 	best := -1
 	for i, t := range tasks {
@@ -362,7 +369,8 @@ func (s *Stream) wake(t *Task) {
 	}
 }
 
-// Next waits for the next task to settle; nil means that there are no more, or that the scope was cancelled first.
+// Next waits for the next task to settle; nil means that there are no more, or that the scope was
+// cancelled first.
 func (s *Stream) Next(scope *Scope) *Task {
 	s.program.enter()
 	if s.taken == len(s.done) && s.left > 0 && scope.err == nil {
@@ -380,7 +388,8 @@ func (s *Stream) Next(scope *Scope) *Task {
 	return t
 }
 
-// Go runs code on a branch of its own. The task settles when the branch ends; what the branch has started and not finished by then is dropped.
+// Go runs code on a branch of its own. The task settles when the branch ends; what the branch has
+// started and not finished by then is dropped.
 func (p *Program) Go(s *Scope, run func(inner *Scope) (any, error)) *Task {
 	p.enter()
 	t := &Task{program: p, kind: branchTask}

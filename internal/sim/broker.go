@@ -16,7 +16,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Broker is a broker in memory that keeps the contract of package bus. It outlives the processes that are connected to it.
+// Broker is a broker in memory that keeps the contract of package bus. It outlives the processes
+// that are connected to it.
 type Broker struct {
 	prefix              string
 	inboxWait, workWait time.Duration
@@ -63,8 +64,10 @@ type Options struct {
 // NewBroker makes one that has nothing.
 func NewBroker(o Options) *Broker {
 	b := &Broker{
-		prefix: "rondo", inboxWait: o.InboxWait, workWait: o.WorkWait, lease: o.MemberLease, sessionLease: o.SessionLease, partitions: o.Partitions, dedupes: o.Dedupes,
-		queues: make(map[bus.Queue]int), receivers: make(map[int]int), members: make(map[string]*membership), listeners: make(map[*listener]bool),
+		prefix: "rondo", inboxWait: o.InboxWait, workWait: o.WorkWait, lease: o.MemberLease,
+		sessionLease: o.SessionLease, partitions: o.Partitions, dedupes: o.Dedupes,
+		queues: make(map[bus.Queue]int), receivers: make(map[int]int), members: make(map[string]*membership),
+		listeners: make(map[*listener]bool),
 		answerers: make(map[string][]*answerer), handovers: make(map[string]*receiverOf), changed: make(chan struct{}),
 		offers: make(map[bus.Queue][]*offer), named: make(map[string]*Bus),
 	}
@@ -104,8 +107,9 @@ func (b *Broker) away(m *message) {
 	b.gone = append(b.gone[old:], gone{m, now})
 }
 
-// PowerLoss takes the broker back to what it had a moment ago, as when a disk loses what was not yet forced onto it: what was stored since is lost, what was
-// removed is there again. It was acknowledged all the same.
+// PowerLoss takes the broker back to what it had a moment ago, as when a disk loses what was not
+// yet forced onto it: what was stored since is lost, what was removed is there again. It was
+// acknowledged all the same.
 func (b *Broker) PowerLoss(moment time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -282,7 +286,8 @@ func queueOf(tag, activity string) (q bus.Queue, err error) {
 	return q, err
 }
 
-// due stores what waits for its time and is due within a second, and tells when the next one is. mu is held.
+// due stores what waits for its time and is due within a second, and tells when the next one is. mu
+// is held.
 func (b *Broker) due(now time.Time) (next time.Time) {
 	keys := slices.SortedFunc(maps.Keys(b.later), func(x, y string) int {
 		return cmp.Or(b.later[x].notBefore.Compare(b.later[y].notBefore), cmp.Compare(x, y))
@@ -307,7 +312,8 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// A receiver is one lane of one call of Receive: it keeps the messages that it has in order, and knows nothing of what a former one had.
+// A receiver is one lane of one call of Receive: it keeps the messages that it has in order, and
+// knows nothing of what a former one had.
 type receiver struct {
 	c     *Bus
 	ahead bool
@@ -324,7 +330,8 @@ func (r *receiver) waits() bool {
 	return len(r.direct) > 0
 }
 
-// nextOf finds the first message of a partition that may be handed out to somebody, or tells when there may be one. mu is held.
+// nextOf finds the first message of a partition that may be handed out to somebody, or tells when
+// there may be one. mu is held.
 func (b *Broker) nextOf(partition int, to *receiver, now time.Time) (m *message, next time.Time) {
 	var blocked map[string]bool // instances of which somebody else has an older message
 	for _, m := range b.inbox[partition] {
@@ -364,7 +371,8 @@ func (b *Broker) handOut(m *message, to *receiver, now time.Time) bus.Delivery {
 	m.deliveries++
 	m.holder, m.returned, m.free = to, false, now.Add(b.wait(m))
 	d := bus.Delivery{
-		Subject: m.wire.Subject, Header: maps.Clone(m.wire.Header), Body: m.wire.Body, Partition: m.partition, Place: m.place, Deliveries: m.deliveries, Stored: m.stored,
+		Subject: m.wire.Subject, Header: maps.Clone(m.wire.Header), Body: m.wire.Body, Partition: m.partition,
+		Place: m.place, Deliveries: m.deliveries, Stored: m.stored,
 		Hold: hold{b, to.c, m.place, m.wire.Subject},
 	}
 	if _, again := d.Header[headerAgain]; again {

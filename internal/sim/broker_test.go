@@ -11,7 +11,8 @@ import (
 // The simulated broker keeps what the real one keeps.
 func TestConformance(t *testing.T) {
 	bustest.Run(t, func(t *testing.T, s bustest.Settings) bustest.Environment {
-		b := sim.NewBroker(sim.Options{Partitions: s.Partitions, InboxWait: s.InboxWait, WorkWait: s.WorkWait, MemberLease: s.MemberLease, SessionLease: s.SessionLease})
+		b := sim.NewBroker(sim.Options{Partitions: s.Partitions, InboxWait: s.InboxWait, WorkWait: s.WorkWait,
+			MemberLease: s.MemberLease, SessionLease: s.SessionLease})
 		return bustest.Environment{
 			Connect: func(t *testing.T) bustest.Bus {
 				c := sim.Connect(b, nil)

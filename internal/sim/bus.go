@@ -32,16 +32,18 @@ type Bus struct {
 
 // Path is the way between a process and the outside. It decides what becomes of what is said there.
 type Path interface {
-	// Go lets something happen: it blocks until it is time for it, and tells whether it happens, and whether the answer comes back. After an error nothing happens.
+	// Go lets something happen: it blocks until it is time for it, and tells whether it happens,
+	// and whether the answer comes back. After an error nothing happens.
 	Go(ctx context.Context, what string) (answered bool, err error)
-	// Say is Go for what has no answer. It does not block: what follows happens at once, or later if the process stands still, or never.
+	// Say is Go for what has no answer. It does not block: what follows happens at once, or later
+	// if the process stands still, or never.
 	Say(what string, happens func())
 	// Send is Say for a message that takes its time, and may be overtaken by others.
 	Send(what string, happens func())
 	// Hear lets something reach the process: at once, or later if it stands still, or never.
 	Hear(what string, happens func())
-	// Stand blocks while the process stands still, and tells whether it did. What goes on afterwards
-	// takes its turn by its name. Quiet tells whether the process stands still.
+	// Stand blocks while the process stands still, and tells whether it did. What goes on
+	// afterwards takes its turn by its name. Quiet tells whether the process stands still.
 	Stand(ctx context.Context, what string) bool
 	Quiet() bool
 	// Moment is how long something takes that neither fails nor is lost.
@@ -55,7 +57,8 @@ func Connect(b *Broker, p Path) *Bus {
 	if p == nil {
 		p = straight{}
 	}
-	c := &Bus{b: b, path: p, reconnected: make(map[*func()]bool), receiving: make(map[int]*receiver), avoid: make(map[string]time.Time)}
+	c := &Bus{b: b, path: p, reconnected: make(map[*func()]bool), receiving: make(map[int]*receiver),
+		avoid: make(map[string]time.Time)}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,7 +112,8 @@ func (c *Bus) tells(what string, happens func()) {
 	}
 }
 
-// Close implements bustest.Bus. It is also what is left of a process that was killed: nobody is told.
+// Close implements bustest.Bus. It is also what is left of a process that was killed: nobody is
+// told.
 func (c *Bus) Close() error {
 	c.end()
 	c.b.mu.Lock()
@@ -253,7 +257,8 @@ func (c *Bus) take(w events.Wire) {
 			}
 			return m.wire.Subject == w.Subject
 		})
-		words := append([]string{"withdrawn"}, strings.Split(strings.TrimPrefix(w.Subject, c.b.prefix+".work."), ".")...)
+		words := append([]string{"withdrawn"},
+			strings.Split(strings.TrimPrefix(w.Subject, c.b.prefix+".work."), ".")...)
 		c.b.announce(words, nil, nil)
 	}
 	c.b.change()
@@ -362,7 +367,9 @@ func (c *Bus) receive(ctx context.Context, r *receiver, partition int, what stri
 			take(d)
 			continue
 		}
-		all, err := c.await(ctx, r, what, prefetch, func(now time.Time) (*message, time.Time) { return c.b.nextOf(partition, r, now) })
+		all, err := c.await(ctx, r, what, prefetch, func(now time.Time) (*message, time.Time) {
+			return c.b.nextOf(partition, r, now)
+		})
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -385,9 +392,11 @@ func (c *Bus) asking(change func()) {
 	change()
 }
 
-// await waits for the next message and takes it. A delivery whose answer was lost is handed out and not here: it comes again. A process that
-// stands still has asked before it did: up to most messages are handed to it meanwhile.
-func (c *Bus) await(ctx context.Context, r *receiver, what string, most int, next func(now time.Time) (*message, time.Time)) (all []bus.Delivery, err error) {
+// await waits for the next message and takes it. A delivery whose answer was lost is handed out and
+// not here: it comes again. A process that stands still has asked before it did: up to most
+// messages are handed to it meanwhile.
+func (c *Bus) await(ctx context.Context, r *receiver, what string, most int,
+	next func(now time.Time) (*message, time.Time)) (all []bus.Delivery, err error) {
 	for {
 		if c.path.Quiet() {
 			return c.heap(ctx, r, what, most, next)
@@ -436,7 +445,8 @@ func (c *Bus) await(ctx context.Context, r *receiver, what string, most int, nex
 }
 
 // heap hands messages to a process that stands still. It finds them when it goes on.
-func (c *Bus) heap(ctx context.Context, r *receiver, what string, most int, next func(now time.Time) (*message, time.Time)) (all []bus.Delivery, err error) {
+func (c *Bus) heap(ctx context.Context, r *receiver, what string, most int,
+	next func(now time.Time) (*message, time.Time)) (all []bus.Delivery, err error) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -534,7 +544,9 @@ func (c *Bus) Queues(ctx context.Context) (queues []bus.Queue, err error) {
 		for q := range c.b.queues {
 			queues = append(queues, q)
 		}
-		slices.SortFunc(queues, func(a, b bus.Queue) int { return strings.Compare(a.Tag+"\x00"+a.Activity, b.Tag+"\x00"+b.Activity) })
+		slices.SortFunc(queues, func(a, b bus.Queue) int {
+			return strings.Compare(a.Tag+"\x00"+a.Activity, b.Tag+"\x00"+b.Activity)
+		})
 		return nil
 	})
 	return queues, err
@@ -562,7 +574,10 @@ func (w *workQueue) Take(ctx context.Context, n int, take func(bus.Delivery)) (t
 	c.asking(func() { c.b.queues[w.q]++ })
 	defer c.asking(func() { c.b.queues[w.q]-- })
 	for taken < n && ctx.Err() == nil {
-		all, err := c.await(ctx, &receiver{c: c}, "take "+w.q.Activity, n-taken, func(now time.Time) (*message, time.Time) { return c.b.nextWork(w.q, now) })
+		all, err := c.await(ctx, &receiver{c: c}, "take "+w.q.Activity, n-taken,
+			func(now time.Time) (*message, time.Time) {
+				return c.b.nextWork(w.q, now)
+			})
 		for _, d := range all {
 			if ctx.Err() != nil { // it came too late
 				d.Hold.Return(0)
@@ -594,7 +609,9 @@ func (c *Bus) Withdrawals(tags []string, told func(subject string)) (stop func()
 		return events.EncodeToken(tag)
 	}
 	return c.listen(func(heard []string) bool {
-		return heard[0] == "withdrawn" && (tags == nil || slices.ContainsFunc(tags, func(t string) bool { return words(t) == heard[1] }))
+		return heard[0] == "withdrawn" && (tags == nil || slices.ContainsFunc(tags, func(t string) bool {
+			return words(t) == heard[1]
+		}))
 	}, func(heard []string, _ events.Header, _ []byte) {
 		told(c.b.prefix + ".work." + strings.Join(heard[1:], "."))
 	}), nil

@@ -17,14 +17,16 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Direct delivery. An activity task may go to a worker that has room for it, and a result to the orchestrator that receives the
-// instance's partition, without being stored. The sender keeps the message until the receiver settles it; a message that is
-// refused, or not settled in time, is stored. This is the protocol of natsbus with one message where that one bundles many.
+// Direct delivery. An activity task may go to a worker that has room for it, and a result to the
+// orchestrator that receives the instance's partition, without being stored. The sender keeps the
+// message until the receiver settles it; a message that is refused, or not settled in time, is
+// stored. This is the protocol of natsbus with one message where that one bundles many.
 
 const (
 	// answerWait is how long the sender waits until it stores the message after all.
 	answerWait = 3 * time.Second
-	// Nothing is sent where nobody answered for avoidSilent, where there was no receiver or no room for avoidBriefly.
+	// Nothing is sent where nobody answered for avoidSilent, where there was no receiver or no room
+	// for avoidBriefly.
 	avoidSilent, avoidBriefly = 3 * time.Second, 100 * time.Millisecond
 	// maxDirect bounds the results that wait at a receiver.
 	maxDirect = 512
@@ -99,7 +101,8 @@ func (c *Bus) direct(ctx context.Context, w events.Wire, to string) error {
 	switch {
 	case errors.As(why, &held) && w.Pass:
 		stored.Header = with(w.Header, events.HeaderHeld, held.by)
-	case errors.Is(why, bus.ErrNobody), errors.Is(why, errNotHere), errors.Is(why, errBusy), errors.Is(why, errReturned) && w.Pass:
+	case errors.Is(why, bus.ErrNobody), errors.Is(why, errNotHere), errors.Is(why, errBusy),
+		errors.Is(why, errReturned) && w.Pass:
 	default: // the receiver may have begun with it
 		stored.Header = with(w.Header, headerAgain, "true")
 	}
@@ -149,7 +152,8 @@ func (c *Bus) withWayBack(h events.Header) events.Header {
 	return h
 }
 
-// attempt sends a message once and waits until it is settled. Both the message and the answer may be lost.
+// attempt sends a message once and waits until it is settled. Both the message and the answer may
+// be lost.
 func (c *Bus) attempt(ctx context.Context, w events.Wire, to string) error {
 	answer := make(chan error, 1)
 	reply := func(why error) {
@@ -189,7 +193,9 @@ func (b *Broker) route(w events.Wire, to string, reply func(error), from *Bus) {
 			arrives(bus.ErrNobody)
 			return
 		}
-		o := slices.MaxFunc(open, func(x, y *offer) int { return cmp.Compare(weight(w.Subject, x.name), weight(w.Subject, y.name)) })
+		o := slices.MaxFunc(open, func(x, y *offer) int {
+			return cmp.Compare(weight(w.Subject, x.name), weight(w.Subject, y.name))
+		})
 		go o.c.path.Hear("task "+w.Subject, func() { o.receive(w, arrives) })
 		return
 	}
@@ -358,7 +364,8 @@ func (c *Bus) receives(partition int, r *receiver) (stop func()) {
 	}
 }
 
-// stored tells whether a task that came directly is stored. At first it is not, and the sender has it.
+// stored tells whether a task that came directly is stored. At first it is not, and the sender has
+// it.
 func (b *Broker) hasDirect(d bus.Delivery) bool {
 	if time.Since(d.Stored) < bus.LastsAfter+answerWait/2 {
 		return true

@@ -24,12 +24,15 @@ func (c *Bus) Bury(ctx context.Context, d bus.Delivery, why bus.Cause) error {
 		if v := d.Header[events.HeaderMsgID]; len(v) > 0 {
 			id = v[0]
 		}
-		if slices.ContainsFunc(c.b.dead, func(l bus.DeadLetter) bool { return l.Subject == d.Subject && l.ID == id && l.Stored.Equal(d.Stored) }) {
+		if slices.ContainsFunc(c.b.dead, func(l bus.DeadLetter) bool {
+			return l.Subject == d.Subject && l.ID == id && l.Stored.Equal(d.Stored)
+		}) {
 			return nil // once more after a crash
 		}
 		why.Detail = strings.ReplaceAll(why.Detail, "\n", " ")
 		c.b.place++
-		l := bus.DeadLetter{Place: c.b.place, Subject: d.Subject, ID: id, Header: maps.Clone(d.Header), Body: d.Body, Why: why, Stored: d.Stored, Buried: c.b.now()}
+		l := bus.DeadLetter{Place: c.b.place, Subject: d.Subject, ID: id, Header: maps.Clone(d.Header), Body: d.Body,
+			Why: why, Stored: d.Stored, Buried: c.b.now()}
 		delete(l.Header, events.HeaderMsgID)
 		if sizeOf(l.Header) > maxHeader {
 			l.Header, l.Body, l.Lost = nil, nil, true
@@ -86,7 +89,8 @@ func (c *Bus) Replay(ctx context.Context, place uint64) error {
 		h[events.HeaderMsgID] = []string{l.ID}
 	}
 	if err := c.insist(ctx, "replay "+l.Subject, func() error {
-		c.b.put(&message{wire: events.Wire{Subject: l.Subject, Header: h, Body: l.Body}}, c.b.now()) // whatever the broker remembers of its id
+		// whatever the broker remembers of its id
+		c.b.put(&message{wire: events.Wire{Subject: l.Subject, Header: h, Body: l.Body}}, c.b.now())
 		return nil
 	}); err != nil {
 		return err
@@ -217,7 +221,8 @@ func (c *Bus) Handover(ctx context.Context, to string, d bus.Delivery) error {
 		return err
 	}
 	refused := make(chan error, 1)
-	other.c.path.Hear("handover "+d.Subject, func() { refused <- other.take(d) }) // it has arrived, whatever becomes of the answer
+	// it has arrived, whatever becomes of the answer
+	other.c.path.Hear("handover "+d.Subject, func() { refused <- other.take(d) })
 	select {
 	case why := <-refused:
 		return errors.Join(err, why)
@@ -403,7 +408,9 @@ func (c *Bus) listen(wants func([]string) bool, heard func([]string, events.Head
 func (b *Broker) announce(words []string, h events.Header, body []byte) {
 	for l := range b.listeners {
 		if l.c.ctx.Err() == nil && l.wants(words) {
-			l.c.path.Hear("hear "+strings.Join(words, " "), func() { go l.heard(slices.Clone(words), maps.Clone(h), body) })
+			l.c.path.Hear("hear "+strings.Join(words, " "), func() {
+				go l.heard(slices.Clone(words), maps.Clone(h), body)
+			})
 		}
 	}
 }
@@ -422,7 +429,8 @@ func (c *Bus) Announce(words []string, h events.Header, body []byte) error {
 }
 
 // Listen implements bus.Notices.
-func (c *Bus) Listen(_ context.Context, words []string, heard func([]string, events.Header, []byte)) (stop func(), err error) {
+func (c *Bus) Listen(_ context.Context, words []string,
+	heard func([]string, events.Header, []byte)) (stop func(), err error) {
 	if len(words) < 3 || slices.Contains(words, "") {
 		return nil, fmt.Errorf("a notice of the words %q", words)
 	}
@@ -500,7 +508,8 @@ func (a *answerer) answered(ctx context.Context, question []byte) ([]byte, error
 }
 
 // AskAll implements bus.RollCalls.
-func (c *Bus) AskAll(ctx context.Context, method string, question []byte, _ time.Duration) (answers [][]byte, err error) {
+func (c *Bus) AskAll(ctx context.Context, method string, question []byte,
+	_ time.Duration) (answers [][]byte, err error) {
 	var who []*answerer
 	if err := c.do(ctx, "ask all "+method, func() error { who = c.b.those(method, true); return nil }); err != nil {
 		return nil, err
@@ -526,12 +535,14 @@ func (b *Broker) Dead() (list []events.Wire) {
 			h = make(events.Header)
 		}
 		for name, value := range map[string]string{
-			"Reason": l.Why.Reason, "Detail": l.Why.Detail, "By": l.Why.By, "Attempts": strconv.Itoa(l.Why.Attempts), "Subject": l.Subject, "Id": l.ID,
+			"Reason": l.Why.Reason, "Detail": l.Why.Detail, "By": l.Why.By, "Attempts": strconv.Itoa(l.Why.Attempts),
+			"Subject": l.Subject, "Id": l.ID,
 			"Stored": l.Stored.UTC().Format(time.RFC3339Nano),
 		} {
 			h["Rondo-Dead-"+name] = []string{value}
 		}
-		list = append(list, events.Wire{Subject: b.prefix + ".dead." + strings.TrimPrefix(l.Subject, b.prefix+"."), Header: h, Body: l.Body})
+		list = append(list, events.Wire{Subject: b.prefix + ".dead." + strings.TrimPrefix(l.Subject, b.prefix+"."),
+			Header: h, Body: l.Body})
 	}
 	return list
 }

@@ -12,8 +12,11 @@ const (
 	memory = 100                   // over about how many naps it is remembered how late it was woken
 	late   = nap                   // as late as this, on average, and the machine does not keep up
 	enough = 2 * time.Minute       // after this a test has room all the same: it may be part of one that waits for it
-	gap    = time.Second / 4       // more than always come no sooner after each other than this: what one does to the machine shows only then
-	slow   = 5 * time.Millisecond  // so late, on average, is a sleeper woken on a machine that is busy with what it keeps up with
+	// more than always come no sooner after each other than this: what one does to the machine
+	// shows only then
+	gap = time.Second / 4
+	// so late, on average, is a sleeper woken on a machine that is busy with what it keeps up with
+	slow = 5 * time.Millisecond
 )
 
 // Slowest is how slow a machine may become, as Pace counts it.
@@ -29,8 +32,10 @@ var crowd struct {
 	watched bool
 }
 
-// Room waits until there is room for a test, which it has until it ends. Tests ask for it that begin much, and of which many run at once: how many, depends on the machine then, and they do not come
-// all at once. On a machine that does not keep up, each would take so long that what it waits for is given up and begun again, and nothing would be done in the end.
+// Room waits until there is room for a test, which it has until it ends. Tests ask for it that
+// begin much, and of which many run at once: how many, depends on the machine then, and they do not
+// come all at once. On a machine that does not keep up, each would take so long that what it waits
+// for is given up and begun again, and nothing would be done in the end.
 func Room(tb testing.TB) {
 	tb.Helper()
 	name := tb.Name()
@@ -52,7 +57,8 @@ func enter(name string, anyway bool) bool {
 	crowd.mutex.Lock()
 	defer crowd.mutex.Unlock()
 	now := time.Now()
-	if !anyway && crowd.inside[name] == 0 && len(crowd.inside) >= always && (crowd.late > late || now.Sub(crowd.entered) < gap) {
+	if !anyway && crowd.inside[name] == 0 && len(crowd.inside) >= always &&
+		(crowd.late > late || now.Sub(crowd.entered) < gap) {
 		return false
 	}
 	crowd.entered = now
@@ -72,7 +78,8 @@ func leave(name string) {
 	}
 }
 
-// Pace tells a test that has room how many times longer than on a quick machine something may take now: 1 to Slowest.
+// Pace tells a test that has room how many times longer than on a quick machine something may take
+// now: 1 to Slowest.
 func Pace() int {
 	crowd.mutex.Lock()
 	defer crowd.mutex.Unlock()

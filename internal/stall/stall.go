@@ -1,6 +1,8 @@
-// Package stall tells tests how long the machine stood still: how much too late a goroutine that only sleeps was woken, and how long the disk took for what is
-// otherwise done at once. A test that wants something within a time takes that off, so that it fails for what the code does and not for what else the machine had
-// to do. It also spares the machine: tests look less often where a look takes long, and fewer of them run at once where everything does.
+// Package stall tells tests how long the machine stood still: how much too late a goroutine that
+// only sleeps was woken, and how long the disk took for what is otherwise done at once. A test that
+// wants something within a time takes that off, so that it fails for what the code does and not for
+// what else the machine had to do. It also spares the machine: tests look less often where a look
+// takes long, and fewer of them run at once where everything does.
 package stall
 
 import (
@@ -75,7 +77,8 @@ func (w *Watch) watch(end <-chan struct{}, do func()) {
 	}
 }
 
-// Since tells for how long the machine has stood still since then, as far as is known: a stall that goes on is not seen before it ends.
+// Since tells for how long the machine has stood still since then, as far as is known: a stall that
+// goes on is not seen before it ends.
 func (w *Watch) Since(then time.Time) time.Duration {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()

@@ -37,7 +37,8 @@ func TestWhatTakesLongIsAStall(t *testing.T) {
 
 func TestPace(t *testing.T) {
 	defer func(before time.Duration) { crowd.late = before }(crowd.late)
-	for late, want := range map[time.Duration]int{0: 1, slow - 1: 1, slow: 2, 3 * slow: 4, 4 * slow: Slowest, time.Minute: Slowest} {
+	for late, want := range map[time.Duration]int{0: 1, slow - 1: 1, slow: 2, 3 * slow: 4, 4 * slow: Slowest,
+		time.Minute: Slowest} {
 		crowd.late = late
 		if got := Pace(); got != want {
 			t.Errorf("where a sleeper is woken %v late the pace is %d, want %d", late, got, want)

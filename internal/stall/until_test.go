@@ -7,7 +7,8 @@ import (
 	"github.com/rondo-run/rondo/internal/stall"
 )
 
-// TestUntil looks until it is so, gives up in time, and looks at what takes long for a small part of the time only.
+// TestUntil looks until it is so, gives up in time, and looks at what takes long for a small part
+// of the time only.
 func TestUntil(t *testing.T) {
 	n := 0
 	if !stall.Until(time.Minute, func() bool { n++; return n == 3 }) || n != 3 {

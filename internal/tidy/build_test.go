@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// fakeGo stands for the go command: it downloads, compiles, and ends when there is a file named "on".
+// fakeGo stands for the go command: it downloads, compiles, and ends when there is a file named
+// "on".
 const fakeGo = `#!/bin/sh
 echo 'go: downloading example.com/a v1.0.0' >&2
 echo example.com/a/b >&2
@@ -19,7 +20,8 @@ while [ ! -e on ]; do sleep 0.1; done
 if [ "$5" = ./broken ]; then echo 'broken.go:1:1: no such thing' >&2; exit 3; fi
 `
 
-// TestBuildTellsHowFarItIs builds as `make dev` does: what a first build does is said at once, and again and again while it compiles.
+// TestBuildTellsHowFarItIs builds as `make dev` does: what a first build does is said at once, and
+// again and again while it compiles.
 func TestBuildTellsHowFarItIs(t *testing.T) {
 	b := newBuild(t, "./program")
 	b.says(`^building program: the first build downloads and compiles everything, which takes some minutes$`)

@@ -33,9 +33,12 @@ func checkPackageComment(dir string, files []*source) []string {
 	}
 	switch {
 	case len(said) == 0:
-		return []string{fmt.Sprintf("%s: package %s has no package comment: say in one sentence, beginning with %q, what it is, above the package line of the file that has its name", dir, name, want)}
+		return []string{fmt.Sprintf(
+			"%s: package %s has no package comment: say in one sentence, beginning with %q, what it is, above the "+
+				"package line of the file that has its name", dir, name, want)}
 	case len(said) > 1:
-		return []string{fmt.Sprintf("%s: package %s has a package comment here and in %s: keep one", said[1].path, name, said[0].path)}
+		return []string{fmt.Sprintf("%s: package %s has a package comment here and in %s: keep one", said[1].path, name,
+			said[0].path)}
 	case !strings.HasPrefix(said[0].file.Doc.Text(), want):
 		return []string{fmt.Sprintf("%s: begin the package comment with %q", said[0].at(said[0].file.Doc.Pos()), want)}
 	}

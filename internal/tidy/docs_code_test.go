@@ -12,8 +12,9 @@ import (
 	"unicode"
 )
 
-// This file keeps what documents show true: Go code in them stands in a Go file of this repository, where the compiler and tests see it, and links lead
-// to something that is there. A block of code begins with ```go; how far it is indented does not matter.
+// This file keeps what documents show true: Go code in them stands in a Go file of this repository,
+// where the compiler and tests see it, and links lead to something that is there. A block of code
+// begins with ```go; how far it is indented does not matter.
 
 func TestGoCodeInDocuments(t *testing.T) {
 	files := tree(t)
@@ -100,7 +101,8 @@ func checkCode(d document, files []*source) (bad []string) {
 	}
 	for _, b := range goBlocks(d.text) {
 		if !slices.ContainsFunc(lines, b.standsIn) {
-			bad = append(bad, fmt.Sprintf("%s:%d: this code is in no Go file, so nobody knows whether it compiles: %s", d.path, b.line, b.nearest(files, lines)))
+			bad = append(bad, fmt.Sprintf("%s:%d: this code is in no Go file, so nobody knows whether it compiles: %s",
+				d.path, b.line, b.nearest(files, lines)))
 		}
 	}
 	return bad
@@ -116,7 +118,8 @@ func (b codeBlock) standsIn(file []string) bool {
 	return false
 }
 
-// compare counts how many lines with something in them are the same, and tells which is the first that is not (-1 if all are).
+// compare counts how many lines with something in them are the same, and tells which is the first
+// that is not (-1 if all are).
 func (b codeBlock) compare(file []string) (same, differs int) {
 	differs = -1
 	indent, begun := "", false
@@ -218,18 +221,22 @@ func checkLinks(d document, all []document, exists func(string) bool) (bad []str
 			case i < 0 && !exists(target):
 				bad = append(bad, fmt.Sprintf("%s:%d: the link %s leads to no file", d.path, number, m[1]))
 			case anchor != "" && i < 0:
-				bad = append(bad, fmt.Sprintf("%s:%d: the link %s leads into a file of which the headings are not known", d.path, number, m[1]))
+				bad = append(bad, fmt.Sprintf(
+					"%s:%d: the link %s leads into a file of which the headings are not known", d.path, number, m[1]))
 			case anchor != "" && !slices.Contains(anchors(all[i].text), anchor):
-				bad = append(bad, fmt.Sprintf("%s:%d: the link %s leads to no heading; there are %s", d.path, number, m[1], strings.Join(anchors(all[i].text), ", ")))
+				bad = append(bad, fmt.Sprintf("%s:%d: the link %s leads to no heading; there are %s", d.path, number,
+					m[1], strings.Join(anchors(all[i].text), ", ")))
 			}
 		}
 	}
 	return bad
 }
 
-// TestDocumentChecksNotice makes sure that the checks find what they are there to find, and nothing else.
+// TestDocumentChecksNotice makes sure that the checks find what they are there to find, and nothing
+// else.
 func TestDocumentChecksNotice(t *testing.T) {
-	file, err := parse("examples/a.go", "// Package a is one.\npackage a\n\nfunc f() int {\n\tif true {\n\t\treturn 1\n\t}\n\n\treturn 2\n}\n")
+	file, err := parse("examples/a.go",
+		"// Package a is one.\npackage a\n\nfunc f() int {\n\tif true {\n\t\treturn 1\n\t}\n\n\treturn 2\n}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +251,8 @@ func TestDocumentChecksNotice(t *testing.T) {
 		{"as it is indented there", block("\tif true {", "\t\treturn 1", "\t}"), ""},
 		{"further indented", block("\t\t\tif true {", "\t\t\t\treturn 1", "\t\t\t}", "", "\t\t\treturn 2"), ""},
 		{"in a list", "- so:\n\n  ```go\n  return 2\n  ```\n", ""},
-		{"another line", block("if true {", "\treturn 3", "}"), `docs/x.md:4: this code is in no Go file, so nobody knows whether it compiles: examples/a.go:6 is most like it, where line 2 of the block is not "return 3", but "return 1"`},
+		{"another line", block("if true {", "\treturn 3", "}"),
+			`docs/x.md:4: this code is in no Go file, so nobody knows whether it compiles: examples/a.go:6 is most like it, where line 2 of the block is not "return 3", but "return 1"`},
 		{"a line is missing", block("if true {", "}"), "examples/a.go:6 is most like it"},
 		{"wrongly indented", block("if true {", "return 1", "}"), "examples/a.go:6 is most like it"},
 		{"an empty line more", block("if true {", "", "\treturn 1", "}"), "examples/a.go:6"},
@@ -260,7 +268,8 @@ func TestDocumentChecksNotice(t *testing.T) {
 		})
 	}
 
-	all := []document{{"README.md", "# One\n\n## What is it?\n\n```sh\n# no heading\n```\n"}, {"docs/y.md", "# I want to `go` home, now\n\n## Same\n\n## Same\n"}}
+	all := []document{{"README.md", "# One\n\n## What is it?\n\n```sh\n# no heading\n```\n"},
+		{"docs/y.md", "# I want to `go` home, now\n\n## Same\n\n## Same\n"}}
 	for _, c := range []struct{ name, text, want string }{
 		{"a file", "[a](../examples/a.go)", ""},
 		{"a document", "[y](y.md) and [r](../README.md)", ""},
@@ -276,7 +285,9 @@ func TestDocumentChecksNotice(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := document{"docs/x.md", c.text}
-			got := strings.Join(checkLinks(d, append(all, d), func(name string) bool { return name == "examples/a.go" }), "\n")
+			got := strings.Join(checkLinks(d, append(all, d), func(name string) bool {
+				return name == "examples/a.go"
+			}), "\n")
 			if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 				t.Errorf("got %q, want %q in it", got, c.want)
 			}

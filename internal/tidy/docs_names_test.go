@@ -41,7 +41,8 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 	}
 }
 
-// brokerSuite is the suite of the broker. Its tests stand in lists, with what they need behind them.
+// brokerSuite is the suite of the broker. Its tests stand in lists, with what they need behind
+// them.
 const brokerSuite = "pkg/bus/bustest"
 
 var brokerTest = regexp.MustCompile(`(?m)^\t\{"([^"]+)", Settings\{`)
@@ -57,7 +58,8 @@ func benchmarks(f *source) (names []string) {
 
 var namedTest = regexp.MustCompile("`((?:[a-z]+\\.)?(?:Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9]*(?:/[^`]+)?)`")
 
-// checkNamesOfTests lists the tests that a document names and that do not exist, or exist more than once.
+// checkNamesOfTests lists the tests that a document names and that do not exist, or exist more than
+// once.
 func checkNamesOfTests(document, text string, tests map[string][]string) (bad []string) {
 	number := 0
 	for line := range strings.Lines(text) {
@@ -67,14 +69,16 @@ func checkNamesOfTests(document, text string, tests map[string][]string) (bad []
 			case len(dirs) == 0:
 				bad = append(bad, fmt.Sprintf("%s:%d names the test %s, which does not exist", document, number, m[1]))
 			case len(dirs) > 1:
-				bad = append(bad, fmt.Sprintf("%s:%d names the test %s, which %s all have: write the package before it", document, number, m[1], strings.Join(dirs, ", ")))
+				bad = append(bad, fmt.Sprintf("%s:%d names the test %s, which %s all have: write the package before it",
+					document, number, m[1], strings.Join(dirs, ", ")))
 			}
 		}
 	}
 	return bad
 }
 
-// TestDocumentsQuoteTheLogs looks up the messages that docs/operating.md says to watch for in the logs.
+// TestDocumentsQuoteTheLogs looks up the messages that docs/operating.md says to watch for in the
+// logs.
 func TestDocumentsQuoteTheLogs(t *testing.T) {
 	const document, head = "docs/operating.md", "| in the log |"
 	text, err := os.ReadFile(filepath.FromSlash(document))
@@ -108,7 +112,8 @@ func TestDocumentsQuoteTheLogs(t *testing.T) {
 }
 
 func TestNamesOfTestsAreLookedUp(t *testing.T) {
-	tests := map[string][]string{"TestIt": {"a"}, "TestBoth": {"a", "b"}, "a.TestBoth": {"a"}, "TestConformance/sums/add_up": {"c"}}
+	tests := map[string][]string{"TestIt": {"a"}, "TestBoth": {"a", "b"}, "a.TestBoth": {"a"},
+		"TestConformance/sums/add_up": {"c"}}
 	for text, want := range map[string]string{
 		"see `TestIt` and `a.TestBoth`":      "",
 		"see `TestConformance/sums/add_up`":  "",

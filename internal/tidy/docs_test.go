@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// This file keeps the documents true as far as a test can: docs/feature-table.md has every row once, says in one of four ways how things stand,
-// and names only tests that exist.
+// This file keeps the documents true as far as a test can: docs/feature-table.md has every row
+// once, says in one of four ways how things stand, and names only tests that exist.
 
 const (
 	featureTable = "docs/feature-table.md"
@@ -26,25 +26,27 @@ const (
 // columns are those of all tables of the feature table.
 var columns = []string{"row", "what it is", "here", "shown by"}
 
-// needed are the rows that must be there: ranges of ids, and the shapes of races, which have names. There may be others.
-var needed = slices.Concat(ids("O", 1, 87), ids("E", 1, 28), ids("W", 1, 12), ids("X", 1, 4), ids("C", 1, 26), ids("R", 1, 45), ids("P", 1, 15), ids("G", 1, 15), ids("T", 1, 40), []string{
-	"orchestration_delayed_abandon_preserves_unlocked_rows",
-	"duplicate_start_preserves_pinned_handler",
-	"continue_as_new_unregistered_backoff",
-	"continue_as_new_duplicate_start",
-	"continue_as_new_transition_delivery, queue",
-	"continue_as_new_transition_delivery, race",
-	"continue_as_new_transition_delivery, mixed stale",
-	"continue_as_new_transition_delivery, signal",
-	"continue_as_new_transition_delivery, cancel",
-	"continue_as_new_transition_delivery, future completion",
-	"continue_as_new_transition_delivery, stale only",
-	"queue_race_cancellation_replay",
-	"continue_as_new_queue_race_replay",
-	"queue_replay_version_stamp_roundtrip",
-	"positional_wait_race_replay",
-	"legacy_queue_race_decision_preserved",
-})
+// needed are the rows that must be there: ranges of ids, and the shapes of races, which have names.
+// There may be others.
+var needed = slices.Concat(ids("O", 1, 87), ids("E", 1, 28), ids("W", 1, 12), ids("X", 1, 4), ids("C", 1, 26),
+	ids("R", 1, 45), ids("P", 1, 15), ids("G", 1, 15), ids("T", 1, 40), []string{
+		"orchestration_delayed_abandon_preserves_unlocked_rows",
+		"duplicate_start_preserves_pinned_handler",
+		"continue_as_new_unregistered_backoff",
+		"continue_as_new_duplicate_start",
+		"continue_as_new_transition_delivery, queue",
+		"continue_as_new_transition_delivery, race",
+		"continue_as_new_transition_delivery, mixed stale",
+		"continue_as_new_transition_delivery, signal",
+		"continue_as_new_transition_delivery, cancel",
+		"continue_as_new_transition_delivery, future completion",
+		"continue_as_new_transition_delivery, stale only",
+		"queue_race_cancellation_replay",
+		"continue_as_new_queue_race_replay",
+		"queue_replay_version_stamp_roundtrip",
+		"positional_wait_race_replay",
+		"legacy_queue_race_decision_preserved",
+	})
 
 // parts are the parts of Rondo that something can be left to.
 var parts = []string{"bus", "worker", "orchestrator service", "client", "command line"}
@@ -112,9 +114,11 @@ func featureRows(text string) (rows []featureRow, bad []string) {
 		}
 		switch {
 		case len(cells) != len(columns):
-			bad = append(bad, fmt.Sprintf("%s:%d: the row has %d cells, want %d: %s", featureTable, number, len(cells), len(columns), strings.Join(columns, ", ")))
+			bad = append(bad, fmt.Sprintf("%s:%d: the row has %d cells, want %d: %s", featureTable, number, len(cells),
+				len(columns), strings.Join(columns, ", ")))
 		case slices.Contains(cells, ""):
-			bad = append(bad, fmt.Sprintf("%s:%d: a cell is empty: write %s if there is nothing", featureTable, number, nothing))
+			bad = append(bad, fmt.Sprintf("%s:%d: a cell is empty: write %s if there is nothing", featureTable,
+				number, nothing))
 		case !inTable && !slices.Equal(cells, columns):
 			bad = append(bad, fmt.Sprintf("%s:%d: the columns are %q, want %q", featureTable, number, cells, columns))
 		case !inTable, strings.Trim(strings.Join(cells, ""), "-:") == "":
@@ -135,7 +139,8 @@ func checkFeatureRow(r featureRow, tests map[string][]string) []string {
 	case (form == "better" || form == "not") && reason != "":
 	case form == "later" && slices.ContainsFunc(parts, func(p string) bool { return strings.HasPrefix(reason, p) }):
 	case form == "later":
-		bad = append(bad, fmt.Sprintf("%s is left to %q: begin with one of %s", r.at(), reason, strings.Join(parts, ", ")))
+		bad = append(bad, fmt.Sprintf("%s is left to %q: begin with one of %s", r.at(), reason,
+			strings.Join(parts, ", ")))
 	default:
 		bad = append(bad, fmt.Sprintf(`%s says %q: want "works", "better: …", "not: …" or "later: …"`, r.at(), r.here))
 	}
@@ -150,11 +155,13 @@ func checkFeatureRow(r featureRow, tests map[string][]string) []string {
 		test, closed := strings.CutSuffix(test, "`")
 		switch dirs := tests[test]; {
 		case !ok || !closed:
-			bad = append(bad, fmt.Sprintf("%s names %s: write tests in backquotes, with commas between them", r.at(), name))
+			bad = append(bad, fmt.Sprintf("%s names %s: write tests in backquotes, with commas between them",
+				r.at(), name))
 		case len(dirs) == 0:
 			bad = append(bad, fmt.Sprintf("%s names the test %s, which does not exist", r.at(), test))
 		case len(dirs) > 1:
-			bad = append(bad, fmt.Sprintf("%s names the test %s, which %s all have: write the package before it", r.at(), test, strings.Join(dirs, ", ")))
+			bad = append(bad, fmt.Sprintf("%s names the test %s, which %s all have: write the package before it",
+				r.at(), test, strings.Join(dirs, ", ")))
 		}
 	}
 	return bad
@@ -162,7 +169,8 @@ func checkFeatureRow(r featureRow, tests map[string][]string) []string {
 
 var testName = regexp.MustCompile(`^(Test|Example|Fuzz)([^a-z].*)?$`)
 
-// testsOf finds all tests, by their names and by their names with the package before it, and tells the directories they are in.
+// testsOf finds all tests, by their names and by their names with the package before it, and tells
+// the directories they are in.
 func testsOf(files []*source, scenarios []string) map[string][]string {
 	tests := make(map[string][]string)
 	for _, f := range files {
@@ -194,7 +202,8 @@ func testsOf(files []*source, scenarios []string) map[string][]string {
 
 var suiteTest = regexp.MustCompile(`(?m)^\t\{"(\w+/\w+)", \w+\},$`)
 
-// suiteNames finds the tests of the store's suite, which stand in lists with their functions behind them. Each store runs them as subtests of a test.
+// suiteNames finds the tests of the store's suite, which stand in lists with their functions behind
+// them. Each store runs them as subtests of a test.
 func suiteNames(files []*source) []string {
 	var names []string
 	for _, f := range files {
@@ -223,7 +232,8 @@ func scenarioNames(t *testing.T) []string {
 	return names
 }
 
-// TestFeatureTableChecksNotice makes sure that the checks find what they are there to find, and nothing else.
+// TestFeatureTableChecksNotice makes sure that the checks find what they are there to find, and
+// nothing else.
 func TestFeatureTableChecksNotice(t *testing.T) {
 	var files []*source
 	for name, src := range map[string]string{
@@ -231,10 +241,12 @@ func TestFeatureTableChecksNotice(t *testing.T) {
 		"pkg/other/b_test.go": `package other_test; func TestBoth() {}; func Example() {}; func FuzzIt() {}; func helper() {}; func TestConformance() {}`,
 		"pkg/other/b.go":      `package other; func TestNot() {}`,
 
-		"pkg/store/c_test.go":               `package store; func TestConformance() {}`,
-		"pkg/history/historytest/d.go":      "package historytest; var tests = []test{\n\t{\"sums/add_up\", addUp},\n\t// {\"sums/gone\", gone},\n\t{\"whole\", whole},\n}\n",
-		"pkg/history/historytest/d_test.go": "package historytest; var tests = []test{\n\t{\"sums/of_a_test\", x},\n}\n",
-		"pkg/history/historytest/sub/d.go":  "package sub; var tests = []test{\n\t{\"sums/elsewhere\", x},\n}\n",
+		"pkg/store/c_test.go": `package store; func TestConformance() {}`,
+		"pkg/history/historytest/d.go": "package historytest; var tests = []test{\n\t{\"sums/add_up\", " +
+			"addUp},\n\t// {\"sums/gone\", gone},\n\t{\"whole\", whole},\n}\n",
+		"pkg/history/historytest/d_test.go": "package historytest\n" +
+			"var tests = []test{\n\t{\"sums/of_a_test\", x},\n}\n",
+		"pkg/history/historytest/sub/d.go": "package sub; var tests = []test{\n\t{\"sums/elsewhere\", x},\n}\n",
 	} {
 		f, err := parse(name, src)
 		if err != nil {
@@ -243,8 +255,10 @@ func TestFeatureTableChecksNotice(t *testing.T) {
 		files = append(files, f)
 	}
 	tests := testsOf(files, []string{"child_fails"})
-	if got, want := slices.Sorted(maps.Keys(tests)), "Example FuzzIt TestBoth TestConformance TestConformance/sums/add_up TestScenarios TestScenarios/child_fails "+
-		"other.Example other.FuzzIt other.TestBoth other.TestConformance round.TestBoth round.TestScenarios store.TestConformance"; strings.Join(got, " ") != want {
+	if got, want := slices.Sorted(maps.Keys(tests)),
+		"Example FuzzIt TestBoth TestConformance TestConformance/sums/add_up TestScenarios TestScenarios/child_fails "+
+			"other.Example other.FuzzIt other.TestBoth other.TestConformance round.TestBoth round.TestScenarios "+
+			"store.TestConformance"; strings.Join(got, " ") != want {
 		t.Errorf("the tests are %q, want %q", got, want)
 	}
 
@@ -259,7 +273,8 @@ func TestFeatureTableChecksNotice(t *testing.T) {
 		{"not, with a test", row("not: the last part is missing", "`Example`"), ""},
 		{"later", row("later: orchestrator service; the core does its part", "`TestScenarios`"), ""},
 		{"other rows", head + "| O1 | a | works | `FuzzIt` |\n| Z9 | b | works | `FuzzIt` |\n", ""},
-		{"two tables", row("works", "`FuzzIt`") + "\nText.\n\n" + strings.ReplaceAll(row("works", "`FuzzIt`"), "O1", "O2"), ""},
+		{"two tables", row("works", "`FuzzIt`") + "\nText.\n\n" + strings.ReplaceAll(row("works", "`FuzzIt`"),
+			"O1", "O2"), ""},
 		{"missing", head, "row O1 is missing"},
 		{"twice", row("works", "`FuzzIt`") + "| O1 | again | works | `FuzzIt` |\n", "row O1 stands in line 5 already"},
 		{"twice in two tables", row("works", "`FuzzIt`") + "\n" + row("works", "`FuzzIt`"), "stands in line 5 already"},
@@ -273,10 +288,13 @@ func TestFeatureTableChecksNotice(t *testing.T) {
 		{"works, but nothing shows it", row("works", nothing), "is shown by nothing"},
 		{"better, but nothing shows it", row("better: faster", nothing), "is shown by nothing"},
 		{"test that does not exist", row("works", "`TestNot`"), "which does not exist"},
-		{"scenario that does not exist", row("works", "`TestScenarios/nobody`"), "TestScenarios/nobody, which does not exist"},
+		{"scenario that does not exist", row("works", "`TestScenarios/nobody`"),
+			"TestScenarios/nobody, which does not exist"},
 		{"test of the store's suite", row("works", "`TestConformance/sums/add_up`, `store.TestConformance`"), ""},
-		{"test of the store's suite that does not exist", row("works", "`TestConformance/sums/nobody`"), "TestConformance/sums/nobody, which does not exist"},
-		{"section of the store's suite", row("works", "`TestConformance/sums`"), "TestConformance/sums, which does not exist"},
+		{"test of the store's suite that does not exist", row("works", "`TestConformance/sums/nobody`"),
+			"TestConformance/sums/nobody, which does not exist"},
+		{"section of the store's suite", row("works", "`TestConformance/sums`"),
+			"TestConformance/sums, which does not exist"},
 		{"one of two does not exist", row("works", "`FuzzIt`, `TestNot`"), "TestNot, which does not exist"},
 		{"test of several packages", row("works", "`TestBoth`"), "write the package before it"},
 		{"test without backquotes", row("works", "FuzzIt"), "in backquotes"},

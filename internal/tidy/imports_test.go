@@ -14,17 +14,19 @@ const module = "github.com/rondo-run/rondo"
 
 // rule says what the files of a package may import, tests aside.
 type rule struct {
-	// imports are the packages of this module, by directory, and those of other modules, by their whole path. "dir/..." stands for
-	// everything below dir.
+	// imports are the packages of this module, by directory, and those of other modules, by their
+	// whole path. "dir/..." stands for everything below dir.
 	imports []string
-	// pure packages give the same answer wherever and whenever they run: they may not import what is in outside, ask the
-	// clock, or start goroutines.
+	// pure packages give the same answer wherever and whenever they run: they may not import what
+	// is in outside, ask the clock, or start goroutines.
 	pure bool
-	// partly are the exceptions from outside: the package, and the names of it that may be used ("*" for all).
+	// partly are the exceptions from outside: the package, and the names of it that may be used
+	// ("*" for all).
 	partly map[string]string
 }
 
-// packages is the table of all packages. The arrows point one way: from what runs things to what decides, from there to what is said.
+// packages is the table of all packages. The arrows point one way: from what runs things to what
+// decides, from there to what is said.
 var packages = map[string]rule{
 	"pkg/events":      {pure: true, imports: []string{"internal/fields"}},
 	"internal/fields": {pure: true},
@@ -32,7 +34,8 @@ var packages = map[string]rule{
 	"internal/program": {
 		pure:    true,
 		imports: []string{"internal/few", "pkg/events"},
-		partly:  map[string]string{"context": "Context", "log/slog": "Attr Record", "math/rand/v2": "New NewChaCha8 Rand"},
+		partly: map[string]string{"context": "Context", "log/slog": "Attr Record",
+			"math/rand/v2": "New NewChaCha8 Rand"},
 	},
 	"pkg/round": {
 		pure:    true,
@@ -48,12 +51,14 @@ var packages = map[string]rule{
 		imports: []string{"internal/program", "pkg/events", "pkg/orchestration"},
 	},
 	"pkg/rondotest": {
-		imports: []string{"internal/program", "pkg/check", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/queue", "pkg/queue/queuepush", "go.opentelemetry.io/otel/propagation"},
+		imports: []string{"internal/program", "pkg/check", "pkg/events", "pkg/round", "pkg/orchestration",
+			"pkg/activity", "pkg/queue", "pkg/queue/queuepush", "go.opentelemetry.io/otel/propagation"},
 	},
 	"pkg/check": {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
 
-	"pkg/queue":           {pure: true, partly: map[string]string{"context": "Context"}},
-	"pkg/queue/queuepush": {imports: []string{"pkg/activity", "pkg/events", "pkg/orchestration", "pkg/queue", "go.opentelemetry.io/otel/propagation"}},
+	"pkg/queue": {pure: true, partly: map[string]string{"context": "Context"}},
+	"pkg/queue/queuepush": {imports: []string{"pkg/activity", "pkg/events", "pkg/orchestration", "pkg/queue",
+		"go.opentelemetry.io/otel/propagation"}},
 	"pkg/queue/queuetest": {imports: []string{"pkg/queue"}},
 
 	"pkg/history":                     {imports: []string{"pkg/events", "pkg/round"}},
@@ -66,11 +71,13 @@ var packages = map[string]rule{
 		"pkg/events", "pkg/round", "pkg/history", "pkg/history/internal/relational", "pkg/queue",
 		"modernc.org/sqlite", "modernc.org/sqlite/lib", "github.com/gofrs/flock",
 	}},
-	"pkg/history/historytest": {imports: []string{"internal/detector", "pkg/events", "pkg/round", "pkg/history", "pkg/queue", "pkg/queue/queuetest"}},
+	"pkg/history/historytest": {imports: []string{"internal/detector", "pkg/events", "pkg/round", "pkg/history",
+		"pkg/queue", "pkg/queue/queuetest"}},
 
 	"pkg/bus": {imports: []string{"pkg/events"}},
 	"pkg/bus/natsbus": {imports: []string{
-		"pkg/events", "pkg/bus", "github.com/nats-io/nats.go", "github.com/nats-io/nats.go/...", "github.com/synadia-io/orbit.go/natscontext",
+		"pkg/events", "pkg/bus", "github.com/nats-io/nats.go", "github.com/nats-io/nats.go/...",
+		"github.com/synadia-io/orbit.go/natscontext",
 		"golang.org/x/mod/semver", "golang.org/x/sync/semaphore",
 	}},
 	"pkg/bus/embedded": {imports: []string{"github.com/nats-io/nats-server/v2/server"}},
@@ -79,20 +86,31 @@ var packages = map[string]rule{
 	"pkg/process": {imports: []string{"pkg/bus"}},
 	"pkg/outbox":  {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
 	"pkg/query":   {imports: []string{"internal/fields", "pkg/events", "pkg/round", "pkg/history", "pkg/bus"}},
-	"pkg/client":  {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/query", "pkg/process", "pkg/orchestration", "pkg/bus/natsbus", "github.com/robfig/cron/v3", "go.opentelemetry.io/otel/propagation"}},
+	"pkg/client": {imports: []string{"pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/query", "pkg/process",
+		"pkg/orchestration", "pkg/bus/natsbus", "github.com/robfig/cron/v3", "go.opentelemetry.io/otel/propagation"}},
 	"pkg/telemetry": {imports: []string{
-		"internal/program", "pkg/events", "pkg/round", "pkg/history", "pkg/bus", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/...", "go.opentelemetry.io/contrib/exporters/autoexport",
-		"go.opentelemetry.io/contrib/bridges/otelslog", "go.opentelemetry.io/contrib/propagators/autoprop", "go.opentelemetry.io/contrib/instrumentation/runtime",
-		"github.com/prometheus/client_golang/prometheus", "github.com/prometheus/client_golang/prometheus/collectors", "github.com/prometheus/client_golang/prometheus/promhttp",
+		"internal/program", "pkg/events", "pkg/round", "pkg/history", "pkg/bus", "go.opentelemetry.io/otel",
+		"go.opentelemetry.io/otel/...", "go.opentelemetry.io/contrib/exporters/autoexport",
+		"go.opentelemetry.io/contrib/bridges/otelslog", "go.opentelemetry.io/contrib/propagators/autoprop",
+		"go.opentelemetry.io/contrib/instrumentation/runtime",
+		"github.com/prometheus/client_golang/prometheus", "github.com/prometheus/client_golang/prometheus/collectors",
+		"github.com/prometheus/client_golang/prometheus/promhttp",
 	}},
-	"services/orchestrator": {imports: []string{"internal/awake", "pkg/events", "pkg/round", "pkg/history", "pkg/bus", "pkg/outbox", "pkg/query", "pkg/process", "pkg/activity", "pkg/orchestration", "pkg/telemetry", "internal/health"}},
+	"services/orchestrator": {imports: []string{"internal/awake", "pkg/events", "pkg/round", "pkg/history", "pkg/bus",
+		"pkg/outbox", "pkg/query", "pkg/process", "pkg/activity", "pkg/orchestration", "pkg/telemetry",
+		"internal/health"}},
 	"services/orchestrator/queues": {imports: []string{
-		"pkg/queue", "pkg/history", "pkg/telemetry", "pkg/bus", "pkg/events", "golang.org/x/time/rate", "go.yaml.in/yaml/v3", "go.opentelemetry.io/otel/...", "golang.org/x/sync/semaphore",
+		"pkg/queue", "pkg/history", "pkg/telemetry", "pkg/bus", "pkg/events", "golang.org/x/time/rate",
+		"go.yaml.in/yaml/v3", "go.opentelemetry.io/otel/...", "golang.org/x/sync/semaphore",
 	}},
-	"services/worker": {imports: []string{"internal/awake", "pkg/events", "pkg/telemetry", "pkg/bus", "pkg/process", "pkg/activity", "pkg/orchestration", "internal/health", "golang.org/x/time/rate"}},
+	"services/worker": {imports: []string{"internal/awake", "pkg/events", "pkg/telemetry", "pkg/bus", "pkg/process",
+		"pkg/activity", "pkg/orchestration", "internal/health", "golang.org/x/time/rate"}},
 	"pkg/app": {imports: []string{
-		"internal/columns", "internal/health", "internal/heap", "internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/history/cockroach", "pkg/history/sqlite",
-		"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/outbox", "pkg/client", "pkg/query", "pkg/process", "pkg/queue", "pkg/queue/queuepush", "services/orchestrator", "services/orchestrator/queues", "services/worker", "pkg/telemetry",
+		"internal/columns", "internal/health", "internal/heap", "internal/program", "pkg/events", "pkg/round",
+		"pkg/orchestration", "pkg/activity", "pkg/history", "pkg/history/cockroach", "pkg/history/sqlite",
+		"pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/outbox", "pkg/client", "pkg/query", "pkg/process",
+		"pkg/queue", "pkg/queue/queuepush", "services/orchestrator", "services/orchestrator/queues", "services/worker",
+		"pkg/telemetry",
 		"go.yaml.in/yaml/v3",
 	}},
 	"internal/health":   {},
@@ -111,17 +129,23 @@ var packages = map[string]rule{
 	"internal/pgfault": {imports: []string{"github.com/jackc/pgx/v5/pgproto3"}},
 
 	"bench": {imports: []string{
-		"internal/heap", "internal/pgtest", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/query", "pkg/client",
+		"internal/heap", "internal/pgtest", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity",
+		"pkg/history", "pkg/bus", "pkg/bus/natsbus", "pkg/bus/embedded", "pkg/query", "pkg/client",
 		"pkg/check", "pkg/app", "github.com/jackc/pgx/v5", "golang.org/x/sys/unix",
 	}},
 
 	"cmd/rondo": {imports: []string{
-		"pkg/events", "pkg/round", "pkg/orchestration", "pkg/history", "pkg/bus", "pkg/bus/natsbus", "pkg/client", "pkg/query", "pkg/process", "pkg/timeline", "pkg/app",
-		"pkg/check", "internal/columns", "examples/orders/shop", "github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/pflag",
+		"pkg/events", "pkg/round", "pkg/orchestration", "pkg/history", "pkg/bus", "pkg/bus/natsbus", "pkg/client",
+		"pkg/query", "pkg/process", "pkg/timeline", "pkg/app",
+		"pkg/check", "internal/columns", "examples/orders/shop", "github.com/mattn/go-isatty", "github.com/spf13/cobra",
+		"github.com/spf13/pflag",
 	}},
 
-	"integration":                  {imports: []string{"integration/internal/hostile", "integration/internal/work", "services/orchestrator", "services/orchestrator/queues", "services/worker", "pkg/outbox", "pkg/query", "pkg/queue", "pkg/queue/queuepush", "pkg/client", "pkg/app"}},
-	"integration/chaos":            {imports: []string{"integration/internal/hostile", "integration/internal/work", "services/orchestrator", "services/worker", "pkg/client"}},
+	"integration": {imports: []string{"integration/internal/hostile", "integration/internal/work",
+		"services/orchestrator", "services/orchestrator/queues", "services/worker", "pkg/outbox", "pkg/query",
+		"pkg/queue", "pkg/queue/queuepush", "pkg/client", "pkg/app"}},
+	"integration/chaos": {imports: []string{"integration/internal/hostile", "integration/internal/work",
+		"services/orchestrator", "services/worker", "pkg/client"}},
 	"integration/internal/hostile": {imports: []string{"pkg/events", "github.com/nats-io/nats.go"}},
 	"integration/internal/work":    {imports: []string{"pkg/events", "pkg/orchestration", "pkg/activity"}},
 	"integration/otlp": {imports: []string{
@@ -130,34 +154,43 @@ var packages = map[string]rule{
 	}},
 	"integration/dashboards": {imports: []string{
 		"pkg/telemetry", "pkg/app", "pkg/client", "pkg/bus/natsbus", "pkg/orchestration", "examples/orders/contract",
+		"internal/columns",
 		"github.com/prometheus/prometheus/...", "github.com/prometheus/common/model", "go.yaml.in/yaml/v3",
 	}},
-	"integration/openapi": {imports: []string{"pkg/queue", "pkg/history", "pkg/history/sqlite", "services/orchestrator/queues", "github.com/getkin/kin-openapi/..."}},
+	"integration/openapi": {imports: []string{"pkg/queue", "pkg/history", "pkg/history/sqlite",
+		"services/orchestrator/queues", "github.com/getkin/kin-openapi/..."}},
 	"deploy/images": {imports: []string{
-		"github.com/google/go-containerregistry/...", "golang.org/x/crypto/x509roots/fallback/bundle", "golang.org/x/mod/modfile",
+		"github.com/google/go-containerregistry/...", "golang.org/x/crypto/x509roots/fallback/bundle",
+		"golang.org/x/mod/modfile",
 	}},
 	"integration/helm": {imports: []string{
-		"pkg/app", "helm.sh/helm/v4/pkg/...", "k8s.io/api/...", "k8s.io/apimachinery/pkg/...", "k8s.io/client-go/dynamic", "sigs.k8s.io/yaml", "golang.org/x/sys/unix",
+		"pkg/app", "helm.sh/helm/v4/pkg/...", "k8s.io/api/...", "k8s.io/apimachinery/pkg/...",
+		"k8s.io/client-go/dynamic", "sigs.k8s.io/yaml", "golang.org/x/sys/unix",
 		"github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1",
 	}},
-	"integration/cluster/load": {imports: []string{"pkg/bus/natsbus", "pkg/client", "pkg/orchestration", "examples/orders/contract"}},
-	"integration/simulation":   {imports: []string{"services/orchestrator", "services/worker"}},
-	"examples/...":             {imports: []string{"pkg/...", "examples/..."}},
+	"integration/cluster/load": {imports: []string{"pkg/bus/natsbus", "pkg/client", "pkg/orchestration",
+		"examples/orders/contract"}},
+	"integration/simulation": {imports: []string{"services/orchestrator", "services/worker"}},
+	"examples/...":           {imports: []string{"pkg/...", "examples/..."}},
 }
 
-// outside is the part of the standard library that pure packages leave alone, each with what is below it.
+// outside is the part of the standard library that pure packages leave alone, each with what is
+// below it.
 var outside = []string{
-	"context", "crypto/rand", "database", "embed", "expvar", "io/fs", "io/ioutil", "log", "math/rand", "net", "os", "path/filepath", "plugin",
+	"context", "crypto/rand", "database", "embed", "expvar", "io/fs", "io/ioutil", "log", "math/rand", "net", "os",
+	"path/filepath", "plugin",
 	"runtime/pprof", "runtime/trace", "syscall", "testing", "unsafe",
 }
 
 // clock are the names of package time that ask what time it is, or wait.
 var clock = strings.Fields("After AfterFunc NewTicker NewTimer Now Since Sleep Tick Until")
 
-// testImports are what tests may import besides what their package may, and besides all of the standard library.
+// testImports are what tests may import besides what their package may, and besides all of the
+// standard library.
 var testImports = []string{
 	"internal/program", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/rondotest",
-	"pkg/check", "pkg/process", "pkg/queue/queuetest", "pkg/history", "pkg/history/...", "internal/pgtest", "internal/pgfault",
+	"pkg/check", "pkg/process", "pkg/queue/queuetest", "pkg/history", "pkg/history/...", "internal/pgtest",
+	"internal/pgfault",
 	"pkg/bus", "pkg/bus/...", "internal/natstest", "internal/detector", "internal/stall", "internal/sim",
 	"github.com/nats-io/nats.go", "github.com/nats-io/nats.go/...", "github.com/nats-io/nats-server/v2/server",
 	"github.com/cockroachdb/cockroach-go/v2/...",
@@ -187,7 +220,9 @@ func TestTestsDoNotSleep(t *testing.T) { eachFile(t, checkSleep) }
 func checkImports(f *source) []string {
 	r, ok := ruleFor(f.dir)
 	if !ok {
-		return []string{fmt.Sprintf("%s: nobody said what package directory %s may import: add it to the table of packages in internal/tidy/imports_test.go", f.path, f.dir)}
+		return []string{fmt.Sprintf(
+			"%s: nobody said what package directory %s may import: add it to the table of packages in "+
+				"internal/tidy/imports_test.go", f.path, f.dir)}
 	}
 	allowed := r.imports
 	if f.test {
@@ -210,7 +245,9 @@ func checkImports(f *source) []string {
 			continue
 		}
 		if !slices.ContainsFunc(allowed, func(a string) bool { return within(own, a) }) {
-			bad = append(bad, fmt.Sprintf("%s: %s may not import %s: move the code to where it may, or, if the arrow is right, add it to %s in internal/tidy/imports_test.go",
+			bad = append(bad, fmt.Sprintf(
+				"%s: %s may not import %s: move the code to where it may, or, if the arrow is right, add it to %s "+
+					"in internal/tidy/imports_test.go",
 				f.at(i.Pos()), f.what(), own, f.table()))
 		}
 	}
@@ -220,13 +257,16 @@ func checkImports(f *source) []string {
 // checkStandard says what is wrong with an import of the standard library; "" if nothing.
 func checkStandard(f *source, r rule, i *ast.ImportSpec) string {
 	p := importPath(i)
-	if f.test || !r.pure || !slices.ContainsFunc(outside, func(o string) bool { return within(p, o+"/...") || p == o }) {
+	if f.test || !r.pure || !slices.ContainsFunc(outside, func(o string) bool {
+		return within(p, o+"/...") || p == o
+	}) {
 		return ""
 	}
 	names, partly := r.partly[p]
 	switch {
 	case !partly:
-		return fmt.Sprintf("%s: %s is pure and may not import %s: pass in what it needs as a parameter", f.at(i.Pos()), f.dir, p)
+		return fmt.Sprintf("%s: %s is pure and may not import %s: pass in what it needs as a parameter",
+			f.at(i.Pos()), f.dir, p)
 	case i.Name != nil && i.Name.Name == ".":
 		return fmt.Sprintf("%s: import %s by its name, so that it can be seen what is used of it", f.at(i.Pos()), p)
 	case names == "*":
@@ -234,7 +274,8 @@ func checkStandard(f *source, r rule, i *ast.ImportSpec) string {
 	}
 	for _, m := range f.mentions {
 		if m.pkg == p && !slices.Contains(strings.Fields(names), m.name) {
-			return fmt.Sprintf("%s: %s is pure and may use only %s of package %s, not %s: pass in what it needs as a parameter",
+			return fmt.Sprintf("%s: %s is pure and may use only %s of package %s, not %s: pass in what "+
+				"it needs as a parameter",
 				f.at(m.pos), f.dir, strings.Join(strings.Fields(names), ", "), p, m.name)
 		}
 	}
@@ -243,7 +284,8 @@ func checkStandard(f *source, r rule, i *ast.ImportSpec) string {
 
 func checkPackageName(f *source) []string {
 	if base := path.Base(f.dir); slices.Contains(emptyNames, base) {
-		return []string{fmt.Sprintf("%s: %q does not say what is in the package: name it after the thing it holds", f.path, base)}
+		return []string{fmt.Sprintf("%s: %q does not say what is in the package: name it after the thing it holds",
+			f.path, base)}
 	}
 	return nil
 }
@@ -255,12 +297,16 @@ func checkPure(f *source) []string {
 	var bad []string
 	for _, m := range f.mentions {
 		if m.pkg == "time" && slices.Contains(clock, m.name) {
-			bad = append(bad, fmt.Sprintf("%s: time.%s in %s, which is pure: take the time as a parameter, leave the waiting to the caller", f.at(m.pos), m.name, f.dir))
+			bad = append(bad, fmt.Sprintf(
+				"%s: time.%s in %s, which is pure: take the time as a parameter, leave the waiting to the caller",
+				f.at(m.pos), m.name, f.dir))
 		}
 	}
 	ast.Inspect(f.file, func(n ast.Node) bool {
 		if g, ok := n.(*ast.GoStmt); ok {
-			bad = append(bad, fmt.Sprintf("%s: a goroutine in %s, which is pure: call the function, or leave the concurrency to the caller", f.at(g.Pos()), f.dir))
+			bad = append(bad, fmt.Sprintf(
+				"%s: a goroutine in %s, which is pure: call the function, or leave the concurrency to the caller",
+				f.at(g.Pos()), f.dir))
 		}
 		return true
 	})
@@ -271,7 +317,9 @@ func checkSleep(f *source) []string {
 	var bad []string
 	for _, m := range f.mentions {
 		if f.test && m.pkg == "time" && m.name == "Sleep" {
-			bad = append(bad, fmt.Sprintf("%s: a test sleeps: wait for the thing itself (a channel, a message), or pass in the time", f.at(m.pos)))
+			bad = append(bad, fmt.Sprintf(
+				"%s: a test sleeps: wait for the thing itself (a channel, a message), or pass in the time",
+				f.at(m.pos)))
 		}
 	}
 	return bad
@@ -290,7 +338,8 @@ func ruleFor(dir string) (rule, bool) {
 	return rule{}, false
 }
 
-// within tells whether a path is what a pattern says: the path itself, or "dir/..." for everything below dir.
+// within tells whether a path is what a pattern says: the path itself, or "dir/..." for everything
+// below dir.
 func within(p, pattern string) bool {
 	if dir, ok := strings.CutSuffix(pattern, "/..."); ok {
 		return strings.HasPrefix(p, dir+"/")

@@ -29,15 +29,19 @@ func logKeys(t *testing.T) map[string]bool {
 
 // logCalls are the methods that take keys, and how many arguments stand before those.
 var logCalls = map[string]int{
-	"Debug": 1, "Info": 1, "Warn": 1, "Error": 1, "DebugContext": 2, "InfoContext": 2, "WarnContext": 2, "ErrorContext": 2, "Log": 3, "With": 0,
+	"Debug": 1, "Info": 1, "Warn": 1, "Error": 1, "DebugContext": 2, "InfoContext": 2, "WarnContext": 2,
+	"ErrorContext": 2, "Log": 3, "With": 0,
 }
 
-// TestLogKeys keeps what is logged findable: all say the same thing with the same key, and each key is explained.
+// TestLogKeys keeps what is logged findable: all say the same thing with the same key, and each key
+// is explained.
 func TestLogKeys(t *testing.T) {
 	known := logKeys(t)
 	used := make(map[string]bool)
 	for _, f := range tree(t) {
-		if f.test || !slices.ContainsFunc([]string{"services/", "pkg/", "internal/"}, func(d string) bool { return strings.HasPrefix(f.path, d) }) {
+		if f.test || !slices.ContainsFunc([]string{"services/", "pkg/", "internal/"}, func(d string) bool {
+			return strings.HasPrefix(f.path, d)
+		}) {
 			continue
 		}
 		check := func(args []ast.Expr) {
@@ -52,7 +56,8 @@ func TestLogKeys(t *testing.T) {
 				}
 				used[key] = true
 				if !known[key] {
-					t.Errorf("%s: the key %q is not in the table of docs/logs.md: choose one of those, or explain it there", f.at(lit.Pos()), key)
+					t.Errorf("%s: the key %q is not in the table of docs/logs.md: choose one of "+
+						"those, or explain it there", f.at(lit.Pos()), key)
 				}
 			}
 		}
@@ -65,7 +70,8 @@ func TestLogKeys(t *testing.T) {
 			if !ok {
 				return true
 			}
-			if skip, ok := logCalls[s.Sel.Name]; ok && len(c.Args) >= skip+2 && (len(c.Args)-skip)%2 == 0 && !c.Ellipsis.IsValid() && isLogger(s.X) {
+			if skip, ok := logCalls[s.Sel.Name]; ok && len(c.Args) >= skip+2 && (len(c.Args)-skip)%2 == 0 &&
+				!c.Ellipsis.IsValid() && isLogger(s.X) {
 				check(c.Args[skip:])
 			}
 			return true
@@ -85,7 +91,8 @@ func TestLogKeys(t *testing.T) {
 	}
 }
 
-// isLogger tells whether an expression looks like a logger: o.log, s.options.Log, slog, telemetry.LogOf(…), a.log().
+// isLogger tells whether an expression looks like a logger: o.log, s.options.Log, slog,
+// telemetry.LogOf(…), a.log().
 func isLogger(x ast.Expr) bool {
 	switch x := x.(type) {
 	case *ast.Ident:

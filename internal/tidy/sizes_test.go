@@ -19,7 +19,9 @@ func checkSizes(f *source) []string {
 	}
 	var bad []string
 	if n := f.fset.File(f.file.FileStart).LineCount(); n > maxFileLines {
-		bad = append(bad, fmt.Sprintf("%s:%d: the file has %d lines, at most %d are readable: find the second noun in it and give it a file", f.path, n, n, maxFileLines))
+		bad = append(bad, fmt.Sprintf(
+			"%s:%d: the file has %d lines, at most %d are readable: find the second noun in it and give it a file",
+			f.path, n, n, maxFileLines))
 	}
 	for _, d := range f.file.Decls {
 		fn, ok := d.(*ast.FuncDecl)
@@ -28,7 +30,8 @@ func checkSizes(f *source) []string {
 		}
 		n := f.fset.Position(fn.End()).Line - f.fset.Position(fn.Pos()).Line + 1
 		if n > maxFunctionLines {
-			bad = append(bad, fmt.Sprintf("%s: function %s has %d lines, at most %d are readable: give its parts names", f.at(fn.Pos()), fn.Name.Name, n, maxFunctionLines))
+			bad = append(bad, fmt.Sprintf("%s: function %s has %d lines, at most %d are readable: give its parts names",
+				f.at(fn.Pos()), fn.Name.Name, n, maxFunctionLines))
 		}
 	}
 	return bad

@@ -99,7 +99,8 @@ var parseAll = sync.OnceValues(func() ([]*source, error) {
 	return files, err
 })
 
-// walk visits all files of the repository, by their paths from its root. What git ignores is left out.
+// walk visits all files of the repository, by their paths from its root. What git ignores is left
+// out.
 func walk(visit func(name string) error) error {
 	ignored := []string{".git", "bin"}
 	return filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
@@ -108,7 +109,8 @@ func walk(visit func(name string) error) error {
 			return err
 		case d.IsDir() && (slices.Contains(ignored, name) || d.Name() == "node_modules" || d.Name() == ".rondo"):
 			return filepath.SkipDir
-		case slices.Contains(ignored, name) || !d.Type().IsRegular() || strings.HasSuffix(name, ".test") || strings.HasSuffix(name, ".out"):
+		case slices.Contains(ignored, name) || !d.Type().IsRegular() || strings.HasSuffix(name, ".test") ||
+			strings.HasSuffix(name, ".out"):
 			return nil
 		}
 		return visit(filepath.ToSlash(name))
@@ -116,7 +118,8 @@ func walk(visit func(name string) error) error {
 }
 
 func parse(name, text string) (*source, error) {
-	f := &source{path: name, dir: path.Dir(name), text: text, test: strings.HasSuffix(name, "_test.go"), fset: token.NewFileSet()}
+	f := &source{path: name, dir: path.Dir(name), text: text, test: strings.HasSuffix(name, "_test.go"),
+		fset: token.NewFileSet()}
 	file, err := parser.ParseFile(f.fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err

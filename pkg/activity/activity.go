@@ -1,7 +1,8 @@
 // Package activity is for those who write activities and those who call them.
 //
-// An activity is an ordinary function that does something in the world: it charges a card, sends a mail, resizes an image. It runs on a worker, is run
-// again when it fails or when its worker dies, and so must stand being run twice; [Info].IdempotencyKey helps with that.
+// An activity is an ordinary function that does something in the world: it charges a card, sends a
+// mail, resizes an image. It runs on a worker, is run again when it fails or when its worker dies,
+// and so must stand being run twice; [Info].IdempotencyKey helps with that.
 //
 // The contract is shared by both sides:
 //
@@ -17,8 +18,9 @@
 //
 //	receipt, err := Charge.Call(ctx, request, activity.Retry(5), activity.Timeout(time.Minute))
 //
-// What an activity returns as an error is what the orchestration gets: an application error, tried again as the retry policy says. [Errorf] gives it a type
-// that programs can tell apart, [Final] says that trying again cannot help.
+// What an activity returns as an error is what the orchestration gets: an application error, tried
+// again as the retry policy says. [Errorf] gives it a type that programs can tell apart, [Final]
+// says that trying again cannot help.
 package activity
 
 import (
@@ -53,8 +55,9 @@ func (d Definition[In, Out]) Call(ctx *orchestration.Context, in In, opts ...Opt
 	return d.Start(ctx, in, opts...).Get(ctx)
 }
 
-// CallAll has the activity executed for each input, all at the same time, and waits for all results, which come in the order of the inputs. If some failed, the
-// error is an [orchestration.PartialError] that tells which, and the other results are still there.
+// CallAll has the activity executed for each input, all at the same time, and waits for all
+// results, which come in the order of the inputs. If some failed, the error is an
+// [orchestration.PartialError] that tells which, and the other results are still there.
 func (d Definition[In, Out]) CallAll(ctx *orchestration.Context, inputs []In, opts ...Option) ([]Out, error) {
 	futures := make([]*orchestration.Future[Out], len(inputs))
 	for i, in := range inputs {
@@ -63,8 +66,8 @@ func (d Definition[In, Out]) CallAll(ctx *orchestration.Context, inputs []In, op
 	return orchestration.All(ctx, futures...).Get(ctx)
 }
 
-// Start has the activity executed, to be waited for later. When nobody waits for it any more (it lost a select, its scope was cancelled, the instance ended), it is
-// stopped.
+// Start has the activity executed, to be waited for later. When nobody waits for it any more (it
+// lost a select, its scope was cancelled, the instance ended), it is stopped.
 func (d Definition[In, Out]) Start(ctx *orchestration.Context, in In, opts ...Option) *orchestration.Future[Out] {
 	var o program.Options
 	for _, opt := range slices.Concat(d.defaults, opts) {
@@ -82,7 +85,8 @@ func (d Definition[In, Out]) With(fn func(ctx context.Context, in In) (Out, erro
 	b.run = func(ctx context.Context, codec events.Codec, input events.Payload) (events.Payload, error) {
 		var in In
 		if err := codec.Decode(input, &in); err != nil {
-			return nil, &events.Error{Kind: events.Application, Type: orchestration.TypeMismatch, Final: true, Message: "its input is not what it takes: " + err.Error()}
+			return nil, &events.Error{Kind: events.Application, Type: orchestration.TypeMismatch, Final: true,
+				Message: "its input is not what it takes: " + err.Error()}
 		}
 		out, err := fn(ctx, in)
 		if err != nil {
@@ -102,11 +106,13 @@ type Binding struct {
 // Name is the name of the activity.
 func (b Binding) Name() string { return b.name }
 
-// Run executes the activity once. A panic becomes an error with its stack; a result that is too large becomes an error, too.
+// Run executes the activity once. A panic becomes an error with its stack; a result that is too
+// large becomes an error, too.
 func (b Binding) Run(ctx context.Context, codec events.Codec, input events.Payload) (result events.Payload, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = (&events.Error{Kind: events.Panicked, Message: fmt.Sprint("panic: ", r), Stack: string(debug.Stack())}).Bounded()
+			err = (&events.Error{Kind: events.Panicked, Message: fmt.Sprint("panic: ", r),
+				Stack: string(debug.Stack())}).Bounded()
 		}
 	}()
 	result, err = b.run(ctx, codec, input)
@@ -122,17 +128,20 @@ func (b Binding) Run(ctx context.Context, codec events.Codec, input events.Paylo
 // Registry holds the activities that this process can execute. It is safe for concurrent use.
 type Registry struct{ bindings map[string]Binding }
 
-// NewRegistry makes a registry. The error lists everything that is wrong with the bindings, not just the first thing.
+// NewRegistry makes a registry. The error lists everything that is wrong with the bindings, not
+// just the first thing.
 func NewRegistry(bindings ...Binding) (*Registry, error) {
 	return newRegistry(bindings, func(name string) error { return events.CheckName("activity", name) })
 }
 
-// NewBuiltInRegistry is NewRegistry for activities of the engine's own, whose names nobody else may use: they begin with [events.ReservedPrefix].
+// NewBuiltInRegistry is NewRegistry for activities of the engine's own, whose names nobody else may
+// use: they begin with [events.ReservedPrefix].
 func NewBuiltInRegistry(bindings ...Binding) (*Registry, error) {
 	return newRegistry(bindings, func(name string) error {
 		own, is := strings.CutPrefix(name, events.ReservedPrefix)
 		if !is {
-			return fmt.Errorf("activity %q is none of the engine's own: their names begin with %q", name, events.ReservedPrefix)
+			return fmt.Errorf("activity %q is none of the engine's own: their names begin with %q", name,
+				events.ReservedPrefix)
 		}
 		return events.CheckName("activity", own)
 	})

@@ -67,7 +67,9 @@ func TestRun(t *testing.T) {
 	if string(result) != `"hello"` || err != nil {
 		t.Errorf("got %s, %v", result, err)
 	}
-	nothing := activity.Define[struct{}, struct{}]("nothing").With(func(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil })
+	nothing := activity.Define[struct{}, struct{}]("nothing").With(func(context.Context, struct{}) (struct{}, error) {
+		return struct{}{}, nil
+	})
 	if _, err := nothing.Run(t.Context(), events.JSON{}, nil); err != nil {
 		t.Errorf("got %v", err)
 	}
@@ -93,10 +95,17 @@ func TestRunFails(t *testing.T) {
 		final   bool
 		says    string
 	}{
-		"input of another type": {echo.With(same), `5`, orchestration.OfType(orchestration.TypeMismatch), true, "its input is not what it takes: decode 5 into *string"},
-		"panic":                 {text(func() string { panic("out of cheese") }), `""`, &events.Error{Kind: events.Panicked}, false, "panic: out of cheese"},
-		"panic with an error":   {text(func() string { panic(errors.New("oh")) }), `""`, &events.Error{Kind: events.Panicked}, false, "panic: oh"},
-		"large result": {text(func() string { return strings.Repeat("x", events.MaxPayload) }), `""`, &events.Error{Kind: events.LimitExceeded}, true,
+		"input of another type": {echo.With(same), `5`, orchestration.OfType(orchestration.TypeMismatch), true,
+			"its input is not what it takes: decode 5 into *string"},
+		"panic": {text(func() string {
+			panic("out of cheese")
+		}), `""`, &events.Error{Kind: events.Panicked}, false, "panic: out of cheese"},
+		"panic with an error": {text(func() string {
+			panic(errors.New("oh"))
+		}), `""`, &events.Error{Kind: events.Panicked}, false, "panic: oh"},
+		"large result": {text(func() string {
+			return strings.Repeat("x", events.MaxPayload)
+		}), `""`, &events.Error{Kind: events.LimitExceeded}, true,
 			`result of activity "echo" (bytes)`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +120,9 @@ func TestRunFails(t *testing.T) {
 			}
 		})
 	}
-	b := activity.Define[string, func()]("f").With(func(context.Context, string) (func(), error) { return func() {}, nil })
+	b := activity.Define[string, func()]("f").With(func(context.Context, string) (func(), error) {
+		return func() {}, nil
+	})
 	_, err := b.Run(t.Context(), events.JSON{}, nil)
 	mustSay(t, err, "encode func()")
 }

@@ -16,7 +16,8 @@ type Info struct {
 	Execution     int64
 	Orchestration string
 	Version       string
-	// Attempt counts from 1. A worker that dies is no attempt: the same one is executed again elsewhere.
+	// Attempt counts from 1. A worker that dies is no attempt: the same one is executed again
+	// elsewhere.
 	Attempt int
 	// IdempotencyKey is the same for all attempts of this call, and no other call ever has it.
 	IdempotencyKey string
@@ -34,7 +35,8 @@ type Environment struct {
 	Logger *slog.Logger
 	// Step says that it is an inline step.
 	Step bool
-	// Heartbeat passes a sign of life on, with what the next attempt can read; Last is what the attempt before passed on.
+	// Heartbeat passes a sign of life on, with what the next attempt can read; Last is what the
+	// attempt before passed on.
 	Heartbeat func(progress events.Payload) error
 	Last      events.Payload
 	// Token finds this attempt again, to complete it from elsewhere.
@@ -43,7 +45,8 @@ type Environment struct {
 
 type environmentKey struct{}
 
-// NewContext gives the context that an activity is executed with. It is for workers, and for tests of activities.
+// NewContext gives the context that an activity is executed with. It is for workers, and for tests
+// of activities.
 func NewContext(ctx context.Context, e Environment) context.Context {
 	return context.WithValue(ctx, environmentKey{}, &e)
 }
@@ -61,7 +64,8 @@ func InfoOf(ctx context.Context) Info { return environment(ctx).Info }
 // MaxHeartbeat bounds the progress of a heartbeat: it travels in the header of a message.
 const MaxHeartbeat = events.MaxHeartbeat
 
-// Heartbeat tells that the activity is alive, and how far it is. The error is ctx.Err() once the activity should stop.
+// Heartbeat tells that the activity is alive, and how far it is. The error is ctx.Err() once the
+// activity should stop.
 func Heartbeat(ctx context.Context, progress any) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -79,12 +83,14 @@ func Heartbeat(ctx context.Context, progress any) error {
 		return err
 	}
 	if len(p) > MaxHeartbeat {
-		return events.Limit("progress of a heartbeat (bytes)", int64(len(p)), MaxHeartbeat, "keep the data in a store and report a position in it")
+		return events.Limit("progress of a heartbeat (bytes)", int64(len(p)), MaxHeartbeat,
+			"keep the data in a store and report a position in it")
 	}
 	return e.Heartbeat(p)
 }
 
-// LastHeartbeat reads the progress that the attempt before has reported, and tells whether there was any.
+// LastHeartbeat reads the progress that the attempt before has reported, and tells whether there
+// was any.
 func LastHeartbeat[T any](ctx context.Context) (progress T, ok bool, err error) {
 	e := environment(ctx)
 	if len(e.Last) == 0 {
@@ -97,15 +103,17 @@ func LastHeartbeat[T any](ctx context.Context) (progress T, ok bool, err error) 
 	return progress, true, codec.Decode(e.Last, &progress)
 }
 
-// ErrPending is what an activity returns when somebody else will complete it later, by its token. The time limit of an attempt (Timeout) and that of heartbeats end when it
-// returns; [TimeoutOverall] counts on.
+// ErrPending is what an activity returns when somebody else will complete it later, by its token.
+// The time limit of an attempt (Timeout) and that of heartbeats end when it returns;
+// [TimeoutOverall] counts on.
 var ErrPending = errors.New("the activity will be completed later (return this error from the activity)")
 
-// Token finds this attempt again: pass it to whoever completes the activity after it returned [ErrPending].
+// Token finds this attempt again: pass it to whoever completes the activity after it returned
+// [ErrPending].
 func Token(ctx context.Context) string { return environment(ctx).Token }
 
-// Errorf makes an error of a type that orchestrations and retry policies can tell apart. The format is that of [fmt.Errorf]; of a wrapped error, what
-// history can hold is kept as the cause.
+// Errorf makes an error of a type that orchestrations and retry policies can tell apart. The format
+// is that of [fmt.Errorf]; of a wrapped error, what history can hold is kept as the cause.
 func Errorf(typ, format string, args ...any) error { return events.Wrapf(typ, format, args...) }
 
 // Final marks an error as one that trying again cannot help.

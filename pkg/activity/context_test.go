@@ -48,7 +48,8 @@ func TestOutsideOfAWorkerThereIsNothing(t *testing.T) {
 func TestContextGivesWhatTheWorkerGave(t *testing.T) {
 	var logged bytes.Buffer
 	info := activity.Info{Activity: "echo", Instance: "i", Attempt: 2, IdempotencyKey: "k"}
-	ctx := activity.NewContext(t.Context(), activity.Environment{Info: info, Token: "t", Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+	ctx := activity.NewContext(t.Context(),
+		activity.Environment{Info: info, Token: "t", Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 	if got := activity.InfoOf(ctx); got != info {
 		t.Errorf("info %+v", got)
 	}
@@ -56,7 +57,8 @@ func TestContextGivesWhatTheWorkerGave(t *testing.T) {
 		t.Errorf("token %q", token)
 	}
 	activity.Logger(ctx).Info("hello", "n", 1)
-	if want := `msg=hello instance=i execution=0 orchestration="" activity=echo attempt=2 n=1`; !strings.Contains(logged.String(), want) {
+	if want := `msg=hello instance=i execution=0 orchestration="" activity=echo attempt=2 n=1`; !strings.Contains(
+		logged.String(), want) {
 		t.Errorf("logged %s, want %s", logged.String(), want)
 	}
 }
@@ -68,15 +70,21 @@ func TestHeartbeat(t *testing.T) {
 		want     string
 		says     string
 	}{
-		"number":            {nil, 7, "7", ""},
-		"codec":             {reversed{}, 7, "reversed 7", ""},
-		"largest":           {nil, strings.Repeat("x", activity.MaxHeartbeat-2), `"` + strings.Repeat("x", activity.MaxHeartbeat-2) + `"`, ""},
-		"too large":         {nil, strings.Repeat("x", activity.MaxHeartbeat), "", "progress of a heartbeat (bytes): 4098 is over the limit of 4096"},
+		"number": {nil, 7, "7", ""},
+		"codec":  {reversed{}, 7, "reversed 7", ""},
+		"largest": {nil, strings.Repeat("x", activity.MaxHeartbeat-2),
+			`"` + strings.Repeat("x", activity.MaxHeartbeat-2) + `"`, ""},
+		"too large": {nil, strings.Repeat("x", activity.MaxHeartbeat), "",
+			"progress of a heartbeat (bytes): 4098 is over the limit of 4096"},
 		"cannot be encoded": {nil, func() {}, "", "encode func()"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var beat events.Payload
-			ctx := activity.NewContext(t.Context(), activity.Environment{Codec: c.codec, Heartbeat: func(p events.Payload) error { beat = p; return nil }})
+			ctx := activity.NewContext(t.Context(),
+				activity.Environment{Codec: c.codec, Heartbeat: func(p events.Payload) error {
+					beat = p
+					return nil
+				}})
 			err := activity.Heartbeat(ctx, c.progress)
 			if c.says != "" {
 				mustSay(t, err, c.says)
@@ -102,7 +110,9 @@ func TestHeartbeatTellsToStop(t *testing.T) {
 		t.Errorf("got %v after %d heartbeats", err, beats)
 	}
 	broken := errors.New("no connection")
-	ctx = activity.NewContext(t.Context(), activity.Environment{Heartbeat: func(events.Payload) error { return broken }})
+	ctx = activity.NewContext(t.Context(), activity.Environment{Heartbeat: func(events.Payload) error {
+		return broken
+	}})
 	if err := activity.Heartbeat(ctx, 1); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
@@ -125,10 +135,12 @@ func TestLastHeartbeat(t *testing.T) {
 func TestErrorf(t *testing.T) {
 	err := activity.Errorf("no_stock", "only %d left", 3)
 	var e *events.Error
-	if !errors.As(err, &e) || e.Kind != events.Application || e.Type != "no_stock" || e.Final || err.Error() != "only 3 left" {
+	if !errors.As(err, &e) || e.Kind != events.Application || e.Type != "no_stock" || e.Final ||
+		err.Error() != "only 3 left" {
 		t.Errorf("got %+v", err)
 	}
-	if !errors.Is(fmt.Errorf("order 7: %w", err), orchestration.OfType("no_stock")) || errors.Is(err, orchestration.OfType("other")) {
+	if !errors.Is(fmt.Errorf("order 7: %w", err), orchestration.OfType("no_stock")) ||
+		errors.Is(err, orchestration.OfType("other")) {
 		t.Errorf("its type cannot be told")
 	}
 }

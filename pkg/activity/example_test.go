@@ -11,7 +11,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
-// The contract is what both sides share: the worker that executes the activity, and the orchestration that calls it.
+// The contract is what both sides share: the worker that executes the activity, and the
+// orchestration that calls it.
 func Example() {
 	t := newT()
 	defer t.end()
@@ -30,7 +31,8 @@ func Example() {
 			return send.Call(ctx, transfer, activity.TimeoutOverall(time.Hour))
 		}),
 		send.With(func(ctx context.Context, transfer Transfer) (string, error) {
-			// The bank did its work, but its answer is lost. All attempts have the same key, so it is done once.
+			// The bank did its work, but its answer is lost. All attempts have the same key, so it
+			// is done once.
 			sent[activity.InfoOf(ctx).IdempotencyKey] = transfer.Cents
 			if activity.InfoOf(ctx).Attempt == 1 {
 				return "", errors.New("the connection was lost")
@@ -124,7 +126,8 @@ func ExampleFinal() {
 	// attempts: 1
 }
 
-// An error has a type for programs, a message for people, and details for whoever can do something with them.
+// An error has a type for programs, a message for people, and details for whoever can do something
+// with them.
 func ExampleErrorf() {
 	t := newT()
 	defer t.end()
@@ -160,7 +163,8 @@ func ExampleErrorf() {
 	// a box of 3 <nil>
 }
 
-// An activity can be completed by somebody else, later: a person, or a system that calls back. It hands its token over and returns ErrPending.
+// An activity can be completed by somebody else, later: a person, or a system that calls back. It
+// hands its token over and returns ErrPending.
 func ExampleToken() {
 	t := newT()
 	defer t.end()
@@ -190,8 +194,8 @@ func ExampleToken() {
 	// tea is té <nil>
 }
 
-// The delays between attempts grow as the policy says. Without Jitter(0), a part of each is left to chance, so that many calls that failed together
-// are not tried again together.
+// The delays between attempts grow as the policy says. Without Jitter(0), a part of each is left to
+// chance, so that many calls that failed together are not tried again together.
 func ExampleRetry() {
 	t := newT()
 	defer t.end()
@@ -226,8 +230,8 @@ func ExampleRetry() {
 	// activity "ring": nobody opens (after 5 attempts)
 }
 
-// The options of a call stand beside those of the contract, and win over them. Work for a special machine gets a tag, and what belongs together
-// on one worker, a session.
+// The options of a call stand beside those of the contract, and win over them. Work for a special
+// machine gets a tag, and what belongs together on one worker, a session.
 func ExampleTag() {
 	t := newT()
 	defer t.end()
@@ -254,7 +258,8 @@ func ExampleTag() {
 	// Metropolis on a gpu, session film-1 <nil>
 }
 
-// An activity is an ordinary function, so it can be tested as one. NewContext gives it what a worker would.
+// An activity is an ordinary function, so it can be tested as one. NewContext gives it what a
+// worker would.
 func ExampleNewContext() {
 	greet := func(ctx context.Context, name string) (string, error) {
 		info := activity.InfoOf(ctx)

@@ -5,7 +5,8 @@ import (
 	"log/slog"
 )
 
-// Logger gives a logger that says which activity of which instance it is, or which inline step, and has its records belong to the span of this attempt.
+// Logger gives a logger that says which activity of which instance it is, or which inline step, and
+// has its records belong to the span of this attempt.
 func Logger(ctx context.Context) *slog.Logger {
 	e := environment(ctx)
 	l := e.Logger
@@ -16,11 +17,13 @@ func Logger(ctx context.Context) *slog.Logger {
 	if e.Step {
 		what = "step"
 	}
-	l = l.With("instance", e.Info.Instance, "execution", e.Info.Execution, "orchestration", e.Info.Orchestration, what, e.Info.Activity, "attempt", e.Info.Attempt)
+	l = l.With("instance", e.Info.Instance, "execution", e.Info.Execution, "orchestration", e.Info.Orchestration, what,
+		e.Info.Activity, "attempt", e.Info.Attempt)
 	return slog.New(logHandler{l.Handler(), ctx})
 }
 
-// logHandler passes the context of the attempt on where a call has another one, or none: handlers find the span there.
+// logHandler passes the context of the attempt on where a call has another one, or none: handlers
+// find the span there.
 type logHandler struct {
 	slog.Handler
 	of context.Context // the logger is made of it

@@ -13,8 +13,9 @@ type Option = program.ActivityOption
 // CallOption is an option for activities and for inline steps.
 type CallOption = program.CallOption
 
-// Retry tries up to so many times altogether, the first time included. Unless told otherwise it waits 100 ms after the first failure,
-// doubling up to 30 s, with a fifth of each delay left to chance.
+// Retry tries up to so many times altogether, the first time included. Unless told otherwise it
+// waits 100 ms after the first failure, doubling up to 30 s, with a fifth of each delay left to
+// chance.
 //
 //	activity.Retry(5)
 //	activity.Retry(5, activity.Fixed(time.Second), activity.Except("card_declined"))
@@ -22,7 +23,8 @@ type CallOption = program.CallOption
 // Errors of the activity's own, panics and timeouts are tried again; what is [Final] is not.
 func Retry(attempts int, opts ...RetryOption) CallOption {
 	policy := events.RetryPolicy{
-		Attempts: attempts, First: events.Duration(100 * time.Millisecond), Factor: 2, Most: events.Duration(30 * time.Second), Jitter: 0.2,
+		Attempts: attempts, First: events.Duration(100 * time.Millisecond), Factor: 2,
+		Most: events.Duration(30 * time.Second), Jitter: 0.2,
 	}
 	for _, opt := range opts {
 		opt(&policy)
@@ -54,8 +56,8 @@ func Exponential(d time.Duration, factor float64, most time.Duration) RetryOptio
 	}
 }
 
-// Jitter leaves a share of each delay to chance: 0 none, 1 all of it. Chance is drawn from the call's place in history, so a replay draws the
-// same.
+// Jitter leaves a share of each delay to chance: 0 none, 1 all of it. Chance is drawn from the
+// call's place in history, so a replay draws the same.
 func Jitter(share float64) RetryOption { return func(p *events.RetryPolicy) { p.Jitter = share } }
 
 // Except names types of errors that are not tried again.
@@ -63,7 +65,8 @@ func Except(types ...string) RetryOption {
 	return func(p *events.RetryPolicy) { p.Except = append(p.Except, types...) }
 }
 
-// Timeout bounds one attempt, from when it begins to run. An attempt that takes longer is stopped, and tried again if the retry policy allows.
+// Timeout bounds one attempt, from when it begins to run. An attempt that takes longer is stopped,
+// and tried again if the retry policy allows.
 func Timeout(d time.Duration) CallOption { return func(o *program.Options) { o.Timeout = d } }
 
 // TimeoutOverall bounds all attempts together, with the delays between them, from the call on.
@@ -74,7 +77,8 @@ func TimeoutToStart(d time.Duration) Option {
 	return program.WorkOption(func(o *program.Options) { o.ToStart = d })
 }
 
-// TimeoutHeartbeat bounds the time between two heartbeats: a worker that hangs is noticed without waiting for the whole Timeout.
+// TimeoutHeartbeat bounds the time between two heartbeats: a worker that hangs is noticed without
+// waiting for the whole Timeout.
 func TimeoutHeartbeat(d time.Duration) Option {
 	return program.WorkOption(func(o *program.Options) { o.Heartbeat = d })
 }
@@ -87,7 +91,8 @@ func Session(id string) Option {
 	return program.WorkOption(func(o *program.Options) { o.Session = id })
 }
 
-// Priority says how urgent work is: higher is more urgent, the default is 0. It goes along to the worker; the queues of work do not look at it, and hand out the oldest first.
+// Priority says how urgent work is: higher is more urgent, the default is 0. It goes along to the
+// worker; the queues of work do not look at it, and hand out the oldest first.
 func Priority(p int) Option {
 	return program.WorkOption(func(o *program.Options) { o.Priority = p })
 }

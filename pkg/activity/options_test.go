@@ -24,7 +24,8 @@ func options(opts ...activity.Option) program.Options {
 }
 
 func TestOptions(t *testing.T) {
-	got := options(activity.Timeout(1), activity.TimeoutOverall(2), activity.TimeoutToStart(3), activity.TimeoutHeartbeat(4),
+	got := options(activity.Timeout(1), activity.TimeoutOverall(2), activity.TimeoutToStart(3),
+		activity.TimeoutHeartbeat(4),
 		activity.Tag("gpu"), activity.Session("s"), activity.Priority(5))
 	want := program.Options{Timeout: 1, Overall: 2, ToStart: 3, Heartbeat: 4, Tag: "gpu", Session: "s", Priority: 5}
 	if got != want {
@@ -40,7 +41,8 @@ func TestOptionsForSteps(t *testing.T) {
 	if o.Timeout != 1 || o.Overall != 2 || o.Retry.Attempts != 3 {
 		t.Errorf("got %+v", o)
 	}
-	for _, opt := range []activity.Option{activity.Tag("gpu"), activity.Session("s"), activity.Priority(5), activity.TimeoutToStart(3), activity.TimeoutHeartbeat(4)} {
+	for _, opt := range []activity.Option{activity.Tag("gpu"), activity.Session("s"), activity.Priority(5),
+		activity.TimeoutToStart(3), activity.TimeoutHeartbeat(4)} {
 		if _, ok := opt.(orchestration.StepOption); ok {
 			t.Errorf("%T is taken by steps", opt)
 		}
@@ -53,11 +55,14 @@ func TestRetryPolicies(t *testing.T) {
 		opt    activity.CallOption
 		delays []time.Duration
 	}{
-		"default":     {activity.Retry(20, activity.Jitter(0)), []time.Duration{100 * ms, 200 * ms, 400 * ms, 800 * ms}},
-		"fixed":       {activity.Retry(20, activity.Fixed(s), activity.Jitter(0)), []time.Duration{s, s, s, s}},
-		"linear":      {activity.Retry(20, activity.Linear(s, 3*s), activity.Jitter(0)), []time.Duration{s, 2 * s, 3 * s, 3 * s}},
-		"exponential": {activity.Retry(20, activity.Exponential(s, 3, 20*s), activity.Jitter(0)), []time.Duration{s, 3 * s, 9 * s, 20 * s}},
-		"at once":     {activity.Retry(20, activity.Fixed(0)), []time.Duration{0, 0, 0, 0}},
+		"default": {activity.Retry(20, activity.Jitter(0)),
+			[]time.Duration{100 * ms, 200 * ms, 400 * ms, 800 * ms}},
+		"fixed": {activity.Retry(20, activity.Fixed(s), activity.Jitter(0)), []time.Duration{s, s, s, s}},
+		"linear": {activity.Retry(20, activity.Linear(s, 3*s), activity.Jitter(0)),
+			[]time.Duration{s, 2 * s, 3 * s, 3 * s}},
+		"exponential": {activity.Retry(20, activity.Exponential(s, 3, 20*s), activity.Jitter(0)),
+			[]time.Duration{s, 3 * s, 9 * s, 20 * s}},
+		"at once": {activity.Retry(20, activity.Fixed(0)), []time.Duration{0, 0, 0, 0}},
 	} {
 		p := options(c.opt).Retry
 		var got []time.Duration
@@ -96,7 +101,8 @@ func TestExceptAddsUp(t *testing.T) {
 		t.Errorf("except %q", p.Except)
 	}
 	again := func(err error) bool { return p.Again(events.AsError(err), 1) }
-	if again(activity.Errorf("b", "")) || !again(activity.Errorf("d", "")) || !again(errors.New("plain")) || again(activity.Final(errors.New("plain"))) {
+	if again(activity.Errorf("b", "")) || !again(activity.Errorf("d", "")) || !again(errors.New("plain")) ||
+		again(activity.Final(errors.New("plain"))) {
 		t.Error("the wrong errors are tried again")
 	}
 }
@@ -109,7 +115,8 @@ func TestLaterOptionsWin(t *testing.T) {
 }
 
 // called gives what an activity was executed for, and what the orchestration got.
-func called(t *testing.T, contract activity.Definition[string, string], opts ...activity.Option) (*activity.Info, error) {
+func called(t *testing.T, contract activity.Definition[string, string],
+	opts ...activity.Option) (*activity.Info, error) {
 	t.Helper()
 	var info *activity.Info
 	o := orchestration.Define[string, string]("o")
@@ -130,7 +137,8 @@ func called(t *testing.T, contract activity.Definition[string, string], opts ...
 }
 
 func TestOptionsOfTheCallWinOverThoseOfTheContract(t *testing.T) {
-	contract := activity.Define[string, string]("echo", activity.Tag("cpu"), activity.Session("s"), activity.TimeoutOverall(time.Hour))
+	contract := activity.Define[string, string]("echo", activity.Tag("cpu"), activity.Session("s"),
+		activity.TimeoutOverall(time.Hour))
 	for range 2 { // the contract stays as it is
 		info, err := called(t, contract)
 		if err != nil || info.Tag != "cpu" || info.Session != "s" || info.Deadline.IsZero() {

@@ -1,4 +1,5 @@
-// Package app makes one binary of a user's orchestrations and activities, which is started in several ways:
+// Package app makes one binary of a user's orchestrations and activities, which is started in
+// several ways:
 //
 //	func main() { app.Main(orders.Fulfil.With(fulfil), orders.Charge.With(charge)) }
 //
@@ -8,28 +9,35 @@
 //	orders migrate         brings the tables up to date, and with --streams what is needed in NATS
 //	orders version, help
 //
-// So what is tested on a laptop is what runs in production, and nobody has to keep the versions of several binaries together. Parts that a service has
-// no use for do no harm: a worker does not look at orchestrations.
+// So what is tested on a laptop is what runs in production, and nobody has to keep the versions of
+// several binaries together. Parts that a service has no use for do no harm: a worker does not look
+// at orchestrations.
 //
 // # Settings
 //
-// A setting is a flag (--database), or else an environment variable (RONDO_DATABASE_URL), or else what the program says ([Configure]), or else has a default. A secret can also
-// stand in a file that the variable with _FILE at its end names. All settings stand in one table, [Settings]; `orders help worker` prints those of
-// a command, `orders worker --print-config` how they are now and where each comes from, without the secrets, and settings.md beside this file lists them.
-// What is wrong with them is told all at once.
+// A setting is a flag (--database), or else an environment variable (RONDO_DATABASE_URL), or else
+// what the program says ([Configure]), or else has a default. A secret can also stand in a file
+// that the variable with _FILE at its end names. All settings stand in one table, [Settings];
+// `orders help worker` prints those of a command, `orders worker --print-config` how they are now
+// and where each comes from, without the secrets, and settings.md beside this file lists them. What
+// is wrong with them is told all at once.
 //
 // # Starting and ending
 //
-// A service waits for NATS and the database for a while (--wait), and says what it is waiting for. Then it serves /livez, /readyz and /version (--listen).
+// A service waits for NATS and the database for a while (--wait), and says what it is waiting for.
+// Then it serves /livez, /readyz and /version (--listen).
 //
-// SIGINT or SIGTERM ends it in order: nothing new is taken, what is under way gets some time (--grace), and what is left comes again elsewhere. A second signal ends it
-// at once. That is safe, too: it is what a crash does.
+// SIGINT or SIGTERM ends it in order: nothing new is taken, what is under way gets some time
+// (--grace), and what is left comes again elsewhere. A second signal ends it at once. That is safe,
+// too: it is what a crash does.
 //
-// The exit code is 0 after an end in order, 1 after a failure, 2 for wrong settings, and 128 and the number of the signal after an end by force.
+// The exit code is 0 after an end in order, 1 after a failure, 2 for wrong settings, and 128 and
+// the number of the signal after an end by force.
 //
 // # Programs as values
 //
-// [Main] is for main functions. In a test, or inside of another program, [New] and [App.Run] do the same without flags, signals and exits.
+// [Main] is for main functions. In a test, or inside of another program, [New] and [App.Run] do the
+// same without flags, signals and exits.
 package app
 
 import (
@@ -47,17 +55,20 @@ import (
 	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
-// Part is what a program is made of: orchestrations and activities bound to their code, and what [Configure] and [Demo] give.
+// Part is what a program is made of: orchestrations and activities bound to their code, and what
+// [Configure] and [Demo] give.
 type Part = program.Part
 
-// Configure changes the settings that a program begins with. Flags and the environment are read after that.
+// Configure changes the settings that a program begins with. Flags and the environment are read
+// after that.
 //
 //	app.Main(app.Configure(func(c *app.Config) { c.Orchestrator.KeepEnded = 30 * 24 * time.Hour }), …)
 func Configure(change func(*Config)) Part { return configure(change) }
 
 type configure func(*Config)
 
-// Pin makes new instances of an orchestration take exactly this version, also when there are newer ones: see [orchestration.Registry.Pin].
+// Pin makes new instances of an orchestration take exactly this version, also when there are newer
+// ones: see [orchestration.Registry.Pin].
 func Pin(name, version string) Part { return pin{name, version} }
 
 type pin struct{ name, version string }
@@ -74,7 +85,8 @@ func (configure) RondoPart() {}
 // OnlyForProcesses has tests leave it out.
 func (configure) OnlyForProcesses() {}
 
-// Demo is something that `dev --demo` does once everything runs: it shows what the program can do. Its error ends the program.
+// Demo is something that `dev --demo` does once everything runs: it shows what the program can do.
+// Its error ends the program.
 func Demo(show func(ctx context.Context, s System) error) Part { return demo(show) }
 
 type demo func(context.Context, System) error
@@ -116,7 +128,9 @@ type Addresses struct {
 	Queues string `json:"queues,omitempty"`
 }
 
-// New makes a program of its parts; what they say with [Configure] counts if the config is made with [Defaults] of them. The error lists everything that is wrong with them and with the settings. Nothing is opened yet.
+// New makes a program of its parts; what they say with [Configure] counts if the config is made
+// with [Defaults] of them. The error lists everything that is wrong with them and with the
+// settings. Nothing is opened yet.
 func New(config Config, parts ...Part) (*App, error) {
 	a := &App{config: config, started: make(chan struct{})}
 	a.config.openOutput()
@@ -167,9 +181,11 @@ func (a *App) missing() (errs []error) {
 	orchestrations, activities := a.orchestrations.Names(), a.activities.Names()
 	switch c := a.config.Command; {
 	case c == Orchestrator && len(orchestrations) == 0:
-		errs = append(errs, errors.New("the program has no orchestrations, so there is nothing for an orchestrator to do; pass them to app.Main"))
+		errs = append(errs, errors.New(
+			"the program has no orchestrations, so there is nothing for an orchestrator to do; pass them to app.Main"))
 	case c == Worker && len(activities) == 0:
-		errs = append(errs, errors.New("the program has no activities, so there is nothing for a worker to do; pass them to app.Main"))
+		errs = append(errs, errors.New(
+			"the program has no activities, so there is nothing for a worker to do; pass them to app.Main"))
 	case c == Dev && len(orchestrations)+len(activities) == 0:
 		errs = append(errs, errors.New("the program has neither orchestrations nor activities; pass them to app.Main"))
 	case c == Dev && a.config.Demo && a.demo == nil:
@@ -178,17 +194,20 @@ func (a *App) missing() (errs []error) {
 	for _, limits := range []struct {
 		name string
 		of   []string
-	}{{"slots-per-activity", keys(a.config.Worker.SlotsPerActivity)}, {"rate-per-activity", keys(a.config.Worker.RatePerActivity)}} {
+	}{{"slots-per-activity", keys(a.config.Worker.SlotsPerActivity)},
+		{"rate-per-activity", keys(a.config.Worker.RatePerActivity)}} {
 		for _, name := range limits.of {
 			if _, ok := a.activities.Lookup(name); !ok {
-				errs = append(errs, fmt.Errorf("--%s: the program has no activity %q%s", limits.name, name, DidYouMean(name, activities)))
+				errs = append(errs, fmt.Errorf("--%s: the program has no activity %q%s", limits.name, name,
+					DidYouMean(name, activities)))
 			}
 		}
 	}
 	return errs
 }
 
-// Run does what the settings say. For a service it returns when the context has ended and everything was put away in order, or when something has failed.
+// Run does what the settings say. For a service it returns when the context has ended and
+// everything was put away in order, or when something has failed.
 func (a *App) Run(ctx context.Context) error {
 	a.mu.Lock()
 	again := a.ran

@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The program: it greets, naps before it greets, and works on something that ends only when it is told to.
+// The program: it greets, naps before it greets, and works on something that ends only when it is
+// told to.
 var (
 	hello = orchestration.Define[string, string]("hello")
 	nap   = orchestration.Define[int, string]("nap") // milliseconds

@@ -18,8 +18,8 @@ type Environment func(name string) (value string, ok bool)
 
 // Reading is what came of reading settings.
 type Reading struct {
-	// From says where the value of each setting is from: "flag", "environment", "file" for one that a variable names, the file with settings, or nothing for what the program
-	// had before.
+	// From says where the value of each setting is from: "flag", "environment", "file" for one that
+	// a variable names, the file with settings, or nothing for what the program had before.
 	From map[string]string
 	// Rest are the arguments that are no settings.
 	Rest []string
@@ -29,8 +29,9 @@ type Reading struct {
 	file string // with settings
 }
 
-// ReadSettings sets what flags, the environment and the file with settings say: a flag wins over a variable, which wins over the file, which wins over what there was. The
-// problems are all there are.
+// ReadSettings sets what flags, the environment and the file with settings say: a flag wins over a
+// variable, which wins over the file, which wins over what there was. The problems are all there
+// are.
 func ReadSettings(c *Config, table []Setting, args []string, env Environment) (r Reading, problems []error) {
 	r.From = make(map[string]string)
 	flags, problems := r.split(table, args)
@@ -142,7 +143,8 @@ func (r *Reading) split(table []Setting, args []string) (values map[string][]str
 	return values, problems
 }
 
-// meant names the flag that somebody may have meant, who may also have made a flag of the variable's name.
+// meant names the flag that somebody may have meant, who may also have made a flag of the
+// variable's name.
 func meant(name string, table []Setting) string {
 	var names []string
 	of := make(map[string]string)
@@ -166,14 +168,16 @@ func unknownVariables(environ []string) (problems []string) {
 	known = append(known, configVariable)
 	for _, e := range environ {
 		name, _, _ := strings.Cut(e, "=")
-		if strings.HasPrefix(name, envPrefix) && !strings.HasPrefix(name, envPrefix+"TEST_") && !slices.Contains(known, name) {
+		if strings.HasPrefix(name, envPrefix) && !strings.HasPrefix(name, envPrefix+"TEST_") &&
+			!slices.Contains(known, name) {
 			problems = append(problems, fmt.Sprintf("the variable %s is no setting%s", name, DidYouMean(name, known)))
 		}
 	}
 	return problems
 }
 
-// DidYouMean names what somebody may have meant, to be put behind an error: "; did you mean start?", or nothing.
+// DidYouMean names what somebody may have meant, to be put behind an error: "; did you mean
+// start?", or nothing.
 func DidYouMean(name string, known []string) string {
 	if best := nearest(name, known); best != "" {
 		return "; did you mean " + best + "?"
@@ -192,7 +196,8 @@ func nearest(name string, known []string) string {
 	return best
 }
 
-// distance counts the letters that must be changed, added or removed to make b of a. It gives up at the limit.
+// distance counts the letters that must be changed, added or removed to make b of a. It gives up at
+// the limit.
 func distance(a, b string, limit int) int {
 	if d := len(a) - len(b); d > limit || -d > limit {
 		return limit
@@ -286,17 +291,22 @@ func (s Setting) defaultOf(defaults *Config) string {
 // WriteSettingsPage writes all settings as tables, for documents.
 func WriteSettingsPage(w io.Writer) error {
 	var b strings.Builder
-	b.WriteString("# Settings\n\nThis page is made from the table of settings in `pkg/app`; a test checks that it is up to date.\n\n" +
-		"A flag wins over a variable, which wins over the YAML file that `--config` or `RONDO_CONFIG` names (with lines like `slots: 8`), which wins over what the program says, which wins over the default. A secret, and the address of the database, can also stand in a file that the variable with\n" +
-		"`_FILE` at its end names. The last column lists the commands that take it; a default in brackets is that of `dev`.\n")
+	b.WriteString(columns.Paragraphs("# Settings\n\nThis page is made from the table of settings in `pkg/app`; a " +
+		"test checks that it is up to date.\n\nA flag wins over a variable, which wins over the YAML file that " +
+		"`--config` or `RONDO_CONFIG` names (with lines like `slots: 8`), which wins over what the program says, " +
+		"which wins over the default. A secret, and the address of the database, can also stand in a file that the " +
+		"variable with `_FILE` at its end names. The last column lists the commands that take it; a default in " +
+		"brackets is that of `dev`.\n"))
 	section := ""
 	for _, s := range Settings("") {
 		if s.Section != section {
 			section = s.Section
-			fmt.Fprintf(&b, "\n## %s\n\n| flag | variable | default | what it is | commands |\n| --- | --- | --- | --- | --- |\n", section)
+			fmt.Fprintf(&b, "\n## %s\n\n| flag | variable | default | what it is | commands |\n| --- | --- | --- | "+
+				"--- | --- |\n", section)
 		}
 		_, help := s.explained()
-		fmt.Fprintf(&b, "| `--%s` | `%s` | %s | %s | %s |\n", s.Name, s.Env, s.markdownDefault(), strings.ReplaceAll(help, "*", `\*`), joinCommands(s.of))
+		fmt.Fprintf(&b, "| `--%s` | `%s` | %s | %s | %s |\n", s.Name, s.Env, s.markdownDefault(),
+			strings.ReplaceAll(help, "*", `\*`), joinCommands(s.of))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

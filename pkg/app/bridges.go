@@ -13,24 +13,29 @@ import (
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// This file has what goes on between queues and orchestrations, in each process with an orchestrator: items start instances, and instances push items.
+// This file has what goes on between queues and orchestrations, in each process with an
+// orchestrator: items start instances, and instances push items.
 
-// slotsOfPushes is how many pushes of orchestrations are done at once. Those to the same queue are done one after the other in any case.
+// slotsOfPushes is how many pushes of orchestrations are done at once. Those to the same queue are
+// done one after the other in any case.
 const slotsOfPushes = 16
 
-// bridges are the services beside an orchestrator. Its readiness does not depend on them: it can do its own work without. Who serves queues from here on has them told of
-// what is pushed.
+// bridges are the services beside an orchestrator. Its readiness does not depend on them: it can do
+// its own work without. Who serves queues from here on has them told of what is pushed.
 func (a *App) bridges(b *natsbus.Bus, o *orchestrator.Orchestrator) ([]service, error) {
 	if a.queues == nil {
 		return nil, nil
 	}
-	starter := queues.NewStarter(a.queues, b, queues.StarterConfig{Knows: o.Knows, Ready: o.Takes, Metrics: a.telemetry.Metrics, Logger: a.log.With("orchestrator", o.ID())})
+	starter := queues.NewStarter(a.queues, b, queues.StarterConfig{Knows: o.Knows, Ready: o.Takes,
+		Metrics: a.telemetry.Metrics, Logger: a.log.With("orchestrator", o.ID())})
 	a.queues = starter.Hear(a.queues)
 	pushes, err := a.newPusher(b, o)
 	if err != nil {
 		return nil, err
 	}
-	return []service{pushes, {name: "starts from queues", run: starter.Run, live: func() error { return nil }, ready: readyAnyway}}, nil
+	return []service{pushes, {name: "starts from queues", run: starter.Run, live: func() error {
+		return nil
+	}, ready: readyAnyway}}, nil
 }
 
 func readyAnyway(context.Context) error { return nil }
@@ -42,9 +47,11 @@ func (a *App) newPusher(b *natsbus.Bus, o *orchestrator.Orchestrator) (service, 
 		return service{}, err
 	}
 	w, err := worker.New(b, code, worker.Config{
-		Inside: true, ID: pusherID(o.ID()), Build: a.build(), Tags: worker.Tags(queuepush.Tag), Slots: slotsOfPushes, MaxSessions: -1,
+		Inside: true, ID: pusherID(o.ID()), Build: a.build(), Tags: worker.Tags(queuepush.Tag), Slots: slotsOfPushes,
+		MaxSessions:  -1,
 		DrainTimeout: a.config.Grace, SessionLease: a.config.NATS.SessionLease, Logger: a.logs.workerLogger(),
-		LogPayloads: a.config.Log.Payloads, Tracer: a.telemetry.Tracer, Metrics: a.telemetry.Metrics, Codec: events.JSON{},
+		LogPayloads: a.config.Log.Payloads, Tracer: a.telemetry.Tracer, Metrics: a.telemetry.Metrics,
+		Codec: events.JSON{},
 	})
 	if err != nil {
 		return service{}, err
@@ -62,7 +69,9 @@ func pusherID(orchestrator string) string {
 func notHere(bindings []activity.Binding) error {
 	for _, b := range bindings {
 		if b.Name() == queuepush.Activity {
-			return errors.New("the activity " + queuepush.Activity + " is the engine's own, and orchestrators execute it by themselves; leave out queuepush.Handler and queuepush.With, which are for tests")
+			return errors.New("the activity " + queuepush.Activity +
+				" is the engine's own, and orchestrators execute it by themselves; leave out queuepush.Handler and " +
+				"queuepush.With, which are for tests")
 		}
 	}
 	return nil

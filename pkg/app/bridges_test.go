@@ -16,12 +16,14 @@ import (
 	"github.com/rondo-run/rondo/pkg/queue/queuepush"
 )
 
-// What is pushed over HTTP starts an instance, which pushes to another queue: all that is needed is a program with an orchestration.
+// What is pushed over HTTP starts an instance, which pushes to another queue: all that is needed is
+// a program with an orchestration.
 func TestBridgesInDev(t *testing.T) {
 	t.Parallel()
 	double := orchestration.Define[int, int]("double")
 	c := app.Defaults(app.Dev)
-	c.Dir, c.NATSListen, c.Listen, c.Queues.Listen, c.Stdout, c.Stderr = t.TempDir(), "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", io.Discard, io.Discard
+	c.Dir, c.NATSListen, c.Listen, c.Queues.Listen, c.Stdout, c.Stderr = t.TempDir(), "127.0.0.1:0", "127.0.0.1:0",
+		"127.0.0.1:0", io.Discard, io.Discard
 	a, err := app.New(c, double.With(func(ctx *orchestration.Context, n int) (int, error) {
 		return 2 * n, queuepush.Push(ctx, "out", queuepush.Item{Item: 2 * n})
 	}))
@@ -38,7 +40,8 @@ func TestBridgesInDev(t *testing.T) {
 	}
 	ask := func(method, path, body string) (answer struct{ Items []int }) {
 		t.Helper()
-		r, err := http.NewRequestWithContext(ctx, method, a.Addresses().Queues+"/queue/"+path, bytes.NewBufferString(body))
+		r, err := http.NewRequestWithContext(ctx, method, a.Addresses().Queues+"/queue/"+path,
+			bytes.NewBufferString(body))
 		if err != nil {
 			t.Fatal(err)
 		}

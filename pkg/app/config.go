@@ -38,28 +38,34 @@ type Config struct {
 	// Program is its name, empty: that of the binary.
 	Program string
 	Command Command
-	// Try gives the commands that dev advises to try next, for the directory in which it runs; nil advises to use the nats command.
+	// Try gives the commands that dev advises to try next, for the directory in which it runs; nil
+	// advises to use the nats command.
 	Try func(dir string) []string
 
-	// Loggers that NATS, Orchestrator and Worker have are used as they are: Log, and the export of logs, do not apply to what goes there. Without one, Log
-	// says where logs go.
+	// Loggers that NATS, Orchestrator and Worker have are used as they are: Log, and the export of
+	// logs, do not apply to what goes there. Without one, Log says where logs go.
 	NATS         natsbus.Config
 	Database     Database
 	Orchestrator orchestrator.Config
 	Worker       worker.Config
 
-	// Tags is which work the worker takes: tags, "_" for work without one, "*" for any. Empty: what Worker says.
+	// Tags is which work the worker takes: tags, "_" for work without one, "*" for any. Empty: what
+	// Worker says.
 	Tags []string
 
-	// Dir is where dev keeps everything. NATSListen is where its NATS server listens; empty: 127.0.0.1:4222, or another port if that is taken.
+	// Dir is where dev keeps everything. NATSListen is where its NATS server listens; empty:
+	// 127.0.0.1:4222, or another port if that is taken.
 	Dir        string
 	NATSListen string
 	// Demo has dev show what the program can do.
 	Demo bool
 
-	// Listen is where /livez, /readyz and /version are served, "off" for nowhere; without a host, as in :7071, at all addresses. Empty: a port of each service's own on 127.0.0.1, or another one if that is taken.
+	// Listen is where /livez, /readyz and /version are served, "off" for nowhere; without a host,
+	// as in :7071, at all addresses. Empty: a port of each service's own on 127.0.0.1, or another
+	// one if that is taken.
 	Listen string
-	// Wait is how long to wait for NATS and the database at the start. Grace is how long what is under way may go on at the end.
+	// Wait is how long to wait for NATS and the database at the start. Grace is how long what is
+	// under way may go on at the end.
 	Wait, Grace time.Duration
 
 	// Queues says where queues are served over HTTP.
@@ -75,7 +81,8 @@ type Config struct {
 
 // Database says where the history is.
 type Database struct {
-	// URL is an address as pgx reads it, or the path of a SQLite file, which may have "sqlite:" before it. In dev, empty stands for a file in Dir.
+	// URL is an address as pgx reads it, or the path of a SQLite file, which may have "sqlite:"
+	// before it. In dev, empty stands for a file in Dir.
 	URL string
 	// Schema says what to do about the tables.
 	Schema Schema
@@ -92,14 +99,17 @@ const (
 
 // Log says what is logged, and how.
 type Log struct {
-	// Level is that of what the services say. What orchestrations and activities log is shown from [slog.LevelInfo] on, or from Level if that is lower.
+	// Level is that of what the services say. What orchestrations and activities log is shown from
+	// [slog.LevelInfo] on, or from Level if that is lower.
 	Level slog.Level
 	JSON  bool
-	// Payloads lets logs tell the data of users where something is wrong with it. Otherwise they tell its size and hash.
+	// Payloads lets logs tell the data of users where something is wrong with it. Otherwise they
+	// tell its size and hash.
 	Payloads bool
 }
 
-// Defaults are the settings of a command when nobody says anything, but for the parts that say something with [Configure].
+// Defaults are the settings of a command when nobody says anything, but for the parts that say
+// something with [Configure].
 func Defaults(command Command, parts ...Part) Config {
 	c := defaults(command)
 	for _, p := range parts {
@@ -117,11 +127,13 @@ func defaults(command Command) Config {
 		Wait:    time.Minute,
 		Grace:   20 * time.Second,
 		NATS: natsbus.Config{
-			Prefix: events.DefaultPrefix, InboxWait: 5 * time.Second, WorkWait: 30 * time.Second, DeadFor: 30 * 24 * time.Hour,
+			Prefix: events.DefaultPrefix, InboxWait: 5 * time.Second, WorkWait: 30 * time.Second,
+			DeadFor:      30 * 24 * time.Hour,
 			SessionLease: 30 * time.Second, MemberLease: 3 * time.Second, Timeout: 5 * time.Second,
 		},
 		Orchestrator: orchestrator.Config{
-			MaxInstances: 10_000, MaxInstanceBytes: 1 << 30, MaxMessages: 20_000, MaxMessageBytes: 256 << 20, Steps: 64, RunawayAfter: 10 * time.Second,
+			MaxInstances: 10_000, MaxInstanceBytes: 1 << 30, MaxMessages: 20_000, MaxMessageBytes: 256 << 20, Steps: 64,
+			RunawayAfter:  10 * time.Second,
 			CommitTimeout: 10 * time.Second, SweepEvery: 5 * time.Second,
 		},
 		Worker: worker.Config{
@@ -187,13 +199,15 @@ func (e *SettingsError) Error() string {
 // Unwrap gives the problems.
 func (e *SettingsError) Unwrap() []error { return e.Problems }
 
-// problems lists what is wrong with the settings, as far as that can be seen without trying them. What is wrong with a single value was found when it was read,
-// or is found here when it comes from a program.
+// problems lists what is wrong with the settings, as far as that can be seen without trying them.
+// What is wrong with a single value was found when it was read, or is found here when it comes from
+// a program.
 func (c *Config) problems() (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	table := Settings(c.Command)
 	if len(table) == 0 {
-		return []error{fmt.Errorf("there is no command %q; there are %s", c.Command, strings.Join(commandNames(), ", "))}
+		return []error{fmt.Errorf("there is no command %q; there are %s", c.Command,
+			strings.Join(commandNames(), ", "))}
 	}
 	for _, s := range table {
 		if s.check != nil {
@@ -204,11 +218,13 @@ func (c *Config) problems() (errs []error) {
 	}
 	needsDatabase := c.Command == Orchestrator || c.Command == Migrate
 	if needsDatabase && c.Database.URL == "" {
-		bad("--database: which database? Say it with --database or RONDO_DATABASE_URL: postgres://user@host:26257/name, or the path of a SQLite file")
+		bad("--database: which database? Say it with --database or RONDO_DATABASE_URL: " +
+			"postgres://user@host:26257/name, or the path of a SQLite file")
 	}
 	var logins []string
 	for _, l := range []struct{ name, is string }{
-		{"--nats-creds", c.NATS.Credentials}, {"--nats-nkey", c.NATS.NKey}, {"--nats-user", c.NATS.User}, {"--nats-token", c.NATS.Token},
+		{"--nats-creds", c.NATS.Credentials}, {"--nats-nkey", c.NATS.NKey}, {"--nats-user", c.NATS.User},
+		{"--nats-token", c.NATS.Token},
 	} {
 		if l.is != "" {
 			logins = append(logins, l.name)
@@ -224,7 +240,8 @@ func (c *Config) problems() (errs []error) {
 		bad("--nats-tls-cert and --nats-tls-key: a certificate needs its key, and a key its certificate")
 	}
 	if c.Orchestrator.MaxMessages < max(c.Orchestrator.MaxInbox, 500) && c.Orchestrator.MaxMessages > 0 {
-		bad("--max-messages: %d are less than the %d that one round may take", c.Orchestrator.MaxMessages, max(c.Orchestrator.MaxInbox, 500))
+		bad("--max-messages: %d are less than the %d that one round may take", c.Orchestrator.MaxMessages,
+			max(c.Orchestrator.MaxInbox, 500))
 	}
 	return append(errs, c.Queues.problems(c.Command)...)
 }
@@ -240,7 +257,8 @@ func checkAddress(address string) error {
 func (c *Config) stdout() io.Writer { return c.Stdout }
 func (c *Config) stderr() io.Writer { return c.Stderr }
 
-// openOutput makes both outputs good for several who write at the same time: loggers, and those who print.
+// openOutput makes both outputs good for several who write at the same time: loggers, and those who
+// print.
 func (c *Config) openOutput() {
 	if c.Stdout == nil {
 		c.Stdout = os.Stdout
@@ -264,7 +282,8 @@ func (o *oneAtATime) Write(p []byte) (int, error) {
 }
 
 func programName() string {
-	return strings.TrimSuffix(filepath.Base(cmp.Or(slices.Concat(os.Args[:min(1, len(os.Args))], []string{""})...)), ".exe")
+	return strings.TrimSuffix(filepath.Base(cmp.Or(slices.Concat(os.Args[:min(1, len(os.Args))], []string{""})...)),
+		".exe")
 }
 
 func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

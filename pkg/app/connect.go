@@ -133,7 +133,8 @@ func (a *App) measured(store history.Store) history.Store {
 	return a.telemetry.Metrics.Store(store)
 }
 
-// OpenReadOnly opens a database to look at it, beside those who write to it. Methods that would change something fail.
+// OpenReadOnly opens a database to look at it, beside those who write to it. Methods that would
+// change something fail.
 func OpenReadOnly(ctx context.Context, address string, log *slog.Logger) (history.Store, error) {
 	if path, ok := isFile(address); ok {
 		s, err := sqlite.Open(ctx, path, sqlite.Options{ReadOnly: true, Schema: sqlite.Verify, Log: log})
@@ -143,14 +144,16 @@ func OpenReadOnly(ctx context.Context, address string, log *slog.Logger) (histor
 		return s, nil
 	}
 	const dialFor = 10 * time.Second
-	s, err := cockroach.Open(ctx, address, cockroach.Options{ReadOnly: true, Schema: cockroach.Verify, ConnectTimeout: dialFor, Log: log})
+	s, err := cockroach.Open(ctx, address,
+		cockroach.Options{ReadOnly: true, Schema: cockroach.Verify, ConnectTimeout: dialFor, Log: log})
 	if err != nil {
 		return nil, fmt.Errorf("the database at %s: %w", withoutPassword(address), err)
 	}
 	return s, nil
 }
 
-// await tries until it works, there is no hope, or it has waited long enough. Whatever it waits for, it says so at once, and again when the reason changes.
+// await tries until it works, there is no hope, or it has waited long enough. Whatever it waits
+// for, it says so at once, and again when the reason changes.
 func (a *App) await(ctx context.Context, what string, try func(context.Context) error) error {
 	until := time.Now().Add(a.config.Wait)
 	pause := firstPause
@@ -186,8 +189,10 @@ func (a *App) await(ctx context.Context, what string, try func(context.Context) 
 	}
 }
 
-// hopeless tells whether waiting cannot help: a file is not there, or the database refuses for good. What NATS says is waited for in any case, because accounts and
-// streams may be on their way, too; and so are another process that has the database, tables that somebody else is to make or to change, and the rights to them.
+// hopeless tells whether waiting cannot help: a file is not there, or the database refuses for
+// good. What NATS says is waited for in any case, because accounts and streams may be on their way,
+// too; and so are another process that has the database, tables that somebody else is to make or to
+// change, and the rights to them.
 func (a *App) hopeless(err error) bool {
 	var of *history.Error
 	var locked *sqlite.LockedError
@@ -238,7 +243,8 @@ func (a *App) migrateTables(ctx context.Context) error {
 		from, to, err = a.migrateFile(ctx, path)
 	default:
 		err = a.await(ctx, "the database at "+withoutPassword(url), func(ctx context.Context) (err error) {
-			from, to, err = cockroach.MigrateSchema(ctx, url, cockroach.Options{Log: a.log, ConnectTimeout: a.dialFor()})
+			from, to, err = cockroach.MigrateSchema(ctx, url,
+				cockroach.Options{Log: a.log, ConnectTimeout: a.dialFor()})
 			return err
 		})
 	}

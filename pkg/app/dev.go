@@ -51,7 +51,8 @@ func (s System) NewID(prefix string) string {
 	return prefix + "-" + id[max(0, len(id)-8):]
 }
 
-// dev runs everything in this process. What is in the directory stays there, so the next start goes on where this one ends.
+// dev runs everything in this process. What is in the directory stays there, so the next start goes
+// on where this one ends.
 func (a *App) dev(ctx context.Context) (err error) {
 	dir := a.config.Dir
 	if err := writable(dir); err != nil {
@@ -104,7 +105,8 @@ func (a *App) dev(ctx context.Context) (err error) {
 	return a.serve(ctx, h, b, append(append(all, served...), a.host(b, store))...)
 }
 
-// sweep publishes at once what a process before has promised and not published, which is dead: nobody else can have the directory.
+// sweep publishes at once what a process before has promised and not published, which is dead:
+// nobody else can have the directory.
 func (a *App) sweep(ctx context.Context, b *natsbus.Bus, store history.Store) {
 	s := outbox.Sweeper{Broker: b, Store: store, Prefix: b.Prefix(), Hold: time.Second, Log: a.log}
 	if _, err := s.Sweep(ctx); err != nil {
@@ -133,7 +135,8 @@ func (a *App) devServices(b *natsbus.Bus, store history.Store) (all []service, e
 	return all, nil
 }
 
-// host is who sits beside the services in dev: it says where everything is, and shows the demonstration.
+// host is who sits beside the services in dev: it says where everything is, and shows the
+// demonstration.
 func (a *App) host(b *natsbus.Bus, store history.Store) service {
 	fine := func() error { return nil }
 	return service{
@@ -163,7 +166,8 @@ func (a *App) host(b *natsbus.Bus, store history.Store) service {
 	}
 }
 
-// ends tells how instances end. While the demonstration prints, that waits, so that no line comes into the middle of it.
+// ends tells how instances end. While the demonstration prints, that waits, so that no line comes
+// into the middle of it.
 type ends struct {
 	a *App
 
@@ -267,7 +271,8 @@ func (a *App) tryStart(name string, at Addresses) {
 		server = "--server " + at.NATS + " "
 	}
 	a.print("")
-	a.print("Start an instance in another terminal, with the command rondo or any NATS client. How it ends is told here.")
+	a.print("Start an instance in another terminal, with the command rondo or any NATS client. " +
+		"How it ends is told here.")
 	a.print("")
 	a.print("  rondo start %s %s --id my-1 --dir %s", quoted(name), input, quoted(dir))
 	a.print("  nats %spub %s.start.%s.my-2 %s", server, at.Prefix, quoted(subjectWord(name)), input)
@@ -292,12 +297,16 @@ func (a *App) startNATS() (*embedded.Server, error) {
 		address = natsListenDefault
 		if !free(address) {
 			address = "127.0.0.1:0"
-			a.log.Warn("the usual address of NATS is taken; the server listens at another one", "usual", natsListenDefault)
+			a.log.Warn("the usual address of NATS is taken; the server listens at another one", "usual",
+				natsListenDefault)
 		}
 	} else if !free(address) {
-		return nil, fmt.Errorf("the NATS server cannot listen at %s, because somebody does already: choose another address with --nats-listen", address)
+		return nil, fmt.Errorf(
+			"the NATS server cannot listen at %s, because somebody does already: choose another address with "+
+				"--nats-listen", address)
 	}
-	s, err := embedded.Start(embedded.Options{Dir: filepath.Join(a.config.Dir, natsDir), Listen: address, Logger: a.log})
+	s, err := embedded.Start(embedded.Options{Dir: filepath.Join(a.config.Dir, natsDir), Listen: address,
+		Logger: a.log})
 	if err != nil {
 		return nil, fmt.Errorf("at %s, in %s: %w", address, filepath.Join(a.config.Dir, natsDir), err)
 	}
@@ -333,7 +342,8 @@ func devProblem(dir string, err error) error {
 		if locked.PID != 0 {
 			who = fmt.Sprintf("process %d", locked.PID)
 		}
-		return devLocked{fmt.Sprintf("%s is at work in %s: end it, or choose another directory with --dir", who, dir), err}
+		return devLocked{fmt.Sprintf("%s is at work in %s: end it, or choose another directory with --dir", who, dir),
+			err}
 	}
 	return err
 }
@@ -347,7 +357,8 @@ type devLocked struct {
 func (e devLocked) Error() string { return e.text }
 func (e devLocked) Unwrap() error { return e.err }
 
-// writeAddresses writes down where everything is, for commands that come later. The file goes when dev ends.
+// writeAddresses writes down where everything is, for commands that come later. The file goes when
+// dev ends.
 func (a *App) writeAddresses() (forget func(), err error) {
 	path := filepath.Join(a.config.Dir, AddressFile)
 	data, err := json.MarshalIndent(devFile{a.Addresses(), os.Getpid(), time.Now().UTC()}, "", "  ")
@@ -367,8 +378,9 @@ func (a *App) writeAddresses() (forget func(), err error) {
 // ErrNotRunning says that a directory is that of a dev which is not running.
 var ErrNotRunning = errors.New("it is not running")
 
-// ReadAddresses reads where a dev that runs in a directory is found. The error wraps [fs.ErrNotExist] if there is no such directory, and [ErrNotRunning] if there is one, and
-// nobody at work in it.
+// ReadAddresses reads where a dev that runs in a directory is found. The error wraps
+// [fs.ErrNotExist] if there is no such directory, and [ErrNotRunning] if there is one, and nobody
+// at work in it.
 func ReadAddresses(dir string) (Addresses, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return Addresses{}, fmt.Errorf("the dev of %s: %w", dir, err)

@@ -13,7 +13,8 @@ func RunInside(ctx context.Context, env Environment, args []string, parts ...Par
 	return code, stdout.String(), stderr.String()
 }
 
-// output is what was written. A connection that is being closed may still log something while it is read.
+// output is what was written. A connection that is being closed may still log something while it is
+// read.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer

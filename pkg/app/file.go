@@ -12,8 +12,8 @@ import (
 // configVariable names the file with settings where no flag does.
 const configVariable = envPrefix + "CONFIG"
 
-// readFile reads settings from a YAML file: the names of the flags with their values. What is a setting of another command is left alone, so that one
-// file does for all.
+// readFile reads settings from a YAML file: the names of the flags with their values. What is a
+// setting of another command is left alone, so that one file does for all.
 //
 //	nats: nats://nats-0:4222,nats://nats-1:4222
 //	tags: [gpu, _]

@@ -17,10 +17,11 @@ func readWith(t *testing.T, file string, env map[string]string, args ...string) 
 		t.Fatal(err)
 	}
 	c := app.Defaults(app.Worker)
-	r, problems := app.ReadSettings(&c, app.Settings(app.Worker), append(args, "--config", path), func(name string) (string, bool) {
-		v, ok := env[name]
-		return v, ok
-	})
+	r, problems := app.ReadSettings(&c, app.Settings(app.Worker), append(args, "--config", path),
+		func(name string) (string, bool) {
+			v, ok := env[name]
+			return v, ok
+		})
 	var said []string
 	for _, p := range problems {
 		said = append(said, strings.ReplaceAll(p.Error(), path, "FILE"))
@@ -44,18 +45,21 @@ worker-id:
 	if problems != "" {
 		t.Fatal(problems)
 	}
-	if c.NATS.URLs != "nats://a:4222,nats://b:4222" || c.Worker.Slots != 8 || c.Worker.SlotsPerActivity["charge"] != 4 || c.Worker.SlotsPerActivity["ship"] != 2 ||
+	if c.NATS.URLs != "nats://a:4222,nats://b:4222" || c.Worker.Slots != 8 ||
+		c.Worker.SlotsPerActivity["charge"] != 4 || c.Worker.SlotsPerActivity["ship"] != 2 ||
 		c.Grace.String() != "7s" || c.Log.Level.String() != "DEBUG" || c.NATS.Partitions != 16 || c.Worker.ID != "" {
 		t.Errorf("%+v", c)
 	}
-	if r.From["grace"] != "flag" || r.From["slots"] != "environment" || !strings.HasSuffix(r.From["tags"], "rondo.yaml") || r.From["worker-id"] != "" {
+	if r.From["grace"] != "flag" || r.From["slots"] != "environment" ||
+		!strings.HasSuffix(r.From["tags"], "rondo.yaml") || r.From["worker-id"] != "" {
 		t.Errorf("%v", r.From)
 	}
 }
 
 func TestWrongFilesWithSettings(t *testing.T) {
 	for _, c := range []struct{ name, file, want string }{
-		{"all problems at once", "slots: many\nslot: 3\ngrace: [1, [2]]\n", "FILE: slot is no setting; did you mean slots?|FILE: grace, line 3: want a list of words|FILE: slots: "},
+		{"all problems at once", "slots: many\nslot: 3\ngrace: [1, [2]]\n",
+			"FILE: slot is no setting; did you mean slots?|FILE: grace, line 3: want a list of words|FILE: slots: "},
 		{"no YAML", "slots: 3\n\tgrace: 5s\n", "FILE: line 2"},
 		{"no names", "- slots\n", "FILE: "},
 		{"said twice", "slots: 3\nslots: 4\n", "already defined"},
@@ -70,7 +74,9 @@ func TestWrongFilesWithSettings(t *testing.T) {
 		})
 	}
 	c := app.Defaults(app.Worker)
-	_, problems := app.ReadSettings(&c, app.Settings(app.Worker), nil, func(name string) (string, bool) { return "/nowhere.yaml", name == "RONDO_CONFIG" })
+	_, problems := app.ReadSettings(&c, app.Settings(app.Worker), nil, func(name string) (string, bool) {
+		return "/nowhere.yaml", name == "RONDO_CONFIG"
+	})
 	if len(problems) != 1 || !strings.Contains(problems[0].Error(), "/nowhere.yaml") {
 		t.Errorf("%v", problems)
 	}

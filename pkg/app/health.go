@@ -26,7 +26,8 @@ type watched struct {
 	services []service
 }
 
-// openHealth begins to serve. Until there are services to watch, the process is alive and not ready.
+// openHealth begins to serve. Until there are services to watch, the process is alive and not
+// ready.
 func (a *App) openHealth() (*health, error) {
 	h := &health{}
 	h.untell = a.telemetry.Metrics.Ready(h.ready)
@@ -34,7 +35,8 @@ func (a *App) openHealth() (*health, error) {
 	if address == off {
 		return h, nil
 	}
-	c := healthserver.Config{Address: address, Live: h.live, Ready: h.ready, Metrics: a.telemetry.Scrape, LogLevel: a.logs.level, Version: versionOf(a.name()).String(), Logger: a.log}
+	c := healthserver.Config{Address: address, Live: h.live, Ready: h.ready, Metrics: a.telemetry.Scrape,
+		LogLevel: a.logs.level, Version: versionOf(a.name()).String(), Logger: a.log}
 	var err error
 	h.server, err = healthserver.Serve(c)
 	if err != nil && !said { // another port is better than nothing, where nobody has asked for this one
@@ -43,11 +45,13 @@ func (a *App) openHealth() (*health, error) {
 			h.server, err = healthserver.Serve(c)
 		}
 		if err == nil {
-			a.log.Warn("the usual address is taken; serving /livez and /readyz at another one", "usual", address, "address", h.server.Address())
+			a.log.Warn("the usual address is taken; serving /livez and /readyz at another one", "usual", address,
+				"address", h.server.Address())
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("serve /livez, /readyz and /metrics: %w: choose it with --listen, or leave it out with --listen off", err)
+		return nil, fmt.Errorf(
+			"serve /livez, /readyz and /metrics: %w: choose it with --listen, or leave it out with --listen off", err)
 	}
 	a.found(func(w *Addresses) { w.Health = "http://" + h.server.Address() })
 	return h, nil

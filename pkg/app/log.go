@@ -46,10 +46,11 @@ func (l *logs) writer() *slog.Logger { return slog.New(leveled{l.written, l.leve
 // codeLogger is the logger for the code of orchestrations and activities.
 func (l *logs) codeLogger() *slog.Logger { return l.logger(l.level.AtMost(slog.LevelInfo)) }
 
-// workerLogger is the one logger that a worker has, for itself and for its activities: what it says itself begins with its name, and is shown from the level on that
-// services have.
+// workerLogger is the one logger that a worker has, for itself and for its activities: what it says
+// itself begins with its name, and is shown from the level on that services have.
 func (l *logs) workerLogger() *slog.Logger {
-	return slog.New(telemetry.LogHandler(twoLevels{Handler: leveled{both{l.written, l, nil}, l.level.AtMost(slog.LevelInfo)}, begin: "worker: ", level: l.level}))
+	return slog.New(telemetry.LogHandler(twoLevels{Handler: leveled{both{l.written, l, nil},
+		l.level.AtMost(slog.LevelInfo)}, begin: "worker: ", level: l.level}))
 }
 
 // leveled shows what is of a level or above, which may change.
@@ -100,7 +101,8 @@ func (h twoLevels) WithGroup(name string) slog.Handler {
 	return h
 }
 
-// both writes a record, and sends it if somebody is there to get it. Loggers are made before that is known, so what is added to them is kept.
+// both writes a record, and sends it if somebody is there to get it. Loggers are made before that
+// is known, so what is added to them is kept.
 type both struct {
 	slog.Handler
 	logs  *logs
@@ -136,7 +138,8 @@ func (h both) with(add func(slog.Handler) slog.Handler) slog.Handler {
 	return both{add(h.Handler), h.logs, append(h.added[:len(h.added):len(h.added)], add)}
 }
 
-// answerLevel lets people tell and change the level over NATS. Without the right to hear the question the process works all the same.
+// answerLevel lets people tell and change the level over NATS. Without the right to hear the
+// question the process works all the same.
 func (a *App) answerLevel(b bus.RollCalls, names ...string) (stop func()) {
 	stop, err := process.AnswerLevel(b, string(a.config.Command), names, a.logs.level)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// TestLoggersOfTheProgram gives each service a logger of its own: it gets what the service and its code log, and standard error does not.
+// TestLoggersOfTheProgram gives each service a logger of its own: it gets what the service and its
+// code log, and standard error does not.
 func TestLoggersOfTheProgram(t *testing.T) {
 	t.Parallel()
 	logs := orchestration.Define[string, string]("logs")
@@ -31,11 +32,13 @@ func TestLoggersOfTheProgram(t *testing.T) {
 			return in, nil
 		}),
 		app.Configure(func(c *app.Config) {
-			c.Orchestrator.Logger, c.Orchestrator.CodeLogger, c.Worker.Logger, c.NATS.Logger = logger(&own), logger(&code), logger(&worker), logger(&own)
+			c.Orchestrator.Logger, c.Orchestrator.CodeLogger, c.Worker.Logger, c.NATS.Logger = logger(&own),
+				logger(&code), logger(&worker), logger(&own)
 		}),
 	}
 	c := app.Defaults(app.Dev, all...)
-	c.Dir, c.NATSListen, c.Listen, c.Queues.Listen, c.Stdout, c.Stderr = t.TempDir(), "127.0.0.1:0", "off", "off", io.Discard, &stderr
+	c.Dir, c.NATSListen, c.Listen, c.Queues.Listen, c.Stdout, c.Stderr = t.TempDir(), "127.0.0.1:0", "off", "off",
+		io.Discard, &stderr
 	p := run(t, c, all...)
 	b, err := natsbus.Connect(t.Context(), natsbus.Config{URLs: p.Addresses().NATS, Setup: natsbus.Use})
 	if err != nil {
@@ -52,7 +55,8 @@ func TestLoggersOfTheProgram(t *testing.T) {
 	for what, x := range map[string]struct {
 		log  *logged
 		says string
-	}{"Orchestrator.Logger": {&own, "orchestrator="}, "Orchestrator.CodeLogger": {&code, "from the orchestration"}, "Worker.Logger": {&worker, "from the activity"}} {
+	}{"Orchestrator.Logger": {&own, "orchestrator="}, "Orchestrator.CodeLogger": {&code, "from the orchestration"},
+		"Worker.Logger": {&worker, "from the activity"}} {
 		if !strings.Contains(x.log.String(), x.says) {
 			t.Errorf("%s did not get %q; it has\n%s", what, x.says, x.log.String())
 		}

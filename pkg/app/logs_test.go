@@ -137,7 +137,8 @@ var (
 	explode = activity.Define[string, string]("explode", activity.Retry(1))
 )
 
-// leaky are orchestrations that pass the marker along wherever they can. In the second edition, some of them do other things than in the first.
+// leaky are orchestrations that pass the marker along wherever they can. In the second edition,
+// some of them do other things than in the first.
 func leaky(edition int) []app.Part {
 	return []app.Part{
 		carry.With(func(ctx *orchestration.Context, s string) (string, error) {
@@ -195,7 +196,8 @@ func leaky(edition int) []app.Part {
 	}
 }
 
-// leak runs a system through everything that can go wrong with data, and gives what it has logged. The trace is that of the instance carry-1.
+// leak runs a system through everything that can go wrong with data, and gives what it has logged.
+// The trace is that of the instance carry-1.
 func leak(t *testing.T, payloads bool, trace string) *logged {
 	t.Helper()
 	s, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", MaxPayload: 64 << 10})
@@ -231,7 +233,8 @@ func leak(t *testing.T, payloads bool, trace string) *logged {
 	}
 	attributes := `{"who":"` + marker + `"}`
 	for _, name := range []string{"carry", "moody", "odd", "breaks"} {
-		send("rondo.start."+name+"."+name+"-1", events.Header{events.HeaderTrace: {trace}, events.HeaderAttributes: {attributes}})
+		send("rondo.start."+name+"."+name+"-1",
+			events.Header{events.HeaderTrace: {trace}, events.HeaderAttributes: {attributes}})
 	}
 	waits := func(id, event string) {
 		t.Helper()
@@ -265,7 +268,8 @@ func leak(t *testing.T, payloads bool, trace string) *logged {
 	ended(t, database, "carry-1")
 	ended(t, database, "moody-1")
 	await(t, database, "odd-1", func(i history.Info) bool { return i.Status == round.Halted })
-	for _, what := range []string{"it has_ended", "malformed", "the broker refuses", "was recorded with", `"kind":"panicked"`, `"kind":"nondeterminism"`} {
+	for _, what := range []string{"it has_ended", "malformed", "the broker refuses", "was recorded with",
+		`"kind":"panicked"`, `"kind":"nondeterminism"`} {
 		out.await(t, strings.TrimPrefix(what, "it "))
 	}
 	return out
@@ -290,8 +294,10 @@ func checkAbout(t *testing.T, out *logged) {
 	for msg, want := range map[string]map[string]any{
 		"carry begins": execution,
 		"carry ends":   execution,
-		"spilling":     {"instance": "carry-1", "execution": 1.0, "orchestration": "carry", "activity": "spill", "attempt": 1.0},
-		"peeking":      {"instance": "carry-1", "execution": 1.0, "orchestration": "carry", "step": "peek", "attempt": 1.0},
+		"spilling": {"instance": "carry-1", "execution": 1.0, "orchestration": "carry", "activity": "spill",
+			"attempt": 1.0},
+		"peeking": {"instance": "carry-1", "execution": 1.0, "orchestration": "carry", "step": "peek",
+			"attempt": 1.0},
 	} {
 		var found []map[string]any
 		for _, r := range out.records(t, msg) {
@@ -325,8 +331,11 @@ func checkAbout(t *testing.T, out *logged) {
 func TestLogsTellDataIfAskedTo(t *testing.T) {
 	t.Parallel()
 	out := leak(t, true, "")
-	for _, msg := range []string{"a message was put aside", "worker: work is put aside", "an instance was stopped by the engine"} {
-		if !slices.ContainsFunc(out.records(t, msg), func(r map[string]any) bool { return strings.Contains(fmt.Sprint(r), marker) }) {
+	for _, msg := range []string{"a message was put aside", "worker: work is put aside",
+		"an instance was stopped by the engine"} {
+		if !slices.ContainsFunc(out.records(t, msg), func(r map[string]any) bool {
+			return strings.Contains(fmt.Sprint(r), marker)
+		}) {
 			t.Errorf("%q does not tell: %v", msg, out.records(t, msg))
 		}
 	}
@@ -335,19 +344,23 @@ func TestLogsTellDataIfAskedTo(t *testing.T) {
 	}
 }
 
-// TestLogsDoNotTellPasswords has addresses with passwords that lead nowhere, and ones that cannot be read.
+// TestLogsDoNotTellPasswords has addresses with passwords that lead nowhere, and ones that cannot
+// be read.
 func TestLogsDoNotTellPasswords(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct{ nats, database string }{
 		{"nats://ann:" + marker + "@127.0.0.1:1", "postgres://ann:" + marker + "@127.0.0.1:1/rondo"},
-		{"nats://" + marker + "@127.0.0.1:1", "host=127.0.0.1 port=1 user=ann sslpassword=x password='it''s " + marker + "'"},
+		{"nats://" + marker + "@127.0.0.1:1",
+			"host=127.0.0.1 port=1 user=ann sslpassword=x password='it''s " + marker + "'"},
 		{"nats://ann:a/b@" + marker + "@127.0.0.1:1", "postgres://ann:a/b@" + marker + "@127.0.0.1:1/rondo"},
-		{"tls://ann:" + marker + "@127.0.0.1:1,nats://bob:" + marker + "@127.0.0.1:2", "postgres://127.0.0.1:1/rondo?user=ann&sslpassword=" + marker},
+		{"tls://ann:" + marker + "@127.0.0.1:1,nats://bob:" + marker + "@127.0.0.1:2",
+			"postgres://127.0.0.1:1/rondo?user=ann&sslpassword=" + marker},
 		{"nats://ann:" + marker + "@[::1", "postgres://ann:" + marker + "@127.0.0.1:1:x/rondo"},
 	} {
 		out := &logged{}
 		c := app.Defaults(app.Orchestrator)
-		c.NATS.URLs, c.Database.URL, c.Wait, c.NATS.Timeout = x.nats, x.database, 150*time.Millisecond, 100*time.Millisecond
+		c.NATS.URLs, c.Database.URL, c.Wait, c.NATS.Timeout = x.nats, x.database, 150*time.Millisecond,
+			100*time.Millisecond
 		c.Listen, c.Stdout, c.Stderr = "off", io.Discard, out
 		c.Log = app.Log{Level: slog.LevelDebug, JSON: true}
 		a, err := app.New(c, leaky(1)...)
@@ -440,7 +453,8 @@ func TestLevelsChangeAtRunTime(t *testing.T) {
 	if l := level(process.Change{Level: "debug"}); l.Level != "debug" {
 		t.Error(l)
 	}
-	if all, err := process.Levels(t.Context(), b, process.Change{Level: "error", Process: "somebody"}); err != nil || len(all) != 0 {
+	if all, err := process.Levels(t.Context(), b, process.Change{Level: "error", Process: "somebody"}); err != nil ||
+		len(all) != 0 {
 		t.Error(all, err)
 	}
 	publish(t, p.Addresses().NATS, "rondo.start.carry.c-1", `"x"`)
@@ -470,7 +484,8 @@ func TestLogsAreSent(t *testing.T) {
 				}
 			}))
 			defer collector.Close()
-			env := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL, "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "OTEL_BLRP_SCHEDULE_DELAY=50", "OTEL_BSP_SCHEDULE_DELAY=50"}
+			env := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL, "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf",
+				"OTEL_BLRP_SCHEDULE_DELAY=50", "OTEL_BSP_SCHEDULE_DELAY=50"}
 			if asked {
 				env = append(env, "OTEL_LOGS_EXPORTER=otlp")
 			}
@@ -483,11 +498,13 @@ func TestLogsAreSent(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer b.Close()
-			wire := events.Wire{Subject: "rondo.start.toil.toil-1", Body: []byte("false"), Header: events.Header{events.HeaderTrace: {"00-" + leakTrace + "-b7ad6b7169203331-01"}}}
+			wire := events.Wire{Subject: "rondo.start.toil.toil-1", Body: []byte("false"),
+				Header: events.Header{events.HeaderTrace: {"00-" + leakTrace + "-b7ad6b7169203331-01"}}}
 			if err := b.Publish(t.Context(), wire); err != nil {
 				t.Fatal(err)
 			}
-			if line := w.errs.await(t, "msg=working"); !strings.Contains(line, "trace_id="+leakTrace) || !strings.Contains(line, "instance=toil-1") {
+			if line := w.errs.await(t, "msg=working"); !strings.Contains(line, "trace_id="+leakTrace) ||
+				!strings.Contains(line, "instance=toil-1") {
 				t.Error(line)
 			}
 			if !asked {

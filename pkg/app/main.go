@@ -25,7 +25,8 @@ const (
 	bySignal  = 128 // and the number of the signal
 )
 
-// Main is the main function of a program: it reads the arguments and the environment, runs until it is told to end, and exits.
+// Main is the main function of a program: it reads the arguments and the environment, runs until it
+// is told to end, and exits.
 func Main(parts ...Part) {
 	heap.GiveRoom()
 	signals := make(chan os.Signal, 2)
@@ -34,7 +35,8 @@ func Main(parts ...Part) {
 	os.Exit(run(ctx, os.Args[1:], os.LookupEnv, os.Environ(), os.Stdout, os.Stderr, parts))
 }
 
-// oneSignal is how long a signal may come again and be the same one: whoever started the process may pass on what the terminal has sent already.
+// oneSignal is how long a signal may come again and be the same one: whoever started the process
+// may pass on what the terminal has sent already.
 const oneSignal = 250 * time.Millisecond
 
 // ending gives a context that ends with the first signal. The second one ends the process.
@@ -60,7 +62,8 @@ func ending(signals <-chan os.Signal, say io.Writer, exit func(int)) context.Con
 }
 
 // run does what the arguments say, and gives the exit code.
-func run(ctx context.Context, args []string, env Environment, environ []string, stdout, stderr io.Writer, parts []Part) int {
+func run(ctx context.Context, args []string, env Environment, environ []string, stdout, stderr io.Writer,
+	parts []Part) int {
 	name := programName()
 	stdout, stderr = &oneAtATime{w: stdout}, &oneAtATime{w: stderr}
 	if len(args) == 0 {
@@ -78,7 +81,8 @@ func run(ctx context.Context, args []string, env Environment, environ []string, 
 	if !slices.Contains(everywhere, command) {
 		fmt.Fprintf(stderr, "%s: there is no command %q%s\n", name, args[0], DidYouMean(args[0], commandNames()))
 		if ofRondo[args[0]] {
-			fmt.Fprintf(stderr, "`rondo %s` is what you want: the command rondo talks to instances of all programs\n", args[0])
+			fmt.Fprintf(stderr, "`rondo %s` is what you want: the command rondo talks to instances of all programs\n",
+				args[0])
 		}
 		printUsage(stderr, name)
 		return misused
@@ -90,7 +94,8 @@ func run(ctx context.Context, args []string, env Environment, environ []string, 
 		return help(stdout, stderr, name, args[:1])
 	}
 	for _, rest := range r.Rest {
-		problems = append(problems, fmt.Errorf("%q: only settings can follow %q, like --log-level debug", rest, command))
+		problems = append(problems,
+			fmt.Errorf("%q: only settings can follow %q, like --log-level debug", rest, command))
 	}
 	a, err := New(c, parts...)
 	if err == nil || isSettings(err) {
@@ -123,8 +128,10 @@ func run(ctx context.Context, args []string, env Environment, environ []string, 
 
 // ofRondo are commands that people look for in their program and that the command line has.
 var ofRondo = map[string]bool{
-	"start": true, "raise": true, "enqueue": true, "cancel": true, "terminate": true, "suspend": true, "resume": true, "wait": true, "list": true, "show": true,
-	"history": true, "tree": true, "watch": true, "doctor": true, "check": true, "delete": true, "prune": true, "recover": true, "schedules": true,
+	"start": true, "raise": true, "enqueue": true, "cancel": true, "terminate": true, "suspend": true, "resume": true,
+	"wait": true, "list": true, "show": true,
+	"history": true, "tree": true, "watch": true, "doctor": true, "check": true, "delete": true, "prune": true,
+	"recover": true, "schedules": true,
 }
 
 // The first sentence of each command's help.
@@ -164,8 +171,10 @@ func help(stdout, stderr io.Writer, name string, args []string) int {
 		return misused
 	}
 	fmt.Fprintln(stdout, columns.Paragraphs(fmt.Sprintf("%s %s: %s\n\n", name, command, summaries[command])+
-		"Each setting is a flag or a variable, with its default in brackets, or stands in a YAML file that --config or $RONDO_CONFIG names, by the name "+
-		"of the flag. A flag wins over a variable, and that over the file. --print-config shows how they are now and where each is from. A secret, and the "+
+		"Each setting is a flag or a variable, with its default in brackets, or stands in a YAML file that --config "+
+		"or $RONDO_CONFIG names, by the name "+
+		"of the flag. A flag wins over a variable, and that over the file. --print-config shows how they are now "+
+		"and where each is from. A secret, and the "+
 		"address of the database, can also stand in a file that the variable with _FILE at its end names."))
 	printSettings(stdout, command)
 	return succeeded

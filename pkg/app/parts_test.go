@@ -11,7 +11,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
-// What parts say about the settings counts for programs that are started by Main and for those that are made by hand.
+// What parts say about the settings counts for programs that are started by Main and for those that
+// are made by hand.
 func TestDefaultsAskTheParts(t *testing.T) {
 	c := app.Defaults(app.Dev, app.Configure(func(c *app.Config) { c.Orchestrator.KeepExecutions = 3 }))
 	if c.Orchestrator.KeepExecutions != 3 || c.Dir != app.Defaults(app.Dev).Dir {
@@ -35,11 +36,14 @@ func TestAPartCanPinAVersion(t *testing.T) {
 	}
 }
 
-// TestPartsOfMainInATest gives an environment all that a main function has: a pin counts there, and what is about processes does no harm.
+// TestPartsOfMainInATest gives an environment all that a main function has: a pin counts there, and
+// what is about processes does no harm.
 func TestPartsOfMainInATest(t *testing.T) {
 	which := orchestration.Define[string, string]("which")
 	version := func(v string) app.Part {
-		return which.With(func(*orchestration.Context, string) (string, error) { return v, nil }, orchestration.Version(v))
+		return which.With(func(*orchestration.Context, string) (string, error) {
+			return v, nil
+		}, orchestration.Version(v))
 	}
 	env := rondotest.New(t, version("1.0.0"), version("2.0.0"), app.Pin("which", "1.0.0"),
 		app.Configure(func(*app.Config) { t.Error("it is configured") }),

@@ -97,7 +97,8 @@ func TestOrchestratorAndWorker(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	database := filepath.Join(t.TempDir(), "rondo.db")
-	o := start(t, []string{"RONDO_NATS_URL=" + s.URL(), "RONDO_DATABASE_URL=" + database}, with("orchestrator")...).ready()
+	o := start(t, []string{"RONDO_NATS_URL=" + s.URL(), "RONDO_DATABASE_URL=" + database},
+		with("orchestrator")...).ready()
 	w := start(t, []string{"RONDO_NATS_URL=" + s.URL()}, with("worker", "--log-format", "json")...)
 	w.errs.await(t, `"msg":"ready"`)
 	publish(t, s.URL(), "rondo.start.hello.h-1", `"bob"`)
@@ -111,7 +112,8 @@ func TestHealth(t *testing.T) {
 	s := server(t)
 	w := start(t, nil, with("worker", "--nats", s.URL())...).ready()
 	url := addressIn(t, w.errs.await(t, "msg=ready"), "health=")
-	for path, want := range map[string]string{"/livez": "ok", "/readyz": "ok", "/version": "engine 1", "/metrics": "\nrondo_worker_slots 100\n"} {
+	for path, want := range map[string]string{"/livez": "ok", "/readyz": "ok", "/version": "engine 1",
+		"/metrics": "\nrondo_worker_slots 100\n"} {
 		code, body := get(t, url+path)
 		if code != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("%s: %d %s, want %s", path, code, body, want)
@@ -119,7 +121,8 @@ func TestHealth(t *testing.T) {
 	}
 	s.Close()
 	w.errs.await(t, "the connection broke")
-	if code, body := get(t, url+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "worker: not connected to NATS") {
+	if code, body := get(t, url+"/readyz"); code != http.StatusServiceUnavailable ||
+		!strings.Contains(body, "worker: not connected to NATS") {
 		t.Errorf("without NATS: %d %s", code, body)
 	}
 	if code, body := get(t, url+"/livez"); code != http.StatusOK {
@@ -154,14 +157,20 @@ func TestServicesWaitForWhatIsNotThereYet(t *testing.T) {
 func TestWaitingEnds(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	code, _, problems := inside(t, environment(), with("orchestrator", "--nats", s.URL(), "--wait", "300ms", "--database", "postgres://ann:hush@127.0.0.1:1/rondo")...)
-	if code != 1 || !strings.Contains(problems, "waited 300ms for the database at postgres://ann:(hidden)@127.0.0.1:1/rondo") || strings.Contains(problems, "hush") {
+	code, _, problems := inside(t, environment(), with("orchestrator", "--nats", s.URL(), "--wait", "300ms",
+		"--database", "postgres://ann:hush@127.0.0.1:1/rondo")...)
+	if code != 1 || !strings.Contains(problems,
+		"waited 300ms for the database at postgres://ann:(hidden)@127.0.0.1:1/rondo") ||
+		strings.Contains(problems, "hush") {
 		t.Errorf("exit code %d: %s", code, problems)
 	}
-	if code, _, problems := inside(t, environment(), with("worker", "--nats", s.URL(), "--nats-creds", "none.creds")...); code != 1 || !strings.Contains(problems, "none.creds") || strings.Contains(problems, "waiting for NATS") {
+	if code, _, problems := inside(t, environment(), with("worker", "--nats", s.URL(), "--nats-creds",
+		"none.creds")...); code != 1 || !strings.Contains(problems, "none.creds") ||
+		strings.Contains(problems, "waiting for NATS") {
 		t.Errorf("a file that is not there is not waited for: exit code %d: %s", code, problems)
 	}
-	if code, _, problems := inside(t, environment(), with("worker", "--nats", "nats://127.0.0.1:1", "--wait", "0s")...); code != 1 || !strings.Contains(problems, "NATS at nats://127.0.0.1:1: ") {
+	if code, _, problems := inside(t, environment(), with("worker", "--nats", "nats://127.0.0.1:1", "--wait",
+		"0s")...); code != 1 || !strings.Contains(problems, "NATS at nats://127.0.0.1:1: ") {
 		t.Errorf("exit code %d: %s", code, problems)
 	}
 }
@@ -174,11 +183,13 @@ func TestAWrongDatabaseIsNotWaitedFor(t *testing.T) {
 		"oracle://db/rondo":               "the database at oracle://db/rondo",
 	} {
 		code, _, problems := inside(t, environment(), with("orchestrator", "--nats", s.URL(), "--database", address)...)
-		if code != 1 || !strings.Contains(problems, want) || strings.Contains(problems, "hush") || strings.Contains(problems, "waiting for the database") {
+		if code != 1 || !strings.Contains(problems, want) || strings.Contains(problems, "hush") ||
+			strings.Contains(problems, "waiting for the database") {
 			t.Errorf("%s: exit code %d: %s", address, code, problems)
 		}
 	}
-	code, _, problems := inside(t, environment(), with("orchestrator", "--nats", s.URL(), "--database", filepath.Join(t.TempDir(), "none.db"), "--schema", "verify")...)
+	code, _, problems := inside(t, environment(), with("orchestrator", "--nats", s.URL(), "--database",
+		filepath.Join(t.TempDir(), "none.db"), "--schema", "verify")...)
 	if code != 1 || !strings.Contains(problems, "there is no file") {
 		t.Errorf("exit code %d: %s", code, problems)
 	}
@@ -228,13 +239,16 @@ func TestAddressesThatAreTaken(t *testing.T) {
 	if code != 1 || !strings.Contains(problems, "choose it with --listen, or leave it out with --listen off") {
 		t.Errorf("exit code %d: %s", code, problems)
 	}
-	code, _, problems = inside(t, environment(), with("dev", "--dir", t.TempDir(), "--nats-listen", l.Addr().String())...)
+	code, _, problems = inside(t, environment(),
+		with("dev", "--dir", t.TempDir(), "--nats-listen", l.Addr().String())...)
 	if code != 1 || !strings.Contains(problems, "choose another address with --nats-listen") {
 		t.Errorf("exit code %d: %s", code, problems)
 	}
-	// Nobody has asked for the usual ports, so others will do. They may be taken on this machine or not.
+	// Nobody has asked for the usual ports, so others will do. They may be taken on this machine or
+	// not.
 	start(t, nil, "worker", "--nats", s.URL(), "--log-level", "info").ready()
-	start(t, nil, "worker", "--nats", s.URL(), "--log-level", "info").ready().errs.await(t, "the usual address is taken")
+	start(t, nil, "worker", "--nats", s.URL(), "--log-level", "info").ready().errs.await(t,
+		"the usual address is taken")
 	start(t, nil, "dev", "--log-level", "info").ready()
 	start(t, nil, "dev", "--log-level", "info").ready().errs.await(t, "the usual address of NATS is taken")
 	start(t, nil, "worker", "--nats", s.URL(), "--listen", "off", "--log-level", "info").ready().end()
@@ -246,7 +260,8 @@ func TestMigrate(t *testing.T) {
 	database := filepath.Join(t.TempDir(), "sub", "rondo.db")
 	migrate := func(want string, wantCode int, args ...string) {
 		t.Helper()
-		code, out, problems := inside(t, environment(), append([]string{"migrate", "--database", database, "--nats", s.URL(), "--wait", "1s"}, args...)...)
+		code, out, problems := inside(t, environment(),
+			append([]string{"migrate", "--database", database, "--nats", s.URL(), "--wait", "1s"}, args...)...)
 		if code != wantCode || !strings.Contains(out+problems, want) {
 			t.Errorf("%v: exit code %d, want %d and %q in: %s%s", args, code, wantCode, want, out, problems)
 		}
@@ -258,7 +273,8 @@ func TestMigrate(t *testing.T) {
 	migrate("the streams of rondo are as they are needed", 0, "--streams", "--tags", "_,gpu")
 	migrate("the streams of rondo are as they are needed", 0, "--check", "--streams", "--tags", "_,gpu")
 	start(t, nil, with("worker", "--nats", s.URL(), "--setup", "verify", "--tags", "gpu,_")...).ready().end()
-	start(t, nil, with("orchestrator", "--nats", s.URL(), "--setup", "verify", "--schema", "verify", "--database", "sqlite:"+database)...).ready().end()
+	start(t, nil, with("orchestrator", "--nats", s.URL(), "--setup", "verify", "--schema", "verify", "--database",
+		"sqlite:"+database)...).ready().end()
 }
 
 // ---- dev.
@@ -268,7 +284,9 @@ func TestDev(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kept")
 	p := start(t, nil, with("dev", "--dir", dir, "--nats-listen", "127.0.0.1:0", "--demo")...)
 	p.out.await(t, "the demo says: hello demo")
-	for _, want := range []string{"nats --server nats://127.0.0.1:", "pub rondo.start.hello.my-2 '\"text\"'", "rondo start hello '\"text\"' --id my-1 --dir " + dir, "Ctrl-C ends it", filepath.Join(dir, "rondo.db"), "hello 1.0.0; nap 1.0.0; toil 1.0.0; activities greet, work"} {
+	for _, want := range []string{"nats --server nats://127.0.0.1:", "pub rondo.start.hello.my-2 '\"text\"'",
+		"rondo start hello '\"text\"' --id my-1 --dir " + dir, "Ctrl-C ends it", filepath.Join(dir, "rondo.db"),
+		"hello 1.0.0; nap 1.0.0; toil 1.0.0; activities greet, work"} {
 		p.out.await(t, want)
 	}
 	at, err := app.ReadAddresses(dir)
@@ -279,8 +297,10 @@ func TestDev(t *testing.T) {
 		t.Errorf("%d %s", code, body)
 	}
 	for _, want := range []string{
-		`rondo_orchestration_completions_total{orchestration="hello",status="completed",version="1.0.0"} 1`, `rondo_activity_executions_total{activity="greet",attempt="1",outcome="success",tag=""} 1`,
-		`rondo_store_operation_duration_seconds_count{operation="commit",status="ok"}`, "rondo_nats_connected 1", "rondo_build_info{", "go_goroutines",
+		`rondo_orchestration_completions_total{orchestration="hello",status="completed",version="1.0.0"} 1`,
+		`rondo_activity_executions_total{activity="greet",attempt="1",outcome="success",tag=""} 1`,
+		`rondo_store_operation_duration_seconds_count{operation="commit",status="ok"}`, "rondo_nats_connected 1",
+		"rondo_build_info{", "go_goroutines",
 	} {
 		if code, body := get(t, at.Health+"/metrics"); code != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("/metrics does not say %s: %d\n%s", want, code, body)
@@ -304,7 +324,8 @@ func TestDev(t *testing.T) {
 		t.Errorf("it began at %v, and anew at %v", waiting.CreatedAt, i.CreatedAt)
 	}
 	other := start(t, nil, with("dev", "--dir", dir, "--nats-listen", "127.0.0.1:0")...)
-	if code, _, problems := other.wait(); code != 1 || !strings.Contains(problems, "choose another directory with --dir") {
+	if code, _, problems := other.wait(); code != 1 ||
+		!strings.Contains(problems, "choose another directory with --dir") {
 		t.Errorf("a second one in the same directory: exit code %d: %s", code, problems)
 	}
 	p.end()
@@ -350,7 +371,8 @@ func TestDevInADirectoryThatCannotBeWritten(t *testing.T) {
 		dir = "/proc" // whoever runs the tests may write everywhere, but not there
 	}
 	code, _, problems := inside(t, environment(), with("dev", "--dir", dir)...)
-	if code != 1 || !strings.Contains(problems, "the directory "+dir) || !strings.Contains(problems, "choose another one with --dir") {
+	if code != 1 || !strings.Contains(problems, "the directory "+dir) ||
+		!strings.Contains(problems, "choose another one with --dir") {
 		t.Errorf("exit code %d: %s", code, problems)
 	}
 }
@@ -457,10 +479,13 @@ func TestRightsMayCome(t *testing.T) {
 	if code, out, problems := inside(t, environment("RONDO_DATABASE_URL", address), "migrate"); code != 0 {
 		t.Errorf("exit code %d: %s%s", code, out, problems)
 	}
-	if code, out, problems := inside(t, environment("RONDO_DATABASE_URL", own.String()), "migrate", "--check"); code != 1 || !strings.Contains(problems, "grant SELECT") || strings.Contains(problems, "waiting for") {
+	if code, out, problems := inside(t, environment("RONDO_DATABASE_URL", own.String()), "migrate",
+		"--check"); code != 1 || !strings.Contains(problems, "grant SELECT") ||
+		strings.Contains(problems, "waiting for") {
 		t.Errorf("exit code %d: %s%s", code, out, problems)
 	}
-	p := start(t, []string{"RONDO_DATABASE_URL=" + own.String()}, with("orchestrator", "--nats", s.URL(), "--schema", "verify")...)
+	p := start(t, []string{"RONDO_DATABASE_URL=" + own.String()},
+		with("orchestrator", "--nats", s.URL(), "--schema", "verify")...)
 	p.errs.await(t, "grant SELECT, INSERT, UPDATE and DELETE on the tables")
 	do("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO " + role)
 	p.ready().end()
@@ -472,16 +497,20 @@ func TestOnPostgreSQL(t *testing.T) {
 	pgtest.Need(t)
 	s := server(t)
 	address := pgtest.Database(t)
-	if code, out, problems := inside(t, environment("RONDO_DATABASE_URL", address), "migrate", "--check"); code != 1 || !strings.Contains(problems, "has no tables") || strings.Contains(problems, "waiting for") {
+	if code, out, problems := inside(t, environment("RONDO_DATABASE_URL", address), "migrate", "--check"); code != 1 ||
+		!strings.Contains(problems, "has no tables") || strings.Contains(problems, "waiting for") {
 		t.Errorf("exit code %d: %s%s", code, out, problems)
 	}
-	early := start(t, []string{"RONDO_DATABASE_URL=" + address}, with("orchestrator", "--nats", s.URL(), "--schema", "verify")...)
+	early := start(t, []string{"RONDO_DATABASE_URL=" + address},
+		with("orchestrator", "--nats", s.URL(), "--schema", "verify")...)
 	early.errs.await(t, "has no tables of Rondo's") // and waits until somebody makes them
-	if code, out, problems := inside(t, environment("RONDO_DATABASE_URL", address), "migrate"); code != 0 || !strings.Contains(out, "the tables were made") {
+	if code, out, problems := inside(t, environment("RONDO_DATABASE_URL", address), "migrate"); code != 0 ||
+		!strings.Contains(out, "the tables were made") {
 		t.Errorf("exit code %d: %s%s", code, out, problems)
 	}
 	early.ready().end()
-	start(t, []string{"RONDO_DATABASE_URL=" + address}, with("orchestrator", "--nats", s.URL(), "--schema", "verify")...).ready()
+	start(t, []string{"RONDO_DATABASE_URL=" + address},
+		with("orchestrator", "--nats", s.URL(), "--schema", "verify")...).ready()
 	start(t, nil, with("worker", "--nats", s.URL())...).ready()
 	b, err := natsbus.Connect(t.Context(), natsbus.Config{URLs: s.URL(), Setup: natsbus.Use})
 	if err != nil {

@@ -32,7 +32,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/process"
 )
 
-// This file keeps docs/protocol.md true: it names all headers and verbs there are, and runs the examples.
+// This file keeps docs/protocol.md true: it names all headers and verbs there are, and runs the
+// examples.
 
 const protocolPage = "../../docs/protocol.md"
 
@@ -49,11 +50,13 @@ func readProtocol(t *testing.T) string {
 func TestProtocolNamesAllThereIs(t *testing.T) {
 	page := readProtocol(t)
 	found := 0
-	for _, dir := range []string{"../events", "../bus/natsbus", "../query", "../process", "../../services/orchestrator", "../../services/worker"} {
+	for _, dir := range []string{"../events", "../bus/natsbus", "../query", "../process", "../../services/orchestrator",
+		"../../services/worker"} {
 		for name, value := range stringConstants(t, dir) {
 			want := ""
 			switch {
-			case strings.HasPrefix(value, "Rondo-"), strings.HasPrefix(strings.ToLower(name), "header"), strings.HasPrefix(name, "Verb"), strings.HasPrefix(name, "Topic"), strings.HasPrefix(name, "Method"):
+			case strings.HasPrefix(value, "Rondo-"), strings.HasPrefix(strings.ToLower(name), "header"),
+				strings.HasPrefix(name, "Verb"), strings.HasPrefix(name, "Topic"), strings.HasPrefix(name, "Method"):
 				want = "`" + value + "`"
 			default:
 				continue
@@ -89,7 +92,8 @@ func stringConstants(t *testing.T, dir string) map[string]string {
 		if e.IsDir() || !strings.HasSuffix(e.Name(), ".go") || strings.HasSuffix(e.Name(), "_test.go") {
 			continue
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(filepath.FromSlash(dir), e.Name()), nil, parser.SkipObjectResolution)
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(filepath.FromSlash(dir), e.Name()), nil,
+			parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,8 +119,10 @@ func stringConstants(t *testing.T, dir string) map[string]string {
 
 // The orchestration that the page speaks of.
 var fulfilParts = []app.Part{
-	orchestration.Define[map[string]any, map[string]any]("fulfil").With(func(ctx *orchestration.Context, order map[string]any) (map[string]any, error) {
-		charged, err := activity.Define[map[string]any, map[string]any]("charge").Call(ctx, order, activity.Retry(3, activity.Fixed(10*time.Millisecond)), activity.Timeout(time.Minute))
+	orchestration.Define[map[string]any,
+		map[string]any]("fulfil").With(func(ctx *orchestration.Context, order map[string]any) (map[string]any, error) {
+		charged, err := activity.Define[map[string]any, map[string]any]("charge").Call(ctx, order,
+			activity.Retry(3, activity.Fixed(10*time.Millisecond)), activity.Timeout(time.Minute))
 		if cents, _ := order["cents"].(float64); err == nil && cents >= 100_000 {
 			_, err = orchestration.DefineEvent[map[string]any]("approve").Wait(ctx)
 		}
@@ -137,7 +143,8 @@ type block struct {
 
 // kinds are those blocks that are run.
 var kinds = map[string]func(*actor, block) error{
-	"publish": (*actor).publish, "work": (*actor).work, "ack": (*actor).ack, "gone": (*actor).gone, "listen": (*actor).listen, "notice": (*actor).notice,
+	"publish": (*actor).publish, "work": (*actor).work, "ack": (*actor).ack, "gone": (*actor).gone,
+	"listen": (*actor).listen, "notice": (*actor).notice,
 	"request": (*actor).request, "answer": (*actor).answer, "respond": (*actor).respond, "dead": (*actor).dead,
 }
 
@@ -249,7 +256,8 @@ func (a *actor) work(b block) error {
 	c, err := a.js.Consumer(a.ctx, "RONDO_WORK", name)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) { // made as the page says, if the orchestrator was not quicker
 		c, err = a.js.CreateOrUpdateConsumer(a.ctx, "RONDO_WORK", jetstream.ConsumerConfig{
-			Durable: name, FilterSubject: "rondo.work._." + b.arg + ".>", AckPolicy: jetstream.AckExplicitPolicy, AckWait: 30 * time.Second,
+			Durable: name, FilterSubject: "rondo.work._." + b.arg + ".>", AckPolicy: jetstream.AckExplicitPolicy,
+			AckWait:    30 * time.Second,
 			MaxDeliver: -1, MaxAckPending: 100_000, MaxWaiting: 2048,
 		})
 	}
@@ -261,13 +269,15 @@ func (a *actor) work(b block) error {
 		if err != nil {
 			return err
 		}
-		if at, err := time.Parse(time.RFC3339Nano, a.held.Headers().Get("Rondo-Not-Before")); err == nil && time.Until(at) > 0 {
+		if at, err := time.Parse(time.RFC3339Nano, a.held.Headers().Get("Rondo-Not-Before")); err == nil &&
+			time.Until(at) > 0 {
 			if err := a.held.NakWithDelay(time.Until(at)); err != nil { // as the page says
 				return err
 			}
 			continue
 		}
-		return errors.Join(a.match("the subject", b.subject, a.held.Subject()), a.matchHeader(b, a.held.Headers()), a.matchBody(b.body, a.held.Data()))
+		return errors.Join(a.match("the subject", b.subject, a.held.Subject()), a.matchHeader(b, a.held.Headers()),
+			a.matchBody(b.body, a.held.Data()))
 	}
 }
 
@@ -279,7 +289,8 @@ func (a *actor) gone(block) error {
 	if err != nil {
 		return err
 	}
-	m, err := a.nc.RequestWithContext(a.ctx, "$JS.API.STREAM.MSG.GET.RONDO_WORK", fmt.Appendf(nil, `{"seq":%d}`, meta.Sequence.Stream))
+	m, err := a.nc.RequestWithContext(a.ctx, "$JS.API.STREAM.MSG.GET.RONDO_WORK",
+		fmt.Appendf(nil, `{"seq":%d}`, meta.Sequence.Stream))
 	if err == nil && !strings.Contains(string(m.Data), "10037") {
 		err = fmt.Errorf("it is still there: %s", m.Data)
 	}
@@ -324,7 +335,8 @@ func (a *actor) early(b block) bool {
 	return false
 }
 
-// respond answers a roll call as the page says, and wants that whoever calls the roll understands it.
+// respond answers a roll call as the page says, and wants that whoever calls the roll understands
+// it.
 func (a *actor) respond(b block) error {
 	s, err := a.nc.Subscribe(b.subject, func(m *nats.Msg) { _ = m.Respond([]byte(b.body)) }) // who asked asks again
 	if err != nil {
@@ -485,14 +497,17 @@ func TestProtocolExamples(t *testing.T) {
 	}
 }
 
-// TestProtocolPermissions runs the configuration that the page leads to: each user can do what the page says, and no more.
+// TestProtocolPermissions runs the configuration that the page leads to: each user can do what the
+// page says, and no more.
 func TestProtocolPermissions(t *testing.T) {
 	t.Parallel()
 	const shipped = "../../deploy/nats/single.conf"
-	if page := readProtocol(t); !strings.Contains(page, "](../deploy/nats/single.conf)") || strings.Contains(page, "```permissions") {
+	if page := readProtocol(t); !strings.Contains(page, "](../deploy/nats/single.conf)") ||
+		strings.Contains(page, "```permissions") {
 		t.Error("the page shows other permissions than those that are shipped")
 	}
-	s, err := embedded.Start(embedded.Options{Config: filepath.FromSlash(shipped), Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	s, err := embedded.Start(embedded.Options{Config: filepath.FromSlash(shipped), Dir: t.TempDir(),
+		Listen: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -535,11 +550,16 @@ func TestProtocolPermissions(t *testing.T) {
 	}
 
 	for user, forbidden := range map[string][]string{
-		"worker": {"rondo.start.hello.w-1", "rondo.control.terminate.h-1", "rondo.timer-due.1-2.h-1", "$JS.API.STREAM.DELETE.RONDO", "rondo.api.delete"},
-		"client": {"rondo.work-done.1-2.h-1", "rondo.work._.greet.1-2.h-1", "rondo.timer-due.1-2.h-1", "$JS.API.STREAM.DELETE.RONDO", "rondo.notice.ended.hello.h-1"},
+		"worker": {"rondo.start.hello.w-1", "rondo.control.terminate.h-1", "rondo.timer-due.1-2.h-1",
+			"$JS.API.STREAM.DELETE.RONDO", "rondo.api.delete"},
+		"client": {"rondo.work-done.1-2.h-1", "rondo.work._.greet.1-2.h-1", "rondo.timer-due.1-2.h-1",
+			"$JS.API.STREAM.DELETE.RONDO", "rondo.notice.ended.hello.h-1"},
 	} {
 		denied := make(chan error, 10)
-		nc, err := nats.Connect(s.URL(), nats.UserInfo(user, user), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+		nc, err := nats.Connect(s.URL(), nats.UserInfo(user, user),
+			nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+				denied <- err
+			}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,7 +29,8 @@ const queueToken = "a-token-of-the-shop"
 func accessFile(t *testing.T, dir string) string {
 	t.Helper()
 	sum := sha256.Sum256([]byte(queueToken))
-	return file(t, dir, "access.yaml", "callers: [{name: shop, token_sha256: ["+hex.EncodeToString(sum[:])+"], allow: [{queues: [orders-*], rights: [push, look]}]}]")
+	return file(t, dir, "access.yaml", "callers: [{name: shop, token_sha256: ["+hex.EncodeToString(sum[:])+
+		"], allow: [{queues: [orders-*], rights: [push, look]}]}]")
 }
 
 func file(t *testing.T, dir, name, text string) string {
@@ -49,7 +50,8 @@ func certificate(t *testing.T, dir string) (cert, key string, client *http.Clien
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "queues"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "queues"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
@@ -65,7 +67,8 @@ func certificate(t *testing.T, dir string) (cert, key string, client *http.Clien
 	pool.AppendCertsFromPEM(certPEM)
 	client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
 	t.Cleanup(client.CloseIdleConnections)
-	return file(t, dir, "tls.crt", string(certPEM)), file(t, dir, "tls.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))), client
+	return file(t, dir, "tls.crt", string(certPEM)),
+		file(t, dir, "tls.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))), client
 }
 
 // post sends something to a queue, and gives the answer.
@@ -102,13 +105,15 @@ func queuesOf(t *testing.T, p *running) string {
 	return ""
 }
 
-// TestQueuesOfAnOrchestrator serves them at all networks, with tokens and TLS, and keeps them over a restart.
+// TestQueuesOfAnOrchestrator serves them at all networks, with tokens and TLS, and keeps them over
+// a restart.
 func TestQueuesOfAnOrchestrator(t *testing.T) {
 	t.Parallel()
 	s, dir := server(t), t.TempDir()
 	cert, key, client := certificate(t, dir)
 	access := accessFile(t, dir)
-	args := with("orchestrator", "--nats", s.URL(), "--database", filepath.Join(dir, "rondo.db"), "--queues-listen", "0.0.0.0:0", "--queues-access", access, "--queues-tls-cert", cert, "--queues-tls-key", key)
+	args := with("orchestrator", "--nats", s.URL(), "--database", filepath.Join(dir, "rondo.db"), "--queues-listen",
+		"0.0.0.0:0", "--queues-access", access, "--queues-tls-cert", cert, "--queues-tls-key", key)
 	at := func(p *running) string {
 		_, port, err := net.SplitHostPort(strings.TrimPrefix(queuesOf(t, p), "https://"))
 		if err != nil {
@@ -118,10 +123,12 @@ func TestQueuesOfAnOrchestrator(t *testing.T) {
 	}
 	p := start(t, nil, args...)
 	url := at(p)
-	if status, answer := post(t, client, queueToken, url+"/queue/orders-1/push", `{"item": {"n": 1}}`); status != http.StatusOK && status != http.StatusCreated {
+	if status, answer := post(t, client, queueToken, url+"/queue/orders-1/push",
+		`{"item": {"n": 1}}`); status != http.StatusOK && status != http.StatusCreated {
 		t.Errorf("%d %s", status, answer)
 	}
-	for token, want := range map[string]int{"": http.StatusUnauthorized, "another": http.StatusUnauthorized, queueToken: http.StatusForbidden} {
+	for token, want := range map[string]int{"": http.StatusUnauthorized, "another": http.StatusUnauthorized,
+		queueToken: http.StatusForbidden} {
 		if status, answer := post(t, client, token, url+"/queue/orders-1/pop", ""); status != want {
 			t.Errorf("pop with the token %q: %d %s", token, status, answer)
 		}
@@ -133,9 +140,11 @@ func TestQueuesOfAnOrchestrator(t *testing.T) {
 	p.end()
 
 	// Now without tokens and TLS, as this machine alone may.
-	p = start(t, nil, with("orchestrator", "--nats", s.URL(), "--database", filepath.Join(dir, "rondo.db"), "--queues-listen", "127.0.0.1:0")...)
+	p = start(t, nil, with("orchestrator", "--nats", s.URL(), "--database", filepath.Join(dir, "rondo.db"),
+		"--queues-listen", "127.0.0.1:0")...)
 	url = queuesOf(t, p)
-	if status, answer := post(t, http.DefaultClient, "", url+"/queue/orders-1/pop", ""); status != http.StatusOK || !strings.Contains(answer, `{"n": 1}`) && !strings.Contains(answer, `{"n":1}`) {
+	if status, answer := post(t, http.DefaultClient, "", url+"/queue/orders-1/pop", ""); status != http.StatusOK ||
+		!strings.Contains(answer, `{"n": 1}`) && !strings.Contains(answer, `{"n":1}`) {
 		t.Errorf("%d %s", status, answer)
 	}
 	http.DefaultClient.CloseIdleConnections()
@@ -146,7 +155,8 @@ func TestAnOrchestratorServesNoQueuesUnlessItIsTold(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	for _, more := range [][]string{nil, {"--queues-listen", "off", "--queues-access", "nowhere.yaml"}} {
-		p := start(t, nil, append(with("orchestrator", "--nats", s.URL(), "--database", filepath.Join(t.TempDir(), "rondo.db")), more...)...)
+		p := start(t, nil, append(with("orchestrator", "--nats", s.URL(), "--database",
+			filepath.Join(t.TempDir(), "rondo.db")), more...)...)
 		if at := queuesOf(t, p); at != "" {
 			t.Errorf("%q: queues are served at %s", more, at)
 		}
@@ -162,24 +172,29 @@ func TestQueuesOfDev(t *testing.T) {
 	}
 	defer l.Close()
 	dir := t.TempDir()
-	p := start(t, nil, with("dev", "--dir", dir, "--nats-listen", "127.0.0.1:0", "--queues-listen", "127.0.0.1:0")...).ready()
+	p := start(t, nil, with("dev", "--dir", dir, "--nats-listen", "127.0.0.1:0", "--queues-listen",
+		"127.0.0.1:0")...).ready()
 	at, err := app.ReadAddresses(dir)
 	if err != nil || !strings.HasPrefix(at.Queues, "http://127.0.0.1:") {
 		t.Fatalf("%+v, %v", at, err)
 	}
 	p.out.await(t, "  queues     "+at.Queues)
 	p.out.await(t, "curl -d '{\"item\": {\"task\": 1}}' "+at.Queues+"/queue/my-queue/push")
-	if status, answer := post(t, http.DefaultClient, "", at.Queues+"/queue/my-queue/push", `{"item": {"task": 1}}`); status/100 != 2 {
+	if status, answer := post(t, http.DefaultClient, "", at.Queues+"/queue/my-queue/push",
+		`{"item": {"task": 1}}`); status/100 != 2 {
 		t.Errorf("%d %s", status, answer)
 	}
-	if status, answer := post(t, http.DefaultClient, "", at.Queues+"/queue/my-queue/pop?require_ack=true", ""); status != http.StatusOK || !strings.Contains(answer, `"lock_id"`) {
+	if status, answer := post(t, http.DefaultClient, "", at.Queues+"/queue/my-queue/pop?require_ack=true",
+		""); status != http.StatusOK || !strings.Contains(answer, `"lock_id"`) {
 		t.Errorf("%d %s", status, answer)
 	}
 	http.DefaultClient.CloseIdleConnections()
 	p.end()
 
-	code, _, problems := inside(t, environment(), with("dev", "--dir", t.TempDir(), "--nats-listen", "127.0.0.1:0", "--queues-listen", l.Addr().String())...)
-	if code != 1 || !strings.Contains(problems, "choose it with --queues-listen, or leave it out with --queues-listen off") {
+	code, _, problems := inside(t, environment(),
+		with("dev", "--dir", t.TempDir(), "--nats-listen", "127.0.0.1:0", "--queues-listen", l.Addr().String())...)
+	if code != 1 || !strings.Contains(problems,
+		"choose it with --queues-listen, or leave it out with --queues-listen off") {
 		t.Errorf("an address that is taken: exit code %d: %s", code, problems)
 	}
 	dir = t.TempDir()
@@ -193,7 +208,8 @@ func TestQueuesOfDev(t *testing.T) {
 	}
 }
 
-// TestTheUsualAddressOfQueuesMayBeTaken starts two that nobody tells where; the port may be taken on this machine or not.
+// TestTheUsualAddressOfQueuesMayBeTaken starts two that nobody tells where; the port may be taken
+// on this machine or not.
 func TestTheUsualAddressOfQueuesMayBeTaken(t *testing.T) {
 	t.Parallel()
 	var at []string
@@ -222,21 +238,37 @@ func TestSettingsOfQueuesThatDoNotFit(t *testing.T) {
 		code int
 		want []string
 	}{
-		{[]string{"orchestrator", "--queues-listen", "0.0.0.0:8000", "--queues-tls-cert", "c", "--queues-rate", "-1", "--queues-max-item", "8MiB"}, 2, []string{
-			"--queues-listen: 0.0.0.0:8000 can be reached from other machines: say who may do what there with --queues-access FILE, or listen at 127.0.0.1", "a certificate needs its key",
-			"--queues-rate: -1; want at least 0", "--queues-max-body: 4MiB are less than the 8MiB", "4 things are wrong",
+		{[]string{"orchestrator", "--queues-listen", "0.0.0.0:8000", "--queues-tls-cert", "c", "--queues-rate", "-1",
+			"--queues-max-item", "8MiB"}, 2, []string{
+			"--queues-listen: 0.0.0.0:8000 can be reached from other machines: say who may do what there with " +
+				"--queues-access FILE, or listen at 127.0.0.1", "a certificate needs its key",
+			"--queues-rate: -1; want at least 0", "--queues-max-body: 4MiB are less than the 8MiB",
+			"4 things are wrong",
 		}},
-		{[]string{"orchestrator", "--queues-listen", ":8000"}, 2, []string{"--queues-listen: :8000 can be reached from other machines: say who may do what there with --queues-access FILE, or listen at 127.0.0.1"}},
+		{[]string{"orchestrator", "--queues-listen", ":8000"}, 2,
+			[]string{"--queues-listen: :8000 can be reached from other machines: say who may do what there with " +
+				"--queues-access FILE, or listen at 127.0.0.1"}},
 		{[]string{"dev", "--queues-listen", "8000", "--queues-client-ca", "ca", "--queues-rate", "fast"}, 2, []string{
-			`--queues-listen: "8000" is not an address`, "say --queues-tls-cert and --queues-tls-key, too", "say with --queues-access FILE who may do what with which certificate", `--queues-rate: "fast" is no number like 100 or 0.5`,
+			`--queues-listen: "8000" is not an address`, "say --queues-tls-cert and --queues-tls-key, too",
+			"say with --queues-access FILE who may do what with which certificate",
+			`--queues-rate: "fast" is no number like 100 or 0.5`,
 		}},
-		{[]string{"orchestrator", "--queues-access", "a", "--queues-rate", "NaN"}, 2, []string{"--queues-listen: where are the queues served? Say it, like 0.0.0.0:8000, or off", "--queues-rate: NaN"}},
-		{[]string{"orchestrator", "--queues-listen", ":0", "--queues-access", filepath.Join(dir, "none.yaml")}, 1, []string{"--queues-access: the access file", "no such file"}},
-		{[]string{"orchestrator", "--queues-listen", ":0", "--queues-access", file(t, dir, "bad.yaml", "callers: [{name: x}]")}, 1, []string{"2 things are wrong", "has neither token_sha256 nor certificates"}},
-		{[]string{"orchestrator", "--queues-listen", ":0", "--queues-access", file(t, dir, "certs.yaml", "callers: [{name: x, certificates: [x], allow: [{queues: ['*'], rights: [pop]}]}]")}, 1, []string{
+		{[]string{"orchestrator", "--queues-access", "a", "--queues-rate", "NaN"}, 2,
+			[]string{"--queues-listen: where are the queues served? Say it, like 0.0.0.0:8000, or off",
+				"--queues-rate: NaN"}},
+		{[]string{"orchestrator", "--queues-listen", ":0", "--queues-access", filepath.Join(dir, "none.yaml")}, 1,
+			[]string{"--queues-access: the access file", "no such file"}},
+		{[]string{"orchestrator", "--queues-listen", ":0", "--queues-access",
+			file(t, dir, "bad.yaml", "callers: [{name: x}]")}, 1,
+			[]string{"2 things are wrong", "has neither token_sha256 nor certificates"}},
+		{[]string{"orchestrator", "--queues-listen", ":0", "--queues-access",
+			file(t, dir, "certs.yaml",
+				"callers: [{name: x, certificates: [x], allow: [{queues: ['*'], rights: [pop]}]}]")}, 1, []string{
 			"say with --queues-client-ca who issues them"}},
-		{[]string{"orchestrator", "--queues-listen", "127.0.0.1:0", "--queues-tls-cert", cert, "--queues-tls-key", cert}, 1, []string{"--queues-tls-cert: ", "the certificate and the key"}},
-		{[]string{"orchestrator", "--queues-listen", ":0", "--queues-access", accessFile(t, dir), "--queues-tls-cert", cert, "--queues-tls-key", key, "--queues-client-ca", key}, 1, []string{"there is no certificate in PEM"}},
+		{[]string{"orchestrator", "--queues-listen", "127.0.0.1:0", "--queues-tls-cert", cert, "--queues-tls-key",
+			cert}, 1, []string{"--queues-tls-cert: ", "the certificate and the key"}},
+		{[]string{"orchestrator", "--queues-listen", ":0", "--queues-access", accessFile(t, dir), "--queues-tls-cert",
+			cert, "--queues-tls-key", key, "--queues-client-ca", key}, 1, []string{"there is no certificate in PEM"}},
 	} {
 		args := append(c.args, "--listen", "127.0.0.1:0")
 		if c.args[0] == "orchestrator" {

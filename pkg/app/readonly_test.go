@@ -53,7 +53,8 @@ func TestDatabasesAreOpenedToLookAtThem(t *testing.T) {
 		defer s.Close()
 		look(t, address)
 	})
-	if _, err := app.OpenReadOnly(t.Context(), "postgres://user:secret@127.0.0.1:1/rondo?connect_timeout=1", quiet); err == nil || strings.Contains(err.Error(), "secret") {
+	if _, err := app.OpenReadOnly(t.Context(), "postgres://user:secret@127.0.0.1:1/rondo?connect_timeout=1",
+		quiet); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("nobody listens there: %v", err)
 	}
 }

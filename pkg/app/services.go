@@ -79,7 +79,8 @@ func (a *App) newOrchestrator(b *natsbus.Bus, store history.Store) ([]service, e
 		return nil, err
 	}
 	beside, err := a.bridges(b, o)
-	return append([]service{{name: "orchestrator", id: o.ID(), run: o.Run, live: o.Live, ready: o.Ready}}, beside...), err
+	return append([]service{{name: "orchestrator", id: o.ID(), run: o.Run, live: o.Live, ready: o.Ready}}, beside...),
+		err
 }
 
 // build says which binary this is.
@@ -87,7 +88,8 @@ func (a *App) build() string { return versionOf(a.name()).String() }
 
 func (a *App) newWorker(b *natsbus.Bus) (service, error) {
 	c := a.config.Worker
-	c.DrainTimeout, c.SessionLease, c.Logger = a.config.Grace, a.config.NATS.SessionLease, cmp.Or(c.Logger, a.logs.workerLogger())
+	c.DrainTimeout, c.SessionLease, c.Logger = a.config.Grace, a.config.NATS.SessionLease,
+		cmp.Or(c.Logger, a.logs.workerLogger())
 	c.LogPayloads = c.LogPayloads || a.config.Log.Payloads
 	c.Tags = a.config.tagFilter()
 	c.Build, c.Tracer, c.Metrics = cmp.Or(c.Build, a.build()), a.telemetry.Tracer, a.telemetry.Metrics
@@ -98,7 +100,9 @@ func (a *App) newWorker(b *natsbus.Bus) (service, error) {
 	if err != nil {
 		return service{}, err
 	}
-	return service{name: "worker", id: w.ID(), run: w.Run, live: w.Live, ready: func(context.Context) error { return errors.Join(b.Connected(), w.Ready()) }}, nil
+	return service{name: "worker", id: w.ID(), run: w.Run, live: w.Live, ready: func(context.Context) error {
+		return errors.Join(b.Connected(), w.Ready())
+	}}, nil
 }
 
 // readyEvery is how often is looked whether everything is ready, at the start.
@@ -162,7 +166,8 @@ func (a *App) awaitReady(ctx context.Context, all []service) bool {
 // ready tells everybody that the program has started.
 func (a *App) ready() {
 	at := a.Addresses()
-	a.log.Info("ready", "command", string(a.config.Command), "nats", at.NATS, "database", at.Database, "health", at.Health, "queues", at.Queues)
+	a.log.Info("ready", "command", string(a.config.Command), "nats", at.NATS, "database", at.Database, "health",
+		at.Health, "queues", at.Queues)
 	close(a.started)
 }
 

@@ -16,13 +16,15 @@ import (
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// Setting is a line of the table of settings: everything that flags, variables, help and documents say about a setting comes from here.
+// Setting is a line of the table of settings: everything that flags, variables, help and documents
+// say about a setting comes from here.
 type Setting struct {
 	// Name is the flag, without dashes.
 	Name string
 	// Env is the environment variable.
 	Env string
-	// Section is under which heading it is explained, Help how. In it, the word in backticks stands for the value.
+	// Section is under which heading it is explained, Help how. In it, the word in backticks stands
+	// for the value.
 	Section, Help string
 	// Secret is never shown, and may stand in a file.
 	Secret bool
@@ -72,8 +74,9 @@ var (
 	passwordInQuery = regexp.MustCompile(`(?i)([?&](?:ssl)?password=)[^&\s]*`)
 )
 
-// withoutPassword hides what in addresses with commas between them is a password: what stands between the user and the host, or behind "password=", and what NATS takes for
-// a token. Where that is not sure, it hides rather too much than too little.
+// withoutPassword hides what in addresses with commas between them is a password: what stands
+// between the user and the host, or behind "password=", and what NATS takes for a token. Where that
+// is not sure, it hides rather too much than too little.
 func withoutPassword(addresses string) string {
 	if !strings.Contains(addresses, "://") {
 		addresses = passwordSetting.ReplaceAllString(addresses, "${1}"+hidden)
@@ -310,7 +313,8 @@ func choice[T comparable](at func(*Config) *T, words map[string]T) access {
 
 // level is choice for levels of a log.
 func level(at func(*Config) *slog.Level) access {
-	return choice(at, map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError})
+	return choice(at, map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
+		"error": slog.LevelError})
 }
 
 // numbers are names with numbers: charge=4,ship=2.
@@ -334,7 +338,8 @@ func numbers[T cmp.Ordered](at func(*Config) *map[string]T, parse func(string) (
 				name, n, ok := strings.Cut(part, "=")
 				x, err := parse(strings.TrimSpace(n))
 				if !ok || err != nil || x <= *new(T) {
-					errs = append(errs, fmt.Errorf("%q is not a name with a number above 0, like charge=4", strings.TrimSpace(part)))
+					errs = append(errs, fmt.Errorf("%q is not a name with a number above 0, like charge=4",
+						strings.TrimSpace(part)))
 					continue
 				}
 				m[strings.TrimSpace(name)] = x

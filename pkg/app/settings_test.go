@@ -30,7 +30,8 @@ func TestTable(t *testing.T) {
 			t.Errorf("--%s: the variable %q does not begin with RONDO_, or stands twice", s.Name, s.Env)
 		}
 		names[s.Name], variables[s.Env] = true, true
-		if s.Help == "" || strings.HasSuffix(s.Help, ".") || strings.Contains(s.Help, "|") || strings.Count(s.Help, "`")%2 != 0 {
+		if s.Help == "" || strings.HasSuffix(s.Help, ".") || strings.Contains(s.Help, "|") ||
+			strings.Count(s.Help, "`")%2 != 0 {
 			t.Errorf("--%s: its help is %q; want words without a full stop and without |", s.Name, s.Help)
 		}
 	}
@@ -62,18 +63,22 @@ func TestDefaultsAreGood(t *testing.T) {
 func TestAFlagWinsOverAVariableWhichWinsOverWhatThereWas(t *testing.T) {
 	c := app.Defaults(app.Worker)
 	c.Worker.Slots, c.Worker.MaxSessions, c.NATS.Prefix = 7, 8, "mine"
-	r, problems := app.ReadSettings(&c, app.Settings(app.Worker), []string{"--slots", "9", "-work-wait=1m", "--slots=10", "--nats-tls-first", "rest"},
+	r, problems := app.ReadSettings(&c, app.Settings(app.Worker),
+		[]string{"--slots", "9", "-work-wait=1m", "--slots=10", "--nats-tls-first", "rest"},
 		environment("RONDO_SLOTS", "11", "RONDO_MAX_SESSIONS", "12", "RONDO_NATS_URL", "", "RONDO_TAGS", "gpu, _"))
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	if c.Worker.Slots != 10 || c.Worker.MaxSessions != 12 || c.NATS.Prefix != "mine" || c.NATS.WorkWait != time.Minute || !c.NATS.TLSFirst {
-		t.Errorf("slots %d, sessions %d, prefix %s, wait %v, TLS %v", c.Worker.Slots, c.Worker.MaxSessions, c.NATS.Prefix, c.NATS.WorkWait, c.NATS.TLSFirst)
+	if c.Worker.Slots != 10 || c.Worker.MaxSessions != 12 || c.NATS.Prefix != "mine" ||
+		c.NATS.WorkWait != time.Minute || !c.NATS.TLSFirst {
+		t.Errorf("slots %d, sessions %d, prefix %s, wait %v, TLS %v", c.Worker.Slots, c.Worker.MaxSessions,
+			c.NATS.Prefix, c.NATS.WorkWait, c.NATS.TLSFirst)
 	}
 	if !slices.Equal(c.Tags, []string{"gpu", "_"}) {
 		t.Errorf("tags %q", c.Tags)
 	}
-	if !slices.Equal(r.Rest, []string{"rest"}) || r.From["slots"] != "flag" || r.From["max-sessions"] != "environment" || r.From["prefix"] != "" || r.From["nats"] != "" {
+	if !slices.Equal(r.Rest, []string{"rest"}) || r.From["slots"] != "flag" ||
+		r.From["max-sessions"] != "environment" || r.From["prefix"] != "" || r.From["nats"] != "" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -81,9 +86,12 @@ func TestAFlagWinsOverAVariableWhichWinsOverWhatThereWas(t *testing.T) {
 func TestSizesAndDurations(t *testing.T) {
 	c := app.Defaults(app.Orchestrator)
 	for _, v := range []struct{ name, value, want string }{
-		{"max-instance-memory", "2GiB", "2GiB"}, {"max-instance-memory", "1048576", "1MiB"}, {"max-instance-memory", "1000", "1000"}, {"max-instance-memory", "512 KiB", "512KiB"},
-		{"max-instance-memory", "1GB", `"1GB" is not a size`}, {"max-instance-memory", "9999999999GiB", "is not a size"}, {"max-instance-memory", "0", "want at least 1"},
-		{"keep-ended", "30d", "30d"}, {"keep-ended", "36h", "36h"}, {"keep-ended", "90m", "1h30m"}, {"keep-ended", "-1s", "want at least 0s"}, {"keep-ended", "1y", "is not a duration"},
+		{"max-instance-memory", "2GiB", "2GiB"}, {"max-instance-memory", "1048576", "1MiB"},
+		{"max-instance-memory", "1000", "1000"}, {"max-instance-memory", "512 KiB", "512KiB"},
+		{"max-instance-memory", "1GB", `"1GB" is not a size`},
+		{"max-instance-memory", "9999999999GiB", "is not a size"}, {"max-instance-memory", "0", "want at least 1"},
+		{"keep-ended", "30d", "30d"}, {"keep-ended", "36h", "36h"}, {"keep-ended", "90m", "1h30m"},
+		{"keep-ended", "-1s", "want at least 0s"}, {"keep-ended", "1y", "is not a duration"},
 	} {
 		for _, s := range app.Settings(app.Orchestrator) {
 			if s.Name != v.name {
@@ -112,16 +120,20 @@ func TestSecretsMayStandInFiles(t *testing.T) {
 	if len(problems) > 0 || c.NATS.Password != "hush" || r.From["nats-password"] != "file" {
 		t.Errorf("%q from %v, %v", c.NATS.Password, r.From, problems)
 	}
-	_, problems = app.ReadSettings(&c, app.Settings(app.Worker), nil, environment("RONDO_NATS_PASSWORD_FILE", file, "RONDO_NATS_PASSWORD", "x", "RONDO_NATS_TOKEN_FILE", file+"x"))
-	if got := errors.Join(problems...).Error(); !strings.Contains(got, "say one of the two") || !strings.Contains(got, "RONDO_NATS_TOKEN_FILE: open") {
+	_, problems = app.ReadSettings(&c, app.Settings(app.Worker), nil,
+		environment("RONDO_NATS_PASSWORD_FILE", file, "RONDO_NATS_PASSWORD", "x", "RONDO_NATS_TOKEN_FILE", file+"x"))
+	if got := errors.Join(problems...).Error(); !strings.Contains(got, "say one of the two") ||
+		!strings.Contains(got, "RONDO_NATS_TOKEN_FILE: open") {
 		t.Error(got)
 	}
 }
 
-// TestEverythingThatIsWrongIsToldAtOnce checks the words, too: they are what somebody reads who has to repair it.
+// TestEverythingThatIsWrongIsToldAtOnce checks the words, too: they are what somebody reads who has
+// to repair it.
 func TestEverythingThatIsWrongIsToldAtOnce(t *testing.T) {
 	code, _, problems := inside(t, environment("RONDO_PARTITIONS", "many", "RONDO_SCHEMA", "perhaps"),
-		"orchestrator", "--nats-urll", "nats://x", "--steps=0", "--keep-ended", "forever", "--nats-creds", "a", "--nats-token", "b", "--listen", "here",
+		"orchestrator", "--nats-urll", "nats://x", "--steps=0", "--keep-ended", "forever", "--nats-creds", "a",
+		"--nats-token", "b", "--listen", "here",
 		"--nats-tls-cert", "c", "--sweep-every", "again", "--max-messages", "3", "--log-level", "loud", "--replicas")
 	if code != 2 {
 		t.Errorf("exit code %d", code)
@@ -164,7 +176,8 @@ func TestCommandsAreExplained(t *testing.T) {
 		{[]string{"wroker"}, 2, "did you mean worker?"},
 		{[]string{"version"}, 0, "engine 1"},
 		{[]string{"worker", "twice"}, 2, `"twice": only settings can follow "worker"`},
-		{[]string{"worker", "--slots-per-activity", "gret=1"}, 2, `the program has no activity "gret"; did you mean greet?`},
+		{[]string{"worker", "--slots-per-activity", "gret=1"}, 2,
+			`the program has no activity "gret"; did you mean greet?`},
 		{[]string{"worker", "--slots-per-activity", "greet=0,x"}, 2, `"greet=0" is not a name with a number above 0`},
 		{[]string{"worker", "--nats-pasword", "x"}, 2, "did you mean --nats-password?"},
 		{[]string{"worker", "--tags", "*,a"}, 2, "stands alone"},
@@ -180,19 +193,22 @@ func TestCommandsAreExplained(t *testing.T) {
 func TestPrintConfigHidesSecrets(t *testing.T) {
 	const secret = "hush-hush"
 	code, out, problems := inside(t, environment("RONDO_NATS_PASSWORD", secret), "orchestrator", "--nats-user", "ann",
-		"--database", "postgres://ann:"+secret+"@db/rondo", "--nats", "nats://ann:"+secret+"@nats:4222", "--print-config")
+		"--database", "postgres://ann:"+secret+"@db/rondo", "--nats", "nats://ann:"+secret+"@nats:4222",
+		"--print-config")
 	if code != 0 || strings.Contains(out+problems, secret) {
 		t.Errorf("exit code %d: %s%s", code, out, problems)
 	}
 	for _, want := range []string{
-		`nats-password +\(hidden\) +environment`, `database +postgres://ann:\(hidden\)@db/rondo +flag`, `nats +nats://ann:\(hidden\)@nats:4222 +flag`,
+		`nats-password +\(hidden\) +environment`, `database +postgres://ann:\(hidden\)@db/rondo +flag`,
+		`nats +nats://ann:\(hidden\)@nats:4222 +flag`,
 		`wait +1m +default`, `listen +127\.0\.0\.1:7071 +default`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out) {
 			t.Errorf("missing: %s\nin: %s", want, out)
 		}
 	}
-	code, out, _ = inside(t, environment(), "migrate", "--database", "host=db password='a b' user=ann", "--print-config")
+	code, out, _ = inside(t, environment(), "migrate", "--database", "host=db password='a b' user=ann",
+		"--print-config")
 	if code != 0 || strings.Contains(out, "a b") || !strings.Contains(out, "host=db password=(hidden) user=ann") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
@@ -211,7 +227,8 @@ func TestSettingsPage(t *testing.T) {
 	}
 	have, err := os.ReadFile("settings.md")
 	if err != nil || !bytes.Equal(have, b.Bytes()) {
-		t.Errorf("settings.md is not what the table says (%v): run go test ./pkg/app -run TestSettingsPage -rewrite", err)
+		t.Errorf("settings.md is not what the table says (%v): run go test ./pkg/app -run TestSettingsPage -rewrite",
+			err)
 	}
 }
 

@@ -26,7 +26,8 @@ func (a *App) startTelemetry(ctx context.Context) (end func(), err error) {
 		instance = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
 	a.telemetry, err = telemetry.Start(ctx, telemetry.Service{
-		Name: a.name() + "-" + string(a.config.Command), Version: a.build(), Instance: instance, Logger: a.logs.writer(),
+		Name: a.name() + "-" + string(a.config.Command), Version: a.build(), Instance: instance,
+		Logger: a.logs.writer(),
 	})
 	if err != nil {
 		return nil, err

@@ -9,8 +9,9 @@ import (
 
 // Schedules let the broker publish messages again and again.
 type Schedules interface {
-	// PutSchedule stores a schedule, in place of what there is of its id, and lets it go on from now, or stops it if it is paused. What the broker does not
-	// understand is a [*Refused], and changes nothing.
+	// PutSchedule stores a schedule, in place of what there is of its id, and lets it go on from
+	// now, or stops it if it is paused. What the broker does not understand is a [*Refused], and
+	// changes nothing.
 	PutSchedule(ctx context.Context, s Schedule) error
 	// Schedules lists all, by id.
 	Schedules(ctx context.Context) ([]Schedule, error)
@@ -23,7 +24,8 @@ type Schedules interface {
 // Schedule says when a message is published.
 type Schedule struct {
 	ID string `json:"id"`
-	// Pattern is six fields of cron, beginning with seconds, or one of @every, @hourly, @daily, @weekly, @monthly and @yearly. Zone is the time zone for it, "" for UTC.
+	// Pattern is six fields of cron, beginning with seconds, or one of @every, @hourly, @daily,
+	// @weekly, @monthly and @yearly. Zone is the time zone for it, "" for UTC.
 	Pattern string `json:"pattern"`
 	Zone    string `json:"zone,omitempty"`
 	// Paused says that nothing is published now.

@@ -13,7 +13,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// This file plants one violation of each rule about a single instance. The instance without it passes.
+// This file plants one violation of each rule about a single instance. The instance without it
+// passes.
 
 var began = time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
 
@@ -71,8 +72,10 @@ func of(histories ...[]events.Event) check.Instance {
 	}
 	last := histories[len(histories)-1]
 	in.Row = round.Row{
-		Execution: int64(len(histories)), Life: "life", Engine: 1, Name: "order", Version: "1.0.0", StartMessage: "start", Status: round.Running,
-		LastEvent: int64(len(last)), StartedAt: last[0].At, UpdatedAt: last[len(last)-1].At, WakeAt: began.Add(time.Hour),
+		Execution: int64(len(histories)), Life: "life", Engine: 1, Name: "order", Version: "1.0.0",
+		StartMessage: "start", Status: round.Running,
+		LastEvent: int64(len(last)), StartedAt: last[0].At, UpdatedAt: last[len(last)-1].At,
+		WakeAt: began.Add(time.Hour),
 	}
 	for _, e := range last {
 		switch f := e.Fact.(type) {
@@ -111,21 +114,33 @@ var clean = []struct {
 	{"runs", of(story(started(), call))},
 	{"ended", of(story(started(), call, done, completed))},
 	{"a late timer", of(story(started(), timer(time.Second), &events.TimerFired{Timer: 2}, completed))},
-	{"a retry", of(story(started(), call, &events.ActivityFailed{Schedule: 2, Error: &events.Error{Kind: events.Application, Message: "x"}}, &events.ActivityScheduled{Name: "charge", Attempt: 2, First: 2}))},
+	{"a retry", of(story(started(), call, &events.ActivityFailed{Schedule: 2,
+		Error: &events.Error{Kind: events.Application, Message: "x"}},
+		&events.ActivityScheduled{Name: "charge", Attempt: 2, First: 2}))},
 	{"passed on", of(story(started(), call, &events.ActivityBegun{Schedule: 2, Pending: true}, done, completed))},
 	{"reads and messages", unread(of(story(started(), read(0), queued("a"), queued("b"), read(4), queued("c"))), 1)},
-	{"a read that gives back", of(story(started(), read(0), queued("a"), &events.Dropped{Schedules: []int64{2}}, read(3)))},
-	{"a read that gives back to another", unread(of(story(started(), read(0), read(0), queued("a"), &events.Dropped{Schedules: []int64{2}}, queued("b"))), 1)},
+	{"a read that gives back",
+		of(story(started(), read(0), queued("a"), &events.Dropped{Schedules: []int64{2}}, read(3)))},
+	{"a read that gives back to another", unread(of(story(started(), read(0), read(0), queued("a"),
+		&events.Dropped{Schedules: []int64{2}}, queued("b"))), 1)},
 	{"a select", of(story(started(), call, timer(time.Hour), done, &events.Dropped{Schedules: []int64{3}}, completed))},
 	{"continues", unread(of(
 		story(started(), status(`"x"`, 1), value("k", "1"), queued("a"), queued("b"), read(4), continued),
 		story(next(3), status(`"x"`, 1), value("k", "1"), queued("b"), call),
 	), 1)},
-	{"continues with a message that it may not have looked at", unread(of(story(started(), queued("a"), read(2), continued), story(next(1), queued("a"), call)), 1)},
-	{"a new life", of(story(started(), completed), story(started(func(s *events.Started) { s.Life, s.Message = "other", "again" }), call))},
-	{"pruned", changed(of(story(started(), continued), story(next(0), continued), story(started(func(s *events.Started) { s.Previous = 2 }))),
+	{"continues with a message that it may not have looked at",
+		unread(of(story(started(), queued("a"), read(2), continued), story(next(1), queued("a"), call)), 1)},
+	{"a new life", of(story(started(), completed), story(started(func(s *events.Started) {
+		s.Life, s.Message = "other", "again"
+	}), call))},
+	{"pruned", changed(of(story(started(), continued), story(next(0), continued),
+		story(started(func(s *events.Started) {
+			s.Previous = 2
+		}))),
 		func(in *check.Instance) { delete(in.History, 1) })},
-	{"suspended", changed(of(story(started(), call, &events.Suspended{})), func(in *check.Instance) { in.Row.Status = round.Suspended })},
+	{"suspended", changed(of(story(started(), call, &events.Suspended{})), func(in *check.Instance) {
+		in.Row.Status = round.Suspended
+	})},
 }
 
 func TestCorrectHistoriesPass(t *testing.T) {
@@ -141,8 +156,12 @@ var planted = []struct {
 	rule check.Rule
 	in   check.Instance
 }{
-	{check.EventOrder, changed(of(story(started(), call, done)), func(in *check.Instance) { in.History[1][2].ID, in.Row.LastEvent = 4, 4 })},
-	{check.TimeOrder, changed(of(story(started(), call, done)), func(in *check.Instance) { in.History[1][2].At = began })},
+	{check.EventOrder, changed(of(story(started(), call, done)), func(in *check.Instance) {
+		in.History[1][2].ID, in.Row.LastEvent = 4, 4
+	})},
+	{check.TimeOrder, changed(of(story(started(), call, done)), func(in *check.Instance) {
+		in.History[1][2].At = began
+	})},
 	{check.FirstEvent, of(story(call, done, completed))},
 	{check.FirstEvent, of(story(started(), call, started()))},
 	{check.TwoOutcomes, of(story(started(), completed, &events.Completed{Output: events.Payload("2")}))},
@@ -150,41 +169,72 @@ var planted = []struct {
 	{check.AnswersNothing, of(story(started(), &events.ActivityCompleted{Schedule: 7}))},
 	{check.AnswersNothing, of(story(started(), call, &events.TimerFired{Timer: 2}))},
 	{check.AnsweredTwice, of(story(started(), call, done, done))},
-	{check.AnsweredTwice, of(story(started(), call, done, &events.ActivityFailed{Schedule: 2, Error: &events.Error{Kind: events.Application, Message: "x"}}))},
+	{check.AnsweredTwice, of(story(started(), call, done,
+		&events.ActivityFailed{Schedule: 2, Error: &events.Error{Kind: events.Application, Message: "x"}}))},
 	{check.AnsweredDropped, of(story(started(), call, &events.Dropped{Schedules: []int64{2}}, done))},
 	{check.TimerEarly, of(story(started(), timer(time.Hour), &events.TimerFired{Timer: 2}))},
-	{check.WrongEvent, of(story(started(), &events.EventAwaited{Name: "go"}, &events.EventReceived{Wait: 2, Name: "stop"}))},
-	{check.StepTwice, of(story(started(), &events.StepCompleted{Step: 1, Name: "x"}, &events.StepCompleted{Step: 1, Name: "x"}))},
-	{check.StepTwice, of(story(started(), &events.StepCompleted{Step: 1, Name: "x"}, &events.StepFailed{Step: 1, Name: "x", Attempt: 1, Error: &events.Error{Kind: events.Application, Message: "x"}}))},
+	{check.WrongEvent, of(story(started(), &events.EventAwaited{Name: "go"},
+		&events.EventReceived{Wait: 2, Name: "stop"}))},
+	{check.StepTwice, of(story(started(), &events.StepCompleted{Step: 1, Name: "x"},
+		&events.StepCompleted{Step: 1, Name: "x"}))},
+	{check.StepTwice, of(story(started(), &events.StepCompleted{Step: 1, Name: "x"},
+		&events.StepFailed{Step: 1, Name: "x", Attempt: 1,
+			Error: &events.Error{Kind: events.Application, Message: "x"}}))},
 	{check.MessageTwice, unread(of(story(started(), queued("a"), queued("a"))), 2)},
 	{check.MessageTwice, of(story(started(), queued("a"), read(2), continued), story(next(0), queued("a"), read(2)))},
-	{check.MessageTwice, of(story(started(), &events.CancelRequested{Message: "a"}, &events.Suspended{Message: "a"}, &events.Resumed{Message: "b"}))},
+	{check.MessageTwice, of(story(started(), &events.CancelRequested{Message: "a"}, &events.Suspended{Message: "a"},
+		&events.Resumed{Message: "b"}))},
 	{check.ReadNothing, of(story(started(), read(9)))},
 	{check.ReadNothing, of(story(started(), call, read(2)))},
 	{check.ReadTwice, of(story(started(), queued("a"), read(2), read(2)))},
 	{check.ReadOrder, unread(of(story(started(), queued("a"), queued("b"), read(3))), 1)},
 	{check.ReadOrder, unread(of(story(started(), queued("a"), read(0))), 1)},
 	{check.NoEnd, of(story(started(), call), story(started(func(s *events.Started) { s.Life = "other" })))},
-	{check.ExecutionMissing, changed(of(story(started(), continued), story(next(0), continued), story(started(func(s *events.Started) { s.Previous = 2 }))),
-		func(in *check.Instance) { delete(in.History, 2) })},
-	{check.ContinuedDiffers, of(story(started(), continued), story(started(func(s *events.Started) { s.Previous, s.Name = 1, "other" })))},
-	{check.ContinuedDiffers, of(story(started(), continued), story(started(func(s *events.Started) { s.Previous, s.Life = 1, "other" })))},
+	{check.ExecutionMissing,
+		changed(of(story(started(), continued), story(next(0), continued), story(started(func(s *events.Started) {
+			s.Previous = 2
+		}))),
+			func(in *check.Instance) { delete(in.History, 2) })},
+	{check.ContinuedDiffers, of(story(started(), continued), story(started(func(s *events.Started) {
+		s.Previous, s.Name = 1, "other"
+	})))},
+	{check.ContinuedDiffers, of(story(started(), continued), story(started(func(s *events.Started) {
+		s.Previous, s.Life = 1, "other"
+	})))},
 	{check.ContinuedDiffers, of(story(started(), continued), story(started()))},
-	{check.ContinuedDiffers, of(story(started(), continued), story(started(func(s *events.Started) { s.Previous, s.Input = 1, events.Payload("7") })))},
+	{check.ContinuedDiffers, of(story(started(), continued), story(started(func(s *events.Started) {
+		s.Previous, s.Input = 1, events.Payload("7")
+	})))},
 	{check.CarriedDiffers, of(story(started(), value("k", "1"), continued), story(next(1), value("k", "2")))},
 	{check.CarriedDiffers, of(story(started(), status("1", 1), continued), story(next(0), call))},
 	{check.MailLost, of(story(started(), queued("a"), continued), story(next(0), call))},
 	{check.MailFromNowhere, unread(of(story(started(), continued), story(next(1), queued("a"))), 1)},
 	{check.RowDiffers, changed(of(story(started(), call)), func(in *check.Instance) { in.Row.LastEvent = 3 })},
-	{check.RowDiffers, changed(of(story(started(), call)), func(in *check.Instance) { in.Row.Status = round.Completed })},
-	{check.RowDiffers, changed(of(story(started(), completed)), func(in *check.Instance) { in.Row.Output = events.Payload("2") })},
-	{check.RowDiffers, changed(of(story(started(), call)), func(in *check.Instance) { in.Row.Error = &events.Error{Kind: events.Application, Message: "x"} })},
+	{check.RowDiffers, changed(of(story(started(), call)), func(in *check.Instance) {
+		in.Row.Status = round.Completed
+	})},
+	{check.RowDiffers, changed(of(story(started(), completed)), func(in *check.Instance) {
+		in.Row.Output = events.Payload("2")
+	})},
+	{check.RowDiffers, changed(of(story(started(), call)), func(in *check.Instance) {
+		in.Row.Error = &events.Error{Kind: events.Application, Message: "x"}
+	})},
 	{check.RowDiffers, changed(of(story(started(), call)), func(in *check.Instance) { in.Row.Unread = 1 })},
-	{check.RowDiffers, changed(of(story(started(), call)), func(in *check.Instance) { in.Row.Parent = &events.Parent{Instance: "p"} })},
-	{check.ValuesDiffer, changed(of(story(started(), value("k", "1"))), func(in *check.Instance) { in.Values["k"] = events.Payload("2") })},
-	{check.ValuesDiffer, changed(of(story(started(), call)), func(in *check.Instance) { in.Values["k"] = events.Payload("2") })},
-	{check.StatusDiffers, changed(of(story(started(), status("1", 1))), func(in *check.Instance) { in.Row.CustomStatus = events.Payload("2") })},
-	{check.StatusDiffers, changed(of(story(started(), status("1", 1))), func(in *check.Instance) { in.Row.CustomStatusVersion = 7 })},
+	{check.RowDiffers, changed(of(story(started(), call)), func(in *check.Instance) {
+		in.Row.Parent = &events.Parent{Instance: "p"}
+	})},
+	{check.ValuesDiffer, changed(of(story(started(), value("k", "1"))), func(in *check.Instance) {
+		in.Values["k"] = events.Payload("2")
+	})},
+	{check.ValuesDiffer, changed(of(story(started(), call)), func(in *check.Instance) {
+		in.Values["k"] = events.Payload("2")
+	})},
+	{check.StatusDiffers, changed(of(story(started(), status("1", 1))), func(in *check.Instance) {
+		in.Row.CustomStatus = events.Payload("2")
+	})},
+	{check.StatusDiffers, changed(of(story(started(), status("1", 1))), func(in *check.Instance) {
+		in.Row.CustomStatusVersion = 7
+	})},
 	{check.NoWake, changed(of(story(started(), call)), func(in *check.Instance) { in.Row.WakeAt = time.Time{} })},
 }
 
@@ -257,7 +307,8 @@ func TestEveryRuleIsPlanted(t *testing.T) {
 	}
 }
 
-// TestRulesAreExplained wants each rule in the comment of the package and in the document for those who run it.
+// TestRulesAreExplained wants each rule in the comment of the package and in the document for those
+// who run it.
 func TestRulesAreExplained(t *testing.T) {
 	for _, name := range []string{"check.go", filepath.Join("..", "..", "docs", "operating.md")} {
 		text, err := os.ReadFile(name)

@@ -20,7 +20,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// Exports are exported histories, to be checked like a store. They are sorted into a file, of which a small index is in memory: so there may be more of them than fit into memory.
+// Exports are exported histories, to be checked like a store. They are sorted into a file, of which
+// a small index is in memory: so there may be more of them than fit into memory.
 type Exports struct {
 	sorter sorter
 	file   *os.File
@@ -39,7 +40,8 @@ var _ Store = (*Exports)(nil)
 // NewExports makes one that keeps its file in a directory; empty: where temporary files go.
 func NewExports(dir string) *Exports { return &Exports{sorter: sorter{dir: dir}} }
 
-// Add reads exported histories, one after the other, as `rondo history --export` writes them. It gives how many there were.
+// Add reads exported histories, one after the other, as `rondo history --export` writes them. It
+// gives how many there were.
 func (x *Exports) Add(from io.Reader) (n int, err error) {
 	dec := json.NewDecoder(from)
 	for ; ; n++ {
@@ -73,7 +75,8 @@ func splitKey(key string) (instance string, execution int64) {
 	return key[:at], int64(binary.BigEndian.Uint64([]byte(key[at+1:])))
 }
 
-// Sort ends the adding. The exports can be read then. Of an execution that was exported several times, the one that goes furthest counts.
+// Sort ends the adding. The exports can be read then. Of an execution that was exported several
+// times, the one that goes furthest counts.
 func (x *Exports) Sort() error {
 	f, err := os.CreateTemp(x.sorter.dir, "rondo-check-*")
 	if err != nil {
@@ -121,7 +124,8 @@ func (x *Exports) Close() error {
 	return err
 }
 
-// scan calls each for the records from a key on, until it says that it has enough. Data are only read if wanted.
+// scan calls each for the records from a key on, until it says that it has enough. Data are only
+// read if wanted.
 func (x *Exports) scan(from string, each func(key string, data func() ([]byte, error)) (more bool, err error)) error {
 	i := sort.Search(len(x.index), func(i int) bool { return x.index[i].key > from })
 	at := int64(0)
@@ -226,7 +230,8 @@ func (e exported) row(instance string) round.Row {
 }
 
 // Load implements [Store].
-func (x *Exports) Load(_ context.Context, instances []string, admit func(string, round.Row) bool) ([]round.Known, error) {
+func (x *Exports) Load(_ context.Context, instances []string,
+	admit func(string, round.Row) bool) ([]round.Known, error) {
 	out := make([]round.Known, len(instances))
 	for i, id := range instances {
 		out[i].Instance = id
@@ -279,7 +284,8 @@ func (x *Exports) List(ctx context.Context, f history.Filter, p history.Page) (l
 	return list, nil
 }
 
-// fits reports whether an exported instance is one that a filter means. When its life began is taken to be when its last execution did.
+// fits reports whether an exported instance is one that a filter means. When its life began is
+// taken to be when its last execution did.
 func fits(f history.Filter, i history.Info) bool {
 	for name, value := range f.Attributes {
 		if i.Attributes[name] != value {
@@ -291,16 +297,19 @@ func fits(f history.Filter, i history.Info) bool {
 		(len(f.Statuses) == 0 || slices.Contains(f.Statuses, i.Status)) &&
 		cmp.Or(f.Name, i.Name) == i.Name && cmp.Or(f.Version, i.Version) == i.Version &&
 		(f.Parent == "" || i.Parent != nil && i.Parent.Instance == f.Parent) && (!f.RootsOnly || i.Parent == nil) &&
-		(f.CreatedAfter.IsZero() || !i.StartedAt.Before(f.CreatedAfter)) && (f.CreatedBefore.IsZero() || i.StartedAt.Before(f.CreatedBefore)) &&
+		(f.CreatedAfter.IsZero() || !i.StartedAt.Before(f.CreatedAfter)) &&
+		(f.CreatedBefore.IsZero() || i.StartedAt.Before(f.CreatedBefore)) &&
 		(f.EndedBefore.IsZero() || i.Status.Ended() && i.EndedAt.Before(f.EndedBefore))
 }
 
 // Executions implements [Store].
-func (x *Exports) Executions(_ context.Context, instance string, after int64, limit int) (list []history.ExecutionInfo, err error) {
+func (x *Exports) Executions(_ context.Context, instance string, after int64,
+	limit int) (list []history.ExecutionInfo, err error) {
 	err = x.of(instance, after, func(e exported) (bool, error) {
 		row := e.row(instance)
 		list = append(list, history.ExecutionInfo{
-			Execution: e.execution, Life: row.Life, Name: row.Name, Version: row.Version, Engine: row.Engine, Status: row.Status, Output: row.Output, Error: row.Error,
+			Execution: e.execution, Life: row.Life, Name: row.Name, Version: row.Version, Engine: row.Engine,
+			Status: row.Status, Output: row.Output, Error: row.Error,
 			StartedAt: row.StartedAt, EndedAt: row.EndedAt, Events: int64(len(e.events)), Bytes: e.bytes,
 		})
 		return len(list) < limit, nil
@@ -309,7 +318,8 @@ func (x *Exports) Executions(_ context.Context, instance string, after int64, li
 }
 
 // Events implements [Store].
-func (x *Exports) Events(_ context.Context, instance string, execution, after int64, limit int) (list []events.Event, err error) {
+func (x *Exports) Events(_ context.Context, instance string, execution, after int64,
+	limit int) (list []events.Event, err error) {
 	found := false
 	err = x.of(instance, execution-1, func(e exported) (bool, error) {
 		if found = e.execution == execution; found {

@@ -10,7 +10,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// This file has the rules about parents and children. The parent is read first and the child after it, so what the parent has been told must be so by then.
+// This file has the rules about parents and children. The parent is read first and the child after
+// it, so what the parent has been told must be so by then.
 
 // child is one that an execution has started.
 type child struct {
@@ -28,7 +29,8 @@ func (x *execution) startedBy(instance string) []child {
 		return nil
 	}
 	for i := range x.children {
-		x.children[i].parent = events.Parent{Instance: instance, Life: x.started.Life, Execution: x.number, Event: x.children[i].event}
+		x.children[i].parent = events.Parent{Instance: instance, Life: x.started.Life, Execution: x.number,
+			Event: x.children[i].event}
 	}
 	return x.children
 }
@@ -59,10 +61,12 @@ func (f *family) add(r reading) error {
 	return f.said(x)
 }
 
-// maxChildren bounds how many children of former executions wait to be judged: an instance that lives for ever may have had any number.
+// maxChildren bounds how many children of former executions wait to be judged: an instance that
+// lives for ever may have had any number.
 const maxChildren = 1000
 
-// former adds what a former execution had to do with others. What had no answer when it ended, nobody waits for.
+// former adds what a former execution had to do with others. What had no answer when it ended,
+// nobody waits for.
 func (f *family) former(ctx context.Context, x *execution) error {
 	for _, c := range x.startedBy(x.life.id) {
 		if c.answer.Fact != nil {
@@ -89,7 +93,8 @@ func (f *family) waitedFor(c child) bool {
 }
 
 func (f *family) bad(rule Rule, p events.Parent, expected, found string) {
-	f.findings = append(f.findings, Finding{Rule: rule, Instance: p.Instance, Execution: p.Execution, Event: p.Event, Expected: expected, Found: found})
+	f.findings = append(f.findings, Finding{Rule: rule, Instance: p.Instance, Execution: p.Execution, Event: p.Event,
+		Expected: expected, Found: found})
 }
 
 func (f *family) not(why Reason) {
@@ -157,9 +162,11 @@ func (f *family) childThere(ctx context.Context, c child, row round.Row) error {
 	case c.answer.Fact == nil:
 		return f.childUnanswered(ctx, c, row)
 	case c.refused():
-		f.bad(ChildOutcome, c.parent, fmt.Sprintf("child %q, which was started here", c.instance), "its start was refused")
+		f.bad(ChildOutcome, c.parent, fmt.Sprintf("child %q, which was started here", c.instance),
+			"its start was refused")
 	case !row.Status.Ended():
-		f.bad(ChildEarly, c.parent, fmt.Sprintf("child %q to have ended, as event %d says", c.instance, c.answer.ID), string(row.Status))
+		f.bad(ChildEarly, c.parent, fmt.Sprintf("child %q to have ended, as event %d says", c.instance, c.answer.ID),
+			string(row.Status))
 	default:
 		f.sameOutcome(c, row.Execution, row.Status, row.Output, row.Error)
 	}
@@ -167,7 +174,8 @@ func (f *family) childThere(ctx context.Context, c child, row round.Row) error {
 }
 
 // sameOutcome: the parent goes on with what it was told.
-func (f *family) sameOutcome(c child, execution int64, status round.Status, output events.Payload, failure *events.Error) {
+func (f *family) sameOutcome(c child, execution int64, status round.Status, output events.Payload,
+	failure *events.Error) {
 	said, shown := "completed with "+clip(output), ""
 	if failure != nil || status != round.Completed {
 		said = string(status) + ": " + errorText(failure)
@@ -184,10 +192,12 @@ func (f *family) sameOutcome(c child, execution int64, status round.Status, outp
 		}
 		shown = "failed: " + errorText(a.Error)
 	}
-	f.bad(ChildOutcome, c.parent, fmt.Sprintf("what execution %d of child %q ended with: %s", execution, c.instance, said), fmt.Sprintf("%s (event %d)", shown, c.answer.ID))
+	f.bad(ChildOutcome, c.parent, fmt.Sprintf("what execution %d of child %q ended with: %s", execution, c.instance,
+		said), fmt.Sprintf("%s (event %d)", shown, c.answer.ID))
 }
 
-// childElsewhere looks for a child under an id that somebody else has now: it may have been started afresh, or deleted and its id used again.
+// childElsewhere looks for a child under an id that somebody else has now: it may have been started
+// afresh, or deleted and its id used again.
 func (f *family) childElsewhere(ctx context.Context, c child) error {
 	if c.answer.Fact == nil || c.refused() {
 		return nil
@@ -223,7 +233,8 @@ func (f *family) childElsewhere(ctx context.Context, c child) error {
 		}
 	}
 	if first == 1 && begun.Before(c.at) || f.o.NothingRemoved {
-		f.bad(ChildForeign, c.parent, fmt.Sprintf("child %q, which has answered at event %d", c.instance, c.answer.ID), "an instance of that id that others have started")
+		f.bad(ChildForeign, c.parent, fmt.Sprintf("child %q, which has answered at event %d", c.instance, c.answer.ID),
+			"an instance of that id that others have started")
 	} else {
 		f.not(NotKept)
 	}
@@ -252,16 +263,19 @@ func (f *family) childGone(ctx context.Context, c child) error {
 	case !f.o.NothingRemoved && (graves[c.instance] || !f.leavesGrave(c.answer.At)):
 		f.not(NotKept)
 	default:
-		f.bad(ChildMissing, c.parent, fmt.Sprintf("child %q, which has answered at event %d", c.instance, c.answer.ID), "no such instance, and it was not deleted")
+		f.bad(ChildMissing, c.parent, fmt.Sprintf("child %q, which has answered at event %d", c.instance, c.answer.ID),
+			"no such instance, and it was not deleted")
 	}
 	return nil
 }
 
-// parentOf: a child without its parent is what is left of a loss, because who deletes a parent deletes its children with it.
+// parentOf: a child without its parent is what is left of a loss, because who deletes a parent
+// deletes its children with it.
 func (f *family) parentOf(ctx context.Context, r reading, rows map[string]round.Row) error {
 	p, id := r.row.Parent, r.life.id
 	bad := func(rule Rule, expected, found string) {
-		f.findings = append(f.findings, Finding{Rule: rule, Instance: id, Execution: r.row.Execution, Expected: expected, Found: found})
+		f.findings = append(f.findings,
+			Finding{Rule: rule, Instance: id, Execution: r.row.Execution, Expected: expected, Found: found})
 	}
 	row, there := rows[p.Instance]
 	switch {
@@ -275,7 +289,8 @@ func (f *family) parentOf(ctx context.Context, r reading, rows map[string]round.
 		f.not(NotKept) // the parent has a life of its own since
 		return nil
 	case p.Execution > row.Execution:
-		bad(ChildUnknown, fmt.Sprintf("execution %d of its parent %q", p.Execution, p.Instance), fmt.Sprintf("%d executions", row.Execution))
+		bad(ChildUnknown, fmt.Sprintf("execution %d of its parent %q", p.Execution, p.Instance),
+			fmt.Sprintf("%d executions", row.Execution))
 		return nil
 	}
 	list, err := f.store.Events(ctx, p.Instance, p.Execution, p.Event-1, 1)
@@ -287,7 +302,8 @@ func (f *family) parentOf(ctx context.Context, r reading, rows map[string]round.
 		return fmt.Errorf("read execution %d of %q: %w", p.Execution, p.Instance, err)
 	}
 	if s, ok := firstFact(list).(*events.ChildStarted); !ok || s.Instance != id {
-		bad(ChildUnknown, fmt.Sprintf("that its parent %q has started it at event %d of execution %d", p.Instance, p.Event, p.Execution), string(kindOf(firstFact(list))))
+		bad(ChildUnknown, fmt.Sprintf("that its parent %q has started it at event %d of execution %d", p.Instance,
+			p.Event, p.Execution), string(kindOf(firstFact(list))))
 	}
 	return nil
 }

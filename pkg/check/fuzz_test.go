@@ -10,8 +10,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// FuzzAnyHistory gives histories that mean nothing. Whatever they say, the checker comes to an end, and says the same each time. That correct histories give no finding, random
-// orchestrations show: see TestRandomOrchestrations of package round, which checks all that it leaves behind.
+// FuzzAnyHistory gives histories that mean nothing. Whatever they say, the checker comes to an end,
+// and says the same each time. That correct histories give no finding, random orchestrations show:
+// see TestRandomOrchestrations of package round, which checks all that it leaves behind.
 func FuzzAnyHistory(f *testing.F) {
 	f.Add([]byte{0, 0, 1, 0, 2, 2})
 	f.Add([]byte{0, 0, 8, 0, 9, 2, 11, 3, 9, 2, 8, 0})
@@ -25,7 +26,8 @@ func FuzzAnyHistory(f *testing.F) {
 		if (in.Check() == nil) != (len(a) == 0) {
 			t.Errorf("%v, %v", in.Check(), a)
 		}
-		if err := check.Together(in); err != nil && len(a) == 0 && len(in.History) == 1 && in.Row.Parent == nil && !startsChild(in) {
+		if err := check.Together(in); err != nil && len(a) == 0 && len(in.History) == 1 && in.Row.Parent == nil &&
+			!startsChild(in) {
 			t.Errorf("by itself nothing is wrong with it, together: %v", err)
 		}
 	})
@@ -52,7 +54,8 @@ func startsChild(in check.Instance) bool {
 
 // historyOf reads two bytes for each event: what it is, and whom it is about.
 func historyOf(data []byte) check.Instance {
-	in := check.Instance{ID: "i", History: make(map[int64][]events.Event), Row: round.Row{Execution: 1, Status: round.Running}}
+	in := check.Instance{ID: "i", History: make(map[int64][]events.Event),
+		Row: round.Row{Execution: 1, Status: round.Running}}
 	x, id := int64(1), int64(0)
 	for i := 0; i+1 < len(data); i += 2 {
 		about := int64(data[i+1])
@@ -63,7 +66,8 @@ func historyOf(data []byte) check.Instance {
 		if id++; about > 250 {
 			id = about % 5
 		}
-		in.History[x] = append(in.History[x], events.Event{ID: id, At: began.Add(time.Duration(i) * time.Second), Fact: f})
+		in.History[x] = append(in.History[x],
+			events.Event{ID: id, At: began.Add(time.Duration(i) * time.Second), Fact: f})
 		in.Row.Execution, in.Row.LastEvent = x, id
 	}
 	return in
@@ -72,7 +76,8 @@ func historyOf(data []byte) check.Instance {
 func fact(kind byte, about int64) events.Fact {
 	switch kind {
 	case 0:
-		return &events.Started{Name: "order", Version: "1.0.0", Life: "life", Previous: about % 3, Carried: int(about % 4)}
+		return &events.Started{Name: "order", Version: "1.0.0", Life: "life", Previous: about % 3,
+			Carried: int(about % 4)}
 	case 1:
 		return &events.ActivityScheduled{Name: "charge", Attempt: 1}
 	case 2:

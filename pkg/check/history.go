@@ -7,7 +7,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// This file has the rules about one history, one after the other. Each sees an event before it is noted down.
+// This file has the rules about one history, one after the other. Each sees an event before it is
+// noted down.
 
 // historyRules are asked in this order.
 var historyRules = []func(*execution, events.Event){
@@ -73,8 +74,9 @@ type said struct {
 
 func newExecution(l *life, number int64) *execution {
 	return &execution{
-		life: l, number: number, open: make(map[int64]events.Event), shut: make(map[int64]closing), steps: make(map[int64]int64),
-		mail: newMail(), values: make(map[string]events.Payload), childAt: make(map[int64]int),
+		life: l, number: number, open: make(map[int64]events.Event), shut: make(map[int64]closing),
+		steps: make(map[int64]int64),
+		mail:  newMail(), values: make(map[string]events.Payload), childAt: make(map[int64]int),
 	}
 }
 
@@ -95,19 +97,22 @@ func (x *execution) bad(rule Rule, event int64, expected, found string) {
 	x.life.bad(Finding{Rule: rule, Execution: x.number, Event: event, Expected: expected, Found: found})
 }
 
-// inherits reports whether an event says what the execution inherits from the one before. What the first execution of a life begins with has come with its start.
+// inherits reports whether an event says what the execution inherits from the one before. What the
+// first execution of a life begins with has come with its start.
 func (x *execution) inherits(e events.Event) bool {
 	return x.started != nil && x.started.Previous != 0 && e.ID <= 1+int64(x.started.Carried)
 }
 
-// inOrder: a gap is an event that was lost, an id that comes again is an event that was written over.
+// inOrder: a gap is an event that was lost, an id that comes again is an event that was written
+// over.
 func (x *execution) inOrder(e events.Event) {
 	if e.ID != x.last.ID+1 {
 		x.bad(EventOrder, e.ID, fmt.Sprintf("event %d", x.last.ID+1), fmt.Sprintf("event %d (%s)", e.ID, e.Fact.Kind()))
 	}
 }
 
-// neverBack: code sees the times of events, so they must not depend on which machine's clock was asked.
+// neverBack: code sees the times of events, so they must not depend on which machine's clock was
+// asked.
 func (x *execution) neverBack(e events.Event) {
 	if e.At.Before(x.last.At) {
 		x.bad(TimeOrder, e.ID, "a time not before "+stamp(x.last.At), stamp(e.At))
@@ -125,18 +130,22 @@ func (x *execution) startedFirst(e events.Event) {
 	}
 }
 
-// nothingAfterTheEnd: whoever was told of the end would be told of another one, or not of what came after it.
+// nothingAfterTheEnd: whoever was told of the end would be told of another one, or not of what came
+// after it.
 func (x *execution) nothingAfterTheEnd(e events.Event) {
 	switch {
 	case x.end.Fact == nil:
 	case events.Ends(e.Fact):
-		x.bad(TwoOutcomes, e.ID, fmt.Sprintf("one outcome, %s at event %d", x.end.Fact.Kind(), x.end.ID), string(e.Fact.Kind()))
+		x.bad(TwoOutcomes, e.ID, fmt.Sprintf("one outcome, %s at event %d", x.end.Fact.Kind(), x.end.ID),
+			string(e.Fact.Kind()))
 	default:
-		x.bad(AfterEnd, e.ID, fmt.Sprintf("nothing after %s at event %d", x.end.Fact.Kind(), x.end.ID), string(e.Fact.Kind()))
+		x.bad(AfterEnd, e.ID, fmt.Sprintf("nothing after %s at event %d", x.end.Fact.Kind(), x.end.ID),
+			string(e.Fact.Kind()))
 	}
 }
 
-// answersWhatIsOpen: an answer that is taken twice, or by another thing than it is for, makes the code go on with what never happened.
+// answersWhatIsOpen: an answer that is taken twice, or by another thing than it is for, makes the
+// code go on with what never happened.
 func (x *execution) answersWhatIsOpen(e events.Event) {
 	schedule, kind := answers(e.Fact)
 	if kind == "" {
@@ -150,7 +159,8 @@ func (x *execution) answersWhatIsOpen(e events.Event) {
 	case isOpen:
 		x.bad(AnswersNothing, e.ID, expected, fmt.Sprintf("%s for %s", e.Fact.Kind(), opener.Fact.Kind()))
 	case wasClosed && how.dropped:
-		x.bad(AnsweredDropped, e.ID, expected, fmt.Sprintf("%s for what nobody waits for since event %d", e.Fact.Kind(), how.by))
+		x.bad(AnsweredDropped, e.ID, expected,
+			fmt.Sprintf("%s for what nobody waits for since event %d", e.Fact.Kind(), how.by))
 	case wasClosed:
 		x.bad(AnsweredTwice, e.ID, expected, fmt.Sprintf("%s for what was answered at event %d", e.Fact.Kind(), how.by))
 	default:
@@ -191,11 +201,13 @@ func (x *execution) stepsCompleteOnce(e events.Event) {
 		return
 	}
 	if by, ok := x.steps[step]; ok {
-		x.bad(StepTwice, e.ID, fmt.Sprintf("nothing more of step %d, which is over since event %d", step, by), string(e.Fact.Kind()))
+		x.bad(StepTwice, e.ID, fmt.Sprintf("nothing more of step %d, which is over since event %d", step, by),
+			string(e.Fact.Kind()))
 	}
 }
 
-// timersFireInTime: somebody relies on the pause. Later is allowed, because nobody can promise otherwise.
+// timersFireInTime: somebody relies on the pause. Later is allowed, because nobody can promise
+// otherwise.
 func (x *execution) timersFireInTime(e events.Event) {
 	fired, ok := e.Fact.(*events.TimerFired)
 	if !ok {
@@ -214,11 +226,13 @@ func (x *execution) waitsGetTheirEvent(e events.Event) {
 		return
 	}
 	if wait, ok := x.open[got.Wait].Fact.(*events.EventAwaited); ok && wait.Name != got.Name {
-		x.bad(WrongEvent, e.ID, fmt.Sprintf("event %q, which event %d waits for", wait.Name, got.Wait), fmt.Sprintf("event %q", got.Name))
+		x.bad(WrongEvent, e.ID, fmt.Sprintf("event %q, which event %d waits for", wait.Name, got.Wait),
+			fmt.Sprintf("event %q", got.Name))
 	}
 }
 
-// messagesAreTakenOnce: a message that was sent twice, or handed out twice, is one message. What an execution inherits was taken by the one before.
+// messagesAreTakenOnce: a message that was sent twice, or handed out twice, is one message. What an
+// execution inherits was taken by the one before.
 func (x *execution) messagesAreTakenOnce(e events.Event) {
 	if id := messageOf(e.Fact); id != "" && !x.inherits(e) && x.life.messages.has(id) {
 		x.bad(MessageTwice, e.ID, "message "+id+" once", "it was taken in before")
@@ -328,7 +342,8 @@ func (x *execution) answered(schedule int64, e events.Event) {
 	}
 }
 
-// dropped closes what is no longer waited for. A read that has its message and that the code has not looked at gives it back.
+// dropped closes what is no longer waited for. A read that has its message and that the code has
+// not looked at gives it back.
 func (x *execution) dropped(by int64, f *events.Dropped) {
 	for _, id := range f.Schedules {
 		if _, ok := x.open[id]; ok {

@@ -60,7 +60,8 @@ type ending struct {
 }
 
 func newKeeping(s *system, g group) *keeping {
-	k := &keeping{system: s, group: g, wanted: make(map[string]place), starts: make(map[string]bool), ends: make(map[int64]ending), askedFor: make(map[int64]bool), not: make(map[Reason]int64)}
+	k := &keeping{system: s, group: g, wanted: make(map[string]place), starts: make(map[string]bool),
+		ends: make(map[int64]ending), askedFor: make(map[int64]bool), not: make(map[Reason]int64)}
 	for _, p := range g.list {
 		if p.Message != "" {
 			k.wanted[p.Message] = place{}
@@ -96,7 +97,8 @@ func (k *keeping) see(x *execution) error {
 }
 
 func (k *keeping) bad(rule Rule, at place, expected, found string) {
-	k.findings = append(k.findings, Finding{Rule: rule, Instance: k.instance, Execution: at.execution, Event: at.event, Expected: expected, Found: found})
+	k.findings = append(k.findings, Finding{Rule: rule, Instance: k.instance, Execution: at.execution, Event: at.event,
+		Expected: expected, Found: found})
 }
 
 // judge judges one promise after the other.
@@ -128,10 +130,12 @@ func (k *keeping) judge(ctx context.Context) error {
 	return nil
 }
 
-// start: there is an instance, whichever start has begun it: of all starts with one id one counts, unless they say otherwise.
+// start: there is an instance, whichever start has begun it: of all starts with one id one counts,
+// unless they say otherwise.
 func (k *keeping) start(ctx context.Context, p promise) error {
 	if k.exists {
-		if p.By == nil && p.Message != "" && !k.starts[p.Message] && p.Message != k.row.StartMessage && !k.remembered(p.Message) {
+		if p.By == nil && p.Message != "" && !k.starts[p.Message] && p.Message != k.row.StartMessage &&
+			!k.remembered(p.Message) {
 			k.refused++
 		}
 		return nil
@@ -153,7 +157,8 @@ func (k *keeping) queued(ctx context.Context, p promise) error {
 		k.not[NoMessage]++
 		return nil
 	case at.event > 0 && at.queue != p.Queue:
-		k.bad(QueueLost, at, fmt.Sprintf("message %s in queue %q", p.Message, p.Queue), fmt.Sprintf("it in queue %q", at.queue))
+		k.bad(QueueLost, at, fmt.Sprintf("message %s in queue %q", p.Message, p.Queue),
+			fmt.Sprintf("it in queue %q", at.queue))
 		return nil
 	case at.event > 0 || k.remembered(p.Message):
 		return nil
@@ -162,16 +167,22 @@ func (k *keeping) queued(ctx context.Context, p promise) error {
 		return nil
 	}
 	m := events.Message{ID: p.Message, Instance: p.Instance, Content: &events.QueueSent{Queue: p.Queue}}
-	return k.absent(ctx, p, QueueLost, true, m, fmt.Sprintf("message %s of queue %q in history, under way, or among the dead letters", p.Message, p.Queue))
+	return k.absent(ctx, p, QueueLost, true, m,
+		fmt.Sprintf("message %s of queue %q in history, under way, or among the dead letters", p.Message, p.Queue))
 }
 
-// knownAgain reports whether history has the id of a message as it is: those that are too long or cannot be printed are shortened.
+// knownAgain reports whether history has the id of a message as it is: those that are too long or
+// cannot be printed are shortened.
 func knownAgain(id string) bool {
-	return id != "" && len(id) <= 4*events.MaxInstanceID && utf8.ValidString(id) && !strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsPrint(r) })
+	return id != "" && len(id) <= 4*events.MaxInstanceID && utf8.ValidString(id) &&
+		!strings.ContainsFunc(id, func(r rune) bool {
+			return !unicode.IsPrint(r)
+		})
 }
 
 // absent judges a message that is not in history.
-func (k *keeping) absent(ctx context.Context, p promise, rule Rule, askable bool, m events.Message, expected string) error {
+func (k *keeping) absent(ctx context.Context, p promise, rule Rule, askable bool, m events.Message,
+	expected string) error {
 	if k.o.Broker != nil && askable {
 		m.Internal = p.By != nil
 		there, err := k.hasMessage(ctx, m)
@@ -179,7 +190,8 @@ func (k *keeping) absent(ctx context.Context, p promise, rule Rule, askable bool
 			return err
 		}
 		if there && k.o.Quiescent {
-			k.bad(Outstanding, place{}, "nothing to be outstanding", fmt.Sprintf("the promised %s %s, which waits in NATS", p.What, p.Message))
+			k.bad(Outstanding, place{}, "nothing to be outstanding",
+				fmt.Sprintf("the promised %s %s, which waits in NATS", p.What, p.Message))
 		}
 		if there {
 			k.onItsWay(p)
@@ -223,7 +235,9 @@ func (p promise) lost(found string) Finding {
 	f := Finding{Rule: LaunchLost, Instance: p.By.Instance, Execution: p.By.Execution, Event: p.By.Event, Found: found,
 		Expected: fmt.Sprintf("instance %q, which was started here", p.Instance)}
 	if p.What == PromisedQueue {
-		f.Rule, f.Expected = SendLost, fmt.Sprintf("the message to queue %q of instance %q in its history, under way, or among the dead letters", p.Queue, p.Instance)
+		f.Rule, f.Expected = SendLost,
+			fmt.Sprintf("the message to queue %q of instance %q in its history, under way, or among the dead letters",
+				p.Queue, p.Instance)
 	}
 	return f
 }
@@ -242,7 +256,9 @@ func (k *keeping) order(p promise, newest map[[2]string]promisedAt) {
 	}
 	who := [2]string{fmt.Sprint(p.Log), p.Queue}
 	if last, ok := newest[who]; ok && at.before(last.place) {
-		k.bad(QueueReorder, at, fmt.Sprintf("message %s of queue %q behind %s (execution %d, event %d), which was promised before it", p.Message, p.Queue, last.message, last.execution, last.event),
+		k.bad(QueueReorder, at,
+			fmt.Sprintf("message %s of queue %q behind %s (execution %d, event %d), which was promised before it",
+				p.Message, p.Queue, last.message, last.execution, last.event),
 			"it before that")
 		return
 	}
@@ -256,7 +272,8 @@ func (k *keeping) end(p promise) {
 		said += " with " + clip(events.Canonical(p.Output))
 	}
 	fits := func(e ending) bool {
-		return e.ended && e.status == p.Status && (p.Status != round.Completed || bytes.Equal(events.Canonical(p.Output), e.output))
+		return e.ended && e.status == p.Status &&
+			(p.Status != round.Completed || bytes.Equal(events.Canonical(p.Output), e.output))
 	}
 	if p.Execution == 0 {
 		for _, e := range k.ends {

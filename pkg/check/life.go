@@ -12,9 +12,11 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// This file has the rules about the executions of an instance, one after the other, and about what the store shows of it.
+// This file has the rules about the executions of an instance, one after the other, and about what
+// the store shows of it.
 
-// life follows an instance through its executions. It remembers of the former ones only what the next one is compared with.
+// life follows an instance through its executions. It remembers of the former ones only what the
+// next one is compared with.
 type life struct {
 	id       string
 	former   *execution // without what is only good while it runs
@@ -53,15 +55,18 @@ func (l *life) finish() {
 	l.former = l.now
 }
 
-// judgeFormer: an execution that has a successor and did not end has been forgotten half-way; a gap between two is a whole history that was lost.
+// judgeFormer: an execution that has a successor and did not end has been forgotten half-way; a gap
+// between two is a whole history that was lost.
 func (l *life) judgeFormer() {
 	if l.former.number+1 != l.now.number {
-		l.bad(Finding{Rule: ExecutionMissing, Execution: l.former.number + 1, Expected: fmt.Sprintf("execution %d between those that are kept", l.former.number+1),
-			Found: fmt.Sprintf("execution %d behind execution %d", l.now.number, l.former.number)})
+		l.bad(Finding{Rule: ExecutionMissing, Execution: l.former.number + 1,
+			Expected: fmt.Sprintf("execution %d between those that are kept", l.former.number+1),
+			Found:    fmt.Sprintf("execution %d behind execution %d", l.now.number, l.former.number)})
 	}
 	if l.former.end.Fact == nil {
-		l.bad(Finding{Rule: NoEnd, Execution: l.former.number, Event: l.former.last.ID, Expected: fmt.Sprintf("an end, because execution %d has begun", l.now.number),
-			Found: fmt.Sprintf("%d events without one", l.former.last.ID)})
+		l.bad(Finding{Rule: NoEnd, Execution: l.former.number, Event: l.former.last.ID,
+			Expected: fmt.Sprintf("an end, because execution %d has begun", l.now.number),
+			Found:    fmt.Sprintf("%d events without one", l.former.last.ID)})
 	}
 }
 
@@ -79,7 +84,8 @@ func (l *life) started(x *execution) {
 	differs := func(expected, found string) { x.bad(ContinuedDiffers, 1, expected, found) }
 	switch s := x.started; {
 	case continued != (s.Previous != 0):
-		differs(fmt.Sprintf("the successor of an execution that ended with %s", kindOf(l.former.end.Fact)), fmt.Sprintf("previous execution %d", s.Previous))
+		differs(fmt.Sprintf("the successor of an execution that ended with %s", kindOf(l.former.end.Fact)),
+			fmt.Sprintf("previous execution %d", s.Previous))
 	case !continued:
 	case s.Previous != l.former.number:
 		differs(fmt.Sprintf("previous execution %d", l.former.number), fmt.Sprint(s.Previous))
@@ -101,8 +107,9 @@ func kindOf(f events.Fact) events.Kind {
 	return f.Kind()
 }
 
-// inherited compares what an execution has when its code begins with what the one before had when it ended. A message that was read may come again: whether the code had looked
-// at it, history does not tell.
+// inherited compares what an execution has when its code begins with what the one before had when
+// it ended. A message that was read may come again: whether the code had looked at it, history does
+// not tell.
 func (l *life) inherited(x *execution) {
 	f := l.former
 	if x.started.Previous == 0 || f == nil || f.number != x.started.Previous {
@@ -112,18 +119,21 @@ func (l *life) inherited(x *execution) {
 		x.bad(CarriedDiffers, 1, "values "+valuesText(f.values), valuesText(x.values))
 	}
 	if !bytes.Equal(f.status, x.status) || f.statusVersion != x.statusVersion {
-		x.bad(CarriedDiffers, 1, fmt.Sprintf("status %s, version %d", clip(f.status), f.statusVersion), fmt.Sprintf("%s, version %d", clip(x.status), x.statusVersion))
+		x.bad(CarriedDiffers, 1, fmt.Sprintf("status %s, version %d", clip(f.status), f.statusVersion),
+			fmt.Sprintf("%s, version %d", clip(x.status), x.statusVersion))
 	}
 	unread, read := f.mail.rest()
 	carried, _ := x.mail.rest()
 	for l, n := range unread {
 		if carried[l] < n {
-			x.bad(MailLost, 1, fmt.Sprintf("message %q of queue %q, which nobody had read", l.message, l.queue), "it is not carried on")
+			x.bad(MailLost, 1, fmt.Sprintf("message %q of queue %q, which nobody had read", l.message, l.queue),
+				"it is not carried on")
 		}
 	}
 	for l, n := range carried {
 		if n > unread[l]+read[l] {
-			x.bad(MailFromNowhere, 1, fmt.Sprintf("what execution %d had in its queues", f.number), fmt.Sprintf("message %q in queue %q", l.message, l.queue))
+			x.bad(MailFromNowhere, 1, fmt.Sprintf("what execution %d had in its queues", f.number),
+				fmt.Sprintf("message %q in queue %q", l.message, l.queue))
 		}
 	}
 }
@@ -161,14 +171,16 @@ func (l *life) compareRow(row round.Row) {
 	l.willBeLookedAt(row)
 }
 
-// willBeLookedAt: if a message about what it waits for is lost, only its wake time brings somebody to look.
+// willBeLookedAt: if a message about what it waits for is lost, only its wake time brings somebody
+// to look.
 func (l *life) willBeLookedAt(row round.Row) {
 	if row.Status.Ended() || !row.WakeAt.IsZero() {
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(l.now.open)) {
 		if e := l.now.open[id]; owed(e.Fact) {
-			l.now.bad(NoWake, id, fmt.Sprintf("a time to look at it again, because %s is open", e.Fact.Kind()), "no wake time")
+			l.now.bad(NoWake, id, fmt.Sprintf("a time to look at it again, because %s is open", e.Fact.Kind()),
+				"no wake time")
 			return
 		}
 	}
@@ -188,7 +200,8 @@ func owed(f events.Fact) bool {
 // compareValues compares the values that the store shows with those that history tells.
 func (l *life) compareValues(values map[string]events.Payload) {
 	if !sameValues(values, l.now.values) {
-		l.now.bad(ValuesDiffer, 0, "values "+valuesText(l.now.values)+" as in history", valuesText(values)+" in the store")
+		l.now.bad(ValuesDiffer, 0, "values "+valuesText(l.now.values)+" as in history",
+			valuesText(values)+" in the store")
 	}
 }
 
@@ -196,8 +209,10 @@ func (l *life) compareValues(values map[string]events.Payload) {
 func (l *life) compareExecution(info history.ExecutionInfo) {
 	x := l.now
 	output, failure := outcome(x.end.Fact)
-	said := fmt.Sprintf("%s after %d events, output %s, error %s", x.standing(), x.last.ID, clip(output), errorText(failure))
-	shown := fmt.Sprintf("%s after %d events, output %s, error %s", info.Status, info.Events, clip(info.Output), errorText(info.Error))
+	said := fmt.Sprintf("%s after %d events, output %s, error %s", x.standing(), x.last.ID, clip(output),
+		errorText(failure))
+	shown := fmt.Sprintf("%s after %d events, output %s, error %s", info.Status, info.Events, clip(info.Output),
+		errorText(info.Error))
 	if said != shown {
 		x.bad(RowDiffers, 0, said+", as in history", shown+" in its row")
 	}
@@ -226,7 +241,8 @@ func (x *execution) standing() round.Status {
 	return round.Running
 }
 
-// outcome is what the event that ends an execution says to whoever waits. The errors of a cancellation and a termination are told by their kind.
+// outcome is what the event that ends an execution says to whoever waits. The errors of a
+// cancellation and a termination are told by their kind.
 func outcome(f events.Fact) (events.Payload, *events.Error) {
 	switch f := f.(type) {
 	case *events.Completed:

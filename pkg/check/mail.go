@@ -34,7 +34,8 @@ func (m *mail) judge(f *events.QueueRead) (rule Rule, expected, found string) {
 	unread := m.unread[f.Queue]
 	if f.Message == 0 {
 		if len(unread) > 0 {
-			return ReadOrder, fmt.Sprintf("event %d, the oldest message of queue %q", unread[0], f.Queue), "a read that waits for another one"
+			return ReadOrder, fmt.Sprintf("event %d, the oldest message of queue %q", unread[0], f.Queue),
+				"a read that waits for another one"
 		}
 		return "", "", ""
 	}
@@ -47,7 +48,8 @@ func (m *mail) judge(f *events.QueueRead) (rule Rule, expected, found string) {
 	case !there || l.queue != f.Queue:
 		return ReadNothing, expected, fmt.Sprintf("event %d, which put nothing into it", f.Message)
 	case unread[0] != f.Message:
-		return ReadOrder, fmt.Sprintf("event %d, the oldest message of queue %q", unread[0], f.Queue), fmt.Sprintf("event %d", f.Message)
+		return ReadOrder, fmt.Sprintf("event %d, the oldest message of queue %q", unread[0], f.Queue),
+			fmt.Sprintf("event %d", f.Message)
 	}
 	return "", "", ""
 }
@@ -101,7 +103,8 @@ func (m *mail) handOutOf(queue string) {
 	}
 }
 
-// rest counts the messages that nobody has, and those that a read has: whether the code has looked at one of those, history does not tell.
+// rest counts the messages that nobody has, and those that a read has: whether the code has looked
+// at one of those, history does not tell.
 func (m *mail) rest() (unread, read map[letter]int) {
 	unread, read = make(map[letter]int), make(map[letter]int)
 	for id, l := range m.letters {

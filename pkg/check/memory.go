@@ -13,7 +13,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// Together checks instances that are in memory, each by itself and with their parents and children. They are all there are, and nothing was removed.
+// Together checks instances that are in memory, each by itself and with their parents and children.
+// They are all there are, and nothing was removed.
 func Together(instances ...Instance) error {
 	m := make(memory, len(instances))
 	for _, in := range instances {
@@ -60,7 +61,8 @@ func (m memory) List(_ context.Context, _ history.Filter, p history.Page) (list 
 }
 
 // Executions implements [Store]. Nobody keeps anything of a former execution but its history.
-func (m memory) Executions(_ context.Context, instance string, after int64, limit int) (list []history.ExecutionInfo, err error) {
+func (m memory) Executions(_ context.Context, instance string, after int64,
+	limit int) (list []history.ExecutionInfo, err error) {
 	in := m[instance]
 	for _, x := range slices.Sorted(maps.Keys(in.History)) {
 		if h := in.History[x]; x > after && len(h) > 0 && len(list) < limit {
@@ -68,7 +70,8 @@ func (m memory) Executions(_ context.Context, instance string, after int64, limi
 			l.begin(x)
 			l.take(h)
 			output, failure := outcome(l.now.end.Fact)
-			list = append(list, history.ExecutionInfo{Execution: x, Status: l.now.standing(), Output: output, Error: failure, StartedAt: h[0].At, Events: int64(len(h))})
+			list = append(list, history.ExecutionInfo{Execution: x, Status: l.now.standing(), Output: output,
+				Error: failure, StartedAt: h[0].At, Events: int64(len(h))})
 		}
 	}
 	return list, nil
@@ -78,7 +81,8 @@ func (m memory) Executions(_ context.Context, instance string, after int64, limi
 func (m memory) Events(_ context.Context, instance string, execution, after int64, limit int) ([]events.Event, error) {
 	h, ok := m[instance].History[execution]
 	if !ok {
-		return nil, fmt.Errorf("instance %q, execution %d: %w", strings.ToValidUTF8(instance, "?"), execution, history.ErrNoExecution)
+		return nil, fmt.Errorf("instance %q, execution %d: %w", strings.ToValidUTF8(instance, "?"), execution,
+			history.ErrNoExecution)
 	}
 	from := min(int(after), len(h))
 	return h[from:min(from+limit, len(h))], nil

@@ -15,12 +15,15 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// Promised is a line of a log of what a client was promised. The client writes it when it is told, and before it goes on. A log is of one client that does one thing after the other:
-// the order of its lines is the order that the promises are held to. Clients that send several messages to one queue at once write several logs.
+// Promised is a line of a log of what a client was promised. The client writes it when it is told,
+// and before it goes on. A log is of one client that does one thing after the other: the order of
+// its lines is the order that the promises are held to. Clients that send several messages to one
+// queue at once write several logs.
 type Promised struct {
 	What     PromisedWhat `json:"promised"`
 	Instance string       `json:"instance"`
-	// Name is the orchestration of a start, Queue the queue of a message, Event the name of an event.
+	// Name is the orchestration of a start, Queue the queue of a message, Event the name of an
+	// event.
 	Name  string `json:"name,omitempty"`
 	Queue string `json:"queue,omitempty"`
 	Event string `json:"event,omitempty"`
@@ -45,7 +48,8 @@ const (
 	PromisedEnd   PromisedWhat = "end"   // a waiter was told how it ended
 )
 
-// PromisedBy is what a client was promised when a message of its was acknowledged. About messages that steer an instance, nothing is.
+// PromisedBy is what a client was promised when a message of its was acknowledged. About messages
+// that steer an instance, nothing is.
 func PromisedBy(m events.Message, at time.Time) (p Promised, ok bool) {
 	p = Promised{Instance: m.Instance, Message: m.ID, At: at.UTC()}
 	switch c := m.Content.(type) {
@@ -79,7 +83,8 @@ func (p Promised) check() error {
 	return fmt.Errorf(`"promised" is %q; there are start, queue, event and end`, p.What)
 }
 
-// Log writes down what a client was promised. It may be used concurrently; the order is then that of the calls.
+// Log writes down what a client was promised. It may be used concurrently; the order is then that
+// of the calls.
 type Log struct {
 	mu sync.Mutex
 	to io.Writer
@@ -88,7 +93,8 @@ type Log struct {
 // NewLog makes a log that writes to a file, or to anything else.
 func NewLog(to io.Writer) *Log { return &Log{to: to} }
 
-// Add writes one promise, in one piece: a process that is killed leaves at most a last line that is cut off.
+// Add writes one promise, in one piece: a process that is killed leaves at most a last line that is
+// cut off.
 func (l *Log) Add(p Promised) error {
 	if err := p.check(); err != nil {
 		return fmt.Errorf("a promise for instance %q: %w", p.Instance, err)
@@ -105,7 +111,8 @@ func (l *Log) Add(p Promised) error {
 	return err
 }
 
-// ReadLog reads a log. It ends with the first line that cannot be understood. A last line without its end is what a killed process leaves, and is left out.
+// ReadLog reads a log. It ends with the first line that cannot be understood. A last line without
+// its end is what a killed process leaves, and is left out.
 func ReadLog(from io.Reader) iter.Seq2[Promised, error] {
 	return func(yield func(Promised, error) bool) {
 		lines := bufio.NewReaderSize(from, 64<<10)

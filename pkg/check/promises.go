@@ -11,10 +11,12 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// This file brings instances together with what clients were promised about them, and with what others have said to them. All of that is sorted by instance, on disk if need be;
-// then each instance is read once for all of it.
+// This file brings instances together with what clients were promised about them, and with what
+// others have said to them. All of that is sorted by instance, on disk if need be; then each
+// instance is read once for all of it.
 
-// promise is one with the log that it is from, or what an instance has said to another one, with the place where it has.
+// promise is one with the log that it is from, or what an instance has said to another one, with
+// the place where it has.
 type promise struct {
 	Log int            `json:"log"`
 	By  *events.Parent `json:"by,omitempty"`
@@ -39,7 +41,8 @@ func (x *execution) saidBy(instance string) (list []promise) {
 		if p.Name = f.name; f.what == PromisedQueue {
 			verb, p.Name, p.Queue = events.VerbQueue, "", f.name
 		}
-		p.Message = events.MessageID(verb, instance, events.Ref{Life: p.By.Life, Execution: p.By.Execution, Event: p.By.Event})
+		p.Message = events.MessageID(verb, instance,
+			events.Ref{Life: p.By.Life, Execution: p.By.Execution, Event: p.By.Event})
 		list = append(list, p)
 	}
 	return list
@@ -171,7 +174,9 @@ func (s *system) judgeSome(ctx context.Context, all []group) error {
 			}
 			before := k
 			k = again[0]
-			k.findings = slices.DeleteFunc(k.findings, func(f Finding) bool { return !slices.ContainsFunc(before.findings, f.same) })
+			k.findings = slices.DeleteFunc(k.findings, func(f Finding) bool {
+				return !slices.ContainsFunc(before.findings, f.same)
+			})
 			k.suspects = slices.DeleteFunc(k.suspects, func(x suspect) bool {
 				return !slices.ContainsFunc(before.suspects, func(y suspect) bool { return x.message == y.message })
 			})
@@ -193,7 +198,8 @@ func (s *system) judgeSome(ctx context.Context, all []group) error {
 	return nil
 }
 
-// kept judges groups, each by itself. Graves are looked for when the instances were read: who is not there then, and has none, was not deleted in between.
+// kept judges groups, each by itself. Graves are looked for when the instances were read: who is
+// not there then, and has none, was not deleted in between.
 func (s *system) kept(ctx context.Context, all []group) ([]*keeping, error) {
 	ids := make([]string, len(all))
 	for i, g := range all {

@@ -10,22 +10,23 @@ type Rule string
 
 // The rules about one history.
 const (
-	EventOrder      Rule = "event-order"        // event ids are 1, 2, 3, …
-	TimeOrder       Rule = "time-order"         // times never run backwards
-	FirstEvent      Rule = "first-event"        // the first event is started, and no other
-	TwoOutcomes     Rule = "two-outcomes"       // one event at most ends an execution
-	AfterEnd        Rule = "after-end"          // nothing follows the event that ends it
-	AnswersNothing  Rule = "answers-nothing"    // an answer is to something that was begun
-	AnsweredTwice   Rule = "answered-twice"     // each thing is answered once
-	AnsweredDropped Rule = "answered-dropped"   // what nobody waits for any more is not answered
-	TimerEarly      Rule = "timer-early"        // a timer fires no earlier than promised
-	WrongEvent      Rule = "wrong-event"        // a wait gets an event of its name
-	StepTwice       Rule = "step-twice"         // an inline step completes once
-	MessageTwice    Rule = "message-twice"      // a message is taken in once
-	ReadNothing     Rule = "read-nothing"       // what is read from a queue was put into it
-	ReadTwice       Rule = "read-twice"         // a queue message is read once
-	ReadOrder       Rule = "read-order"         // the oldest message of a queue is read first, and nobody waits while there is one
-	HistoryUnread   Rule = "history-unreadable" // every event can be read
+	EventOrder      Rule = "event-order"      // event ids are 1, 2, 3, …
+	TimeOrder       Rule = "time-order"       // times never run backwards
+	FirstEvent      Rule = "first-event"      // the first event is started, and no other
+	TwoOutcomes     Rule = "two-outcomes"     // one event at most ends an execution
+	AfterEnd        Rule = "after-end"        // nothing follows the event that ends it
+	AnswersNothing  Rule = "answers-nothing"  // an answer is to something that was begun
+	AnsweredTwice   Rule = "answered-twice"   // each thing is answered once
+	AnsweredDropped Rule = "answered-dropped" // what nobody waits for any more is not answered
+	TimerEarly      Rule = "timer-early"      // a timer fires no earlier than promised
+	WrongEvent      Rule = "wrong-event"      // a wait gets an event of its name
+	StepTwice       Rule = "step-twice"       // an inline step completes once
+	MessageTwice    Rule = "message-twice"    // a message is taken in once
+	ReadNothing     Rule = "read-nothing"     // what is read from a queue was put into it
+	ReadTwice       Rule = "read-twice"       // a queue message is read once
+	// the oldest message of a queue is read first, and nobody waits while there is one
+	ReadOrder     Rule = "read-order"
+	HistoryUnread Rule = "history-unreadable" // every event can be read
 )
 
 // The rules about the executions of an instance, and about what the store shows of it.
@@ -54,13 +55,15 @@ const (
 
 // The rules about what clients were promised, and about what instances have said to others.
 const (
-	StartLost    Rule = "start-lost"    // a start that was acknowledged has an instance
-	QueueLost    Rule = "queue-lost"    // a queue message that was acknowledged is in history, under way, or a dead letter
+	StartLost Rule = "start-lost" // a start that was acknowledged has an instance
+	// a queue message that was acknowledged is in history, under way, or a dead letter
+	QueueLost    Rule = "queue-lost"
 	QueueReorder Rule = "queue-reorder" // messages from one client to one queue come in the order of their promises
 	EndDiffers   Rule = "end-differs"   // what a waiter was told is what history says
 	EndEarly     Rule = "end-early"     // nobody is told that an instance has ended before it has
 	LaunchLost   Rule = "launch-lost"   // an instance that another one has started, and does not wait for, exists
-	SendLost     Rule = "send-lost"     // a queue message that another instance has sent is in history, under way, or a dead letter
+	// a queue message that another instance has sent is in history, under way, or a dead letter
+	SendLost Rule = "send-lost"
 )
 
 // The rules about what is outstanding.
@@ -70,15 +73,18 @@ const (
 	WorkLost       Rule = "work-lost"       // an activity that has no answer is in NATS, or its answer is
 	TimerLost      Rule = "timer-lost"      // a timer that has not fired is in NATS
 	ChildLost      Rule = "child-lost"      // a child that does not exist yet has its start in NATS
-	AnswerLost     Rule = "answer-lost"     // the answer of a child that has ended is in NATS, if its parent does not have it
-	Outstanding    Rule = "outstanding"     // nothing is outstanding, if that is demanded
+	// the answer of a child that has ended is in NATS, if its parent does not have it
+	AnswerLost  Rule = "answer-lost"
+	Outstanding Rule = "outstanding" // nothing is outstanding, if that is demanded
 )
 
 // Rules are all rules.
 var Rules = []Rule{
-	EventOrder, TimeOrder, FirstEvent, TwoOutcomes, AfterEnd, AnswersNothing, AnsweredTwice, AnsweredDropped, TimerEarly, WrongEvent, StepTwice, MessageTwice,
+	EventOrder, TimeOrder, FirstEvent, TwoOutcomes, AfterEnd, AnswersNothing, AnsweredTwice, AnsweredDropped,
+	TimerEarly, WrongEvent, StepTwice, MessageTwice,
 	ReadNothing, ReadTwice, ReadOrder, HistoryUnread,
-	NoEnd, ExecutionMissing, ContinuedDiffers, CarriedDiffers, MailLost, MailFromNowhere, RowDiffers, ValuesDiffer, StatusDiffers, NoWake,
+	NoEnd, ExecutionMissing, ContinuedDiffers, CarriedDiffers, MailLost, MailFromNowhere, RowDiffers, ValuesDiffer,
+	StatusDiffers, NoWake,
 	ChildMissing, ChildForeign, ChildEarly, ChildOutcome, Orphan, ChildUnknown,
 	StartLost, QueueLost, QueueReorder, EndDiffers, EndEarly, LaunchLost, SendLost,
 	PromiseOverdue, WakeOverdue, WorkLost, TimerLost, ChildLost, AnswerLost, Outstanding,

@@ -13,7 +13,8 @@ import (
 	"slices"
 )
 
-// sorter puts records in the order of their keys, and those of one key in the order in which they came. It keeps a bounded part in memory and the rest in files.
+// sorter puts records in the order of their keys, and those of one key in the order in which they
+// came. It keeps a bounded part in memory and the rest in files.
 type sorter struct {
 	dir     string
 	records []record
@@ -119,7 +120,8 @@ func writeRecord(w io.Writer, r record) (int64, error) {
 	return int64(len(head) + len(r.data)), err
 }
 
-// readKey reads the key of the next record and the length of its data, which must be read or skipped then. io.EOF says that there is none.
+// readKey reads the key of the next record and the length of its data, which must be read or
+// skipped then. io.EOF says that there is none.
 func readKey(r *bufio.Reader) (key string, length uint64, err error) {
 	n, err := binary.ReadUvarint(r)
 	if err != nil {

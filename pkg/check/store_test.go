@@ -27,7 +27,8 @@ import (
 func onEachStore(t *testing.T, test func(t *testing.T, s history.Store)) {
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "rondo.db"), sqlite.Options{Now: clock, Sync: sqlite.Checkpoints})
+		s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "rondo.db"),
+			sqlite.Options{Now: clock, Sync: sqlite.Checkpoints})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +38,8 @@ func onEachStore(t *testing.T, test func(t *testing.T, s history.Store)) {
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
 		pgtest.Need(t)
-		s, err := cockroach.Open(t.Context(), pgtest.Database(t), cockroach.Options{Now: clock, WakeStep: time.Microsecond, Log: slog.New(slog.DiscardHandler)})
+		s, err := cockroach.Open(t.Context(), pgtest.Database(t),
+			cockroach.Options{Now: clock, WakeStep: time.Microsecond, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +60,8 @@ func commit(t *testing.T, s history.Store, in check.Instance, messages ...events
 		if x == in.Row.Execution {
 			continue
 		}
-		former := round.Row{Execution: x, Life: "life", Name: "order", Version: "1.0.0", Status: round.ContinuedAsNew, LastEvent: int64(len(h)), StartedAt: h[0].At, EndedAt: h[len(h)-1].At}
+		former := round.Row{Execution: x, Life: "life", Name: "order", Version: "1.0.0", Status: round.ContinuedAsNew,
+			LastEvent: int64(len(h)), StartedAt: h[0].At, EndedAt: h[len(h)-1].At}
 		if c, ok := h[len(h)-1].Fact.(*events.Completed); ok {
 			former.Status, former.Output = round.Completed, c.Output
 		}
@@ -88,7 +91,8 @@ func TestStores(t *testing.T) {
 		commit(t, s, childOf(2, completed))
 		r := look(t, s, promised(
 			check.Promised{What: check.PromisedStart, Instance: ids[0], Message: "start", At: began},
-			check.Promised{What: check.PromisedEnd, Instance: "child", Execution: 1, Status: round.Completed, Output: events.Payload("1"), At: began.Add(time.Minute)},
+			check.Promised{What: check.PromisedEnd, Instance: "child", Execution: 1, Status: round.Completed,
+				Output: events.Payload("1"), At: began.Add(time.Minute)},
 			check.Promised{What: check.PromisedStart, Instance: "nobody", Message: "x", At: now.Add(-25 * time.Hour)}))
 		if wants(t, r); r.Instances != int64(len(ids)+2) || r.Promises != 3 || r.NotJudged[check.NotKept] != 1 {
 			t.Errorf("%+v", r)
@@ -101,21 +105,31 @@ func TestStores(t *testing.T) {
 				t.FailNow()
 			}
 		}
-		plant(lookedAt(named("early", of(story(started(), timer(time.Hour), &events.TimerFired{Timer: 2})))), check.TimerEarly)
+		plant(lookedAt(named("early", of(story(started(), timer(time.Hour), &events.TimerFired{Timer: 2})))),
+			check.TimerEarly)
 		plant(lookedAt(named("twice", of(story(started(), call, done, done)))), check.AnsweredTwice)
-		plant(lookedAt(changed(named("values", of(story(started(), value("k", "1")))), func(in *check.Instance) { in.Values["k"] = events.Payload("2") })), check.ValuesDiffer)
-		plant(lookedAt(changed(named("row", of(story(started(), completed))), func(in *check.Instance) { in.Row.Output = events.Payload("2") })), check.RowDiffers)
-		plant(lookedAt(named("former", of(story(started(), value("k", "1"), continued), story(next(1), value("k", "2"))))), check.CarriedDiffers)
-		plant(lookedAt(named("unended", of(story(started(), call), story(next(0), call)))), check.RowDiffers, check.ContinuedDiffers, check.NoEnd)
+		plant(lookedAt(changed(named("values", of(story(started(), value("k", "1")))), func(in *check.Instance) {
+			in.Values["k"] = events.Payload("2")
+		})), check.ValuesDiffer)
+		plant(lookedAt(changed(named("row", of(story(started(), completed))), func(in *check.Instance) {
+			in.Row.Output = events.Payload("2")
+		})), check.RowDiffers)
+		plant(lookedAt(named("former",
+			of(story(started(), value("k", "1"), continued), story(next(1), value("k", "2"))))), check.CarriedDiffers)
+		plant(lookedAt(named("unended", of(story(started(), call), story(next(0), call)))), check.RowDiffers,
+			check.ContinuedDiffers, check.NoEnd)
 
 		// What is deleted is neither there nor lost, and what is pruned is no gap.
 		if _, err := s.Delete(t.Context(), []string{"parent"}, history.Deletion{Force: true}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.PruneAll(t.Context(), history.Filter{IDPrefix: "clean"}, history.Keep{}, history.Page{}); err != nil {
+		if _, err := s.PruneAll(t.Context(), history.Filter{IDPrefix: "clean"}, history.Keep{},
+			history.Page{}); err != nil {
 			t.Fatal(err)
 		}
-		r = look(t, s, quiescentStarts("parent", "child", "clean-0"), func(o *check.Options) { o.Filter.IDPrefix = "c" })
+		r = look(t, s, quiescentStarts("parent", "child", "clean-0"), func(o *check.Options) {
+			o.Filter.IDPrefix = "c"
+		})
 		if wants(t, r); r.NotJudged[check.NotKept] != 1 {
 			t.Errorf("%+v", r)
 		}
@@ -133,14 +147,16 @@ func TestStores(t *testing.T) {
 func quiescentStarts(ids ...string) func(*check.Options) {
 	var list []check.Promised
 	for _, id := range ids {
-		list = append(list, check.Promised{What: check.PromisedStart, Instance: id, Name: "order", Message: "start-" + id, At: began})
+		list = append(list, check.Promised{What: check.PromisedStart, Instance: id, Name: "order",
+			Message: "start-" + id, At: began})
 	}
 	return promised(list...)
 }
 
 func TestStoredPromises(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s history.Store) {
-		made := commit(t, s, lookedAt(of(story(started(), call))), events.Message{ID: "m", Instance: "x", Content: &events.EventRaised{Name: "go"}})
+		made := commit(t, s, lookedAt(of(story(started(), call))),
+			events.Message{ID: "m", Instance: "x", Content: &events.EventRaised{Name: "go"}})
 		late := func(o *check.Options) {
 			o.Now, o.Overdue = func() time.Time { return now.Add(24 * time.Hour) }, 25*time.Hour
 		}
@@ -226,7 +242,8 @@ func TestMemoryIsBounded(t *testing.T) {
 			for _, x := range []string{"-a", "-b"} {
 				for i := range size {
 					id := fmt.Sprintf("i-%06d", i*7%size)
-					if !yield(check.Promised{What: check.PromisedQueue, Instance: id, Queue: "mail", Message: id + x, At: began}, nil) {
+					if !yield(check.Promised{What: check.PromisedQueue, Instance: id, Queue: "mail", Message: id + x,
+						At: began}, nil) {
 						return
 					}
 				}

@@ -17,7 +17,8 @@ import (
 // Store is what is read of a store. Nothing is written.
 type Store interface {
 	history.Audit
-	Load(ctx context.Context, instances []string, admit func(instance string, row round.Row) bool) ([]round.Known, error)
+	Load(ctx context.Context, instances []string,
+		admit func(instance string, row round.Row) bool) ([]round.Known, error)
 	List(ctx context.Context, filter history.Filter, page history.Page) (history.InstanceList, error)
 	Executions(ctx context.Context, instance string, after int64, limit int) ([]history.ExecutionInfo, error)
 	Events(ctx context.Context, instance string, execution, after int64, limit int) ([]events.Event, error)
@@ -43,17 +44,20 @@ type Promises struct {
 
 // Options say what is checked. The zero value checks all instances of a store, and no promises.
 type Options struct {
-	// Filter says which instances are looked at. Promises are those of all instances, or of those with the filter's prefix.
+	// Filter says which instances are looked at. Promises are those of all instances, or of those
+	// with the filter's prefix.
 	Filter history.Filter
 	// Promises are what clients were promised.
 	Promises []Promises
-	// NothingRemoved says that nothing was deleted and nothing pruned, and that exported histories are all there are: then what is not there is lost.
+	// NothingRemoved says that nothing was deleted and nothing pruned, and that exported histories
+	// are all there are: then what is not there is lost.
 	NothingRemoved bool
 	// Quiescent demands that nothing is under way.
 	Quiescent bool
 	// Overdue is how long something may be under way; 0 means [Overdue], less than 0 for ever.
 	Overdue time.Duration
-	// Broker is asked what is under way, and Dead for what came to nothing, if they are set. Prefix is that of the subjects.
+	// Broker is asked what is under way, and Dead for what came to nothing, if they are set. Prefix
+	// is that of the subjects.
 	Broker Broker
 	Dead   DeadLetters
 	Prefix string
@@ -69,7 +73,8 @@ type Options struct {
 	Progress func(Report)
 }
 
-// Overdue is how long something may be under way if nobody says otherwise: a lost message is found after 77 seconds at most.
+// Overdue is how long something may be under way if nobody says otherwise: a lost message is found
+// after 77 seconds at most.
 const Overdue = 2 * time.Minute
 
 // Report says what was looked at and what was found.
@@ -77,10 +82,12 @@ type Report struct {
 	Instances  int64 `json:"instances"`
 	Executions int64 `json:"executions"`
 	Events     int64 `json:"events"`
-	// Promises counts those of clients, Said what instances have said to others without waiting for an answer.
+	// Promises counts those of clients, Said what instances have said to others without waiting for
+	// an answer.
 	Promises int64 `json:"promises"`
 	Said     int64 `json:"said"`
-	// UnderWay counts promises that are still on their way, Refused starts of instances that another start had begun, DeadLetters promised messages that came to nothing.
+	// UnderWay counts promises that are still on their way, Refused starts of instances that
+	// another start had begun, DeadLetters promised messages that came to nothing.
 	UnderWay    int64 `json:"under_way"`
 	Refused     int64 `json:"refused"`
 	DeadLetters int64 `json:"dead_letters"`
@@ -155,7 +162,8 @@ type system struct {
 }
 
 const (
-	// page is how many instances are listed at once, portion how many bytes of their histories are read at once.
+	// page is how many instances are listed at once, portion how many bytes of their histories are
+	// read at once.
 	page    = 200
 	portion = 8 << 20
 	// pageEvents is how many events of a former execution are read at once.
@@ -164,17 +172,20 @@ const (
 	retries = 5
 )
 
-// System checks what a store has. Its error says that something could not be read; what was found is in the report. It may be used while the store is written to: what
-// seems wrong is read again before it is reported.
+// System checks what a store has. Its error says that something could not be read; what was found
+// is in the report. It may be used while the store is written to: what seems wrong is read again
+// before it is reported.
 func System(ctx context.Context, store Store, o Options) (Report, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	o.Overdue, o.Most, o.Prefix = cmp.Or(o.Overdue, Overdue), cmp.Or(o.Most, 100), cmp.Or(o.Prefix, events.DefaultPrefix)
+	o.Overdue, o.Most, o.Prefix = cmp.Or(o.Overdue, Overdue), cmp.Or(o.Most, 100),
+		cmp.Or(o.Prefix, events.DefaultPrefix)
 	o.DeadFor = cmp.Or(o.DeadFor, 30*24*time.Hour)
 	_, exported := store.(*Exports)
 	s := &system{store: store, exported: exported, o: o}
-	s.report = Report{NotJudged: make(map[Reason]int64), Found: make(map[Rule]int64), AskedBroker: o.Broker != nil, Findings: []Finding{}}
+	s.report = Report{NotJudged: make(map[Reason]int64), Found: make(map[Rule]int64), AskedBroker: o.Broker != nil,
+		Findings: []Finding{}}
 	s.sorted.dir = o.Dir
 	var err error
 	for _, part := range []func(context.Context) error{s.instances, s.sortPromises, s.promises, s.buried, s.outbox} {
@@ -207,7 +218,8 @@ func (s *system) overdue(since time.Time) bool {
 	return s.o.Overdue >= 0 && s.o.Now().Sub(since) > s.o.Overdue
 }
 
-// leavesGrave reports whether what was there at a moment or later would have left a grave if it had been deleted.
+// leavesGrave reports whether what was there at a moment or later would have left a grave if it had
+// been deleted.
 func (s *system) leavesGrave(at time.Time) bool {
 	const slack = 10 * time.Minute // clocks differ
 	return !s.exported && !at.IsZero() && s.o.Now().Sub(at) < history.GraveAge-slack
@@ -242,7 +254,8 @@ func (s *system) instances(ctx context.Context) error {
 	}
 }
 
-// judgeAll judges some instances. What is found is looked for once more, because instances move while they are read.
+// judgeAll judges some instances. What is found is looked for once more, because instances move
+// while they are read.
 func (s *system) judgeAll(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
@@ -306,11 +319,12 @@ type reading struct {
 
 // running reports whether there is a current execution that goes on.
 func (r reading) running() bool {
-	return !r.row.Status.Ended() && r.life.now != nil && r.life.now.number == r.row.Execution && r.life.now.end.Fact == nil
+	return !r.row.Status.Ended() && r.life.now != nil && r.life.now.number == r.row.Execution &&
+		r.life.now.end.Fact == nil
 }
 
-// read reads instances, those that exist, and judges their histories. The row, the history and the values of each are as of one moment. former is called with each execution
-// that has a successor.
+// read reads instances, those that exist, and judges their histories. The row, the history and the
+// values of each are as of one moment. former is called with each execution that has a successor.
 func (s *system) read(ctx context.Context, ids []string, former func(*execution) error) (all []reading, err error) {
 	for try := 0; len(ids) > 0; try++ {
 		known, err := s.store.Load(ctx, ids, func(_ string, row round.Row) bool { return round.CanRead(row) })
@@ -359,7 +373,8 @@ func payloads(values map[string]history.Value) map[string]events.Payload {
 	return out
 }
 
-// follow judges the histories of an instance, one execution after the other. former is called with each that has a successor.
+// follow judges the histories of an instance, one execution after the other. former is called with
+// each that has a successor.
 func (s *system) follow(ctx context.Context, k round.Known, former func(*execution) error) (reading, error) {
 	r := reading{life: newLife(k.Instance), row: k.Row}
 	l := r.life
@@ -373,7 +388,8 @@ func (s *system) follow(ctx context.Context, k round.Known, former func(*executi
 	case !round.CanRead(k.Row):
 		r.not = TooNew
 	case k.Unreadable != nil:
-		l.bad(Finding{Rule: HistoryUnread, Execution: k.Row.Execution, Expected: "a history that can be read", Found: k.Unreadable.Error()})
+		l.bad(Finding{Rule: HistoryUnread, Execution: k.Row.Execution, Expected: "a history that can be read",
+			Found: k.Unreadable.Error()})
 	default:
 		l.begin(k.Row.Execution)
 		l.take(k.History)
@@ -403,7 +419,8 @@ func (s *system) formerExecutions(ctx context.Context, l *life, before int64, fo
 			case gone(err):
 				l.former, l.now = nil, nil
 			case history.ClassOf(err) == history.Corrupt:
-				l.bad(Finding{Rule: HistoryUnread, Execution: info.Execution, Expected: "a history that can be read", Found: err.Error()})
+				l.bad(Finding{Rule: HistoryUnread, Execution: info.Execution, Expected: "a history that can be read",
+					Found: err.Error()})
 				l.former, l.now = nil, nil
 			case err != nil:
 				return fmt.Errorf("read execution %d of %q: %w", info.Execution, l.id, err)

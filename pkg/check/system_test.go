@@ -16,7 +16,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// This file plants one violation of each rule that is about more than one instance, in a store and a broker that say what a test wants.
+// This file plants one violation of each rule that is about more than one instance, in a store and
+// a broker that say what a test wants.
 
 // fake is a store of instances as a test has made them.
 type fake struct {
@@ -77,7 +78,8 @@ func (f *fake) Executions(_ context.Context, id string, after int64, _ int) (lis
 	}
 	for x := after + 1; x <= in.Row.Execution; x++ {
 		if h, ok := in.History[x]; ok {
-			info := history.ExecutionInfo{Execution: x, Status: round.Running, Events: int64(len(h)), StartedAt: h[0].At}
+			info := history.ExecutionInfo{Execution: x, Status: round.Running, Events: int64(len(h)),
+				StartedAt: h[0].At}
 			switch e := h[len(h)-1].Fact.(type) {
 			case *events.ContinuedAsNew:
 				info.Status = round.ContinuedAsNew
@@ -186,13 +188,14 @@ func nothingRemoved(o *check.Options) { o.NothingRemoved = true }
 
 func promised(list ...check.Promised) func(*check.Options) {
 	return func(o *check.Options) {
-		o.Promises = append(o.Promises, check.Promises{Name: "a log", Each: func(yield func(check.Promised, error) bool) {
-			for _, p := range list {
-				if !yield(p, nil) {
-					return
+		o.Promises = append(o.Promises,
+			check.Promises{Name: "a log", Each: func(yield func(check.Promised, error) bool) {
+				for _, p := range list {
+					if !yield(p, nil) {
+						return
+					}
 				}
-			}
-		}})
+			}})
 	}
 }
 
@@ -244,30 +247,54 @@ var families = []struct {
 	{name: "both run", all: []check.Instance{parent(), childOf(2, call)}},
 	{name: "the child has ended", all: []check.Instance{parent(childDone), childOf(2, completed)}},
 	{name: "refused", all: []check.Instance{parent(refused()), named("child", of(story(started(), completed)))}},
-	{name: "the child was deleted", all: []check.Instance{parent(childDone)}, with: func(f *fake, _ *check.Options) { f.buried = []string{"child"} }},
-	{name: "the child was deleted long ago", all: []check.Instance{parent(childDone)}, with: func(_ *fake, o *check.Options) {
-		o.Now = func() time.Time { return now.Add(25 * time.Hour) }
-		o.Overdue = -1
+	{name: "the child was deleted", all: []check.Instance{parent(childDone)}, with: func(f *fake, _ *check.Options) {
+		f.buried = []string{"child"}
 	}},
-	{name: "the child was deleted, they say it was not", all: []check.Instance{parent(childDone)}, want: []check.Rule{check.ChildMissing}, with: func(f *fake, o *check.Options) {
-		f.buried, o.NothingRemoved = []string{"child"}, true
-	}},
-	{name: "the child has a new life", all: []check.Instance{parent(childDone), named("child", of(story(started(withParent(2)), completed), story(started(func(s *events.Started) { s.Life = "other" }), completed)))}},
-	{name: "the parent has a new life", all: []check.Instance{named("parent", of(story(started(), childStarted("child"), completed), story(started(func(s *events.Started) { s.Life = "other" }), completed))), childOf(2, call)}},
-	{name: "the parent was pruned", all: []check.Instance{changed(named("parent", of(story(started(), continued), story(next(0), completed))), func(in *check.Instance) { delete(in.History, 1) }), childOf(2, call)}},
+	{name: "the child was deleted long ago", all: []check.Instance{parent(childDone)},
+		with: func(_ *fake, o *check.Options) {
+			o.Now = func() time.Time { return now.Add(25 * time.Hour) }
+			o.Overdue = -1
+		}},
+	{name: "the child was deleted, they say it was not", all: []check.Instance{parent(childDone)},
+		want: []check.Rule{check.ChildMissing}, with: func(f *fake, o *check.Options) {
+			f.buried, o.NothingRemoved = []string{"child"}, true
+		}},
+	{name: "the child has a new life", all: []check.Instance{parent(childDone),
+		named("child", of(story(started(withParent(2)), completed), story(started(func(s *events.Started) {
+			s.Life = "other"
+		}), completed)))}},
+	{name: "the parent has a new life", all: []check.Instance{named("parent",
+		of(story(started(), childStarted("child"), completed), story(started(func(s *events.Started) {
+			s.Life = "other"
+		}), completed))), childOf(2, call)}},
+	{name: "the parent was pruned", all: []check.Instance{changed(named("parent",
+		of(story(started(), continued), story(next(0), completed))), func(in *check.Instance) {
+		delete(in.History, 1)
+	}), childOf(2, call)}},
 
 	{name: "no child", all: []check.Instance{parent(childDone)}, want: []check.Rule{check.ChildMissing}},
-	{name: "somebody else", all: []check.Instance{parent(childDone), changed(named("child", of(story(started(), completed))), func(in *check.Instance) { in.History[1][0].At = began.Add(-time.Second) })}, want: []check.Rule{check.ChildForeign}},
-	{name: "the child still runs", all: []check.Instance{parent(childDone), childOf(2, call)}, want: []check.Rule{check.ChildEarly}},
-	{name: "another output", all: []check.Instance{parent(childDone), childOf(2, &events.Completed{Output: events.Payload("2")})}, want: []check.Rule{check.ChildOutcome}},
-	{name: "told that it failed", all: []check.Instance{parent(&events.ChildFailed{Schedule: 2, Error: &events.Error{Kind: events.Application, Message: "x"}}), childOf(2, completed)}, want: []check.Rule{check.ChildOutcome}},
-	{name: "told that it completed", all: []check.Instance{parent(childDone), childOf(2, &events.Failed{Error: &events.Error{Kind: events.Application, Message: "x"}})}, want: []check.Rule{check.ChildOutcome}},
+	{name: "somebody else", all: []check.Instance{parent(childDone),
+		changed(named("child", of(story(started(), completed))), func(in *check.Instance) {
+			in.History[1][0].At = began.Add(-time.Second)
+		})}, want: []check.Rule{check.ChildForeign}},
+	{name: "the child still runs", all: []check.Instance{parent(childDone), childOf(2, call)},
+		want: []check.Rule{check.ChildEarly}},
+	{name: "another output", all: []check.Instance{parent(childDone),
+		childOf(2, &events.Completed{Output: events.Payload("2")})}, want: []check.Rule{check.ChildOutcome}},
+	{name: "told that it failed", all: []check.Instance{parent(&events.ChildFailed{Schedule: 2,
+		Error: &events.Error{Kind: events.Application, Message: "x"}}), childOf(2, completed)},
+		want: []check.Rule{check.ChildOutcome}},
+	{name: "told that it completed", all: []check.Instance{parent(childDone),
+		childOf(2, &events.Failed{Error: &events.Error{Kind: events.Application, Message: "x"}})},
+		want: []check.Rule{check.ChildOutcome}},
 	{name: "no parent", all: []check.Instance{childOf(2, call)}, want: []check.Rule{check.Orphan}},
-	{name: "the parent does not know", all: []check.Instance{parent(call), childOf(3, call)}, want: []check.Rule{check.ChildUnknown}},
-	{name: "the parent has not come so far", all: []check.Instance{parent(), changed(childOf(2, call), func(in *check.Instance) {
-		p := &events.Parent{Instance: "parent", Life: "life", Execution: 7, Event: 2}
-		in.Row.Parent, in.History[1][0].Fact.(*events.Started).Parent = p, p
-	})}, want: []check.Rule{check.ChildUnknown}},
+	{name: "the parent does not know", all: []check.Instance{parent(call), childOf(3, call)},
+		want: []check.Rule{check.ChildUnknown}},
+	{name: "the parent has not come so far",
+		all: []check.Instance{parent(), changed(childOf(2, call), func(in *check.Instance) {
+			p := &events.Parent{Instance: "parent", Life: "life", Execution: 7, Event: 2}
+			in.Row.Parent, in.History[1][0].Fact.(*events.Started).Parent = p, p
+		})}, want: []check.Rule{check.ChildUnknown}},
 }
 
 func TestFamilies(t *testing.T) {
@@ -293,26 +320,49 @@ var underWay = []struct {
 	with []func(*check.Options)
 	want []check.Rule
 }{
-	{name: "the work is there", in: []check.Instance{lookedAt(of(story(started(), call)))}, with: []func(*check.Options){asking(&broker{has: []string{workSubject()}})}},
-	{name: "its answer is there", in: []check.Instance{lookedAt(of(story(started(), call)))}, with: []func(*check.Options){asking(&broker{has: []string{"rondo.work-done.1-2.i"}})}},
-	{name: "its failure is there", in: []check.Instance{lookedAt(of(story(started(), call)))}, with: []func(*check.Options){asking(&broker{has: []string{"rondo.work-failed.1-2.i"}})}},
-	{name: "work is lost", in: []check.Instance{lookedAt(of(story(started(), call)))}, with: []func(*check.Options){asking(&broker{})}, want: []check.Rule{check.WorkLost}},
+	{name: "the work is there", in: []check.Instance{lookedAt(of(story(started(), call)))},
+		with: []func(*check.Options){asking(&broker{has: []string{workSubject()}})}},
+	{name: "its answer is there", in: []check.Instance{lookedAt(of(story(started(), call)))},
+		with: []func(*check.Options){asking(&broker{has: []string{"rondo.work-done.1-2.i"}})}},
+	{name: "its failure is there", in: []check.Instance{lookedAt(of(story(started(), call)))},
+		with: []func(*check.Options){asking(&broker{has: []string{"rondo.work-failed.1-2.i"}})}},
+	{name: "work is lost", in: []check.Instance{lookedAt(of(story(started(), call)))},
+		with: []func(*check.Options){asking(&broker{})}, want: []check.Rule{check.WorkLost}},
 	{name: "nobody is asked", in: []check.Instance{lookedAt(of(story(started(), call)))}},
-	{name: "it is passed on", in: []check.Instance{lookedAt(of(story(started(), call, &events.ActivityBegun{Schedule: 2, Pending: true})))}, with: []func(*check.Options){asking(&broker{}), quiescent}},
-	{name: "a timer to come", in: []check.Instance{lookedAt(of(story(started(), timer(2*time.Hour))))}, with: []func(*check.Options){asking(&broker{}), quiescent}},
-	{name: "a timer that is due is there", in: []check.Instance{lookedAt(of(story(started(), timer(time.Minute))))}, with: []func(*check.Options){asking(&broker{has: []string{"rondo.timer-due.1-2-life.i"}})}},
-	{name: "a timer is lost", in: []check.Instance{lookedAt(of(story(started(), timer(time.Minute))))}, with: []func(*check.Options){asking(&broker{})}, want: []check.Rule{check.TimerLost}},
-	{name: "nobody looks", in: []check.Instance{changed(of(story(started(), call)), func(in *check.Instance) { in.Row.WakeAt = began.Add(time.Minute) })}, want: []check.Rule{check.WakeOverdue}},
-	{name: "the start of a child is there", in: []check.Instance{parent()}, with: []func(*check.Options){asking(&broker{has: []string{"rondo.internal_start.order.child"}})}},
-	{name: "a child is lost", in: []check.Instance{parent()}, with: []func(*check.Options){asking(&broker{})}, want: []check.Rule{check.ChildLost}},
-	{name: "the answer of a child is there", in: []check.Instance{parent(), childOf(2, completed)}, with: []func(*check.Options){asking(&broker{has: []string{"rondo.child-ended.1-2.parent"}})}},
-	{name: "the answer of a child is lost", in: []check.Instance{parent(), childOf(2, completed)}, with: []func(*check.Options){asking(&broker{})}, want: []check.Rule{check.AnswerLost}},
-	{name: "work, and nothing may be under way", in: []check.Instance{lookedAt(of(story(started(), call)))}, with: []func(*check.Options){quiescent}, want: []check.Rule{check.Outstanding}},
-	{name: "a due timer, and nothing may be under way", in: []check.Instance{lookedAt(of(story(started(), timer(time.Minute))))}, with: []func(*check.Options){quiescent}, want: []check.Rule{check.Outstanding}},
-	{name: "a child to come, and nothing may be under way", in: []check.Instance{parent()}, with: []func(*check.Options){quiescent}, want: []check.Rule{check.Outstanding}},
-	{name: "an answer to come, and nothing may be under way", in: []check.Instance{parent(), childOf(2, completed)}, with: []func(*check.Options){quiescent}, want: []check.Rule{check.Outstanding}},
-	{name: "a child that nobody waits for since its parent continued as new", in: []check.Instance{lookedAt(named("parent", of(story(started(), childStarted("child"), childStarted("lost"), continued), story(next(0), &events.EventAwaited{Name: "go"})))), childOf(2, completed)}, with: []func(*check.Options){quiescent, asking(&broker{})}},
-	{name: "a wait, and nothing may be under way", in: []check.Instance{lookedAt(of(story(started(), &events.EventAwaited{Name: "go"})))}, with: []func(*check.Options){quiescent}},
+	{name: "it is passed on", in: []check.Instance{lookedAt(of(story(started(), call,
+		&events.ActivityBegun{Schedule: 2, Pending: true})))},
+		with: []func(*check.Options){asking(&broker{}), quiescent}},
+	{name: "a timer to come", in: []check.Instance{lookedAt(of(story(started(), timer(2*time.Hour))))},
+		with: []func(*check.Options){asking(&broker{}), quiescent}},
+	{name: "a timer that is due is there", in: []check.Instance{lookedAt(of(story(started(), timer(time.Minute))))},
+		with: []func(*check.Options){asking(&broker{has: []string{"rondo.timer-due.1-2-life.i"}})}},
+	{name: "a timer is lost", in: []check.Instance{lookedAt(of(story(started(), timer(time.Minute))))},
+		with: []func(*check.Options){asking(&broker{})}, want: []check.Rule{check.TimerLost}},
+	{name: "nobody looks", in: []check.Instance{changed(of(story(started(), call)), func(in *check.Instance) {
+		in.Row.WakeAt = began.Add(time.Minute)
+	})}, want: []check.Rule{check.WakeOverdue}},
+	{name: "the start of a child is there", in: []check.Instance{parent()},
+		with: []func(*check.Options){asking(&broker{has: []string{"rondo.internal_start.order.child"}})}},
+	{name: "a child is lost", in: []check.Instance{parent()}, with: []func(*check.Options){asking(&broker{})},
+		want: []check.Rule{check.ChildLost}},
+	{name: "the answer of a child is there", in: []check.Instance{parent(), childOf(2, completed)},
+		with: []func(*check.Options){asking(&broker{has: []string{"rondo.child-ended.1-2.parent"}})}},
+	{name: "the answer of a child is lost", in: []check.Instance{parent(), childOf(2, completed)},
+		with: []func(*check.Options){asking(&broker{})}, want: []check.Rule{check.AnswerLost}},
+	{name: "work, and nothing may be under way", in: []check.Instance{lookedAt(of(story(started(), call)))},
+		with: []func(*check.Options){quiescent}, want: []check.Rule{check.Outstanding}},
+	{name: "a due timer, and nothing may be under way", in: []check.Instance{lookedAt(of(story(started(),
+		timer(time.Minute))))}, with: []func(*check.Options){quiescent}, want: []check.Rule{check.Outstanding}},
+	{name: "a child to come, and nothing may be under way", in: []check.Instance{parent()},
+		with: []func(*check.Options){quiescent}, want: []check.Rule{check.Outstanding}},
+	{name: "an answer to come, and nothing may be under way", in: []check.Instance{parent(), childOf(2, completed)},
+		with: []func(*check.Options){quiescent}, want: []check.Rule{check.Outstanding}},
+	{name: "a child that nobody waits for since its parent continued as new",
+		in: []check.Instance{lookedAt(named("parent", of(story(started(), childStarted("child"), childStarted("lost"),
+			continued), story(next(0), &events.EventAwaited{Name: "go"})))), childOf(2, completed)},
+		with: []func(*check.Options){quiescent, asking(&broker{})}},
+	{name: "a wait, and nothing may be under way", in: []check.Instance{lookedAt(of(story(started(),
+		&events.EventAwaited{Name: "go"})))}, with: []func(*check.Options){quiescent}},
 }
 
 func TestUnderWay(t *testing.T) {
@@ -323,7 +373,8 @@ func TestUnderWay(t *testing.T) {
 
 func TestOldPromisesOfTheOutboxAreFound(t *testing.T) {
 	s := storeOf()
-	s.promised = []history.Promise{{Key: history.PromiseKey{ID: history.PromiseID(now.Add(-time.Minute), 0)}, Messages: []events.Wire{{Subject: "rondo.event.go.i"}}}}
+	s.promised = []history.Promise{{Key: history.PromiseKey{ID: history.PromiseID(now.Add(-time.Minute), 0)},
+		Messages: []events.Wire{{Subject: "rondo.event.go.i"}}}}
 	wants(t, look(t, s))
 	wants(t, look(t, s, func(o *check.Options) { o.Overdue = 30 * time.Second }), check.PromiseOverdue)
 	wants(t, look(t, s, quiescent), check.PromiseOverdue)
@@ -332,7 +383,8 @@ func TestOldPromisesOfTheOutboxAreFound(t *testing.T) {
 
 // ---- While the store is written to.
 
-// TestWhatMovesIsReadAgain shows a violation that is only seen because two things were read one after the other: it is not there any more when they are read again.
+// TestWhatMovesIsReadAgain shows a violation that is only seen because two things were read one
+// after the other: it is not there any more when they are read again.
 func TestWhatMovesIsReadAgain(t *testing.T) {
 	s := storeOf(parent(childDone), childOf(2, call))
 	s.loaded = func([]string) {
@@ -347,7 +399,8 @@ func TestWhatMovesIsReadAgain(t *testing.T) {
 	}
 }
 
-// TestValuesAreOfTheMomentOfTheHistory lets an instance go on between the reading of its history and that of its values.
+// TestValuesAreOfTheMomentOfTheHistory lets an instance go on between the reading of its history
+// and that of its values.
 func TestValuesAreOfTheMomentOfTheHistory(t *testing.T) {
 	before := lookedAt(of(story(started(), value("k", "1"))))
 	after := lookedAt(of(story(started(), value("k", "1"), value("k", "2"))))

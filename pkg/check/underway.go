@@ -12,8 +12,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// This file has the rules about what is under way: what history waits for, and what commits owe. The broker is asked for a piece of work before it is asked for the
-// answer, which comes later; and all of it is asked twice, because an answer may be taken in meanwhile.
+// This file has the rules about what is under way: what history waits for, and what commits owe.
+// The broker is asked for a piece of work before it is asked for the answer, which comes later; and
+// all of it is asked twice, because an answer may be taken in meanwhile.
 
 // underWay judges what the current execution of an instance waits for.
 func (s *system) underWay(ctx context.Context, r reading) ([]Finding, error) {
@@ -22,7 +23,8 @@ func (s *system) underWay(ctx context.Context, r reading) ([]Finding, error) {
 	}
 	var findings []Finding
 	bad := func(rule Rule, event int64, expected, found string) {
-		findings = append(findings, Finding{Rule: rule, Instance: r.life.id, Execution: r.row.Execution, Event: event, Expected: expected, Found: found})
+		findings = append(findings, Finding{Rule: rule, Instance: r.life.id, Execution: r.row.Execution, Event: event,
+			Expected: expected, Found: found})
 	}
 	if at := r.row.WakeAt; !at.IsZero() && s.overdue(at) {
 		bad(WakeOverdue, 0, "somebody to look at it at "+stamp(at), "nobody has: does no orchestrator run?")
@@ -37,7 +39,8 @@ func (s *system) underWay(ctx context.Context, r reading) ([]Finding, error) {
 		case s.o.Quiescent && s.outstanding(e):
 			bad(Outstanding, id, "nothing to be outstanding", "no answer to "+what(e))
 		case lost != "":
-			bad(lost, id, "the answer to "+what(e)+", or the message that brings it about", "neither in history nor in NATS")
+			bad(lost, id, "the answer to "+what(e)+", or the message that brings it about",
+				"neither in history nor in NATS")
 		}
 	}
 	return findings, nil
@@ -55,7 +58,8 @@ func what(e events.Event) string {
 	return string(kindOf(e.Fact))
 }
 
-// outstanding reports whether somebody owes the answer to something by now. Whether a child does, the child tells.
+// outstanding reports whether somebody owes the answer to something by now. Whether a child does,
+// the child tells.
 func (s *system) outstanding(e events.Event) bool {
 	switch f := e.Fact.(type) {
 	case *events.ActivityScheduled:
@@ -87,7 +91,8 @@ func (s *system) lost(ctx context.Context, r reading, e events.Event) (Rule, err
 		if !s.overdue(f.FireAt) {
 			return "", nil // the database knows when it is due
 		}
-		there, err := s.has(ctx, r.life.id, f.FireAt, &events.TimerDue{Ref: ref, Due: f.FireAt}, &events.Wake{Reason: "sweep"})
+		there, err := s.has(ctx, r.life.id, f.FireAt, &events.TimerDue{Ref: ref, Due: f.FireAt},
+			&events.Wake{Reason: "sweep"})
 		if there || err != nil {
 			return "", err
 		}
@@ -100,9 +105,11 @@ func (s *system) lost(ctx context.Context, r reading, e events.Event) (Rule, err
 var unknown = &events.Error{Kind: events.Unreadable, Message: "unknown"}
 
 // has asks the broker whether it has one of some messages to an instance, in their order.
-func (s *system) has(ctx context.Context, instance string, notBefore time.Time, contents ...events.Content) (bool, error) {
+func (s *system) has(ctx context.Context, instance string, notBefore time.Time,
+	contents ...events.Content) (bool, error) {
 	for _, c := range contents {
-		there, err := s.hasMessage(ctx, events.Message{Instance: instance, Internal: true, NotBefore: notBefore, Content: c})
+		there, err := s.hasMessage(ctx,
+			events.Message{Instance: instance, Internal: true, NotBefore: notBefore, Content: c})
 		if there || err != nil {
 			return there, err
 		}
@@ -150,7 +157,8 @@ func (f *family) childToCome(ctx context.Context, c child) error {
 	if there || err != nil {
 		return err
 	}
-	there, err = f.has(ctx, c.parent.Instance, time.Time{}, &events.ChildError{Ref: ref, Error: unknown}) // that the id is another's
+	// that the id is another's
+	there, err = f.has(ctx, c.parent.Instance, time.Time{}, &events.ChildError{Ref: ref, Error: unknown})
 	if !there && err == nil {
 		f.bad(ChildLost, c.parent, fmt.Sprintf("child %q, or its start in NATS", c.instance), "neither")
 	}
@@ -163,7 +171,8 @@ func (f *family) childUnanswered(ctx context.Context, c child, row round.Row) er
 		return nil
 	}
 	if f.o.Quiescent {
-		f.bad(Outstanding, c.parent, fmt.Sprintf("the answer of child %q, which is %s", c.instance, row.Status), "none yet")
+		f.bad(Outstanding, c.parent,
+			fmt.Sprintf("the answer of child %q, which is %s", c.instance, row.Status), "none yet")
 		return nil
 	}
 	if f.o.Broker == nil || !f.overdue(row.EndedAt) {
@@ -172,12 +181,14 @@ func (f *family) childUnanswered(ctx context.Context, c child, row round.Row) er
 	ref := events.Ref{Life: c.parent.Life, Execution: c.parent.Execution, Event: c.event}
 	there, err := f.has(ctx, c.parent.Instance, time.Time{}, &events.ChildDone{Ref: ref})
 	if !there && err == nil {
-		f.bad(AnswerLost, c.parent, fmt.Sprintf("the answer of child %q, which is %s, in history or in NATS", c.instance, row.Status), "neither")
+		f.bad(AnswerLost, c.parent, fmt.Sprintf("the answer of child %q, which is %s, in history or in NATS",
+			c.instance, row.Status), "neither")
 	}
 	return err
 }
 
-// outbox: what a commit owes is sent within moments; a sweep sends what a process that died has left.
+// outbox: what a commit owes is sent within moments; a sweep sends what a process that died has
+// left.
 func (s *system) outbox(ctx context.Context) error {
 	bound := s.o.Overdue
 	if s.o.Quiescent {

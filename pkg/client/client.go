@@ -1,4 +1,5 @@
-// Package client is how programs and people talk to instances from outside: start, raise, enqueue, cancel, wait, ask.
+// Package client is how programs and people talk to instances from outside: start, raise, enqueue,
+// cancel, wait, ask.
 //
 //	b, err := natsbus.Connect(ctx, natsbus.Config{URLs: "nats://nats:4222", Setup: natsbus.Use})
 //	…
@@ -6,13 +7,16 @@
 //	order, err := orders.Fulfil.Start(ctx, c, o, orchestration.ID("order-7"))
 //	receipt, err := order.Wait(ctx)
 //
-// A [Client] is the [orchestration.Client] that contracts need. Its own methods do the same, and more, by names and ids.
+// A [Client] is the [orchestration.Client] that contracts need. Its own methods do the same, and
+// more, by names and ids.
 //
 // # Waiting
 //
-// Nothing here asks again and again for what can be told. Who waits listens first, asks once, and is then told by the orchestrator what happens (see package query).
-// Notices can be lost, so it asks again all the same: after a second, and more and more rarely, up to twice a minute; at once when the connection was lost meanwhile.
-// What was asked for and not answered is no reason to give up: waiting ends with its context.
+// Nothing here asks again and again for what can be told. Who waits listens first, asks once, and
+// is then told by the orchestrator what happens (see package query). Notices can be lost, so it
+// asks again all the same: after a second, and more and more rarely, up to twice a minute; at once
+// when the connection was lost meanwhile. What was asked for and not answered is no reason to give
+// up: waiting ends with its context.
 //
 //	listen ──► ask ──► wait for the notice ◄──┐
 //	                     │ a second, two, four … half a minute
@@ -49,7 +53,8 @@ type Broker interface {
 
 // Options are the settings of a client. The zero value is good.
 type Options struct {
-	// Store is asked instead of the orchestrators, where there is direct access to the database. If it is a [history.Remover], too, it also removes.
+	// Store is asked instead of the orchestrators, where there is direct access to the database. If
+	// it is a [history.Remover], too, it also removes.
 	Store history.Reader
 	// Codec is that of the system; nil is [events.JSON].
 	Codec events.Codec
@@ -60,7 +65,8 @@ type Options struct {
 	// Name is who completes activities, for history; "" is client.
 	Name string
 
-	// firstAsk is when what is waited for is asked for again, lastAsk how rarely at last; for tests, as are the others.
+	// firstAsk is when what is waited for is asked for again, lastAsk how rarely at last; for
+	// tests, as are the others.
 	firstAsk, lastAsk          time.Duration
 	listensWithin, hearsWithin time.Duration
 }
@@ -68,16 +74,18 @@ type Options struct {
 const (
 	firstAsk = time.Second
 	lastAsk  = 30 * time.Second
-	// Who listens within listensWithin after a start was published has most likely missed nothing, and hears of an end within hearsWithin without asking, which costs an
-	// orchestrator two queries.
+	// Who listens within listensWithin after a start was published has most likely missed nothing,
+	// and hears of an end within hearsWithin without asking, which costs an orchestrator two
+	// queries.
 	listensWithin = 2 * time.Millisecond
 	hearsWithin   = 50 * time.Millisecond
 	// maxAsking bounds how many questions of those who wait are under way at once.
 	maxAsking = 64
 )
 
-// Client talks to instances. It is safe for concurrent use. What it is asked for besides is in the [history.Reader] that it is, too: List, Count, Instance, Executions,
-// Events, Stats, Values, Value, CustomStatus, Tree and Metrics.
+// Client talks to instances. It is safe for concurrent use. What it is asked for besides is in the
+// [history.Reader] that it is, too: List, Count, Instance, Executions, Events, Stats, Values,
+// Value, CustomStatus, Tree and Metrics.
 type Client struct {
 	history.Reader
 	broker  Broker
@@ -120,7 +128,8 @@ func New(broker Broker, o Options) *Client {
 		o.listensWithin, o.hearsWithin = listensWithin, hearsWithin
 	}
 	asker := query.NewReader(broker)
-	c := &Client{Reader: asker, remover: asker, broker: broker, o: o, hub: newHub(broker), asking: make(chan struct{}, maxAsking), sent: newMoments(maxSent), lately: newMoments(maxLately)}
+	c := &Client{Reader: asker, remover: asker, broker: broker, o: o, hub: newHub(broker),
+		asking: make(chan struct{}, maxAsking), sent: newMoments(maxSent), lately: newMoments(maxLately)}
 	if o.Store != nil {
 		c.Reader = o.Store
 		if r, ok := o.Store.(history.Remover); ok {
@@ -169,7 +178,8 @@ func (c *Client) Publish(ctx context.Context, messages ...events.Message) error 
 	return c.broker.Publish(ctx, wires...)
 }
 
-// sentAt is what a message says about when it was sent: instances take it once, however often it is published again. Answers are told apart by what they answer.
+// sentAt is what a message says about when it was sent: instances take it once, however often it is
+// published again. Answers are told apart by what they answer.
 func sentAt(c events.Content, now time.Time) time.Time {
 	switch c.(type) {
 	case *events.Start, *events.EventRaised, *events.QueueSent, *events.Control:
@@ -178,7 +188,8 @@ func sentAt(c events.Content, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// encode writes a message. What the orchestrators would refuse is refused here, where somebody can do something about it.
+// encode writes a message. What the orchestrators would refuse is refused here, where somebody can
+// do something about it.
 func (c *Client) encode(m events.Message) (events.Wire, error) {
 	w, err := events.Encode(c.broker.Prefix(), m)
 	if err != nil || w.Purge {
@@ -212,7 +223,8 @@ func newID() string {
 
 // ---- What was sent.
 
-// noteStart remembers when a start was sent: by its id if it does not count what was there before, and by its instance if this process has just begun to publish it.
+// noteStart remembers when a start was sent: by its id if it does not count what was there before,
+// and by its instance if this process has just begun to publish it.
 func (c *Client) noteStart(m events.Message, begun time.Time) {
 	start, ok := m.Content.(*events.Start)
 	if !ok {
@@ -239,7 +251,8 @@ type moments struct {
 	order []string
 }
 
-// How many are remembered: starts for as long as somebody may wait for them, and those of a few milliseconds.
+// How many are remembered: starts for as long as somebody may wait for them, and those of a few
+// milliseconds.
 const (
 	maxSent   = 10_000
 	maxLately = 256

@@ -102,7 +102,8 @@ func TestContextEndsWaiting(t *testing.T) {
 	c := s.client(client.Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := c.Wait(ctx, "nobody"); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `waiting for instance "nobody"`) {
+	if _, err := c.Wait(ctx, "nobody"); !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), `waiting for instance "nobody"`) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := c.Wait(t.Context(), "two\nlines"); err == nil {
@@ -118,7 +119,8 @@ func TestContextEndsWaiting(t *testing.T) {
 	if err := <-done; !errors.Is(err, client.ErrClosed) {
 		t.Errorf("got %v", err)
 	}
-	if err := c.Publish(t.Context(), events.Message{ID: "x", Instance: "x", Content: &events.Wake{Reason: "x"}}); !errors.Is(err, client.ErrClosed) {
+	if err := c.Publish(t.Context(), events.Message{ID: "x", Instance: "x",
+		Content: &events.Wake{Reason: "x"}}); !errors.Is(err, client.ErrClosed) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -172,7 +174,8 @@ func TestLostNotices(t *testing.T) {
 	}
 }
 
-// TestJustStarted: who waits for what it has just started hears of its end, and asks nothing; who has missed it asks a little later.
+// TestJustStarted: who waits for what it has just started hears of its end, and asks nothing; who
+// has missed it asks a little later.
 func TestJustStarted(t *testing.T) {
 	s := newSystem(t, code()...)
 	c := s.client(client.Options{}.HearWithin(time.Hour, time.Hour))
@@ -191,7 +194,8 @@ func TestJustStarted(t *testing.T) {
 	}
 
 	// Another client knows nothing of the start, and asks.
-	if _, err := s.client(client.Options{}.HearWithin(time.Hour, time.Hour)).Wait(soon(t), h.ID); err != nil || s.asked.Load() != 1 {
+	if _, err := s.client(client.Options{}.HearWithin(time.Hour, time.Hour)).Wait(soon(t), h.ID); err != nil ||
+		s.asked.Load() != 1 {
 		t.Errorf("%v, after %d questions", err, s.asked.Load())
 	}
 	s.mute.Store(true)

@@ -6,7 +6,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 )
 
-// Connect connects to NATS and makes a client, which closes the connection when it is closed. A client needs no rights to make streams: give the configuration Setup: natsbus.Use.
+// Connect connects to NATS and makes a client, which closes the connection when it is closed. A
+// client needs no rights to make streams: give the configuration Setup: natsbus.Use.
 func Connect(ctx context.Context, config natsbus.Config, o Options) (*Client, error) {
 	b, err := natsbus.Connect(ctx, config)
 	if err != nil {

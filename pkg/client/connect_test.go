@@ -17,7 +17,8 @@ func TestConnect(t *testing.T) {
 	}
 	must(t, c.Close())
 	must(t, c.Close())
-	if _, err := client.Connect(t.Context(), natsbus.Config{URLs: "nats://127.0.0.1:1", Timeout: time.Second}, client.Options{}); err == nil {
+	if _, err := client.Connect(t.Context(), natsbus.Config{URLs: "nats://127.0.0.1:1", Timeout: time.Second},
+		client.Options{}); err == nil {
 		t.Error("nobody is there")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,7 +42,8 @@ func (t *exampleT) end() {
 	}
 }
 
-// examples starts a system with the orchestrations keeper, which takes words until one is "end", and echo. It gives a client, and a function that ends it all.
+// examples starts a system with the orchestrations keeper, which takes words until one is "end",
+// and echo. It gives a client, and a function that ends it all.
 func examples() (context.Context, *client.Client, func()) {
 	t := &exampleT{}
 	c := newSystem(t, code()...).client(client.Options{})
@@ -90,12 +92,17 @@ func ExampleClient_Start_rejectExisting() {
 	defer end()
 
 	for range 2 {
-		_, err := c.Start(ctx, "keeper", events.Payload(`""`), orchestration.ID("words-7"), orchestration.RejectExisting())
-		fmt.Println(errors.Is(err, orchestration.ErrExists), err)
+		_, err := c.Start(ctx, "keeper", events.Payload(`""`), orchestration.ID("words-7"),
+			orchestration.RejectExisting())
+		what, advice, _ := strings.Cut(fmt.Sprint(err), "; ")
+		fmt.Println(errors.Is(err, orchestration.ErrExists), what)
+		fmt.Println(advice)
 	}
 	// Output:
 	// false <nil>
-	// true instance "words-7" is already there (running); choose another id, or RestartFinished or ReplaceRunning
+	//
+	// true instance "words-7" is already there (running)
+	// choose another id, or RestartFinished or ReplaceRunning
 }
 
 // The custom status is told as it changes.
@@ -127,7 +134,8 @@ func ExampleWaitFor() {
 	ctx, c, end := examples()
 	defer end()
 
-	if _, err := keeper.Start(ctx, c, "", orchestration.ID("words-7"), orchestration.WithMessage(words, "hello")); err != nil {
+	if _, err := keeper.Start(ctx, c, "", orchestration.ID("words-7"),
+		orchestration.WithMessage(words, "hello")); err != nil {
 		panic(err)
 	}
 	fmt.Println(client.WaitFor(ctx, c, last, "words-7"))
@@ -140,7 +148,8 @@ func ExampleClient_Waiting() {
 	ctx, c, end := examples()
 	defer end()
 
-	if _, err := keeper.Start(ctx, c, "", orchestration.ID("words-7"), orchestration.WithMessage(words, "hello")); err != nil {
+	if _, err := keeper.Start(ctx, c, "", orchestration.ID("words-7"),
+		orchestration.WithMessage(words, "hello")); err != nil {
 		panic(err)
 	}
 	if _, err := client.WaitFor(ctx, c, last, "words-7"); err != nil {

@@ -8,7 +8,8 @@ func (o Options) AskEvery(first, last time.Duration) Options {
 	return o
 }
 
-// HearWithin sets within what time after a start somebody has to listen, and for how long the question is then put off.
+// HearWithin sets within what time after a start somebody has to listen, and for how long the
+// question is then put off.
 func (o Options) HearWithin(listens, hears time.Duration) Options {
 	o.listensWithin, o.hearsWithin = listens, hears
 	return o

@@ -13,14 +13,17 @@ import (
 	"github.com/rondo-run/rondo/pkg/query"
 )
 
-// look looks at what was heard, and asks if it should. It reports whether that is all. An error ends the waiting, unless it may pass: see passes.
+// look looks at what was heard, and asks if it should. It reports whether that is all. An error
+// ends the waiting, unless it may pass: see passes.
 type look func(ctx context.Context, heard []query.Notice, ask bool) (done bool, err error)
 
-// unanswered is after how long a question is asked again that nobody has answered: they may be back soon.
+// unanswered is after how long a question is asked again that nobody has answered: they may be back
+// soon.
 const unanswered = 2 * time.Second
 
-// follow calls look until it is done: first to ask, unless what is waited for was begun this very moment, then with each notice about an instance, and now and then to ask again.
-// Begun is the zero time if that is not known.
+// follow calls look until it is done: first to ask, unless what is waited for was begun this very
+// moment, then with each notice about an instance, and now and then to ask again. Begun is the zero
+// time if that is not known.
 func (c *Client) follow(ctx context.Context, instance string, begun time.Time, look look) error {
 	f := c.hub.follow(instance)
 	defer f.leave()

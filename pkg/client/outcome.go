@@ -13,7 +13,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// Outcome implements [orchestration.Client]. An instance that was there and is deleted meanwhile ends it with [history.ErrNoInstance].
+// Outcome implements [orchestration.Client]. An instance that was there and is deleted meanwhile
+// ends it with [history.ErrNoInstance].
 func (c *Client) Outcome(ctx context.Context, instance, start string) (orchestration.Outcome, error) {
 	if err := events.CheckInstance(instance); err != nil {
 		return orchestration.Outcome{}, err
@@ -42,7 +43,8 @@ func (w *ending) look(ctx context.Context, heard []query.Notice, ask bool) (bool
 		case n.Topic == query.TopicDeleted:
 			ask, w.existed = true, w.existed || w.settled
 		case !ok || e.Replaced:
-		case e.Large || !w.counts(e.StartMessage) || w.start != "" && e.StartMessage != w.start: // the notice may have been overtaken
+		case e.Large || !w.counts(e.StartMessage) || w.start != "" && e.StartMessage != w.start:
+			// the notice may have been overtaken
 			ask = true
 		default:
 			w.outcome = orchestration.Outcome{Output: e.Output, Error: e.Error}
@@ -75,9 +77,10 @@ func (w *ending) look(ctx context.Context, heard []query.Notice, ask bool) (bool
 
 // ---- What became of a start.
 
-// decision is what is known of what became of a start. If the orchestrator's notice about it is lost, it can be found out all the same: messages of an instance are taken in
-// their order, so once a further message that changes nothing (a probe) has been looked at, the start has been, too. How the instance stands then tells whether the
-// start has begun it.
+// decision is what is known of what became of a start. If the orchestrator's notice about it is
+// lost, it can be found out all the same: messages of an instance are taken in their order, so once
+// a further message that changes nothing (a probe) has been looked at, the start has been, too. How
+// the instance stands then tells whether the start has begun it.
 type decision struct {
 	c        *Client
 	instance string
@@ -138,7 +141,8 @@ func (d *decision) find(ctx context.Context, info history.Info) error {
 	return passing(d.c.broker.Publish(ctx, w))
 }
 
-// passing makes an error of the broker's one that may be gone the next time, unless it will never take the message.
+// passing makes an error of the broker's one that may be gone the next time, unless it will never
+// take the message.
 func passing(err error) error {
 	var refused *bus.Refused
 	if err == nil || errors.As(err, &refused) {
@@ -149,7 +153,8 @@ func passing(err error) error {
 
 // ---- Receipts.
 
-// publishAgain is after how long a message that nobody has confirmed is published again: longer than the broker takes it for the same.
+// publishAgain is after how long a message that nobody has confirmed is published again: longer
+// than the broker takes it for the same.
 const publishAgain = 6 * time.Second
 
 // Deliver implements [orchestration.Client].
@@ -181,7 +186,8 @@ type delivering struct {
 func (d *delivering) look(ctx context.Context, heard []query.Notice, ask bool) (bool, error) {
 	for _, n := range heard {
 		if s, ok := n.Settled(); ok && s.Message == d.start {
-			d.receipt = orchestration.Receipt{Taken: s.Taken(), Reason: string(s.Reason), Detail: s.Detail, Status: string(s.Status)}
+			d.receipt = orchestration.Receipt{Taken: s.Taken(), Reason: string(s.Reason), Detail: s.Detail,
+				Status: string(s.Status)}
 			return true, nil
 		}
 		ask = d.hear(n) || ask
@@ -189,7 +195,8 @@ func (d *delivering) look(ctx context.Context, heard []query.Notice, ask bool) (
 	if !ask {
 		return false, nil
 	}
-	if d.published.IsZero() || d.begins == nil && time.Since(d.published) >= publishAgain { // history knows it if it was taken already
+	if d.published.IsZero() || d.begins == nil && time.Since(d.published) >= publishAgain {
+		// history knows it if it was taken already
 		if err := d.c.broker.Publish(ctx, d.wire); err != nil {
 			return false, passing(err)
 		}

@@ -23,20 +23,24 @@ func (s Started) Wait(ctx context.Context) (orchestration.Outcome, error) {
 	return s.client.Outcome(ctx, s.ID, s.start)
 }
 
-// Start starts an instance of an orchestration of which only the name is known. The input is taken as it is: the codec is not used.
-func (c *Client) Start(ctx context.Context, name string, input events.Payload, opts ...orchestration.StartOption) (Started, error) {
+// Start starts an instance of an orchestration of which only the name is known. The input is taken
+// as it is: the codec is not used.
+func (c *Client) Start(ctx context.Context, name string, input events.Payload,
+	opts ...orchestration.StartOption) (Started, error) {
 	id, start, err := orchestration.StartInstance(ctx, c, name, events.Canonical(input), opts...)
 	return Started{ID: id, start: start, client: c}, err
 }
 
 // Raise raises an event for whoever waits for it in an instance just then.
 func (c *Client) Raise(ctx context.Context, instance, event string, data events.Payload) error {
-	return c.say(ctx, instance, events.CheckName("event", event), &events.EventRaised{Name: event, Data: events.Canonical(data)})
+	return c.say(ctx, instance, events.CheckName("event", event),
+		&events.EventRaised{Name: event, Data: events.Canonical(data)})
 }
 
 // Enqueue puts a message into a queue of an instance.
 func (c *Client) Enqueue(ctx context.Context, instance, queue string, data events.Payload) error {
-	return c.say(ctx, instance, events.CheckName("queue", queue), &events.QueueSent{Queue: queue, Data: events.Canonical(data)})
+	return c.say(ctx, instance, events.CheckName("queue", queue),
+		&events.QueueSent{Queue: queue, Data: events.Canonical(data)})
 }
 
 func (c *Client) say(ctx context.Context, instance string, bad error, content events.Content) error {
@@ -68,7 +72,8 @@ func (c *Client) Resume(ctx context.Context, instance, reason string) error {
 
 // ---- Activities that somebody else completes.
 
-// Complete completes an activity that has said that it will be completed later, by its token. The result is encoded with the codec.
+// Complete completes an activity that has said that it will be completed later, by its token. The
+// result is encoded with the codec.
 func (c *Client) Complete(ctx context.Context, token string, result any) error {
 	data, err := c.o.Codec.Encode(result)
 	if err != nil {
@@ -89,12 +94,14 @@ func (c *Client) Fail(ctx context.Context, token string, cause error) error {
 	})
 }
 
-func (c *Client) answer(ctx context.Context, token string, verb events.Verb, content func(events.Ref) events.Content) error {
+func (c *Client) answer(ctx context.Context, token string, verb events.Verb,
+	content func(events.Ref) events.Content) error {
 	instance, ref, err := events.ParseToken(token)
 	if err != nil {
 		return err
 	}
-	return c.Publish(ctx, events.Message{ID: events.MessageID(verb, instance, ref), Instance: instance, Content: content(ref)})
+	return c.Publish(ctx,
+		events.Message{ID: events.MessageID(verb, instance, ref), Instance: instance, Content: content(ref)})
 }
 
 // ---- What can be asked, besides what a [history.Reader] tells.
@@ -107,12 +114,14 @@ func (c *Client) Waiting(ctx context.Context, instance string) (query.Waiting, e
 	return query.WaitingOf(ctx, c.Reader, instance)
 }
 
-// LogLevels asks all orchestrators and workers for their log levels, and changes those that are meant.
+// LogLevels asks all orchestrators and workers for their log levels, and changes those that are
+// meant.
 func (c *Client) LogLevels(ctx context.Context, change process.Change) ([]process.Logging, error) {
 	return process.Levels(ctx, c.broker, change)
 }
 
-// Processes tells which orchestrators and workers are there, and what each is doing. Those that are too busy to answer within a moment are missing.
+// Processes tells which orchestrators and workers are there, and what each is doing. Those that are
+// too busy to answer within a moment are missing.
 func (c *Client) Processes(ctx context.Context) ([]process.Process, error) {
 	return process.All(ctx, c.broker)
 }
@@ -122,8 +131,9 @@ func (c *Client) System(ctx context.Context) (query.System, error) {
 	return query.NewReader(c.broker).System(ctx)
 }
 
-// Recover lets the orchestrators look whether the broker has all that it should have, and publish what is missing. They do so by themselves when the broker has lost everything; this
-// is for when it may have lost a part.
+// Recover lets the orchestrators look whether the broker has all that it should have, and publish
+// what is missing. They do so by themselves when the broker has lost everything; this is for when
+// it may have lost a part.
 func (c *Client) Recover(ctx context.Context) (query.Recovery, error) {
 	return query.NewReader(c.broker).Recover(ctx)
 }
@@ -139,7 +149,8 @@ func (c *Client) Delete(ctx context.Context, instances []string, how history.Del
 }
 
 // DeleteEnded removes instances that have ended and fit the filter.
-func (c *Client) DeleteEnded(ctx context.Context, filter history.Filter, page history.Page) (history.DeletedPage, error) {
+func (c *Client) DeleteEnded(ctx context.Context, filter history.Filter,
+	page history.Page) (history.DeletedPage, error) {
 	return c.remover.DeleteEnded(ctx, filter, page)
 }
 
@@ -149,6 +160,7 @@ func (c *Client) Prune(ctx context.Context, instance string, keep history.Keep) 
 }
 
 // PruneAll prunes the instances that fit the filter, running ones too.
-func (c *Client) PruneAll(ctx context.Context, filter history.Filter, keep history.Keep, page history.Page) (history.DeletedPage, error) {
+func (c *Client) PruneAll(ctx context.Context, filter history.Filter, keep history.Keep,
+	page history.Page) (history.DeletedPage, error) {
 	return c.remover.PruneAll(ctx, filter, keep, page)
 }

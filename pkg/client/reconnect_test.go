@@ -9,7 +9,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// TestReconnectedAsks: who waits asks as soon as the connection is there again, because what was announced meanwhile was not heard.
+// TestReconnectedAsks: who waits asks as soon as the connection is there again, because what was
+// announced meanwhile was not heard.
 func TestReconnectedAsks(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, code()...)

@@ -14,24 +14,28 @@ import (
 	"github.com/rondo-run/rondo/pkg/query"
 )
 
-// Schedule starts an orchestration again and again. The broker does it, so that nothing has to run for it.
+// Schedule starts an orchestration again and again. The broker does it, so that nothing has to run
+// for it.
 type Schedule struct {
 	ID string `json:"id"`
-	// Orchestration is what is started, Version which one of it, Input with what: it is taken as it is.
+	// Orchestration is what is started, Version which one of it, Input with what: it is taken as it
+	// is.
 	Orchestration string            `json:"orchestration"`
 	Version       string            `json:"version,omitempty"`
 	Input         events.Payload    `json:"input,omitempty"`
 	Attributes    map[string]string `json:"attributes,omitempty"`
-	// Cron says when: five fields (minute, hour, day of the month, month, day of the week), or six with seconds before them (which are left out again when they say 0), or one of @hourly, @daily,
-	// @weekly, @monthly, @yearly, and @every with a duration. Zone is the time zone for it, such as Europe/Berlin; "" is UTC.
+	// Cron says when: five fields (minute, hour, day of the month, month, day of the week), or six
+	// with seconds before them (which are left out again when they say 0), or one of @hourly,
+	// @daily, @weekly, @monthly, @yearly, and @every with a duration. Zone is the time zone for it,
+	// such as Europe/Berlin; "" is UTC.
 	Cron string `json:"cron"`
 	Zone string `json:"zone,omitempty"`
 	// Overlap says what happens when it is time and what was started before has not ended.
 	Overlap Overlap `json:"overlap,omitempty"`
 	Paused  bool    `json:"paused,omitempty"`
 
-	// Changed is when it was stored, Next are the next times; both are told, and need not be given. There are none for @every, which is counted from when the broker last
-	// started.
+	// Changed is when it was stored, Next are the next times; both are told, and need not be given.
+	// There are none for @every, which is counted from when the broker last started.
 	Changed time.Time   `json:"changed,omitzero"`
 	Next    []time.Time `json:"next,omitempty"`
 }
@@ -43,9 +47,11 @@ type Overlap string
 const (
 	// OverlapSkip starts nothing then. The instance has the id of the schedule.
 	OverlapSkip Overlap = "skip"
-	// OverlapReplace terminates what is running, and starts it afresh. The instance has the id of the schedule.
+	// OverlapReplace terminates what is running, and starts it afresh. The instance has the id of
+	// the schedule.
 	OverlapReplace Overlap = "replace"
-	// OverlapEach starts an instance of its own each time, with an id as [query.EachInstance] makes it.
+	// OverlapEach starts an instance of its own each time, with an id as [query.EachInstance] makes
+	// it.
 	OverlapEach Overlap = "each"
 )
 
@@ -60,7 +66,8 @@ const (
 var ErrNoSchedule = errors.New("there is no such schedule")
 
 // cronFields reads what the broker reads. What it does not understand, the broker refuses.
-var cronFields = cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
+var cronFields = cron.NewParser(
+	cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
 func (c *Client) scheduler() (bus.Schedules, error) {
 	s, ok := c.broker.(bus.Schedules)
@@ -70,7 +77,8 @@ func (c *Client) scheduler() (bus.Schedules, error) {
 	return s, nil
 }
 
-// PutSchedule stores a schedule, in place of what there is of its id. The next start is counted from now.
+// PutSchedule stores a schedule, in place of what there is of its id. The next start is counted
+// from now.
 func (c *Client) PutSchedule(ctx context.Context, s Schedule) error {
 	b, err := c.scheduler()
 	if err != nil {
@@ -86,8 +94,10 @@ func (c *Client) PutSchedule(ctx context.Context, s Schedule) error {
 // stored checks a schedule and makes what the broker keeps of it.
 func (c *Client) stored(s Schedule) (bus.Schedule, error) {
 	pattern, _, err := parseCron(s.Cron, s.Zone)
-	start := &events.Start{Orchestration: s.Orchestration, Version: s.Version, Input: events.Canonical(s.Input), Attributes: s.Attributes}
-	errs := []error{events.CheckChosenInstance(s.ID), events.CheckName("orchestration", s.Orchestration), events.CheckAttributes(s.Attributes), err}
+	start := &events.Start{Orchestration: s.Orchestration, Version: s.Version, Input: events.Canonical(s.Input),
+		Attributes: s.Attributes}
+	errs := []error{events.CheckChosenInstance(s.ID), events.CheckName("orchestration", s.Orchestration),
+		events.CheckAttributes(s.Attributes), err}
 	switch s.Overlap {
 	case OverlapSkip, "":
 		start.Conflict = events.RestartFinished
@@ -96,10 +106,12 @@ func (c *Client) stored(s Schedule) (bus.Schedule, error) {
 	case OverlapEach:
 		errs = append(errs, events.CheckInstance(query.EachInstance(s.ID, time.Unix(0, 0))))
 	default:
-		errs = append(errs, fmt.Errorf("overlap %q is none of %s, %s and %s", s.Overlap, OverlapSkip, OverlapReplace, OverlapEach))
+		errs = append(errs, fmt.Errorf("overlap %q is none of %s, %s and %s", s.Overlap, OverlapSkip,
+			OverlapReplace, OverlapEach))
 	}
 	if len(s.Input) > maxScheduleInput {
-		errs = append(errs, events.Limit("input of a schedule (bytes)", int64(len(s.Input)), maxScheduleInput, "keep the data in a store and pass a reference to it"))
+		errs = append(errs, events.Limit("input of a schedule (bytes)", int64(len(s.Input)), maxScheduleInput,
+			"keep the data in a store and pass a reference to it"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return bus.Schedule{}, err
@@ -111,7 +123,8 @@ func (c *Client) stored(s Schedule) (bus.Schedule, error) {
 	if s.Overlap == OverlapEach {
 		w.Header[query.HeaderEach] = []string{"true"}
 	}
-	return bus.Schedule{ID: s.ID, Pattern: pattern, Zone: s.Zone, Paused: s.Paused, Message: w, Changed: events.Instant(c.o.Now())}, nil
+	return bus.Schedule{ID: s.ID, Pattern: pattern, Zone: s.Zone, Paused: s.Paused, Message: w,
+		Changed: events.Instant(c.o.Now())}, nil
 }
 
 // parseCron makes the pattern that the broker takes, and finds out when it is time; nil for @every.
@@ -121,7 +134,8 @@ func parseCron(pattern, zone string) (string, func(time.Time) time.Time, error) 
 		d, err := time.ParseDuration(every)
 		switch {
 		case err != nil || d < time.Second || d%time.Second != 0:
-			return "", nil, fmt.Errorf("cron %q: want whole seconds, one at least, like @every 90s or @every 1h", pattern)
+			return "", nil, fmt.Errorf("cron %q: want whole seconds, one at least, like @every 90s or @every 1h",
+				pattern)
 		case zone != "":
 			return "", nil, fmt.Errorf("cron %q: it is the same in every time zone; leave out %s", pattern, zone)
 		}
@@ -132,11 +146,14 @@ func parseCron(pattern, zone string) (string, func(time.Time) time.Time, error) 
 	}
 	location, err := time.LoadLocation(zone)
 	if err != nil || zone == "Local" {
-		return "", nil, fmt.Errorf("time zone %q is not known; write it like Europe/Berlin, or leave it out for UTC", zone)
+		return "", nil, fmt.Errorf("time zone %q is not known; write it like Europe/Berlin, or leave it out for UTC",
+			zone)
 	}
 	s, err := cronFields.Parse(pattern)
 	if err != nil || strings.Contains(pattern, "TZ=") {
-		return "", nil, fmt.Errorf("cron %q: %v; write it like 30 6 * * MON-FRI (at 6:30 on weekdays), */10 * * * * * (each ten seconds), @daily or @every 1h", pattern, err)
+		return "", nil, fmt.Errorf(
+			"cron %q: %v; write it like 30 6 * * MON-FRI (at 6:30 on weekdays), */10 * * * * * (each ten seconds), "+
+				"@daily or @every 1h", pattern, err)
 	}
 	return pattern, func(t time.Time) time.Time { return s.Next(t.In(location)) }, nil
 }
@@ -153,7 +170,8 @@ func withoutSeconds(pattern string) string {
 func explainSchedule(s Schedule, err error) error {
 	var refused *bus.Refused
 	if errors.As(err, &refused) {
-		return fmt.Errorf("schedule %q: the broker does not take cron %q in time zone %q: %w", s.ID, s.Cron, s.Zone, err)
+		return fmt.Errorf("schedule %q: the broker does not take cron %q in time zone %q: %w", s.ID,
+			s.Cron, s.Zone, err)
 	}
 	return err
 }
@@ -190,8 +208,9 @@ func (c *Client) scheduleOf(x bus.Schedule) (Schedule, error) {
 		return Schedule{}, fmt.Errorf("it sends a message that says %s, and starts nothing", m.Content.Verb())
 	}
 	s := Schedule{
-		ID: x.ID, Orchestration: start.Orchestration, Version: start.Version, Input: start.Input, Attributes: start.Attributes,
-		Cron: withoutSeconds(x.Pattern), Zone: x.Zone, Paused: x.Paused, Changed: x.Changed, Overlap: OverlapSkip,
+		ID: x.ID, Orchestration: start.Orchestration, Version: start.Version, Input: start.Input,
+		Attributes: start.Attributes,
+		Cron:       withoutSeconds(x.Pattern), Zone: x.Zone, Paused: x.Paused, Changed: x.Changed, Overlap: OverlapSkip,
 	}
 	switch {
 	case len(x.Message.Header[query.HeaderEach]) > 0:
@@ -254,7 +273,8 @@ func (c *Client) DropSchedule(ctx context.Context, id string) error {
 	return err
 }
 
-// EnsureSchedules publishes again what the broker has lost of schedules, and tells of how many. The orchestrators do it when they start.
+// EnsureSchedules publishes again what the broker has lost of schedules, and tells of how many. The
+// orchestrators do it when they start.
 func (c *Client) EnsureSchedules(ctx context.Context) (int, error) {
 	b, err := c.scheduler()
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// newSystemWithSchedules starts a system, and does what an orchestrator does about schedules when it starts.
+// newSystemWithSchedules starts a system, and does what an orchestrator does about schedules when
+// it starts.
 func newSystemWithSchedules(t testing.TB) *system {
 	t.Helper()
 	s := newSystem(t, code()...)
@@ -47,12 +48,16 @@ func TestSchedulesAreKept(t *testing.T) {
 	c := s.client(o)
 	ctx := soon(t)
 	must(t, c.PutSchedule(ctx, client.Schedule{
-		ID: "nightly report/ü", Orchestration: "echo", Version: "1.0.0", Input: events.Payload(` "a" `), Attributes: map[string]string{"k": "v"},
-		Cron: "30  2 * * MON-FRI", Zone: "Europe/Berlin", Overlap: client.OverlapReplace,
+		ID: "nightly report/ü", Orchestration: "echo", Version: "1.0.0", Input: events.Payload(` "a" `),
+		Attributes: map[string]string{"k": "v"},
+		Cron:       "30  2 * * MON-FRI", Zone: "Europe/Berlin", Overlap: client.OverlapReplace,
 	}))
-	must(t, c.PutSchedule(ctx, client.Schedule{ID: "often", Orchestration: "echo", Cron: "@every 1h", Overlap: client.OverlapEach}))
-	never := client.Schedule{ID: "never", Orchestration: "echo", Cron: "0 0 30 2 *"} // there is no such day, which the broker knows
-	if err := c.PutSchedule(ctx, never); err == nil || !strings.Contains(err.Error(), `schedule "never": the broker does not take cron "0 0 30 2 *"`) {
+	must(t, c.PutSchedule(ctx,
+		client.Schedule{ID: "often", Orchestration: "echo", Cron: "@every 1h", Overlap: client.OverlapEach}))
+	// there is no such day, which the broker knows
+	never := client.Schedule{ID: "never", Orchestration: "echo", Cron: "0 0 30 2 *"}
+	if err := c.PutSchedule(ctx, never); err == nil ||
+		!strings.Contains(err.Error(), `schedule "never": the broker does not take cron "0 0 30 2 *"`) {
 		t.Errorf("got %v", err)
 	}
 	never.ID = "often"
@@ -62,16 +67,19 @@ func TestSchedulesAreKept(t *testing.T) {
 
 	all, err := c.Schedules(ctx)
 	must(t, err)
-	if len(all) != 2 || all[1].ID != "often" || all[1].Cron != "@every 1h" || len(all[1].Next) != 0 || all[1].Overlap != client.OverlapEach {
+	if len(all) != 2 || all[1].ID != "often" || all[1].Cron != "@every 1h" || len(all[1].Next) != 0 ||
+		all[1].Overlap != client.OverlapEach {
 		t.Fatalf("got %+v", all)
 	}
 	r := all[0]
-	if r.Orchestration != "echo" || r.Version != "1.0.0" || string(r.Input) != `"a"` || r.Attributes["k"] != "v" || r.Cron != "30 2 * * MON-FRI" || r.Zone != "Europe/Berlin" ||
+	if r.Orchestration != "echo" || r.Version != "1.0.0" || string(r.Input) != `"a"` || r.Attributes["k"] != "v" ||
+		r.Cron != "30 2 * * MON-FRI" || r.Zone != "Europe/Berlin" ||
 		r.Overlap != client.OverlapReplace || r.Paused || !r.Changed.Equal(o.Now()) {
 		t.Errorf("got %+v", r)
 	}
 	// On Sunday, 29 March 2026, clocks go forward.
-	if want := "[2026-03-30 00:30:00 +0000 UTC 2026-03-31 00:30:00 +0000 UTC"; !strings.HasPrefix(fmt.Sprint(r.Next), want) || len(r.Next) != 5 {
+	if want := "[2026-03-30 00:30:00 +0000 UTC 2026-03-31 00:30:00 +0000 UTC"; !strings.HasPrefix(fmt.Sprint(r.Next),
+		want) || len(r.Next) != 5 {
 		t.Errorf("it is time at %v", r.Next)
 	}
 
@@ -98,20 +106,30 @@ func TestSchedulesAreChecked(t *testing.T) {
 	ctx := soon(t)
 	good := client.Schedule{ID: "x", Orchestration: "echo", Cron: "@daily"}
 	for want, change := range map[string]func(*client.Schedule){
-		"instance id: it is empty":                              func(s *client.Schedule) { s.ID = "" },
-		"is reserved for the ids of children":                   func(s *client.Schedule) { s.ID = "x~1.2" },
-		"bytes are over the limit of 256":                       func(s *client.Schedule) { s.ID, s.Overlap = strings.Repeat("x", 250), client.OverlapEach },
-		"orchestration name: it is empty":                       func(s *client.Schedule) { s.Orchestration = "" },
-		"write it like 30 6 * * MON-FRI":                        func(s *client.Schedule) { s.Cron = "at noon" },
-		"expected exactly 6 fields, found 3":                    func(s *client.Schedule) { s.Cron = "1 2 3" },
-		"above maximum (59)":                                    func(s *client.Schedule) { s.Cron = "60 * * * *" },
-		"CRON_TZ=UTC":                                           func(s *client.Schedule) { s.Cron = "CRON_TZ=UTC 1 * * * * *" },
-		"want whole seconds, one at least":                      func(s *client.Schedule) { s.Cron = "@every 1500ms" },
-		"it is the same in every time zone":                     func(s *client.Schedule) { s.Cron, s.Zone = "@every 1h", "Europe/Berlin" },
-		`time zone "Mars" is not known`:                         func(s *client.Schedule) { s.Zone = "Mars" },
-		`overlap "maybe" is none of skip, replace and each`:     func(s *client.Schedule) { s.Overlap = "maybe" },
-		"input of a schedule (bytes): 524289 is over the limit": func(s *client.Schedule) { s.Input = make(events.Payload, 512<<10+1) },
-		"attribute name":                                        func(s *client.Schedule) { s.Attributes = map[string]string{"": "x"} },
+		"instance id: it is empty":            func(s *client.Schedule) { s.ID = "" },
+		"is reserved for the ids of children": func(s *client.Schedule) { s.ID = "x~1.2" },
+		"bytes are over the limit of 256": func(s *client.Schedule) {
+			s.ID, s.Overlap = strings.Repeat("x", 250), client.OverlapEach
+		},
+		"orchestration name: it is empty":    func(s *client.Schedule) { s.Orchestration = "" },
+		"write it like 30 6 * * MON-FRI":     func(s *client.Schedule) { s.Cron = "at noon" },
+		"expected exactly 6 fields, found 3": func(s *client.Schedule) { s.Cron = "1 2 3" },
+		"above maximum (59)":                 func(s *client.Schedule) { s.Cron = "60 * * * *" },
+		"CRON_TZ=UTC": func(s *client.Schedule) {
+			s.Cron = "CRON_TZ=UTC 1 * * * * *"
+		},
+		"want whole seconds, one at least": func(s *client.Schedule) { s.Cron = "@every 1500ms" },
+		"it is the same in every time zone": func(s *client.Schedule) {
+			s.Cron, s.Zone = "@every 1h", "Europe/Berlin"
+		},
+		`time zone "Mars" is not known`:                     func(s *client.Schedule) { s.Zone = "Mars" },
+		`overlap "maybe" is none of skip, replace and each`: func(s *client.Schedule) { s.Overlap = "maybe" },
+		"input of a schedule (bytes): 524289 is over the limit": func(s *client.Schedule) {
+			s.Input = make(events.Payload, 512<<10+1)
+		},
+		"attribute name": func(s *client.Schedule) {
+			s.Attributes = map[string]string{"": "x"}
+		},
 	} {
 		bad := good
 		change(&bad)
@@ -124,22 +142,28 @@ func TestSchedulesAreChecked(t *testing.T) {
 	}
 }
 
-// TestSchedulesStart: the broker starts what a schedule says, as the overlap says, until it is paused.
+// TestSchedulesStart: the broker starts what a schedule says, as the overlap says, until it is
+// paused.
 func TestSchedulesStart(t *testing.T) {
 	t.Parallel()
 	s := newSystemWithSchedules(t)
 	c := s.client(client.Options{})
 	ctx := soon(t)
-	must(t, c.PutSchedule(ctx, client.Schedule{ID: "again", Orchestration: "echo", Cron: "@every 1s", Input: events.Payload(`"a"`)}))
-	must(t, c.PutSchedule(ctx, client.Schedule{ID: "replaced", Orchestration: "keeper", Cron: "* * * * * *", Input: events.Payload(`"b"`), Overlap: client.OverlapReplace}))
-	must(t, c.PutSchedule(ctx, client.Schedule{ID: "kept", Orchestration: "keeper", Cron: "* * * * * *", Input: events.Payload(`"c"`)}))
-	must(t, c.PutSchedule(ctx, client.Schedule{ID: "each", Orchestration: "echo", Cron: "* * * * * *", Input: events.Payload(`"d"`), Overlap: client.OverlapEach}))
+	must(t, c.PutSchedule(ctx,
+		client.Schedule{ID: "again", Orchestration: "echo", Cron: "@every 1s", Input: events.Payload(`"a"`)}))
+	must(t, c.PutSchedule(ctx, client.Schedule{ID: "replaced", Orchestration: "keeper", Cron: "* * * * * *",
+		Input: events.Payload(`"b"`), Overlap: client.OverlapReplace}))
+	must(t, c.PutSchedule(ctx,
+		client.Schedule{ID: "kept", Orchestration: "keeper", Cron: "* * * * * *", Input: events.Payload(`"c"`)}))
+	must(t, c.PutSchedule(ctx, client.Schedule{ID: "each", Orchestration: "echo", Cron: "* * * * * *",
+		Input: events.Payload(`"d"`), Overlap: client.OverlapEach}))
 	kept := exists(t, c, "kept")
 	for _, id := range []string{"again", "replaced"} {
 		stands(t, c, id, func(i history.Info) bool { return i.Execution >= 3 })
 	}
 	waitUntil(t, func() bool {
-		list, err := c.List(ctx, history.Filter{IDPrefix: "each@", Statuses: []round.Status{round.Completed}}, history.Page{})
+		list, err := c.List(ctx, history.Filter{IDPrefix: "each@", Statuses: []round.Status{round.Completed}},
+			history.Page{})
 		must(t, err)
 		return len(list.Instances) >= 2
 	})
@@ -161,7 +185,8 @@ func TestSchedulesHeal(t *testing.T) {
 	ctx := soon(t)
 	must(t, c.PutSchedule(ctx, client.Schedule{ID: "a", Orchestration: "echo", Cron: "@daily"}))
 	must(t, c.PutSchedule(ctx, client.Schedule{ID: "b", Orchestration: "echo", Cron: "@daily", Paused: true}))
-	must(t, c.PutSchedule(ctx, client.Schedule{ID: "a", Orchestration: "keeper", Cron: "@every 24h"})) // another subject
+	// another subject
+	must(t, c.PutSchedule(ctx, client.Schedule{ID: "a", Orchestration: "keeper", Cron: "@every 24h"}))
 	nc, err := nats.Connect("", nats.InProcessServer(s))
 	must(t, err)
 	defer nc.Close()
@@ -185,7 +210,8 @@ func TestSchedulesHeal(t *testing.T) {
 
 func TestEachInstance(t *testing.T) {
 	at := time.Date(2026, 3, 1, 13, 0, 0, 999, time.FixedZone("x", 3600))
-	if got := query.EachInstance("nightly", at); got != "nightly@2026-03-01T12:00:00Z" || events.CheckChosenInstance(got) != nil {
+	if got := query.EachInstance("nightly", at); got != "nightly@2026-03-01T12:00:00Z" ||
+		events.CheckChosenInstance(got) != nil {
 		t.Errorf("got %s", got)
 	}
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// policies are the systems in which starts must do the same: notices are heard, receipts are lost, all notices are lost.
+// policies are the systems in which starts must do the same: notices are heard, receipts are lost,
+// all notices are lost.
 func policies(t *testing.T, test func(t *testing.T, s *system, c *client.Client)) {
 	for name, set := range map[string]func(*system){
 		"told":             func(*system) {},
@@ -52,14 +53,18 @@ func TestRejectExisting(t *testing.T) {
 			t.Skip("without any receipt, it cannot be known whether a start that changed nothing was looked at")
 		}
 		ctx := soon(t)
-		h, err := keeper.Start(ctx, c, "a", orchestration.ID("x"), orchestration.RejectExisting(), orchestration.RequestID("r"), orchestration.WithMessage(words, "b"))
+		h, err := keeper.Start(ctx, c, "a", orchestration.ID("x"), orchestration.RejectExisting(),
+			orchestration.RequestID("r"), orchestration.WithMessage(words, "b"))
 		must(t, err)
-		_, err = keeper.Start(ctx, c, "c", orchestration.ID("x"), orchestration.RejectExisting(), orchestration.WithMessage(words, "end"))
+		_, err = keeper.Start(ctx, c, "c", orchestration.ID("x"), orchestration.RejectExisting(),
+			orchestration.WithMessage(words, "end"))
 		var exists *orchestration.ExistsError
-		if !errors.Is(err, orchestration.ErrExists) || !errors.As(err, &exists) || exists.Instance != "x" || exists.Status != string(round.Running) {
+		if !errors.Is(err, orchestration.ErrExists) || !errors.As(err, &exists) || exists.Instance != "x" ||
+			exists.Status != string(round.Running) {
 			t.Fatalf("got %v", err)
 		}
-		if _, err := keeper.Start(ctx, c, "a", orchestration.ID("x"), orchestration.RejectExisting(), orchestration.RequestID("r")); err != nil {
+		if _, err := keeper.Start(ctx, c, "a", orchestration.ID("x"), orchestration.RejectExisting(),
+			orchestration.RequestID("r")); err != nil {
 			t.Errorf("the same start again: %v", err)
 		}
 		must(t, words.Push(ctx, c, "x", "end"))
@@ -78,7 +83,8 @@ func TestRestartFinished(t *testing.T) {
 	policies(t, func(t *testing.T, s *system, c *client.Client) {
 		for i := range 3 {
 			in := fmt.Sprint(i)
-			if out, err := echo.Run(soon(t), c, in, orchestration.ID("x"), orchestration.RestartFinished()); out != in || err != nil {
+			if out, err := echo.Run(soon(t), c, in, orchestration.ID("x"),
+				orchestration.RestartFinished()); out != in || err != nil {
 				t.Errorf("got %q, %v", out, err)
 			}
 		}
@@ -114,7 +120,8 @@ func TestReplaceRunning(t *testing.T) {
 			out, _ := first.Wait(ctx)
 			done <- out
 		}()
-		h, err := keeper.Start(ctx, c, "b", orchestration.ID("x"), orchestration.ReplaceRunning(), orchestration.WithMessage(words, "end"))
+		h, err := keeper.Start(ctx, c, "b", orchestration.ID("x"), orchestration.ReplaceRunning(),
+			orchestration.WithMessage(words, "end"))
 		must(t, err)
 		if out, err := h.Wait(ctx); out != "b" || err != nil {
 			t.Errorf("got %q, %v", out, err)
@@ -125,7 +132,8 @@ func TestReplaceRunning(t *testing.T) {
 	})
 }
 
-// TestPendingRestart: a start that nobody has taken yet does not give the outcome of the life before.
+// TestPendingRestart: a start that nobody has taken yet does not give the outcome of the life
+// before.
 func TestPendingRestart(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -164,7 +172,8 @@ func TestStartWithMessage(t *testing.T) {
 	c := s.client(client.Options{})
 	ctx := soon(t)
 	for range 3 { // again and again the same: started once, each message taken once
-		_, err := keeper.Start(ctx, c, "a", orchestration.ID("x"), orchestration.RequestID("r"), orchestration.WithMessage(words, "b"), orchestration.WithMessage(words, "c"))
+		_, err := keeper.Start(ctx, c, "a", orchestration.ID("x"), orchestration.RequestID("r"),
+			orchestration.WithMessage(words, "b"), orchestration.WithMessage(words, "c"))
 		must(t, err)
 	}
 	_, err := keeper.Start(ctx, c, "other", orchestration.ID("x"), orchestration.WithMessage(words, "end"))
@@ -181,7 +190,8 @@ func TestDelayedStart(t *testing.T) {
 	c := s.client(quick)
 	ctx := soon(t)
 	before := time.Now()
-	h, err := keeper.Start(ctx, c, "a", orchestration.Delay(300*time.Millisecond), orchestration.WithMessage(words, "end"))
+	h, err := keeper.Start(ctx, c, "a", orchestration.Delay(300*time.Millisecond),
+		orchestration.WithMessage(words, "end"))
 	must(t, err)
 	if out, err := h.Wait(ctx); out != "a" || err != nil {
 		t.Errorf("got %q, %v", out, err)
@@ -189,7 +199,8 @@ func TestDelayedStart(t *testing.T) {
 	if info := exists(t, c, h.ID); info.CreatedAt.Before(before.Add(299 * time.Millisecond)) {
 		t.Errorf("it began after %v", info.CreatedAt.Sub(before))
 	}
-	out, err := echo.Run(ctx, c, "b", orchestration.ID(h.ID), orchestration.At(time.Now().Add(1800*time.Millisecond)), orchestration.RestartFinished())
+	out, err := echo.Run(ctx, c, "b", orchestration.ID(h.ID), orchestration.At(time.Now().Add(1800*time.Millisecond)),
+		orchestration.RestartFinished())
 	if out != "b" || err != nil {
 		t.Errorf("a restart that is delayed: got %q, %v", out, err)
 	}
@@ -202,7 +213,8 @@ func TestStartByName(t *testing.T) {
 	s := newSystem(t, code()...)
 	c := s.client(client.Options{})
 	ctx := soon(t)
-	x, err := c.Start(ctx, "keeper", events.Payload(` "a" `), orchestration.ID("x"), orchestration.Attributes(map[string]string{"k": "v"}))
+	x, err := c.Start(ctx, "keeper", events.Payload(` "a" `), orchestration.ID("x"),
+		orchestration.Attributes(map[string]string{"k": "v"}))
 	must(t, err)
 	must(t, c.Enqueue(ctx, "x", "words", events.Payload(`"b"`)))
 	must(t, c.Suspend(ctx, "x", "audit"))
@@ -227,7 +239,8 @@ func TestStartByName(t *testing.T) {
 	}
 }
 
-// TestReceiptOfAStart starts the same ID twice: whoever asks is told that the second start changed nothing, and how what is there stands.
+// TestReceiptOfAStart starts the same ID twice: whoever asks is told that the second start changed
+// nothing, and how what is there stands.
 func TestReceiptOfAStart(t *testing.T) {
 	s := newSystem(t, code()...)
 	c := s.client(client.Options{})
@@ -239,7 +252,8 @@ func TestReceiptOfAStart(t *testing.T) {
 	must(t, err)
 	h, err = echo.Start(ctx, c, "b", orchestration.ID("x"), orchestration.ReceiptTo(&second))
 	must(t, err)
-	if !first.Taken || second.Taken || second.Reason != string(round.Exists) || second.Status != string(round.Completed) {
+	if !first.Taken || second.Taken || second.Reason != string(round.Exists) ||
+		second.Status != string(round.Completed) {
 		t.Errorf("%+v, then %+v", first, second)
 	}
 	if out, err := h.Wait(ctx); out != "a" || err != nil {
@@ -257,17 +271,20 @@ func TestWhatIsRefused(t *testing.T) {
 	ctx := soon(t)
 	large := make(events.Payload, events.MaxPayload+1)
 	for what, err := range map[string]error{
-		"RejectExisting cannot wait": startErr(c.Start(ctx, "echo", nil, orchestration.RejectExisting(), orchestration.Delay(time.Hour))),
-		"delay of a start":           startErr(c.Start(ctx, "echo", nil, orchestration.Delay(events.MaxDelay+1))),
-		"orchestration name":         startErr(c.Start(ctx, "", nil)),
-		"queue name":                 startErr(c.Start(ctx, "echo", nil, orchestration.WithMessage(orchestration.DefineQueue[int](""), 1))),
-		"encode chan int":            startErr(c.Start(ctx, "echo", nil, orchestration.WithMessage(orchestration.DefineQueue[chan int]("q"), nil))),
-		"event name":                 c.Raise(ctx, "x", "rondo.x", nil),
-		"instance id":                c.Enqueue(ctx, "", "q", nil),
-		"over the limit":             c.Raise(ctx, "x", "e", large),
-		"token":                      c.Complete(ctx, "x", 1),
-		"fails with an error":        c.Fail(ctx, "x/l/1-1", nil),
-		"encode":                     c.Complete(ctx, "x/l/1-1", make(chan int)),
+		"RejectExisting cannot wait": startErr(c.Start(ctx, "echo", nil, orchestration.RejectExisting(),
+			orchestration.Delay(time.Hour))),
+		"delay of a start":   startErr(c.Start(ctx, "echo", nil, orchestration.Delay(events.MaxDelay+1))),
+		"orchestration name": startErr(c.Start(ctx, "", nil)),
+		"queue name": startErr(c.Start(ctx, "echo", nil,
+			orchestration.WithMessage(orchestration.DefineQueue[int](""), 1))),
+		"encode chan int": startErr(c.Start(ctx, "echo", nil,
+			orchestration.WithMessage(orchestration.DefineQueue[chan int]("q"), nil))),
+		"event name":          c.Raise(ctx, "x", "rondo.x", nil),
+		"instance id":         c.Enqueue(ctx, "", "q", nil),
+		"over the limit":      c.Raise(ctx, "x", "e", large),
+		"token":               c.Complete(ctx, "x", 1),
+		"fails with an error": c.Fail(ctx, "x/l/1-1", nil),
+		"encode":              c.Complete(ctx, "x/l/1-1", make(chan int)),
 	} {
 		if err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("got %v, want %q", err, what)
@@ -282,7 +299,8 @@ func startErr(_ client.Started, err error) error { return err }
 
 // TestDeliver: who sends an event can know whether somebody has waited for it.
 func TestDeliver(t *testing.T) {
-	s := newSystem(t, append(code(), orchestration.Define[string, string]("waiter").With(func(ctx *orchestration.Context, _ string) (string, error) {
+	s := newSystem(t, append(code(), orchestration.Define[string,
+		string]("waiter").With(func(ctx *orchestration.Context, _ string) (string, error) {
 		return knock.Wait(ctx)
 	}))...)
 	c := s.client(client.Options{})
@@ -291,7 +309,8 @@ func TestDeliver(t *testing.T) {
 	must(t, err)
 	stands(t, c, x.ID, func(i history.Info) bool { return i.LastEvent > 1 })
 	event := func(id, name string) events.Message {
-		return events.Message{ID: id, Instance: x.ID, Content: &events.EventRaised{Name: name, Data: events.Payload(`"hi"`)}}
+		return events.Message{ID: id, Instance: x.ID,
+			Content: &events.EventRaised{Name: name, Data: events.Payload(`"hi"`)}}
 	}
 	for _, d := range []struct {
 		m      events.Message
@@ -324,7 +343,8 @@ func TestReceiptThatIsLost(t *testing.T) {
 	s.noReceipts.Store(true)
 	got := make(chan string)
 	go func() {
-		r, err := c.Deliver(ctx, events.Message{ID: "m", Instance: "x", Content: &events.QueueSent{Queue: "words", Data: events.Payload(`"b"`)}})
+		r, err := c.Deliver(ctx, events.Message{ID: "m", Instance: "x",
+			Content: &events.QueueSent{Queue: "words", Data: events.Payload(`"b"`)}})
 		got <- fmt.Sprint(r.Taken, r.Reason, err)
 	}()
 	stands(t, c, "x", func(i history.Info) bool { return i.CustomStatusVersion == 2 })
@@ -336,7 +356,8 @@ func TestReceiptThatIsLost(t *testing.T) {
 
 func TestActivityTokens(t *testing.T) {
 	c := newSystem(t, code()...).client(client.Options{Name: "ann"})
-	for _, bad := range []string{"", "/", "a", "a/b", "a/b/c", "/l/1-1", "a/l/0-1", "a/l/1-99999999999999999999", "a\n/l/1-1"} {
+	for _, bad := range []string{"", "/", "a", "a/b", "a/b/c", "/l/1-1", "a/l/0-1", "a/l/1-99999999999999999999",
+		"a\n/l/1-1"} {
 		if err := c.Complete(soon(t), bad, "x"); err == nil || !strings.Contains(err.Error(), "token") {
 			t.Errorf("%q: got %v", bad, err)
 		}

@@ -21,7 +21,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// system is a NATS server, a database and an orchestrator that does the least that an orchestrator has to do. What it says to clients, it says through package query.
+// system is a NATS server, a database and an orchestrator that does the least that an orchestrator
+// has to do. What it says to clients, it says through package query.
 type system struct {
 	t      testing.TB
 	dir    string
@@ -177,7 +178,8 @@ func (s *system) take(ctx context.Context, d bus.Delivery) {
 	}
 	if start, ok := m.Content.(*events.Start); ok && len(d.Header[query.HeaderEach]) > 0 {
 		if each := query.EachInstance(m.Instance, d.Stored); each != m.Instance {
-			must(s.t, s.bus.Publish(ctx, s.encode(events.Message{ID: "each/" + d.ID(), Instance: each, Content: start})))
+			must(s.t, s.bus.Publish(ctx,
+				s.encode(events.Message{ID: "each/" + d.ID(), Instance: each, Content: start})))
 			d.Hold.Ack()
 			return
 		}
@@ -235,7 +237,8 @@ func (s *system) announce(d bus.Delivery, m events.Message, row round.Row, turn 
 		s.t.Log(err)
 	}
 	_, isStart := m.Content.(*events.Start)
-	if query.WantsReceipt(d.Header) && !s.noReceipts.Load() && !(isStart && s.noStarts.Load()) && len(turn.Receipts) > 0 {
+	if query.WantsReceipt(d.Header) && !s.noReceipts.Load() && !(isStart && s.noStarts.Load()) &&
+		len(turn.Receipts) > 0 {
 		if err := query.AnnounceReceipt(s.bus, m.Instance, row, m.ID, turn.Receipts[0]); err != nil {
 			s.t.Log(err)
 		}

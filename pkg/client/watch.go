@@ -14,9 +14,10 @@ import (
 	"github.com/rondo-run/rondo/pkg/query"
 )
 
-// WatchStatus gives the custom status of an instance, and then what it becomes, until the instance has ended or the loop is left. When it changes faster than it is
-// looked at, not every value is given, but always the last. An error ends the loop: that of the context, or [history.ErrNoInstance] when the instance is deleted. One
-// that does not exist yet is waited for.
+// WatchStatus gives the custom status of an instance, and then what it becomes, until the instance
+// has ended or the loop is left. When it changes faster than it is looked at, not every value is
+// given, but always the last. An error ends the loop: that of the context, or
+// [history.ErrNoInstance] when the instance is deleted. One that does not exist yet is waited for.
 //
 //	for status, err := range c.WatchStatus(ctx, "order-7") {
 //		if err != nil {
@@ -74,7 +75,8 @@ func (w *watching) look(ctx context.Context, heard []query.Notice, ask bool) (bo
 	case err != nil:
 		return false, err
 	}
-	changed := info.Life != w.life && (info.CustomStatusVersion > 0 || w.version > 0) || info.Life == w.life && info.CustomStatusVersion > w.version
+	changed := info.Life != w.life && (info.CustomStatusVersion > 0 || w.version > 0) || info.Life == w.life &&
+		info.CustomStatusVersion > w.version
 	if changed && !w.give(info.Life, info.CustomStatusVersion, info.CustomStatus) {
 		return true, nil
 	}
@@ -92,7 +94,8 @@ func (w *watching) give(life string, version int64, data events.Payload) bool {
 // ErrNoValue says that an instance has ended without setting the value that was waited for.
 var ErrNoValue = errors.New("it has ended without this value")
 
-// WaitForValue waits until an instance has a value, and gives it. An instance that does not exist yet is waited for; one that has ended without the value is [ErrNoValue].
+// WaitForValue waits until an instance has a value, and gives it. An instance that does not exist
+// yet is waited for; one that has ended without the value is [ErrNoValue].
 func (c *Client) WaitForValue(ctx context.Context, instance, key string) (history.Value, error) {
 	if err := errors.Join(events.CheckInstance(instance), events.CheckText("key", key)); err != nil {
 		return history.Value{}, err
@@ -113,12 +116,14 @@ func (w *valueWait) look(ctx context.Context, heard []query.Notice, ask bool) (b
 	for _, n := range heard {
 		x, ok := n.Changed()
 		w.existed = w.existed || n.Topic == query.TopicDeleted
-		ask = ask || n.Topic == query.TopicEnded || n.Topic == query.TopicDeleted || ok && slices.Contains(x.Keys, w.key)
+		ask = ask || n.Topic == query.TopicEnded || n.Topic == query.TopicDeleted || ok &&
+			slices.Contains(x.Keys, w.key)
 	}
 	if !ask {
 		return false, nil
 	}
-	// First how the instance stands: what has ended before the value is asked for will not set it any more.
+	// First how the instance stands: what has ended before the value is asked for will not set it
+	// any more.
 	info, gone := w.c.Instance(ctx, w.instance)
 	if gone != nil && !errors.Is(gone, history.ErrNoInstance) {
 		return false, gone
@@ -160,7 +165,8 @@ func WaitFor[T any](ctx context.Context, c *Client, k orchestration.Key[T], inst
 }
 
 // StatusOf reads the custom status of an instance; ok is false if there is none.
-func StatusOf[T any](ctx context.Context, c *Client, _ orchestration.Status[T], instance string) (v T, ok bool, err error) {
+func StatusOf[T any](ctx context.Context, c *Client, _ orchestration.Status[T], instance string) (v T,
+	ok bool, err error) {
 	got, err := c.CustomStatus(ctx, instance, -1)
 	if err != nil || len(got.Data) == 0 {
 		return v, false, err

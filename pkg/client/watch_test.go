@@ -158,7 +158,8 @@ func TestWhatCanBeAsked(t *testing.T) {
 	stands(t, asking, "x", func(i history.Info) bool { return i.CustomStatusVersion == 2 })
 	for name, c := range map[string]*client.Client{"asking": asking, "direct": direct} {
 		w, err := c.Waiting(ctx, "x")
-		if err != nil || len(w.Waits) != 1 || w.Waits[0].Kind != round.WaitsForQueue || w.Waits[0].Name != "words" || w.Waits[0].Since.IsZero() {
+		if err != nil || len(w.Waits) != 1 || w.Waits[0].Kind != round.WaitsForQueue || w.Waits[0].Name != "words" ||
+			w.Waits[0].Since.IsZero() {
 			t.Errorf("%s: it waits for %+v, %v", name, w, err)
 		}
 		h, err := c.History(ctx, "x", 0)
@@ -178,7 +179,8 @@ func TestWhatCanBeAsked(t *testing.T) {
 		if d, err := c.Prune(ctx, "x", history.Keep{}); d.Executions != 0 || err != nil {
 			t.Errorf("%s: got %+v, %v", name, d, err)
 		}
-		if d, err := c.PruneAll(ctx, history.Filter{}, history.Keep{}, history.Page{}); d.Executions != 0 || err != nil {
+		if d, err := c.PruneAll(ctx, history.Filter{}, history.Keep{}, history.Page{}); d.Executions != 0 ||
+			err != nil {
 			t.Errorf("%s: got %+v, %v", name, d, err)
 		}
 		if d, err := c.DeleteEnded(ctx, history.Filter{}, history.Page{}); d.Instances != 0 || err != nil {
@@ -189,7 +191,9 @@ func TestWhatCanBeAsked(t *testing.T) {
 	_, err = asking.Wait(ctx, "x")
 	must(t, err)
 	w, err := asking.Waiting(ctx, "x")
-	if err != nil || len(w.Waits) != 0 || !slices.ContainsFunc(w.Notes, func(n string) bool { return strings.HasPrefix(n, "it has ended (terminated)") }) {
+	if err != nil || len(w.Waits) != 0 || !slices.ContainsFunc(w.Notes, func(n string) bool {
+		return strings.HasPrefix(n, "it has ended (terminated)")
+	}) {
 		t.Errorf("it waits for %+v, %v", w, err)
 	}
 	if d, err := direct.Delete(ctx, []string{"x"}, history.Deletion{}); d.Instances != 1 || err != nil {
@@ -201,7 +205,9 @@ func TestWhatCanBeAsked(t *testing.T) {
 func TestCompleteByToken(t *testing.T) {
 	ask := activity.Define[string, string]("ask")
 	judge := orchestration.Define[string, string]("judge")
-	s := newSystem(t, judge.With(func(ctx *orchestration.Context, q string) (string, error) { return ask.Call(ctx, q) }))
+	s := newSystem(t, judge.With(func(ctx *orchestration.Context, q string) (string, error) {
+		return ask.Call(ctx, q)
+	}))
 	c := s.client(client.Options{Name: "ann"})
 	ctx := soon(t)
 	for i, answer := range []func(token string) error{

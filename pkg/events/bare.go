@@ -2,8 +2,10 @@ package events
 
 import "unicode/utf8"
 
-// isBare reports whether bytes are JSON that can stand inside other JSON and comes back as the same bytes: without white space outside of strings, and not nested too deep. Each payload goes through
-// here several times on its way, so it looks at each byte once, where encoding/json and a second look for the white space take several times as long.
+// isBare reports whether bytes are JSON that can stand inside other JSON and comes back as the same
+// bytes: without white space outside of strings, and not nested too deep. Each payload goes through
+// here several times on its way, so it looks at each byte once, where encoding/json and a second
+// look for the white space take several times as long.
 func isBare(p []byte) bool {
 	if !utf8.Valid(p) {
 		return false

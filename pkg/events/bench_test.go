@@ -12,7 +12,8 @@ var hundred = payload(`{"order":"order-7","customer":"c-1029","items":[{"sku":"a
 // typical are the events that most histories are made of.
 var typical = []eventExample{
 	{"activity_scheduled", &events.ActivityScheduled{
-		Name: "charge", Input: hundred, Attempt: 1, StartToClose: 60 * sec, Retry: &events.RetryPolicy{Attempts: 5, First: sec, Factor: 2, Most: 60 * sec, Jitter: 0.2},
+		Name: "charge", Input: hundred, Attempt: 1, StartToClose: 60 * sec,
+		Retry: &events.RetryPolicy{Attempts: 5, First: sec, Factor: 2, Most: 60 * sec, Jitter: 0.2},
 	}},
 	{"activity_completed", &events.ActivityCompleted{Schedule: 4, Result: hundred, Worker: "worker-1"}},
 }

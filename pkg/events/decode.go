@@ -12,8 +12,9 @@ import (
 	"unicode/utf8"
 )
 
-// Decode reads a message. The fallback is its id when it brings none; it must be the same each time the message is delivered. Anything that does not follow the
-// protocol is an error that says what is wrong with it, for the dead letter.
+// Decode reads a message. The fallback is its id when it brings none; it must be the same each time
+// the message is delivered. Anything that does not follow the protocol is an error that says what
+// is wrong with it, for the dead letter.
 func Decode(prefix, subject string, h Header, body []byte, fallback string) (Message, error) {
 	m, err := decode(prefix, subject, h, body, fallback)
 	if err != nil {
@@ -28,8 +29,11 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 		return Message{}, fmt.Errorf("it does not begin with %q", prefix+".")
 	}
 	tokens := strings.Split(rest, ".")
-	if len(tokens) < 3 || tokens[0] == string(VerbWork) && len(tokens) != 5 || tokens[0] != string(VerbWork) && len(tokens) != 3 {
-		return Message{}, fmt.Errorf("it has %d words after the prefix; expected <verb>.<name>.<instance>, dots inside a name or an id written as %%2E", len(tokens))
+	if len(tokens) < 3 || tokens[0] == string(VerbWork) && len(tokens) != 5 || tokens[0] != string(VerbWork) &&
+		len(tokens) != 3 {
+		return Message{}, fmt.Errorf(
+			"it has %d words after the prefix; expected <verb>.<name>.<instance>, dots inside a name or an id "+
+				"written as %%2E", len(tokens))
 	}
 	if slices.Contains(tokens, "") {
 		return Message{}, errors.New("it has an empty word; expected <verb>.<name>.<instance>")
@@ -44,13 +48,16 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 	if err := CheckInstance(instance); err != nil {
 		return Message{}, err
 	}
-	m := Message{ID: messageID(h, fallback), Instance: instance, Trace: cut(strings.ToValidUTF8(h.get(HeaderTrace), "?"), MaxAttribute)}
+	m := Message{ID: messageID(h, fallback), Instance: instance,
+		Trace: cut(strings.ToValidUTF8(h.get(HeaderTrace), "?"), MaxAttribute)}
 	m.TraceState, m.Baggage = upTo(MaxTraceState, h.get(HeaderTraceState)), upTo(MaxBaggage, h.get(HeaderBaggage))
 	if m.Sent, err = decodeTime(h, HeaderSent); err != nil {
 		return Message{}, err
 	}
 	if len(h) == 0 && isAcknowledgement(body) {
-		return Message{}, fmt.Errorf("it is an acknowledgement that NATS sent here because a publisher named this subject for it; a message with such a body needs a header, such as %s", HeaderMsgID)
+		return Message{}, fmt.Errorf(
+			"it is an acknowledgement that NATS sent here because a publisher named this subject for it; a message "+
+				"with such a body needs a header, such as %s", HeaderMsgID)
 	}
 	verb, internally := Origin(tokens[0])
 	m.Internal = internally && verb.fromClients()
@@ -70,10 +77,12 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 	return m, err
 }
 
-// isAcknowledgement tells whether a body is that of an acknowledgement, or of a refusal, of JetStream. NATS sends it to
-// any subject that a publisher names, whatever the publisher may do there, but without headers.
+// isAcknowledgement tells whether a body is that of an acknowledgement, or of a refusal, of
+// JetStream. NATS sends it to any subject that a publisher names, whatever the publisher may do
+// there, but without headers.
 func isAcknowledgement(body []byte) bool {
-	return (bytes.HasPrefix(body, []byte(`{"stream":"`)) || bytes.HasPrefix(body, []byte(`{"error":{"`))) && bytes.Contains(body, []byte(`"seq":`))
+	return (bytes.HasPrefix(body, []byte(`{"stream":"`)) || bytes.HasPrefix(body, []byte(`{"error":{"`))) &&
+		bytes.Contains(body, []byte(`"seq":`))
 }
 
 // upTo leaves out what is longer than it may be, or no text: half of it would say something else.
@@ -84,8 +93,8 @@ func upTo(most int, s string) string {
 	return s
 }
 
-// launched reports whether the engine made both the id of a start and that of the instance it starts: nobody waits for such an instance,
-// but nobody chose its id either.
+// launched reports whether the engine made both the id of a start and that of the instance it
+// starts: nobody waits for such an instance, but nobody chose its id either.
 func launched(m Message) bool {
 	if !m.Internal {
 		return false
@@ -187,11 +196,13 @@ func decodeReason(body []byte) string {
 const refuseFields, ignoreFields = "refuse", "ignore"
 
 func decodeStart(name string, h Header, body []byte) (Content, error) {
-	s := &Start{Orchestration: name, Version: h.get(HeaderVersion), Input: Canonical(body), Conflict: StartConflict(h.get(HeaderConflict))}
+	s := &Start{Orchestration: name, Version: h.get(HeaderVersion), Input: Canonical(body),
+		Conflict: StartConflict(h.get(HeaderConflict))}
 	switch s.Conflict {
 	case KeepExisting, RestartFinished, ReplaceRunning, RejectExisting:
 	default:
-		return nil, fmt.Errorf("header %s: %q is none of %q, %q and %q", HeaderConflict, s.Conflict, RejectExisting, RestartFinished, ReplaceRunning)
+		return nil, fmt.Errorf("header %s: %q is none of %q, %q and %q", HeaderConflict, s.Conflict, RejectExisting,
+			RestartFinished, ReplaceRunning)
 	}
 	switch v := h.get(HeaderUnknownFields); v {
 	case "", refuseFields:
@@ -233,7 +244,8 @@ func decodeMessages(s *Start, h Header) error {
 	return CheckStartMessages(s.Input, s.Messages)
 }
 
-// CheckStartMessages tells what is wrong with the messages that a start with this input brings along, if anything.
+// CheckStartMessages tells what is wrong with the messages that a start with this input brings
+// along, if anything.
 func CheckStartMessages(input Payload, messages []StartMessage) error {
 	size := len(input)
 	for _, m := range messages {
@@ -311,7 +323,8 @@ func decodeBegun(ref Ref, worker string, h Header) (Content, error) {
 	if v := h.get(HeaderPending); v != "" {
 		var err error
 		if c.Pending, err = strconv.ParseBool(v); err != nil {
-			return nil, fmt.Errorf("header %s: %q is neither true nor false", HeaderPending, cut(strings.ToValidUTF8(v, "?"), 64))
+			return nil, fmt.Errorf("header %s: %q is neither true nor false", HeaderPending,
+				cut(strings.ToValidUTF8(v, "?"), 64))
 		}
 	}
 	return c, nil
@@ -402,8 +415,9 @@ func decodeTime(h Header, key string) (time.Time, error) {
 	return t, nil
 }
 
-// decodeRef reads what a message is about. The header is needed even where the subject names the incarnation, too: NATS
-// sends the acknowledgement of what a client has published to any subject that the client names, but with no header.
+// decodeRef reads what a message is about. The header is needed even where the subject names the
+// incarnation, too: NATS sends the acknowledgement of what a client has published to any subject
+// that the client names, but with no header.
 func decodeRef(place string, h Header) (Ref, error) {
 	life := h.get(HeaderLife)
 	if short, named := strings.CutSuffix(place, "-"+EncodeToken(life)); named && life != "" {

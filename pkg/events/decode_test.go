@@ -40,26 +40,39 @@ func TestMessagesThatPeopleWriteAreRead(t *testing.T) {
 		body          string
 		want          events.Content
 	}{
-		{"a start", "rondo.start.fulfil.order-7", nil, `{ "sku": "a1" }`, &events.Start{Orchestration: "fulfil", Input: payload(`{"sku":"a1"}`)}},
+		{"a start", "rondo.start.fulfil.order-7", nil, `{ "sku": "a1" }`,
+			&events.Start{Orchestration: "fulfil", Input: payload(`{"sku":"a1"}`)}},
 		{"a start without input", "rondo.start.fulfil.order-7", nil, "", &events.Start{Orchestration: "fulfil"}},
-		{"a start with plain words", "rondo.start.fulfil.order-7", nil, "a1 ", &events.Start{Orchestration: "fulfil", Input: payload("a1 ")}},
-		{"an event", "rondo.event.approve%2Eall.order-7", nil, `true`, &events.EventRaised{Name: "approve.all", Data: payload(`true`)}},
+		{"a start with plain words", "rondo.start.fulfil.order-7", nil, "a1 ",
+			&events.Start{Orchestration: "fulfil", Input: payload("a1 ")}},
+		{"an event", "rondo.event.approve%2Eall.order-7", nil, `true`,
+			&events.EventRaised{Name: "approve.all", Data: payload(`true`)}},
 		{"a queue message", "rondo.queue.orders.order-7", nil, "", &events.QueueSent{Queue: "orders"}},
-		{"plain words as a reason", "rondo.control.cancel.order-7", nil, "out of stock", &events.Control{How: events.Cancel, Reason: "out of stock"}},
-		{"JSON text as a reason", "rondo.control.terminate.order-7", nil, `"out of \u0022stock\u0022"`, &events.Control{How: events.Terminate, Reason: `out of "stock"`}},
-		{"other JSON as a reason", "rondo.control.suspend.order-7", nil, `{"why":1}`, &events.Control{How: events.Suspend, Reason: `{"why":1}`}},
+		{"plain words as a reason", "rondo.control.cancel.order-7", nil, "out of stock",
+			&events.Control{How: events.Cancel, Reason: "out of stock"}},
+		{"JSON text as a reason", "rondo.control.terminate.order-7", nil, `"out of \u0022stock\u0022"`,
+			&events.Control{How: events.Terminate, Reason: `out of "stock"`}},
+		{"other JSON as a reason", "rondo.control.suspend.order-7", nil, `{"why":1}`,
+			&events.Control{How: events.Suspend, Reason: `{"why":1}`}},
 		{"no reason", "rondo.control.resume.order-7", nil, "", &events.Control{How: events.Resume}},
 		{"JSON null as a reason", "rondo.control.resume.order-7", nil, "null", &events.Control{How: events.Resume}},
-		{"a reason that is not UTF-8", "rondo.control.cancel.order-7", nil, "a\xff\xfe", &events.Control{How: events.Cancel, Reason: "a?"}},
-		{"a completion by hand", "rondo.work-done.1-4.order-7", life, "[ 1 ]", &events.WorkDone{Ref: ref, Result: payload("[1]")}},
-		{"a time in another zone", "rondo.timer-due.1-4.order-7", header(events.HeaderLife, ref.Life, events.HeaderDue, "2025-03-14T11:26:53.589793+02:00"), "", &events.TimerDue{Ref: ref, Due: at}},
-		{"attributes that are null", "rondo.start.fulfil.order-7", header(events.HeaderAttributes, "null"), "", &events.Start{Orchestration: "fulfil"}},
-		{"work with a plus before its attempt", "rondo.work._.charge.1-4.order-7", header(events.HeaderLife, ref.Life, events.HeaderAttempt, "+2"), "", &events.Work{Ref: ref, Activity: "charge", Attempt: 2}},
+		{"a reason that is not UTF-8", "rondo.control.cancel.order-7", nil, "a\xff\xfe",
+			&events.Control{How: events.Cancel, Reason: "a?"}},
+		{"a completion by hand", "rondo.work-done.1-4.order-7", life, "[ 1 ]",
+			&events.WorkDone{Ref: ref, Result: payload("[1]")}},
+		{"a time in another zone", "rondo.timer-due.1-4.order-7", header(events.HeaderLife, ref.Life, events.HeaderDue,
+			"2025-03-14T11:26:53.589793+02:00"), "", &events.TimerDue{Ref: ref, Due: at}},
+		{"attributes that are null", "rondo.start.fulfil.order-7", header(events.HeaderAttributes, "null"), "",
+			&events.Start{Orchestration: "fulfil"}},
+		{"work with a plus before its attempt", "rondo.work._.charge.1-4.order-7",
+			header(events.HeaderLife, ref.Life, events.HeaderAttempt, "+2"), "",
+			&events.Work{Ref: ref, Activity: "charge", Attempt: 2}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			m := mustDecode(t, tt.subject, tt.header, tt.body)
-			if want := (events.Message{ID: "fallback", Instance: "order-7", Content: tt.want}); !reflect.DeepEqual(m, want) {
+			if want := (events.Message{ID: "fallback", Instance: "order-7", Content: tt.want}); !reflect.DeepEqual(m,
+				want) {
 				t.Errorf("got %+v %+v\nwant %+v %+v", m, m.Content, want, want.Content)
 			}
 		})
@@ -76,7 +89,8 @@ func TestFailuresAreReadAsPeopleWriteThem(t *testing.T) {
 		{"plain words with a percent sign", "100% full", words("100% full")},
 		{"JSON text", `"the card was \"declined\""`, words(`the card was "declined"`)},
 		{"a JSON object with a message", `{"message":"declined"}`, words("declined")},
-		{"a JSON object with more", `{"kind":"timeout","type":"heartbeat","final":true,"details":{ "a": 1 },"color":"red"}`,
+		{"a JSON object with more",
+			`{"kind":"timeout","type":"heartbeat","final":true,"details":{ "a": 1 },"color":"red"}`,
 			&events.Error{Kind: events.Timeout, Type: "heartbeat", Final: true, Details: payload(`{"a":1}`)}},
 		{"a JSON object with neither message nor kind", `{"error":"declined"}`, words(`{"error":"declined"}`)},
 		{"a JSON object that does not fit", `{"message":5}`, words(`{"message":5}`)},
@@ -88,7 +102,8 @@ func TestFailuresAreReadAsPeopleWriteThem(t *testing.T) {
 		{"null", "null", words("failed without saying why")},
 		{"a list", `[1]`, words("[1]")},
 		{"not UTF-8", "a\xffb", words("a?b")},
-		{"too long", strings.Repeat("a", events.MaxErrorText+1), words(strings.Repeat("a", events.MaxErrorText-3) + "…")},
+		{"too long", strings.Repeat("a", events.MaxErrorText+1),
+			words(strings.Repeat("a", events.MaxErrorText-3) + "…")},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -96,7 +111,8 @@ func TestFailuresAreReadAsPeopleWriteThem(t *testing.T) {
 			if got := m.Content.(*events.WorkFailed).Error; !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("a failed activity: got %+v, want %+v", got, tt.want)
 			}
-			m = mustDecode(t, "rondo.child-ended.1-4.order-7", header(events.HeaderLife, ref.Life, events.HeaderOutcome, "failed"), tt.body)
+			m = mustDecode(t, "rondo.child-ended.1-4.order-7",
+				header(events.HeaderLife, ref.Life, events.HeaderOutcome, "failed"), tt.body)
 			if got := m.Content.(*events.ChildError).Error; !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("a failed child: got %+v, want %+v", got, tt.want)
 			}
@@ -128,12 +144,14 @@ func TestAMessageIsKnownByWhatItsPublisherCallsIt(t *testing.T) {
 		{"a header without values", events.Header{events.HeaderMsgID: nil}, "fallback"},
 		{"its own id", header(events.HeaderMsgID, "m 1"), "m 1"},
 		{"two ids: the first counts", events.Header{events.HeaderMsgID: {"m-1", "m-2"}}, "m-1"},
-		{"a CloudEvents id", header(events.HeaderCloudEventID, "5", events.HeaderCloudEventSource, "/shop"), "ce:/shop/5"},
+		{"a CloudEvents id", header(events.HeaderCloudEventID, "5", events.HeaderCloudEventSource, "/shop"),
+			"ce:/shop/5"},
 		{"a CloudEvents id without a source", header(events.HeaderCloudEventID, "5"), "ce:/5"},
 		{"a CloudEvents source alone", header(events.HeaderCloudEventSource, "/shop"), "fallback"},
 		{"both", header(events.HeaderMsgID, "m-1", events.HeaderCloudEventID, "5"), "m-1"},
 		{"the longest id", header(events.HeaderMsgID, long), long},
-		{"an id that is too long", header(events.HeaderMsgID, long+"b"), strings.Repeat("a", 61) + "%E2%80%A6…6a424325ce842da5"},
+		{"an id that is too long", header(events.HeaderMsgID, long+"b"),
+			strings.Repeat("a", 61) + "%E2%80%A6…6a424325ce842da5"},
 		{"an id that is not UTF-8", header(events.HeaderMsgID, "a\xff"), "a%3F…089bc907b544c769"},
 		{"an id that does not print", header(events.HeaderMsgID, "a\x00"), "a%00…089be207b544f1e4"},
 	}
@@ -168,23 +186,27 @@ func TestHeadersFromOutsideAreCutToSize(t *testing.T) {
 			t.Errorf("%s is cut to %q", name, got)
 		}
 	}
-	m = mustDecode(t, "rondo.work-begun.1-4.order-7", header(events.HeaderLife, "a\xff", events.HeaderWorker, "b\xff", events.HeaderTrace, "c\xff"), "")
+	m = mustDecode(t, "rondo.work-begun.1-4.order-7",
+		header(events.HeaderLife, "a\xff", events.HeaderWorker, "b\xff", events.HeaderTrace, "c\xff"), "")
 	begun = m.Content.(*events.WorkBegun)
 	if begun.Ref.Life != "a?" || begun.Worker != "b?" || m.Trace != "c?" {
 		t.Errorf("got life %q, worker %q, trace %q", begun.Ref.Life, begun.Worker, m.Trace)
 	}
 }
 
-// Nobody waits for an instance that was launched, so its start has no parent, but the engine made its id.
+// Nobody waits for an instance that was launched, so its start has no parent, but the engine made
+// its id.
 func TestAnInstanceMayBeLaunchedUnderTheIdOfAChild(t *testing.T) {
 	for _, launcher := range []string{"order-7", "a/b.c~1.2", strings.Repeat("日", events.MaxInstanceID/3)} {
 		id := events.ChildID(launcher, 1, 4)
-		w := wire(t, events.Message{ID: events.MessageID(events.VerbStart, launcher, ref), Instance: id, Internal: true, Content: &events.Start{Orchestration: "audit"}})
+		w := wire(t, events.Message{ID: events.MessageID(events.VerbStart, launcher, ref), Instance: id, Internal: true,
+			Content: &events.Start{Orchestration: "audit"}})
 		if m := mustDecode(t, w.Subject, w.Header, ""); m.Instance != id {
 			t.Errorf("got the instance %q", m.Instance)
 		}
 	}
-	for _, id := range []string{"start", "start/1-4", "start/1-4/l", "start/1-5/l/order-7", "start/1-4/l/order-8", "start/x/l/order-7", "start/1-4/l/%", "child-ended/1-4/l/order-7"} {
+	for _, id := range []string{"start", "start/1-4", "start/1-4/l", "start/1-5/l/order-7", "start/1-4/l/order-8",
+		"start/x/l/order-7", "start/1-4/l/%", "child-ended/1-4/l/order-7"} {
 		_, err := decode("rondo.internal_start.audit.order-7~1%2E4", header(events.HeaderMsgID, id), "")
 		wantError(t, err, "reserved for the ids of children")
 	}
@@ -192,7 +214,8 @@ func TestAnInstanceMayBeLaunchedUnderTheIdOfAChild(t *testing.T) {
 	wantError(t, err, "reserved for the ids of children") // a client says so
 }
 
-// Only the services may say that a message comes from a parent: what a client says of one counts for nothing.
+// Only the services may say that a message comes from a parent: what a client says of one counts
+// for nothing.
 func TestClientsHaveNoChildren(t *testing.T) {
 	parent := header(events.HeaderParent, "1-4.life.order-7", events.HeaderMsgID, "m")
 	for _, verb := range []string{"start.pack", "control.cancel"} {
@@ -213,13 +236,15 @@ func TestClientsHaveNoChildren(t *testing.T) {
 			t.Errorf("%s of a service comes from nobody", verb)
 		}
 	}
-	for _, verb := range []string{"internal_wake.x", "internal_work-done.1-4", "internal_internal_start.pack", "internal_.pack"} {
+	for _, verb := range []string{"internal_wake.x", "internal_work-done.1-4", "internal_internal_start.pack",
+		"internal_.pack"} {
 		_, err := decode("rondo."+verb+".pack-9", parent, "")
 		wantError(t, err, "unknown verb")
 	}
 }
 
-// Work and timers name their incarnation in the subject, so that a withdrawal reaches nothing of the next one.
+// Work and timers name their incarnation in the subject, so that a withdrawal reaches nothing of
+// the next one.
 func TestIncarnationsHaveSubjectsOfTheirOwn(t *testing.T) {
 	other := ref
 	other.Life = "another"
@@ -227,13 +252,15 @@ func TestIncarnationsHaveSubjectsOfTheirOwn(t *testing.T) {
 		{&events.Work{Ref: ref, Activity: "charge", Attempt: 1}, &events.WithdrawWork{Ref: ref, Activity: "charge"}},
 		{&events.TimerDue{Ref: ref}, &events.WithdrawTimer{Ref: ref}},
 	} {
-		sent, withdrawn := wire(t, events.Message{Instance: "i", Content: both[0]}), wire(t, events.Message{Instance: "i", Content: both[1]})
+		sent, withdrawn := wire(t, events.Message{Instance: "i", Content: both[0]}),
+			wire(t, events.Message{Instance: "i", Content: both[1]})
 		if sent.Subject != withdrawn.Subject {
 			t.Errorf("%s is withdrawn under %s", sent.Subject, withdrawn.Subject)
 		}
 	}
 	next := wire(t, events.Message{Instance: "i", Content: &events.TimerDue{Ref: other}})
-	if before := wire(t, events.Message{Instance: "i", Content: &events.TimerDue{Ref: ref}}); before.Subject == next.Subject {
+	if before := wire(t,
+		events.Message{Instance: "i", Content: &events.TimerDue{Ref: ref}}); before.Subject == next.Subject {
 		t.Errorf("two incarnations have their timers under %s", next.Subject)
 	}
 }
@@ -258,7 +285,8 @@ func TestTimesOnTheWireKeepTheirNanoseconds(t *testing.T) {
 	}
 }
 
-// A message that says more than is known here, from a newer version or from somebody's own client, is read for what is known.
+// A message that says more than is known here, from a newer version or from somebody's own client,
+// is read for what is known.
 func TestUnknownHeadersAreNoProblem(t *testing.T) {
 	h := header(events.HeaderLife, "life", "Rondo-Something-New", "true", "X-Mine", "1")
 	if c := mustDecode(t, "rondo.work-begun.1-4.order-7", h, "").Content.(*events.WorkBegun); c.Pending {

@@ -44,8 +44,8 @@ const (
 	TimeoutOverall         = "overall"
 )
 
-// Error is an error as history and messages hold it. It is also what orchestration code gets: errors.As finds it, and errors.Is compares kinds
-// (and types, where the target has one).
+// Error is an error as history and messages hold it. It is also what orchestration code gets:
+// errors.As finds it, and errors.Is compares kinds (and types, where the target has one).
 type Error struct {
 	Kind ErrorKind `json:"kind"`
 	// Type is a word for programs: the author's own ("card_declined"), or which timeout it was.
@@ -68,7 +68,8 @@ type Error struct {
 	Got      string `json:"got,omitempty"`
 }
 
-// Place is where the code panicked, as "shop/main.go:67", if that is known; of a cause if the error itself knows nothing.
+// Place is where the code panicked, as "shop/main.go:67", if that is known; of a cause if the error
+// itself knows nothing.
 func (e *Error) Place() string {
 	for ; e != nil; e = e.Cause {
 		if at := placeOf(e.Stack); at != "" {
@@ -101,7 +102,8 @@ func Errorf(kind ErrorKind, format string, args ...any) *Error {
 	return &Error{Kind: kind, Message: fmt.Sprintf(format, args...)}
 }
 
-// Wrapf makes an application error of a type. The format is that of [fmt.Errorf]; an Error that it wraps becomes the cause.
+// Wrapf makes an application error of a type. The format is that of [fmt.Errorf]; an Error that it
+// wraps becomes the cause.
 func Wrapf(typ, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	e := &Error{Kind: Application, Type: typ, Message: err.Error()}
@@ -135,14 +137,16 @@ func (e *Error) Unwrap() error {
 	return e.Cause
 }
 
-// Is reports whether the target is an Error that only names a kind, or a kind and a type, and this one is of it.
+// Is reports whether the target is an Error that only names a kind, or a kind and a type, and this
+// one is of it.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && t != nil && e != nil && t.Message == "" && t.Kind == e.Kind && (t.Type == "" || t.Type == e.Type)
 }
 
-// AsError turns any error into one that history can hold. The kind and type of an Error inside it are kept, so that who waits for the
-// outcome can tell a timeout from a refusal; everything else is an application error.
+// AsError turns any error into one that history can hold. The kind and type of an Error inside it
+// are kept, so that who waits for the outcome can tell a timeout from a refusal; everything else is
+// an application error.
 func AsError(err error) *Error {
 	if err == nil {
 		return nil
@@ -166,7 +170,8 @@ func AsError(err error) *Error {
 	return e
 }
 
-// textOf is err.Error(), which may panic: a nil pointer of the author's given as an error is the usual case.
+// textOf is err.Error(), which may panic: a nil pointer of the author's given as an error is the
+// usual case.
 func textOf(err error) (text string) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -176,8 +181,9 @@ func textOf(err error) (text string) {
 	return err.Error()
 }
 
-// Bounded cuts what could be arbitrarily long, so that an error always fits into a message. What it gives comes back from JSON as the same
-// error, so code sees the same text before and after a replay.
+// Bounded cuts what could be arbitrarily long, so that an error always fits into a message. What it
+// gives comes back from JSON as the same error, so code sees the same text before and after a
+// replay.
 func (e *Error) Bounded() *Error { return e.bounded(0) }
 
 func (e *Error) bounded(depth int) *Error {
@@ -193,7 +199,8 @@ func (e *Error) bounded(depth int) *Error {
 		return e
 	}
 	b := *e
-	b.Message, b.Stack, b.Source = cutJSON(b.Message, MaxErrorText), cutJSON(b.Stack, MaxErrorText), cutJSON(b.Source, MaxReason)
+	b.Message, b.Stack, b.Source = cutJSON(b.Message, MaxErrorText), cutJSON(b.Stack, MaxErrorText),
+		cutJSON(b.Source, MaxReason)
 	b.Kind, b.Type = ErrorKind(cutJSON(string(b.Kind), MaxName)), cutJSON(b.Type, MaxName)
 	b.Expected, b.Got = cutJSON(b.Expected, MaxReason), cutJSON(b.Got, MaxReason)
 	if len(b.Details) > MaxErrorText {

@@ -21,7 +21,8 @@ func TestErrorsReadWell(t *testing.T) {
 		{&events.Error{Kind: events.Timeout}, "timeout"},
 		{&events.Error{Kind: events.Application, Message: "no", Source: `activity "charge"`}, `activity "charge": no`},
 		{&events.Error{Kind: events.Application, Message: "no", Attempts: 1}, "no"},
-		{&events.Error{Kind: events.Application, Message: "no", Source: "step", Attempts: 3}, "step: no (after 3 attempts)"},
+		{&events.Error{Kind: events.Application, Message: "no", Source: "step", Attempts: 3},
+			"step: no (after 3 attempts)"},
 	}
 	for _, tt := range tests {
 		if got := tt.err.Error(); got != tt.want {
@@ -45,9 +46,11 @@ func TestErrorsAreOfTheirKindAndType(t *testing.T) {
 		{"its kind with another type", outer, &events.Error{Kind: events.Application, Type: "expired"}, false},
 		{"another kind", outer, &events.Error{Kind: events.Poison}, false},
 		{"the kind of its cause", outer, &events.Error{Kind: events.Timeout}, true},
-		{"the kind and type of its cause", outer, &events.Error{Kind: events.Timeout, Type: events.TimeoutHeartbeat}, true},
+		{"the kind and type of its cause", outer,
+			&events.Error{Kind: events.Timeout, Type: events.TimeoutHeartbeat}, true},
 		{"wrapped by other errors", wrapped, &events.Error{Kind: events.Timeout}, true},
-		{"a target with a message is one error, not a kind", outer, &events.Error{Kind: events.Application, Message: "failed"}, false},
+		{"a target with a message is one error, not a kind", outer,
+			&events.Error{Kind: events.Application, Message: "failed"}, false},
 		{"itself", outer, outer, true},
 		{"an error of another sort", outer, io.EOF, false},
 	}
@@ -88,7 +91,8 @@ func TestAnyErrorBecomesOneThatHistoryCanHold(t *testing.T) {
 		{"another error", io.EOF, &events.Error{Kind: events.Application, Message: "EOF"}},
 		{"an Error without a kind", kindless, &events.Error{Kind: events.Application, Type: "declined", Message: "no"}},
 		{"an Error inside another error", fmt.Errorf("order 7: %w", timeout),
-			&events.Error{Kind: events.Timeout, Type: events.TimeoutHeartbeat, Message: "order 7: late", Final: true, Cause: timeout}},
+			&events.Error{Kind: events.Timeout, Type: events.TimeoutHeartbeat, Message: "order 7: late", Final: true,
+				Cause: timeout}},
 		{"an Error without a kind inside another error", fmt.Errorf("order 7: %w", kindless),
 			&events.Error{Kind: events.Application, Type: "declined", Message: "order 7: no", Cause: kindless}},
 	}
@@ -114,7 +118,8 @@ func TestAnyErrorBecomesOneThatHistoryCanHold(t *testing.T) {
 // huge is an error whose every text is far too long, with as many causes.
 func huge(text string, causes int) *events.Error {
 	e := &events.Error{
-		Kind: events.ErrorKind(text), Type: text, Message: text, Source: text, Details: events.Payload(text), Stack: text, Expected: text, Got: text,
+		Kind: events.ErrorKind(text), Type: text, Message: text, Source: text, Details: events.Payload(text),
+		Stack: text, Expected: text, Got: text,
 	}
 	for range causes {
 		outer := *e
@@ -148,7 +153,8 @@ func TestBoundedErrorsAlwaysFitIntoAMessage(t *testing.T) {
 			if again := e.Bounded(); again != e {
 				t.Error("it is cut again the second time")
 			}
-			decodesTo(t, encodeEvent(t, eventExample{fact: &events.Failed{Error: e}}.event()), eventExample{fact: &events.Failed{Error: e}}.event())
+			decodesTo(t, encodeEvent(t, eventExample{fact: &events.Failed{Error: e}}.event()),
+				eventExample{fact: &events.Failed{Error: e}}.event())
 		})
 	}
 }
@@ -176,7 +182,8 @@ func TestBoundedErrorsKeepTheFirstCauses(t *testing.T) {
 }
 
 func TestBoundedErrorsThatFitAreLeftAlone(t *testing.T) {
-	for _, e := range []*events.Error{nil, shortError(), fullError(), {Kind: events.Application, Message: strings.Repeat("a", events.MaxErrorText)}} {
+	for _, e := range []*events.Error{nil, shortError(), fullError(),
+		{Kind: events.Application, Message: strings.Repeat("a", events.MaxErrorText)}} {
 		want := e
 		if got := e.Bounded(); got != want {
 			t.Errorf("%v has been changed to %v", want, got)
@@ -189,7 +196,8 @@ func TestBoundedErrorsAreCutBetweenCharacters(t *testing.T) {
 		message := strings.Repeat("x", extra) + strings.Repeat("日", events.MaxErrorText)
 		got := (&events.Error{Kind: events.Application, Message: message}).Bounded().Message
 		kept := strings.TrimSuffix(got, "…")
-		if !utf8.ValidString(got) || !strings.HasPrefix(message, kept) || len(got) > events.MaxErrorText || len(got) < events.MaxErrorText-3 {
+		if !utf8.ValidString(got) || !strings.HasPrefix(message, kept) || len(got) > events.MaxErrorText ||
+			len(got) < events.MaxErrorText-3 {
 			t.Errorf("cut to %d bytes that end in %q", len(got), got[len(got)-12:])
 		}
 	}
@@ -209,7 +217,8 @@ func TestBoundedErrorsDropDetailsThatAreTooLarge(t *testing.T) {
 // Code that gets an error at once must see what it sees when the error is read back.
 func TestBoundedErrorsComeBackFromHistoryAsTheyAre(t *testing.T) {
 	for _, text := range []string{"a\xffb", "\xed\xa0\x80", "tab\tand\x00zero\u2028", "<&>", "日本", "�"} {
-		e := (&events.Error{Kind: "k", Type: text, Message: text, Source: text, Stack: text, Expected: text, Got: text}).Bounded()
+		e := (&events.Error{Kind: "k", Type: text, Message: text, Source: text, Stack: text, Expected: text,
+			Got: text}).Bounded()
 		x := eventExample{fact: &events.StepFailed{Step: 1, Name: "s", Attempt: 1, Error: e}}
 		decodesTo(t, encodeEvent(t, x.event()), x.event())
 	}

@@ -11,7 +11,8 @@ var at = time.Date(2025, time.March, 14, 9, 26, 53, 589793000, time.UTC)
 
 func in(d time.Duration) time.Time { return at.Add(d) }
 
-// An eventExample is a fact with a name. "full" fills every field, "minimal" only what must be there; others show a case worth seeing.
+// An eventExample is a fact with a name. "full" fills every field, "minimal" only what must be
+// there; others show a case worth seeing.
 type eventExample struct {
 	name string
 	fact events.Fact
@@ -29,7 +30,8 @@ var binary = events.Payload{0x00, 0xff, 0x80, '{', '}'}
 
 func fullError() *events.Error {
 	return &events.Error{
-		Kind: events.Application, Type: "card_declined", Message: "the card was declined", Source: `activity "charge"`, Final: true,
+		Kind: events.Application, Type: "card_declined", Message: "the card was declined",
+		Source: `activity "charge"`, Final: true,
 		Details: payload(`{"code":51}`), Attempts: 3, Stack: "main.charge\n\tcharge.go:7",
 		Cause: &events.Error{Kind: events.Timeout, Type: events.TimeoutHeartbeat, Message: "no heartbeat for 10s"},
 		Event: 4, Expected: "activity charge", Got: "activity pack",
@@ -40,7 +42,8 @@ func shortError() *events.Error { return events.Errorf(events.Application, "no")
 
 func fullRetry() *events.RetryPolicy {
 	return &events.RetryPolicy{
-		Attempts: 5, First: events.Duration(time.Second), Growth: events.Linear, Factor: 2, Most: events.Duration(time.Minute), Jitter: 0.25,
+		Attempts: 5, First: events.Duration(time.Second), Growth: events.Linear, Factor: 2,
+		Most: events.Duration(time.Minute), Jitter: 0.25,
 		Except: []string{"card_declined", "card_expired"},
 	}
 }
@@ -48,10 +51,12 @@ func fullRetry() *events.RetryPolicy {
 // eventExamples has at least one example of every kind of fact.
 var eventExamples = []eventExample{
 	{"full", &events.Started{
-		Name: "fulfil", Version: "1.4.2", Input: payload(`{"sku":"a<1>","n":2}`), Life: "9f1c5a0b7e3d2648", Engine: 1, Message: "start-1",
+		Name: "fulfil", Version: "1.4.2", Input: payload(`{"sku":"a<1>","n":2}`), Life: "9f1c5a0b7e3d2648", Engine: 1,
+		Message:    "start-1",
 		Parent:     &events.Parent{Instance: "basket-3", Life: "5b3e91d20c7f6a84", Execution: 1, Event: 12},
 		Attributes: map[string]string{"customer": "c-9", "region": "eu"},
-		Trace:      traceparent, TraceState: "vendor=1", Baggage: "tenant=acme", Follows: traceparent, Previous: 2, Begun: in(-time.Hour), Carried: 3, Seen: []uint64{1, 18446744073709551615},
+		Trace:      traceparent, TraceState: "vendor=1", Baggage: "tenant=acme", Follows: traceparent, Previous: 2,
+		Begun: in(-time.Hour), Carried: 3, Seen: []uint64{1, 18446744073709551615},
 		Age: 1500, SeenAges: []int64{70000, -3}, Forgotten: in(-time.Minute),
 	}},
 	{"minimal", &events.Started{Name: "fulfil", Version: "1.4.2", Life: "9f1c5a0b7e3d2648", Engine: 1}},
@@ -83,13 +88,15 @@ var eventExamples = []eventExample{
 		Heartbeat: payload(`{"page":7}`), Retry: fullRetry(),
 	}},
 	{"minimal", &events.ActivityScheduled{Name: "charge", Attempt: 1}},
-	{"exponential", &events.ActivityScheduled{Name: "charge", Attempt: 1, Retry: &events.RetryPolicy{Attempts: 3, First: events.Duration(time.Second), Factor: 1.5}}},
+	{"exponential", &events.ActivityScheduled{Name: "charge", Attempt: 1,
+		Retry: &events.RetryPolicy{Attempts: 3, First: events.Duration(time.Second), Factor: 1.5}}},
 	{"full", &events.ActivityBegun{Schedule: 4, Worker: "worker-1", Pending: true}},
 	{"minimal", &events.ActivityBegun{Schedule: 4}},
 	{"not_pending", &events.ActivityBegun{Schedule: 4, Worker: "worker-1"}},
 	{"full", &events.ActivityCompleted{Schedule: 4, Result: payload(`{"receipt":"r-1"}`), Worker: "worker-1"}},
 	{"minimal", &events.ActivityCompleted{Schedule: 4}},
-	{"full", &events.ActivityFailed{Schedule: 4, Error: fullError(), Heartbeat: payload(`{"page":7}`), Worker: "worker-1"}},
+	{"full", &events.ActivityFailed{Schedule: 4, Error: fullError(), Heartbeat: payload(`{"page":7}`),
+		Worker: "worker-1"}},
 	{"minimal", &events.ActivityFailed{Schedule: 4, Error: shortError()}},
 
 	{"full", &events.StepCompleted{Step: 2, Name: "new_id", Result: payload(`"id-5"`)}},
@@ -102,16 +109,19 @@ var eventExamples = []eventExample{
 
 	{"full", &events.EventAwaited{Name: "approve", Again: 6}},
 	{"minimal", &events.EventAwaited{Name: "approve"}},
-	{"full", &events.EventReceived{Wait: 6, Name: "approve", Data: payload(`{"by":"ann"}`), Message: "event-1", Age: 1500}},
+	{"full", &events.EventReceived{Wait: 6, Name: "approve", Data: payload(`{"by":"ann"}`),
+		Message: "event-1", Age: 1500}},
 	{"minimal", &events.EventReceived{Wait: 6, Name: "approve"}},
 	{"full", &events.MessageQueued{Queue: "orders", Data: payload(`{"order":8}`), Message: "queue-1", Age: 1500,
-		Restart: &events.Restart{Name: "basket", Version: "2.0.0", Input: payload(`{"items":3}`), Attributes: map[string]string{"region": "eu"}}}},
+		Restart: &events.Restart{Name: "basket", Version: "2.0.0", Input: payload(`{"items":3}`),
+			Attributes: map[string]string{"region": "eu"}}}},
 	{"minimal", &events.MessageQueued{Queue: "orders"}},
 	{"full", &events.QueueRead{Queue: "orders", Message: 6, Again: 5}},
 	{"empty_queue", &events.QueueRead{Queue: "orders"}},
 
 	{"full", &events.ChildStarted{
-		Name: "pack", Version: "2.0.0", Instance: "order-7~1.7", Input: payload(`["a1","a2"]`), ParentClose: events.AbandonChild,
+		Name: "pack", Version: "2.0.0", Instance: "order-7~1.7", Input: payload(`["a1","a2"]`),
+		ParentClose: events.AbandonChild,
 	}},
 	{"minimal", &events.ChildStarted{Name: "pack", Instance: "order-7~1.7"}},
 	{"full", &events.ChildCompleted{Schedule: 5, Output: payload(`{"boxes":1}`)}},
@@ -132,5 +142,6 @@ var eventExamples = []eventExample{
 	{"full", &events.ValuesCleared{Keys: []string{"total", "note"}}},
 	{"full", &events.Patched{ID: "charge-before-pack"}},
 	{"full", &events.CallRefused{Call: events.KindValueSet, Name: "total", Error: fullError()}},
-	{"minimal", &events.CallRefused{Call: events.KindTimerCreated, Error: &events.Error{Kind: events.LimitExceeded, Message: "too far"}}},
+	{"minimal", &events.CallRefused{Call: events.KindTimerCreated,
+		Error: &events.Error{Kind: events.LimitExceeded, Message: "too far"}}},
 }

@@ -1,13 +1,14 @@
-// Package events is the vocabulary: what can happen to an orchestration, what is said about it between the services,
-// and how both are written down. It imports the standard library only and does no I/O.
+// Package events is the vocabulary: what can happen to an orchestration, what is said about it
+// between the services, and how both are written down. It imports the standard library only and
+// does no I/O.
 //
 // # Two kinds of things
 //
-// An [Event] is remembered: it is one row of an instance's history, numbered from 1 within one execution and never
-// changed afterwards. What happened is its [Fact].
+// An [Event] is remembered: it is one row of an instance's history, numbered from 1 within one
+// execution and never changed afterwards. What happened is its [Fact].
 //
-// A [Message] travels: it is one message on a subject, and what it says is its [Content]. A message that changes
-// something becomes an event; a message that changes nothing is forgotten.
+// A [Message] travels: it is one message on a subject, and what it says is its [Content]. A message
+// that changes something becomes an event; a message that changes nothing is forgotten.
 //
 //	message in            event(s) in history                     message out
 //	──────────            ───────────────────                     ───────────
@@ -17,15 +18,17 @@
 //
 // # Two kinds of facts
 //
-// Some facts come from outside (a start, a completion, a timer that fired, a message): [FromOutside] tells. All others
-// are said by the orchestration's code in answer to them. History alternates: one fact from outside, then everything the code
-// said because of it, then the next. That is why a replay needs no marks of where a batch began or ended.
+// Some facts come from outside (a start, a completion, a timer that fired, a message):
+// [FromOutside] tells. All others are said by the orchestration's code in answer to them. History
+// alternates: one fact from outside, then everything the code said because of it, then the next.
+// That is why a replay needs no marks of where a batch began or ended.
 //
 // # Ids
 //
-// The id of an event is its place in the history of its execution. A fact that opens something (an activity, a timer, a
-// child, a wait) is answered by at most one later fact that carries the opener's id. Every message has an id made from what it
-// means, so that the same message sent twice is the same message (see [Message]).
+// The id of an event is its place in the history of its execution. A fact that opens something (an
+// activity, a timer, a child, a wait) is answered by at most one later fact that carries the
+// opener's id. Every message has an id made from what it means, so that the same message sent twice
+// is the same message (see [Message]).
 package events
 
 import (
@@ -38,9 +41,9 @@ import (
 	"time"
 )
 
-// Engine is the version of the rules by which this engine reads and writes history. An execution is pinned to the engine that
-// started it: an older engine must not read what a newer one wrote. It rises when a history written by this engine
-// could be misread by the one before.
+// Engine is the version of the rules by which this engine reads and writes history. An execution is
+// pinned to the engine that started it: an older engine must not read what a newer one wrote. It
+// rises when a history written by this engine could be misread by the one before.
 const Engine = 1
 
 // Event is one thing that has happened: histories are lists of them.
@@ -50,7 +53,8 @@ type Event struct {
 	Fact Fact      // what happened
 }
 
-// Fact is what an event says. The implementations are the pointer types of this package; there are no others.
+// Fact is what an event says. The implementations are the pointer types of this package; there are
+// no others.
 type Fact interface {
 	Kind() Kind
 	// Size is the number of bytes of user data the fact carries, for the size limits.
@@ -106,7 +110,8 @@ const (
 	wireData = `","data":`
 )
 
-// takeApart finds the parts of an event where EncodeEvent puts them. It reports false for any other form of the same JSON.
+// takeApart finds the parts of an event where EncodeEvent puts them. It reports false for any other
+// form of the same JSON.
 func takeApart(data []byte) (w wireEvent, ok bool) {
 	rest, okStart := bytes.CutPrefix(data, []byte(wireID))
 	id, rest, okID := bytes.Cut(rest, []byte(wireAt))
@@ -123,8 +128,8 @@ func takeApart(data []byte) (w wireEvent, ok bool) {
 	return w, errID == nil && errAt == nil
 }
 
-// DecodeEvent reads an event. Whatever it does not understand completely is an error: an unknown kind or field means that a newer
-// engine wrote the event, and guessing would change what happened.
+// DecodeEvent reads an event. Whatever it does not understand completely is an error: an unknown
+// kind or field means that a newer engine wrote the event, and guessing would change what happened.
 func DecodeEvent(data []byte) (Event, error) {
 	if w, ok := takeApart(data); ok {
 		if e, err := w.event(); err == nil {

@@ -24,17 +24,23 @@ func TestEventsThatAreNotUnderstoodAreRefused(t *testing.T) {
 		{"nothing", "", []string{"unreadable event", "no data"}},
 		{"not JSON", "hello", []string{"unreadable event", "invalid character"}},
 		{"half of it", head, []string{"unreadable event", "unexpected EOF"}},
-		{"an unknown field", head + `,"data":{},"color":"red"}`, []string{"event 7", `"completed"`, "unknown field", "color"}},
+		{"an unknown field", head + `,"data":{},"color":"red"}`,
+			[]string{"event 7", `"completed"`, "unknown field", "color"}},
 		{"an unknown kind", row("exploded", `{}`), []string{"event 7", `"exploded"`, "newer version"}},
 		{"no kind", `{"id":7,"at":"2025-03-14T09:26:53Z","data":{}}`, []string{"event 7", `unknown kind ""`}},
 		{"no data", head + `}`, []string{"event 7", "completed", "no data"}},
 		{"data behind it", row("completed", `{}`) + " x", []string{"event 7", `"completed"`, "unexpected data"}},
-		{"another event behind it", row("completed", `{}`) + row("completed", `{}`), []string{"event 7", "unexpected data"}},
-		{"an id of another type", strings.Replace(row("completed", `{}`), "7", `"7"`, 1), []string{`"completed"`, "id"}},
-		{"no id", strings.Replace(row("completed", `{}`), `"id":7,`, "", 1), []string{"event 0 (completed)", "start at 1"}},
+		{"another event behind it", row("completed", `{}`) + row("completed", `{}`),
+			[]string{"event 7", "unexpected data"}},
+		{"an id of another type", strings.Replace(row("completed", `{}`), "7", `"7"`, 1),
+			[]string{`"completed"`, "id"}},
+		{"no id", strings.Replace(row("completed", `{}`), `"id":7,`, "", 1),
+			[]string{"event 0 (completed)", "start at 1"}},
 		{"no time", `{"id":7,"kind":"completed","data":{}}`, []string{"event 7 (completed)", "no usable time"}},
-		{"a time before all times", strings.Replace(row("completed", `{}`), "2025-03-14T09:26:53Z", "0000-01-01T00:00:00+01:00", 1), []string{"event 7 (completed)", "no usable time"}},
-		{"a time after all times", strings.Replace(row("completed", `{}`), "2025-03-14T09:26:53Z", "9999-12-31T23:59:59-01:00", 1), []string{"event 7 (completed)", "no usable time"}},
+		{"a time before all times", strings.Replace(row("completed", `{}`), "2025-03-14T09:26:53Z",
+			"0000-01-01T00:00:00+01:00", 1), []string{"event 7 (completed)", "no usable time"}},
+		{"a time after all times", strings.Replace(row("completed", `{}`), "2025-03-14T09:26:53Z",
+			"9999-12-31T23:59:59-01:00", 1), []string{"event 7 (completed)", "no usable time"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -122,10 +128,15 @@ func TestEventsThatMeanNothingAreNotWritten(t *testing.T) {
 		{"no fact", events.Event{ID: 7, At: at}, []string{"event 7", "no fact"}},
 		{"no id", events.Event{At: at, Fact: done}, []string{"event 0 (completed)", "start at 1"}},
 		{"no time", events.Event{ID: 7, Fact: done}, []string{"event 7 (completed)", "no usable time"}},
-		{"a time out of reach", events.Event{ID: 7, At: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), Fact: done}, []string{"event 7 (completed)", "no usable time"}},
-		{"a time before all times", events.Event{ID: 7, At: time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC), Fact: done}, []string{"event 7 (completed)", "no usable time"}},
-		{"a fact without what it needs", events.Event{ID: 7, At: at, Fact: &events.Failed{}}, []string{"event 7 (failed)", "no error"}},
-		{"a time inside it that cannot be written", events.Event{ID: 7, At: at, Fact: &events.TimerCreated{FireAt: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}}, []string{"event 7 (timer_created)", "year"}},
+		{"a time out of reach", events.Event{ID: 7, At: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), Fact: done},
+			[]string{"event 7 (completed)", "no usable time"}},
+		{"a time before all times", events.Event{ID: 7, At: time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC), Fact: done},
+			[]string{"event 7 (completed)", "no usable time"}},
+		{"a fact without what it needs", events.Event{ID: 7, At: at, Fact: &events.Failed{}},
+			[]string{"event 7 (failed)", "no error"}},
+		{"a time inside it that cannot be written", events.Event{ID: 7, At: at,
+			Fact: &events.TimerCreated{FireAt: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}},
+			[]string{"event 7 (timer_created)", "year"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -146,14 +157,16 @@ func TestTimesAreWrittenInWholeMicrosecondsOfUTC(t *testing.T) {
 	if !strings.Contains(string(data), `"at":"2025-03-14T09:26:53.123456Z"`) {
 		t.Errorf("got %s", data)
 	}
-	e, err := events.DecodeEvent([]byte(strings.Replace(row("completed", "{}"), "09:26:53Z", "11:26:53.123456789+02:00", 1)))
+	e, err := events.DecodeEvent([]byte(strings.Replace(row("completed", "{}"), "09:26:53Z",
+		"11:26:53.123456789+02:00", 1)))
 	if err != nil || e.At != want {
 		t.Errorf("got %v, %v", e.At, err)
 	}
 }
 
 func TestFactsFromOutsideAndFactsThatEnd(t *testing.T) {
-	outside := "started activity_begun activity_completed activity_failed step_completed step_failed timer_fired event_received message_queued " +
+	outside := "started activity_begun activity_completed activity_failed step_completed step_failed timer_fired " +
+		"event_received message_queued " +
 		"child_completed child_failed cancel_requested suspended resumed terminated"
 	ends := "completed failed cancelled terminated continued_as_new"
 	var gotOutside, gotEnds []string
@@ -187,7 +200,8 @@ func TestEveryKindIsListedOnce(t *testing.T) {
 
 func TestSizeCountsTheDataOfUsers(t *testing.T) {
 	p := payload(`"12345678"`) // 10 bytes
-	e := &events.Error{Kind: events.Application, Message: "1234", Stack: "123", Details: p, Cause: events.Errorf(events.Timeout, "12")}
+	e := &events.Error{Kind: events.Application, Message: "1234", Stack: "123", Details: p,
+		Cause: events.Errorf(events.Timeout, "12")}
 	const ofError = 4 + 3 + 10 + 2
 	tests := []struct {
 		fact events.Fact

@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// Export is the history of one execution as a file: what a release gate replays, and what people send each other.
+// Export is the history of one execution as a file: what a release gate replays, and what people
+// send each other.
 type Export struct {
 	Instance  string
 	Execution int64

@@ -36,7 +36,8 @@ func TestAnExportedHistoryIsReadAsItWas(t *testing.T) {
 	}
 }
 
-// json.Marshal escapes < > & for HTML. A history written that way means the same, but its payloads are not the same bytes.
+// json.Marshal escapes < > & for HTML. A history written that way means the same, but its payloads
+// are not the same bytes.
 func TestAnExportedHistoryMayBeEscapedForHTML(t *testing.T) {
 	data, err := json.Marshal(exported())
 	if err != nil {
@@ -79,8 +80,10 @@ func TestAnExportedHistoryThatIsNotUnderstoodIsRefused(t *testing.T) {
 	}{
 		{"no events", `{"instance":"i","execution":1}`, nil},
 		{"an unknown field", `{"instance":"i","color":"red"}`, []string{"exported history", "unknown field", "color"}},
-		{"an unknown kind", `{"instance":"i","execution":1,"events":[` + row("exploded", "{}") + `]}`, []string{"exported history", "event 7", `"exploded"`}},
-		{"an event that means nothing", `{"events":[` + row("failed", "{}") + `]}`, []string{"exported history", "event 7 (failed)", "no error"}},
+		{"an unknown kind", `{"instance":"i","execution":1,"events":[` + row("exploded", "{}") + `]}`,
+			[]string{"exported history", "event 7", `"exploded"`}},
+		{"an event that means nothing", `{"events":[` + row("failed", "{}") + `]}`,
+			[]string{"exported history", "event 7 (failed)", "no error"}},
 		{"another form", `[1]`, []string{"exported history"}},
 	}
 	for _, tt := range tests {

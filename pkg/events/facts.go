@@ -110,11 +110,13 @@ func newFact(k Kind) (Fact, bool) {
 	return f(), true
 }
 
-// FromOutside reports whether a fact was brought by a message (or by time), and not said by the orchestration's code.
+// FromOutside reports whether a fact was brought by a message (or by time), and not said by the
+// orchestration's code.
 func FromOutside(f Fact) bool {
 	switch f.(type) {
 	case *Started, *ActivityBegun, *ActivityCompleted, *ActivityFailed, *StepCompleted, *StepFailed, *TimerFired,
-		*EventReceived, *MessageQueued, *ChildCompleted, *ChildFailed, *CancelRequested, *Suspended, *Resumed, *Terminated:
+		*EventReceived, *MessageQueued, *ChildCompleted, *ChildFailed, *CancelRequested, *Suspended,
+		*Resumed, *Terminated:
 		return true
 	}
 	return false
@@ -131,14 +133,15 @@ func Ends(f Fact) bool {
 
 // ---- An execution begins and ends.
 
-// Started is always event 1. The Carried events behind it say what the execution inherits from the one before: its custom status,
-// its values and its unread messages; the code first runs when all of them are in place.
+// Started is always event 1. The Carried events behind it say what the execution inherits from the
+// one before: its custom status, its values and its unread messages; the code first runs when all
+// of them are in place.
 type Started struct {
 	Name    string  `json:"name"`
 	Version string  `json:"version"`
 	Input   Payload `json:"input,omitempty"`
-	// Life tells this instance from an earlier or later one with the same id. It stays the same when the
-	// instance continues as new.
+	// Life tells this instance from an earlier or later one with the same id. It stays the same
+	// when the instance continues as new.
 	Life string `json:"life"`
 	// Engine is the version of the engine that started the execution.
 	Engine int `json:"engine"`
@@ -148,25 +151,28 @@ type Started struct {
 	// Parent is who waits for the outcome, if anybody does.
 	Parent     *Parent           `json:"parent,omitempty"`
 	Attributes map[string]string `json:"attributes,omitempty"`
-	// Trace is the W3C traceparent of whoever started it. If nobody has brought one, it names the execution's own span.
+	// Trace is the W3C traceparent of whoever started it. If nobody has brought one, it names the
+	// execution's own span.
 	Trace string `json:"trace,omitempty"`
 	// TraceState and Baggage came with it.
 	TraceState string `json:"trace_state,omitempty"`
 	Baggage    string `json:"baggage,omitempty"`
 	// Follows is the traceparent of the execution that this one continues.
 	Follows string `json:"follows,omitempty"`
-	// Previous is the execution this one continues, 0 for the first. Begun is when the first one was started.
+	// Previous is the execution this one continues, 0 for the first. Begun is when the first one
+	// was started.
 	Previous int64     `json:"previous,omitempty"`
 	Begun    time.Time `json:"begun,omitzero"`
 	// Carried is the number of events after this one that were inherited.
 	Carried int `json:"carried,omitempty"`
-	// Seen are short hashes of the messages taken in by earlier executions, newest last, so that one
-	// delivered again across a continue-as-new is still known.
+	// Seen are short hashes of the messages taken in by earlier executions, newest last, so that
+	// one delivered again across a continue-as-new is still known.
 	Seen []uint64 `json:"seen,omitempty"`
 	// SeenAges tell, in the same order, when those messages were sent (see [AgeOf]).
 	SeenAges []int64 `json:"seen_ages,omitempty"`
-	// Forgotten is the newest time at which a message was sent that an earlier execution took in and that is no longer in
-	// Seen. Whether a message sent before it was taken in, only the histories of earlier executions can tell.
+	// Forgotten is the newest time at which a message was sent that an earlier execution took in
+	// and that is no longer in Seen. Whether a message sent before it was taken in, only the
+	// histories of earlier executions can tell.
 	Forgotten time.Time `json:"forgotten,omitzero"`
 }
 
@@ -223,8 +229,8 @@ type CancelRequested struct {
 // Suspended halts the code; what arrives is taken in and waits.
 type Suspended struct {
 	Reason string `json:"reason,omitempty"`
-	// Error is set when the engine itself halted the code, because it no longer fits its history. Such a halt ends by
-	// itself as soon as code is deployed that fits.
+	// Error is set when the engine itself halted the code, because it no longer fits its history.
+	// Such a halt ends by itself as soon as code is deployed that fits.
 	Error   *Error `json:"error,omitempty"`
 	Message string `json:"message,omitempty"`
 	Age     int64  `json:"age,omitempty"`
@@ -233,7 +239,8 @@ type Suspended struct {
 // Resumed lets the code go on with what arrived meanwhile.
 type Resumed struct {
 	Reason string `json:"reason,omitempty"`
-	// Healed means that the engine lifts its own halt; otherwise somebody lifts the one they asked for.
+	// Healed means that the engine lifts its own halt; otherwise somebody lifts the one they asked
+	// for.
 	Healed  bool   `json:"healed,omitempty"`
 	Message string `json:"message,omitempty"`
 	Age     int64  `json:"age,omitempty"`
@@ -264,11 +271,13 @@ type ActivityScheduled struct {
 	Retry     *RetryPolicy `json:"retry,omitempty"`
 }
 
-// ActivityBegun says that a worker took the activity up. It is only reported when StartBy is set, or when the activity is Pending.
+// ActivityBegun says that a worker took the activity up. It is only reported when StartBy is set,
+// or when the activity is Pending.
 type ActivityBegun struct {
 	Schedule int64  `json:"schedule"`
 	Worker   string `json:"worker,omitempty"`
-	// Pending means that the worker is done with it, and that somebody else will complete it, by its token (see [Token]).
+	// Pending means that the worker is done with it, and that somebody else will complete it, by
+	// its token (see [Token]).
 	Pending bool `json:"pending,omitempty"`
 }
 
@@ -287,8 +296,8 @@ type ActivityFailed struct {
 	Worker    string  `json:"worker,omitempty"`
 }
 
-// ---- Inline steps: side effects run by the orchestrator itself. Starting one leaves no event; Step counts the steps
-// that the code has started, from 1.
+// ---- Inline steps: side effects run by the orchestrator itself. Starting one leaves no event;
+// Step counts the steps that the code has started, from 1.
 
 // StepCompleted is the result of an inline step.
 type StepCompleted struct {
@@ -322,7 +331,8 @@ type TimerFired struct {
 // EventAwaited opens a wait for the next event of a name.
 type EventAwaited struct {
 	Name string `json:"name"`
-	// Again is the wait that this one goes on with, because the event that it got is not of the type that the code waits for.
+	// Again is the wait that this one goes on with, because the event that it got is not of the
+	// type that the code waits for.
 	Again int64 `json:"again,omitempty"`
 }
 
@@ -341,8 +351,9 @@ type MessageQueued struct {
 	Data    Payload `json:"data,omitempty"`
 	Message string  `json:"message,omitempty"`
 	Age     int64   `json:"age,omitempty"`
-	// Restart is set when the message came with a start that restarts what has ended, and met a running instance: if the
-	// execution ends before its code has looked at the message, that start is sent once more.
+	// Restart is set when the message came with a start that restarts what has ended, and met a
+	// running instance: if the execution ends before its code has looked at the message, that start
+	// is sent once more.
 	Restart *Restart `json:"restart,omitempty"`
 }
 
@@ -354,12 +365,13 @@ type Restart struct {
 	Attributes map[string]string `json:"attributes,omitempty"`
 }
 
-// QueueRead takes the oldest message of a queue. Message is the MessageQueued it took; 0 means the queue was empty, and the next
-// message to arrive answers it.
+// QueueRead takes the oldest message of a queue. Message is the MessageQueued it took; 0 means the
+// queue was empty, and the next message to arrive answers it.
 type QueueRead struct {
 	Queue   string `json:"queue"`
 	Message int64  `json:"message,omitempty"`
-	// Again is the read that this one goes on with, because the message that it took is not of the type that the code reads.
+	// Again is the read that this one goes on with, because the message that it took is not of the
+	// type that the code reads.
 	Again int64 `json:"again,omitempty"`
 }
 
@@ -420,8 +432,9 @@ type Sent struct {
 	Data     Payload `json:"data,omitempty"`
 }
 
-// Dropped says that the code no longer waits for some of what it started: the losers of a select, what a cancelled or
-// finished scope left behind. Schedules are events of this execution, Steps are numbers of inline steps.
+// Dropped says that the code no longer waits for some of what it started: the losers of a select,
+// what a cancelled or finished scope left behind. Schedules are events of this execution, Steps are
+// numbers of inline steps.
 type Dropped struct {
 	Schedules []int64 `json:"schedules,omitempty"`
 	Steps     []int64 `json:"steps,omitempty"`
@@ -436,7 +449,8 @@ type StatusSet struct {
 	Version int64 `json:"version"`
 }
 
-// ValueSet sets one value. Set is when it was last set, which differs from the event's time when it was inherited.
+// ValueSet sets one value. Set is when it was last set, which differs from the event's time when it
+// was inherited.
 type ValueSet struct {
 	Key   string    `json:"key"`
 	Value Payload   `json:"value,omitempty"`
@@ -453,8 +467,9 @@ type Patched struct {
 	ID string `json:"id"`
 }
 
-// CallRefused says that a call of the code was refused because of a limit: it did nothing but to give the error. It stands in history so that a
-// replay gives the same error, also when the limit is another one by then.
+// CallRefused says that a call of the code was refused because of a limit: it did nothing but to
+// give the error. It stands in history so that a replay gives the same error, also when the limit
+// is another one by then.
 type CallRefused struct {
 	// Call is the kind of the event that there would be otherwise, and Name what it is about.
 	Call  Kind   `json:"call"`

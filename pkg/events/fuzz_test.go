@@ -13,7 +13,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// The examples are short on purpose, so that the fuzzer tries many; large and deep ones are in the other tests.
+// The examples are short on purpose, so that the fuzzer tries many; large and deep ones are in the
+// other tests.
 
 // What can be read can be written, and is read again as the same.
 func FuzzDecodeEvent(f *testing.F) {
@@ -21,12 +22,16 @@ func FuzzDecodeEvent(f *testing.F) {
 		f.Add(encodeEvent(f, x.event()))
 	}
 	for _, s := range []string{
-		"", "null", "{}", "[]", row("completed", "null"), row("completed", `{"output":{"$bytes":""}}`), row("completed", `{"output":{ "$bytes" : null}}`),
-		row("completed", `{"output": { "a" : 1 } }`), row("completed", "{\"output\":\"\xff\"}"), row("completed", `{"output":"\ud800"}`),
+		"", "null", "{}", "[]", row("completed", "null"), row("completed", `{"output":{"$bytes":""}}`),
+		row("completed", `{"output":{ "$bytes" : null}}`),
+		row("completed", `{"output": { "a" : 1 } }`), row("completed", "{\"output\":\"\xff\"}"),
+		row("completed", `{"output":"\ud800"}`),
 		row("completed", `{"output":`+nested(50)+`}`), row("completed", `{"OUTPUT":1,"output":2}`),
 		row("started", `{"name":"n","version":"v","life":"l","engine":1,"seen":[],"attributes":{}}`),
-		row("activity_scheduled", `{"name":"n","attempt":1,"not_before":"0001-01-01T00:00:00Z","start_by":"2025-03-14T09:26:53.1234567891+02:00"}`),
-		row("activity_scheduled", `{"name":"n","attempt":1,"retry":{"attempts":1,"factor":1e-0,"jitter":-0,"except":[]}}`),
+		row("activity_scheduled",
+			`{"name":"n","attempt":1,"not_before":"0001-01-01T00:00:00Z","start_by":"2025-03-14T09:26:53.1234567891+02:00"}`),
+		row("activity_scheduled",
+			`{"name":"n","attempt":1,"retry":{"attempts":1,"factor":1e-0,"jitter":-0,"except":[]}}`),
 		row("failed", `{"error":{"kind":"k","cause":{"cause":{}},"details":null}}`),
 		row("dropped", `{"schedules":[],"steps":[1]}`),
 		`{"id":1,"at":"0000-01-01T00:00:00+01:00","kind":"completed","data":{}}`,
@@ -84,16 +89,26 @@ func FuzzDecodeMessage(f *testing.F) {
 	const life = "Rondo-Life: l\n"
 	for _, m := range []struct{ subject, header, body string }{
 		{"rondo", "", ""}, {"rondo..", "", ""}, {"rondo.wake..x", "", ""}, {"rondo.start.a.%", "", ""},
-		{"rondo.wake.%ff.x", "", ""}, {"rondo.work..a.1-1.x", life + "Rondo-Attempt: 1\n", ""}, {"rondo.work.%5F.*.1-1.>", life + "Rondo-Attempt: +1\n", ""},
-		{"rondo.control.cancel.x", "", `"\"quoted\""`}, {"rondo.control.cancel.x", "", ` "a" `}, {"rondo.control.cancel.x", "", `"null"`}, {"rondo.control.cancel.x", "", "\"a\xff"},
-		{"rondo.work-failed.1-1.x", life, ""}, {"rondo.work-failed.1-1.x", life, `{"message":"m","cause":{"kind":""}}`}, {"rondo.work-failed.1-1.x", life, `{"kind":"k","details":{"$bytes":""}}`},
-		{"rondo.work-failed.1-1.x", life + "Rondo-Heartbeat: {\"$bytes\":\"\"}\n", "\x00\xff\u2028"}, {"rondo.work-failed.1-1.x", life + "Rondo-Heartbeat: null\n", strings.Repeat("\x01", 50)},
-		{"rondo.timer-due.1-1.x", life + "Rondo-Due: 9999-12-31T23:59:59-23:00\n", ""}, {"rondo.timer-due.1-1.x", life + "Rondo-Due: 0000-01-01T00:00:00+01:00\n", ""},
-		{"rondo.timer-due.1-1.x", life + "Rondo-Due: 0001-01-01T00:00:00Z\n", ""}, {"rondo.timer-due.01-01.x", "Rondo-Life: \xff\n", ""},
+		{"rondo.wake.%ff.x", "", ""}, {"rondo.work..a.1-1.x", life + "Rondo-Attempt: 1\n", ""},
+		{"rondo.work.%5F.*.1-1.>", life + "Rondo-Attempt: +1\n", ""},
+		{"rondo.control.cancel.x", "", `"\"quoted\""`}, {"rondo.control.cancel.x", "", ` "a" `},
+		{"rondo.control.cancel.x", "", `"null"`}, {"rondo.control.cancel.x", "", "\"a\xff"},
+		{"rondo.work-failed.1-1.x", life, ""}, {"rondo.work-failed.1-1.x", life, `{"message":"m","cause":{"kind":""}}`},
+		{"rondo.work-failed.1-1.x", life, `{"kind":"k","details":{"$bytes":""}}`},
+		{"rondo.work-failed.1-1.x", life + "Rondo-Heartbeat: {\"$bytes\":\"\"}\n", "\x00\xff\u2028"},
+		{"rondo.work-failed.1-1.x", life + "Rondo-Heartbeat: null\n", strings.Repeat("\x01", 50)},
+		{"rondo.timer-due.1-1.x", life + "Rondo-Due: 9999-12-31T23:59:59-23:00\n", ""},
+		{"rondo.timer-due.1-1.x", life + "Rondo-Due: 0000-01-01T00:00:00+01:00\n", ""},
+		{"rondo.timer-due.1-1.x", life + "Rondo-Due: 0001-01-01T00:00:00Z\n", ""},
+		{"rondo.timer-due.01-01.x", "Rondo-Life: \xff\n", ""},
 		{"rondo.child-ended.1-1.x", life + "Rondo-Outcome: done\n", `{ "$bytes": 5 }`},
-		{"rondo.internal_start.a.x", "Rondo-Parent: 1-1.l.a.b\ntraceparent: \xff\n", "{ }"}, {"rondo.internal_start.a.x~1%2E1", "Rondo-Id: start/1-1/l/x\n", "1 2"},
-		{"rondo.start.a.x", "Rondo-Attributes: {}\nNats-Msg-Id: a\x00\n", ""}, {"rondo.start.a.x", "Rondo-Attributes: {\"a\":null}\nce-id: \xff\n", ""},
-		{"rondo.work._.a.1-1.x", life + "Rondo-Attempt: 1\nRondo-Priority: -0\nRondo-Start-To-Close: -9223372036854775808ns\nRondo-Version: \xff\n", nested(50)},
+		{"rondo.internal_start.a.x", "Rondo-Parent: 1-1.l.a.b\ntraceparent: \xff\n", "{ }"},
+		{"rondo.internal_start.a.x~1%2E1", "Rondo-Id: start/1-1/l/x\n", "1 2"},
+		{"rondo.start.a.x", "Rondo-Attributes: {}\nNats-Msg-Id: a\x00\n", ""},
+		{"rondo.start.a.x", "Rondo-Attributes: {\"a\":null}\nce-id: \xff\n", ""},
+		{"rondo.work._.a.1-1.x",
+			life + "Rondo-Attempt: 1\nRondo-Priority: -0\nRondo-Start-To-Close: " +
+				"-9223372036854775808ns\nRondo-Version: \xff\n", nested(50)},
 	} {
 		f.Add(m.subject, m.header, []byte(m.body))
 	}
@@ -103,7 +118,8 @@ func FuzzDecodeMessage(f *testing.F) {
 			return
 		}
 		w := wire(t, first)
-		if strings.ContainsAny(w.Subject, "*> \t\r\n\x00") || strings.Contains(w.Subject, "..") || !utf8.ValidString(w.Subject) {
+		if strings.ContainsAny(w.Subject, "*> \t\r\n\x00") || strings.Contains(w.Subject, "..") ||
+			!utf8.ValidString(w.Subject) {
 			t.Errorf("the subject %q is none that NATS takes", w.Subject)
 		}
 		second, err := events.Decode(events.DefaultPrefix, w.Subject, w.Header, w.Body, "another fallback")
@@ -117,7 +133,8 @@ func FuzzDecodeMessage(f *testing.F) {
 }
 
 func FuzzToken(f *testing.F) {
-	for _, s := range []string{"", "order-7", "a.b", "%", "%2E", "*", ">", " ", "\x00\x7f\xff", "日本", "a/b:c@d+e=f,g~h_i"} {
+	for _, s := range []string{"", "order-7", "a.b", "%", "%2E", "*", ">", " ", "\x00\x7f\xff", "日本",
+		"a/b:c@d+e=f,g~h_i"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -141,8 +158,10 @@ func FuzzToken(f *testing.F) {
 // Code sees the same bytes before and after a replay.
 func FuzzPayload(f *testing.F) {
 	for _, s := range []string{
-		"", "null", " ", "plain words", `{"a":1}`, ` { "a" : [ 1 , 2 ] } `, `"a \" b"`, `"\\"`, "\"\u2028<&>\"", "\xff", "\"\xff\"", "1 2", "-0", "1e999", `"\ud800"`,
-		`{"$bytes":"AP8="}`, `{"$bytes":5}`, `{"$bytes":`, ` { "$bytes" : "AP8=" } `, `{"$bytes" :"AP8="}`, `{"\u0024bytes":"AP8="}`, nested(50),
+		"", "null", " ", "plain words", `{"a":1}`, ` { "a" : [ 1 , 2 ] } `, `"a \" b"`, `"\\"`, "\"\u2028<&>\"", "\xff",
+		"\"\xff\"", "1 2", "-0", "1e999", `"\ud800"`,
+		`{"$bytes":"AP8="}`, `{"$bytes":5}`, `{"$bytes":`, ` { "$bytes" : "AP8=" } `, `{"$bytes" :"AP8="}`,
+		`{"\u0024bytes":"AP8="}`, nested(50),
 	} {
 		f.Add([]byte(s))
 	}
@@ -161,7 +180,8 @@ func FuzzPayload(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := e.Fact.(*events.ActivityFailed); !bytes.Equal(got.Heartbeat, p) || !bytes.Equal(got.Error.Details, p) {
+			if got := e.Fact.(*events.ActivityFailed); !bytes.Equal(got.Heartbeat, p) ||
+				!bytes.Equal(got.Error.Details, p) {
 				t.Errorf("%q is read back as %q and %q", p, got.Heartbeat, got.Error.Details)
 			}
 		}

@@ -28,7 +28,8 @@ func TestEveryKindHasAGoldenFile(t *testing.T) {
 	}
 }
 
-// A golden file holds the examples of one kind by name, indented; on the wire the same stands without white space.
+// A golden file holds the examples of one kind by name, indented; on the wire the same stands
+// without white space.
 func TestEventsAreWrittenAsInTheGoldenFiles(t *testing.T) {
 	for _, kind := range events.Kinds() {
 		t.Run(string(kind), func(t *testing.T) {

@@ -139,9 +139,12 @@ func TestWithdrawalsPurgeTheSubjectOfWhatTheyTakeBack(t *testing.T) {
 		name           string
 		sent, withdraw events.Content
 	}{
-		{"work", &events.Work{Ref: ref, Tag: "gpu", Activity: "charge", Attempt: 1}, &events.WithdrawWork{Ref: ref, Tag: "gpu", Activity: "charge"}},
-		{"work without a tag", &events.Work{Ref: ref, Activity: "charge", Attempt: 1}, &events.WithdrawWork{Ref: ref, Activity: "charge"}},
-		{"work with the tag _", &events.Work{Ref: ref, Tag: "_", Activity: "charge", Attempt: 1}, &events.WithdrawWork{Ref: ref, Tag: "_", Activity: "charge"}},
+		{"work", &events.Work{Ref: ref, Tag: "gpu", Activity: "charge", Attempt: 1},
+			&events.WithdrawWork{Ref: ref, Tag: "gpu", Activity: "charge"}},
+		{"work without a tag", &events.Work{Ref: ref, Activity: "charge", Attempt: 1},
+			&events.WithdrawWork{Ref: ref, Activity: "charge"}},
+		{"work with the tag _", &events.Work{Ref: ref, Tag: "_", Activity: "charge", Attempt: 1},
+			&events.WithdrawWork{Ref: ref, Tag: "_", Activity: "charge"}},
 		{"timer", &events.TimerDue{Ref: ref, Due: at}, &events.WithdrawTimer{Ref: ref}},
 	}
 	for _, tt := range tests {

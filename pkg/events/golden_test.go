@@ -33,7 +33,8 @@ func golden(t *testing.T, path string, got []byte) {
 		t.Fatalf("%v\nrun the test with -rewrite to write it", err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s has changed. What is stored and what is under way must stay readable; if that is so, run with -rewrite.\ngot:\n%s\nwant:\n%s", path, got, want)
+		t.Errorf("%s has changed. What is stored and what is under way must stay readable; if that is so, run with "+
+			"-rewrite.\ngot:\n%s\nwant:\n%s", path, got, want)
 	}
 }
 
@@ -70,7 +71,8 @@ func sameNames(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// empty lists the fields of a struct that are empty, those of structs inside it included, each type once.
+// empty lists the fields of a struct that are empty, those of structs inside it included, each type
+// once.
 func empty(v reflect.Value, path string, seen map[reflect.Type]bool) []string {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
@@ -116,7 +118,8 @@ func TestFullExamplesFillEveryField(t *testing.T) {
 	}
 }
 
-// normal makes what means the same look the same: times in UTC, nil for what is empty. It changes what the pointer points at.
+// normal makes what means the same look the same: times in UTC, nil for what is empty. It changes
+// what the pointer points at.
 func normal(pointer any) any {
 	normalize(reflect.ValueOf(pointer).Elem())
 	return pointer
@@ -143,7 +146,8 @@ func normalize(v reflect.Value) {
 	}
 }
 
-// wantError checks that there is an error that says all of the words; without words there must be none.
+// wantError checks that there is an error that says all of the words; without words there must be
+// none.
 func wantError(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if len(words) == 0 {

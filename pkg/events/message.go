@@ -8,28 +8,31 @@ import (
 
 // Message is something said to an instance, to a worker, or to the broker about an earlier message.
 type Message struct {
-	// ID is what makes it the same message when it comes again. The engine's own messages get theirs from [MessageID];
-	// others bring a Rondo-Id header, a CloudEvents id, or are given one by the stream that stores them.
+	// ID is what makes it the same message when it comes again. The engine's own messages get
+	// theirs from [MessageID]; others bring a Rondo-Id header, a CloudEvents id, or are given one
+	// by the stream that stores them.
 	ID string
 	// Instance is whom it concerns.
 	Instance string
-	// Internal says that a service has sent it: a start, an event, a mailbox message or a control message that comes
-	// from another instance. Only then does it count what it says of a parent.
+	// Internal says that a service has sent it: a start, an event, a mailbox message or a control
+	// message that comes from another instance. Only then does it count what it says of a parent.
 	Internal bool
 	// NotBefore delays it; zero means at once.
 	NotBefore time.Time
-	// Sent is when it was sent first, by the clock of its sender; zero means that nothing says so. It stays the same
-	// however often the message is published again.
+	// Sent is when it was sent first, by the clock of its sender; zero means that nothing says so.
+	// It stays the same however often the message is published again.
 	Sent time.Time
 	// Trace is the W3C traceparent it carries.
 	Trace string
-	// TraceState and Baggage are what goes with that, W3C too. The engine passes them on as they are.
+	// TraceState and Baggage are what goes with that, W3C too. The engine passes them on as they
+	// are.
 	TraceState, Baggage string
 	// Content is what it says.
 	Content Content
 }
 
-// Content is what a message says. The implementations are the pointer types of this package; there are no others.
+// Content is what a message says. The implementations are the pointer types of this package; there
+// are no others.
 type Content interface {
 	// Verb is the first word of the subject: what sort of message it is.
 	Verb() Verb
@@ -38,12 +41,14 @@ type Content interface {
 // Verb is the first word of a subject after the prefix.
 type Verb string
 
-// internal begins the verbs of what instances start, raise, send and control; clients may not publish under them:
+// internal begins the verbs of what instances start, raise, send and control; clients may not
+// publish under them:
 //
 //	rondo.internal_start.<orchestration>.<instance>
 const internal = "internal_"
 
-// The verbs. Those of one word are for clients to use; those of two words, and work, are between the services. See [Verb.Ahead].
+// The verbs. Those of one word are for clients to use; those of two words, and work, are between
+// the services. See [Verb.Ahead].
 const (
 	VerbStart   Verb = "start"   // rondo.start.<orchestration>.<instance>
 	VerbEvent   Verb = "event"   // rondo.event.<name>.<instance>
@@ -63,11 +68,13 @@ const (
 	VerbStep Verb = "step"
 )
 
-// Ahead reports whether messages with this verb go ahead of everything else that is said to instances, however much of that waits: what instances that run wait for does, which is
-// the results of activities, timers, and the ends of children.
+// Ahead reports whether messages with this verb go ahead of everything else that is said to
+// instances, however much of that waits: what instances that run wait for does, which is the
+// results of activities, timers, and the ends of children.
 func (v Verb) Ahead() bool { return strings.Contains(string(v), "-") }
 
-// fromClients reports whether clients may publish messages with this verb, and instances under another one.
+// fromClients reports whether clients may publish messages with this verb, and instances under
+// another one.
 func (v Verb) fromClients() bool {
 	switch v {
 	case VerbStart, VerbEvent, VerbQueue, VerbControl:
@@ -76,7 +83,8 @@ func (v Verb) fromClients() bool {
 	return false
 }
 
-// Origin takes the first word of a subject apart: the verb, and whether only services may publish under it.
+// Origin takes the first word of a subject apart: the verb, and whether only services may publish
+// under it.
 func Origin(word string) (verb Verb, internally bool) {
 	if rest, ok := strings.CutPrefix(word, internal); ok && Verb(rest).fromClients() {
 		return Verb(rest), true
@@ -97,7 +105,8 @@ func (r Ref) Place() string {
 	return strconv.FormatInt(r.Execution, 10) + "-" + strconv.FormatInt(r.Event, 10)
 }
 
-// token is the subject token for the event of this incarnation only: <execution>-<event>-<incarnation>.
+// token is the subject token for the event of this incarnation only:
+// <execution>-<event>-<incarnation>.
 func (r Ref) token() string {
 	if r.Life == "" {
 		return r.Place()
@@ -105,13 +114,14 @@ func (r Ref) token() string {
 	return r.Place() + "-" + EncodeToken(r.Life)
 }
 
-// MessageID makes the id of a message of the engine's from what it means: who says it, in which life and execution, because of which
-// event.
+// MessageID makes the id of a message of the engine's from what it means: who says it, in which
+// life and execution, because of which event.
 func MessageID(verb Verb, instance string, ref Ref) string {
 	return string(verb) + "/" + ref.Place() + "/" + ref.Life + "/" + EncodeToken(instance)
 }
 
-// PendingID is the id of the message that says that an activity is pending: a worker may have said before, in another message, that it has begun.
+// PendingID is the id of the message that says that an activity is pending: a worker may have said
+// before, in another message, that it has begun.
 func PendingID(instance string, ref Ref) string {
 	return MessageID(VerbBegun, instance, ref) + "/pending"
 }
@@ -125,8 +135,9 @@ type StartConflict string
 const (
 	KeepExisting    StartConflict = ""        // the start changes nothing
 	RestartFinished StartConflict = "restart" // a finished instance is started afresh, a running one is kept
-	ReplaceRunning  StartConflict = "replace" // a running instance is terminated and started afresh, a finished one started afresh
-	RejectExisting  StartConflict = "reject"  // the start changes nothing, nor do its messages
+	// a running instance is terminated and started afresh, a finished one started afresh
+	ReplaceRunning StartConflict = "replace"
+	RejectExisting StartConflict = "reject" // the start changes nothing, nor do its messages
 )
 
 // Start begins an instance.
@@ -137,10 +148,11 @@ type Start struct {
 	Parent        *Parent
 	Conflict      StartConflict
 	Attributes    map[string]string
-	// Messages are in the instance's mailbox before its code begins. If the start finds a running instance of the same
-	// orchestration, they are for that one, unless Conflict says otherwise.
+	// Messages are in the instance's mailbox before its code begins. If the start finds a running
+	// instance of the same orchestration, they are for that one, unless Conflict says otherwise.
 	Messages []StartMessage
-	// IgnoreUnknown has fields of the input that the orchestration does not know ignored: the sender may know a newer type. Otherwise the start fails.
+	// IgnoreUnknown has fields of the input that the orchestration does not know ignored: the
+	// sender may know a newer type. Otherwise the start fails.
 	IgnoreUnknown bool
 }
 
@@ -150,7 +162,8 @@ type StartMessage struct {
 	Data  Payload `json:"data,omitempty"`
 }
 
-// StartMessageID is the id of the n-th message that a start brings along, from 1. It is the same when the start comes again.
+// StartMessageID is the id of the n-th message that a start brings along, from 1. It is the same
+// when the start comes again.
 func StartMessageID(start string, n int) string { return start + "/with/" + strconv.Itoa(n) }
 
 // EventRaised is for whoever waits for the name at that moment.
@@ -180,7 +193,8 @@ const (
 type Control struct {
 	How    How
 	Reason string
-	// Parent is set when a parent gives its child up: an instance that is not that child has nothing to do with it.
+	// Parent is set when a parent gives its child up: an instance that is not that child has
+	// nothing to do with it.
 	Parent *Parent
 }
 
@@ -195,7 +209,8 @@ type Wake struct {
 type WorkBegun struct {
 	Ref    Ref
 	Worker string
-	// Pending says that the worker is done with it, and that somebody else will complete it, by its token.
+	// Pending says that the worker is done with it, and that somebody else will complete it, by its
+	// token.
 	Pending bool
 }
 
@@ -266,7 +281,8 @@ type Work struct {
 
 // ---- To the broker.
 
-// WithdrawWork takes back a Work that nobody waits for any more; a worker that has it already is told.
+// WithdrawWork takes back a Work that nobody waits for any more; a worker that has it already is
+// told.
 type WithdrawWork struct {
 	Ref      Ref
 	Tag      string

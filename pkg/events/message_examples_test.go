@@ -19,7 +19,8 @@ func say(c events.Content) events.Message {
 }
 
 func traced(c events.Content) events.Message {
-	return events.Message{ID: "m-1", Instance: "Käse & Brot.7", Trace: traceparent, TraceState: "vendor=1", Baggage: "tenant=acme", Content: c}
+	return events.Message{ID: "m-1", Instance: "Käse & Brot.7", Trace: traceparent, TraceState: "vendor=1",
+		Baggage: "tenant=acme", Content: c}
 }
 
 // internal is what another instance sends.
@@ -44,13 +45,16 @@ var messageExamples = []messageExample{
 	{"full", internal(&events.Start{
 		Orchestration: "fulfil", Version: "1.4.2", Input: payload(`{"sku":"a<1>"}`),
 		Parent:   &events.Parent{Instance: "basket.3", Life: "5b3e91d20c7f6a84", Execution: 1, Event: 12},
-		Conflict: events.RestartFinished, Attributes: map[string]string{"customer": "c-9", "region": "eu"}, IgnoreUnknown: true,
-		Messages: []events.StartMessage{{Queue: "orders", Data: payload(`{"order":8}`)}, {Queue: "orders", Data: binary}, {Queue: "notes"}},
+		Conflict: events.RestartFinished, Attributes: map[string]string{"customer": "c-9", "region": "eu"},
+		IgnoreUnknown: true,
+		Messages: []events.StartMessage{{Queue: "orders", Data: payload(`{"order":8}`)},
+			{Queue: "orders", Data: binary}, {Queue: "notes"}},
 	})},
 	{"sent", sentBefore(say(&events.Start{Orchestration: "fulfil"}))},
 	{"minimal", say(&events.Start{Orchestration: "fulfil"})},
 	{"reject", say(&events.Start{Orchestration: "fulfil", Conflict: events.RejectExisting})},
-	{"replace", say(&events.Start{Orchestration: "fulfil", Input: payload("plain words"), Conflict: events.ReplaceRunning})},
+	{"replace", say(&events.Start{Orchestration: "fulfil", Input: payload("plain words"),
+		Conflict: events.ReplaceRunning})},
 
 	{"full", traced(&events.EventRaised{Name: "approve.all", Data: payload(`{"by":"ann"}`)})},
 	{"minimal", say(&events.EventRaised{Name: "approve"})},
@@ -61,7 +65,8 @@ var messageExamples = []messageExample{
 	{"minimal", say(&events.QueueSent{Queue: "orders"})},
 	{"internal", internal(&events.QueueSent{Queue: "orders", Data: payload(`{"order":8}`)})},
 
-	{"full", internal(&events.Control{How: events.Cancel, Reason: "out of stock", Parent: &events.Parent{Instance: "order-7", Life: "ab12", Execution: 1, Event: 4}})},
+	{"full", internal(&events.Control{How: events.Cancel, Reason: "out of stock",
+		Parent: &events.Parent{Instance: "order-7", Life: "ab12", Execution: 1, Event: 4}})},
 	{"minimal", say(&events.Control{How: events.Suspend})},
 	{"quoted", say(&events.Control{How: events.Terminate, Reason: `"no"`})},
 
@@ -72,7 +77,8 @@ var messageExamples = []messageExample{
 	{"not_pending", say(&events.WorkBegun{Ref: ref, Worker: "worker-1"})},
 	{"full", traced(&events.WorkDone{Ref: ref, Result: payload(`{"receipt":"r-1"}`), Worker: "worker-1"})},
 	{"minimal", say(&events.WorkDone{Ref: ref})},
-	{"full", traced(&events.WorkFailed{Ref: ref, Error: fullError(), Heartbeat: payload(`{"page":7}`), Worker: "worker-1"})},
+	{"full", traced(&events.WorkFailed{Ref: ref, Error: fullError(), Heartbeat: payload(`{"page":7}`),
+		Worker: "worker-1"})},
 	{"minimal", say(&events.WorkFailed{Ref: ref, Error: shortError()})},
 	{"binary_heartbeat", say(&events.WorkFailed{Ref: ref, Error: shortError(), Heartbeat: binary})},
 
@@ -85,7 +91,8 @@ var messageExamples = []messageExample{
 	{"minimal", say(&events.ChildError{Ref: ref, Error: shortError()})},
 
 	{"full", later(time.Second, traced(&events.Work{
-		Ref: ref, Orchestration: "fulfil", Version: "1.4.2", Activity: "charge", Input: payload(`{"amount":100}`), Tag: "gpu", Session: "s 1", Priority: 5,
+		Ref: ref, Orchestration: "fulfil", Version: "1.4.2", Activity: "charge", Input: payload(`{"amount":100}`),
+		Tag: "gpu", Session: "s 1", Priority: 5,
 		Attempt: 2, IdempotencyKey: "order-7/9f1c5a0b7e3d2648/1/4", StartBy: in(time.Minute), Deadline: in(time.Hour),
 		StartToClose: 90 * time.Second, HeartbeatTimeout: 1500 * time.Millisecond, Heartbeat: payload(`{"page":7}`),
 	}))},

@@ -14,7 +14,8 @@ import (
 // ReservedPrefix begins the names that belong to the engine.
 const ReservedPrefix = "rondo."
 
-// CheckName tells what is wrong with the name of an orchestration, activity, event or queue, if anything.
+// CheckName tells what is wrong with the name of an orchestration, activity, event or queue, if
+// anything.
 func CheckName(what, name string) error {
 	if isUsual(name) && len(name) <= MaxName {
 		return nil
@@ -23,12 +24,14 @@ func CheckName(what, name string) error {
 		return err
 	}
 	if strings.HasPrefix(name, ReservedPrefix) {
-		return fmt.Errorf("%s name %q: the prefix %q is reserved for the engine; choose another name", what, name, ReservedPrefix)
+		return fmt.Errorf("%s name %q: the prefix %q is reserved for the engine; choose another name", what, name,
+			ReservedPrefix)
 	}
 	return nil
 }
 
-// isUsual recognises a name of letters, digits, - and _ only, with which nothing can be wrong but its length.
+// isUsual recognises a name of letters, digits, - and _ only, with which nothing can be wrong but
+// its length.
 func isUsual(name string) bool {
 	for i := range len(name) {
 		if c := name[i]; (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
@@ -41,14 +44,15 @@ func isUsual(name string) bool {
 // CheckInstance tells what is wrong with an instance id, if anything.
 func CheckInstance(id string) error { return checkText("instance id", id, MaxInstanceID) }
 
-// CheckChosenInstance is CheckInstance for an id that a person or a program chose: ids of the form the engine makes for children are not
-// free to choose.
+// CheckChosenInstance is CheckInstance for an id that a person or a program chose: ids of the form
+// the engine makes for children are not free to choose.
 func CheckChosenInstance(id string) error {
 	if err := CheckInstance(id); err != nil {
 		return err
 	}
 	if isChildID(id) {
-		return fmt.Errorf("instance id %q: an ending like %q is reserved for the ids of children; choose another id", id, id[strings.LastIndexByte(id, '~'):])
+		return fmt.Errorf("instance id %q: an ending like %q is reserved for the ids of children; choose another id",
+			id, id[strings.LastIndexByte(id, '~'):])
 	}
 	return nil
 }
@@ -79,8 +83,9 @@ func checkText(what, s string, most int) error {
 	return nil
 }
 
-// ChildID is the id of a child that was given none: the parent's id and the place in its history. Where that would be too long, as
-// with children of children of children, a hash stands for the end of the parent's id.
+// ChildID is the id of a child that was given none: the parent's id and the place in its history.
+// Where that would be too long, as with children of children of children, a hash stands for the end
+// of the parent's id.
 func ChildID(parent string, execution, event int64) string {
 	place := "~" + strconv.FormatInt(execution, 10) + "." + strconv.FormatInt(event, 10)
 	if len(parent)+len(place) > MaxInstanceID {
@@ -116,8 +121,8 @@ func cutLast(s string, sep byte) (before, after string, ok bool) {
 	return s[:i], s[i+1:], true
 }
 
-// LifeOf makes the name of one life of an instance from what began it. A recreated instance gets another one, so that results of
-// its former life find nothing to answer.
+// LifeOf makes the name of one life of an instance from what began it. A recreated instance gets
+// another one, so that results of its former life find nothing to answer.
 func LifeOf(instance, startMessage string, at int64) string {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s\x00%s\x00%d", instance, startMessage, at)
@@ -131,7 +136,8 @@ func SeenHash(messageID string) uint64 {
 	return h.Sum64()
 }
 
-// IdempotencyKey names one activity call: it is the same for all its attempts and never the same for another call.
+// IdempotencyKey names one activity call: it is the same for all its attempts and never the same
+// for another call.
 func IdempotencyKey(instance, life string, execution, firstAttempt int64) string {
 	b := make([]byte, 0, len(instance)+len(life)+24)
 	b = append(b, EncodeToken(instance)...)
@@ -141,17 +147,20 @@ func IdempotencyKey(instance, life string, execution, firstAttempt int64) string
 	return string(b)
 }
 
-// Token names one attempt of an activity, for whoever completes it instead of the worker: <instance>/<life>/<execution>-<event>.
+// Token names one attempt of an activity, for whoever completes it instead of the worker:
+// <instance>/<life>/<execution>-<event>.
 func Token(instance string, ref Ref) string {
 	return instance + "/" + ref.Life + "/" + ref.Place()
 }
 
-// ParseToken reads what [Token] has written. The instance may have slashes in it, the rest has none.
+// ParseToken reads what [Token] has written. The instance may have slashes in it, the rest has
+// none.
 func ParseToken(token string) (instance string, ref Ref, err error) {
 	rest, place, ok := cutLast(token, '/')
 	instance, life, okLife := cutLast(rest, '/')
 	if !ok || !okLife {
-		return "", Ref{}, fmt.Errorf("token %q: want <instance>/<life>/<execution>-<event>, as the activity got it", cut(strings.ToValidUTF8(token, "?"), 64))
+		return "", Ref{}, fmt.Errorf("token %q: want <instance>/<life>/<execution>-<event>, as the activity got it",
+			cut(strings.ToValidUTF8(token, "?"), 64))
 	}
 	ref.Life = life
 	ref.Execution, ref.Event, err = decodePlace(place)
@@ -161,8 +170,8 @@ func ParseToken(token string) (instance string, ref Ref, err error) {
 	return instance, ref, nil
 }
 
-// EncodeToken makes any text fit into one token of a NATS subject: whatever is not a letter, a digit or one of -_~:@+=,/ of
-// ASCII is percent-encoded, byte by byte.
+// EncodeToken makes any text fit into one token of a NATS subject: whatever is not a letter, a
+// digit or one of -_~:@+=,/ of ASCII is percent-encoded, byte by byte.
 func EncodeToken(s string) string {
 	plain := true
 	for i := range len(s) {
@@ -190,10 +199,12 @@ func EncodeToken(s string) string {
 }
 
 func plainByte(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-_~:@+=,/", c) >= 0
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+		strings.IndexByte("-_~:@+=,/", c) >= 0
 }
 
-// DecodeToken undoes EncodeToken. Bytes that need no encoding may stand as they are or encoded, as other clients like it.
+// DecodeToken undoes EncodeToken. Bytes that need no encoding may stand as they are or encoded, as
+// other clients like it.
 func DecodeToken(s string) (string, error) {
 	if strings.IndexByte(s, '%') < 0 {
 		return s, nil

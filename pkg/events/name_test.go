@@ -20,10 +20,12 @@ func TestNamesThatCannotBeUsedAreRefusedWithTheReason(t *testing.T) {
 		{"a name", activity, "charge", nil},
 		{"a name with spaces, dots and letters of any script", activity, "Käse & Brot.日本", nil},
 		{"a name of the greatest length", activity, long[:events.MaxName], nil},
-		{"a reserved name", activity, "rondo.sweep", []string{`activity name "rondo.sweep"`, `"rondo."`, "reserved", "choose another"}},
+		{"a reserved name", activity, "rondo.sweep",
+			[]string{`activity name "rondo.sweep"`, `"rondo."`, "reserved", "choose another"}},
 		{"a name that only resembles a reserved one", activity, "rondo", nil},
 		{"no name", activity, "", []string{"activity name", "empty"}},
-		{"a name that is too long", activity, long[:events.MaxName+1], []string{"activity name", "129 bytes", "limit of 128"}},
+		{"a name that is too long", activity, long[:events.MaxName+1],
+			[]string{"activity name", "129 bytes", "limit of 128"}},
 		{"a name with a line break", activity, "a\nb", []string{`"a\nb"`, "U+000A", "does not print"}},
 		{"a name with a zero byte", activity, "a\x00b", []string{"U+0000"}},
 		{"a name with a space that does not show", activity, "a\u200bb", []string{"U+200B"}},
@@ -34,7 +36,8 @@ func TestNamesThatCannotBeUsedAreRefusedWithTheReason(t *testing.T) {
 		{"an id that looks reserved for names", events.CheckInstance, "rondo.x", nil},
 		{"an id of a child", events.CheckInstance, "order-7~1.5", nil},
 		{"an id of the greatest length", events.CheckInstance, long[:events.MaxInstanceID], nil},
-		{"an id that is too long", events.CheckInstance, long[:events.MaxInstanceID+1], []string{"instance id", "257 bytes", "limit of 256"}},
+		{"an id that is too long", events.CheckInstance, long[:events.MaxInstanceID+1],
+			[]string{"instance id", "257 bytes", "limit of 256"}},
 		{"no id", events.CheckInstance, "", []string{"instance id", "empty"}},
 		{"an id with a tab", events.CheckInstance, "a\tb", []string{"U+0009"}},
 
@@ -42,7 +45,8 @@ func TestNamesThatCannotBeUsedAreRefusedWithTheReason(t *testing.T) {
 		{"a chosen id with a tilde", events.CheckChosenInstance, "~user~1", nil},
 		{"a chosen id with a tilde and words", events.CheckChosenInstance, "a~1.b", nil},
 		{"a chosen id with half a place", events.CheckChosenInstance, "a~1.", nil},
-		{"a chosen id of a child", events.CheckChosenInstance, "order-7~1.5", []string{`"order-7~1.5"`, `"~1.5"`, "reserved", "choose another"}},
+		{"a chosen id of a child", events.CheckChosenInstance, "order-7~1.5",
+			[]string{`"order-7~1.5"`, `"~1.5"`, "reserved", "choose another"}},
 		{"a chosen id of a child's child", events.CheckChosenInstance, "order-7~1.5~1.2", []string{`"~1.2"`}},
 		{"no chosen id", events.CheckChosenInstance, "", []string{"empty"}},
 
@@ -50,7 +54,8 @@ func TestNamesThatCannotBeUsedAreRefusedWithTheReason(t *testing.T) {
 		{"no tag", events.CheckTag, "", []string{"tag", "empty"}},
 		{"a tag that is too long", events.CheckTag, long[:events.MaxTag+1], []string{"tag", "129 bytes"}},
 		{"a session", events.CheckSession, "user 9", nil},
-		{"a session that is too long", events.CheckSession, long[:events.MaxTag+1], []string{"session id", "129 bytes"}},
+		{"a session that is too long", events.CheckSession, long[:events.MaxTag+1],
+			[]string{"session id", "129 bytes"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { wantError(t, tt.check(tt.text), tt.words...) })
@@ -74,7 +79,8 @@ func TestAChildIsNamedAfterItsPlaceInTheParent(t *testing.T) {
 }
 
 func TestAChildOfAnyParentHasAUsableId(t *testing.T) {
-	for _, parent := range []string{strings.Repeat("a", events.MaxInstanceID), strings.Repeat("日", events.MaxInstanceID/3)} {
+	for _, parent := range []string{strings.Repeat("a", events.MaxInstanceID),
+		strings.Repeat("日", events.MaxInstanceID/3)} {
 		seen := map[string]bool{}
 		for depth := range 200 {
 			parent = events.ChildID(parent, 1<<40, int64(depth)+1)
@@ -102,9 +108,11 @@ func TestIdsStayAsTheyAre(t *testing.T) {
 		{"life of another instance", events.LifeOf("order-8", "start-1", 1741944413589793), "6642f80410b82ffb"},
 		{"life of another start", events.LifeOf("order-7", "start-2", 1741944413589793), "5c0a5f61c637a583"},
 		{"life at another time", events.LifeOf("order-7", "start-1", 1741944413589794), "bee7b5f2206eb32d"},
-		{"idempotency key", events.IdempotencyKey("order 7", "9f1c5a0b7e3d2648", 2, 15), "order%207/9f1c5a0b7e3d2648/2/15"},
+		{"idempotency key", events.IdempotencyKey("order 7", "9f1c5a0b7e3d2648", 2, 15),
+			"order%207/9f1c5a0b7e3d2648/2/15"},
 		{"message", events.MessageID(events.VerbDone, "order 7", ref), "work-done/1-4/9f1c5a0b7e3d2648/order%207"},
-		{"message with another verb", events.MessageID(events.VerbFail, "order 7", ref), "work-failed/1-4/9f1c5a0b7e3d2648/order%207"},
+		{"message with another verb", events.MessageID(events.VerbFail, "order 7", ref),
+			"work-failed/1-4/9f1c5a0b7e3d2648/order%207"},
 		{"place", ref.Place(), "1-4"},
 		{"child", events.ChildID("order-7", 1, 4), "order-7~1.4"},
 		{"child of a long parent", strings.TrimLeft(events.ChildID(long, 1, 4), "a"), "…fd2916200943d825~1.4"},
@@ -206,8 +214,10 @@ func TestATokenIsReadAsItWasWritten(t *testing.T) {
 
 func TestWhatIsNoTokenIsRefused(t *testing.T) {
 	for _, token := range []string{
-		"", "/", "//", "order-7", "life/1-4", "/life/1-4", "order-7//1-4", "order-7/life/", "order-7/life/1", "order-7/life/0-4", "order-7/life/1-x",
-		"order-7/li\xffe/1-4", "a\x00b/life/1-4", strings.Repeat("x", events.MaxInstanceID+1) + "/life/1-4", "order-7/" + strings.Repeat("x", events.MaxName+1) + "/1-4",
+		"", "/", "//", "order-7", "life/1-4", "/life/1-4", "order-7//1-4", "order-7/life/", "order-7/life/1",
+		"order-7/life/0-4", "order-7/life/1-x",
+		"order-7/li\xffe/1-4", "a\x00b/life/1-4", strings.Repeat("x", events.MaxInstanceID+1) + "/life/1-4",
+		"order-7/" + strings.Repeat("x", events.MaxName+1) + "/1-4",
 	} {
 		_, _, err := events.ParseToken(token)
 		wantError(t, err, "token ")

@@ -12,16 +12,17 @@ import (
 	"unicode/utf8"
 )
 
-// Payload is a value of the user's, encoded by a [Codec]: usually JSON, but any bytes will do (an encrypting codec makes such).
-// It is kept in its canonical form: JSON without idle white space, other bytes as they are. In the JSON of events and messages a JSON payload stands
-// as itself, so that people can read it; other bytes stand as {"$bytes": "<base64>"}.
+// Payload is a value of the user's, encoded by a [Codec]: usually JSON, but any bytes will do (an
+// encrypting codec makes such). It is kept in its canonical form: JSON without idle white space,
+// other bytes as they are. In the JSON of events and messages a JSON payload stands as itself, so
+// that people can read it; other bytes stand as {"$bytes": "<base64>"}.
 type Payload []byte
 
 // bytesKey marks a payload that could not stand as itself.
 const bytesKey = `{"$bytes":`
 
-// Canonical brings bytes that came from outside into the form that history will hold, so that code sees the same bytes
-// before and after a replay.
+// Canonical brings bytes that came from outside into the form that history will hold, so that code
+// sees the same bytes before and after a replay.
 func Canonical(data []byte) Payload {
 	if len(data) == 0 {
 		return nil
@@ -58,11 +59,12 @@ func (p Payload) MarshalJSON() ([]byte, error) {
 	return []byte(bytesKey + `"` + base64.StdEncoding.EncodeToString(p) + `"}`), nil
 }
 
-// maxDepth bounds how deep JSON nests that stands as itself. encoding/json gives up at 10,000 levels, and what wraps the payload adds some.
+// maxDepth bounds how deep JSON nests that stands as itself. encoding/json gives up at 10,000
+// levels, and what wraps the payload adds some.
 const maxDepth = 9_000
 
-// standsAsItself reports whether JSON has no white space outside strings, so that it comes back as the same bytes, and does not
-// nest too deep to be wrapped.
+// standsAsItself reports whether JSON has no white space outside strings, so that it comes back as
+// the same bytes, and does not nest too deep to be wrapped.
 func standsAsItself(p []byte) bool {
 	inString, depth := false, 0
 	for i := 0; i < len(p); i++ {
@@ -104,24 +106,26 @@ func (p *Payload) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Codec turns values into payloads and back. The same codec must be given to orchestrators, workers and clients. It is the place for
-// encryption and compression. Both methods may be called concurrently. Encode need not give the same bytes twice, but
-// Decode(Encode(v)) must give v; a Codec that reads a clock or the network inside an orchestration breaks replay.
+// Codec turns values into payloads and back. The same codec must be given to orchestrators, workers
+// and clients. It is the place for encryption and compression. Both methods may be called
+// concurrently. Encode need not give the same bytes twice, but Decode(Encode(v)) must give v; a
+// Codec that reads a clock or the network inside an orchestration breaks replay.
 type Codec interface {
 	Encode(v any) (Payload, error)
 	Decode(p Payload, v any) error
 }
 
-// StrictCodec is a Codec that can also refuse data that is not quite what a value takes. Starts by name are checked with it, if the codec can; a codec around
-// another one forwards the call.
+// StrictCodec is a Codec that can also refuse data that is not quite what a value takes. Starts by
+// name are checked with it, if the codec can; a codec around another one forwards the call.
 type StrictCodec interface {
 	Codec
-	// DecodeStrict is Decode, but fields that v has no place for are an error, and so is nothing at all where v needs something.
+	// DecodeStrict is Decode, but fields that v has no place for are an error, and so is nothing at
+	// all where v needs something.
 	DecodeStrict(p Payload, v any) error
 }
 
-// JSON is the default codec: encoding/json. A string is also read from bytes that are not JSON, so that people can publish
-// plain words by hand.
+// JSON is the default codec: encoding/json. A string is also read from bytes that are not JSON, so
+// that people can publish plain words by hand.
 type JSON struct{}
 
 // Encode implements Codec.
@@ -141,7 +145,8 @@ func (JSON) Decode(p Payload, v any) error {
 	if len(p) == 0 {
 		return nil
 	}
-	if s, ok := v.(*string); ok && s != nil && len(p) >= 2 && p[0] == '"' && p[len(p)-1] == '"' && isPlain(p[1:len(p)-1]) {
+	if s, ok := v.(*string); ok && s != nil && len(p) >= 2 && p[0] == '"' && p[len(p)-1] == '"' &&
+		isPlain(p[1:len(p)-1]) {
 		*s = string(p[1 : len(p)-1])
 		return nil
 	}

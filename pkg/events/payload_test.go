@@ -69,7 +69,8 @@ func TestPayloadsStandInJSONAsPeopleReadThem(t *testing.T) {
 func TestPayloadsMayNestAsDeepAsTheyLike(t *testing.T) {
 	for _, depth := range []int{100, 8_990, 9_000, 9_001, 9_998, 9_999, 10_000, 10_001, 100_000} {
 		for _, p := range []string{nested(depth), strings.Repeat(`{"a":`, depth) + "1" + strings.Repeat("}", depth)} {
-			x := eventExample{fact: &events.ActivityFailed{Schedule: 4, Error: huge("a", 7), Heartbeat: events.Canonical([]byte(p))}}
+			x := eventExample{fact: &events.ActivityFailed{Schedule: 4, Error: huge("a", 7),
+				Heartbeat: events.Canonical([]byte(p))}}
 			decodesTo(t, encodeEvent(t, x.event()), x.event())
 
 			message := say(&events.WorkFailed{Ref: ref, Error: shortError(), Heartbeat: events.Canonical([]byte(p))})
@@ -155,7 +156,8 @@ func TestADecodingErrorShowsTheBeginningOnly(t *testing.T) {
 
 func TestDurationsReadWell(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: `"0s"`, 90 * time.Second: `"1m30s"`, -time.Millisecond: `"-1ms"`, math.MinInt64: `"-2562047h47m16.854775808s"`,
+		0: `"0s"`, 90 * time.Second: `"1m30s"`, -time.Millisecond: `"-1ms"`,
+		math.MinInt64: `"-2562047h47m16.854775808s"`,
 	} {
 		data, err := json.Marshal(events.Duration(d))
 		if err != nil || string(data) != want {
@@ -176,7 +178,8 @@ func TestDurationsReadWell(t *testing.T) {
 
 // Texts are read and written as encoding/json does, whatever is in them.
 func FuzzTextAsJSON(f *testing.F) {
-	for _, s := range []string{"", "plain ~", `"`, `a"b`, `a\b`, "<&>", "\x7f", "\x00\n", "é\u2028", "\xff", `"a"`, `"a\u0041"`, `"a`, " \"a\" ", `"é"`, "\"\xff\"", "null"} {
+	for _, s := range []string{"", "plain ~", `"`, `a"b`, `a\b`, "<&>", "\x7f", "\x00\n", "é\u2028", "\xff", `"a"`,
+		`"a\u0041"`, `"a`, " \"a\" ", `"é"`, "\"\xff\"", "null"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -184,7 +187,8 @@ func FuzzTextAsJSON(f *testing.F) {
 		var want strings.Builder
 		enc := json.NewEncoder(&want)
 		enc.SetEscapeHTML(false)
-		if wantErr := enc.Encode(s); wantErr != nil || err != nil || string(got) != strings.TrimSuffix(want.String(), "\n") {
+		if wantErr := enc.Encode(s); wantErr != nil || err != nil ||
+			string(got) != strings.TrimSuffix(want.String(), "\n") {
 			t.Errorf("%q is written as %s (%v), want %s (%v)", s, got, err, want.String(), wantErr)
 		}
 		var read, wantRead string

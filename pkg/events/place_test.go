@@ -27,7 +27,8 @@ func TestPlaceOfAPanic(t *testing.T) {
 			t.Errorf("%s: %q", name, at)
 		}
 	}
-	for _, stack := range []string{"", "goroutine 1 [running]:", "x\npanic(", "x\npanic({1})\n\ta.go:1\nmain.f()", "x\npanic({1})\n\ta.go:1\nruntime.f()\n\tb.go:2\n"} {
+	for _, stack := range []string{"", "goroutine 1 [running]:", "x\npanic(", "x\npanic({1})\n\ta.go:1\nmain.f()",
+		"x\npanic({1})\n\ta.go:1\nruntime.f()\n\tb.go:2\n"} {
 		if at := (&events.Error{Stack: stack}).Place(); at != "" {
 			t.Errorf("%q is at %q", stack, at)
 		}

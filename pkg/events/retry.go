@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// RetryPolicy says when an activity or a step is tried again, and how long to wait before. It stands in the event that schedules an activity, so that
-// changing the code's policy does not change what running instances were promised.
+// RetryPolicy says when an activity or a step is tried again, and how long to wait before. It
+// stands in the event that schedules an activity, so that changing the code's policy does not
+// change what running instances were promised.
 type RetryPolicy struct {
 	Attempts int      `json:"attempts"` // altogether, the first one included
 	First    Duration `json:"first,omitempty"`
@@ -65,8 +66,8 @@ func (r *RetryPolicy) Again(err *Error, attempts int) bool {
 	return err.Type == "" || !slices.Contains(r.Except, err.Type)
 }
 
-// Delay is how long to wait after so many attempts. The part that is left to chance is drawn from the call's place in history, so it is the same in every
-// replay and different between instances.
+// Delay is how long to wait after so many attempts. The part that is left to chance is drawn from
+// the call's place in history, so it is the same in every replay and different between instances.
 func (r *RetryPolicy) Delay(attempts int, life string, execution, first int64) time.Duration {
 	if r.First == 0 {
 		return 0

@@ -24,11 +24,14 @@ func TestRetryPoliciesThatMakeNoSenseAreRefused(t *testing.T) {
 		{"fewer than none", events.RetryPolicy{Attempts: -1, Factor: 2}, []string{"-1 attempts"}},
 		{"a negative delay", events.RetryPolicy{Attempts: 2, First: -sec, Factor: 2}, []string{"delay", "negative"}},
 		{"a negative cap", events.RetryPolicy{Attempts: 2, Most: -sec, Factor: 2}, []string{"delay"}},
-		{"a delay beyond a lifetime", events.RetryPolicy{Attempts: 2, First: events.Duration(events.MaxDelay) + 1, Factor: 2}, []string{"lifetime"}},
-		{"a cap beyond a lifetime", events.RetryPolicy{Attempts: 2, Most: math.MaxInt64, Factor: 2}, []string{"lifetime"}},
+		{"a delay beyond a lifetime", events.RetryPolicy{Attempts: 2, First: events.Duration(events.MaxDelay) + 1,
+			Factor: 2}, []string{"lifetime"}},
+		{"a cap beyond a lifetime", events.RetryPolicy{Attempts: 2, Most: math.MaxInt64, Factor: 2},
+			[]string{"lifetime"}},
 		{"jitter below 0", events.RetryPolicy{Attempts: 2, Factor: 2, Jitter: -0.1}, []string{"jitter -0.1"}},
 		{"jitter above 1", events.RetryPolicy{Attempts: 2, Factor: 2, Jitter: 1.1}, []string{"jitter 1.1"}},
-		{"jitter that is no number", events.RetryPolicy{Attempts: 2, Factor: 2, Jitter: math.NaN()}, []string{"jitter NaN"}},
+		{"jitter that is no number", events.RetryPolicy{Attempts: 2, Factor: 2, Jitter: math.NaN()},
+			[]string{"jitter NaN"}},
 		{"a factor that shrinks", events.RetryPolicy{Attempts: 2, Factor: 0.5}, []string{"factor 0.5"}},
 		{"no factor", events.RetryPolicy{Attempts: 2}, []string{"factor 0"}},
 		{"a factor that is no number", events.RetryPolicy{Attempts: 2, Factor: math.NaN()}, []string{"factor NaN"}},
@@ -96,12 +99,17 @@ func TestDelaysGrow(t *testing.T) {
 		want   []time.Duration // after 1, 2, 3 … attempts
 	}{
 		{"fixed", events.RetryPolicy{First: 2 * sec, Growth: events.Fixed}, []time.Duration{2 * s, 2 * s, 2 * s}},
-		{"fixed with a cap", events.RetryPolicy{First: 2 * sec, Growth: events.Fixed, Most: sec}, []time.Duration{s, s}},
-		{"linear", events.RetryPolicy{First: 2 * sec, Growth: events.Linear}, []time.Duration{2 * s, 4 * s, 6 * s, 8 * s}},
-		{"linear with a cap", events.RetryPolicy{First: 2 * sec, Growth: events.Linear, Most: 5 * sec}, []time.Duration{2 * s, 4 * s, 5 * s, 5 * s}},
+		{"fixed with a cap", events.RetryPolicy{First: 2 * sec, Growth: events.Fixed, Most: sec},
+			[]time.Duration{s, s}},
+		{"linear", events.RetryPolicy{First: 2 * sec, Growth: events.Linear},
+			[]time.Duration{2 * s, 4 * s, 6 * s, 8 * s}},
+		{"linear with a cap", events.RetryPolicy{First: 2 * sec, Growth: events.Linear, Most: 5 * sec},
+			[]time.Duration{2 * s, 4 * s, 5 * s, 5 * s}},
 		{"exponential", events.RetryPolicy{First: sec, Factor: 2}, []time.Duration{s, 2 * s, 4 * s, 8 * s}},
-		{"exponential by one and a half", events.RetryPolicy{First: 4 * sec, Factor: 1.5}, []time.Duration{4 * s, 6 * s, 9 * s}},
-		{"exponential with a cap", events.RetryPolicy{First: sec, Factor: 10, Most: 60 * sec}, []time.Duration{s, 10 * s, 60 * s, 60 * s}},
+		{"exponential by one and a half", events.RetryPolicy{First: 4 * sec, Factor: 1.5},
+			[]time.Duration{4 * s, 6 * s, 9 * s}},
+		{"exponential with a cap", events.RetryPolicy{First: sec, Factor: 10, Most: 60 * sec},
+			[]time.Duration{s, 10 * s, 60 * s, 60 * s}},
 		{"no delay", events.RetryPolicy{Factor: 2}, []time.Duration{0, 0, 0}},
 	}
 	for _, tt := range tests {
@@ -119,7 +127,8 @@ func TestDelaysStayUsableAfterAnyNumberOfAttempts(t *testing.T) {
 	for _, attempts := range []int{100, 10_000, math.MaxInt32, math.MaxInt} {
 		for _, jitter := range []float64{0, 1} {
 			grown := events.RetryPolicy{First: sec, Factor: 1000, Jitter: jitter}
-			if got := grown.Delay(attempts, "life", 1, 4); got < 0 || got > events.MaxDelay || jitter == 0 && got != events.MaxDelay {
+			if got := grown.Delay(attempts, "life", 1, 4); got < 0 || got > events.MaxDelay || jitter == 0 &&
+				got != events.MaxDelay {
 				t.Errorf("exponential after %d attempts: %v", attempts, got)
 			}
 			none := events.RetryPolicy{Factor: 1000, Jitter: jitter}

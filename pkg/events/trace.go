@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Trace is a place in a trace, as W3C Trace Context has it: the trace, a span of it, and whether anybody is told. The zero value is no place.
+// Trace is a place in a trace, as W3C Trace Context has it: the trace, a span of it, and whether
+// anybody is told. The zero value is no place.
 type Trace struct {
 	ID      [16]byte
 	Span    [8]byte
@@ -21,13 +22,15 @@ const (
 	traceNever  = "ff"
 )
 
-// ParseTrace reads a traceparent. It reports false for what is none, and for one that names no trace or no span.
+// ParseTrace reads a traceparent. It reports false for what is none, and for one that names no
+// trace or no span.
 func ParseTrace(s string) (t Trace, ok bool) {
 	if len(s) < traceLength || len(s) > traceLength && (s[:2] == traceNow || s[traceLength] != '-') {
 		return Trace{}, false
 	}
 	var version, flags [1]byte
-	if s[2] != '-' || s[35] != '-' || s[52] != '-' || s[:2] == traceNever || strings.ToLower(s[:traceLength]) != s[:traceLength] {
+	if s[2] != '-' || s[35] != '-' || s[52] != '-' || s[:2] == traceNever ||
+		strings.ToLower(s[:traceLength]) != s[:traceLength] {
 		return Trace{}, false
 	}
 	for _, part := range []struct {
@@ -76,7 +79,8 @@ func TraceOf(instance, message string) (id [16]byte) {
 	return id
 }
 
-// SpanOf makes the id of a span of what it is about: a kind of thing, and the event of an instance's that opens it.
+// SpanOf makes the id of a span of what it is about: a kind of thing, and the event of an
+// instance's that opens it.
 func SpanOf(kind, instance string, ref Ref) (id [8]byte) {
 	sum := digest(kind, instance, ref.Life, ref)
 	copy(id[:], sum[:])

@@ -53,7 +53,8 @@ func FuzzTrace(f *testing.F) {
 	})
 }
 
-// TestSpanIDs checks that nothing else has the id of a span, and that ids are what they always were: traces may go on over an upgrade.
+// TestSpanIDs checks that nothing else has the id of a span, and that ids are what they always
+// were: traces may go on over an upgrade.
 func TestSpanIDs(t *testing.T) {
 	ref := events.Ref{Life: "l", Execution: 1, Event: 2}
 	seen := make(map[[8]byte]string)
@@ -72,7 +73,8 @@ func TestSpanIDs(t *testing.T) {
 		}
 		seen[id] = name
 	}
-	place := events.Trace{ID: events.TraceOf("order-7", "m-1"), Span: events.SpanOf("execution", "order-7", events.Ref{Life: "aa", Execution: 1, Event: 1}), Sampled: true}
+	place := events.Trace{ID: events.TraceOf("order-7", "m-1"),
+		Span: events.SpanOf("execution", "order-7", events.Ref{Life: "aa", Execution: 1, Event: 1}), Sampled: true}
 	if got, want := place.String(), "00-77034255a766e3bd1ad11edbde354819-2a04b98f52fd1d1c-01"; got != want {
 		t.Errorf("the trace is %s; it was %s", got, want)
 	}

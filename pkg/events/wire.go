@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// Wire is a message as the broker takes it. The body is the user's value and nothing else; everything the engine adds stands in
-// the subject and in headers, so that people can read and write these messages with any NATS tool.
+// Wire is a message as the broker takes it. The body is the user's value and nothing else;
+// everything the engine adds stands in the subject and in headers, so that people can read and
+// write these messages with any NATS tool.
 type Wire struct {
 	Subject string
 	Header  Header
@@ -20,9 +21,11 @@ type Wire struct {
 	NotBefore time.Time
 	// Purge asks the broker to remove what is stored under the subject, instead of publishing.
 	Purge bool
-	// Back is where a result may go to be there sooner, as the work said in HeaderBack. A broker that knows no such way publishes it under its subject.
+	// Back is where a result may go to be there sooner, as the work said in HeaderBack. A broker
+	// that knows no such way publishes it under its subject.
 	Back string
-	// Pass says that work may be passed to a worker that has room for it, instead of being stored. A broker that knows no such way stores it.
+	// Pass says that work may be passed to a worker that has room for it, instead of being stored.
+	// A broker that knows no such way stores it.
 	Pass bool
 }
 
@@ -31,10 +34,11 @@ type Header map[string][]string
 
 // The headers.
 const (
-	// HeaderMsgID is the id of the message: two messages to one instance that have the same id are one.
+	// HeaderMsgID is the id of the message: two messages to one instance that have the same id are
+	// one.
 	HeaderMsgID = "Rondo-Id"
-	// HeaderNATSMsgID does as message id where a client sends no HeaderMsgID. NATS itself compares it with those of all
-	// messages in the stream, whichever instance they are for.
+	// HeaderNATSMsgID does as message id where a client sends no HeaderMsgID. NATS itself compares
+	// it with those of all messages in the stream, whichever instance they are for.
 	HeaderNATSMsgID = "Nats-Msg-Id"
 	HeaderTrace     = "traceparent"
 
@@ -58,7 +62,8 @@ const (
 	HeaderParent     = "Rondo-Parent"
 	HeaderAttributes = "Rondo-Attributes"
 	HeaderMessages   = "Rondo-Messages"
-	// HeaderUnknownFields says what becomes of fields of an input that the orchestration does not know.
+	// HeaderUnknownFields says what becomes of fields of an input that the orchestration does not
+	// know.
 	HeaderUnknownFields = "Rondo-Unknown-Fields"
 
 	HeaderLife      = "Rondo-Life"
@@ -139,8 +144,8 @@ func Encode(prefix string, m Message) (Wire, error) {
 		w.Header.set(HeaderLife, r.Life)
 		return r.Place()
 	}
-	// What is stored until a moment, or until a worker takes it, may be withdrawn by its subject. So that names the
-	// incarnation, too: an id that is used again counts its events from 1 again.
+	// What is stored until a moment, or until a worker takes it, may be withdrawn by its subject.
+	// So that names the incarnation, too: an id that is used again counts its events from 1 again.
 	only := func(r Ref) string {
 		w.Header.set(HeaderLife, r.Life)
 		return r.token()
@@ -304,7 +309,8 @@ func encodeError(e *Error) ([]byte, error) {
 	return marshal(e.Bounded())
 }
 
-// decodeError reads an error as people write it: the JSON of an [Error], in which only the message is needed, or plain words.
+// decodeError reads an error as people write it: the JSON of an [Error], in which only the message
+// is needed, or plain words.
 func decodeError(body []byte) *Error {
 	var e Error
 	if err := json.Unmarshal(body, &e); err == nil && (e.Message != "" || e.Kind != "") {

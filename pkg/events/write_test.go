@@ -26,17 +26,21 @@ func TestFactsAreWrittenAsByEncodingJSON(t *testing.T) {
 	for _, x := range eventExamples {
 		sameAsMarshal(t, x.fact)
 	}
-	for _, s := range []string{"", "plain", `"quoted"`, `back\slash`, "tab\t", "\x00\x7f", "<html>&", "日本", "\u2028", "\xff"} {
+	for _, s := range []string{"", "plain", `"quoted"`, `back\slash`, "tab\t", "\x00\x7f", "<html>&", "日本",
+		"\u2028", "\xff"} {
 		sameAsMarshal(t, &events.EventReceived{Wait: 1, Name: s, Message: s, Data: payload(s)})
 		sameAsMarshal(t, &events.Started{Name: s, Version: s, Life: s, Trace: s, Attributes: map[string]string{s: s}})
 	}
 	for _, d := range []events.Duration{1, 1500, 60 * sec, -sec} {
-		sameAsMarshal(t, &events.ActivityScheduled{Name: "n", StartToClose: d, Retry: &events.RetryPolicy{Attempts: 1, First: d}})
+		sameAsMarshal(t, &events.ActivityScheduled{Name: "n", StartToClose: d,
+			Retry: &events.RetryPolicy{Attempts: 1, First: d}})
 	}
 	for _, x := range []float64{0, 1, 2.5, 0.2, 1e-7, 1e21, 1e300, -1, 100} {
-		sameAsMarshal(t, &events.ActivityScheduled{Name: "n", Retry: &events.RetryPolicy{Factor: x, Jitter: x, Except: []string{}}})
+		sameAsMarshal(t, &events.ActivityScheduled{Name: "n",
+			Retry: &events.RetryPolicy{Factor: x, Jitter: x, Except: []string{}}})
 	}
-	for _, at := range []string{"0001-01-01T00:00:00Z", "2025-03-14T09:26:53.5+02:00", "9999-12-31T23:59:59.999999Z", "2025-03-14T09:26:53Z"} {
+	for _, at := range []string{"0001-01-01T00:00:00Z", "2025-03-14T09:26:53.5+02:00", "9999-12-31T23:59:59.999999Z",
+		"2025-03-14T09:26:53Z"} {
 		sameAsMarshal(t, &events.TimerCreated{FireAt: parsed(t, at)})
 		sameAsMarshal(t, &events.ActivityScheduled{Name: "n", Deadline: parsed(t, at)})
 	}
@@ -52,10 +56,14 @@ func parsed(t *testing.T, s string) time.Time {
 }
 
 var bareExamples = []string{
-	"", " ", "0", "-0", "01", "-", "1.", "1.5", ".5", "1e5", "1E+5", "1e", "1e+", "-1.25e-3", "1 ", " 1", "1,2", "true", "tru", "truex", "false", "null", "nul",
-	`""`, `"a"`, `"a`, `"\n"`, `"\x"`, `"\u12aF"`, `"\u12a"`, `"\u12ag"`, "\"\n\"", "\"\x7f\"", "\"\xff\"", `"\`, `"\"`, `"日本"`,
-	"{}", "{ }", `{"a":1}`, `{"a":1,}`, `{"a" :1}`, `{"a": 1}`, `{"a":1,"b":[1,{"c":null}]}`, `{,}`, `{"a"}`, `{"a":}`, `{1:2}`, `{"a":1]`, `{"a":1}}`, `{"a":1,"a":2}`,
-	"[]", "[1,2]", "[1,]", "[,1]", "[1 ,2]", "[1", "]", "[}", "[[[]]]", "[[[]]", "[]1", "[1][2]", "\ufeff1", "{\"$bytes\":\"\"}", "nan", "Infinity",
+	"", " ", "0", "-0", "01", "-", "1.", "1.5", ".5", "1e5", "1E+5", "1e", "1e+", "-1.25e-3", "1 ", " 1", "1,2", "true",
+	"tru", "truex", "false", "null", "nul",
+	`""`, `"a"`, `"a`, `"\n"`, `"\x"`, `"\u12aF"`, `"\u12a"`, `"\u12ag"`, "\"\n\"", "\"\x7f\"", "\"\xff\"", `"\`,
+	`"\"`, `"日本"`,
+	"{}", "{ }", `{"a":1}`, `{"a":1,}`, `{"a" :1}`, `{"a": 1}`, `{"a":1,"b":[1,{"c":null}]}`, `{,}`, `{"a"}`, `{"a":}`,
+	`{1:2}`, `{"a":1]`, `{"a":1}}`, `{"a":1,"a":2}`,
+	"[]", "[1,2]", "[1,]", "[,1]", "[1 ,2]", "[1", "]", "[}", "[[[]]]", "[[[]]", "[]1", "[1][2]", "\ufeff1",
+	"{\"$bytes\":\"\"}", "nan", "Infinity",
 }
 
 func TestBare(t *testing.T) {

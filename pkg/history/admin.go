@@ -12,17 +12,22 @@ import (
 
 // Reader is what people and dashboards ask.
 type Reader interface {
-	// List gives a page of instances, the newest first (by id, where the filter has a prefix). Pages are stable: an instance that is there all the time
-	// comes exactly once, whatever else is created or deleted meanwhile. It may come twice or not at all if it changes what the filter asks for.
+	// List gives a page of instances, the newest first (by id, where the filter has a prefix).
+	// Pages are stable: an instance that is there all the time comes exactly once, whatever else is
+	// created or deleted meanwhile. It may come twice or not at all if it changes what the filter
+	// asks for.
 	List(ctx context.Context, filter Filter, page Page) (InstanceList, error)
-	// Count counts what List would give. It stops counting at the limit; 0 means that there is none.
+	// Count counts what List would give. It stops counting at the limit; 0 means that there is
+	// none.
 	Count(ctx context.Context, filter Filter, limit int64) (int64, error)
 
 	// Instance gives what is known of an instance.
 	Instance(ctx context.Context, instance string) (Info, error)
-	// Executions gives a page of an instance's executions that are still kept, oldest first; the cursor is the last execution of the page before.
+	// Executions gives a page of an instance's executions that are still kept, oldest first; the
+	// cursor is the last execution of the page before.
 	Executions(ctx context.Context, instance string, after int64, limit int) ([]ExecutionInfo, error)
-	// Events gives a page of the history of an execution (0: the current one), from behind an event on.
+	// Events gives a page of the history of an execution (0: the current one), from behind an event
+	// on.
 	Events(ctx context.Context, instance string, execution, after int64, limit int) ([]events.Event, error)
 	// Stats measures the current execution.
 	Stats(ctx context.Context, instance string) (Stats, error)
@@ -30,7 +35,8 @@ type Reader interface {
 	Values(ctx context.Context, instance string) (map[string]Value, error)
 	// Value gives one of them.
 	Value(ctx context.Context, instance, key string) (value Value, ok bool, err error)
-	// CustomStatus gives the custom status if it has another version than the one that is known already. An instance that does not exist has version 0.
+	// CustomStatus gives the custom status if it has another version than the one that is known
+	// already. An instance that does not exist has version 0.
 	CustomStatus(ctx context.Context, instance string, known int64) (CustomStatus, error)
 	// Tree gives an instance with all its descendants, parents before their children.
 	Tree(ctx context.Context, instance string) ([]Node, error)
@@ -38,28 +44,36 @@ type Reader interface {
 	Metrics(ctx context.Context) (Metrics, error)
 }
 
-// Audit is what somebody needs, besides a [Reader], who checks that nothing was lost. It changes nothing.
+// Audit is what somebody needs, besides a [Reader], who checks that nothing was lost. It changes
+// nothing.
 type Audit interface {
-	// ValuesOf gives the values of several instances, as of one moment. Instances that have none, or do not exist, are left out.
+	// ValuesOf gives the values of several instances, as of one moment. Instances that have none,
+	// or do not exist, are left out.
 	ValuesOf(ctx context.Context, instances []string) (map[string]map[string]Value, error)
 	// Graves tells which of some instances were deleted not long ago and have not begun again.
 	Graves(ctx context.Context, instances []string) ([]string, error)
-	// OldPromises gives promises that were made before a moment and that nobody has removed, oldest first. It does not take them over.
+	// OldPromises gives promises that were made before a moment and that nobody has removed, oldest
+	// first. It does not take them over.
 	OldPromises(ctx context.Context, before time.Time, limit int) ([]Promise, error)
 }
 
-// Remover is how things are removed. Each method works in bounded transactions and may be repeated after an error.
+// Remover is how things are removed. Each method works in bounded transactions and may be repeated
+// after an error.
 type Remover interface {
-	// Delete removes instances for good, with all their executions, children, values and attributes. They vanish all at once or not at all; what they leave
-	// behind is erased afterwards. Their ids can be used again.
+	// Delete removes instances for good, with all their executions, children, values and
+	// attributes. They vanish all at once or not at all; what they leave behind is erased
+	// afterwards. Their ids can be used again.
 	Delete(ctx context.Context, instances []string, how Deletion) (Deleted, error)
-	// DeleteEnded removes instances that have ended and fit the filter, with their descendants, unless one of those has not ended.
+	// DeleteEnded removes instances that have ended and fit the filter, with their descendants,
+	// unless one of those has not ended.
 	DeleteEnded(ctx context.Context, filter Filter, page Page) (DeletedPage, error)
-	// Prune removes former executions of an instance. The current one always stays, and so do the values.
+	// Prune removes former executions of an instance. The current one always stays, and so do the
+	// values.
 	Prune(ctx context.Context, instance string, keep Keep) (Deleted, error)
 	// PruneAll prunes the instances that fit the filter, running ones too.
 	PruneAll(ctx context.Context, filter Filter, keep Keep, page Page) (DeletedPage, error)
-	// Tidy erases what interrupted deletions have left behind, and removes old graves. It does a bounded part of it, and reports whether there is more.
+	// Tidy erases what interrupted deletions have left behind, and removes old graves. It does a
+	// bounded part of it, and reports whether there is more.
 	Tidy(ctx context.Context) (more bool, err error)
 }
 
@@ -73,7 +87,8 @@ type Filter struct {
 	Parent   string
 	// Attributes must be among those set at start.
 	Attributes map[string]string
-	// CreatedAfter and CreatedBefore bound when the life of the instance began: not before, and before.
+	// CreatedAfter and CreatedBefore bound when the life of the instance began: not before, and
+	// before.
 	CreatedAfter, CreatedBefore time.Time
 	// EndedBefore leaves out what has not ended, or ended later.
 	EndedBefore time.Time
@@ -194,7 +209,8 @@ type Node struct {
 // Metrics counts what there is.
 type Metrics struct {
 	Instances map[round.Status]int64
-	// Executions counts the current and the former ones, Events those of the current executions and of the former ones that are kept.
+	// Executions counts the current and the former ones, Events those of the current executions and
+	// of the former ones that are kept.
 	Executions int64
 	Events     int64
 	// Promises counts rows of the outbox, Graves deleted instances that are not forgotten yet.
@@ -209,7 +225,8 @@ type Pooled interface{ Pool() Pool }
 type Pool struct {
 	// Used and Idle connections are open; there may be as many as Limit says.
 	Used, Idle, Limit int
-	// Waits counts how often somebody has waited for one, Waited is how long that was, all together.
+	// Waits counts how often somebody has waited for one, Waited is how long that was, all
+	// together.
 	Waits  int64
 	Waited time.Duration
 }
@@ -218,7 +235,8 @@ type Pool struct {
 type Deletion struct {
 	// Force deletes instances that have not ended.
 	Force bool
-	// Alone deletes nothing but the instances named: if one has a child that is not among them, nothing is deleted.
+	// Alone deletes nothing but the instances named: if one has a child that is not among them,
+	// nothing is deleted.
 	Alone bool
 	// Children allows to delete a child without its parent.
 	Children bool
@@ -251,7 +269,8 @@ type DeletedPage struct {
 
 // Keep says which former executions to keep.
 type Keep struct {
-	// Last is how many executions stay, the current one included; 0 and 1 both mean the current one only.
+	// Last is how many executions stay, the current one included; 0 and 1 both mean the current one
+	// only.
 	Last int
 	// EndedBefore, if set, keeps what ended later.
 	EndedBefore time.Time

@@ -11,11 +11,13 @@ type Class uint8
 
 // The classes.
 const (
-	// Permanent: trying again cannot help. Somebody must change something: the request, the database, the rights.
+	// Permanent: trying again cannot help. Somebody must change something: the request, the
+	// database, the rights.
 	Permanent Class = iota + 1
 	// Retry: nothing was changed, and it may work the next time.
 	Retry
-	// Contended: like Retry, but somebody else was in the way: a conflict of transactions. It was tried again already, as often as the context allowed.
+	// Contended: like Retry, but somebody else was in the way: a conflict of transactions. It was
+	// tried again already, as often as the context allowed.
 	Contended
 	// Ambiguous: it may or may not have happened.
 	Ambiguous
@@ -96,7 +98,8 @@ func (e *DeniedError) Unwrap() error { return e.Err }
 
 // SchemaError says that the tables are not those that this binary works with.
 type SchemaError struct {
-	// Found is the version of the tables, 0 if there are none. Wanted is the one that this binary works with.
+	// Found is the version of the tables, 0 if there are none. Wanted is the one that this binary
+	// works with.
 	Found, Wanted int
 }
 
@@ -105,7 +108,9 @@ func (e *SchemaError) Error() string {
 	case e.Found == 0:
 		return "the database has no tables of Rondo's; run `rondo migrate` with a role that may create tables"
 	case e.Found < e.Wanted:
-		return fmt.Sprintf("the tables are of version %d, this binary needs %d; run `rondo migrate` with a role that may change tables", e.Found, e.Wanted)
+		return fmt.Sprintf("the tables are of version %d, this binary needs %d; run `rondo migrate` with a role "+
+			"that may change tables", e.Found, e.Wanted)
 	}
-	return fmt.Sprintf("the tables are of version %d, newer than the %d that this binary knows; deploy the newer binary, which has migrated them", e.Found, e.Wanted)
+	return fmt.Sprintf("the tables are of version %d, newer than the %d that this binary knows; deploy the newer "+
+		"binary, which has migrated them", e.Found, e.Wanted)
 }

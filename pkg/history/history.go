@@ -1,6 +1,7 @@
-// Package history is what is remembered: the contract of the store, and what its implementations share. There are two:
-// [github.com/rondo-run/rondo/pkg/history/cockroach] for CockroachDB and PostgreSQL, and [github.com/rondo-run/rondo/pkg/history/sqlite] for one process.
-// Both pass the same suite, [github.com/rondo-run/rondo/pkg/history/historytest].
+// Package history is what is remembered: the contract of the store, and what its implementations
+// share. There are two: [github.com/rondo-run/rondo/pkg/history/cockroach] for CockroachDB and
+// PostgreSQL, and [github.com/rondo-run/rondo/pkg/history/sqlite] for one process. Both pass the
+// same suite, [github.com/rondo-run/rondo/pkg/history/historytest].
 //
 // # What is stored
 //
@@ -12,32 +13,38 @@
 //	outbox       what was promised and is not yet known to be published
 //	marks        below which a sweep finds nothing
 //
-// The store does not interpret events. What it knows about an instance, it was told in the [round.Row] of the last turn.
+// The store does not interpret events. What it knows about an instance, it was told in the
+// [round.Row] of the last turn.
 //
 // # The commit
 //
 //	batch of turns ──► ONE transaction ──► outcome of each turn
 //
-// A turn says what it was decided on ([round.Basis]). It is taken if the instance's row still says the same, and refused otherwise: that row is
-// the fence between two orchestrators that both believe to own the instance, and history's primary key is a second one. Refused turns do not
-// hold back the others of the batch; each [Outcome] says what became of it. For the turns that were taken, everything is there: events, rows,
-// values, and what they promised. For the others, nothing is.
+// A turn says what it was decided on ([round.Basis]). It is taken if the instance's row still says
+// the same, and refused otherwise: that row is the fence between two orchestrators that both
+// believe to own the instance, and history's primary key is a second one. Refused turns do not hold
+// back the others of the batch; each [Outcome] says what became of it. For the turns that were
+// taken, everything is there: events, rows, values, and what they promised. For the others, nothing
+// is.
 //
-// When the connection breaks during a commit, nobody knows whether it happened. The store finds out by trying again and reading back: a turn whose events
-// are in history, byte for byte, was taken. If it cannot find out in time, the error is of class [Ambiguous], and the caller must forget the instances and let
-// their messages come again.
+// When the connection breaks during a commit, nobody knows whether it happened. The store finds out
+// by trying again and reading back: a turn whose events are in history, byte for byte, was taken.
+// If it cannot find out in time, the error is of class [Ambiguous], and the caller must forget the
+// instances and let their messages come again.
 //
 // # Promises
 //
-// What a turn sends is stored with it, packed into as few rows as possible. Whoever has published the messages removes the rows by their
-// keys. Rows that nobody removes are taken over by a sweep ([Outbox.TakePromises]) and published again. That is harmless, because each
-// message has an id and history takes each answer once.
+// What a turn sends is stored with it, packed into as few rows as possible. Whoever has published
+// the messages removes the rows by their keys. Rows that nobody removes are taken over by a sweep
+// ([Outbox.TakePromises]) and published again. That is harmless, because each message has an id and
+// history takes each answer once.
 //
 // # Deleting
 //
-// Deleting leaves a grave: the row of the instance, emptied. It refuses turns that were decided before, and the start that began the
-// deleted instance, if that comes again. A different start makes a new instance with a new life, once what the former one left behind has been erased,
-// which happens in bounded transactions. Graves are removed after [GraveAge].
+// Deleting leaves a grave: the row of the instance, emptied. It refuses turns that were decided
+// before, and the start that began the deleted instance, if that comes again. A different start
+// makes a new instance with a new life, once what the former one left behind has been erased, which
+// happens in bounded transactions. Graves are removed after [GraveAge].
 package history
 
 import (
@@ -50,8 +57,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// Store is everything a store can do. Consumers take the part that they need. All methods may be called concurrently, honour their context, and
-// retain nothing they were given. Errors have a class: see [ClassOf].
+// Store is everything a store can do. Consumers take the part that they need. All methods may be
+// called concurrently, honour their context, and retain nothing they were given. Errors have a
+// class: see [ClassOf].
 type Store interface {
 	Rounds
 	Outbox
@@ -67,21 +75,27 @@ type Store interface {
 
 // Rounds is what the orchestrator's loop needs.
 type Rounds interface {
-	// Load reads what is known of instances, in the order asked for; an instance that does not exist gives a Known with nothing but its id. The rows are read
-	// first, and history only where admit says so (nil: everywhere), so that what a newer engine has written is not even looked at. Row and
-	// history fit together, as of one moment. What cannot be read is that instance's Unreadable and nobody else's failure.
-	Load(ctx context.Context, instances []string, admit func(instance string, row round.Row) bool) ([]round.Known, error)
+	// Load reads what is known of instances, in the order asked for; an instance that does not
+	// exist gives a Known with nothing but its id. The rows are read first, and history only where
+	// admit says so (nil: everywhere), so that what a newer engine has written is not even looked
+	// at. Row and history fit together, as of one moment. What cannot be read is that instance's
+	// Unreadable and nobody else's failure.
+	Load(ctx context.Context, instances []string,
+		admit func(instance string, row round.Row) bool) ([]round.Known, error)
 
-	// Commit stores a batch of turns in one transaction. It fails as a whole or not at all, except for the turns that are refused, each for its
-	// own reason. It tries again by itself when the database says that it may, until the context ends.
+	// Commit stores a batch of turns in one transaction. It fails as a whole or not at all, except
+	// for the turns that are refused, each for its own reason. It tries again by itself when the
+	// database says that it may, until the context ends.
 	Commit(ctx context.Context, batch Batch) (Result, error)
 }
 
 // Batch is what is committed in one transaction.
 type Batch struct {
-	// Turns are of different instances. A turn without events is not committed and must not be in the batch.
+	// Turns are of different instances. A turn without events is not committed and must not be in
+	// the batch.
 	Turns []Decided
-	// Published are rows of the outbox whose messages are on their way. They are removed along with the commit, or soon after.
+	// Published are rows of the outbox whose messages are on their way. They are removed along with
+	// the commit, or soon after.
 	Published []PromiseKey
 }
 
@@ -102,7 +116,8 @@ type Result struct {
 // Outcome says what became of a turn.
 type Outcome struct {
 	Verdict Verdict
-	// Stored is where the instance stands instead of where the turn was decided; the zero value if it does not exist.
+	// Stored is where the instance stands instead of where the turn was decided; the zero value if
+	// it does not exist.
 	Stored round.Basis
 	// Err is set when the verdict is Unfit.
 	Err error
@@ -115,7 +130,8 @@ type Verdict uint8
 const (
 	// Committed: it is stored.
 	Committed Verdict = iota + 1
-	// Conflict: the instance no longer stands where the turn was decided. Somebody else has taken it further, or it was deleted. Load it and decide again.
+	// Conflict: the instance no longer stands where the turn was decided. Somebody else has taken
+	// it further, or it was deleted. Load it and decide again.
 	Conflict
 	// Buried: the instance that this start began was deleted. The start must not begin it again.
 	Buried
@@ -143,7 +159,8 @@ func (b Batch) Check() error {
 		case d.Turn == nil || d.Turn.Instance == "":
 			return fmt.Errorf("history: a batch with a turn of nobody")
 		case len(d.Turn.Executions) == 0:
-			return fmt.Errorf("history: the turn of %q has no events; a turn that changes nothing is not committed", d.Turn.Instance)
+			return fmt.Errorf("history: the turn of %q has no events; a turn that changes nothing is not committed",
+				d.Turn.Instance)
 		case seen[d.Turn.Instance]:
 			return fmt.Errorf("history: two turns of %q in one batch; commit one after the other", d.Turn.Instance)
 		}
@@ -161,38 +178,43 @@ func checkDense(t *round.Turn) error {
 	for _, x := range t.Executions {
 		if x.ID != execution {
 			if x.ID <= execution {
-				return fmt.Errorf("history: the turn of %q goes from execution %d back to %d", t.Instance, execution, x.ID)
+				return fmt.Errorf("history: the turn of %q goes from execution %d back to %d", t.Instance,
+					execution, x.ID)
 			}
 			execution, last = x.ID, 0
 		}
 		for _, e := range x.Events {
 			if e.ID != last+1 {
-				return fmt.Errorf("history: the turn of %q appends event %d of execution %d after event %d", t.Instance, e.ID, x.ID, last)
+				return fmt.Errorf("history: the turn of %q appends event %d of execution %d after event %d", t.Instance,
+					e.ID, x.ID, last)
 			}
 			last = e.ID
 		}
 	}
 	if t.Row.Execution != execution || t.Row.LastEvent != last {
-		return fmt.Errorf("history: the turn of %q ends with event %d of execution %d, its row says %d of %d", t.Instance, last, execution, t.Row.LastEvent, t.Row.Execution)
+		return fmt.Errorf("history: the turn of %q ends with event %d of execution %d, its row says %d of %d",
+			t.Instance, last, execution, t.Row.LastEvent, t.Row.Execution)
 	}
 	return nil
 }
 
 // Outbox is what the publisher and its sweep need.
 type Outbox interface {
-	// TakePromises takes over promises that were made before a moment and that nobody has taken since, oldest first, until a moment at which others may take
-	// them again. It looks no further back than to the last sweep's end, and that is remembered across restarts.
+	// TakePromises takes over promises that were made before a moment and that nobody has taken
+	// since, oldest first, until a moment at which others may take them again. It looks no further
+	// back than to the last sweep's end, and that is remembered across restarts.
 	TakePromises(ctx context.Context, take Take) ([]Promise, error)
 	// RemovePromises removes promises that have been kept. Keys that are not there are no error.
 	RemovePromises(ctx context.Context, keys []PromiseKey) error
-	// CountPromises counts the promises that have not been removed, for metrics. It stops counting at the limit.
+	// CountPromises counts the promises that have not been removed, for metrics. It stops counting
+	// at the limit.
 	CountPromises(ctx context.Context, limit int) (int, error)
 }
 
 // Wakes is what the sweep for overdue instances needs.
 type Wakes interface {
-	// TakeOverdue takes over instances whose time to be looked at has passed, oldest first within a shard, and postpones that time, so that others leave
-	// them alone until then.
+	// TakeOverdue takes over instances whose time to be looked at has passed, oldest first within a
+	// shard, and postpones that time, so that others leave them alone until then.
 	TakeOverdue(ctx context.Context, take Take) ([]Overdue, error)
 }
 
@@ -242,6 +264,6 @@ type Overdue struct {
 	WakeAt time.Time
 }
 
-// GraveAge is how long the grave of a deleted instance stays. It must outlast every commit that is under way, and the messages that are
-// delivered again after a crash.
+// GraveAge is how long the grave of a deleted instance stays. It must outlast every commit that is
+// under way, and the messages that are delivered again after a crash.
 const GraveAge = 24 * time.Hour

@@ -13,8 +13,9 @@ import (
 
 // ---- Where things are.
 
-// Shards is the number of shards that rows are spread over, so that neither ids that count up nor times make one range of CockroachDB the one that
-// everybody writes to. It is part of the primary keys and can never change.
+// Shards is the number of shards that rows are spread over, so that neither ids that count up nor
+// times make one range of CockroachDB the one that everybody writes to. It is part of the primary
+// keys and can never change.
 const Shards = 16
 
 // ShardOf is the shard of an instance.
@@ -24,10 +25,12 @@ func ShardOf(instance string) int16 {
 	return int16(h.Sum32() % Shards)
 }
 
-// promiseBits is the number of low bits of a promise's id that tell promises of the same microsecond apart.
+// promiseBits is the number of low bits of a promise's id that tell promises of the same
+// microsecond apart.
 const promiseBits = 12
 
-// promiseEpoch is where the time of an id begins: counted from 1970, microseconds would leave no room for the salt from 2041 on. It can never change.
+// promiseEpoch is where the time of an id begins: counted from 1970, microseconds would leave no
+// room for the salt from 2041 on. It can never change.
 var promiseEpoch = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 
 // PromiseID makes an id that sorts by time. The salt tells the promises of one microsecond apart.

@@ -7,7 +7,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// TestPromiseIDsGrow shows that later promises have larger ids, and that these say when they were made, for as long as anybody will keep a database.
+// TestPromiseIDsGrow shows that later promises have larger ids, and that these say when they were
+// made, for as long as anybody will keep a database.
 func TestPromiseIDsGrow(t *testing.T) {
 	last := int64(0)
 	for year := 2026; year < 2090; year++ {

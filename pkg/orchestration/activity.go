@@ -22,12 +22,15 @@ func StartActivity[In, Out any](ctx *Context, name string, in In, o program.Opti
 	return decoded[Out](ctx, ctx.p.Activity(ctx.s, name, input, o), what)
 }
 
-// StartBuiltIn has an activity of the engine's own executed, by an orchestrator: workers need no database. The contracts that come with Rondo are made of it; use those. The input is
-// JSON, whatever the codec is, and there is no result. An error that is given is that of the future, and nothing is executed.
+// StartBuiltIn has an activity of the engine's own executed, by an orchestrator: workers need no
+// database. The contracts that come with Rondo are made of it; use those. The input is JSON,
+// whatever the codec is, and there is no result. An error that is given is that of the future, and
+// nothing is executed.
 func StartBuiltIn(ctx *Context, name string, input events.Payload, wrong error) *Future[struct{}] {
 	what := "activity " + quote(name)
 	if wrong == nil && !strings.HasPrefix(name, events.ReservedPrefix) {
-		wrong = fmt.Errorf("the engine has no activity of this name: those of its own begin with %q", events.ReservedPrefix)
+		wrong = fmt.Errorf("the engine has no activity of this name: those of its own begin with %q",
+			events.ReservedPrefix)
 	}
 	var e *events.Error
 	switch {

@@ -9,17 +9,20 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Client is what contracts need in order to talk to instances from outside. Package client connects to a running system, package rondotest
-// gives one for tests.
+// Client is what contracts need in order to talk to instances from outside. Package client connects
+// to a running system, package rondotest gives one for tests.
 type Client interface {
-	// Publish sends messages, those for one instance in their order. It returns when they are stored; when it returns an error, each may or may not have been
-	// stored, and may be published again with the same id.
+	// Publish sends messages, those for one instance in their order. It returns when they are
+	// stored; when it returns an error, each may or may not have been stored, and may be published
+	// again with the same id.
 	Publish(ctx context.Context, messages ...events.Message) error
-	// Deliver publishes a message and waits until it is known what became of it. After an error that is not known, and the message may be delivered again with the same id.
+	// Deliver publishes a message and waits until it is known what became of it. After an error
+	// that is not known, and the message may be delivered again with the same id.
 	Deliver(ctx context.Context, m events.Message) (Receipt, error)
-	// Outcome waits until an instance has ended. It returns ctx.Err() when the context ends first, and waits for an instance
-	// that does not exist yet. If start is not empty, it is the id of a start message, and what the instance did before that message was
-	// taken (or found to change nothing) does not count.
+	// Outcome waits until an instance has ended. It returns ctx.Err() when the context ends first,
+	// and waits for an instance that does not exist yet. If start is not empty, it is the id of a
+	// start message, and what the instance did before that message was taken (or found to change
+	// nothing) does not count.
 	Outcome(ctx context.Context, instance, start string) (Outcome, error)
 	// NewID gives an id that nobody else has.
 	NewID() string
@@ -33,7 +36,8 @@ type Client interface {
 type Receipt struct {
 	// Taken says that the message has changed something: now, or when it came before.
 	Taken bool
-	// Reason says why, in a word: "taken", "duplicate", "exists", "nobody_waits", "has_ended" … Detail says it for people.
+	// Reason says why, in a word: "taken", "duplicate", "exists", "nobody_waits", "has_ended" …
+	// Detail says it for people.
 	Reason, Detail string
 	// Status is how the instance stood then, if that is known.
 	Status string
@@ -52,9 +56,10 @@ type Handle[Out any] struct {
 	client Client
 }
 
-// Wait waits until the instance has ended and gives its result. The error is what the instance failed with (an [Error]), or why
-// waiting for it failed. An instance that was cancelled may have both: the error, and what its code has
-// returned (without an error of its own: what stands beside one is dropped, as usual in Go).
+// Wait waits until the instance has ended and gives its result. The error is what the instance
+// failed with (an [Error]), or why waiting for it failed. An instance that was cancelled may have
+// both: the error, and what its code has returned (without an error of its own: what stands beside
+// one is dropped, as usual in Go).
 func (h Handle[Out]) Wait(ctx context.Context) (Out, error) {
 	var out Out
 	o, err := h.client.Outcome(ctx, h.ID, h.start)
@@ -103,10 +108,12 @@ func Control(ctx context.Context, c Client, instance string, how events.How, rea
 	if len(reason) > events.MaxReason {
 		return events.Limit("reason (bytes)", int64(len(reason)), events.MaxReason, "say it in a sentence")
 	}
-	return c.Publish(ctx, events.Message{ID: c.NewID(), Instance: instance, Content: &events.Control{How: how, Reason: reason}})
+	return c.Publish(ctx,
+		events.Message{ID: c.NewID(), Instance: instance, Content: &events.Control{How: how, Reason: reason}})
 }
 
-func publish[T any](ctx context.Context, c Client, instance, what, name string, v T, content func(events.Payload) events.Content) error {
+func publish[T any](ctx context.Context, c Client, instance, what, name string, v T,
+	content func(events.Payload) events.Content) error {
 	data, err := c.Codec().Encode(v)
 	errs := []error{err, events.CheckName(what, name), events.CheckInstance(instance)}
 	if e := events.CheckPayload(what+" "+quote(name), data); e != nil {

@@ -52,7 +52,8 @@ func TestStartTellsEverythingThatIsWrong(t *testing.T) {
 	w := &wire{}
 	_, err := orchestration.Define[string, string]("rondo.mine").Start(t.Context(), w, large,
 		orchestration.ID("i~1.2"), orchestration.Version("one"), orchestration.Attributes(map[string]string{"": "x"}))
-	mustSay(t, err, `the prefix "rondo." is reserved`, `instance id "i~1.2"`, `version "one"`, `attribute name`, `input (bytes)`)
+	mustSay(t, err, `the prefix "rondo." is reserved`, `instance id "i~1.2"`, `version "one"`, `attribute name`,
+		`input (bytes)`)
 	if !errors.Is(err, &events.Error{Kind: events.LimitExceeded}) {
 		t.Errorf("the limit cannot be told from %v", err)
 	}
@@ -69,16 +70,21 @@ func TestStartSaysWhatTheOptionsSay(t *testing.T) {
 		opts []orchestration.StartOption
 		want events.Message
 	}{
-		"none":    {nil, events.Message{ID: "new-2", Instance: "new-1", Content: &events.Start{}}},
-		"id":      {[]orchestration.StartOption{orchestration.ID("i")}, events.Message{ID: "new-1", Instance: "i", Content: &events.Start{}}},
-		"request": {[]orchestration.StartOption{orchestration.RequestID("r")}, events.Message{ID: "r", Instance: "r", Content: &events.Start{}}},
+		"none": {nil, events.Message{ID: "new-2", Instance: "new-1", Content: &events.Start{}}},
+		"id": {[]orchestration.StartOption{orchestration.ID("i")},
+			events.Message{ID: "new-1", Instance: "i", Content: &events.Start{}}},
+		"request": {[]orchestration.StartOption{orchestration.RequestID("r")},
+			events.Message{ID: "r", Instance: "r", Content: &events.Start{}}},
 		"all": {
-			[]orchestration.StartOption{orchestration.ID("i"), orchestration.RequestID("r"), orchestration.Version("2.0.0"),
+			[]orchestration.StartOption{orchestration.ID("i"), orchestration.RequestID("r"),
+				orchestration.Version("2.0.0"),
 				orchestration.Attributes(attributes), orchestration.RestartFinished()},
-			events.Message{ID: "r", Instance: "i", Content: &events.Start{Version: "2.0.0", Attributes: attributes, Conflict: events.RestartFinished}},
+			events.Message{ID: "r", Instance: "i",
+				Content: &events.Start{Version: "2.0.0", Attributes: attributes, Conflict: events.RestartFinished}},
 		},
 		"the last one counts": {
-			[]orchestration.StartOption{orchestration.ID("a"), orchestration.ID("b"), orchestration.RestartFinished(), orchestration.ReplaceRunning()},
+			[]orchestration.StartOption{orchestration.ID("a"), orchestration.ID("b"), orchestration.RestartFinished(),
+				orchestration.ReplaceRunning()},
 			events.Message{ID: "new-1", Instance: "b", Content: &events.Start{Conflict: events.ReplaceRunning}},
 		},
 	} {
@@ -91,7 +97,8 @@ func TestStartSaysWhatTheOptionsSay(t *testing.T) {
 			if len(w.published) != 1 || got.ID != want.ID || got.Instance != want.Instance || h.ID != want.Instance {
 				t.Errorf("published %+v for %q, want %+v", w.published, h.ID, want)
 			}
-			if s.Orchestration != "subject" || string(s.Input) != `"in"` || s.Version != ws.Version || s.Conflict != ws.Conflict ||
+			if s.Orchestration != "subject" || string(s.Input) != `"in"` || s.Version != ws.Version ||
+				s.Conflict != ws.Conflict ||
 				!maps.Equal(s.Attributes, ws.Attributes) || s.Parent != nil {
 				t.Errorf("started with %+v, want %+v", s, ws)
 			}
@@ -139,7 +146,8 @@ func TestHandleSteers(t *testing.T) {
 		w.published = nil
 		must(t, do(t.Context(), "because"))
 		m := w.published[0]
-		if c, ok := m.Content.(*events.Control); !ok || m.Instance != "i" || m.ID == "" || c.How != how || c.Reason != "because" {
+		if c, ok := m.Content.(*events.Control); !ok || m.Instance != "i" || m.ID == "" || c.How != how ||
+			c.Reason != "because" {
 			t.Errorf("%s says %+v %+v", how, m, m.Content)
 		}
 	}
@@ -148,7 +156,8 @@ func TestHandleSteers(t *testing.T) {
 func TestControlRefuses(t *testing.T) {
 	w := &wire{}
 	mustSay(t, orchestration.Control(t.Context(), w, "", events.Cancel, ""), "instance id: it is empty")
-	mustSay(t, orchestration.Control(t.Context(), w, "i", "stop", ""), `control "stop" is none of cancel, terminate, suspend and resume`)
+	mustSay(t, orchestration.Control(t.Context(), w, "i", "stop", ""),
+		`control "stop" is none of cancel, terminate, suspend and resume`)
 	err := orchestration.Control(t.Context(), w, "i", events.Cancel, strings.Repeat("x", events.MaxReason+1))
 	mustSay(t, err, "reason (bytes): 4097 is over the limit of 4096; say it in a sentence")
 	if !errors.Is(err, &events.Error{Kind: events.LimitExceeded}) {
@@ -165,16 +174,20 @@ func TestRaiseAndPush(t *testing.T) {
 	must(t, knock.Raise(t.Context(), w, "i", "hello"))
 	must(t, letters.Push(t.Context(), w, "i", "dear"))
 	e, q := w.published[0], w.published[1]
-	if c, ok := e.Content.(*events.EventRaised); !ok || e.Instance != "i" || e.ID == "" || c.Name != "knock" || string(c.Data) != `"hello"` {
+	if c, ok := e.Content.(*events.EventRaised); !ok || e.Instance != "i" || e.ID == "" || c.Name != "knock" ||
+		string(c.Data) != `"hello"` {
 		t.Errorf("raised %+v %+v", e, e.Content)
 	}
-	if c, ok := q.Content.(*events.QueueSent); !ok || q.Instance != "i" || q.ID == "" || c.Queue != "letters" || string(c.Data) != `"dear"` {
+	if c, ok := q.Content.(*events.QueueSent); !ok || q.Instance != "i" || q.ID == "" || c.Queue != "letters" ||
+		string(c.Data) != `"dear"` {
 		t.Errorf("pushed %+v %+v", q, q.Content)
 	}
 
 	w.published = nil
-	mustSay(t, orchestration.DefineEvent[string]("").Raise(t.Context(), w, "", large), "event name: it is empty", "instance id: it is empty", `event "" (bytes)`)
-	mustSay(t, orchestration.DefineQueue[string]("").Push(t.Context(), w, "", large), "queue name: it is empty", "instance id: it is empty", `queue "" (bytes)`)
+	mustSay(t, orchestration.DefineEvent[string]("").Raise(t.Context(), w, "", large), "event name: it is empty",
+		"instance id: it is empty", `event "" (bytes)`)
+	mustSay(t, orchestration.DefineQueue[string]("").Push(t.Context(), w, "", large), "queue name: it is empty",
+		"instance id: it is empty", `queue "" (bytes)`)
 	mustSay(t, orchestration.DefineQueue[func()]("q").Push(t.Context(), w, "i", nil), "encode func()")
 	if len(w.published) != 0 {
 		t.Errorf("published %v", w.published)
@@ -182,7 +195,8 @@ func TestRaiseAndPush(t *testing.T) {
 }
 
 func TestContractsHaveNames(t *testing.T) {
-	for _, name := range []string{subject.Name(), knock.Name(), letters.Name(), orchestration.DefineKey[int]("key").Name()} {
+	for _, name := range []string{subject.Name(), knock.Name(), letters.Name(),
+		orchestration.DefineKey[int]("key").Name()} {
 		if name == "" {
 			t.Error("a contract has lost its name")
 		}

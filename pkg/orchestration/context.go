@@ -9,8 +9,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Context is an orchestration's hold on the world. It belongs to the code it was given to: it must not be used from other goroutines, nor
-// after the function it was given to has returned.
+// Context is an orchestration's hold on the world. It belongs to the code it was given to: it must
+// not be used from other goroutines, nor after the function it was given to has returned.
 type Context struct {
 	p *program.Program
 	s *program.Scope
@@ -39,8 +39,8 @@ func (ctx *Context) Parent() string {
 // Attribute gives what was set at start under a name.
 func (ctx *Context) Attribute(name string) string { return ctx.p.Host().Info().Attributes[name] }
 
-// Now is the current time: the moment of whatever the code is reacting to. It is the same in every replay, and it stands still
-// between two waits.
+// Now is the current time: the moment of whatever the code is reacting to. It is the same in every
+// replay, and it stands still between two waits.
 func (ctx *Context) Now() time.Time { return ctx.p.Host().Now() }
 
 // NewID gives a fresh random UUID, the same one in every replay. It costs nothing.
@@ -52,8 +52,8 @@ func (ctx *Context) Rand() *rand.Rand { return ctx.p.Random() }
 // Logger logs once: while the code is replayed, its records go nowhere.
 func (ctx *Context) Logger() *slog.Logger { return slog.New(logHandler{p: ctx.p}) }
 
-// IsReplaying tells whether the code is being brought back to where it was. It is for measuring and debugging; code that decides by it
-// does not replay.
+// IsReplaying tells whether the code is being brought back to where it was. It is for measuring and
+// debugging; code that decides by it does not replay.
 func (ctx *Context) IsReplaying() bool { return ctx.p.Host().Replaying() }
 
 // HistorySize tells how many events this execution has so far, and about how many bytes.
@@ -96,7 +96,8 @@ func (ctx *Context) SleepUntil(t time.Time) error {
 	return err
 }
 
-// Timer gives a future that is ready after a time. A timer is durable, costs nothing while it runs and is never early.
+// Timer gives a future that is ready after a time. A timer is durable, costs nothing while it runs
+// and is never early.
 func (ctx *Context) Timer(d time.Duration) *Future[time.Time] {
 	return ctx.TimerAt(ctx.Now().Add(max(0, d)))
 }
@@ -109,19 +110,20 @@ func (ctx *Context) TimerAt(t time.Time) *Future[time.Time] {
 	return &Future[time.Time]{t: ctx.p.Timer(ctx.s, t), value: func(*program.Task) (time.Time, error) { return t, nil }}
 }
 
-// WithCancel gives a context of its own whose work can be cancelled together. Call cancel when it is no longer needed, as with
-// package context.
+// WithCancel gives a context of its own whose work can be cancelled together. Call cancel when it
+// is no longer needed, as with package context.
 func (ctx *Context) WithCancel() (scoped *Context, cancel func()) {
 	return ctx.scoped(ctx.s.Child())
 }
 
-// WithTimeout is WithCancel with a time limit: when it is reached, what is still being waited for gives ErrTimeout.
+// WithTimeout is WithCancel with a time limit: when it is reached, what is still being waited for
+// gives ErrTimeout.
 func (ctx *Context) WithTimeout(d time.Duration) (scoped *Context, cancel func()) {
 	return ctx.scoped(ctx.s.Limited(d))
 }
 
-// Shield gives a context for what must still be done when the instance is cancelled: cleaning up, compensating. Once the
-// instance is cancelled, it lasts at most for the given time.
+// Shield gives a context for what must still be done when the instance is cancelled: cleaning up,
+// compensating. Once the instance is cancelled, it lasts at most for the given time.
 func (ctx *Context) Shield(atMost time.Duration) (shielded *Context, done func()) {
 	return ctx.scoped(ctx.s.Shielded(max(1, atMost)))
 }

@@ -23,14 +23,17 @@ func TestContextKnowsTheInstance(t *testing.T) {
 				return subject.ContinueAsNew(ctx, "second")
 			}
 			c, err := child.Call(ctx, "x", orchestration.ID("kid"))
-			return fmt.Sprint(ctx.Instance(), ctx.Execution(), ctx.Name(), ctx.Version(), ctx.Attribute("a"), ctx.Attribute("b"), ctx.Parent(), "; ", c), err
+			return fmt.Sprint(ctx.Instance(), ctx.Execution(), ctx.Name(), ctx.Version(), ctx.Attribute("a"),
+				ctx.Attribute("b"), ctx.Parent(), "; ", c), err
 		}, orchestration.Version("1.2.3")),
 		child.With(func(ctx *oc, s string) (string, error) { return ctx.Instance() + " of " + ctx.Parent(), nil }),
 	)
-	h, err := subject.Start(t.Context(), env, "first", orchestration.ID("i"), orchestration.Attributes(map[string]string{"a": "A"}))
+	h, err := subject.Start(t.Context(), env, "first", orchestration.ID("i"),
+		orchestration.Attributes(map[string]string{"a": "A"}))
 	must(t, err)
 	out, err := h.Wait(t.Context())
-	if want := "i2 subject 1.2.3 A   ; kid of i"; strings.Join(strings.Fields(out), "") != strings.Join(strings.Fields(want), "") || err != nil {
+	if want := "i2 subject 1.2.3 A   ; kid of i"; strings.Join(strings.Fields(out),
+		"") != strings.Join(strings.Fields(want), "") || err != nil {
 		t.Errorf("got %q, %v, want %q", out, err, want)
 	}
 }
@@ -95,7 +98,9 @@ func TestIDsAndChance(t *testing.T) {
 		}
 	}
 	other, err := run(t, func(ctx *oc, _ string) (string, error) {
-		return orchestration.Go(ctx, func(ctx *oc) (string, error) { return fmt.Sprint(ctx.NewID(), ctx.NewID()), nil }).Get(ctx)
+		return orchestration.Go(ctx, func(ctx *oc) (string, error) {
+			return fmt.Sprint(ctx.NewID(), ctx.NewID()), nil
+		}).Get(ctx)
 	}, nil)
 	if must(t, err); !strings.HasPrefix(out, other) {
 		t.Errorf("the same instance draws %s and %s", out, other)
@@ -147,7 +152,8 @@ func TestWithCancel(t *testing.T) {
 		_, after := echo.Call(scoped, "x")
 		send := knock.Send(scoped, "other", "x")
 		x, errX := echo.Call(ctx, "x")
-		return fmt.Sprint(before, " ", kindOf(err), " ", kindOf(scoped.Err()), " ", kindOf(after), " ", kindOf(send), " ", x), errX
+		return fmt.Sprint(before, " ", kindOf(err), " ", kindOf(scoped.Err()), " ", kindOf(after), " ",
+			kindOf(send), " ", x), errX
 	}, nil)
 }
 
@@ -222,7 +228,8 @@ func TestCallAll(t *testing.T) {
 		if !errors.As(failed, &partial) || ctx.Now().Sub(began) > time.Minute {
 			return "", failed
 		}
-		return fmt.Sprint(slowly, " ", children, " ", err, ", ", none, " ", errNone, ", ", some, " ", len(partial.Unwrap()), " of 2"), nil
+		return fmt.Sprint(slowly, " ", children, " ", err, ", ", none, " ", errNone, ", ", some, " ",
+			len(partial.Unwrap()), " of 2"), nil
 	}, nil, half.With(func(ctx *oc, s string) (string, error) {
 		if s == "bad" {
 			return "", orchestration.Errorf("bad", "it is bad")
@@ -245,7 +252,8 @@ func TestACancelledInstanceKeepsWhatWentWrong(t *testing.T) {
 			return "", returned(err)
 		}, cancelIt(t))
 		var e *orchestration.Error
-		if !errors.As(err, &e) || e.Kind != events.CancelledError || e.Cause == nil || !strings.Contains(e.Cause.Error(), "the refund has failed") {
+		if !errors.As(err, &e) || e.Kind != events.CancelledError || e.Cause == nil ||
+			!strings.Contains(e.Cause.Error(), "the refund has failed") {
 			t.Errorf("got %v because of %v, want that it was cancelled and the refund has failed", err, e)
 		}
 	}
@@ -271,13 +279,16 @@ func TestCancelledInstance(t *testing.T) {
 	fails(t, orchestration.ErrCancelled, func(ctx *oc, _ string) (string, error) {
 		before := ctx.Err()
 		err := ctx.Sleep(time.Hour)
-		if before != nil || !errors.Is(err, orchestration.ErrCancelled) || !errors.Is(ctx.Err(), orchestration.ErrCancelled) {
+		if before != nil || !errors.Is(err, orchestration.ErrCancelled) ||
+			!errors.Is(ctx.Err(), orchestration.ErrCancelled) {
 			t.Errorf("got %v, %v, %v", before, err, ctx.Err())
 		}
 		if _, err := subject.Detach(ctx, "x"); !errors.Is(err, orchestration.ErrCancelled) {
 			t.Errorf("detached: %v", err)
 		}
-		if _, err := orchestration.Go(ctx, func(*oc) (string, error) { return "ran", nil }).Get(ctx); !errors.Is(err, orchestration.ErrCancelled) {
+		if _, err := orchestration.Go(ctx, func(*oc) (string, error) {
+			return "ran", nil
+		}).Get(ctx); !errors.Is(err, orchestration.ErrCancelled) {
 			t.Errorf("a branch was started: %v", err)
 		}
 		return "as if nothing had happened", nil

@@ -8,7 +8,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Definition is the contract of an orchestration: its name and its types. It is shared by those who implement it and those who start it.
+// Definition is the contract of an orchestration: its name and its types. It is shared by those who
+// implement it and those who start it.
 type Definition[In, Out any] struct{ name string }
 
 // Define makes a contract. Whether the name is good is checked when it is registered or used.
@@ -32,7 +33,8 @@ func (d Definition[In, Out]) With(fn func(ctx *Context, in In) (Out, error), opt
 		codec := ctx.codec()
 		var in In
 		if err := codec.Decode(input, &in); err != nil {
-			return nil, &events.Error{Kind: events.Application, Type: TypeMismatch, Final: true, Message: "invalid input: " + err.Error()}
+			return nil, &events.Error{Kind: events.Application, Type: TypeMismatch, Final: true,
+				Message: "invalid input: " + err.Error()}
 		}
 		out, err := fn(ctx, in)
 		if err != nil {
@@ -51,8 +53,9 @@ func (d Definition[In, Out]) Call(ctx *Context, in In, opts ...ChildOption) (Out
 	return d.StartChild(ctx, in, opts...).Get(ctx)
 }
 
-// CallAll starts a child for each input, all at the same time, and waits for all results, which come in the order of the inputs. If some failed, the error is a
-// [*PartialError] that tells which, and the other results are still there.
+// CallAll starts a child for each input, all at the same time, and waits for all results, which
+// come in the order of the inputs. If some failed, the error is a [*PartialError] that tells which,
+// and the other results are still there.
 func (d Definition[In, Out]) CallAll(ctx *Context, inputs []In, opts ...ChildOption) ([]Out, error) {
 	futures := make([]*Future[Out], len(inputs))
 	for i, in := range inputs {
@@ -61,8 +64,8 @@ func (d Definition[In, Out]) CallAll(ctx *Context, inputs []In, opts ...ChildOpt
 	return All(ctx, futures...).Get(ctx)
 }
 
-// StartChild starts a child to be waited for later. Unless told otherwise, its id is made from this instance's, and it is cancelled when this
-// instance ends or no longer waits for it.
+// StartChild starts a child to be waited for later. Unless told otherwise, its id is made from this
+// instance's, and it is cancelled when this instance ends or no longer waits for it.
 func (d Definition[In, Out]) StartChild(ctx *Context, in In, opts ...ChildOption) *Future[Out] {
 	what := "orchestration " + quote(d.name)
 	var o childOption
@@ -99,8 +102,8 @@ func (d Definition[In, Out]) Detach(ctx *Context, in In, opts ...DetachOption) (
 	return o.id, nil
 }
 
-// ContinueAsNew ends this execution and begins the next one with fresh history; the custom status, the values and the unread queue messages go
-// along. Return what it gives:
+// ContinueAsNew ends this execution and begins the next one with fresh history; the custom status,
+// the values and the unread queue messages go along. Return what it gives:
 //
 //	return Counter.ContinueAsNew(ctx, state)
 func (d Definition[In, Out]) ContinueAsNew(ctx *Context, in In, opts ...ContinueOption) (Out, error) {
@@ -119,7 +122,8 @@ func (d Definition[In, Out]) ContinueAsNew(ctx *Context, in In, opts ...Continue
 // Start starts an instance from outside.
 func (d Definition[In, Out]) Start(ctx context.Context, c Client, in In, opts ...StartOption) (Handle[Out], error) {
 	input, err := c.Codec().Encode(in)
-	id, start, err := StartInstance(ctx, c, d.name, input, append([]StartOption{failedOption{err}, IgnoreUnknownFields()}, opts...)...)
+	id, start, err := StartInstance(ctx, c, d.name, input,
+		append([]StartOption{failedOption{err}, IgnoreUnknownFields()}, opts...)...)
 	return Handle[Out]{ID: id, start: start, client: c}, err
 }
 
@@ -149,7 +153,8 @@ func failed[T any](ctx *Context, what string, err error) *Future[T] {
 // BindOption says how code is registered.
 type BindOption interface{ bind(*Binding) }
 
-// ChildOption says how a child is started, DetachOption how a detached instance, ContinueOption how the next execution.
+// ChildOption says how a child is started, DetachOption how a detached instance, ContinueOption how
+// the next execution.
 type (
 	ChildOption    interface{ child(*childOption) }
 	DetachOption   interface{ detach(*childOption) }
@@ -170,16 +175,18 @@ func (o childOption) check() error {
 	return errors.Join(err, checkVersion(o.version))
 }
 
-// Version names a version of an orchestration: the one that is registered, or the one that is wanted. Without it, the
-// newest (or the one that [Registry.Pin] says) is taken.
+// Version names a version of an orchestration: the one that is registered, or the one that is
+// wanted. Without it, the newest (or the one that [Registry.Pin] says) is taken.
 func Version(v string) VersionOption { return VersionOption(v) }
 
 // VersionOption is made by [Version].
 type VersionOption string
 
-// IgnoreUnknownFields has inputs with fields that their type does not have accepted. At an orchestration ([Definition.With]) it does so for all its
-// starts, at [StartInstance] for one. Otherwise a start by name with such a field fails at once, because the field may be mistyped. Starts with a
-// contract need no option: the compiler knows the fields, so an unknown one is from newer code.
+// IgnoreUnknownFields has inputs with fields that their type does not have accepted. At an
+// orchestration ([Definition.With]) it does so for all its starts, at [StartInstance] for one.
+// Otherwise a start by name with such a field fails at once, because the field may be mistyped.
+// Starts with a contract need no option: the compiler knows the fields, so an unknown one is from
+// newer code.
 func IgnoreUnknownFields() IgnoreUnknownFieldsOption { return IgnoreUnknownFieldsOption{} }
 
 // IgnoreUnknownFieldsOption is made by [IgnoreUnknownFields].

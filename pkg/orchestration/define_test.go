@@ -22,22 +22,65 @@ func TestBadCallsAreErrorsOfTheCode(t *testing.T) {
 		call func(ctx *oc) error
 		says string
 	}{
-		"activity name":     {func(ctx *oc) error { _, err := activity.Define[int, int]("rondo.x").Call(ctx, 1); return err }, `the prefix "rondo." is reserved`},
-		"activity input":    {func(ctx *oc) error { _, err := activity.Define[func(), int]("x").Call(ctx, nil); return err }, `encode func()`},
-		"child name":        {func(ctx *oc) error { _, err := orchestration.Define[int, int]("").Call(ctx, 1); return err }, "orchestration name: it is empty"},
-		"child id":          {func(ctx *oc) error { _, err := kid.Call(ctx, "x", orchestration.ID("a~1.2")); return err }, "reserved for the ids of children"},
-		"empty child id":    {func(ctx *oc) error { _, err := kid.Call(ctx, "x", orchestration.ID("")); return err }, "instance id: it is empty"},
-		"child version":     {func(ctx *oc) error { _, err := kid.Call(ctx, "x", orchestration.Version("one")); return err }, `version "one"`},
-		"child input":       {func(ctx *oc) error { _, err := orchestration.Define[func(), int]("x").Call(ctx, nil); return err }, `encode func()`},
-		"detached id":       {func(ctx *oc) error { _, err := kid.Detach(ctx, "x", orchestration.ID("\n")); return err }, "does not print"},
-		"detached version":  {func(ctx *oc) error { _, err := kid.Detach(ctx, "x", orchestration.Version("1")); return err }, `version "1"`},
-		"continue name":     {func(ctx *oc) error { _, err := orchestration.Define[int, int]("").ContinueAsNew(ctx, 1); return err }, "orchestration name: it is empty"},
-		"continue version":  {func(ctx *oc) error { _, err := kid.ContinueAsNew(ctx, "x", orchestration.Version("1")); return err }, `version "1"`},
-		"event name":        {func(ctx *oc) error { _, err := orchestration.DefineEvent[int]("").Wait(ctx); return err }, "event name: it is empty"},
-		"event to whom":     {func(ctx *oc) error { return knock.Send(ctx, "", "x") }, "instance id: it is empty"},
-		"event data":        {func(ctx *oc) error { return orchestration.DefineEvent[func()]("e").Send(ctx, "other", nil) }, "encode func()"},
-		"queue name":        {func(ctx *oc) error { _, err := orchestration.DefineQueue[int]("").Receive(ctx); return err }, "queue name: it is empty"},
-		"name of what sent": {func(ctx *oc) error { return orchestration.DefineQueue[int]("rondo.q").Send(ctx, "other", 1) }, `the prefix "rondo." is reserved`},
+		"activity name": {func(ctx *oc) error {
+			_, err := activity.Define[int, int]("rondo.x").Call(ctx, 1)
+			return err
+		}, `the prefix "rondo." is reserved`},
+		"activity input": {func(ctx *oc) error {
+			_, err := activity.Define[func(), int]("x").Call(ctx, nil)
+			return err
+		}, `encode func()`},
+		"child name": {func(ctx *oc) error {
+			_, err := orchestration.Define[int, int]("").Call(ctx, 1)
+			return err
+		}, "orchestration name: it is empty"},
+		"child id": {func(ctx *oc) error {
+			_, err := kid.Call(ctx, "x", orchestration.ID("a~1.2"))
+			return err
+		}, "reserved for the ids of children"},
+		"empty child id": {func(ctx *oc) error {
+			_, err := kid.Call(ctx, "x", orchestration.ID(""))
+			return err
+		}, "instance id: it is empty"},
+		"child version": {func(ctx *oc) error {
+			_, err := kid.Call(ctx, "x", orchestration.Version("one"))
+			return err
+		}, `version "one"`},
+		"child input": {func(ctx *oc) error {
+			_, err := orchestration.Define[func(), int]("x").Call(ctx, nil)
+			return err
+		}, `encode func()`},
+		"detached id": {func(ctx *oc) error {
+			_, err := kid.Detach(ctx, "x", orchestration.ID("\n"))
+			return err
+		}, "does not print"},
+		"detached version": {func(ctx *oc) error {
+			_, err := kid.Detach(ctx, "x", orchestration.Version("1"))
+			return err
+		}, `version "1"`},
+		"continue name": {func(ctx *oc) error {
+			_, err := orchestration.Define[int, int]("").ContinueAsNew(ctx, 1)
+			return err
+		}, "orchestration name: it is empty"},
+		"continue version": {func(ctx *oc) error {
+			_, err := kid.ContinueAsNew(ctx, "x", orchestration.Version("1"))
+			return err
+		}, `version "1"`},
+		"event name": {func(ctx *oc) error {
+			_, err := orchestration.DefineEvent[int]("").Wait(ctx)
+			return err
+		}, "event name: it is empty"},
+		"event to whom": {func(ctx *oc) error { return knock.Send(ctx, "", "x") }, "instance id: it is empty"},
+		"event data": {func(ctx *oc) error {
+			return orchestration.DefineEvent[func()]("e").Send(ctx, "other", nil)
+		}, "encode func()"},
+		"queue name": {func(ctx *oc) error {
+			_, err := orchestration.DefineQueue[int]("").Receive(ctx)
+			return err
+		}, "queue name: it is empty"},
+		"name of what sent": {func(ctx *oc) error {
+			return orchestration.DefineQueue[int]("rondo.q").Send(ctx, "other", 1)
+		}, `the prefix "rondo." is reserved`},
 		"value of whom": {func(ctx *oc) error {
 			_, err := orchestration.DefineKey[int]("k").ReadFrom(ctx, "").Get(ctx)
 			return err
@@ -132,8 +175,12 @@ func TestChildWithAnIDInUse(t *testing.T) {
 
 func TestChildFromOutside(t *testing.T) {
 	for target, end := range map[error]func(orchestration.Handle[string]) error{
-		orchestration.ErrTerminated: func(h orchestration.Handle[string]) error { return h.Terminate(t.Context(), "enough") },
-		orchestration.ErrCancelled:  func(h orchestration.Handle[string]) error { return h.Cancel(t.Context(), "enough") },
+		orchestration.ErrTerminated: func(h orchestration.Handle[string]) error {
+			return h.Terminate(t.Context(), "enough")
+		},
+		orchestration.ErrCancelled: func(h orchestration.Handle[string]) error {
+			return h.Cancel(t.Context(), "enough")
+		},
 	} {
 		_, err := run(t, func(ctx *oc, _ string) (string, error) { return kid.Call(ctx, "x", orchestration.ID("kid")) },
 			func(env *rondotest.Env, _ orchestration.Handle[string]) { must(t, end(kid.Handle(env, "kid"))) }, patient)
@@ -196,7 +243,8 @@ func TestContinueAsNewTakesThingsAlong(t *testing.T) {
 		}
 		if in == "third" {
 			s, _, err := stage.Get(ctx)
-			return fmt.Sprintf("execution %d, sum %d, status %s, %d unread", ctx.Execution(), n, s, letters.Len(ctx)), err
+			return fmt.Sprintf("execution %d, sum %d, status %s, %d unread", ctx.Execution(), n, s, letters.Len(ctx)),
+				err
 		}
 		if err := ctx.Sleep(time.Minute); err != nil { // all letters come meanwhile
 			return "", err
@@ -221,14 +269,17 @@ func TestContinueAsNewFromABranch(t *testing.T) {
 		if in == "second" {
 			return in, nil
 		}
-		out, err := orchestration.Go(ctx, func(ctx *oc) (string, error) { return subject.ContinueAsNew(ctx, "second") }).Get(ctx)
+		out, err := orchestration.Go(ctx, func(ctx *oc) (string, error) {
+			return subject.ContinueAsNew(ctx, "second")
+		}).Get(ctx)
 		return out, errors.Join(errors.New("wrapped"), err)
 	}, nil)
 }
 
 func TestErrorsOfOrchestrations(t *testing.T) {
 	err := orchestration.Errorf("no_stock", "only %d left", 3)
-	if err.Error() != "only 3 left" || !errors.Is(err, orchestration.OfType("no_stock")) || errors.Is(err, orchestration.OfType("other")) {
+	if err.Error() != "only 3 left" || !errors.Is(err, orchestration.OfType("no_stock")) ||
+		errors.Is(err, orchestration.OfType("other")) {
 		t.Errorf("got %v", err)
 	}
 	wrapped := fmt.Errorf("order 7: %w", err)
@@ -236,7 +287,8 @@ func TestErrorsOfOrchestrations(t *testing.T) {
 	if !errors.As(wrapped, &e) || e.Kind != events.Application || e.Type != "no_stock" {
 		t.Errorf("got %+v", e)
 	}
-	for _, sentinel := range []error{orchestration.ErrCancelled, orchestration.ErrTimeout, orchestration.ErrTerminated, orchestration.ErrConflict} {
+	for _, sentinel := range []error{orchestration.ErrCancelled, orchestration.ErrTimeout, orchestration.ErrTerminated,
+		orchestration.ErrConflict} {
 		if errors.Is(err, sentinel) {
 			t.Errorf("%v is %v", err, sentinel)
 		}

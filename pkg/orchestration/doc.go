@@ -2,21 +2,25 @@
 //
 // # What an orchestration is
 //
-// An orchestration is an ordinary Go function that must not be lost half-way: it takes money, waits a day for an approval, has a parcel
-// packed. What it does is kept as history. When its process dies, another process runs the function again from its beginning. Each call that
-// was made before then gives at once what it gave before, and nothing is done twice. Where the history ends, the function goes on. This is
-// called a replay.
+// An orchestration is an ordinary Go function that must not be lost half-way: it takes money, waits
+// a day for an approval, has a parcel packed. What it does is kept as history. When its process
+// dies, another process runs the function again from its beginning. Each call that was made before
+// then gives at once what it gave before, and nothing is done twice. Where the history ends, the
+// function goes on. This is called a replay.
 //
-// So local variables, loops and errors work as in any Go code, across crashes and deployments. A running orchestration is called an instance
-// and has an id. It may wait for years; while it waits, it costs nothing but the storage of its history.
+// So local variables, loops and errors work as in any Go code, across crashes and deployments. A
+// running orchestration is called an instance and has an id. It may wait for years; while it waits,
+// it costs nothing but the storage of its history.
 //
-// Two rules follow. What touches the world happens in activities and steps, not in the function itself. And the function must do the same each
-// time it is run along the same history; "What the code must not do" below says what that means.
+// Two rules follow. What touches the world happens in activities and steps, not in the function
+// itself. And the function must do the same each time it is run along the same history; "What the
+// code must not do" below says what that means.
 //
 // # Contracts
 //
-// A contract is a name with types. Contracts are variables in a package of their own, which everybody imports: those who write the code, those
-// who start orchestrations, those who send them events.
+// A contract is a name with types. Contracts are variables in a package of their own, which
+// everybody imports: those who write the code, those who start orchestrations, those who send them
+// events.
 //
 //	var (
 //		Fulfil  = orchestration.Define[Order, Receipt]("fulfil")
@@ -29,26 +33,31 @@
 //	Fulfil.With(fulfil) // func fulfil(ctx *orchestration.Context, o Order) (Receipt, error)
 //	Charge.With(charge) // func charge(ctx context.Context, o Order) (Receipt, error)
 //
-// Anybody with a [Client] can start an instance and wait for its result. The id says what it is about; of all starts with the same id one
-// counts, so a start can safely be sent again. Without [ID] it gets a new id.
+// Anybody with a [Client] can start an instance and wait for its result. The id says what it is
+// about; of all starts with the same id one counts, so a start can safely be sent again. Without
+// [ID] it gets a new id.
 //
 //	order, err := Fulfil.Start(ctx, client, o, orchestration.ID("order-7"))
 //	receipt, err := order.Wait(ctx)
 //
-// What happens if there is an instance of that id can be said, too: [UseExisting] is how it is, [RejectExisting] makes the start fail, [RestartFinished] begins anew what
-// has ended, [ReplaceRunning] whatever there is. [Delay] and [At] let it begin later, and [WithMessage] gives it a message along.
+// What happens if there is an instance of that id can be said, too: [UseExisting] is how it is,
+// [RejectExisting] makes the start fail, [RestartFinished] begins anew what has ended,
+// [ReplaceRunning] whatever there is. [Delay] and [At] let it begin later, and [WithMessage] gives
+// it a message along.
 //
 // The [Handle] that Start gives can also cancel, suspend, resume and terminate the instance.
 //
 // # Activities
 //
-// An activity is a function on a worker that does something in the world. Call waits for its result.
+// An activity is a function on a worker that does something in the world. Call waits for its
+// result.
 //
 //	receipt, err := Charge.Call(ctx, o)
 //
-// A worker can die after it has done its work and before it could say so. The activity is then executed again, so it must stand that; the
-// idempotency key that it gets is the same each time. An activity that fails is tried again only if [Retry] says so. Options stand at the
-// contract, or at the call:
+// A worker can die after it has done its work and before it could say so. The activity is then
+// executed again, so it must stand that; the idempotency key that it gets is the same each time. An
+// activity that fails is tried again only if [Retry] says so. Options stand at the contract, or at
+// the call:
 //
 //	receipt, err := Charge.Call(ctx, o,
 //		activity.Retry(5, activity.Fixed(time.Second), activity.Except("card_declined")),
@@ -61,20 +70,24 @@
 //	case err != nil: // something else
 //	}
 //
-// There is more in [package activity]: time limits for the wait for a worker and between heartbeats, tags, sessions, priorities, errors with
-// details.
+// There is more in [package activity]: time limits for the wait for a worker and between
+// heartbeats, tags, sessions, priorities, errors with details.
 //
 // # Steps
 //
-// A step is a short side effect that needs no worker: a lookup, a small request. The orchestrator runs it itself and remembers its result. It
-// takes Retry, Timeout and TimeoutOverall of package activity.
+// A step is a short side effect that needs no worker: a lookup, a small request. The orchestrator
+// runs it itself and remembers its result. It takes Retry, Timeout and TimeoutOverall of package
+// activity.
 //
-//	rate, err := orchestration.Step(ctx, "rate", func(ctx context.Context) (float64, error) { return rates.Get(ctx, "EUR") })
+//	rate, err := orchestration.Step(ctx, "rate", func(ctx context.Context) (float64, error) {
+//		return rates.Get(ctx, "EUR")
+//	})
 //
 // # Futures and timers
 //
-// Call, Step, Sleep, Wait (for an event) and Receive (from a queue) wait. Start, StartChild, StartStep, Timer and Next do the same things and give a
-// [Future] at once. Get waits for the result of a future.
+// Call, Step, Sleep, Wait (for an event) and Receive (from a queue) wait. Start, StartChild,
+// StartStep, Timer and Next do the same things and give a [Future] at once. Get waits for the
+// result of a future.
 //
 //	err := ctx.Sleep(30 * 24 * time.Hour)
 //
@@ -85,8 +98,8 @@
 //
 // # Waiting for people
 //
-// An [Event] goes to an instance and is for whoever waits there for its name at that moment. [Context.Select] waits for the first of several
-// futures and cancels the others.
+// An [Event] goes to an instance and is for whoever waits there for its name at that moment.
+// [Context.Select] waits for the first of several futures and cancels the others.
 //
 //	approval, deadline := Approve.Next(ctx), ctx.Timer(24*time.Hour)
 //	switch ctx.Select(approval, deadline) {
@@ -99,7 +112,8 @@
 //		return none, ctx.Err() // the instance was cancelled meanwhile
 //	}
 //
-// When there is nothing else to wait for, WaitWithin says it shortly; the error is ErrTimeout when time is over:
+// When there is nothing else to wait for, WaitWithin says it shortly; the error is ErrTimeout when
+// time is over:
 //
 //	approval, err := Approve.WaitWithin(ctx, 24*time.Hour)
 //
@@ -108,12 +122,14 @@
 //	err := Approve.Raise(ctx, client, "order-7", Approval{By: "ann"})
 //	err := Approve.Send(ctx, "order-7", Approval{By: "ann"})
 //
-// An event that nobody waits for is dropped. So begin to wait before you tell anybody to raise it, or use a queue.
+// An event that nobody waits for is dropped. So begin to wait before you tell anybody to raise it,
+// or use a queue.
 //
 // # Queues
 //
-// A [Queue] is a mailbox. Its messages are kept in order until they are read, also while nobody reads, and when the instance continues as new.
-// A message is read once. Outside, Push puts one in; between instances, Send.
+// A [Queue] is a mailbox. Its messages are kept in order until they are read, also while nobody
+// reads, and when the instance continues as new. A message is read once. Outside, Push puts one in;
+// between instances, Send.
 //
 //	var Items = orchestration.DefineQueue[Item]("items")
 //
@@ -135,13 +151,14 @@
 //	}
 //	made, err := orchestration.All(ctx, parts...).Get(ctx)
 //
-// [All] waits for every one, also when some fail; the error then speaks for all that failed. [AllOrNone] ends with the first failure, [Race]
-// with the first result; both cancel the others. [AsCompleted] gives each when it is ready:
+// [All] waits for every one, also when some fail; the error then speaks for all that failed.
+// [AllOrNone] ends with the first failure, [Race] with the first result; both cancel the others.
+// [AsCompleted] gives each when it is ready:
 //
 //	for i, part := range orchestration.AsCompleted(ctx, parts...) { … }
 //
-// [Go] runs code of several calls beside other code. Branches are no goroutines: they switch only where they wait, so they can share variables
-// without locks.
+// [Go] runs code of several calls beside other code. Branches are no goroutines: they switch only
+// where they wait, so they can share variables without locks.
 //
 //	packed := orchestration.Go(ctx, func(ctx *orchestration.Context) (Parcel, error) {
 //		box, err := Build.Call(ctx, size)
@@ -151,25 +168,27 @@
 //		return Pack.Call(ctx, box)
 //	})
 //
-// What a branch has started and not finished is cancelled when the branch returns. The same holds for the orchestration itself.
+// What a branch has started and not finished is cancelled when the branch returns. The same holds
+// for the orchestration itself.
 //
 // # Children
 //
-// An orchestration calls another one as it calls an activity. The child is an instance of its own, with its own history; if nothing else is
-// said, its id is made from the parent's.
+// An orchestration calls another one as it calls an activity. The child is an instance of its own,
+// with its own history; if nothing else is said, its id is made from the parent's.
 //
 //	parcel, err := Deliver.Call(ctx, address)
 //	parcel := Deliver.StartChild(ctx, address, orchestration.ID("delivery-7")) // a future
 //
-// A child is cancelled when its parent ends or no longer waits for it. With [Abandon] it goes on. Detach starts an instance that nobody waits
-// for:
+// A child is cancelled when its parent ends or no longer waits for it. With [Abandon] it goes on.
+// Detach starts an instance that nobody waits for:
 //
 //	id, err := Welcome.Detach(ctx, user)
 //
 // # Going on for ever
 //
-// An instance that goes on for ever would have a history without end. Continue as new ends this execution and begins the next with a fresh
-// history, under the same id. The input is what the next one needs to know; status, values and unread messages go along by themselves.
+// An instance that goes on for ever would have a history without end. Continue as new ends this
+// execution and begins the next with a fresh history, under the same id. The input is what the next
+// one needs to know; status, values and unread messages go along by themselves.
 //
 //	func account(ctx *orchestration.Context, state State) (State, error) {
 //		for !ctx.ShouldContinueAsNew() {
@@ -184,8 +203,8 @@
 //
 // # Status and values
 //
-// The custom [Status] says how far an instance is. Values are kept by name ([Key]). Both can be read from outside at any time, values also by
-// other instances.
+// The custom [Status] says how far an instance is. Values are kept by name ([Key]). Both can be
+// read from outside at any time, values also by other instances.
 //
 //	var (
 //		Progress = orchestration.DefineStatus[string]()
@@ -199,10 +218,12 @@
 //
 // # Cancelling and cleaning up
 //
-// When an instance is cancelled, all its waits end at once with [ErrCancelled], and new ones give the same; [Context.Err] tells. The code
-// returns when it likes, but the instance counts as cancelled. Select gives nil then: none of its cases is taken.
+// When an instance is cancelled, all its waits end at once with [ErrCancelled], and new ones give
+// the same; [Context.Err] tells. The code returns when it likes, but the instance counts as
+// cancelled. Select gives nil then: none of its cases is taken.
 //
-// What must be done in spite of it is done with a shielded context. The time is a bound from when the instance is cancelled.
+// What must be done in spite of it is done with a shielded context. The time is a bound from when
+// the instance is cancelled.
 //
 //	shielded, done := ctx.Shield(time.Hour)
 //	defer done()
@@ -219,8 +240,9 @@
 //		return none, errors.Join(err, undo.Compensate(ctx, time.Hour))
 //	}
 //
-// A part of the work can be cancelled by itself: [Future.Cancel] for one call, [Context.WithCancel] and [Context.WithTimeout] for several. What was
-// started with a context is cancelled with it; a Get with a limited context stops waiting, and leaves what was started elsewhere going.
+// A part of the work can be cancelled by itself: [Future.Cancel] for one call, [Context.WithCancel]
+// and [Context.WithTimeout] for several. What was started with a context is cancelled with it; a
+// Get with a limited context stops waiting, and leaves what was started elsewhere going.
 //
 //	limited, done := ctx.WithTimeout(time.Minute)
 //	defer done()
@@ -230,15 +252,16 @@
 //
 // # Changing the code
 //
-// Instances are running when you deploy. Their code must still fit their history; one that it does not fit is halted, tells why, and goes on
-// when code that fits is deployed. There are two ways to make a change. A new version runs beside the old one: running instances keep theirs,
-// new ones get the newest, or what [Registry.Pin] says.
+// Instances are running when you deploy. Their code must still fit their history; one that it does
+// not fit is halted, tells why, and goes on when code that fits is deployed. There are two ways to
+// make a change. A new version runs beside the old one: running instances keep theirs, new ones get
+// the newest, or what [Registry.Pin] says.
 //
 //	Fulfil.With(fulfil)
 //	Fulfil.With(fulfilBySea, orchestration.Version("2.0.0"))
 //
-// For a small change, [Context.Patched] is true for instances that come to this place for the first time with the new code, and false for
-// those that have passed it:
+// For a small change, [Context.Patched] is true for instances that come to this place for the first
+// time with the new code, and false for those that have passed it:
 //
 //	if ctx.Patched("check-stock-first") {
 //		…
@@ -246,7 +269,8 @@
 //
 // When the last of the old instances has ended, the condition can be taken away.
 //
-// Changes of plain computations, and of the data that calls are made with, need neither: what was recorded stands.
+// Changes of plain computations, and of the data that calls are made with, need neither: what was
+// recorded stands.
 //
 // # What the code must not do
 //
@@ -263,21 +287,25 @@
 //
 // # Limits
 //
-// Each limit protects somebody from a mistake. Breaking one is an error that says what to do: an error of the call, or, where there is no call
-// that could give it, the end of the instance.
+// Each limit protects somebody from a mistake. Breaking one is an error that says what to do: an
+// error of the call, or, where there is no call that could give it, the end of the instance.
 //
-//   - an input, output, event or message: 960 KiB. Keep larger data in a store, and pass a reference.
+//   - an input, output, event or message: 960 KiB. Keep larger data in a store, and pass a
+//     reference.
 //   - names: 128 bytes; instance ids: 256 bytes
 //   - the custom status: 256 KiB; values: 256 of 64 KiB each
 //   - unread queue messages: 10,000 and 16 MiB; further ones are put aside
 //   - going on at once in one execution: 20,000 activities, timers, waits and children
-//   - history of one execution: 100,000 events and 64 MiB. [Context.ShouldContinueAsNew] speaks up long before.
-//   - between two waits: 25,000 events, and 1,000,000 calls of the context. More is taken for an endless loop.
+//   - history of one execution: 100,000 events and 64 MiB. [Context.ShouldContinueAsNew] speaks up
+//     long before.
+//   - between two waits: 25,000 events, and 1,000,000 calls of the context. More is taken for an
+//     endless loop.
 //   - a timer: 100 years
 //
 // # Testing
 //
-// [package rondotest] runs orchestrations in memory, with virtual time, and with activities real or faked:
+// [package rondotest] runs orchestrations in memory, with virtual time, and with activities real or
+// faked:
 //
 //	env := rondotest.New(t, Fulfil.With(fulfil), Charge.With(fakeCharge))
 //	order, err := Fulfil.Start(t.Context(), env, o, orchestration.ID("order-7"))
@@ -285,7 +313,8 @@
 //	err = Approve.Raise(t.Context(), env, "order-7", Approval{By: "ann"})
 //	receipt, err := order.Wait(t.Context())
 //
-// Run the same test with rondotest.Cold, which replays the code before every round: it finds most breaches of the rules above.
+// Run the same test with rondotest.Cold, which replays the code before every round: it finds most
+// breaches of the rules above.
 //
 // [Retry]: https://pkg.go.dev/github.com/rondo-run/rondo/pkg/activity#Retry
 // [package activity]: https://pkg.go.dev/github.com/rondo-run/rondo/pkg/activity

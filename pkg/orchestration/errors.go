@@ -7,8 +7,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Error is what went wrong with an activity, a step, a child or an instance. errors.As finds it; its Kind and Type are for programs, its message
-// is for people.
+// Error is what went wrong with an activity, a step, a child or an instance. errors.As finds it;
+// its Kind and Type are for programs, its message is for people.
 type Error = events.Error
 
 // What errors.Is can ask of any error that came from an activity, a step, a child or a wait.
@@ -23,14 +23,16 @@ var (
 	ErrConflict error = &events.Error{Kind: events.Conflict}
 )
 
-// Errorf makes an error of a type of the author's, for whoever started the orchestration to tell apart. The format is that of [fmt.Errorf]; of
-// a wrapped error, what history can hold is kept as the cause.
+// Errorf makes an error of a type of the author's, for whoever started the orchestration to tell
+// apart. The format is that of [fmt.Errorf]; of a wrapped error, what history can hold is kept as
+// the cause.
 func Errorf(typ, format string, args ...any) error { return events.Wrapf(typ, format, args...) }
 
 // OfType is a target for errors.Is: an application error of this type.
 func OfType(typ string) error { return &events.Error{Kind: events.Application, Type: typ} }
 
-// ErrExists is what errors.Is can ask of the error of a start that was to find no instance of its id: see [RejectExisting].
+// ErrExists is what errors.Is can ask of the error of a start that was to find no instance of its
+// id: see [RejectExisting].
 var ErrExists = errors.New("an instance of this id exists already")
 
 // ExistsError says which instance was in the way of a start. It is [ErrExists].
@@ -45,7 +47,8 @@ func (e *ExistsError) Error() string {
 	if e.Status != "" {
 		status = " (" + e.Status + ")"
 	}
-	return fmt.Sprintf("instance %q is already there%s; choose another id, or RestartFinished or ReplaceRunning", e.Instance, status)
+	return fmt.Sprintf("instance %q is already there%s; choose another id, or RestartFinished or ReplaceRunning",
+		e.Instance, status)
 }
 
 // Is makes it ErrExists.

@@ -52,7 +52,8 @@ func Example_retry() {
 	// ask for another card <nil>
 }
 
-// Timeout bounds one attempt, TimeoutOverall all of them together. The type of the error says which limit it was.
+// Timeout bounds one attempt, TimeoutOverall all of them together. The type of the error says which
+// limit it was.
 func Example_timeouts() {
 	t := newT()
 	defer t.end()
@@ -73,7 +74,9 @@ func Example_timeouts() {
 			}
 			return page, err
 		}),
-		rondotest.Takes(render.With(func(_ context.Context, title string) (string, error) { return title, nil }), time.Hour),
+		rondotest.Takes(render.With(func(_ context.Context, title string) (string, error) {
+			return title, nil
+		}), time.Hour),
 	)
 	job, err := report.Start(t.Context(), env, "sales")
 	if err != nil {
@@ -86,7 +89,8 @@ func Example_timeouts() {
 	// rendering is too slow
 }
 
-// A step is for a short side effect: a lookup, a small call. The orchestrator runs it itself and remembers its result.
+// A step is for a short side effect: a lookup, a small call. The orchestrator runs it itself and
+// remembers its result.
 func ExampleStep() {
 	t := newT()
 	defer t.end()
@@ -120,7 +124,8 @@ func ExampleStep() {
 	// asked 1 time
 }
 
-// Errors keep their type and their details on the way from an activity through a child to whoever waits.
+// Errors keep their type and their details on the way from an activity through a child to whoever
+// waits.
 func ExampleError() {
 	t := newT()
 	defer t.end()
@@ -139,7 +144,8 @@ func ExampleError() {
 			return box, nil
 		}),
 		pick.With(func(_ context.Context, n int) (string, error) {
-			return "", activity.WithDetails(activity.Errorf("out_of_stock", "there are not %d", n), Shortage{Missing: n - 3})
+			return "", activity.WithDetails(activity.Errorf("out_of_stock", "there are not %d", n),
+				Shortage{Missing: n - 3})
 		}),
 	)
 	h, err := order.Start(t.Context(), env, 5)

@@ -11,7 +11,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
-// When an instance is cancelled, every wait ends with ErrCancelled. What must still be done is done with a shielded context.
+// When an instance is cancelled, every wait ends with ErrCancelled. What must still be done is done
+// with a shielded context.
 func ExampleContext_Shield() {
 	t := newT()
 	defer t.end()
@@ -56,7 +57,8 @@ func ExampleContext_Shield() {
 	// cancelled: true
 }
 
-// A saga remembers how to undo each thing that was done. Compensate undoes them in reverse order, also when the instance was cancelled.
+// A saga remembers how to undo each thing that was done. Compensate undoes them in reverse order,
+// also when the instance was cancelled.
 func ExampleSaga() {
 	t := newT()
 	defer t.end()
@@ -107,7 +109,8 @@ func ExampleSaga() {
 	// activity "book": there is no car
 }
 
-// A time limit for several calls together. What is not done by then is cancelled and gives ErrTimeout.
+// A time limit for several calls together. What is not done by then is cancelled and gives
+// ErrTimeout.
 func ExampleContext_WithTimeout() {
 	t := newT()
 	defer t.end()
@@ -130,7 +133,9 @@ func ExampleContext_WithTimeout() {
 			}
 			return found, err
 		}),
-		rondotest.Takes(search.With(func(_ context.Context, q string) (string, error) { return q, nil }), 4*time.Second),
+		rondotest.Takes(search.With(func(_ context.Context, q string) (string, error) {
+			return q, nil
+		}), 4*time.Second),
 		rondotest.Takes(rank.With(func(_ context.Context, q string) (string, error) { return q, nil }), 8*time.Second),
 	)
 	h, err := answer.Start(t.Context(), env, "why?")

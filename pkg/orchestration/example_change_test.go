@@ -10,7 +10,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
-// A new version runs beside the old one: running instances keep the code they were started with, new ones get the newest.
+// A new version runs beside the old one: running instances keep the code they were started with,
+// new ones get the newest.
 func ExampleVersion() {
 	t := newT()
 	defer t.end()
@@ -41,7 +42,8 @@ func ExampleVersion() {
 	// Good day, Bob <nil>
 }
 
-// Patched changes the code under running instances. Those that have passed the place go the old way, all others the new one.
+// Patched changes the code under running instances. Those that have passed the place go the old
+// way, all others the new one.
 func ExampleContext_Patched() {
 	t := newT()
 	defer t.end()
@@ -89,7 +91,8 @@ func ExampleContext_Patched() {
 	// checked coffee approved by ann <nil>
 }
 
-// Pin keeps a new version from being taken by new instances. A start that asks for it still gets it.
+// Pin keeps a new version from being taken by new instances. A start that asks for it still gets
+// it.
 func ExampleRegistry_Pin() {
 	t := newT()
 	defer t.end()
@@ -115,7 +118,8 @@ func ExampleRegistry_Pin() {
 	// orchestration "greet" has no version "3.0.0"; registered are 1.0.0, 2.0.0
 }
 
-// Ids, chance and the time come from the context. They are the same each time the code is replayed, as it is here before every round.
+// Ids, chance and the time come from the context. They are the same each time the code is replayed,
+// as it is here before every round.
 func ExampleContext_NewID() {
 	t := newT()
 	defer t.end()

@@ -39,7 +39,8 @@ func ExampleDefinition_Call() {
 	// tea, ordered by order-7 <nil>
 }
 
-// Children run side by side. Each has a history of its own, so much work is better split over children than put into one instance.
+// Children run side by side. Each has a history of its own, so much work is better split over
+// children than put into one instance.
 func ExampleDefinition_StartChild() {
 	t := newT()
 	defer t.end()
@@ -75,7 +76,8 @@ func ExampleDefinition_StartChild() {
 	// books-2026-01
 }
 
-// A detached instance goes on by itself. Nobody waits for it, and nothing happens to it when the one that started it ends.
+// A detached instance goes on by itself. Nobody waits for it, and nothing happens to it when the
+// one that started it ends.
 func ExampleDefinition_Detach() {
 	t := newT()
 	defer t.end()
@@ -107,8 +109,8 @@ func ExampleDefinition_Detach() {
 	// how do you like it, ann? <nil>
 }
 
-// Something that goes on for ever continues as new from time to time, so that its history does not grow for ever. It keeps its id, its values and its
-// unread messages.
+// Something that goes on for ever continues as new from time to time, so that its history does not
+// grow for ever. It keeps its id, its values and its unread messages.
 func ExampleDefinition_ContinueAsNew() {
 	t := newT()
 	defer t.end()
@@ -148,7 +150,8 @@ func ExampleDefinition_ContinueAsNew() {
 	// executions: 3
 }
 
-// An instance id is a promise: of all starts with the same id, one counts. The others change nothing and give the same handle.
+// An instance id is a promise: of all starts with the same id, one counts. The others change
+// nothing and give the same handle.
 func ExampleDefinition_Start() {
 	t := newT()
 	defer t.end()
@@ -209,7 +212,8 @@ func ExampleHandle_Suspend() {
 	// ann was paid <nil>
 }
 
-// A start is refused at once when something is wrong with it, and the error tells everything that is.
+// A start is refused at once when something is wrong with it, and the error tells everything that
+// is.
 func ExampleDefinition_Start_refused() {
 	t := newT()
 	defer t.end()

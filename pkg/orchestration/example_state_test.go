@@ -53,7 +53,8 @@ func ExampleStatus() {
 	// {Step:ready Done:2}
 }
 
-// Values are kept by name, can be read from outside, and go along when the instance continues as new.
+// Values are kept by name, can be read from outside, and go along when the instance continues as
+// new.
 func ExampleKey() {
 	t := newT()
 	defer t.end()

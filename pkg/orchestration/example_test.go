@@ -11,7 +11,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
-// The types and contracts. In a real program they are a package of their own, which those who start orders import, too.
+// The types and contracts. In a real program they are a package of their own, which those who start
+// orders import, too.
 
 type Order struct {
 	Card  string
@@ -28,7 +29,8 @@ var (
 	Refund  = activity.Define[string, bool]("refund", activity.Retry(10))
 )
 
-// fulfil is the orchestration. It may wait for a day, and it survives whatever happens to the machine meanwhile.
+// fulfil is the orchestration. It may wait for a day, and it survives whatever happens to the
+// machine meanwhile.
 func fulfil(ctx *orchestration.Context, order Order) (parcel string, err error) {
 	if order.Cents > 100_00 {
 		approval, deadline := Approve.Next(ctx), ctx.Timer(24*time.Hour)
@@ -57,8 +59,8 @@ func fulfil(ctx *orchestration.Context, order Order) (parcel string, err error) 
 	return parcel, nil
 }
 
-// charge is an activity. A worker executes it, perhaps more than once, but always with the same key, by which the bank knows that it has
-// taken this money already.
+// charge is an activity. A worker executes it, perhaps more than once, but always with the same
+// key, by which the bank knows that it has taken this money already.
 func charge(ctx context.Context, order Order) (receipt string, err error) {
 	if order.Card == "" {
 		return "", activity.Final(activity.Errorf("no_card", "the order has no card"))

@@ -41,7 +41,8 @@ func ExampleContext_Sleep() {
 	// reminded on 2026-03-31 <nil>
 }
 
-// A human has a day to answer. Whichever comes first, the answer or the end of the day, cancels the other.
+// A human has a day to answer. Whichever comes first, the answer or the end of the day, cancels the
+// other.
 func ExampleContext_Select() {
 	t := newT()
 	defer t.end()
@@ -164,7 +165,9 @@ func ExampleContext_WaitAny() {
 			text, err := loading.Get(ctx)
 			return append(log, text), err
 		}),
-		rondotest.Takes(load.With(func(_ context.Context, page string) (string, error) { return "text of " + page, nil }), time.Minute),
+		rondotest.Takes(load.With(func(_ context.Context, page string) (string, error) {
+			return "text of " + page, nil
+		}), time.Minute),
 	)
 	h, err := fetch.Start(t.Context(), env, "page 1")
 	if err != nil {
@@ -252,7 +255,8 @@ func ExampleQueue() {
 	// 570 <nil>
 }
 
-// TryReceive takes what is there and does not wait. Here, messages are gathered for a minute and handled together.
+// TryReceive takes what is there and does not wait. Here, messages are gathered for a minute and
+// handled together.
 func ExampleQueue_TryReceive() {
 	t := newT()
 	defer t.end()

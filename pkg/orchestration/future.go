@@ -26,8 +26,8 @@ func (f *Future[T]) task() *program.Task { return f.t }
 // Done tells whether the result is there.
 func (f *Future[T]) Done() bool { return f.t.Done() }
 
-// Get waits for the result. When ctx is cancelled, or its time limit reached, while it waits, the error says so; the future itself goes on
-// unless it belongs to the same context.
+// Get waits for the result. When ctx is cancelled, or its time limit reached, while it waits, the
+// error says so; the future itself goes on unless it belongs to the same context.
 func (f *Future[T]) Get(ctx *Context) (T, error) {
 	if !ctx.p.Await(ctx.s, f.t) {
 		var none T
@@ -36,7 +36,8 @@ func (f *Future[T]) Get(ctx *Context) (T, error) {
 	return f.result()
 }
 
-// Cancel says that nobody needs the result any more. An activity is stopped, a child is asked to stop; Get gives ErrCancelled.
+// Cancel says that nobody needs the result any more. An activity is stopped, a child is asked to
+// stop; Get gives ErrCancelled.
 func (f *Future[T]) Cancel(ctx *Context) { ctx.p.Drop(f.t) }
 
 func (f *Future[T]) result() (T, error) {
@@ -62,7 +63,8 @@ func decoded[T any](ctx *Context, t *program.Task, what string) *Future[T] {
 	return &Future[T]{t: t, value: func(t *program.Task) (T, error) {
 		var v T
 		if err := codec.Decode(t.Payload(), &v); err != nil {
-			return v, &events.Error{Kind: events.Application, Type: TypeMismatch, Final: true, Source: what, Message: err.Error()}
+			return v, &events.Error{Kind: events.Application, Type: TypeMismatch, Final: true, Source: what,
+				Message: err.Error()}
 		}
 		return v, nil
 	}}
@@ -75,7 +77,8 @@ const (
 	InvalidOptions = "invalid_options" // a retry policy, a timeout or a tag cannot be
 )
 
-// Map gives a future of what fn makes of another future's result. It is the same future for Select. fn runs each time the result is looked at.
+// Map gives a future of what fn makes of another future's result. It is the same future for Select.
+// fn runs each time the result is looked at.
 func Map[A, B any](f *Future[A], fn func(A) (B, error)) *Future[B] {
 	return &Future[B]{t: f.t, value: func(*program.Task) (B, error) {
 		a, err := f.result()
@@ -87,7 +90,8 @@ func Map[A, B any](f *Future[A], fn func(A) (B, error)) *Future[B] {
 	}}
 }
 
-// Select waits for the first of several futures and cancels the others. It gives the future that came first:
+// Select waits for the first of several futures and cancels the others. It gives the future that
+// came first:
 //
 //	approval, deadline := Approve.Next(ctx), ctx.Timer(24*time.Hour)
 //	switch ctx.Select(approval, deadline) {
@@ -99,8 +103,8 @@ func Map[A, B any](f *Future[A], fn func(A) (B, error)) *Future[B] {
 //	}
 //	return none, ctx.Err()
 //
-// When several are there already, the one that came first in history wins. When ctx is cancelled while it waits, or there are no futures, it
-// gives nil, and so none of the cases is taken.
+// When several are there already, the one that came first in history wins. When ctx is cancelled
+// while it waits, or there are no futures, it gives nil, and so none of the cases is taken.
 func (ctx *Context) Select(futures ...Awaitable) Awaitable {
 	tasks := tasksOf(futures)
 	i := ctx.p.AwaitAny(ctx.s, tasks)
@@ -120,8 +124,8 @@ func (ctx *Context) WaitAny(futures ...Awaitable) Awaitable {
 	return futures[i]
 }
 
-// WaitAll waits until all futures are there, of whatever types. Their results are then got without waiting. The error is that of ctx, if that ended
-// first.
+// WaitAll waits until all futures are there, of whatever types. Their results are then got without
+// waiting. The error is that of ctx, if that ended first.
 func (ctx *Context) WaitAll(futures ...Awaitable) error {
 	if !ctx.p.AwaitAll(ctx.s, tasksOf(futures)) {
 		return ctx.s.Err()
@@ -147,8 +151,9 @@ func without(tasks []*program.Task, t *program.Task) []*program.Task {
 	return rest
 }
 
-// All gives a future of all results, in the order of the futures, ready when every one of them is. If some failed, the error is a
-// [*PartialError] that tells which, and the other results are still there.
+// All gives a future of all results, in the order of the futures, ready when every one of them is.
+// If some failed, the error is a [*PartialError] that tells which, and the other results are still
+// there.
 func All[T any](ctx *Context, futures ...*Future[T]) *Future[[]T] {
 	return group(ctx, program.AllSettled, futures, func(*program.Task) ([]T, error) {
 		results := make([]T, len(futures))
@@ -166,7 +171,8 @@ func All[T any](ctx *Context, futures ...*Future[T]) *Future[[]T] {
 	})
 }
 
-// AllOrNone is All that ends with the first failure: it cancels the other futures and gives that error.
+// AllOrNone is All that ends with the first failure: it cancels the other futures and gives that
+// error.
 func AllOrNone[T any](ctx *Context, futures ...*Future[T]) *Future[[]T] {
 	return group(ctx, program.FirstFailure, futures, func(t *program.Task) ([]T, error) {
 		if i := t.Winner(); i >= 0 {
@@ -196,7 +202,8 @@ func Race[T any](ctx *Context, futures ...*Future[T]) *Future[T] {
 	})
 }
 
-func group[T, R any](ctx *Context, mode program.GroupMode, futures []*Future[T], value func(*program.Task) (R, error)) *Future[R] {
+func group[T, R any](ctx *Context, mode program.GroupMode, futures []*Future[T],
+	value func(*program.Task) (R, error)) *Future[R] {
 	tasks := make([]*program.Task, len(futures))
 	for i, f := range futures {
 		tasks[i] = f.t
@@ -204,8 +211,8 @@ func group[T, R any](ctx *Context, mode program.GroupMode, futures []*Future[T],
 	return &Future[R]{t: ctx.p.Group(ctx.s, mode, tasks), value: value}
 }
 
-// AsCompleted gives futures in the order in which they come, with their place among the arguments. Leaving the loop early cancels nothing. When ctx
-// is cancelled, the loop ends.
+// AsCompleted gives futures in the order in which they come, with their place among the arguments.
+// Leaving the loop early cancels nothing. When ctx is cancelled, the loop ends.
 func AsCompleted[T any](ctx *Context, futures ...*Future[T]) iter.Seq2[int, *Future[T]] {
 	return func(yield func(int, *Future[T]) bool) {
 		tasks := make([]*program.Task, len(futures))
@@ -225,15 +232,17 @@ func AsCompleted[T any](ctx *Context, futures ...*Future[T]) iter.Seq2[int, *Fut
 	}
 }
 
-// Go runs fn on a branch of its own, at the same time as the code after it. Branches are not goroutines: only one runs at a time, and they
-// switch only where they wait, so they may share variables without locks. What a branch has started is cancelled when it returns.
+// Go runs fn on a branch of its own, at the same time as the code after it. Branches are not
+// goroutines: only one runs at a time, and they switch only where they wait, so they may share
+// variables without locks. What a branch has started is cancelled when it returns.
 func Go[T any](ctx *Context, fn func(ctx *Context) (T, error)) *Future[T] {
 	return &Future[T]{t: ctx.p.Go(ctx.s, func(inner *program.Scope) (any, error) {
 		return fn(&Context{p: ctx.p, s: inner})
 	})}
 }
 
-// PartialError is the error of [All] when some of its futures failed. errors.Is and errors.As look into all their errors.
+// PartialError is the error of [All] when some of its futures failed. errors.Is and errors.As look
+// into all their errors.
 type PartialError struct {
 	failures []failure
 	total    int
@@ -257,7 +266,8 @@ func (e *PartialError) Failures() iter.Seq2[int, error] {
 
 // Error implements error.
 func (e *PartialError) Error() string {
-	return fmt.Sprintf("%d of %d failed; the first was future %d: %v", len(e.failures), e.total, e.failures[0].index, e.failures[0].err)
+	return fmt.Sprintf("%d of %d failed; the first was future %d: %v", len(e.failures), e.total, e.failures[0].index,
+		e.failures[0].err)
 }
 
 // Unwrap gives the errors of the futures that failed.

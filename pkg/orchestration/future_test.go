@@ -28,7 +28,8 @@ func TestAllKeepsTheOrder(t *testing.T) {
 
 func TestAllTellsWhichFailed(t *testing.T) {
 	gives(t, `["a" "" "c" ""]`, func(ctx *oc, _ string) (string, error) {
-		all, err := orchestration.All(ctx, echo.Start(ctx, "a"), slow.Start(ctx, "bad luck"), slow.Start(ctx, "c"), echo.Start(ctx, "bad timing")).Get(ctx)
+		all, err := orchestration.All(ctx, echo.Start(ctx, "a"), slow.Start(ctx, "bad luck"), slow.Start(ctx, "c"),
+			echo.Start(ctx, "bad timing")).Get(ctx)
 		mustSay(t, err, `2 of 4 failed; the first was future 1: activity "slow": no luck`)
 		for _, typ := range []string{"luck", "timing"} {
 			if !errors.Is(err, orchestration.OfType(typ)) {
@@ -62,11 +63,13 @@ func TestAllOfNothing(t *testing.T) {
 func TestAllOrNoneGivesTheFirstFailure(t *testing.T) {
 	gives(t, `[] activity "echo": no luck; the other was cancelled at once`, func(ctx *oc, _ string) (string, error) {
 		began, other := ctx.Now(), slow.Start(ctx, "x")
-		all, err := orchestration.AllOrNone(ctx, other, echo.Start(ctx, "bad luck"), slow.Start(ctx, "bad timing")).Get(ctx)
+		all, err := orchestration.AllOrNone(ctx, other, echo.Start(ctx, "bad luck"),
+			slow.Start(ctx, "bad timing")).Get(ctx)
 		if !errors.Is(err, orchestration.OfType("luck")) {
 			return "", err
 		}
-		if _, cancelled := other.Get(ctx); !errors.Is(cancelled, orchestration.ErrCancelled) || ctx.Now().Sub(began) > time.Minute {
+		if _, cancelled := other.Get(ctx); !errors.Is(cancelled, orchestration.ErrCancelled) ||
+			ctx.Now().Sub(began) > time.Minute {
 			t.Errorf("the other gives %v after %v", cancelled, ctx.Now().Sub(began))
 		}
 		return fmt.Sprint(all, " ", err, "; the other was cancelled at once"), nil
@@ -204,7 +207,8 @@ func TestWaitAnyCancelsNothing(t *testing.T) {
 func TestWaitAllOfDifferentTypes(t *testing.T) {
 	gives(t, "true true true an hour later", func(ctx *oc, _ string) (string, error) {
 		began := ctx.Now()
-		a, b, c := slow.Start(ctx, "a"), ctx.Timer(time.Second), orchestration.Map(echo.Start(ctx, "bad luck"), strconv.Atoi)
+		a, b, c := slow.Start(ctx, "a"), ctx.Timer(time.Second),
+			orchestration.Map(echo.Start(ctx, "bad luck"), strconv.Atoi)
 		if a.Done() || b.Done() || c.Done() {
 			t.Error("it is done already")
 		}
@@ -220,7 +224,9 @@ func TestGetAgainGivesTheSame(t *testing.T) {
 	type list struct{ Items []string }
 	lists := activity.Define[string, list]("echo")
 	gives(t, `{[a b]} {[changed b]}`, func(ctx *oc, _ string) (string, error) {
-		f := orchestration.Map(echo.Start(ctx, "x"), func(string) (list, error) { return list{[]string{"a", "b"}}, nil })
+		f := orchestration.Map(echo.Start(ctx, "x"), func(string) (list, error) {
+			return list{[]string{"a", "b"}}, nil
+		})
 		changed, err := f.Get(ctx)
 		if err != nil {
 			return "", err
@@ -294,7 +300,9 @@ func TestGoGivesValueAndError(t *testing.T) {
 func TestBranchCancelsWhatItLeaves(t *testing.T) {
 	gives(t, "after 0s: cancelled", func(ctx *oc, _ string) (string, error) {
 		began := ctx.Now()
-		left, err := orchestration.Go(ctx, func(ctx *oc) (*future, error) { return slow.Start(ctx, "left behind"), nil }).Get(ctx)
+		left, err := orchestration.Go(ctx, func(ctx *oc) (*future, error) {
+			return slow.Start(ctx, "left behind"), nil
+		}).Get(ctx)
 		if err != nil {
 			return "", err
 		}

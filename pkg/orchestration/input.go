@@ -61,7 +61,8 @@ func withoutData(err error) error {
 	return fmt.Errorf("want %s, got JSON %s%s", t.Type, kind, where)
 }
 
-// guarded runs decoders, whose methods are the author's, where nothing else would catch their panics.
+// guarded runs decoders, whose methods are the author's, where nothing else would catch their
+// panics.
 func guarded(decode func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -81,12 +82,15 @@ func (t inputType) fields() string {
 }
 
 var marshalers = []reflect.Type{
-	reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[json.Unmarshaler](), reflect.TypeFor[encoding.TextUnmarshaler](),
+	reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[json.Unmarshaler](),
+	reflect.TypeFor[encoding.TextUnmarshaler](),
 }
 
 // writesItself reports whether a type decides itself how it looks in JSON.
 func writesItself(t reflect.Type) bool {
-	return slices.ContainsFunc(marshalers, func(m reflect.Type) bool { return t.Implements(m) || reflect.PointerTo(t).Implements(m) })
+	return slices.ContainsFunc(marshalers, func(m reflect.Type) bool {
+		return t.Implements(m) || reflect.PointerTo(t).Implements(m)
+	})
 }
 
 // fieldNames are the names of a struct's fields in JSON.
@@ -105,7 +109,8 @@ func fieldNames(t reflect.Type) (names []string) {
 	return names
 }
 
-// nameOf is the name of a field in JSON. Embedded structs have none: their fields stand in their place.
+// nameOf is the name of a field in JSON. Embedded structs have none: their fields stand in their
+// place.
 func nameOf(f reflect.StructField) (string, bool) {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	switch {

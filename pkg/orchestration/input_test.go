@@ -38,7 +38,8 @@ func takes[In any](name string, opts ...orchestration.BindOption) orchestration.
 
 func TestInputsAreChecked(t *testing.T) {
 	r, err := orchestration.NewRegistry(
-		takes[order]("order"), takes[order]("lenient", orchestration.IgnoreUnknownFields()), takes[struct{}]("nothing"), takes[*order]("perhaps"),
+		takes[order]("order"), takes[order]("lenient", orchestration.IgnoreUnknownFields()), takes[struct{}]("nothing"),
+		takes[*order]("perhaps"),
 		takes[string]("text"), takes[[]string]("list"), takes[noise]("noise"), takes[int]("number"))
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +50,8 @@ func TestInputsAreChecked(t *testing.T) {
 		says        string // part of the error; "" if there is none
 	}{
 		{"order", `{"sku":"piano","cents":900000}`, false, ""},
-		{"order", `{"sku":"piano","cent":900000}`, false, `invalid input: unknown field "cent"; its fields are sku, cents, gift, due, to, notes, within, labels`},
+		{"order", `{"sku":"piano","cent":900000}`, false,
+			`invalid input: unknown field "cent"; its fields are sku, cents, gift, due, to, notes, within, labels`},
 		{"order", `{"to":{"stret":"x"}}`, false, `unknown field "stret"`},
 		{"order", `{"sku":"piano","cent":900000}`, true, ""},
 		{"order", `{"cents":"many"}`, true, `invalid input: want int, got JSON string in field "cents"`},
@@ -83,14 +85,16 @@ func TestInputsAreChecked(t *testing.T) {
 }
 
 func TestExampleInputsAreTaken(t *testing.T) {
-	r, err := orchestration.NewRegistry(takes[order]("order"), takes[struct{}]("nothing"), takes[*address]("perhaps"), takes[int]("number"), takes[noise]("noise"),
+	r, err := orchestration.NewRegistry(takes[order]("order"), takes[struct{}]("nothing"), takes[*address]("perhaps"),
+		takes[int]("number"), takes[noise]("noise"),
 		takes[any]("any"), takes[[]address]("list"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
 		"order":   `{"sku":"text","cents":1,"gift":false,"due":"2030-01-02T03:04:05Z","to":{"street":"text","zip":1},"notes":["text"],"within":1,"labels":null}`,
-		"nothing": `{}`, "perhaps": `{"street":"text","zip":1}`, "number": `1`, "noise": ``, "any": `null`, "list": `[{"street":"text","zip":1}]`, "nobody": ``,
+		"nothing": `{}`, "perhaps": `{"street":"text","zip":1}`, "number": `1`, "noise": ``, "any": `null`,
+		"list": `[{"street":"text","zip":1}]`, "nobody": ``,
 	} {
 		if got := string(r.ExampleInput(name)); got != want {
 			t.Errorf("%s: got %s, want %s", name, got, want)
@@ -98,12 +102,14 @@ func TestExampleInputsAreTaken(t *testing.T) {
 	}
 }
 
-// TestStartWithAMistypedField starts with a misspelt field: what the compiler has not checked is refused, and the instance says why.
+// TestStartWithAMistypedField starts with a misspelt field: what the compiler has not checked is
+// refused, and the instance says why.
 func TestStartWithAMistypedField(t *testing.T) {
 	env := rondotest.New(t, takes[order]("order"))
 	wrong := events.Payload(`{"sku":"piano","cent":900000}`)
 	start := func(id string, opts ...orchestration.StartOption) error {
-		if _, _, err := orchestration.StartInstance(t.Context(), env, "order", wrong, append(opts, orchestration.ID(id))...); err != nil {
+		if _, _, err := orchestration.StartInstance(t.Context(), env, "order", wrong,
+			append(opts, orchestration.ID(id))...); err != nil {
 			t.Fatal(err)
 		}
 		o, err := env.Outcome(t.Context(), id, "")
@@ -115,7 +121,8 @@ func TestStartWithAMistypedField(t *testing.T) {
 		}
 		return o.Error
 	}
-	if err := start("a"); !errors.Is(err, orchestration.OfType(orchestration.TypeMismatch)) || !strings.Contains(err.Error(), `unknown field "cent"`) {
+	if err := start("a"); !errors.Is(err, orchestration.OfType(orchestration.TypeMismatch)) ||
+		!strings.Contains(err.Error(), `unknown field "cent"`) {
 		t.Errorf("got %v", err)
 	}
 	if err := start("b", orchestration.IgnoreUnknownFields()); err != nil {
@@ -123,7 +130,8 @@ func TestStartWithAMistypedField(t *testing.T) {
 	}
 }
 
-// TestNewerClient starts with a contract that has a field more: it was checked by the compiler, and the orchestrator may be older.
+// TestNewerClient starts with a contract that has a field more: it was checked by the compiler, and
+// the orchestrator may be older.
 func TestNewerClient(t *testing.T) {
 	type newer struct {
 		order

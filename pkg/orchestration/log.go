@@ -8,7 +8,8 @@ import (
 	"github.com/rondo-run/rondo/internal/program"
 )
 
-// logHandler gives log records to the round, which gives them to the service when the round is committed.
+// logHandler gives log records to the round, which gives them to the service when the round is
+// committed.
 type logHandler struct {
 	p    *program.Program
 	with []withAttrs // what WithAttrs and WithGroup have added, oldest first

@@ -84,7 +84,8 @@ func TestLoggersDoNotShareTheirAttributes(t *testing.T) {
 		x.Info("of x")
 		y.Info("of y")
 	})
-	if strings.Contains(got, "y=1\ny") || !strings.Contains(got, `msg="of x" a=1 b=2 x=1`+"\n") || !strings.Contains(got, `msg="of y" a=1 b=2 y=1`+"\n") {
+	if strings.Contains(got, "y=1\ny") || !strings.Contains(got, `msg="of x" a=1 b=2 x=1`+"\n") ||
+		!strings.Contains(got, `msg="of y" a=1 b=2 y=1`+"\n") {
 		t.Errorf("got %s", got)
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
-// What the tests share: an orchestration whose code each test brings, and a few contracts around it.
+// What the tests share: an orchestration whose code each test brings, and a few contracts around
+// it.
 var (
 	subject = orchestration.Define[string, string]("subject")
 	echo    = activity.Define[string, string]("echo")
@@ -22,7 +23,8 @@ var (
 	letters = orchestration.DefineQueue[string]("letters")
 )
 
-// parts are the activities: echo gives what it got, or the error that "bad …" asks for; slow does so an hour later.
+// parts are the activities: echo gives what it got, or the error that "bad …" asks for; slow does
+// so an hour later.
 func parts() []rondotest.Part {
 	answer := func(_ context.Context, s string) (string, error) {
 		if typ, bad := strings.CutPrefix(s, "bad "); bad {
@@ -38,7 +40,8 @@ type (
 	world = func(env *rondotest.Env, h orchestration.Handle[string])
 )
 
-// run runs code as an instance, once kept in memory and once replayed before each round, with what the world does meanwhile. Both must end alike.
+// run runs code as an instance, once kept in memory and once replayed before each round, with what
+// the world does meanwhile. Both must end alike.
 func run(t *testing.T, fn code, meanwhile world, more ...rondotest.Part) (string, error) {
 	t.Helper()
 	var outs []string
@@ -71,7 +74,8 @@ func gives(t *testing.T, want string, fn code, meanwhile world, more ...rondotes
 	}
 }
 
-// fails checks that code ends with an error of a kind (and type, if the target has one) that says some things.
+// fails checks that code ends with an error of a kind (and type, if the target has one) that says
+// some things.
 func fails(t *testing.T, target error, fn code, meanwhile world, says ...string) {
 	t.Helper()
 	_, err := run(t, fn, meanwhile)

@@ -34,7 +34,8 @@ type Registry struct {
 	pins map[string]string
 }
 
-// NewRegistry makes a registry. The error lists everything that is wrong with the bindings, not just the first thing.
+// NewRegistry makes a registry. The error lists everything that is wrong with the bindings, not
+// just the first thing.
 func NewRegistry(bindings ...Binding) (*Registry, error) {
 	r := &Registry{code: make(map[string]map[string]Binding), pins: make(map[string]string)}
 	var errs []error
@@ -68,7 +69,8 @@ func (r *Registry) add(b Binding) error {
 		r.code[b.name] = versions
 	}
 	if _, twice := versions[b.version]; twice {
-		return fmt.Errorf("orchestration %q version %s is registered twice; give the new code a new version", b.name, b.version)
+		return fmt.Errorf("orchestration %q version %s is registered twice; give the new code a new version",
+			b.name, b.version)
 	}
 	versions[b.version] = b
 	return nil
@@ -79,7 +81,8 @@ func checkVersion(v string) error {
 	if v == "" {
 		return nil
 	}
-	if len(v) > events.MaxName || !semver.IsValid("v"+v) || strings.Count(strings.SplitN(v, "-", 2)[0], ".") != 2 || strings.Contains(v, "+") {
+	if len(v) > events.MaxName || !semver.IsValid("v"+v) || strings.Count(strings.SplitN(v, "-", 2)[0], ".") != 2 ||
+		strings.Contains(v, "+") {
 		return fmt.Errorf("version %q is not a semantic version; write it like 1.4.2", v)
 	}
 	return nil
@@ -91,20 +94,24 @@ func (r *Registry) Lookup(name, version string) (program.Func, bool) {
 	return b.code, ok
 }
 
-// CheckInput tells why a version cannot be started with an input, nil if it can. Strict refuses fields that the input's type does not have, unless the
-// orchestration was bound with [IgnoreUnknownFields], and a missing input.
-func (r *Registry) CheckInput(name, version string, codec events.Codec, input events.Payload, strict bool) *events.Error {
+// CheckInput tells why a version cannot be started with an input, nil if it can. Strict refuses
+// fields that the input's type does not have, unless the orchestration was bound with
+// [IgnoreUnknownFields], and a missing input.
+func (r *Registry) CheckInput(name, version string, codec events.Codec, input events.Payload,
+	strict bool) *events.Error {
 	b, ok := r.code[name][version]
 	if !ok {
 		return nil // whoever looks it up says so
 	}
 	if err := b.input.check(codec, input, strict && !b.input.lenient); err != nil {
-		return &events.Error{Kind: events.Application, Type: TypeMismatch, Final: true, Message: "invalid input: " + err.Error()}
+		return &events.Error{Kind: events.Application, Type: TypeMismatch, Final: true,
+			Message: "invalid input: " + err.Error()}
 	}
 	return nil
 }
 
-// ExampleInput gives an input that the version which new instances take accepts, as JSON, for people to begin with; nothing if none can be made up.
+// ExampleInput gives an input that the version which new instances take accepts, as JSON, for
+// people to begin with; nothing if none can be made up.
 func (r *Registry) ExampleInput(name string) events.Payload {
 	version, _ := r.Resolve(name)
 	b, ok := r.code[name][version]
@@ -130,15 +137,16 @@ func (r *Registry) Resolve(name string) (string, bool) {
 	return newest(versions), true
 }
 
-// Pin makes new instances of an orchestration take exactly this version, until it is pinned to another one, or to "" for the newest. Running instances
-// keep theirs.
+// Pin makes new instances of an orchestration take exactly this version, until it is pinned to
+// another one, or to "" for the newest. Running instances keep theirs.
 func (r *Registry) Pin(name, version string) error {
 	if _, ok := r.Lookup(name, version); !ok && version != "" {
 		known := r.Versions(name)
 		if len(known) == 0 {
 			return fmt.Errorf("orchestration %q is not registered", name)
 		}
-		return fmt.Errorf("orchestration %q has no version %q; registered are %s", name, version, strings.Join(known, ", "))
+		return fmt.Errorf("orchestration %q has no version %q; registered are %s", name, version,
+			strings.Join(known, ", "))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -49,7 +49,9 @@ func TestRegistryTellsEverythingThatIsWrong(t *testing.T) {
 }
 
 func TestRegistryFindsCode(t *testing.T) {
-	other := orchestration.Define[int, int]("other").With(func(*orchestration.Context, int) (int, error) { return 1, nil })
+	other := orchestration.Define[int, int]("other").With(func(*orchestration.Context, int) (int, error) {
+		return 1, nil
+	})
 	r := registry(t, version("1.0.0"), version("2.0.0"), other)
 	if names := r.Names(); !slices.Equal(names, []string{"other", "subject"}) {
 		t.Errorf("names %q", names)
@@ -101,7 +103,8 @@ func TestVersionsAreSemantic(t *testing.T) {
 			t.Errorf("%s: %v", v, err)
 		}
 	}
-	for _, v := range []string{"1", "1.2", "v1.2.3", "1.2.3.4", "01.2.3", "1.2.3-", "1.2.3+build", "1.2.3-rc+build", "latest", " 1.2.3", "1.2.3\n",
+	for _, v := range []string{"1", "1.2", "v1.2.3", "1.2.3.4", "01.2.3", "1.2.3-", "1.2.3+build", "1.2.3-rc+build",
+		"latest", " 1.2.3", "1.2.3\n",
 		"1.2.3-" + strings.Repeat("a", 200)} {
 		if _, err := orchestration.NewRegistry(version(v)); err == nil {
 			t.Errorf("%q was taken for a version", v)

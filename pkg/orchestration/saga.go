@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Saga remembers how to undo what was done. It is plain code: it says nothing to anybody until Compensate is called.
+// Saga remembers how to undo what was done. It is plain code: it says nothing to anybody until
+// Compensate is called.
 //
 //	var undo orchestration.Saga
 //	…
@@ -28,8 +29,9 @@ func (s *Saga) Add(name string, undo func(ctx *Context) error) {
 	s.steps = append(s.steps, compensation{name, undo})
 }
 
-// Compensate undoes everything, newest first, also when the instance is being cancelled; then for at most the given time. A
-// step that fails does not keep the others from being undone; the error tells of all that failed.
+// Compensate undoes everything, newest first, also when the instance is being cancelled; then for
+// at most the given time. A step that fails does not keep the others from being undone; the error
+// tells of all that failed.
 func (s *Saga) Compensate(ctx *Context, atMost time.Duration) error {
 	shielded, done := ctx.Shield(atMost)
 	defer done()

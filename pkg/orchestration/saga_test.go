@@ -45,7 +45,8 @@ func TestSagaGoesOnAfterAFailure(t *testing.T) {
 		undoes(&undo, &log, "b", "b")
 		undoes(&undo, &log, "c", "bad timing")
 		err := undo.Compensate(ctx, time.Hour)
-		mustSay(t, err, `compensation "a" failed: activity "echo": no luck`, `compensation "c" failed: activity "echo": no timing`)
+		mustSay(t, err, `compensation "a" failed: activity "echo": no luck`,
+			`compensation "c" failed: activity "echo": no timing`)
 		if !errors.Is(err, orchestration.OfType("luck")) || !errors.Is(err, orchestration.OfType("timing")) {
 			t.Errorf("got %v", err)
 		}

@@ -9,9 +9,12 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// StartInstance starts an instance of an orchestration of which only the name is known, with an input that is encoded already. It gives the id of the instance, and
-// for [Client.Outcome] the id of the start message if what was there before it does not count. Both are given with an error, too, if the start may have been stored.
-func StartInstance(ctx context.Context, c Client, name string, input events.Payload, opts ...StartOption) (id, start string, err error) {
+// StartInstance starts an instance of an orchestration of which only the name is known, with an
+// input that is encoded already. It gives the id of the instance, and for [Client.Outcome] the id
+// of the start message if what was there before it does not count. Both are given with an error,
+// too, if the start may have been stored.
+func StartInstance(ctx context.Context, c Client, name string, input events.Payload, opts ...StartOption) (id,
+	start string, err error) {
 	var o startOptions
 	for _, opt := range opts {
 		opt.start(&o)
@@ -55,7 +58,8 @@ func StartInstance(ctx context.Context, c Client, name string, input events.Payl
 // reasonExists is the reason in a receipt of a start that has found an instance.
 const reasonExists = "exists"
 
-// reasonWrongInput is the reason in a receipt of a start whose instance has failed before its code ran.
+// reasonWrongInput is the reason in a receipt of a start whose instance has failed before its code
+// ran.
 const reasonWrongInput = "wrong_input"
 
 // StartOption says how an instance is started from outside.
@@ -90,12 +94,14 @@ func (o *startOptions) identify(c Client) {
 
 // check lists everything that is wrong with a start.
 func (o *startOptions) check(name string, input events.Payload) error {
-	errs := []error{o.err, events.CheckName("orchestration", name), events.CheckChosenInstance(o.id), events.CheckAttributes(o.attributes), checkVersion(o.version)}
+	errs := []error{o.err, events.CheckName("orchestration", name), events.CheckChosenInstance(o.id),
+		events.CheckAttributes(o.attributes), checkVersion(o.version)}
 	if e := events.CheckPayload("input", input); e != nil {
 		errs = append(errs, e)
 	}
 	if o.delay > events.MaxDelay {
-		errs = append(errs, events.Limit("delay of a start (seconds)", int64(o.delay/time.Second), int64(events.MaxDelay/time.Second), "is the unit right?"))
+		errs = append(errs, events.Limit("delay of a start (seconds)", int64(o.delay/time.Second),
+			int64(events.MaxDelay/time.Second), "is the unit right?"))
 	}
 	if o.decided() && (o.delay > 0 || !o.at.IsZero()) {
 		option := "RejectExisting"
@@ -107,7 +113,8 @@ func (o *startOptions) check(name string, input events.Payload) error {
 	return errors.Join(errs...)
 }
 
-// decided reports whether the start returns when an orchestrator has decided it, and not when it is stored.
+// decided reports whether the start returns when an orchestrator has decided it, and not when it is
+// stored.
 func (o *startOptions) decided() bool { return o.reject || o.receipt != nil }
 
 // due is when the start may be taken, zero for at once.
@@ -160,37 +167,42 @@ type attributesOption map[string]string
 
 func (a attributesOption) start(o *startOptions) { o.attributes = a }
 
-// UseExisting lets a start change nothing if there is an instance of its id, running or ended: the handle is then that one's. So it is if nothing else is said; the option is
-// for saying so.
+// UseExisting lets a start change nothing if there is an instance of its id, running or ended: the
+// handle is then that one's. So it is if nothing else is said; the option is for saying so.
 func UseExisting() StartOption { return conflictOption(events.KeepExisting) }
 
 // RestartFinished starts afresh an instance of the same id that has ended; a running one is kept.
 func RestartFinished() StartOption { return conflictOption(events.RestartFinished) }
 
-// ReplaceRunning starts afresh even when an instance of the same id is running: that one is terminated.
+// ReplaceRunning starts afresh even when an instance of the same id is running: that one is
+// terminated.
 func ReplaceRunning() StartOption { return conflictOption(events.ReplaceRunning) }
 
 type conflictOption events.StartConflict
 
 func (c conflictOption) start(o *startOptions) { o.conflict, o.reject = events.StartConflict(c), false }
 
-// RejectExisting makes the start fail with [ErrExists] if there is an instance of its id, running or ended. The start then returns when an orchestrator has decided it, not
-// when it is stored. The same start sent again (see [RequestID]) is no other start.
+// RejectExisting makes the start fail with [ErrExists] if there is an instance of its id, running
+// or ended. The start then returns when an orchestrator has decided it, not when it is stored. The
+// same start sent again (see [RequestID]) is no other start.
 func RejectExisting() StartOption { return rejectOption{} }
 
 type rejectOption struct{}
 
 func (rejectOption) start(o *startOptions) { o.conflict, o.reject = events.KeepExisting, true }
 
-// ReceiptTo has the start wait until an orchestrator has decided it, and writes down what became of it: whether it has begun an instance, or found one of its id, and how
-// that one stood. Reason is then "exists", and the error nil unless [RejectExisting] says otherwise. Without it, a start returns when it is stored, and does not know.
+// ReceiptTo has the start wait until an orchestrator has decided it, and writes down what became of
+// it: whether it has begun an instance, or found one of its id, and how that one stood. Reason is
+// then "exists", and the error nil unless [RejectExisting] says otherwise. Without it, a start
+// returns when it is stored, and does not know.
 func ReceiptTo(r *Receipt) StartOption { return receiptOption{r} }
 
 type receiptOption struct{ to *Receipt }
 
 func (r receiptOption) start(o *startOptions) { o.receipt = r.to }
 
-// RequestID makes the start the same start when it is sent again. Without [ID], it is the id of the instance, too.
+// RequestID makes the start the same start when it is sent again. Without [ID], it is the id of the
+// instance, too.
 func RequestID(id string) StartOption { return requestID(id) }
 
 type requestID string
@@ -211,11 +223,14 @@ type atOption struct{ t time.Time }
 
 func (a atOption) start(o *startOptions) { o.delay, o.at = 0, a.t }
 
-// WithMessage puts a message into a queue of the instance before its code begins: [Queue.TryReceive] and [Queue.Len] find it in the first round. If an instance of the id runs
-// already, the message is for that one, unless the start replaces it; then it must be of the same orchestration.
+// WithMessage puts a message into a queue of the instance before its code begins:
+// [Queue.TryReceive] and [Queue.Len] find it in the first round. If an instance of the id runs
+// already, the message is for that one, unless the start replaces it; then it must be of the same
+// orchestration.
 //
-// With [RestartFinished], this sends to an instance or starts it, and loses nothing: if the running instance ends and its code has not looked at the message, an instance is
-// started with it. Without, such a message is lost, and one for an instance that has ended becomes a dead letter.
+// With [RestartFinished], this sends to an instance or starts it, and loses nothing: if the running
+// instance ends and its code has not looked at the message, an instance is started with it.
+// Without, such a message is lost, and one for an instance that has ended becomes a dead letter.
 func WithMessage[T any](q Queue[T], v T) StartOption { return messageOption[T]{q.name, v} }
 
 type messageOption[T any] struct {

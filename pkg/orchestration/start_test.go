@@ -16,15 +16,17 @@ func TestDelayedStartHasItsTime(t *testing.T) {
 		opts []orchestration.StartOption
 		want time.Time
 	}{
-		"none":                {nil, time.Time{}},
-		"delay":               {[]orchestration.StartOption{orchestration.Delay(time.Hour)}, w.Now().Add(time.Hour)},
-		"no delay":            {[]orchestration.StartOption{orchestration.Delay(-time.Hour)}, time.Time{}},
-		"moment":              {[]orchestration.StartOption{orchestration.At(later)}, later},
-		"the last one counts": {[]orchestration.StartOption{orchestration.At(later), orchestration.Delay(time.Hour)}, w.Now().Add(time.Hour)},
+		"none":     {nil, time.Time{}},
+		"delay":    {[]orchestration.StartOption{orchestration.Delay(time.Hour)}, w.Now().Add(time.Hour)},
+		"no delay": {[]orchestration.StartOption{orchestration.Delay(-time.Hour)}, time.Time{}},
+		"moment":   {[]orchestration.StartOption{orchestration.At(later)}, later},
+		"the last one counts": {[]orchestration.StartOption{orchestration.At(later), orchestration.Delay(time.Hour)},
+			w.Now().Add(time.Hour)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &wire{}
-			_, err := subject.Start(t.Context(), w, "in", append(c.opts, orchestration.WithMessage(letters, "dear"), orchestration.WithMessage(letters, "reader"))...)
+			_, err := subject.Start(t.Context(), w, "in", append(c.opts, orchestration.WithMessage(letters, "dear"),
+				orchestration.WithMessage(letters, "reader"))...)
 			must(t, err)
 			if len(w.published) != 1 {
 				t.Fatalf("published %+v", w.published)
@@ -48,7 +50,8 @@ func TestMessagesGoWithAStart(t *testing.T) {
 	}
 	for _, m := range w.published {
 		with := m.Content.(*events.Start).Messages
-		if m.ID != "r" || m.Instance != "i" || len(with) != 2 || with[1].Queue != "letters" || string(with[1].Data) != `"john"` {
+		if m.ID != "r" || m.Instance != "i" || len(with) != 2 || with[1].Queue != "letters" ||
+			string(with[1].Data) != `"john"` {
 			t.Errorf("published %+v with %+v", m, with)
 		}
 	}
@@ -56,7 +59,8 @@ func TestMessagesGoWithAStart(t *testing.T) {
 
 func TestRejectedStart(t *testing.T) {
 	w := &wire{receipt: orchestration.Receipt{Reason: "exists", Status: "running"}}
-	h, err := subject.Start(t.Context(), w, "in", orchestration.ID("i"), orchestration.RejectExisting(), orchestration.WithMessage(letters, "dear"))
+	h, err := subject.Start(t.Context(), w, "in", orchestration.ID("i"), orchestration.RejectExisting(),
+		orchestration.WithMessage(letters, "dear"))
 	mustSay(t, err, `instance "i" is already there (running)`)
 	var exists *orchestration.ExistsError
 	if !errors.Is(err, orchestration.ErrExists) || !errors.As(err, &exists) || exists.Instance != "i" || h.ID != "i" {
@@ -69,12 +73,14 @@ func TestRejectedStart(t *testing.T) {
 		t.Errorf("published %v", w.published)
 	}
 	w.receipt = orchestration.Receipt{Taken: true}
-	_, err = subject.Start(t.Context(), w, "in", orchestration.RejectExisting(), orchestration.WithMessage(letters, "dear"))
+	_, err = subject.Start(t.Context(), w, "in", orchestration.RejectExisting(),
+		orchestration.WithMessage(letters, "dear"))
 	must(t, err)
 	if len(w.published) != 0 || len(w.delivered) != 3 {
 		t.Errorf("published %v, delivered %v", w.published, w.delivered)
 	}
-	if last := w.delivered[2].Content.(*events.Start); last.Conflict != events.RejectExisting || len(last.Messages) != 1 {
+	if last := w.delivered[2].Content.(*events.Start); last.Conflict != events.RejectExisting ||
+		len(last.Messages) != 1 {
 		t.Errorf("delivered %+v, want its message to be for what it starts only", last)
 	}
 	w.refuse = errors.New("no connection")
@@ -88,9 +94,11 @@ func TestRejectedStart(t *testing.T) {
 
 func TestStartOptionsAreChecked(t *testing.T) {
 	w := &wire{}
-	_, err := subject.Start(t.Context(), w, "in", orchestration.RejectExisting(), orchestration.Delay(events.MaxDelay+1))
+	_, err := subject.Start(t.Context(), w, "in", orchestration.RejectExisting(),
+		orchestration.Delay(events.MaxDelay+1))
 	mustSay(t, err, "RejectExisting cannot wait", "delay of a start (seconds)")
-	_, err = subject.Start(t.Context(), w, "in", orchestration.WithMessage(orchestration.DefineQueue[string](""), large))
+	_, err = subject.Start(t.Context(), w, "in",
+		orchestration.WithMessage(orchestration.DefineQueue[string](""), large))
 	mustSay(t, err, "queue name: it is empty", `queue "" (bytes)`)
 	_, err = subject.Start(t.Context(), w, "in", orchestration.WithMessage(orchestration.DefineQueue[func()]("q"), nil))
 	mustSay(t, err, "encode func()")

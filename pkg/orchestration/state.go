@@ -9,9 +9,10 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Event is the contract of a named event: something that is told to whoever waits for it at that moment. When nobody does, it is
-// dropped and counted; for messages that must not be lost use a [Queue]. What cannot be decoded as a T is refused: the sender is told, and the instance goes
-// on waiting.
+// Event is the contract of a named event: something that is told to whoever waits for it at that
+// moment. When nobody does, it is dropped and counted; for messages that must not be lost use a
+// [Queue]. What cannot be decoded as a T is refused: the sender is told, and the instance goes on
+// waiting.
 type Event[T any] struct{ name string }
 
 // DefineEvent makes the contract of an event.
@@ -51,8 +52,9 @@ func (e Event[T]) Raise(ctx context.Context, c Client, instance string, v T) err
 	})
 }
 
-// Queue is the contract of a mailbox: its messages are kept in order until they are read, also while nobody reads, and across
-// continue-as-new. A message that cannot be decoded as a T is skipped: it becomes a dead letter if the instance waits for one when it comes.
+// Queue is the contract of a mailbox: its messages are kept in order until they are read, also
+// while nobody reads, and across continue-as-new. A message that cannot be decoded as a T is
+// skipped: it becomes a dead letter if the instance waits for one when it comes.
 type Queue[T any] struct{ name string }
 
 // DefineQueue makes the contract of a queue.
@@ -71,8 +73,8 @@ func (q Queue[T]) ReceiveWithin(ctx *Context, d time.Duration) (T, error) {
 	return q.Receive(limited)
 }
 
-// Next gives a future of the oldest message, or of the next one to come. A message that was taken by a future that is cancelled before it was looked at goes
-// back to the front.
+// Next gives a future of the oldest message, or of the next one to come. A message that was taken
+// by a future that is cancelled before it was looked at goes back to the front.
 func (q Queue[T]) Next(ctx *Context) *Future[T] {
 	what := "queue " + quote(q.name)
 	if err := events.CheckName("queue", q.name); err != nil {
@@ -121,19 +123,22 @@ func send[T any](ctx *Context, instance string, to events.SentTo, name string, v
 	if err != nil {
 		return err
 	}
-	if _, refused := ctx.p.Say(ctx.s, &events.Sent{Instance: instance, To: to, Name: name, Data: data}); refused != nil {
+	if _, refused := ctx.p.Say(ctx.s,
+		&events.Sent{Instance: instance, To: to, Name: name, Data: data}); refused != nil {
 		return refused
 	}
 	return nil
 }
 
-// Status is the contract of the custom status: one value that says how far the instance is, for people to look at.
+// Status is the contract of the custom status: one value that says how far the instance is, for
+// people to look at.
 type Status[T any] struct{}
 
 // DefineStatus makes the contract of a custom status.
 func DefineStatus[T any]() Status[T] { return Status[T]{} }
 
-// Set replaces the status. It is visible outside when the round is committed. The error says that it is too large; then the status stays as it was.
+// Set replaces the status. It is visible outside when the round is committed. The error says that
+// it is too large; then the status stays as it was.
 func (Status[T]) Set(ctx *Context, v T) error {
 	data, err := ctx.codec().Encode(v)
 	ctx.must(err)
@@ -152,7 +157,8 @@ func (Status[T]) Get(ctx *Context) (v T, ok bool, err error) {
 	return v, true, ctx.codec().Decode(data, &v)
 }
 
-// Key is the contract of a value that an instance keeps, readable from outside and across continue-as-new.
+// Key is the contract of a value that an instance keeps, readable from outside and across
+// continue-as-new.
 type Key[T any] struct{ name string }
 
 // DefineKey makes the contract of a value.
@@ -161,12 +167,14 @@ func DefineKey[T any](name string) Key[T] { return Key[T]{name} }
 // Name is the value's key.
 func (k Key[T]) Name() string { return k.name }
 
-// Set sets the value. The error says that it is too large, or that the instance has as many values as it may have; then the value stays as it was.
+// Set sets the value. The error says that it is too large, or that the instance has as many values
+// as it may have; then the value stays as it was.
 func (k Key[T]) Set(ctx *Context, v T) error {
 	data, err := ctx.codec().Encode(v)
 	ctx.must(err)
 	if k.name == "" {
-		ctx.p.Stop(&events.Error{Kind: events.Application, Type: InvalidCall, Final: true, Message: "a value needs a key"})
+		ctx.p.Stop(&events.Error{Kind: events.Application, Type: InvalidCall, Final: true,
+			Message: "a value needs a key"})
 	}
 	return ctx.note(&events.ValueSet{Key: k.name, Value: data, Set: ctx.Now()})
 }
@@ -195,7 +203,8 @@ func (k Key[T]) Clear(ctx *Context) {
 	}
 }
 
-// ReadFrom reads the value of another instance, as it stands at some moment between the call and the result.
+// ReadFrom reads the value of another instance, as it stands at some moment between the call and
+// the result.
 func (k Key[T]) ReadFrom(ctx *Context, instance string) *Future[*T] {
 	what := "value " + quote(k.name) + " of " + quote(instance)
 	if err := events.CheckInstance(instance); err != nil {
@@ -206,8 +215,8 @@ func (k Key[T]) ReadFrom(ctx *Context, instance string) *Future[*T] {
 	return decoded[*T](ctx, ctx.p.Activity(ctx.s, ReadValueActivity, input, program.Options{Tag: SystemTag}), what)
 }
 
-// The activity behind [Key.ReadFrom]. The orchestrator runs it, because workers need no database. Its result is the value as
-// the other instance wrote it, or nothing.
+// The activity behind [Key.ReadFrom]. The orchestrator runs it, because workers need no database.
+// Its result is the value as the other instance wrote it, or nothing.
 const (
 	SystemTag         = events.ReservedPrefix + "system"
 	ReadValueActivity = events.ReservedPrefix + "read-value"

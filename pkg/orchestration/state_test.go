@@ -37,7 +37,8 @@ func TestEventThatNobodyWaitsForIsDropped(t *testing.T) {
 	})
 }
 
-// TestDataOfAnotherType sends something of a wrong type, then of the right one: the first is refused, and its sender told; the instance goes on waiting.
+// TestDataOfAnotherType sends something of a wrong type, then of the right one: the first is
+// refused, and its sender told; the instance goes on waiting.
 func TestDataOfAnotherType(t *testing.T) {
 	number, figures := orchestration.DefineEvent[int]("knock"), orchestration.DefineQueue[int]("letters")
 	for what, c := range map[string]struct {
@@ -65,7 +66,8 @@ func TestDataOfAnotherType(t *testing.T) {
 			}, func(env *rondotest.Env, h orchestration.Handle[string]) {
 				must(t, c.wrong(env, h.ID))
 				r, err := env.Deliver(t.Context(), events.Message{ID: "wrong", Instance: h.ID, Content: c.content})
-				if err != nil || r.Taken || r.Reason != "wrong_type" || !strings.Contains(r.Detail, "want int, got JSON string") {
+				if err != nil || r.Taken || r.Reason != "wrong_type" ||
+					!strings.Contains(r.Detail, "want int, got JSON string") {
 					t.Errorf("%+v, %v", r, err)
 				}
 				must(t, c.right(env, h.ID))
@@ -179,7 +181,8 @@ func TestStatus(t *testing.T) {
 }
 
 func TestValues(t *testing.T) {
-	a, b, c := orchestration.DefineKey[int]("a"), orchestration.DefineKey[string]("b"), orchestration.DefineKey[[]int]("c")
+	a, b, c := orchestration.DefineKey[int]("a"), orchestration.DefineKey[string]("b"),
+		orchestration.DefineKey[[]int]("c")
 	gives(t, "0 false; 2 true; [a b c]; 2 pruned; [a]; []", func(ctx *oc, _ string) (string, error) {
 		none, okNone, _ := a.Get(ctx)
 		a.Set(ctx, 1)
@@ -196,7 +199,8 @@ func TestValues(t *testing.T) {
 		b.Clear(ctx)
 		ctx.ClearValues()
 		ctx.ClearValues()
-		return fmt.Sprint(none, " ", okNone, "; ", two, " ", okTwo, "; ", keys, "; ", pruned, " pruned; ", left, "; ", ctx.Keys()), err
+		return fmt.Sprint(none, " ", okNone, "; ", two, " ", okTwo, "; ", keys, "; ", pruned, " pruned; ", left, "; ",
+			ctx.Keys()), err
 	}, nil)
 }
 
@@ -206,9 +210,15 @@ func TestValueThatCannotBeKept(t *testing.T) {
 		target error
 		says   string
 	}{
-		"no key":  {func(ctx *oc) { _ = orchestration.DefineKey[int]("").Set(ctx, 1) }, orchestration.OfType("invalid_call"), "a value needs a key"},
-		"no text": {func(ctx *oc) { _ = orchestration.DefineKey[int]("\xff").Set(ctx, 1) }, orchestration.OfType("invalid_call"), "it is not valid UTF-8"},
-		"no data": {func(ctx *oc) { _ = orchestration.DefineKey[func()]("f").Set(ctx, nil) }, &orchestration.Error{Kind: events.Application}, "encode func()"},
+		"no key": {func(ctx *oc) {
+			_ = orchestration.DefineKey[int]("").Set(ctx, 1)
+		}, orchestration.OfType("invalid_call"), "a value needs a key"},
+		"no text": {func(ctx *oc) {
+			_ = orchestration.DefineKey[int]("\xff").Set(ctx, 1)
+		}, orchestration.OfType("invalid_call"), "it is not valid UTF-8"},
+		"no data": {func(ctx *oc) {
+			_ = orchestration.DefineKey[func()]("f").Set(ctx, nil)
+		}, &orchestration.Error{Kind: events.Application}, "encode func()"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fails(t, c.target, func(ctx *oc, _ string) (string, error) {
@@ -227,15 +237,23 @@ func TestCallsOverALimit(t *testing.T) {
 		call func(ctx *oc) error
 		says string
 	}{
-		"large value":  {func(ctx *oc) error { return orchestration.DefineKey[string]("k").Set(ctx, large[:events.MaxValue]) }, `value "k"`},
-		"long key":     {func(ctx *oc) error { return orchestration.DefineKey[int](long).Set(ctx, 1) }, "use a shorter key"},
-		"large status": {func(ctx *oc) error { return orchestration.DefineStatus[string]().Set(ctx, large[:events.MaxStatus]) }, "custom status (bytes): 262146 is over the limit of 262144"},
+		"large value": {func(ctx *oc) error {
+			return orchestration.DefineKey[string]("k").Set(ctx, large[:events.MaxValue])
+		}, `value "k"`},
+		"long key": {func(ctx *oc) error {
+			return orchestration.DefineKey[int](long).Set(ctx, 1)
+		}, "use a shorter key"},
+		"large status": {func(ctx *oc) error {
+			return orchestration.DefineStatus[string]().Set(ctx, large[:events.MaxStatus])
+		}, "custom status (bytes): 262146 is over the limit of 262144"},
 		"large input": {func(ctx *oc) error {
 			_, err := echo.Call(ctx, large)
 			return err
 		}, `activity "echo"`},
-		"large message": {func(ctx *oc) error { return orchestration.DefineQueue[string]("q").Send(ctx, "other", large) }, `message to "other"`},
-		"far timer":     {func(ctx *oc) error { return ctx.Sleep(far) }, "check its unit"},
+		"large message": {func(ctx *oc) error {
+			return orchestration.DefineQueue[string]("q").Send(ctx, "other", large)
+		}, `message to "other"`},
+		"far timer": {func(ctx *oc) error { return ctx.Sleep(far) }, "check its unit"},
 		"far deadline": {func(ctx *oc) error {
 			limited, done := ctx.WithTimeout(far)
 			defer done()

@@ -9,12 +9,14 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// StepOption says how an inline step is run. Package activity has them: Retry, Timeout, TimeoutOverall.
+// StepOption says how an inline step is run. Package activity has them: Retry, Timeout,
+// TimeoutOverall.
 type StepOption = program.StepOption
 
-// Step runs a short side effect right here, in the orchestrator's process: no worker is needed, and it costs one commit. Its result is remembered, so
-// a replay does not run it again; a crash before the result was stored does. For what takes long, needs other machines or
-// must be visible while it runs, use an activity.
+// Step runs a short side effect right here, in the orchestrator's process: no worker is needed, and
+// it costs one commit. Its result is remembered, so a replay does not run it again; a crash before
+// the result was stored does. For what takes long, needs other machines or must be visible while it
+// runs, use an activity.
 func Step[T any](ctx *Context, name string, fn func(context.Context) (T, error), opts ...StepOption) (T, error) {
 	return StartStep(ctx, name, fn, opts...).Get(ctx)
 }
@@ -33,7 +35,8 @@ func StartStep[T any](ctx *Context, name string, fn func(context.Context) (T, er
 	run := func(c context.Context) (p events.Payload, err error) {
 		defer func() {
 			if r := recover(); r != nil {
-				err = (&events.Error{Kind: events.Panicked, Message: fmt.Sprint("panic: ", r), Stack: string(debug.Stack())}).Bounded()
+				err = (&events.Error{Kind: events.Panicked, Message: fmt.Sprint("panic: ", r),
+					Stack: string(debug.Stack())}).Bounded()
 			}
 		}()
 		v, err := fn(c)

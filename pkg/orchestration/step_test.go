@@ -50,7 +50,8 @@ func TestStepIsTriedAgain(t *testing.T) {
 func TestStepsHaveKeysOfTheirOwn(t *testing.T) {
 	gives(t, "true", func(ctx *oc, _ string) (string, error) {
 		key := func(c context.Context) (string, error) { return activity.InfoOf(c).IdempotencyKey, nil }
-		keys, err := orchestration.All(ctx, orchestration.StartStep(ctx, "s", key), orchestration.StartStep(ctx, "s", key)).Get(ctx)
+		keys, err := orchestration.All(ctx, orchestration.StartStep(ctx, "s", key),
+			orchestration.StartStep(ctx, "s", key)).Get(ctx)
 		return fmt.Sprint(len(keys) == 2 && keys[0] != keys[1]), err
 	}, nil)
 }
@@ -64,14 +65,18 @@ func TestStepFails(t *testing.T) {
 		says   []string
 	}{
 		"error": {"s", func(context.Context) (any, error) { return nil, activity.Errorf("busy", "later") },
-			[]orchestration.StepOption{activity.Retry(2)}, orchestration.OfType("busy"), []string{`step "s": later (after 2 attempts)`}},
+			[]orchestration.StepOption{activity.Retry(2)}, orchestration.OfType("busy"),
+			[]string{`step "s": later (after 2 attempts)`}},
 		"final": {"s", func(context.Context) (any, error) { return nil, activity.Final(errors.New("never")) },
-			[]orchestration.StepOption{activity.Retry(2)}, &orchestration.Error{Kind: events.Application}, []string{`step "s": never`}},
+			[]orchestration.StepOption{activity.Retry(2)}, &orchestration.Error{Kind: events.Application},
+			[]string{`step "s": never`}},
 		"panic": {"s", func(context.Context) (any, error) { panic("out of cheese") }, nil,
 			&orchestration.Error{Kind: events.Panicked}, []string{`step "s": panic: out of cheese`}},
 		"result that cannot be encoded": {"s", func(context.Context) (any, error) { return func() {}, nil }, nil,
 			&orchestration.Error{Kind: events.Application}, []string{`step "s": encode func()`}},
-		"result that is too large": {"s", func(context.Context) (any, error) { return strings.Repeat("x", events.MaxPayload), nil }, nil,
+		"result that is too large": {"s", func(context.Context) (any, error) {
+			return strings.Repeat("x", events.MaxPayload), nil
+		}, nil,
 			&orchestration.Error{Kind: events.LimitExceeded}, []string{`result of step "s"`}},
 		"name": {"", nil, nil, orchestration.OfType("invalid_call"), []string{"step name: it is empty"}},
 		"options": {"s", nil, []orchestration.StepOption{activity.Timeout(-1)}, orchestration.OfType("invalid_options"),

@@ -9,23 +9,26 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Span is a part of an orchestration that shows in its trace. Make it with [Context.Span], and end it; one that is not ended does not show. It may go on over waits, restarts
-// and other machines.
+// Span is a part of an orchestration that shows in its trace. Make it with [Context.Span], and end
+// it; one that is not ended does not show. It may go on over waits, restarts and other machines.
 type Span struct {
 	p     *program.Program
 	told  program.Told
 	ended bool
 }
 
-// Span begins a span in the trace of the execution. It is told once, when it has ended, however often the code is replayed.
+// Span begins a span in the trace of the execution. It is told once, when it has ended, however
+// often the code is replayed.
 //
 //	packing := ctx.Span("packing", slog.Int("parcels", len(parcels)))
 //	defer packing.End()
 //
-// Give the same name to the same thing: what differs from instance to instance belongs into the attributes.
+// Give the same name to the same thing: what differs from instance to instance belongs into the
+// attributes.
 func (ctx *Context) Span(name string, about ...slog.Attr) *Span {
 	ctx.must(events.CheckText("name of a span", name))
-	return &Span{p: ctx.p, told: program.Told{Kind: program.ToldSpan, Name: name, About: slices.Clone(about), Number: ctx.p.NewSpan(), Begun: ctx.Now()}}
+	return &Span{p: ctx.p, told: program.Told{Kind: program.ToldSpan, Name: name, About: slices.Clone(about),
+		Number: ctx.p.NewSpan(), Begun: ctx.Now()}}
 }
 
 // Set adds attributes.
@@ -48,11 +51,13 @@ func (s *Span) End() {
 	s.p.Tell(s.told)
 }
 
-// SetAttributes adds attributes to the span of the whole execution. Those of the same key replace each other.
+// SetAttributes adds attributes to the span of the whole execution. Those of the same key replace
+// each other.
 func (ctx *Context) SetAttributes(about ...slog.Attr) { ctx.p.Describe(about) }
 
-// Count adds to a counter of the author's own: once, however often the code is replayed. It shows among the metrics of the orchestrator, under this name. Attributes are its labels: use few, of few values each,
-// and never ids.
+// Count adds to a counter of the author's own: once, however often the code is replayed. It shows
+// among the metrics of the orchestrator, under this name. Attributes are its labels: use few, of
+// few values each, and never ids.
 func (ctx *Context) Count(name string, n float64, about ...slog.Attr) {
 	ctx.measure(program.ToldCount, name, n, about)
 }

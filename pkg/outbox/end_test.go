@@ -10,7 +10,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/outbox"
 )
 
-// TestPublisherPublishesFarTimersAtTheEnd ends a publisher while a timer waits for its withdrawal: it is published, not dropped.
+// TestPublisherPublishesFarTimersAtTheEnd ends a publisher while a timer waits for its withdrawal:
+// it is published, not dropped.
 func TestPublisherPublishesFarTimersAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s := &broker{}, &store{}

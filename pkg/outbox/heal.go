@@ -29,14 +29,15 @@ type Healer struct {
 	Broker Broker
 	Store  HealStore
 	Prefix string
-	// Grace is how long an instance may be overdue before it is looked after: its owner is most often about to. Patience is when it is looked after
-	// again.
+	// Grace is how long an instance may be overdue before it is looked after: its owner is most
+	// often about to. Patience is when it is looked after again.
 	Grace, Patience time.Duration
-	// Settle is how long tasks wait that the broker does not have, before it is asked a second time: a
-	// worker may have received them directly, or their results may be in an inbox that was just taken
-	// over. By then they are stored, or done.
+	// Settle is how long tasks wait that the broker does not have, before it is asked a second
+	// time: a worker may have received them directly, or their results may be in an inbox that was
+	// just taken over. By then they are stored, or done.
 	Settle time.Duration
-	// Runs tells whether an orchestrator that is running can run some code; nil: any. What waits for code is not sent again each minute: what answers it may be waiting, too.
+	// Runs tells whether an orchestrator that is running can run some code; nil: any. What waits
+	// for code is not sent again each minute: what answers it may be waiting, too.
 	Runs    func(name, version string) bool
 	Log     *slog.Logger
 	Watcher Watcher // nil: nobody
@@ -57,8 +58,9 @@ type Healed struct {
 	Messages  int // that were missing
 }
 
-// Overdue looks after instances whose time to be looked at has passed, so many at a time, until there are no more. Several may do so at once. Tasks that the
-// broker does not have are sent by a later call, when Settle has passed and the broker still does not have them.
+// Overdue looks after instances whose time to be looked at has passed, so many at a time, until
+// there are no more. Several may do so at once. Tasks that the broker does not have are sent by a
+// later call, when Settle has passed and the broker still does not have them.
 func (h *Healer) Overdue(ctx context.Context, page int) (all Healed, err error) {
 	for {
 		settled, ok := h.settled()
@@ -86,7 +88,8 @@ func (h *Healer) Overdue(ctx context.Context, page int) (all Healed, err error) 
 // overdue looks after one page of them, and tells how many it has taken over.
 func (h *Healer) overdue(ctx context.Context, limit int) (int, Healed, error) {
 	now := time.Now()
-	overdue, err := h.Store.TakeOverdue(ctx, history.Take{Before: now.Add(-h.Grace), Until: now.Add(h.Patience), Limit: limit})
+	overdue, err := h.Store.TakeOverdue(ctx,
+		history.Take{Before: now.Add(-h.Grace), Until: now.Add(h.Patience), Limit: limit})
 	if err != nil {
 		return 0, Healed{}, fmt.Errorf("look for overdue instances: %w", err)
 	}
@@ -126,18 +129,22 @@ func (h *Healer) settled() (unsettled, bool) {
 	return unsettled{}, false
 }
 
-// recent is how far back messages are sent again to which nobody expects an answer, after the broker has lost everything: a broker that keeps its files writes through to them
-// more often than that.
+// recent is how far back messages are sent again to which nobody expects an answer, after the
+// broker has lost everything: a broker that keeps its files writes through to them more often than
+// that.
 const recent = 10 * time.Minute
 
-// All looks after all instances that have not ended, and those that may have said something just before they did: after the broker has lost everything.
+// All looks after all instances that have not ended, and those that may have said something just
+// before they did: after the broker has lost everything.
 func (h *Healer) All(ctx context.Context) (Healed, error) {
 	since := time.Now().Add(-recent)
-	running, err := h.each(ctx, history.Filter{Statuses: []round.Status{round.Running, round.Suspended, round.Halted}}, since)
+	running, err := h.each(ctx,
+		history.Filter{Statuses: []round.Status{round.Running, round.Suspended, round.Halted}}, since)
 	if err != nil {
 		return running, err
 	}
-	ended, err := h.each(ctx, history.Filter{Statuses: []round.Status{round.Completed, round.Failed, round.Cancelled, round.Terminated}, CreatedAfter: since}, since)
+	ended, err := h.each(ctx, history.Filter{Statuses: []round.Status{round.Completed, round.Failed, round.Cancelled,
+		round.Terminated}, CreatedAfter: since}, since)
 	running.Instances += ended.Instances
 	running.Messages += ended.Messages
 	return running, err
@@ -218,7 +225,8 @@ const (
 
 // heal looks after instances. If since is set, what they have said since then is said again. The
 // instances for which something is held come back as later.
-func (h *Healer) heal(ctx context.Context, ids []string, since time.Time, hold hold) (healed Healed, later []string, err error) {
+func (h *Healer) heal(ctx context.Context, ids []string, since time.Time, hold hold) (healed Healed,
+	later []string, err error) {
 	for len(ids) > 0 {
 		n := min(len(ids), healPage)
 		known, err := h.Store.Load(ctx, ids[:n], func(_ string, row round.Row) bool {
@@ -283,8 +291,8 @@ func (h *Healer) lost(messages []events.Wire) (n int) {
 	return n
 }
 
-// outstanding lists what an instance waits for, and a word to its owner to look at it: its timers may be due, its steps may have been lost, or
-// its code may fit again.
+// outstanding lists what an instance waits for, and a word to its owner to look at it: its timers
+// may be due, its steps may have been lost, or its code may fit again.
 func (h *Healer) outstanding(k round.Known, since time.Time) []events.Message {
 	wake := events.Message{Instance: k.Instance, Trace: k.Row.Trace, Content: &events.Wake{Reason: "sweep"}}
 	if k.Unreadable != nil || !round.CanRead(k.Row) {
@@ -336,7 +344,8 @@ func (h *Healer) missing(ctx context.Context, messages []events.Message) (wires 
 	for i, m := range messages {
 		w, err := events.Encode(h.Prefix, m)
 		if err != nil {
-			h.Log.With(traceOf(m.Trace)...).Error("what an instance waits for cannot be sent", "instance", m.Instance, "error", err)
+			h.Log.With(traceOf(m.Trace)...).Error("what an instance waits for cannot be sent", "instance",
+				m.Instance, "error", err)
 			continue
 		}
 		wires[i] = w
@@ -360,7 +369,8 @@ func (h *Healer) missing(ctx context.Context, messages []events.Message) (wires 
 	return wires, wanted, nil
 }
 
-// ask asks the broker which messages it does not have: for many at once, if it can tell, and then for each of those that it does not seem to have.
+// ask asks the broker which messages it does not have: for many at once, if it can tell, and then
+// for each of those that it does not seem to have.
 func (h *Healer) ask(ctx context.Context, wires []events.Wire, asked []int, wanted []bool) error {
 	if many, ok := h.Broker.(bus.Many); ok && len(asked) > 1 {
 		all := make([]events.Wire, len(asked))

@@ -18,12 +18,14 @@ import (
 // parked is an instance with a history, as the store gives it.
 func parked(status round.Status, facts ...events.Fact) round.Known {
 	at := time.Now()
-	all := append([]events.Fact{&events.Started{Name: "o", Version: "1.0.0", Life: "life", Engine: events.Engine}}, facts...)
+	all := append([]events.Fact{&events.Started{Name: "o", Version: "1.0.0", Life: "life", Engine: events.Engine}},
+		facts...)
 	var list []events.Event
 	for i, f := range all {
 		list = append(list, events.Event{ID: int64(i + 1), At: at, Fact: f})
 	}
-	return round.Known{Row: round.Row{Execution: 1, Life: "life", Engine: events.Engine, Name: "o", Version: "1.0.0", Status: status, LastEvent: int64(len(list))}, History: list}
+	return round.Known{Row: round.Row{Execution: 1, Life: "life", Engine: events.Engine, Name: "o", Version: "1.0.0",
+		Status: status, LastEvent: int64(len(list))}, History: list}
 }
 
 func healer(b *broker, s *store) *outbox.Healer {
@@ -54,7 +56,8 @@ func TestHealPublishesOnlyWhatIsMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	slices.Sort(b.published)
-	want := []string{"rondo.internal_start.o.ended", "rondo.internal_start.o.missing", "rondo.timer-due.1-6-life.a", "rondo.wake.sweep.a", "rondo.work._.lost.1-2-life.a"}
+	want := []string{"rondo.internal_start.o.ended", "rondo.internal_start.o.missing", "rondo.timer-due.1-6-life.a",
+		"rondo.wake.sweep.a", "rondo.work._.lost.1-2-life.a"}
 	if !slices.Equal(b.published, want) {
 		t.Errorf("published %v, want %v", b.published, want)
 	}
@@ -76,7 +79,8 @@ func TestHealWakesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// After the broker has lost everything, what was said lately is said again, also by those that have ended.
+// After the broker has lost everything, what was said lately is said again, also by those that have
+// ended.
 func TestHealAllRepeatsWhatWasSaidLately(t *testing.T) {
 	long := parked(round.Running, &events.Sent{To: events.ToQueue, Instance: "z", Name: "old"})
 	long.History[1].At = time.Now().Add(-24 * time.Hour)
@@ -90,7 +94,8 @@ func TestHealAllRepeatsWhatWasSaidLately(t *testing.T) {
 		t.Fatal(err)
 	}
 	slices.Sort(b.published)
-	want := []string{"rondo.internal_queue.q.x", "rondo.internal_start.o.y", "rondo.wake.sweep.long", "rondo.wake.sweep.running"}
+	want := []string{"rondo.internal_queue.q.x", "rondo.internal_start.o.y", "rondo.wake.sweep.long",
+		"rondo.wake.sweep.running"}
 	if !slices.Equal(b.published, want) {
 		t.Errorf("published %v, want %v", b.published, want)
 	}
@@ -124,14 +129,16 @@ func TestHealAllWaitsForTasksThatWerePassedDirectly(t *testing.T) {
 		b.has["rondo.work._.a.1-2-life.stored"] = true
 		b.mu.Unlock()
 		s.mu.Lock()
-		s.known["done"] = parked(round.Running, &events.ActivityScheduled{Name: "a", Attempt: 1}, &events.ActivityCompleted{Schedule: 2})
+		s.known["done"] = parked(round.Running, &events.ActivityScheduled{Name: "a", Attempt: 1},
+			&events.ActivityCompleted{Schedule: 2})
 		s.mu.Unlock()
 		got := <-ended
 		if got.err != nil {
 			t.Fatal(got.err)
 		}
 		slices.Sort(b.published)
-		want := []string{"rondo.wake.sweep.done", "rondo.wake.sweep.lost", "rondo.wake.sweep.stored", "rondo.work._.a.1-2-life.lost"}
+		want := []string{"rondo.wake.sweep.done", "rondo.wake.sweep.lost", "rondo.wake.sweep.stored",
+			"rondo.work._.a.1-2-life.lost"}
 		if !slices.Equal(b.published, want) {
 			t.Errorf("published %v, want %v", b.published, want)
 		}
@@ -144,7 +151,8 @@ func TestHealAllWaitsForTasksThatWerePassedDirectly(t *testing.T) {
 // It ends when it is told to, also while it waits.
 func TestHealAllEndsWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &store{known: map[string]round.Known{"a": parked(round.Running, &events.ActivityScheduled{Name: "a", Attempt: 1})}}
+		s := &store{known: map[string]round.Known{"a": parked(round.Running,
+			&events.ActivityScheduled{Name: "a", Attempt: 1})}}
 		b := &broker{}
 		h := healer(b, s)
 		h.Settle = time.Hour
@@ -159,8 +167,9 @@ func TestHealAllEndsWhileItWaits(t *testing.T) {
 	})
 }
 
-// The result of a task may be in an inbox that was just taken over when its instance is overdue. What
-// wakes the instance is sent at once; the task, by a later call, and only if it is still wanted.
+// The result of a task may be in an inbox that was just taken over when its instance is overdue.
+// What wakes the instance is sent at once; the task, by a later call, and only if it is still
+// wanted.
 func TestHealOverdueWaitsForTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{known: make(map[string]round.Known)}
@@ -183,7 +192,8 @@ func TestHealOverdueWaitsForTasks(t *testing.T) {
 		}
 		overdue("rondo.wake.sweep.done", "rondo.wake.sweep.lost")
 		s.overdue = nil
-		s.known["done"] = parked(round.Running, &events.ActivityScheduled{Name: "a", Attempt: 1}, &events.ActivityCompleted{Schedule: 2})
+		s.known["done"] = parked(round.Running, &events.ActivityScheduled{Name: "a", Attempt: 1},
+			&events.ActivityCompleted{Schedule: 2})
 		<-time.After(4 * time.Second)
 		overdue()
 		<-time.After(time.Second)
@@ -193,7 +203,8 @@ func TestHealOverdueWaitsForTasks(t *testing.T) {
 	})
 }
 
-// bulk is a broker that can be asked for many messages at once, and does not know of all that it has.
+// bulk is a broker that can be asked for many messages at once, and does not know of all that it
+// has.
 type bulk struct {
 	*broker
 	knows map[string]bool
@@ -209,7 +220,8 @@ func (b *bulk) HasMany(_ context.Context, messages []events.Wire) ([]bool, error
 	return has, nil
 }
 
-// All that are overdue are looked after, page after page, and the broker is asked once for each page. What it does not seem to have is looked for once more.
+// All that are overdue are looked after, page after page, and the broker is asked once for each
+// page. What it does not seem to have is looked for once more.
 func TestHealGoesOnWhileThereIsMore(t *testing.T) {
 	const n, page = 25, 10
 	s := &store{known: make(map[string]round.Known)}
@@ -239,9 +251,11 @@ func TestHealGoesOnWhileThereIsMore(t *testing.T) {
 	}
 }
 
-// What no orchestrator can run is left alone: what answers it may be waiting, too, and would be asked for again and again.
+// What no orchestrator can run is left alone: what answers it may be waiting, too, and would be
+// asked for again and again.
 func TestHealLeavesAloneWhatNobodyRuns(t *testing.T) {
-	s := &store{overdue: []string{"a"}, known: map[string]round.Known{"a": parked(round.Running, &events.ActivityScheduled{Name: "lost", Attempt: 1})}}
+	s := &store{overdue: []string{"a"},
+		known: map[string]round.Known{"a": parked(round.Running, &events.ActivityScheduled{Name: "lost", Attempt: 1})}}
 	b := &broker{}
 	h := healer(b, s)
 	h.Runs = func(name, version string) bool { return name != "o" || version != "1.0.0" }
@@ -250,16 +264,18 @@ func TestHealLeavesAloneWhatNobodyRuns(t *testing.T) {
 	}
 }
 
-// After the broker has lost everything, an instance that has ended says once more what it has said. A message that a read has taken is none that nobody has looked
-// at: the start that brought it begins no instance again. One that no read has taken does.
+// After the broker has lost everything, an instance that has ended says once more what it has said.
+// A message that a read has taken is none that nobody has looked at: the start that brought it
+// begins no instance again. One that no read has taken does.
 func TestHealAllStartsNothingForMessagesThatWereTaken(t *testing.T) {
 	restart := &events.Restart{Name: "o", Version: "1.0.0"}
 	brought := func(data string) *events.MessageQueued {
 		return &events.MessageQueued{Queue: "q", Data: events.Payload(data), Message: "m" + data, Restart: restart}
 	}
 	s := &store{known: map[string]round.Known{
-		"taken":  parked(round.Completed, &events.QueueRead{Queue: "q"}, brought("1"), &events.Completed{}),
-		"unread": parked(round.Completed, &events.QueueRead{Queue: "q"}, brought("1"), brought("2"), &events.Completed{}),
+		"taken": parked(round.Completed, &events.QueueRead{Queue: "q"}, brought("1"), &events.Completed{}),
+		"unread": parked(round.Completed, &events.QueueRead{Queue: "q"}, brought("1"), brought("2"),
+			&events.Completed{}),
 	}}
 	b := &broker{}
 	if _, err := healer(b, s).All(t.Context()); err != nil {

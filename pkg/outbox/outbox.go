@@ -7,11 +7,13 @@
 //
 //	history ──► what is outstanding ──► Heal ──► broker
 //
-// A promise is stored in the transaction that makes it. The [Publisher] publishes promises in the order of the commits; when they are stored by the broker,
-// they are kept, and their rows are removed. What a process that died has left behind is published by a [Sweeper] of any other.
+// A promise is stored in the transaction that makes it. The [Publisher] publishes promises in the
+// order of the commits; when they are stored by the broker, they are kept, and their rows are
+// removed. What a process that died has left behind is published by a [Sweeper] of any other.
 //
-// The broker may lose what it has taken: a work item, a timer, or everything at once. History knows what each running instance waits for, so a [Healer] asks
-// the broker for what it still has, and publishes the rest. Publishing twice is harmless: history takes each answer once.
+// The broker may lose what it has taken: a work item, a timer, or everything at once. History knows
+// what each running instance waits for, so a [Healer] asks the broker for what it still has, and
+// publishes the rest. Publishing twice is harmless: history takes each answer once.
 package outbox
 
 import (
@@ -37,7 +39,8 @@ type Broker interface {
 
 // Watcher is told of what is published. Its methods may be called concurrently, and must not block.
 type Watcher interface {
-	// Published tells that messages of a commit were given to the broker in one go, those for later apart from the others.
+	// Published tells that messages of a commit were given to the broker in one go, those for later
+	// apart from the others.
 	Published(later bool, messages int, took time.Duration, err error)
 	// Swept and Healed tell how many messages were published again.
 	Swept(messages int)
@@ -70,9 +73,13 @@ type Promised struct {
 
 // Publisher publishes what was promised. It is safe for concurrent use.
 //
-// What is wanted now goes one way, in the order of the commits. What is to be taken later, or not at all any more, goes another one, so that ten thousand timers of a day do
-// not hold up the timer of a moment. Work that may be passed to workers goes a third one, where nothing waits for what was promised before: it is published when it is done, and until then its promise is not kept. Only the withdrawal of work that is not published yet waits for that: it would withdraw nothing.
-// Timers that are far off go a fourth one, a quarter of a second later: many are withdrawn by then, because what they were to end has ended, and neither is published.
+// What is wanted now goes one way, in the order of the commits. What is to be taken later, or not
+// at all any more, goes another one, so that ten thousand timers of a day do not hold up the timer
+// of a moment. Work that may be passed to workers goes a third one, where nothing waits for what
+// was promised before: it is published when it is done, and until then its promise is not kept.
+// Only the withdrawal of work that is not published yet waits for that: it would withdraw nothing.
+// Timers that are far off go a fourth one, a quarter of a second later: many are withdrawn by then,
+// because what they were to end has ended, and neither is published.
 type Publisher struct {
 	broker  Broker
 	store   history.Outbox
@@ -100,12 +107,13 @@ type lane struct {
 
 	mu      sync.Mutex
 	queue   []part
-	waiting int            // messages in the queue
-	age     time.Time      // since when the first of them waits
-	unsent  map[string]int // what may be withdrawn, in the queue or on its way to the broker, by subject; nil: nothing may
-	behind  []part         // withdrawals of such work
-	room    chan struct{}
-	work    chan struct{}
+	waiting int       // messages in the queue
+	age     time.Time // since when the first of them waits
+	// what may be withdrawn, in the queue or on its way to the broker, by subject; nil: nothing may
+	unsent map[string]int
+	behind []part // withdrawals of such work
+	room   chan struct{}
+	work   chan struct{}
 }
 
 // part is what of a commit goes one way.
@@ -122,13 +130,15 @@ type whole struct {
 }
 
 const (
-	// maxQueued bounds the messages that wait to be published on each way; who promises more has to wait.
+	// maxQueued bounds the messages that wait to be published on each way; who promises more has to
+	// wait.
 	maxQueued = 20_000
 	// laterAtOnce bounds how many of the messages for later are published in one go.
 	laterAtOnce = 500
 	// laterFrom is from when on a message is for later. What is nearer waits with who receives it.
 	laterFrom = time.Second
-	// farFrom is from when on a timer is far off: with the usual waits it is in time even if this process dies and a sweep publishes it. farFor is how long it waits here.
+	// farFrom is from when on a timer is far off: with the usual waits it is in time even if this
+	// process dies and a sweep publishes it. farFor is how long it waits here.
 	farFrom = 30 * time.Second
 	farFor  = 250 * time.Millisecond
 	// keptFor is how long a kept promise waits for a commit that removes it.
@@ -140,8 +150,10 @@ const (
 // NewPublisher makes a publisher. The prefix is that of the subjects.
 func NewPublisher(broker Broker, store history.Outbox, prefix string, log *slog.Logger) *Publisher {
 	p := &Publisher{broker: broker, store: store, prefix: prefix, log: log, watcher: nobody{}}
-	p.now = lane{p: p, verb: events.VerbWork, unsent: make(map[string]int), room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
-	p.far = lane{p: p, most: laterAtOnce, rest: farFor, verb: events.VerbTimer, unsent: make(map[string]int), room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
+	p.now = lane{p: p, verb: events.VerbWork, unsent: make(map[string]int), room: make(chan struct{}, 1),
+		work: make(chan struct{}, 1)}
+	p.far = lane{p: p, most: laterAtOnce, rest: farFor, verb: events.VerbTimer, unsent: make(map[string]int),
+		room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
 	p.later = lane{p: p, most: laterAtOnce, room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
 	return p
 }
@@ -149,7 +161,8 @@ func NewPublisher(broker Broker, store history.Outbox, prefix string, log *slog.
 // PassWork lets work be passed to workers. It must be called before anything is published.
 func (p *Publisher) PassWork() {
 	p.now.unsent = nil
-	p.work = &lane{p: p, each: true, verb: events.VerbWork, unsent: make(map[string]int), room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
+	p.work = &lane{p: p, each: true, verb: events.VerbWork, unsent: make(map[string]int), room: make(chan struct{}, 1),
+		work: make(chan struct{}, 1)}
 }
 
 // lanes are all of them.
@@ -163,8 +176,9 @@ func (p *Publisher) lanes() []*lane {
 // Watch has somebody told of what is published. It must be called before anything is.
 func (p *Publisher) Watch(w Watcher) { p.watcher = orNobody(w) }
 
-// Publish takes what a commit has promised, to publish it after everything of its kind that was promised before. It blocks while too much is waiting, and gives up when
-// the context ends: then a sweep publishes it.
+// Publish takes what a commit has promised, to publish it after everything of its kind that was
+// promised before. It blocks while too much is waiting, and gives up when the context ends: then a
+// sweep publishes it.
 func (p *Publisher) Publish(ctx context.Context, x Promised) error {
 	w := &whole{keys: x.Keys}
 	w.parts.Store(3)
@@ -212,7 +226,8 @@ func (p *Publisher) Publish(ctx context.Context, x Promised) error {
 	return p.later.put(ctx, part{append(later, withdrawn...), w})
 }
 
-// wait keeps those withdrawals back that are of work which is not with the broker yet, and gives the others.
+// wait keeps those withdrawals back that are of work which is not with the broker yet, and gives
+// the others.
 func (l *lane) wait(withdrawn []events.Wire, w *whole) (some bool, free []events.Wire) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -230,7 +245,8 @@ func (l *lane) wait(withdrawn []events.Wire, w *whole) (some bool, free []events
 	return len(behind) > 0, free
 }
 
-// takeBack leaves out withdrawals of what waits here, together with that, and has those follow that are of what is on its way. It gives the others.
+// takeBack leaves out withdrawals of what waits here, together with that, and has those follow that
+// are of what is on its way. It gives the others.
 func (l *lane) takeBack(withdrawn []events.Wire, w *whole) (others []events.Wire) {
 	if len(withdrawn) == 0 {
 		return nil
@@ -264,7 +280,8 @@ func (l *lane) takeBack(withdrawn []events.Wire, w *whole) (others []events.Wire
 	return others
 }
 
-// drop takes what is to be published last under a subject out of the queue, and gives what is left of its part.
+// drop takes what is to be published last under a subject out of the queue, and gives what is left
+// of its part.
 func (l *lane) drop(subject string) (left part, there bool) {
 	if l.unsent[subject] == 0 {
 		return left, false
@@ -295,7 +312,8 @@ func (p *Publisher) is(verb events.Verb, m events.Wire) bool {
 	return ok && strings.HasPrefix(rest, string(verb)) && strings.HasPrefix(rest[len(verb):], ".")
 }
 
-// count notes that something that may be withdrawn is on its way, or that it has arrived. What is withdrawn then goes on.
+// count notes that something that may be withdrawn is on its way, or that it has arrived. What is
+// withdrawn then goes on.
 func (l *lane) count(messages []events.Wire, by int) {
 	if l.unsent == nil {
 		return
@@ -373,7 +391,8 @@ func (l *lane) take() (parts []part, messages []events.Wire) {
 	return parts, messages
 }
 
-// run publishes until the context ends, and then what is in the queue already, until the second one ends.
+// run publishes until the context ends, and then what is in the queue already, until the second one
+// ends.
 func (l *lane) run(ctx, drain context.Context) {
 	for {
 		l.publish(drain)
@@ -464,8 +483,8 @@ func (p *Publisher) done(x part, err error) {
 	p.kept = append(p.kept, x.whole.keys...)
 }
 
-// Kept gives the promises that were kept since the last call, to be removed with the next commit. If that fails, they must be given to [Publisher.Keep]: a sweep
-// would publish them again.
+// Kept gives the promises that were kept since the last call, to be removed with the next commit.
+// If that fails, they must be given to [Publisher.Keep]: a sweep would publish them again.
 func (p *Publisher) Kept() []history.PromiseKey {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -500,7 +519,8 @@ func (p *Publisher) Waiting() (messages int, since time.Duration) {
 	return messages, since
 }
 
-// Run publishes until the context ends, and then what is in the queue already, until the second one ends.
+// Run publishes until the context ends, and then what is in the queue already, until the second one
+// ends.
 func (p *Publisher) Run(ctx, drain context.Context) {
 	var lanes sync.WaitGroup
 	for _, l := range p.lanes() {
@@ -557,18 +577,23 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Send publishes messages that were promised. What the broker refuses is put aside, and whoever waits for an answer to it is told; so the only error is that it could
-// not be done in time. The watcher, if there is one, is told of what is put aside.
-func Send(ctx context.Context, broker Broker, prefix string, messages []events.Wire, log *slog.Logger, watcher Watcher) error {
+// Send publishes messages that were promised. What the broker refuses is put aside, and whoever
+// waits for an answer to it is told; so the only error is that it could not be done in time. The
+// watcher, if there is one, is told of what is put aside.
+func Send(ctx context.Context, broker Broker, prefix string, messages []events.Wire, log *slog.Logger,
+	watcher Watcher) error {
 	err := broker.Publish(ctx, messages...)
 	var refused *bus.Refused
 	if !errors.As(err, &refused) {
 		return err
 	}
 	for i, w := range refused.Messages {
-		log.With(traceOf(first(w.Header[events.HeaderTrace]))...).Error("the broker refuses a message that was promised", "subject", w.Subject, "bytes", len(w.Body), "error", refused.Reasons[i])
+		log.With(traceOf(first(w.Header[events.HeaderTrace]))...).Error(
+			"the broker refuses a message that was promised", "subject", w.Subject, "bytes", len(w.Body), "error",
+			refused.Reasons[i])
 		d := bus.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, Stored: time.Now()}
-		if err := broker.Bury(ctx, d, bus.Cause{Reason: "refused", Detail: refused.Reasons[i].Error(), By: "outbox"}); err != nil {
+		if err := broker.Bury(ctx, d,
+			bus.Cause{Reason: "refused", Detail: refused.Reasons[i].Error(), By: "outbox"}); err != nil {
 			return err
 		}
 		orNobody(watcher).Buried(prefix, w.Subject, "refused")
@@ -593,13 +618,15 @@ func answerFor(prefix string, w events.Wire, why error) (events.Wire, bool) {
 	var answer events.Message
 	switch c := m.Content.(type) {
 	case *events.Work:
-		answer = events.Message{ID: events.MessageID(events.VerbFail, m.Instance, c.Ref), Instance: m.Instance, Content: &events.WorkFailed{Ref: c.Ref, Error: failure}}
+		answer = events.Message{ID: events.MessageID(events.VerbFail, m.Instance, c.Ref), Instance: m.Instance,
+			Content: &events.WorkFailed{Ref: c.Ref, Error: failure}}
 	case *events.Start:
 		if c.Parent == nil {
 			return events.Wire{}, false
 		}
 		ref := events.Ref{Life: c.Parent.Life, Execution: c.Parent.Execution, Event: c.Parent.Event}
-		answer = events.Message{ID: events.MessageID("refused", c.Parent.Instance, ref), Instance: c.Parent.Instance, Content: &events.ChildError{Ref: ref, Error: failure}}
+		answer = events.Message{ID: events.MessageID("refused", c.Parent.Instance, ref), Instance: c.Parent.Instance,
+			Content: &events.ChildError{Ref: ref, Error: failure}}
 	default:
 		return events.Wire{}, false
 	}

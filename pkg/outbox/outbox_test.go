@@ -182,7 +182,8 @@ func TestPublisherKeepsTheOrderOfTheCommits(t *testing.T) {
 		p := outbox.NewPublisher(b, s, "rondo", silent)
 		end := run(p)
 		for i := range 10 {
-			if err := p.Publish(t.Context(), outbox.Promised{Messages: wires(fmt.Sprint(i, "a"), fmt.Sprint(i, "b")), Keys: key(int64(i))}); err != nil {
+			if err := p.Publish(t.Context(), outbox.Promised{Messages: wires(fmt.Sprint(i, "a"), fmt.Sprint(i, "b")),
+				Keys: key(int64(i))}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -241,7 +242,8 @@ func TestPublisherDoesNotLetTheLaterHoldUpTheSooner(t *testing.T) {
 	})
 }
 
-// A withdrawal that came first would withdraw nothing, and the work be done for nobody. Other withdrawals do not wait.
+// A withdrawal that came first would withdraw nothing, and the work be done for nobody. Other
+// withdrawals do not wait.
 func TestPublisherWithdrawsNothingBeforeItIsPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s := &broker{}, &store{}
@@ -293,7 +295,8 @@ func TestPublisherWithdrawsWhatItPublishesLast(t *testing.T) {
 		p := outbox.NewPublisher(blockWork{b, slow}, s, "rondo", silent)
 		end := run(p)
 		for i, m := range []events.Wire{{Subject: "rondo.work.a"}, {Subject: "rondo.work.a", Purge: true}} {
-			if err := p.Publish(t.Context(), outbox.Promised{Messages: []events.Wire{m}, Keys: key(int64(i))}); err != nil {
+			if err := p.Publish(t.Context(),
+				outbox.Promised{Messages: []events.Wire{m}, Keys: key(int64(i))}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -351,7 +354,8 @@ func (b slowly) Publish(ctx context.Context, messages ...events.Wire) error {
 	return b.broker.Publish(ctx, messages...)
 }
 
-// A timer that is far off is withdrawn before it is published, most often; then neither is. One that is near, or stays, is published.
+// A timer that is far off is withdrawn before it is published, most often; then neither is. One
+// that is near, or stays, is published.
 func TestPublisherTakesTimersBack(t *testing.T) {
 	timer := func(name string, after time.Duration) events.Wire {
 		return events.Wire{Subject: "rondo.timer-due." + name, NotBefore: time.Now().Add(after)}
@@ -369,12 +373,16 @@ func TestPublisherTakesTimersBack(t *testing.T) {
 	}{
 		{"near", func(publish func(int64, ...events.Wire)) { publish(1, timer("a", near)) }, 0, []string{"a"}, 1},
 		{"far", func(publish func(int64, ...events.Wire)) { publish(1, timer("a", far)) }, 0, nil, 0},
-		{"far, a while later", func(publish func(int64, ...events.Wire)) { publish(1, timer("a", far)) }, time.Second, []string{"a"}, 1},
+		{"far, a while later", func(publish func(int64, ...events.Wire)) {
+			publish(1, timer("a", far))
+		}, time.Second, []string{"a"}, 1},
 		{"withdrawn at once", func(publish func(int64, ...events.Wire)) {
 			publish(1, timer("a", far))
 			publish(2, withdraw("a"))
 		}, time.Second, nil, 2},
-		{"by the same commit", func(publish func(int64, ...events.Wire)) { publish(1, timer("a", far), withdraw("a")) }, time.Second, nil, 1},
+		{"by the same commit", func(publish func(int64, ...events.Wire)) {
+			publish(1, timer("a", far), withdraw("a"))
+		}, time.Second, nil, 1},
 		{"one of two", func(publish func(int64, ...events.Wire)) {
 			publish(1, timer("a", far), timer("b", far))
 			publish(2, withdraw("a"))
@@ -468,7 +476,8 @@ func TestPublisherRemovesWhatItCouldNotRemove(t *testing.T) {
 	})
 }
 
-// A timer that is on its way to the broker is withdrawn after it; a process that ends publishes what has waited.
+// A timer that is on its way to the broker is withdrawn after it; a process that ends publishes
+// what has waited.
 func TestPublisherWithdrawsTimersAfterThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s := &broker{}, &store{}
@@ -492,18 +501,21 @@ func TestPublisherWithdrawsTimersAfterThem(t *testing.T) {
 		}
 		close(slow)
 		end()
-		if got := b.subjects(); !slices.Equal(got, []string{"rondo.timer-due.a", "rondo.timer-due.a", "rondo.timer-due.b"}) || len(s.gone()) != 3 {
+		if got := b.subjects(); !slices.Equal(got,
+			[]string{"rondo.timer-due.a", "rondo.timer-due.a", "rondo.timer-due.b"}) || len(s.gone()) != 3 {
 			t.Errorf("published %v, removed %v", got, s.gone())
 		}
 	})
 }
 
-// Work that may be passed on takes its time. Nothing waits for it but its own promise and its own withdrawal.
+// Work that may be passed on takes its time. Nothing waits for it but its own promise and its own
+// withdrawal.
 func TestPublisherPassesWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{}
 		const a, b, inSession = "rondo.work._.a.1-2.i", "rondo.work._.b.1-2.i", "rondo.work._.c.1-2.session"
-		slow := slowly{&broker{}, map[string]chan struct{}{a: make(chan struct{}), b: make(chan struct{}), inSession: make(chan struct{})}}
+		slow := slowly{&broker{},
+			map[string]chan struct{}{a: make(chan struct{}), b: make(chan struct{}), inSession: make(chan struct{})}}
 		p := outbox.NewPublisher(slow, s, "rondo", silent)
 		p.PassWork()
 		end := run(p)
@@ -530,7 +542,8 @@ func TestPublisherPassesWork(t *testing.T) {
 		publish(3, events.Wire{Subject: inSession, Header: events.Header{events.HeaderSession: {"s"}}})
 		publish(4, events.Wire{Subject: a, Purge: true}, events.Wire{Subject: "rondo.work._.z.1-2.i", Purge: true})
 		publish(5, events.Wire{Subject: "rondo.queue.q.y"})
-		if got := slow.subjects(); !slices.Equal(got, []string{"rondo.queue.q.x", "rondo.work._.z.1-2.i", "rondo.queue.q.y"}) {
+		if got := slow.subjects(); !slices.Equal(got,
+			[]string{"rondo.queue.q.x", "rondo.work._.z.1-2.i", "rondo.queue.q.y"}) {
 			t.Errorf("published %v", got)
 		}
 		kept(5)
@@ -628,7 +641,8 @@ func TestRefusedMessagesAreAnswered(t *testing.T) {
 	var all []events.Wire
 	for _, m := range []events.Message{
 		{ID: "w", Instance: "i", Content: &events.Work{Ref: ref, Activity: "a", Attempt: 1}},
-		{ID: "c", Instance: "child", Internal: true, Content: &events.Start{Orchestration: "o", Parent: &events.Parent{Instance: "i", Life: "life", Execution: 1, Event: 3}}},
+		{ID: "c", Instance: "child", Internal: true, Content: &events.Start{Orchestration: "o",
+			Parent: &events.Parent{Instance: "i", Life: "life", Execution: 1, Event: 3}}},
 		{ID: "s", Instance: "i", Content: &events.QueueSent{Queue: "q"}},
 		{ID: "l", Instance: "launched", Content: &events.Start{Orchestration: "o"}},
 	} {
@@ -680,7 +694,8 @@ func TestSweepLeavesWhatCannotBePublished(t *testing.T) {
 	}
 }
 
-// Work whose process died after it was published is not published once more if it was answered or is still in the broker: it would be executed twice.
+// Work whose process died after it was published is not published once more if it was answered or
+// is still in the broker: it would be executed twice.
 func TestSweepLeavesOutWorkThatNeedNotBeDoneAgain(t *testing.T) {
 	known := parked(round.Running,
 		&events.ActivityScheduled{Name: "lost", Attempt: 1},
@@ -688,17 +703,20 @@ func TestSweepLeavesOutWorkThatNeedNotBeDoneAgain(t *testing.T) {
 		&events.ActivityScheduled{Name: "answered", Attempt: 1},
 		&events.ActivityCompleted{Schedule: 4},
 	)
-	s := &store{known: map[string]round.Known{"a": known, "ended": parked(round.Completed, &events.ActivityScheduled{Name: "late", Attempt: 1}, &events.Completed{})}}
+	s := &store{known: map[string]round.Known{"a": known,
+		"ended": parked(round.Completed, &events.ActivityScheduled{Name: "late", Attempt: 1}, &events.Completed{})}}
 	work := func(instance, activity string, event int64) events.Wire {
 		ref := events.Ref{Life: "life", Execution: 1, Event: event}
-		w, err := events.Encode("rondo", events.Message{ID: events.MessageID(events.VerbWork, instance, ref), Instance: instance, Content: &events.Work{Ref: ref, Activity: activity, Attempt: 1}})
+		w, err := events.Encode("rondo", events.Message{ID: events.MessageID(events.VerbWork, instance, ref),
+			Instance: instance, Content: &events.Work{Ref: ref, Activity: activity, Attempt: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return w
 	}
 	s.promises = []history.Promise{{Key: history.PromiseKey{ID: 1}, Messages: append(wires("rondo.queue.q.x"),
-		work("a", "lost", 2), work("a", "kept", 3), work("a", "answered", 4), work("ended", "late", 2), work("nobody", "late", 2))}}
+		work("a", "lost", 2), work("a", "kept", 3), work("a", "answered", 4), work("ended", "late", 2),
+		work("nobody", "late", 2))}}
 	b := &broker{has: map[string]bool{"rondo.work._.kept.1-3-life.a": true}}
 	sweeper := outbox.Sweeper{Broker: b, Store: s, Prefix: "rondo", After: time.Second, Hold: time.Minute, Log: silent}
 	if n, err := sweeper.Sweep(t.Context()); n != 1 || err != nil {

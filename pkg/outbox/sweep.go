@@ -25,7 +25,8 @@ type Sweeper struct {
 	Broker Broker
 	Store  SweepStore
 	Prefix string
-	// After is how old a promise is that its own process should have kept long ago. Hold is how long others leave it alone while it is being kept.
+	// After is how old a promise is that its own process should have kept long ago. Hold is how
+	// long others leave it alone while it is being kept.
 	After, Hold time.Duration
 	Log         *slog.Logger
 	Watcher     Watcher // nil: nobody
@@ -37,7 +38,8 @@ const sweepPage = 100
 func (s *Sweeper) Sweep(ctx context.Context) (swept int, err error) {
 	for {
 		now := time.Now()
-		promises, err := s.Store.TakePromises(ctx, history.Take{Before: now.Add(-s.After), Until: now.Add(s.Hold), Limit: sweepPage})
+		promises, err := s.Store.TakePromises(ctx,
+			history.Take{Before: now.Add(-s.After), Until: now.Add(s.Hold), Limit: sweepPage})
 		if err != nil {
 			return swept, fmt.Errorf("sweep the outbox: %w", err)
 		}
@@ -56,7 +58,8 @@ func (s *Sweeper) keep(ctx context.Context, promises []history.Promise) (kept in
 	var unreadable []error
 	for _, p := range promises {
 		if p.Err != nil {
-			unreadable = append(unreadable, fmt.Errorf("promise %d of shard %d, made at %s: %w", p.Key.ID, p.Key.Shard, p.Key.Made().Format(time.RFC3339), p.Err))
+			unreadable = append(unreadable, fmt.Errorf("promise %d of shard %d, made at %s: %w", p.Key.ID, p.Key.Shard,
+				p.Key.Made().Format(time.RFC3339), p.Err))
 			continue
 		}
 		messages = append(messages, p.Messages...)
@@ -83,8 +86,9 @@ func (s *Sweeper) keep(ctx context.Context, promises []history.Promise) (kept in
 	return len(keys), nil
 }
 
-// wanted leaves out work that need not be done again: it was published before the process died, and is answered or still in the broker. Everything else may be published
-// twice, but work would be executed twice.
+// wanted leaves out work that need not be done again: it was published before the process died, and
+// is answered or still in the broker. Everything else may be published twice, but work would be
+// executed twice.
 func (s *Sweeper) wanted(ctx context.Context, messages []events.Wire) ([]events.Wire, error) {
 	work := make(map[int]events.Message)
 	var ids []string
@@ -102,7 +106,9 @@ func (s *Sweeper) wanted(ctx context.Context, messages []events.Wire) ([]events.
 	open := make(map[string]bool) // message ids of work that is waited for
 	for len(ids) > 0 {
 		n := min(len(ids), healPage)
-		known, err := s.Store.Load(ctx, ids[:n], func(_ string, row round.Row) bool { return round.CanRead(row) && !row.Status.Ended() })
+		known, err := s.Store.Load(ctx, ids[:n], func(_ string, row round.Row) bool {
+			return round.CanRead(row) && !row.Status.Ended()
+		})
 		if err != nil {
 			return nil, err
 		}

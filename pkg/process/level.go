@@ -12,7 +12,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus"
 )
 
-// LevelMethod is the name of the roll call about log levels. It is not [Method], so that who may look need not be allowed to change anything.
+// LevelMethod is the name of the roll call about log levels. It is not [Method], so that who may
+// look need not be allowed to change anything.
 //
 //	nats req --replies 0 rondo.api.loglevel '{"level":"debug","for":"5m"}'
 const LevelMethod = "loglevel"
@@ -29,7 +30,8 @@ type Change struct {
 
 // Logging is what a process says of its log level.
 type Logging struct {
-	// Command is as what it was started: dev, orchestrator or worker. IDs are those of what runs in it.
+	// Command is as what it was started: dev, orchestrator or worker. IDs are those of what runs in
+	// it.
 	Command string   `json:"command"`
 	IDs     []string `json:"ids"`
 	Level   string   `json:"level"`
@@ -46,7 +48,8 @@ type Leveled interface {
 	State() (level string, until time.Time)
 }
 
-// AnswerLevel answers for this process, in which orchestrators and workers of these ids run, until stop is called.
+// AnswerLevel answers for this process, in which orchestrators and workers of these ids run, until
+// stop is called.
 func AnswerLevel(broker bus.RollCalls, command string, ids []string, level Leveled) (stop func(), err error) {
 	return broker.AnswerToo(LevelMethod, func(_ context.Context, question []byte) ([]byte, error) {
 		var c Change
@@ -76,7 +79,8 @@ func change(level Leveled, c Change) (err error) {
 	return level.Set(c.Level, after, "over NATS")
 }
 
-// Levels asks all processes for their log levels, and changes those that are meant. Those that are not meant are left out. It is not an error that there are none.
+// Levels asks all processes for their log levels, and changes those that are meant. Those that are
+// not meant are left out. It is not an error that there are none.
 func Levels(ctx context.Context, broker bus.RollCalls, c Change) ([]Logging, error) {
 	question, err := json.Marshal(c)
 	if err != nil {
@@ -92,11 +96,14 @@ func Levels(ctx context.Context, broker bus.RollCalls, c Change) ([]Logging, err
 	var all []Logging
 	for _, a := range answers {
 		var l Logging
-		if err := json.Unmarshal(a, &l); err != nil || l.Level == "" || c.Process != "" && !slices.Contains(l.IDs, c.Process) {
+		if err := json.Unmarshal(a, &l); err != nil || l.Level == "" || c.Process != "" &&
+			!slices.Contains(l.IDs, c.Process) {
 			continue
 		}
 		all = append(all, l)
 	}
-	slices.SortFunc(all, func(a, b Logging) int { return cmp.Or(cmp.Compare(a.Command, b.Command), slices.Compare(a.IDs, b.IDs)) })
+	slices.SortFunc(all, func(a, b Logging) int {
+		return cmp.Or(cmp.Compare(a.Command, b.Command), slices.Compare(a.IDs, b.IDs))
+	})
 	return all, nil
 }

@@ -1,8 +1,10 @@
-// Package process tells which processes of a system are there, and what each is doing just now. Nobody keeps a list: who wants to know asks everybody, and each answers for itself.
+// Package process tells which processes of a system are there, and what each is doing just now.
+// Nobody keeps a list: who wants to know asks everybody, and each answers for itself.
 //
 //	nats req --replies 0 rondo.api.process ''
 //
-// So one that is stuck, or cut off, is missing; one that is busy may answer late, and be missing too. Nothing else relies on it.
+// So one that is stuck, or cut off, is missing; one that is busy may answer late, and be missing
+// too. Nothing else relies on it.
 package process
 
 import (
@@ -52,7 +54,8 @@ type Works struct {
 	// Slots is how many activities it can run at once, Used how many of them are taken.
 	Slots int `json:"slots"`
 	Used  int `json:"used"`
-	// Tags says for people which work it takes, Activities lists those that it knows, and Queues where it takes from.
+	// Tags says for people which work it takes, Activities lists those that it knows, and Queues
+	// where it takes from.
 	Tags       string   `json:"tags,omitempty"`
 	Activities []string `json:"activities"`
 	Queues     []Queue  `json:"queues"`
@@ -77,7 +80,8 @@ type Held struct {
 	Session  string    `json:"session,omitempty"`
 	Attempt  int       `json:"attempt"`
 	Since    time.Time `json:"since"`
-	// Stopping is why its context has ended. GivenUp says that it was not waited for any longer, and still runs.
+	// Stopping is why its context has ended. GivenUp says that it was not waited for any longer,
+	// and still runs.
 	Stopping string `json:"stopping,omitempty"`
 	GivenUp  bool   `json:"given_up,omitempty"`
 }
@@ -98,7 +102,8 @@ type Unknown struct {
 // maxListed bounds what one process lists, so that its answer fits into a message.
 const maxListed = 200
 
-// Answer answers for this process, until stop is called. Host and the clock are filled in; tell gives the rest. It may be called concurrently.
+// Answer answers for this process, until stop is called. Host and the clock are filled in; tell
+// gives the rest. It may be called concurrently.
 func Answer(broker bus.RollCalls, tell func(ctx context.Context) Process) (stop func(), err error) {
 	host, _ := os.Hostname() // only for people
 	return broker.AnswerToo(Method, func(ctx context.Context, _ []byte) ([]byte, error) {
@@ -116,7 +121,8 @@ func Answer(broker bus.RollCalls, tell func(ctx context.Context) Process) (stop 
 // quiet is for how long nobody must answer until all are taken to have answered.
 const quiet = 500 * time.Millisecond
 
-// All asks all processes who they are, and lists those that answer, by kind and id. It is not an error that there are none.
+// All asks all processes who they are, and lists those that answer, by kind and id. It is not an
+// error that there are none.
 func All(ctx context.Context, broker bus.RollCalls) ([]Process, error) {
 	answers, err := broker.AskAll(ctx, Method, nil, quiet)
 	if errors.Is(err, bus.ErrNobody) {

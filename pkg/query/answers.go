@@ -36,8 +36,10 @@ type method func(context.Context, Question) (any, error)
 // methods lists what is answered.
 func (a *answerer) methods() map[string]method {
 	all := map[string]method{
-		MethodList: a.list, MethodCount: a.count, MethodInstance: a.instance, MethodExecutions: a.executions, MethodEvents: a.events,
-		MethodStats: a.stats, MethodValues: a.values, MethodValue: a.value, MethodStatus: a.status, MethodTree: a.tree, MethodMetrics: a.metrics,
+		MethodList: a.list, MethodCount: a.count, MethodInstance: a.instance, MethodExecutions: a.executions,
+		MethodEvents: a.events,
+		MethodStats:  a.stats, MethodValues: a.values, MethodValue: a.value, MethodStatus: a.status, MethodTree: a.tree,
+		MethodMetrics: a.metrics,
 		MethodWaiting: a.waiting,
 	}
 	if a.o.System != nil {
@@ -46,7 +48,8 @@ func (a *answerer) methods() map[string]method {
 	if a.o.Recover != nil && !a.o.ReadOnly {
 		all[MethodRecover] = func(ctx context.Context, _ Question) (any, error) { return a.o.Recover(ctx) }
 	}
-	for name, m := range map[string]method{MethodDelete: a.delete, MethodDeleteEnded: a.deleteEnded, MethodPrune: a.prune, MethodPruneAll: a.pruneAll} {
+	for name, m := range map[string]method{MethodDelete: a.delete, MethodDeleteEnded: a.deleteEnded,
+		MethodPrune: a.prune, MethodPruneAll: a.pruneAll} {
 		if a.o.ReadOnly {
 			m = func(context.Context, Question) (any, error) { return nil, ErrReadOnly }
 		}
@@ -106,7 +109,8 @@ func readQuestion(name string, data []byte) (q Question, err error) {
 // needsInstance reports whether a method is about one instance.
 func needsInstance(name string) bool {
 	switch name {
-	case MethodInstance, MethodExecutions, MethodEvents, MethodStats, MethodValues, MethodValue, MethodStatus, MethodTree, MethodWaiting:
+	case MethodInstance, MethodExecutions, MethodEvents, MethodStats, MethodValues, MethodValue, MethodStatus,
+		MethodTree, MethodWaiting:
 		return true
 	}
 	return false
@@ -157,12 +161,14 @@ func size(v any) (int, error) {
 
 // ---- What can be asked.
 
-// list reads few instances at a time, until there are as many as asked for, or enough for one answer.
+// list reads few instances at a time, until there are as many as asked for, or enough for one
+// answer.
 func (a *answerer) list(ctx context.Context, q Question) (any, error) {
 	out := List{Instances: []Instance{}, Next: q.Cursor}
 	want, bytes := q.page().Size(), 0
 	for {
-		got, err := a.store.List(ctx, q.filter(), history.Page{Limit: min(few, want-len(out.Instances)), Cursor: out.Next})
+		got, err := a.store.List(ctx, q.filter(),
+			history.Page{Limit: min(few, want-len(out.Instances)), Cursor: out.Next})
 		if err != nil {
 			return nil, err
 		}
@@ -313,7 +319,8 @@ func (a *answerer) delete(ctx context.Context, q Question) (any, error) {
 		ids = append(slices.Clone(ids), q.Instance)
 	}
 	if len(ids) == 0 {
-		return nil, badQuestion(`question for %s: which? It is a JSON object like {"instances":["order-7"]}`, MethodDelete)
+		return nil, badQuestion(`question for %s: which? It is a JSON object like {"instances":["order-7"]}`,
+			MethodDelete)
 	}
 	var how history.Deletion
 	if q.Deletion != nil {
@@ -334,7 +341,8 @@ func (a *answerer) delete(ctx context.Context, q Question) (any, error) {
 
 func (a *answerer) deleteEnded(ctx context.Context, q Question) (any, error) {
 	if q.Filter == nil { // not by mistake
-		return nil, badQuestion(`question for %s: which? It is a JSON object like {"filter":{"ended_before":"2026-01-01T00:00:00Z"}}; an empty filter stands for all`, MethodDeleteEnded)
+		return nil, badQuestion(
+			`question for %s: which? It is a JSON object like {"filter":{"ended_before":"2026-01-01T00:00:00Z"}}; an empty filter stands for all`, MethodDeleteEnded)
 	}
 	d, err := a.store.DeleteEnded(ctx, q.filter(), q.page())
 	return deletedPageOf(d), err
@@ -347,7 +355,8 @@ func (a *answerer) prune(ctx context.Context, q Question) (any, error) {
 
 func (a *answerer) pruneAll(ctx context.Context, q Question) (any, error) {
 	if q.Filter == nil {
-		return nil, badQuestion(`question for %s: which? It is a JSON object like {"filter":{"name":"fulfil"},"keep":{"last":3}}; an empty filter stands for all`, MethodPruneAll)
+		return nil, badQuestion(
+			`question for %s: which? It is a JSON object like {"filter":{"name":"fulfil"},"keep":{"last":3}}; an empty filter stands for all`, MethodPruneAll)
 	}
 	d, err := a.store.PruneAll(ctx, q.filter(), q.keep(), q.page())
 	return deletedPageOf(d), err

@@ -72,7 +72,8 @@ func (r remote) DeleteEnded(ctx context.Context, f history.Filter, p history.Pag
 func (r remote) Prune(ctx context.Context, id string, keep history.Keep) (history.Deleted, error) {
 	return r.Reader.Prune(ctx, id, keep)
 }
-func (r remote) PruneAll(ctx context.Context, f history.Filter, keep history.Keep, p history.Page) (history.DeletedPage, error) {
+func (r remote) PruneAll(ctx context.Context, f history.Filter, keep history.Keep,
+	p history.Page) (history.DeletedPage, error) {
 	return r.Reader.PruneAll(ctx, f, keep, p)
 }
 func (r remote) Tidy(ctx context.Context) (bool, error) { return r.Store.Tidy(ctx) }
@@ -83,11 +84,13 @@ func (r remote) Close() error {
 }
 
 // others are the sections of the suite that are about writing.
-var others = strings.Fields("atomicity zombies wakes outbox concurrency race_replay capability_filtering load instance_locking instance_creation error_handling commit random")
+var others = strings.Fields("atomicity zombies wakes outbox concurrency race_replay capability_filtering load " +
+	"instance_locking instance_creation error_handling commit random")
 
 func isOther(tb testing.TB) bool { return slices.Contains(others, strings.Split(tb.Name(), "/")[1]) }
 
-// TestReaderIsAStore runs the suite of the store through questions and answers: whatever can be read from a store, and every error, is the same from afar.
+// TestReaderIsAStore runs the suite of the store through questions and answers: whatever can be
+// read from a store, and every error, is the same from afar.
 func TestReaderIsAStore(t *testing.T) {
 	detector.TooMuch(t)
 	t.Parallel()
@@ -149,7 +152,8 @@ type listener struct {
 }
 
 func newBroker() *broker {
-	return &broker{answers: make(map[string]func(context.Context, []byte) ([]byte, error)), listeners: make(map[*listener]bool), asked: make(map[string]int)}
+	return &broker{answers: make(map[string]func(context.Context, []byte) ([]byte, error)),
+		listeners: make(map[*listener]bool), asked: make(map[string]int)}
 }
 
 func (b *broker) Ask(ctx context.Context, method string, question []byte) ([]byte, error) {
@@ -199,7 +203,8 @@ func (b *broker) Announce(words []string, h events.Header, body []byte) error {
 	return nil
 }
 
-func (b *broker) Listen(_ context.Context, words []string, heard func([]string, events.Header, []byte)) (func(), error) {
+func (b *broker) Listen(_ context.Context, words []string,
+	heard func([]string, events.Header, []byte)) (func(), error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fail != nil {

@@ -10,16 +10,19 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// TestEndedIsWrittenAsJSON compares what is written without reflection with what is written with it, for all fields, there and empty.
+// TestEndedIsWrittenAsJSON compares what is written without reflection with what is written with
+// it, for all fields, there and empty.
 func TestEndedIsWrittenAsJSON(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	text := func() string { return []string{"", "plain", `qu"ote`, "é<&>", "a.b-c/d"}[r.IntN(5)] }
 	at := func() time.Time {
-		return []time.Time{{}, time.Unix(r.Int64N(2e9), r.Int64N(1e6)*1000).UTC(), time.Unix(1, 0).In(time.FixedZone("x", 3600))}[r.IntN(3)]
+		return []time.Time{{}, time.Unix(r.Int64N(2e9), r.Int64N(1e6)*1000).UTC(),
+			time.Unix(1, 0).In(time.FixedZone("x", 3600))}[r.IntN(3)]
 	}
 	for range 2000 {
 		e := Ended{
-			Instance: text(), Name: text(), Version: text(), Life: text(), Execution: r.Int64N(3), Status: round.Status(text()), StartMessage: text(),
+			Instance: text(), Name: text(), Version: text(), Life: text(), Execution: r.Int64N(3),
+			Status: round.Status(text()), StartMessage: text(),
 			StartedAt: at(), EndedAt: at(), Large: r.IntN(2) == 0, Replaced: r.IntN(2) == 0,
 		}
 		if r.IntN(2) == 0 {

@@ -13,14 +13,16 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// The codes of errors, besides the names of classes: see [bus.AnswerError]. Several are joined by a plus sign.
+// The codes of errors, besides the names of classes: see [bus.AnswerError]. Several are joined by a
+// plus sign.
 const (
 	codeBadQuestion = "bad_question"
 	codeReadOnly    = "read_only"
 	codeGone        = "gone" // the parts of an answer
 )
 
-// unreadable begins the code of an error about what cannot be read; then come the execution, the event, the column and the instance.
+// unreadable begins the code of an error about what cannot be read; then come the execution, the
+// event, the column and the instance.
 const unreadable = "unreadable/"
 
 // readUnreadable reads such a code.
@@ -58,7 +60,8 @@ var known = []struct {
 
 // classes are the codes of the classes, for errors that have no better one.
 var classes = map[string]history.Class{
-	"permanent": history.Permanent, "retry": history.Retry, "contended": history.Contended, "ambiguous": history.Ambiguous, "corrupt": history.Corrupt,
+	"permanent": history.Permanent, "retry": history.Retry, "contended": history.Contended,
+	"ambiguous": history.Ambiguous, "corrupt": history.Corrupt,
 }
 
 // answerError makes an error as it travels.
@@ -81,7 +84,8 @@ func answerError(err error) error {
 	}
 	var u *history.UnreadableError
 	if errors.As(err, &u) {
-		return &bus.AnswerError{Code: fmt.Sprintf("%s%d/%d/%s/%s", unreadable, u.Execution, u.Event, events.EncodeToken(u.Column), events.EncodeToken(u.Instance)), Message: err.Error()}
+		return &bus.AnswerError{Code: fmt.Sprintf("%s%d/%d/%s/%s", unreadable, u.Execution, u.Event,
+			events.EncodeToken(u.Column), events.EncodeToken(u.Instance)), Message: err.Error()}
 	}
 	return &bus.AnswerError{Code: history.ClassOf(err).String(), Message: err.Error()}
 }
@@ -112,8 +116,8 @@ func (f *failure) As(target any) bool {
 	return ok
 }
 
-// readError makes of an error that has travelled what it was, and of one of the broker's one with a class. Whoever removes does not know after most of these
-// whether it has happened.
+// readError makes of an error that has travelled what it was, and of one of the broker's one with a
+// class. Whoever removes does not know after most of these whether it has happened.
 func readError(method string, removes bool, err error) error {
 	if err == nil {
 		return nil
@@ -142,7 +146,8 @@ func readError(method string, removes bool, err error) error {
 		class = history.Ambiguous
 	}
 	if class == history.Retry && errors.Is(err, context.DeadlineExceeded) {
-		return &history.Error{Class: class, Op: "ask for " + method, Err: fmt.Errorf("nobody has answered in time: %w", err)}
+		return &history.Error{Class: class, Op: "ask for " + method,
+			Err: fmt.Errorf("nobody has answered in time: %w", err)}
 	}
 	return &history.Error{Class: class, Op: "ask for " + method, Err: err}
 }

@@ -31,10 +31,12 @@ const HeaderReceipt = "Rondo-Receipt"
 // maxNotice is the size from which payloads are left out of notices: whoever wants them asks.
 const maxNotice = 64 << 10
 
-// Notice says what has happened to an instance. What Body gives is told by its type: an [Ended], a [Changed], a [Settled].
+// Notice says what has happened to an instance. What Body gives is told by its type: an [Ended], a
+// [Changed], a [Settled].
 type Notice struct {
 	Topic Topic
-	// Name is that of the orchestration, or in a receipt the id of the message, as far as it fits: see [Settled].
+	// Name is that of the orchestration, or in a receipt the id of the message, as far as it fits:
+	// see [Settled].
 	Name     string
 	Instance string
 	body     []byte
@@ -122,7 +124,8 @@ const (
 
 // Taken reports whether the message has changed history, now or when it came before.
 func (s Settled) Taken() bool {
-	return s.Verdict == VerdictAccepted || s.Verdict == VerdictIgnored && (s.Reason == round.Duplicate || s.Reason == round.Woken)
+	return s.Verdict == VerdictAccepted || s.Verdict == VerdictIgnored &&
+		(s.Reason == round.Duplicate || s.Reason == round.Woken)
 }
 
 // ---- Announcing.
@@ -141,8 +144,8 @@ func AskReceipt(w *events.Wire) {
 	w.Header[HeaderReceipt] = []string{"true"}
 }
 
-// AnnounceTurn tells what a turn has changed. It is for after the commit, and does next to nothing for a turn of which there is nothing to tell. The error is for a log:
-// who has not heard it asks.
+// AnnounceTurn tells what a turn has changed. It is for after the commit, and does next to nothing
+// for a turn of which there is nothing to tell. The error is for a log: who has not heard it asks.
 func AnnounceTurn(n bus.Notices, t *round.Turn) error {
 	if len(t.Executions) == 0 {
 		return nil
@@ -178,8 +181,10 @@ func lastBefore(t *round.Turn, execution int64) int64 {
 
 func announceEnded(n bus.Notices, instance string, row *round.Row, replaced bool) error {
 	e := Ended{
-		Instance: instance, Name: row.Name, Version: row.Version, Life: row.Life, Execution: row.Execution, Status: row.Status, StartMessage: row.StartMessage,
-		Parent: row.Parent, Output: row.Output, Error: row.Error, StartedAt: row.StartedAt, EndedAt: row.EndedAt, Replaced: replaced,
+		Instance: instance, Name: row.Name, Version: row.Version, Life: row.Life, Execution: row.Execution,
+		Status: row.Status, StartMessage: row.StartMessage,
+		Parent: row.Parent, Output: row.Output, Error: row.Error, StartedAt: row.StartedAt, EndedAt: row.EndedAt,
+		Replaced: replaced,
 	}
 	if len(e.Output) > maxNotice {
 		e.Output, e.Error, e.Large = nil, nil, true
@@ -196,7 +201,8 @@ func announceEnded(n bus.Notices, instance string, row *round.Row, replaced bool
 }
 
 func announceStatus(n bus.Notices, instance string, row *round.Row) error {
-	c := Changed{Instance: instance, Life: row.Life, Execution: row.Execution, Version: row.CustomStatusVersion, Data: row.CustomStatus, At: row.UpdatedAt}
+	c := Changed{Instance: instance, Life: row.Life, Execution: row.Execution, Version: row.CustomStatusVersion,
+		Data: row.CustomStatus, At: row.UpdatedAt}
 	if len(c.Data) > maxNotice {
 		c.Data, c.Large = nil, true
 	}
@@ -208,7 +214,8 @@ func announceStatus(n bus.Notices, instance string, row *round.Row) error {
 }
 
 func announceValues(n bus.Notices, t *round.Turn) error {
-	c := Changed{Instance: t.Instance, Life: t.Row.Life, Execution: t.Row.Execution, Cleared: t.ClearValues, At: t.Row.UpdatedAt}
+	c := Changed{Instance: t.Instance, Life: t.Row.Life, Execution: t.Row.Execution, Cleared: t.ClearValues,
+		At: t.Row.UpdatedAt}
 	for _, v := range t.Values {
 		c.Keys = append(c.Keys, v.Key)
 	}
@@ -219,8 +226,9 @@ func announceValues(n bus.Notices, t *round.Turn) error {
 	return n.Announce(words(TopicValues, t.Row.Name, t.Instance), nil, body)
 }
 
-// AnnounceReceipt tells what became of a message that wants a receipt ([WantsReceipt]). It is for after the commit, and for messages that change nothing; what will come
-// again is not announced. The row is how the instance stands after it, as far as that is known.
+// AnnounceReceipt tells what became of a message that wants a receipt ([WantsReceipt]). It is for
+// after the commit, and for messages that change nothing; what will come again is not announced.
+// The row is how the instance stands after it, as far as that is known.
 func AnnounceReceipt(n bus.Notices, instance string, row round.Row, message string, r round.Receipt) error {
 	s := Settled{
 		Instance: instance, Message: message, Reason: r.Reason, Detail: r.Detail,
@@ -269,9 +277,11 @@ func shortID(id string) string {
 
 // ---- Listening.
 
-// Listen calls heard for each notice about an instance, or about all of them ([bus.Any]), until stop is called. It returns when it is sure to hear what is announced from then on.
-// Topics are those that are wanted; none stands for all.
-func Listen(ctx context.Context, n bus.Notices, instance string, heard func(Notice), topics ...Topic) (stop func(), err error) {
+// Listen calls heard for each notice about an instance, or about all of them ([bus.Any]), until
+// stop is called. It returns when it is sure to hear what is announced from then on. Topics are
+// those that are wanted; none stands for all.
+func Listen(ctx context.Context, n bus.Notices, instance string, heard func(Notice),
+	topics ...Topic) (stop func(), err error) {
 	if len(topics) == 0 {
 		topics = []Topic{bus.Any}
 	}
@@ -282,11 +292,12 @@ func Listen(ctx context.Context, n bus.Notices, instance string, heard func(Noti
 		}
 	}
 	for _, t := range topics {
-		s, err := n.Listen(ctx, []string{string(t), bus.Any, instance}, func(words []string, _ events.Header, body []byte) {
-			if len(words) == 3 && slices.Contains(allTopics, Topic(words[0])) {
-				heard(Notice{Topic: Topic(words[0]), Name: words[1], Instance: words[2], body: body})
-			}
-		})
+		s, err := n.Listen(ctx, []string{string(t), bus.Any, instance},
+			func(words []string, _ events.Header, body []byte) {
+				if len(words) == 3 && slices.Contains(allTopics, Topic(words[0])) {
+					heard(Notice{Topic: Topic(words[0]), Name: words[1], Instance: words[2], body: body})
+				}
+			})
 		if err != nil {
 			stop()
 			return nil, err
@@ -298,7 +309,8 @@ func Listen(ctx context.Context, n bus.Notices, instance string, heard func(Noti
 
 var allTopics = []Topic{TopicEnded, TopicStatus, TopicValues, TopicSettled, TopicDeleted}
 
-// Ended reads a notice of [TopicEnded]. The second result is false for any other, and for one that cannot be read: who listens must not believe what comes.
+// Ended reads a notice of [TopicEnded]. The second result is false for any other, and for one that
+// cannot be read: who listens must not believe what comes.
 func (n Notice) Ended() (e Ended, ok bool) {
 	ok = n.Topic == TopicEnded && unmarshal(n.body, &e, false) == nil && e.Instance == n.Instance && e.Status.Ended()
 	return e, ok
@@ -306,7 +318,8 @@ func (n Notice) Ended() (e Ended, ok bool) {
 
 // Changed reads a notice of [TopicStatus] or [TopicValues].
 func (n Notice) Changed() (c Changed, ok bool) {
-	ok = (n.Topic == TopicStatus || n.Topic == TopicValues) && unmarshal(n.body, &c, false) == nil && c.Instance == n.Instance
+	ok = (n.Topic == TopicStatus || n.Topic == TopicValues) && unmarshal(n.body, &c, false) == nil &&
+		c.Instance == n.Instance
 	return c, ok
 }
 

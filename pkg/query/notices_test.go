@@ -47,7 +47,8 @@ func TestTurnsAreAnnounced(t *testing.T) {
 		{"a continue-as-new", a.ContinueAsNew(), ""},
 		{"the end", a.Complete(`"done"`), "ended"},
 		{"a new life of what has ended", a.Start(historytest.WithMessage("m2")), "status values"},
-		{"status, value and end at once", historytest.Together(a.SetStatus(`1`), a.Set("k", "1"), a.Fail("no")), "status values ended"},
+		{"status, value and end at once", historytest.Together(a.SetStatus(`1`), a.Set("k", "1"), a.Fail("no")),
+			"status values ended"},
 	} {
 		if got := topics(told(t, c.turn)); got != c.want {
 			t.Errorf("%s: told %q, want %q", c.what, got, c.want)
@@ -60,8 +61,10 @@ func TestEndedSaysHow(t *testing.T) {
 	a.Start(historytest.WithMessage("m1"))
 	heard := told(t, a.Complete(`{"a":1}`))
 	e, ok := heard[0].Ended()
-	if !ok || e.Instance != a.ID || e.Name != "orders" || e.Version != "1.0.0" || e.Life != a.Row.Life || e.Execution != 1 || e.Status != round.Completed ||
-		e.StartMessage != "m1" || string(e.Output) != `{"a":1}` || e.Error != nil || e.Large || e.Replaced || !e.EndedAt.Equal(a.Row.EndedAt) {
+	if !ok || e.Instance != a.ID || e.Name != "orders" || e.Version != "1.0.0" || e.Life != a.Row.Life ||
+		e.Execution != 1 || e.Status != round.Completed ||
+		e.StartMessage != "m1" || string(e.Output) != `{"a":1}` || e.Error != nil || e.Large || e.Replaced ||
+		!e.EndedAt.Equal(a.Row.EndedAt) {
 		t.Errorf("heard %+v", e)
 	}
 	if n := heard[0]; n.Name != "orders" || n.Instance != a.ID {
@@ -75,7 +78,8 @@ func TestEndedSaysHow(t *testing.T) {
 	}
 }
 
-// TestReplacedLife: a running life that a start has replaced has ended, too; one that had ended before is not told again.
+// TestReplacedLife: a running life that a start has replaced has ended, too; one that had ended
+// before is not told again.
 func TestReplacedLife(t *testing.T) {
 	a := historytest.NewActor("a")
 	a.Start(historytest.WithMessage("m1"))
@@ -83,7 +87,8 @@ func TestReplacedLife(t *testing.T) {
 	turn := historytest.Together(a.Terminate("replaced"), a.Start(historytest.WithMessage("m2")))
 	heard := told(t, turn)
 	e, ok := heard[0].Ended()
-	if topics(heard) != "ended values" || !ok || !e.Replaced || e.Life != former || e.StartMessage != "m1" || e.Status != round.Terminated {
+	if topics(heard) != "ended values" || !ok || !e.Replaced || e.Life != former || e.StartMessage != "m1" ||
+		e.Status != round.Terminated {
 		t.Errorf("heard %s: %+v", topics(heard), e)
 	}
 }
@@ -119,7 +124,9 @@ func TestLargeThingsAreLeftOut(t *testing.T) {
 func TestReceipts(t *testing.T) {
 	b := newBroker()
 	var heard []query.Notice
-	stop, err := query.Listen(t.Context(), b, "a", func(n query.Notice) { heard = append(heard, n) }, query.TopicSettled)
+	stop, err := query.Listen(t.Context(), b, "a", func(n query.Notice) {
+		heard = append(heard, n)
+	}, query.TopicSettled)
 	must(t, err)
 	defer stop()
 	row := round.Row{Life: "l", Execution: 2, Status: round.Running, StartMessage: "m0"}
@@ -132,7 +139,8 @@ func TestReceipts(t *testing.T) {
 	}{
 		{round.Receipt{Verdict: round.Accepted, Reason: round.Taken}, "m", query.VerdictAccepted, true},
 		{round.Receipt{Verdict: round.Ignored, Reason: round.Duplicate}, long, query.VerdictIgnored, true},
-		{round.Receipt{Verdict: round.Ignored, Reason: round.Exists, Detail: "it is there"}, "m", query.VerdictIgnored, false},
+		{round.Receipt{Verdict: round.Ignored, Reason: round.Exists, Detail: "it is there"}, "m",
+			query.VerdictIgnored, false},
 		{round.Receipt{Verdict: round.Dead, Reason: round.TriedTooOften}, "m", query.VerdictDead, false},
 		{round.Receipt{Verdict: round.Returned}, "m", "", false},
 		{round.Receipt{Verdict: round.Again}, "m", "", false},
@@ -146,7 +154,8 @@ func TestReceipts(t *testing.T) {
 			continue
 		}
 		s, ok := heard[0].Settled()
-		if !ok || s.Message != c.message || s.Verdict != c.want || s.Taken() != c.taken || s.Reason != c.receipt.Reason || s.Detail != c.receipt.Detail ||
+		if !ok || s.Message != c.message || s.Verdict != c.want || s.Taken() != c.taken ||
+			s.Reason != c.receipt.Reason || s.Detail != c.receipt.Detail ||
 			s.Life != "l" || s.Execution != 2 || s.Status != round.Running || s.StartMessage != "m0" {
 			t.Errorf("%+v: heard %+v", c.receipt, s)
 		}
@@ -169,10 +178,12 @@ func TestBrokerThatFails(t *testing.T) {
 	b.fail = errors.New("no connection")
 	a := historytest.NewActor("a")
 	a.Start()
-	if err := query.AnnounceTurn(b, historytest.Together(a.SetStatus("1"), a.Set("k", "1"), a.Complete("1"))); !errors.Is(err, b.fail) {
+	if err := query.AnnounceTurn(b,
+		historytest.Together(a.SetStatus("1"), a.Set("k", "1"), a.Complete("1"))); !errors.Is(err, b.fail) {
 		t.Errorf("got %v", err)
 	}
-	if err := query.AnnounceReceipt(b, "a", a.Row, "m", round.Receipt{Verdict: round.Accepted}); !errors.Is(err, b.fail) {
+	if err := query.AnnounceReceipt(b, "a", a.Row, "m",
+		round.Receipt{Verdict: round.Accepted}); !errors.Is(err, b.fail) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := query.Listen(t.Context(), b, "a", nil); !errors.Is(err, b.fail) {
@@ -185,7 +196,8 @@ func TestBrokerThatFails(t *testing.T) {
 
 // FuzzNotice: whatever is announced by whomever, it is read or it is not.
 func FuzzNotice(f *testing.F) {
-	for _, s := range []string{``, `{}`, `null`, `[]`, `{"instance":"a","status":"completed"}`, `{"instance":"a","verdict":"accepted"}`, `{"instance":"a","output":{"$bytes":"x"}}`} {
+	for _, s := range []string{``, `{}`, `null`, `[]`, `{"instance":"a","status":"completed"}`,
+		`{"instance":"a","verdict":"accepted"}`, `{"instance":"a","output":{"$bytes":"x"}}`} {
 		f.Add("ended", []byte(s))
 	}
 	f.Fuzz(func(t *testing.T, topic string, body []byte) {
@@ -197,7 +209,8 @@ func FuzzNotice(f *testing.F) {
 			if c, ok := n.Changed(); ok && c.Instance != "a" {
 				t.Errorf("believed %+v", c)
 			}
-			if s, ok := n.Settled(); ok && (s.Instance != "a" || !slices.Contains([]string{"accepted", "ignored", "dead"}, s.Verdict)) {
+			if s, ok := n.Settled(); ok &&
+				(s.Instance != "a" || !slices.Contains([]string{"accepted", "ignored", "dead"}, s.Verdict)) {
 				t.Errorf("believed %+v", s)
 			}
 		})

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// keepParts is how long the parts of an answer can be had, maxKept how many bytes of them are kept.
+	// keepParts is how long the parts of an answer can be had, maxKept how many bytes of them are
+	// kept.
 	keepParts = 30 * time.Second
 	maxKept   = 64 << 20
 	// maxWhole bounds an answer that is put together of parts: answers are not believed.
@@ -28,7 +29,8 @@ type wrapped struct {
 	Parts *partsOf `json:"$parts"`
 }
 
-// partsOf says where the parts of an answer can be had. Together they are gzip; Bytes is the size of what is in it.
+// partsOf says where the parts of an answer can be had. Together they are gzip; Bytes is the size
+// of what is in it.
 type partsOf struct {
 	Method string `json:"method"`
 	Token  string `json:"token"`
@@ -89,12 +91,14 @@ func (p *parts) wrap(data []byte, now time.Time) ([]byte, error) {
 	if err := p.keep(token, b.Bytes(), now); err != nil {
 		return nil, err
 	}
-	return marshal(wrapped{&partsOf{Method: p.method, Token: token, Count: (b.Len() + p.size - 1) / p.size, Bytes: len(data)}})
+	return marshal(wrapped{&partsOf{Method: p.method, Token: token, Count: (b.Len() + p.size - 1) / p.size,
+		Bytes: len(data)}})
 }
 
 func (p *parts) keep(token string, data []byte, now time.Time) error {
 	if len(data) > maxKept {
-		return &bus.AnswerError{Code: "too_large", Message: fmt.Sprintf("the answer has %d bytes, even compressed; ask for less at once", len(data))}
+		return &bus.AnswerError{Code: "too_large",
+			Message: fmt.Sprintf("the answer has %d bytes, even compressed; ask for less at once", len(data))}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +116,8 @@ func (p *parts) keep(token string, data []byte, now time.Time) error {
 	return nil
 }
 
-// drop forgets an answer; its token is removed from the order by the caller, or when its turn comes.
+// drop forgets an answer; its token is removed from the order by the caller, or when its turn
+// comes.
 func (p *parts) drop(token string) {
 	if k := p.kept[token]; k != nil {
 		p.bytes -= len(k.data)
@@ -130,7 +135,8 @@ func (p *parts) answer(_ context.Context, question []byte) ([]byte, error) {
 	defer p.mu.Unlock()
 	k := p.kept[q.Token]
 	if k == nil || q.Part < 0 || q.Part > (len(k.data)-1)/p.size {
-		return nil, &bus.AnswerError{Code: codeGone, Message: "this part of the answer is not there any more; ask again"}
+		return nil, &bus.AnswerError{Code: codeGone,
+			Message: "this part of the answer is not there any more; ask again"}
 	}
 	end := min((q.Part+1)*p.size, len(k.data))
 	if end == len(k.data) {
@@ -139,7 +145,8 @@ func (p *parts) answer(_ context.Context, question []byte) ([]byte, error) {
 	return k.data[q.Part*p.size : end], nil
 }
 
-// unwrap gives the whole of an answer. The second result is false if its parts are gone, so that it has to be asked for again.
+// unwrap gives the whole of an answer. The second result is false if its parts are gone, so that it
+// has to be asked for again.
 func unwrap(ctx context.Context, b bus.Questions, answer []byte) ([]byte, bool, error) {
 	if !bytes.HasPrefix(answer, []byte(`{"$parts":`)) {
 		return answer, true, nil
@@ -161,7 +168,8 @@ func unwrap(ctx context.Context, b bus.Questions, answer []byte) ([]byte, bool, 
 		part, err := b.Ask(ctx, p.Method, q)
 		var a *bus.AnswerError
 		switch {
-		case errors.As(err, &a) && a.Code == codeGone, errors.Is(err, bus.ErrNobody): // dropped, or the one who has it has gone
+		case errors.As(err, &a) && a.Code == codeGone, errors.Is(err, bus.ErrNobody):
+			// dropped, or the one who has it has gone
 			return nil, false, nil
 		case err != nil:
 			return nil, false, err

@@ -1,30 +1,36 @@
-// Package query is how instances are asked about, and how is told what becomes of them, over the broker: without access to the database.
+// Package query is how instances are asked about, and how is told what becomes of them, over the
+// broker: without access to the database.
 //
 // # Questions
 //
-// A question is a JSON object, sent to rondo.api.<method>; the answer is JSON, too. Anybody can ask by hand:
+// A question is a JSON object, sent to rondo.api.<method>; the answer is JSON, too. Anybody can ask
+// by hand:
 //
 //	nats req rondo.api.instance '{"instance":"order-7"}'
 //	nats req rondo.api.waiting  '{"instance":"order-7"}'
 //	nats req rondo.api.list     '{"filter":{"statuses":["failed"]},"limit":20}'
 //
-// The orchestrators answer ([Answer]); whichever gets the question reads the database. [Reader] asks for programs: it is a [history.Reader], and errors come out
-// of it as they went into the answer, so errors.Is finds [history.ErrNoInstance] and [history.ClassOf] the class.
+// The orchestrators answer ([Answer]); whichever gets the question reads the database. [Reader]
+// asks for programs: it is a [history.Reader], and errors come out of it as they went into the
+// answer, so errors.Is finds [history.ErrNoInstance] and [history.ClassOf] the class.
 //
-// What a question does not know is refused, so that a misspelt filter does not delete everything. What an answer has besides is not looked at, so that newer
-// orchestrators can say more.
+// What a question does not know is refused, so that a misspelt filter does not delete everything.
+// What an answer has besides is not looked at, so that newer orchestrators can say more.
 //
 // # Large answers
 //
-// The server bounds messages, and a history does not know of that. Lists and histories are answered up to a size, and who asks goes on from there. What is too
-// large all the same (one output of a megabyte) is compressed and kept for a moment by the one who answers, and the answer says where its parts can be had:
+// The server bounds messages, and a history does not know of that. Lists and histories are answered
+// up to a size, and who asks goes on from there. What is too large all the same (one output of a
+// megabyte) is compressed and kept for a moment by the one who answers, and the answer says where
+// its parts can be had:
 //
 //	{"$parts": {"method": "parts-3f2a…", "token": "8c1e…", "count": 2, "bytes": 1310829}}
 //
 // # Notices
 //
-// What happens is told at once to whoever listens just then (see [Notice]). Nobody keeps notices: whoever relies on one has to ask as well, more rarely. They go out
-// after the commit, so what they say can be asked for.
+// What happens is told at once to whoever listens just then (see [Notice]). Nobody keeps notices:
+// whoever relies on one has to ask as well, more rarely. They go out after the commit, so what they
+// say can be asked for.
 //
 //	rondo.notice.ended.<orchestration>.<instance>     it has ended, and how
 //	rondo.notice.status.<orchestration>.<instance>    its custom status has changed
@@ -76,15 +82,18 @@ type Broker interface {
 type Options struct {
 	// ReadOnly answers nothing that removes.
 	ReadOnly bool
-	// MaxAnswer is the size from which an answer is sent in parts: 512 KiB. It must be well below the largest message of the servers.
+	// MaxAnswer is the size from which an answer is sent in parts: 512 KiB. It must be well below
+	// the largest message of the servers.
 	MaxAnswer int
 	// AtOnce is how many questions are answered at the same time: 32. Others wait.
 	AtOnce int
-	// Explain adds to what an instance waits for what is known elsewhere: that nobody takes work from a queue, say.
+	// Explain adds to what an instance waits for what is known elsewhere: that nobody takes work
+	// from a queue, say.
 	Explain func(ctx context.Context, w *Waiting)
 	// System tells who is there; if it is nil, nobody is told.
 	System func(ctx context.Context) (System, error)
-	// Recover lets the orchestrators look soon whether the broker has all that it should have; if it is nil, or with ReadOnly, nobody may ask for it.
+	// Recover lets the orchestrators look soon whether the broker has all that it should have; if
+	// it is nil, or with ReadOnly, nobody may ask for it.
 	Recover func(ctx context.Context) (Recovery, error)
 	// Logger gets what operators should know; nil is slog.Default.
 	Logger *slog.Logger
@@ -116,7 +125,8 @@ func Answer(broker Broker, store Store, o Options) (stop func(), err error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	a := &answerer{store: store, broker: broker, o: o, slots: make(chan struct{}, o.AtOnce), parts: newParts(o.MaxAnswer)}
+	a := &answerer{store: store, broker: broker, o: o, slots: make(chan struct{}, o.AtOnce),
+		parts: newParts(o.MaxAnswer)}
 	var stops []func()
 	stop = func() {
 		for _, s := range stops {

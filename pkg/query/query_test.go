@@ -80,7 +80,8 @@ func TestAskByHand(t *testing.T) {
 	s.commit(t, a.Start(historytest.WithAttributes(map[string]string{"a": "<b>"})), a.Complete(`{"html":"<b>"}`))
 	got, err := s.ask(t, query.MethodInstance, `{"instance":"order-7"}`)
 	must(t, err)
-	for _, want := range []string{`"instance":"order-7"`, `"status":"completed"`, `"output":{"html":"<b>"}`, `"created_at":"2026-01-02T03:04:05.000006Z"`, `"attributes":{"a":"<b>"}`} {
+	for _, want := range []string{`"instance":"order-7"`, `"status":"completed"`, `"output":{"html":"<b>"}`,
+		`"created_at":"2026-01-02T03:04:05.000006Z"`, `"attributes":{"a":"<b>"}`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s is not in %s", want, got)
 		}
@@ -99,13 +100,16 @@ func TestAskByHand(t *testing.T) {
 func TestQuestionsAreReadStrictly(t *testing.T) {
 	s := newSystem(t, query.Options{})
 	for _, c := range [][3]string{
-		{query.MethodInstance, `{"instnace":"a"}`, `question for instance: json: unknown field "instnace"; it is a JSON object like`},
+		{query.MethodInstance, `{"instnace":"a"}`,
+			`question for instance: json: unknown field "instnace"; it is a JSON object like`},
 		{query.MethodInstance, `{"instance":"a"} {}`, "there is something behind the value"},
 		{query.MethodInstance, `order-7`, "it is a JSON object like"},
-		{query.MethodInstance, ``, `question for instance: which instance? It is a JSON object like {"instance":"order-7"}`},
+		{query.MethodInstance, ``,
+			`question for instance: which instance? It is a JSON object like {"instance":"order-7"}`},
 		{query.MethodWaiting, `{}`, "which instance?"},
 		{query.MethodValue, `{"key":"total"}`, `like {"instance":"order-7","key":"total"}`},
-		{query.MethodList, `{"attributes":{"region":"eu"}}`, `question for list: json: unknown field "attributes"; it is a JSON object like {"filter":{"name":"fulfil"`},
+		{query.MethodList, `{"attributes":{"region":"eu"}}`,
+			`question for list: json: unknown field "attributes"; it is a JSON object like {"filter":{"name":"fulfil"`},
 		{query.MethodCount, `all`, `like {"filter":`},
 		{query.MethodDeleteEnded, `{"filters":{"name":"x"}}`, `unknown field "filters"`},
 		{query.MethodDeleteEnded, `{}`, "an empty filter stands for all"},
@@ -129,7 +133,8 @@ func TestReadOnly(t *testing.T) {
 	if !errors.Is(err, query.ErrReadOnly) || history.ClassOf(err) != history.Permanent {
 		t.Errorf("got %v", err)
 	}
-	if _, err := s.reader.PruneAll(t.Context(), history.Filter{}, history.Keep{}, history.Page{}); !errors.Is(err, query.ErrReadOnly) {
+	if _, err := s.reader.PruneAll(t.Context(), history.Filter{}, history.Keep{}, history.Page{}); !errors.Is(err,
+		query.ErrReadOnly) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := s.reader.Metrics(t.Context()); err != nil {
@@ -152,7 +157,8 @@ func TestLargeAnswers(t *testing.T) {
 		state = state*1664525 + 1013904223
 		noise[i] = byte(state >> 24)
 	}
-	for name, output := range map[string]events.Payload{"text": events.Payload(`"` + strings.Repeat("x", events.MaxPayload-2) + `"`), "bytes": noise} {
+	for name, output := range map[string]events.Payload{"text": events.Payload(`"` + strings.Repeat("x",
+		events.MaxPayload-2) + `"`), "bytes": noise} {
 		a := historytest.NewActor(name)
 		s.commit(t, a.Start(), a.Complete(string(output)))
 		info, err := s.reader.Instance(t.Context(), name)
@@ -160,7 +166,8 @@ func TestLargeAnswers(t *testing.T) {
 			t.Errorf("%s: got %d bytes, %v", name, len(info.Output), err)
 		}
 		export, err := history.Export(t.Context(), s.reader, name, 0)
-		if err != nil || len(export.Events) != 2 || !bytes.Equal(export.Events[1].Fact.(*events.Completed).Output, output) {
+		if err != nil || len(export.Events) != 2 ||
+			!bytes.Equal(export.Events[1].Fact.(*events.Completed).Output, output) {
 			t.Errorf("%s: history %v", name, err)
 		}
 	}
@@ -196,7 +203,8 @@ func TestLongHistory(t *testing.T) {
 	}
 	for _, limit := range []int{0, 7, 250, 1000} {
 		got, err := s.reader.Events(t.Context(), "a", 0, 0, limit)
-		if want := min(151, (history.Page{Limit: limit}).Size()); err != nil || len(got) != want || got[want-1].ID != int64(want) {
+		if want := min(151, (history.Page{Limit: limit}).Size()); err != nil || len(got) != want ||
+			got[want-1].ID != int64(want) {
 			t.Errorf("limit %d: got %d events, %v", limit, len(got), err)
 		}
 	}
@@ -273,7 +281,8 @@ func TestRemovingIsAskedForOnce(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.reader.Instance(ctx, "a"); !errors.Is(err, context.Canceled) || history.ClassOf(err) != history.Retry {
+	if _, err := s.reader.Instance(ctx, "a"); !errors.Is(err, context.Canceled) ||
+		history.ClassOf(err) != history.Retry {
 		t.Errorf("got %v", err)
 	}
 	if d, err := r.Delete(t.Context(), nil, history.Deletion{}); d.Instances != 0 || err != nil {
@@ -297,8 +306,11 @@ func TestDeletionIsAnnounced(t *testing.T) {
 }
 
 func TestWaitingExplains(t *testing.T) {
-	s := newSystem(t, query.Options{Explain: func(_ context.Context, w *query.Waiting) { w.Notes = append(w.Notes, "seen by "+w.Instance) }})
-	for id, status := range map[string]round.Status{"running": round.Running, "suspended": round.Suspended, "halted": round.Halted} {
+	s := newSystem(t, query.Options{Explain: func(_ context.Context, w *query.Waiting) {
+		w.Notes = append(w.Notes, "seen by "+w.Instance)
+	}})
+	for id, status := range map[string]round.Status{"running": round.Running, "suspended": round.Suspended,
+		"halted": round.Halted} {
 		turn := historytest.NewActor(id).StartAndCall()
 		if turn.Row.Status = status; status == round.Halted {
 			turn.Row.Error = &events.Error{Kind: events.Nondeterminism, Message: "a timer is missing"}
@@ -318,7 +330,9 @@ func TestWaitingExplains(t *testing.T) {
 		"running":   "seen by running",
 	} {
 		w, err := s.reader.Waiting(t.Context(), id)
-		if err != nil || !slices.ContainsFunc(w.Notes, func(n string) bool { return strings.Contains(n, want) }) || !slices.Contains(w.Notes, "seen by "+id) {
+		if err != nil || !slices.ContainsFunc(w.Notes, func(n string) bool {
+			return strings.Contains(n, want)
+		}) || !slices.Contains(w.Notes, "seen by "+id) {
 			t.Errorf("%s: got %+v, %v", id, w, err)
 		}
 		if waits := id == "running" || id == "suspended" || id == "halted"; waits != (len(w.Waits) == 1) {
@@ -326,7 +340,8 @@ func TestWaitingExplains(t *testing.T) {
 		}
 	}
 	w, err := s.reader.Waiting(t.Context(), "running")
-	if err != nil || len(w.Waits) != 1 || w.Waits[0].Kind != round.WaitsForActivity || w.Waits[0].Name != "charge" || !w.Waits[0].Since.Equal(historytest.Began) {
+	if err != nil || len(w.Waits) != 1 || w.Waits[0].Kind != round.WaitsForActivity || w.Waits[0].Name != "charge" ||
+		!w.Waits[0].Since.Equal(historytest.Began) {
 		t.Errorf("got %+v, %v", w, err)
 	}
 }
@@ -336,9 +351,12 @@ func TestWaitingExplains(t *testing.T) {
 // FuzzAnswer: whatever answers say, a Reader gives a value or an error.
 func FuzzAnswer(f *testing.F) {
 	for _, s := range []string{
-		``, `null`, `{}`, `[]`, `{"events":[null],"more":true}`, `{"events":[{"id":1}],"more":true}`, `{"instances":[{"output":null}],"next":"x"}`,
-		`{"$parts":null}`, `{"$parts":{"method":"parts-x","token":"t","count":1,"bytes":10}}`, `{"$parts":{"method":"instance","count":99999999999}}`,
-		`{"executions":[],"more":true}`, `{"events":[],"more":true}`, `{"values":{"k":{}}}`, `{"problem":{"column":"x"}}`,
+		``, `null`, `{}`, `[]`, `{"events":[null],"more":true}`, `{"events":[{"id":1}],"more":true}`,
+		`{"instances":[{"output":null}],"next":"x"}`,
+		`{"$parts":null}`, `{"$parts":{"method":"parts-x","token":"t","count":1,"bytes":10}}`,
+		`{"$parts":{"method":"instance","count":99999999999}}`,
+		`{"executions":[],"more":true}`, `{"events":[],"more":true}`, `{"values":{"k":{}}}`,
+		`{"problem":{"column":"x"}}`,
 	} {
 		f.Add([]byte(s), []byte(s))
 	}
@@ -369,7 +387,8 @@ func FuzzQuestion(f *testing.F) {
 	s := newSystem(f, query.Options{ReadOnly: true})
 	a := historytest.NewActor("a")
 	s.commit(f, a.StartAndCall(), a.Set("k", "1"))
-	for _, q := range []string{``, `{}`, `{"instance":"a"}`, `{"instance":"a","execution":1,"after":1,"limit":1}`, `{"filter":{"ids":["a"]}}`, `{"cursor":"x"}`, `{"token":"x","part":9223372036854775807}`} {
+	for _, q := range []string{``, `{}`, `{"instance":"a"}`, `{"instance":"a","execution":1,"after":1,"limit":1}`,
+		`{"filter":{"ids":["a"]}}`, `{"cursor":"x"}`, `{"token":"x","part":9223372036854775807}`} {
 		f.Add([]byte(q))
 	}
 	f.Fuzz(func(t *testing.T, q []byte) {

@@ -13,10 +13,12 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// Reader asks those who answer. It is a [history.Reader] and a [history.Remover], except that there is nothing to tidy from here.
+// Reader asks those who answer. It is a [history.Reader] and a [history.Remover], except that there
+// is nothing to tidy from here.
 //
-// What only reads is asked again when no answer comes, for as long as the context allows, but three times at most. What removes is asked once; whether it has
-// happened is [history.Ambiguous] when the answer is lost, and it may be asked again.
+// What only reads is asked again when no answer comes, for as long as the context allows, but three
+// times at most. What removes is asked once; whether it has happened is [history.Ambiguous] when
+// the answer is lost, and it may be asked again.
 type Reader struct {
 	questions bus.Questions
 	patience  time.Duration
@@ -28,7 +30,8 @@ var (
 )
 
 const (
-	// patience is how long an answer is waited for before the question is asked again: those who answer give up a little earlier.
+	// patience is how long an answer is waited for before the question is asked again: those who
+	// answer give up a little earlier.
 	patience = 6 * time.Second
 	tries    = 3
 )
@@ -44,13 +47,15 @@ func (r *Reader) ask(ctx context.Context, method string, q Question, answer any)
 	}
 	for _, id := range append([]string{q.Instance}, q.Instances...) {
 		if !utf8.ValidString(id) { // JSON cannot ask for it, and there is none
-			return &history.Error{Class: history.Permanent, Op: "ask for " + method, Err: fmt.Errorf("instance %q: %w", id, history.ErrNoInstance)}
+			return &history.Error{Class: history.Permanent, Op: "ask for " + method,
+				Err: fmt.Errorf("instance %q: %w", id, history.ErrNoInstance)}
 		}
 	}
 	if !utf8.ValidString(q.Cursor) {
 		return &history.Error{Class: history.Permanent, Op: "ask for " + method, Err: history.ErrBadCursor}
 	}
-	removes := method == MethodDelete || method == MethodDeleteEnded || method == MethodPrune || method == MethodPruneAll
+	removes := method == MethodDelete || method == MethodDeleteEnded || method == MethodPrune ||
+		method == MethodPruneAll
 	for try := 1; ; try++ {
 		data, ok, err := r.askOnce(ctx, method, question)
 		switch {
@@ -83,7 +88,8 @@ func (r *Reader) askOnce(ctx context.Context, method string, question []byte) ([
 	return unwrap(ctx, r.questions, data)
 }
 
-// fitsNothing tells that a filter wants what no instance can have, and JSON cannot say. Ids of that kind are taken out of it.
+// fitsNothing tells that a filter wants what no instance can have, and JSON cannot say. Ids of that
+// kind are taken out of it.
 func fitsNothing(f *history.Filter) bool {
 	texts := []string{f.IDPrefix, f.Name, f.Version, f.Parent}
 	for k, v := range f.Attributes {
@@ -103,13 +109,15 @@ func filterOf(f history.Filter) *Filter {
 	return &w
 }
 
-// List implements [history.Reader]. A page may be shorter than asked for, because it is large; it then has a Next all the same.
+// List implements [history.Reader]. A page may be shorter than asked for, because it is large; it
+// then has a Next all the same.
 func (r *Reader) List(ctx context.Context, filter history.Filter, page history.Page) (history.InstanceList, error) {
 	var a List
 	if fitsNothing(&filter) {
 		return history.InstanceList{}, nil
 	}
-	if err := r.ask(ctx, MethodList, Question{Filter: filterOf(filter), Limit: int64(page.Size()), Cursor: page.Cursor}, &a); err != nil {
+	if err := r.ask(ctx, MethodList, Question{Filter: filterOf(filter), Limit: int64(page.Size()), Cursor: page.Cursor},
+		&a); err != nil {
 		return history.InstanceList{}, err
 	}
 	out := history.InstanceList{Next: a.Next}
@@ -139,7 +147,8 @@ func (r *Reader) Instance(ctx context.Context, instance string) (history.Info, e
 }
 
 // Executions implements [history.Reader].
-func (r *Reader) Executions(ctx context.Context, instance string, after int64, limit int) ([]history.ExecutionInfo, error) {
+func (r *Reader) Executions(ctx context.Context, instance string, after int64,
+	limit int) ([]history.ExecutionInfo, error) {
 	var out []history.ExecutionInfo
 	for want := (history.Page{Limit: limit}).Size(); len(out) < want; {
 		var a Executions
@@ -158,7 +167,8 @@ func (r *Reader) Executions(ctx context.Context, instance string, after int64, l
 }
 
 // Events implements [history.Reader].
-func (r *Reader) Events(ctx context.Context, instance string, execution, after int64, limit int) ([]events.Event, error) {
+func (r *Reader) Events(ctx context.Context, instance string, execution, after int64,
+	limit int) ([]events.Event, error) {
 	var out []events.Event
 	for want := (history.Page{Limit: limit}).Size(); len(out) < want; {
 		var a Events
@@ -263,12 +273,14 @@ func (r *Reader) Delete(ctx context.Context, instances []string, how history.Del
 }
 
 // DeleteEnded implements [history.Remover].
-func (r *Reader) DeleteEnded(ctx context.Context, filter history.Filter, page history.Page) (history.DeletedPage, error) {
+func (r *Reader) DeleteEnded(ctx context.Context, filter history.Filter,
+	page history.Page) (history.DeletedPage, error) {
 	var a Deleted
 	if fitsNothing(&filter) {
 		return history.DeletedPage{}, nil
 	}
-	err := r.ask(ctx, MethodDeleteEnded, Question{Filter: filterOf(filter), Limit: int64(page.Size()), Cursor: page.Cursor}, &a)
+	err := r.ask(ctx, MethodDeleteEnded,
+		Question{Filter: filterOf(filter), Limit: int64(page.Size()), Cursor: page.Cursor}, &a)
 	return a.page(), err
 }
 
@@ -281,15 +293,18 @@ func (r *Reader) Prune(ctx context.Context, instance string, keep history.Keep) 
 }
 
 // PruneAll implements [history.Remover].
-func (r *Reader) PruneAll(ctx context.Context, filter history.Filter, keep history.Keep, page history.Page) (history.DeletedPage, error) {
+func (r *Reader) PruneAll(ctx context.Context, filter history.Filter, keep history.Keep,
+	page history.Page) (history.DeletedPage, error) {
 	var a Deleted
 	if fitsNothing(&filter) {
 		return history.DeletedPage{}, nil
 	}
 	k := Keep(keep)
-	err := r.ask(ctx, MethodPruneAll, Question{Filter: filterOf(filter), Keep: &k, Limit: int64(page.Size()), Cursor: page.Cursor}, &a)
+	err := r.ask(ctx, MethodPruneAll,
+		Question{Filter: filterOf(filter), Keep: &k, Limit: int64(page.Size()), Cursor: page.Cursor}, &a)
 	return a.page(), err
 }
 
-// Tidy implements [history.Remover]: the orchestrators tidy up by themselves, so there is nothing left to do.
+// Tidy implements [history.Remover]: the orchestrators tidy up by themselves, so there is nothing
+// left to do.
 func (r *Reader) Tidy(context.Context) (more bool, err error) { return false, nil }

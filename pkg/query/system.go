@@ -36,7 +36,8 @@ type Backlog struct {
 	Receivers int   `json:"receivers"`
 }
 
-// Partition is a part of what is sent to instances. Owner takes it; one that is draining gets nothing new.
+// Partition is a part of what is sent to instances. Owner takes it; one that is draining gets
+// nothing new.
 type Partition struct {
 	Partition int    `json:"partition"`
 	Owner     string `json:"owner,omitempty"`

@@ -101,7 +101,8 @@ func (w *Waiting) add(info history.Info, list []events.Event) error {
 			w.More = len(waits) - maxWaits
 			break
 		}
-		wait := Wait{Kind: x.Kind, Event: x.Event, Name: x.Name, Instance: x.Instance, Tag: x.Tag, Due: x.Due, What: x.What}
+		wait := Wait{Kind: x.Kind, Event: x.Event, Name: x.Name, Instance: x.Instance, Tag: x.Tag,
+			Due: x.Due, What: x.What}
 		if x.Event > 0 && x.Event <= int64(len(list)) {
 			wait.Since = list[x.Event-1].At
 		}
@@ -122,13 +123,15 @@ func (w *Waiting) explain(info history.Info) {
 	case info.Status == round.Halted && info.Error == nil:
 		w.note("it is halted; it goes on when code that fits its history is deployed")
 	case info.Status == round.Halted:
-		w.note("its code does not fit its history: %s; it goes on when code that fits is deployed", strings.TrimSuffix(info.Error.Error(), "."))
+		w.note("its code does not fit its history: %s; it goes on when code that fits is deployed",
+			strings.TrimSuffix(info.Error.Error(), "."))
 	case info.Status.Ended() && info.Error != nil:
 		w.note("it has ended (%s): %v", info.Status, info.Error)
 	case info.Status.Ended():
 		w.note("it has ended (%s)", info.Status)
 	case info.Fresh:
-		w.note("its code has not run yet: an orchestrator that knows %q version %s has to take it up", info.Name, info.Version)
+		w.note("its code has not run yet: an orchestrator that knows %q version %s has to take it up",
+			info.Name, info.Version)
 	case len(w.Waits) == 0 && len(w.Notes) == 0:
 		w.note("it waits for nothing that history tells of: it runs an inline step, or its next round is under way")
 	}

@@ -17,7 +17,8 @@ import (
 type Question struct {
 	Instance  string   `json:"instance,omitempty"`
 	Instances []string `json:"instances,omitempty"`
-	// Execution is the one that is meant, 0 the current one. After is where a page begins, Limit how much is on it.
+	// Execution is the one that is meant, 0 the current one. After is where a page begins, Limit
+	// how much is on it.
 	Execution int64  `json:"execution,omitempty"`
 	After     int64  `json:"after,omitempty"`
 	Limit     int64  `json:"limit,omitempty"`
@@ -100,11 +101,13 @@ type Problem struct {
 func InstanceOf(i history.Info) Instance {
 	r := i.Row
 	return Instance{
-		Instance: i.Instance, Name: r.Name, Version: r.Version, Status: r.Status, Execution: r.Execution, Life: r.Life, Engine: r.Engine,
+		Instance: i.Instance, Name: r.Name, Version: r.Version, Status: r.Status, Execution: r.Execution, Life: r.Life,
+		Engine: r.Engine,
 		Parent: r.Parent, Attributes: r.Attributes, Trace: r.Trace, StartMessage: r.StartMessage,
 		CreatedAt: i.CreatedAt, StartedAt: r.StartedAt, UpdatedAt: r.UpdatedAt, EndedAt: r.EndedAt,
 		Output: r.Output, Error: r.Error, CustomStatus: r.CustomStatus, CustomStatusVersion: r.CustomStatusVersion,
-		Fresh: r.Fresh, LastEvent: r.LastEvent, HistoryBytes: r.HistoryBytes, Unread: r.Unread, WakeAt: r.WakeAt, Problem: problemOf(i.Problem),
+		Fresh: r.Fresh, LastEvent: r.LastEvent, HistoryBytes: r.HistoryBytes, Unread: r.Unread, WakeAt: r.WakeAt,
+		Problem: problemOf(i.Problem),
 	}
 }
 
@@ -113,8 +116,9 @@ func (i Instance) Info() history.Info {
 	return history.Info{
 		Instance: i.Instance, CreatedAt: i.CreatedAt, Problem: i.Problem.err(),
 		Row: round.Row{
-			Execution: i.Execution, Life: i.Life, Engine: i.Engine, Name: i.Name, Version: i.Version, Parent: i.Parent, Attributes: i.Attributes,
-			Trace: i.Trace, StartMessage: i.StartMessage, Status: i.Status, Output: i.Output, Error: i.Error,
+			Execution: i.Execution, Life: i.Life, Engine: i.Engine, Name: i.Name, Version: i.Version, Parent: i.Parent,
+			Attributes: i.Attributes,
+			Trace:      i.Trace, StartMessage: i.StartMessage, Status: i.Status, Output: i.Output, Error: i.Error,
 			CustomStatus: i.CustomStatus, CustomStatusVersion: i.CustomStatusVersion,
 			StartedAt: i.StartedAt, UpdatedAt: i.UpdatedAt, EndedAt: i.EndedAt, Fresh: i.Fresh,
 			LastEvent: i.LastEvent, HistoryBytes: i.HistoryBytes, Unread: i.Unread, WakeAt: i.WakeAt,
@@ -130,7 +134,8 @@ func problemOf(err error) *Problem {
 	case !errors.As(err, &u) || u.Err == nil:
 		return &Problem{Message: err.Error()}
 	}
-	return &Problem{Instance: u.Instance, Execution: u.Execution, Event: u.Event, Column: u.Column, Message: u.Err.Error()}
+	return &Problem{Instance: u.Instance, Execution: u.Execution, Event: u.Event, Column: u.Column,
+		Message: u.Err.Error()}
 }
 
 func (p *Problem) err() error {
@@ -140,7 +145,8 @@ func (p *Problem) err() error {
 	case p.Column == "":
 		return errors.New(p.Message)
 	}
-	return &history.UnreadableError{Instance: p.Instance, Execution: p.Execution, Event: p.Event, Column: p.Column, Err: errors.New(p.Message)}
+	return &history.UnreadableError{Instance: p.Instance, Execution: p.Execution, Event: p.Event, Column: p.Column,
+		Err: errors.New(p.Message)}
 }
 
 // List is a page of instances as JSON.
@@ -176,7 +182,8 @@ type Executions struct {
 	More       bool        `json:"more,omitempty"`
 }
 
-// Events is a page of a history: events as [events.EncodeEvent] writes them, and the execution that they are of. More says that there are others behind it.
+// Events is a page of a history: events as [events.EncodeEvent] writes them, and the execution that
+// they are of. More says that there are others behind it.
 type Events struct {
 	Execution int64             `json:"execution"`
 	Events    []json.RawMessage `json:"events"`

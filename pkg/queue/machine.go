@@ -1,51 +1,58 @@
 package queue
 
 import (
-	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
 
-// Items are the items of one queue, as long as a transaction holds it. Positions and sizes come in ascending order.
+// Items are the items of one queue, as long as a transaction holds it. Positions and sizes come in
+// ascending order.
 type Items interface {
 	// Expect says what will be asked for, so that it can be read at once. It need not come so.
 	Expect(Expected) error
 	// Add puts in items that are ready, or delayed if due is set.
 	Add(item Item, due time.Time) error
-	// Sizes gives the sizes of the first ready items of a priority, and nothing before from is looked at.
+	// Sizes gives the sizes of the first ready items of a priority, and nothing before from is
+	// looked at.
 	Sizes(priority int, from int64, limit int) ([]int, error)
-	// Take removes the first ready items of a priority and gives them. Hold has a lock hold them instead, and counts an attempt.
+	// Take removes the first ready items of a priority and gives them. Hold has a lock hold them
+	// instead, and counts an attempt.
 	Take(priority int, from int64, count int) ([]Item, error)
 	Hold(priority int, from int64, count int, lock int64) ([]Item, error)
 	// Drop removes the items of a lock, and tells how many.
 	Drop(lock Lock) (int, error)
 	// Move has another lock hold some of the items of a lock, by their ids, and tells how many.
 	Move(ids []int64, from, to int64) (int, error)
-	// GiveBack makes the items of a lock ready again, or delays them if due is set. Those with at least maxAttempts (if not 0) are dead from now on.
+	// GiveBack makes the items of a lock ready again, or delays them if due is set. Those with at
+	// least maxAttempts (if not 0) are dead from now on.
 	GiveBack(lock int64, due, now time.Time, maxAttempts int, reason string) ([]Back, error)
-	// Due lists delayed items whose time has come, the first ones at the front, and when the first of the others is due. Ready makes one ready.
+	// Due lists delayed items whose time has come, the first ones at the front, and when the first
+	// of the others is due. Ready makes one ready.
 	Due(now time.Time, limit int) (due []Delayed, next time.Time, err error)
 	Ready(item Delayed, position int64, since time.Time) error
-	// Dead lists dead items, those that died first at the front; with ids, those of them that are there. Revive makes one ready as a new one.
+	// Dead lists dead items, those that died first at the front; with ids, those of them that are
+	// there. Revive makes one ready as a new one.
 	Dead(ids []DeadID, limit int) ([]Dead, error)
 	Revive(item Dead, position int64, now time.Time) error
 	// Remove removes items of any kind, or only dead ones.
 	Remove(dead bool, limit int) ([]Removed, error)
 
-	// AddLock, FindLock, ChangeLock and RemoveLock keep concurrent locks. FindLock gives nil if there is none.
+	// AddLock, FindLock, ChangeLock and RemoveLock keep concurrent locks. FindLock gives nil if
+	// there is none.
 	AddLock(Lock) error
 	FindLock(id string) (*Lock, error)
 	ChangeLock(Lock) error
 	RemoveLock(id string) error
-	// Expired lists concurrent locks that have expired and are not returned, and when the first of the others does.
+	// Expired lists concurrent locks that have expired and are not returned, and when the first of
+	// the others does.
 	Expired(now time.Time, limit int) (expired []Lock, next time.Time, err error)
-	// ForgetLocks removes locks that were returned and had expired before a moment, and tells when the first of the others had expired.
+	// ForgetLocks removes locks that were returned and had expired before a moment, and tells when
+	// the first of the others had expired.
 	ForgetLocks(before time.Time, limit int) (next time.Time, err error)
 
-	// FindKey gives the digest and the count of a push by its key, if its time has not passed, AddKey notes one, ForgetKeys removes those whose time has passed and tells when the first of the
-	// others is over.
+	// FindKey gives the digest and the count of a push by its key, if its time has not passed,
+	// AddKey notes one, ForgetKeys removes those whose time has passed and tells when the first of
+	// the others is over.
 	FindKey(key string, now time.Time) (digest string, count int, found bool, err error)
 	AddKey(key, digest string, count int, until time.Time) error
 	ForgetKeys(now time.Time, limit int) (next time.Time, err error)
@@ -53,7 +60,8 @@ type Items interface {
 
 // Expected is what operations will ask for.
 type Expected struct {
-	// Pops of all together so many ready items, which will be taken or held. Those whose sizes are looked at before are not among them.
+	// Pops of all together so many ready items, which will be taken or held. Those whose sizes are
+	// looked at before are not among them.
 	Pops, Ready int
 	// Locks and Keys are those that will be looked for.
 	Locks, Keys []string
@@ -119,16 +127,19 @@ const (
 	PlaceDead
 )
 
-// Bounds of what one operation settles, so that no transaction grows without end. What is left is settled by the next.
+// Bounds of what one operation settles, so that no transaction grows without end. What is left is
+// settled by the next.
 const (
 	settleLocks   = 100
 	settleDelayed = 200
 	forgetAtOnce  = 50
 	// lookAhead is from how many items on their sizes are looked at before they are taken.
 	lookAhead = 16
-	// expectMost bounds the items that are read before somebody asks for them: nothing is known of their sizes.
+	// expectMost bounds the items that are read before somebody asks for them: nothing is known of
+	// their sizes.
 	expectMost = 100
-	// rememberLocks is for how long a concurrent lock that has expired is told from one that never was.
+	// rememberLocks is for how long a concurrent lock that has expired is told from one that never
+	// was.
 	rememberLocks = 10 * time.Minute
 )
 
@@ -154,7 +165,8 @@ func (m *Machine) Changed() bool { return m.changed }
 // Gone reports whether the queue is to be removed, with everything that is left of it.
 func (m *Machine) Gone() bool { return m.gone }
 
-// Do does operations in their order, up to the one that removes the queue: what comes behind it is for another queue.
+// Do does operations in their order, up to the one that removes the queue: what comes behind it is
+// for another queue.
 func (m *Machine) Do(operations []Operation) ([]Result, error) {
 	if err := m.items.Expect(expected(operations, m.Settings.WithDefaults().Mode)); err != nil {
 		return nil, err
@@ -214,7 +226,8 @@ func (p Push) do(m *Machine) (Result, error) {
 	}
 	for _, n := range p.Items {
 		m.Last++
-		i := Item{ID: m.Last, Priority: n.Priority, Position: m.Last, PushedAt: m.now, ReadyAt: m.now, Trace: n.Trace, Data: n.Data}
+		i := Item{ID: m.Last, Priority: n.Priority, Position: m.Last, PushedAt: m.now, ReadyAt: m.now,
+			Trace: n.Trace, Data: n.Data}
 		due := time.Time{}
 		if n.Delay > 0 {
 			due = m.now.Add(n.Delay)
@@ -335,7 +348,8 @@ func (m *Machine) take(p Pop, lock int64) (items []Item, err error) {
 			return nil, err
 		}
 		items = append(items, taken...)
-		if l.Ready -= len(taken); l.Ready == 0 || len(taken) < count { // less than there should be: somebody has removed rows by hand
+		if l.Ready -= len(taken); l.Ready == 0 || len(taken) < count {
+			// less than there should be: somebody has removed rows by hand
 			delete(m.Levels, priority)
 			m.changed = true
 		} else {
@@ -519,7 +533,8 @@ func (m *Machine) settle() error {
 	return nil
 }
 
-// release makes delayed items ready whose time has come. One that was pushed with a delay comes to the end, one that was returned with it to the front.
+// release makes delayed items ready whose time has come. One that was pushed with a delay comes to
+// the end, one that was returned with it to the front.
 func (m *Machine) release() error {
 	due, next, err := m.items.Due(m.now, settleDelayed)
 	if err != nil {
@@ -551,7 +566,8 @@ func (c Configure) do(m *Machine) (Result, error) {
 		return refused(err)
 	}
 	if p := m.Priorities(); len(p) > 0 && p[len(p)-1] >= c.Settings.WithDefaults().Priorities {
-		return refused(&InvalidError{"priorities: the queue has items of lower priorities; pop them first, or keep more"})
+		return refused(&InvalidError{"priorities: the queue has items of lower priorities; pop them first, " +
+			"or keep more"})
 	}
 	m.Settings = c.Settings
 	m.wrote()
@@ -612,7 +628,8 @@ func (r Remove) do(m *Machine) (Result, error) {
 	return Result{Count: len(removed)}, nil
 }
 
-// expireAll ends all locks, so that their items can be removed, and whoever has one is told that it is over.
+// expireAll ends all locks, so that their items can be removed, and whoever has one is told that it
+// is over.
 func (m *Machine) expireAll() error {
 	if m.Exclusive != nil {
 		err := m.expire(m.Exclusive)
@@ -646,44 +663,3 @@ func (Forget) do(m *Machine) (Result, error) {
 	m.wrote()
 	return Result{}, nil
 }
-
-// ---- What is wrong with an operation.
-
-func (m *Machine) checkPush(p Push) error {
-	if len(p.Items) == 0 || len(p.Items) > MaxCount {
-		return &InvalidError{"push 1 to 1000 items at once"}
-	}
-	if len(p.Key) > MaxKey {
-		return &InvalidError{"the idempotency key is too long; it may have 255 characters"}
-	}
-	last := m.Settings.WithDefaults().Priorities - 1
-	i := slices.IndexFunc(p.Items, func(n NewItem) bool { return n.Priority < 0 || n.Priority > last })
-	if i >= 0 {
-		return badItem(i, p.Items, "priority", p.Items[i].Priority, last)
-	}
-	i = slices.IndexFunc(p.Items, func(n NewItem) bool { return n.Delay < 0 || n.Delay > MaxDelay })
-	if i >= 0 {
-		return badItem(i, p.Items, "delay_seconds", int(p.Items[i].Delay/time.Second), int(MaxDelay/time.Second))
-	}
-	return nil
-}
-
-func badItem(at int, items []NewItem, what string, is, most int) error {
-	where := ""
-	if len(items) > 1 {
-		where = fmt.Sprintf("item %d of %d: ", at+1, len(items))
-	}
-	return &InvalidError{fmt.Sprintf("%s%s: %d; want 0 to %d", where, what, is, most)}
-}
-
-// looks reports whether the sizes of items are looked at before they are taken.
-func (p Pop) looks() bool { return p.Bytes > 0 && p.Count > lookAhead }
-
-func (p Pop) check() error {
-	if p.Count < 1 || p.Count > MaxCount {
-		return &InvalidError{fmt.Sprintf("count: %d; want 1 to %d", p.Count, MaxCount)}
-	}
-	return p.Mode.Check()
-}
-
-func inSeconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }

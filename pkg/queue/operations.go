@@ -5,9 +5,11 @@ import (
 	"time"
 )
 
-// Operation is something that is done to a queue: [Push], [Pop], [Acknowledge], [Return], [Extend], [Configure], [Requeue], [Remove], [Forget] or [Settle].
+// Operation is something that is done to a queue: [Push], [Pop], [Acknowledge], [Return], [Extend],
+// [Configure], [Requeue], [Remove], [Forget] or [Settle].
 type Operation interface {
-	// do decides and does it. An error of what it did with the items ends the transaction; why it was refused is in the result.
+	// do decides and does it. An error of what it did with the items ends the transaction; why it
+	// was refused is in the result.
 	do(m *Machine) (Result, error)
 	// makes says that it makes the queue if there is none.
 	makes() bool
@@ -25,9 +27,11 @@ type Result struct {
 	Count int
 	// Again says that this push was there before, by its key.
 	Again bool
-	// Expired counts items that were put back because their lock has expired, Died those of them, and of the returned ones, that are dead now.
+	// Expired counts items that were put back because their lock has expired, Died those of them,
+	// and of the returned ones, that are dead now.
 	Expired, Died int
-	// Life is that of the queue from which items were popped, and Start what is to be started for each of them, if so: see [Info] and [Settings].
+	// Life is that of the queue from which items were popped, and Start what is to be started for
+	// each of them, if so: see [Info] and [Settings].
 	Life  string
 	Start *Start
 }
@@ -35,7 +39,8 @@ type Result struct {
 // Push adds items, all or none of them, in their order.
 type Push struct {
 	Items []NewItem
-	// Key makes a push that comes again one that was there already, for as long as KeyFor; "" for none. Digest tells one push from another.
+	// Key makes a push that comes again one that was there already, for as long as KeyFor; "" for
+	// none. Digest tells one push from another.
 	Key    string
 	KeyFor time.Duration
 	Digest string
@@ -52,9 +57,11 @@ type NewItem struct {
 
 // Pop takes items from the front.
 type Pop struct {
-	// Count is how many at most. Bytes bounds the size of those of a pop that asks for more than 16, but one is taken in any case; 0 for no bound.
+	// Count is how many at most. Bytes bounds the size of those of a pop that asks for more than
+	// 16, but one is taken in any case; 0 for no bound.
 	Count, Bytes int
-	// LockID is the id of the lock that holds them, "" to pop without one. TTL is its time; 0 for what the queue says.
+	// LockID is the id of the lock that holds them, "" to pop without one. TTL is its time; 0 for
+	// what the queue says.
 	LockID string
 	TTL    time.Duration
 	// Mode is the lock's; empty for what the queue says.
@@ -64,13 +71,15 @@ type Pop struct {
 // Acknowledge ends a lock, and its items are gone.
 type Acknowledge struct{ LockID string }
 
-// Return ends a lock, and its items are back in the queue, at once or after a delay, or dead if they were handed out too often.
+// Return ends a lock, and its items are back in the queue, at once or after a delay, or dead if
+// they were handed out too often.
 type Return struct {
 	LockID string
 	Delay  time.Duration
 	// Reason is told of those that are dead.
 	Reason string
-	// Only are the ids of the items that come back: the others are acknowledged. None: all of them come back.
+	// Only are the ids of the items that come back: the others are acknowledged. None: all of them
+	// come back.
 	Only []int64
 }
 
@@ -95,14 +104,16 @@ type Requeue struct {
 type Remove struct {
 	// Dead removes only those that are dead. Otherwise everything goes, locked items included.
 	Dead bool
-	// Limit bounds how many are removed in this transaction. Count says how many were; who wants all goes on until it is less than the limit.
+	// Limit bounds how many are removed in this transaction. Count says how many were; who wants
+	// all goes on until it is less than the limit.
 	Limit int
 }
 
 // Forget removes a queue that has no items.
 type Forget struct{}
 
-// Settle does what is due: it puts back what has expired, and makes ready what was delayed. Push, Pop and Requeue do that first, too.
+// Settle does what is due: it puts back what has expired, and makes ready what was delayed. Push,
+// Pop and Requeue do that first, too.
 type Settle struct{}
 
 func (Push) makes() bool        { return true }
@@ -116,7 +127,8 @@ func (Remove) makes() bool      { return false }
 func (Forget) makes() bool      { return false }
 func (Settle) makes() bool      { return false }
 
-// FirstThatMakes finds the first of the operations that makes the queue if there is none; their number if none does.
+// FirstThatMakes finds the first of the operations that makes the queue if there is none; their
+// number if none does.
 func FirstThatMakes(operations []Operation) int {
 	for n, o := range operations {
 		if o.makes() {

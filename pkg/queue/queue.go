@@ -1,5 +1,6 @@
-// Package queue is durable queues with priorities and leases: what a queue is, what can be done to it, and what becomes of it then. It stores and serves
-// nothing itself. The stores of [github.com/rondo-run/rondo/pkg/history] keep queues beside the histories, and
+// Package queue is durable queues with priorities and leases: what a queue is, what can be done to
+// it, and what becomes of it then. It stores and serves nothing itself. The stores of
+// [github.com/rondo-run/rondo/pkg/history] keep queues beside the histories, and
 // [github.com/rondo-run/rondo/services/orchestrator/queues] serves them over HTTP.
 //
 // # Where an item is
@@ -11,24 +12,29 @@
 //	 ▼      │ due                                        │ too many attempts
 //	delayed ┴◄──────────── returned with a delay ────────┴──► dead ── requeued ──► ready
 //
-// An item is at one place at any time, and what moves it is one transaction. Within a priority, ready items are in the order of their positions, which are the
-// order in which the transactions of the queue came; priority 0 goes first. An item that comes back from a lock keeps its position, and so it is in
-// front of its priority again. A delayed item gets its position when it is due.
+// An item is at one place at any time, and what moves it is one transaction. Within a priority,
+// ready items are in the order of their positions, which are the order in which the transactions of
+// the queue came; priority 0 goes first. An item that comes back from a lock keeps its position,
+// and so it is in front of its priority again. A delayed item gets its position when it is due.
 //
 // # One at a time
 //
-// Each queue has a row with its [State], and who changes the queue holds that row until the end of the transaction. So all that happens to
-// a queue happens in one order, whoever does it; queues do not know of each other. One transaction does many [Operation]s, in their order
-// ([Machine.Do]): a server that gets several requests while a transaction is under way does them together in the next.
+// Each queue has a row with its [State], and who changes the queue holds that row until the end of
+// the transaction. So all that happens to a queue happens in one order, whoever does it; queues do
+// not know of each other. One transaction does many [Operation]s, in their order ([Machine.Do]): a
+// server that gets several requests while a transaction is under way does them together in the
+// next.
 //
 // # Locks
 //
-// A pop with a lock hands its items out for some time. An exclusive lock, the usual one, is the only one of its queue: until it ends, every other pop is
-// refused with [LockedError]. Concurrent locks may be many, each with its own items; while there are some, exclusive pops and pops without a lock that
-// are not concurrent are refused.
+// A pop with a lock hands its items out for some time. An exclusive lock, the usual one, is the
+// only one of its queue: until it ends, every other pop is refused with [LockedError]. Concurrent
+// locks may be many, each with its own items; while there are some, exclusive pops and pops without
+// a lock that are not concurrent are refused.
 //
-// Nobody watches the clock. A lock that has expired is found by whoever comes next, who puts its items back first. The time is the store's, which is the
-// database's unless a test hands in another, and it never goes back within a queue.
+// Nobody watches the clock. A lock that has expired is found by whoever comes next, who puts its
+// items back first. The time is the store's, which is the database's unless a test hands in
+// another, and it never goes back within a queue.
 package queue
 
 import (
@@ -42,17 +48,21 @@ import (
 	"time"
 )
 
-// Store keeps queues. All methods may be called concurrently, honour their context, and retain nothing they were given.
+// Store keeps queues. All methods may be called concurrently, honour their context, and retain
+// nothing they were given.
 type Store interface {
-	// Do does operations in one transaction, in their order, each as if it came alone. The results are in that order, too. It fails as a whole or not at all,
-	// except for the operations that are refused, each for its own reason. It tries again by itself when the database says that it may, and never does
-	// anything twice: a commit of unknown end is looked up. An error of which the history's class is Ambiguous says that this was not possible in time.
+	// Do does operations in one transaction, in their order, each as if it came alone. The results
+	// are in that order, too. It fails as a whole or not at all, except for the operations that are
+	// refused, each for its own reason. It tries again by itself when the database says that it
+	// may, and never does anything twice: a commit of unknown end is looked up. An error of which
+	// the history's class is Ambiguous says that this was not possible in time.
 	Do(ctx context.Context, queue string, operations ...Operation) ([]Result, error)
 	// Look tells how a queue stands. The error wraps [ErrNoQueue] if there is none.
 	Look(ctx context.Context, queue string) (Info, error)
 	// List lists queues behind a name, in the order of their names, without Oldest.
 	List(ctx context.Context, after string, limit int) ([]Info, error)
-	// Dead lists dead items behind one, those that died first at the front. The zero value is before the first.
+	// Dead lists dead items behind one, those that died first at the front. The zero value is
+	// before the first.
 	Dead(ctx context.Context, queue string, after DeadID, limit int) ([]Dead, error)
 	// Starting lists the queues whose items start instances, in the order of their names.
 	Starting(ctx context.Context) ([]Info, error)
@@ -120,7 +130,8 @@ type Info struct {
 	Locked, Locks, Delayed, Dead int
 	// Exclusive is the lock that is the only one, if so.
 	Exclusive *Lock
-	// Oldest is since when the one that has been ready for longest is; the zero time if there is none.
+	// Oldest is since when the one that has been ready for longest is; the zero time if there is
+	// none.
 	Oldest time.Time
 	// Totals count what has happened since the queue was made.
 	Totals Totals
@@ -156,7 +167,8 @@ type Lock struct {
 	Items     int       `json:"items"`
 	CreatedAt time.Time `json:"created_at"`
 	ExpiresAt time.Time `json:"expires_at"`
-	// Returned says that it has expired and that its items are back already. Only concurrent locks are remembered then.
+	// Returned says that it has expired and that its items are back already. Only concurrent locks
+	// are remembered then.
 	Returned bool `json:"-"`
 }
 
@@ -166,7 +178,8 @@ func (l Lock) Expired(now time.Time) bool { return l.Returned || !now.Before(l.E
 // lockIDBytes is how many random bytes are in the id of a lock.
 const lockIDBytes = 8
 
-// LockID makes the id of a lock, 11 characters that need no escape in a URL, of bytes from a source that nobody can predict.
+// LockID makes the id of a lock, 11 characters that need no escape in a URL, of bytes from a source
+// that nobody can predict.
 func LockID(random [lockIDBytes]byte) string { return base64.RawURLEncoding.EncodeToString(random[:]) }
 
 // The bounds of what can be asked for.
@@ -197,7 +210,8 @@ func CheckName(name string) error {
 		switch {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-', c == ':':
 		default:
-			return &InvalidError{fmt.Sprintf("the name of a queue has letters from a to z, digits, and the characters . _ - : only, not %q", name)}
+			return &InvalidError{fmt.Sprintf(
+				"the name of a queue has letters from a to z, digits, and the characters . _ - : only, not %q", name)}
 		}
 	}
 	return nil
@@ -229,7 +243,8 @@ func (*LockedError) Error() string { return "the queue is locked until its items
 type FullError struct{ Items, Limit int }
 
 func (e *FullError) Error() string {
-	return fmt.Sprintf("the queue has %d items, and may have %d (max_items); pop some, or raise the limit", e.Items, e.Limit)
+	return fmt.Sprintf("the queue has %d items, and may have %d (max_items); pop some, or raise the limit",
+		e.Items, e.Limit)
 }
 
 // InvalidError says what is wrong with an operation.

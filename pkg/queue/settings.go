@@ -23,7 +23,8 @@ func (m Mode) Check() error {
 	return &InvalidError{fmt.Sprintf("mode: there is no %q; there are %s and %s", string(m), Exclusive, Concurrent)}
 }
 
-// Settings are what somebody has said about a queue. The zero value is what a queue has until then, see WithDefaults.
+// Settings are what somebody has said about a queue. The zero value is what a queue has until then,
+// see WithDefaults.
 type Settings struct {
 	// Priorities is how many there are: 0, the highest, to Priorities-1.
 	Priorities int `json:"priorities,omitempty"`
@@ -41,7 +42,8 @@ type Settings struct {
 
 // Start says what to start for each item.
 type Start struct {
-	// Orchestration is its name, Version the one to take; empty for what new instances usually take.
+	// Orchestration is its name, Version the one to take; empty for what new instances usually
+	// take.
 	Orchestration string `json:"orchestration"`
 	Version       string `json:"version,omitempty"`
 	// MaxPerSecond bounds how many are started in a second; 0 for no bound.
@@ -84,7 +86,8 @@ func (s Settings) Check() error {
 		return bad("max_items: %d; want at least 0, which is for any number", s.MaxItems)
 	case s.Start != nil && s.Start.Orchestration == "":
 		return bad("start: which orchestration? Give its name")
-	case s.Start != nil && len(s.Start.Orchestration)+len(s.Start.Version) > maxStart: // every change of the queue writes it again
+	case s.Start != nil && len(s.Start.Orchestration)+len(s.Start.Version) > maxStart:
+		// every change of the queue writes it again
 		return bad("start: orchestration and version together have more than %d bytes", maxStart)
 	case s.Start != nil && !(s.Start.MaxPerSecond >= 0 && s.Start.MaxPerSecond <= 1e6):
 		return bad("start: max_per_second: %v; want at least 0, which is for no bound", s.Start.MaxPerSecond)

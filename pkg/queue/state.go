@@ -7,23 +7,28 @@ import (
 	"time"
 )
 
-// State is the row of a queue. It says where the items are, so that nothing has to be counted or searched for.
+// State is the row of a queue. It says where the items are, so that nothing has to be counted or
+// searched for.
 type State struct {
 	// Life tells two queues apart that had the same name.
 	Life     string   `json:"life"`
 	Settings Settings `json:"settings"`
-	// Last is the last number that was given to an item or a position, LastLock the last one of a lock.
+	// Last is the last number that was given to an item or a position, LastLock the last one of a
+	// lock.
 	Last     int64 `json:"last"`
 	LastLock int64 `json:"last_lock,omitempty"`
 	// Levels are the priorities that have ready items.
 	Levels map[int]*Level `json:"levels,omitempty"`
-	// Delayed items become ready from NextDue on. Like the other times of this kind, it may be too early, but not too late.
+	// Delayed items become ready from NextDue on. Like the other times of this kind, it may be too
+	// early, but not too late.
 	Delayed int       `json:"delayed,omitempty"`
 	NextDue time.Time `json:"next_due,omitzero"`
-	// Exclusive is the only lock, if there is one of that kind. Otherwise there are Locks, the first of which ends at NextExpiry, the last at LastExpiry.
+	// Exclusive is the only lock, if there is one of that kind. Otherwise there are Locks, the
+	// first of which ends at NextExpiry, the last at LastExpiry.
 	Exclusive *Lock `json:"exclusive,omitempty"`
-	// Lapsed says that the exclusive lock has expired and that its items are back, because somebody has looked or pushed: whoever acknowledges it is still told so,
-	// unless there was a pop in between.
+	// Lapsed says that the exclusive lock has expired and that its items are back, because somebody
+	// has looked or pushed: whoever acknowledges it is still told so, unless there was a pop in
+	// between.
 	Lapsed     bool      `json:"lapsed,omitempty"`
 	Locks      int       `json:"locks,omitempty"`
 	NextExpiry time.Time `json:"next_expiry,omitzero"`
@@ -38,7 +43,8 @@ type State struct {
 	Totals     Totals    `json:"totals"`
 	// At is the time of the last change.
 	At time.Time `json:"at"`
-	// Writers say of each process that writes which of its transactions was the last, so that one whose commit is in doubt can see whether it happened.
+	// Writers say of each process that writes which of its transactions was the last, so that one
+	// whose commit is in doubt can see whether it happened.
 	Writers map[string]Written `json:"writers,omitempty"`
 }
 
@@ -55,7 +61,8 @@ type Written struct {
 	At    time.Time `json:"at"`
 }
 
-// writerAge is after what time a process that has not written is forgotten. It is much longer than any transaction is tried.
+// writerAge is after what time a process that has not written is forgotten. It is much longer than
+// any transaction is tried.
 const writerAge = time.Hour
 
 // Wrote notes that a process has written.
@@ -109,7 +116,8 @@ func (s *State) Priorities() []int {
 // Info is the state for people. Only the store knows Oldest.
 func (s *State) Info(queue string, now time.Time) Info {
 	i := Info{
-		Queue: queue, Settings: s.Settings.WithDefaults(), Ready: make(map[int]int), Locked: s.Locked, Locks: s.Locks, Delayed: s.Delayed, Dead: s.Dead,
+		Queue: queue, Settings: s.Settings.WithDefaults(), Ready: make(map[int]int), Locked: s.Locked, Locks: s.Locks,
+		Delayed: s.Delayed, Dead: s.Dead,
 		Totals: s.Totals, Life: s.Life, At: s.Now(now),
 	}
 	for p, l := range s.Levels {

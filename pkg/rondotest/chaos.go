@@ -9,8 +9,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// Chaos makes the system behave as badly as a real one may: answers come late, twice and in another order, batches are larger or smaller, and
-// the process crashes before and after commits. The same seed gives the same chaos. What people send keeps its order, as it does in a real system.
+// Chaos makes the system behave as badly as a real one may: answers come late, twice and in another
+// order, batches are larger or smaller, and the process crashes before and after commits. The same
+// seed gives the same chaos. What people send keeps its order, as it does in a real system.
 func Chaos(seed uint64) Part {
 	return option(func(e *Env) {
 		e.chaos = &chaos{seed: seed, rand: rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))}
@@ -36,7 +37,8 @@ func (c *chaos) chance(percent int) bool { return c.rand.IntN(100) < percent }
 // answers reports whether an envelope comes from the services, whose messages keep no order.
 func answers(v *envelope) bool {
 	switch v.message.Content.(type) {
-	case *events.WorkDone, *events.WorkFailed, *events.WorkBegun, *events.TimerDue, *events.ChildDone, *events.ChildError, *events.Work:
+	case *events.WorkDone, *events.WorkFailed, *events.WorkBegun, *events.TimerDue, *events.ChildDone,
+		*events.ChildError, *events.Work:
 		return true
 	}
 	return false
@@ -95,8 +97,8 @@ func (c *chaos) crashBeforeCommit(e *Env, in *instance, batch []*envelope) bool 
 	return true
 }
 
-// crashAfterCommit loses what followed a commit: the acknowledgements and the steps. What the turn has promised is published all the same, as
-// the outbox does.
+// crashAfterCommit loses what followed a commit: the acknowledgements and the steps. What the turn
+// has promised is published all the same, as the outbox does.
 func (c *chaos) crashAfterCommit(e *Env, in *instance, batch []*envelope, turn round.Turn) bool {
 	if c.crashes >= maxCrashes || turn.Again || !c.chance(5) {
 		return false

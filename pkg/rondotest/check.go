@@ -7,8 +7,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/check"
 )
 
-// Check looks for what must never be: in the messages that were sent, of which none may be sent twice with different content, in the histories of all
-// instances, and between parents and children: see package check. The end of a test does it by itself.
+// Check looks for what must never be: in the messages that were sent, of which none may be sent
+// twice with different content, in the histories of all instances, and between parents and
+// children: see package check. The end of a test does it by itself.
 func (e *Env) Check() error {
 	var all []check.Instance
 	for _, id := range e.order {

@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// exampleT stands in for the *testing.T that an Example function does not get. Tests have the real one.
+// exampleT stands in for the *testing.T that an Example function does not get. Tests have the real
+// one.
 type exampleT struct {
 	cleanups []func()
 }

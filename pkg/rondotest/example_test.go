@@ -11,7 +11,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
-// Time is virtual: it passes when the test says so, or when it waits for something that is still to come. A year takes no time.
+// Time is virtual: it passes when the test says so, or when it waits for something that is still to
+// come. A year takes no time.
 func Example() {
 	t := newT()
 	defer t.end()
@@ -56,7 +57,8 @@ func Example() {
 	// 4500 were paid <nil>
 }
 
-// Cold finds code that does not replay: here, a variable outside of the orchestration changes what it does.
+// Cold finds code that does not replay: here, a variable outside of the orchestration changes what
+// it does.
 func ExampleCold() {
 	t := newT()
 	defer t.end()
@@ -96,8 +98,8 @@ func ExampleCold() {
 	// the code did activity "even"
 }
 
-// Replay is a gate for releases: histories that were exported yesterday must fit the code of today. Keep some beside the code, and replay
-// them in a test.
+// Replay is a gate for releases: histories that were exported yesterday must fit the code of today.
+// Keep some beside the code, and replay them in a test.
 func ExampleReplay() {
 	t := newT()
 	defer t.end()
@@ -165,7 +167,8 @@ func ExampleTakes() {
 	// no idea <nil>
 }
 
-// Chaos delivers late, twice and in another order, and crashes between rounds. What an orchestration promises must hold all the same.
+// Chaos delivers late, twice and in another order, and crashes between rounds. What an
+// orchestration promises must hold all the same.
 func ExampleChaos() {
 	t := newT()
 	defer t.end()

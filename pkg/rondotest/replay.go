@@ -38,15 +38,17 @@ func (e *Env) export(id string, execution int64) []byte {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false) // the bytes of payloads must come back as they were
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(events.Export{Instance: id, Execution: execution, Events: e.instances[id].history[execution]}); err != nil {
+	if err := enc.Encode(events.Export{Instance: id, Execution: execution,
+		Events: e.instances[id].history[execution]}); err != nil {
 		e.t.Fatalf("rondotest: %v", err)
 	}
 	return b.Bytes()
 }
 
-// Replay runs today's code along an exported history and fails the test when they do not fit: when a deployment would halt such an instance. Differences
-// in the data (an activity that is now called with another input) fail it, too: production lets them pass, but a release should not
-// without somebody having looked; [AllowChangedData] lets them pass here.
+// Replay runs today's code along an exported history and fails the test when they do not fit: when
+// a deployment would halt such an instance. Differences in the data (an activity that is now called
+// with another input) fail it, too: production lets them pass, but a release should not without
+// somebody having looked; [AllowChangedData] lets them pass here.
 func Replay(t T, history []byte, parts ...Part) {
 	t.Helper()
 	if err := TryReplay(history, parts...); err != nil {
@@ -88,7 +90,8 @@ func TryReplay(history []byte, parts ...Part) error {
 		return err
 	}
 	config.Code = code
-	warnings, err := round.Replay(&config, round.Known{Instance: x.Instance, Row: round.Row{Execution: x.Execution}, History: x.Events})
+	warnings, err := round.Replay(&config,
+		round.Known{Instance: x.Instance, Row: round.Row{Execution: x.Execution}, History: x.Events})
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,13 @@
-// Package rondotest runs orchestrations in tests: the real engine, with a broker, a store, workers and a clock in memory. Time is virtual, so a
-// timer of thirty days takes no time at all, and everything happens in the test's own goroutine, in the same order each time.
+// Package rondotest runs orchestrations in tests: the real engine, with a broker, a store, workers
+// and a clock in memory. Time is virtual, so a timer of thirty days takes no time at all, and
+// everything happens in the test's own goroutine, in the same order each time.
 //
 //	func TestFulfil(t *testing.T) {
 //		env := rondotest.New(t,
 //			orders.Fulfil.With(fulfil),
-//			orders.Charge.With(func(ctx context.Context, r ChargeRequest) (Receipt, error) { return Receipt{ID: "r1"}, nil }),
+//			orders.Charge.With(func(ctx context.Context, r ChargeRequest) (Receipt, error) {
+//				return Receipt{ID: "r1"}, nil
+//			}),
 //		)
 //		order, err := orders.Fulfil.Start(t.Context(), env, Order{SKU: "a1"}, orchestration.ID("order-7"))
 //		…
@@ -13,20 +16,24 @@
 //		receipt, err := order.Wait(t.Context())                       // skips the time until it has ended
 //	}
 //
-// An activity is registered real or faked, there is no difference; one that is not registered is never executed, as if no worker were
-// running. [Takes] makes one last. A start of an orchestration that is not registered waits for a [Env.Deploy] that brings its code. The parts of a main function
-// can be given as they are: app.Pin counts, app.Configure and app.Demo do not.
+// An activity is registered real or faked, there is no difference; one that is not registered is
+// never executed, as if no worker were running. [Takes] makes one last. A start of an orchestration
+// that is not registered waits for a [Env.Deploy] that brings its code. The parts of a main
+// function can be given as they are: app.Pin counts, app.Configure and app.Demo do not.
 //
-// What differs from a system: there is one worker, for all tags and sessions, and one orchestrator; traces, schedules, priorities, rates and rights
-// do not exist, nor do clients that wait (see [Env.Outcome]); a withdrawn activity runs to its end, and is not told.
+// What differs from a system: there is one worker, for all tags and sessions, and one orchestrator;
+// traces, schedules, priorities, rates and rights do not exist, nor do clients that wait (see
+// [Env.Outcome]); a withdrawn activity runs to its end, and is not told.
 //
-// What orchestrations push to queues (see [github.com/rondo-run/rondo/pkg/queue/queuepush]) is there to be looked at with [Env.Pushed].
+// What orchestrations push to queues (see [github.com/rondo-run/rondo/pkg/queue/queuepush]) is
+// there to be looked at with [Env.Pushed].
 //
-// To see that the code replays, run the same test with [Cold], which forgets the instance before every round, or with [Chaos], which also delivers
-// twice, late and in another order, and crashes between rounds. At the end of each test the histories are checked (see [Env.Check]).
+// To see that the code replays, run the same test with [Cold], which forgets the instance before
+// every round, or with [Chaos], which also delivers twice, late and in another order, and crashes
+// between rounds. At the end of each test the histories are checked (see [Env.Check]).
 //
-// To see that tomorrow's code still fits yesterday's instances, export histories ([Env.Export], or the command line from a real
-// system) and [Replay] them in a test.
+// To see that tomorrow's code still fits yesterday's instances, export histories ([Env.Export], or
+// the command line from a real system) and [Replay] them in a test.
 package rondotest
 
 import (
@@ -46,10 +53,12 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// Part is what an environment is made of: orchestrations and activities bound to their code, and the options of this package.
+// Part is what an environment is made of: orchestrations and activities bound to their code, and
+// the options of this package.
 type Part = program.Part
 
-// Env is a whole system in memory. It is an [orchestration.Client]. It is not safe for concurrent use.
+// Env is a whole system in memory. It is an [orchestration.Client]. It is not safe for concurrent
+// use.
 type Env struct {
 	t      T
 	config round.Config
@@ -117,8 +126,8 @@ type option func(*Env)
 // RondoPart implements Part.
 func (option) RondoPart() {}
 
-// Cold forgets every instance before each round, so that each round is a replay. A test that passes without it and fails with it has
-// found code that does not replay.
+// Cold forgets every instance before each round, so that each round is a replay. A test that passes
+// without it and fails with it has found code that does not replay.
 func Cold() Part { return option(func(e *Env) { e.cold = true }) }
 
 // StartAt sets the clock, which otherwise starts at the beginning of 2026.
@@ -127,7 +136,8 @@ func StartAt(t time.Time) Part { return option(func(e *Env) { e.now = events.Ins
 // UseCodec sets the codec.
 func UseCodec(c events.Codec) Part { return option(func(e *Env) { e.config.Codec = c }) }
 
-// FailNondeterminism lets an instance whose code does not fit its history fail; otherwise it is halted, as in production.
+// FailNondeterminism lets an instance whose code does not fit its history fail; otherwise it is
+// halted, as in production.
 func FailNondeterminism() Part { return option(func(e *Env) { e.config.FailNondeterminism = true }) }
 
 // Trace writes down every round: what came, what was decided.
@@ -149,7 +159,8 @@ func New(t T, parts ...Part) *Env {
 	t.Helper()
 	e := &Env{
 		t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
-		instances: make(map[string]*instance), purged: make(map[string]int), published: make(map[string]string), decided: make(map[string]decided), pending: make(map[string]events.Work),
+		instances: make(map[string]*instance), purged: make(map[string]int), published: make(map[string]string),
+		decided: make(map[string]decided), pending: make(map[string]events.Work),
 		pushes: make(map[string]string), pushed: make(map[string][]queue.NewItem),
 	}
 	e.config.MaxAttempts = 1000 // chaos crashes more often than reality
@@ -164,7 +175,8 @@ func New(t T, parts ...Part) *Env {
 	return e
 }
 
-// Deploy replaces the code, as a deployment would: running instances go on with the new code, from their histories.
+// Deploy replaces the code, as a deployment would: running instances go on with the new code, from
+// their histories.
 func (e *Env) Deploy(parts ...Part) {
 	e.t.Helper()
 	var orchestrations []orchestration.Binding
@@ -223,8 +235,8 @@ func (e *Env) forgetAll() {
 	}
 }
 
-// Crash is a crash of the whole system between two rounds: what was in memory is gone, what was stored stays, and what had not been acknowledged comes
-// again.
+// Crash is a crash of the whole system between two rounds: what was in memory is gone, what was
+// stored stays, and what had not been acknowledged comes again.
 func (e *Env) Crash() {
 	for _, id := range e.order {
 		e.crash(e.instances[id])
@@ -243,7 +255,8 @@ func (e *Env) Publish(ctx context.Context, messages ...events.Message) error {
 	return nil
 }
 
-// Deliver implements [orchestration.Client]: it lets the system run until it is known what became of the message.
+// Deliver implements [orchestration.Client]: it lets the system run until it is known what became
+// of the message.
 func (e *Env) Deliver(ctx context.Context, m events.Message) (orchestration.Receipt, error) {
 	if m.ID == "" {
 		return orchestration.Receipt{}, errors.New("rondotest: a message that is to be delivered needs an id")
@@ -253,7 +266,8 @@ func (e *Env) Deliver(ctx context.Context, m events.Message) (orchestration.Rece
 	for {
 		if r, ok := e.decided[m.ID]; ok {
 			taken := r.Verdict == round.Accepted || r.Reason == round.Duplicate || r.Reason == round.Woken
-			return orchestration.Receipt{Taken: taken, Reason: string(r.Reason), Detail: r.Detail, Status: string(r.status)}, nil
+			return orchestration.Receipt{Taken: taken, Reason: string(r.Reason), Detail: r.Detail,
+				Status: string(r.status)}, nil
 		}
 		if err := ctx.Err(); err != nil {
 			return orchestration.Receipt{}, err
@@ -264,7 +278,8 @@ func (e *Env) Deliver(ctx context.Context, m events.Message) (orchestration.Rece
 	}
 }
 
-// Outcome implements [orchestration.Client]: it lets the system run until the instance has ended, skipping the time in which nothing happens.
+// Outcome implements [orchestration.Client]: it lets the system run until the instance has ended,
+// skipping the time in which nothing happens.
 func (e *Env) Outcome(ctx context.Context, id, start string) (orchestration.Outcome, error) {
 	for {
 		if in := e.instances[id]; in != nil && in.row.Status.Ended() && (start == "" || e.decided[start].Verdict != 0) {
@@ -314,7 +329,8 @@ func (e *Env) Now() time.Time { return e.now }
 
 // ---- What can be looked at.
 
-// Row is what is known of an instance: status, output, custom status. The second result tells whether it exists.
+// Row is what is known of an instance: status, output, custom status. The second result tells
+// whether it exists.
 func (e *Env) Row(id string) (round.Row, bool) {
 	in := e.instances[id]
 	if in == nil || in.row.Execution == 0 {
@@ -411,7 +427,8 @@ func (e *Env) Warnings() []string { return e.warnings }
 // DeadLetters are the messages that were put aside.
 func (e *Env) DeadLetters() []DeadLetter { return e.dead }
 
-// Ignored are the messages that changed nothing: duplicates, late answers, events that nobody waited for.
+// Ignored are the messages that changed nothing: duplicates, late answers, events that nobody
+// waited for.
 func (e *Env) Ignored() []DeadLetter { return e.ignored }
 
 // Faults are the reasons for which the engine has halted or failed instances.

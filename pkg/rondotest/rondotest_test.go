@@ -48,7 +48,8 @@ func fulfilCode(ctx *orchestration.Context, o order) (string, error) {
 	progress.Set(ctx, "waiting for approval")
 	approval, deadline := approve.Next(ctx), ctx.Timer(24*time.Hour)
 	if ctx.Select(approval, deadline) == deadline {
-		return "", errors.Join(orchestration.Errorf("not_approved", "nobody approved it within a day"), undo.Compensate(ctx, time.Hour))
+		return "", errors.Join(orchestration.Errorf("not_approved", "nobody approved it within a day"),
+			undo.Compensate(ctx, time.Hour))
 	}
 	a, err := approval.Get(ctx)
 	if err != nil {
@@ -74,8 +75,14 @@ func shop(calls *[]string) []rondotest.Part {
 			}
 			return "r-" + o.SKU, nil
 		}),
-		pack.With(func(_ context.Context, sku string) (string, error) { note("pack %s", sku); return "parcel " + sku, nil }),
-		refund.With(func(_ context.Context, receipt string) (bool, error) { note("refund %s", receipt); return true, nil }),
+		pack.With(func(_ context.Context, sku string) (string, error) {
+			note("pack %s", sku)
+			return "parcel " + sku, nil
+		}),
+		refund.With(func(_ context.Context, receipt string) (bool, error) {
+			note("refund %s", receipt)
+			return true, nil
+		}),
 	}
 }
 
@@ -189,7 +196,8 @@ func TestStuckTellsWhatIsMissing(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want it to say %s", err, want)
 	}
-	if _, err := fulfil.Handle(env, "nobody").Wait(t.Context()); err == nil || !strings.Contains(err.Error(), `there is no instance "nobody"`) {
+	if _, err := fulfil.Handle(env, "nobody").Wait(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), `there is no instance "nobody"`) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -278,14 +286,15 @@ func TestActivityIsCompletedLater(t *testing.T) {
 func TestValueOfAnotherInstance(t *testing.T) {
 	reader := orchestration.Define[string, string]("reader")
 	var calls []string
-	env := rondotest.New(t, append(shop(&calls), reader.With(func(ctx *orchestration.Context, id string) (string, error) {
-		there, err := paid.ReadFrom(ctx, id).Get(ctx)
-		if err != nil {
-			return "", err
-		}
-		none, err := paid.ReadFrom(ctx, "nobody").Get(ctx)
-		return fmt.Sprint(*there, none), err
-	}))...)
+	env := rondotest.New(t,
+		append(shop(&calls), reader.With(func(ctx *orchestration.Context, id string) (string, error) {
+			there, err := paid.ReadFrom(ctx, id).Get(ctx)
+			if err != nil {
+				return "", err
+			}
+			none, err := paid.ReadFrom(ctx, "nobody").Get(ctx)
+			return fmt.Sprint(*there, none), err
+		}))...)
 	start(t, env)
 	env.Advance(time.Minute)
 	h, _ := reader.Start(t.Context(), env, "order-7")
@@ -312,7 +321,9 @@ func TestReplayIsAReleaseGate(t *testing.T) {
 	})
 	for name, history := range map[string][]byte{"running": running, "ended": ended} {
 		err := rondotest.TryReplay(history, changed)
-		if !errors.Is(err, &events.Error{Kind: events.Nondeterminism}) || !strings.Contains(err.Error(), `history has  activity "pay"`) || !strings.Contains(err.Error(), `the code did activity "pack"`) {
+		if !errors.Is(err, &events.Error{Kind: events.Nondeterminism}) ||
+			!strings.Contains(err.Error(), `history has  activity "pay"`) ||
+			!strings.Contains(err.Error(), `the code did activity "pack"`) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -320,7 +331,8 @@ func TestReplayIsAReleaseGate(t *testing.T) {
 		o.Cents++
 		return fulfilCode(ctx, o)
 	})
-	if err := rondotest.TryReplay(running, otherData); err == nil || !strings.Contains(err.Error(), "what was recorded stands") {
+	if err := rondotest.TryReplay(running, otherData); err == nil ||
+		!strings.Contains(err.Error(), "what was recorded stands") {
 		t.Errorf("got %v", err)
 	}
 	rondotest.Replay(t, running, otherData, rondotest.AllowChangedData())
@@ -341,7 +353,9 @@ func TestDeployHaltsAndHeals(t *testing.T) {
 	env := rondotest.New(t, parts...)
 	h := start(t, env)
 	env.Advance(time.Hour)
-	env.Deploy(append(parts[1:], fulfil.With(func(ctx *orchestration.Context, o order) (string, error) { return pack.Call(ctx, o.SKU) }))...)
+	env.Deploy(append(parts[1:], fulfil.With(func(ctx *orchestration.Context, o order) (string, error) {
+		return pack.Call(ctx, o.SKU)
+	}))...)
 	if err := approve.Raise(t.Context(), env, h.ID, approval{"ann"}); err != nil {
 		t.Fatal(err)
 	}
@@ -498,7 +512,9 @@ func TestGetEndsWithItsContext(t *testing.T) {
 	o := orchestration.Define[string, string]("o")
 	slow := activity.Define[string, string]("slow")
 	env := rondotest.New(t,
-		rondotest.Takes(slow.With(func(_ context.Context, s string) (string, error) { return s + " at last", nil }), time.Hour),
+		rondotest.Takes(slow.With(func(_ context.Context, s string) (string, error) {
+			return s + " at last", nil
+		}), time.Hour),
 		o.With(func(ctx *orchestration.Context, s string) (string, error) {
 			work := slow.Start(ctx, s)
 			limited, cancel := ctx.WithTimeout(time.Minute)

@@ -26,31 +26,37 @@ func TestStartOptions(t *testing.T) {
 			ctx := t.Context()
 			env := rondotest.New(t, append(mode, greeter.With(greet))...)
 
-			h, err := greeter.Start(ctx, env, "hello", orchestration.ID("x"), orchestration.RejectExisting(), orchestration.RequestID("r"))
+			h, err := greeter.Start(ctx, env, "hello", orchestration.ID("x"), orchestration.RejectExisting(),
+				orchestration.RequestID("r"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = greeter.Start(ctx, env, "hi", orchestration.ID("x"), orchestration.RejectExisting(), orchestration.WithMessage(names, "nobody"))
+			_, err = greeter.Start(ctx, env, "hi", orchestration.ID("x"), orchestration.RejectExisting(),
+				orchestration.WithMessage(names, "nobody"))
 			var exists *orchestration.ExistsError
 			if !errors.As(err, &exists) || exists.Status != "running" {
 				t.Errorf("got %v", err)
 			}
-			if _, err := greeter.Start(ctx, env, "hello", orchestration.ID("x"), orchestration.RejectExisting(), orchestration.RequestID("r")); err != nil {
+			if _, err := greeter.Start(ctx, env, "hello", orchestration.ID("x"), orchestration.RejectExisting(),
+				orchestration.RequestID("r")); err != nil {
 				t.Errorf("the same start again: %v", err)
 			}
-			if _, err := greeter.Start(ctx, env, "hey", orchestration.ID("x"), orchestration.UseExisting(), orchestration.WithMessage(names, "ann")); err != nil {
+			if _, err := greeter.Start(ctx, env, "hey", orchestration.ID("x"), orchestration.UseExisting(),
+				orchestration.WithMessage(names, "ann")); err != nil {
 				t.Error(err)
 			}
 			if out, err := h.Wait(ctx); out != "hello ann" || err != nil {
 				t.Errorf("got %q, %v", out, err)
 			}
-			out, err := greeter.Run(ctx, env, "hey", orchestration.ID("x"), orchestration.RestartFinished(), orchestration.WithMessage(names, "bob"))
+			out, err := greeter.Run(ctx, env, "hey", orchestration.ID("x"), orchestration.RestartFinished(),
+				orchestration.WithMessage(names, "bob"))
 			if out != "hey bob" || err != nil {
 				t.Errorf("got %q, %v", out, err)
 			}
 
 			before := env.Now()
-			h, err = greeter.Start(ctx, env, "later", orchestration.Delay(time.Hour), orchestration.WithMessage(names, "eve"))
+			h, err = greeter.Start(ctx, env, "later", orchestration.Delay(time.Hour),
+				orchestration.WithMessage(names, "eve"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -77,21 +83,24 @@ func TestDeliverTellsWhatBecameOfIt(t *testing.T) {
 	}
 }
 
-// The messages of a start are there before the code begins, and no message of a start that restarts is lost at the end.
+// The messages of a start are there before the code begins, and no message of a start that restarts
+// is lost at the end.
 func TestMessagesOfAStart(t *testing.T) {
 	look := orchestration.Define[string, string]("look")
 	for name, mode := range modes() {
 		t.Run(name, func(t *testing.T) {
-			env := rondotest.New(t, append(mode, look.With(func(ctx *orchestration.Context, nap string) (string, error) {
-				n := names.Len(ctx)
-				name, ok, err := names.TryReceive(ctx)
-				if n != 1 || !ok || err != nil {
-					return "", orchestration.Errorf("empty", "%d messages, %v", n, err)
-				}
-				return name, ctx.Sleep(time.Minute) // what comes now, it does not look at
-			}))...)
+			env := rondotest.New(t,
+				append(mode, look.With(func(ctx *orchestration.Context, nap string) (string, error) {
+					n := names.Len(ctx)
+					name, ok, err := names.TryReceive(ctx)
+					if n != 1 || !ok || err != nil {
+						return "", orchestration.Errorf("empty", "%d messages, %v", n, err)
+					}
+					return name, ctx.Sleep(time.Minute) // what comes now, it does not look at
+				}))...)
 			say := func(name string) orchestration.Handle[string] {
-				h, err := look.Start(t.Context(), env, "", orchestration.ID("x"), orchestration.RestartFinished(), orchestration.WithMessage(names, name))
+				h, err := look.Start(t.Context(), env, "", orchestration.ID("x"), orchestration.RestartFinished(),
+					orchestration.WithMessage(names, name))
 				if err != nil {
 					t.Fatal(err)
 				}

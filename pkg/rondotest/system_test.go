@@ -16,7 +16,8 @@ import (
 
 // This file tests what an environment does as a system does it.
 
-// TestBaggageTravels: activities and steps have the baggage of who started the instance, also below children.
+// TestBaggageTravels: activities and steps have the baggage of who started the instance, also below
+// children.
 func TestBaggageTravels(t *testing.T) {
 	parent, child := orchestration.Define[string, string]("parent"), orchestration.Define[string, string]("child")
 	look := activity.Define[string, string]("look")
@@ -27,10 +28,14 @@ func TestBaggageTravels(t *testing.T) {
 			if err != nil {
 				return "", err
 			}
-			b, err := orchestration.Step(ctx, "step", func(ctx context.Context) (string, error) { return baggage.FromContext(ctx).String(), nil })
+			b, err := orchestration.Step(ctx, "step", func(ctx context.Context) (string, error) {
+				return baggage.FromContext(ctx).String(), nil
+			})
 			return a + " " + b, err
 		}),
-		look.With(func(ctx context.Context, _ string) (string, error) { return baggage.FromContext(ctx).String(), nil }),
+		look.With(func(ctx context.Context, _ string) (string, error) {
+			return baggage.FromContext(ctx).String(), nil
+		}),
 	)
 	member, err := baggage.NewMember("tenant", "acme")
 	if err != nil {
@@ -58,14 +63,16 @@ func TestChildWithoutCodeWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = h.Wait(t.Context())
-	if err == nil || !strings.Contains(err.Error(), `it waits for orchestration "child" as "kid" (event 2), whose start waits: orchestration "child" is not registered here; registered are parent`) {
+	if err == nil || !strings.Contains(err.Error(),
+		`it waits for orchestration "child" as "kid" (event 2), whose start waits: orchestration "child" is not registered here; registered are parent`) {
 		t.Errorf("got %v", err)
 	}
 	_, err = child.Start(t.Context(), env, "in", orchestration.ID("alone"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := child.Handle(env, "alone").Wait(t.Context()); err == nil || !strings.Contains(err.Error(), `the start of "alone" waits: orchestration "child" is not registered here`) {
+	if _, err := child.Handle(env, "alone").Wait(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), `the start of "alone" waits: orchestration "child" is not registered here`) {
 		t.Errorf("got %v", err)
 	}
 	env.Advance(30 * 24 * time.Hour)
@@ -75,7 +82,8 @@ func TestChildWithoutCodeWaits(t *testing.T) {
 	}
 }
 
-// TestLastDelayedStartCounts: until it is due, a delayed start is replaced by a later one of the same ID, to the last moment.
+// TestLastDelayedStartCounts: until it is due, a delayed start is replaced by a later one of the
+// same ID, to the last moment.
 func TestLastDelayedStartCounts(t *testing.T) {
 	debounced := orchestration.Define[string, string]("debounced")
 	note := activity.Define[string, string]("note")
@@ -88,7 +96,8 @@ func TestLastDelayedStartCounts(t *testing.T) {
 				return in, nil
 			}))
 		start := func(in string) {
-			_, err := debounced.Start(t.Context(), env, in, orchestration.ID("d"), orchestration.Delay(4*time.Second), orchestration.RestartFinished())
+			_, err := debounced.Start(t.Context(), env, in, orchestration.ID("d"), orchestration.Delay(4*time.Second),
+				orchestration.RestartFinished())
 			if err != nil {
 				t.Fatal(err)
 			}

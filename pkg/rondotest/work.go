@@ -35,14 +35,16 @@ func (e *Env) take(v *envelope) {
 	e.queue(&envelope{due: e.now.Add(takes), run: func() { e.complete(v, w, worker) }, name: "activity " + w.Activity})
 }
 
-// complete runs an activity's code and publishes its result, unless the work was withdrawn meanwhile.
+// complete runs an activity's code and publishes its result, unless the work was withdrawn
+// meanwhile.
 func (e *Env) complete(v *envelope, w events.Work, worker worker) {
 	if v.sequence <= e.purged[v.subject] {
 		return
 	}
 	if w.StartToClose > 0 && worker.takes > w.StartToClose {
 		e.answer(v.message, w, events.VerbFail, &events.WorkFailed{Ref: w.Ref, Worker: "test", Error: &events.Error{
-			Kind: events.Timeout, Type: events.TimeoutStartToClose, Message: "it took longer than " + w.StartToClose.String()}})
+			Kind: events.Timeout, Type: events.TimeoutStartToClose,
+			Message: "it took longer than " + w.StartToClose.String()}})
 		return
 	}
 	heartbeat := w.Heartbeat
@@ -60,10 +62,12 @@ func (e *Env) complete(v *envelope, w events.Work, worker worker) {
 	case errors.Is(err, activity.ErrPending):
 		e.pending[token] = w
 		e.publish(events.Message{
-			ID: events.PendingID(v.message.Instance, w.Ref), Instance: v.message.Instance, Content: &events.WorkBegun{Ref: w.Ref, Worker: "test", Pending: true},
+			ID: events.PendingID(v.message.Instance, w.Ref), Instance: v.message.Instance,
+			Content: &events.WorkBegun{Ref: w.Ref, Worker: "test", Pending: true},
 		})
 	case err != nil:
-		e.answer(v.message, w, events.VerbFail, &events.WorkFailed{Ref: w.Ref, Error: events.AsError(err).Bounded(), Heartbeat: heartbeat, Worker: "test"})
+		e.answer(v.message, w, events.VerbFail,
+			&events.WorkFailed{Ref: w.Ref, Error: events.AsError(err).Bounded(), Heartbeat: heartbeat, Worker: "test"})
 	default:
 		e.answer(v.message, w, events.VerbDone, &events.WorkDone{Ref: w.Ref, Result: result, Worker: "test"})
 	}
@@ -71,8 +75,10 @@ func (e *Env) complete(v *envelope, w events.Work, worker worker) {
 
 func infoOf(instance string, w events.Work) activity.Info {
 	return activity.Info{
-		Activity: w.Activity, Instance: instance, Execution: w.Ref.Execution, Orchestration: w.Orchestration, Version: w.Version,
-		Attempt: w.Attempt, IdempotencyKey: w.IdempotencyKey, Tag: w.Tag, Session: w.Session, Worker: "test", Deadline: w.Deadline,
+		Activity: w.Activity, Instance: instance, Execution: w.Ref.Execution, Orchestration: w.Orchestration,
+		Version: w.Version,
+		Attempt: w.Attempt, IdempotencyKey: w.IdempotencyKey, Tag: w.Tag, Session: w.Session, Worker: "test",
+		Deadline: w.Deadline,
 	}
 }
 
@@ -100,7 +106,9 @@ func (e *Env) Complete(token string, result any) error {
 	if err != nil {
 		return err
 	}
-	return e.completePending(token, events.VerbDone, func(w events.Work) events.Content { return &events.WorkDone{Ref: w.Ref, Result: p} })
+	return e.completePending(token, events.VerbDone, func(w events.Work) events.Content {
+		return &events.WorkDone{Ref: w.Ref, Result: p}
+	})
 }
 
 // Fail fails an activity that has returned [activity.ErrPending], by its token.
@@ -139,7 +147,8 @@ func (e *Env) runStep(instance string, s round.Step) {
 	}
 	e.queue(&envelope{due: s.NotBefore, owner: instance, name: name, run: func() {
 		ctx := activity.NewContext(baggageOf(s.Baggage), activity.Environment{Codec: e.Codec(), Info: activity.Info{
-			Activity: s.Name, Instance: instance, Execution: s.Execution, Attempt: s.Attempt, IdempotencyKey: s.IdempotencyKey, Deadline: s.Deadline,
+			Activity: s.Name, Instance: instance, Execution: s.Execution, Attempt: s.Attempt,
+			IdempotencyKey: s.IdempotencyKey, Deadline: s.Deadline,
 		}})
 		result, err := s.Run(ctx)
 		var failure *events.Error
@@ -150,7 +159,9 @@ func (e *Env) runStep(instance string, s round.Step) {
 	}})
 }
 
-// push is what becomes of a push to a queue, unless the test has said something else with [queuepush.With]: a queue has as much room as it needs, and as many priorities as queues usually have.
+// push is what becomes of a push to a queue, unless the test has said something else with
+// [queuepush.With]: a queue has as much room as it needs, and as many priorities as queues usually
+// have.
 func (e *Env) push(_ context.Context, name string, p queue.Push) error {
 	switch digest, again := e.pushes[p.Key]; {
 	case again && digest != p.Digest:
@@ -160,7 +171,8 @@ func (e *Env) push(_ context.Context, name string, p queue.Push) error {
 	}
 	for _, i := range p.Items {
 		if i.Priority >= queue.DefaultPriorities {
-			return &queue.InvalidError{Problem: fmt.Sprintf("priority: %d; want 0 to %d", i.Priority, queue.DefaultPriorities-1)}
+			return &queue.InvalidError{Problem: fmt.Sprintf("priority: %d; want 0 to %d", i.Priority,
+				queue.DefaultPriorities-1)}
 		}
 	}
 	e.pushes[p.Key] = p.Digest
@@ -168,5 +180,6 @@ func (e *Env) push(_ context.Context, name string, p queue.Push) error {
 	return nil
 }
 
-// Pushed lists what orchestrations have pushed to a queue, in the order in which that happened, each push once. Nobody takes it.
+// Pushed lists what orchestrations have pushed to a queue, in the order in which that happened,
+// each push once. Nobody takes it.
 func (e *Env) Pushed(name string) []queue.NewItem { return slices.Clone(e.pushed[name]) }

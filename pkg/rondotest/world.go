@@ -50,11 +50,12 @@ type envelope struct {
 	due                  time.Time // zero: at once
 	attempts, deliveries int
 	sent                 time.Time
-	later                time.Time // when a start is to happen, zero for at once; due is when it comes, which chaos may delay
-	run                  func()    // instead of a message: the end of an activity, an inline step
-	owner                string    // whose memory it lives in: gone when that crashes
-	why                  string    // it is parked
-	name                 string    // what it is, for telling what is stuck
+	// when a start is to happen, zero for at once; due is when it comes, which chaos may delay
+	later time.Time
+	run   func() // instead of a message: the end of an activity, an inline step
+	owner string // whose memory it lives in: gone when that crashes
+	why   string // it is parked
+	name  string // what it is, for telling what is stuck
 }
 
 // envelopes is a heap, the earliest first.
@@ -106,7 +107,8 @@ func (e *Env) publish(m events.Message) {
 		e.problem("message to %q cannot be read: %v", m.Instance, err)
 		return
 	}
-	v := &envelope{sequence: e.sequence, subject: w.Subject, message: back, due: w.NotBefore, later: w.NotBefore, sent: e.now}
+	v := &envelope{sequence: e.sequence, subject: w.Subject, message: back, due: w.NotBefore,
+		later: w.NotBefore, sent: e.now}
 	if e.isDelayedStart(v) {
 		e.replaceDelayed(v)
 	}
@@ -119,10 +121,12 @@ func (e *Env) isDelayedStart(v *envelope) bool {
 	return ok && v.later.After(e.now)
 }
 
-// replaceDelayed forgets the delayed starts of the same instance that are not due yet: the last one counts.
+// replaceDelayed forgets the delayed starts of the same instance that are not due yet: the last one
+// counts.
 func (e *Env) replaceDelayed(by *envelope) {
 	e.delayed = slices.DeleteFunc(e.delayed, func(v *envelope) bool {
-		return v.run == nil && v.message.Instance == by.message.Instance && v.message.ID != by.message.ID && e.isDelayedStart(v)
+		return v.run == nil && v.message.Instance == by.message.Instance && v.message.ID != by.message.ID &&
+			e.isDelayedStart(v)
 	})
 	heap.Init(&e.delayed)
 }
@@ -183,7 +187,8 @@ func (e *Env) next() *envelope {
 	return v
 }
 
-// skip moves the clock to the next thing that is due, if that is not after the limit, and reports whether there was one.
+// skip moves the clock to the next thing that is due, if that is not after the limit, and reports
+// whether there was one.
 func (e *Env) skip(limit time.Time) bool {
 	for len(e.delayed) > 0 && e.delayed[0].run == nil && e.delayed[0].sequence <= e.purged[e.delayed[0].subject] {
 		heap.Pop(&e.delayed)
@@ -227,7 +232,8 @@ func (e *Env) nextSweep() *instance {
 	return first
 }
 
-// round is one round: it takes a message and, as a real orchestrator would, all others that wait for the same instance.
+// round is one round: it takes a message and, as a real orchestrator would, all others that wait
+// for the same instance.
 func (e *Env) round(v *envelope) {
 	in := e.instanceOf(v.message.Instance)
 	batch := append([]*envelope{v}, e.batch(in.id)...)
@@ -256,7 +262,8 @@ func (e *Env) batch(id string) []*envelope {
 	return batch
 }
 
-// decide runs one round and does what its turn says. It gives the deliveries for a further round at once, if there must be one.
+// decide runs one round and does what its turn says. It gives the deliveries for a further round at
+// once, if there must be one.
 func (e *Env) decide(in *instance, batch []*envelope) (again []*envelope) {
 	if e.cold {
 		in.forget()
@@ -268,7 +275,8 @@ func (e *Env) decide(in *instance, batch []*envelope) (again []*envelope) {
 	for i, v := range batch {
 		v.attempts++
 		v.deliveries++
-		inbox[i] = round.Delivery{Message: v.message, Attempts: v.attempts, Deliveries: v.deliveries, Age: e.now.Sub(v.sent),
+		inbox[i] = round.Delivery{Message: v.message, Attempts: v.attempts, Deliveries: v.deliveries,
+			Age:  e.now.Sub(v.sent),
 			Sent: round.SentAt(v.message.Sent, v.sent, time.Time{})}
 	}
 	in.live.Remember(in.former)
@@ -289,7 +297,8 @@ func (e *Env) decide(in *instance, batch []*envelope) (again []*envelope) {
 		in.recall(*turn.Question)
 	}
 	if turn.Again && len(again) == 0 {
-		again = []*envelope{{message: events.Message{Instance: in.id, Content: &events.Wake{Reason: "again"}}, sent: e.now}}
+		again = []*envelope{{message: events.Message{Instance: in.id, Content: &events.Wake{Reason: "again"}},
+			sent: e.now}}
 	}
 	return again
 }

@@ -30,7 +30,9 @@ var (
 func measured(tb testing.TB) *round.Config {
 	tb.Helper()
 	code, err := orchestration.NewRegistry(
-		orchestration.Define[string, string]("single").With(func(ctx oc, s string) (string, error) { return one.Call(ctx, s) }),
+		orchestration.Define[string, string]("single").With(func(ctx oc, s string) (string, error) {
+			return one.Call(ctx, s)
+		}),
 		chain.With(func(ctx oc, n int) (int, error) {
 			for {
 				if _, err := one.Call(ctx, "a payload of a few words"); err != nil {
@@ -48,13 +50,17 @@ func measured(tb testing.TB) *round.Config {
 		}),
 		trail.With(func(ctx oc, n int) (int, error) {
 			for i := range n {
-				if _, err := orchestration.Step(ctx, "step", func(context.Context) (int, error) { return i, nil }); err != nil {
+				if _, err := orchestration.Step(ctx, "step", func(context.Context) (int, error) {
+					return i, nil
+				}); err != nil {
 					return 0, err
 				}
 			}
 			return n, nil
 		}),
-		orchestration.Define[string, string]("parked").With(func(ctx oc, s string) (string, error) { return approve.Wait(ctx) }),
+		orchestration.Define[string, string]("parked").With(func(ctx oc, s string) (string, error) {
+			return approve.Wait(ctx)
+		}),
 	)
 	if err != nil {
 		tb.Fatal(err)
@@ -70,11 +76,13 @@ func coroutines(tb testing.TB) *round.Coroutines {
 }
 
 func startOf(name, input string) []round.Delivery {
-	return []round.Delivery{{Message: events.Message{ID: "m", Content: &events.Start{Orchestration: name, Input: events.Payload(input)}}, Attempts: 1}}
+	return []round.Delivery{{Message: events.Message{ID: "m",
+		Content: &events.Start{Orchestration: name, Input: events.Payload(input)}}, Attempts: 1}}
 }
 
 func doneOf(ref events.Ref) []round.Delivery {
-	return []round.Delivery{{Message: events.Message{Content: &events.WorkDone{Ref: ref, Result: events.Payload(`"a result of a few words"`)}}, Attempts: 1}}
+	return []round.Delivery{{Message: events.Message{Content: &events.WorkDone{Ref: ref,
+		Result: events.Payload(`"a result of a few words"`)}}, Attempts: 1}}
 }
 
 // lastWork is the work that a turn hands out last.
@@ -89,7 +97,8 @@ func lastWork(tb testing.TB, t round.Turn) events.Ref {
 	return events.Ref{}
 }
 
-// BenchmarkSingle is a whole one-activity orchestration: two rounds on a hydrated instance, from its start to its end.
+// BenchmarkSingle is a whole one-activity orchestration: two rounds on a hydrated instance, from
+// its start to its end.
 func BenchmarkSingle(b *testing.B) {
 	config := measured(b)
 	b.ReportAllocs()
@@ -103,7 +112,8 @@ func BenchmarkSingle(b *testing.B) {
 }
 
 // grown is a chain with a history of at least so many events.
-func grown(tb testing.TB, config *round.Config, size int) (in *round.Instance, next events.Ref, history []events.Event) {
+func grown(tb testing.TB, config *round.Config, size int) (in *round.Instance, next events.Ref,
+	history []events.Event) {
 	tb.Helper()
 	in = round.New(config, round.Known{Instance: "i"})
 	t := in.Decide(startOf("chain", "0"), began)
@@ -215,7 +225,8 @@ func BenchmarkSteps(b *testing.B) {
 		in := round.New(config, round.Known{Instance: "i"})
 		t := in.Decide(startOf("trail", "1000"), began)
 		for len(t.Steps) > 0 {
-			t = in.Decide([]round.Delivery{{Message: t.Steps[0].Done("i", events.Payload("1"), nil), Attempts: 1}}, began)
+			t = in.Decide([]round.Delivery{{Message: t.Steps[0].Done("i", events.Payload("1"), nil), Attempts: 1}},
+				began)
 		}
 		if t.Row.Status != round.Completed {
 			b.Fatal(t)
@@ -244,7 +255,8 @@ func TestRoundsDoNotGrowWithHistory(t *testing.T) {
 	compare(t, "300 rounds behind 10,000 events against 100", long, short, 1.2)
 }
 
-// TestRehydrationIsLinear compares a replay of ten thousand events with ten of a thousand: twelve times one of them at most.
+// TestRehydrationIsLinear compares a replay of ten thousand events with ten of a thousand: twelve
+// times one of them at most.
 func TestRehydrationIsLinear(t *testing.T) {
 	config := measured(t)
 	replays := func(size, times int) func() time.Duration {
@@ -259,13 +271,15 @@ func TestRehydrationIsLinear(t *testing.T) {
 	compare(t, "a replay of 10,000 events against ten of 1,000", replays(10_000, 1), replays(1_000, 10), 1.2)
 }
 
-// TestFanInIsLinear compares a fan-in of ten thousand, whose results come one a round, with ten of a thousand.
+// TestFanInIsLinear compares a fan-in of ten thousand, whose results come one a round, with ten of
+// a thousand.
 func TestFanInIsLinear(t *testing.T) {
 	config := measured(t)
 	run := func(n, times int) func() time.Duration {
 		return timed(times, func() { fanIn(t, config, n) })
 	}
-	compare(t, "a fan-in of 10,000 against ten of 1,000", run(10_000, 1), run(1_000, 10), 2.5) // quadratic would be 10; more live memory costs some, too
+	// quadratic would be 10; more live memory costs some, too
+	compare(t, "a fan-in of 10,000 against ten of 1,000", run(10_000, 1), run(1_000, 10), 2.5)
 }
 
 // timed measures so many runs together.
@@ -280,8 +294,8 @@ func timed(times int, run func()) func() time.Duration {
 	}
 }
 
-// compare measures two things in turn, until one is at most so many times the other when nobody disturbs either of them. A machine that
-// others use, too, gets several tries.
+// compare measures two things in turn, until one is at most so many times the other when nobody
+// disturbs either of them. A machine that others use, too, gets several tries.
 func compare(t *testing.T, what string, a, b func() time.Duration, most float64) {
 	t.Helper()
 	var ratio float64
@@ -296,8 +310,8 @@ func compare(t *testing.T, what string, a, b func() time.Duration, most float64)
 	t.Errorf("%s: %.2f times, want at most %.2f", what, ratio, most)
 }
 
-// TestManyParkedInstances parks a hundred thousand hydrated instances at an await, and evicts them; then once more, because the
-// runtime keeps what goroutines were made of for the next ones.
+// TestManyParkedInstances parks a hundred thousand hydrated instances at an await, and evicts them;
+// then once more, because the runtime keeps what goroutines were made of for the next ones.
 func TestManyParkedInstances(t *testing.T) {
 	config := measured(t)
 	n := uint64(detector.Size(100_000, 10_000))

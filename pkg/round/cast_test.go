@@ -12,8 +12,9 @@ import (
 
 // The activities, events and queues of the scenarios.
 var (
-	echo    = activity.Define[string, string]("echo")
-	charge  = activity.Define[int, string]("charge", activity.Retry(3, activity.Fixed(time.Second), activity.Except("declined")))
+	echo   = activity.Define[string, string]("echo")
+	charge = activity.Define[int, string]("charge",
+		activity.Retry(3, activity.Fixed(time.Second), activity.Except("declined")))
 	approve = orchestration.DefineEvent[string]("approve")
 	reject  = orchestration.DefineEvent[string]("reject")
 	orders  = orchestration.DefineQueue[string]("orders")
@@ -38,7 +39,8 @@ func deployments() map[string][]orchestration.Binding {
 	return map[string][]orchestration.Binding{
 		"none": {},
 		"v1":   all(),
-		"v2":   append(all(), define("echo", echoTwice, orchestration.Version("2.0.0")), define("renew", finish("two"), orchestration.Version("2.0.0"))),
+		"v2": append(all(), define("echo", echoTwice, orchestration.Version("2.0.0")),
+			define("renew", finish("two"), orchestration.Version("2.0.0"))),
 		"other": replaced(map[string]func(oc, string) (string, error){
 			"echo":    func(ctx oc, s string) (string, error) { return charge.Call(ctx, 5) },
 			"twice":   func(ctx oc, s string) (string, error) { return echo.Call(ctx, "other "+s) },
@@ -106,8 +108,10 @@ func init() {
 		"ornone":    allOrNone,
 		"ordered":   asCompleted,
 
-		"parent":   func(ctx oc, s string) (string, error) { return contract("echo").Call(ctx, s) },
-		"named":    func(ctx oc, s string) (string, error) { return contract("echo").Call(ctx, s, orchestration.ID("kid")) },
+		"parent": func(ctx oc, s string) (string, error) { return contract("echo").Call(ctx, s) },
+		"named": func(ctx oc, s string) (string, error) {
+			return contract("echo").Call(ctx, s, orchestration.ID("kid"))
+		},
 		"abandons": abandonsChild,
 		"leaves":   leavesChild,
 		"launches": launches,
@@ -194,11 +198,13 @@ func sleepUntil(ctx oc, s string) (string, error) {
 }
 
 func callLate(ctx oc, s string) (string, error) {
-	return echo.Call(ctx, s, activity.TimeoutToStart(10*time.Second), activity.TimeoutOverall(time.Minute), activity.Retry(2, activity.Fixed(time.Second)))
+	return echo.Call(ctx, s, activity.TimeoutToStart(10*time.Second), activity.TimeoutOverall(time.Minute),
+		activity.Retry(2, activity.Fixed(time.Second)))
 }
 
 func callTagged(ctx oc, s string) (string, error) {
-	return echo.Call(ctx, s, activity.Tag("gpu"), activity.Session("s1"), activity.Priority(3), activity.Timeout(time.Minute), activity.TimeoutHeartbeat(5*time.Second), activity.TimeoutToStart(time.Hour))
+	return echo.Call(ctx, s, activity.Tag("gpu"), activity.Session("s1"), activity.Priority(3),
+		activity.Timeout(time.Minute), activity.TimeoutHeartbeat(5*time.Second), activity.TimeoutToStart(time.Hour))
 }
 
 func callWithHeartbeats(ctx oc, s string) (string, error) {
@@ -253,7 +259,8 @@ func pollQueue(ctx oc, s string) (string, error) {
 	}
 }
 
-// holdAndDrop takes a message with a future, does not look at it, and lets it go: the next reader gets it.
+// holdAndDrop takes a message with a future, does not look at it, and lets it go: the next reader
+// gets it.
 func holdAndDrop(ctx oc, s string) (string, error) {
 	held := orders.Next(ctx)
 	if _, err := approve.Wait(ctx); err != nil {
@@ -282,7 +289,8 @@ func joinAll(ctx oc, s string) (string, error) {
 }
 
 func raceActivities(ctx oc, s string) (string, error) {
-	return orchestration.Race(ctx, echo.Start(ctx, "a"), echo.Start(ctx, "b"), echo.Start(ctx, "c", activity.Tag("slow"))).Get(ctx)
+	return orchestration.Race(ctx, echo.Start(ctx, "a"), echo.Start(ctx, "b"),
+		echo.Start(ctx, "c", activity.Tag("slow"))).Get(ctx)
 }
 
 func nestedSelect(ctx oc, s string) (string, error) {
@@ -568,7 +576,8 @@ func ids(ctx oc, s string) (string, error) {
 	out := ctx.NewID() + " " + ctx.NewID() + fmt.Sprint(" ", ctx.Rand().IntN(1000), " ", ctx.Rand().IntN(1000))
 	_, err := echo.Call(ctx, out)
 	events, bytes := ctx.HistorySize()
-	return fmt.Sprint(ctx.NewID(), " ", ctx.Now().Format(time.RFC3339), events, bytes > 0, ctx.Instance(), ctx.Execution(), ctx.Name(), ctx.Version(), ctx.ShouldContinueAsNew()), err
+	return fmt.Sprint(ctx.NewID(), " ", ctx.Now().Format(time.RFC3339), events, bytes > 0, ctx.Instance(),
+		ctx.Execution(), ctx.Name(), ctx.Version(), ctx.ShouldContinueAsNew()), err
 }
 
 // cleanup waits, and when it is cancelled, cleans up under a shield.

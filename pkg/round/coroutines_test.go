@@ -10,7 +10,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// TestCoroutinesAreUsedAgain runs code that ends in all ways, on a few goroutines, with coroutines that were used before. What one leaves behind must not show in the next.
+// TestCoroutinesAreUsedAgain runs code that ends in all ways, on a few goroutines, with coroutines
+// that were used before. What one leaves behind must not show in the next.
 func TestCoroutinesAreUsedAgain(t *testing.T) {
 	kept := coroutines(t)
 	code, err := orchestration.NewRegistry(

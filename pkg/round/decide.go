@@ -10,8 +10,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Decide is one round. It takes the messages in the order in which they came and gives the turn; the instance is then ahead
-// of the store by that turn.
+// Decide is one round. It takes the messages in the order in which they came and gives the turn;
+// the instance is then ahead of the store by that turn.
 func (in *Instance) Decide(inbox []Delivery, now time.Time) Turn {
 	in.busy, in.continues = busyWith(Turn{Instance: in.id, Receipts: make([]Receipt, len(inbox)), Basis: in.basis()}), 0
 	in.interrupt.Store(false) // an interrupt that came too late was for the round before
@@ -39,7 +39,8 @@ func (in *Instance) basis() Basis {
 	case in.row != nil:
 		return in.row.Basis()
 	case l.lastID > 0:
-		return Basis{Life: l.info.Life, Execution: l.info.Execution, LastEvent: l.lastID, CustomStatusVersion: l.customVersion}
+		return Basis{Life: l.info.Life, Execution: l.info.Execution, LastEvent: l.lastID,
+			CustomStatusVersion: l.customVersion}
 	}
 	return Basis{}
 }
@@ -71,7 +72,8 @@ func (in *Instance) readLedger() {
 	in.cold = nil
 }
 
-// prepare brings the code to where history ends. A verdict says that no message can be taken, and why.
+// prepare brings the code to where history ends. A verdict says that no message can be taken, and
+// why.
 func (in *Instance) prepare() Receipt {
 	switch {
 	case in.stored().Engine > events.Engine:
@@ -91,7 +93,8 @@ func (in *Instance) rehydrate() Receipt {
 	started, ok := in.cold[0].Fact.(*events.Started)
 	if ok {
 		if _, registered := in.config.Code.Lookup(started.Name, started.Version); !registered {
-			return Receipt{Verdict: Returned, Reason: NotKnownHere, Detail: in.unknownCode(started.Name, started.Version)}
+			return Receipt{Verdict: Returned, Reason: NotKnownHere,
+				Detail: in.unknownCode(started.Name, started.Version)}
 		}
 	}
 	history := in.cold
@@ -110,18 +113,20 @@ func (in *Instance) rehydrate() Receipt {
 	return Receipt{}
 }
 
-// runPending runs the code of an execution for the first time, in a later round than the one that started it.
+// runPending runs the code of an execution for the first time, in a later round than the one that
+// started it.
 func (in *Instance) runPending() Receipt {
 	code, ok := in.config.Code.Lookup(in.ledger.info.Name, in.ledger.info.Version)
 	if !ok {
-		return Receipt{Verdict: Returned, Reason: NotKnownHere, Detail: in.unknownCode(in.ledger.info.Name, in.ledger.info.Version)}
+		return Receipt{Verdict: Returned, Reason: NotKnownHere,
+			Detail: in.unknownCode(in.ledger.info.Name, in.ledger.info.Version)}
 	}
 	in.begin(code)
 	return Receipt{}
 }
 
-// replay runs the code along its history. Afterwards the code is where it was, or fault says where it parted from history, or
-// unreadable says where history contradicts itself.
+// replay runs the code along its history. Afterwards the code is where it was, or fault says where
+// it parted from history, or unreadable says where history contradicts itself.
 func (in *Instance) replay(history []events.Event) {
 	in.fault, in.waiting = nil, nil
 	in.ledger = ledger{info: program.Info{Instance: in.id, Execution: in.ledger.info.Execution}}
@@ -257,7 +262,8 @@ func (in *Instance) advance(d delivered) {
 	in.said = 0
 	switch f := d.event.Fact.(type) {
 	case *events.CancelRequested:
-		in.program.Cancel(&events.Error{Kind: events.CancelledError, Message: because("cancelled", f.Reason), Final: true})
+		in.program.Cancel(&events.Error{Kind: events.CancelledError,
+			Message: because("cancelled", f.Reason), Final: true})
 	case *events.StepCompleted:
 		in.stepped(d.event, in.program.ResolveStep(f.Step, f.Name, 0, f.Result, nil))
 	case *events.StepFailed:
@@ -344,13 +350,15 @@ func (in *Instance) ending(out program.Outcome) (events.Fact, *program.ContinueA
 	case out.Err == nil:
 		return &events.Completed{Output: out.Output}, nil
 	case next != nil:
-		if err := events.CheckPayload("input to continue orchestration "+quote(next.Name)+" with", next.Input); err != nil {
+		if err := events.CheckPayload("input to continue orchestration "+quote(next.Name)+" with",
+			next.Input); err != nil {
 			return &events.Failed{Error: err}, nil
 		}
 		if next.Version == "" {
 			version, ok := in.config.Code.Resolve(next.Name)
 			if !ok {
-				return &events.Failed{Error: &events.Error{Kind: events.Unregistered, Final: true, Message: in.unknownCode(next.Name, "")}}, nil
+				return &events.Failed{Error: &events.Error{Kind: events.Unregistered, Final: true,
+					Message: in.unknownCode(next.Name, "")}}, nil
 			}
 			next.Version = version
 		}
@@ -372,7 +380,8 @@ func brokeDown(err error) bool {
 	return false
 }
 
-// continueAsNew begins the next execution with what it inherits, and runs it unless this round has done enough of that.
+// continueAsNew begins the next execution with what it inherits, and runs it unless this round has
+// done enough of that.
 func (in *Instance) continueAsNew(next *program.ContinueAsNew, letters []letter) {
 	old := in.ledger
 	var inherited []events.Fact
@@ -383,15 +392,19 @@ func (in *Instance) continueAsNew(next *program.ContinueAsNew, letters []letter)
 		inherited = append(inherited, &events.ValueSet{Key: k, Value: old.values[k].data, Set: old.values[k].set})
 	}
 	for _, m := range letters {
-		inherited = append(inherited, &events.MessageQueued{Queue: m.queue, Data: m.data, Message: m.message, Age: events.AgeOf(m.sent, in.now), Restart: m.restart})
+		inherited = append(inherited, &events.MessageQueued{Queue: m.queue, Data: m.data, Message: m.message,
+			Age: events.AgeOf(m.sent, in.now), Restart: m.restart})
 	}
 	in.turn.Former = append(in.turn.Former, in.describe())
 	trace, follows := in.nextTrace(next.Name, &old)
 	in.ledger = ledger{info: program.Info{Instance: in.id, Execution: old.info.Execution + 1}}
 	started := &events.Started{
-		Name: next.Name, Version: next.Version, Input: next.Input, Life: old.info.Life, Engine: events.Engine, Message: old.startID,
-		Parent: old.info.Parent, Attributes: old.info.Attributes, Trace: trace, TraceState: old.besides().state, Baggage: old.besides().baggage, Follows: follows, Previous: old.info.Execution, Begun: old.begun, Carried: len(inherited),
-		Age: events.AgeOf(old.startSent, in.now),
+		Name: next.Name, Version: next.Version, Input: next.Input, Life: old.info.Life, Engine: events.Engine,
+		Message: old.startID,
+		Parent:  old.info.Parent, Attributes: old.info.Attributes, Trace: trace, TraceState: old.besides().state,
+		Baggage: old.besides().baggage, Follows: follows, Previous: old.info.Execution, Begun: old.begun,
+		Carried: len(inherited),
+		Age:     events.AgeOf(old.startSent, in.now),
 	}
 	old.seen.carry(started, in.now, in.config.remembered())
 	in.append(started)
@@ -437,13 +450,15 @@ func (in *Instance) startLife(d Delivery, s *events.Start, version string, code 
 	life := events.LifeOf(in.id, m.ID, in.now.UnixMicro())
 	started := &events.Started{
 		Name: s.Orchestration, Version: version, Input: s.Input, Life: life, Engine: events.Engine,
-		Message: m.ID, Parent: s.Parent, Attributes: s.Attributes, Trace: in.beginTrace(m.Trace, s.Orchestration, life, execution, m.ID), TraceState: m.TraceState, Baggage: m.Baggage,
+		Message: m.ID, Parent: s.Parent, Attributes: s.Attributes, Trace: in.beginTrace(m.Trace, s.Orchestration, life,
+			execution, m.ID), TraceState: m.TraceState, Baggage: m.Baggage,
 		Age: in.age(d), Carried: len(s.Messages),
 	}
 	before.carry(started, in.now, in.config.remembered())
 	in.append(started)
 	for i, x := range s.Messages {
-		in.append(&events.MessageQueued{Queue: x.Queue, Data: x.Data, Message: events.StartMessageID(m.ID, i+1), Age: in.age(d)})
+		in.append(&events.MessageQueued{Queue: x.Queue, Data: x.Data, Message: events.StartMessageID(m.ID, i+1),
+			Age: in.age(d)})
 	}
 	in.pending = true
 	if code != nil {
@@ -513,9 +528,11 @@ func (in *Instance) fire(id int64) {
 		in.happen(&events.TimerFired{Timer: id})
 		return
 	}
-	err := &events.Error{Kind: events.Timeout, Type: events.TimeoutOverall, Message: "it was not done within its overall time limit"}
+	err := &events.Error{Kind: events.Timeout, Type: events.TimeoutOverall,
+		Message: "it was not done within its overall time limit"}
 	if o.deadline.IsZero() || o.deadline.After(in.now) {
-		err = &events.Error{Kind: events.Timeout, Type: events.TimeoutScheduleToStart, Message: "no worker took it up in time"}
+		err = &events.Error{Kind: events.Timeout, Type: events.TimeoutScheduleToStart,
+			Message: "no worker took it up in time"}
 		if o.tag != "" {
 			err.Message += "; is a worker running with tag " + quote(o.tag) + "?"
 		}
@@ -557,8 +574,8 @@ func (in *Instance) closeTurn() {
 	}
 }
 
-// keepOrder gives back with one delay what cannot be taken yet, so that it comes again in the order in which it was sent. What is only early
-// has a time of its own.
+// keepOrder gives back with one delay what cannot be taken yet, so that it comes again in the order
+// in which it was sent. What is only early has a time of its own.
 func (in *Instance) keepOrder() {
 	var longest time.Duration
 	returned := func(r Receipt) bool { return r.Verdict == Returned && r.Reason != TooEarly }
@@ -581,8 +598,8 @@ func (in *Instance) noteUnread() {
 	}
 }
 
-// stillWanted reports whether a step that this turn would hand out has no result yet: it may have got one in this very turn, or one that waits for
-// the code to be resumed.
+// stillWanted reports whether a step that this turn would hand out has no result yet: it may have
+// got one in this very turn, or one that waits for the code to be resumed.
 func (in *Instance) stillWanted(s Step) bool {
 	return in.program != nil && s.Execution == in.ledger.info.Execution && s.StepRef.Life == in.ledger.info.Life &&
 		in.program.Waits(s.StepRef.Number, s.Attempt) && !in.ledger.stepAnswered(s.StepRef.Number, s.Attempt)

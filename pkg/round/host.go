@@ -15,7 +15,8 @@ type host struct{ *Instance }
 
 var _ program.Host = host{}
 
-// Record implements program.Host: in a replay the fact must be what history has next, otherwise it is appended.
+// Record implements program.Host: in a replay the fact must be what history has next, otherwise it
+// is appended.
 func (h host) Record(f events.Fact) (events.Event, []program.Answer, bool) {
 	in := h.Instance
 	if in.fault != nil || in.unreadable != nil {
@@ -56,7 +57,8 @@ func (in *Instance) complete(f events.Fact) {
 	}
 }
 
-// breach tells which limit ends the execution: those after which nothing more can be written down, or for which no call could give an error.
+// breach tells which limit ends the execution: those after which nothing more can be written down,
+// or for which no call could give an error.
 func (in *Instance) breach(f events.Fact) *events.Error {
 	if in.said >= events.MaxTurnEvents {
 		return events.Limit("things said by the code without waiting", int64(in.said)+1, events.MaxTurnEvents,
@@ -76,7 +78,8 @@ func (in *Instance) breach(f events.Fact) *events.Error {
 	return nil
 }
 
-// unlessRefused gives what a call means: the fact, or that it was refused because of a limit. That is an error of the call, so that the code can do something about it.
+// unlessRefused gives what a call means: the fact, or that it was refused because of a limit. That
+// is an error of the call, so that the code can do something about it.
 func (in *Instance) unlessRefused(f events.Fact) events.Fact {
 	err := in.refusal(f)
 	if err == nil {
@@ -88,7 +91,8 @@ func (in *Instance) unlessRefused(f events.Fact) events.Fact {
 	return &events.CallRefused{Call: f.Kind(), Name: call, Error: err.Bounded()}
 }
 
-// callOf names what a fact is about, and whose error it is if it is refused; those that open something know that themselves.
+// callOf names what a fact is about, and whose error it is if it is refused; those that open
+// something know that themselves.
 func callOf(f events.Fact) (name, source string) {
 	switch f := f.(type) {
 	case *events.ActivityScheduled:
@@ -131,7 +135,8 @@ func (in *Instance) refusal(f events.Fact) *events.Error {
 		return either(in.overOpen(), events.CheckPayload("input of orchestration "+quote(f.Name), f.Input))
 	case *events.TimerCreated:
 		if d := f.FireAt.Sub(in.clock); d > events.MaxDelay {
-			return events.Limit("delay of a timer (hours)", int64(d/time.Hour), int64(events.MaxDelay/time.Hour), "check its unit; for no time limit leave the timer out")
+			return events.Limit("delay of a timer (hours)", int64(d/time.Hour), int64(events.MaxDelay/time.Hour),
+				"check its unit; for no time limit leave the timer out")
 		}
 		return in.overOpen()
 	case *events.EventAwaited, *events.QueueRead:
@@ -155,10 +160,12 @@ func (in *Instance) refusalOfValue(f *events.ValueSet) *events.Error {
 		return events.Limit("key of a value (bytes)", int64(n), events.MaxValueKey, "use a shorter key")
 	}
 	if n := len(f.Value); n > events.MaxValue {
-		return events.Limit("value of key "+quote(f.Key)+" (bytes)", int64(n), events.MaxValue, "keep the data in a store and a reference to it here")
+		return events.Limit("value of key "+quote(f.Key)+" (bytes)", int64(n), events.MaxValue,
+			"keep the data in a store and a reference to it here")
 	}
 	if _, exists := in.ledger.values[f.Key]; !exists && len(in.ledger.values) >= events.MaxValues {
-		return events.Limit("values of an instance", int64(len(in.ledger.values))+1, events.MaxValues, "clear what is no longer needed (ctx.PruneValues does), or use several instances")
+		return events.Limit("values of an instance", int64(len(in.ledger.values))+1, events.MaxValues,
+			"clear what is no longer needed (ctx.PruneValues does), or use several instances")
 	}
 	return nil
 }
@@ -196,7 +203,8 @@ func (h host) StartStep(s program.Step) {
 // step is what is to be run of an inline step.
 func (in *Instance) step(s program.Step, repeated bool) Step {
 	l := &in.ledger
-	return Step{StepRef: in.stepRef(s.Number), Step: s, Trace: in.traceOf(OverExecution, l.ref(1)), TraceState: l.besides().state, Baggage: l.besides().baggage, Repeated: repeated}
+	return Step{StepRef: in.stepRef(s.Number), Step: s, Trace: in.traceOf(OverExecution, l.ref(1)),
+		TraceState: l.besides().state, Baggage: l.besides().baggage, Repeated: repeated}
 }
 
 // DropStep implements program.Host.
@@ -209,7 +217,8 @@ func (h host) DropStep(number int64) {
 // Consumed implements program.Host.
 func (h host) Consumed(read int64) { h.ledger.consumed(read) }
 
-// Patched implements program.Host. In a replay the marker must stand just here, otherwise the code was here before the change.
+// Patched implements program.Host. In a replay the marker must stand just here, otherwise the code
+// was here before the change.
 func (h host) Patched(id string) bool {
 	if !h.replaying {
 		return true

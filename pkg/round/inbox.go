@@ -20,8 +20,8 @@ func ignored(r Reason, detail string) Receipt {
 	return Receipt{Verdict: Ignored, Reason: r, Detail: detail}
 }
 
-// takeAll takes the deliveries in order. When the instance does not exist yet, its start comes first: what was sent to it in the same moment must not be lost
-// to a race between two publishers.
+// takeAll takes the deliveries in order. When the instance does not exist yet, its start comes
+// first: what was sent to it in the same moment must not be lost to a race between two publishers.
 func (in *Instance) takeAll(inbox []Delivery) {
 	first := -1
 	if !in.known() {
@@ -42,8 +42,9 @@ func (in *Instance) takeAll(inbox []Delivery) {
 	}
 }
 
-// full reports whether the rest must wait for the next round: this one is large, or an execution begins that has not run yet and must
-// see what comes, or something must be known first about a message before it.
+// full reports whether the rest must wait for the next round: this one is large, or an execution
+// begins that has not run yet and must see what comes, or something must be known first about a
+// message before it.
 func (in *Instance) full() bool {
 	return in.turn.events() >= events.MaxTurnEvents || in.pending && in.turn.Again || in.turn.Question != nil
 }
@@ -72,11 +73,14 @@ func (in *Instance) take(d Delivery) Receipt {
 	case *events.Control:
 		return in.takeControl(d, c)
 	case *events.WorkBegun:
-		return in.takeAnswer(c.Ref, openActivity, &events.ActivityBegun{Schedule: c.Ref.Event, Worker: c.Worker, Pending: c.Pending})
+		return in.takeAnswer(c.Ref, openActivity,
+			&events.ActivityBegun{Schedule: c.Ref.Event, Worker: c.Worker, Pending: c.Pending})
 	case *events.WorkDone:
-		return in.takeAnswer(c.Ref, openActivity, &events.ActivityCompleted{Schedule: c.Ref.Event, Result: c.Result, Worker: c.Worker})
+		return in.takeAnswer(c.Ref, openActivity,
+			&events.ActivityCompleted{Schedule: c.Ref.Event, Result: c.Result, Worker: c.Worker})
 	case *events.WorkFailed:
-		return in.takeAnswer(c.Ref, openActivity, &events.ActivityFailed{Schedule: c.Ref.Event, Error: c.Error.Bounded(), Heartbeat: c.Heartbeat, Worker: c.Worker})
+		return in.takeAnswer(c.Ref, openActivity, &events.ActivityFailed{Schedule: c.Ref.Event,
+			Error: c.Error.Bounded(), Heartbeat: c.Heartbeat, Worker: c.Worker})
 	case *events.ChildDone:
 		return in.takeAnswer(c.Ref, openChild, &events.ChildCompleted{Schedule: c.Ref.Event, Output: c.Output})
 	case *events.ChildError:
@@ -88,7 +92,8 @@ func (in *Instance) take(d Delivery) Receipt {
 	case *events.Wake:
 		return ignored(Woken, c.Reason)
 	}
-	return Receipt{Verdict: Dead, Reason: NotOpen, Detail: fmt.Sprintf("a message that says %T is not for an instance", d.Message.Content)}
+	return Receipt{Verdict: Dead, Reason: NotOpen,
+		Detail: fmt.Sprintf("a message that says %T is not for an instance", d.Message.Content)}
 }
 
 // ---- Starts.
@@ -125,8 +130,9 @@ func (in *Instance) takeStart(d Delivery, s *events.Start) Receipt {
 	return taken
 }
 
-// checkInput tells what is wrong with the input of a start, while nothing has happened yet. What other instances start was checked by the compiler, and may
-// come from newer code: there the code itself says what it cannot read.
+// checkInput tells what is wrong with the input of a start, while nothing has happened yet. What
+// other instances start was checked by the compiler, and may come from newer code: there the code
+// itself says what it cannot read.
 func (in *Instance) checkInput(s *events.Start, version string) *events.Error {
 	inputs, known := in.config.Code.(Inputs)
 	if !known || s.Parent != nil {
@@ -153,8 +159,8 @@ func (in *Instance) isSameStart(m events.Message, s *events.Start) bool {
 	return m.ID != "" && (m.ID == row.StartMessage || slices.ContainsFunc(startIDs(m, s), in.ledger.seen.has))
 }
 
-// startIDs are the ids of which one at least is known when a start was taken: its own when it has begun a life, the one of its first message when that was
-// for an instance that ran.
+// startIDs are the ids of which one at least is known when a start was taken: its own when it has
+// begun a life, the one of its first message when that was for an instance that ran.
 func startIDs(m events.Message, s *events.Start) []string {
 	if len(s.Messages) == 0 {
 		return []string{m.ID}
@@ -168,8 +174,9 @@ func (in *Instance) current() Row {
 		return in.stored()
 	}
 	return Row{
-		Execution: in.ledger.info.Execution, Life: in.ledger.info.Life, Parent: in.ledger.info.Parent, StartMessage: in.ledger.startID,
-		Status: in.ledger.standing(), Output: in.ledger.output, Error: in.ledger.err,
+		Execution: in.ledger.info.Execution, Life: in.ledger.info.Life, Parent: in.ledger.info.Parent,
+		StartMessage: in.ledger.startID,
+		Status:       in.ledger.standing(), Output: in.ledger.output, Error: in.ledger.err,
 	}
 }
 
@@ -186,23 +193,29 @@ func (in *Instance) startOfExisting(d Delivery, s *events.Start) Receipt {
 		if r, is := in.takenBefore(d, startIDs(m, s)...); is {
 			return r
 		}
-		return Receipt{Verdict: Dead, Reason: HasEnded, Detail: "instance " + quote(in.id) + " has ended (" + string(row.Status) +
-			"); nobody will read the messages that the start has brought"}
+		return Receipt{Verdict: Dead, Reason: HasEnded,
+			Detail: "instance " + quote(in.id) + " has ended (" + string(row.Status) +
+				"); nobody will read the messages that the start has brought"}
 	}
 	if s.Parent == nil {
 		return ignored(Exists, "instance "+quote(in.id)+" is already there ("+string(row.Status)+")")
 	}
-	err := events.Errorf(events.Conflict, "instance id %q is already in use by another instance (%s); give the child another id, or none", in.id, row.Status)
+	err := events.Errorf(events.Conflict,
+		"instance id %q is already in use by another instance (%s); give the child another id, or none",
+		in.id, row.Status)
 	err.Final = true
 	in.turn.send(events.Message{
-		ID:       events.MessageID("refused", in.id, events.Ref{Life: s.Parent.Life, Execution: s.Parent.Execution, Event: s.Parent.Event}),
+		ID: events.MessageID("refused", in.id,
+			events.Ref{Life: s.Parent.Life, Execution: s.Parent.Execution, Event: s.Parent.Event}),
 		Instance: s.Parent.Instance,
-		Content:  &events.ChildError{Ref: events.Ref{Life: s.Parent.Life, Execution: s.Parent.Execution, Event: s.Parent.Event}, Error: err},
+		Content: &events.ChildError{Ref: events.Ref{Life: s.Parent.Life, Execution: s.Parent.Execution,
+			Event: s.Parent.Event}, Error: err},
 	})
 	return ignored(IDTaken, err.Message)
 }
 
-// startOfUnknown gives a start back for a replica that knows its code, or fails it when that has taken too long.
+// startOfUnknown gives a start back for a replica that knows its code, or fails it when that has
+// taken too long.
 func (in *Instance) startOfUnknown(d Delivery, s *events.Start) Receipt {
 	detail := in.unknownCode(s.Orchestration, s.Version)
 	if in.config.FailUnregistered <= 0 || d.Age < in.config.FailUnregistered {
@@ -229,7 +242,8 @@ func (in *Instance) stillborn(d Delivery, s *events.Start, err *events.Error) {
 // unknownCode says that code is missing, and what is there.
 func (in *Instance) unknownCode(name, version string) string {
 	if versions := in.config.Code.Versions(name); len(versions) > 0 {
-		return fmt.Sprintf("orchestration %q version %s is not registered here; registered versions are %s", name, version, strings.Join(versions, ", "))
+		return fmt.Sprintf("orchestration %q version %s is not registered here; registered versions are %s", name,
+			version, strings.Join(versions, ", "))
 	}
 	names := in.config.Code.Names()
 	const most = 10
@@ -237,7 +251,8 @@ func (in *Instance) unknownCode(name, version string) string {
 	case len(names) == 0:
 		return fmt.Sprintf("orchestration %q is not registered here, nor is any other", name)
 	case len(names) > most:
-		return fmt.Sprintf("orchestration %q is not registered here; registered are %s and %d others", name, strings.Join(names[:most], ", "), len(names)-most)
+		return fmt.Sprintf("orchestration %q is not registered here; registered are %s and %d others", name,
+			strings.Join(names[:most], ", "), len(names)-most)
 	}
 	return fmt.Sprintf("orchestration %q is not registered here; registered are %s", name, strings.Join(names, ", "))
 }
@@ -251,13 +266,15 @@ func (in *Instance) takeEvent(d Delivery, c *events.EventRaised) Receipt {
 	}
 	waits := in.ledger.waits.of(c.Name)
 	if len(waits) == 0 {
-		return ignored(NobodyWaits, "nobody waits for event "+quote(c.Name)+"; use a queue for messages that must not be lost")
+		return ignored(NobodyWaits,
+			"nobody waits for event "+quote(c.Name)+"; use a queue for messages that must not be lost")
 	}
 	if r, is := in.takenBefore(d, m.ID); is {
 		return r
 	}
 	if err := in.refuses(waits[0], c.Data); err != nil {
-		return ignored(WrongType, "event "+quote(c.Name)+" is not of the type that the instance waits for: "+err.Error()+"; the instance goes on waiting")
+		return ignored(WrongType, "event "+quote(c.Name)+" is not of the type that the instance waits for: "+
+			err.Error()+"; the instance goes on waiting")
 	}
 	in.happen(&events.EventReceived{Wait: waits[0], Name: c.Name, Data: c.Data, Message: m.ID, Age: in.age(d)})
 	return taken
@@ -271,8 +288,10 @@ func (in *Instance) takeLetter(d Delivery, c *events.QueueSent) Receipt {
 		return r
 	}
 	if err := in.readerRefuses(c); err != nil {
-		return Receipt{Verdict: Dead, Reason: WrongType, Detail: "the message is not of the type that the instance reads from queue " + quote(c.Queue) + ": " + err.Error() +
-			"; the instance goes on waiting"}
+		return Receipt{Verdict: Dead, Reason: WrongType,
+			Detail: "the message is not of the type that the instance reads from queue " + quote(c.Queue) +
+				": " + err.Error() +
+				"; the instance goes on waiting"}
 	}
 	in.happen(&events.MessageQueued{Queue: c.Queue, Data: c.Data, Message: d.Message.ID, Age: in.age(d)})
 	return taken
@@ -284,12 +303,14 @@ func (in *Instance) mailboxFull(messages, bytes int) (Receipt, bool) {
 		return Receipt{}, false
 	}
 	return Receipt{Verdict: Dead, Reason: MailboxFull, Detail: fmt.Sprintf(
-		"instance %q has %d unread queue messages (%d bytes); the limits are %d and %d bytes: read faster, or send slower",
+		"instance %q has %d unread queue messages (%d bytes); the limits are %d and %d bytes: "+
+			"read faster, or send slower",
 		in.id, in.ledger.unread, in.ledger.mailSize, events.MaxMailbox, events.MaxMailboxBytes)}, true
 }
 
-// refuses tells why the code that waits at an event of its history cannot read data. Without the code, nobody knows its type: then the code sees to it when it
-// runs (see [program.Program.Resolve]).
+// refuses tells why the code that waits at an event of its history cannot read data. Without the
+// code, nobody knows its type: then the code sees to it when it runs (see
+// [program.Program.Resolve]).
 func (in *Instance) refuses(wait int64, data events.Payload) error {
 	if in.program == nil {
 		return nil
@@ -346,7 +367,8 @@ func (in *Instance) addressed(life string, execution int64) (Receipt, bool) {
 	case life != in.ledger.info.Life:
 		return ignored(OtherLife, "it is for an earlier instance of this id"), false
 	case execution != in.ledger.info.Execution:
-		return ignored(OtherExecution, fmt.Sprintf("it is for execution %d, this is %d", execution, in.ledger.info.Execution)), false
+		return ignored(OtherExecution,
+			fmt.Sprintf("it is for execution %d, this is %d", execution, in.ledger.info.Execution)), false
 	}
 	return Receipt{}, true
 }
@@ -381,7 +403,8 @@ func (in *Instance) takeTimer(c *events.TimerDue) Receipt {
 		return ignored(NotOpen, fmt.Sprintf("event %d is not waiting for a time", c.Ref.Event))
 	}
 	if wait := o.next().Sub(in.now); wait > 0 {
-		return Receipt{Verdict: Returned, After: wait, Reason: TooEarly, Detail: "it is due at " + o.next().Format(time.RFC3339Nano)}
+		return Receipt{Verdict: Returned, After: wait, Reason: TooEarly,
+			Detail: "it is due at " + o.next().Format(time.RFC3339Nano)}
 	}
 	in.fire(c.Ref.Event)
 	return taken
@@ -398,7 +421,8 @@ func (in *Instance) takeStep(c *events.StepDone) Receipt {
 	case c.Error != nil:
 		in.happen(&events.StepFailed{Step: c.Step, Name: c.Name, Attempt: c.Attempt, Error: c.Error.Bounded()})
 	case len(c.Result) > events.MaxPayload:
-		in.happen(&events.StepFailed{Step: c.Step, Name: c.Name, Attempt: c.Attempt, Error: events.CheckPayload("result of step "+quote(c.Name), c.Result)})
+		in.happen(&events.StepFailed{Step: c.Step, Name: c.Name, Attempt: c.Attempt,
+			Error: events.CheckPayload("result of step "+quote(c.Name), c.Result)})
 	default:
 		in.happen(&events.StepCompleted{Step: c.Step, Name: c.Name, Result: c.Result})
 	}
@@ -407,12 +431,13 @@ func (in *Instance) takeStep(c *events.StepDone) Receipt {
 
 // ---- Messages that cannot be taken.
 
-// unknownInstance answers what is not a start and has nobody to go to. What must not be lost when it overtakes the start waits a while: messages, and
-// wishes that the instance should end.
+// unknownInstance answers what is not a start and has nobody to go to. What must not be lost when
+// it overtakes the start waits a while: messages, and wishes that the instance should end.
 func (in *Instance) unknownInstance(d Delivery) Receipt {
 	detail := "there is no instance " + quote(in.id)
 	_, isLetter := d.Message.Content.(*events.QueueSent)
-	if c, ok := d.Message.Content.(*events.Control); !isLetter && (!ok || c.How == events.Suspend || c.How == events.Resume) {
+	if c, ok := d.Message.Content.(*events.Control); !isLetter &&
+		(!ok || c.How == events.Suspend || c.How == events.Resume) {
 		return ignored(UnknownInstance, detail)
 	}
 	patience := in.config.UnknownFor
@@ -420,7 +445,8 @@ func (in *Instance) unknownInstance(d Delivery) Receipt {
 		patience = time.Minute
 	}
 	if d.Age < patience {
-		return Receipt{Verdict: Returned, After: backoff(d.Deliveries), Reason: UnknownInstance, Detail: detail + " yet"}
+		return Receipt{Verdict: Returned, After: backoff(d.Deliveries), Reason: UnknownInstance,
+			Detail: detail + " yet"}
 	}
 	detail += ", and none was started within " + patience.String()
 	if !isLetter {
@@ -429,7 +455,8 @@ func (in *Instance) unknownInstance(d Delivery) Receipt {
 	return Receipt{Verdict: Dead, Reason: UnknownInstance, Detail: detail}
 }
 
-// afterTheEnd answers what comes for an instance that has ended. Queue messages are put aside: somebody meant them to be read.
+// afterTheEnd answers what comes for an instance that has ended. Queue messages are put aside:
+// somebody meant them to be read.
 func (in *Instance) afterTheEnd(d Delivery) Receipt {
 	detail := "instance " + quote(in.id) + " has ended (" + string(in.current().Status) + ")"
 	if c, ok := d.Message.Content.(*events.QueueSent); ok {
@@ -441,15 +468,18 @@ func (in *Instance) afterTheEnd(d Delivery) Receipt {
 	return ignored(HasEnded, detail)
 }
 
-// notRunHere answers what comes for an execution whose code is not registered here and has not run yet.
+// notRunHere answers what comes for an execution whose code is not registered here and has not run
+// yet.
 func (in *Instance) notRunHere(d Delivery) Receipt {
 	if c, ok := d.Message.Content.(*events.Control); ok && c.How == events.Terminate {
 		return in.takeControl(d, c)
 	}
-	return Receipt{Verdict: Returned, After: backoff(d.Deliveries), Reason: NotKnownHere, Detail: in.unknownCode(in.ledger.info.Name, in.ledger.info.Version)}
+	return Receipt{Verdict: Returned, After: backoff(d.Deliveries), Reason: NotKnownHere,
+		Detail: in.unknownCode(in.ledger.info.Name, in.ledger.info.Version)}
 }
 
-// turnAway answers a whole inbox when the instance cannot be run here, or not be read at all. Only ending it is possible.
+// turnAway answers a whole inbox when the instance cannot be run here, or not be read at all. Only
+// ending it is possible.
 func (in *Instance) turnAway(inbox []Delivery, why Receipt) {
 	if why.Reason == NotKnownHere {
 		in.readLedger()
@@ -475,7 +505,8 @@ func (in *Instance) turnAway(inbox []Delivery, why Receipt) {
 	}
 }
 
-// startsHere reports whether a delivery is a start that does not need the code of the instance that is there.
+// startsHere reports whether a delivery is a start that does not need the code of the instance that
+// is there.
 func (in *Instance) startsHere(d Delivery) bool {
 	s, ok := d.Message.Content.(*events.Start)
 	return ok && !in.joins(d.Message, s)
@@ -490,9 +521,11 @@ func (in *Instance) endBlind(f events.Fact) Receipt {
 	row := in.stored()
 	in.unreadable = nil
 	in.ledger = ledger{
-		info:   program.Info{Instance: in.id, Execution: row.Execution, Name: row.Name, Version: row.Version, Life: row.Life, Parent: row.Parent, Attributes: row.Attributes},
+		info: program.Info{Instance: in.id, Execution: row.Execution, Name: row.Name, Version: row.Version,
+			Life: row.Life, Parent: row.Parent, Attributes: row.Attributes},
 		engine: row.Engine, trace: row.Trace, startID: row.StartMessage, started: row.StartedAt, begun: row.StartedAt,
-		lastID: row.LastEvent, lastAt: row.UpdatedAt, bytes: row.HistoryBytes, custom: row.CustomStatus, customVersion: row.CustomStatusVersion,
+		lastID: row.LastEvent, lastAt: row.UpdatedAt, bytes: row.HistoryBytes, custom: row.CustomStatus,
+		customVersion: row.CustomStatusVersion,
 	}
 	in.ledger.follow(row.Trace)
 	in.ledger.seen.forget(in.now.UnixMicro()) // what it has taken in cannot be read

@@ -46,7 +46,8 @@ func (in *Instance) takeJoining(d Delivery, s *events.Start) Receipt {
 			break
 		}
 		in.happen(&events.MessageQueued{
-			Queue: x.Queue, Data: x.Data, Message: events.StartMessageID(d.Message.ID, i+1), Age: in.age(d), Restart: restartOf(s),
+			Queue: x.Queue, Data: x.Data, Message: events.StartMessageID(d.Message.ID, i+1), Age: in.age(d),
+			Restart: restartOf(s),
 		})
 	}
 	return Receipt{Verdict: Accepted, Reason: Joined}
@@ -77,7 +78,8 @@ func (in *Instance) sendOn(d Delivery, s *events.Start, from int) {
 
 func (in *Instance) sendItself(id string, like events.Message, c events.Content) {
 	in.turn.send(events.Message{
-		ID: id, Instance: in.id, Sent: in.now, Trace: like.Trace, TraceState: like.TraceState, Baggage: like.Baggage, Content: c,
+		ID: id, Instance: in.id, Sent: in.now, Trace: like.Trace, TraceState: like.TraceState,
+		Baggage: like.Baggage, Content: c,
 	})
 }
 

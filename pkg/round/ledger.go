@@ -13,8 +13,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// ledger is what the history of one execution says, without running any code: what is open, what is unread, what is kept. It decides
-// what a message means; the code only ever learns of what passed the ledger.
+// ledger is what the history of one execution says, without running any code: what is open, what is
+// unread, what is kept. It decides what a message means; the code only ever learns of what passed
+// the ledger.
 type ledger struct {
 	info    program.Info
 	engine  int
@@ -171,14 +172,16 @@ func (l *ledger) apply(e events.Event) (effects, error) {
 			l.seen.take(r) // behind those of earlier executions
 		}
 	case *events.ActivityScheduled:
-		l.openUp(e.ID, askedOpen(open{kind: openActivity, name: f.Name, deadline: f.Deadline}, asked{tag: f.Tag, attempt: f.Attempt, startBy: f.StartBy, notBefore: f.NotBefore}))
+		l.openUp(e.ID, askedOpen(open{kind: openActivity, name: f.Name, deadline: f.Deadline},
+			asked{tag: f.Tag, attempt: f.Attempt, startBy: f.StartBy, notBefore: f.NotBefore}))
 	case *events.TimerCreated:
 		l.openUp(e.ID, &open{kind: openTimer, deadline: f.FireAt})
 	case *events.EventAwaited:
 		l.openUp(e.ID, &open{kind: openWait, name: f.Name})
 		l.waits.add(f.Name, e.ID)
 	case *events.ChildStarted:
-		l.openUp(e.ID, askedOpen(open{kind: openChild, name: f.Name, abandon: f.ParentClose == events.AbandonChild}, asked{instance: f.Instance}))
+		l.openUp(e.ID, askedOpen(open{kind: openChild, name: f.Name, abandon: f.ParentClose == events.AbandonChild},
+			asked{instance: f.Instance}))
 	case *events.QueueRead:
 		return l.read(e.ID, f)
 	case *events.MessageQueued:
@@ -388,7 +391,8 @@ func (l *ledger) queue(name string) *queue {
 func (l *ledger) deliver(e events.Event, f *events.MessageQueued) effects {
 	q := l.queue(f.Queue)
 	r, _ := events.ReceiptOf(e)
-	q.letters = append(q.letters, letter{id: e.ID, queue: f.Queue, data: f.Data, message: f.Message, sent: r.Sent, restart: f.Restart})
+	q.letters = append(q.letters,
+		letter{id: e.ID, queue: f.Queue, data: f.Data, message: f.Message, sent: r.Sent, restart: f.Restart})
 	l.unread++
 	l.mailSize += int64(len(f.Data))
 	return effects{answers: l.handOut(q)}
@@ -425,13 +429,15 @@ func (l *ledger) read(id int64, f *events.QueueRead) (effects, error) {
 	l.openUp(id, &open{kind: openRead, name: f.Queue})
 	if f.Message == 0 {
 		if len(q.letters) > 0 {
-			return effects{}, fmt.Errorf("history waits for queue %q at event %d, which has unread messages", f.Queue, id)
+			return effects{}, fmt.Errorf("history waits for queue %q at event %d, which has unread messages", f.Queue,
+				id)
 		}
 		q.reads = append(q.reads, id)
 		return effects{}, nil
 	}
 	if len(q.letters) == 0 || q.letters[0].id != f.Message {
-		return effects{}, fmt.Errorf("history takes event %d from queue %q at event %d, which is not its oldest message", f.Message, f.Queue, id)
+		return effects{}, fmt.Errorf(
+			"history takes event %d from queue %q at event %d, which is not its oldest message", f.Message, f.Queue, id)
 	}
 	return effects{answers: []program.Answer{l.take(q, id)}}, nil
 }
@@ -447,7 +453,8 @@ func (l *ledger) oldest(name string) int64 {
 // consumed forgets the message that the code has looked at.
 func (l *ledger) consumed(read int64) { delete(l.held, read) }
 
-// drop gives up what the code no longer waits for. Messages that were taken and not looked at go back to the front of their queue.
+// drop gives up what the code no longer waits for. Messages that were taken and not looked at go
+// back to the front of their queue.
 func (l *ledger) drop(f *events.Dropped) effects {
 	var eff effects
 	var touched []*queue
@@ -510,7 +517,8 @@ func (l *ledger) end(e events.Event) effects {
 		l.err = f.Error
 	case *events.Cancelled:
 		l.output = f.Output
-		l.err = &events.Error{Kind: events.CancelledError, Message: because("cancelled", f.Reason), Cause: f.Error, Final: true}
+		l.err = &events.Error{Kind: events.CancelledError, Message: because("cancelled", f.Reason),
+			Cause: f.Error, Final: true}
 	case *events.Terminated:
 		l.err = &events.Error{Kind: events.TerminatedError, Message: because("terminated", f.Reason), Final: true}
 	}
@@ -524,7 +532,8 @@ func (l *ledger) end(e events.Event) effects {
 	return eff
 }
 
-// unreadLetters lists all unread messages, oldest first, those included that were taken and not looked at.
+// unreadLetters lists all unread messages, oldest first, those included that were taken and not
+// looked at.
 func (l *ledger) unreadLetters() []letter {
 	all := l.lettersInQueues()
 	for _, m := range l.held {

@@ -23,7 +23,8 @@ var mailer = orchestration.Define[mailState, []int]("mailer")
 var mq = orchestration.DefineQueue[int]("mq")
 var mq2 = orchestration.DefineQueue[int]("mq2")
 
-// runMailer receives letters in every way there is. Each must be looked at exactly once, whatever it was received with.
+// runMailer receives letters in every way there is. Each must be looked at exactly once, whatever
+// it was received with.
 func runMailer(ctx oc, s mailState) ([]int, error) {
 	r := rand.New(rand.NewPCG(s.Seed, uint64(s.Left)))
 	take := func(v int, err error) {
@@ -112,7 +113,8 @@ func runMailer(ctx oc, s mailState) ([]int, error) {
 			return mailer.ContinueAsNew(ctx, s)
 		case 11:
 			a := orchestration.Race(scope, mq.Next(scope), mq2.Next(scope))
-			b := orchestration.Race(scope, orchestration.All(scope, mq.Next(scope)), orchestration.All(scope, mq2.Next(scope)))
+			b := orchestration.Race(scope, orchestration.All(scope, mq.Next(scope)),
+				orchestration.All(scope, mq2.Next(scope)))
 			if ctx.Select(b, a) == orchestration.Awaitable(a) {
 				take(a.Get(ctx))
 			} else if vs, err := b.Get(ctx); err == nil {

@@ -34,8 +34,9 @@ func (in *Instance) matchNext(said events.Fact) (effects, bool) {
 	return effects{}, false
 }
 
-// differs says in what way two facts are not the same step of the code; empty if they are. It looks at what kind of thing is done, and to what, not at the data that
-// goes with it: data may change with the code, and what was recorded stands.
+// differs says in what way two facts are not the same step of the code; empty if they are. It looks
+// at what kind of thing is done, and to what, not at the data that goes with it: data may change
+// with the code, and what was recorded stands.
 func differs(recorded, said events.Fact) string {
 	if r, ok := recorded.(*events.CallRefused); ok {
 		return differsRefused(r, said)
@@ -47,7 +48,8 @@ func differs(recorded, said events.Fact) string {
 	switch r := recorded.(type) {
 	case *events.ActivityScheduled:
 		s := said.(*events.ActivityScheduled)
-		same = r.Name == s.Name && r.Tag == s.Tag && r.Session == s.Session && r.Attempt == s.Attempt && r.First == s.First
+		same = r.Name == s.Name && r.Tag == s.Tag && r.Session == s.Session && r.Attempt == s.Attempt &&
+			r.First == s.First
 	case *events.EventAwaited:
 		s := said.(*events.EventAwaited)
 		same = r.Name == s.Name && r.Again == s.Again
@@ -92,8 +94,9 @@ func differsRefused(recorded *events.CallRefused, said events.Fact) string {
 	return ""
 }
 
-// noteChange warns when the code does the same thing as before with other data. That is allowed, because code may change, but it can
-// also be a sign of a clock or a random number where none should be.
+// noteChange warns when the code does the same thing as before with other data. That is allowed,
+// because code may change, but it can also be a sign of a clock or a random number where none
+// should be.
 func (in *Instance) noteChange(e events.Event, said events.Fact) {
 	before, now := data(e.Fact), data(said)
 	if bytes.Equal(before, now) || !json.Valid(before) || !json.Valid(now) {
@@ -148,7 +151,8 @@ func short(p events.Payload) string {
 	return s
 }
 
-// misfitAt notes that the code and its history part at an event: history has it, the code did something else (or nothing).
+// misfitAt notes that the code and its history part at an event: history has it, the code did
+// something else (or nothing).
 func (in *Instance) misfitAt(e events.Event, said events.Fact) {
 	expected, got := "nothing: the code was waiting here", "nothing: it waits"
 	if e.Fact != nil {
@@ -161,8 +165,10 @@ func (in *Instance) misfitAt(e events.Event, said events.Fact) {
 		Kind: events.Nondeterminism, Final: true, Event: e.ID, Expected: expected, Got: got,
 		Message: fmt.Sprintf("the code of %s %s does not fit the history of instance %s at event %d:\n"+
 			"  history has  %s\n  the code did %s\n"+
-			"If the code was changed: put the change behind ctx.Patched(\"…\"), or register it as a new version and keep the old one until its instances have ended.\n"+
-			"If it was not: it reads a clock, a random number, a map's order or something outside; use ctx.Now, ctx.Rand, sorted keys, a step or an activity.",
+			"If the code was changed: put the change behind ctx.Patched(\"…\"), or register it as a new version and "+
+			"keep the old one until its instances have ended.\n"+
+			"If it was not: it reads a clock, a random number, a map's order or something outside; use ctx.Now, "+
+			"ctx.Rand, sorted keys, a step or an activity.",
 			in.ledger.info.Name, in.ledger.info.Version, quote(in.id), e.ID, expected, got),
 	}
 }
@@ -226,7 +232,8 @@ func Describe(f events.Fact) string {
 	case *events.Completed:
 		return "the orchestration completed"
 	case *events.Failed:
-		return "the orchestration failed with " + kindOf(f.Error) // and not the text, which is the user's, and no difference
+		// and not the text, which is the user's, and no difference
+		return "the orchestration failed with " + kindOf(f.Error)
 	case *events.Cancelled:
 		return "the orchestration ended as cancelled"
 	case *events.ContinuedAsNew:

@@ -24,7 +24,8 @@ func misuse(t *testing.T, fn func(oc, string) (string, error)) (*round.Instance,
 
 func wantFault(t *testing.T, turn round.Turn, kind events.ErrorKind, text string) {
 	t.Helper()
-	if turn.Row.Status != round.Failed || turn.Row.Error.Kind != kind || !strings.Contains(turn.Row.Error.Message, text) {
+	if turn.Row.Status != round.Failed || turn.Row.Error.Kind != kind ||
+		!strings.Contains(turn.Row.Error.Message, text) {
 		t.Errorf("want it to fail as %s with %q; it decided\n%v", kind, text, turn)
 	}
 	if turn.Fault == nil {
@@ -73,8 +74,8 @@ func TestContextIsUselessAfterItsOrchestration(t *testing.T) {
 	}
 }
 
-// TestRecoverDoesNotStopAnEviction parks code that catches every panic, in a loop, and evicts it: its deferred calls run once, and nothing can
-// hold it.
+// TestRecoverDoesNotStopAnEviction parks code that catches every panic, in a loop, and evicts it:
+// its deferred calls run once, and nothing can hold it.
 func TestRecoverDoesNotStopAnEviction(t *testing.T) {
 	deferred := 0
 	in, turn := misuse(t, func(ctx oc, _ string) (string, error) {
@@ -97,7 +98,8 @@ func TestRecoverDoesNotStopAnEviction(t *testing.T) {
 	}
 }
 
-// TestDeferredCallsOfTheContextDoNoHarmOnEviction uses the context in a deferred call, as cleanup code does.
+// TestDeferredCallsOfTheContextDoNoHarmOnEviction uses the context in a deferred call, as cleanup
+// code does.
 func TestDeferredCallsOfTheContextDoNoHarmOnEviction(t *testing.T) {
 	in, turn := misuse(t, func(ctx oc, _ string) (string, error) {
 		scoped, cancel := ctx.WithCancel()
@@ -144,7 +146,8 @@ func TestInterruptStopsCodeThatDoesNotComeBack(t *testing.T) {
 
 func TestCodeThatSaysTooMuchIsStopped(t *testing.T) {
 	_, turn := misuse(t, wide)
-	wantFault(t, turn, events.LimitExceeded, "without waiting") // what is too much at once is refused, and stands in history
+	// what is too much at once is refused, and stands in history
+	wantFault(t, turn, events.LimitExceeded, "without waiting")
 	if n := len(turn.Executions[0].Events); n > events.MaxTurnEvents+10 {
 		t.Errorf("it left %d events", n)
 	}
@@ -174,7 +177,8 @@ func TestHistoryThatGrowsForEverIsStopped(t *testing.T) {
 	for i := 0; turn.Row.Status == round.Running && i < 100; i++ {
 		inbox := make([]round.Delivery, 1000)
 		for j := range inbox {
-			inbox[j] = round.Delivery{Message: events.Message{Content: &events.QueueSent{Queue: "orders", Data: events.Payload(`"x"`)}}, Attempts: 1}
+			inbox[j] = round.Delivery{Message: events.Message{Content: &events.QueueSent{Queue: "orders",
+				Data: events.Payload(`"x"`)}}, Attempts: 1}
 		}
 		turn = in.Decide(inbox, began)
 	}
@@ -190,7 +194,8 @@ func TestMailboxThatIsNotReadFillsUp(t *testing.T) {
 	for range 11 {
 		inbox := make([]round.Delivery, 1000)
 		for j := range inbox {
-			inbox[j] = round.Delivery{Message: events.Message{Content: &events.QueueSent{Queue: "orders", Data: events.Payload(`"x"`)}}, Attempts: 1}
+			inbox[j] = round.Delivery{Message: events.Message{Content: &events.QueueSent{Queue: "orders",
+				Data: events.Payload(`"x"`)}}, Attempts: 1}
 		}
 		turn = in.Decide(inbox, began)
 		for _, r := range turn.Receipts {

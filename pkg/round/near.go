@@ -18,12 +18,18 @@ var limited = [len(usage{})]struct {
 	most       int64
 	cure       string
 }{
-	{"values", "values of an instance", events.MaxValues, "clear what is no longer needed (ctx.PruneValues does), or use several instances"},
-	{"open", "activities, timers, children and waits going on at once", events.MaxOpen, "start them in portions, or split the work over children"},
-	{"mailbox_messages", "unread queue messages", events.MaxMailbox, "read faster, or send slower: further ones become dead letters"},
-	{"mailbox_bytes", "bytes of unread queue messages", events.MaxMailboxBytes, "read faster, or send slower: further ones become dead letters"},
-	{"history_events", "events in the history of one execution", events.MaxHistoryEvents, "continue as new (ctx.ShouldContinueAsNew says when)"},
-	{"history_bytes", "bytes in the history of one execution", events.MaxHistoryBytes, "continue as new (ctx.ShouldContinueAsNew says when)"},
+	{"values", "values of an instance", events.MaxValues,
+		"clear what is no longer needed (ctx.PruneValues does), or use several instances"},
+	{"open", "activities, timers, children and waits going on at once", events.MaxOpen,
+		"start them in portions, or split the work over children"},
+	{"mailbox_messages", "unread queue messages", events.MaxMailbox,
+		"read faster, or send slower: further ones become dead letters"},
+	{"mailbox_bytes", "bytes of unread queue messages", events.MaxMailboxBytes,
+		"read faster, or send slower: further ones become dead letters"},
+	{"history_events", "events in the history of one execution", events.MaxHistoryEvents,
+		"continue as new (ctx.ShouldContinueAsNew says when)"},
+	{"history_bytes", "bytes in the history of one execution", events.MaxHistoryBytes,
+		"continue as new (ctx.ShouldContinueAsNew says when)"},
 }
 
 // nearNumerator of nearDenominator of a limit are near it.

@@ -2,7 +2,8 @@ package round
 
 import "time"
 
-// open is something that an answer is expected for. An instance that is parked is little more than a few of these, so what only some of them need lies elsewhere.
+// open is something that an answer is expected for. An instance that is parked is little more than
+// a few of these, so what only some of them need lies elsewhere.
 type open struct {
 	kind    openKind
 	abandon bool // child: not cancelled with its parent
@@ -51,7 +52,8 @@ const (
 
 // next is when something must happen to it, zero if never.
 func (o *open) next() time.Time {
-	if o.kind == openActivity && !o.begun && !o.startBy.IsZero() && (o.deadline.IsZero() || o.startBy.Before(o.deadline)) {
+	if o.kind == openActivity && !o.begun && !o.startBy.IsZero() &&
+		(o.deadline.IsZero() || o.startBy.Before(o.deadline)) {
 		return o.startBy
 	}
 	return o.deadline

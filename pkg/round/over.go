@@ -8,8 +8,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Over is something that a turn has brought to its end, for those who look at a trace: something that the code waited for, or an execution. It follows from
-// history alone, so it is the same whether the instance was kept in memory or was read back.
+// Over is something that a turn has brought to its end, for those who look at a trace: something
+// that the code waited for, or an execution. It follows from history alone, so it is the same
+// whether the instance was kept in memory or was read back.
 type Over struct {
 	Kind OverKind
 	// Ref is the event that opened it; of an execution, its first one.
@@ -33,7 +34,8 @@ type Over struct {
 	// Error is why it failed. GivenUp says that nobody waits for it any more.
 	Error   *events.Error
 	GivenUp bool
-	// Status is how an execution ended, Since when the first one of this life was started. About is what its code has said about it.
+	// Status is how an execution ended, Since when the first one of this life was started. About is
+	// what its code has said about it.
 	Status Status
 	Since  time.Time
 	About  []slog.Attr
@@ -79,7 +81,8 @@ func ExecutionTrace(instance string, r Row) events.Trace {
 
 // ---- Where an execution's trace begins.
 
-// beginTrace is what a new execution notes as the place from where it was started. One that brings no trace gets one of its own, in which its own span is the first.
+// beginTrace is what a new execution notes as the place from where it was started. One that brings
+// no trace gets one of its own, in which its own span is the first.
 func (in *Instance) beginTrace(from, name, life string, execution int64, message string) string {
 	if t, ok := events.ParseTrace(from); ok {
 		return t.String()
@@ -97,7 +100,8 @@ func (in *Instance) newTrace(name, life string, execution int64, message string)
 	return t.String()
 }
 
-// nextTrace is the same for an execution that continues another one: it begins a trace of its own, and says which one it follows.
+// nextTrace is the same for an execution that continues another one: it begins a trace of its own,
+// and says which one it follows.
 func (in *Instance) nextTrace(name string, old *ledger) (trace, follows string) {
 	if in.config.NewTrace == nil || old.from.IsZero() {
 		return old.trace, ""
@@ -107,7 +111,8 @@ func (in *Instance) nextTrace(name string, old *ledger) (trace, follows string) 
 	return trace, old.from.At(ExecutionSpan(in.id, old.info.Life, old.info.Execution)).String()
 }
 
-// traceOf is what a message brings along: the place of what it is about, so that whoever takes it can go on there. Where nobody is told, it is enough to say so.
+// traceOf is what a message brings along: the place of what it is about, so that whoever takes it
+// can go on there. Where nobody is told, it is enough to say so.
 func (in *Instance) traceOf(kind OverKind, ref events.Ref) string {
 	l := &in.ledger
 	if !l.from.Sampled {
@@ -132,8 +137,9 @@ func (in *Instance) noteOver(e events.Event, eff effects) {
 	}
 	add := func(c closedOpen, givenUp bool) {
 		o := Over{
-			Kind: overKinds[c.kind], Ref: l.ref(c.id), Trace: l.within, Name: c.name, Tag: c.tag, Instance: c.instance, Attempt: c.attempt,
-			Begun: c.since, Ended: e.At, Due: c.deadline, GivenUp: givenUp,
+			Kind: overKinds[c.kind], Ref: l.ref(c.id), Trace: l.within, Name: c.name, Tag: c.tag, Instance: c.instance,
+			Attempt: c.attempt,
+			Begun:   c.since, Ended: e.At, Due: c.deadline, GivenUp: givenUp,
 		}
 		if !givenUp {
 			o.Worker, o.Error = answered(e.Fact)
@@ -149,7 +155,8 @@ func (in *Instance) noteOver(e events.Event, eff effects) {
 	if !events.Ends(e.Fact) {
 		return
 	}
-	x := Over{Kind: OverExecution, Ref: l.ref(1), Name: l.info.Name, Version: l.info.Version, Begun: l.started, Ended: e.At, Status: l.standing(), Error: l.err, About: l.about,
+	x := Over{Kind: OverExecution, Ref: l.ref(1), Name: l.info.Name, Version: l.info.Version, Begun: l.started,
+		Ended: e.At, Status: l.standing(), Error: l.err, About: l.about,
 		Since: l.begun, Rounds: l.rounds, Events: l.lastID, Bytes: l.bytes}
 	if x.Trace = l.from; l.from.Span == l.within.Span {
 		x.Trace.Span = [8]byte{} // nobody started it: its span is the first one

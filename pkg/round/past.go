@@ -8,8 +8,10 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Past gives what a message that was taken before has brought about, as if it had been a turn of its own: from the history of an execution, for whoever finds that somebody else
-// has taken it and may have died before telling of it. It reports false if history does not have it. Nothing of it is to be done again.
+// Past gives what a message that was taken before has brought about, as if it had been a turn of
+// its own: from the history of an execution, for whoever finds that somebody else has taken it and
+// may have died before telling of it. It reports false if history does not have it. Nothing of it
+// is to be done again.
 func Past(instance string, execution int64, history []events.Event, m events.Message) (Turn, bool) {
 	return past(instance, execution, history, func(f events.Fact) bool { return tookBy(f, m) })
 }
@@ -19,8 +21,8 @@ func PastStart(instance string, execution int64, history []events.Event) (Turn, 
 	return past(instance, execution, history, func(f events.Fact) bool { _, ok := f.(*events.Started); return ok })
 }
 
-// PastSince gives the turns in which a part of an execution was decided, from a moment on: all events of a turn have its time.
-// Their messages are left out.
+// PastSince gives the turns in which a part of an execution was decided, from a moment on: all
+// events of a turn have its time. Their messages are left out.
 func PastSince(instance string, execution int64, history []events.Event, since time.Time) (turns []Turn) {
 	in := newPast(instance, execution)
 	var turn *Turn
@@ -81,7 +83,8 @@ func past(instance string, execution int64, history []events.Event, began func(e
 
 // newPast is an instance that is about to read its history, and decides nothing.
 func newPast(instance string, execution int64) *Instance {
-	in := &Instance{config: &Config{}, id: instance, ledger: ledger{info: program.Info{Instance: instance, Execution: execution}}}
+	in := &Instance{config: &Config{}, id: instance,
+		ledger: ledger{info: program.Info{Instance: instance, Execution: execution}}}
 	in.busy, in.rounds = busyWith(Turn{Instance: instance}), 1
 	return in
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// String prints a turn for people: what is appended, what is sent, what becomes of the instance and of the messages, in the order in which it must
-// happen.
+// String prints a turn for people: what is appended, what is sent, what becomes of the instance and
+// of the messages, in the order in which it must happen.
 func (t Turn) String() string {
 	var b strings.Builder
 	for _, x := range t.Executions {
@@ -67,7 +67,8 @@ func (t Turn) String() string {
 		b.WriteString("again\n")
 	}
 	if q := t.Question; q != nil {
-		fmt.Fprintf(&b, "question: what was taken in before execution %d and sent at %s\n", q.Execution, q.Sent.Format(time.RFC3339Nano))
+		fmt.Fprintf(&b, "question: what was taken in before execution %d and sent at %s\n", q.Execution,
+			q.Sent.Format(time.RFC3339Nano))
 	}
 	if t.Evict {
 		b.WriteString("evict\n")
@@ -99,7 +100,8 @@ func (r Row) String() string {
 		s += ", error " + what
 	}
 	if r.CustomStatusVersion > 0 {
-		s += fmt.Sprintf(", custom status %s (version %d)", orElse(r.CustomStatus.String(), "removed"), r.CustomStatusVersion)
+		s += fmt.Sprintf(", custom status %s (version %d)", orElse(r.CustomStatus.String(), "removed"),
+			r.CustomStatusVersion)
 	}
 	if r.Unread > 0 {
 		s += fmt.Sprintf(", %d unread", r.Unread)

@@ -7,7 +7,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// promise adds to the turn what must follow from an event that was just appended: the messages it means, and what the store shows of it.
+// promise adds to the turn what must follow from an event that was just appended: the messages it
+// means, and what the store shows of it.
 func (in *Instance) promise(e events.Event, eff effects) {
 	ref := in.ledger.ref(e.ID)
 	for _, c := range eff.closed {
@@ -40,7 +41,8 @@ func (in *Instance) promise(e events.Event, eff effects) {
 		}))
 	case *events.Launched:
 		in.turn.send(in.say(OverExecution, events.VerbStart, ref, f.Instance, &events.Start{
-			Orchestration: f.Name, Version: f.Version, Input: f.Input, IgnoreUnknown: true, // the compiler has checked it
+			// the compiler has checked it
+			Orchestration: f.Name, Version: f.Version, Input: f.Input, IgnoreUnknown: true,
 		}))
 	case *events.Sent:
 		if f.To == events.ToEvent {
@@ -65,8 +67,8 @@ func (in *Instance) promise(e events.Event, eff effects) {
 	}
 }
 
-// takeBack removes from the turn what an open thing has set going in this very round. It reports false when that was in an earlier one: then it is
-// on its way and must be withdrawn.
+// takeBack removes from the turn what an open thing has set going in this very round. It reports
+// false when that was in an earlier one: then it is on its way and must be withdrawn.
 func (in *Instance) takeBack(o *open) bool {
 	if o.round != in.rounds {
 		return false
@@ -95,7 +97,8 @@ func (in *Instance) say(about OverKind, verb events.Verb, ref events.Ref, to str
 	}
 }
 
-// sayOnce is say for what must be taken only once by an instance that knows nothing of this one: it tells when it was sent.
+// sayOnce is say for what must be taken only once by an instance that knows nothing of this one: it
+// tells when it was sent.
 func (in *Instance) sayOnce(verb events.Verb, ref events.Ref, to string, c events.Content) events.Message {
 	m := in.say(OverExecution, verb, ref, to, c)
 	m.Sent = in.ledger.lastAt
@@ -112,8 +115,9 @@ func (in *Instance) work(ref events.Ref, f *events.ActivityScheduled) events.Mes
 		Ref: ref, Orchestration: in.ledger.info.Name, Version: in.ledger.info.Version,
 		Activity: f.Name, Input: f.Input, Tag: f.Tag, Session: f.Session, Priority: f.Priority, Attempt: f.Attempt,
 		IdempotencyKey: events.IdempotencyKey(in.id, ref.Life, ref.Execution, first),
-		StartBy:        f.StartBy, Deadline: f.Deadline, StartToClose: time.Duration(f.StartToClose), HeartbeatTimeout: time.Duration(f.HeartbeatTimeout),
-		Heartbeat: f.Heartbeat,
+		StartBy:        f.StartBy, Deadline: f.Deadline, StartToClose: time.Duration(f.StartToClose),
+		HeartbeatTimeout: time.Duration(f.HeartbeatTimeout),
+		Heartbeat:        f.Heartbeat,
 	})
 	m.NotBefore = f.NotBefore
 	return m
@@ -136,20 +140,24 @@ func (in *Instance) withdraw(id int64, o *open) []events.Message {
 	var out []events.Message
 	switch o.kind {
 	case openActivity:
-		// NotBefore is that of the message that is taken back: when it is over, that one does not wait for its time any more.
-		out = append(out, events.Message{Instance: in.id, NotBefore: o.notBefore, Content: &events.WithdrawWork{Ref: ref, Tag: o.tag, Activity: o.name}})
+		// NotBefore is that of the message that is taken back: when it is over, that one does not
+		// wait for its time any more.
+		out = append(out, events.Message{Instance: in.id, NotBefore: o.notBefore,
+			Content: &events.WithdrawWork{Ref: ref, Tag: o.tag, Activity: o.name}})
 		if at := o.next(); !at.IsZero() {
 			out = append(out, events.Message{Instance: in.id, NotBefore: at, Content: &events.WithdrawTimer{Ref: ref}})
 		}
 	case openTimer:
-		out = append(out, events.Message{Instance: in.id, NotBefore: o.deadline, Content: &events.WithdrawTimer{Ref: ref}})
+		out = append(out, events.Message{Instance: in.id, NotBefore: o.deadline,
+			Content: &events.WithdrawTimer{Ref: ref}})
 	case openChild:
 		reason := "its parent no longer waits for it"
 		if c := in.ledger.cancel; c != nil {
 			reason = because("its parent was cancelled", c.Reason)
 		}
 		out = append(out, in.say(OverExecution, events.VerbControl, ref, o.instance, &events.Control{
-			How: events.Cancel, Reason: reason, Parent: &events.Parent{Instance: in.id, Life: ref.Life, Execution: ref.Execution, Event: ref.Event},
+			How: events.Cancel, Reason: reason,
+			Parent: &events.Parent{Instance: in.id, Life: ref.Life, Execution: ref.Execution, Event: ref.Event},
 		}))
 	}
 	return out
@@ -163,8 +171,10 @@ func (in *Instance) tellParent(row Row) {
 	}
 	ref := events.Ref{Life: p.Life, Execution: p.Execution, Event: p.Event}
 	m := events.Message{
-		ID:       events.MessageID(events.VerbChild, in.id, events.Ref{Life: row.Life, Execution: row.Execution, Event: p.Event}),
-		Instance: p.Instance, Trace: in.traceOf(OverExecution, in.ledger.ref(1)), Content: &events.ChildDone{Ref: ref, Output: row.Output},
+		ID: events.MessageID(events.VerbChild, in.id,
+			events.Ref{Life: row.Life, Execution: row.Execution, Event: p.Event}),
+		Instance: p.Instance, Trace: in.traceOf(OverExecution, in.ledger.ref(1)),
+		Content: &events.ChildDone{Ref: ref, Output: row.Output},
 	}
 	if row.Error != nil {
 		m.Content = &events.ChildError{Ref: ref, Error: row.Error}
@@ -172,8 +182,9 @@ func (in *Instance) tellParent(row Row) {
 	in.turn.send(m)
 }
 
-// Outstanding lists the messages that an instance with this history is waiting for the services to answer, as they were first promised. Publishing
-// them again is harmless: their ids are the same, and history takes each answer once.
+// Outstanding lists the messages that an instance with this history is waiting for the services to
+// answer, as they were first promised. Publishing them again is harmless: their ids are the same,
+// and history takes each answer once.
 func Outstanding(known Known) ([]events.Message, error) {
 	in := New(&Config{}, known)
 	in.busy = busyWith(Turn{})
@@ -210,7 +221,8 @@ func Outstanding(known Known) ([]events.Message, error) {
 	return in.turn.Messages, nil
 }
 
-// stillDue leaves of the messages about an activity those that are still to be answered when it has begun.
+// stillDue leaves of the messages about an activity those that are still to be answered when it has
+// begun.
 func stillDue(sent []events.Message, begun *events.ActivityBegun, eff effects) []events.Message {
 	return slices.DeleteFunc(sent, func(m events.Message) bool {
 		switch m.Content.(type) {
@@ -223,8 +235,9 @@ func stillDue(sent []events.Message, begun *events.ActivityBegun, eff effects) [
 	})
 }
 
-// Unanswered lists the messages that an instance with this history has sent since a moment and expects no answer to: what it launched, and what it said to others.
-// Publishing them again is harmless, as for [Outstanding].
+// Unanswered lists the messages that an instance with this history has sent since a moment and
+// expects no answer to: what it launched, and what it said to others. Publishing them again is
+// harmless, as for [Outstanding].
 func Unanswered(known Known, since time.Time) ([]events.Message, error) {
 	in := New(&Config{}, known)
 	in.busy = busyWith(Turn{})

@@ -18,8 +18,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
-// A random orchestration is a plan: a tree of things to do, made from a seed and carried out by one orchestration that can do them all. The same
-// plan is carried out hydrated and cold, under the same chaos; both must leave the same histories.
+// A random orchestration is a plan: a tree of things to do, made from a seed and carried out by one
+// orchestration that can do them all. The same plan is carried out hydrated and cold, under the
+// same chaos; both must leave the same histories.
 
 var (
 	randomFor  = flag.Duration("random", time.Second, "how long TestRandomOrchestrations makes new ones up")
@@ -53,8 +54,11 @@ var (
 
 // leaves are the things to do that have no parts; nodes have.
 var (
-	leaves = []string{"quick", "lasting", "shaky", "step", "shakystep", "sleep", "bell", "mail", "trymail", "status", "value", "clear", "prune", "send", "id", "drop", "late", "detach", "held", "patch", "giveup", "giveup", "mailrace", "mailall", "limitget", "shared", "outer", "passed"}
-	nodes  = []string{"seq", "all", "race", "ornone", "select", "any", "completed", "go", "limit", "cancelscope", "shield", "child", "abandoned"}
+	leaves = []string{"quick", "lasting", "shaky", "step", "shakystep", "sleep", "bell", "mail", "trymail", "status",
+		"value", "clear", "prune", "send", "id", "drop", "late", "detach", "held", "patch", "giveup", "giveup",
+		"mailrace", "mailall", "limitget", "shared", "outer", "passed"}
+	nodes = []string{"seq", "all", "race", "ornone", "select", "any", "completed", "go", "limit", "cancelscope",
+		"shield", "child", "abandoned"}
 )
 
 func randomOps(r *rand.Rand, depth, most int) []op {
@@ -115,17 +119,21 @@ func doLeaf(ctx oc, o op) (string, error) {
 	case "quick":
 		return text(quick.Call(ctx, o.N))
 	case "lasting":
-		return text(lasting.Call(ctx, o.N, activity.Timeout(time.Duration(o.N)*time.Second), activity.TimeoutToStart(time.Minute)))
+		return text(lasting.Call(ctx, o.N, activity.Timeout(time.Duration(o.N)*time.Second),
+			activity.TimeoutToStart(time.Minute)))
 	case "shaky":
 		return text(shaky.Call(ctx, o.N, activity.Retry(1+o.N%4), activity.TimeoutOverall(20*time.Second)))
 	case "late":
 		return text(nobody.Call(ctx, o.N, activity.TimeoutToStart(time.Second), activity.Retry(1+o.N%2)))
 	case "passed":
-		return text(passed.Call(ctx, o.N, activity.TimeoutOverall(time.Duration(1+o.N)*time.Second), activity.TimeoutToStart(time.Duration(o.N%3)*time.Second)))
+		return text(passed.Call(ctx, o.N, activity.TimeoutOverall(time.Duration(1+o.N)*time.Second),
+			activity.TimeoutToStart(time.Duration(o.N%3)*time.Second)))
 	case "step":
 		return text(orchestration.Step(ctx, "step", func(context.Context) (int, error) { return o.N, nil }))
 	case "shakystep":
-		return text(orchestration.Step(ctx, "shaky", func(ctx context.Context) (int, error) { return fail(o.N, activity.InfoOf(ctx).Attempt) }, activity.Retry(3)))
+		return text(orchestration.Step(ctx, "shaky", func(ctx context.Context) (int, error) {
+			return fail(o.N, activity.InfoOf(ctx).Attempt)
+		}, activity.Retry(3)))
 	case "sleep":
 		return "", ctx.Sleep(time.Duration(o.N) * time.Second)
 	case "bell":
@@ -298,7 +306,9 @@ func doNode(ctx oc, o op, depth int) (string, error) {
 		return do(limited, op{Do: "seq", Subs: o.Subs}, depth)
 	case "cancelscope":
 		scoped, cancel := ctx.WithCancel()
-		f := orchestration.Go(scoped, func(ctx oc) (string, error) { return do(ctx, op{Do: "seq", Subs: o.Subs}, depth) })
+		f := orchestration.Go(scoped, func(ctx oc) (string, error) {
+			return do(ctx, op{Do: "seq", Subs: o.Subs}, depth)
+		})
 		err := ctx.Sleep(time.Duration(o.N) * time.Second)
 		cancel()
 		v, ferr := f.Get(ctx)
@@ -357,9 +367,11 @@ func randomWorld(seed uint64) world {
 		}
 		w.plans = append(w.plans, plan{Ops: ops, Depth: 3})
 	}
-	whats := []string{"bell", "bell", "mail", "mail", "mail", "mail", "cancel", "suspend", "resume", "start", "replace", "terminate", "wrong bell", "wrong mail", "wrong mail"}
+	whats := []string{"bell", "bell", "mail", "mail", "mail", "mail", "cancel", "suspend", "resume", "start", "replace",
+		"terminate", "wrong bell", "wrong mail", "wrong mail"}
 	for range r.IntN(14) {
-		w.acts = append(w.acts, act{time.Duration(r.IntN(4000)) * time.Millisecond, whats[r.IntN(len(whats))], fmt.Sprint("r", r.IntN(len(w.plans))), r.IntN(100)})
+		w.acts = append(w.acts, act{time.Duration(r.IntN(4000)) * time.Millisecond, whats[r.IntN(len(whats))],
+			fmt.Sprint("r", r.IntN(len(w.plans))), r.IntN(100)})
 	}
 	return w
 }
@@ -457,7 +469,8 @@ func check(t testing.TB, seed uint64) {
 				t.Errorf("seed %d, chaos %v: %v", seed, chaos, f[0])
 			}
 			for _, w := range env.Warnings() {
-				if !strings.Contains(w, "unread") && !strings.Contains(w, "was skipped") && !strings.Contains(w, "a call was refused") {
+				if !strings.Contains(w, "unread") && !strings.Contains(w, "was skipped") &&
+					!strings.Contains(w, "a call was refused") {
 					t.Errorf("seed %d, chaos %v: %s", seed, chaos, w)
 				}
 			}
@@ -473,7 +486,8 @@ func checkAllEnd(t testing.TB, seed uint64, env *rondotest.Env) {
 		if !row.Status.Ended() {
 			t.Errorf("seed %d: instance %q is still %s; its history is\n%s", seed, id, row.Status, env.Export(id))
 		}
-		if row.Error != nil && (row.Error.Kind == events.Deadlock || row.Error.Kind == events.Poison || row.Error.Kind == events.Panicked) {
+		if row.Error != nil && (row.Error.Kind == events.Deadlock || row.Error.Kind == events.Poison ||
+			row.Error.Kind == events.Panicked) {
 			t.Errorf("seed %d: instance %q: %v\n%s", seed, id, row.Error, row.Error.Stack)
 		}
 		for _, h := range env.ExportAll(id) {
@@ -489,13 +503,16 @@ func firstDifference(a, b string) string {
 	for i := range min(len(linesA), len(linesB)) {
 		if linesA[i] != linesB[i] {
 			from := max(0, i-25)
-			return fmt.Sprintf("at line %d:\n--- hydrated\n%s\n--- cold\n%s", i, strings.Join(linesA[from:min(len(linesA), i+15)], "\n"), strings.Join(linesB[from:min(len(linesB), i+15)], "\n"))
+			return fmt.Sprintf("at line %d:\n--- hydrated\n%s\n--- cold\n%s", i,
+				strings.Join(linesA[from:min(len(linesA), i+15)], "\n"),
+				strings.Join(linesB[from:min(len(linesB), i+15)], "\n"))
 		}
 	}
 	return fmt.Sprintf("%d and %d lines", len(linesA), len(linesB))
 }
 
-// TestRandomOrchestrations makes orchestrations and deliveries up for as long as -random says, beginning with seeds that are always the same.
+// TestRandomOrchestrations makes orchestrations and deliveries up for as long as -random says,
+// beginning with seeds that are always the same.
 func TestRandomOrchestrations(t *testing.T) {
 	play := func(seed uint64) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { check(t, seed) })
@@ -523,7 +540,8 @@ func FuzzRandomOrchestrations(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) { check(t, seed) })
 }
 
-// TestRandomOrchestrationsDoEverything checks that the fixed seeds are worth their time: together they leave every kind of event.
+// TestRandomOrchestrationsDoEverything checks that the fixed seeds are worth their time: together
+// they leave every kind of event.
 func TestRandomOrchestrationsDoEverything(t *testing.T) {
 	seen := make(map[events.Kind]int)
 	for seed := range uint64(150) {

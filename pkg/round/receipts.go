@@ -251,7 +251,8 @@ func (in *Instance) takenBefore(d Delivery, ids ...string) (Receipt, bool) {
 		return Receipt{}, false
 	case former != nil && former.missing != "":
 		return Receipt{Verdict: Dead, Reason: Undecided, Detail: fmt.Sprintf(
-			"it was sent at %s, and whether instance %q has taken it in since is not known: %s; send it again if it was not",
+			"it was sent at %s, and whether instance %q has taken it in since is not known: %s; "+
+				"send it again if it was not",
 			sent.Format(time.RFC3339Nano), in.id, former.missing)}, true
 	}
 	if q := in.turn.Question; q == nil || sent.Before(q.Sent) {

@@ -101,7 +101,8 @@ func TestStepDroppedOnResume(t *testing.T) {
 	t.Log(turn)
 	turn = in.Decide([]round.Delivery{msg("r", &events.Control{How: events.Resume})}, began.Add(4*time.Second))
 	t.Log(turn)
-	turn = in.Decide([]round.Delivery{msg("e", &events.EventRaised{Name: "approve", Data: events.Payload(`"me"`)})}, began.Add(5*time.Second))
+	turn = in.Decide([]round.Delivery{msg("e", &events.EventRaised{Name: "approve", Data: events.Payload(`"me"`)})},
+		began.Add(5*time.Second))
 	t.Log(turn)
 	if turn.Row.Status != round.Completed {
 		t.Errorf("status %s", turn.Row.Status)
@@ -150,7 +151,10 @@ func TestTypedNilError(t *testing.T) {
 
 func TestStepReturnsTypedNil(t *testing.T) {
 	env := rondotest.New(t, h1.With(func(ctx oc, s string) (string, error) {
-		return orchestration.Step(ctx, "s", func(context.Context) (string, error) { var e *orchestration.Error; return "v", e })
+		return orchestration.Step(ctx, "s", func(context.Context) (string, error) {
+			var e *orchestration.Error
+			return "v", e
+		})
 	}))
 	h, _ := h1.Start(t.Context(), env, "", orchestration.ID("i"))
 	v, err := h.Wait(t.Context())
@@ -167,14 +171,16 @@ func TestInterruptSticks(t *testing.T) {
 		t.Fatal(turn)
 	}
 	in.Interrupt() // the watchdog was a moment late: the round is over
-	turn = in.Decide([]round.Delivery{msg("x", &events.EventRaised{Name: "approve", Data: events.Payload(`"y"`)})}, began.Add(time.Hour))
+	turn = in.Decide([]round.Delivery{msg("x", &events.EventRaised{Name: "approve", Data: events.Payload(`"y"`)})},
+		began.Add(time.Hour))
 	_ = turn
 	in2, _ := misuse(t, func(ctx oc, _ string) (string, error) {
 		approve.Next(ctx).Get(ctx)
 		return echo.Call(ctx, "x")
 	})
 	in2.Interrupt()
-	turn = in2.Decide([]round.Delivery{msg("x", &events.EventRaised{Name: "approve", Data: events.Payload(`"y"`)})}, began.Add(time.Hour))
+	turn = in2.Decide([]round.Delivery{msg("x", &events.EventRaised{Name: "approve", Data: events.Payload(`"y"`)})},
+		began.Add(time.Hour))
 	if turn.Row.Status != round.Running {
 		t.Errorf("%v", turn.Row.Error)
 	}
@@ -243,7 +249,8 @@ func TestParentCancelsStranger(t *testing.T) {
 	victim.Decide(startOf("victim", `""`), began)
 	parent := opened(t, cfg, round.Known{Instance: "p"})
 	said := parent.Decide(startOf("parent", `""`), began).Messages
-	said = append(said, parent.Decide([]round.Delivery{msg("e", &events.EventRaised{Name: "approve", Data: events.Payload(`"y"`)})}, began).Messages...)
+	said = append(said, parent.Decide([]round.Delivery{msg("e",
+		&events.EventRaised{Name: "approve", Data: events.Payload(`"y"`)})}, began).Messages...)
 	var inbox []round.Delivery
 	for _, m := range said {
 		w, err := events.Encode("rondo", m)
@@ -262,8 +269,8 @@ func TestParentCancelsStranger(t *testing.T) {
 	}
 }
 
-// A replica whose instance has fallen behind ignores what it does not understand. Its turns tell what they were decided on, so that the service can
-// see that the store is further.
+// A replica whose instance has fallen behind ignores what it does not understand. Its turns tell
+// what they were decided on, so that the service can see that the store is further.
 func TestTurnTellsWhatItWasDecidedOn(t *testing.T) {
 	config := &round.Config{Code: cast(t, "v1")}
 	behind := opened(t, config, round.Known{Instance: "i"})
@@ -291,7 +298,8 @@ func TestReplaceByUnregistered(t *testing.T) {
 	cfg := &round.Config{Code: code, FailUnregistered: time.Minute}
 	in := opened(t, cfg, round.Known{Instance: "i"})
 	start := startOf("x", `""`)
-	start[0].Message.Content.(*events.Start).Parent = &events.Parent{Instance: "papa", Life: "l", Execution: 1, Event: 7}
+	start[0].Message.Content.(*events.Start).Parent = &events.Parent{Instance: "papa", Life: "l",
+		Execution: 1, Event: 7}
 	in.Decide(start, began)
 	d := msg("s2", &events.Start{Orchestration: "typo", Conflict: events.ReplaceRunning})
 	d.Age = time.Hour
@@ -306,7 +314,8 @@ func TestReplaceByUnregistered(t *testing.T) {
 func TestUnreadableEnded(t *testing.T) {
 	code, _ := orchestration.NewRegistry(define("x", echoOnce))
 	cfg := &round.Config{Code: code}
-	row := round.Row{Execution: 1, Life: "l1", Engine: 1, Name: "x", Version: "1.0.0", StartMessage: "s0", Status: round.Completed, LastEvent: 5,
+	row := round.Row{Execution: 1, Life: "l1", Engine: 1, Name: "x", Version: "1.0.0", StartMessage: "s0",
+		Status: round.Completed, LastEvent: 5,
 		Parent: &events.Parent{Instance: "papa", Life: "l", Execution: 1, Event: 7}}
 	for _, start := range []*events.Start{
 		{Orchestration: "x", Conflict: events.RestartFinished},
@@ -315,7 +324,8 @@ func TestUnreadableEnded(t *testing.T) {
 	} {
 		in := opened(t, cfg, round.Known{Instance: "i", Row: row, Unreadable: errors.New("gone")})
 		turn := in.Decide([]round.Delivery{msg("s1", start)}, began)
-		without := opened(t, cfg, round.Known{Instance: "i", Row: row}).Decide([]round.Delivery{msg("s1", start)}, began)
+		without := opened(t, cfg,
+			round.Known{Instance: "i", Row: row}).Decide([]round.Delivery{msg("s1", start)}, began)
 		if turn.String() != without.String() {
 			t.Errorf("unreadable:\n%v\nwithout history:\n%v", turn, without)
 		}
@@ -334,8 +344,8 @@ func TestTimerNearlyZero(t *testing.T) {
 	}
 }
 
-// A full mailbox counted as history of the execution's own: code that asked ShouldContinueAsNew behind each message continued as new each time, and
-// copied the mailbox each time.
+// A full mailbox counted as history of the execution's own: code that asked ShouldContinueAsNew
+// behind each message continued as new each time, and copied the mailbox each time.
 func TestAFullMailboxDoesNotAskToContinueAsNew(t *testing.T) {
 	for name, size := range map[string]int{"many messages": 1, "many bytes": 1600} {
 		t.Run(name, func(t *testing.T) { readFullMailbox(t, events.Payload(`"`+strings.Repeat("x", size)+`"`)) })
@@ -458,7 +468,8 @@ func TestFreshOfTerminatedPending(t *testing.T) {
 		t.Errorf("hydrated: fresh %v, cold: fresh %v, evict was %v", a.Row.Fresh, b.Row.Fresh, turn.Evict)
 	}
 	// a replace start
-	rep := []round.Delivery{msg("t", &events.Start{Orchestration: "x", Version: "1.0.0", Conflict: events.ReplaceRunning})}
+	rep := []round.Delivery{msg("t",
+		&events.Start{Orchestration: "x", Version: "1.0.0", Conflict: events.ReplaceRunning})}
 	b = opened(t, cfg, known).Decide(rep, began)
 	if b.Receipts[0].Verdict == round.Returned {
 		t.Errorf("replace: %v", b.Receipts)
@@ -471,7 +482,9 @@ func TestHistoryMissing(t *testing.T) {
 	cfg := &round.Config{Code: code}
 	in := opened(t, cfg, round.Known{Instance: "i"})
 	turn := in.Decide(startOf("x", `""`), began)
-	b := opened(t, cfg, round.Known{Instance: "i", Row: turn.Row}).Decide([]round.Delivery{msg("q", &events.QueueSent{Queue: "q"}), msg("d", &events.WorkDone{Ref: events.Ref{Life: turn.Row.Life, Execution: 1, Event: 2}})}, began)
+	b := opened(t, cfg, round.Known{Instance: "i", Row: turn.Row}).Decide([]round.Delivery{msg("q",
+		&events.QueueSent{Queue: "q"}),
+		msg("d", &events.WorkDone{Ref: events.Ref{Life: turn.Row.Life, Execution: 1, Event: 2}})}, began)
 	for _, r := range b.Receipts {
 		if r.Verdict != round.Returned {
 			t.Errorf("%v", r)
@@ -490,7 +503,8 @@ func TestTornRead(t *testing.T) {
 	t1 := in.Decide(startOf("x", `""`), began)
 	t2 := in.Decide([]round.Delivery{msg("e", &events.EventRaised{Name: "approve"})}, began)
 	torn := append(append([]events.Event{}, t1.Executions[0].Events...), t2.Executions[0].Events...)
-	b := opened(t, cfg, round.Known{Instance: "i", Row: t1.Row, History: torn}).Decide([]round.Delivery{msg("q", &events.QueueSent{Queue: "q"}), msg("e2", &events.EventRaised{Name: "approve"})}, began)
+	b := opened(t, cfg, round.Known{Instance: "i", Row: t1.Row, History: torn}).Decide([]round.Delivery{msg("q",
+		&events.QueueSent{Queue: "q"}), msg("e2", &events.EventRaised{Name: "approve"})}, began)
 	for _, r := range b.Receipts {
 		if r.Verdict != round.Returned {
 			t.Errorf("%v", r)
@@ -535,7 +549,9 @@ func TestHeartbeatSize(t *testing.T) {
 		return echo.Call(ctx, strings.Repeat("x", 900<<10), activity.Retry(3, activity.Fixed(0)))
 	})
 	ref := events.Ref{Life: turn.Row.Life, Execution: 1, Event: 2}
-	w, err := events.Encode("rondo", events.Message{ID: "f", Instance: "i", Content: &events.WorkFailed{Ref: ref, Error: events.Errorf(events.Application, "x"), Heartbeat: events.Payload(`"` + strings.Repeat("h", 500<<10) + `"`)}})
+	w, err := events.Encode("rondo", events.Message{ID: "f", Instance: "i",
+		Content: &events.WorkFailed{Ref: ref, Error: events.Errorf(events.Application, "x"),
+			Heartbeat: events.Payload(`"` + strings.Repeat("h", 500<<10) + `"`)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -580,7 +596,8 @@ func TestTimerIDs(t *testing.T) {
 
 // Text that PostgreSQL cannot hold
 func TestNulText(t *testing.T) {
-	if _, err := events.Decode("rondo", "rondo.start.x.i", events.Header{"Rondo-Attributes": {`{"a":"\u0000"}`}}, nil, "f"); err == nil {
+	if _, err := events.Decode("rondo", "rondo.start.x.i", events.Header{"Rondo-Attributes": {`{"a":"\u0000"}`}}, nil,
+		"f"); err == nil {
 		t.Error("an attribute with NUL is taken")
 	}
 	_, turn := misuse(t, func(ctx oc, _ string) (string, error) {
@@ -596,7 +613,8 @@ func TestNulText(t *testing.T) {
 func TestCancelOfReturnedStart(t *testing.T) {
 	code, _ := orchestration.NewRegistry(define("x", echoOnce))
 	in := opened(t, &round.Config{Code: code}, round.Known{Instance: "i"})
-	turn := in.Decide([]round.Delivery{msg("s", &events.Start{Orchestration: "later"}), msg("c", &events.Control{How: events.Cancel})}, began)
+	turn := in.Decide([]round.Delivery{msg("s", &events.Start{Orchestration: "later"}),
+		msg("c", &events.Control{How: events.Cancel})}, began)
 	if turn.Receipts[0].Verdict == round.Returned && turn.Receipts[1].Verdict == round.Ignored {
 		t.Errorf("the start waits, its cancel is forgotten: %v", turn.Receipts)
 	}

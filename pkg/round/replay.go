@@ -14,14 +14,16 @@ func endedByEngine(f events.Fact) bool {
 		return false
 	}
 	switch failed.Error.Kind {
-	case events.Application, events.CancelledError, events.TerminatedError, events.Timeout, events.Conflict, events.Infrastructure:
+	case events.Application, events.CancelledError, events.TerminatedError, events.Timeout, events.Conflict,
+		events.Infrastructure:
 		return false
 	}
 	return true
 }
 
-// Replay runs today's code along a history, ended or not, and tells whether they fit. It changes nothing. The warnings are differences that would not
-// stop an instance in production but may be worth a look: the same things done with other data.
+// Replay runs today's code along a history, ended or not, and tells whether they fit. It changes
+// nothing. The warnings are differences that would not stop an instance in production but may be
+// worth a look: the same things done with other data.
 func Replay(config *Config, known Known) (warnings []string, err error) {
 	if len(known.History) == 0 {
 		return nil, errors.New("the history is empty")
@@ -33,7 +35,8 @@ func Replay(config *Config, known Known) (warnings []string, err error) {
 	in := New(config, known)
 	defer in.Evict()
 	if _, ok := config.Code.Lookup(started.Name, started.Version); !ok {
-		return nil, &events.Error{Kind: events.Unregistered, Final: true, Message: in.unknownCode(started.Name, started.Version)}
+		return nil, &events.Error{Kind: events.Unregistered, Final: true,
+			Message: in.unknownCode(started.Name, started.Version)}
 	}
 	in.busy = busyWith(Turn{})
 	in.cold = nil

@@ -1,6 +1,7 @@
-// Package round decides. It takes what is known of an instance, the messages that came for it and the time, and gives one value, the
-// [Turn], that says everything that must follow. It is pure: no I/O, no clock, no randomness, no logging, no goroutines that outlive
-// a call; the same inputs give the same turn, to the byte, on every replica.
+// Package round decides. It takes what is known of an instance, the messages that came for it and
+// the time, and gives one value, the [Turn], that says everything that must follow. It is pure: no
+// I/O, no clock, no randomness, no logging, no goroutines that outlive a call; the same inputs give
+// the same turn, to the byte, on every replica.
 //
 // # The protocol
 //
@@ -12,30 +13,35 @@
 //	 4. run Steps; their results come back as messages
 //	 5. write Logs; if Again is set, decide again at once; if Evict is set, forget the instance
 //
-// History is the authority. If the commit fails or its end is unknown, the instance must be forgotten ([Instance.Evict]) and loaded
-// again: what it decided did not happen, or happened and will be read back.
+// History is the authority. If the commit fails or its end is unknown, the instance must be
+// forgotten ([Instance.Evict]) and loaded again: what it decided did not happen, or happened and
+// will be read back.
 //
 // # Hydrated and cold
 //
-// An [Instance] keeps running between rounds: its coroutines are parked at their waits, so a round costs what is new, not what is old.
-// A cold instance, loaded from history, replays it first. Both give the same turn. What makes that possible is the order in which history is
-// written: every fact from outside is followed by all that the code said because of it (see package events).
+// An [Instance] keeps running between rounds: its coroutines are parked at their waits, so a round
+// costs what is new, not what is old. A cold instance, loaded from history, replays it first. Both
+// give the same turn. What makes that possible is the order in which history is written: every fact
+// from outside is followed by all that the code said because of it (see package events).
 //
 // # What becomes of a message
 //
 //	it changes history                        Accepted   acknowledge after the commit
 //	it changes nothing, now or ever           Ignored    acknowledge at once (but see Turn.Basis)
 //	it cannot be taken yet                    Returned   give back, with a delay
-//	it can be taken in the next round         Again      present it again, do not give it back (answer Turn.Question first)
+//	it can be taken in the next round         Again      present it again, do not give it back (answer
+//	                                                     Turn.Question first)
 //	it can never be taken and must be kept    Dead       put it aside with the reason
 //
 // # What happens when things go wrong
 //
-//	the code does not fit its history   the instance is halted, takes in messages, and goes on once code is deployed that fits
+//	the code does not fit its history   the instance is halted, takes in messages, and goes on once code is
+//	                                    deployed that fits
 //	                                    (or fails, if Config.FailNondeterminism says so)
 //	the code panics or runs away        the instance fails, with the stack
 //	nobody here knows the code          its messages are returned, for a replica that does
-//	history cannot be read              messages are returned; after too many attempts a failure is appended, nothing else touched
+//	history cannot be read              messages are returned; after too many attempts a failure is appended,
+//	                                    nothing else touched
 //	a message was tried too often       the instance fails, its parent is told, the message is put aside
 package round
 
@@ -49,8 +55,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Code finds the code of orchestrations. It may be called concurrently, and must give the same code for the same name and version for as
-// long as the process lives.
+// Code finds the code of orchestrations. It may be called concurrently, and must give the same code
+// for the same name and version for as long as the process lives.
 type Code interface {
 	// Lookup finds the code of a name and version.
 	Lookup(name, version string) (program.Func, bool)
@@ -63,7 +69,8 @@ type Code interface {
 
 // Inputs is a Code that knows the types of the inputs.
 type Inputs interface {
-	// CheckInput tells why a version cannot be started with an input. Strict is for senders that may have mistyped it: then it refuses unknown fields, too.
+	// CheckInput tells why a version cannot be started with an input. Strict is for senders that
+	// may have mistyped it: then it refuses unknown fields, too.
 	CheckInput(name, version string, codec events.Codec, input events.Payload, strict bool) *events.Error
 }
 
@@ -74,40 +81,50 @@ type Config struct {
 
 	// MaxAttempts is how often a message may be tried before it is poison; 0 means 10.
 	MaxAttempts int
-	// FailNondeterminism fails an instance whose code does not fit its history, instead of halting it.
+	// FailNondeterminism fails an instance whose code does not fit its history, instead of halting
+	// it.
 	FailNondeterminism bool
-	// FailUnregistered fails a start that nobody could take up for so long; 0 means that it waits for ever.
+	// FailUnregistered fails a start that nobody could take up for so long; 0 means that it waits
+	// for ever.
 	FailUnregistered time.Duration
-	// UnknownFor is how long a queue message waits for its instance to be started; 0 means a minute.
+	// UnknownFor is how long a queue message waits for its instance to be started; 0 means a
+	// minute.
 	UnknownFor time.Duration
-	// Patience is how long outstanding work may stay silent before somebody looks after it; 0 means a minute.
+	// Patience is how long outstanding work may stay silent before somebody looks after it; 0 means
+	// a minute.
 	Patience time.Duration
 	// StepPatience is the same for inline steps, of which nobody else knows; 0 means ten seconds.
 	StepPatience time.Duration
-	// NewTrace decides whether anybody is told of a trace that begins here. Nil: executions that bring no trace have none.
+	// NewTrace decides whether anybody is told of a trace that begins here. Nil: executions that
+	// bring no trace have none.
 	NewTrace func(id [16]byte, orchestration string) (sampled bool) `json:"-"`
-	// TellOver has turns say what has come to its end even where nobody follows the trace, for metrics.
+	// TellOver has turns say what has come to its end even where nobody follows the trace, for
+	// metrics.
 	TellOver bool
 	// ShowPayloads has warnings tell the data that they are about, and not only its size and hash.
 	ShowPayloads bool
-	// Remembered is how many messages of former executions an execution knows; 0 means [events.MaxSeen]. Other values are for tests.
+	// Remembered is how many messages of former executions an execution knows; 0 means
+	// [events.MaxSeen]. Other values are for tests.
 	Remembered int
 	// HaltedFor is how often a halted instance is tried again; 0 means five minutes.
 	HaltedFor time.Duration
-	// Coroutines are kept for the code of instances, so that it need not begin with a new one each time; nil: none are. Who makes them ends them.
+	// Coroutines are kept for the code of instances, so that it need not begin with a new one each
+	// time; nil: none are. Who makes them ends them.
 	Coroutines *Coroutines `json:"-"`
 }
 
 // Coroutines are some that have nothing to do just now. The zero value is good.
 type Coroutines = program.Coroutines
 
-// Known is what the store knows of an instance. The zero value with an id stands for one that does not exist.
+// Known is what the store knows of an instance. The zero value with an id stands for one that does
+// not exist.
 type Known struct {
 	Instance string
 	// Row is the instance's row as the last turn wrote it.
 	Row Row
-	// History is the current execution's, read together with the row. It may be left out for an instance that has ended; a message that it took and that comes
-	// again is then not known to be the same.
+	// History is the current execution's, read together with the row. It may be left out for an
+	// instance that has ended; a message that it took and that comes again is then not known to be
+	// the same.
 	History []events.Event
 	// Unreadable says why the history could not be read.
 	Unreadable error
@@ -116,7 +133,8 @@ type Known struct {
 // Delivery is a message that came.
 type Delivery struct {
 	Message events.Message
-	// Attempts counts how often it was tried, this time included. Giving it back on purpose does not count.
+	// Attempts counts how often it was tried, this time included. Giving it back on purpose does
+	// not count.
 	Attempts int
 	// Deliveries counts how often it came at all, for delays that grow.
 	Deliveries int
@@ -129,11 +147,13 @@ type Delivery struct {
 // Turn is what a round decided. Everything in it is in the order in which it must happen.
 type Turn struct {
 	Instance string
-	// Executions are the events to append, most often of one execution; of two or more when the code continued as new.
+	// Executions are the events to append, most often of one execution; of two or more when the
+	// code continued as new.
 	Executions []Execution
 	// Row replaces the instance's row; only meant when Executions is not empty.
 	Row Row
-	// Former are the last rows of the executions that this turn leaves behind, oldest first: those it continued as new, and the one it begins anew after.
+	// Former are the last rows of the executions that this turn leaves behind, oldest first: those
+	// it continued as new, and the one it begins anew after.
 	Former []Row
 	// ClearValues removes all values before Values is applied: the id begins a new life.
 	ClearValues bool
@@ -151,26 +171,30 @@ type Turn struct {
 	LogsDropped int
 	// Told is what the code tells about itself: its own spans, and numbers.
 	Told []Told
-	// Over is what has come to its end, if anybody follows the trace of the execution, or [Config.TellOver] is set.
+	// Over is what has come to its end, if anybody follows the trace of the execution, or
+	// [Config.TellOver] is set.
 	Over []Over
 	// Warnings are for the operator: nothing failed, but somebody should know.
 	Warnings []string
-	// Near names the limits of which this turn has used four fifths, for metrics; Warnings say it for the operator.
+	// Near names the limits of which this turn has used four fifths, for metrics; Warnings say it
+	// for the operator.
 	Near []string
 	// Fault is why the engine halted or failed the instance in this turn.
 	Fault *events.Error
 	// Again asks for another round at once, with the deliveries that were receipted Again.
 	Again bool
-	// Question must be answered before the next round, which takes the deliveries that were receipted Again: whether they
-	// were taken in before, the current execution does not know. See [Former] and [Instance.Remember].
+	// Question must be answered before the next round, which takes the deliveries that were
+	// receipted Again: whether they were taken in before, the current execution does not know. See
+	// [Former] and [Instance.Remember].
 	Question *Question
 	// Evict asks to forget the instance after the commit: it has ended, or could not be run here.
 	Evict bool
 	// Replayed counts the events that were replayed to get here.
 	Replayed int
-	// Basis is what the turn was decided on: the store takes the turn only if the instance still stands there. A turn that appends nothing is not committed, so if
-	// the instance was not loaded for this very round, somebody else may have taken it further, and what is Ignored here may matter there. Compare Basis with
-	// the stored row before acknowledging.
+	// Basis is what the turn was decided on: the store takes the turn only if the instance still
+	// stands there. A turn that appends nothing is not committed, so if the instance was not loaded
+	// for this very round, somebody else may have taken it further, and what is Ignored here may
+	// matter there. Compare Basis with the stored row before acknowledging.
 	Basis Basis
 }
 
@@ -180,7 +204,8 @@ type Log struct {
 	Execution int64
 }
 
-// Basis is the end of the history that a turn was decided on. The zero value stands for an instance that does not exist.
+// Basis is the end of the history that a turn was decided on. The zero value stands for an instance
+// that does not exist.
 type Basis struct {
 	Life                 string
 	Execution, LastEvent int64
@@ -295,12 +320,13 @@ type StepRef struct {
 // Done makes the message that brings a step's result back.
 func (s Step) Done(instance string, result events.Payload, err *events.Error) events.Message {
 	return events.Message{Instance: instance, Content: &events.StepDone{
-		Life: s.StepRef.Life, Execution: s.Execution, Step: s.StepRef.Number, Name: s.Name, Attempt: s.Attempt, Result: result, Error: err,
+		Life: s.StepRef.Life, Execution: s.Execution, Step: s.StepRef.Number, Name: s.Name, Attempt: s.Attempt,
+		Result: result, Error: err,
 	}}
 }
 
-// Receipt says what becomes of a delivery. Giving a delivery back is no attempt to process it, with one exception: when the history cannot be read
-// ([CannotRead]) it is, so that it ends some time.
+// Receipt says what becomes of a delivery. Giving a delivery back is no attempt to process it, with
+// one exception: when the history cannot be read ([CannotRead]) it is, so that it ends some time.
 type Receipt struct {
 	Verdict Verdict
 	// After delays a Returned delivery.
@@ -347,12 +373,13 @@ const (
 	WrongInput      Reason = "wrong_input"      // Accepted: a start with an input that the orchestration does not take
 	WrongType       Reason = "wrong_type"       // data that the code which waits cannot decode
 	NextRound       Reason = "next_round"       // this round has become large
-	Undecided       Reason = "undecided"        // it may have been taken before, and the history that would tell was removed
-	Joined          Reason = "joined"           // a start whose messages are for the instance that is there
+	// it may have been taken before, and the history that would tell was removed
+	Undecided Reason = "undecided"
+	Joined    Reason = "joined" // a start whose messages are for the instance that is there
 )
 
-// Instance is what is known of one instance, with its code parked at its waits if it has been run here. It is not safe for concurrent
-// use, except for Interrupt.
+// Instance is what is known of one instance, with its code parked at its waits if it has been run
+// here. It is not safe for concurrent use, except for Interrupt.
 type Instance struct {
 	config    *Config
 	id        string
@@ -415,7 +442,9 @@ func New(config *Config, known Known) *Instance {
 	if !known.Row.Status.Ended() && known.Row.LastEvent > 0 && in.unreadable == nil {
 		n := len(known.History)
 		if int64(n) < known.Row.LastEvent || events.Ends(known.History[n-1].Fact) {
-			in.unreadable = fmt.Errorf("the row tells of %d events of a running execution, the history has %d and may have ended: they were not read together", known.Row.LastEvent, n)
+			in.unreadable = fmt.Errorf(
+				"the row tells of %d events of a running execution, the history has %d and may have ended: they "+
+					"were not read together", known.Row.LastEvent, n)
 		}
 	}
 	if in.unreadable == nil && len(known.History) > 0 {
@@ -426,14 +455,17 @@ func New(config *Config, known Known) *Instance {
 
 // Basis is what a turn that is decided on the row says it was decided on.
 func (r Row) Basis() Basis {
-	return Basis{Life: r.Life, Execution: r.Execution, LastEvent: r.LastEvent, CustomStatusVersion: r.CustomStatusVersion}
+	return Basis{Life: r.Life, Execution: r.Execution, LastEvent: r.LastEvent,
+		CustomStatusVersion: r.CustomStatusVersion}
 }
 
-// CanRead reports whether this engine may read the history of an instance, given what its row is pinned to.
+// CanRead reports whether this engine may read the history of an instance, given what its row is
+// pinned to.
 func CanRead(row Row) bool { return row.Engine <= events.Engine }
 
-// Interrupt stops code that does not come back from its round, the next time it makes a call of the context's. It may be called from any
-// goroutine. Code that makes no such call cannot be stopped; the process must be given up.
+// Interrupt stops code that does not come back from its round, the next time it makes a call of the
+// context's. It may be called from any goroutine. Code that makes no such call cannot be stopped;
+// the process must be given up.
 func (in *Instance) Interrupt() { in.interrupt.Store(true) }
 
 // Evict forgets the instance: its coroutines end and its memory is freed.

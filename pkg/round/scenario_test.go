@@ -17,13 +17,15 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// TestScenarios plays the files in testdata. Each file is a behaviour: rounds go in, printed turns come out. Every scenario is played three
-// times at once: on an instance that stays hydrated, on one that is loaded from history before every round, and on one that is loaded every
-// other round. All three must give the same turns.
+// TestScenarios plays the files in testdata. Each file is a behaviour: rounds go in, printed turns
+// come out. Every scenario is played three times at once: on an instance that stays hydrated, on
+// one that is loaded from history before every round, and on one that is loaded every other round.
+// All three must give the same turns.
 //
 // The commands:
 //
-//	round [at=+5s] [code=v2] [config=…]   one round; each line of its input is a message; with lose=commit its commit fails
+//	round [at=+5s] [code=v2] [config=…]   one round; each line of its input is a message; with lose=commit its
+//	                                      commit fails
 //	                                      remember=2: executions know so many messages of former ones; prune=1: the
 //	                                      history of that execution is removed; what a turn asks about former
 //	                                      executions is answered before the next round
@@ -74,7 +76,8 @@ func newPlay(t *testing.T) *play {
 		"cold":     func(int) bool { return true },
 		"mixed":    func(n int) bool { return n%2 == 0 },
 	} {
-		s := &stage{name: name, coldAt: coldAt, known: round.Known{Instance: "i"}, steps: make(map[int64]round.Step), former: make(map[int64][]events.Event)}
+		s := &stage{name: name, coldAt: coldAt, known: round.Known{Instance: "i"}, steps: make(map[int64]round.Step),
+			former: make(map[int64][]events.Event)}
 		s.in = round.New(&p.config, s.known)
 		p.stages = append(p.stages, s)
 	}
@@ -115,7 +118,8 @@ func (p *play) round(d *datadriven.TestData) string {
 	}
 	for i, s := range p.stages {
 		if prints[i] != prints[0] {
-			p.t.Errorf("%s and %s decide differently:\n--- %s\n%s\n--- %s\n%s", p.stages[0].name, s.name, p.stages[0].name, prints[0], s.name, prints[i])
+			p.t.Errorf("%s and %s decide differently:\n--- %s\n%s\n--- %s\n%s", p.stages[0].name, s.name,
+				p.stages[0].name, prints[0], s.name, prints[i])
 		}
 	}
 	if !p.losing { // what was lost comes again, with the same ids
@@ -201,7 +205,8 @@ func (s *stage) recall(q *round.Question) {
 	}
 }
 
-// commit stores what a turn says, as bytes, so that what is loaded again has gone through the wire format.
+// commit stores what a turn says, as bytes, so that what is loaded again has gone through the wire
+// format.
 func (s *stage) commit(t *testing.T, turn round.Turn) {
 	t.Helper()
 	s.checkBasis(t, turn)
@@ -223,7 +228,8 @@ func (s *stage) commit(t *testing.T, turn round.Turn) {
 	}
 }
 
-// checkBasis checks that a turn says what it was decided on, and tells of every execution that it leaves behind.
+// checkBasis checks that a turn says what it was decided on, and tells of every execution that it
+// leaves behind.
 func (s *stage) checkBasis(t *testing.T, turn round.Turn) {
 	t.Helper()
 	if len(turn.Executions) == 0 {
@@ -237,7 +243,8 @@ func (s *stage) checkBasis(t *testing.T, turn round.Turn) {
 		first = s.known.Row.Execution
 	}
 	if int64(len(turn.Former)) != turn.Row.Execution-first {
-		t.Fatalf("from execution %d to %d, the turn tells of %d former ones", first, turn.Row.Execution, len(turn.Former))
+		t.Fatalf("from execution %d to %d, the turn tells of %d former ones", first, turn.Row.Execution,
+			len(turn.Former))
 	}
 	for i, f := range turn.Former {
 		if f.Execution != first+int64(i) || !f.Status.Ended() || f.EndedAt.IsZero() || f.LastEvent == 0 {
@@ -297,7 +304,8 @@ func (p *play) history() string {
 //	timer EVENT              child-done EVENT [OUT]  child-fail EVENT MESSAGE
 //	step NUMBER [RESULT]     step-fail NUMBER MESSAGE
 //
-// followed by settings like id=m7 version=1.0.0 execution=1 life=x attempts=11 age=2m sent=-5s with=queue:data,queue:data.
+// followed by settings like id=m7 version=1.0.0 execution=1 life=x attempts=11 age=2m sent=-5s
+// with=queue:data,queue:data.
 func (p *play) inbox(s *stage, input string) []round.Delivery {
 	var inbox []round.Delivery
 	for i, line := range strings.Split(strings.TrimSpace(input), "\n") {
@@ -310,7 +318,8 @@ func (p *play) inbox(s *stage, input string) []round.Delivery {
 		if ago, err := time.ParseDuration(l.settings["sent"]); err == nil {
 			d.Sent = p.now.Add(ago)
 		}
-		d.Message = events.Message{ID: l.setting("id", "m"+strconv.Itoa(p.sent+i+1)), Instance: "i", Trace: l.settings["trace"]}
+		d.Message = events.Message{ID: l.setting("id", "m"+strconv.Itoa(p.sent+i+1)), Instance: "i",
+			Trace: l.settings["trace"]}
 		d.Message.Content = p.content(s, l)
 		inbox = append(inbox, d)
 	}
@@ -318,7 +327,8 @@ func (p *play) inbox(s *stage, input string) []round.Delivery {
 }
 
 func (p *play) content(s *stage, l line) events.Content {
-	ref := events.Ref{Life: l.setting("life", s.known.Row.Life), Execution: int64(l.number("execution", int(max(1, s.known.Row.Execution))))}
+	ref := events.Ref{Life: l.setting("life", s.known.Row.Life),
+		Execution: int64(l.number("execution", int(max(1, s.known.Row.Execution))))}
 	number := func() int64 {
 		n, err := strconv.ParseInt(l.name, 10, 64)
 		if err != nil {
@@ -327,16 +337,19 @@ func (p *play) content(s *stage, l line) events.Content {
 		return n
 	}
 	failure := func() *events.Error {
-		e := &events.Error{Kind: events.ErrorKind(l.setting("kind", string(events.Application))), Type: l.settings["type"], Message: string(l.data)}
+		e := &events.Error{Kind: events.ErrorKind(l.setting("kind", string(events.Application))),
+			Type: l.settings["type"], Message: string(l.data)}
 		e.Final = l.settings["final"] == "true"
 		return e
 	}
 	switch l.verb {
 	case "start":
 		with := strings.FieldsFunc(l.settings["with"], func(r rune) bool { return r == ',' })
-		c := &events.Start{Orchestration: l.name, Input: l.data, Version: l.settings["version"], Conflict: events.StartConflict(l.settings["conflict"])}
+		c := &events.Start{Orchestration: l.name, Input: l.data, Version: l.settings["version"],
+			Conflict: events.StartConflict(l.settings["conflict"])}
 		if parent := l.settings["parent"]; parent != "" {
-			c.Parent = &events.Parent{Instance: parent, Life: "p1", Execution: 1, Event: int64(l.number("parent-event", 2))}
+			c.Parent = &events.Parent{Instance: parent, Life: "p1", Execution: 1,
+				Event: int64(l.number("parent-event", 2))}
 		}
 		for _, w := range with {
 			queue, data, _ := strings.Cut(w, ":")
@@ -359,7 +372,8 @@ func (p *play) content(s *stage, l line) events.Content {
 	case "done":
 		return &events.WorkDone{Ref: ref, Result: l.data, Worker: "w1"}
 	case "fail":
-		return &events.WorkFailed{Ref: ref, Error: failure(), Heartbeat: events.Payload(l.settings["heartbeat"]), Worker: "w1"}
+		return &events.WorkFailed{Ref: ref, Error: failure(),
+			Heartbeat: events.Payload(l.settings["heartbeat"]), Worker: "w1"}
 	case "begun", "pending":
 		return &events.WorkBegun{Ref: ref, Worker: "w1", Pending: l.verb == "pending"}
 	case "timer":

@@ -12,8 +12,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// TestTamperedHistoriesAreNoticed takes histories of random orchestrations, and changes one thing the code has said: takes it out, does it
-// twice, does it to something else. The replay must notice each time, whatever it was.
+// TestTamperedHistoriesAreNoticed takes histories of random orchestrations, and changes one thing
+// the code has said: takes it out, does it twice, does it to something else. The replay must notice
+// each time, whatever it was.
 func TestTamperedHistoriesAreNoticed(t *testing.T) {
 	noticed := make(map[string]int)
 	for seed := range uint64(80) {
@@ -42,9 +43,12 @@ func isSaid(k events.Kind) bool {
 	switch k {
 	case events.KindPatched: // may be missing: see the scenario patch_removed
 		return false
-	case events.KindStarted, events.KindActivityBegun, events.KindActivityCompleted, events.KindActivityFailed, events.KindStepCompleted,
-		events.KindStepFailed, events.KindTimerFired, events.KindEventReceived, events.KindMessageQueued, events.KindChildCompleted,
-		events.KindChildFailed, events.KindCancelRequested, events.KindSuspended, events.KindResumed, events.KindTerminated:
+	case events.KindStarted, events.KindActivityBegun, events.KindActivityCompleted, events.KindActivityFailed,
+		events.KindStepCompleted,
+		events.KindStepFailed, events.KindTimerFired, events.KindEventReceived, events.KindMessageQueued,
+		events.KindChildCompleted,
+		events.KindChildFailed, events.KindCancelRequested, events.KindSuspended, events.KindResumed,
+		events.KindTerminated:
 		return false
 	}
 	return true
@@ -140,30 +144,37 @@ func elsewhere(f events.Fact) events.Fact {
 func TestContradictoryHistoriesAreUnreadable(t *testing.T) {
 	started := &events.Started{Name: "echo", Version: "1.0.0", Life: "l", Engine: 1}
 	for name, facts := range map[string][]events.Fact{
-		"no start":                 {&events.ActivityScheduled{Name: "echo", Attempt: 1}},
-		"two starts":               {started, started},
-		"answers nothing":          {started, &events.ActivityCompleted{Schedule: 1}},
-		"answers twice":            {started, &events.ActivityScheduled{Name: "echo", Attempt: 1}, &events.ActivityCompleted{Schedule: 2}, &events.ActivityCompleted{Schedule: 2}},
-		"answers another kind":     {started, &events.ActivityScheduled{Name: "echo", Attempt: 1}, &events.TimerFired{Timer: 2}},
-		"goes on after the end":    {started, &events.Completed{}, &events.Resumed{}},
-		"ends while inheriting":    {&events.Started{Name: "echo", Version: "1.0.0", Life: "l", Engine: 1, Carried: 2}, &events.StatusSet{Version: 1}},
+		"no start":        {&events.ActivityScheduled{Name: "echo", Attempt: 1}},
+		"two starts":      {started, started},
+		"answers nothing": {started, &events.ActivityCompleted{Schedule: 1}},
+		"answers twice": {started, &events.ActivityScheduled{Name: "echo", Attempt: 1},
+			&events.ActivityCompleted{Schedule: 2}, &events.ActivityCompleted{Schedule: 2}},
+		"answers another kind": {started, &events.ActivityScheduled{Name: "echo", Attempt: 1},
+			&events.TimerFired{Timer: 2}},
+		"goes on after the end": {started, &events.Completed{}, &events.Resumed{}},
+		"ends while inheriting": {&events.Started{Name: "echo", Version: "1.0.0", Life: "l", Engine: 1, Carried: 2},
+			&events.StatusSet{Version: 1}},
 		"reads what is not there":  {started, &events.QueueRead{Queue: "q", Message: 1}},
 		"waits with unread letter": {started, &events.MessageQueued{Queue: "q"}, &events.QueueRead{Queue: "q"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			known := round.Known{Instance: "i", Row: round.Row{Execution: 1, Status: round.Running, LastEvent: int64(len(facts))}}
+			known := round.Known{Instance: "i",
+				Row: round.Row{Execution: 1, Status: round.Running, LastEvent: int64(len(facts))}}
 			for i, f := range facts {
 				known.History = append(known.History, events.Event{ID: int64(i) + 1, At: began, Fact: f})
 			}
 			in := round.New(&round.Config{Code: cast(t, "v1")}, known)
 			turn := in.Decide(wake(1), began)
-			// What does not fit the code is halted, what no code could have done is unreadable. Both are noticed.
-			if turn.Receipts[0].Reason != round.CannotRead && turn.Fault == nil && turn.Receipts[0].Reason != round.HasEnded {
+			// What does not fit the code is halted, what no code could have done is unreadable.
+			// Both are noticed.
+			if turn.Receipts[0].Reason != round.CannotRead && turn.Fault == nil &&
+				turn.Receipts[0].Reason != round.HasEnded {
 				t.Errorf("nobody noticed:\n%v", turn)
 			}
 		})
 	}
-	gap := round.Known{Instance: "i", History: []events.Event{{ID: 1, At: began, Fact: started}, {ID: 3, At: began, Fact: &events.TimerCreated{FireAt: began}}}}
+	gap := round.Known{Instance: "i", History: []events.Event{{ID: 1, At: began, Fact: started},
+		{ID: 3, At: began, Fact: &events.TimerCreated{FireAt: began}}}}
 	if _, err := round.Replay(&round.Config{Code: cast(t, "v1")}, gap); err == nil {
 		t.Error("a history with a gap was replayed")
 	}
@@ -173,7 +184,8 @@ func wake(attempts int) []round.Delivery {
 	return []round.Delivery{{Message: events.Message{Content: &events.Wake{Reason: "test"}}, Attempts: attempts}}
 }
 
-// TestOutstandingIsWhatWasPromised compares what can be derived from history with what the turns have sent.
+// TestOutstandingIsWhatWasPromised compares what can be derived from history with what the turns
+// have sent.
 func TestOutstandingIsWhatWasPromised(t *testing.T) {
 	config := &round.Config{Code: cast(t, "v1")}
 	in := round.New(config, round.Known{Instance: "i"})
@@ -195,7 +207,8 @@ func TestOutstandingIsWhatWasPromised(t *testing.T) {
 	for _, w := range waiting {
 		whats = append(whats, w.What)
 	}
-	want := []string{`activity "echo"`, "the timer at 2026-01-01T00:01:00Z", `event "approve"`, `a message in queue "orders"`, `orchestration "echo" as "i~1.6"`, `activity "echo"`}
+	want := []string{`activity "echo"`, "the timer at 2026-01-01T00:01:00Z", `event "approve"`,
+		`a message in queue "orders"`, `orchestration "echo" as "i~1.6"`, `activity "echo"`}
 	if !slices.Equal(whats, want) {
 		t.Errorf("it waits for %q, want %q", whats, want)
 	}
@@ -206,7 +219,8 @@ func TestOutstandingTellsTheParentAgain(t *testing.T) {
 	config := &round.Config{Code: cast(t, "v1")}
 	in := round.New(config, round.Known{Instance: "i"})
 	inbox := startOf("plain", `""`)
-	inbox[0].Message.Content.(*events.Start).Parent = &events.Parent{Instance: "papa", Life: "l", Execution: 1, Event: 7}
+	inbox[0].Message.Content.(*events.Start).Parent = &events.Parent{Instance: "papa", Life: "l",
+		Execution: 1, Event: 7}
 	turn := in.Decide(inbox, began)
 	again, err := round.Outstanding(round.Known{Instance: "i", Row: turn.Row, History: turn.Executions[0].Events})
 	if err != nil || !slices.Equal(sentIDs(again), sentIDs(turn.Messages)) || len(again) != 1 {
@@ -225,7 +239,8 @@ func sentIDs(messages []events.Message) []string {
 	return out
 }
 
-// TestOutstandingLeavesOutWhatIsPending derives the messages about an activity that a worker has taken up, and then passed on to somebody else.
+// TestOutstandingLeavesOutWhatIsPending derives the messages about an activity that a worker has
+// taken up, and then passed on to somebody else.
 func TestOutstandingLeavesOutWhatIsPending(t *testing.T) {
 	config := &round.Config{Code: cast(t, "v1")}
 	in := round.New(config, round.Known{Instance: "i"})
@@ -258,7 +273,8 @@ func TestOutstandingLeavesOutWhatIsPending(t *testing.T) {
 	later(&events.WorkBegun{Ref: ref, Pending: true})
 	check("when it is pending", "timer-dueREF/begun")
 	waiting, err := round.Waiting(known)
-	if err != nil || len(waiting) != 1 || !waiting[0].Pending || waiting[0].What != `activity "echo" to be completed by its token` {
+	if err != nil || len(waiting) != 1 || !waiting[0].Pending ||
+		waiting[0].What != `activity "echo" to be completed by its token` {
 		t.Errorf("it waits for %+v, %v", waiting, err)
 	}
 }

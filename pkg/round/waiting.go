@@ -31,8 +31,8 @@ const (
 	WaitsForChild    WaitKind = "child"
 )
 
-// Waiting tells from an instance's history what it waits for, oldest first. It runs no code, so inline steps, which leave no event when they
-// start, are not in it.
+// Waiting tells from an instance's history what it waits for, oldest first. It runs no code, so
+// inline steps, which leave no event when they start, are not in it.
 func Waiting(known Known) ([]Wait, error) {
 	var l ledger
 	if err := l.load(known.History); err != nil {

@@ -38,14 +38,19 @@ func aRound() telemetry.Round {
 	from, _ := events.ParseTrace(within)
 	row := round.Row{Execution: 1, Life: "aa", Name: "fulfil", Version: "1.0.0", Trace: within, Status: round.Completed}
 	turn := &round.Turn{
-		Instance: "order-7", Row: row, Executions: []round.Execution{{ID: 1, Events: []events.Event{{ID: 3, At: at, Fact: &events.ActivityCompleted{Schedule: 2}}, {ID: 4, At: at, Fact: &events.Completed{}}}}},
+		Instance: "order-7", Row: row, Executions: []round.Execution{{ID: 1,
+			Events: []events.Event{{ID: 3, At: at, Fact: &events.ActivityCompleted{Schedule: 2}},
+				{ID: 4, At: at, Fact: &events.Completed{}}}}},
 		Over: []round.Over{
-			{Kind: round.OverActivity, Ref: events.Ref{Life: "aa", Execution: 1, Event: 2}, Trace: from, Name: "charge", Attempt: 1, Worker: "w", Begun: at, Ended: at.Add(time.Second)},
-			{Kind: round.OverExecution, Ref: events.Ref{Life: "aa", Execution: 1, Event: 1}, Trace: from, Name: "fulfil", Version: "1.0.0", Status: round.Completed, Begun: at, Ended: at.Add(time.Second)},
+			{Kind: round.OverActivity, Ref: events.Ref{Life: "aa", Execution: 1, Event: 2}, Trace: from, Name: "charge",
+				Attempt: 1, Worker: "w", Begun: at, Ended: at.Add(time.Second)},
+			{Kind: round.OverExecution, Ref: events.Ref{Life: "aa", Execution: 1, Event: 1}, Trace: from,
+				Name: "fulfil", Version: "1.0.0", Status: round.Completed, Begun: at, Ended: at.Add(time.Second)},
 		},
 	}
 	return telemetry.Round{
-		Turn: turn, Took: []telemetry.Taken{{Trace: within, Verb: events.VerbDone, Deliveries: 1}}, Batch: 10, Hydrated: true,
-		Arrived: at, Decided: at, Undecided: at, Committed: at.Add(time.Millisecond), Sent: 1,
+		Turn: turn, Took: []telemetry.Taken{{Trace: within, Verb: events.VerbDone, Deliveries: 1}}, Batch: 10,
+		Hydrated: true,
+		Arrived:  at, Decided: at, Undecided: at, Committed: at.Add(time.Millisecond), Sent: 1,
 	}
 }

@@ -16,7 +16,8 @@ type Connection interface {
 }
 
 const (
-	// askEvery is how often the broker is asked for an answer, at most, and askFor how long it may take.
+	// askEvery is how often the broker is asked for an answer, at most, and askFor how long it may
+	// take.
 	askEvery, askFor = 15 * time.Second, 5 * time.Second
 )
 
@@ -38,7 +39,8 @@ func (m *Metrics) Bus(c Connection) (stop func()) {
 		if is.Connected {
 			connected = 1
 			// Whoever reads the metrics does not wait for the answer, and gets the last one.
-			if last, now := asked.Load(), time.Now().UnixNano(); now-last >= int64(askEvery) && asked.CompareAndSwap(last, now) {
+			if last, now := asked.Load(), time.Now().UnixNano(); now-last >= int64(askEvery) &&
+				asked.CompareAndSwap(last, now) {
 				go ask()
 			}
 			if d := answered.Load(); d > 0 {
@@ -62,12 +64,14 @@ func (m *Metrics) Bus(c Connection) (stop func()) {
 // readyEvery is how often a process is asked whether it is ready, at most.
 const readyEvery = 10 * time.Second
 
-// Ready has a process tell whether it is ready, until stop is called. Asking may take a while, so whoever reads the metrics gets the answer before.
+// Ready has a process tell whether it is ready, until stop is called. Asking may take a while, so
+// whoever reads the metrics gets the answer before.
 func (m *Metrics) Ready(ready func() error) (stop func()) {
 	var asked atomic.Int64 // when it was asked last
 	var answer atomic.Pointer[float64]
 	return m.Watch(func(tell Tell) {
-		if last, now := asked.Load(), time.Now().UnixNano(); now-last >= int64(readyEvery) && asked.CompareAndSwap(last, now) {
+		if last, now := asked.Load(), time.Now().UnixNano(); now-last >= int64(readyEvery) &&
+			asked.CompareAndSwap(last, now) {
 			go func() {
 				is := 0.0
 				if ready() == nil {

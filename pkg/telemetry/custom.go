@@ -12,7 +12,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// maxCustom bounds the metrics that orchestrations make. Each of them has [maxSeries] series at most.
+// maxCustom bounds the metrics that orchestrations make. Each of them has [maxSeries] series at
+// most.
 const maxCustom = 200
 
 // custom are the metrics that orchestrations make.
@@ -34,8 +35,9 @@ func (c *custom) init() {
 	c.byAlias = make(map[string]string)
 }
 
-// Count adds to a counter of this name, which is made with the first call. What cannot be counted is reported once: a name that is none, or is that of something else, and more
-// names than there may be.
+// Count adds to a counter of this name, which is made with the first call. What cannot be counted
+// is reported once: a name that is none, or is that of something else, and more names than there
+// may be.
 func (m *Metrics) Count(name string, n float64, attrs []attribute.KeyValue) {
 	if m == nil {
 		return
@@ -50,7 +52,8 @@ func (m *Metrics) Count(name string, n float64, attrs []attribute.KeyValue) {
 	}
 }
 
-// Measure records a value in a histogram of this name, which is made with the first call. What cannot be recorded is reported once, as with Count.
+// Measure records a value in a histogram of this name, which is made with the first call. What
+// cannot be recorded is reported once, as with Count.
 func (m *Metrics) Measure(name string, v float64, attrs []attribute.KeyValue) {
 	if m == nil {
 		return
@@ -66,7 +69,8 @@ func (m *Metrics) Measure(name string, v float64, attrs []attribute.KeyValue) {
 }
 
 // customBuckets are for values of which nobody knows what they are.
-var customBuckets = []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 50, 100, 500, 1000, 5000, 10_000, 100_000, 1_000_000}
+var customBuckets = []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 50, 100, 500, 1000, 5000, 10_000,
+	100_000, 1_000_000}
 
 // custom finds a metric, or makes it.
 func (m *Metrics) custom(name string, counts bool) *made {
@@ -120,13 +124,16 @@ func (m *Metrics) makeCustom(name string, counts bool) (*made, error) {
 	alias := aliasOf(name)
 	switch before, exists := m.own.byAlias[alias]; {
 	case !customName.MatchString(name):
-		return nil, fmt.Errorf("it is no name: it begins with a letter, and goes on with letters, digits, and any of _ . - /, 200 at most")
+		return nil, fmt.Errorf(
+			"it is no name: it begins with a letter, and goes on with letters, digits, and any of _ . - /, 200 at most")
 	case exists && before == name:
 		return nil, fmt.Errorf("it is counted in one place and measured in another")
 	case exists:
 		return nil, fmt.Errorf("where Prometheus reads it, it has the same name as %s", before)
 	case len(m.own.byAlias) >= maxCustom:
-		return nil, fmt.Errorf("there are %d already, which is as many as there may be; what differs from call to call belongs into an attribute", maxCustom)
+		return nil, fmt.Errorf(
+			"there are %d already, which is as many as there may be; what differs from call to call "+
+				"belongs into an attribute", maxCustom)
 	}
 	for _, t := range takenNames {
 		if strings.HasPrefix(alias+"_", t) {
@@ -138,7 +145,8 @@ func (m *Metrics) makeCustom(name string, counts bool) (*made, error) {
 	if counts {
 		x.counter, err = m.meter.Float64Counter(name, metric.WithDescription("Counted by an orchestration."))
 	} else {
-		x.histogram, err = m.meter.Float64Histogram(name, metric.WithDescription("Measured by an orchestration."), metric.WithExplicitBucketBoundaries(customBuckets...))
+		x.histogram, err = m.meter.Float64Histogram(name, metric.WithDescription("Measured by an orchestration."),
+			metric.WithExplicitBucketBoundaries(customBuckets...))
 	}
 	if err != nil {
 		return nil, err
@@ -147,7 +155,8 @@ func (m *Metrics) makeCustom(name string, counts bool) (*made, error) {
 	return x, nil
 }
 
-// aliasOf is a name as Prometheus reads it, without what it puts behind it: names that only differ in that would be one.
+// aliasOf is a name as Prometheus reads it, without what it puts behind it: names that only differ
+// in that would be one.
 func aliasOf(name string) string {
 	alias := strings.Map(func(r rune) rune {
 		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
@@ -173,7 +182,8 @@ func (m *Metrics) refuse(name string, why error) {
 	}
 }
 
-// usable leaves out attributes that would spoil everything where Prometheus reads it, and cleans the text of the others.
+// usable leaves out attributes that would spoil everything where Prometheus reads it, and cleans
+// the text of the others.
 func usable(attrs []attribute.KeyValue) []attribute.KeyValue {
 	out := make([]attribute.KeyValue, 0, len(attrs))
 	for _, kv := range attrs {

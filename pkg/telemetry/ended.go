@@ -16,8 +16,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Most of what is told is over when it is told, and was decided to be told long before. It goes to where spans are sent from without being started, which takes
-// a fourth of the time.
+// Most of what is told is over when it is told, and was decided to be told long before. It goes to
+// where spans are sent from without being started, which takes a fourth of the time.
 
 // span is one that is over.
 type span struct {
@@ -38,7 +38,8 @@ func (t *Tracer) tell(s span) {
 	}
 }
 
-// endedSpan is a span as exporters want it. The interface is embedded because nobody else could implement it; all its methods are here.
+// endedSpan is a span as exporters want it. The interface is embedded because nobody else could
+// implement it; all its methods are here.
 type endedSpan struct {
 	sdktrace.ReadOnlySpan
 	span
@@ -82,7 +83,8 @@ func (s *endedSpan) Status() sdktrace.Status {
 	return sdktrace.Status{Code: codes.Error, Description: s.failed}
 }
 
-// NewTracer makes a tracer whose spans go to a processor. The resource says who tells; the sampler decides about traces that begin here, nil is that of the environment.
+// NewTracer makes a tracer whose spans go to a processor. The resource says who tells; the sampler
+// decides about traces that begin here, nil is that of the environment.
 func NewTracer(p sdktrace.SpanProcessor, of *resource.Resource, sampler sdktrace.Sampler) *Tracer {
 	options := []sdktrace.TracerProviderOption{sdktrace.WithSpanProcessor(p), sdktrace.WithIDGenerator(ids{})}
 	if of != nil {
@@ -95,7 +97,8 @@ func NewTracer(p sdktrace.SpanProcessor, of *resource.Resource, sampler sdktrace
 	return &Tracer{Provider: provider, tracer: provider.Tracer(Scope), processor: p, resource: of}
 }
 
-// Unsent is for how long spans wait in this process before they are sent, as the variables of OpenTelemetry say.
+// Unsent is for how long spans wait in this process before they are sent, as the variables of
+// OpenTelemetry say.
 func (t *Tracer) Unsent() time.Duration {
 	if ms, err := strconv.Atoi(os.Getenv("OTEL_BSP_SCHEDULE_DELAY")); err == nil && ms > 0 {
 		return time.Duration(ms) * time.Millisecond

@@ -14,8 +14,10 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
-// histogram measures. There are two dozen measurements for each orchestration, and the SDK takes ten times as long for each as it takes to count it in its bucket. So where metrics are only scraped, that is done
-// here, and the exporter asks for it. Where they are sent as well, the SDK measures: it knows the temporality and the kind of buckets that somebody may have asked for.
+// histogram measures. There are two dozen measurements for each orchestration, and the SDK takes
+// ten times as long for each as it takes to count it in its bucket. So where metrics are only
+// scraped, that is done here, and the exporter asks for it. Where they are sent as well, the SDK
+// measures: it knows the temporality and the kind of buckets that somebody may have asked for.
 type histogram struct {
 	sdk metric.Float64Histogram // nil if it is measured here
 
@@ -56,7 +58,8 @@ func (h *histogram) record(v float64, s *series) {
 	p.(*point).add(bucket, v)
 }
 
-// histograms are those that are measured here. They are cumulative, as everything is that Prometheus reads.
+// histograms are those that are measured here. They are cumulative, as everything is that
+// Prometheus reads.
 type histograms struct {
 	since time.Time
 	all   []*histogram // none comes in once somebody asks
@@ -70,7 +73,8 @@ func (h *histograms) Produce(context.Context) ([]metricdata.ScopeMetrics, error)
 		data := metricdata.Histogram[float64]{Temporality: metricdata.CumulativeTemporality}
 		one.points.Range(func(of, what any) bool {
 			p := what.(*point)
-			d := metricdata.HistogramDataPoint[float64]{Attributes: of.(*series).set, StartTime: h.since, Time: now, Bounds: one.described.Buckets, BucketCounts: make([]uint64, len(p.buckets))}
+			d := metricdata.HistogramDataPoint[float64]{Attributes: of.(*series).set, StartTime: h.since, Time: now,
+				Bounds: one.described.Buckets, BucketCounts: make([]uint64, len(p.buckets))}
 			for i := range p.buckets {
 				d.BucketCounts[i] = p.buckets[i].Load()
 				d.Count += d.BucketCounts[i]
@@ -80,7 +84,8 @@ func (h *histograms) Produce(context.Context) ([]metricdata.ScopeMetrics, error)
 			return true
 		})
 		if len(data.DataPoints) > 0 {
-			out.Metrics = append(out.Metrics, metricdata.Metrics{Name: one.described.Name, Description: one.described.Help, Unit: one.described.Unit, Data: data})
+			out.Metrics = append(out.Metrics, metricdata.Metrics{Name: one.described.Name,
+				Description: one.described.Help, Unit: one.described.Unit, Data: data})
 		}
 	}
 	return []metricdata.ScopeMetrics{out}, nil

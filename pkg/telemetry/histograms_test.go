@@ -41,20 +41,23 @@ func newScraping(t testing.TB, own *histograms) scraping {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return scraping{newInstruments(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithCardinalityLimit(maxSeries)), own), registry}
+	return scraping{newInstruments(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader),
+		sdkmetric.WithCardinalityLimit(maxSeries)), own), registry}
 }
 
 func (s scraping) text(t testing.TB) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}).ServeHTTP(w,
+		httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusOK {
 		t.Fatalf("%d: %s", w.Code, w.Body)
 	}
 	return w.Body.String()
 }
 
-// What is measured here is what the SDK would have measured, line by line: on the bounds of buckets, between, below and above them, with all labels that there are.
+// What is measured here is what the SDK would have measured, line by line: on the bounds of
+// buckets, between, below and above them, with all labels that there are.
 func TestHistogramsAreThoseOfTheSDK(t *testing.T) {
 	chance := rand.New(rand.NewPCG(1, 2))
 	ours, theirs := newScraping(t, &histograms{since: time.Now()}), newScraping(t, nil)
@@ -103,7 +106,8 @@ func same(got, want string) bool {
 	i, k := strings.LastIndexByte(got, ' ')+1, strings.LastIndexByte(want, ' ')+1
 	a, err1 := strconv.ParseFloat(got[i:], 64)
 	b, err2 := strconv.ParseFloat(want[k:], 64)
-	return err1 == nil && err2 == nil && got[:i] == want[:k] && strings.Contains(got, "_sum") && math.Abs(a-b) <= 1e-12*b
+	return err1 == nil && err2 == nil && got[:i] == want[:k] && strings.Contains(got, "_sum") &&
+		math.Abs(a-b) <= 1e-12*b
 }
 
 // Labels of which there are too many are measured together, as the SDK does it.
@@ -157,7 +161,8 @@ func TestHistogramsAreMeasuredAtTheSameTime(t *testing.T) {
 	}
 }
 
-// Where metrics are sent, the SDK measures, with what was asked of it; otherwise it is done here. Both can be scraped.
+// Where metrics are sent, the SDK measures, with what was asked of it; otherwise it is done here.
+// Both can be scraped.
 func TestWhoMeasures(t *testing.T) {
 	before := otel.GetMeterProvider()
 	defer otel.SetMeterProvider(before)
@@ -180,7 +185,8 @@ func TestWhoMeasures(t *testing.T) {
 			}
 			w := httptest.NewRecorder()
 			told.Scrape.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-			if got := regexp.MustCompile(`(?m)^rondo_commit_turns_(sum|count) .*$`).FindAllString(w.Body.String(), -1); fmt.Sprint(got) != "[rondo_commit_turns_sum 3 rondo_commit_turns_count 1]" {
+			if got := regexp.MustCompile(`(?m)^rondo_commit_turns_(sum|count) .*$`).FindAllString(w.Body.String(),
+				-1); fmt.Sprint(got) != "[rondo_commit_turns_sum 3 rondo_commit_turns_count 1]" {
 				t.Errorf("%q, log:\n%s", got, log)
 			}
 		})

@@ -36,7 +36,8 @@ func (i *instruments) of(name string, want Type) Described {
 func (i *instruments) counter(name string) *counter {
 	d := i.of(name, Counter)
 	c := new(counter)
-	_, err := i.meter.Int64ObservableCounter(name, metric.WithUnit(d.Unit), metric.WithDescription(d.Help), metric.WithInt64Callback(c.tell))
+	_, err := i.meter.Int64ObservableCounter(name, metric.WithUnit(d.Unit), metric.WithDescription(d.Help),
+		metric.WithInt64Callback(c.tell))
 	i.errs = append(i.errs, err)
 	return c
 }
@@ -49,7 +50,8 @@ func (i *instruments) histogram(name string) *histogram {
 	}
 	d := h.described
 	var err error
-	h.sdk, err = i.meter.Float64Histogram(name, metric.WithUnit(d.Unit), metric.WithDescription(d.Help), metric.WithExplicitBucketBoundaries(d.Buckets...))
+	h.sdk, err = i.meter.Float64Histogram(name, metric.WithUnit(d.Unit), metric.WithDescription(d.Help),
+		metric.WithExplicitBucketBoundaries(d.Buckets...))
 	i.errs = append(i.errs, err)
 	return h
 }

@@ -53,7 +53,8 @@ func (f *first) of(name string) string {
 	return name
 }
 
-// registered are the orchestrations that somebody can run here, with their versions. Other names come from messages, and anybody can make up any number of them.
+// registered are the orchestrations that somebody can run here, with their versions. Other names
+// come from messages, and anybody can make up any number of them.
 type registered struct {
 	mu       sync.Mutex
 	versions atomic.Pointer[map[string]map[string]bool] // never changed
@@ -105,7 +106,8 @@ func (r *registered) both(name, version string) (string, string) {
 var errorKinds = func() map[events.ErrorKind]bool {
 	m := make(map[events.ErrorKind]bool)
 	for _, k := range []events.ErrorKind{
-		events.Application, events.Panicked, events.CancelledError, events.TerminatedError, events.Timeout, events.Nondeterminism, events.Unregistered, events.LimitExceeded,
+		events.Application, events.Panicked, events.CancelledError, events.TerminatedError, events.Timeout,
+		events.Nondeterminism, events.Unregistered, events.LimitExceeded,
 		events.Conflict, events.Runaway, events.Deadlock, events.Infrastructure, events.Poison, events.Unreadable,
 	} {
 		m[k] = true
@@ -124,7 +126,8 @@ func kindOf(e *events.Error) string {
 var verbs = func() map[events.Verb]bool {
 	m := make(map[events.Verb]bool)
 	for _, v := range []events.Verb{
-		events.VerbStart, events.VerbEvent, events.VerbQueue, events.VerbControl, events.VerbWake, events.VerbBegun, events.VerbDone, events.VerbFail, events.VerbTimer,
+		events.VerbStart, events.VerbEvent, events.VerbQueue, events.VerbControl, events.VerbWake, events.VerbBegun,
+		events.VerbDone, events.VerbFail, events.VerbTimer,
 		events.VerbChild, events.VerbWork, events.VerbStep,
 	} {
 		m[v] = true
@@ -187,13 +190,15 @@ func newSeries(kv ...attribute.KeyValue) *series {
 	return &series{set: set, records: []metric.RecordOption{o}, at: o}
 }
 
-// none is the series of a metric without labels, overflow that of what has too many of them, as the SDK names it.
+// none is the series of a metric without labels, overflow that of what has too many of them, as the
+// SDK names it.
 var none, overflow = newSeries(), newSeries(attribute.Bool("otel.metric.overflow", true))
 
 // key is up to four labels' values.
 type key struct{ a, b, c, d string }
 
-// labelled makes the series of labels with these names. Making one costs ten times as much as finding it, and most are recorded again and again.
+// labelled makes the series of labels with these names. Making one costs ten times as much as
+// finding it, and most are recorded again and again.
 type labelled struct {
 	names [4]string
 
@@ -201,7 +206,8 @@ type labelled struct {
 	made atomic.Pointer[map[key]*series] // never changed
 }
 
-// maxKept bounds the series that are kept. There are never that many of labels that have an end; it is for those who give other ones.
+// maxKept bounds the series that are kept. There are never that many of labels that have an end; it
+// is for those who give other ones.
 const maxKept = maxSeries
 
 func newLabelled(names ...string) *labelled {

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Level is a level of logs that can be changed while the process runs, for a while or until it ends. It is safe for concurrent use.
+// Level is a level of logs that can be changed while the process runs, for a while or until it
+// ends. It is safe for concurrent use.
 type Level struct {
 	now slog.LevelVar
 
@@ -46,7 +47,8 @@ func (l atMost) Level() slog.Level { return min(l.of.Level(), l.other) }
 // maxFor bounds for how long a level can be changed for a while.
 const maxFor = 7 * 24 * time.Hour
 
-// Set changes the level; after a while it goes back to what it was before, or if that is 0, it stays. The text is a name of [ParseLevel]. By says who wants it.
+// Set changes the level; after a while it goes back to what it was before, or if that is 0, it
+// stays. The text is a name of [ParseLevel]. By says who wants it.
 func (l *Level) Set(level string, after time.Duration, by string) error {
 	to, err := ParseLevel(level)
 	if err != nil {
@@ -121,8 +123,9 @@ func ParseLevel(name string) (slog.Level, error) {
 // maxQuestion bounds what is read of a question.
 const maxQuestion = 64
 
-// ServeHTTP tells the level at GET, and changes it at PUT: the body is the name of one, and ?for=5m has it go back after a while. What a page in a browser sends is refused:
-// there is none that has any business here.
+// ServeHTTP tells the level at GET, and changes it at PUT: the body is the name of one, and ?for=5m
+// has it go back after a while. What a page in a browser sends is refused: there is none that has
+// any business here.
 func (l *Level) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
@@ -150,7 +153,8 @@ func (l *Level) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (l *Level) put(w http.ResponseWriter, r *http.Request) (status int, err error) {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "none" || r.Header.Get("Origin") != "" {
-		return http.StatusForbidden, errors.New("pages in browsers may not change it: use curl -X PUT -d debug, or rondo log-level")
+		return http.StatusForbidden,
+			errors.New("pages in browsers may not change it: use curl -X PUT -d debug, or rondo log-level")
 	}
 	var after time.Duration
 	if text := r.URL.Query().Get("for"); text != "" {

@@ -30,12 +30,16 @@ const (
 )
 
 func (m *lifeMetrics) make(i *instruments) {
-	m.starts, m.completions, m.failures = i.counter(MetricOrchestrationStarts), i.counter(MetricOrchestrationCompletions), i.counter(MetricOrchestrationFailures)
-	m.poison, m.faults, m.continuations = i.counter(MetricOrchestrationPoison), i.counter(MetricOrchestrationFaults), i.counter(MetricOrchestrationContinuations)
+	m.starts, m.completions, m.failures = i.counter(MetricOrchestrationStarts),
+		i.counter(MetricOrchestrationCompletions), i.counter(MetricOrchestrationFailures)
+	m.poison, m.faults, m.continuations = i.counter(MetricOrchestrationPoison), i.counter(MetricOrchestrationFaults),
+		i.counter(MetricOrchestrationContinuations)
 	m.childCalls, m.steps = i.counter(MetricChildCalls), i.counter(MetricStepExecutions)
 	m.duration, m.execution = i.histogram(MetricOrchestrationDuration), i.histogram(MetricExecutionDuration)
-	m.rounds, m.events, m.bytes = i.histogram(MetricExecutionRounds), i.histogram(MetricExecutionEvents), i.histogram(MetricExecutionBytes)
-	m.payload, m.child, m.call = i.histogram(MetricPayloadSize), i.histogram(MetricChildDuration), i.histogram(MetricCallDuration)
+	m.rounds, m.events, m.bytes = i.histogram(MetricExecutionRounds), i.histogram(MetricExecutionEvents),
+		i.histogram(MetricExecutionBytes)
+	m.payload, m.child, m.call = i.histogram(MetricPayloadSize), i.histogram(MetricChildDuration),
+		i.histogram(MetricCallDuration)
 	m.lateness, m.stepDuration = i.histogram(MetricTimerLateness), i.histogram(MetricStepDuration)
 
 	m.started = newLabelled(LabelOrchestration, LabelVersion, LabelInitiatedBy)
@@ -43,7 +47,8 @@ func (m *lifeMetrics) make(i *instruments) {
 	m.failed = newLabelled(LabelOrchestration, LabelVersion, LabelErrorKind)
 	m.fault = newLabelled(LabelOrchestration, LabelErrorKind)
 	m.byName, m.versioned = newLabelled(LabelOrchestration), newLabelled(LabelOrchestration, LabelVersion)
-	m.called, m.waited = newLabelled(LabelOrchestration, LabelChild), newLabelled(LabelOrchestration, LabelChild, LabelOutcome)
+	m.called, m.waited = newLabelled(LabelOrchestration, LabelChild),
+		newLabelled(LabelOrchestration, LabelChild, LabelOutcome)
 	m.calls, m.step = newLabelled(LabelActivity, LabelOutcome), newLabelled(LabelOrchestration, LabelOutcome)
 
 	payloads := newLabelled(LabelPayload)
@@ -52,7 +57,8 @@ func (m *lifeMetrics) make(i *instruments) {
 	}
 }
 
-// Turn records what a turn that was committed has changed. Scheduled tells whether a message that has started something is one that comes again and again; nil: none is.
+// Turn records what a turn that was committed has changed. Scheduled tells whether a message that
+// has started something is one that comes again and again; nil: none is.
 func (m *Metrics) Turn(t *round.Turn, scheduled func(message string) bool) {
 	if m == nil {
 		return
@@ -155,7 +161,8 @@ func (m *Metrics) ended(o *round.Over) {
 	}
 }
 
-// answered records that something an orchestration has waited for has its answer, or is not waited for any more.
+// answered records that something an orchestration has waited for has its answer, or is not waited
+// for any more.
 func (m *Metrics) answered(orchestration string, o *round.Over) {
 	l := &m.life
 	outcome := "completed"

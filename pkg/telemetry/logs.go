@@ -11,7 +11,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// The keys of what records have in common. What log calls name themselves is in docs/logs.md, with these.
+// The keys of what records have in common. What log calls name themselves is in docs/logs.md, with
+// these.
 const (
 	logTrace         = "trace_id"
 	logSpan          = "span_id"
@@ -24,8 +25,9 @@ const (
 	logAttempt       = "attempt"
 )
 
-// Logger makes records say to which span they belong, and which attempt of an activity or a step it is: that of the context they are logged with. So what code logs with
-// slog.InfoContext is found by it, too.
+// Logger makes records say to which span they belong, and which attempt of an activity or a step it
+// is: that of the context they are logged with. So what code logs with slog.InfoContext is found by
+// it, too.
 func Logger(l *slog.Logger) *slog.Logger { return slog.New(LogHandler(l.Handler())) }
 
 // LogHandler is [Logger] for a handler. It does so once, however often it is asked.
@@ -37,7 +39,8 @@ func LogHandler(h slog.Handler) slog.Handler {
 	return logHandler{all: h, top: h}
 }
 
-// logHandler adds what the context says, always at the top: not in the group that a logger has open.
+// logHandler adds what the context says, always at the top: not in the group that a logger has
+// open.
 type logHandler struct {
 	all   slog.Handler // with everything
 	top   slog.Handler // with what came before the first group
@@ -129,12 +132,14 @@ func (a Attempt) about(ctx context.Context) context.Context {
 		what = logStep
 	}
 	return context.WithValue(ctx, aboutKey{}, []slog.Attr{
-		slog.String(logInstance, a.Instance), slog.Int64(logExecution, a.Ref.Execution), slog.String(logOrchestration, a.Orchestration),
+		slog.String(logInstance, a.Instance), slog.Int64(logExecution, a.Ref.Execution),
+		slog.String(logOrchestration, a.Orchestration),
 		slog.String(what, a.Name), slog.Int(logAttempt, max(1, a.Number)),
 	})
 }
 
-// LogOf gives a logger for what is said about an execution. Its records belong to the execution's span.
+// LogOf gives a logger for what is said about an execution. Its records belong to the execution's
+// span.
 func LogOf(l *slog.Logger, instance string, r round.Row) *slog.Logger {
 	attrs := []any{logInstance, instance}
 	if r.Execution != 0 {

@@ -33,7 +33,8 @@ func lines(log func(l *slog.Logger)) []string {
 func TestRecordsSayWhatTheyAreAbout(t *testing.T) {
 	var none *telemetry.Tracer
 	attempt := telemetry.Attempt{
-		Trace: parent, Name: "charge", Instance: "order-1", Orchestration: "order", Ref: events.Ref{Execution: 2, Event: 4}, Number: 3,
+		Trace: parent, Name: "charge", Instance: "order-1", Orchestration: "order",
+		Ref: events.Ref{Execution: 2, Event: 4}, Number: 3,
 	}
 	ctx, _, _ := none.Begin(context.Background(), attempt)
 	attempt.Step, attempt.Trace = true, ""
@@ -50,7 +51,8 @@ func TestRecordsSayWhatTheyAreAbout(t *testing.T) {
 		telemetry.LogAt(l, at).With("k", 1).Info("f")
 		telemetry.LogAt(l.WithGroup("g"), at).WithGroup("h").Info("g", "k", 1)
 		telemetry.LogAt(l, events.Trace{}).Info("h")
-		other := trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: [16]byte{1}, SpanID: [8]byte{2}}))
+		other := trace.ContextWithSpanContext(context.Background(),
+			trace.NewSpanContext(trace.SpanContextConfig{TraceID: [16]byte{1}, SpanID: [8]byte{2}}))
 		telemetry.LogAt(l, at).InfoContext(other, "i")
 	})
 	want := []string{
@@ -106,7 +108,8 @@ func TestALevelGoesBack(t *testing.T) {
 			t.Error("what means nothing is taken")
 		}
 		is(slog.LevelError)
-		if got := strings.Join(told, "\n"); strings.Count(got, "\n") != 4 || !strings.Contains(got, "the log level is warn again") {
+		if got := strings.Join(told, "\n"); strings.Count(got, "\n") != 4 ||
+			!strings.Contains(got, "the log level is warn again") {
 			t.Error(got)
 		}
 	})

@@ -54,20 +54,23 @@ type roundMetrics struct {
 }
 
 func (m *roundMetrics) make(i *instruments) {
-	m.rounds, m.replayed, m.attempts = i.counter(MetricRounds), i.counter(MetricReplayedEvents), i.counter(MetricCommitAttempts)
+	m.rounds, m.replayed, m.attempts = i.counter(MetricRounds), i.counter(MetricReplayedEvents),
+		i.counter(MetricCommitAttempts)
 	m.turns, m.loads, m.evictions = i.counter(MetricTurns), i.counter(MetricLoads), i.counter(MetricEvictions)
 	m.near, m.byLimit = i.counter(MetricNearLimit), newLabelled(LabelOrchestration, LabelReason)
 	m.duration, m.decide = i.histogram(MetricRoundDuration), i.histogram(MetricOrchestrationDecide)
 	m.messages, m.appended = i.histogram(MetricRoundMessages), i.histogram(MetricRoundEvents)
 	m.turnsInCommit, m.eventsInCommit = i.histogram(MetricCommitTurns), i.histogram(MetricCommitEvents)
-	m.bySource, m.byName, m.outcome = newLabelled(LabelOrchestration, LabelSource), newLabelled(LabelOrchestration), newLabelled(LabelOutcome)
+	m.bySource, m.byName, m.outcome = newLabelled(LabelOrchestration, LabelSource), newLabelled(LabelOrchestration),
+		newLabelled(LabelOutcome)
 	byPhase := newLabelled(LabelPhase)
 	for p := range phases {
 		m.byPhase[p] = byPhase.of(key{a: p.String()})
 	}
 }
 
-// Decided records that a round of an instance of an orchestration was decided. The turn does not tell which: its row is empty if it writes nothing.
+// Decided records that a round of an instance of an orchestration was decided. The turn does not
+// tell which: its row is empty if it writes nothing.
 func (m *Metrics) Decided(orchestration string, t *round.Turn, from Source, waited, decided time.Duration) {
 	if m == nil {
 		return
@@ -145,9 +148,12 @@ type mailMetrics struct {
 }
 
 func (m *mailMetrics) make(i *instruments) {
-	m.receipts, m.redelivered, m.suspects = i.counter(MetricReceipts), i.counter(MetricRedeliveries), i.counter(MetricSuspects)
-	m.handovers, m.dead, m.published = i.counter(MetricHandovers), i.counter(MetricDeadLetters), i.counter(MetricOutboxPublished)
-	m.swept, m.healed, m.publishing = i.counter(MetricOutboxSwept), i.counter(MetricOutboxHealed), i.histogram(MetricOutboxDuration)
+	m.receipts, m.redelivered, m.suspects = i.counter(MetricReceipts), i.counter(MetricRedeliveries),
+		i.counter(MetricSuspects)
+	m.handovers, m.dead, m.published = i.counter(MetricHandovers), i.counter(MetricDeadLetters),
+		i.counter(MetricOutboxPublished)
+	m.swept, m.healed, m.publishing = i.counter(MetricOutboxSwept), i.counter(MetricOutboxHealed),
+		i.histogram(MetricOutboxDuration)
 	m.receipt, m.byVerb = newLabelled(LabelVerb, LabelVerdict, LabelReason), newLabelled(LabelVerb)
 	m.outcome, m.buried = newLabelled(LabelOutcome), newLabelled(LabelVerb, LabelReason)
 	m.sent, m.lane = newLabelled(LabelLane, LabelOutcome), newLabelled(LabelLane)
@@ -181,7 +187,8 @@ func verdictLabel(v round.Verdict) string {
 	return "unknown_" + strconv.Itoa(int(v))
 }
 
-// Redelivered records a message that was handed out before, and whether it is under suspicion because of that.
+// Redelivered records a message that was handed out before, and whether it is under suspicion
+// because of that.
 func (m *Metrics) Redelivered(verb events.Verb, suspect bool) {
 	if m == nil {
 		return
@@ -193,7 +200,8 @@ func (m *Metrics) Redelivered(verb events.Verb, suspect bool) {
 	}
 }
 
-// HandedOver records that a message was handed over to another orchestrator, or that this one has refused it.
+// HandedOver records that a message was handed over to another orchestrator, or that this one has
+// refused it.
 func (m *Metrics) HandedOver(accepted bool) {
 	if m != nil {
 		add(m.mail.handovers, 1, m.mail.outcome.of(key{a: said(accepted, "accepted", "refused")}))

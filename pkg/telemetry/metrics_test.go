@@ -44,7 +44,8 @@ type recorded struct {
 func record(t testing.TB) *recorded {
 	t.Helper()
 	r := &recorded{t: t, reader: sdkmetric.NewManualReader(), log: &bytes.Buffer{}}
-	m, err := telemetry.NewMetrics(sdkmetric.NewMeterProvider(sdkmetric.WithReader(r.reader), sdkmetric.WithCardinalityLimit(2000)))
+	m, err := telemetry.NewMetrics(sdkmetric.NewMeterProvider(sdkmetric.WithReader(r.reader),
+		sdkmetric.WithCardinalityLimit(2000)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,8 @@ type code map[string][]string
 func (c code) Names() []string               { return slices.Sorted(maps.Keys(c)) }
 func (c code) Versions(name string) []string { return c[name] }
 
-// values gives all series: counters and gauges with their values, histograms with their counts, and with their sums behind " sum".
+// values gives all series: counters and gauges with their values, histograms with their counts, and
+// with their sums behind " sum".
 func (r *recorded) values() map[string]float64 {
 	r.t.Helper()
 	var all metricdata.ResourceMetrics
@@ -69,7 +71,9 @@ func (r *recorded) values() map[string]float64 {
 	out := make(map[string]float64)
 	for _, s := range all.ScopeMetrics {
 		for _, m := range s.Metrics {
-			series := func(set attribute.Set) string { return m.Name + "{" + set.Encoded(attribute.DefaultEncoder()) + "}" }
+			series := func(set attribute.Set) string {
+				return m.Name + "{" + set.Encoded(attribute.DefaultEncoder()) + "}"
+			}
 			switch d := m.Data.(type) {
 			case metricdata.Sum[int64]:
 				for _, p := range d.DataPoints {
@@ -129,7 +133,8 @@ func TestDescriptions(t *testing.T) {
 		if !strings.HasSuffix(d.Help, ".") || strings.Contains(d.Help, "|") {
 			t.Errorf("%s: its help is %q; want a sentence without |", d.Name, d.Help)
 		}
-		if (d.Type == telemetry.Histogram) != (len(d.Buckets) > 0) || !slices.IsSorted(d.Buckets) || len(d.Buckets) > 20 {
+		if (d.Type == telemetry.Histogram) != (len(d.Buckets) > 0) || !slices.IsSorted(d.Buckets) ||
+			len(d.Buckets) > 20 {
 			t.Errorf("%s: a %s with buckets %v", d.Name, d.Type, d.Buckets)
 		}
 		if len(d.Labels) > 4 {
@@ -212,29 +217,40 @@ func TestTurn(t *testing.T) {
 		event(&events.ChildStarted{Name: "parcel"}), event(&events.ChildStarted{Name: "elsewhere"}),
 		event(&events.ActivityScheduled{Name: "pack", Input: events.Payload("123")}),
 	}}}}, nil)
-	r.Turn(&round.Turn{Row: round.Row{Name: "parcel", Version: "1.0.0"}, Former: []round.Row{row}, Executions: []round.Execution{
-		{ID: 1, Events: []events.Event{event(&events.ActivityCompleted{Result: events.Payload("12")}), event(&events.ContinuedAsNew{})}},
-		{ID: 2, Events: []events.Event{event(&events.Started{Name: "parcel", Version: "1.0.0", Previous: 1, Parent: &events.Parent{}, Message: "somebody's"})}},
-	}, Over: []round.Over{
-		{Kind: round.OverActivity, Name: "pack", Begun: monday, Ended: in(3 * second)},
-		{Kind: round.OverChild, Name: "parcel", Begun: monday, Ended: in(5 * second)},
-		{Kind: round.OverChild, Name: "elsewhere", Begun: monday, Ended: in(7 * second), Error: &events.Error{}},
-		{Kind: round.OverActivity, Name: "pack", Begun: monday, Ended: in(second), GivenUp: true},
-		{Kind: round.OverTimer, Begun: monday, Due: in(2 * second), Ended: in(2500 * time.Millisecond)},
-		{Kind: round.OverTimer, Begun: monday, Due: in(2 * second), Ended: in(second), GivenUp: true},
-		{Kind: round.OverEvent, Name: "whatever people call it", Begun: monday, Ended: in(second)},
-		{Kind: round.OverExecution, Name: "order", Version: "2.0.0", Status: round.ContinuedAsNew, Begun: monday, Since: monday, Ended: in(10 * second), Rounds: 4, Events: 9, Bytes: 900},
-	}}, nil)
+	r.Turn(&round.Turn{Row: round.Row{Name: "parcel", Version: "1.0.0"}, Former: []round.Row{row},
+		Executions: []round.Execution{
+			{ID: 1, Events: []events.Event{event(&events.ActivityCompleted{Result: events.Payload("12")}),
+				event(&events.ContinuedAsNew{})}},
+			{ID: 2, Events: []events.Event{event(&events.Started{Name: "parcel", Version: "1.0.0", Previous: 1,
+				Parent: &events.Parent{}, Message: "somebody's"})}},
+		}, Over: []round.Over{
+			{Kind: round.OverActivity, Name: "pack", Begun: monday, Ended: in(3 * second)},
+			{Kind: round.OverChild, Name: "parcel", Begun: monday, Ended: in(5 * second)},
+			{Kind: round.OverChild, Name: "elsewhere", Begun: monday, Ended: in(7 * second), Error: &events.Error{}},
+			{Kind: round.OverActivity, Name: "pack", Begun: monday, Ended: in(second), GivenUp: true},
+			{Kind: round.OverTimer, Begun: monday, Due: in(2 * second), Ended: in(2500 * time.Millisecond)},
+			{Kind: round.OverTimer, Begun: monday, Due: in(2 * second), Ended: in(second), GivenUp: true},
+			{Kind: round.OverEvent, Name: "whatever people call it", Begun: monday, Ended: in(second)},
+			{Kind: round.OverExecution, Name: "order", Version: "2.0.0", Status: round.ContinuedAsNew, Begun: monday,
+				Since: monday, Ended: in(10 * second), Rounds: 4, Events: 9, Bytes: 900},
+		}}, nil)
 	poison := &events.Error{Kind: events.Poison}
-	r.Turn(&round.Turn{Row: round.Row{Name: "parcel", Version: "1.0.0"}, Fault: poison, Executions: []round.Execution{{ID: 2, Events: []events.Event{event(&events.Failed{Error: poison})}}}, Over: []round.Over{
-		{Kind: round.OverExecution, Name: "parcel", Version: "1.0.0", Status: round.Failed, Error: poison, Begun: in(10 * second), Since: monday, Ended: in(time.Minute), Rounds: 1, Events: 3, Bytes: 300},
-	}}, nil)
+	r.Turn(&round.Turn{Row: round.Row{Name: "parcel", Version: "1.0.0"}, Fault: poison,
+		Executions: []round.Execution{{ID: 2, Events: []events.Event{event(&events.Failed{Error: poison})}}},
+		Over: []round.Over{
+			{Kind: round.OverExecution, Name: "parcel", Version: "1.0.0", Status: round.Failed, Error: poison,
+				Begun: in(10 * second), Since: monday, Ended: in(time.Minute), Rounds: 1, Events: 3, Bytes: 300},
+		}}, nil)
 	// Who starts it, and what nobody here knows.
 	for _, s := range []*events.Started{
-		{Name: "order", Version: "1.0.0", Parent: &events.Parent{}}, {Name: "order", Version: "1.0.0", Message: events.MessageID(events.VerbStart, "i", events.Ref{})},
-		{Name: "order", Version: "1.0.0", Message: "every day"}, {Name: "order", Version: "9.9.9"}, {Name: "made up", Version: "1.0.0"},
+		{Name: "order", Version: "1.0.0", Parent: &events.Parent{}},
+		{Name: "order", Version: "1.0.0", Message: events.MessageID(events.VerbStart, "i", events.Ref{})},
+		{Name: "order", Version: "1.0.0", Message: "every day"}, {Name: "order", Version: "9.9.9"},
+		{Name: "made up", Version: "1.0.0"},
 	} {
-		r.Turn(&round.Turn{Executions: []round.Execution{{Events: []events.Event{event(s)}}}}, func(id string) bool { return id == "every day" })
+		r.Turn(&round.Turn{Executions: []round.Execution{{Events: []events.Event{event(s)}}}}, func(id string) bool {
+			return id == "every day"
+		})
 	}
 	r.has(map[string]float64{
 		"rondo.orchestration.starts{initiated_by=client,orchestration=order,version=2.0.0}":               1,
@@ -268,7 +284,8 @@ func TestTurn(t *testing.T) {
 		"rondo.payload.size{payload=activity_input} sum":                                          3,
 		"rondo.payload.size{payload=activity_result} sum":                                         2,
 	})
-	if _, ok := r.values()["rondo.orchestration.completions{orchestration=order,status=continued_as_new,version=2.0.0}"]; ok {
+	if _, ok := r.values()["rondo.orchestration.completions{orchestration=order,"+
+		"status=continued_as_new,version=2.0.0}"]; ok {
 		t.Error("an execution that continues as new does not complete the instance")
 	}
 }
@@ -377,7 +394,8 @@ func TestWork(t *testing.T) {
 		"rondo.activity.duration{activity=pack,outcome=success,tag=gpu} sum":                   2,
 	})
 	for series := range r.values() {
-		if strings.HasPrefix(series, "rondo.activity.duration") && (strings.Contains(series, "returned") || strings.Contains(series, "poison")) {
+		if strings.HasPrefix(series, "rondo.activity.duration") &&
+			(strings.Contains(series, "returned") || strings.Contains(series, "poison")) {
 			t.Errorf("%s: a function that was not called has taken no time", series)
 		}
 	}
@@ -414,11 +432,14 @@ func (l *line) RoundTrip(context.Context) (time.Duration, error) {
 
 func TestBus(t *testing.T) {
 	r := record(t)
-	l := &line{bus.Traffic{Connected: true, In: 1, Out: 2, InBytes: 3, OutBytes: 4, ShortWay: 9, PassedOn: 10, Disconnects: 5, Reconnects: 6, SlowConsumers: 7, Errors: 8}, make(chan struct{})}
+	l := &line{bus.Traffic{Connected: true, In: 1, Out: 2, InBytes: 3, OutBytes: 4, ShortWay: 9, PassedOn: 10,
+		Disconnects: 5, Reconnects: 6, SlowConsumers: 7, Errors: 8}, make(chan struct{})}
 	r.Bus(l)
 	r.has(map[string]float64{
-		"rondo.nats.connected{}": 1, "rondo.nats.messages{direction=in}": 1, "rondo.nats.messages{direction=out}": 2, "rondo.nats.io{direction=in}": 3, "rondo.nats.io{direction=out}": 4,
-		"rondo.nats.disconnects{}": 5, "rondo.nats.reconnects{}": 6, "rondo.nats.errors{reason=slow_consumer}": 7, "rondo.nats.errors{reason=other}": 8,
+		"rondo.nats.connected{}": 1, "rondo.nats.messages{direction=in}": 1, "rondo.nats.messages{direction=out}": 2,
+		"rondo.nats.io{direction=in}": 3, "rondo.nats.io{direction=out}": 4,
+		"rondo.nats.disconnects{}": 5, "rondo.nats.reconnects{}": 6, "rondo.nats.errors{reason=slow_consumer}": 7,
+		"rondo.nats.errors{reason=other}":     8,
 		"rondo.nats.short_way{outcome=taken}": 9, "rondo.nats.short_way{outcome=passed_on}": 10,
 	})
 	<-l.asked // beside whoever reads; nobody waits for it
@@ -430,7 +451,8 @@ func TestBus(t *testing.T) {
 	r.has(map[string]float64{"rondo.nats.connected{}": 0})
 }
 
-// TestReady asks a process that has not begun, which is beside whoever reads; nobody waits for the answer.
+// TestReady asks a process that has not begun, which is beside whoever reads; nobody waits for the
+// answer.
 func TestReady(t *testing.T) {
 	for want, err := range map[float64]error{0: errors.New("it has not begun"), 1: nil} {
 		r := record(t)
@@ -485,7 +507,8 @@ func TestStore(t *testing.T) {
 		"rondo.store.errors{class=permanent,operation=commit}":          1,
 		"rondo.store.errors{class=retry,operation=ping}":                1,
 		"rondo.store.connections{state=used}":                           0,
-		"rondo.store.connections.limit{}":                               got["rondo.store.connections{state=idle}"] + unopened(s),
+		"rondo.store.connections.limit{}": got["rondo.store.connections{state=idle}"] +
+			unopened(s),
 	})
 	if err := m.Close(); err != nil {
 		t.Error(err)
@@ -506,9 +529,11 @@ func TestCustom(t *testing.T) {
 	r.Count("shop.parcels", 0.5, size)
 	r.Count("shop.parcels", 1, nil)
 	r.Measure("shop.weight", 12.5, size)
-	r.Measure("shop.weight", 7.5, append(size, attribute.String("le", "1"), attribute.String("__name__", "x"), attribute.String("text", "\xff")))
+	r.Measure("shop.weight", 7.5,
+		append(size, attribute.String("le", "1"), attribute.String("__name__", "x"), attribute.String("text", "\xff")))
 	r.has(map[string]float64{
-		"shop.parcels{size=small}": 2.5, "shop.parcels{}": 1, "shop.weight{size=small} sum": 12.5, "shop.weight{size=small,text=?} sum": 7.5,
+		"shop.parcels{size=small}": 2.5, "shop.parcels{}": 1, "shop.weight{size=small} sum": 12.5,
+		"shop.weight{size=small,text=?} sum": 7.5,
 	})
 	if r.log.Len() > 0 {
 		t.Error(r.log)
@@ -573,22 +598,31 @@ func TestCustomIsBounded(t *testing.T) {
 // anybody makes up names.
 func anybody(chance *rand.Rand) string { return fmt.Sprintf("made-up-%x", chance.Uint64()) }
 
-// live records what instances do whose names, tags and errors are made up wherever somebody who sends messages can make them up.
+// live records what instances do whose names, tags and errors are made up wherever somebody who
+// sends messages can make them up.
 func (r *recorded) live(chance *rand.Rand, instances int) {
 	for i := range instances {
-		name, version := [...]string{"order", "parcel", anybody(chance)}[chance.IntN(3)], [...]string{"1.0.0", "2.0.0", anybody(chance)}[chance.IntN(3)]
+		name, version := [...]string{"order", "parcel", anybody(chance)}[chance.IntN(3)],
+			[...]string{"1.0.0", "2.0.0", anybody(chance)}[chance.IntN(3)]
 		activity := fmt.Sprintf("activity-%d", i%100)
-		kind := [...]events.ErrorKind{events.Application, events.Timeout, events.Poison, events.ErrorKind(anybody(chance))}[i/100%4]
+		kind := [...]events.ErrorKind{events.Application, events.Timeout, events.Poison,
+			events.ErrorKind(anybody(chance))}[i/100%4]
 		failed := &events.Error{Kind: kind, Type: anybody(chance), Message: anybody(chance)}
-		status := []round.Status{round.Completed, round.Failed, round.Cancelled, round.Terminated, round.ContinuedAsNew}[chance.IntN(5)]
+		status := []round.Status{round.Completed, round.Failed, round.Cancelled, round.Terminated,
+			round.ContinuedAsNew}[chance.IntN(5)]
 		verb := []events.Verb{events.VerbStart, events.VerbEvent, events.VerbDone, events.VerbTimer}[chance.IntN(4)]
-		t := &round.Turn{Instance: anybody(chance), Row: round.Row{Name: name, Version: version}, Fault: failed, Replayed: 1,
+		t := &round.Turn{Instance: anybody(chance), Row: round.Row{Name: name, Version: version},
+			Fault: failed, Replayed: 1,
 			Executions: []round.Execution{{Events: []events.Event{
-				{Fact: &events.Started{Name: name, Version: version, Message: anybody(chance)}}, {Fact: &events.ChildStarted{Name: anybody(chance), Instance: anybody(chance)}},
-				{Fact: &events.ActivityScheduled{Name: activity, Tag: anybody(chance)}}, {Fact: &events.EventReceived{Name: anybody(chance)}},
+				{Fact: &events.Started{Name: name, Version: version, Message: anybody(chance)}},
+				{Fact: &events.ChildStarted{Name: anybody(chance), Instance: anybody(chance)}},
+				{Fact: &events.ActivityScheduled{Name: activity, Tag: anybody(chance)}},
+				{Fact: &events.EventReceived{Name: anybody(chance)}},
 			}}}, Over: []round.Over{
-				{Kind: round.OverActivity, Name: anybody(chance), Tag: anybody(chance), Error: failed}, {Kind: round.OverChild, Name: anybody(chance)}, {Kind: round.OverEvent, Name: anybody(chance)},
-				{Kind: round.OverQueue, Name: anybody(chance)}, {Kind: round.OverTimer}, {Kind: round.OverExecution, Name: name, Version: version, Status: status, Error: failed},
+				{Kind: round.OverActivity, Name: anybody(chance), Tag: anybody(chance), Error: failed},
+				{Kind: round.OverChild, Name: anybody(chance)}, {Kind: round.OverEvent, Name: anybody(chance)},
+				{Kind: round.OverQueue, Name: anybody(chance)}, {Kind: round.OverTimer},
+				{Kind: round.OverExecution, Name: name, Version: version, Status: status, Error: failed},
 			}}
 		r.Turn(t, nil)
 		r.Decided(t.Row.Name, t, telemetry.Source(chance.IntN(3)), 0, 0)
@@ -603,7 +637,8 @@ func (r *recorded) live(chance *rand.Rand, instances int) {
 	}
 }
 
-// TestSeriesAreBounded checks that what there is in the code and in the engine bounds the series, and not what people send.
+// TestSeriesAreBounded checks that what there is in the code and in the engine bounds the series,
+// and not what people send.
 func TestSeriesAreBounded(t *testing.T) {
 	r := record(t)
 	chance := rand.New(rand.NewPCG(1, 2))
@@ -620,15 +655,22 @@ func TestSeriesAreBounded(t *testing.T) {
 	const instances = 10_000 // enough that everything that can occur has
 	r.live(chance, instances)
 	before := count()
-	// Two orchestrations, with their two versions and what is not registered; a hundred activities; fifty tags and the others.
+	// Two orchestrations, with their two versions and what is not registered; a hundred activities;
+	// fifty tags and the others.
 	const orchestrations, versions, tags, children, kinds, outcomes = 3, 6, 51, 201, 4, 4
 	for name, most := range map[string]int{
-		telemetry.MetricOrchestrationStarts: versions, telemetry.MetricOrchestrationCompletions: versions * 4, telemetry.MetricOrchestrationFailures: versions * kinds,
-		telemetry.MetricOrchestrationFaults: orchestrations * kinds, telemetry.MetricExecutionDuration: versions * 5, telemetry.MetricChildCalls: orchestrations * children,
-		telemetry.MetricChildDuration: orchestrations * children, telemetry.MetricCallDuration: 201, telemetry.MetricTimerLateness: 1, telemetry.MetricRounds: orchestrations * 3,
-		telemetry.MetricStepExecutions: orchestrations * outcomes, telemetry.MetricReceipts: 4, telemetry.MetricDeadLetters: 3, telemetry.MetricActivityHeartbeats: 100,
-		// Almost all of these tags are the others; the first fifty are each seen with one of the activities.
-		telemetry.MetricActivityExecutions: (100 + tags - 1) * outcomes * 4, telemetry.MetricActivityDuration: (100 + tags - 1) * outcomes, telemetry.MetricActivityQueue: 100 + tags - 1,
+		telemetry.MetricOrchestrationStarts: versions, telemetry.MetricOrchestrationCompletions: versions * 4,
+		telemetry.MetricOrchestrationFailures: versions * kinds,
+		telemetry.MetricOrchestrationFaults:   orchestrations * kinds, telemetry.MetricExecutionDuration: versions * 5,
+		telemetry.MetricChildCalls:    orchestrations * children,
+		telemetry.MetricChildDuration: orchestrations * children, telemetry.MetricCallDuration: 201,
+		telemetry.MetricTimerLateness: 1, telemetry.MetricRounds: orchestrations * 3,
+		telemetry.MetricStepExecutions: orchestrations * outcomes, telemetry.MetricReceipts: 4,
+		telemetry.MetricDeadLetters: 3, telemetry.MetricActivityHeartbeats: 100,
+		// Almost all of these tags are the others; the first fifty are each seen with one of the
+		// activities.
+		telemetry.MetricActivityExecutions: (100 + tags - 1) * outcomes * 4,
+		telemetry.MetricActivityDuration:   (100 + tags - 1) * outcomes, telemetry.MetricActivityQueue: 100 + tags - 1,
 		telemetry.MetricActivityDeliveries: 2 * (100 + tags - 1),
 	} {
 		if n := before[name]; n == 0 || n > most {
@@ -647,12 +689,15 @@ func TestSeriesAreBounded(t *testing.T) {
 
 // ---- What it costs.
 
-// BenchmarkMetricsOfRound is everything that is recorded because of one round with one message that completes an activity and asks for another one.
+// BenchmarkMetricsOfRound is everything that is recorded because of one round with one message that
+// completes an activity and asks for another one.
 func BenchmarkMetricsOfRound(b *testing.B) {
 	r := record(b)
-	turn := &round.Turn{Row: round.Row{Name: "order", Version: "1.0.0"}, Receipts: make([]round.Receipt, 1), Executions: []round.Execution{{ID: 1, Events: []events.Event{
-		{Fact: &events.ActivityCompleted{Result: events.Payload("1")}}, {Fact: &events.ActivityScheduled{Name: "pack", Input: events.Payload("1")}},
-	}}}, Over: []round.Over{{Kind: round.OverActivity, Name: "pack", Begun: monday, Ended: monday}}}
+	turn := &round.Turn{Row: round.Row{Name: "order", Version: "1.0.0"}, Receipts: make([]round.Receipt, 1),
+		Executions: []round.Execution{{ID: 1, Events: []events.Event{
+			{Fact: &events.ActivityCompleted{Result: events.Payload("1")}},
+			{Fact: &events.ActivityScheduled{Name: "pack", Input: events.Payload("1")}},
+		}}}, Over: []round.Over{{Kind: round.OverActivity, Name: "pack", Begun: monday, Ended: monday}}}
 	b.ReportAllocs()
 	for b.Loop() {
 		r.Decided(turn.Row.Name, turn, telemetry.FromMemory, time.Microsecond, time.Microsecond)

@@ -1,11 +1,13 @@
 package telemetry
 
-// The names of everything that is told, in one place: what others build dashboards and queries on does not change by accident.
+// The names of everything that is told, in one place: what others build dashboards and queries on
+// does not change by accident.
 
 // Scope is the name under which spans and metrics are told.
 const Scope = "github.com/rondo-run/rondo"
 
-// What spans are called. What follows is the name of an orchestration, an activity or a step, which code has given: never what somebody sends.
+// What spans are called. What follows is the name of an orchestration, an activity or a step, which
+// code has given: never what somebody sends.
 const (
 	spanOrchestration = "orchestration "
 	spanRound         = "round "

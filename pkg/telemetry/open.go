@@ -14,7 +14,8 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// openSpan is the span of an attempt that is under way. Code finds it in its context, and may say more about it; it ends with the attempt, and not before.
+// openSpan is the span of an attempt that is under way. Code finds it in its context, and may say
+// more about it; it ends with the attempt, and not before.
 type openSpan struct {
 	noop.Span // has what the interface may get later
 	t         *Tracer
@@ -105,7 +106,8 @@ func (s *openSpan) AddEvent(name string, options ...trace.EventOption) {
 // RecordError implements trace.Span.
 func (s *openSpan) RecordError(err error, options ...trace.EventOption) {
 	if err != nil {
-		about := trace.WithAttributes(semconv.ExceptionType(fmt.Sprintf("%T", err)), semconv.ExceptionMessage(err.Error()))
+		about := trace.WithAttributes(semconv.ExceptionType(fmt.Sprintf("%T", err)),
+			semconv.ExceptionMessage(err.Error()))
 		s.AddEvent(semconv.ExceptionEventName, append(slices.Clone(options), about)...)
 	}
 }

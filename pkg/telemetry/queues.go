@@ -13,8 +13,10 @@ type queueMetrics struct {
 }
 
 func (m *queueMetrics) make(i *instruments) {
-	m.requests, m.duration, m.items = i.counter(MetricQueueRequests), i.histogram(MetricQueueDuration), i.counter(MetricQueueItems)
-	m.byRoute, m.byName, m.byChange = newLabelled(LabelOperation, LabelStatus), newLabelled(LabelOperation), newLabelled(LabelChange)
+	m.requests, m.duration, m.items = i.counter(MetricQueueRequests), i.histogram(MetricQueueDuration),
+		i.counter(MetricQueueItems)
+	m.byRoute, m.byName, m.byChange = newLabelled(LabelOperation, LabelStatus), newLabelled(LabelOperation),
+		newLabelled(LabelChange)
 }
 
 // What becomes of items of queues.

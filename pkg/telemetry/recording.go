@@ -11,9 +11,11 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Metrics is what a process counts and measures. It is safe for concurrent use, and a nil one records nothing. What each metric tells stands in the table.
+// Metrics is what a process counts and measures. It is safe for concurrent use, and a nil one
+// records nothing. What each metric tells stands in the table.
 type Metrics struct {
-	// Logger is told what cannot be recorded; nil is slog.Default. It must not be changed once something is recorded.
+	// Logger is told what cannot be recorded; nil is slog.Default. It must not be changed once
+	// something is recorded.
 	Logger *slog.Logger
 
 	meter metric.Meter
@@ -129,7 +131,8 @@ func (m *Metrics) Tag(tag string) string {
 // Tell tells the value of a metric that is observed, with the values of its labels in their order.
 type Tell func(name string, value float64, labels ...string)
 
-// Watch has values asked for whenever somebody reads the metrics, until stop is called. What is not told has no value then. It must not block.
+// Watch has values asked for whenever somebody reads the metrics, until stop is called. What is not
+// told has no value then. It must not block.
 func (m *Metrics) Watch(ask func(tell Tell)) (stop func()) {
 	if m == nil {
 		return func() {}
@@ -158,7 +161,8 @@ func (m *Metrics) Watch(ask func(tell Tell)) (stop func()) {
 // background is what instruments are given: what they record belongs to no trace of their caller's.
 var background = context.Background()
 
-// counter counts. There are a dozen counts for each round, so it does that itself, and is asked when somebody reads.
+// counter counts. There are a dozen counts for each round, so it does that itself, and is asked
+// when somebody reads.
 type counter struct {
 	counts sync.Map // of *atomic.Int64 by *series
 }

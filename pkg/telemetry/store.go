@@ -31,9 +31,11 @@ func (m *Metrics) operation(name string, began time.Time, err error) {
 	}
 }
 
-// isAnswer reports whether an error says something about what was asked for, and nothing about the store.
+// isAnswer reports whether an error says something about what was asked for, and nothing about the
+// store.
 func isAnswer(err error) bool {
-	for _, answer := range []error{history.ErrNoInstance, history.ErrNoExecution, history.ErrRunning, history.ErrHasParent, history.ErrHasChildren, history.ErrBadCursor} {
+	for _, answer := range []error{history.ErrNoInstance, history.ErrNoExecution, history.ErrRunning,
+		history.ErrHasParent, history.ErrHasChildren, history.ErrBadCursor} {
 		if errors.Is(err, answer) {
 			return true
 		}
@@ -41,7 +43,8 @@ func isAnswer(err error) bool {
 	return false
 }
 
-// Store gives a store whose operations are measured; without metrics, the store itself. Of its connections it tells if it can; see [history.Pooled].
+// Store gives a store whose operations are measured; without metrics, the store itself. Of its
+// connections it tells if it can; see [history.Pooled].
 func (m *Metrics) Store(s history.Store) history.Store {
 	if m == nil || s == nil {
 		return s
@@ -60,7 +63,8 @@ func (m *Metrics) Store(s history.Store) history.Store {
 	return w
 }
 
-// measuredStore measures each operation of a store. It says nothing else about them: the contract is the store's.
+// measuredStore measures each operation of a store. It says nothing else about them: the contract
+// is the store's.
 type measuredStore struct {
 	m    *Metrics
 	s    history.Store
@@ -88,7 +92,8 @@ func (w *measuredStore) Ping(ctx context.Context) error {
 	return err
 }
 
-func (w *measuredStore) Load(ctx context.Context, instances []string, admit func(string, round.Row) bool) ([]round.Known, error) {
+func (w *measuredStore) Load(ctx context.Context, instances []string,
+	admit func(string, round.Row) bool) ([]round.Known, error) {
 	return measured(w, "load", func() ([]round.Known, error) { return w.s.Load(ctx, instances, admit) })
 }
 
@@ -115,7 +120,8 @@ func (w *measuredStore) TakeOverdue(ctx context.Context, take history.Take) ([]h
 	return measured(w, "take_overdue", func() ([]history.Overdue, error) { return w.s.TakeOverdue(ctx, take) })
 }
 
-func (w *measuredStore) List(ctx context.Context, filter history.Filter, page history.Page) (history.InstanceList, error) {
+func (w *measuredStore) List(ctx context.Context, filter history.Filter,
+	page history.Page) (history.InstanceList, error) {
 	return measured(w, "list", func() (history.InstanceList, error) { return w.s.List(ctx, filter, page) })
 }
 
@@ -127,12 +133,18 @@ func (w *measuredStore) Instance(ctx context.Context, instance string) (history.
 	return measured(w, "instance", func() (history.Info, error) { return w.s.Instance(ctx, instance) })
 }
 
-func (w *measuredStore) Executions(ctx context.Context, instance string, after int64, limit int) ([]history.ExecutionInfo, error) {
-	return measured(w, "executions", func() ([]history.ExecutionInfo, error) { return w.s.Executions(ctx, instance, after, limit) })
+func (w *measuredStore) Executions(ctx context.Context, instance string, after int64,
+	limit int) ([]history.ExecutionInfo, error) {
+	return measured(w, "executions", func() ([]history.ExecutionInfo, error) {
+		return w.s.Executions(ctx, instance, after, limit)
+	})
 }
 
-func (w *measuredStore) Events(ctx context.Context, instance string, execution, after int64, limit int) ([]events.Event, error) {
-	return measured(w, "events", func() ([]events.Event, error) { return w.s.Events(ctx, instance, execution, after, limit) })
+func (w *measuredStore) Events(ctx context.Context, instance string, execution, after int64,
+	limit int) ([]events.Event, error) {
+	return measured(w, "events", func() ([]events.Event, error) {
+		return w.s.Events(ctx, instance, execution, after, limit)
+	})
 }
 
 func (w *measuredStore) Stats(ctx context.Context, instance string) (history.Stats, error) {
@@ -152,7 +164,9 @@ func (w *measuredStore) Value(ctx context.Context, instance, key string) (value 
 }
 
 func (w *measuredStore) CustomStatus(ctx context.Context, instance string, known int64) (history.CustomStatus, error) {
-	return measured(w, "custom_status", func() (history.CustomStatus, error) { return w.s.CustomStatus(ctx, instance, known) })
+	return measured(w, "custom_status", func() (history.CustomStatus, error) {
+		return w.s.CustomStatus(ctx, instance, known)
+	})
 }
 
 func (w *measuredStore) Tree(ctx context.Context, instance string) ([]history.Node, error) {
@@ -164,7 +178,9 @@ func (w *measuredStore) Metrics(ctx context.Context) (history.Metrics, error) {
 }
 
 func (w *measuredStore) ValuesOf(ctx context.Context, instances []string) (map[string]map[string]history.Value, error) {
-	return measured(w, "values_of", func() (map[string]map[string]history.Value, error) { return w.s.ValuesOf(ctx, instances) })
+	return measured(w, "values_of", func() (map[string]map[string]history.Value, error) {
+		return w.s.ValuesOf(ctx, instances)
+	})
 }
 
 func (w *measuredStore) Graves(ctx context.Context, instances []string) ([]string, error) {
@@ -179,16 +195,22 @@ func (w *measuredStore) Delete(ctx context.Context, instances []string, how hist
 	return measured(w, "delete", func() (history.Deleted, error) { return w.s.Delete(ctx, instances, how) })
 }
 
-func (w *measuredStore) DeleteEnded(ctx context.Context, filter history.Filter, page history.Page) (history.DeletedPage, error) {
-	return measured(w, "delete_ended", func() (history.DeletedPage, error) { return w.s.DeleteEnded(ctx, filter, page) })
+func (w *measuredStore) DeleteEnded(ctx context.Context, filter history.Filter,
+	page history.Page) (history.DeletedPage, error) {
+	return measured(w, "delete_ended", func() (history.DeletedPage, error) {
+		return w.s.DeleteEnded(ctx, filter, page)
+	})
 }
 
 func (w *measuredStore) Prune(ctx context.Context, instance string, keep history.Keep) (history.Deleted, error) {
 	return measured(w, "prune", func() (history.Deleted, error) { return w.s.Prune(ctx, instance, keep) })
 }
 
-func (w *measuredStore) PruneAll(ctx context.Context, filter history.Filter, keep history.Keep, page history.Page) (history.DeletedPage, error) {
-	return measured(w, "prune_all", func() (history.DeletedPage, error) { return w.s.PruneAll(ctx, filter, keep, page) })
+func (w *measuredStore) PruneAll(ctx context.Context, filter history.Filter, keep history.Keep,
+	page history.Page) (history.DeletedPage, error) {
+	return measured(w, "prune_all", func() (history.DeletedPage, error) {
+		return w.s.PruneAll(ctx, filter, keep, page)
+	})
 }
 
 func (w *measuredStore) Tidy(ctx context.Context) (bool, error) {

@@ -1,10 +1,12 @@
-// Package telemetry is how a process tells what it does: traces, metrics, and what belongs to them in logs. It keeps to OpenTelemetry.
+// Package telemetry is how a process tells what it does: traces, metrics, and what belongs to them
+// in logs. It keeps to OpenTelemetry.
 //
 // # Where it goes
 //
-// Traces go to where the standard OTEL_* variables say, and nowhere if none of them is set: OTEL_EXPORTER_OTLP_ENDPOINT is enough for a collector. Metrics go there, too, and
-// can always be scraped from /metrics. Which executions are traced is what OTEL_TRACES_SAMPLER says of those that come without a trace; the others are as
-// whoever started them has decided.
+// Traces go to where the standard OTEL_* variables say, and nowhere if none of them is set:
+// OTEL_EXPORTER_OTLP_ENDPOINT is enough for a collector. Metrics go there, too, and can always be
+// scraped from /metrics. Which executions are traced is what OTEL_TRACES_SAMPLER says of those that
+// come without a trace; the others are as whoever started them has decided.
 //
 // # A trace
 //
@@ -20,9 +22,11 @@
 //
 // # Ids
 //
-// The id of a span is made of what it is about: the instance, the execution, the event that opens it (see [events.SpanOf]). So whoever sends a message knows the id of a span
-// that another process tells later, and nothing that happens twice is a second span. Each is told once, when it has ended, by the one whose commit has
-// ended it. What a process that is killed has told and not sent is lost; nothing waits for that.
+// The id of a span is made of what it is about: the instance, the execution, the event that opens
+// it (see [events.SpanOf]). So whoever sends a message knows the id of a span that another process
+// tells later, and nothing that happens twice is a second span. Each is told once, when it has
+// ended, by the one whose commit has ended it. What a process that is killed has told and not sent
+// is lost; nothing waits for that.
 package telemetry
 
 import (
@@ -59,15 +63,18 @@ import (
 
 // Service says who tells.
 type Service struct {
-	// Name is service.name, unless OTEL_SERVICE_NAME says another one. Instance tells it from others of that name.
+	// Name is service.name, unless OTEL_SERVICE_NAME says another one. Instance tells it from
+	// others of that name.
 	Name, Version, Instance string
-	// Environment looks variables up; nil is [os.LookupEnv]. The SDK reads its own from the process.
+	// Environment looks variables up; nil is [os.LookupEnv]. The SDK reads its own from the
+	// process.
 	Environment func(string) (string, bool)
 	// Logger is told what cannot be sent, so it must not send it itself.
 	Logger *slog.Logger
 }
 
-// Telemetry is what a process tells with. Make it with [Start], and end it when everything else has ended.
+// Telemetry is what a process tells with. Make it with [Start], and end it when everything else has
+// ended.
 type Telemetry struct {
 	// Tracer tells spans; nil if nobody is told.
 	Tracer *Tracer
@@ -83,7 +90,8 @@ type Telemetry struct {
 	end []func(context.Context) error
 }
 
-// Start begins to tell. The global providers of OpenTelemetry are set, too, so that instrumentation in activities finds them.
+// Start begins to tell. The global providers of OpenTelemetry are set, too, so that instrumentation
+// in activities finds them.
 func Start(ctx context.Context, s Service) (t *Telemetry, err error) {
 	if s.Environment == nil {
 		s.Environment = os.LookupEnv
@@ -91,7 +99,8 @@ func Start(ctx context.Context, s Service) (t *Telemetry, err error) {
 	t = &Telemetry{}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("telemetry: %w; the variables are those of https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/", err)
+			err = fmt.Errorf("telemetry: %w; the variables are those of "+
+				"https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/", err)
 			_ = t.End(ctx)
 		}
 	}()
@@ -114,7 +123,8 @@ func Start(ctx context.Context, s Service) (t *Telemetry, err error) {
 func (s Service) resource(ctx context.Context) (*resource.Resource, error) {
 	r, err := resource.New(ctx,
 		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithProcessPID(),
-		resource.WithAttributes(semconv.ServiceName(s.Name), semconv.ServiceVersion(s.Version), semconv.ServiceInstanceID(s.Instance)),
+		resource.WithAttributes(semconv.ServiceName(s.Name), semconv.ServiceVersion(s.Version),
+			semconv.ServiceInstanceID(s.Instance)),
 		resource.WithFromEnv(), // wins over what stands before it
 	)
 	if errors.Is(err, resource.ErrPartialResource) || errors.Is(err, resource.ErrSchemaURLConflict) {
@@ -130,7 +140,8 @@ func (t *Telemetry) startMetrics(ctx context.Context, s Service, of *resource.Re
 	if err := registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})); err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
-	form, own := []otelprometheus.Option{otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo()}, (*histograms)(nil)
+	form, own := []otelprometheus.Option{otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo()},
+		(*histograms)(nil)
 	if !s.told("METRICS") {
 		own = &histograms{since: time.Now()}
 		form = append(form, otelprometheus.WithProducer(own))
@@ -139,7 +150,8 @@ func (t *Telemetry) startMetrics(ctx context.Context, s Service, of *resource.Re
 	if err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
-	options := []sdkmetric.Option{sdkmetric.WithResource(of), sdkmetric.WithReader(scraped), sdkmetric.WithCardinalityLimit(maxSeries), goroutines}
+	options := []sdkmetric.Option{sdkmetric.WithResource(of), sdkmetric.WithReader(scraped),
+		sdkmetric.WithCardinalityLimit(maxSeries), goroutines}
 	if s.told("METRICS") {
 		reader, err := autoexport.NewMetricReader(ctx)
 		if err != nil {
@@ -151,12 +163,15 @@ func (t *Telemetry) startMetrics(ctx context.Context, s Service, of *resource.Re
 	t.end = append(t.end, provider.Shutdown)
 	otel.SetMeterProvider(provider)
 	// One metric that cannot be told must not be why the others are not.
-	t.Meters, t.Scrape = provider, promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, ErrorLog: scrapeLog{s.Logger}})
+	t.Meters, t.Scrape = provider, promhttp.HandlerFor(registry,
+		promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, ErrorLog: scrapeLog{s.Logger}})
 	if t.Metrics, err = newMetrics(provider, own); err != nil {
 		return err
 	}
 	t.Metrics.Logger = s.Logger
-	t.Metrics.Watch(func(tell Tell) { tell(MetricBuildInfo, 1, s.Version, strconv.Itoa(events.Engine), runtime.Version()) })
+	t.Metrics.Watch(func(tell Tell) {
+		tell(MetricBuildInfo, 1, s.Version, strconv.Itoa(events.Engine), runtime.Version())
+	})
 	if err := goruntime.Start(goruntime.WithMeterProvider(provider)); err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
@@ -172,9 +187,11 @@ func (l scrapeLog) Println(v ...any) {
 }
 
 // goroutines has their number go by a name that Prometheus does not take for part of a histogram.
-var goroutines = sdkmetric.WithView(sdkmetric.NewView(sdkmetric.Instrument{Name: "go.goroutine.count"}, sdkmetric.Stream{Name: "go.goroutines"}))
+var goroutines = sdkmetric.WithView(sdkmetric.NewView(sdkmetric.Instrument{Name: "go.goroutine.count"},
+	sdkmetric.Stream{Name: "go.goroutines"}))
 
-// maxSeries bounds the series of one metric. What is beyond it is counted together, with the label otel_metric_overflow.
+// maxSeries bounds the series of one metric. What is beyond it is counted together, with the label
+// otel_metric_overflow.
 const maxSeries = 2000
 
 // startTraces has traces sent, if the variables say so.
@@ -192,7 +209,8 @@ func (t *Telemetry) startTraces(ctx context.Context, s Service, of *resource.Res
 	return nil
 }
 
-// startLogs has logs sent, if OTEL_LOGS_EXPORTER says so. An endpoint alone is not enough: many collectors take traces and metrics there, and answer logs with errors.
+// startLogs has logs sent, if OTEL_LOGS_EXPORTER says so. An endpoint alone is not enough: many
+// collectors take traces and metrics there, and answer logs with errors.
 func (t *Telemetry) startLogs(ctx context.Context, s Service, of *resource.Resource) error {
 	if to, _ := s.Environment("OTEL_LOGS_EXPORTER"); strings.TrimSpace(to) == "" || !s.told("LOGS") {
 		return nil
@@ -201,7 +219,8 @@ func (t *Telemetry) startLogs(ctx context.Context, s Service, of *resource.Resou
 	if err != nil {
 		return fmt.Errorf("logs: %w", err)
 	}
-	provider := sdklog.NewLoggerProvider(sdklog.WithResource(of), sdklog.WithProcessor(sdklog.NewBatchProcessor(exporter)))
+	provider := sdklog.NewLoggerProvider(sdklog.WithResource(of),
+		sdklog.WithProcessor(sdklog.NewBatchProcessor(exporter)))
 	t.Logs = otelslog.NewHandler(Scope, otelslog.WithLoggerProvider(provider))
 	t.end = append(t.end, provider.Shutdown)
 	return nil

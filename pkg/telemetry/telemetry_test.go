@@ -25,7 +25,8 @@ func start(t *testing.T, variables map[string]string) (*telemetry.Telemetry, err
 	for k, v := range variables {
 		t.Setenv(k, v)
 	}
-	x, err := telemetry.Start(t.Context(), telemetry.Service{Name: "shop", Version: "1.2.3", Instance: "a", Logger: slog.New(slog.DiscardHandler)})
+	x, err := telemetry.Start(t.Context(),
+		telemetry.Service{Name: "shop", Version: "1.2.3", Instance: "a", Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() { _ = x.End(context.Background()) })
 	return x, err
 }
@@ -40,9 +41,11 @@ func TestWhoIsTold(t *testing.T) {
 		"a collector":           {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}, true},
 		"a collector of traces": {map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1"}, true},
 		"the console":           {map[string]string{"OTEL_TRACES_EXPORTER": "console"}, true},
-		"only of metrics":       {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"}, false},
-		"switched off":          {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"}, false},
-		"empty":                 {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, false},
+		"only of metrics": {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
+			"OTEL_TRACES_EXPORTER": "none"}, false},
+		"switched off": {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
+			"OTEL_SDK_DISABLED": "true"}, false},
+		"empty": {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x, err := start(t, c.variables)
@@ -71,7 +74,8 @@ func TestWhoIsTold(t *testing.T) {
 func TestWrongVariables(t *testing.T) {
 	for name, variables := range map[string]map[string]string{
 		"no such exporter": {"OTEL_TRACES_EXPORTER": "carrier-pigeon"},
-		"no such protocol": {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "smoke"},
+		"no such protocol": {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
+			"OTEL_EXPORTER_OTLP_PROTOCOL": "smoke"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := start(t, variables)
@@ -102,8 +106,10 @@ func TestEndedSpan(t *testing.T) {
 	var names []string
 	for _, s := range k.spans {
 		names = append(names, s.Name())
-		if !s.SpanContext().IsValid() || !s.SpanContext().IsSampled() || s.SpanContext().IsRemote() || !s.Parent().IsValid() || s.SpanContext().TraceID() != s.Parent().TraceID() ||
-			s.EndTime().Before(s.StartTime()) || s.InstrumentationScope().Name != telemetry.Scope || len(s.Attributes()) == 0 ||
+		if !s.SpanContext().IsValid() || !s.SpanContext().IsSampled() || s.SpanContext().IsRemote() ||
+			!s.Parent().IsValid() || s.SpanContext().TraceID() != s.Parent().TraceID() ||
+			s.EndTime().Before(s.StartTime()) || s.InstrumentationScope().Name != telemetry.Scope ||
+			len(s.Attributes()) == 0 ||
 			s.DroppedAttributes()+s.DroppedEvents()+s.DroppedLinks()+s.ChildSpanCount()+len(s.Events()) > 0 {
 			t.Errorf("%s: %+v in %+v", s.Name(), s.SpanContext(), s.Parent())
 		}
@@ -123,7 +129,8 @@ func TestEndedSpan(t *testing.T) {
 func TestCodeSaysMore(t *testing.T) {
 	var k kept
 	tracer := telemetry.NewTracer(sdktrace.NewSimpleSpanProcessor(&k), nil, nil)
-	ctx, _, end := tracer.Begin(t.Context(), telemetry.Attempt{Trace: within, Name: "charge", Instance: "order-7", Deliveries: 1})
+	ctx, _, end := tracer.Begin(t.Context(),
+		telemetry.Attempt{Trace: within, Name: "charge", Instance: "order-7", Deliveries: 1})
 	s := trace.SpanFromContext(ctx)
 	s.SetAttributes(attribute.String("bank", "slow"), attribute.String("bank", "fast"), attribute.KeyValue{})
 	s.AddEvent("asked", trace.WithAttributes(attribute.Int("cents", 5)))
@@ -149,8 +156,11 @@ func TestCodeSaysMore(t *testing.T) {
 		events = append(events, fmt.Sprint(e.Name, e.Attributes, e.Time.IsZero()))
 	}
 	about := fmt.Sprint(got.Attributes())
-	if got.Name() != "charge the card" || got.Status().Code != codes.Error || got.Status().Description != "half of it" || len(got.Links()) != 1 || !strings.Contains(about, "fast") || strings.Contains(about, "slow") ||
-		strings.Contains(about, "gone") || len(events) != 2 || !strings.HasPrefix(events[0], "asked") || !strings.Contains(events[1], "no answer") {
+	if got.Name() != "charge the card" || got.Status().Code != codes.Error ||
+		got.Status().Description != "half of it" || len(got.Links()) != 1 || !strings.Contains(about, "fast") ||
+		strings.Contains(about, "slow") ||
+		strings.Contains(about, "gone") || len(events) != 2 || !strings.HasPrefix(events[0], "asked") ||
+		!strings.Contains(events[1], "no answer") {
 		t.Errorf("got %s %+v %v, links %v, events %q", got.Name(), got.Status(), about, got.Links(), events)
 	}
 }
@@ -176,9 +186,12 @@ func TestAttempt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k.spans = nil
-			ctx, from, end := c.tracer.Begin(t.Context(), telemetry.Attempt{Trace: c.trace, TraceState: "vendor=1", Baggage: "tenant=acme", Name: "charge", Instance: "order-7", Ref: ref, Number: 1, Deliveries: c.deliveries})
+			ctx, from, end := c.tracer.Begin(t.Context(), telemetry.Attempt{Trace: c.trace, TraceState: "vendor=1",
+				Baggage: "tenant=acme", Name: "charge", Instance: "order-7", Ref: ref, Number: 1,
+				Deliveries: c.deliveries})
 			in := trace.SpanContextFromContext(ctx)
-			if in.IsValid() != c.ok || baggage.FromContext(ctx).Member("tenant").Value() != "acme" || c.ok && in.TraceState().Get("vendor") != "1" {
+			if in.IsValid() != c.ok || baggage.FromContext(ctx).Member("tenant").Value() != "acme" || c.ok &&
+				in.TraceState().Get("vendor") != "1" {
 				t.Errorf("the code is in %+v", in)
 			}
 			_, inner := tracer.Provider.Tracer("of the activity").Start(ctx, "inner")
@@ -195,8 +208,11 @@ func TestAttempt(t *testing.T) {
 			}
 			own, inside := k.spans[1], k.spans[0]
 			at, _ := events.ParseTrace(from)
-			if own.SpanContext().SpanID() != trace.SpanID(at.Span) || inside.Parent().SpanID() != own.SpanContext().SpanID() || inside.SpanContext().SpanID() == own.SpanContext().SpanID() {
-				t.Errorf("%s is %s, in which %s is %s", own.Name(), own.SpanContext().SpanID(), inside.Name(), inside.SpanContext().SpanID())
+			if own.SpanContext().SpanID() != trace.SpanID(at.Span) ||
+				inside.Parent().SpanID() != own.SpanContext().SpanID() ||
+				inside.SpanContext().SpanID() == own.SpanContext().SpanID() {
+				t.Errorf("%s is %s, in which %s is %s", own.Name(), own.SpanContext().SpanID(), inside.Name(),
+					inside.SpanContext().SpanID())
 			}
 			if first := events.SpanOf("execute", "order-7", ref); (at.Span == first) != (c.deliveries == 1) {
 				t.Errorf("delivery %d is span %x", c.deliveries, at.Span)

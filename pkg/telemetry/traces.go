@@ -31,17 +31,19 @@ type Tracer struct {
 	resource  *resource.Resource
 }
 
-// Sample decides whether anybody is told of a trace that begins with an orchestration. It is [round.Config.NewTrace].
+// Sample decides whether anybody is told of a trace that begins with an orchestration. It is
+// [round.Config.NewTrace].
 func (t *Tracer) Sample(id [16]byte, orchestration string) bool {
 	first := withID(context.Background(), events.Trace{ID: id, Span: [8]byte{1}})
-	_, span := t.tracer.Start(first, spanOrchestration+orchestration, trace.WithSpanKind(trace.SpanKindConsumer)) // only to ask the sampler; it is never told
+	// only to ask the sampler; it is never told
+	_, span := t.tracer.Start(first, spanOrchestration+orchestration, trace.WithSpanKind(trace.SpanKindConsumer))
 	return span.SpanContext().IsSampled()
 }
 
 // ---- What has come to its end.
 
-// Over exports what turns have brought to its end. The span of an execution ends no earlier than the commit of its last round,
-// which lies within it.
+// Over exports what turns have brought to its end. The span of an execution ends no earlier than
+// the commit of its last round, which lies within it.
 func (t *Tracer) Over(instance string, all []round.Over, committed time.Time) {
 	for _, o := range all {
 		if o.Trace.Sampled {
@@ -54,7 +56,8 @@ func (t *Tracer) Over(instance string, all []round.Over, committed time.Time) {
 }
 
 func (t *Tracer) over(instance string, o round.Over) {
-	s := span{place: o.Trace.At(o.Span(instance)), within: o.Trace.Span, begun: o.Begun, ended: o.Ended, kind: trace.SpanKindInternal}
+	s := span{place: o.Trace.At(o.Span(instance)), within: o.Trace.Span, begun: o.Begun, ended: o.Ended,
+		kind: trace.SpanKindInternal}
 	s.attributes = append(make([]attribute.KeyValue, 0, 10), attribute.String(attrInstance, instance))
 	add := func(kv ...attribute.KeyValue) { s.attributes = append(s.attributes, kv...) }
 	if o.Kind != round.OverExecution {
@@ -63,11 +66,13 @@ func (t *Tracer) over(instance string, o round.Over) {
 	switch o.Kind {
 	case round.OverExecution:
 		s.name, s.kind = spanOrchestration+o.Name, trace.SpanKindConsumer
-		add(attribute.Int64(attrExecution, o.Ref.Execution), attribute.String(attrOrchestration, o.Name), attribute.String(attrVersion, o.Version), attribute.String(attrStatus, string(o.Status)))
+		add(attribute.Int64(attrExecution, o.Ref.Execution), attribute.String(attrOrchestration, o.Name),
+			attribute.String(attrVersion, o.Version), attribute.String(attrStatus, string(o.Status)))
 		add(Attributes(o.About)...)
 	case round.OverActivity:
 		s.name, s.kind = spanActivity+o.Name, trace.SpanKindProducer
-		add(messagingNATS, publishing, sent, attribute.String(attrActivity, o.Name), attribute.Int(attrAttempt, max(1, o.Attempt)))
+		add(messagingNATS, publishing, sent, attribute.String(attrActivity, o.Name),
+			attribute.Int(attrAttempt, max(1, o.Attempt)))
 		add(some(attrTag, o.Tag)...)
 		add(some(attrWorker, o.Worker)...)
 	case round.OverTimer:
@@ -84,13 +89,15 @@ func (t *Tracer) over(instance string, o round.Over) {
 		add(attribute.String(attrName, o.Name))
 	case round.OverChild:
 		s.name, s.kind = spanChild+o.Name, trace.SpanKindProducer
-		add(messagingNATS, publishing, sent, attribute.String(attrOrchestration, o.Name), attribute.String(attrChild, o.Instance))
+		add(messagingNATS, publishing, sent, attribute.String(attrOrchestration, o.Name),
+			attribute.String(attrChild, o.Instance))
 	}
 	if o.GivenUp {
 		add(attribute.Bool(attrGivenUp, true))
 	}
 	if o.Error != nil {
-		add(attribute.String(attrErrorKind, string(o.Error.Kind)), semconv.ErrorTypeKey.String(cmp.Or(o.Error.Type, string(o.Error.Kind))))
+		add(attribute.String(attrErrorKind, string(o.Error.Kind)),
+			semconv.ErrorTypeKey.String(cmp.Or(o.Error.Type, string(o.Error.Kind))))
 		s.failed = firstLine(o.Error.Message)
 	}
 	if !o.Link.IsZero() {
@@ -135,8 +142,10 @@ func (t *Tracer) Told(turn *round.Turn) {
 		}
 		ref := events.Ref{Life: x.Life, Execution: x.Execution, Event: x.Number}
 		s := span{
-			name: spanOwn + x.Name, kind: trace.SpanKindInternal, place: place.At(events.SpanOf("span", turn.Instance, ref)), within: place.Span, begun: x.Begun, ended: x.Ended,
-			attributes: append([]attribute.KeyValue{attribute.String(attrInstance, turn.Instance)}, Attributes(x.About)...),
+			name: spanOwn + x.Name, kind: trace.SpanKindInternal, place: place.At(events.SpanOf("span", turn.Instance,
+				ref)), within: place.Span, begun: x.Begun, ended: x.Ended,
+			attributes: append([]attribute.KeyValue{attribute.String(attrInstance, turn.Instance)},
+				Attributes(x.About)...),
 		}
 		if x.Error != nil {
 			s.failed = firstLine(x.Error.Message)
@@ -156,7 +165,8 @@ type Round struct {
 	Partition int
 	// Hydrated says that the code was in memory.
 	Hydrated bool
-	// Arrived is when the first of the messages came. Decided and Undecided are when the code began and had ended, Committed when that was done.
+	// Arrived is when the first of the messages came. Decided and Undecided are when the code began
+	// and had ended, Committed when that was done.
 	Arrived, Decided, Undecided, Committed time.Time
 	// Batch is how many turns were committed together.
 	Batch int
@@ -182,7 +192,8 @@ func (t *Tracer) Round(r Round) {
 			continue
 		}
 		last := x.Events[len(x.Events)-1].ID
-		t.round(r, row, x, place, events.SpanOf("round", r.Turn.Instance, events.Ref{Life: row.Life, Execution: x.ID, Event: last}), n == 0)
+		t.round(r, row, x, place,
+			events.SpanOf("round", r.Turn.Instance, events.Ref{Life: row.Life, Execution: x.ID, Event: last}), n == 0)
 	}
 }
 
@@ -198,16 +209,22 @@ func RowOf(t *round.Turn, execution int64) round.Row {
 
 func (t *Tracer) round(r Round, row round.Row, x round.Execution, place events.Trace, id [8]byte, first bool) {
 	begun := r.Arrived
-	if at := x.Events[0].At; isStart(x) && at.After(begun) { // it lies within the span of the execution; the wait stands in its attributes
+	if at := x.Events[0].At; isStart(x) && at.After(begun) {
+		// it lies within the span of the execution; the wait stands in its attributes
 		begun = at
 	}
 	s := span{
-		name: spanRound + row.Name, kind: trace.SpanKindConsumer, place: place.At(id), within: place.Span, begun: begun, ended: r.Committed,
+		name: spanRound + row.Name, kind: trace.SpanKindConsumer, place: place.At(id), within: place.Span, begun: begun,
+		ended: r.Committed,
 		attributes: []attribute.KeyValue{
 			messagingNATS, processing, processed, semconv.MessagingBatchMessageCount(len(r.Took)),
-			attribute.String(attrInstance, r.Turn.Instance), attribute.Int64(attrExecution, x.ID), attribute.String(attrOrchestration, row.Name), attribute.Int(attrPartition, r.Partition),
-			attribute.Int(attrEvents, len(x.Events)), attribute.Int64(attrHistory, x.Events[len(x.Events)-1].ID), attribute.Bool(attrHydrated, r.Hydrated), attribute.Int(attrBatch, r.Batch),
-			attribute.Float64(attrWait, r.Decided.Sub(r.Arrived).Seconds()), attribute.Float64(attrDecide, r.Undecided.Sub(r.Decided).Seconds()), attribute.Float64(attrCommit, r.Committed.Sub(r.Undecided).Seconds()),
+			attribute.String(attrInstance, r.Turn.Instance), attribute.Int64(attrExecution, x.ID),
+			attribute.String(attrOrchestration, row.Name), attribute.Int(attrPartition, r.Partition),
+			attribute.Int(attrEvents, len(x.Events)), attribute.Int64(attrHistory, x.Events[len(x.Events)-1].ID),
+			attribute.Bool(attrHydrated, r.Hydrated), attribute.Int(attrBatch, r.Batch),
+			attribute.Float64(attrWait, r.Decided.Sub(r.Arrived).Seconds()),
+			attribute.Float64(attrDecide, r.Undecided.Sub(r.Decided).Seconds()),
+			attribute.Float64(attrCommit, r.Committed.Sub(r.Undecided).Seconds()),
 		},
 	}
 	add := func(kv ...attribute.KeyValue) { s.attributes = append(s.attributes, kv...) }
@@ -256,7 +273,8 @@ const maxLinks = 128
 func linksTo(took []Taken) (links []sdktrace.Link) {
 	for _, m := range took {
 		if from, ok := events.ParseTrace(m.Trace); ok && len(links) < maxLinks {
-			links = append(links, sdktrace.Link{SpanContext: spanContext(from), Attributes: []attribute.KeyValue{attribute.String("rondo.verb", string(m.Verb))}})
+			links = append(links, sdktrace.Link{SpanContext: spanContext(from),
+				Attributes: []attribute.KeyValue{attribute.String("rondo.verb", string(m.Verb))}})
 		}
 	}
 	return links
@@ -266,7 +284,8 @@ func linksTo(took []Taken) (links []sdktrace.Link) {
 
 // Attempt is one attempt to execute an activity, or a step.
 type Attempt struct {
-	// Trace, Baggage and State are what the message brought; or what the instance of a step was started with.
+	// Trace, Baggage and State are what the message brought; or what the instance of a step was
+	// started with.
 	Trace, TraceState, Baggage string
 	Name                       string
 	Step                       bool
@@ -278,9 +297,11 @@ type Attempt struct {
 	Tag, Session, Worker       string
 }
 
-// Begin begins to tell of an attempt. The context has its trace and baggage, so what the code tells or calls belongs to it, also where nobody here is told. From is what messages about
-// it bring along. End has to be called once, with why it has failed.
-func (t *Tracer) Begin(ctx context.Context, a Attempt) (in context.Context, from string, end func(failed *events.Error)) {
+// Begin begins to tell of an attempt. The context has its trace and baggage, so what the code tells
+// or calls belongs to it, also where nobody here is told. From is what messages about it bring
+// along. End has to be called once, with why it has failed.
+func (t *Tracer) Begin(ctx context.Context, a Attempt) (in context.Context, from string,
+	end func(failed *events.Error)) {
 	end = func(*events.Error) {}
 	ctx = a.about(ctx)
 	if b, err := baggage.Parse(a.Baggage); err == nil && b.Len() > 0 {
@@ -302,7 +323,8 @@ func (t *Tracer) Begin(ctx context.Context, a Attempt) (in context.Context, from
 	told.place = spanContext(told.span.place).WithRemote(false).WithTraceState(parent.TraceState())
 	return trace.ContextWithSpan(ctx, told), told.span.place.String(), func(failed *events.Error) {
 		if failed != nil {
-			told.SetAttributes(attribute.String(attrErrorKind, string(failed.Kind)), semconv.ErrorTypeKey.String(cmp.Or(failed.Type, string(failed.Kind))))
+			told.SetAttributes(attribute.String(attrErrorKind, string(failed.Kind)),
+				semconv.ErrorTypeKey.String(cmp.Or(failed.Type, string(failed.Kind))))
 			told.SetStatus(codes.Error, firstLine(failed.Message))
 		}
 		told.end()
@@ -313,7 +335,8 @@ func (t *Tracer) Begin(ctx context.Context, a Attempt) (in context.Context, from
 func (a Attempt) span(within events.Trace) span {
 	s := span{within: within.Span, begun: time.Now(), attributes: make([]attribute.KeyValue, 0, 12)}
 	add := func(kv ...attribute.KeyValue) { s.attributes = append(s.attributes, kv...) }
-	add(attribute.String(attrInstance, a.Instance), attribute.Int(attrAttempt, max(1, a.Number)), attribute.String(attrWorker, a.Worker))
+	add(attribute.String(attrInstance, a.Instance), attribute.Int(attrAttempt, max(1, a.Number)),
+		attribute.String(attrWorker, a.Worker))
 	var id string
 	switch {
 	case a.Step:
@@ -326,7 +349,8 @@ func (a Attempt) span(within events.Trace) span {
 		if a.Deliveries > 1 { // work that is handed out again is done again
 			id += "/" + strconv.Itoa(a.Deliveries)
 		}
-		add(messagingNATS, processing, processed, attribute.String(attrActivity, a.Name), attribute.Int(attrDeliveries, a.Deliveries))
+		add(messagingNATS, processing, processed, attribute.String(attrActivity, a.Name),
+			attribute.Int(attrDeliveries, a.Deliveries))
 		add(some(attrTag, a.Tag)...)
 		add(some(attrSession, a.Session)...)
 	}

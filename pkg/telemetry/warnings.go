@@ -6,10 +6,12 @@ import (
 	"time"
 )
 
-// warnEvery bounds how often it is logged that nothing can be sent: whoever is told for the first time knows what to do, and a collector may be away for hours.
+// warnEvery bounds how often it is logged that nothing can be sent: whoever is told for the first
+// time knows what to do, and a collector may be away for hours.
 const warnEvery = time.Minute
 
-// warnings logs what goes wrong with telling, the first time at once, and then rarely. It implements the ErrorHandler of OpenTelemetry.
+// warnings logs what goes wrong with telling, the first time at once, and then rarely. It
+// implements the ErrorHandler of OpenTelemetry.
 type warnings struct {
 	log *slog.Logger
 	now func() time.Time
@@ -30,6 +32,7 @@ func (w *warnings) Handle(err error) {
 		w.left++
 		return
 	}
-	w.log.Warn("telemetry could not be sent; warnings of this are dropped for a minute", "error", err, "dropped", w.left)
+	w.log.Warn("telemetry could not be sent; warnings of this are dropped for a minute", "error", err,
+		"dropped", w.left)
 	w.next, w.left = now.Add(warnEvery), 0
 }

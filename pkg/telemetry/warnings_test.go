@@ -21,7 +21,8 @@ func TestWarningsAreRare(t *testing.T) {
 	if len(lines) != 10 {
 		t.Fatalf("in ten minutes it is said %d times, want 10:\n%s", len(lines), said.String())
 	}
-	if !strings.Contains(lines[0], `dropped=0`) || !strings.Contains(lines[1], `dropped=59`) || !strings.Contains(lines[1], "nobody listens") {
+	if !strings.Contains(lines[0], `dropped=0`) || !strings.Contains(lines[1], `dropped=59`) ||
+		!strings.Contains(lines[1], "nobody listens") {
 		t.Errorf("it says:\n%s", said.String())
 	}
 }

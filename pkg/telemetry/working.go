@@ -17,10 +17,13 @@ type workMetrics struct {
 func (m *workMetrics) make(i *instruments) {
 	m.executions, m.deliveries = i.counter(MetricActivityExecutions), i.counter(MetricActivityDeliveries)
 	m.heartbeats, m.limited = i.counter(MetricActivityHeartbeats), i.counter(MetricActivityLimited)
-	m.duration, m.queue, m.publishing = i.histogram(MetricActivityDuration), i.histogram(MetricActivityQueue), i.histogram(MetricWorkerPublish)
+	m.duration, m.queue, m.publishing = i.histogram(MetricActivityDuration), i.histogram(MetricActivityQueue),
+		i.histogram(MetricWorkerPublish)
 	m.done = newLabelled(LabelActivity, LabelTag, LabelOutcome, LabelAttempt)
-	m.took, m.from = newLabelled(LabelActivity, LabelTag, LabelOutcome), newLabelled(LabelActivity, LabelTag, LabelSource)
-	m.waited, m.byName, m.outcome = newLabelled(LabelActivity, LabelTag), newLabelled(LabelActivity), newLabelled(LabelOutcome)
+	m.took, m.from = newLabelled(LabelActivity, LabelTag, LabelOutcome),
+		newLabelled(LabelActivity, LabelTag, LabelSource)
+	m.waited, m.byName, m.outcome = newLabelled(LabelActivity, LabelTag), newLabelled(LabelActivity),
+		newLabelled(LabelOutcome)
 }
 
 // Work says which work something is about. The activity must be a registered one.
@@ -37,8 +40,8 @@ const (
 	WorkUnreadable = "unreadable" // it was put aside
 )
 
-// Finished records that a worker is done with work. The outcome is one of the above, or "": then failed says it. Took is how long the function has taken; negative if it was not
-// called.
+// Finished records that a worker is done with work. The outcome is one of the above, or "": then
+// failed says it. Took is how long the function has taken; negative if it was not called.
 func (m *Metrics) Finished(w Work, outcome string, failed *events.Error, d time.Duration) {
 	if m == nil {
 		return
@@ -60,7 +63,8 @@ func (m *Metrics) Begun(w Work, waited time.Duration) {
 	}
 }
 
-// Delivered records that work came, and whether it was handed out before or comes from another worker.
+// Delivered records that work came, and whether it was handed out before or comes from another
+// worker.
 func (m *Metrics) Delivered(w Work, again, handed bool) {
 	if m == nil {
 		return

@@ -1,5 +1,5 @@
-// Package timeline tells a history in words: one line for each event, with the time since the first one, its number, and an arrow if it came from
-// outside and was not said by the code.
+// Package timeline tells a history in words: one line for each event, with the time since the first
+// one, its number, and an arrow if it came from outside and was not said by the code.
 //
 //	0.000s    1  → fulfil 1 is started with {"sku":"piano"}
 //	0.000s    2    reserve is to be executed with {"sku":"piano"}
@@ -169,13 +169,15 @@ func (t *Teller) exchange(e events.Event) string {
 		return fmt.Sprintf("it takes message %d from the queue %s%s", f.Message, f.Queue, again(f.Again))
 	case *events.ChildStarted:
 		t.names[e.ID] = cmp.Or(f.Instance, f.Name)
-		return fmt.Sprintf("the child %s is started: %s with %s", f.Instance, named(f.Name, f.Version), t.payload(f.Input))
+		return fmt.Sprintf("the child %s is started: %s with %s", f.Instance, named(f.Name, f.Version),
+			t.payload(f.Input))
 	case *events.ChildCompleted:
 		return fmt.Sprintf("the child %s is completed with %s", t.name(f.Schedule), t.payload(f.Output))
 	case *events.ChildFailed:
 		return fmt.Sprintf("the child %s has failed: %s", t.name(f.Schedule), t.problem(f.Error))
 	case *events.Launched:
-		return fmt.Sprintf("%s is started on its own: %s with %s", f.Instance, named(f.Name, f.Version), t.payload(f.Input))
+		return fmt.Sprintf("%s is started on its own: %s with %s", f.Instance, named(f.Name, f.Version),
+			t.payload(f.Input))
 	case *events.Sent:
 		return fmt.Sprintf("it sends to the %s %s of %s: %s", f.To, f.Name, f.Instance, t.payload(f.Data))
 	}
@@ -193,7 +195,8 @@ func again(wait int64) string {
 func (t *Teller) started(f *events.Started) string {
 	s := fmt.Sprintf("%s is started with %s", named(f.Name, f.Version), t.payload(f.Input))
 	if f.Previous > 0 {
-		s = fmt.Sprintf("%s goes on after execution %d, with %s", named(f.Name, f.Version), f.Previous, t.payload(f.Input))
+		s = fmt.Sprintf("%s goes on after execution %d, with %s", named(f.Name, f.Version), f.Previous,
+			t.payload(f.Input))
 	}
 	if f.Parent != nil {
 		s += fmt.Sprintf(", by event %d of %s", f.Parent.Event, f.Parent.Instance)

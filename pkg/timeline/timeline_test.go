@@ -16,7 +16,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
-// TestEveryKind tells each kind of event, in full and with as little as it may have. What is said is in testdata.
+// TestEveryKind tells each kind of event, in full and with as little as it may have. What is said
+// is in testdata.
 func TestEveryKind(t *testing.T) {
 	var said strings.Builder
 	for _, kind := range events.Kinds() {
@@ -38,7 +39,8 @@ func TestEveryKind(t *testing.T) {
 				t.Fatal(err)
 			}
 			line := timeline.New(timeline.Options{}).Line(e)
-			if strings.Contains(line, "%!") || strings.Contains(line, "\n") || strings.HasSuffix(line, "  "+string(kind)) || strings.HasSuffix(line, "→ "+string(kind)) {
+			if strings.Contains(line, "%!") || strings.Contains(line, "\n") ||
+				strings.HasSuffix(line, "  "+string(kind)) || strings.HasSuffix(line, "→ "+string(kind)) {
 				t.Errorf("%s: %q", kind, line)
 			}
 			fmt.Fprintf(&said, "%-20s %s\n", kind, strings.TrimSpace(line))
@@ -54,10 +56,14 @@ func TestStory(t *testing.T) {
 	add := func(after time.Duration, f events.Fact) {
 		x.Events = append(x.Events, events.Event{ID: int64(len(x.Events) + 1), At: began.Add(after), Fact: f})
 	}
-	add(0, &events.Started{Name: "fulfil", Version: "1", Life: "l", Engine: 1, Input: events.Payload(`{"sku":"piano"}`)})
-	add(0, &events.ActivityScheduled{Name: "reserve", Input: events.Payload(`"` + strings.Repeat("é", 300) + `"`), Attempt: 1})
-	add(21*time.Millisecond, &events.ActivityFailed{Schedule: 2, Error: &events.Error{Type: "busy", Message: "try\nlater"}, Worker: "w-1"})
-	add(21*time.Millisecond, &events.ActivityScheduled{Name: "reserve", Attempt: 2, First: 2, NotBefore: began.Add(3 * time.Second), Tag: "store"})
+	add(0, &events.Started{Name: "fulfil", Version: "1", Life: "l", Engine: 1,
+		Input: events.Payload(`{"sku":"piano"}`)})
+	add(0, &events.ActivityScheduled{Name: "reserve",
+		Input: events.Payload(`"` + strings.Repeat("é", 300) + `"`), Attempt: 1})
+	add(21*time.Millisecond,
+		&events.ActivityFailed{Schedule: 2, Error: &events.Error{Type: "busy", Message: "try\nlater"}, Worker: "w-1"})
+	add(21*time.Millisecond, &events.ActivityScheduled{Name: "reserve", Attempt: 2, First: 2,
+		NotBefore: began.Add(3 * time.Second), Tag: "store"})
 	add(4*time.Second, &events.ActivityCompleted{Schedule: 4, Result: events.Payload(`"r-7"`)})
 	add(4*time.Second, &events.TimerCreated{FireAt: began.Add(50 * time.Hour)})
 	add(4*time.Second, &events.EventAwaited{Name: "approve"})

@@ -9,10 +9,12 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus"
 )
 
-// assign says which member takes which partition. All who see the same members come to the same result, without a word between them.
+// assign says which member takes which partition. All who see the same members come to the same
+// result, without a word between them.
 //
-// Of the members with the newest engine, each partition takes the one that it likes best (by a hash of both, so that little moves when somebody comes or
-// goes) and that does not have its fair share yet; nobody has two more than another.
+// Of the members with the newest engine, each partition takes the one that it likes best (by a hash
+// of both, so that little moves when somebody comes or goes) and that does not have its fair share
+// yet; nobody has two more than another.
 func assign(members []bus.Member, partitions []int) map[int]string {
 	newest := 0
 	for _, m := range members {
@@ -29,7 +31,8 @@ func assign(members []bus.Member, partitions []int) map[int]string {
 	if len(able) == 0 {
 		return nil
 	}
-	share, more := len(partitions)/len(able), len(partitions)%len(able) // so many for each, and one more for so many of them
+	// so many for each, and one more for so many of them
+	share, more := len(partitions)/len(able), len(partitions)%len(able)
 	load := make(map[string]int, len(able))
 	owner := make(map[int]string, len(partitions))
 	for _, p := range slices.Sorted(slices.Values(partitions)) {

@@ -26,7 +26,8 @@ func numbers(n int) []int {
 	return out
 }
 
-// TestAssignIsFairCompleteAndTheSameForAll checks every combination of up to 12 members and 40 partitions.
+// TestAssignIsFairCompleteAndTheSameForAll checks every combination of up to 12 members and 40
+// partitions.
 func TestAssignIsFairCompleteAndTheSameForAll(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for m := 1; m <= 12; m++ {
@@ -45,7 +46,8 @@ func TestAssignIsFairCompleteAndTheSameForAll(t *testing.T) {
 					t.Fatalf("%d members, %d partitions: %s has %d, more than %d", m, p, id, n, most)
 				}
 			}
-			if least := p / m; slices.Min(append(slices.Collect(maps.Values(load)), p)) < least || least > 0 && len(load) < m {
+			if least := p / m; slices.Min(append(slices.Collect(maps.Values(load)), p)) < least || least > 0 &&
+				len(load) < m {
 				t.Fatalf("%d members, %d partitions: %v; want at least %d for each", m, p, load, least)
 			}
 			random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -61,7 +63,8 @@ func TestAssignIsFairCompleteAndTheSameForAll(t *testing.T) {
 	}
 }
 
-// TestAssignMovesLittle checks that most partitions stay where they are when one of many members goes.
+// TestAssignMovesLittle checks that most partitions stay where they are when one of many members
+// goes.
 func TestAssignMovesLittle(t *testing.T) {
 	all, partitions := members(8), numbers(256)
 	before := assign(all, partitions)

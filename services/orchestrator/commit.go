@@ -21,12 +21,15 @@ type committed struct {
 	begun, at, published time.Time // when the commit began and ended, and all of it was published
 }
 
-// takeDecision takes a turn that was decided: to the next commit, or, if it appends nothing, to where it is checked.
+// takeDecision takes a turn that was decided: to the next commit, or, if it appends nothing, to
+// where it is checked.
 func (l *loop) takeDecision(d *decision) {
 	e := d.entry
 	e.stuck = false
 	switch {
-	case d.err != nil: // the limits of package events make this impossible; if it happens all the same, the instance must not be lost silently
+	case d.err != nil:
+		// the limits of package events make this impossible; if it happens all the same, the
+		// instance must not be lost silently
 		l.of(e).Error("a turn cannot be committed; its messages come again", "error", d.err)
 		l.countAgainst(e, d.err.Error())
 	case len(d.turn.Executions) > 0:
@@ -40,24 +43,31 @@ func (l *loop) takeDecision(d *decision) {
 	}
 }
 
-// certain reports whether what a turn without events says can be done at once: it was decided on what the store has, or gives everything back.
+// certain reports whether what a turn without events says can be done at once: it was decided on
+// what the store has, or gives everything back.
 func (l *loop) certain(d *decision) bool {
 	if len(d.promises) > 0 {
 		return false
 	}
-	return d.entry.fresh || !slices.ContainsFunc(d.turn.Receipts, func(r round.Receipt) bool { return r.Verdict == round.Ignored || r.Verdict == round.Dead })
+	return d.entry.fresh || !slices.ContainsFunc(d.turn.Receipts, func(r round.Receipt) bool {
+		return r.Verdict == round.Ignored || r.Verdict == round.Dead
+	})
 }
 
 const (
-	// maxCommits is how many commits are under way at once, none of which knows an instance of another. So the processors have something to do while the database waits for its
-	// disk, or for the network.
+	// maxCommits is how many commits are under way at once, none of which knows an instance of
+	// another. So the processors have something to do while the database waits for its disk, or for
+	// the network.
 	maxCommits = 2
-	// secondFrom is how many turns must wait before a commit begins beside another. With fewer, it is cheaper to wait for that one and to commit more at once.
+	// secondFrom is how many turns must wait before a commit begins beside another. With fewer, it
+	// is cheaper to wait for that one and to commit more at once.
 	secondFrom = 48
 )
 
-// lull is how long the loop waits after a commit before it begins a small one. What the commit before has set free comes back within that time where much is under way, and shares the next one then.
-// Whoever is alone does not wait: a commit of a few turns is followed by the next one at once.
+// lull is how long the loop waits after a commit before it begins a small one. What the commit
+// before has set free comes back within that time where much is under way, and shares the next one
+// then. Whoever is alone does not wait: a commit of a few turns is followed by the next one at
+// once.
 type lull struct {
 	ended time.Time // when the last commit did
 	turns int       // how many it had
@@ -90,7 +100,8 @@ func (l *loop) wakeAfter(d time.Duration) {
 	time.AfterFunc(d, func() { l.tell(l.o.life, func(l *loop) { l.lull.armed = false }) })
 }
 
-// startCommit commits what was decided meanwhile, if no commit is under way, or if enough waits for another one. When commits fail, one at a time tells what is wrong.
+// startCommit commits what was decided meanwhile, if no commit is under way, or if enough waits for
+// another one. When commits fail, one at a time tells what is wrong.
 func (l *loop) startCommit(ctx context.Context) {
 	switch n := len(l.toCommit); {
 	case n == 0 || l.commits >= maxCommits:
@@ -106,7 +117,8 @@ func (l *loop) startCommit(ctx context.Context) {
 	n, written, bytes := 0, 0, 0
 	for most := l.slow.most(l.o.config.MaxBatch); n < len(l.toCommit) && n < most; {
 		d := l.toCommit[n]
-		if n > 0 && (d.tries > 0 || l.toCommit[0].tries > 0 || written+d.events > l.o.config.MaxBatchEvents || bytes+d.bytes > l.o.config.MaxBatchBytes) {
+		if n > 0 && (d.tries > 0 || l.toCommit[0].tries > 0 || written+d.events > l.o.config.MaxBatchEvents ||
+			bytes+d.bytes > l.o.config.MaxBatchBytes) {
 			break // what is small should not have to wait for what is large
 		}
 		written, bytes = written+d.events, bytes+d.bytes
@@ -142,9 +154,12 @@ func (l *loop) startCommit(ctx context.Context) {
 }
 
 // commit tries to commit a batch, after a while if the one before has failed.
-func (l *loop) commit(ctx context.Context, batch history.Batch, delay time.Duration) (begun time.Time, _ history.Result, _ error) {
+func (l *loop) commit(ctx context.Context, batch history.Batch, delay time.Duration) (begun time.Time,
+	_ history.Result, _ error) {
 	if !wait(ctx, delay) {
-		return time.Now(), history.Result{}, &history.Error{Class: history.Ambiguous, Op: "commit", Err: context.Cause(ctx)} // there is no other try
+		// there is no other try
+		return time.Now(), history.Result{},
+			&history.Error{Class: history.Ambiguous, Op: "commit", Err: context.Cause(ctx)}
 	}
 	within, cancel := context.WithTimeout(ctx, l.o.config.CommitTimeout)
 	defer cancel()
@@ -166,8 +181,10 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// slowness is how the loop goes on after commits that have failed. Most often it is because of the store, and the same turns are committed a little later. But it may be because of
-// one of them, or because they are too much at once. So fewer are tried, in the end each alone, and one that the store does not take while it takes others waits for itself.
+// slowness is how the loop goes on after commits that have failed. Most often it is because of the
+// store, and the same turns are committed a little later. But it may be because of one of them, or
+// because they are too much at once. So fewer are tried, in the end each alone, and one that the
+// store does not take while it takes others waits for itself.
 type slowness struct {
 	delay     time.Duration // before the next commit
 	fewer     int           // how many turns the next commit may have; 0: as many as may be
@@ -191,7 +208,8 @@ const (
 	maxCommitDelay = 2 * time.Second
 	// refusalsAlone is how often in a row a turn is not taken alone before others are let go first.
 	refusalsAlone = 5
-	// triesAlone is how often a turn that the store does not take while it takes others is tried before that counts as an attempt that has failed.
+	// triesAlone is how often a turn that the store does not take while it takes others is tried
+	// before that counts as an attempt that has failed.
 	triesAlone = 3
 )
 
@@ -212,7 +230,8 @@ func (l *loop) takeUnstored(x *committed) {
 	s, n := &l.slow, len(x.decisions)
 	if s.fault == nil {
 		s.fault = &commitFault{since: time.Now(), err: x.err}
-		l.o.log.Warn("a commit failed; trying again", "turns", n, "class", history.ClassOf(x.err).String(), "error", x.err)
+		l.o.log.Warn("a commit failed; trying again", "turns", n, "class", history.ClassOf(x.err).String(),
+			"error", x.err)
 	}
 	l.commitFault.Store(&commitFault{since: s.fault.since, err: x.err})
 	s.delay = min(max(20*time.Millisecond, 2*s.delay), maxCommitDelay)
@@ -234,7 +253,8 @@ func (l *loop) takeUnstored(x *committed) {
 		return
 	}
 	if d.tries++; d.tries > triesAlone {
-		l.of(d.entry).Error("the database does not manage to store a turn", "events", d.events, "bytes", d.bytes, "error", x.err)
+		l.of(d.entry).Error("the database does not manage to store a turn", "events", d.events, "bytes", d.bytes,
+			"error", x.err)
 		l.countAgainst(d.entry, x.err.Error())
 		return
 	}
@@ -247,7 +267,8 @@ func (l *loop) takeUnstored(x *committed) {
 	})
 }
 
-// publish hands what the turns that were taken have promised to the publisher. When that has too much to do, it waits, and so does the next commit.
+// publish hands what the turns that were taken have promised to the publisher. When that has too
+// much to do, it waits, and so does the next commit.
 func (l *loop) publish(ctx context.Context, decisions []*decision, result history.Result) {
 	var x outbox.Promised
 	for i, d := range decisions {
@@ -295,7 +316,8 @@ func (l *loop) takeCommitted(ctx context.Context, x *committed) {
 		case history.Erasing:
 			l.returnTaken(e, time.Second)
 		default:
-			l.of(e).Error("the database does not take a turn", "verdict", outcome.Verdict.String(), "error", outcome.Err)
+			l.of(e).Error("the database does not take a turn", "verdict", outcome.Verdict.String(),
+				"error", outcome.Err)
 			l.countAgainst(e, outcome.Err.Error())
 		}
 	}
@@ -303,7 +325,8 @@ func (l *loop) takeCommitted(ctx context.Context, x *committed) {
 
 // takeFailed goes on after a commit of which nobody knows whether it happened: history will tell.
 func (l *loop) takeFailed(x *committed) {
-	l.o.log.Warn("nobody knows whether a commit has happened; reading the instances again", "turns", len(x.decisions), "error", x.err)
+	l.o.log.Warn("nobody knows whether a commit has happened; reading the instances again", "turns", len(x.decisions),
+		"error", x.err)
 	for _, d := range x.decisions {
 		for _, i := range d.entry.taken {
 			i.doubtful = true
@@ -314,7 +337,8 @@ func (l *loop) takeFailed(x *committed) {
 	}
 }
 
-// maxConflicts is after how many conflicts in a row an instance is left alone for a while: somebody else is at it.
+// maxConflicts is after how many conflicts in a row an instance is left alone for a while: somebody
+// else is at it.
 const maxConflicts = 3
 
 // again has the messages of a round decided again, on what the store has now.
@@ -347,8 +371,8 @@ func (l *loop) dropStarts(e *entry, why history.Verdict, start string) {
 	l.advance(e)
 }
 
-// partStarts takes the start that has begun a turn out of the messages of a round, however often it has come. Another start
-// means another instance: the store has not judged it.
+// partStarts takes the start that has begun a turn out of the messages of a round, however often it
+// has come. Another start means another instance: the store has not judged it.
 func partStarts(taken []*item, start string) (those, rest []*item) {
 	for _, i := range taken {
 		if _, isStart := i.message.Content.(*events.Start); isStart && i.message.ID == start {
@@ -360,7 +384,8 @@ func partStarts(taken []*item, start string) (those, rest []*item) {
 	return those, rest
 }
 
-// returnTaken gives the messages of a round back, to come again later; what waits behind them, too, so that the order stays.
+// returnTaken gives the messages of a round back, to come again later; what waits behind them, too,
+// so that the order stays.
 func (l *loop) returnTaken(e *entry, after time.Duration) {
 	l.putBack(e, e.taken)
 	e.taken = nil
@@ -368,15 +393,16 @@ func (l *loop) returnTaken(e *entry, after time.Duration) {
 	l.advance(e)
 }
 
-// countAgainst counts an attempt against the messages of a round that cannot be committed, and gives them back. After too many, the round
-// will put them aside.
+// countAgainst counts an attempt against the messages of a round that cannot be committed, and
+// gives them back. After too many, the round will put them aside.
 func (l *loop) countAgainst(e *entry, why string) {
 	l.evict(e)
 	e.stage = idle
 	var rest []*item
 	for _, i := range e.taken {
 		l.o.suspects.count(i, why)
-		if most := l.o.config.Round.MaxAttempts; i.attempts > 2*max(most, 10) && !i.inside() { // even to end the instance was not possible
+		if most := l.o.config.Round.MaxAttempts; i.attempts > 2*max(most, 10) && !i.inside() {
+			// even to end the instance was not possible
 			l.settled(i)
 			l.o.bury(i.settling(), bus.Cause{Reason: reasonUnfit, Detail: why, By: l.o.config.ID, Attempts: i.attempts})
 			continue
@@ -389,14 +415,15 @@ func (l *loop) countAgainst(e *entry, why string) {
 
 // ---- Turns that append nothing.
 
-// checked says which turns without events were decided on what the store has, and have published what they say.
+// checked says which turns without events were decided on what the store has, and have published
+// what they say.
 type checked struct {
 	decisions []*decision
 	good      []bool
 }
 
-// startCheck compares turns that append nothing with the store: if somebody else has taken the instance further, a message that means nothing here may mean something
-// there.
+// startCheck compares turns that append nothing with the store: if somebody else has taken the
+// instance further, a message that means nothing here may mean something there.
 func (l *loop) startCheck(ctx context.Context) {
 	if len(l.toCheck) == 0 || l.checks > 0 {
 		return
@@ -418,7 +445,8 @@ func (l *loop) check(ctx context.Context, decisions []*decision) []bool {
 	defer cancel()
 	known, err := l.o.store.Load(within, ids, func(string, round.Row) bool { return false })
 	if err != nil {
-		l.o.log.Warn("instances could not be compared with the store; deciding again", "instances", len(ids), "error", err)
+		l.o.log.Warn("instances could not be compared with the store; deciding again", "instances",
+			len(ids), "error", err)
 		return good
 	}
 	var messages []events.Wire

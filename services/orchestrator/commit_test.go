@@ -9,9 +9,11 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// After a commit has failed, no other begins beside the one that is tried again, however many turns wait.
+// After a commit has failed, no other begins beside the one that is tried again, however many turns
+// wait.
 func TestCommitsAreTriedOneAtATime(t *testing.T) {
-	for name, slow := range map[string]slowness{"before the next try": {delay: maxCommitDelay}, "with fewer turns": {fewer: 10}} {
+	for name, slow := range map[string]slowness{"before the next try": {delay: maxCommitDelay},
+		"with fewer turns": {fewer: 10}} {
 		t.Run(name, func(t *testing.T) {
 			l := &loop{commits: 1, toCommit: make([]*decision, 10*secondFrom), slow: slow}
 			l.startCommit(t.Context())
@@ -22,7 +24,8 @@ func TestCommitsAreTriedOneAtATime(t *testing.T) {
 	}
 }
 
-// Where much is under way, a small commit waits a moment for more, and not longer. Whoever is alone never waits.
+// Where much is under way, a small commit waits a moment for more, and not longer. Whoever is alone
+// never waits.
 func TestSmallCommitsWaitAMoment(t *testing.T) {
 	for _, c := range []struct {
 		name           string
@@ -50,7 +53,8 @@ func TestSmallCommitsWaitAMoment(t *testing.T) {
 // The loop turns again when the moment is over, even if nothing else happens.
 func TestTheLoopIsWokenAfterALull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &loop{o: &Orchestrator{life: t.Context()}, own: make(chan func(*loop), 1), ended: make(chan struct{}), toCommit: []*decision{{}}, lull: lull{ended: time.Now(), turns: lullFrom}}
+		l := &loop{o: &Orchestrator{life: t.Context()}, own: make(chan func(*loop), 1), ended: make(chan struct{}),
+			toCommit: []*decision{{}}, lull: lull{ended: time.Now(), turns: lullFrom}}
 		began := time.Now()
 		for range 3 { // the loop may turn for other reasons meanwhile
 			l.startCommit(t.Context())
@@ -69,14 +73,15 @@ func TestTheLoopIsWokenAfterALull(t *testing.T) {
 	})
 }
 
-// The store refuses a start that comes again for a deleted instance. Another start of the same id, in the same round, is
-// decided again: a client was told that NATS has it.
+// The store refuses a start that comes again for a deleted instance. Another start of the same id,
+// in the same round, is decided again: a client was told that NATS has it.
 func TestOnlyTheRefusedStartIsDropped(t *testing.T) {
 	message := func(id string, c events.Content) *item {
 		return &item{message: events.Message{ID: id, Instance: "i", Content: c}}
 	}
 	former, again := message("former", &events.Start{}), message("former", &events.Start{})
-	next, letter := message("next", &events.Start{Conflict: events.RestartFinished}), message("former", &events.QueueSent{})
+	next, letter := message("next", &events.Start{Conflict: events.RestartFinished}),
+		message("former", &events.QueueSent{})
 	dropped, rest := partStarts([]*item{former, letter, next, again}, "former")
 	if !slices.Equal(dropped, []*item{former, again}) || !slices.Equal(rest, []*item{letter, next}) {
 		t.Errorf("dropped %v, and decides %v again", dropped, rest)

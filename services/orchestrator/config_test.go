@@ -12,7 +12,8 @@ func TestConfigTellsEverythingThatIsWrong(t *testing.T) {
 	if err == nil {
 		t.Fatal("nothing is wrong")
 	}
-	for _, says := range []string{"instances in memory: -1", "turns in a commit: -1", "the grace of a shutdown", "what is kept", "are less than the 500 of one round"} {
+	for _, says := range []string{"instances in memory: -1", "turns in a commit: -1", "the grace of a shutdown",
+		"what is kept", "are less than the 500 of one round"} {
 		if !strings.Contains(err.Error(), says) {
 			t.Errorf("it does not say %q:\n%v", says, err)
 		}

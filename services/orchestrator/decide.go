@@ -32,7 +32,8 @@ type decision struct {
 	tries    int       // since it is taken for why
 }
 
-// deciders are the goroutines that let code go on. One whose code does not come back is lost, and another takes its place.
+// deciders are the goroutines that let code go on. One whose code does not come back is lost, and
+// another takes its place.
 type deciders struct {
 	o    *Orchestrator
 	jobs chan *entry
@@ -131,7 +132,8 @@ func (d *deciders) decide(e *entry) *decision {
 	now := events.Instant(d.o.config.Now())
 	inbox := make([]round.Delivery, len(e.taken))
 	for i, t := range e.taken {
-		inbox[i] = round.Delivery{Message: t.message, Attempts: max(1, t.attempts), Deliveries: max(1, t.delivery.Deliveries)}
+		inbox[i] = round.Delivery{Message: t.message, Attempts: max(1, t.attempts),
+			Deliveries: max(1, t.delivery.Deliveries)}
 		if !t.inside() {
 			inbox[i].Age = now.Sub(t.delivery.Stored)
 			inbox[i].Sent = round.SentAt(t.message.Sent, t.delivery.Stored, t.delivery.NotBefore)

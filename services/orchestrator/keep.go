@@ -13,8 +13,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// keeper does what has to be done now and then: it sweeps, heals, erases and prunes. Every orchestrator does all of it; the store sees to it that they
-// do not do the same things twice, and where it does not, one at a time does them.
+// keeper does what has to be done now and then: it sweeps, heals, erases and prunes. Every
+// orchestrator does all of it; the store sees to it that they do not do the same things twice, and
+// where it does not, one at a time does them.
 type keeper struct {
 	o       *Orchestrator
 	sweeper outbox.Sweeper
@@ -28,22 +29,25 @@ func newKeeper(o *Orchestrator) *keeper {
 		patience = time.Minute
 	}
 	return &keeper{
-		o:       o,
-		sweeper: outbox.Sweeper{Broker: o.broker, Store: o.store, Prefix: o.broker.Prefix(), After: c.PromiseAfter, Hold: 3 * c.PromiseAfter, Log: o.log, Watcher: c.Metrics},
-		healer:  outbox.Healer{Broker: o.broker, Store: o.store, Prefix: o.broker.Prefix(), Grace: c.OverdueGrace, Patience: patience, Settle: settleFor, Runs: o.own.mayRun, Log: o.log, Watcher: c.Metrics},
+		o: o,
+		sweeper: outbox.Sweeper{Broker: o.broker, Store: o.store, Prefix: o.broker.Prefix(), After: c.PromiseAfter,
+			Hold: 3 * c.PromiseAfter, Log: o.log, Watcher: c.Metrics},
+		healer: outbox.Healer{Broker: o.broker, Store: o.store, Prefix: o.broker.Prefix(), Grace: c.OverdueGrace,
+			Patience: patience, Settle: settleFor, Runs: o.own.mayRun, Log: o.log, Watcher: c.Metrics},
 	}
 }
 
 const (
-	// settleFor is longer than a task is with a worker before it is stored: a second, and three more
-	// if the worker does not answer.
+	// settleFor is longer than a task is with a worker before it is stored: a second, and three
+	// more if the worker does not answer.
 	settleFor = bus.LastsAfter + 4*time.Second
 
 	tidyEvery   = time.Minute
 	retainEvery = time.Minute
 	pruneEvery  = time.Hour
 	renewEvery  = 5 * time.Second
-	// schedulesEvery is how often it is looked whether the broker still has what starts something again and again.
+	// schedulesEvery is how often it is looked whether the broker still has what starts something
+	// again and again.
 	schedulesEvery = time.Minute
 
 	// The leases of what one orchestrator at a time does.
@@ -51,7 +55,8 @@ const (
 	pruneLease   = "rondo.pruning"
 	recoverLease = "rondo.recovery"
 
-	// recoveredMark stands in the broker once everything that it should have is there. A broker without it is new, or has lost everything.
+	// recoveredMark stands in the broker once everything that it should have is there. A broker
+	// without it is new, or has lost everything.
 	recoveredMark = "recovered"
 )
 
@@ -77,7 +82,8 @@ func (k *keeper) run(ctx context.Context) {
 	wait.Wait()
 }
 
-// regularly does something about every so often, not all orchestrators at the same moment. Failing is not the end.
+// regularly does something about every so often, not all orchestrators at the same moment. Failing
+// is not the end.
 func (k *keeper) regularly(ctx context.Context, every time.Duration, what string, do func(context.Context) error) {
 	failed := false
 	for first := true; ; first = false {
@@ -125,8 +131,8 @@ func (k *keeper) tidy(ctx context.Context) error {
 	}
 }
 
-// wakeHalted has halted instances tried again whose code this orchestrator brings: it may fit now. It is done once, because the code does not change
-// while the process lives.
+// wakeHalted has halted instances tried again whose code this orchestrator brings: it may fit now.
+// It is done once, because the code does not change while the process lives.
 func (k *keeper) wakeHalted(ctx context.Context) {
 	page := history.Page{}
 	for ctx.Err() == nil {
@@ -136,7 +142,8 @@ func (k *keeper) wakeHalted(ctx context.Context) {
 			if _, known := k.o.config.Round.Code.Lookup(x.Name, x.Version); !known {
 				continue
 			}
-			if w, err := events.Encode(k.o.broker.Prefix(), events.Message{Instance: x.Instance, Content: &events.Wake{Reason: "deployed"}}); err == nil {
+			if w, err := events.Encode(k.o.broker.Prefix(),
+				events.Message{Instance: x.Instance, Content: &events.Wake{Reason: "deployed"}}); err == nil {
 				wires = append(wires, w)
 			}
 		}
@@ -189,7 +196,8 @@ func (k *keeper) renew(ctx context.Context, lease string) {
 			return
 		case <-tick.C:
 			if _, err := k.o.broker.Claim(ctx, lease, k.o.config.ID); err != nil && ctx.Err() == nil {
-				k.o.log.Debug("a lease could not be renewed; another orchestrator may do the same thing", "lease", lease, "error", err)
+				k.o.log.Debug("a lease could not be renewed; another orchestrator may do the same thing", "lease",
+					lease, "error", err)
 			}
 		}
 	}
@@ -206,7 +214,8 @@ func (k *keeper) release(lease string) {
 // removeEnded removes instances that ended long ago.
 func (k *keeper) removeEnded(ctx context.Context) error {
 	before := time.Now().Add(-k.o.config.KeepEnded)
-	filter := history.Filter{EndedBefore: before, RootsOnly: true, Statuses: []round.Status{round.Completed, round.Failed, round.Cancelled, round.Terminated}}
+	filter := history.Filter{EndedBefore: before, RootsOnly: true,
+		Statuses: []round.Status{round.Completed, round.Failed, round.Cancelled, round.Terminated}}
 	page := history.Page{}
 	var removed int64
 	for {
@@ -253,7 +262,8 @@ func (k *keeper) begin(ctx context.Context) error {
 	return k.o.broker.SetMark(ctx, recoveredMark)
 }
 
-// recover gives a broker that has lost everything what it should have. A new one gets the same treatment, which then is soon over.
+// recover gives a broker that has lost everything what it should have. A new one gets the same
+// treatment, which then is soon over.
 func (k *keeper) recover(ctx context.Context) error {
 	marked, err := k.o.broker.Marked(ctx, recoveredMark)
 	if err != nil {
@@ -272,7 +282,8 @@ func (k *keeper) recover(ctx context.Context) error {
 			return err
 		}
 		if healed.Messages > 0 {
-			k.o.log.Warn("the broker had lost its messages; published what the running instances wait for", "instances", healed.Instances, "messages", healed.Messages)
+			k.o.log.Warn("the broker had lost its messages; published what the running instances wait for", "instances",
+				healed.Instances, "messages", healed.Messages)
 		}
 		return k.o.broker.SetMark(ctx, recoveredMark)
 	})(ctx)

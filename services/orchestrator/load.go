@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	// maxLoads is how many reads are under way at once, maxLoad how many instances one of them reads.
+	// maxLoads is how many reads are under way at once, maxLoad how many instances one of them
+	// reads.
 	maxLoads = 4
 	maxLoad  = 128
 	// loadAgain is how long a read that failed waits.

@@ -16,7 +16,8 @@ func (l *loop) of(e *entry) *slog.Logger { return telemetry.LogOf(l.o.log, e.id,
 // about is what a message that was not taken is about.
 func about(d bus.Delivery) []any {
 	about := []any{"subject", d.Subject}
-	if to, err := events.DecodeToken(d.Subject[strings.LastIndexByte(d.Subject, '.')+1:]); err == nil && events.CheckInstance(to) == nil {
+	if to, err := events.DecodeToken(d.Subject[strings.LastIndexByte(d.Subject, '.')+1:]); err == nil &&
+		events.CheckInstance(to) == nil {
 		about = append(about, "instance", to)
 	}
 	return about
@@ -45,20 +46,24 @@ func (l *loop) log(t *round.Turn) {
 		log.Warn(w)
 	}
 	if t.Fault != nil {
-		log.Error("an instance was stopped by the engine", "status", t.Row.Status, "kind", t.Fault.Kind, "error", l.o.fault(t.Fault))
+		log.Error("an instance was stopped by the engine", "status", t.Row.Status, "kind", t.Fault.Kind, "error",
+			l.o.fault(t.Fault))
 	}
 }
 
-// fault is what is logged of why an instance was stopped. The text is the engine's own, or that of a panic, or of what could not be read: then it may be or have the data of users.
+// fault is what is logged of why an instance was stopped. The text is the engine's own, or that of
+// a panic, or of what could not be read: then it may be or have the data of users.
 func (o *Orchestrator) fault(e *events.Error) string {
 	switch e.Kind {
-	case events.Nondeterminism, events.Runaway, events.Deadlock, events.LimitExceeded, events.Unregistered, events.Poison:
+	case events.Nondeterminism, events.Runaway, events.Deadlock, events.LimitExceeded, events.Unregistered,
+		events.Poison:
 		return e.Error()
 	}
 	return o.text(e.Error())
 }
 
-// detail is what is logged of why a message was not taken. Most of it is made of names and numbers; what a decoder says has parts of what it could not decode.
+// detail is what is logged of why a message was not taken. Most of it is made of names and numbers;
+// what a decoder says has parts of what it could not decode.
 func (o *Orchestrator) detail(reason, detail string) string {
 	switch r := round.Reason(reason); r {
 	case round.CannotRead, round.TriedTooOften, reasonMalformed, reasonUnfit:

@@ -83,7 +83,8 @@ const (
 	asking
 )
 
-// entry is an instance that this process knows of. Everything in it belongs to the loop, except for live while the stage is deciding.
+// entry is an instance that this process knows of. Everything in it belongs to the loop, except for
+// live while the stage is deciding.
 type entry struct {
 	id        string
 	partition int
@@ -102,7 +103,8 @@ type entry struct {
 	former    *round.Former   // what was asked before; nil if nothing was
 }
 
-// known is what is needed of a row beside rounds. The whole row is in the live instance, and there are many entries.
+// known is what is needed of a row beside rounds. The whole row is in the live instance, and there
+// are many entries.
 type known struct {
 	life, name, version, trace, startMessage string
 	status                                   round.Status
@@ -117,11 +119,13 @@ func knownOf(r *round.Row) known {
 // row is a row with that.
 func (k *known) row() round.Row {
 	return round.Row{
-		Life: k.life, Name: k.name, Version: k.version, Trace: k.trace, StartMessage: k.startMessage, Status: k.status, Execution: k.execution, HistoryBytes: k.historyBytes, Engine: k.engine,
+		Life: k.life, Name: k.name, Version: k.version, Trace: k.trace, StartMessage: k.startMessage, Status: k.status,
+		Execution: k.execution, HistoryBytes: k.historyBytes, Engine: k.engine,
 	}
 }
 
-// loop is the one that knows of everything. All its fields belong to its goroutine, except for those at the end.
+// loop is the one that knows of everything. All its fields belong to its goroutine, except for
+// those at the end.
 type loop struct {
 	o *Orchestrator
 
@@ -172,13 +176,17 @@ type commitFault struct {
 
 func newLoop(o *Orchestrator) *loop {
 	return &loop{
-		o: o, entries: make(map[string]*entry), held: make(map[uint64]*item), owned: make(map[int]bool), resting: list.New(), drained: make(chan struct{}), ended: make(chan struct{}),
+		o: o, entries: make(map[string]*entry), held: make(map[uint64]*item), owned: make(map[int]bool),
+		resting: list.New(), drained: make(chan struct{}), ended: make(chan struct{}),
 		starts: make(chan struct{}, maxStarts), in: make(chan *item, 1024), own: make(chan func(*loop), 1024),
-		decided: make(chan *decision, 64), loaded: make(chan *loaded, maxLoads), committed: make(chan *committed, maxCommits), checked: make(chan *checked, 1), answered: make(chan *formerRead, maxFormerReads),
+		decided: make(chan *decision, 64), loaded: make(chan *loaded, maxLoads),
+		committed: make(chan *committed, maxCommits), checked: make(chan *checked, 1),
+		answered: make(chan *formerRead, maxFormerReads),
 	}
 }
 
-// run turns until the context ends. Each time, something has come or is done; then everything that can begin begins.
+// run turns until the context ends. Each time, something has come or is done; then everything that
+// can begin begins.
 func (l *loop) run(ctx context.Context) {
 	tick := time.NewTicker(min(l.o.broker.InboxWait()/4, time.Second))
 	defer tick.Stop()
@@ -230,7 +238,8 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// maxStarts bounds the starts that are in memory, which is how many are before what instances that run wait for. It is enough for full batches.
+// maxStarts bounds the starts that are in memory, which is how many are before what instances that
+// run wait for. It is enough for full batches.
 const maxStarts = 256
 
 // full reports whether enough is in memory.
@@ -253,7 +262,8 @@ func (l *loop) arriveMore() {
 	}
 }
 
-// giveJobs hands out what is to be decided, as long as somebody takes it at once. That is much cheaper than to wait for all things with each of them, and so is takeMoreDecisions.
+// giveJobs hands out what is to be decided, as long as somebody takes it at once. That is much
+// cheaper than to wait for all things with each of them, and so is takeMoreDecisions.
 func (l *loop) giveJobs() {
 	for len(l.toDecide) > 0 {
 		select {
@@ -292,7 +302,8 @@ func (l *loop) tell(ctx context.Context, f func(*loop)) {
 	}
 }
 
-// ask has the loop do something and waits until it has. It reports false when the context or the loop has ended first.
+// ask has the loop do something and waits until it has. It reports false when the context or the
+// loop has ended first.
 func (l *loop) ask(ctx context.Context, f func(*loop)) bool {
 	done := make(chan struct{})
 	l.tell(ctx, func(l *loop) {
@@ -340,7 +351,8 @@ func (l *loop) arrive(i *item) {
 	l.advance(e)
 }
 
-// setStuck notes that the code of an instance does not come back. What waits for it must not take the room of others, nor hold up the other suspects.
+// setStuck notes that the code of an instance does not come back. What waits for it must not take
+// the room of others, nor hold up the other suspects.
 func (l *loop) setStuck(e *entry) {
 	if e.stage != deciding {
 		return // it has come back after all
@@ -352,7 +364,8 @@ func (l *loop) setStuck(e *entry) {
 	l.returnWaiting(e, l.o.config.StuckAfter)
 }
 
-// returnWaiting gives back what waits for an instance, to come again later. What this process has said to it itself stays only if its code may come back.
+// returnWaiting gives back what waits for an instance, to come again later. What this process has
+// said to it itself stays only if its code may come back.
 func (l *loop) returnWaiting(e *entry, after time.Duration) {
 	var inside []*item
 	for _, i := range e.waiting {
@@ -411,7 +424,8 @@ func (l *loop) advance(e *entry) {
 	}
 }
 
-// startsAnew reports whether the instance most likely does not exist yet, so that looking would be in vain: if it does, the commit is refused.
+// startsAnew reports whether the instance most likely does not exist yet, so that looking would be
+// in vain: if it does, the commit is refused.
 func (l *loop) startsAnew(e *entry) bool {
 	i := e.waiting[0]
 	_, isStart := i.message.Content.(*events.Start)
@@ -425,7 +439,8 @@ func (l *loop) enliven(e *entry, k round.Known) {
 	l.weigh(e)
 }
 
-// weigh notes about how much memory an instance takes: its coroutines, and what of its history it has to remember.
+// weigh notes about how much memory an instance takes: its coroutines, and what of its history it
+// has to remember.
 func (l *loop) weigh(e *entry) {
 	l.weight -= e.weight
 	e.weight = 0
@@ -475,81 +490,6 @@ func (l *loop) unrest(e *entry) {
 	if e.place != nil {
 		l.resting.Remove(e.place)
 		e.place = nil
-	}
-}
-
-// evict forgets an instance's code; its messages stay.
-func (l *loop) evict(e *entry) {
-	if e.live != nil {
-		l.unwind(e)
-		e.live = nil
-		l.alive--
-		l.weigh(e)
-	}
-}
-
-// unwindFor is how long the loop waits for code that is forgotten: its deferred calls run, and they are the author's.
-const unwindFor = 10 * time.Millisecond
-
-// unwind ends the coroutines of an instance. If a deferred call blocks, the loop goes on without it.
-func (l *loop) unwind(e *entry) {
-	if !e.live.Hydrated() {
-		return
-	}
-	live, done := e.live, make(chan struct{})
-	go func() {
-		defer close(done)
-		live.Evict()
-	}()
-	late := time.NewTimer(unwindFor)
-	defer late.Stop()
-	select {
-	case <-done:
-		return
-	case <-late.C: // it takes longer, or the machine has much else to do
-	}
-	log := l.of(e)
-	time.AfterFunc(l.o.config.RunawayAfter, func() {
-		select {
-		case <-done:
-		default:
-			log.Error("deferred code of an instance does not come back when it is forgotten: it must not block; going on without it")
-		}
-	})
-}
-
-// forget forgets an instance that nothing waits for.
-func (l *loop) forget(e *entry) {
-	l.unrest(e)
-	l.evict(e)
-	if l.o.steps.has(e.id) { // it moves: who has its partition now shall run them
-		l.o.steps.drop(e.id)
-		l.o.wakeElsewhere(e.id)
-	}
-	delete(l.entries, e.id)
-}
-
-// forgetAll ends the coroutines of all instances but those that deciders have: see [loop.forgetRest].
-func (l *loop) forgetAll() {
-	for _, e := range l.entries {
-		if e.stage != deciding {
-			l.evict(e)
-		}
-	}
-}
-
-// forgetRest ends the coroutines of instances that no decider has begun with, or whose decisions were
-// not taken. The loop and the deciders have ended; a decider that has not will do it itself.
-func (l *loop) forgetRest() {
-	for {
-		select {
-		case e := <-l.o.deciders.jobs:
-			l.evict(e)
-		case d := <-l.decided:
-			l.evict(d.entry)
-		default:
-			return
-		}
 	}
 }
 
@@ -612,7 +552,8 @@ func (l *loop) setOwned(owned map[int]bool) {
 	l.giveUp(lost)
 }
 
-// giveUp gives back what waits for instances, oldest first over all of them, and forgets those that are idle.
+// giveUp gives back what waits for instances, oldest first over all of them, and forgets those that
+// are idle.
 func (l *loop) giveUp(lost []*entry) {
 	slices.SortFunc(lost, func(a, b *entry) int { return cmp.Compare(firstPlace(a), firstPlace(b)) })
 	for _, e := range lost {
@@ -637,7 +578,8 @@ func firstPlace(e *entry) uint64 {
 
 // ---- The end.
 
-// drain gives back what has not been begun, and waits until everything that was begun is committed and settled.
+// drain gives back what has not been begun, and waits until everything that was begun is committed
+// and settled.
 func (l *loop) drain(ctx context.Context) error {
 	l.tell(ctx, func(l *loop) {
 		l.draining = true
@@ -660,7 +602,8 @@ func (l *loop) drain(ctx context.Context) error {
 
 // endDrain notices the end.
 func (l *loop) endDrain() {
-	if !l.draining || l.loads+l.commits+l.checks+l.asks+l.slow.delayed > 0 || len(l.toCommit)+len(l.toCheck)+len(l.toAsk) > 0 {
+	if !l.draining || l.loads+l.commits+l.checks+l.asks+l.slow.delayed > 0 ||
+		len(l.toCommit)+len(l.toCheck)+len(l.toAsk) > 0 {
 		return
 	}
 	for _, e := range l.entries {

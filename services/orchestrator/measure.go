@@ -16,7 +16,8 @@ import (
 
 // ---- What rounds do.
 
-// measureRound records a round that was decided, and notes what is needed for the rest of it. It is done by who decides.
+// measureRound records a round that was decided, and notes what is needed for the rest of it. It is
+// done by who decides.
 func (o *Orchestrator) measureRound(d *decision, hydrated bool) {
 	m := o.config.Metrics
 	if m == nil {
@@ -161,7 +162,8 @@ func (l *loop) count() holds {
 
 // ---- What waits elsewhere.
 
-// lookout looks now and then what waits in the broker and in the database, so that whoever reads metrics does not have to wait for them.
+// lookout looks now and then what waits in the broker and in the database, so that whoever reads
+// metrics does not have to wait for them.
 type lookout struct {
 	o    *Orchestrator
 	seen atomic.Pointer[sight]
@@ -210,7 +212,8 @@ func (k *lookout) run(ctx context.Context) {
 	}
 }
 
-// look sees what waits. What is one number for the whole system is looked at by the owner of the first partition, or every orchestrator would tell the same.
+// look sees what waits. What is one number for the whole system is looked at by the owner of the
+// first partition, or every orchestrator would tell the same.
 func (k *lookout) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookFor)
 	defer cancel()
@@ -271,7 +274,8 @@ func (k *lookout) lookAtStore(ctx context.Context, s *sight) {
 	if err != nil {
 		k.o.log.Debug("what is promised could not be counted", "error", err)
 	}
-	if s.halted, err = k.o.store.Count(ctx, history.Filter{Statuses: []round.Status{round.Halted}}, maxCounted); err != nil {
+	if s.halted, err = k.o.store.Count(ctx, history.Filter{Statuses: []round.Status{round.Halted}},
+		maxCounted); err != nil {
 		k.o.log.Debug("halted instances could not be counted", "error", err)
 	}
 	s.hasHalted = err == nil
@@ -333,7 +337,8 @@ func (k *lookout) tellSeen(tell telemetry.Tell, s *sight) {
 	for q, b := range s.queues {
 		name := bus.Queue{Activity: m.Activity(q.Activity), Tag: m.Tag(q.Tag)}
 		sum := queues[name]
-		queues[name] = bus.Backlog{Waiting: sum.Waiting + b.Waiting, Held: sum.Held + b.Held, Receivers: sum.Receivers + b.Receivers}
+		queues[name] = bus.Backlog{Waiting: sum.Waiting + b.Waiting, Held: sum.Held + b.Held,
+			Receivers: sum.Receivers + b.Receivers}
 	}
 	for q, b := range queues {
 		tell(telemetry.MetricWorkWaiting, float64(b.Waiting), q.Activity, q.Tag)

@@ -62,7 +62,8 @@ func (w *ownership) join(ctx context.Context) (err error) {
 		code[name] = w.o.config.Round.Code.Versions(name)
 	}
 	host, _ := os.Hostname() // only for people
-	w.members, err = w.o.broker.Join(ctx, bus.Member{ID: w.o.config.ID, Engine: events.Engine, Code: code, Build: w.o.config.Build, Host: host})
+	w.members, err = w.o.broker.Join(ctx,
+		bus.Member{ID: w.o.config.ID, Engine: events.Engine, Code: code, Build: w.o.config.Build, Host: host})
 	return err
 }
 
@@ -188,8 +189,8 @@ func (w *ownership) receive(ctx context.Context, partition int) {
 	}
 }
 
-// leave tells the others that this one goes, so that they take over at once, and stops receiving. If the broker does not answer, that must not take the time that is needed
-// for what was begun.
+// leave tells the others that this one goes, so that they take over at once, and stops receiving.
+// If the broker does not answer, that must not take the time that is needed for what was begun.
 func (w *ownership) leave(ctx context.Context, most time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -247,7 +248,9 @@ func (w *ownership) whoCan(instance string, row round.Row, c events.Content, why
 		return "", false
 	}
 	// All messages of an instance go to the same one: it has it in memory then.
-	return slices.MaxFunc(able, func(a, b string) int { return cmp.Compare(likingOf(instance, a), likingOf(instance, b)) }), true
+	return slices.MaxFunc(able, func(a, b string) int {
+		return cmp.Compare(likingOf(instance, a), likingOf(instance, b))
+	}), true
 }
 
 // anybodyKnows reports whether an orchestrator that is running can run some code.
@@ -260,7 +263,8 @@ func (w *ownership) mayRun(name, version string) bool {
 	return w.ready() != nil || w.anybodyKnows(name, version)
 }
 
-// Knows reports whether an orchestrator that is running can run some code; an empty version stands for any.
+// Knows reports whether an orchestrator that is running can run some code; an empty version stands
+// for any.
 func (o *Orchestrator) Knows(name, version string) bool {
 	return o.own.ready() == nil && o.own.anybodyKnows(name, version) // who is there is known once it is ready
 }
@@ -278,7 +282,8 @@ type Unknown struct {
 }
 
 const (
-	// maxUnknown bounds the instances that are remembered to be waiting; unknownFor is how long one is without a further message.
+	// maxUnknown bounds the instances that are remembered to be waiting; unknownFor is how long one
+	// is without a further message.
 	maxUnknown = 1000
 	unknownFor = 5 * time.Minute
 )
@@ -294,14 +299,17 @@ func (w *ownership) noteUnknown(instance string, row round.Row, r round.Receipt)
 		if len(w.unknown) >= maxUnknown {
 			return
 		}
-		telemetry.LogOf(w.o.log, instance, row).Warn("no orchestrator that is running can take a message; it waits for one", "reason", r.Reason, "detail", r.Detail)
+		telemetry.LogOf(w.o.log, instance,
+			row).Warn("no orchestrator that is running can take a message; it waits for one", "reason", r.Reason,
+			"detail", r.Detail)
 		u = Unknown{Instance: instance, Since: now}
 	}
 	u.Reason, u.Detail, u.Last = r.Reason, r.Detail, now
 	w.unknown[instance] = u
 }
 
-// Unknown lists the instances whose messages wait for an orchestrator that can take them, as far as this one has seen them lately.
+// Unknown lists the instances whose messages wait for an orchestrator that can take them, as far as
+// this one has seen them lately.
 func (o *Orchestrator) Unknown() []Unknown {
 	o.own.mu.Lock()
 	defer o.own.mu.Unlock()

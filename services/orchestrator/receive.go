@@ -10,7 +10,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// receive takes a delivery from the broker to the loop. It blocks while the loop has too much, and so does the broker then.
+// receive takes a delivery from the broker to the loop. It blocks while the loop has too much, and
+// so does the broker then.
 func (o *Orchestrator) receive(ctx context.Context, d bus.Delivery, handed bool) {
 	m, err := events.Decode(o.broker.Prefix(), d.Subject, d.Header, d.Body, d.ID())
 	if err != nil {
@@ -23,7 +24,8 @@ func (o *Orchestrator) receive(ctx context.Context, d bus.Delivery, handed bool)
 	now := time.Now()
 	i := &item{message: m, delivery: d, attempts: 1, handed: handed, arrived: now, extended: now}
 	if d.Deliveries > o.config.SuspectAfter {
-		i.suspect = d.Deliveries-o.returned.times(d) > o.config.SuspectAfter // what was given back on purpose has killed nobody
+		// what was given back on purpose has killed nobody
+		i.suspect = d.Deliveries-o.returned.times(d) > o.config.SuspectAfter
 		i.blocked = i.suspect
 	}
 	if i.suspect && o.suspects.crowded() { // those that wait must not take the room of all others
@@ -35,7 +37,8 @@ func (o *Orchestrator) receive(ctx context.Context, d bus.Delivery, handed bool)
 	if d.Deliveries > 1 {
 		o.config.Metrics.Redelivered(m.Content.Verb(), i.suspect)
 	}
-	if m.Content.Verb() == events.VerbStart && !handed { // it has to wait for its turn, and everything behind it waits with it
+	if m.Content.Verb() == events.VerbStart && !handed {
+		// it has to wait for its turn, and everything behind it waits with it
 		select {
 		case o.loop.starts <- struct{}{}:
 			i.starts = o.loop.starts
@@ -61,7 +64,8 @@ func wakeUp(instance, why string) *item {
 	return &item{message: events.Message{Instance: instance, Content: &events.Wake{Reason: why}}}
 }
 
-// wakeElsewhere has whoever owns an instance's partition look at it. If that gets lost, a sweep will.
+// wakeElsewhere has whoever owns an instance's partition look at it. If that gets lost, a sweep
+// will.
 func (o *Orchestrator) wakeElsewhere(instance string) {
 	w, err := events.Encode(o.broker.Prefix(), wakeUp(instance, "moved").message)
 	if err != nil {
@@ -70,13 +74,15 @@ func (o *Orchestrator) wakeElsewhere(instance string) {
 	}
 	o.aside(func(ctx context.Context) {
 		if err := o.broker.Publish(ctx, w); err != nil {
-			o.log.Debug("an instance could not be woken where it goes on; a sweep will", "instance", instance, "error", err)
+			o.log.Debug("an instance could not be woken where it goes on; a sweep will", "instance",
+				instance, "error", err)
 		}
 	})
 }
 
-// suspects have messages that were handed out suspiciously often decided one at a time, and count how often that was begun. So a message that kills
-// the process is told from those that only were there.
+// suspects have messages that were handed out suspiciously often decided one at a time, and count
+// how often that was begun. So a message that kills the process is told from those that only were
+// there.
 type suspects struct {
 	o *Orchestrator
 
@@ -153,7 +159,8 @@ func (s *suspects) run(ctx context.Context) {
 func (s *suspects) begin(ctx context.Context, i *item) int {
 	n := 1 + s.attempts(ctx, i)
 	if err := s.o.broker.SetNote(ctx, attemptsKey(i.delivery), []byte(strconv.Itoa(n))); err != nil {
-		s.o.log.Warn("an attempt could not be counted", "instance", i.message.Instance, "subject", i.delivery.Subject, "error", err)
+		s.o.log.Warn("an attempt could not be counted", "instance", i.message.Instance, "subject",
+			i.delivery.Subject, "error", err)
 	}
 	return n
 }
@@ -161,7 +168,8 @@ func (s *suspects) begin(ctx context.Context, i *item) int {
 func (s *suspects) attempts(ctx context.Context, i *item) int {
 	note, err := s.o.broker.Note(ctx, attemptsKey(i.delivery))
 	if err != nil {
-		s.o.log.Warn("the attempts of a message could not be read", "instance", i.message.Instance, "subject", i.delivery.Subject, "error", err)
+		s.o.log.Warn("the attempts of a message could not be read", "instance", i.message.Instance, "subject",
+			i.delivery.Subject, "error", err)
 	}
 	n, _ := strconv.Atoi(string(note)) // what cannot be read counts as none
 	return n
@@ -186,7 +194,8 @@ func (s *suspects) settled(i *item) {
 	})
 }
 
-// letGo lets the next one be decided although this one does not come back. That it was tried stays counted.
+// letGo lets the next one be decided although this one does not come back. That it was tried stays
+// counted.
 func (s *suspects) letGo(i *item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,7 +217,8 @@ func (s *suspects) count(i *item, why string) {
 			n++ // begin has not counted it
 		}
 		if err := s.o.broker.SetNote(ctx, attemptsKey(i.delivery), []byte(strconv.Itoa(n))); err != nil {
-			s.o.log.Warn("a failed attempt could not be counted", "instance", i.message.Instance, "subject", i.delivery.Subject, "reason", s.o.text(why), "error", err)
+			s.o.log.Warn("a failed attempt could not be counted", "instance", i.message.Instance, "subject",
+				i.delivery.Subject, "reason", s.o.text(why), "error", err)
 		}
 	})
 }

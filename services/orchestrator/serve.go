@@ -16,7 +16,8 @@ import (
 
 // serve answers the questions of clients, until stop is called.
 func (o *Orchestrator) serve() (stop func(), err error) {
-	questions, err := query.Answer(o.broker, o.store, query.Options{Logger: o.log, Explain: o.explain, System: o.system, Recover: o.recoverSoon})
+	questions, err := query.Answer(o.broker, o.store,
+		query.Options{Logger: o.log, Explain: o.explain, System: o.system, Recover: o.recoverSoon})
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +41,8 @@ func (o *Orchestrator) present(ctx context.Context) process.Process {
 		p.Problem = err.Error()
 	}
 	for _, u := range o.Unknown() {
-		p.Unknown = append(p.Unknown, process.Unknown{Instance: u.Instance, Reason: string(u.Reason), Detail: u.Detail, Since: u.Since})
+		p.Unknown = append(p.Unknown,
+			process.Unknown{Instance: u.Instance, Reason: string(u.Reason), Detail: u.Detail, Since: u.Since})
 	}
 	return p
 }
@@ -48,7 +50,8 @@ func (o *Orchestrator) present(ctx context.Context) process.Process {
 // maxExplained bounds the queues that are looked at to explain what an instance waits for.
 const maxExplained = 10
 
-// explain says why an instance may be stuck: nobody takes what it waits for, or nobody runs its code.
+// explain says why an instance may be stuck: nobody takes what it waits for, or nobody runs its
+// code.
 func (o *Orchestrator) explain(ctx context.Context, w *query.Waiting) {
 	if w.Name != "" && !w.Status.Ended() && !o.own.anybodyKnows(w.Name, w.Version) {
 		w.Notes = append(w.Notes, fmt.Sprintf("no orchestrator that is running knows %q version %s", w.Name, w.Version))
@@ -75,7 +78,8 @@ func (o *Orchestrator) explain(ctx context.Context, w *query.Waiting) {
 // announce tells those who listen what a turn has changed.
 func (o *Orchestrator) announce(t *round.Turn) {
 	if err := query.AnnounceTurn(o.broker, t); err != nil {
-		telemetry.LogOf(o.log, t.Instance, t.Row).Debug("a notice was not sent; who waits for it will ask", "error", err)
+		telemetry.LogOf(o.log, t.Instance,
+			t.Row).Debug("a notice was not sent; who waits for it will ask", "error", err)
 	}
 }
 
@@ -89,7 +93,8 @@ func (o *Orchestrator) receipt(e *entry, i *item, r round.Receipt) {
 	}
 }
 
-// startEach makes of a start that came from a schedule the start of an instance of its own, and publishes it. It reports false for any other message.
+// startEach makes of a start that came from a schedule the start of an instance of its own, and
+// publishes it. It reports false for any other message.
 func (o *Orchestrator) startEach(d bus.Delivery, m events.Message) bool {
 	start, ok := m.Content.(*events.Start)
 	if v := d.Header[query.HeaderEach]; !ok || len(v) == 0 || v[0] != "true" {
@@ -116,7 +121,8 @@ func (o *Orchestrator) startOne(d bus.Delivery, m events.Message, start *events.
 	}
 	o.aside(func(ctx context.Context) {
 		if err := o.broker.Publish(ctx, w); err != nil {
-			o.log.Warn("what a schedule starts could not be started; trying again", "instance", m.Instance, "error", err)
+			o.log.Warn("what a schedule starts could not be started; trying again", "instance",
+				m.Instance, "error", err)
 			d.Hold.Return(time.Second)
 			return
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
-// finish does what remains of a turn after it was committed, or if it has nothing to commit: its messages are settled, its steps begin, and the
-// instance goes on with what came meanwhile.
+// finish does what remains of a turn after it was committed, or if it has nothing to commit: its
+// messages are settled, its steps begin, and the instance goes on with what came meanwhile.
 func (l *loop) finish(d *decision) {
 	e, t := d.entry, &d.turn
 	l.log(t)
@@ -69,14 +69,16 @@ func (l *loop) settle(e *entry, i *item, r round.Receipt) {
 		i.hold().Ack()
 		if r.Verdict == round.Ignored {
 			if l.o.log.Enabled(l.o.life, slog.LevelDebug) { // there are many
-				l.of(e).Debug("a message changed nothing", "subject", i.delivery.Subject, "reason", r.Reason, "detail", l.o.detail(string(r.Reason), r.Detail))
+				l.of(e).Debug("a message changed nothing", "subject", i.delivery.Subject, "reason", r.Reason, "detail",
+					l.o.detail(string(r.Reason), r.Detail))
 			}
 		}
 	case round.Returned:
 		l.giveAway(e, i, r)
 	case round.Dead:
 		l.settled(i)
-		l.o.bury(i.settling(), bus.Cause{Reason: string(r.Reason), Detail: r.Detail, By: l.o.config.ID, Attempts: i.attempts})
+		l.o.bury(i.settling(),
+			bus.Cause{Reason: string(r.Reason), Detail: r.Detail, By: l.o.config.ID, Attempts: i.attempts})
 	default:
 		l.of(e).Error("a message without a receipt; it comes again", "subject", i.delivery.Subject)
 		l.settled(i)
@@ -92,7 +94,8 @@ func (l *loop) giveAway(e *entry, i *item, r round.Receipt) {
 	l.settled(i)
 	if r.Reason == round.NotKnownHere || r.Reason == round.NewerEngine {
 		l.of(e).Debug("a message cannot be taken here", "reason", r.Reason, "detail", r.Detail)
-		if to, ok := l.o.own.whoCan(e.id, e.known.row(), i.message.Content, r.Reason); ok && !i.handed && i.hold().Token() != "" {
+		if to, ok := l.o.own.whoCan(e.id, e.known.row(), i.message.Content, r.Reason); ok && !i.handed &&
+			i.hold().Token() != "" {
 			l.o.handovers.handOver(to, i, r.After)
 			return
 		}
@@ -112,7 +115,8 @@ func (l *loop) giveBackFor(i *item, r round.Receipt) {
 	i.hold().Return(after)
 }
 
-// handovers hand messages to other orchestrators: those of one instance one after the other, so that they stay in their order.
+// handovers hand messages to other orchestrators: those of one instance one after the other, so
+// that they stay in their order.
 type handovers struct {
 	o *Orchestrator
 
@@ -138,7 +142,8 @@ func (h *handovers) handOver(to string, i *item, otherwise time.Duration) {
 	}
 }
 
-// run hands over what waits for an instance. What comes after something that was not wanted goes back with it.
+// run hands over what waits for an instance. What comes after something that was not wanted goes
+// back with it.
 func (h *handovers) run(id string) {
 	for {
 		h.mu.Lock()
@@ -152,7 +157,8 @@ func (h *handovers) run(id string) {
 		h.mu.Unlock()
 		for n, x := range all {
 			if err := h.one(x); err != nil {
-				h.o.log.Debug("a message could not be handed over; it comes again", "instance", id, "to", x.to, "subject", x.item.delivery.Subject, "error", err)
+				h.o.log.Debug("a message could not be handed over; it comes again", "instance", id, "to", x.to,
+					"subject", x.item.delivery.Subject, "error", err)
 				for _, x := range all[n:] {
 					x.item.delivery.Hold.Return(x.otherwise)
 				}

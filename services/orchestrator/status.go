@@ -11,13 +11,15 @@ type Status struct {
 	Since time.Time
 	// Partitions are those that it receives from.
 	Partitions []int
-	// Instances are in memory, Hydrated of them with their code; Messages wait for them or are being decided.
+	// Instances are in memory, Hydrated of them with their code; Messages wait for them or are
+	// being decided.
 	Instances, Hydrated, Messages int
 	// Loading, Deciding and Committing count the instances that are just there.
 	Loading, Deciding, Committing int
 	// Steps count inline steps that run or wait for their time.
 	Steps int
-	// Unpublished are messages that were committed and are not published yet, the first of them for UnpublishedFor.
+	// Unpublished are messages that were committed and are not published yet, the first of them for
+	// UnpublishedFor.
 	Unpublished    int
 	UnpublishedFor time.Duration
 	// Stuck counts goroutines that have not come back from the code of an instance.
@@ -30,7 +32,8 @@ type Status struct {
 
 // Status tells how it stands. It waits for the loop, so the context should end soon.
 func (o *Orchestrator) Status(ctx context.Context) (Status, error) {
-	s := Status{ID: o.config.ID, Since: o.began, Partitions: o.Owned(), Unknown: o.Unknown(), CommitFault: o.loop.committing()}
+	s := Status{ID: o.config.ID, Since: o.began, Partitions: o.Owned(), Unknown: o.Unknown(),
+		CommitFault: o.loop.committing()}
 	s.Unpublished, s.UnpublishedFor = o.publisher.Waiting()
 	o.deciders.mu.Lock()
 	s.Stuck = o.deciders.lost

@@ -13,8 +13,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
-// steps runs inline steps, so many at once. They begin after the commit that asks for them; their results come back as messages. When the process dies or the partition
-// moves, whoever replays the instance next runs them again.
+// steps runs inline steps, so many at once. They begin after the commit that asks for them; their
+// results come back as messages. When the process dies or the partition moves, whoever replays the
+// instance next runs them again.
 type steps struct {
 	o     *Orchestrator
 	slots chan struct{}
@@ -45,12 +46,14 @@ type step struct {
 }
 
 func newSteps(o *Orchestrator) *steps {
-	s := &steps{o: o, slots: make(chan struct{}, o.config.Steps), running: make(map[stepKey]*step), byOwner: make(map[string]map[stepKey]*step)}
+	s := &steps{o: o, slots: make(chan struct{}, o.config.Steps), running: make(map[stepKey]*step),
+		byOwner: make(map[string]map[stepKey]*step)}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	return s
 }
 
-// start runs a step when it is time, unless it is about to run already: an instance that was forgotten and read again asks again.
+// start runs a step when it is time, unless it is about to run already: an instance that was
+// forgotten and read again asks again.
 func (s *steps) start(instance string, row round.Row, x round.Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,21 +126,26 @@ func (s *steps) run(ctx context.Context, r *step, row round.Row, x round.Step) {
 	within, cancel := ctx, context.CancelFunc(func() {})
 	switch {
 	case x.Timeout > 0:
-		within, cancel = context.WithTimeoutCause(ctx, x.Timeout, fmt.Errorf("the step has taken longer than %v", x.Timeout))
+		within, cancel = context.WithTimeoutCause(ctx, x.Timeout,
+			fmt.Errorf("the step has taken longer than %v", x.Timeout))
 	case !x.Deadline.IsZero():
 		within, cancel = context.WithDeadline(ctx, x.Deadline)
 	}
 	defer cancel()
-	env := activity.Environment{Codec: s.o.config.Round.Codec, Logger: s.o.config.CodeLogger, Step: true, Info: activity.Info{
-		Activity: x.Name, Instance: r.key.instance, Execution: x.Execution, Orchestration: row.Name, Version: row.Version,
-		Attempt: x.Attempt, IdempotencyKey: x.IdempotencyKey, Worker: s.o.config.ID, Deadline: x.Deadline,
-	}}
+	env := activity.Environment{Codec: s.o.config.Round.Codec, Logger: s.o.config.CodeLogger, Step: true,
+		Info: activity.Info{
+			Activity: x.Name, Instance: r.key.instance, Execution: x.Execution, Orchestration: row.Name,
+			Version: row.Version,
+			Attempt: x.Attempt, IdempotencyKey: x.IdempotencyKey, Worker: s.o.config.ID, Deadline: x.Deadline,
+		}}
 	if env.Codec == nil {
 		env.Codec = events.JSON{}
 	}
 	within, from, tell := s.o.config.Tracer.Begin(within, telemetry.Attempt{
-		Trace: x.Trace, TraceState: x.TraceState, Baggage: x.Baggage, Name: x.Name, Step: true, Repeated: x.Repeated, Instance: r.key.instance, Orchestration: row.Name,
-		Ref: events.Ref{Life: x.StepRef.Life, Execution: x.Execution, Event: x.StepRef.Number}, Number: x.Attempt, Worker: s.o.config.ID,
+		Trace: x.Trace, TraceState: x.TraceState, Baggage: x.Baggage, Name: x.Name, Step: true, Repeated: x.Repeated,
+		Instance: r.key.instance, Orchestration: row.Name,
+		Ref: events.Ref{Life: x.StepRef.Life, Execution: x.Execution, Event: x.StepRef.Number}, Number: x.Attempt,
+		Worker: s.o.config.ID,
 	})
 	began, done := time.Now(), make(chan stepResult, 1)
 	go func() {
@@ -153,7 +161,9 @@ func (s *steps) run(ctx context.Context, r *step, row round.Row, x round.Step) {
 		case out = <-done:
 		case <-time.After(stepGrace):
 			out = stepResult{err: context.Cause(within)}
-			telemetry.LogOf(s.o.log, r.key.instance, row).WarnContext(within, "an inline step does not end although its time is over; going on without it", "step", x.Name, "attempt", x.Attempt)
+			telemetry.LogOf(s.o.log, r.key.instance, row).WarnContext(within,
+				"an inline step does not end although its time is over; going on without it", "step", x.Name,
+				"attempt", x.Attempt)
 		}
 	}
 	if ctx.Err() != nil {
@@ -165,7 +175,8 @@ func (s *steps) run(ctx context.Context, r *step, row round.Row, x round.Step) {
 	var failure *events.Error
 	if out.err != nil {
 		if within.Err() != nil {
-			out.err = &events.Error{Kind: events.Timeout, Type: events.TimeoutStartToClose, Message: fmt.Sprintf("the step has taken longer than %v", x.Timeout)}
+			out.err = &events.Error{Kind: events.Timeout, Type: events.TimeoutStartToClose,
+				Message: fmt.Sprintf("the step has taken longer than %v", x.Timeout)}
 		}
 		failure = events.AsError(out.err).Bounded()
 	}

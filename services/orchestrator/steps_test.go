@@ -7,7 +7,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// What is forgotten after the steps were stopped, while the loop still turns, is no reason to panic.
+// What is forgotten after the steps were stopped, while the loop still turns, is no reason to
+// panic.
 func TestStepsDroppedAfterTheEnd(t *testing.T) {
 	s := newSteps(&Orchestrator{config: Config{}.withDefaults()})
 	x := round.Step{}

@@ -25,9 +25,11 @@ func (o *Orchestrator) system(ctx context.Context) (s query.System, err error) {
 	o.own.mu.Unlock()
 	members := o.own.members.Members()
 	owner := assign(members, partitions.All())
-	s = query.System{AnsweredBy: o.config.ID, Now: time.Now().UTC(), Prefix: o.broker.Prefix(), Orchestrators: []query.Orchestrator{}, Partitions: []query.Partition{}, Queues: []query.WorkQueue{}}
+	s = query.System{AnsweredBy: o.config.ID, Now: time.Now().UTC(), Prefix: o.broker.Prefix(),
+		Orchestrators: []query.Orchestrator{}, Partitions: []query.Partition{}, Queues: []query.WorkQueue{}}
 	for _, m := range members {
-		x := query.Orchestrator{ID: m.ID, Host: m.Host, Build: m.Build, Engine: m.Engine, Leaving: m.Leaving, Code: m.Code, Partitions: []int{}}
+		x := query.Orchestrator{ID: m.ID, Host: m.Host, Build: m.Build, Engine: m.Engine, Leaving: m.Leaving,
+			Code: m.Code, Partitions: []int{}}
 		for p, id := range owner {
 			if id == m.ID {
 				x.Partitions = append(x.Partitions, p)
@@ -37,13 +39,16 @@ func (o *Orchestrator) system(ctx context.Context) (s query.System, err error) {
 		s.Orchestrators = append(s.Orchestrators, x)
 	}
 	for _, p := range partitions.All() {
-		s.Partitions = append(s.Partitions, query.Partition{Partition: p, Owner: owner[p], Draining: slices.Contains(partitions.Draining, p)})
+		s.Partitions = append(s.Partitions,
+			query.Partition{Partition: p, Owner: owner[p], Draining: slices.Contains(partitions.Draining, p)})
 	}
 	queues, err := o.broker.Queues(ctx)
 	if err != nil {
 		return s, err
 	}
-	slices.SortFunc(queues, func(a, b bus.Queue) int { return strings.Compare(a.Activity+"\x00"+a.Tag, b.Activity+"\x00"+b.Tag) })
+	slices.SortFunc(queues, func(a, b bus.Queue) int {
+		return strings.Compare(a.Activity+"\x00"+a.Tag, b.Activity+"\x00"+b.Tag)
+	})
 	for i, q := range queues {
 		if i == maxQueuesShown {
 			s.MoreQueues = len(queues) - i
@@ -86,7 +91,8 @@ func (o *Orchestrator) backlogs(ctx context.Context, s *query.System) error {
 	return failed
 }
 
-// recoverSoon lets the orchestrators look, as if the broker were a new one: the next of them that sweeps publishes what is missing.
+// recoverSoon lets the orchestrators look, as if the broker were a new one: the next of them that
+// sweeps publishes what is missing.
 func (o *Orchestrator) recoverSoon(ctx context.Context) (query.Recovery, error) {
 	o.log.Info("somebody asks to look whether the broker has all that it should have")
 	return query.Recovery{Within: o.config.SweepEvery.String()}, o.broker.ClearMark(ctx, recoveredMark)

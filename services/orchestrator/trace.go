@@ -12,7 +12,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
-// told is what whoever follows a trace wants to know of a round besides its turn. Its times are those of this machine.
+// told is what whoever follows a trace wants to know of a round besides its turn. Its times are
+// those of this machine.
 type told struct {
 	took      []telemetry.Taken
 	partition int
@@ -21,14 +22,16 @@ type told struct {
 	times     times
 }
 
-// tell notes what a round was decided on, before its messages are settled: those that have changed something.
+// tell notes what a round was decided on, before its messages are settled: those that have changed
+// something.
 func tell(e *entry, receipts []round.Receipt, hydrated bool, x times) *told {
 	t := &told{hydrated: hydrated, arrived: x.decided, times: x}
 	for n, i := range e.taken {
 		if receipts[n].Verdict != round.Accepted {
 			continue
 		}
-		t.took = append(t.took, telemetry.Taken{Trace: i.message.Trace, Verb: i.message.Content.Verb(), Deliveries: i.delivery.Deliveries})
+		t.took = append(t.took,
+			telemetry.Taken{Trace: i.message.Trace, Verb: i.message.Content.Verb(), Deliveries: i.delivery.Deliveries})
 		if !i.inside() {
 			t.partition = i.delivery.Partition
 		}
@@ -39,7 +42,8 @@ func tell(e *entry, receipts []round.Receipt, hydrated bool, x times) *told {
 	return t
 }
 
-// times are those of a round, until it was decided: when the first of its messages came, when the code began, and when it was done.
+// times are those of a round, until it was decided: when the first of its messages came, when the
+// code began, and when it was done.
 type times struct{ arrived, decided, undecided time.Time }
 
 // begin notes when a round begins.
@@ -70,8 +74,8 @@ func isTraced(t *round.Turn) bool {
 
 // teller exports the turns that this process has committed, once they are settled. If the process
 // dies before, the messages come again, to an orchestrator that finds in history that they were
-// taken, and exports; and the orchestrator that loads the instance exports its latest turns, with the
-// same ids.
+// taken, and exports; and the orchestrator that loads the instance exports its latest turns, with
+// the same ids.
 type teller struct {
 	o      *Orchestrator
 	tracer *telemetry.Tracer
@@ -102,7 +106,8 @@ func (s span) has(event int64) bool { return s.first <= event && event <= s.last
 // maxTold bounds the executions of which the exported parts are known.
 const maxTold = 16 << 10
 
-// tell tells of a turn that was committed and settled. The loop does it itself, so that nothing comes between: it only puts spans where somebody else sends them from.
+// tell tells of a turn that was committed and settled. The loop does it itself, so that nothing
+// comes between: it only puts spans where somebody else sends them from.
 func (t *teller) tell(d *decision) {
 	if d.told == nil || d.committed.IsZero() {
 		return
@@ -112,7 +117,8 @@ func (t *teller) tell(d *decision) {
 	t.tracer.Told(&d.turn)
 	t.tracer.Round(telemetry.Round{
 		Turn: &d.turn, Took: d.told.took, Partition: d.told.partition, Hydrated: d.told.hydrated,
-		Arrived: d.told.arrived, Decided: d.told.times.decided, Undecided: d.told.times.undecided, Committed: d.committed, Batch: d.batch, Sent: len(d.promises),
+		Arrived: d.told.arrived, Decided: d.told.times.decided, Undecided: d.told.times.undecided,
+		Committed: d.committed, Batch: d.batch, Sent: len(d.promises),
 	})
 }
 
@@ -172,7 +178,8 @@ func (p *parts) hasAll(turn *round.Turn) bool {
 	return true
 }
 
-// again looks after a message that was taken before and comes again: whoever took it may have died before telling.
+// again looks after a message that was taken before and comes again: whoever took it may have died
+// before telling.
 func (t *teller) again(i *item) {
 	if t.tracer == nil || i.delivery.Deliveries < 2 && !i.doubtful {
 		return
@@ -197,7 +204,8 @@ func (t *teller) again(i *item) {
 	})
 }
 
-// tellPast tells of what somebody else has committed. When its parts began and ended only that one knew.
+// tellPast tells of what somebody else has committed. When its parts began and ended only that one
+// knew.
 func (t *teller) tellPast(turn *round.Turn, m events.Message, partition int) {
 	t.past.Lock()
 	defer t.past.Unlock()
@@ -214,17 +222,19 @@ func (t *teller) tellPast(turn *round.Turn, m events.Message, partition int) {
 func (t *teller) exportPast(turn *round.Turn, took []telemetry.Taken, partition int, at time.Time) {
 	t.tracer.Over(turn.Instance, turn.Over, at)
 	t.tracer.Round(telemetry.Round{
-		Turn: turn, Took: took, Partition: partition, Batch: 1, Sent: len(turn.Messages), Past: true, Arrived: at, Decided: at, Undecided: at, Committed: at,
+		Turn: turn, Took: took, Partition: partition, Batch: 1, Sent: len(turn.Messages), Past: true, Arrived: at,
+		Decided: at, Undecided: at, Committed: at,
 	})
 }
 
-// takeoverWithin is how long after the death of an orchestrator another one may come to load its instances.
+// takeoverWithin is how long after the death of an orchestrator another one may come to load its
+// instances.
 const takeoverWithin = time.Minute
 
 // takeOver exports again what another orchestrator may have had in its exporter when it died: the
-// latest turns of an instance that is loaded here, unless this process has exported them. The ids of
-// the spans are the same, so a backend has each once. It reads no more than what was loaded, so it
-// knows no links; if a message of such a turn is delivered again, [teller.again] exports them.
+// latest turns of an instance that is loaded here, unless this process has exported them. The ids
+// of the spans are the same, so a backend has each once. It reads no more than what was loaded, so
+// it knows no links; if a message of such a turn is delivered again, [teller.again] exports them.
 func (t *teller) takeOver(k round.Known) {
 	if t.tracer == nil || len(k.History) == 0 || k.Unreadable != nil {
 		return
@@ -232,7 +242,8 @@ func (t *teller) takeOver(k round.Known) {
 	at, _ := events.ParseTrace(k.Row.Trace)
 	since := time.Now().Add(-t.tracer.Unsent() - takeoverWithin)
 	x := executionKey{k.Instance, k.Row.Life, k.Row.Execution}
-	if !at.Sampled || k.Row.UpdatedAt.Before(since) || t.told.has(x, k.Row.LastEvent) || t.restored.has(x, k.Row.LastEvent) {
+	if !at.Sampled || k.Row.UpdatedAt.Before(since) || t.told.has(x, k.Row.LastEvent) ||
+		t.restored.has(x, k.Row.LastEvent) {
 		return
 	}
 	t.o.aside(func(context.Context) {

@@ -14,7 +14,8 @@ import (
 // readAtOnce is how many values are read at once for orchestrations that ask for those of others.
 const readAtOnce = 32
 
-// readValues is the worker of the one activity that needs the database: reading a value of another instance.
+// readValues is the worker of the one activity that needs the database: reading a value of another
+// instance.
 func (o *Orchestrator) readValues(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := o.takeReads(ctx)
@@ -30,12 +31,15 @@ func (o *Orchestrator) readValues(ctx context.Context) {
 }
 
 func (o *Orchestrator) takeReads(ctx context.Context) error {
-	queue, err := o.broker.OpenQueue(ctx, bus.Queue{Tag: orchestration.SystemTag, Activity: orchestration.ReadValueActivity})
+	queue, err := o.broker.OpenQueue(ctx,
+		bus.Queue{Tag: orchestration.SystemTag, Activity: orchestration.ReadValueActivity})
 	if err != nil {
 		return err
 	}
 	for ctx.Err() == nil {
-		if _, err := queue.Take(ctx, readAtOnce, func(d bus.Delivery) { o.aside(func(ctx context.Context) { o.readValue(ctx, d) }) }); err != nil {
+		if _, err := queue.Take(ctx, readAtOnce, func(d bus.Delivery) {
+			o.aside(func(ctx context.Context) { o.readValue(ctx, d) })
+		}); err != nil {
 			return err
 		}
 	}
@@ -77,7 +81,8 @@ func (o *Orchestrator) readValue(ctx context.Context, d bus.Delivery) {
 // valueFor makes the answer. The error is that the store does not answer just now.
 func (o *Orchestrator) valueFor(ctx context.Context, work *events.Work) (events.Message, error) {
 	failed := func(err error) events.Message {
-		return events.Message{Content: &events.WorkFailed{Ref: work.Ref, Worker: o.config.ID, Error: &events.Error{Kind: events.Application, Final: true, Message: err.Error()}}}
+		return events.Message{Content: &events.WorkFailed{Ref: work.Ref, Worker: o.config.ID,
+			Error: &events.Error{Kind: events.Application, Final: true, Message: err.Error()}}}
 	}
 	var q orchestration.ReadValue
 	if err := (events.JSON{}).Decode(work.Input, &q); err != nil {

@@ -69,9 +69,11 @@ func (d *deciders) watch(ctx context.Context, wait *sync.WaitGroup) {
 			continue
 		}
 		ran, went := d.watcher.now.ran-j.seen.ran, d.watcher.now.went-j.seen.went
-		if stuck := d.o.config.StuckAfter; !j.interrupted && (ran > d.o.config.RunawayAfter || went > blockedFor*stuck) {
+		if stuck := d.o.config.StuckAfter; !j.interrupted &&
+			(ran > d.o.config.RunawayAfter || went > blockedFor*stuck) {
 			j.interrupted = true
-			d.logOf(j).Warn("the code of an instance takes too long; interrupting it", "for", went.Round(time.Millisecond))
+			d.logOf(j).Warn("the code of an instance takes too long; interrupting it", "for",
+				went.Round(time.Millisecond))
 			j.live.Interrupt()
 		}
 		if went > d.o.config.StuckAfter && !j.reported {
@@ -86,7 +88,8 @@ func (d *deciders) replace(ctx context.Context, wait *sync.WaitGroup, j *job, we
 	j.reported = true
 	d.lost++
 	d.logOf(j).Error("the code of an instance does not come back: "+
-		"it must not block outside of steps and activities; going on without that goroutine", "for", went.Round(time.Millisecond))
+		"it must not block outside of steps and activities; going on without that goroutine", "for",
+		went.Round(time.Millisecond))
 	go d.o.loop.tell(ctx, func(l *loop) { l.setStuck(j.entry) })
 	if d.lost < d.limit {
 		wait.Go(func() { d.work(ctx) })

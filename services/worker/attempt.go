@@ -14,8 +14,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
-// attempt is a piece of work that the worker holds. What becomes of it is decided once, by whoever comes first: its function, a time limit, somebody who
-// withdraws it, or the end of the worker.
+// attempt is a piece of work that the worker holds. What becomes of it is decided once, by whoever
+// comes first: its function, a time limit, somebody who withdraws it, or the end of the worker.
 type attempt struct {
 	w          *Worker
 	q          *queue
@@ -59,10 +59,12 @@ type attempt struct {
 	wasAcked bool
 }
 
-// The reasons for which an attempt stops, besides its time limits and the end of the worker. Activities find them with context.Cause.
+// The reasons for which an attempt stops, besides its time limits and the end of the worker.
+// Activities find them with context.Cause.
 var (
 	withdrawn = &events.Error{Kind: events.CancelledError, Message: "nobody waits for the result any more"}
-	goexited  = &events.Error{Kind: events.Panicked, Message: "it ended its goroutine (runtime.Goexit) instead of returning"}
+	goexited  = &events.Error{Kind: events.Panicked,
+		Message: "it ended its goroutine (runtime.Goexit) instead of returning"}
 )
 
 func timeout(typ, message string) *events.Error {
@@ -111,7 +113,8 @@ func (a *attempt) run() (events.Payload, error) {
 		return nil, cause
 	}
 	return binding.Run(activity.NewContext(ctx, activity.Environment{
-		Info: a.info(), Codec: w.config.Codec, Logger: w.config.Logger, Heartbeat: a.beat, Last: a.last, Token: events.Token(a.m.Instance, a.work.Ref),
+		Info: a.info(), Codec: w.config.Codec, Logger: w.config.Logger, Heartbeat: a.beat, Last: a.last,
+		Token: events.Token(a.m.Instance, a.work.Ref),
 	}), w.config.Codec, a.work.Input)
 }
 
@@ -119,7 +122,8 @@ func (a *attempt) run() (events.Payload, error) {
 func (a *attempt) traced() context.Context {
 	k := a.work
 	ctx, from, end := a.w.config.Tracer.Begin(context.Background(), telemetry.Attempt{
-		Trace: a.m.Trace, TraceState: a.m.TraceState, Baggage: a.m.Baggage, Name: k.Activity, Instance: a.m.Instance, Orchestration: k.Orchestration, Ref: k.Ref, Number: k.Attempt,
+		Trace: a.m.Trace, TraceState: a.m.TraceState, Baggage: a.m.Baggage, Name: k.Activity, Instance: a.m.Instance,
+		Orchestration: k.Orchestration, Ref: k.Ref, Number: k.Attempt,
 		Deliveries: a.d.Deliveries, Tag: k.Tag, Session: k.Session, Worker: a.w.config.ID,
 	})
 	a.mu.Lock()
@@ -131,7 +135,8 @@ func (a *attempt) traced() context.Context {
 func (a *attempt) info() activity.Info {
 	k := a.work
 	return activity.Info{
-		Activity: k.Activity, Instance: a.m.Instance, Execution: k.Ref.Execution, Orchestration: k.Orchestration, Version: k.Version, Attempt: k.Attempt,
+		Activity: k.Activity, Instance: a.m.Instance, Execution: k.Ref.Execution, Orchestration: k.Orchestration,
+		Version: k.Version, Attempt: k.Attempt,
 		IdempotencyKey: k.IdempotencyKey, Tag: k.Tag, Session: k.Session, Worker: a.w.config.ID, Deadline: k.Deadline,
 	}
 }
@@ -189,7 +194,8 @@ func (a *attempt) beat(progress events.Payload) error {
 	return nil
 }
 
-// silent stops an attempt that gives no heartbeats. While the process stood still it could give none, so that time does not count.
+// silent stops an attempt that gives no heartbeats. While the process stood still it could give
+// none, so that time does not count.
 func (a *attempt) silent(grace time.Duration) {
 	a.mu.Lock()
 	d := a.work.HeartbeatTimeout
@@ -203,7 +209,8 @@ func (a *attempt) silent(grace time.Duration) {
 	}
 }
 
-// stop ends the function's context; when it has not returned after the grace, it is given up. The first reason counts.
+// stop ends the function's context; when it has not returned after the grace, it is given up. The
+// first reason counts.
 func (a *attempt) stop(cause *events.Error, grace time.Duration) {
 	a.mu.Lock()
 	if a.decided || a.cause != nil {
@@ -257,7 +264,8 @@ func (a *attempt) giveUp() {
 	if running {
 		a.w.held.lost(a)
 		cancel(cause)
-		a.log().Warn("worker: an activity ignores that its context has ended; its slot stays taken until it returns", "reason", cause.Message)
+		a.log().Warn("worker: an activity ignores that its context has ended; its slot stays taken until it returns",
+			"reason", cause.Message)
 	}
 	a.settle(cause, nil, cause)
 }
@@ -423,7 +431,8 @@ func (a *attempt) lookAfter(now time.Time) {
 func (a *attempt) status() process.Held {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r := process.Held{Instance: a.m.Instance, Activity: a.q.name.Activity, Tag: a.q.name.Tag, Since: a.since, GivenUp: a.givenUp}
+	r := process.Held{Instance: a.m.Instance, Activity: a.q.name.Activity, Tag: a.q.name.Tag, Since: a.since,
+		GivenUp: a.givenUp}
 	if a.work != nil {
 		r.Session, r.Attempt = a.work.Session, a.work.Attempt
 	}
@@ -438,7 +447,8 @@ func (a *attempt) status() process.Held {
 // withdrawnFor is how long a withdrawal is remembered for work that is just arriving.
 const withdrawnFor = 2 * time.Second
 
-// recheck is when the broker is asked again whether it has withdrawn what it says it has: a replica may be behind.
+// recheck is when the broker is asked again whether it has withdrawn what it says it has: a replica
+// may be behind.
 var recheck = []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond}
 
 // withdrawn hears that work was withdrawn.
@@ -480,9 +490,11 @@ func (w *Worker) wonder(a *attempt) {
 	}
 }
 
-// isWanted asks the broker, and stops what nobody waits for any more. Only the broker tells this piece of work from a later one under the same subject, of an instance
-// that was started again. What was passed on and is not stored may be stored later: whoever has passed it on may stand still. So that it is not there means something only if it was there before, or if it is
-// told that it was withdrawn, which it is after it was stored.
+// isWanted asks the broker, and stops what nobody waits for any more. Only the broker tells this
+// piece of work from a later one under the same subject, of an instance that was started again.
+// What was passed on and is not stored may be stored later: whoever has passed it on may stand
+// still. So that it is not there means something only if it was there before, or if it is told that
+// it was withdrawn, which it is after it was stored.
 func (w *Worker) isWanted(ctx context.Context, a *attempt, told bool) bool {
 	stored, err := w.bus.Stored(ctx, a.d)
 	switch {
@@ -500,7 +512,8 @@ func (w *Worker) isWanted(ctx context.Context, a *attempt, told bool) bool {
 	return false
 }
 
-// surelyStored is after how long the broker does not say any more of work that was passed on that it is stored, if it may be soon.
+// surelyStored is after how long the broker does not say any more of work that was passed on that
+// it is stored, if it may be soon.
 const surelyStored = 3 * bus.LastsAfter
 
 // wasStored reports whether work that was passed on was seen in the stream.
@@ -510,7 +523,8 @@ func (a *attempt) wasStored() bool {
 	return a.stored || len(a.holds) > 1
 }
 
-// recent remembers what was withdrawn a moment ago: the work may be on its way from the broker to here.
+// recent remembers what was withdrawn a moment ago: the work may be on its way from the broker to
+// here.
 type recent struct {
 	mu       sync.Mutex
 	subjects []string

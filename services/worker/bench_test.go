@@ -11,8 +11,9 @@ import (
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// BenchmarkActivities executes activities that do nothing: what is measured is taking the work, publishing the result, and acknowledging. The broker and
-// whoever takes the results are in the same process.
+// BenchmarkActivities executes activities that do nothing: what is measured is taking the work,
+// publishing the result, and acknowledging. The broker and whoever takes the results are in the
+// same process.
 func BenchmarkActivities(b *testing.B) {
 	nothing := activity.Define[int, int]("nothing").With(func(_ context.Context, n int) (int, error) { return n, nil })
 	for _, slots := range []int{1, 64, 256} {
@@ -23,7 +24,8 @@ func BenchmarkActivities(b *testing.B) {
 				for at := from; at < from+n; at += batch {
 					var messages []events.Message
 					for i := at; i < min(at+batch, from+n); i++ {
-						work := events.Work{Activity: "nothing", Input: events.Payload(strconv.Itoa(i)), Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}}
+						work := events.Work{Activity: "nothing", Input: events.Payload(strconv.Itoa(i)),
+							Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}}
 						messages = append(messages, w.message("i-"+strconv.Itoa(i%512), &work))
 					}
 					w.publish(messages...)

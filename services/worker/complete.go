@@ -14,14 +14,17 @@ import (
 )
 
 const (
-	// publishers publish at the same time, each everything that has finished just then. Most of the time they wait until it is committed, and what finishes meanwhile needs another one.
+	// publishers publish at the same time, each everything that has finished just then. Most of the
+	// time they wait until it is committed, and what finishes meanwhile needs another one.
 	publishers = 16
-	// maxFinished bounds what has finished and was not taken by a publisher: beyond it, activities that have finished keep their slots. maxBatch bounds one call.
+	// maxFinished bounds what has finished and was not taken by a publisher: beyond it, activities
+	// that have finished keep their slots. maxBatch bounds one call.
 	maxFinished = 1024
 	maxBatch    = 512
 )
 
-// completion is a message about an attempt on its way to the instance. When it is stored, or committed already, the attempt is acknowledged, unless it goes on.
+// completion is a message about an attempt on its way to the instance. When it is stored, or
+// committed already, the attempt is acknowledged, unless it goes on.
 type completion struct {
 	a     *attempt
 	wire  events.Wire
@@ -51,12 +54,15 @@ func (w *Worker) failure(a *attempt, err *events.Error) *events.WorkFailed {
 
 // pending publishes that somebody else completes the activity.
 func (w *Worker) pending(a *attempt) {
-	w.tell(a, events.Message{ID: events.PendingID(a.m.Instance, a.work.Ref), Content: &events.WorkBegun{Ref: a.work.Ref, Worker: w.config.ID, Pending: true}})
+	w.tell(a, events.Message{ID: events.PendingID(a.m.Instance, a.work.Ref),
+		Content: &events.WorkBegun{Ref: a.work.Ref, Worker: w.config.ID, Pending: true}})
 }
 
-// begun publishes that the work has begun. It goes on meanwhile: if that is lost, the worker has died, and the work comes again.
+// begun publishes that the work has begun. It goes on meanwhile: if that is lost, the worker has
+// died, and the work comes again.
 func (w *Worker) begun(a *attempt) {
-	wire, err := w.encode(a, events.Message{ID: events.MessageID(events.VerbBegun, a.m.Instance, a.work.Ref), Content: &events.WorkBegun{Ref: a.work.Ref, Worker: w.config.ID}})
+	wire, err := w.encode(a, events.Message{ID: events.MessageID(events.VerbBegun, a.m.Instance, a.work.Ref),
+		Content: &events.WorkBegun{Ref: a.work.Ref, Worker: w.config.ID}})
 	if err == nil {
 		w.send(completion{a: a, wire: wire, goes: true})
 	}
@@ -82,7 +88,8 @@ func (w *Worker) tell(a *attempt, m events.Message) {
 func (w *Worker) encode(a *attempt, m events.Message) (events.Wire, error) {
 	m.Instance, m.Trace = a.m.Instance, cmp.Or(a.from, a.m.Trace)
 	wire, err := events.Encode(w.bus.Prefix(), m)
-	if back := a.d.Header[events.HeaderBack]; len(back) > 0 && a.d.Deliveries == 1 { // what comes again may come because its result kills who takes it: the stream counts
+	if back := a.d.Header[events.HeaderBack]; len(back) > 0 && a.d.Deliveries == 1 {
+		// what comes again may come because its result kills who takes it: the stream counts
 		wire.Back = back[0]
 	}
 	return wire, err
@@ -99,8 +106,9 @@ func (w *Worker) shortFailure(a *attempt, kind events.ErrorKind, err error) even
 		text += "…"
 	}
 	return events.Message{
-		ID:      events.MessageID(events.VerbFail, a.m.Instance, a.work.Ref) + "/short",
-		Content: &events.WorkFailed{Ref: a.work.Ref, Worker: w.config.ID, Error: &events.Error{Kind: kind, Final: kind == events.LimitExceeded, Message: text}},
+		ID: events.MessageID(events.VerbFail, a.m.Instance, a.work.Ref) + "/short",
+		Content: &events.WorkFailed{Ref: a.work.Ref, Worker: w.config.ID,
+			Error: &events.Error{Kind: kind, Final: kind == events.LimitExceeded, Message: text}},
 	}
 }
 
@@ -169,7 +177,8 @@ func (w *Worker) publish(batch []completion) {
 		}
 	default:
 		if !errors.Is(err, context.Canceled) {
-			w.log.Warn("worker: completions could not be published; the work goes back", "messages", len(batch), "error", err)
+			w.log.Warn("worker: completions could not be published; the work goes back", "messages",
+				len(batch), "error", err)
 		}
 		for _, c := range batch {
 			c.unpublished()
@@ -202,14 +211,16 @@ func (w *Worker) refused(c completion, reason error) {
 	case c.goes:
 		return
 	case c.tries == 0:
-		err := fmt.Errorf("what it returned (%d bytes) is refused by the broker: %w; keep large data in a store and pass a reference to it", len(c.wire.Body), reason)
+		err := fmt.Errorf("what it returned (%d bytes) is refused by the broker: %w; keep large data in a store and "+
+			"pass a reference to it", len(c.wire.Body), reason)
 		wire, failed := w.encode(c.a, w.shortFailure(c.a, events.LimitExceeded, err))
 		if failed == nil {
 			w.publish([]completion{{a: c.a, wire: wire, tries: 1}})
 			return
 		}
 	}
-	w.putAside(c.a, bus.Cause{Reason: "unsendable", Detail: reason.Error(), By: w.config.ID, Attempts: c.a.d.Deliveries})
+	w.putAside(c.a, bus.Cause{Reason: "unsendable", Detail: reason.Error(), By: w.config.ID,
+		Attempts: c.a.d.Deliveries})
 }
 
 // stored acknowledges the work.

@@ -12,14 +12,15 @@ type prefixed struct{ Broker }
 
 func (prefixed) Prefix() string { return "rondo" }
 
-// The result of a task that is redelivered is stored: it may be why its receiver dies, and only the broker counts how often it
-// was delivered.
+// The result of a task that is redelivered is stored: it may be why its receiver dies, and only the
+// broker counts how often it was delivered.
 func TestResultsOfRedeliveredTasksAreStored(t *testing.T) {
 	w := &Worker{bus: prefixed{}}
 	for deliveries, want := range map[int]string{1: "there", 2: "", 3: ""} {
 		a := &attempt{
-			w: w, m: events.Message{Instance: "i"}, work: &events.Work{Ref: events.Ref{Life: "life", Execution: 1, Event: 2}},
-			d: bus.Delivery{Deliveries: deliveries, Header: events.Header{events.HeaderBack: {"there"}}},
+			w: w, m: events.Message{Instance: "i"},
+			work: &events.Work{Ref: events.Ref{Life: "life", Execution: 1, Event: 2}},
+			d:    bus.Delivery{Deliveries: deliveries, Header: events.Header{events.HeaderBack: {"there"}}},
 		}
 		wire, err := w.encode(a, events.Message{ID: "m", Content: &events.WorkDone{Ref: a.work.Ref}})
 		if err != nil || wire.Back != want {
@@ -36,8 +37,8 @@ type acks struct {
 
 func (a *acks) Ack() { a.n++ }
 
-// A task that is handed over to the worker that held it, and that does not have it any more, stays with who hands it over: the
-// worker was restarted under the same id, say.
+// A task that is handed over to the worker that held it, and that does not have it any more, stays
+// with who hands it over: the worker was restarted under the same id, say.
 func TestNoHoldIsTakenOverWithoutItsTask(t *testing.T) {
 	w := &Worker{held: newHeld()}
 	var hold acks

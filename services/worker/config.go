@@ -17,34 +17,40 @@ import (
 	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
-// Config says which work a worker takes, and how much of it. The zero value takes work without a tag.
+// Config says which work a worker takes, and how much of it. The zero value takes work without a
+// tag.
 type Config struct {
-	// ID is what the worker is known by. One that stays the same over a restart keeps the worker's sessions. Empty: made up from the machine's name.
+	// ID is what the worker is known by. One that stays the same over a restart keeps the worker's
+	// sessions. Empty: made up from the machine's name.
 	ID string
 	// Build says which binary it is, for people.
 	Build string
-	// Inside says that it is a part of an orchestrator: nobody is told of it as a worker. What it does is counted and measured like that of others.
+	// Inside says that it is a part of an orchestrator: nobody is told of it as a worker. What it
+	// does is counted and measured like that of others.
 	Inside bool
 	// Tags says which work it takes.
 	Tags TagFilter
 
-	// Slots is how many activities run at once: 100. SlotsPerTag and SlotsPerActivity bound those of a tag (the empty one is for work without a tag)
-	// and those of an activity.
+	// Slots is how many activities run at once: 100. SlotsPerTag and SlotsPerActivity bound those
+	// of a tag (the empty one is for work without a tag) and those of an activity.
 	Slots                         int
 	SlotsPerTag, SlotsPerActivity map[string]int
-	// RatePerActivity is how many of an activity this worker begins in a second, at most. A tenth of that may come at once.
+	// RatePerActivity is how many of an activity this worker begins in a second, at most. A tenth
+	// of that may come at once.
 	RatePerActivity map[string]float64
 
 	// MaxAttempts is how often work is begun whose worker dies with it: 10.
 	MaxAttempts int
-	// Grace is how long an activity that is cancelled may take to return before it is given up: 10 seconds. One whose time is over gets a second of it at most.
+	// Grace is how long an activity that is cancelled may take to return before it is given up: 10
+	// seconds. One whose time is over gets a second of it at most.
 	Grace time.Duration
 	// DrainTimeout is how long what runs may go on when the worker is told to end: 30 seconds.
 	DrainTimeout time.Duration
 
 	// MaxSessions is how many sessions it has at once: 10. Negative: none.
 	MaxSessions int
-	// SessionIdle is how long it keeps a session that has no work: 5 minutes. SessionLease is how long the bus keeps a session whose worker says nothing: 30 seconds.
+	// SessionIdle is how long it keeps a session that has no work: 5 minutes. SessionLease is how
+	// long the bus keeps a session whose worker says nothing: 30 seconds.
 	SessionIdle, SessionLease time.Duration
 
 	// Discover is how often a worker with [Any] looks for new tags: 2 seconds.
@@ -59,7 +65,8 @@ type Config struct {
 
 	// Codec is that of the orchestrations; nil is JSON.
 	Codec events.Codec
-	// LogPayloads lets logs tell texts of errors that may have the data of users in them. Otherwise they tell their size and hash.
+	// LogPayloads lets logs tell texts of errors that may have the data of users in them. Otherwise
+	// they tell their size and hash.
 	LogPayloads bool
 	// Logger gets what operators should know; nil is slog.Default.
 	Logger *slog.Logger
@@ -148,7 +155,9 @@ func (f TagFilter) check() error {
 		errs = append(errs, errors.New("tags: none is given; DefaultOnly takes work without a tag, None takes nothing"))
 	}
 	if len(f.tags) > maxTags {
-		errs = append(errs, fmt.Errorf("tags: %d are over the limit of %d; run another worker for the others, or one with Any", len(f.tags), maxTags))
+		errs = append(errs, fmt.Errorf(
+			"tags: %d are over the limit of %d; run another worker for the others, or one with Any",
+			len(f.tags), maxTags))
 	}
 	for i, t := range f.tags {
 		if t == "" {
@@ -249,7 +258,8 @@ func (c Config) check(code *activity.Registry) error {
 		name    string
 		is, min time.Duration
 	}{
-		{"grace", c.Grace, time.Millisecond}, {"drain timeout", c.DrainTimeout, time.Millisecond}, {"session idle", c.SessionIdle, time.Millisecond},
+		{"grace", c.Grace, time.Millisecond}, {"drain timeout", c.DrainTimeout, time.Millisecond},
+		{"session idle", c.SessionIdle, time.Millisecond},
 		{"session lease", c.SessionLease, time.Second}, {"discover", c.Discover, 10 * time.Millisecond},
 	} {
 		if d.is < d.min {

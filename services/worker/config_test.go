@@ -24,22 +24,27 @@ func TestABadConfigTellsEverythingAtOnce(t *testing.T) {
 		t.Error("a worker without a registry")
 	}
 	_, err = worker.New(b, code, worker.Config{
-		ID: "a\x00b", Tags: worker.Tags("a", "b", "c", "d", "e", "e", ""), Slots: -1, SlotsPerTag: map[string]int{"gpu": 0}, MaxAttempts: -1,
-		SlotsPerActivity: map[string]int{"nobody": 1, "echo": -1}, RatePerActivity: map[string]float64{"somebody": 1, "echo": -1},
-		Grace: -1, DrainTimeout: -1, SessionIdle: -1, SessionLease: 1, Discover: 1,
+		ID: "a\x00b", Tags: worker.Tags("a", "b", "c", "d", "e", "e", ""), Slots: -1,
+		SlotsPerTag: map[string]int{"gpu": 0}, MaxAttempts: -1,
+		SlotsPerActivity: map[string]int{"nobody": 1, "echo": -1},
+		RatePerActivity:  map[string]float64{"somebody": 1, "echo": -1},
+		Grace:            -1, DrainTimeout: -1, SessionIdle: -1, SessionLease: 1, Discover: 1,
 	})
 	if err == nil {
 		t.Fatal("it is taken")
 	}
 	for _, want := range []string{
-		"worker id", "7 are over the limit of 5", `tag "e" is given twice`, "one is empty", "slots: -1", `slots of tag "gpu": 0`, `slots of activity "nobody": no such activity`,
-		`slots of activity "echo": -1`, `rate of activity "somebody"`, `rate of activity "echo": -1`, "max attempts: -1", "grace", "drain timeout", "session idle", "session lease", "discover",
+		"worker id", "7 are over the limit of 5", `tag "e" is given twice`, "one is empty", "slots: -1",
+		`slots of tag "gpu": 0`, `slots of activity "nobody": no such activity`,
+		`slots of activity "echo": -1`, `rate of activity "somebody"`, `rate of activity "echo": -1`,
+		"max attempts: -1", "grace", "drain timeout", "session idle", "session lease", "discover",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("it does not say %q:\n%v", want, err)
 		}
 	}
-	for name, f := range map[string]worker.TagFilter{"none": worker.Tags(), "an empty one": worker.Tags(""), "an empty one among others": worker.DefaultAnd("a", "")} {
+	for name, f := range map[string]worker.TagFilter{"none": worker.Tags(), "an empty one": worker.Tags(""),
+		"an empty one among others": worker.DefaultAnd("a", "")} {
 		if _, err := worker.New(b, code, worker.Config{Tags: f}); err == nil {
 			t.Errorf("tags: %s is taken", name)
 		}
@@ -92,7 +97,8 @@ func TestAWorkerAnswersOverHTTP(t *testing.T) {
 		}
 	}
 	var about map[string]any
-	if code, body := get("/version"); code != http.StatusOK || json.Unmarshal([]byte(body), &about) != nil || about["version"] == "" {
+	if code, body := get("/version"); code != http.StatusOK || json.Unmarshal([]byte(body), &about) != nil ||
+		about["version"] == "" {
 		t.Errorf("/version: %d %s", code, body)
 	}
 	w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`)})

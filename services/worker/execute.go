@@ -11,7 +11,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
-// execute is the way of an attempt that has a slot, from here to where its completion is published. It is the attempt's goroutine.
+// execute is the way of an attempt that has a slot, from here to where its completion is published.
+// It is the attempt's goroutine.
 func (w *Worker) execute(a *attempt) {
 	returned, began := false, time.Now()
 	defer func() {
@@ -26,11 +27,13 @@ func (w *Worker) execute(a *attempt) {
 	returned = true
 }
 
-// admit finds out whether the function is to be called here and now. If not, it does what is to be done instead.
+// admit finds out whether the function is to be called here and now. If not, it does what is to be
+// done instead.
 func (w *Worker) admit(a *attempt) bool {
 	switch {
 	case a.unreadable != nil:
-		w.putAside(a, bus.Cause{Reason: "unreadable", Detail: a.unreadable.Error(), By: w.config.ID, Attempts: a.d.Deliveries})
+		w.putAside(a, bus.Cause{Reason: "unreadable", Detail: a.unreadable.Error(), By: w.config.ID,
+			Attempts: a.d.Deliveries})
 		return false
 	case w.elsewhere(a), !a.mayBegin(), w.tooLate(a), !w.inSession(a):
 		return false
@@ -46,8 +49,8 @@ func (w *Worker) admit(a *attempt) bool {
 	return true
 }
 
-// tooLate fails work whose time was over before it came. Work that was handed out before may have begun in time: then the instance knows, and if it did
-// not, the instance withdraws it.
+// tooLate fails work whose time was over before it came. Work that was handed out before may have
+// begun in time: then the instance knows, and if it did not, the instance withdraws it.
 func (w *Worker) tooLate(a *attempt) bool {
 	now := time.Now()
 	k := a.work
@@ -91,7 +94,8 @@ const noteEvery = time.Second
 
 // note is what is known about a piece of work besides the work itself.
 type note struct {
-	// Begun counts the workers that have begun it, beginning with the second: the first one has nothing to note, because most work is done by the first.
+	// Begun counts the workers that have begun it, beginning with the second: the first one has
+	// nothing to note, because most work is done by the first.
 	Begun    int            `json:"begun,omitempty"`
 	Progress events.Payload `json:"progress,omitempty"`
 }
@@ -121,7 +125,8 @@ func (a *attempt) writeNote(ctx context.Context, n note) {
 	}
 }
 
-// recall reads what was noted about work that was handed out before, and notes that it is begun once more. It reports false if that was too often.
+// recall reads what was noted about work that was handed out before, and notes that it is begun
+// once more. It reports false if that was too often.
 func (w *Worker) recall(a *attempt) bool {
 	ctx, cancel := context.WithTimeout(w.publishing, noteTimeout)
 	defer cancel()
@@ -131,7 +136,8 @@ func (w *Worker) recall(a *attempt) bool {
 		err = json.Unmarshal(data, &n)
 	}
 	if err != nil {
-		a.log().Warn("worker: what was noted about work cannot be read; it is executed all the same", "subject", a.d.Subject, "error", err)
+		a.log().Warn("worker: what was noted about work cannot be read; it is executed all the same", "subject",
+			a.d.Subject, "error", err)
 	}
 	if before := n.Begun + 1; before >= w.config.MaxAttempts {
 		w.poison(a, before)
@@ -175,9 +181,11 @@ func (a *attempt) noteReturn() {
 // poison ends work that no worker survives.
 func (w *Worker) poison(a *attempt, attempts int) {
 	err := &events.Error{Kind: events.Poison, Final: true, Attempts: attempts,
-		Message: fmt.Sprintf("each of %d workers that began it has died before it was done; the work is with the dead letters", attempts)}
+		Message: fmt.Sprintf("each of %d workers that began it has died before it was done; the work is with the "+
+			"dead letters", attempts)}
 	a.log().Error("worker: work is poison", "attempts", attempts)
-	if e := w.bus.Bury(w.publishing, a.d, bus.Cause{Reason: "poison", Detail: err.Message, By: w.config.ID, Attempts: attempts}); e != nil {
+	if e := w.bus.Bury(w.publishing, a.d,
+		bus.Cause{Reason: "poison", Detail: err.Message, By: w.config.ID, Attempts: attempts}); e != nil {
 		a.log().Warn("worker: poison could not be put aside; it goes back", "error", e)
 		a.giveBack(time.Second)
 		return

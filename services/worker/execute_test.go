@@ -42,7 +42,8 @@ type answer struct {
 // done lets the call return.
 func (c call) done(result string) { c.answer <- answer{result, nil} }
 
-// held makes an activity that calls the test and waits for its answer, whatever becomes of its context.
+// held makes an activity that calls the test and waits for its answer, whatever becomes of its
+// context.
 func held(d activity.Definition[string, string], calls chan call) activity.Binding {
 	return d.With(func(ctx context.Context, s string) (string, error) {
 		c := call{ctx, s, make(chan answer, 1)}
@@ -52,7 +53,8 @@ func held(d activity.Definition[string, string], calls chan call) activity.Bindi
 	})
 }
 
-// obedient makes an activity that calls the test and waits for its answer, or for the end of its context.
+// obedient makes an activity that calls the test and waits for its answer, or for the end of its
+// context.
 func obedient(d activity.Definition[string, string], calls chan call) activity.Binding {
 	return d.With(func(ctx context.Context, s string) (string, error) {
 		c := call{ctx, s, make(chan answer, 1)}
@@ -75,12 +77,14 @@ func TestWorkIsExecutedAndAnswered(t *testing.T) {
 		return s + "!", nil
 	}))
 	deadline := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
-	m := w.message("order-7", &events.Work{Activity: "echo", Input: events.Payload(`"hello"`), Attempt: 3, Deadline: deadline})
+	m := w.message("order-7",
+		&events.Work{Activity: "echo", Input: events.Payload(`"hello"`), Attempt: 3, Deadline: deadline})
 	m.Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	w.publish(m)
 	came := w.next()
 	done, ok := came.Content.(*events.WorkDone)
-	if !ok || came.Instance != "order-7" || string(done.Result) != `"hello!"` || done.Worker != "w-1" || done.Ref != (events.Ref{Life: life, Execution: 1, Event: 2}) {
+	if !ok || came.Instance != "order-7" || string(done.Result) != `"hello!"` || done.Worker != "w-1" ||
+		done.Ref != (events.Ref{Life: life, Execution: 1, Event: 2}) {
 		t.Errorf("%+v %+v came", came, came.Content)
 	}
 	if came.Trace != m.Trace || came.ID != events.MessageID(events.VerbDone, "order-7", done.Ref) {
@@ -133,16 +137,19 @@ func TestWhatAnActivityMayDoWrong(t *testing.T) {
 		{`"large"`, events.Error{Kind: events.LimitExceeded, Final: true}, "keep the data in a store"},
 		{`"typed"`, events.Error{Kind: events.Application, Type: "declined", Final: true}, "no"},
 		{`"long"`, events.Error{Kind: events.Application}, "…"},
-		{`{"a":1}`, events.Error{Kind: events.Application, Type: "type_mismatch", Final: true}, "its input is not what it takes"},
+		{`{"a":1}`, events.Error{Kind: events.Application, Type: "type_mismatch", Final: true},
+			"its input is not what it takes"},
 	}
 	for i, tt := range tests {
-		w.send("i", events.Work{Activity: "echo", Input: events.Payload(tt.input), Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}})
+		w.send("i", events.Work{Activity: "echo", Input: events.Payload(tt.input),
+			Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}})
 		_, failed := w.failed()
 		e := failed.Error
 		if tt.want.Type == "type_mismatch" {
 			tt.want.Type = e.Type // its name is not of interest here
 		}
-		if e.Kind != tt.want.Kind || e.Type != tt.want.Type || e.Final != tt.want.Final || !strings.Contains(e.Error(), tt.text) {
+		if e.Kind != tt.want.Kind || e.Type != tt.want.Type || e.Final != tt.want.Final ||
+			!strings.Contains(e.Error(), tt.text) {
 			t.Errorf("%s: got %+v", tt.input, e)
 		}
 	}
@@ -177,7 +184,8 @@ func TestWorkOfAWorkerThatDiesIsExecutedElsewhere(t *testing.T) {
 	w := newWorld(t)
 	calls, others := make(chan call, 1), make(chan call, 1)
 	r := w.start(worker.Config{ID: "first"}, held(block, calls))
-	w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`), Heartbeat: events.Payload(`"of the attempt before"`)})
+	w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`),
+		Heartbeat: events.Payload(`"of the attempt before"`)})
 	c := receive(t, calls, "the activity is called")
 	if last, ok, err := activity.LastHeartbeat[string](c.ctx); last != "of the attempt before" || !ok || err != nil {
 		t.Errorf("the last heartbeat is %q, %v, %v", last, ok, err)
@@ -210,7 +218,8 @@ func (w *world) noted(instance string) {
 
 func (w *world) note(instance string) []byte {
 	w.t.Helper()
-	data, err := w.bus.Note(context.Background(), "work/"+events.Token(instance, events.Ref{Life: life, Execution: 1, Event: 2}))
+	data, err := w.bus.Note(context.Background(),
+		"work/"+events.Token(instance, events.Ref{Life: life, Execution: 1, Event: 2}))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -333,7 +342,8 @@ func TestAResultThatTheBrokerRefusesIsAFailure(t *testing.T) {
 	r := &running{Worker: w.make(b, worker.Config{}, echoing()), bus: b.Bus, err: make(chan error, 1)}
 	w.runs(r)
 	for i, input := range []string{strings.Repeat("x", 2000), "short"} {
-		w.send("i", events.Work{Activity: "echo", Input: events.Payload(`"` + input + `"`), Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}})
+		w.send("i", events.Work{Activity: "echo", Input: events.Payload(`"` + input + `"`),
+			Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}})
 	}
 	var failed *events.WorkFailed
 	for range 2 {
@@ -346,7 +356,8 @@ func TestAResultThatTheBrokerRefusesIsAFailure(t *testing.T) {
 			failed = c
 		}
 	}
-	if failed == nil || failed.Error.Kind != events.LimitExceeded || !failed.Error.Final || !strings.Contains(failed.Error.Message, "maximum payload exceeded") {
+	if failed == nil || failed.Error.Kind != events.LimitExceeded || !failed.Error.Final ||
+		!strings.Contains(failed.Error.Message, "maximum payload exceeded") {
 		t.Errorf("got %+v", failed)
 	}
 	w.settled(bus.Queue{Activity: "echo"})
@@ -364,7 +375,8 @@ func TestWhatCannotBeToldAtAllIsPutAside(t *testing.T) {
 	}}
 	w.runs(&running{Worker: w.make(b, worker.Config{}, echoing()), bus: b.Bus, err: make(chan error, 1)})
 	w.send("i", events.Work{Activity: "echo"})
-	if d := receive(t, dead, "a dead letter"); d.reason != "unsendable" || !strings.Contains(d.detail, "no such subject") {
+	if d := receive(t, dead, "a dead letter"); d.reason != "unsendable" ||
+		!strings.Contains(d.detail, "no such subject") {
 		t.Errorf("the dead letter says %+v", d)
 	}
 	w.settled(bus.Queue{Activity: "echo"})
@@ -415,7 +427,8 @@ func TestManyActivitiesAreEachExecutedOnce(t *testing.T) {
 	}
 	var messages []events.Message
 	for i := range executed {
-		work := events.Work{Activity: "count", Input: events.Payload(fmt.Sprint(i)), Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}}
+		work := events.Work{Activity: "count", Input: events.Payload(fmt.Sprint(i)),
+			Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}}
 		messages = append(messages, w.message(fmt.Sprint("i", i%7), &work))
 	}
 	w.publish(messages...)

@@ -9,8 +9,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Work that has come past the broker and takes its time is stored while it is executed, marked with the id of the worker that has it. Whoever takes it from the broker hands it over to that one, who from then on keeps
-// and settles what is stored. If that one is gone, it is executed once more.
+// Work that has come past the broker and takes its time is stored while it is executed, marked with
+// the id of the worker that has it. Whoever takes it from the broker hands it over to that one, who
+// from then on keeps and settles what is stored. If that one is gone, it is executed once more.
 
 // elsewhere gives work to the worker that has it already, and reports false if nobody has.
 func (w *Worker) elsewhere(a *attempt) bool {
@@ -49,7 +50,8 @@ func (w *Worker) mine(d bus.Delivery) error {
 	return nil
 }
 
-// mayBegin reports whether work that was passed on may be executed: not if it has stood for so long that somebody else has it.
+// mayBegin reports whether work that was passed on may be executed: not if it has stood for so long
+// that somebody else has it.
 func (a *attempt) mayBegin() bool {
 	passed, ok := a.d.Hold.(bus.PassedHold)
 	if !ok || passed.Begin() {
@@ -59,7 +61,8 @@ func (a *attempt) mayBegin() bool {
 	return false
 }
 
-// acknowledge acknowledges a delivery. What was passed on is remembered as done before that is said, and as long as it is not certain that it was heard in time.
+// acknowledge acknowledges a delivery. What was passed on is remembered as done before that is
+// said, and as long as it is not certain that it was heard in time.
 func (a *attempt) acknowledge(h bus.Hold) {
 	passed, ok := h.(bus.PassedHold)
 	switch {
@@ -80,15 +83,15 @@ func (a *attempt) settleAside(o outcome) {
 	a.finish(o, 0)
 }
 
-// maxLasted and lastedFor bound how much is remembered, and for how long: longer than what is stored stays with a worker that
-// has died before it could hand it over.
+// maxLasted and lastedFor bound how much is remembered, and for how long: longer than what is
+// stored stays with a worker that has died before it could hand it over.
 const (
 	maxLasted = 100_000
 	lastedFor = 10 * time.Minute
 )
 
-// lasted remembers work that was passed on and is done, from before that is said until it is certain that nothing of it
-// comes from the stream.
+// lasted remembers work that was passed on and is done, from before that is said until it is
+// certain that nothing of it comes from the stream.
 type lasted struct {
 	mu    sync.Mutex
 	known map[string]time.Time

@@ -16,7 +16,8 @@ import (
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// pass publishes work that may be passed on, and tells when nobody has to keep it any more: it is done, or stored.
+// pass publishes work that may be passed on, and tells when nobody has to keep it any more: it is
+// done, or stored.
 func (w *world) pass(instance string, work events.Work) (kept <-chan error) {
 	w.t.Helper()
 	wire, err := events.Encode(w.bus.Prefix(), w.message(instance, &work))
@@ -57,7 +58,9 @@ func (w *world) stored(want int64) {
 func TestPassedWorkIsExecuted(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
-	w.start(worker.Config{ID: "w-1"}, echo.With(func(ctx context.Context, s string) (string, error) { return s + "!", nil }))
+	w.start(worker.Config{ID: "w-1"}, echo.With(func(ctx context.Context, s string) (string, error) {
+		return s + "!", nil
+	}))
 	kept := w.pass("i", events.Work{Activity: "echo", Input: events.Payload(`"x"`)})
 	if _, result := w.done(); result != `"x!"` {
 		t.Errorf("got %s", result)
@@ -86,19 +89,25 @@ func TestPassedWorkNeedsASlot(t *testing.T) {
 	w.settled(bus.Queue{Activity: "block"})
 }
 
-// Work of a session is for the worker that has the session, and what a rate holds back waits in the broker.
+// Work of a session is for the worker that has the session, and what a rate holds back waits in the
+// broker.
 func TestSomeWorkIsNotPassed(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
-	w.start(worker.Config{ID: "w-1", RatePerActivity: map[string]float64{"block": 1000}}, naming(), block.With(func(_ context.Context, s string) (string, error) { return s, nil }))
-	for i, work := range []events.Work{{Activity: "echo", Session: "s"}, {Activity: "block", Input: events.Payload(`"x"`)}} {
+	w.start(worker.Config{ID: "w-1", RatePerActivity: map[string]float64{"block": 1000}}, naming(),
+		block.With(func(_ context.Context, s string) (string, error) {
+			return s, nil
+		}))
+	for i, work := range []events.Work{{Activity: "echo", Session: "s"},
+		{Activity: "block", Input: events.Payload(`"x"`)}} {
 		w.kept(w.pass(fmt.Sprint("i", i), work))
 		w.done()
 		w.passed(0, uint64(i+1))
 	}
 }
 
-// What takes its time is stored, and whoever takes it from there hands it to the one that executes it.
+// What takes its time is stored, and whoever takes it from there hands it to the one that executes
+// it.
 func TestPassedWorkThatLastsStaysWhereItIs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -121,7 +130,8 @@ func TestPassedWorkThatLastsStaysWhereItIs(t *testing.T) {
 	}
 }
 
-// lastsAt passes work to workers, and stores none of it: it gives what to store when all of it takes its time.
+// lastsAt passes work to workers, and stores none of it: it gives what to store when all of it
+// takes its time.
 func (w *world) lastsAt(q string, instances int) (store []events.Wire) {
 	w.t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(w.server))
@@ -132,7 +142,8 @@ func (w *world) lastsAt(q string, instances int) (store []events.Wire) {
 	var body []byte
 	text := func(s string) { body = append(binary.AppendUvarint(body, uint64(len(s))), s...) }
 	for i := range instances {
-		wire, err := events.Encode(w.bus.Prefix(), w.message(fmt.Sprint("i", i), &events.Work{Activity: "block", Input: events.Payload(`"x"`)}))
+		wire, err := events.Encode(w.bus.Prefix(),
+			w.message(fmt.Sprint("i", i), &events.Work{Activity: "block", Input: events.Payload(`"x"`)}))
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -148,7 +159,8 @@ func (w *world) lastsAt(q string, instances int) (store []events.Wire) {
 	inbox := nc.NewInbox()
 	said, err := nc.SubscribeSync(inbox)
 	if err == nil {
-		err = nc.PublishMsg(&nats.Msg{Subject: "rondo.notice.handover.to.work-w___" + q, Reply: inbox, Header: nats.Header{"Rondo-Results": {fmt.Sprint(instances)}}, Data: body})
+		err = nc.PublishMsg(&nats.Msg{Subject: "rondo.notice.handover.to.work-w___" + q, Reply: inbox,
+			Header: nats.Header{"Rondo-Results": {fmt.Sprint(instances)}}, Data: body})
 	}
 	if err != nil {
 		w.t.Fatal(err)

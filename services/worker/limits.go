@@ -13,22 +13,29 @@ import (
 )
 
 const (
-	// gather is how long a queue that has more work than there are slots waits for more than one of them, so that it asks for many at once.
+	// gather is how long a queue that has more work than there are slots waits for more than one of
+	// them, so that it asks for many at once.
 	gather = time.Millisecond
-	// promiseFor is how long slots are kept for a queue that has asked for work and gets less than it did the last time.
+	// promiseFor is how long slots are kept for a queue that has asked for work and gets less than
+	// it did the last time.
 	promiseFor = 10 * time.Millisecond
-	// standFor is how long a delivery that finds no slot waits for one, before another worker may have it.
+	// standFor is how long a delivery that finds no slot waits for one, before another worker may
+	// have it.
 	standFor = 100 * time.Millisecond
-	// soon is how long the activities of a queue take at most, on average, if some of their work is taken before there is a slot for it.
+	// soon is how long the activities of a queue take at most, on average, if some of their work is
+	// taken before there is a slot for it.
 	soon = standFor / 4
 	// maxStanding bounds how much stands that has come by itself.
 	maxStanding = 1000
 )
 
-// limits share the slots of a worker among its queues. A queue asks how many deliveries it may take. Slots are promised to those queues only that have brought
-// all they asked for the last time; for the others, waiting for work that may never come, a slot is only taken when a delivery is there. So an idle
-// queue keeps nobody from working, and sometimes there is a delivery more than slots: it stands for a moment, and then goes back. Of activities that take no longer than a moment, a few
-// deliveries are taken ahead and stand on purpose, so that a slot does not have to wait for the broker each time it becomes free; not while another queue waits for slots, though.
+// limits share the slots of a worker among its queues. A queue asks how many deliveries it may
+// take. Slots are promised to those queues only that have brought all they asked for the last time;
+// for the others, waiting for work that may never come, a slot is only taken when a delivery is
+// there. So an idle queue keeps nobody from working, and sometimes there is a delivery more than
+// slots: it stands for a moment, and then goes back. Of activities that take no longer than a
+// moment, a few deliveries are taken ahead and stand on purpose, so that a slot does not have to
+// wait for the broker each time it becomes free; not while another queue waits for slots, though.
 type limits struct {
 	mu         sync.Mutex
 	all        *pool
@@ -69,7 +76,8 @@ type stand struct {
 }
 
 func newLimits(c Config) *limits {
-	l := &limits{all: &pool{size: c.Slots}, tags: make(map[string]*pool), activities: make(map[string]*pool), rates: make(map[string]*rate.Limiter)}
+	l := &limits{all: &pool{size: c.Slots}, tags: make(map[string]*pool), activities: make(map[string]*pool),
+		rates: make(map[string]*rate.Limiter)}
 	for tag, n := range c.SlotsPerTag {
 		l.tags[tag] = &pool{size: n}
 	}
@@ -129,7 +137,8 @@ func (l *limits) ahead(n *line) int {
 	return 0
 }
 
-// hasRoom tells whether work that comes by itself gets a slot at once, or soon because that is how long activities of the queue take. What waits in the broker goes first.
+// hasRoom tells whether work that comes by itself gets a slot at once, or soon because that is how
+// long activities of the queue take. What waits in the broker goes first.
 func (l *limits) hasRoom(n *line) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,7 +196,8 @@ type grant struct {
 	timer    *time.Timer
 }
 
-// ask waits until a queue may take something, and tells how much. It gives nil when the context ends.
+// ask waits until a queue may take something, and tells how much. It gives nil when the context
+// ends.
 func (l *limits) ask(ctx context.Context, n *line) *grant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -293,7 +303,8 @@ func (g *grant) unused() {
 	}
 }
 
-// arrive gives a delivery its slot: at once, or soon, or never. If the rate does not allow it, it says how long that takes; then neither is called.
+// arrive gives a delivery its slot: at once, or soon, or never. If the rate does not allow it, it
+// says how long that takes; then neither is called.
 func (l *limits) arrive(n *line, g *grant, patience time.Duration, begin, lost func()) (after time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -364,7 +375,8 @@ func (l *limits) release(n *line, took time.Duration) {
 	l.mu.Unlock()
 }
 
-// feed gives free slots to deliveries that stand, and then wakes the queue that has waited longest; with all, every one that has any room.
+// feed gives free slots to deliveries that stand, and then wakes the queue that has waited longest;
+// with all, every one that has any room.
 func (l *limits) feed(all bool) {
 	if len(l.standing) > 0 {
 		l.standing = slices.DeleteFunc(l.standing, func(s *stand) bool {

@@ -65,7 +65,8 @@ func TestSlotsBoundWhatRunsAtOnce(t *testing.T) {
 		{"of an activity", worker.Config{SlotsPerActivity: map[string]int{"block": 2}, Tags: worker.Any()}, 2},
 		{"of a tag", worker.Config{SlotsPerTag: map[string]int{"gpu": 4}, Tags: worker.Tags("gpu")}, 4},
 		{"of no tag", worker.Config{SlotsPerTag: map[string]int{"": 1}}, 1},
-		{"the least", worker.Config{Slots: 5, SlotsPerTag: map[string]int{"gpu": 4}, SlotsPerActivity: map[string]int{"block": 3}, Tags: worker.Any()}, 3},
+		{"the least", worker.Config{Slots: 5, SlotsPerTag: map[string]int{"gpu": 4},
+			SlotsPerActivity: map[string]int{"block": 3}, Tags: worker.Any()}, 3},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -104,7 +105,11 @@ func TestAFullActivityLeavesTheOtherSlotsToOthers(t *testing.T) {
 		w.done()
 	}
 	for range 7 {
-		round = append(round, func() call { round[0].done("y"); round = round[1:]; return receive(t, calls, "a slot is used again") }())
+		round = append(round, func() call {
+			round[0].done("y")
+			round = round[1:]
+			return receive(t, calls, "a slot is used again")
+		}())
 	}
 	for _, c := range round {
 		c.done("y")
@@ -122,7 +127,8 @@ func TestOneSlotServesManyQueues(t *testing.T) {
 	var bindings []activity.Binding
 	const queues = 8
 	for i := range queues {
-		bindings = append(bindings, activity.Define[string, string](fmt.Sprint("a", i)).With(func(_ context.Context, s string) (string, error) {
+		bindings = append(bindings, activity.Define[string,
+			string](fmt.Sprint("a", i)).With(func(_ context.Context, s string) (string, error) {
 			all.enter()
 			defer all.leave()
 			return s, nil
@@ -134,7 +140,8 @@ func TestOneSlotServesManyQueues(t *testing.T) {
 	}
 	for round := range 3 {
 		for i := range queues {
-			w.send(fmt.Sprint("i", round), events.Work{Activity: fmt.Sprint("a", i), Input: events.Payload(`"x"`), Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}})
+			w.send(fmt.Sprint("i", round), events.Work{Activity: fmt.Sprint("a", i), Input: events.Payload(`"x"`),
+				Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}})
 			if round == 0 { // one after the other: whoever waits here waits for a slot that nobody needs
 				before := time.Now()
 				w.done()
@@ -159,7 +166,9 @@ func TestQueuesShareTheSlots(t *testing.T) {
 	for _, name := range []string{"echo", "other"} {
 		w.sendMany(n, events.Work{Activity: name, Input: events.Payload(`"x"`)})
 	}
-	w.start(worker.Config{Slots: 4}, echoing(), other.With(func(_ context.Context, s string) (string, error) { return s, nil }))
+	w.start(worker.Config{Slots: 4}, echoing(), other.With(func(_ context.Context, s string) (string, error) {
+		return s, nil
+	}))
 	var order []string
 	for range 2 * n {
 		instance, _ := w.done()
@@ -225,11 +234,13 @@ func TestTagsSayWhichWorkIsTaken(t *testing.T) {
 		t.Run(tt.filter.String(), func(t *testing.T) {
 			t.Parallel()
 			w := newPatientWorld(t)
-			w.start(worker.Config{Tags: tt.filter, Discover: 50 * time.Millisecond}, echo.With(func(ctx context.Context, _ string) (string, error) {
-				return activity.InfoOf(ctx).Tag, nil
-			}))
+			w.start(worker.Config{Tags: tt.filter, Discover: 50 * time.Millisecond},
+				echo.With(func(ctx context.Context, _ string) (string, error) {
+					return activity.InfoOf(ctx).Tag, nil
+				}))
 			for i, tag := range all {
-				w.send("i", events.Work{Activity: "echo", Tag: tag, Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}})
+				w.send("i", events.Work{Activity: "echo", Tag: tag,
+					Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}})
 			}
 			var got []string
 			for range tt.want {

@@ -7,7 +7,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
-// log gives the logger for what is said about an attempt: its records belong to the attempt's span once it has one, and before that to that of whoever asked for the work.
+// log gives the logger for what is said about an attempt: its records belong to the attempt's span
+// once it has one, and before that to that of whoever asked for the work.
 func (a *attempt) log() *slog.Logger {
 	var of []any
 	if a.m.Instance != "" { // it could be read

@@ -29,7 +29,8 @@ func TestWorkThatNoWorkerSurvivesIsPoison(t *testing.T) {
 	if e := failed.Error; e.Kind != events.Poison || !e.Final || e.Attempts != most {
 		t.Errorf("got %+v", e)
 	}
-	if d := receive(t, dead, "a dead letter"); d.reason != "poison" || !strings.HasPrefix(d.subject, "rondo.work._.block.1-2-") {
+	if d := receive(t, dead, "a dead letter"); d.reason != "poison" ||
+		!strings.HasPrefix(d.subject, "rondo.work._.block.1-2-") {
 		t.Errorf("the dead letter says %+v", d)
 	}
 	if len(calls) > 0 {
@@ -58,7 +59,9 @@ func TestGivingBackIsNoAttempt(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	w.start(worker.Config{MaxAttempts: 2}, block.With(func(_ context.Context, s string) (string, error) { return s, nil }))
+	w.start(worker.Config{MaxAttempts: 2}, block.With(func(_ context.Context, s string) (string, error) {
+		return s, nil
+	}))
 	w.done()
 	w.settled(bus.Queue{Activity: "block"})
 }

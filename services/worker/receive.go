@@ -53,7 +53,8 @@ func (r *run) add(name bus.Queue) {
 	if r.queues[name] != nil {
 		return
 	}
-	q := &queue{name: name, line: r.limits.line(name), err: fmt.Errorf("the queue of activity %q, tag %q is not open yet", name.Activity, name.Tag)}
+	q := &queue{name: name, line: r.limits.line(name),
+		err: fmt.Errorf("the queue of activity %q, tag %q is not open yet", name.Activity, name.Tag)}
 	r.queues[name] = q
 	r.takers.Go(func() { r.takeFrom(q) })
 }
@@ -96,13 +97,15 @@ func (r *run) takeFrom(q *queue) {
 		delay := min(100*time.Millisecond<<min(failed, 6), 5*time.Second)
 		if errors.Is(err, bus.ErrNoQueue) { // an orchestrator makes it with the first work
 			if failed == 0 {
-				r.log.Info("worker: there has been no work for an activity yet", "activity", q.name.Activity, "tag", q.name.Tag, "error", err)
+				r.log.Info("worker: there has been no work for an activity yet", "activity", q.name.Activity, "tag",
+					q.name.Tag, "error", err)
 			}
 			q.setProblem(nil)
 			delay = r.config.Discover
 		} else {
 			q.setProblem(err)
-			r.log.Warn("worker: cannot take work; trying on", "activity", q.name.Activity, "tag", q.name.Tag, "error", err, "after", delay)
+			r.log.Warn("worker: cannot take work; trying on", "activity", q.name.Activity, "tag", q.name.Tag, "error",
+				err, "after", delay)
 		}
 		select {
 		case <-time.After(delay):
@@ -147,7 +150,8 @@ func (w *Worker) arrive(q *queue, g *grant, d bus.Delivery) {
 	}
 }
 
-// passed takes in work that comes past the broker, if there is room for it. What it does not take waits in the broker for whoever has.
+// passed takes in work that comes past the broker, if there is room for it. What it does not take
+// waits in the broker for whoever has.
 func (w *Worker) passed(q *queue, d bus.Delivery) bool {
 	if w.draining.Load() || len(d.Header[events.HeaderSession]) > 0 || !w.limits.hasRoom(q.line) {
 		return false
@@ -193,7 +197,8 @@ func (w *Worker) read(q *queue, d bus.Delivery) *attempt {
 	return a
 }
 
-// handedOver takes in what another worker has passed on because of its session. It may stand for longer: nobody else may have it.
+// handedOver takes in what another worker has passed on because of its session. It may stand for
+// longer: nobody else may have it.
 func (w *Worker) handedOver(d bus.Delivery) error {
 	switch {
 	case first(d.Header[events.HeaderHeld]) == w.config.ID:
@@ -217,14 +222,17 @@ func (w *Worker) handedOver(d bus.Delivery) error {
 	if !w.sessions.enterOwn(work.Session) {
 		return fmt.Errorf("session %q is not here any more", work.Session)
 	}
-	a := &attempt{w: w, q: q, d: d, m: m, work: work, last: work.Heartbeat, holds: []bus.Hold{d.Hold}, since: time.Now(), inSession: true}
+	a := &attempt{w: w, q: q, d: d, m: m, work: work, last: work.Heartbeat, holds: []bus.Hold{d.Hold},
+		since: time.Now(), inSession: true}
 	a.extendedAt = a.since
 	w.config.Metrics.Delivered(a.measured(), d.Deliveries > 1, true)
 	if w.held.add(a) == joined {
 		w.sessions.leave(work.Session)
 		return nil
 	}
-	after := w.limits.arrive(q.line, nil, w.wait/2, func() { w.execute(a) }, func() { a.giveBack(sessionDelay(d.Deliveries)) })
+	after := w.limits.arrive(q.line, nil, w.wait/2, func() {
+		w.execute(a)
+	}, func() { a.giveBack(sessionDelay(d.Deliveries)) })
 	if after > 0 {
 		w.limited(a, after)
 	}
@@ -253,7 +261,8 @@ const (
 	joined
 )
 
-// add takes an attempt in. If the same work is here already, handed out a second time, there is one more acknowledgement to be made, and nothing to be executed.
+// add takes an attempt in. If the same work is here already, handed out a second time, there is one
+// more acknowledgement to be made, and nothing to be executed.
 func (h *held) add(a *attempt) added {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -388,7 +397,8 @@ func (w *Worker) keepEvery() time.Duration {
 	return min(max(w.wait/12, 20*time.Millisecond), 500*time.Millisecond)
 }
 
-// keep looks after what is held until the context ends: leases, progress to be noted, and whether it is still wanted.
+// keep looks after what is held until the context ends: leases, progress to be noted, and whether
+// it is still wanted.
 func (w *Worker) keep(ctx context.Context) {
 	tick := time.NewTicker(w.keepEvery())
 	defer tick.Stop()

@@ -10,8 +10,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus"
 )
 
-// sessions are those that the worker has, and what it knows about who has others. The broker's bucket has the say; a session that two workers take for theirs for a
-// moment harms nobody: it is about where work is done, not about how often.
+// sessions are those that the worker has, and what it knows about who has others. The broker's
+// bucket has the say; a session that two workers take for theirs for a moment harms nobody: it is
+// about where work is done, not about how often.
 type sessions struct {
 	w *Worker
 
@@ -34,7 +35,8 @@ const maxOthers = 10_000
 var errSessionsFull = errors.New("the worker has as many sessions as it may have")
 
 func newSessions(w *Worker) *sessions {
-	return &sessions{w: w, own: make(map[string]*session), leaving: make(map[string]bool), others: make(map[string]string)}
+	return &sessions{w: w, own: make(map[string]*session), leaving: make(map[string]bool),
+		others: make(map[string]string)}
 }
 
 // sessionDelay grows with how often work was handed out.
@@ -42,7 +44,8 @@ func sessionDelay(deliveries int) time.Duration {
 	return min(50*time.Millisecond<<min(max(deliveries-1, 0), 7), 5*time.Second)
 }
 
-// inSession brings work to the worker that has its session. It reports false when that is another one, or when nobody can have it just now.
+// inSession brings work to the worker that has its session. It reports false when that is another
+// one, or when nobody can have it just now.
 func (w *Worker) inSession(a *attempt) bool {
 	id := a.work.Session
 	a.mu.Lock()
@@ -73,7 +76,8 @@ func (w *Worker) inSession(a *attempt) bool {
 	return false
 }
 
-// enter begins to do something in a session, if this worker has it or gets it, and tells who has it.
+// enter begins to do something in a session, if this worker has it or gets it, and tells who has
+// it.
 func (s *sessions) enter(ctx context.Context, id string) (owner string, err error) {
 	me := s.w.config.ID
 	if s.enterOwn(id) {
@@ -190,7 +194,8 @@ func (s *sessions) names() []string {
 	return names
 }
 
-// keep renews the sessions until the context ends, and gives up those that nobody has used for long.
+// keep renews the sessions until the context ends, and gives up those that nobody has used for
+// long.
 func (s *sessions) keep(ctx context.Context) {
 	every := min(s.w.config.SessionLease/3, max(s.w.config.SessionIdle/2, 10*time.Millisecond))
 	tick := time.NewTicker(every)
@@ -224,7 +229,8 @@ func (s *sessions) renew(ctx context.Context, id string) {
 	case err == nil && owner == s.w.config.ID:
 		own.renewed = time.Now()
 	case err == nil, time.Since(own.renewed) > s.w.config.SessionLease:
-		s.w.log.Warn("worker: a session is lost; its further work goes to whoever has it", "session", id, "owner", owner, "error", err)
+		s.w.log.Warn("worker: a session is lost; its further work goes to whoever has it", "session", id, "owner",
+			owner, "error", err)
 		delete(s.own, id)
 	}
 }

@@ -21,7 +21,8 @@ func naming() activity.Binding {
 // inSession sends work in a session, and gives the worker that has executed it.
 func (w *world) inSession(session string, n int) string {
 	w.t.Helper()
-	w.send("i", events.Work{Activity: "echo", Session: session, Ref: events.Ref{Life: life, Execution: 1, Event: int64(n + 2)}})
+	w.send("i", events.Work{Activity: "echo", Session: session,
+		Ref: events.Ref{Life: life, Execution: 1, Event: int64(n + 2)}})
 	_, result := w.done()
 	return result
 }
@@ -54,7 +55,9 @@ func TestASessionStaysWithItsWorker(t *testing.T) {
 func TestAnActivitySeesItsSession(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
-	w.start(worker.Config{}, echo.With(func(ctx context.Context, _ string) (string, error) { return activity.InfoOf(ctx).Session, nil }))
+	w.start(worker.Config{}, echo.With(func(ctx context.Context, _ string) (string, error) {
+		return activity.InfoOf(ctx).Session, nil
+	}))
 	if got := w.inSession("cart 7/a.b", 0); got != `"cart 7/a.b"` {
 		t.Errorf("got %s", got)
 	}
@@ -143,9 +146,11 @@ func TestAWorkerTakesSoManySessions(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
 	calls := make(chan call, 10)
-	r := w.start(worker.Config{ID: "w-1", MaxSessions: 2, SessionIdle: 200 * time.Millisecond}, held(block, calls), echoing())
+	r := w.start(worker.Config{ID: "w-1", MaxSessions: 2, SessionIdle: 200 * time.Millisecond},
+		held(block, calls), echoing())
 	for i, s := range []string{"a", "b", "c"} {
-		w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`), Session: s, Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}})
+		w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`), Session: s,
+			Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}})
 	}
 	first, second := receive(t, calls, "the first session"), receive(t, calls, "the second session")
 	select {

@@ -155,11 +155,14 @@ func TestTimeLimits(t *testing.T) {
 		text   string
 	}{
 		{events.Work{StartToClose: time.Second}, 0, events.TimeoutStartToClose, "it took longer than 1s"},
-		{events.Work{StartToClose: time.Minute, HeartbeatTimeout: time.Second}, 0, events.TimeoutHeartbeat, "it gave no heartbeat for 1s"},
-		{events.Work{StartToClose: time.Minute}, 3 * time.Second, events.TimeoutOverall, "it was not done within its overall time limit"},
+		{events.Work{StartToClose: time.Minute, HeartbeatTimeout: time.Second}, 0, events.TimeoutHeartbeat,
+			"it gave no heartbeat for 1s"},
+		{events.Work{StartToClose: time.Minute}, 3 * time.Second, events.TimeoutOverall,
+			"it was not done within its overall time limit"},
 	}
 	for i, tt := range tests {
-		tt.work.Activity, tt.work.Input, tt.work.Ref = "block", events.Payload(`"x"`), events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}
+		tt.work.Activity, tt.work.Input, tt.work.Ref = "block", events.Payload(`"x"`),
+			events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}
 		if tt.within > 0 {
 			tt.work.Deadline = time.Now().Add(tt.within) // on a slow machine it is begun in time all the same
 		}
@@ -169,7 +172,8 @@ func TestTimeLimits(t *testing.T) {
 			t.Error(err)
 		}
 		_, failed := w.failed()
-		if e := failed.Error; e.Kind != events.Timeout || e.Type != tt.want || e.Message != tt.text || string(failed.Heartbeat) != `"page 7"` {
+		if e := failed.Error; e.Kind != events.Timeout || e.Type != tt.want || e.Message != tt.text ||
+			string(failed.Heartbeat) != `"page 7"` {
 			t.Errorf("got %+v with heartbeat %s", e, failed.Heartbeat)
 		}
 		if cause := context.Cause(c.ctx); !errors.Is(cause, &events.Error{Kind: events.Timeout, Type: tt.want}) {
@@ -201,7 +205,8 @@ func TestWorkersTellWhatTheyHave(t *testing.T) {
 		t.Fatalf("%+v, want two", all)
 	}
 	a, b := all[0], all[1]
-	if a.Kind != process.Worker || a.ID != "a" || a.Build != "shop 1.2" || a.Problem != "" || a.Works.Used != 1 || a.Works.Slots != 1 || a.Began.After(a.Now) || time.Since(a.Began) > time.Hour ||
+	if a.Kind != process.Worker || a.ID != "a" || a.Build != "shop 1.2" || a.Problem != "" || a.Works.Used != 1 ||
+		a.Works.Slots != 1 || a.Began.After(a.Now) || time.Since(a.Began) > time.Hour ||
 		!slices.Equal(a.Works.Activities, []string{"block", "echo"}) || len(a.Works.Queues) != 2 {
 		t.Errorf("a says %+v", a)
 	}
@@ -243,7 +248,8 @@ func TestATimeLimitDoesNotWaitForWhoIgnoresIt(t *testing.T) {
 	w := newPatientWorld(t)
 	calls := make(chan call, 1)
 	r := w.start(worker.Config{}, held(block, calls))
-	w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`), StartToClose: 50 * time.Millisecond, Heartbeat: events.Payload("7")})
+	w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`), StartToClose: 50 * time.Millisecond,
+		Heartbeat: events.Payload("7")})
 	c := receive(t, calls, "the activity is called")
 	if _, failed := w.failed(); failed.Error.Type != events.TimeoutStartToClose || string(failed.Heartbeat) != "7" {
 		t.Errorf("got %+v", failed)
@@ -323,7 +329,8 @@ func TestAnActivityIsCompletedByItsToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.publish(events.Message{ID: events.MessageID(events.VerbDone, instance, ref), Instance: instance, Content: &events.WorkDone{Ref: ref, Result: events.Payload(`"yes"`)}})
+	w.publish(events.Message{ID: events.MessageID(events.VerbDone, instance, ref), Instance: instance,
+		Content: &events.WorkDone{Ref: ref, Result: events.Payload(`"yes"`)}})
 	if instance, result := w.done(); instance != "a/b" || result != `"yes"` {
 		t.Errorf("got %s for %q", result, instance)
 	}
@@ -414,7 +421,8 @@ func TestADrainUnderLoadLosesNothing(t *testing.T) {
 	const n = 3000
 	var messages []events.Message
 	for i := range n {
-		work := events.Work{Activity: "echo", Input: events.Payload(fmt.Sprintf(`"%d"`, i)), Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}}
+		work := events.Work{Activity: "echo", Input: events.Payload(fmt.Sprintf(`"%d"`, i)),
+			Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}}
 		messages = append(messages, w.message("i", &work))
 	}
 	w.publish(messages...)

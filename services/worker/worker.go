@@ -1,4 +1,5 @@
-// Package worker is the service that executes activities: receive → execute → complete → ack. It needs the broker and nothing else.
+// Package worker is the service that executes activities: receive → execute → complete → ack. It
+// needs the broker and nothing else.
 //
 // # The way of a piece of work
 //
@@ -10,33 +11,43 @@
 //	          have finished just now                                                           complete.go
 //	ack       when that is stored, or committed by who waits for it, and not before
 //
-// So a piece of work is executed at least once. If the worker dies before the ack, the broker hands the work out again when its time is over, and what is published
-// twice is taken once: the instance's history is what dedupes. While the worker lives it extends that time, also while it is connecting to
-// the broker again.
+// So a piece of work is executed at least once. If the worker dies before the ack, the broker hands
+// the work out again when its time is over, and what is published twice is taken once: the
+// instance's history is what dedupes. While the worker lives it extends that time, also while it is
+// connecting to the broker again.
 //
 // # What each failure does
 //
-//   - The function fails or panics, or ends its goroutine: WorkFailed is published. Whether it is tried again is the orchestration's business.
-//   - Its time is over (start to close, heartbeat, overall): the context ends, the function has a moment to return, WorkFailed is published with the timeout
-//     and the last heartbeat. Time to start by that is over when the work comes: the function is not called.
-//   - Nobody waits any more: the broker says so, and is asked now and then in case that was missed. The context ends, the function has the grace to return, and what it
-//     returns is dropped. There is nothing to acknowledge.
-//   - A function ignores its context: it is given up, and its slot stays taken until it returns, because it still uses what slots are there to
-//     share. When all slots are lost that way, [Worker.Live] says so.
-//   - Nothing can be published: it is tried again for as long as the worker runs; then the work goes back.
+//   - The function fails or panics, or ends its goroutine: WorkFailed is published. Whether it is
+//     tried again is the orchestration's business.
+//   - Its time is over (start to close, heartbeat, overall): the context ends, the function has a
+//     moment to return, WorkFailed is published with the timeout and the last heartbeat. Time to
+//     start by that is over when the work comes: the function is not called.
+//   - Nobody waits any more: the broker says so, and is asked now and then in case that was missed.
+//     The context ends, the function has the grace to return, and what it returns is dropped. There
+//     is nothing to acknowledge.
+//   - A function ignores its context: it is given up, and its slot stays taken until it returns,
+//     because it still uses what slots are there to share. When all slots are lost that way,
+//     [Worker.Live] says so.
+//   - Nothing can be published: it is tried again for as long as the worker runs; then the work
+//     goes back.
 //   - What is published is too large for the broker: WorkFailed is published, which says so.
 //   - The work cannot be read: it is put aside as a dead letter.
-//   - Workers die with it again and again: each notes that it begins work which was handed out before; at too many notes, the work is put aside and WorkFailed is
-//     published as poison. Giving back on purpose does not count.
-//   - The worker is told to end: it takes nothing new, lets what runs go on for a while, then ends the contexts, and gives back what does not finish.
+//   - Workers die with it again and again: each notes that it begins work which was handed out
+//     before; at too many notes, the work is put aside and WorkFailed is published as poison.
+//     Giving back on purpose does not count.
+//   - The worker is told to end: it takes nothing new, lets what runs go on for a while, then ends
+//     the contexts, and gives back what does not finish.
 //
 // # What is kept outside
 //
-// Of each session, the broker's bucket says which worker has it; the others hand the session's work over to that worker. Progress that heartbeats report is noted
-// once a second at most, for whoever gets the work if this worker dies.
+// Of each session, the broker's bucket says which worker has it; the others hand the session's work
+// over to that worker. Progress that heartbeats report is noted once a second at most, for whoever
+// gets the work if this worker dies.
 //
-// An activity that returns [activity.ErrPending] is completed by somebody else, with its token (see [events.Token]): by publishing what a worker would have published. The worker says
-// that the work is pending, and acknowledges it.
+// An activity that returns [activity.ErrPending] is completed by somebody else, with its token (see
+// [events.Token]): by publishing what a worker would have published. The worker says that the work
+// is pending, and acknowledges it.
 package worker
 
 import (
@@ -107,7 +118,8 @@ type Worker struct {
 // maxAsking bounds how many questions are asked at once whether work is still wanted.
 const maxAsking = 16
 
-// New makes a worker of the activities in the registry. The error lists everything that is wrong with the config.
+// New makes a worker of the activities in the registry. The error lists everything that is wrong
+// with the config.
 func New(b Broker, code *activity.Registry, c Config) (*Worker, error) {
 	if code == nil {
 		return nil, errors.New("worker: no activities are registered; make a registry, which may be empty")
@@ -118,15 +130,17 @@ func New(b Broker, code *activity.Registry, c Config) (*Worker, error) {
 	}
 	w := &Worker{
 		config: c, bus: b, code: code, log: c.Logger, wait: b.WorkWait(),
-		limits: newLimits(c), held: newHeld(), finished: make(chan completion, maxFinished), queues: make(map[bus.Queue]*queue),
+		limits: newLimits(c), held: newHeld(), finished: make(chan completion, maxFinished),
+		queues: make(map[bus.Queue]*queue),
 		asking: make(chan struct{}, maxAsking),
 	}
 	w.sessions, w.awake = newSessions(w), awake.New(w.keepEvery())
 	return w, nil
 }
 
-// Run takes work until the context ends, and then drains: see the package comment. It returns when nothing is held any more, and an error if functions are still
-// running that ignore their contexts. It can be called once.
+// Run takes work until the context ends, and then drains: see the package comment. It returns when
+// nothing is held any more, and an error if functions are still running that ignore their contexts.
+// It can be called once.
 func (w *Worker) Run(ctx context.Context) error {
 	if w.started.Swap(true) {
 		return errors.New("worker: it was started before; make a new one")
@@ -148,7 +162,8 @@ func (w *Worker) Run(ctx context.Context) error {
 		r.end(stops)
 		return fmt.Errorf("worker: %w", err)
 	}
-	w.log.Info("worker: takes work", "activities", len(w.code.Names()), "tags", w.config.Tags.String(), "slots", w.config.Slots)
+	w.log.Info("worker: takes work", "activities", len(w.code.Names()), "tags", w.config.Tags.String(), "slots",
+		w.config.Slots)
 	r.receive()
 	<-ctx.Done()
 	return r.drain(stops)
@@ -221,7 +236,8 @@ func (r *run) drain(stops []func()) error {
 	stuck := r.held.stuckOnes()
 	r.log.Info("worker: has ended", "running", len(stuck))
 	if len(stuck) > 0 {
-		return fmt.Errorf("worker: %d activities do not stop, the first is %s: they ignore their contexts", len(stuck), stuck[0])
+		return fmt.Errorf("worker: %d activities do not stop, the first is %s: they ignore their contexts",
+			len(stuck), stuck[0])
 	}
 	return nil
 }
@@ -305,7 +321,8 @@ func (w *Worker) Ready() error {
 
 // Status tells what the worker is doing.
 func (w *Worker) Status() process.Works {
-	s := process.Works{Draining: w.draining.Load(), Slots: w.config.Slots, Used: w.limits.used(), Sessions: w.sessions.names(), Tags: w.config.Tags.String(), Activities: w.code.Names(),
+	s := process.Works{Draining: w.draining.Load(), Slots: w.config.Slots, Used: w.limits.used(),
+		Sessions: w.sessions.names(), Tags: w.config.Tags.String(), Activities: w.code.Names(),
 		Queues: []process.Queue{}, Holds: w.held.stuckOnes()}
 	for _, a := range w.held.all() {
 		s.Holds = append(s.Holds, a.status())
@@ -347,4 +364,5 @@ func byName(a, b bus.Queue) int {
 }
 
 // stopping is why activities stop when the worker ends.
-var stopping = &events.Error{Kind: events.Infrastructure, Message: "the worker is ending; the activity will be executed again elsewhere"}
+var stopping = &events.Error{Kind: events.Infrastructure,
+	Message: "the worker is ending; the activity will be executed again elsewhere"}

@@ -77,7 +77,8 @@ func worldWith(t testing.TB, wait time.Duration) *world {
 func (w *world) connect() *natsbus.Bus {
 	w.t.Helper()
 	b, err := natsbus.Connect(context.Background(), natsbus.Config{
-		InProcess: w.server, Memory: true, Partitions: 2, WorkWait: w.wait, SessionLease: 1500 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(w.log, nil)),
+		InProcess: w.server, Memory: true, Partitions: 2, WorkWait: w.wait, SessionLease: 1500 * time.Millisecond,
+		Logger: slog.New(slog.NewTextHandler(w.log, nil)),
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -132,7 +133,8 @@ func (w *world) publish(messages ...events.Message) {
 func (w *world) withdraw(instance string, work events.Work) {
 	w.t.Helper()
 	w.message(instance, &work)
-	w.publish(events.Message{Instance: instance, Content: &events.WithdrawWork{Ref: work.Ref, Tag: work.Tag, Activity: work.Activity}})
+	w.publish(events.Message{Instance: instance,
+		Content: &events.WithdrawWork{Ref: work.Ref, Tag: work.Tag, Activity: work.Activity}})
 }
 
 // next is the next message of a worker.
@@ -256,7 +258,8 @@ func (w *world) deadLetters() <-chan letter {
 	w.t.Cleanup(nc.Close)
 	came := make(chan letter, 100)
 	_, err = nc.Subscribe("rondo.dead.>", func(m *nats.Msg) {
-		came <- letter{m.Header.Get(natsbus.HeaderDeadReason), m.Header.Get(natsbus.HeaderDeadDetail), m.Header.Get(natsbus.HeaderDeadSubject)}
+		came <- letter{m.Header.Get(natsbus.HeaderDeadReason), m.Header.Get(natsbus.HeaderDeadDetail),
+			m.Header.Get(natsbus.HeaderDeadSubject)}
 	})
 	if err == nil {
 		err = nc.Flush()

@@ -1,5 +1,6 @@
-// Package contract is what everybody knows who has to do with orders: those who start them, those who approve them, and those who implement what they need, in whichever
-// language. It has names and types, and no code.
+// Package contract is what everybody knows who has to do with orders: those who start them, those
+// who approve them, and those who implement what they need, in whichever language. It has names and
+// types, and no code.
 package contract
 
 import (
@@ -68,9 +69,11 @@ var (
 	// Reserve puts goods aside and gives the number of the reservation. Release undoes it.
 	Reserve = activity.Define[string, string]("reserve", activity.Retry(5), activity.Timeout(10*time.Second))
 	Release = activity.Define[string, string]("release", activity.Retry(20))
-	// Charge takes money. A declined card is not tried again, everything else is, and nobody waits for an answer for longer than a minute.
-	Charge = activity.Define[Payment, Charged]("charge", activity.Retry(5, activity.Exponential(200*time.Millisecond, 2, 10*time.Second),
-		activity.Except(CardDeclined)), activity.Timeout(time.Minute))
+	// Charge takes money. A declined card is not tried again, everything else is, and nobody waits
+	// for an answer for longer than a minute.
+	Charge = activity.Define[Payment, Charged]("charge",
+		activity.Retry(5, activity.Exponential(200*time.Millisecond, 2, 10*time.Second),
+			activity.Except(CardDeclined)), activity.Timeout(time.Minute))
 	// Refund gives it back.
 	Refund = activity.Define[string, string]("refund", activity.Retry(20))
 	// Ship sends a parcel and gives the number to follow it by.

@@ -23,11 +23,13 @@ var Parts = []app.Part{
 	app.Demo(demo),
 }
 
-// demo sends a large order, approves it, waits for the receipt, and prints what has happened. The card makes the first charge fail.
+// demo sends a large order, approves it, waits for the receipt, and prints what has happened. The
+// card makes the first charge fail.
 func demo(ctx context.Context, s app.System) error {
 	id := s.NewID("demo")
 	s.Print("The order %s is sent; it is large, so it has to be approved.", id)
-	order, err := contract.Fulfil.Start(ctx, s.Client, contract.Order{SKU: "piano", Cents: 900_000, Card: FlakyCard, ShipTo: "Bremen"}, orchestration.ID(id))
+	order, err := contract.Fulfil.Start(ctx, s.Client,
+		contract.Order{SKU: "piano", Cents: 900_000, Card: FlakyCard, ShipTo: "Bremen"}, orchestration.ID(id))
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,5 @@
-// Package shop is the code behind the contract of orders: the orchestration, and activities that pretend to be a warehouse, a bank and a carrier.
+// Package shop is the code behind the contract of orders: the orchestration, and activities that
+// pretend to be a warehouse, a bank and a carrier.
 package shop
 
 import (
@@ -16,7 +17,8 @@ import (
 // undoWithin is how long undoing may take, also when the order is cancelled.
 const undoWithin = time.Hour
 
-// Fulfil reserves the goods, has a large order approved, takes the money and ships. Whatever goes wrong, what was done is undone.
+// Fulfil reserves the goods, has a large order approved, takes the money and ships. Whatever goes
+// wrong, what was done is undone.
 func Fulfil(ctx *orchestration.Context, o contract.Order) (receipt contract.Receipt, err error) {
 	var undo orchestration.Saga
 	defer func() {
@@ -100,7 +102,8 @@ func Release(ctx context.Context, reservation string) (string, error) {
 	return "released", nil
 }
 
-// Charge takes money. The key is the same for all attempts, so a bank that knows it does not take the money twice.
+// Charge takes money. The key is the same for all attempts, so a bank that knows it does not take
+// the money twice.
 func Charge(ctx context.Context, p contract.Payment) (contract.Charged, error) {
 	info := activity.InfoOf(ctx)
 	activity.Logger(ctx).Debug("charge", "cents", p.Cents, "key", info.IdempotencyKey)

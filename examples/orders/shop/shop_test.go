@@ -23,14 +23,17 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	w := &world{}
 	w.Env = rondotest.New(t,
-		contract.Fulfil.With(shop.Fulfil), contract.Reserve.With(noting(w, "reserve", shop.Reserve)), contract.Release.With(noting(w, "release", shop.Release)),
-		contract.Charge.With(noting(w, "charge", shop.Charge)), contract.Refund.With(noting(w, "refund", shop.Refund)), contract.Ship.With(noting(w, "ship", shop.Ship)),
+		contract.Fulfil.With(shop.Fulfil), contract.Reserve.With(noting(w, "reserve", shop.Reserve)),
+		contract.Release.With(noting(w, "release", shop.Release)),
+		contract.Charge.With(noting(w, "charge", shop.Charge)), contract.Refund.With(noting(w, "refund", shop.Refund)),
+		contract.Ship.With(noting(w, "ship", shop.Ship)),
 		rondotest.Cold(), // every round replays, as after a restart
 	)
 	return w
 }
 
-func noting[In, Out any](w *world, name string, fn func(context.Context, In) (Out, error)) func(context.Context, In) (Out, error) {
+func noting[In, Out any](w *world, name string, fn func(context.Context, In) (Out, error)) func(context.Context,
+	In) (Out, error) {
 	return func(ctx context.Context, in In) (Out, error) {
 		w.did = append(w.did, name)
 		return fn(ctx, in)
@@ -76,7 +79,8 @@ func TestApproval(t *testing.T) {
 		done     []string
 	}{
 		{"yes", &contract.Approval{By: "ann", OK: true}, nil, []string{"reserve", "charge", "ship"}},
-		{"no", &contract.Approval{By: "ann"}, orchestration.OfType(contract.NotApproved), []string{"reserve", "release"}},
+		{"no", &contract.Approval{By: "ann"}, orchestration.OfType(contract.NotApproved),
+			[]string{"reserve", "release"}},
 		{"silence", nil, orchestration.OfType(contract.NotApproved), []string{"reserve", "release"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -104,9 +108,15 @@ func TestWhatFailsIsTriedAgainOrUndone(t *testing.T) {
 		want   error
 		done   []string
 	}{
-		{"the bank does not answer once", func(o *contract.Order) { o.Card = shop.FlakyCard }, nil, []string{"reserve", "charge", "charge", "ship"}},
-		{"the card is declined", func(o *contract.Order) { o.Card = shop.DeclinedCard }, orchestration.OfType(contract.CardDeclined), []string{"reserve", "charge", "release"}},
-		{"it cannot be shipped", func(o *contract.Order) { o.ShipTo = shop.Nowhere }, orchestration.OfType(contract.NoSuchPlace),
+		{"the bank does not answer once", func(o *contract.Order) {
+			o.Card = shop.FlakyCard
+		}, nil, []string{"reserve", "charge", "charge", "ship"}},
+		{"the card is declined", func(o *contract.Order) {
+			o.Card = shop.DeclinedCard
+		}, orchestration.OfType(contract.CardDeclined), []string{"reserve", "charge", "release"}},
+		{"it cannot be shipped", func(o *contract.Order) {
+			o.ShipTo = shop.Nowhere
+		}, orchestration.OfType(contract.NoSuchPlace),
 			[]string{"reserve", "charge", "ship", "refund", "release"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

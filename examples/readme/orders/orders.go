@@ -52,7 +52,8 @@ func fulfil(ctx *orchestration.Context, order Order) (Receipt, error) {
 	return receipt, nil
 }
 
-// An activity does something in the world. It may be executed more than once, always with the same key.
+// An activity does something in the world. It may be executed more than once, always with the same
+// key.
 func charge(ctx context.Context, order Order) (Receipt, error) {
 	key := activity.InfoOf(ctx).IdempotencyKey
 	if order.Card == "" {

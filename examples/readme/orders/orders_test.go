@@ -22,17 +22,20 @@ func shop(t *testing.T, ship error, refunded *int) *rondotest.Env {
 		}))
 }
 
-// TestParts runs an order with exactly the code that the README shows: nothing waits for code that is not there.
+// TestParts runs an order with exactly the code that the README shows: nothing waits for code that
+// is not there.
 func TestParts(t *testing.T) {
 	env := rondotest.New(t, Parts...)
-	if _, err := Fulfil.Run(t.Context(), env, Order{Card: "1111", Amount: 45}, orchestration.ID("order-1")); err != nil {
+	if _, err := Fulfil.Run(t.Context(), env, Order{Card: "1111", Amount: 45},
+		orchestration.ID("order-1")); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestSmallOrder(t *testing.T) {
 	refunded := 0
-	r, err := Fulfil.Run(t.Context(), shop(t, nil, &refunded), Order{Card: "1111", Amount: 45}, orchestration.ID("order-1"))
+	r, err := Fulfil.Run(t.Context(), shop(t, nil, &refunded), Order{Card: "1111", Amount: 45},
+		orchestration.ID("order-1"))
 	if err != nil || !strings.HasPrefix(r.Number, "R-order-1/") || refunded != 0 {
 		t.Errorf("%+v, %v, %d", r, err, refunded)
 	}
@@ -52,21 +55,24 @@ func TestLargeOrder(t *testing.T) {
 	if r, err := h.Wait(t.Context()); err != nil || r.Number == "" {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if _, err := Fulfil.Run(t.Context(), env, Order{Card: "1111", Amount: 9000}); !errors.Is(err, orchestration.ErrTimeout) {
+	if _, err := Fulfil.Run(t.Context(), env, Order{Card: "1111", Amount: 9000}); !errors.Is(err,
+		orchestration.ErrTimeout) {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestOrderThatCannotBeCharged(t *testing.T) {
 	refunded := 0
-	if _, err := Fulfil.Run(t.Context(), shop(t, nil, &refunded), Order{Amount: 45}); !errors.Is(err, orchestration.OfType("no_card")) {
+	if _, err := Fulfil.Run(t.Context(), shop(t, nil, &refunded), Order{Amount: 45}); !errors.Is(err,
+		orchestration.OfType("no_card")) {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestOrderThatCannotBeShipped(t *testing.T) {
 	refunded := 0
-	_, err := Fulfil.Run(t.Context(), shop(t, activity.Final(errors.New("the carrier is closed")), &refunded), Order{Card: "1111", Amount: 45})
+	_, err := Fulfil.Run(t.Context(), shop(t, activity.Final(errors.New("the carrier is closed")), &refunded),
+		Order{Card: "1111", Amount: 45})
 	if err == nil || !strings.HasPrefix(err.Error(), "not shipped: ") || refunded != 1 {
 		t.Errorf("%v, %d", err, refunded)
 	}

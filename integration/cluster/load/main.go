@@ -1,5 +1,6 @@
-// Command load starts orders while a cluster changes under them, approves those that wait for a person, and counts what becomes of each. It starts no more once it is told to end
-// (SIGTERM), waits for all that it has started, and exits with 1 if one of them is not completed.
+// Command load starts orders while a cluster changes under them, approves those that wait for a
+// person, and counts what becomes of each. It starts no more once it is told to end (SIGTERM),
+// waits for all that it has started, and exits with 1 if one of them is not completed.
 package main
 
 import (
@@ -27,7 +28,8 @@ const (
 )
 
 func main() {
-	config := natsbus.Config{Setup: natsbus.Use, Logger: slog.New(slog.DiscardHandler)} // only what becomes of orders is of interest
+	// only what becomes of orders is of interest
+	config := natsbus.Config{Setup: natsbus.Use, Logger: slog.New(slog.DiscardHandler)}
 	flag.StringVar(&config.URLs, "nats", "", "the `addresses` of the servers")
 	flag.StringVar(&config.User, "user", "", "the user")
 	flag.StringVar(&config.Password, "password", "", "its password")
@@ -36,7 +38,8 @@ func main() {
 	flag.StringVar(&l.prefix, "prefix", "load", "how the ids of orders begin")
 	flag.IntVar(&l.most, "most", 30_000, "how many orders are started at most")
 	rate := flag.Int("rate", 10, "how many are started in a second")
-	patience := flag.Duration("patience", 5*time.Minute, "how long to wait for those that have not ended, after the last start")
+	patience := flag.Duration("patience", 5*time.Minute,
+		"how long to wait for those that have not ended, after the last start")
 	flag.Parse()
 	if err := l.run(config, time.Second/time.Duration(*rate), *patience); err != nil {
 		fmt.Fprintln(os.Stderr, "load:", err)
@@ -84,7 +87,8 @@ func (l *load) run(config natsbus.Config, each, patience time.Duration) (err err
 
 // order starts an order, and gives the state in which it ends.
 func (l *load) order(ctx context.Context, i int) string {
-	id, order := fmt.Sprintf("%s-%d", l.prefix, i), contract.Order{SKU: "chair", Cents: 4500, Card: "1111", ShipTo: "Bremen"}
+	id, order := fmt.Sprintf("%s-%d", l.prefix, i),
+		contract.Order{SKU: "chair", Cents: 4500, Card: "1111", ShipTo: "Bremen"}
 	if i%approvedEach == 0 {
 		order.SKU, order.Cents = "piano", 900_000
 	}
@@ -110,7 +114,8 @@ func (l *load) order(ctx context.Context, i int) string {
 	}
 }
 
-// approve approves an order that waits for it, again and again until it has ended: an event that comes before the order waits for it is dropped, and orders may be late.
+// approve approves an order that waits for it, again and again until it has ended: an event that
+// comes before the order waits for it is dropped, and orders may be late.
 func (l *load) approve(ctx context.Context, i int, id string, ended <-chan struct{}) {
 	if i%approvedEach != 0 {
 		return
@@ -120,7 +125,8 @@ func (l *load) approve(ctx context.Context, i int, id string, ended <-chan struc
 	for {
 		select {
 		case <-tick.C:
-			_ = contract.Approve.Raise(ctx, l.client, id, contract.Approval{By: "ann", OK: true}) // the next one is tried anyhow
+			// the next one is tried anyhow
+			_ = contract.Approve.Raise(ctx, l.client, id, contract.Approval{By: "ann", OK: true})
 		case <-ended:
 			return
 		}
@@ -163,7 +169,8 @@ func (l *load) tell(n int, d time.Duration) error {
 		}
 		return l.took[(len(l.took)-1)*share/100].Round(time.Millisecond)
 	}
-	fmt.Printf("%d orders in %v: %v, lost %d; starts retried %d; p50 %v, p99 %v, max %v\n", n, d.Round(time.Second), l.states, lost, l.retries, at(50), at(99), at(100))
+	fmt.Printf("%d orders in %v: %v, lost %d; starts retried %d; p50 %v, p99 %v, max %v\n", n, d.Round(time.Second),
+		l.states, lost, l.retries, at(50), at(99), at(100))
 	if lost > 0 || n == 0 {
 		return fmt.Errorf("%d of %d orders are not completed", lost, n)
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Client is a connection of a role that publishes what it likes, as far as the shipped permissions let it.
+// Client is a connection of a role that publishes what it likes, as far as the shipped permissions
+// let it.
 type Client struct {
 	Rand     *rand.Rand
 	Conn     *nats.Conn
@@ -21,30 +22,40 @@ type Client struct {
 	Subjects []string // what the role may publish on, with %v for an instance
 }
 
-// Subjects are what each role may publish on, with %v for an instance of others, apart from what may end such an instance.
+// Subjects are what each role may publish on, with %v for an instance of others, apart from what
+// may end such an instance.
 var Subjects = map[string][]string{
 	"client": {
-		"rondo.start.once.%v", "rondo.wake.x.%v", "rondo.event.nothing.%v", "rondo.control.explode.%v", "rondo.start.%%00.%v", "rondo.start.once.own", "rondo.event.e.own",
+		"rondo.start.once.%v", "rondo.wake.x.%v", "rondo.event.nothing.%v", "rondo.control.explode.%v",
+		"rondo.start.%%00.%v", "rondo.start.once.own", "rondo.event.e.own",
 		"rondo.queue.q.own", "rondo.control.cancel.own", "rondo.start.childless.own~1%2E2", "rondo.api.explode",
 	},
-	// A worker that knows what to answer is one. It may not answer for what it was not given: it says so of another incarnation.
-	"worker": {"rondo.work-done.1-2.%v", "rondo.work-failed.1-3.%v", "rondo.work-begun.1-2.%v", "rondo.dead.work._.double.1-2.own", "$KV.RONDO_NOTES.own"},
+	// A worker that knows what to answer is one. It may not answer for what it was not given: it
+	// says so of another incarnation.
+	"worker": {"rondo.work-done.1-2.%v", "rondo.work-failed.1-3.%v", "rondo.work-begun.1-2.%v",
+		"rondo.dead.work._.double.1-2.own", "$KV.RONDO_NOTES.own"},
 }
 
 // one chooses among some.
 func one[T any](r *rand.Rand, all ...T) T { return all[r.IntN(len(all))] }
 
-// internal are subjects of the services. A client tries to publish there, has acknowledgements sent there, and has NATS publish there later.
+// internal are subjects of the services. A client tries to publish there, has acknowledgements sent
+// there, and has NATS publish there later.
 func (h *Client) internal() string {
 	who := events.EncodeToken(one(h.Rand, h.Victims...))
 	place := fmt.Sprintf("%d-%d", 1+h.Rand.IntN(2), 1+h.Rand.IntN(12))
 	own := place + "-" + one(h.Rand, h.Lives...)
 	return one(h.Rand,
-		"rondo.work-done."+place+"."+who, "rondo.work-failed."+place+"."+who, "rondo.work-begun."+place+"."+who, "rondo.child-ended."+place+"."+who,
-		"rondo.timer-due."+own+"."+who, "rondo.work._.double."+own+"."+who, "rondo.due.work-done."+place+"."+who, "rondo.due.timer-due."+own+"."+who,
-		"rondo.later.timer-due."+own+"."+who, "rondo.later.work._.double."+own+"."+who, "rondo.internal_control.terminate."+who, "rondo.internal_event.approval."+who,
-		"rondo.internal_queue.letters."+who, "rondo.due_control.terminate."+who, "rondo.due.control.terminate."+who, "rondo.anchor", "rondo.dead.start.once."+who,
-		"$JS.API.STREAM.PURGE.RONDO", "$JS.API.STREAM.DELETE.RONDO_LATER", "$KV.RONDO_MARKS.recovered", "$KV.RONDO_NOTES.attempts=2F1", "rondo.notice.handover.to.results-x",
+		"rondo.work-done."+place+"."+who, "rondo.work-failed."+place+"."+who, "rondo.work-begun."+place+"."+who,
+		"rondo.child-ended."+place+"."+who,
+		"rondo.timer-due."+own+"."+who, "rondo.work._.double."+own+"."+who, "rondo.due.work-done."+place+"."+who,
+		"rondo.due.timer-due."+own+"."+who,
+		"rondo.later.timer-due."+own+"."+who, "rondo.later.work._.double."+own+"."+who,
+		"rondo.internal_control.terminate."+who, "rondo.internal_event.approval."+who,
+		"rondo.internal_queue.letters."+who, "rondo.due_control.terminate."+who, "rondo.due.control.terminate."+who,
+		"rondo.anchor", "rondo.dead.start.once."+who,
+		"$JS.API.STREAM.PURGE.RONDO", "$JS.API.STREAM.DELETE.RONDO_LATER", "$KV.RONDO_MARKS.recovered",
+		"$KV.RONDO_NOTES.attempts=2F1", "rondo.notice.handover.to.results-x",
 	)
 }
 
@@ -52,23 +63,33 @@ func (h *Client) internal() string {
 func (h *Client) header() (name, value string) {
 	life, who := one(h.Rand, h.Lives...), one(h.Rand, h.Victims...)
 	all := [][2]string{
-		{"Nats-Rollup", one(h.Rand, "all", "sub")}, {"Nats-Schedule", one(h.Rand, "@at "+time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano), "@every 1s", "* * * * * *")},
-		{"Nats-Schedule-Target", h.internal()}, {"Nats-Schedule-Next", "purge"}, {"Nats-Scheduler", h.internal()}, {"Nats-TTL", "1s"}, {"Nats-Msg-Id", "x" + who},
-		{"Nats-Expected-Last-Sequence", "1"}, {"Nats-Incr", "1"}, {"Nats-Batch-Id", "b"}, {"Nats-Stream-Source", "RONDO 1"}, {"KV-Operation", "PURGE"},
-		{events.HeaderParent, fmt.Sprintf("1-%d.%s.%s", 1+h.Rand.IntN(9), life, who)}, {events.HeaderLife, life}, {events.HeaderWorker, "w"}, {events.HeaderHeld, "w"},
-		{events.HeaderBack, "rondo.notice.handover.to.results-x"}, {"Rondo-Again", "true"}, {"Rondo-Accepted", "9@9999999999999999"}, {"Rondo-Fired", "2001-01-01T00:00:00Z"},
-		{"Rondo-Schedule", "nightly"}, {"Rondo-Subject", h.internal()}, {"Rondo-Results", "9"}, {"Rondo-Handed", "{}"}, {"Rondo-Outcome", "done"}, {"Rondo-Attempt", "1"},
+		{"Nats-Rollup", one(h.Rand, "all", "sub")}, {"Nats-Schedule", one(h.Rand,
+			"@at "+time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano), "@every 1s", "* * * * * *")},
+		{"Nats-Schedule-Target", h.internal()}, {"Nats-Schedule-Next", "purge"}, {"Nats-Scheduler", h.internal()},
+		{"Nats-TTL", "1s"}, {"Nats-Msg-Id", "x" + who},
+		{"Nats-Expected-Last-Sequence", "1"}, {"Nats-Incr", "1"}, {"Nats-Batch-Id", "b"},
+		{"Nats-Stream-Source", "RONDO 1"}, {"KV-Operation", "PURGE"},
+		{events.HeaderParent, fmt.Sprintf("1-%d.%s.%s", 1+h.Rand.IntN(9), life, who)}, {events.HeaderLife, life},
+		{events.HeaderWorker, "w"}, {events.HeaderHeld, "w"},
+		{events.HeaderBack, "rondo.notice.handover.to.results-x"}, {"Rondo-Again", "true"},
+		{"Rondo-Accepted", "9@9999999999999999"}, {"Rondo-Fired", "2001-01-01T00:00:00Z"},
+		{"Rondo-Schedule", "nightly"}, {"Rondo-Subject", h.internal()}, {"Rondo-Results", "9"}, {"Rondo-Handed", "{}"},
+		{"Rondo-Outcome", "done"}, {"Rondo-Attempt", "1"},
 		{events.HeaderSent, one(h.Rand, "2001-01-01T00:00:00Z", "2999-01-01T00:00:00Z", "never")},
-		{"Rondo-Not-Before", time.Now().Add(time.Duration(h.Rand.IntN(3000)) * time.Millisecond).UTC().Format(time.RFC3339Nano)},
-		{events.HeaderMsgID, "start/1-2/" + life + "/" + who}, {events.HeaderTrace, "00-x"}, {"traceparent", strings.Repeat("9", 100)},
+		{"Rondo-Not-Before",
+			time.Now().Add(time.Duration(h.Rand.IntN(3000)) * time.Millisecond).UTC().Format(time.RFC3339Nano)},
+		{events.HeaderMsgID, "start/1-2/" + life + "/" + who}, {events.HeaderTrace, "00-x"},
+		{"traceparent", strings.Repeat("9", 100)},
 	}
 	x := one(h.Rand, all...)
 	return x[0], x[1]
 }
 
-// Publish publishes something. What NATS refuses is refused without a word to the publisher, or in the acknowledgement.
+// Publish publishes something. What NATS refuses is refused without a word to the publisher, or in
+// the acknowledgement.
 func (h *Client) Publish() error {
-	m := &nats.Msg{Subject: h.internal(), Header: nats.Header{}, Data: []byte(one(h.Rand, `"forged"`, `{}`, ``, "\x00\xff", `{"stream":"RONDO","seq":1}`, strings.Repeat("[", 1000)))}
+	m := &nats.Msg{Subject: h.internal(), Header: nats.Header{}, Data: []byte(one(h.Rand, `"forged"`, `{}`, ``,
+		"\x00\xff", `{"stream":"RONDO","seq":1}`, strings.Repeat("[", 1000)))}
 	if h.Rand.IntN(4) > 0 {
 		if m.Subject = one(h.Rand, h.Subjects...); strings.Contains(m.Subject, "%v") {
 			m.Subject = fmt.Sprintf(m.Subject, events.EncodeToken(one(h.Rand, h.Victims...)))
@@ -79,7 +100,8 @@ func (h *Client) Publish() error {
 		m.Header.Set(name, value)
 	}
 	if h.Rand.IntN(3) == 0 {
-		m.Reply = one(h.Rand, h.internal(), "rondo.control.terminate."+events.EncodeToken(one(h.Rand, h.Victims...)), "rondo.event.approval."+events.EncodeToken(one(h.Rand, h.Victims...)))
+		m.Reply = one(h.Rand, h.internal(), "rondo.control.terminate."+events.EncodeToken(one(h.Rand, h.Victims...)),
+			"rondo.event.approval."+events.EncodeToken(one(h.Rand, h.Victims...)))
 	}
 	return h.Conn.PublishMsg(m)
 }

@@ -1,4 +1,5 @@
-// Package work is work of all sorts for tests that disturb a whole system: orchestrations, their activities, and instances of them of which it is known how they end.
+// Package work is work of all sorts for tests that disturb a whole system: orchestrations, their
+// activities, and instances of them of which it is known how they end.
 package work
 
 import (
@@ -111,7 +112,9 @@ var Orchestrations = []orchestration.Binding{
 	steps.With(func(ctx *orchestration.Context, n int) (int, error) {
 		for range 3 {
 			var err error
-			if n, err = orchestration.Step(ctx, "increment", func(context.Context) (int, error) { return n + 1, nil }); err != nil {
+			if n, err = orchestration.Step(ctx, "increment", func(context.Context) (int, error) {
+				return n + 1, nil
+			}); err != nil {
 				return 0, err
 			}
 		}
@@ -176,7 +179,8 @@ func NewJob(id string, sort, n int) Job {
 	case 4:
 		j.Name, j.Input, j.Want = "mail", 4, []int{1, 2, 3, 4}
 		for k := range 4 {
-			j.Said = append(j.Said, events.Message{ID: fmt.Sprint(id, "-letter-", k), Instance: id, Content: &events.QueueSent{Queue: Letters.Name(), Data: Payload(k + 1)}})
+			j.Said = append(j.Said, events.Message{ID: fmt.Sprint(id, "-letter-", k), Instance: id,
+				Content: &events.QueueSent{Queue: Letters.Name(), Data: Payload(k + 1)}})
 		}
 	case 5:
 		j.Name, j.Want = "retried", 2*n
@@ -186,7 +190,8 @@ func NewJob(id string, sort, n int) Job {
 		j.Name, j.Want = "racing", "too slow"
 	case 8:
 		j.Name, j.Want = "asking", n+7
-		j.Later = &events.Message{ID: id + "-go", Instance: id, Content: &events.EventRaised{Name: proceed.Name(), Data: Payload(7)}}
+		j.Later = &events.Message{ID: id + "-go", Instance: id,
+			Content: &events.EventRaised{Name: proceed.Name(), Data: Payload(7)}}
 	case 9:
 		j.Name, j.Want = "steps", n+3
 	}
@@ -195,7 +200,8 @@ func NewJob(id string, sort, n int) Job {
 
 // Start is the message that starts a job.
 func (j Job) Start() events.Message {
-	return events.Message{ID: "start-" + j.ID, Instance: j.ID, Content: &events.Start{Orchestration: j.Name, Input: Payload(j.Input)}}
+	return events.Message{ID: "start-" + j.ID, Instance: j.ID,
+		Content: &events.Start{Orchestration: j.Name, Input: Payload(j.Input)}}
 }
 
 // Payload encodes what cannot fail to be.
@@ -207,7 +213,8 @@ func Payload(v any) events.Payload {
 	return p
 }
 
-// Again is a message once more, in a way that the broker cannot tell: its id is where only who receives it looks, as that of a message that had to wait for its time.
+// Again is a message once more, in a way that the broker cannot tell: its id is where only who
+// receives it looks, as that of a message that had to wait for its time.
 func Again(w events.Wire) events.Wire {
 	h := events.Header{"Rondo-Not-Before": {"2026-01-01T00:00:00Z"}}
 	for k, v := range w.Header {

@@ -1,4 +1,5 @@
-// Package bustest is the suite that says whether an implementation of package bus keeps its promises.
+// Package bustest is the suite that says whether an implementation of package bus keeps its
+// promises.
 package bustest
 
 import (
@@ -35,7 +36,8 @@ type Environment struct {
 	Stored func(t *testing.T) int
 	// Dead reads the dead letters, as they were stored.
 	Dead func(t *testing.T) []events.Wire
-	// Restart restarts the broker, which keeps what it has; down is called while it does not run. nil if that cannot be done.
+	// Restart restarts the broker, which keeps what it has; down is called while it does not run.
+	// nil if that cannot be done.
 	Restart func(t *testing.T, down func())
 	// Cluster says that the broker is several servers.
 	Cluster bool
@@ -70,7 +72,8 @@ const (
 	patience = 5 * time.Minute
 	// soon is how long something may take that is to happen at once, on a busy machine.
 	soon = 10 * time.Second
-	// short is a wait that is worth waiting for; long is one that nothing in a test shall depend on.
+	// short is a wait that is worth waiting for; long is one that nothing in a test shall depend
+	// on.
 	short, long = time.Second, time.Minute
 )
 
@@ -140,12 +143,14 @@ func (t *T) publish(b Bus, messages ...events.Wire) {
 
 // event is a message for an instance.
 func event(b Bus, instance, id string) events.Wire {
-	return events.Wire{Subject: b.Prefix() + ".event.e." + events.EncodeToken(instance), Header: headerWith(id), Body: []byte(id)}
+	return events.Wire{Subject: b.Prefix() + ".event.e." + events.EncodeToken(instance), Header: headerWith(id),
+		Body: []byte(id)}
 }
 
 // timer is a delayed message for an instance.
 func timer(b Bus, instance, id string, due time.Time) events.Wire {
-	return events.Wire{Subject: b.Prefix() + ".timer-due.1-2." + events.EncodeToken(instance), Header: headerWith(id), NotBefore: due, Body: []byte(id)}
+	return events.Wire{Subject: b.Prefix() + ".timer-due.1-2." + events.EncodeToken(instance), Header: headerWith(id),
+		NotBefore: due, Body: []byte(id)}
 }
 
 // work is a message for a worker.
@@ -157,7 +162,8 @@ func work(b Bus, q bus.Queue, instance, id string) events.Wire {
 	if q.Tag == "_" {
 		tag = "%5F"
 	}
-	return events.Wire{Subject: b.Prefix() + ".work." + tag + "." + events.EncodeToken(q.Activity) + ".1-2." + events.EncodeToken(instance), Header: headerWith(id), Body: []byte(id)}
+	return events.Wire{Subject: b.Prefix() + ".work." + tag + "." + events.EncodeToken(q.Activity) + ".1-2." +
+		events.EncodeToken(instance), Header: headerWith(id), Body: []byte(id)}
 }
 
 func headerWith(id string) events.Header {
@@ -189,7 +195,8 @@ type receiving struct {
 	all  sync.WaitGroup
 }
 
-// receive receives from all partitions, or those given. What comes waits in the channel came, of a size that no test needs.
+// receive receives from all partitions, or those given. What comes waits in the channel came, of a
+// size that no test needs.
 func (t *T) receive(b Bus, partitions ...int) *receiving {
 	t.Helper()
 	if len(partitions) == 0 {
@@ -245,7 +252,8 @@ func (r *receiving) take(n int) []got {
 	return all
 }
 
-// takeEach waits for n messages and acknowledges them, and whatever comes once more until nothing is stored: a slow machine may hold something for too long.
+// takeEach waits for n messages and acknowledges them, and whatever comes once more until nothing
+// is stored: a slow machine may hold something for too long.
 func (r *receiving) takeEach(n int) (all []got) {
 	r.t.Helper()
 	seen := make(map[string]bool)
@@ -362,7 +370,8 @@ type counter struct{ n atomic.Int64 }
 func (c *counter) add()    { c.n.Add(1) }
 func (c *counter) is() int { return int(c.n.Load()) }
 
-// perInstance checks that the messages of each instance, numbered from 0 in their ids "<instance>/<number>", came in order for the first time.
+// perInstance checks that the messages of each instance, numbered from 0 in their ids
+// "<instance>/<number>", came in order for the first time.
 func perInstance(all []got) error {
 	next := make(map[string]int)
 	for _, g := range all {

@@ -105,7 +105,8 @@ func replaced(t *T) {
 	r.nothing(short / 4)
 }
 
-// replacedStart starts each of some instances twice, later. Only the second start comes, however near the first one was.
+// replacedStart starts each of some instances twice, later. Only the second start comes, however
+// near the first one was.
 func replacedStart(t *T) {
 	b, other := t.bus(), t.bus()
 	r := t.receive(b)
@@ -118,7 +119,8 @@ func replacedStart(t *T) {
 		{2500 * time.Millisecond, 1800 * time.Millisecond, 300 * time.Millisecond},
 	}
 	start := func(i int, verb, id string, delay time.Duration) events.Wire {
-		return events.Wire{Subject: fmt.Sprintf("%s.%s.i%d", b.Prefix(), verb, i), Header: headerWith(id), NotBefore: time.Now().Add(delay)}
+		return events.Wire{Subject: fmt.Sprintf("%s.%s.i%d", b.Prefix(), verb, i), Header: headerWith(id),
+			NotBefore: time.Now().Add(delay)}
 	}
 	var all sync.WaitGroup
 	for i, s := range starts {
@@ -177,7 +179,8 @@ func withdrawnDelay(t *T) {
 	b, other := t.bus(), t.bus()
 	r := t.receive(b)
 	now := time.Now()
-	gone, stays := timer(b, "i", "gone", now.Add(2500*time.Millisecond)), timer(b, "j", "stays", now.Add(2500*time.Millisecond))
+	gone, stays := timer(b, "i", "gone", now.Add(2500*time.Millisecond)),
+		timer(b, "j", "stays", now.Add(2500*time.Millisecond))
 	t.publish(b, gone, stays)
 	t.publish(other, withdraw(gone))
 	if g := r.take(1)[0]; id(g.Delivery) != "stays" {
@@ -205,7 +208,8 @@ func farDelay(t *T) {
 	r := t.receive(b)
 	now := time.Now()
 	var all []events.Wire
-	for i, due := range []time.Time{now.Add(24 * time.Hour), now.Add(events.MaxDelay), now.AddDate(1000, 0, 0), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(20_000, 1, 1, 0, 0, 0, 0, time.UTC)} {
+	for i, due := range []time.Time{now.Add(24 * time.Hour), now.Add(events.MaxDelay), now.AddDate(1000, 0, 0),
+		time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(20_000, 1, 1, 0, 0, 0, 0, time.UTC)} {
 		all = append(all, timer(b, fmt.Sprint("i", i), fmt.Sprint(i), due))
 	}
 	t.publish(b, all...)
@@ -225,7 +229,8 @@ func delayedWork(t *T) {
 	q := bus.Queue{Tag: "gpu", Activity: "a"}
 	due := make(map[string]time.Time)
 	var messages []events.Wire
-	for i, delay := range []time.Duration{50 * time.Millisecond, 600 * time.Millisecond, 1400 * time.Millisecond, 1600 * time.Millisecond, 2500 * time.Millisecond} {
+	for i, delay := range []time.Duration{50 * time.Millisecond, 600 * time.Millisecond, 1400 * time.Millisecond,
+		1600 * time.Millisecond, 2500 * time.Millisecond} {
 		w := work(b, q, fmt.Sprint("i", i), fmt.Sprint("w/", i))
 		w.NotBefore = time.Now().Add(delay)
 		due[w.Header[events.HeaderMsgID][0]] = w.NotBefore
@@ -276,7 +281,8 @@ func delayedOutlives(t *T) {
 	t.empty()
 }
 
-// knowsMany asks for a message among others that are not there, if the broker can be asked for many.
+// knowsMany asks for a message among others that are not there, if the broker can be asked for
+// many.
 func knowsMany(t *T, b Bus, w events.Wire, want bool) bool {
 	many, ok := b.(bus.Many)
 	if !ok {

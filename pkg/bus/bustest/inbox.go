@@ -29,7 +29,8 @@ var inboxTests = []test{
 	{"what is not settled comes again", Settings{InboxWait: short}, comesAgain},
 	{"order is kept when a receiver dies", Settings{InboxWait: short}, orderAfterDeath},
 	{"order is kept when a receiver dies with many messages", Settings{InboxWait: short}, orderAfterDeathOfMany},
-	{"newer messages wait for what the receiver before settles late", Settings{InboxWait: 10 * time.Second}, settledLate},
+	{"newer messages wait for what the receiver before settles late",
+		Settings{InboxWait: 10 * time.Second}, settledLate},
 	{"what is returned comes again at once", Settings{}, returned},
 	{"what is returned with a delay comes after it", Settings{}, returnedLater},
 	{"what is extended stays", Settings{InboxWait: short}, extended},
@@ -47,7 +48,8 @@ func arriveAsPublished(t *T) {
 	r := t.receive(b)
 	w := events.Wire{
 		Subject: b.Prefix() + ".start.order%20it.i%2E1", Body: []byte("{\"a\": \"ü\"}\x00\r\n"),
-		Header: events.Header{events.HeaderMsgID: {"m/1"}, "Rondo-Version": {"1.2.3"}, "lower-case": {"a", "b"}, "Empty": {""}},
+		Header: events.Header{events.HeaderMsgID: {"m/1"}, "Rondo-Version": {"1.2.3"}, "lower-case": {"a", "b"},
+			"Empty": {""}},
 	}
 	began := time.Now().Add(-time.Minute) // clocks may differ
 	t.publish(b, w)
@@ -96,7 +98,8 @@ func goesAhead(t *T) {
 	for i := range starts {
 		messages = append(messages, events.Wire{Subject: fmt.Sprint(b.Prefix(), ".start.o.i", i)})
 	}
-	want := []string{"work-begun.1-2.i0", "work-done.1-2.i0", "work-failed.1-3.i0", "timer-due.1-4.i0", "child-ended.1-5.i0", "not-a-verb.1-6.i0"}
+	want := []string{"work-begun.1-2.i0", "work-done.1-2.i0", "work-failed.1-3.i0", "timer-due.1-4.i0",
+		"child-ended.1-5.i0", "not-a-verb.1-6.i0"}
 	for _, w := range want {
 		messages = append(messages, events.Wire{Subject: b.Prefix() + "." + w})
 	}
@@ -136,7 +139,8 @@ func goesAhead(t *T) {
 func onePartition(t *T) {
 	b, other := t.bus(), t.bus()
 	r := t.receive(b)
-	subjects := []string{"start.o", "event.e", "queue.q", "control.cancel", "wake.w", "work-begun.1-2", "work-done.1-2", "work-failed.1-3", "timer-due.1-4", "child-ended.1-5"}
+	subjects := []string{"start.o", "event.e", "queue.q", "control.cancel", "wake.w", "work-begun.1-2", "work-done.1-2",
+		"work-failed.1-3", "timer-due.1-4", "child-ended.1-5"}
 	used := make(map[int]bool)
 	for i := range 20 {
 		for j, verb := range subjects {
@@ -158,7 +162,8 @@ func onePartition(t *T) {
 
 // OddNames are texts that are hard to put into a subject.
 var oddNames = []string{
-	"a b", "a.b", "*", ">", "a*b>c", "é ü 漢字 🎵", "_", "__", "a_b", "a/b", "/", ":", "a:b@c~d+e=f,g", "%", "%2E", "%5F", "..", "tab\tin it", strings.Repeat("漢", 42) + "ab",
+	"a b", "a.b", "*", ">", "a*b>c", "é ü 漢字 🎵", "_", "__", "a_b", "a/b", "/", ":", "a:b@c~d+e=f,g", "%", "%2E", "%5F",
+	"..", "tab\tin it", strings.Repeat("漢", 42) + "ab",
 }
 
 func anyInstance(t *T) {
@@ -237,7 +242,8 @@ func comesAgain(t *T) {
 	first := r.expect("x")[0]
 	second := r.expect("x")[0]
 	if second.Deliveries != 2 || second.Place != first.Place || !second.Stored.Equal(first.Stored) {
-		t.Errorf("delivery %d, place %d, stored %v; want the second of place %d, stored %v", second.Deliveries, second.Place, second.Stored, first.Place, first.Stored)
+		t.Errorf("delivery %d, place %d, stored %v; want the second of place %d, stored %v", second.Deliveries,
+			second.Place, second.Stored, first.Place, first.Stored)
 	}
 	if after := second.at.Sub(first.at); after < t.InboxWait/2 {
 		t.Errorf("it came again after %v; the wait is %v", after, t.InboxWait)
@@ -248,7 +254,8 @@ func comesAgain(t *T) {
 }
 
 func orderAfterDeath(t *T) {
-	// A server that has not noticed the death may hand y1 to the dead too, and a busy machine may publish it only when x1 comes again: then y1 proves nothing, and another try may.
+	// A server that has not noticed the death may hand y1 to the dead too, and a busy machine may
+	// publish it only when x1 comes again: then y1 proves nothing, and another try may.
 	const tries = 10
 	for try := range tries {
 		if afterDeath(t, fmt.Sprint(try, "/")) {
@@ -258,7 +265,8 @@ func orderAfterDeath(t *T) {
 	t.Errorf("y1 did not come at once in %d tries", tries)
 }
 
-// afterDeath publishes to two instances when the receiver of one of them has died. It tells whether the other's message came at once.
+// afterDeath publishes to two instances when the receiver of one of them has died. It tells whether
+// the other's message came at once.
 func afterDeath(t *T, try string) bool {
 	a, b := t.bus(), t.bus()
 	names, p := t.instancesOf(b, 2)
@@ -394,7 +402,8 @@ func blockedReceiver(t *T) {
 	machine, begun := stall.Begin(t.T), time.Now()
 	var messages []events.Wire
 	for i := range n {
-		messages = append(messages, events.Wire{Subject: fmt.Sprintf("%s.work-done.1-2.i%d", b.Prefix(), i), Header: headerWith(fmt.Sprint(i))})
+		messages = append(messages, events.Wire{Subject: fmt.Sprintf("%s.work-done.1-2.i%d", b.Prefix(), i),
+			Header: headerWith(fmt.Sprint(i))})
 	}
 	t.publish(b, messages...)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -615,7 +624,8 @@ func largest(t *T) {
 	t.eventually("it is handed over", func() bool { return b.Handover(t.Context(), "other", g.Delivery) == nil })
 	d := <-given
 	check("handed over", d)
-	t.must(other.Bury(t.Context(), d, bus.Cause{Reason: "poison", Detail: "too large to swallow", By: "test", Attempts: 3}))
+	t.must(other.Bury(t.Context(), d,
+		bus.Cause{Reason: "poison", Detail: "too large to swallow", By: "test", Attempts: 3}))
 	d.Hold.Ack()
 
 	later := timer(b, "i", "later", time.Now().Add(1700*time.Millisecond))

@@ -14,13 +14,16 @@ import (
 var loadTests = []test{
 	{"partitions change while messages travel", Settings{Partitions: 4, InboxWait: short}, changePartitions},
 	{"many publish more than fits on the way at once", Settings{}, manyPublish},
-	{"publishing while the broker restarts loses nothing", Settings{InboxWait: 5 * time.Second, Restarts: true}, publishWhileRestarting},
-	{"work goes on after the broker was restarted", Settings{WorkWait: 5 * time.Second, Restarts: true}, workAfterRestart},
+	{"publishing while the broker restarts loses nothing", Settings{InboxWait: 5 * time.Second, Restarts: true},
+		publishWhileRestarting},
+	{"work goes on after the broker was restarted", Settings{WorkWait: 5 * time.Second, Restarts: true},
+		workAfterRestart},
 	{"delayed messages come though the broker was restarted", Settings{Restarts: true}, delayedAfterRestart},
 	{"what was returned comes at once after the broker was restarted", Settings{Restarts: true}, returnedAfterRestart},
 }
 
-// stream publishes numbered messages to instances until it is stopped, and tells how many each was sent.
+// stream publishes numbered messages to instances until it is stopped, and tells how many each was
+// sent.
 type stream struct {
 	stop func() map[string]int
 }
@@ -55,7 +58,8 @@ func (t *T) stream(b Bus, name string, instances int) stream {
 	}}
 }
 
-// collect acknowledges what comes until each instance has got as many different messages as it was sent, with those that came before.
+// collect acknowledges what comes until each instance has got as many different messages as it was
+// sent, with those that came before.
 func (r *receiving) collect(sent map[string]int, before []got) []got {
 	r.t.Helper()
 	missing := make(map[string]bool)
@@ -83,7 +87,8 @@ func (r *receiving) collect(sent map[string]int, before []got) []got {
 					break
 				}
 			}
-			r.t.Fatalf("%d of %d messages are lost, and %d are stored:%s", len(missing), len(all)+len(missing), r.t.Stored(r.t.T), some)
+			r.t.Fatalf("%d of %d messages are lost, and %d are stored:%s", len(missing), len(all)+len(missing),
+				r.t.Stored(r.t.T), some)
 		}
 	}
 	return all
@@ -223,7 +228,8 @@ func publishWhileRestarting(t *T) {
 	r.emptied()
 }
 
-// Who ends in order gives back what he has; when broker and receivers are started again, nobody has to wait for what nobody holds.
+// Who ends in order gives back what he has; when broker and receivers are started again, nobody has
+// to wait for what nobody holds.
 func returnedAfterRestart(t *T) {
 	if t.Restart == nil {
 		t.Skip("the broker cannot be restarted")

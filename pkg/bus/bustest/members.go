@@ -19,7 +19,8 @@ var memberTests = []test{
 }
 
 func member(id string) bus.Member {
-	return bus.Member{ID: id, Engine: 3, Code: map[string][]string{"order ü": {"1.0.0", "1.1.0"}}, Build: "b", Host: "h"}
+	return bus.Member{ID: id, Engine: 3, Code: map[string][]string{"order ü": {"1.0.0", "1.1.0"}},
+		Build: "b", Host: "h"}
 }
 
 func (t *T) join(b Bus, m bus.Member) bus.Membership {

@@ -47,7 +47,9 @@ func rollCall(t *T) {
 	defer here(a, "a1")()
 	gone := here(a, "a2")
 	defer here(b, "b1")()
-	stop, err := b.AnswerToo("who", func(context.Context, []byte) ([]byte, error) { return nil, errors.New("it does not know") })
+	stop, err := b.AnswerToo("who", func(context.Context, []byte) ([]byte, error) {
+		return nil, errors.New("it does not know")
+	})
 	t.must(err)
 	defer stop()
 	answered := func(want ...string) func() bool {
@@ -75,7 +77,9 @@ func emptyRollCall(t *T) {
 	if took := time.Since(began); took > soon {
 		t.Errorf("it took %v", took)
 	}
-	stop, err := b.AnswerToo("who", func(context.Context, []byte) ([]byte, error) { return nil, errors.New("it does not know") })
+	stop, err := b.AnswerToo("who", func(context.Context, []byte) ([]byte, error) {
+		return nil, errors.New("it does not know")
+	})
 	t.must(err)
 	defer stop()
 	t.eventually("who fails to answer is nobody", func() bool {
@@ -94,7 +98,9 @@ func handedOver(t *T) {
 	r := t.receive(a)
 	t.publish(a, work(a, q, "i.1", "w"), event(a, "i.1", "e"))
 	for _, g := range append(t.takeWork(a, q, 1), r.next()) {
-		t.eventually("it is handed over", func() bool { return a.Handover(t.Context(), "worker 2.x", g.Delivery) == nil })
+		t.eventually("it is handed over", func() bool {
+			return a.Handover(t.Context(), "worker 2.x", g.Delivery) == nil
+		})
 		d := <-given
 		want, is := g.Delivery, d
 		if is.Hold.Token() != want.Hold.Token() {
@@ -111,7 +117,9 @@ func handedOver(t *T) {
 		if g.Deliveries != 2 {
 			t.Errorf("%s: delivery %d, want that the other has returned it", g.Subject, g.Deliveries)
 		}
-		t.eventually("it is handed over", func() bool { return a.Handover(t.Context(), "worker 2.x", g.Delivery) == nil })
+		t.eventually("it is handed over", func() bool {
+			return a.Handover(t.Context(), "worker 2.x", g.Delivery) == nil
+		})
 		(<-given).Hold.Ack()
 	}
 	t.empty()
@@ -295,7 +303,9 @@ func notices(t *T) {
 	heard := make(chan notice, 100)
 	listen := func(words ...string) {
 		t.Helper()
-		stop, err := b.Listen(t.Context(), words, func(words []string, h events.Header, body []byte) { heard <- notice{words, h, string(body)} })
+		stop, err := b.Listen(t.Context(), words, func(words []string, h events.Header, body []byte) {
+			heard <- notice{words, h, string(body)}
+		})
 		t.must(err)
 		t.Cleanup(stop)
 	}
@@ -333,7 +343,9 @@ func notices(t *T) {
 	if err := a.Announce([]string{"x", "", "y"}, nil, nil); err == nil {
 		t.Error("an empty word was announced")
 	}
-	stop, err := b.Listen(t.Context(), []string{"then", "it", "stops"}, func([]string, events.Header, []byte) { heard <- notice{body: "late"} })
+	stop, err := b.Listen(t.Context(), []string{"then", "it", "stops"}, func([]string, events.Header, []byte) {
+		heard <- notice{body: "late"}
+	})
 	t.must(err)
 	stop()
 	announce("8", "then", "it", "stops")
@@ -397,11 +409,13 @@ func answerErrors(t *T) {
 		err         error
 		code, wants string
 	}{
-		"coded":   {&bus.AnswerError{Code: "not_found", Message: "no instance \"ü\"\nof that name"}, "not_found", "no instance \"ü\" of that name"},
-		"wrapped": {fmt.Errorf("while looking: %w", &bus.AnswerError{Code: "bad", Message: "m"}), "bad", "while looking: m"},
-		"plain":   {errors.New("broken"), "failed", "broken"},
-		"empty":   {&bus.AnswerError{Message: "no code"}, "failed", "no code"},
-		"long":    {&bus.AnswerError{Code: "long", Message: strings.Repeat("x", 2<<20)}, "long", "xxx"},
+		"coded": {&bus.AnswerError{Code: "not_found", Message: "no instance \"ü\"\nof that name"}, "not_found",
+			"no instance \"ü\" of that name"},
+		"wrapped": {fmt.Errorf("while looking: %w", &bus.AnswerError{Code: "bad", Message: "m"}), "bad",
+			"while looking: m"},
+		"plain": {errors.New("broken"), "failed", "broken"},
+		"empty": {&bus.AnswerError{Message: "no code"}, "failed", "no code"},
+		"long":  {&bus.AnswerError{Code: "long", Message: strings.Repeat("x", 2<<20)}, "long", "xxx"},
 	} {
 		stop, err := b.Answer(method, func(context.Context, []byte) ([]byte, error) { return []byte("ignored"), c.err })
 		t.must(err)
@@ -455,10 +469,12 @@ func largeAnswers(t *T) {
 	})
 	t.must(err)
 	defer stop()
-	if answer, err := b.Ask(t.Context(), "size", []byte(fmt.Sprint(events.MaxPayload))); err != nil || len(answer) != events.MaxPayload {
+	if answer, err := b.Ask(t.Context(), "size", []byte(fmt.Sprint(events.MaxPayload))); err != nil ||
+		len(answer) != events.MaxPayload {
 		t.Errorf("%d bytes, %v", len(answer), err)
 	}
-	if answer, err := b.Ask(t.Context(), "size", append([]byte("1 "), bytes.Repeat([]byte("x"), events.MaxPayload)...)); err != nil || len(answer) != 1 {
+	if answer, err := b.Ask(t.Context(), "size",
+		append([]byte("1 "), bytes.Repeat([]byte("x"), events.MaxPayload)...)); err != nil || len(answer) != 1 {
 		t.Errorf("%d bytes, %v", len(answer), err)
 	}
 	began := time.Now()

@@ -274,9 +274,11 @@ func workHold(t *T) {
 
 func anyQueue(t *T) {
 	b, other := t.bus(), t.bus()
-	queues := []bus.Queue{{Activity: "plain"}, {Tag: "t", Activity: strings.Repeat("a", 128)}, {Tag: strings.Repeat("ü", 64), Activity: strings.Repeat("é", 64)}}
+	queues := []bus.Queue{{Activity: "plain"}, {Tag: "t", Activity: strings.Repeat("a", 128)},
+		{Tag: strings.Repeat("ü", 64), Activity: strings.Repeat("é", 64)}}
 	for i, name := range oddNames {
-		queues = append(queues, bus.Queue{Activity: name}, bus.Queue{Tag: name, Activity: "a"}, bus.Queue{Tag: name, Activity: oddNames[(i+1)%len(oddNames)]})
+		queues = append(queues, bus.Queue{Activity: name}, bus.Queue{Tag: name, Activity: "a"},
+			bus.Queue{Tag: name, Activity: oddNames[(i+1)%len(oddNames)]})
 	}
 	for i, q := range queues {
 		t.publish(b, work(b, q, fmt.Sprint(i), fmt.Sprint("q", i)))
@@ -303,7 +305,8 @@ func anyQueue(t *T) {
 
 func tagsApart(t *T) {
 	b := t.bus()
-	none, gpu, underscore := bus.Queue{Activity: "a"}, bus.Queue{Tag: "gpu", Activity: "a"}, bus.Queue{Tag: "_", Activity: "a"}
+	none, gpu, underscore := bus.Queue{Activity: "a"}, bus.Queue{Tag: "gpu", Activity: "a"},
+		bus.Queue{Tag: "_", Activity: "a"}
 	for i, q := range []bus.Queue{none, gpu, underscore} {
 		t.publish(b, work(b, q, fmt.Sprint(i), q.Tag+"!"))
 	}
@@ -329,7 +332,8 @@ func queuesKnown(t *T) {
 	t.eventually("the queues are known", func() bool {
 		known, err := other.Queues(t.Context())
 		t.must(err)
-		return len(known) == 3 && slices.Contains(known, want[0]) && slices.Contains(known, want[1]) && slices.Contains(known, want[2])
+		return len(known) == 3 && slices.Contains(known, want[0]) && slices.Contains(known, want[1]) &&
+			slices.Contains(known, want[2])
 	})
 }
 
@@ -407,7 +411,8 @@ func withdrawalsByTag(t *T) {
 	}
 	slices.Sort(all)
 	want := []string{
-		`[""] _.a.1-2.i`, `["gpu" "_"] %5F.a.1-2.i`, `["gpu" "_"] gpu.a.1-2.i`, `[] %5F.a.1-2.i`, `[] _.a.1-2.i`, `[] gpu.a.1-2.i`, `[] x%2Ey.a.1-2.i`,
+		`[""] _.a.1-2.i`, `["gpu" "_"] %5F.a.1-2.i`, `["gpu" "_"] gpu.a.1-2.i`, `[] %5F.a.1-2.i`, `[] _.a.1-2.i`,
+		`[] gpu.a.1-2.i`, `[] x%2Ey.a.1-2.i`,
 	}
 	if !slices.Equal(all, want) {
 		t.Errorf("told of %q, want %q", all, want)
@@ -508,11 +513,14 @@ func buried(t *T) {
 		t.Fatalf("%d dead letters, want 2", len(dead))
 	}
 	for i, want := range []struct{ subject, was, id, body string }{
-		{".dead.event.e.i%2E1", e.Subject, "e1", "e1"}, {".dead.work.t.a.1-2.i%2E2", b.Prefix() + ".work.t.a.1-2.i%2E2", "w1", "w1"},
+		{".dead.event.e.i%2E1", e.Subject, "e1", "e1"},
+		{".dead.work.t.a.1-2.i%2E2", b.Prefix() + ".work.t.a.1-2.i%2E2", "w1", "w1"},
 	} {
 		h := dead[i].Header
-		got := fmt.Sprint(dead[i].Subject, h["Rondo-Dead-Reason"], h["Rondo-Dead-Detail"], h["Rondo-Dead-By"], h["Rondo-Dead-Attempts"], h["Rondo-Dead-Subject"], h["Rondo-Dead-Id"], string(dead[i].Body))
-		wanted := fmt.Sprint(b.Prefix()+want.subject, []string{"poison"}, []string{"it failed: again and again ü"}, []string{"tester"}, []string{"7"}, []string{want.was}, []string{want.id}, want.body)
+		got := fmt.Sprint(dead[i].Subject, h["Rondo-Dead-Reason"], h["Rondo-Dead-Detail"], h["Rondo-Dead-By"],
+			h["Rondo-Dead-Attempts"], h["Rondo-Dead-Subject"], h["Rondo-Dead-Id"], string(dead[i].Body))
+		wanted := fmt.Sprint(b.Prefix()+want.subject, []string{"poison"}, []string{"it failed: again and again ü"},
+			[]string{"tester"}, []string{"7"}, []string{want.was}, []string{want.id}, want.body)
 		if got != wanted {
 			t.Errorf("%s\nwant %s", got, wanted)
 		}
@@ -539,7 +547,8 @@ func deadBox(t *T) {
 		g.Hold.Ack()
 	}
 	for i := range 3 {
-		d := bus.Delivery{Subject: b.Prefix() + ".event.e.x", Place: uint64(1000 + i), Stored: time.Now(), Header: events.Header{"X": {strings.Repeat("x", 64<<10)}}}
+		d := bus.Delivery{Subject: b.Prefix() + ".event.e.x", Place: uint64(1000 + i), Stored: time.Now(),
+			Header: events.Header{"X": {strings.Repeat("x", 64<<10)}}}
 		t.must(b.Bury(t.Context(), d, why))
 	}
 	all, err := c.DeadLetters(t.Context(), 0, 10)
@@ -552,7 +561,8 @@ func deadBox(t *T) {
 	if len(page) != 2 || page[0].Place != all[2].Place || page[1].Place != all[3].Place {
 		t.Errorf("the page behind %d is %+v", all[1].Place, page)
 	}
-	if l := all[0]; l.Subject != e.Subject || l.ID != "e1" || string(l.Body) != "e1" || l.Why != why || l.Lost || len(l.Header) != 1 || l.Header["Rondo-Version"][0] != "2" ||
+	if l := all[0]; l.Subject != e.Subject || l.ID != "e1" || string(l.Body) != "e1" || l.Why != why || l.Lost ||
+		len(l.Header) != 1 || l.Header["Rondo-Version"][0] != "2" ||
 		l.Stored.IsZero() || l.Buried.Before(l.Stored) {
 		t.Errorf("%+v", l)
 	}
@@ -565,7 +575,8 @@ func deadBox(t *T) {
 		t.Errorf("%+v", one)
 	}
 	t.must(c.Replay(t.Context(), all[0].Place))
-	if d := r.next().Delivery; d.Subject != e.Subject || id(d) != "e1" || string(d.Body) != "e1" || d.Header["Rondo-Version"][0] != "2" {
+	if d := r.next().Delivery; d.Subject != e.Subject || id(d) != "e1" || string(d.Body) != "e1" ||
+		d.Header["Rondo-Version"][0] != "2" {
 		t.Errorf("%+v came, want what was there at first", d)
 	} else {
 		d.Hold.Ack()
@@ -581,7 +592,8 @@ func deadBox(t *T) {
 	}
 	t.must(c.Drop(t.Context(), all[4].Place))
 	for what, err := range map[string]error{
-		"replay": c.Replay(t.Context(), all[0].Place), "drop": c.Drop(t.Context(), all[4].Place), "drop the future": c.Drop(t.Context(), 1<<40),
+		"replay": c.Replay(t.Context(), all[0].Place), "drop": c.Drop(t.Context(), all[4].Place),
+		"drop the future": c.Drop(t.Context(), 1<<40),
 	} {
 		if !errors.Is(err, bus.ErrNoLetter) {
 			t.Errorf("%s: %v, want that there is none", what, err)
@@ -596,13 +608,16 @@ func deadBox(t *T) {
 func buriedOdd(t *T) {
 	b := t.bus()
 	odd := map[string]bus.Delivery{
-		"weird":      {Subject: b.Prefix() + ".event.e.a", Header: events.Header{"X": {"a\r\nNats-Msg-Id: b\x00\x7f", "\xff\xfe"}, "Nats-Rollup": {"all"}, "Nats-Expected-Stream": {"other"}}, Body: []byte("x")},
+		"weird": {Subject: b.Prefix() + ".event.e.a", Header: events.Header{"X": {"a\r\nNats-Msg-Id: b\x00\x7f",
+			"\xff\xfe"}, "Nats-Rollup": {"all"}, "Nats-Expected-Stream": {"other"}}, Body: []byte("x")},
 		"no headers": {Subject: b.Prefix() + ".event.e.b"},
-		"headers":    {Subject: b.Prefix() + ".event.e.c", Header: events.Header{"X": {strings.Repeat("x", 64<<10)}}, Body: []byte("x")},
-		"body":       {Subject: b.Prefix() + ".event.e.d", Header: events.Header{"X": {strings.Repeat("x", 60<<10)}}, Body: make([]byte, 1<<20-60<<10)},
-		"elsewhere":  {Subject: "other.event.e.i"},
-		"no shape":   {Subject: b.Prefix() + ".x"},
-		"bad key":    {Subject: b.Prefix() + ".event.e.f", Header: events.Header{"bad key\r\n": {"x"}}},
+		"headers": {Subject: b.Prefix() + ".event.e.c", Header: events.Header{"X": {strings.Repeat("x", 64<<10)}},
+			Body: []byte("x")},
+		"body": {Subject: b.Prefix() + ".event.e.d", Header: events.Header{"X": {strings.Repeat("x", 60<<10)}},
+			Body: make([]byte, 1<<20-60<<10)},
+		"elsewhere": {Subject: "other.event.e.i"},
+		"no shape":  {Subject: b.Prefix() + ".x"},
+		"bad key":   {Subject: b.Prefix() + ".event.e.f", Header: events.Header{"bad key\r\n": {"x"}}},
 	}
 	for name, d := range odd {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)

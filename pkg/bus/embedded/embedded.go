@@ -1,4 +1,5 @@
-// Package embedded runs a NATS server in this process: for development, where nothing should have to be installed, and for tests.
+// Package embedded runs a NATS server in this process: for development, where nothing should have
+// to be installed, and for tests.
 package embedded
 
 import (
@@ -18,11 +19,13 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Options say how the server runs. The zero value keeps everything in a temporary directory and listens nowhere.
+// Options say how the server runs. The zero value keeps everything in a temporary directory and
+// listens nowhere.
 type Options struct {
 	// Dir keeps the streams. It must not be used by two servers at once.
 	Dir string
-	// Listen is an address such as 127.0.0.1:4222; with port 0, a free one is taken. If it is empty, only this process can connect.
+	// Listen is an address such as 127.0.0.1:4222; with port 0, a free one is taken. If it is
+	// empty, only this process can connect.
 	Listen string
 	// SyncAlways writes each message through to the disk before it is acknowledged.
 	SyncAlways bool
@@ -120,7 +123,8 @@ func (s *Server) run() error {
 	return nil
 }
 
-// Restart starts the server again with what it keeps and where it listened, after Close or instead of it.
+// Restart starts the server again with what it keeps and where it listened, after Close or instead
+// of it.
 func (s *Server) Restart() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +160,8 @@ func (o Options) server() (*server.Options, error) {
 	if o.MaxPayload > 0 {
 		opts.MaxPayload = o.MaxPayload
 	}
-	opts.DontListen, opts.JetStream, opts.NoSigs, opts.NoLog, opts.DisableShortFirstPing = o.Listen == "", !o.NoJetStream, true, o.Logger == nil, true
+	opts.DontListen, opts.JetStream, opts.NoSigs, opts.NoLog, opts.DisableShortFirstPing = o.Listen == "",
+		!o.NoJetStream, true, o.Logger == nil, true
 	opts.SyncAlways = opts.SyncAlways || o.SyncAlways
 	if o.Listen != "" {
 		var err error
@@ -217,7 +222,8 @@ func (s *Server) URL() string {
 	return s.running().ClientURL()
 }
 
-// Recovered counts the streams of which the server has read the messages again when it started, because the process before was killed. Nothing is lost by that.
+// Recovered counts the streams of which the server has read the messages again when it started,
+// because the process before was killed. Nothing is lost by that.
 func (s *Server) Recovered() int {
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
@@ -227,7 +233,8 @@ func (s *Server) Recovered() int {
 // Name is the name of the server.
 func (s *Server) Name() string { return s.running().Name() }
 
-// LeadsStream tells whether the server leads a stream of the account that needs no login. A single server leads them all.
+// LeadsStream tells whether the server leads a stream of the account that needs no login. A single
+// server leads them all.
 func (s *Server) LeadsStream(stream string) bool {
 	run := s.running()
 	if !run.Running() {
@@ -236,7 +243,8 @@ func (s *Server) LeadsStream(stream string) bool {
 	return s.options.Cluster == nil || run.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream)
 }
 
-// LeadsCluster tells whether the server leads the cluster, and how many servers of it are there, as far as it knows.
+// LeadsCluster tells whether the server leads the cluster, and how many servers of it are there, as
+// far as it knows.
 func (s *Server) LeadsCluster() (leads bool, servers int) {
 	run := s.running()
 	if !run.Running() {
@@ -267,10 +275,12 @@ type logger struct {
 	recovered map[string]bool // streams, in the words of the server
 }
 
-// recovery are parts of the warnings with which a server that was killed reads its streams again. After each kill there are some for each stream, and they
-// tell of nothing that is wrong. Other warnings about the state of a stream may.
+// recovery are parts of the warnings with which a server that was killed reads its streams again.
+// After each kill there are some for each stream, and they tell of nothing that is wrong. Other
+// warnings about the state of a stream may.
 var recovery = []string{
-	"Stream state outdated, ", "Stream state detected prior state", "Recovering stream state from index errored: prior state file",
+	"Stream state outdated, ", "Stream state detected prior state",
+	"Recovering stream state from index errored: prior state file",
 	" state is outdated; attempting to recover using ",
 }
 

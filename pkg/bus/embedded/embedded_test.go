@@ -48,7 +48,8 @@ func TestWhyItCannotRunIsSaidAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, o := range map[string]embedded.Options{
-		"address already in use": {Listen: taken.Addr().String()}, "not a directory": {Dir: plain}, "no such file": {Config: "nowhere.conf"}, "missing port": {Listen: "x"},
+		"address already in use": {Listen: taken.Addr().String()}, "not a directory": {Dir: plain},
+		"no such file": {Config: "nowhere.conf"}, "missing port": {Listen: "x"},
 	} {
 		began := time.Now()
 		s, err := embedded.Start(o)
@@ -64,7 +65,8 @@ func TestWhyItCannotRunIsSaidAtOnce(t *testing.T) {
 	}
 }
 
-// TestRecoveryIsCalm starts a server on what a killed one has left: that it reads its streams again is told in one line, and not in warnings.
+// TestRecoveryIsCalm starts a server on what a killed one has left: that it reads its streams again
+// is told in one line, and not in warnings.
 func TestRecoveryIsCalm(t *testing.T) {
 	first, killed := t.TempDir(), t.TempDir()
 	s := start(t, embedded.Options{Dir: first})
@@ -82,7 +84,8 @@ func TestRecoveryIsCalm(t *testing.T) {
 	if n := again.Recovered(); n != 1 {
 		t.Errorf("%d streams were recovered", n)
 	}
-	if text := log.String(); strings.Contains(text, "WARN") || strings.Count(text, "streams recovered after an unclean shutdown") != 1 {
+	if text := log.String(); strings.Contains(text, "WARN") ||
+		strings.Count(text, "streams recovered after an unclean shutdown") != 1 {
 		t.Errorf("it logs\n%s", text)
 	}
 	fill(t, again)
@@ -110,7 +113,8 @@ func fill(t *testing.T, s *embedded.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}}); err != nil {
+	if _, err := js.CreateOrUpdateStream(t.Context(),
+		jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}}); err != nil {
 		t.Fatal(err)
 	}
 	for range 10 {

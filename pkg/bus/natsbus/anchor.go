@@ -7,9 +7,12 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// When the last message of a stream's newest file is acknowledged, the server removes the file and makes another one. Streams that are worked on as fast as they fill run empty hundreds of times a second, and
-// then that is most of what the server does. So a message lies in each of them that nobody takes: the anchor. It is put down again from time to time, so that it is in the newest file; the one before goes then.
-// Where NATS takes rollups, the new one removes it. In the inbox, where clients publish, it takes none, so that it is purged.
+// When the last message of a stream's newest file is acknowledged, the server removes the file and
+// makes another one. Streams that are worked on as fast as they fill run empty hundreds of times a
+// second, and then that is most of what the server does. So a message lies in each of them that
+// nobody takes: the anchor. It is put down again from time to time, so that it is in the newest
+// file; the one before goes then. Where NATS takes rollups, the new one removes it. In the inbox,
+// where clients publish, it takes none, so that it is purged.
 
 const (
 	// anchorEvery is how often anchors are put down, where there is traffic.
@@ -27,12 +30,14 @@ type anchor struct {
 // anchorWord is the subject of the anchor in the inbox, behind the prefix. It is in no partition.
 const anchorWord = "anchor"
 
-// anchors are the subjects of the other anchors: they look like those of messages that wait for their time, which no consumer takes.
+// anchors are the subjects of the other anchors: they look like those of messages that wait for
+// their time, which no consumer takes.
 func (b *Bus) anchors() []string {
 	return []string{b.subject("later", "anchor", "_", "_"), b.subject("later", "work", "_", "anchor", "_", "_")}
 }
 
-// dropAnchors puts anchors down if it is time. Nobody waits for them: without, everything works as well, and the server has more to do.
+// dropAnchors puts anchors down if it is time. Nobody waits for them: without, everything works as
+// well, and the server has more to do.
 func (b *Bus) dropAnchors(now time.Time) {
 	sent := b.nc.Stats().OutMsgs
 	b.mu.Lock()

@@ -11,7 +11,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// TestAnchorsLieInBusyStreams lets messages through until all streams have an anchor, and until those were put down again: there is one in each, and nobody is handed it.
+// TestAnchorsLieInBusyStreams lets messages through until all streams have an anchor, and until
+// those were put down again: there is one in each, and nobody is handed it.
 func TestAnchorsLieInBusyStreams(t *testing.T) {
 	server := natstest.Start(t)
 	b := natstest.Connect(t, server, natsbus.Config{Partitions: 2})
@@ -42,7 +43,8 @@ func TestAnchorsLieInBusyStreams(t *testing.T) {
 			}
 		}
 	}
-	anchors := map[string]string{"RONDO": "rondo.anchor", "RONDO_LATER": "rondo.later.anchor._._", "RONDO_WORK": "rondo.later.work._.anchor._._"}
+	anchors := map[string]string{"RONDO": "rondo.anchor", "RONDO_LATER": "rondo.later.anchor._._",
+		"RONDO_WORK": "rondo.later.work._.anchor._._"}
 	places := func() map[string]uint64 {
 		all := make(map[string]uint64)
 		for stream, subject := range anchors {
@@ -65,7 +67,8 @@ func TestAnchorsLieInBusyStreams(t *testing.T) {
 	natstest.Eventually(t, "they were put down again", func() bool {
 		busy()
 		now := places()
-		return now["RONDO"] > first["RONDO"] && now["RONDO_LATER"] > first["RONDO_LATER"] && now["RONDO_WORK"] > first["RONDO_WORK"]
+		return now["RONDO"] > first["RONDO"] && now["RONDO_LATER"] > first["RONDO_LATER"] &&
+			now["RONDO_WORK"] > first["RONDO_WORK"]
 	})
 	natstest.Eventually(t, "nothing else is left", func() bool {
 		for stream := range anchors {

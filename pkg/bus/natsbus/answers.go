@@ -17,7 +17,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// answers is where it is said what has become of each message that was published: by the broker, or by who takes a result by the short way. One subscription is for all of them.
+// answers is where it is said what has become of each message that was published: by the broker, or
+// by who takes a result by the short way. One subscription is for all of them.
 type answers struct {
 	mu      sync.Mutex
 	sub     *nats.Subscription
@@ -69,7 +70,8 @@ func (w *awaited) rest(why error) landed {
 	return landed{n: w.n, err: why, said: open}
 }
 
-// hear takes an answer about a bundle. It gives what is new in it, and whether nothing is open then.
+// hear takes an answer about a bundle. It gives what is new in it, and whether nothing is open
+// then.
 func (w *awaited) hear(said []byte) (news landed, over bool) {
 	if len(said) != len(w.said) {
 		return w.rest(errBadAnswer), true
@@ -150,7 +152,8 @@ func (a *answers) isLate(token uint64) bool {
 	return w != nil && !time.Now().Before(w.until)
 }
 
-// catchUp returns when every answer was taken that the server had for this connection when it was called, or after a while.
+// catchUp returns when every answer was taken that the server had for this connection when it was
+// called, or after a while.
 func (a *answers) catchUp(nc *nats.Conn) {
 	a.mu.Lock()
 	sub := a.sub
@@ -185,7 +188,8 @@ func come(sub *nats.Subscription) (int64, error) {
 	}
 }
 
-// forget ends the wait for an answer, and gives what is awaited still: nil if it is there already, or on its way through w.to.
+// forget ends the wait for an answer, and gives what is awaited still: nil if it is there already,
+// or on its way through w.to.
 func (a *answers) forget(token uint64, onlyIfLate bool) *awaited {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -197,7 +201,8 @@ func (a *answers) forget(token uint64, onlyIfLate bool) *awaited {
 	return w
 }
 
-// lost says of everything that is on its way that nobody knows whether it arrives: the connection broke.
+// lost says of everything that is on its way that nobody knows whether it arrives: the connection
+// broke.
 func (a *answers) lost(why error) {
 	a.mu.Lock()
 	all := a.waiting
@@ -236,7 +241,8 @@ func readAnswer(m *nats.Msg, short bool) error {
 	return nil
 }
 
-// isStored recognises the usual answer of the broker, as there are very many. Of anything else it says no.
+// isStored recognises the usual answer of the broker, as there are very many. Of anything else it
+// says no.
 func isStored(data []byte) bool {
 	rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`))
 	if !ok {
@@ -246,5 +252,6 @@ func isStored(data []byte) bool {
 	if !ok || len(name) == 0 {
 		return false
 	}
-	return bytes.HasPrefix(rest, []byte(`,"seq":`)) && rest[len(rest)-1] == '}' && !bytes.Contains(rest, []byte(`"error"`))
+	return bytes.HasPrefix(rest, []byte(`,"seq":`)) && rest[len(rest)-1] == '}' &&
+		!bytes.Contains(rest, []byte(`"error"`))
 }

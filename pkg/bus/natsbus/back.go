@@ -18,25 +18,31 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// The short way back. Who publishes work and receives from partitions writes into it where results may go at once, without being stored by the broker: to who receives the
-// instance's partition, which most often is the same process. It answers when a result is settled, which is after it was committed, so that the work is acknowledged no earlier than by
-// way of the stream. Whoever does not take it, or is gone, or has not answered after the time that one waits for the broker, is passed over: then the result goes through the stream, like everything else. It may
-// have been taken all the same; who takes messages can tell.
+// The short way back. Who publishes work and receives from partitions writes into it where results
+// may go at once, without being stored by the broker: to who receives the instance's partition,
+// which most often is the same process. It answers when a result is settled, which is after it was
+// committed, so that the work is acknowledged no earlier than by way of the stream. Whoever does
+// not take it, or is gone, or has not answered after the time that one waits for the broker, is
+// passed over: then the result goes through the stream, like everything else. It may have been
+// taken all the same; who takes messages can tell.
 
 const (
 	// headerSubject is the subject of a message that comes by the short way.
 	headerSubject = "Rondo-Subject"
-	// headerAgain says of a message in a stream that it may have been taken before, by the short way.
+	// headerAgain says of a message in a stream that it may have been taken before, by the short
+	// way.
 	headerAgain = "Rondo-Again"
 	// maxShort bounds what has come by the short way to one partition and waits to be handed out.
 	maxShort = 512
-	// For so long nothing is sent by a short way that led nowhere; at whose end there is too much already, or nobody just now; that this user may not take.
+	// For so long nothing is sent by a short way that led nowhere; at whose end there is too much
+	// already, or nobody just now; that this user may not take.
 	avoidFor, avoidBriefly, avoidDenied = 30 * time.Second, 100 * time.Millisecond, time.Hour
 	// avoidNobody is for how long no work is passed on where no worker takes any.
 	avoidNobody = time.Second
 	// maxAvoided bounds how many are remembered.
 	maxAvoided = 1000
-	// firstShort is where the places of what comes by the short way begin: far behind those of the stream.
+	// firstShort is where the places of what comes by the short way begin: far behind those of the
+	// stream.
 	firstShort = 1 << 62
 	// Names of short ways begin with shortName, and maxShortName bounds what follows.
 	shortName, maxShortName = "results-", 64
@@ -126,7 +132,8 @@ func (k *back) isDenied() bool {
 	return time.Now().Before(k.denied)
 }
 
-// deniedShort notes that something must not be published. If it was the answer to a result, the short way leads nowhere: who has sent the result waits in vain.
+// deniedShort notes that something must not be published. If it was the answer to a result, the
+// short way leads nowhere: who has sent the result waits in vain.
 func (b *Bus) deniedShort(subject string) {
 	if !isAnswer(subject) {
 		return
@@ -137,7 +144,9 @@ func (b *Bus) deniedShort(subject string) {
 	b.back.denied = now.Add(avoidDenied)
 	b.back.mu.Unlock()
 	if first {
-		b.log.Warn("NATS: this user may not answer those who pass it something past the streams, so it comes through the streams, which takes longer; let it publish on <the prefix of their answers>.*.said.*", "subject", subject)
+		b.log.Warn("NATS: this user may not answer those who pass it something past the streams, so it comes "+
+			"through the streams, which takes longer; let it publish on <the prefix of their answers>.*.said.*",
+			"subject", subject)
 	}
 }
 
@@ -199,7 +208,8 @@ func (b *Bus) takeShort(w events.Wire, now time.Time, h answered) {
 	}
 }
 
-// isResult reports whether a subject is one of those under which workers say what has become of work.
+// isResult reports whether a subject is one of those under which workers say what has become of
+// work.
 func (b *Bus) isResult(subject string) bool {
 	verb, _, _ := strings.Cut(subject[len(b.names.prefix)+1:], ".")
 	switch events.Verb(verb) {
@@ -209,7 +219,8 @@ func (b *Bus) isResult(subject string) bool {
 	return false
 }
 
-// partitionOf computes the partition of an instance as the broker does, from the word that it is in subjects.
+// partitionOf computes the partition of an instance as the broker does, from the word that it is in
+// subjects.
 func (b *Bus) partitionOf(word string) int {
 	n := b.count.Load()
 	if n < 1 {
@@ -251,7 +262,8 @@ func (h shortHold) Ack() { h.say(saidSettled) }
 // Return implements bus.Hold. It comes again through the stream, at once.
 func (h shortHold) Return(time.Duration) { h.say(saidReturned) }
 
-// Extend implements bus.Hold. It does nothing: who has sent the result does not wait for longer, so that nothing else has to wait with it.
+// Extend implements bus.Hold. It does nothing: who has sent the result does not wait for longer, so
+// that nothing else has to wait with it.
 func (h shortHold) Extend() {}
 
 // Token implements bus.Hold. Nobody else can settle it.
@@ -259,9 +271,10 @@ func (h shortHold) Token() string { return "" }
 
 // ways are the short ways by which results, and work, were sent lately.
 type ways struct {
-	mu            sync.Mutex
-	avoid         map[string]time.Time // those that led nowhere, and until when nothing is sent by them
-	taken, passed atomic.Uint64        // how many results and how much work was, and how much went through the stream after all
+	mu    sync.Mutex
+	avoid map[string]time.Time // those that led nowhere, and until when nothing is sent by them
+	// how many results and how much work was, and how much went through the stream after all
+	taken, passed atomic.Uint64
 }
 
 // may tells whether a short way may be tried.
@@ -278,7 +291,8 @@ func (w *ways) refused(what events.Wire, why error) {
 	var most time.Duration
 	var l lasts
 	switch {
-	case errors.Is(why, errNotHere), errors.Is(why, errReturned), errors.Is(why, nats.ErrDisconnected), errors.As(why, &l):
+	case errors.Is(why, errNotHere), errors.Is(why, errReturned), errors.Is(why, nats.ErrDisconnected),
+		errors.As(why, &l):
 		return // another one may be taken
 	case what.Pass && errors.Is(why, jetstream.ErrNoStreamResponse):
 		most = avoidNobody
@@ -300,7 +314,8 @@ func (w *ways) refused(what events.Wire, why error) {
 	}
 }
 
-// goesShort tells whether a message is a result that may go by the short way. Where to go stands in the work, which anybody may have written who may publish work.
+// goesShort tells whether a message is a result that may go by the short way. Where to go stands in
+// the work, which anybody may have written who may publish work.
 func (b *Bus) goesShort(w events.Wire) bool {
 	if w.Back == "" || !w.NotBefore.IsZero() {
 		return false
@@ -318,7 +333,8 @@ func short(w events.Wire) *nats.Msg {
 	return &nats.Msg{Subject: w.Back, Header: h, Data: w.Body}
 }
 
-// throughTheStream makes what is published of a result that was not taken by the short way. Who has not refused it at once may have begun with it.
+// throughTheStream makes what is published of a result that was not taken by the short way. Who has
+// not refused it at once may have begun with it.
 func throughTheStream(w events.Wire, why error) events.Wire {
 	w.Back = ""
 	if !errors.Is(why, jetstream.ErrNoStreamResponse) && !errors.Is(why, errNotHere) && !errors.Is(why, errBusy) {
@@ -336,7 +352,8 @@ func withHeader(w events.Wire, name, value string) events.Wire {
 	return w
 }
 
-// withWayBack writes into the header of work where its results may go. What somebody else has written there is gone then.
+// withWayBack writes into the header of work where its results may go. What somebody else has
+// written there is gone then.
 func (b *Bus) withWayBack(h nats.Header) nats.Header {
 	to := b.wayBack()
 	if to == "" && h[events.HeaderBack] == nil {

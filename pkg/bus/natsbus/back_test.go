@@ -49,7 +49,8 @@ func newWaysOverLine(t *testing.T) (*ways, *natstest.Line) {
 	t.Helper()
 	server := natstest.Start(t)
 	line := natstest.NewLine(t, server)
-	w := &ways{t: t, server: server, orchestrator: natstest.Connect(t, server, natsbus.Config{Partitions: 4}), worker: natstest.Connect(t, line, natsbus.Config{})}
+	w := &ways{t: t, server: server, orchestrator: natstest.Connect(t, server, natsbus.Config{Partitions: 4}),
+		worker: natstest.Connect(t, line, natsbus.Config{})}
 	w.receive(nil)
 	return w, line
 }
@@ -74,7 +75,9 @@ func (w *ways) receive(gate <-chan struct{}) {
 		})
 	}
 	w.stop = func() { stop(); all.Wait() }
-	natstest.Eventually(w.t, "results may come by the short way, from all partitions", func() bool { return w.orchestrator.Offered() == 4 })
+	natstest.Eventually(w.t, "results may come by the short way, from all partitions", func() bool {
+		return w.orchestrator.Offered() == 4
+	})
 }
 
 func (w *ways) must(err error) {
@@ -106,7 +109,8 @@ func (w *ways) way(instance string) string {
 }
 
 func result(instance, back string) events.Wire {
-	return events.Wire{Subject: "rondo.work-done.1-2." + instance, Header: events.Header{events.HeaderMsgID: {"d-" + instance}, "X": {"y"}}, Body: []byte("7"), Back: back}
+	return events.Wire{Subject: "rondo.work-done.1-2." + instance,
+		Header: events.Header{events.HeaderMsgID: {"d-" + instance}, "X": {"y"}}, Body: []byte("7"), Back: back}
 }
 
 // send publishes results, and tells when they are said to be stored.
@@ -138,11 +142,13 @@ func (w *ways) stored(done <-chan error) {
 	}
 }
 
-// wantShort checks how many results were taken by the short way, and how many had to take the other one.
+// wantShort checks how many results were taken by the short way, and how many had to take the other
+// one.
 func (w *ways) wantShort(taken, passed uint64) {
 	w.t.Helper()
 	if is := w.worker.Traffic(); is.ShortWay != taken || is.PassedOn != passed {
-		w.t.Errorf("%d results were taken by the short way, and %d passed on; want %d and %d", is.ShortWay, is.PassedOn, taken, passed)
+		w.t.Errorf("%d results were taken by the short way, and %d passed on; want %d and %d", is.ShortWay, is.PassedOn,
+			taken, passed)
 	}
 }
 
@@ -155,7 +161,8 @@ func TestResultsTakeTheShortWay(t *testing.T) {
 	done := w.send(r)
 	d := w.next()
 	want := map[string][]string{events.HeaderMsgID: {"d-i"}, "X": {"y"}}
-	if !isShort(d) || d.Subject != r.Subject || !maps.EqualFunc(d.Header, want, slices.Equal[[]string]) || string(d.Body) != "7" || d.Deliveries != 1 {
+	if !isShort(d) || d.Subject != r.Subject || !maps.EqualFunc(d.Header, want, slices.Equal[[]string]) ||
+		string(d.Body) != "7" || d.Deliveries != 1 {
 		t.Errorf("came %+v", d)
 	}
 	select {
@@ -196,7 +203,8 @@ func TestShortWayKnowsThePartition(t *testing.T) {
 			t.Errorf("it was handed out %d times, with %v", d.Deliveries, d.Header)
 		}
 		if is, known := partition[d.Subject]; isShort(d) || !known || is != d.Partition {
-			t.Errorf("%s came from partition %d by the short way, and from %d through the stream", d.Subject, is, d.Partition)
+			t.Errorf("%s came from partition %d by the short way, and from %d through the stream", d.Subject,
+				is, d.Partition)
 		}
 		d.Hold.Ack()
 	}
@@ -204,7 +212,8 @@ func TestShortWayKnowsThePartition(t *testing.T) {
 	w.wantShort(0, 100)
 }
 
-// What comes through the stream after all can be handed over, and what has come by the short way goes back instead.
+// What comes through the stream after all can be handed over, and what has come by the short way
+// goes back instead.
 func TestShortWayAndHandovers(t *testing.T) {
 	t.Parallel()
 	w := newWays(t, natsbus.Config{})
@@ -266,7 +275,8 @@ func TestShortWayThatLeadsNowhere(t *testing.T) {
 	}
 }
 
-// What waits to be handed out when the receiver ends goes through the stream, and so does what is too much.
+// What waits to be handed out when the receiver ends goes through the stream, and so does what is
+// too much.
 func TestShortWayIsBounded(t *testing.T) {
 	t.Parallel()
 	w := newWays(t, natsbus.Config{})
@@ -338,8 +348,10 @@ func TestShortWayIsForResultsOnly(t *testing.T) {
 	t.Parallel()
 	w := newWays(t, natsbus.Config{})
 	back := w.way("i")
-	odd := []string{"rondo.start.o.i", "$JS.API.STREAM.DELETE.RONDO", "rondo.notice.handover.to.*", "rondo.notice.handover.to.>", "rondo.notice.handover.to.", "rondo.notice.handover.to.a b", back + ".x", " ",
-		"rondo.notice.handover.to.somebody", "rondo.notice.handover.to.results-", "rondo.notice.handover.to.results-" + strings.Repeat("a", natsbus.MaxShortName+1),
+	odd := []string{"rondo.start.o.i", "$JS.API.STREAM.DELETE.RONDO", "rondo.notice.handover.to.*",
+		"rondo.notice.handover.to.>", "rondo.notice.handover.to.", "rondo.notice.handover.to.a b", back + ".x", " ",
+		"rondo.notice.handover.to.somebody", "rondo.notice.handover.to.results-",
+		"rondo.notice.handover.to.results-" + strings.Repeat("a", natsbus.MaxShortName+1),
 		"rondo.notice.handover.to.results-" + strings.Repeat("a", 5000), "rondo.notice.handover.to.results-a%20b"}
 	for i, o := range odd {
 		w.stored(w.send(result(fmt.Sprint("i", i), o)))
@@ -354,14 +366,18 @@ func TestShortWayIsForResultsOnly(t *testing.T) {
 	nc, err := nats.Connect(w.server.URL())
 	w.must(err)
 	defer nc.Close()
-	for _, subject := range []string{"", "rondo", "rondo.start.o.i", "rondo.event.e.i", "rondo.work._.a.1-2.i", "rondo.work-done.1-2.*", "rondo.work-done.1-2", "other.work-done.1-2.i", "rondo.work-done.1-2." + strings.Repeat("a", 3600)} {
-		answer, err := nc.RequestMsg(&nats.Msg{Subject: back, Header: nats.Header{"Rondo-Subject": {subject}}, Data: []byte("7")}, longEnough)
+	for _, subject := range []string{"", "rondo", "rondo.start.o.i", "rondo.event.e.i", "rondo.work._.a.1-2.i",
+		"rondo.work-done.1-2.*", "rondo.work-done.1-2", "other.work-done.1-2.i",
+		"rondo.work-done.1-2." + strings.Repeat("a", 3600)} {
+		answer, err := nc.RequestMsg(&nats.Msg{Subject: back, Header: nats.Header{"Rondo-Subject": {subject}},
+			Data: []byte("7")}, longEnough)
 		if err != nil || !strings.HasPrefix(string(answer.Data), "-") {
 			t.Errorf("%q is taken: %v, %v", subject, answer, err)
 		}
 	}
 	good := nats.Header{"Rondo-Subject": {"rondo.work-done.1-2.i"}}
-	for _, to := range []string{"", "rondo.control.terminate.i", "$JS.API.STREAM.DELETE.RONDO"} { // nobody who may be answered
+	for _, to := range []string{"", "rondo.control.terminate.i", "$JS.API.STREAM.DELETE.RONDO"} {
+		// nobody who may be answered
 		w.must(nc.PublishMsg(&nats.Msg{Subject: back, Reply: to, Header: good}))
 	}
 	w.must(nc.Flush())
@@ -371,7 +387,8 @@ func TestShortWayIsForResultsOnly(t *testing.T) {
 	}
 }
 
-// With the rights that are shipped, results take the short way; with those from before there was one, everything comes through the stream.
+// With the rights that are shipped, results take the short way; with those from before there was
+// one, everything comes through the stream.
 func TestShortWayNeedsRights(t *testing.T) {
 	t.Parallel()
 	shippedNow, err := os.ReadFile(shipped + "single.conf")
@@ -393,10 +410,12 @@ func TestShortWayNeedsRights(t *testing.T) {
 			s := natstest.StartWith(t, embedded.Options{Config: configFile(t, conf)})
 			said := new(lockedBuffer)
 			as := func(user string, setup natsbus.Setup) *natsbus.Bus {
-				return natstest.Connect(t, s, natsbus.Config{User: user, Password: user, InboxPrefix: inboxOf(user), Setup: setup, Partitions: 4, Logger: slog.New(slog.NewTextHandler(said, nil))})
+				return natstest.Connect(t, s, natsbus.Config{User: user, Password: user, InboxPrefix: inboxOf(user),
+					Setup: setup, Partitions: 4, Logger: slog.New(slog.NewTextHandler(said, nil))})
 			}
 			as("setup", natsbus.Make)
-			w := &ways{t: t, server: s, orchestrator: as("orchestrator", natsbus.Verify), worker: as("worker", natsbus.Verify)}
+			w := &ways{t: t, server: s, orchestrator: as("orchestrator", natsbus.Verify),
+				worker: as("worker", natsbus.Verify)}
 			if name == allowed {
 				w.worker.WaitShort(longEnough)
 			}
@@ -411,7 +430,8 @@ func TestShortWayNeedsRights(t *testing.T) {
 				}
 				w.stored(done)
 			}
-			if is := w.worker.Traffic(); name == allowed && is.ShortWay != 3 || name != allowed && (is.ShortWay > 0 || is.PassedOn == 0) {
+			if is := w.worker.Traffic(); name == allowed && is.ShortWay != 3 || name != allowed &&
+				(is.ShortWay > 0 || is.PassedOn == 0) {
 				t.Errorf("%d results were taken by the short way, %d passed on", is.ShortWay, is.PassedOn)
 			}
 			if name == "the orchestrator may not answer" {

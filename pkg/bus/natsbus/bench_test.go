@@ -22,7 +22,8 @@ func batchOf(subject func(i int) string, begin, n int) []events.Wire {
 	body := make([]byte, 200)
 	out := make([]events.Wire, n)
 	for i := range out {
-		out[i] = events.Wire{Subject: subject(begin + i), Body: body, Header: events.Header{events.HeaderMsgID: {"m" + strconv.Itoa(begin+i)}}}
+		out[i] = events.Wire{Subject: subject(begin + i), Body: body,
+			Header: events.Header{events.HeaderMsgID: {"m" + strconv.Itoa(begin+i)}}}
 	}
 	return out
 }
@@ -96,7 +97,8 @@ func BenchmarkTake(b *testing.B) {
 // BenchmarkLatency publishes one message after the other, each when the one before has arrived.
 func BenchmarkLatency(b *testing.B) {
 	server := natstest.Start(b)
-	from, to := natstest.Connect(b, server, natsbus.Config{Partitions: 1}), natstest.Connect(b, server, natsbus.Config{})
+	from, to := natstest.Connect(b, server, natsbus.Config{Partitions: 1}),
+		natstest.Connect(b, server, natsbus.Config{})
 	arrived := make(chan time.Time)
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error)

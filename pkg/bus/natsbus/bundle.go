@@ -17,21 +17,26 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Results that go to the same orchestrator at the same moment go in one message, a bundle, and are answered in one: NATS then has one where it had dozens. The body of a bundle is, of each result, its
-// subject, how many headers it has, their names and values, and its body; each text with its length in front, lengths and counts as uvarints. The answer has a letter for each result. While some
-// are not settled it comes from time to time, if there is news, so that one whose instance does not come back does not hold up the others.
+// Results that go to the same orchestrator at the same moment go in one message, a bundle, and are
+// answered in one: NATS then has one where it had dozens. The body of a bundle is, of each result,
+// its subject, how many headers it has, their names and values, and its body; each text with its
+// length in front, lengths and counts as uvarints. The answer has a letter for each result. While
+// some are not settled it comes from time to time, if there is news, so that one whose instance
+// does not come back does not hold up the others.
 
 const (
 	// headerResults says that a message is a bundle, of so many results.
 	headerResults = "Rondo-Results"
-	// takesBundles ends the names of short ways at whose end bundles are taken. In front of it, it cannot be in a name by chance.
+	// takesBundles ends the names of short ways at whose end bundles are taken. In front of it, it
+	// cannot be in a name by chance.
 	takesBundles = "b"
-	// maxBundle and maxBundleBytes bound a bundle. A result that is larger than largeResult has a message of its own.
+	// maxBundle and maxBundleBytes bound a bundle. A result that is larger than largeResult has a
+	// message of its own.
 	maxBundle, maxBundleBytes, largeResult = 128, 64 << 10, 8 << 10
 	// tellEvery is how often it is told which results of a bundle are settled while others are not.
 	tellEvery = 250 * time.Millisecond
-	// beginWithin is how old work may be that is begun. Whoever has passed it on hears soon after that it takes its time, and
-	// gives it up only after publishWait.
+	// beginWithin is how old work may be that is begun. Whoever has passed it on hears soon after
+	// that it takes its time, and gives it up only after publishWait.
 	beginWithin = bus.LastsAfter + 2*tellEvery
 	// maxAhead is by how much the clock of whoever passes work on may be ahead of the worker's.
 	maxAhead = time.Second / 2
@@ -39,7 +44,8 @@ const (
 	headerPassedAt = "Rondo-Passed-At"
 )
 
-// What the answer to a bundle says of a result: nothing yet, or the second letter of the answer to one alone (+OK, -GIVEN BACK, -NOT HERE, -BUSY).
+// What the answer to a bundle says of a result: nothing yet, or the second letter of the answer to
+// one alone (+OK, -GIVEN BACK, -NOT HERE, -BUSY).
 const (
 	resultOpen     = '.'
 	resultSettled  = 'O'
@@ -97,7 +103,8 @@ func nothingSaid(n int) []byte { return bytes.Repeat([]byte{resultOpen}, n) }
 
 var errBundle = errors.New("the bundle is cut off, or is none")
 
-// readBundle reads a bundle. What it gives has nothing in common with the body, so that a small result does not keep all of it in memory.
+// readBundle reads a bundle. What it gives has nothing in common with the body, so that a small
+// result does not keep all of it in memory.
 func readBundle(count string, body []byte) ([]events.Wire, error) {
 	n, err := strconv.Atoi(count)
 	if err != nil || n < 1 || n > maxBundle {
@@ -151,7 +158,8 @@ func readResult(body []byte) (w events.Wire, rest []byte, err error) {
 
 // usualHeaders are those that nearly all results have.
 var usualHeaders = map[string]string{
-	events.HeaderMsgID: events.HeaderMsgID, events.HeaderLife: events.HeaderLife, events.HeaderWorker: events.HeaderWorker, events.HeaderTrace: events.HeaderTrace,
+	events.HeaderMsgID: events.HeaderMsgID, events.HeaderLife: events.HeaderLife,
+	events.HeaderWorker: events.HeaderWorker, events.HeaderTrace: events.HeaderTrace,
 }
 
 func cutText(from []byte) (text, rest []byte, ok bool) {
@@ -187,8 +195,9 @@ type bundle struct {
 	timer *time.Timer
 }
 
-// stage is how far the worker has got with work that was passed to it. What is said of it depends on that, and is decided
-// under the lock of the bundle: what takes its time must be here, so that whoever takes it from the stream finds it.
+// stage is how far the worker has got with work that was passed to it. What is said of it depends
+// on that, and is decided under the lock of the bundle: what takes its time must be here, so that
+// whoever takes it from the stream finds it.
 type stage uint8
 
 const (
@@ -205,7 +214,8 @@ func newBundle(nc *nats.Conn, reply string, n int, by string, came time.Time) *b
 	return b
 }
 
-// settle notes what has become of a result, and reports what is said of it: something else if that was decided before.
+// settle notes what has become of a result, and reports what is said of it: something else if that
+// was decided before.
 func (b *bundle) settle(i int, letter byte) byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -224,8 +234,8 @@ func (b *bundle) decide(i int, letter byte) byte {
 	return letter
 }
 
-// offer reports whether the worker is to be asked for work: not when so much time has passed that it goes through the
-// stream.
+// offer reports whether the worker is to be asked for work: not when so much time has passed that
+// it goes through the stream.
 func (b *bundle) offer(i int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -246,8 +256,8 @@ func (b *bundle) took(i int) {
 	b.stage[i] = has
 }
 
-// begin reports whether work may be begun: it was said that it is here, or there is time to say so before whoever has passed
-// it on gives it up.
+// begin reports whether work may be begun: it was said that it is here, or there is time to say so
+// before whoever has passed it on gives it up.
 func (b *bundle) begin(i int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -257,7 +267,8 @@ func (b *bundle) begin(i int) bool {
 	return b.said[i] == resultOpen || b.said[i] == resultLasts
 }
 
-// look tells what is settled while something is not. After the time that is waited for it, the rest is told at once.
+// look tells what is settled while something is not. After the time that is waited for it, the rest
+// is told at once.
 func (b *bundle) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -272,8 +283,8 @@ func (b *bundle) look() {
 	}
 }
 
-// last says of all work that is not settled that it takes its time, if the worker has it. While it is being asked, nobody
-// knows; what it was not asked for, another one may have.
+// last says of all work that is not settled that it takes its time, if the worker has it. While it
+// is being asked, nobody knows; what it was not asked for, another one may have.
 func (b *bundle) last() {
 	for i, letter := range b.said {
 		if letter != resultOpen || b.stage[i] == offered {
@@ -293,7 +304,8 @@ func (b *bundle) tell() {
 	if bytes.IndexByte(b.said, resultLasts) >= 0 {
 		h = nats.Header{events.HeaderWorker: {b.by}}
 	}
-	_ = b.nc.PublishMsg(&nats.Msg{Subject: b.reply, Header: h, Data: b.said}) // if it is lost, they come again; what is published is copied
+	// if it is lost, they come again; what is published is copied
+	_ = b.nc.PublishMsg(&nats.Msg{Subject: b.reply, Header: h, Data: b.said})
 }
 
 // bundledHold settles a result that came in a bundle.

@@ -36,7 +36,8 @@ func (w *ways) overhear(back string) *overheard {
 	return o
 }
 
-// messages waits until n results were heard. It tells how many there were in each message; 0 is a message of one.
+// messages waits until n results were heard. It tells how many there were in each message; 0 is a
+// message of one.
 func (o *overheard) messages(n int) (together []int) {
 	o.w.t.Helper()
 	for heard := 0; heard < n; {
@@ -52,7 +53,8 @@ func (o *overheard) messages(n int) (together []int) {
 	return together
 }
 
-// inPlaceOf answers what is sent by a short way, in place of an orchestrator. It gives where that is.
+// inPlaceOf answers what is sent by a short way, in place of an orchestrator. It gives where that
+// is.
 func (w *ways) inPlaceOf(name string, answer func(m *nats.Msg) string) (back string) {
 	w.t.Helper()
 	nc, err := nats.Connect(w.server.URL())
@@ -86,7 +88,8 @@ func TestResultsGoTogether(t *testing.T) {
 	for range n {
 		d := w.next()
 		i, err := strconv.Atoi(string(d.Body))
-		if err != nil || !isShort(d) || d.Deliveries != 1 || d.Subject != sent[i].Subject || !maps.EqualFunc(d.Header, sent[i].Header, slices.Equal[[]string]) {
+		if err != nil || !isShort(d) || d.Deliveries != 1 || d.Subject != sent[i].Subject ||
+			!maps.EqualFunc(d.Header, sent[i].Header, slices.Equal[[]string]) {
 			t.Fatalf("came %+v", d)
 		}
 		came = append(came, d)
@@ -130,7 +133,9 @@ func TestBundlesAreBounded(t *testing.T) {
 	w.wantShort(n, 0)
 	is := heard.messages(n)
 	slices.Sort(is)
-	if alone := len(is) - len(slices.DeleteFunc(slices.Clone(is), func(n int) bool { return n == 0 })); alone != large || slices.Max(is) > 13 {
+	if alone := len(is) - len(slices.DeleteFunc(slices.Clone(is), func(n int) bool {
+		return n == 0
+	})); alone != large || slices.Max(is) > 13 {
 		t.Errorf("messages had %v results; want %d alone, and no more than 13 together", is, large)
 	}
 }
@@ -246,9 +251,11 @@ func TestBundlesOfStrangers(t *testing.T) {
 		"cut off":                        {"1", string(one[:len(one)-1]), "-NOT HERE"},
 		"a text longer than all":         {"1", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "-NOT HERE"},
 		"more headers than there can be": {"1", "\x01a\xff\xff\xff\xff\x7f", "-NOT HERE"},
-		"none is a result":               {"2", string(natsbus.AppendResult(natsbus.AppendResult(nil, events.Wire{Subject: "rondo.start.o.i"}), events.Wire{})), "NN"},
+		"none is a result": {"2", string(natsbus.AppendResult(natsbus.AppendResult(nil,
+			events.Wire{Subject: "rondo.start.o.i"}), events.Wire{})), "NN"},
 	} {
-		answer, err := nc.RequestMsg(&nats.Msg{Subject: back, Header: nats.Header{"Rondo-Results": {c.count}}, Data: []byte(c.body)}, longEnough)
+		answer, err := nc.RequestMsg(&nats.Msg{Subject: back, Header: nats.Header{"Rondo-Results": {c.count}},
+			Data: []byte(c.body)}, longEnough)
 		if err != nil || string(answer.Data) != c.want {
 			t.Errorf("%s: answered is %v (%v), want %q", name, answer, err, c.want)
 		}
@@ -284,10 +291,12 @@ func TestBundlesWhenTheConnectionBreaks(t *testing.T) {
 	w.stored(done)
 }
 
-// FuzzBundle reads what anybody may send. What can be read is written the same way again, but for the order of headers.
+// FuzzBundle reads what anybody may send. What can be read is written the same way again, but for
+// the order of headers.
 func FuzzBundle(f *testing.F) {
 	f.Add("1", natsbus.AppendResult(nil, result("i", "")))
-	f.Add("2", natsbus.AppendResult(natsbus.AppendResult(nil, events.Wire{Subject: "a", Header: events.Header{"A": {"1", "2"}}}), events.Wire{Body: []byte("x")}))
+	f.Add("2", natsbus.AppendResult(natsbus.AppendResult(nil,
+		events.Wire{Subject: "a", Header: events.Header{"A": {"1", "2"}}}), events.Wire{Body: []byte("x")}))
 	f.Add("1", []byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"))
 	f.Fuzz(func(t *testing.T, count string, body []byte) {
 		all, err := natsbus.ReadBundle(count, body)
@@ -303,7 +312,8 @@ func FuzzBundle(f *testing.F) {
 			t.Fatalf("%v: %q became %q", err, body, again)
 		}
 		for i, w := range all {
-			if s := same[i]; s.Subject != w.Subject || string(s.Body) != string(w.Body) || !maps.EqualFunc(s.Header, w.Header, slices.Equal[[]string]) {
+			if s := same[i]; s.Subject != w.Subject || string(s.Body) != string(w.Body) ||
+				!maps.EqualFunc(s.Header, w.Header, slices.Equal[[]string]) {
 				t.Errorf("%+v became %+v", w, s)
 			}
 		}

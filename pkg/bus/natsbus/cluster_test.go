@@ -14,7 +14,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// TestLeadersMayDie publishes, receives and takes work while one server after the other is stopped and started: those that lead the streams.
+// TestLeadersMayDie publishes, receives and takes work while one server after the other is stopped
+// and started: those that lead the streams.
 func TestLeadersMayDie(t *testing.T) {
 	t.Parallel()
 	if testing.Short() || detector.On {
@@ -69,7 +70,8 @@ func TestLeadersMayDie(t *testing.T) {
 	publishing.Go(func() {
 		for publish.Err() == nil {
 			limited, cancel := context.WithTimeout(ctx, 2*time.Minute)
-			err := to.Publish(limited, message("rondo.work-done.1-2.i", sent), message("rondo.work._.a.1-2.i", sent+1), message("rondo.event.e.i", sent+2))
+			err := to.Publish(limited, message("rondo.work-done.1-2.i", sent), message("rondo.work._.a.1-2.i", sent+1),
+				message("rondo.event.e.i", sent+2))
 			cancel()
 			if err != nil {
 				t.Error(err)
@@ -117,8 +119,8 @@ func TestLeadersMayDie(t *testing.T) {
 	})
 }
 
-// TestManyMakeTheSameQueue opens new queues from several connections at the same moment. A cluster answers only the first who asks for a consumer that is just
-// being made.
+// TestManyMakeTheSameQueue opens new queues from several connections at the same moment. A cluster
+// answers only the first who asks for a consumer that is just being made.
 func TestManyMakeTheSameQueue(t *testing.T) {
 	t.Parallel()
 	if testing.Short() || detector.On {
@@ -146,5 +148,6 @@ func TestManyMakeTheSameQueue(t *testing.T) {
 
 // message makes one that can be told from all others.
 func message(subject string, n int) events.Wire {
-	return events.Wire{Subject: fmt.Sprint(subject, n%97), Header: events.Header{events.HeaderMsgID: {fmt.Sprint("m", n)}}, Body: []byte(subject)}
+	return events.Wire{Subject: fmt.Sprint(subject, n%97),
+		Header: events.Header{events.HeaderMsgID: {fmt.Sprint("m", n)}}, Body: []byte(subject)}
 }

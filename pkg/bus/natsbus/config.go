@@ -21,11 +21,14 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Config says how to reach NATS, and how things are to be there. The zero value is for a server on this machine, without replicas.
+// Config says how to reach NATS, and how things are to be there. The zero value is for a server on
+// this machine, without replicas.
 type Config struct {
-	// URLs are the servers, with commas between them; empty: those of the Context, or nats://127.0.0.1:4222.
+	// URLs are the servers, with commas between them; empty: those of the Context, or
+	// nats://127.0.0.1:4222.
 	URLs string
-	// Context is the name of a context of the nats command, or the path of one; what is said here otherwise is added to it.
+	// Context is the name of a context of the nats command, or the path of one; what is said here
+	// otherwise is added to it.
 	Context string
 	// Name is how the connection is shown.
 	Name string
@@ -44,19 +47,25 @@ type Config struct {
 	// InboxPrefix begins the subjects of answers; "" is _INBOX.
 	InboxPrefix string
 
-	// Prefix begins all subjects and, in capitals, the names of streams: the name of a system. "" is rondo.
+	// Prefix begins all subjects and, in capitals, the names of streams: the name of a system. ""
+	// is rondo.
 	Prefix string
 	// Setup says what to do about streams, consumers and buckets.
 	Setup Setup
-	// Partitions is how many partitions the inbox has. 0 keeps what is there; where there is none, it makes 4, and 8 on replicas. Changing it is safe at any time where each message is kept once; on replicas see docs/nats.md.
+	// Partitions is how many partitions the inbox has. 0 keeps what is there; where there is none,
+	// it makes 4, and 8 on replicas. Changing it is safe at any time where each message is kept
+	// once; on replicas see docs/nats.md.
 	Partitions int
-	// Replicas is how many servers keep each message: 1, 3 or 5. 0 keeps what is there, and makes 1 where there is none.
+	// Replicas is how many servers keep each message: 1, 3 or 5. 0 keeps what is there, and makes 1
+	// where there is none.
 	Replicas int
 	// Memory keeps messages in memory, not in files. Only for what need not outlive the servers.
 	Memory bool
-	// MaxPayload is the size of the largest message that the servers must take. 0 is what the largest input needs, about 1 MiB.
+	// MaxPayload is the size of the largest message that the servers must take. 0 is what the
+	// largest input needs, about 1 MiB.
 	MaxPayload int
-	// InboxWait is how long a message stays with an orchestrator that says nothing about it: 5 seconds. WorkWait is the same for a piece of work and its worker: 30 seconds.
+	// InboxWait is how long a message stays with an orchestrator that says nothing about it: 5
+	// seconds. WorkWait is the same for a piece of work and its worker: 30 seconds.
 	InboxWait, WorkWait time.Duration
 	// DeadFor is how long dead letters are kept: 30 days.
 	DeadFor time.Duration
@@ -78,7 +87,9 @@ type Setup int
 const (
 	// Make makes what is missing and changes what differs.
 	Make Setup = iota
-	// Verify fails if something is missing or differs, and changes nothing. Another number of partitions is no error: it warns, and continues with that. Only queues of work are made when they are needed: nobody knows them before.
+	// Verify fails if something is missing or differs, and changes nothing. Another number of
+	// partitions is no error: it warns, and continues with that. Only queues of work are made when
+	// they are needed: nobody knows them before.
 	Verify
 	// Use changes nothing and checks nothing: for clients that may publish and ask, and no more.
 	Use
@@ -120,7 +131,9 @@ func (c Config) withDefaults() Config {
 
 var goodPrefix = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,31}$`)
 
-// usualPartitions is how many partitions there are if nobody says. Each costs the broker something for each message; but more of them are better there from the beginning where changing the number takes care.
+// usualPartitions is how many partitions there are if nobody says. Each costs the broker something
+// for each message; but more of them are better there from the beginning where changing the number
+// takes care.
 func (c Config) usualPartitions() int {
 	if c.Replicas > 1 {
 		return 8
@@ -148,9 +161,12 @@ func (c Config) check() error {
 		is   time.Duration
 		min  time.Duration
 	}{
-		{"the time that a message stays with an orchestrator", c.InboxWait, time.Second}, {"the time that work stays with a worker", c.WorkWait, time.Second},
-		{"the lease of a session", c.SessionLease, time.Second}, {"the lease of a member", c.MemberLease, time.Second / 2},
-		{"the time that dead letters are kept", c.DeadFor, time.Minute}, {"the timeout of requests", c.Timeout, time.Second / 10},
+		{"the time that a message stays with an orchestrator", c.InboxWait, time.Second},
+		{"the time that work stays with a worker", c.WorkWait, time.Second},
+		{"the lease of a session", c.SessionLease, time.Second},
+		{"the lease of a member", c.MemberLease, time.Second / 2},
+		{"the time that dead letters are kept", c.DeadFor, time.Minute},
+		{"the timeout of requests", c.Timeout, time.Second / 10},
 	} {
 		if d.is < d.min {
 			bad("%s: %v; want at least %v", d.name, d.is, d.min)
@@ -245,8 +261,10 @@ func (b *Bus) newJetStream(s natscontext.Settings) (jetstream.JetStream, error) 
 // options are those of the connection.
 func (c Config) options() ([]nats.Option, error) {
 	opts := []nats.Option{
-		nats.Name(c.Name), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond), nats.ReconnectJitter(250*time.Millisecond, time.Second),
-		nats.Timeout(c.Timeout), nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2), nats.RetryOnFailedConnect(false),
+		nats.Name(c.Name), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond),
+		nats.ReconnectJitter(250*time.Millisecond, time.Second),
+		nats.Timeout(c.Timeout), nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2),
+		nats.RetryOnFailedConnect(false),
 		nats.ReconnectBufSize(16 << 20),
 	}
 	switch {
@@ -321,7 +339,8 @@ func (b *Bus) handlers() []nats.Option {
 	}
 }
 
-// denied tells those who have asked for something that the servers do not let them: otherwise they would wait for an answer in vain.
+// denied tells those who have asked for something that the servers do not let them: otherwise they
+// would wait for an answer in vain.
 type denied struct {
 	mu       sync.Mutex
 	next     int
@@ -340,7 +359,8 @@ const maxDenied = 1000
 
 var deniedPublish = regexp.MustCompile(`(?i)publish to "([^"]+)"`)
 
-// tell tells them, and gives the subject on which nothing may be published, if that is what the servers say.
+// tell tells them, and gives the subject on which nothing may be published, if that is what the
+// servers say.
 func (d *denied) tell(err error) (subject string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -361,7 +381,8 @@ func (d *denied) tell(err error) (subject string) {
 	return subject
 }
 
-// publishing tells whether the servers have refused something on a subject since somebody last asked.
+// publishing tells whether the servers have refused something on a subject since somebody last
+// asked.
 func (d *denied) publishing(subject string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -375,7 +396,8 @@ func (d *denied) during(ctx context.Context, do func(context.Context) error) err
 	return d.requesting(ctx, "", do)
 }
 
-// requesting does something that ends early when the servers do not allow publishing on its subject.
+// requesting does something that ends early when the servers do not allow publishing on its
+// subject.
 func (d *denied) requesting(ctx context.Context, subject string, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -402,7 +424,8 @@ func explainDial(err error) error {
 	var address *url.Error
 	switch {
 	case errors.As(err, &address): // it has the whole address, and parts of a password in its reason
-		return errors.New("the address cannot be read; it should look like nats://user:password@host:4222, with : / ? # @ in a password written as %3A %2F %3F %23 %40")
+		return errors.New("the address cannot be read; it should look like nats://user:password@host:4222, with : / " +
+			"? # @ in a password written as %3A %2F %3F %23 %40")
 	case errors.Is(err, nats.ErrNoServers):
 		return fmt.Errorf("%w (is a NATS server running there? `nats-server -js` starts one)", err)
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):

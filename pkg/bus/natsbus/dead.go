@@ -68,9 +68,11 @@ func (b *Bus) Bury(ctx context.Context, d bus.Delivery, why bus.Cause) error {
 	var refused *bus.Refused
 	if errors.As(err, &refused) { // with what was added it has become too large
 		w.Header = events.Header{
-			HeaderDeadDetail: {printable(fmt.Sprintf("%s (its headers and its body of %d bytes are left out: %v)", why.Detail, len(d.Body), refused.Reasons[0]))},
+			HeaderDeadDetail: {printable(fmt.Sprintf("%s (its headers and its body of %d bytes are left out: %v)",
+				why.Detail, len(d.Body), refused.Reasons[0]))},
 		}
-		for _, name := range []string{HeaderDeadReason, HeaderDeadBy, HeaderDeadAttempts, HeaderDeadSubject, HeaderDeadID, HeaderDeadStored, nats.MsgIdHdr} {
+		for _, name := range []string{HeaderDeadReason, HeaderDeadBy, HeaderDeadAttempts, HeaderDeadSubject,
+			HeaderDeadID, HeaderDeadStored, nats.MsgIdHdr} {
 			if v := h[name]; len(v) > 0 {
 				w.Header[name] = v
 			}
@@ -100,7 +102,8 @@ func (b *Bus) DeadLetters(ctx context.Context, after uint64, limit int) (list []
 	for len(list) < limit {
 		var m *jetstream.RawStreamMsg
 		err := b.denied.during(ctx, func(ctx context.Context) (err error) {
-			m, err = st.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(b.subject(deadVerb, ">"))) // the next one from there on
+			// the next one from there on
+			m, err = st.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(b.subject(deadVerb, ">")))
 			return err
 		})
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -140,7 +143,8 @@ func (b *Bus) deadLetter(m *jetstream.RawStreamMsg) bus.DeadLetter {
 		}
 	}
 	attempts, _ := strconv.Atoi(get(HeaderDeadAttempts))
-	l.Why = bus.Cause{Reason: get(HeaderDeadReason), Detail: get(HeaderDeadDetail), By: get(HeaderDeadBy), Attempts: attempts}
+	l.Why = bus.Cause{Reason: get(HeaderDeadReason), Detail: get(HeaderDeadDetail), By: get(HeaderDeadBy),
+		Attempts: attempts}
 	l.Subject, l.ID, l.Lost = get(HeaderDeadSubject), get(HeaderDeadID), get(HeaderDeadLost) != ""
 	l.Stored, _ = time.Parse(time.RFC3339Nano, get(HeaderDeadStored))
 	return l
@@ -153,7 +157,8 @@ func (b *Bus) Replay(ctx context.Context, place uint64) error {
 		return err
 	}
 	if l.Lost {
-		return fmt.Errorf("number %d: its headers and its body were too large to be kept; it cannot be sent again", place)
+		return fmt.Errorf("number %d: its headers and its body were too large to be kept; it cannot be sent again",
+			place)
 	}
 	h := events.Header(maps.Clone(l.Header))
 	if l.ID != "" {

@@ -12,8 +12,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// maxReturn is for how long the broker is asked to keep something that is returned. It adds the time to its clock, and would get something long past if that were too
-// much; what comes back too early is returned again.
+// maxReturn is for how long the broker is asked to keep something that is returned. It adds the
+// time to its clock, and would get something long past if that were too much; what comes back too
+// early is returned again.
 const maxReturn = 24 * time.Hour
 
 // minReturn is the shortest time after which something comes again.
@@ -27,7 +28,8 @@ type origin struct {
 	handed           uint64 // how many messages the consumer had handed out, to whomever, with this one
 	stored           time.Time
 
-	// For what has waited for its time in the stream that is for that: that it has, and when it was accepted.
+	// For what has waited for its time in the stream that is for that: that it has, and when it was
+	// accepted.
 	due      bool
 	accepted acceptance
 }
@@ -60,20 +62,23 @@ func originOf(reply string) (o origin, err error) {
 	place, err2 := strconv.ParseUint(next(), 10, 64)
 	handed, err3 := strconv.ParseUint(next(), 10, 64)
 	nanos, err4 := strconv.ParseInt(next(), 10, 64)
-	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || o.stream == "" || o.consumer == "" || deliveries < 1 || strings.ContainsAny(reply, "*> \t\r\n") {
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || o.stream == "" || o.consumer == "" ||
+		deliveries < 1 || strings.ContainsAny(reply, "*> \t\r\n") {
 		return o, bad()
 	}
 	o.deliveries, o.place, o.handed, o.stored = deliveries, place, handed, time.Unix(0, nanos).UTC()
 	return o, nil
 }
 
-// delivery makes a Delivery of a message from the broker, and tells when it may be taken: zero for at once.
+// delivery makes a Delivery of a message from the broker, and tells when it may be taken: zero for
+// at once.
 func (b *Bus) delivery(m *nats.Msg) (d bus.Delivery, o origin, notBefore time.Time, err error) {
 	if o, err = originOf(m.Reply); err != nil {
 		return bus.Delivery{}, o, time.Time{}, err
 	}
 	d = bus.Delivery{
-		Header: events.Header(m.Header), Body: m.Data, Place: o.place, Deliveries: o.deliveries, Stored: o.stored, Hold: hold{b.nc, m.Reply},
+		Header: events.Header(m.Header), Body: m.Data, Place: o.place, Deliveries: o.deliveries, Stored: o.stored,
+		Hold: hold{b.nc, m.Reply},
 	}
 	d.Subject, d.Partition = b.publishedAs(m.Subject)
 	d.Subject, o.due = b.withoutDue(d.Subject, d.Header)
@@ -98,8 +103,8 @@ func (b *Bus) delivery(m *nats.Msg) (d bus.Delivery, o origin, notBefore time.Ti
 	return d, o, notBefore, nil
 }
 
-// clean removes the headers that are between publishers and receivers, and those that count only where the services
-// publish and that a client has written.
+// clean removes the headers that are between publishers and receivers, and those that count only
+// where the services publish and that a client has written.
 func clean(h events.Header) {
 	if _, has := h[events.HeaderMsgID]; has {
 		delete(h, nats.MsgIdHdr) // which was made of it
@@ -138,7 +143,8 @@ func (h hold) Ack() { h.say(saidAck) }
 
 // Return implements bus.Hold.
 func (h hold) Return(after time.Duration) {
-	// With a delay, however short, the broker writes down when the message comes again. Without one it forgets that when it is restarted.
+	// With a delay, however short, the broker writes down when the message comes again. Without one
+	// it forgets that when it is restarted.
 	after = min(max(after, minReturn), maxReturn)
 	h.say([]byte(`-NAK {"delay": ` + strconv.FormatInt(int64(after), 10) + "}"))
 }

@@ -21,7 +21,8 @@ var (
 func (b *Bus) WaitShort(d time.Duration) { b.shortWait.Store(int64(d)) }
 
 // StillThere is for tests.
-func (b *Bus) StillThere(ctx context.Context, partition int, from, upTo uint64) (left map[string][]uint64, found int, err error) {
+func (b *Bus) StillThere(ctx context.Context, partition int, from, upTo uint64) (left map[string][]uint64,
+	found int, err error) {
 	return b.stillThere(ctx, people, partition, from, upTo)
 }
 

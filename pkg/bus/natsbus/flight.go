@@ -14,7 +14,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// flight is one attempt to publish messages. Those whose order counts wait for each other; all others are on their way together.
+// flight is one attempt to publish messages. Those whose order counts wait for each other; all
+// others are on their way together.
 type flight struct {
 	b       *Bus
 	ctx     context.Context
@@ -50,8 +51,10 @@ type sent struct {
 	over  bool // it has landed
 }
 
-// publishOnce publishes once, and gives those that may be tried again, in their order, with the last reason.
-func (b *Bus) publishOnce(ctx context.Context, messages []events.Wire, refused *bus.Refused) (failed []events.Wire, last error) {
+// publishOnce publishes once, and gives those that may be tried again, in their order, with the
+// last reason.
+func (b *Bus) publishOnce(ctx context.Context, messages []events.Wire,
+	refused *bus.Refused) (failed []events.Wire, last error) {
 	f := flight{
 		b: b, ctx: ctx, refused: refused, strain: b.strain.now(),
 		sent: make([]sent, 0, len(messages)), landed: make(chan landed, len(messages)),
@@ -162,7 +165,8 @@ func (b *Bus) patience(short bool) time.Duration {
 // launch sends a message for which there is room. If it fails, it is as if it had never been there.
 func (f *flight) launch(l letter, m *nats.Msg, cost int64) (err error) {
 	s := sent{letter: l, to: m.Subject, cost: cost}
-	s.token, m.Reply, err = f.b.answers.expect(f.b.nc, &awaited{to: f.landed, n: len(f.sent), short: l.short, until: time.Now().Add(f.b.patience(l.short))})
+	s.token, m.Reply, err = f.b.answers.expect(f.b.nc,
+		&awaited{to: f.landed, n: len(f.sent), short: l.short, until: time.Now().Add(f.b.patience(l.short))})
 	if err != nil {
 		return err
 	}
@@ -195,7 +199,8 @@ func (f *flight) gather(l letter) {
 	}
 }
 
-// sendBundle sends the results, or the work, that go by a short way. Work goes in a bundle even if it is alone, as its answer may say more.
+// sendBundle sends the results, or the work, that go by a short way. Work goes in a bundle even if
+// it is alone, as its answer may say more.
 func (f *flight) sendBundle(back string) {
 	results := f.bundle[back]
 	f.bundle[back] = nil
@@ -220,11 +225,13 @@ func (f *flight) sendBundle(back string) {
 
 // launchBundle sends results together. If it fails, it is as if they had never been there.
 func (f *flight) launchBundle(back string, results []letter, body []byte) error {
-	token, reply, err := f.b.answers.expect(f.b.nc, &awaited{to: f.landed, n: len(f.sent), short: true, until: time.Now().Add(f.b.patience(true)), said: nothingSaid(len(results))})
+	token, reply, err := f.b.answers.expect(f.b.nc, &awaited{to: f.landed, n: len(f.sent), short: true,
+		until: time.Now().Add(f.b.patience(true)), said: nothingSaid(len(results))})
 	if err != nil {
 		return err
 	}
-	m := &nats.Msg{Subject: back, Reply: reply, Header: nats.Header{headerResults: {strconv.Itoa(len(results))}}, Data: body}
+	m := &nats.Msg{Subject: back, Reply: reply,
+		Header: nats.Header{headerResults: {strconv.Itoa(len(results))}}, Data: body}
 	if results[0].wire.Pass {
 		m.Header[headerPassedAt] = []string{time.Now().UTC().Format(time.RFC3339Nano)}
 	}
@@ -268,7 +275,8 @@ func (f *flight) land() {
 		f.touchDown(x)
 	case <-f.tick.C:
 		if f.isLate() {
-			f.b.answers.catchUp(f.b.nc) // this process may have stood still, and have the answers without having read them
+			// this process may have stood still, and have the answers without having read them
+			f.b.answers.catchUp(f.b.nc)
 			f.giveUp(errUnanswered, true)
 		}
 	case <-f.ctx.Done():
@@ -352,7 +360,8 @@ func (f *flight) refuse(l letter, why error) {
 	f.release(l.instance)
 }
 
-// fail keeps a message for the next attempt, and all of its instance that come after it: they must not be stored before it.
+// fail keeps a message for the next attempt, and all of its instance that come after it: they must
+// not be stored before it.
 func (f *flight) fail(l letter, why error) {
 	f.failed, f.last = append(f.failed, l.wire), why
 	if l.instance == "" {

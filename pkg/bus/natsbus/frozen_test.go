@@ -17,8 +17,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// A receiver that is frozen or cut off still counts for the broker until its requests are over, and is handed every other message. Whoever has taken the partition over must
-// not take the next ones before those, which come again after the wait.
+// A receiver that is frozen or cut off still counts for the broker until its requests are over, and
+// is handed every other message. Whoever has taken the partition over must not take the next ones
+// before those, which come again after the wait.
 func TestOrderIsKeptBesideAReceiverThatHearsNothing(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)
@@ -44,7 +45,8 @@ func TestOrderIsKeptBesideAReceiverThatHearsNothing(t *testing.T) {
 	for i := range 6 {
 		id := fmt.Sprint("m", i)
 		want = append(want, id)
-		if err := to.Publish(t.Context(), events.Wire{Subject: "rondo.queue.q.i", Header: events.Header{events.HeaderMsgID: {id}}}); err != nil {
+		if err := to.Publish(t.Context(),
+			events.Wire{Subject: "rondo.queue.q.i", Header: events.Header{events.HeaderMsgID: {id}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -53,7 +55,8 @@ func TestOrderIsKeptBesideAReceiverThatHearsNothing(t *testing.T) {
 		select {
 		case d := <-came:
 			d.Hold.Ack()
-			// A machine that stands still for a second hands out again what is acknowledged only after that. Each counts when it comes first.
+			// A machine that stands still for a second hands out again what is acknowledged only
+			// after that. Each counts when it comes first.
 			if id := d.Header[events.HeaderMsgID][0]; !slices.Contains(got, id) {
 				got = append(got, id)
 			}
@@ -66,7 +69,8 @@ func TestOrderIsKeptBesideAReceiverThatHearsNothing(t *testing.T) {
 	}
 }
 
-// Any replica may be asked for many messages at once. One that is a little behind must not hide the newest ones.
+// Any replica may be asked for many messages at once. One that is a little behind must not hide the
+// newest ones.
 func TestAReplicaThatIsBehindHidesNothing(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)
@@ -75,13 +79,15 @@ func TestAReplicaThatIsBehindHidesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	// Everything goes to the server but questions for many messages, which somebody answers who has none.
+	// Everything goes to the server but questions for many messages, which somebody answers who has
+	// none.
 	if _, err := nc.Subscribe("behind.>", func(m *nats.Msg) {
 		if bytes.Contains(m.Data, []byte(`"batch"`)) && strings.Contains(m.Subject, "DIRECT.GET") {
 			m.RespondMsg(&nats.Msg{Header: nats.Header{"Status": {"404"}}})
 			return
 		}
-		nc.PublishMsg(&nats.Msg{Subject: "$JS.API" + strings.TrimPrefix(m.Subject, "behind"), Reply: m.Reply, Header: m.Header, Data: m.Data})
+		nc.PublishMsg(&nats.Msg{Subject: "$JS.API" + strings.TrimPrefix(m.Subject, "behind"), Reply: m.Reply,
+			Header: m.Header, Data: m.Data})
 	}); err != nil {
 		t.Fatal(err)
 	}

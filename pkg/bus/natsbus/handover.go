@@ -14,7 +14,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// headerHanded describes, in JSON, a delivery that is handed over; its own headers and its body are those of the message.
+// headerHanded describes, in JSON, a delivery that is handed over; its own headers and its body are
+// those of the message.
 const headerHanded = "Rondo-Handed"
 
 type handed struct {
@@ -38,8 +39,10 @@ func (b *Bus) Handover(ctx context.Context, to string, d bus.Delivery) error {
 	if err != nil {
 		return fmt.Errorf("hand over to %q: only this process can settle it: %w", to, err)
 	}
-	// The stream does not know that a result was handed out before by the short way, and who takes it over compares.
-	about, err := json.Marshal(handed{d.Subject, d.Partition, d.Place, min(d.Deliveries, o.deliveries), d.Stored, d.Hold.Token()})
+	// The stream does not know that a result was handed out before by the short way, and who takes
+	// it over compares.
+	about, err := json.Marshal(handed{d.Subject, d.Partition, d.Place, min(d.Deliveries, o.deliveries), d.Stored,
+		d.Hold.Token()})
 	if err != nil {
 		return err
 	}
@@ -89,7 +92,8 @@ func (b *Bus) ReceiveHandovers(name string, take func(bus.Delivery) error) (stop
 	return stop, nil
 }
 
-// adopt makes a delivery of what was handed over. Whoever hands over may be anybody who may publish there: it must not make us settle what is none of ours.
+// adopt makes a delivery of what was handed over. Whoever hands over may be anybody who may publish
+// there: it must not make us settle what is none of ours.
 func (b *Bus) adopt(m *nats.Msg) (bus.Delivery, error) {
 	var about handed
 	if err := json.Unmarshal([]byte(m.Header.Get(headerHanded)), &about); err != nil {
@@ -105,13 +109,15 @@ func (b *Bus) adopt(m *nats.Msg) (bus.Delivery, error) {
 	if err := b.canTake(about.Subject); err != nil {
 		return bus.Delivery{}, fmt.Errorf("subject %q: %w", about.Subject, err)
 	}
-	if o.place != about.Place || about.Deliveries < 1 || about.Deliveries > o.deliveries || about.Partition < 0 || !o.stored.Equal(about.Stored) {
+	if o.place != about.Place || about.Deliveries < 1 || about.Deliveries > o.deliveries || about.Partition < 0 ||
+		!o.stored.Equal(about.Stored) {
 		return bus.Delivery{}, fmt.Errorf("header %s does not fit %q", headerHanded, about.Token)
 	}
 	h := events.Header(m.Header)
 	delete(h, headerHanded)
 	return bus.Delivery{
-		Subject: about.Subject, Header: h, Body: m.Data, Partition: about.Partition, Place: about.Place, Deliveries: about.Deliveries,
-		Stored: o.stored, Hold: hold{b.nc, about.Token},
+		Subject: about.Subject, Header: h, Body: m.Data, Partition: about.Partition, Place: about.Place,
+		Deliveries: about.Deliveries,
+		Stored:     o.stored, Hold: hold{b.nc, about.Token},
 	}, nil
 }

@@ -20,10 +20,12 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// This file publishes every header that NATS or Rondo know under every subject that a client or a worker may publish on,
-// with the shipped permissions, and says what each does. docs/security.md shows the same table.
+// This file publishes every header that NATS or Rondo know under every subject that a client or a
+// worker may publish on, with the shipped permissions, and says what each does. docs/security.md
+// shows the same table.
 
-// hostile is a header with a value that would do harm if it counted. What it comes with is there for it only.
+// hostile is a header with a value that would do harm if it counted. What it comes with is there
+// for it only.
 type hostile struct {
 	name  string
 	value string
@@ -47,7 +49,8 @@ func hostileHeaders() []hostile {
 		{"Nats-TTL", "1s", nil},
 		{"Nats-Expected-Stream", "OTHER", nil},
 		{"Nats-Expected-Last-Sequence", "1", nil},
-		{"Nats-Expected-Last-Subject-Sequence", "1", nats.Header{"Nats-Expected-Last-Subject-Sequence-Subject": {"rondo.p.0.start.o.victim"}}},
+		{"Nats-Expected-Last-Subject-Sequence", "1",
+			nats.Header{"Nats-Expected-Last-Subject-Sequence-Subject": {"rondo.p.0.start.o.victim"}}},
 		{"Nats-Expected-Last-Msg-Id", "x", nil},
 		{"Nats-Msg-Id", "known to everybody", nil},
 		{"Nats-Incr", "1", nil},
@@ -72,29 +75,35 @@ func hostileHeaders() []hostile {
 	}
 }
 
-// roles are who publishes, and under which subjects. What a worker says of an instance must say of which life.
+// roles are who publishes, and under which subjects. What a worker says of an instance must say of
+// which life.
 var roles = []struct {
 	file, setup, user, inbox string
 	subjects                 []string
 }{
-	{"single.conf", "setup", "client", "_INBOX_client", []string{"rondo.start.o.own", "rondo.event.e.own", "rondo.queue.q.own", "rondo.control.cancel.own", "rondo.wake.x.own"}},
-	{"tenants.conf", "shop-setup", "shop-client", "", []string{"rondo.start.o.own", "rondo.event.e.own", "rondo.queue.q.own", "rondo.control.cancel.own", "rondo.wake.x.own"}},
-	{"single.conf", "setup", "worker", "_INBOX_worker", []string{"rondo.work-begun.1-2.own", "rondo.work-done.1-2.own", "rondo.work-failed.1-2.own"}},
+	{"single.conf", "setup", "client", "_INBOX_client", []string{"rondo.start.o.own", "rondo.event.e.own",
+		"rondo.queue.q.own", "rondo.control.cancel.own", "rondo.wake.x.own"}},
+	{"tenants.conf", "shop-setup", "shop-client", "", []string{"rondo.start.o.own", "rondo.event.e.own",
+		"rondo.queue.q.own", "rondo.control.cancel.own", "rondo.wake.x.own"}},
+	{"single.conf", "setup", "worker", "_INBOX_worker",
+		[]string{"rondo.work-begun.1-2.own", "rondo.work-done.1-2.own", "rondo.work-failed.1-2.own"}},
 }
 
-// What becomes of a header: NATS refuses the message; the message is what it would be without; or the header does
-// something, to its own message only.
+// What becomes of a header: NATS refuses the message; the message is what it would be without; or
+// the header does something, to its own message only.
 const (
 	refused = "refused"
 	ignored = "ignored"
 	counts  = "counts"
 )
 
-// outcomes are the headers that are not ignored. A client has nothing of what only services may say; a worker may say
-// that its own result was delivered before.
+// outcomes are the headers that are not ignored. A client has nothing of what only services may
+// say; a worker may say that its own result was delivered before.
 var outcomes = map[string]string{
-	"Nats-Rollup": refused, "Nats-Schedule": refused, "Nats-Schedule-Next": refused, "Nats-Scheduler": refused, "Nats-TTL": refused,
-	"Nats-Expected-Stream": refused, "Nats-Expected-Last-Sequence": refused, "Nats-Expected-Last-Subject-Sequence": refused, "Nats-Expected-Last-Msg-Id": refused,
+	"Nats-Rollup": refused, "Nats-Schedule": refused, "Nats-Schedule-Next": refused, "Nats-Scheduler": refused,
+	"Nats-TTL":             refused,
+	"Nats-Expected-Stream": refused, "Nats-Expected-Last-Sequence": refused,
+	"Nats-Expected-Last-Subject-Sequence": refused, "Nats-Expected-Last-Msg-Id": refused,
 	"Nats-Incr": refused, "Nats-Batch-Id": refused, "Nats-Stream-Source": refused,
 	"Nats-Msg-Id": counts,
 }
@@ -109,8 +118,9 @@ func outcomeFor(user, header string) string {
 	return ignored
 }
 
-// TestHeadersOfEachRole tries each header under each subject with the permissions of each role. It compares what arrives
-// with what arrives without the header, and finds whether anything of others has changed.
+// TestHeadersOfEachRole tries each header under each subject with the permissions of each role. It
+// compares what arrives with what arrives without the header, and finds whether anything of others
+// has changed.
 func TestHeadersOfEachRole(t *testing.T) {
 	t.Parallel()
 	for _, role := range roles {
@@ -124,9 +134,11 @@ func TestHeadersOfEachRole(t *testing.T) {
 			drain(t, b)
 			var others []events.Wire
 			for _, subject := range victims {
-				others = append(others, events.Wire{Subject: subject, Header: events.Header{events.HeaderMsgID: {"known to everybody"}}})
+				others = append(others,
+					events.Wire{Subject: subject, Header: events.Header{events.HeaderMsgID: {"known to everybody"}}})
 			}
-			others = append(others, events.Wire{Subject: "rondo.timer-due.1-3.victim", NotBefore: time.Now().Add(time.Hour)})
+			others = append(others,
+				events.Wire{Subject: "rondo.timer-due.1-3.victim", NotBefore: time.Now().Add(time.Hour)})
 			if err := b.Publish(t.Context(), others...); err != nil {
 				t.Fatal(err)
 			}
@@ -173,7 +185,8 @@ func TestHeadersOfEachRole(t *testing.T) {
 						got = counts
 					}
 					if want := outcomeFor(role.user, h.name); got != want {
-						t.Errorf("%s: %s with %s: %s is %s, want %s\nplain %s\nnow   %s %s", role.user, subject, h.name, h.value, got, want, plain, arrived, refusal)
+						t.Errorf("%s: %s with %s: %s is %s, want %s\nplain %s\nnow   %s %s", role.user, subject, h.name,
+							h.value, got, want, plain, arrived, refusal)
 					}
 				}
 			}
@@ -258,7 +271,8 @@ func arrivalsOf(t *testing.T, b *natsbus.Bus) <-chan arrival {
 			}
 			d.Hold.Ack()
 			m, err := events.Decode("rondo", d.Subject, d.Header, d.Body, "no id")
-			came <- arrival{d.Subject, fmt.Sprintf("%d %v %t %t %s %s %+v %v", d.Deliveries, d.NotBefore, d.Passed, d.Scheduled, m.ID, d.Body, m.Content, err)}
+			came <- arrival{d.Subject, fmt.Sprintf("%d %v %t %t %s %s %+v %v", d.Deliveries, d.NotBefore, d.Passed,
+				d.Scheduled, m.ID, d.Body, m.Content, err)}
 		})
 		close(came)
 	}()
@@ -290,7 +304,8 @@ func TestDocumentedHeadersAreTheTestedOnes(t *testing.T) {
 	}
 }
 
-// A client removes nothing of what waits for its time: timers of any instance, delayed starts of others, schedules.
+// A client removes nothing of what waits for its time: timers of any instance, delayed starts of
+// others, schedules.
 func TestClientsRemoveNothingThatIsForLater(t *testing.T) {
 	t.Parallel()
 	for _, role := range roles[:2] {
@@ -305,22 +320,27 @@ func TestClientsRemoveNothingThatIsForLater(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, p := range ps.All() {
-				go func() { _ = b.Receive(ctx, p, func(d bus.Delivery) { d.Hold.Ack() }) }() // what is wrong with it shows below
+				// what is wrong with it shows below
+				go func() { _ = b.Receive(ctx, p, func(d bus.Delivery) { d.Hold.Ack() }) }()
 			}
 			others := []events.Wire{
-				{Subject: "rondo.start.fulfil.order-7", NotBefore: time.Now().Add(time.Hour), Header: events.Header{events.HeaderMsgID: {"s"}}},
-				{Subject: "rondo.timer-due.1-3.order-1", NotBefore: time.Now().Add(time.Hour), Header: events.Header{events.HeaderMsgID: {"t"}}},
+				{Subject: "rondo.start.fulfil.order-7", NotBefore: time.Now().Add(time.Hour),
+					Header: events.Header{events.HeaderMsgID: {"s"}}},
+				{Subject: "rondo.timer-due.1-3.order-1", NotBefore: time.Now().Add(time.Hour),
+					Header: events.Header{events.HeaderMsgID: {"t"}}},
 			}
 			if err := b.Publish(t.Context(), others...); err != nil {
 				t.Fatal(err)
 			}
 			natstest.Eventually(t, "they wait for their time", func() bool {
 				all := countsOf(t, s, role.setup)
-				return all["RONDO_LATER rondo.later.start.fulfil.order-7"] == 1 && all["RONDO_LATER rondo.later.timer-due.1-3.order-1"] == 1
+				return all["RONDO_LATER rondo.later.start.fulfil.order-7"] == 1 &&
+					all["RONDO_LATER rondo.later.timer-due.1-3.order-1"] == 1
 			})
 			client := userConnection(t, s, role.user, role.inbox)
 			for _, subject := range []string{"rondo.later.start.fulfil.order-7", "rondo.later.timer-due.1-3.order-1"} {
-				m := &nats.Msg{Subject: "rondo.event.hello.x", Header: nats.Header{"Nats-Schedule-Next": {"purge"}, "Nats-Scheduler": {subject}}}
+				m := &nats.Msg{Subject: "rondo.event.hello.x",
+					Header: nats.Header{"Nats-Schedule-Next": {"purge"}, "Nats-Scheduler": {subject}}}
 				if _, err := client.RequestMsg(m, 20*time.Second); err != nil {
 					t.Fatal(err)
 				}

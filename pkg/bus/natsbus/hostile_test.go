@@ -25,15 +25,18 @@ func TestHeadersOfStrangersDoNoHarm(t *testing.T) {
 	js := rawJetStream(t, s)
 	at := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339Nano) }
 	now := map[string]string{ // these come at once
-		"bad": "tomorrow", "empty": "", "past": "0001-01-01T00:00:00Z", "long": strings.Repeat("9", 1000), "date": "2030-01-01", "five digits": "12000-01-01T00:00:00Z",
+		"bad": "tomorrow", "empty": "", "past": "0001-01-01T00:00:00Z", "long": strings.Repeat("9", 1000),
+		"date": "2030-01-01", "five digits": "12000-01-01T00:00:00Z",
 	}
-	never := map[string]string{"far": "9999-12-31T23:59:59.999999999Z", "beyond what a clock counts": "2300-01-01T00:00:00Z", "a day": at(24 * time.Hour)}
+	never := map[string]string{"far": "9999-12-31T23:59:59.999999999Z",
+		"beyond what a clock counts": "2300-01-01T00:00:00Z", "a day": at(24 * time.Hour)}
 	due := time.Now().Add(2500 * time.Millisecond)
 	soon := map[string]string{"soon": due.UTC().Format(time.RFC3339Nano)}
 	want := make(map[string]bool)
 	for _, group := range []map[string]string{now, never, soon} {
 		for name, value := range group {
-			m := &nats.Msg{Subject: "rondo.event.e." + events.EncodeToken(name), Header: nats.Header{"Rondo-Not-Before": {value}, "Rondo-Id": {name}, "Nats-Msg-Id": {"raw " + name}}}
+			m := &nats.Msg{Subject: "rondo.event.e." + events.EncodeToken(name),
+				Header: nats.Header{"Rondo-Not-Before": {value}, "Rondo-Id": {name}, "Nats-Msg-Id": {"raw " + name}}}
 			if _, err := js.PublishMsg(t.Context(), m); err != nil {
 				t.Fatal(err)
 			}
@@ -86,8 +89,9 @@ func TestHeadersOfStrangersDoNoHarm(t *testing.T) {
 	}
 }
 
-// TestOddVerbsDoNoHarm publishes verbs with hyphens where none belongs. The broker loses some of those hyphens, but whoever reads them can refuse them. What has nothing but hyphens
-// has no word left, and stays in the stream: it is in nobody's way.
+// TestOddVerbsDoNoHarm publishes verbs with hyphens where none belongs. The broker loses some of
+// those hyphens, but whoever reads them can refuse them. What has nothing but hyphens has no word
+// left, and stays in the stream: it is in nobody's way.
 func TestOddVerbsDoNoHarm(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
@@ -100,7 +104,8 @@ func TestOddVerbsDoNoHarm(t *testing.T) {
 			t.Errorf("%s: %v", verb, err)
 		}
 	}
-	if err := b.Publish(t.Context(), events.Wire{Subject: "rondo.event.last.i"}, events.Wire{Subject: "rondo.work-done.1-2.last"}); err != nil {
+	if err := b.Publish(t.Context(), events.Wire{Subject: "rondo.event.last.i"},
+		events.Wire{Subject: "rondo.work-done.1-2.last"}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -149,7 +154,8 @@ func TestMessagesOfAnySizeArePassedOn(t *testing.T) {
 	body := make([]byte, 12<<20)
 	const n = 5
 	for i := range n {
-		if err := b.Publish(t.Context(), events.Wire{Subject: fmt.Sprint("rondo.event.e.", i), Body: body}); err != nil {
+		if err := b.Publish(t.Context(),
+			events.Wire{Subject: fmt.Sprint("rondo.event.e.", i), Body: body}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -19,20 +19,24 @@ import (
 )
 
 const (
-	// prefetch is how many messages of a partition are asked for at once; prefetchBytes bounds their size.
+	// prefetch is how many messages of a partition are asked for at once; prefetchBytes bounds
+	// their size.
 	prefetch      = 1024
 	prefetchBytes = 8 << 20
 	// pullFor is how long a request for messages of a partition waits in the broker.
 	pullFor = 30 * time.Second
 	// tend is how often a receiver looks after what it holds.
 	tend = 250 * time.Millisecond
-	// maxLooks is how often a receiver looks in vain for what was lost, each time for the time of silence. Then it goes on without.
+	// maxLooks is how often a receiver looks in vain for what was lost, each time for the time of
+	// silence. Then it goes on without.
 	maxLooks = 3
-	// otherWait is how long a receiver waits for another one, which gives the partition up, to be gone.
+	// otherWait is how long a receiver waits for another one, which gives the partition up, to be
+	// gone.
 	otherWait = time.Second
 )
 
-// Receive implements bus.Inbox. If the partition is gone from the broker it fails, after making it again if it may.
+// Receive implements bus.Inbox. If the partition is gone from the broker it fails, after making it
+// again if it may.
 func (b *Bus) Receive(ctx context.Context, partition int, take func(bus.Delivery)) error {
 	defer b.forwardDue()()
 	both, cancel := context.WithCancel(ctx)
@@ -87,8 +91,9 @@ func (b *Bus) receive(ctx context.Context, l lane, partition int, take func(bus.
 	return err
 }
 
-// receiver hands out the messages of one lane of a partition. One goroutine, that of the subscription, puts them in order; another, Receive's own, hands them out;
-// a third looks after what has to wait.
+// receiver hands out the messages of one lane of a partition. One goroutine, that of the
+// subscription, puts them in order; another, Receive's own, hands them out; a third looks after
+// what has to wait.
 type receiver struct {
 	b         *Bus
 	lane      lane
@@ -135,11 +140,13 @@ type waiting struct {
 }
 
 func (b *Bus) receiver(l lane, partition int) *receiver {
-	return &receiver{b: b, lane: l, consumer: l.consumer(partition), partition: partition, ready: make(chan struct{}, 1), todo: make(chan struct{}, 1),
+	return &receiver{b: b, lane: l, consumer: l.consumer(partition), partition: partition,
+		ready: make(chan struct{}, 1), todo: make(chan struct{}, 1),
 		line: b.nc.Stats().Reconnects, early: make(map[uint64]*waiting), held: make(map[string]*waiting)}
 }
 
-// begin finds out where the partition stands. A receiver before, which is about to end, is waited for a little, so that what it holds is known.
+// begin finds out where the partition stands. A receiver before, which is about to end, is waited
+// for a little, so that what it holds is known.
 func (r *receiver) begin(ctx context.Context) error {
 	tick := time.NewTicker(tend / 10)
 	defer tick.Stop()
@@ -169,7 +176,8 @@ func (r *receiver) info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
 	return c.CachedInfo(), nil
 }
 
-// renew asks anew. The subscription stays the same: what came for the requests before is taken first, in its order. What the broker says about those requests counts no more.
+// renew asks anew. The subscription stays the same: what came for the requests before is taken
+// first, in its order. What the broker says about those requests counts no more.
 func (r *receiver) renew() error {
 	if r.sub == nil || !r.sub.IsValid() {
 		sub, err := r.b.nc.Subscribe(r.b.nc.NewInbox()+".*", r.hear)
@@ -196,7 +204,8 @@ func (r *receiver) more() {
 	if r.sub == nil || r.over || room < prefetch/2 || r.bytes > prefetchBytes {
 		return
 	}
-	if err := r.b.ask(r.b.names.inbox, r.consumer, r.inbox(), request{Batch: room, MaxBytes: max(prefetchBytes, 2*int(r.b.nc.MaxPayload())), Expires: pullFor}); err == nil {
+	if err := r.b.ask(r.b.names.inbox, r.consumer, r.inbox(),
+		request{Batch: room, MaxBytes: max(prefetchBytes, 2*int(r.b.nc.MaxPayload())), Expires: pullFor}); err == nil {
 		r.asked += room
 	}
 }
@@ -244,7 +253,8 @@ func (r *receiver) arrive(m *nats.Msg) {
 		d.Hold.Return(0)
 		return
 	}
-	w := &waiting{d: d, since: now, handed: o.handed, notBefore: notBefore, due: o.due, accepted: o.accepted, again: o.deliveries > 1}
+	w := &waiting{d: d, since: now, handed: o.handed, notBefore: notBefore, due: o.due, accepted: o.accepted,
+		again: o.deliveries > 1}
 	if !w.due {
 		w.accepted = acceptanceOf(d)
 	}
@@ -270,8 +280,9 @@ func (r *receiver) arrive(m *nats.Msg) {
 	r.more()
 }
 
-// notice looks whether something was handed to somebody else before a message: to a receiver that gives the partition up, or to one that is frozen or cut off, whose requests
-// the broker still serves. That is older, so it has to be known first.
+// notice looks whether something was handed to somebody else before a message: to a receiver that
+// gives the partition up, or to one that is frozen or cut off, whose requests the broker still
+// serves. That is older, so it has to be known first.
 func (r *receiver) notice(w *waiting) {
 	if w.handed > r.handed+1 && !r.looking {
 		r.looking, r.shared = true, true
@@ -293,7 +304,8 @@ func (r *receiver) due(w *waiting) {
 	now := time.Now()
 	due := []*waiting{w}
 	if verb, _ := events.Origin(r.b.verbOf(w.d.Subject)); eachCounts(verb) {
-		// All of the instance that are due by now, in the order of their times: of two clocks a microsecond apart, the second may be the first.
+		// All of the instance that are due by now, in the order of their times: of two clocks a
+		// microsecond apart, the second may be the first.
 		who := lastWord(w.d.Subject)
 		for _, x := range r.early {
 			if x != w && !x.notBefore.After(now) && lastWord(x.d.Subject) == who {
@@ -405,8 +417,9 @@ func (r *receiver) tend(ctx context.Context, status <-chan nats.Status) {
 	}
 }
 
-// again asks again after the connection was made again, or the broker was silent for long. What it has sent meanwhile may be lost, and comes again only after a while: so
-// that it comes before what is newer, it has to be known first.
+// again asks again after the connection was made again, or the broker was silent for long. What it
+// has sent meanwhile may be lost, and comes again only after a while: so that it comes before what
+// is newer, it has to be known first.
 func (r *receiver) again(ctx context.Context) {
 	line := r.b.nc.Stats().Reconnects
 	r.mu.Lock()
@@ -472,8 +485,9 @@ func (r *receiver) reorder(left order) {
 	}
 }
 
-// covered tells how many of the messages that were put aside came before anything that was handed to somebody else after the look, in which so many had been handed out. If
-// nothing is known of that, all are.
+// covered tells how many of the messages that were put aside came before anything that was handed
+// to somebody else after the look, in which so many had been handed out. If nothing is known of
+// that, all are.
 func (r *receiver) covered(handed uint64) int {
 	if handed == 0 {
 		return len(r.aside)
@@ -518,7 +532,8 @@ func (r *receiver) extend() {
 	}
 }
 
-// checkAlive asks anew when the broker has said nothing for long, and fails when there is nobody to ask.
+// checkAlive asks anew when the broker has said nothing for long, and fails when there is nobody to
+// ask.
 func (r *receiver) checkAlive(ctx context.Context) {
 	r.mu.Lock()
 	silent := r.looking || r.asked == 0 && r.heard.IsZero() || r.asked > 0 && time.Since(r.heard) > silence

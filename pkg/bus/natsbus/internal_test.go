@@ -23,7 +23,8 @@ import (
 func TestServersThatAreTooOldAreRefused(t *testing.T) {
 	for version, want := range map[string]struct{ good, fine bool }{
 		"2.11.9": {false, false}, "1.0.0": {false, false}, "2.12.0-RC.1": {false, false},
-		"2.12.0": {false, true}, "2.13.7": {false, true}, "2.14.0": {true, true}, "2.15.2": {true, true}, "3.0.0-dev": {true, true},
+		"2.12.0": {false, true}, "2.13.7": {false, true}, "2.14.0": {true, true}, "2.15.2": {true, true},
+		"3.0.0-dev": {true, true},
 	} {
 		good, err := checkVersion(version)
 		if good != want.good || (err == nil) != want.fine {
@@ -34,7 +35,8 @@ func TestServersThatAreTooOldAreRefused(t *testing.T) {
 
 func TestConsumerNamesTellQueuesApart(t *testing.T) {
 	names := make(map[string]bus.Queue)
-	words := []string{"", "_", "__", "a", "a_b", "a/b", "%5F", "%2F", "ü", strings.Repeat("é", 64), strings.Repeat("é", 63) + "x", strings.Repeat("a", 128)}
+	words := []string{"", "_", "__", "a", "a_b", "a/b", "%5F", "%2F", "ü", strings.Repeat("é", 64),
+		strings.Repeat("é", 63) + "x", strings.Repeat("a", 128)}
 	for _, tag := range words {
 		for _, activity := range words[1:] {
 			q := bus.Queue{Tag: tag, Activity: activity}
@@ -66,7 +68,8 @@ func FuzzAdopt(f *testing.F) {
 			return
 		}
 		token := d.Hold.Token()
-		if !strings.HasPrefix(token, "$JS.ACK.") || strings.ContainsAny(token, " *>\r\n\t") || !strings.Contains(token, ".RONDO") {
+		if !strings.HasPrefix(token, "$JS.ACK.") || strings.ContainsAny(token, " *>\r\n\t") ||
+			!strings.Contains(token, ".RONDO") {
 			t.Errorf("it would acknowledge by %q", token)
 		}
 		if d.Partition < 0 || d.Deliveries < 1 || !strings.HasPrefix(d.Subject, "rondo.") {
@@ -84,7 +87,8 @@ func FuzzDelivery(f *testing.F) {
 	f.Add(reply, "p.1.event", "20000-01-01T00:00:00Z", "id")
 	b := testBus()
 	f.Fuzz(func(t *testing.T, reply, subject, notBefore, id string) {
-		m := &nats.Msg{Subject: subject, Reply: reply, Header: nats.Header{headerNotBefore: {notBefore}, events.HeaderMsgID: {id}, "Other": {"x"}}}
+		m := &nats.Msg{Subject: subject, Reply: reply,
+			Header: nats.Header{headerNotBefore: {notBefore}, events.HeaderMsgID: {id}, "Other": {"x"}}}
 		d, _, at, err := b.delivery(m)
 		if err != nil {
 			return
@@ -130,7 +134,8 @@ func TestOrderOfWhatWasLeft(t *testing.T) {
 	}
 }
 
-// What came for one request is taken before what comes for the next one, however slow this process is.
+// What came for one request is taken before what comes for the next one, however slow this process
+// is.
 func TestAskingAnewKeepsTheOrder(t *testing.T) {
 	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	if err != nil {
@@ -153,7 +158,8 @@ func TestAskingAnewKeepsTheOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range each {
-			if err := b.Publish(t.Context(), events.Wire{Subject: "rondo.event.e.i", Header: events.Header{events.HeaderMsgID: {fmt.Sprint(n, "-", i)}}}); err != nil {
+			if err := b.Publish(t.Context(), events.Wire{Subject: "rondo.event.e.i",
+				Header: events.Header{events.HeaderMsgID: {fmt.Sprint(n, "-", i)}}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -187,7 +193,8 @@ func TestWithdrawalsAreNotOvertaken(t *testing.T) {
 	w := func(subject string, purge bool) events.Wire { return events.Wire{Subject: subject, Purge: purge} }
 	all := []events.Wire{w("a", false), w("a", true), w("b", false), w("c", true), w("a", false), w("d", true)}
 	publish, withdraw, rest := split(all)
-	if len(publish) != 2 || publish[1].Subject != "b" || len(withdraw) != 2 || withdraw[1].Subject != "c" || len(rest) != 2 || rest[0].Subject != "a" {
+	if len(publish) != 2 || publish[1].Subject != "b" || len(withdraw) != 2 || withdraw[1].Subject != "c" ||
+		len(rest) != 2 || rest[0].Subject != "a" {
 		t.Errorf("%v, %v, %v", publish, withdraw, rest)
 	}
 }
@@ -220,8 +227,10 @@ func TestAskAgain(t *testing.T) {
 		"silence, then one":   {[]error{nats.ErrTimeout, nats.ErrTimeout, nil}, nil, 3, 3 * time.Second},
 		"busy, then one":      {[]error{busy, nil}, nil, 2, 200 * time.Millisecond},
 		"what is wrong stays": {[]error{wrong, nil}, wrong, 1, 0},
-		"always busy":         {[]error{busy, busy, busy, busy, busy, nil}, busy, 5, (200 + 400 + 800 + 1600) * time.Millisecond},
-		"always silent":       {slices.Repeat([]error{nats.ErrTimeout}, 9), context.DeadlineExceeded, 5, (1 + 2 + 4 + 4 + 4) * time.Second},
+		"always busy": {[]error{busy, busy, busy, busy, busy, nil}, busy, 5,
+			(200 + 400 + 800 + 1600) * time.Millisecond},
+		"always silent": {slices.Repeat([]error{nats.ErrTimeout}, 9), context.DeadlineExceeded, 5,
+			(1 + 2 + 4 + 4 + 4) * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -235,7 +244,8 @@ func TestAskAgain(t *testing.T) {
 					return c.said[asked-1]
 				})
 				if !errors.Is(err, c.want) || asked != c.asked || time.Since(began) != c.took {
-					t.Errorf("%v after %d times and %v; want %v after %d and %v", err, asked, time.Since(began), c.want, c.asked, c.took)
+					t.Errorf("%v after %d times and %v; want %v after %d and %v", err, asked, time.Since(began), c.want,
+						c.asked, c.took)
 				}
 			})
 		})
@@ -256,7 +266,8 @@ func TestAskAgain(t *testing.T) {
 	})
 }
 
-// TestAnswersAreRead reads what the broker says about a message, in the form that is usual and in others, and what is said by the short way. Neither counts for the other.
+// TestAnswersAreRead reads what the broker says about a message, in the form that is usual and in
+// others, and what is said by the short way. Neither counts for the other.
 func TestAnswersAreRead(t *testing.T) {
 	t.Parallel()
 	full := &jetstream.APIError{Code: 503, ErrorCode: 1, Description: "x"}
@@ -282,12 +293,14 @@ func TestAnswersAreRead(t *testing.T) {
 		`{"stream":"R","seq":0,"error":{"code":503,"err_code":1,"description":"x"}}`: {full, errBadAnswer},
 	} {
 		for short, want := range map[bool]error{false: want.stream, true: want.short} {
-			if err := readAnswer(&nats.Msg{Data: []byte(said)}, short); !errors.Is(err, want) || err == nil && want != nil {
+			if err := readAnswer(&nats.Msg{Data: []byte(said)}, short); !errors.Is(err, want) ||
+				err == nil && want != nil {
 				t.Errorf("%s, by the short way %v: %v, want %v", said, short, err, want)
 			}
 		}
 	}
-	if err := readAnswer(&nats.Msg{Header: nats.Header{"Status": {"503"}}}, true); !errors.Is(err, jetstream.ErrNoStreamResponse) {
+	if err := readAnswer(&nats.Msg{Header: nats.Header{"Status": {"503"}}}, true); !errors.Is(err,
+		jetstream.ErrNoStreamResponse) {
 		t.Error(err)
 	}
 }

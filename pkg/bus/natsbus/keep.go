@@ -15,7 +15,8 @@ import (
 // bucket tells if there is none to be seen.
 func bucket(kv jetstream.KeyValue) (jetstream.KeyValue, error) {
 	if kv == nil {
-		return nil, errors.New("nats: a bucket cannot be seen with these rights, or was not there when the connection was made")
+		return nil, errors.New(
+			"nats: a bucket cannot be seen with these rights, or was not there when the connection was made")
 	}
 	return kv, nil
 }
@@ -24,7 +25,8 @@ func bucket(kv jetstream.KeyValue) (jetstream.KeyValue, error) {
 
 // keyOf makes a key for a bucket of any text.
 func keyOf(s string) string {
-	s = strings.NewReplacer("%", "=", "~", "=7E", ":", "=3A", "@", "=40", "+", "=2B", ",", "=2C", "=", "=3D").Replace(events.EncodeToken(s))
+	s = strings.NewReplacer("%", "=", "~", "=7E", ":", "=3A", "@", "=40", "+", "=2B", ",", "=2C", "=",
+		"=3D").Replace(events.EncodeToken(s))
 	if len(s) <= maxConsumerName {
 		return s
 	}

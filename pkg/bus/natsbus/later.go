@@ -18,8 +18,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// What waits for its time lies in a stream of its own, where only orchestrators may publish, because NATS's own headers
-// act there: whoever publishes there can delete what others have stored, and choose what the server publishes when.
+// What waits for its time lies in a stream of its own, where only orchestrators may publish,
+// because NATS's own headers act there: whoever publishes there can delete what others have stored,
+// and choose what the server publishes when.
 //
 //	client        rondo.start.fulfil.order-7  with Rondo-Not-Before            RONDO
 //	receiver      rondo.later.start.fulfil.order-7  with Nats-Schedule         RONDO_LATER
@@ -27,12 +28,14 @@ import (
 //	forwarder     rondo.due_start.fulfil.order-7                               RONDO
 //	receiver      holds it for the rest, and hands it out
 //
-// The receiver of the partition takes over what clients send (takeover.go), and every process that receives forwards
-// what is due. Each of them acknowledges a message after it has stored the next one, so a crash in between stores that
-// twice, with the same id. Timers are published under rondo.later.timer-due.… by the orchestrators themselves.
+// The receiver of the partition takes over what clients send (takeover.go), and every process that
+// receives forwards what is due. Each of them acknowledges a message after it has stored the next
+// one, so a crash in between stores that twice, with the same id. Timers are published under
+// rondo.later.timer-due.… by the orchestrators themselves.
 
 const (
-	// dueVerb begins the subjects that NATS publishes when it is time; dueMark the verbs under which they go on.
+	// dueVerb begins the subjects that NATS publishes when it is time; dueMark the verbs under
+	// which they go on.
 	dueVerb = "due"
 	dueMark = "due_"
 	// dueConsumer hands out what is due.
@@ -44,9 +47,11 @@ const (
 
 	// headerNotBefore says when a message may be taken.
 	headerNotBefore = "Rondo-Not-Before"
-	// headerAccepted says when a message was accepted that has waited for its time since. Only services may say so.
+	// headerAccepted says when a message was accepted that has waited for its time since. Only
+	// services may say so.
 	headerAccepted = "Rondo-Accepted"
-	// headerFired says when NATS has published a message that it publishes again and again. Only services may say so.
+	// headerFired says when NATS has published a message that it publishes again and again. Only
+	// services may say so.
 	headerFired = "Rondo-Fired"
 )
 
@@ -84,8 +89,8 @@ func (b *Bus) fromClient(subject string) bool {
 	return !internally
 }
 
-// goesThroughInbox tells whether a delayed message is taken over from the inbox: all that instances and clients send to
-// an instance. Timers, which only the services know, are not.
+// goesThroughInbox tells whether a delayed message is taken over from the inbox: all that instances
+// and clients send to an instance. Timers, which only the services know, are not.
 func (b *Bus) goesThroughInbox(subject string) bool {
 	verb, _ := events.Origin(b.verbOf(subject))
 	switch verb {
@@ -95,8 +100,9 @@ func (b *Bus) goesThroughInbox(subject string) bool {
 	return false
 }
 
-// withoutDue takes the mark off a subject that says that the message has waited for its time. Those that were forwarded
-// have an id; anything else is an acknowledgement that somebody had NATS send there.
+// withoutDue takes the mark off a subject that says that the message has waited for its time. Those
+// that were forwarded have an id; anything else is an acknowledgement that somebody had NATS send
+// there.
 func (b *Bus) withoutDue(subject string, h events.Header) (string, bool) {
 	rest, due := strings.CutPrefix(subject, b.names.prefix+"."+dueMark)
 	if !due || first(h, events.HeaderMsgID) == "" {
@@ -105,10 +111,12 @@ func (b *Bus) withoutDue(subject string, h events.Header) (string, bool) {
 	return b.names.prefix + "." + rest, true
 }
 
-// eachCounts tells the messages to an instance of which each one counts. Of all others, the last one of a subject does.
+// eachCounts tells the messages to an instance of which each one counts. Of all others, the last
+// one of a subject does.
 func eachCounts(verb events.Verb) bool { return verb == events.VerbEvent || verb == events.VerbQueue }
 
-// laterOf is the subject under which a message waits for its time. What counts each time has one of its own.
+// laterOf is the subject under which a message waits for its time. What counts each time has one of
+// its own.
 func (b *Bus) laterOf(w events.Wire) string {
 	word := b.verbOf(w.Subject)
 	verb, _ := events.Origin(word)
@@ -126,7 +134,8 @@ func (b *Bus) dueOf(subject string) string {
 	return b.subject(dueVerb, strings.TrimPrefix(subject, b.names.prefix+"."))
 }
 
-// schedule makes the message that has NATS publish another one, a second before its time because NATS may be late.
+// schedule makes the message that has NATS publish another one, a second before its time because
+// NATS may be late.
 func (b *Bus) schedule(w events.Wire, target, id string) *nats.Msg {
 	h := make(nats.Header, len(w.Header)+5)
 	maps.Copy(h, nats.Header(w.Header))
@@ -147,7 +156,8 @@ func (b *Bus) schedule(w events.Wire, target, id string) *nats.Msg {
 
 // ---- Forwarding what is due.
 
-// forwardDue has this process forward what is due, until stop is called. It may be called several times.
+// forwardDue has this process forward what is due, until stop is called. It may be called several
+// times.
 func (b *Bus) forwardDue() (stop func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -184,7 +194,8 @@ func (b *Bus) forward(ctx context.Context) {
 			return
 		}
 		if failures%30 == 3 {
-			b.log.Warn("NATS: messages that are due cannot be forwarded; retrying", "stream", b.names.later, "error", err)
+			b.log.Warn("NATS: messages that are due cannot be forwarded; retrying", "stream",
+				b.names.later, "error", err)
 		}
 		select {
 		case <-time.After(forwardAgain):
@@ -199,11 +210,13 @@ func (b *Bus) forwardUntilBroken(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all, err := c.Messages(jetstream.PullMaxMessages(forwardAtOnce), jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullFor/6))
+	all, err := c.Messages(jetstream.PullMaxMessages(forwardAtOnce), jetstream.PullExpiry(pullFor),
+		jetstream.PullHeartbeat(pullFor/6))
 	if err != nil {
 		return err
 	}
-	// What was handed out already is forwarded, too: nobody else would get it before the ack wait is over.
+	// What was handed out already is forwarded, too: nobody else would get it before the ack wait
+	// is over.
 	defer context.AfterFunc(ctx, all.Drain)()
 	defer all.Stop()
 	came := make(chan jetstream.Msg, forwardAtOnce)
@@ -276,7 +289,8 @@ func (b *Bus) forwarded(m jetstream.Msg) events.Wire {
 	}
 	if next := m.Headers().Get("Nats-Schedule-Next"); next != "" && next != "purge" { // it comes again and again
 		w.Header[headerFired] = []string{meta.Timestamp.UTC().Format(time.RFC3339Nano)}
-		w.Header[events.HeaderMsgID] = []string{fmt.Sprintf("%s/%d@%d", dueVerb, meta.Sequence.Stream, meta.Timestamp.UnixMicro())}
+		w.Header[events.HeaderMsgID] = []string{fmt.Sprintf("%s/%d@%d", dueVerb, meta.Sequence.Stream,
+			meta.Timestamp.UnixMicro())}
 	}
 	return w
 }
@@ -294,7 +308,8 @@ func (b *Bus) publishOrBury(ctx context.Context, wires []events.Wire) error {
 		if err := b.Bury(ctx, d, why); err != nil {
 			return err
 		}
-		b.log.Error("NATS: a delayed message was refused and dead-lettered", "subject", w.Subject, "error", refused.Reasons[i])
+		b.log.Error("NATS: a delayed message was refused and dead-lettered", "subject", w.Subject, "error",
+			refused.Reasons[i])
 	}
 	return nil
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// What the broker sends into a connection that breaks comes again only after the wait. Newer messages of the same instance must not come before it; those of others need not wait.
+// What the broker sends into a connection that breaks comes again only after the wait. Newer
+// messages of the same instance must not come before it; those of others need not wait.
 func TestWhatABrokenConnectionLosesKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)
@@ -39,7 +40,8 @@ func TestWhatABrokenConnectionLosesKeepsItsPlace(t *testing.T) {
 	publish := func(n int, subjects ...string) {
 		t.Helper()
 		for i, s := range subjects {
-			if err := to.Publish(t.Context(), events.Wire{Subject: s, Header: events.Header{events.HeaderMsgID: {fmt.Sprint("m", n+i)}}}); err != nil {
+			if err := to.Publish(t.Context(), events.Wire{Subject: s,
+				Header: events.Header{events.HeaderMsgID: {fmt.Sprint("m", n+i)}}}); err != nil {
 				t.Fatal(err)
 			}
 		}

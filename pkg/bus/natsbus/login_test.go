@@ -131,14 +131,16 @@ func (k key) token(t *testing.T, name string, about key, claims map[string]any) 
 	}
 	claims["version"] = 2
 	signed := part(map[string]string{"typ": "JWT", "alg": "ed25519-nkey"}) + "." +
-		part(map[string]any{"jti": name, "iat": time.Now().Unix(), "iss": k.public(), "name": name, "sub": about.public(), "nats": claims})
+		part(map[string]any{"jti": name, "iat": time.Now().Unix(), "iss": k.public(), "name": name,
+			"sub": about.public(), "nats": claims})
 	return signed + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(k.private, []byte(signed)))
 }
 
 func TestNKey(t *testing.T) {
 	t.Parallel()
 	user, other := newKey(t, prefixUser), newKey(t, prefixUser)
-	s := natstest.StartWith(t, embedded.Options{Config: configFile(t, `authorization { users: [ { nkey: `+user.public()+` } ] }`)})
+	s := natstest.StartWith(t,
+		embedded.Options{Config: configFile(t, `authorization { users: [ { nkey: `+user.public()+` } ] }`)})
 	connects(t, s, true, natsbus.Config{NKey: file(t, "user.nk", user.seed())})
 	connects(t, s, false, natsbus.Config{NKey: file(t, "other.nk", other.seed())})
 	_, err := natstest.TryConnect(t, s, natsbus.Config{NKey: "nowhere.nk"})
@@ -165,11 +167,15 @@ func TestCredentialsFile(t *testing.T) {
 	operatorToken := operator.token(t, "operator", operator, map[string]any{"type": "operator"})
 	accountToken := operator.token(t, "app", account, map[string]any{"type": "account", "limits": limits})
 	userToken := account.token(t, "user", user, map[string]any{"type": "user", "subs": -1, "data": -1, "payload": -1})
-	systemToken := operator.token(t, "system", system, map[string]any{"type": "account", "limits": map[string]any{"subs": -1, "data": -1, "payload": -1, "conn": -1, "wildcards": true}})
-	s := natstest.StartWith(t, embedded.Options{Config: configFile(t, fmt.Sprintf("operator: %s\nsystem_account: %s\nresolver: MEMORY\nresolver_preload: { %s: %s, %s: %s }\n",
-		operatorToken, system.public(), account.public(), accountToken, system.public(), systemToken))})
+	systemToken := operator.token(t, "system", system, map[string]any{"type": "account",
+		"limits": map[string]any{"subs": -1, "data": -1, "payload": -1, "conn": -1, "wildcards": true}})
+	s := natstest.StartWith(t, embedded.Options{Config: configFile(t,
+		fmt.Sprintf("operator: %s\nsystem_account: %s\nresolver: MEMORY\nresolver_preload: { %s: %s, %s: %s }\n",
+			operatorToken, system.public(), account.public(), accountToken, system.public(), systemToken))})
 	credentials := func(seed string) string {
-		return file(t, "user.creds", "-----BEGIN NATS USER JWT-----\n"+userToken+"\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY SEED-----\n"+seed+"\n------END USER NKEY SEED------\n")
+		return file(t, "user.creds", "-----BEGIN NATS USER JWT-----\n"+userToken+
+			"\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY SEED-----\n"+seed+
+			"\n------END USER NKEY SEED------\n")
 	}
 	connects(t, s, true, natsbus.Config{Credentials: credentials(user.seed())})
 	connects(t, s, false, natsbus.Config{Credentials: credentials(newKey(t, prefixUser).seed())})
@@ -231,9 +237,11 @@ func (a *authority) issue(name string, isAuthority bool) (certificate, private s
 		a.t.Fatal(err)
 	}
 	c := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, BasicConstraintsValid: true, IsCA: isAuthority,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	if isAuthority {
 		a.cert, a.key = c, k
@@ -265,12 +273,15 @@ func TestTLS(t *testing.T) {
 		name, options string
 		first, verify bool
 	}{
-		{"plain", "", false, false}, {"first", "handshake_first: true", true, false}, {"with client certificates", "ca_file: \"" + good.path + "\", verify: true", false, true},
+		{"plain", "", false, false}, {"first", "handshake_first: true", true, false},
+		{"with client certificates", "ca_file: \"" + good.path + "\", verify: true", false, true},
 	} {
-		s := natstest.StartWith(t, embedded.Options{Config: configFile(t, fmt.Sprintf("tls { cert_file: %q, key_file: %q, %s }", cert, key, c.options))})
+		s := natstest.StartWith(t, embedded.Options{Config: configFile(t,
+			fmt.Sprintf("tls { cert_file: %q, key_file: %q, %s }", cert, key, c.options))})
 		connects(t, s, !c.verify, natsbus.Config{CA: good.path, TLSFirst: c.first})
 		connects(t, s, true, natsbus.Config{CA: good.path, TLSFirst: c.first, Certificate: clientCert, Key: clientKey})
-		connects(t, s, !c.verify, natsbus.Config{CA: good.path, TLSFirst: c.first, Certificate: otherCert, Key: otherKey})
+		connects(t, s, !c.verify,
+			natsbus.Config{CA: good.path, TLSFirst: c.first, Certificate: otherCert, Key: otherKey})
 		connects(t, s, false, natsbus.Config{CA: bad.path, TLSFirst: c.first, Certificate: clientCert, Key: clientKey})
 		connects(t, s, false, natsbus.Config{TLSFirst: c.first})
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// isThere tells whether a message is still stored. Any replica may say yes; only the leader may say no, as the others may not have got it yet.
+// isThere tells whether a message is still stored. Any replica may say yes; only the leader may say
+// no, as the others may not have got it yet.
 func (b *Bus) isThere(ctx context.Context, stream string, place uint64) (bool, error) {
 	ctx, cancel := b.bounded(ctx)
 	defer cancel()
@@ -63,9 +64,10 @@ const (
 	lookBytes = 4 << 20
 )
 
-// stillThere lists the messages of a lane that are stored between two places, by the last word of their subjects. Those whose time has not come are
-// counted only: nobody has to wait for them.
-func (b *Bus) stillThere(ctx context.Context, l lane, partition int, from, upTo uint64) (left map[string][]uint64, found int, err error) {
+// stillThere lists the messages of a lane that are stored between two places, by the last word of
+// their subjects. Those whose time has not come are counted only: nobody has to wait for them.
+func (b *Bus) stillThere(ctx context.Context, l lane, partition int, from, upTo uint64) (left map[string][]uint64,
+	found int, err error) {
 	ctx, cancel := b.bounded(ctx)
 	defer cancel()
 	sub, err := b.nc.SubscribeSync(b.nc.NewInbox())
@@ -88,7 +90,8 @@ func (b *Bus) stillThere(ctx context.Context, l lane, partition int, from, upTo 
 		}
 	}
 	for from <= upTo {
-		question := fmt.Sprintf(`{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d}`, from, filter, lookBatch, lookBytes)
+		question := fmt.Sprintf(`{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d}`, from, filter,
+			lookBatch, lookBytes)
 		if err := b.nc.PublishRequest(b.api+"DIRECT.GET."+b.names.inbox, sub.Subject, []byte(question)); err != nil {
 			return nil, 0, err
 		}
@@ -119,8 +122,10 @@ func (b *Bus) stillThere(ctx context.Context, l lane, partition int, from, upTo 
 	return left, found, nil
 }
 
-// newest notes the messages that a server did not have yet which was asked for many, and which may be a little behind: the leader of the stream is asked for one after the other.
-func (b *Bus) newest(ctx context.Context, filter string, from, upTo uint64, note func(subject string, place uint64, h nats.Header)) error {
+// newest notes the messages that a server did not have yet which was asked for many, and which may
+// be a little behind: the leader of the stream is asked for one after the other.
+func (b *Bus) newest(ctx context.Context, filter string, from, upTo uint64,
+	note func(subject string, place uint64, h nats.Header)) error {
 	for b.config.Replicas != 1 && from <= upTo {
 		m, err := b.askLeader(ctx, b.names.inbox, fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q}`, from, filter))
 		if m == nil || err != nil {

@@ -37,7 +37,9 @@ func (b *Bus) HasMany(ctx context.Context, messages []events.Wire) ([]bool, erro
 	for stream, q := range questions {
 		for len(q.subjects) > 0 {
 			n := min(len(q.subjects), manyAtOnce)
-			if err := b.askMany(ctx, stream, q.subjects[:n], func(subject string) { q.found(b, subject, messages, has) }); err != nil {
+			if err := b.askMany(ctx, stream, q.subjects[:n], func(subject string) {
+				q.found(b, subject, messages, has)
+			}); err != nil {
 				return nil, problem("look for many messages", err)
 			}
 			q.subjects = q.subjects[n:]

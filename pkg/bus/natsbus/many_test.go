@@ -27,7 +27,8 @@ func TestReceiverTakesOverThousands(t *testing.T) {
 	first, second := natstest.Connect(t, s, config), natstest.Connect(t, s, config)
 	var messages []events.Wire
 	for i := range n {
-		messages = append(messages, events.Wire{Subject: fmt.Sprint("rondo.work-done.1-2.i", i), Body: make([]byte, 200)})
+		messages = append(messages,
+			events.Wire{Subject: fmt.Sprint("rondo.work-done.1-2.i", i), Body: make([]byte, 200)})
 	}
 	if err := first.Publish(t.Context(), messages...); err != nil {
 		t.Fatal(err)
@@ -41,7 +42,8 @@ func TestReceiverTakesOverThousands(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := second.Publish(t.Context(), events.Wire{Subject: "rondo.work-failed.1-2.i7"}, events.Wire{Subject: "rondo.work-failed.1-2.new"}); err != nil {
+	if err := second.Publish(t.Context(), events.Wire{Subject: "rondo.work-failed.1-2.i7"},
+		events.Wire{Subject: "rondo.work-failed.1-2.new"}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
@@ -99,7 +101,8 @@ func delayed(t testing.TB, n int, most time.Duration) []time.Duration {
 		var messages []events.Wire
 		mu.Lock()
 		for i := begin; i < min(begin+100, n); i++ {
-			due[i] = time.Now().Add(10*time.Millisecond + time.Duration(random.Int64N(int64(most)))).Round(0) // what counts is what clocks on walls say
+			// what counts is what clocks on walls say
+			due[i] = time.Now().Add(10*time.Millisecond + time.Duration(random.Int64N(int64(most)))).Round(0)
 			messages = append(messages, events.Wire{Subject: fmt.Sprint("rondo.timer-due.1-2.", i), NotBefore: due[i]})
 		}
 		mu.Unlock()
@@ -129,7 +132,8 @@ func BenchmarkDelayed(b *testing.B) {
 	b.ReportMetric(float64(late[len(late)*99/100].Microseconds())/1000, "p99-ms")
 }
 
-// BenchmarkSchedules tells how much memory a message costs that waits for an hour, in the server and in this process together.
+// BenchmarkSchedules tells how much memory a message costs that waits for an hour, in the server
+// and in this process together.
 func BenchmarkSchedules(b *testing.B) {
 	s := natstest.Start(b)
 	to := natstest.Connect(b, s, natsbus.Config{})
@@ -156,7 +160,8 @@ func BenchmarkSchedules(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msgs/s")
 }
 
-// TestWithdrawnTimersAreForgotten: timers that are far away and not wanted any more cost the server nothing. It remembers the times of what is only purged until they come.
+// TestWithdrawnTimersAreForgotten: timers that are far away and not wanted any more cost the server
+// nothing. It remembers the times of what is only purged until they come.
 func TestWithdrawnTimersAreForgotten(t *testing.T) { // not parallel: it counts what the process allocates
 	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
 	runtime.MemProfileRate = 1
@@ -164,7 +169,8 @@ func TestWithdrawnTimersAreForgotten(t *testing.T) { // not parallel: it counts 
 	due := time.Now().Add(time.Hour)
 	timers := func(round int, withdraw bool) (list []events.Wire) {
 		for i := range 200 {
-			list = append(list, events.Wire{Subject: fmt.Sprintf("rondo.timer-due.1-2.i%d-%d", round, i), NotBefore: due, Purge: withdraw})
+			list = append(list, events.Wire{Subject: fmt.Sprintf("rondo.timer-due.1-2.i%d-%d", round, i),
+				NotBefore: due, Purge: withdraw})
 		}
 		return list
 	}
@@ -184,7 +190,8 @@ func TestWithdrawnTimersAreForgotten(t *testing.T) { // not parallel: it counts 
 		publish(timers(n, true))
 	}
 	left := scheduled()
-	t.Logf("what it remembers of 200 timers takes %d bytes, and %d when they and 800 others are withdrawn", waiting, left)
+	t.Logf("what it remembers of 200 timers takes %d bytes, and %d when they and 800 others are withdrawn",
+		waiting, left)
 	if waiting < 200*50 {
 		t.Error("that is too little: it is somewhere else")
 	}

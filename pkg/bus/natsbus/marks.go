@@ -20,7 +20,8 @@ func (b *Bus) Marked(ctx context.Context, name string) (bool, error) {
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return false, nil
 	}
-	// Anything else may be an acknowledgement: NATS sends that of a client wherever the client wants it.
+	// Anything else may be an acknowledgement: NATS sends that of a client wherever the client
+	// wants it.
 	return err == nil && string(e.Value()) == markSet, problem("read mark "+name, err)
 }
 

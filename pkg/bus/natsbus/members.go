@@ -16,9 +16,10 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus"
 )
 
-// Join implements bus.Members. A member says that it is alive four times within the lease, to all who listen and into a bucket, where those who come later find it. Who has not
-// been heard for a whole lease is taken for dead. What counts is when it was heard here, so clocks may differ. A member that joins again under its id, with
-// other code for instance, takes its own place.
+// Join implements bus.Members. A member says that it is alive four times within the lease, to all
+// who listen and into a bucket, where those who come later find it. Who has not been heard for a
+// whole lease is taken for dead. What counts is when it was heard here, so clocks may differ. A
+// member that joins again under its id, with other code for instance, takes its own place.
 func (b *Bus) Join(ctx context.Context, self bus.Member) (bus.Membership, error) {
 	if self.ID == "" {
 		return nil, errors.New("nats: a member without an id")
@@ -28,7 +29,8 @@ func (b *Bus) Join(ctx context.Context, self bus.Member) (bus.Membership, error)
 		return nil, problem("join", err)
 	}
 	m := &membership{
-		b: b, self: self, key: keyOf(self.ID), said: said, heard: make(map[string]heard), changed: make(chan struct{}, 1), left: make(chan struct{}), silent: make(chan struct{}),
+		b: b, self: self, key: keyOf(self.ID), said: said, heard: make(map[string]heard),
+		changed: make(chan struct{}, 1), left: make(chan struct{}), silent: make(chan struct{}),
 	}
 	sub, err := b.nc.Subscribe(b.subject(memberSays, "*"), m.hear)
 	if err != nil {
@@ -211,7 +213,8 @@ func (m *membership) note(key string, data []byte) {
 	}
 }
 
-// forget drops those who were not heard for three quarters of the lease, whenever the member hears itself: who does not hear itself knows nothing of the others.
+// forget drops those who were not heard for three quarters of the lease, whenever the member hears
+// itself: who does not hear itself knows nothing of the others.
 func (m *membership) forget(now time.Time) {
 	for key, h := range m.heard {
 		if now.Sub(h.at) > m.b.config.MemberLease*3/4 {

@@ -1,49 +1,63 @@
-// Package natsbus keeps the promises of package bus on NATS JetStream. It is the one package that imports the NATS client.
+// Package natsbus keeps the promises of package bus on NATS JetStream. It is the one package that
+// imports the NATS client.
 //
 // # Streams
 //
 // With the prefix "rondo" (see [Config.Prefix]):
 //
-//	RONDO        rondo.*.*.*                                    work queue; what comes in is moved to rondo.p.<partition>.<verb>.<name>.<instance>,
+//	RONDO        rondo.*.*.*                                    work queue; what comes in is moved to
+//	                                                            rondo.p.<partition>.<verb>.<name>.<instance>,
 //	                                                            a verb of two words taken apart
 //	RONDO_LATER  rondo.later.*.*.*, rondo.due.*.*.*             work queue; what waits for its time
 //	RONDO_WORK   rondo.work.*.*.*.*, rondo.later.work.*.*.*.*   work queue
 //	RONDO_DEAD   rondo.dead.*.*.*, rondo.dead.work.*.*.*.*      kept for a while
 //
-// Clients publish into RONDO only. There, none of NATS's own headers can touch what others have stored: it has neither
-// rollups nor schedules nor lives of single messages, and the ids by which NATS drops duplicates begin with a secret of
-// the process that publishes. See security.md in the documentation.
+// Clients publish into RONDO only. There, none of NATS's own headers can touch what others have
+// stored: it has neither rollups nor schedules nor lives of single messages, and the ids by which
+// NATS drops duplicates begin with a secret of the process that publishes. See security.md in the
+// documentation.
 //
-// The broker itself computes the partition, by a subject transform over the last word, so that whoever publishes need not know of it. Each partition has
-// two consumers, a-<partition> for what goes ahead, and p-<partition> for everything else, and each queue of work has one, named after its tag and activity (see [ConsumerOf]).
+// The broker itself computes the partition, by a subject transform over the last word, so that
+// whoever publishes need not know of it. Each partition has two consumers, a-<partition> for what
+// goes ahead, and p-<partition> for everything else, and each queue of work has one, named after
+// its tag and activity (see [ConsumerOf]).
 //
-// Three buckets hold who is there (RONDO_MEMBERS), which worker has which session (RONDO_SESSIONS), and small notes (RONDO_NOTES).
+// Three buckets hold who is there (RONDO_MEMBERS), which worker has which session (RONDO_SESSIONS),
+// and small notes (RONDO_NOTES).
 //
 // # Delays
 //
-// A message that is not to be taken before a moment more than a second and a half away waits as a schedule under rondo.later.…, which the broker publishes a second
-// early, because it may be up to a quarter of a second late. Who receives it holds it for the rest. So no such message is early, and
-// those that come in time are late by a few milliseconds only. What is nearer than that is published at once and held by the receiver. See later.go.
+// A message that is not to be taken before a moment more than a second and a half away waits as a
+// schedule under rondo.later.…, which the broker publishes a second early, because it may be up to
+// a quarter of a second late. Who receives it holds it for the rest. So no such message is early,
+// and those that come in time are late by a few milliseconds only. What is nearer than that is
+// published at once and held by the receiver. See later.go.
 //
 // # Order
 //
-// A receiver that takes a partition over asks which messages were handed out and not settled: those of a receiver that died come again only when their time is over.
-// Newer messages of the same instances wait for them, for as long as that takes at most. It asks again when it sees, by the count of what the broker has handed out, that
-// somebody else was handed something meanwhile: a receiver that is frozen or cut off is, until its requests are over.
+// A receiver that takes a partition over asks which messages were handed out and not settled: those
+// of a receiver that died come again only when their time is over. Newer messages of the same
+// instances wait for them, for as long as that takes at most. It asks again when it sees, by the
+// count of what the broker has handed out, that somebody else was handed something meanwhile: a
+// receiver that is frozen or cut off is, until its requests are over.
 //
 // # The short way
 //
-// Results of work need not be stored, because the work is, until it is acknowledged. So they are sent to whoever published the work, under rondo.notice.handover.to.results-…, if that process receives from their
-// partition, and are stored in RONDO only if they are not taken there: see back.go.
+// Results of work need not be stored, because the work is, until it is acknowledged. So they are
+// sent to whoever published the work, under rondo.notice.handover.to.results-…, if that process
+// receives from their partition, and are stored in RONDO only if they are not taken there: see
+// back.go.
 //
 // # Anchors
 //
-// In RONDO, RONDO_LATER and RONDO_WORK lies a message each that nobody takes, so that they do not run empty: see anchor.go.
+// In RONDO, RONDO_LATER and RONDO_WORK lies a message each that nobody takes, so that they do not
+// run empty: see anchor.go.
 //
 // # When the broker has lost something
 //
-// Who comes across a stream, a consumer or a bucket that is gone, after a disk was lost for instance, makes everything again if [Config.Setup] is [Make], and says
-// so in the log. What was stored is lost then; whoever knows what was outstanding publishes it again.
+// Who comes across a stream, a consumer or a bucket that is gone, after a disk was lost for
+// instance, makes everything again if [Config.Setup] is [Make], and says so in the log. What was
+// stored is lost then; whoever knows what was outstanding publishes it again.
 package natsbus
 
 import (
@@ -144,14 +158,16 @@ func namesOf(prefix string) names {
 	}
 }
 
-// Connect connects to the broker and makes what is missing there, or only checks it: see [Config.Setup].
+// Connect connects to the broker and makes what is missing there, or only checks it: see
+// [Config.Setup].
 func Connect(ctx context.Context, config Config) (*Bus, error) {
 	config = config.withDefaults()
 	if err := config.check(); err != nil {
 		return nil, fmt.Errorf("the settings of NATS:\n%w", err)
 	}
 	b := &Bus{
-		config: config, log: config.Logger, names: namesOf(config.Prefix), nonce: rand.Text(), window: semaphore.NewWeighted(window), joined: make(map[string]*membership),
+		config: config, log: config.Logger, names: namesOf(config.Prefix), nonce: rand.Text(),
+		window: semaphore.NewWeighted(window), joined: make(map[string]*membership),
 	}
 	b.partitions.Store(int64(config.Partitions))
 	b.ctx, b.close = context.WithCancel(context.Background())
@@ -207,7 +223,8 @@ func (b *Bus) Traffic() bus.Traffic {
 	s := b.nc.Stats()
 	return bus.Traffic{
 		Connected: b.nc.IsConnected(), In: s.InMsgs, Out: s.OutMsgs, InBytes: s.InBytes, OutBytes: s.OutBytes,
-		ShortWay: b.ways.taken.Load(), PassedOn: b.ways.passed.Load(), Disconnects: b.events.disconnects.Load(), Reconnects: s.Reconnects, SlowConsumers: b.events.slow.Load(), Errors: b.events.errors.Load(),
+		ShortWay: b.ways.taken.Load(), PassedOn: b.ways.passed.Load(), Disconnects: b.events.disconnects.Load(),
+		Reconnects: s.Reconnects, SlowConsumers: b.events.slow.Load(), Errors: b.events.errors.Load(),
 	}
 }
 
@@ -234,7 +251,8 @@ func (b *Bus) Connected() error {
 // Prefix begins all subjects.
 func (b *Bus) Prefix() string { return b.names.prefix }
 
-// InboxWait is how long a message of the inbox stays with whoever took it before it is handed out again; WorkWait the same for work.
+// InboxWait is how long a message of the inbox stays with whoever took it before it is handed out
+// again; WorkWait the same for work.
 func (b *Bus) InboxWait() time.Duration { return b.config.InboxWait }
 
 // WorkWait is like InboxWait, for work.

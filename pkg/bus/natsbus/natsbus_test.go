@@ -49,7 +49,7 @@ func TestConformance(t *testing.T) {
 
 func TestConformanceOnCluster(t *testing.T) {
 	if testing.Short() || detector.On {
-		t.Skip("three servers are too much for the race detector; `make large` runs this, and one server is tested here")
+		t.Skip("three servers are too much for the race detector; `make large` runs this, and one is tested here")
 	}
 	servers := natstest.Cluster(t, 3)
 	slots := make(chan bool, 4) // three servers on one machine have enough to do
@@ -78,7 +78,8 @@ var systems atomic.Int64
 func environment(t *testing.T, to interface{ URL() string }, replicas int, s bustest.Settings) bustest.Environment {
 	prefix := fmt.Sprintf("sys%d", systems.Add(1))
 	config := natsbus.Config{
-		Prefix: prefix, Partitions: s.Partitions, Replicas: replicas, InboxWait: s.InboxWait, WorkWait: s.WorkWait, MemberLease: s.MemberLease,
+		Prefix: prefix, Partitions: s.Partitions, Replicas: replicas, InboxWait: s.InboxWait, WorkWait: s.WorkWait,
+		MemberLease:  s.MemberLease,
 		SessionLease: s.SessionLease, Timeout: 20 * time.Second,
 	}
 	js := rawJetStream(t, to)
@@ -103,7 +104,8 @@ func stored(t testing.TB, ctx context.Context, js jetstream.JetStream, prefix st
 	t.Helper()
 	for _, name := range streams {
 		n += int(streamInfo(t, ctx, js, name).State.Msgs)
-		for _, subject := range []string{prefix + ".anchor", prefix + ".later.anchor._._", prefix + ".later.work._.anchor._._"} {
+		for _, subject := range []string{prefix + ".anchor", prefix + ".later.anchor._._",
+			prefix + ".later.work._.anchor._._"} {
 			n -= int(streamInfo(t, ctx, js, name, jetstream.WithSubjectFilter(subject)).State.Subjects[subject])
 		}
 	}
@@ -125,7 +127,8 @@ func rawJetStream(t testing.TB, to interface{ URL() string }) jetstream.JetStrea
 	return js
 }
 
-func streamInfo(t testing.TB, ctx context.Context, js jetstream.JetStream, name string, opts ...jetstream.StreamInfoOpt) *jetstream.StreamInfo {
+func streamInfo(t testing.TB, ctx context.Context, js jetstream.JetStream, name string,
+	opts ...jetstream.StreamInfoOpt) *jetstream.StreamInfo {
 	t.Helper()
 	st, err := js.Stream(ctx, name)
 	if err != nil {
@@ -162,7 +165,8 @@ func removeSystem(t testing.TB, js jetstream.JetStream, prefix string) {
 	up := strings.ToUpper(prefix)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	for _, name := range []string{up, up + "_LATER", up + "_WORK", up + "_DEAD", "KV_" + up + "_MEMBERS", "KV_" + up + "_SESSIONS", "KV_" + up + "_NOTES"} {
+	for _, name := range []string{up, up + "_LATER", up + "_WORK", up + "_DEAD", "KV_" + up + "_MEMBERS",
+		"KV_" + up + "_SESSIONS", "KV_" + up + "_NOTES"} {
 		if err := js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			t.Logf("remove stream %s: %v", name, err)
 		}
@@ -171,14 +175,17 @@ func removeSystem(t testing.TB, js jetstream.JetStream, prefix string) {
 
 func errorsAs[T error](err error, to *T) bool { return errors.As(err, to) }
 
-// TestQueueOfWorkThatNobodyHasMade: whoever published the work has died, or NATS has not answered, before its queue was made. Looking after the work makes it, so that workers which serve any tag find it.
+// TestQueueOfWorkThatNobodyHasMade: whoever published the work has died, or NATS has not answered,
+// before its queue was made. Looking after the work makes it, so that workers which serve any tag
+// find it.
 func TestQueueOfWorkThatNobodyHasMade(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)
 	b := natstest.Connect(t, server, natsbus.Config{})
 	dying := natstest.Connect(t, server, natsbus.Config{Setup: natsbus.Use}) // which makes nothing
 	ref := events.Ref{Life: "aa", Execution: 1, Event: 2}
-	work, err := events.Encode(b.Prefix(), events.Message{ID: events.MessageID(events.VerbWork, "i", ref), Instance: "i", Content: &events.Work{Ref: ref, Activity: "charge", Tag: "gpu", Attempt: 1}})
+	work, err := events.Encode(b.Prefix(), events.Message{ID: events.MessageID(events.VerbWork, "i", ref),
+		Instance: "i", Content: &events.Work{Ref: ref, Activity: "charge", Tag: "gpu", Attempt: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,12 +9,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// This file is the order of what a predecessor held, what was lost on its way, and what somebody else is handed at the same time.
+// This file is the order of what a predecessor held, what was lost on its way, and what somebody
+// else is handed at the same time.
 
 // order keeps messages back while older ones of the same instance have to come again.
 type order struct {
-	// Messages up to upTo were handed out before, to somebody else or into a connection that broke; left are those that were not settled, by the last
-	// word of their subjects, and behind waits for them.
+	// Messages up to upTo were handed out before, to somebody else or into a connection that broke;
+	// left are those that were not settled, by the last word of their subjects, and behind waits
+	// for them.
 	upTo   uint64
 	left   map[string][]uint64
 	behind map[string][]*waiting
@@ -33,7 +35,9 @@ func (o *order) arrive(w *waiting) []*waiting {
 	if !slices.ContainsFunc(o.left[who], after) {
 		return append([]*waiting{w}, o.came(who, w.d.Place)...)
 	}
-	at, twice := slices.BinarySearchFunc(o.behind[who], w.d.Place, func(w *waiting, p uint64) int { return cmp.Compare(w.d.Place, p) })
+	at, twice := slices.BinarySearchFunc(o.behind[who], w.d.Place, func(w *waiting, p uint64) int {
+		return cmp.Compare(w.d.Place, p)
+	})
 	if twice {
 		o.behind[who][at] = w // its newer delivery is the one that counts
 	} else {
@@ -42,7 +46,8 @@ func (o *order) arrive(w *waiting) []*waiting {
 	return o.came(who, w.d.Place)
 }
 
-// came notes that a message that was left needs not be waited for any more, and gives what has waited for it.
+// came notes that a message that was left needs not be waited for any more, and gives what has
+// waited for it.
 func (o *order) came(who string, place uint64) (free []*waiting) {
 	if place > o.upTo || len(o.left[who]) == 0 {
 		return nil
@@ -52,7 +57,9 @@ func (o *order) came(who string, place uint64) (free []*waiting) {
 	n := len(behind)
 	if len(left) > 0 {
 		o.left[who] = left
-		n, _ = slices.BinarySearchFunc(behind, slices.Min(left), func(w *waiting, p uint64) int { return cmp.Compare(w.d.Place, p) })
+		n, _ = slices.BinarySearchFunc(behind, slices.Min(left), func(w *waiting, p uint64) int {
+			return cmp.Compare(w.d.Place, p)
+		})
 	} else {
 		delete(o.left, who)
 	}
@@ -85,7 +92,8 @@ func (r *receiver) findLeft(ctx context.Context, info *jetstream.ConsumerInfo) (
 		if err != nil {
 			return o, err
 		}
-		o = order{upTo: upTo, left: left, behind: make(map[string][]*waiting), until: now.Add(r.b.config.InboxWait + 2*time.Second), began: now, handed: info.Delivered.Consumer}
+		o = order{upTo: upTo, left: left, behind: make(map[string][]*waiting),
+			until: now.Add(r.b.config.InboxWait + 2*time.Second), began: now, handed: info.Delivered.Consumer}
 		if found >= info.NumAckPending {
 			break
 		}
@@ -96,10 +104,12 @@ func (r *receiver) findLeft(ctx context.Context, info *jetstream.ConsumerInfo) (
 	return o, nil
 }
 
-// maxLookups is how many messages are looked up one by one; beyond it, all that are there are listed.
+// maxLookups is how many messages are looked up one by one; beyond it, all that are there are
+// listed.
 const maxLookups = 16
 
-// checkLeft looks whether what is waited for was settled after all, and gives up waiting when it is time.
+// checkLeft looks whether what is waited for was settled after all, and gives up waiting when it is
+// time.
 func (r *receiver) checkLeft(ctx context.Context) {
 	r.mu.Lock()
 	if len(r.order.left) == 0 {
@@ -150,7 +160,8 @@ func (r *receiver) checkLeft(ctx context.Context) {
 	}
 }
 
-// giveUp gives up waiting for what does not come again. If it can be that it was handed to somebody else once more, who does not hear it, it is waited for again.
+// giveUp gives up waiting for what does not come again. If it can be that it was handed to somebody
+// else once more, who does not hear it, it is waited for again.
 func (r *receiver) giveUp(ctx context.Context, again bool) {
 	var handed uint64
 	if again {

@@ -15,16 +15,19 @@ import (
 	"github.com/rondo-run/rondo/pkg/bus"
 )
 
-// lane is one half of a partition, with a consumer of its own: what people say waits in one, and what instances that run wait for goes ahead in the other. So however many
-// starts there are, who runs goes on.
+// lane is one half of a partition, with a consumer of its own: what people say waits in one, and
+// what instances that run wait for goes ahead in the other. So however many starts there are, who
+// runs goes on.
 //
-// The broker tells them apart by the number of words: when it stores a message, it takes a verb of two words apart, and those go ahead (see [github.com/rondo-run/rondo/pkg/events.Verb.Ahead]).
+// The broker tells them apart by the number of words: when it stores a message, it takes a verb of
+// two words apart, and those go ahead (see [github.com/rondo-run/rondo/pkg/events.Verb.Ahead]).
 //
 //	rondo.start.fulfil.order-1     is stored as   rondo.p.2.start.fulfil.order-1
 //	rondo.work-done.1-4.order-1    is stored as   rondo.p.2.work.done.1-4.order-1
 //
-// It could also be told which verbs belong to a lane. But when many messages are stored, the broker searches long for the next one of a consumer that is for several subjects; and
-// what has a verb that is in no list would stay there for ever.
+// It could also be told which verbs belong to a lane. But when many messages are stored, the broker
+// searches long for the next one of a consumer that is for several subjects; and what has a verb
+// that is in no list would stay there for ever.
 type lane string
 
 const (
@@ -32,7 +35,8 @@ const (
 	ahead  lane = "a-"
 )
 
-var lanes = []lane{people, ahead} // in this order: while the one is for everything, as it once was, there cannot be the other
+// in this order: while the one is for everything, as it once was, there cannot be the other
+var lanes = []lane{people, ahead}
 
 // consumer names the consumer of a lane.
 func (l lane) consumer(partition int) string { return string(l) + strconv.Itoa(partition) }
@@ -52,7 +56,8 @@ func (b *Bus) storedAs(subject string) string {
 	return b.subject("p.*", strings.ReplaceAll(verb, "-", "."), rest)
 }
 
-// publishedAs is the subject under which something was published that is stored, and its partition. What is not in a partition is as it was published.
+// publishedAs is the subject under which something was published that is stored, and its partition.
+// What is not in a partition is as it was published.
 func (b *Bus) publishedAs(subject string) (string, int) {
 	rest, ok := strings.CutPrefix(subject, b.names.prefix+".p.")
 	if !ok {
@@ -72,8 +77,9 @@ func (b *Bus) publishedAs(subject string) (string, int) {
 // partitionTransform has the broker compute the partition of a message.
 func (b *Bus) partitionTransform(n int) *jetstream.SubjectTransformConfig {
 	return &jetstream.SubjectTransformConfig{
-		Source:      b.subject("*.*.*"),
-		Destination: b.subject("p.{{partition(" + strconv.Itoa(n) + ",3)}}.{{split(1,-)}}.{{wildcard(2)}}.{{wildcard(3)}}"),
+		Source: b.subject("*.*.*"),
+		Destination: b.subject("p.{{partition(" + strconv.Itoa(n) +
+			",3)}}.{{split(1,-)}}.{{wildcard(2)}}.{{wildcard(3)}}"),
 	}
 }
 
@@ -104,7 +110,8 @@ func (b *Bus) partitionConsumer(l lane, partition int) jetstream.ConsumerConfig 
 	}
 	return jetstream.ConsumerConfig{
 		Durable: l.consumer(partition), Description: description, FilterSubject: b.filter(l, partition),
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.config.InboxWait, MaxDeliver: -1, MaxAckPending: maxHeld, MaxWaiting: 512,
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.config.InboxWait, MaxDeliver: -1, MaxAckPending: maxHeld,
+		MaxWaiting: 512,
 	}
 }
 
@@ -115,7 +122,8 @@ func (s *setup) partition(ctx context.Context, st jetstream.Stream, i int) {
 	}
 }
 
-// Partitions implements bus.Inbox. It also removes what is left of partitions that are no longer used and have been drained.
+// Partitions implements bus.Inbox. It also removes what is left of partitions that are no longer
+// used and have been drained.
 func (b *Bus) Partitions(ctx context.Context) (bus.Partitions, error) {
 	st, err := b.js.Stream(ctx, b.names.inbox)
 	if gone(err) && b.mend(ctx) == nil {
@@ -135,7 +143,8 @@ func (b *Bus) Partitions(ctx context.Context) (bus.Partitions, error) {
 			if slices.Contains(have[i], l) || b.config.Setup != Make {
 				continue
 			}
-			err := b.askAgain(ctx, func(ctx context.Context) error { // somebody has raised their number, or the broker has lost one
+			err := b.askAgain(ctx, func(ctx context.Context) error {
+				// somebody has raised their number, or the broker has lost one
 				_, err := st.CreateOrUpdateConsumer(ctx, b.partitionConsumer(l, i))
 				return err
 			})
@@ -181,14 +190,16 @@ func (b *Bus) dropDrained(ctx context.Context, st jetstream.Stream, partition in
 		return false
 	}
 	for _, l := range lanes {
-		if err := st.DeleteConsumer(ctx, l.consumer(partition)); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		if err := st.DeleteConsumer(ctx, l.consumer(partition)); err != nil &&
+			!errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return false
 		}
 	}
 	return true
 }
 
-// SetPartitions changes how many partitions the inbox has. What is stored already stays where it is, and is taken from there.
+// SetPartitions changes how many partitions the inbox has. What is stored already stays where it
+// is, and is taken from there.
 func (b *Bus) SetPartitions(ctx context.Context, n int) error {
 	if n < 1 || n > maxPartitions {
 		return fmt.Errorf("nats: %d partitions; want 1 to %d", n, maxPartitions)
@@ -217,7 +228,8 @@ func (b *Bus) Backlog(ctx context.Context, partition int) (all bus.Backlog, err 
 		if err != nil {
 			return bus.Backlog{}, err
 		}
-		all.Waiting, all.Held, all.Receivers = all.Waiting+one.Waiting, all.Held+one.Held, max(all.Receivers, one.Receivers)
+		all.Waiting, all.Held, all.Receivers = all.Waiting+one.Waiting, all.Held+one.Held,
+			max(all.Receivers, one.Receivers)
 	}
 	return all, nil
 }

@@ -14,13 +14,18 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Passing work on. Work may go to a worker of its queue at once, without being stored by the broker, if whoever has promised it keeps it meanwhile. It goes in bundles, as results do, to any worker that has said that
-// it has room, and is answered when it is settled: its result is, by then. What a worker has no room for, or gives back, goes through the stream at once; what nobody answers after the time that one waits for the
-// broker does so then, and counts as handed out before. What takes its time goes there, too, before that, and says by whom it is held, so that whoever takes it from the stream can hand it over: nothing is held up for
-// long, and nothing that takes long depends on who has published it.
+// Passing work on. Work may go to a worker of its queue at once, without being stored by the
+// broker, if whoever has promised it keeps it meanwhile. It goes in bundles, as results do, to any
+// worker that has said that it has room, and is answered when it is settled: its result is, by
+// then. What a worker has no room for, or gives back, goes through the stream at once; what nobody
+// answers after the time that one waits for the broker does so then, and counts as handed out
+// before. What takes its time goes there, too, before that, and says by whom it is held, so that
+// whoever takes it from the stream can hand it over: nothing is held up for long, and nothing that
+// takes long depends on who has published it.
 
 const (
-	// passName begins the last word of the subjects on which workers take what is passed on; the name of the queue's consumer follows.
+	// passName begins the last word of the subjects on which workers take what is passed on; the
+	// name of the queue's consumer follows.
 	passName = "work-"
 	// passGroup is the group of the workers of a queue. Each bundle goes to one of them.
 	passGroup = "workers"
@@ -67,14 +72,16 @@ func (b *Bus) passTo(subject string) string {
 	return to
 }
 
-// notSettled makes what is published through the stream of work that no worker has settled. What a worker has begun with counts as handed out, unless it has it still.
+// notSettled makes what is published through the stream of work that no worker has settled. What a
+// worker has begun with counts as handed out, unless it has it still.
 func notSettled(w events.Wire, why error) events.Wire {
 	w.Back, w.Pass = "", false
 	var l lasts
 	switch {
 	case errors.As(why, &l) && 0 < len(l.by) && len(l.by) <= events.MaxName:
 		return withHeader(w, events.HeaderHeld, l.by)
-	case errors.Is(why, jetstream.ErrNoStreamResponse), errors.Is(why, errNotHere), errors.Is(why, errBusy), errors.Is(why, errReturned):
+	case errors.Is(why, jetstream.ErrNoStreamResponse), errors.Is(why, errNotHere), errors.Is(why, errBusy),
+		errors.Is(why, errReturned):
 		return w
 	}
 	return withHeader(w, headerAgain, "true")
@@ -130,7 +137,8 @@ func (o *offer) hear(m *nats.Msg) {
 			b.log.Warn("NATS: work that is none of this queue", "queue", o.q.name, "subject", w.Subject)
 			hold.say(saidNotHere)
 		default:
-			d := bus.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, Place: firstShort + b.passedOn.Add(1), Passed: true, Deliveries: 1, Stored: now, Hold: hold}
+			d := bus.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, Place: firstShort + b.passedOn.Add(1),
+				Passed: true, Deliveries: 1, Stored: now, Hold: hold}
 			if o.take(d) {
 				all.took(i)
 			} else {
@@ -140,7 +148,8 @@ func (o *offer) hear(m *nats.Msg) {
 	}
 }
 
-// passedAt is when work was passed on, by the clock here. A process that has stood still, or whose clock has, finds work that was given up meanwhile: that is not fresh.
+// passedAt is when work was passed on, by the clock here. A process that has stood still, or whose
+// clock has, finds work that was given up meanwhile: that is not fresh.
 func passedAt(m *nats.Msg, now time.Time) (at time.Time, fresh bool) {
 	said, err := time.Parse(time.RFC3339Nano, m.Header.Get(headerPassedAt))
 	if err != nil {
@@ -150,7 +159,8 @@ func passedAt(m *nats.Msg, now time.Time) (at time.Time, fresh bool) {
 	return now.Add(-max(age, 0)), -maxAhead < age && age < bus.LastsAfter
 }
 
-// storedLate tells whether work that was passed on is stored, which it is not at first. Until it must be, whoever has passed it on keeps it.
+// storedLate tells whether work that was passed on is stored, which it is not at first. Until it
+// must be, whoever has passed it on keeps it.
 func (b *Bus) storedLate(ctx context.Context, d bus.Delivery) (bool, error) {
 	if time.Since(d.Stored) < bus.LastsAfter+2*tellEvery {
 		return true, nil

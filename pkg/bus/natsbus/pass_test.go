@@ -36,7 +36,8 @@ var passedQueue = bus.Queue{Activity: "a"}
 func newPassing(t *testing.T) *passing {
 	t.Helper()
 	s := natstest.Start(t)
-	return (&passing{t: t, server: s, orchestrator: natstest.Connect(t, s, natsbus.Config{}), worker: natstest.Connect(t, s, natsbus.Config{})}).begin()
+	return (&passing{t: t, server: s, orchestrator: natstest.Connect(t, s, natsbus.Config{}),
+		worker: natstest.Connect(t, s, natsbus.Config{})}).begin()
 }
 
 // begin lets the worker offer its room.
@@ -76,7 +77,8 @@ func (p *passing) must(err error) {
 
 func workOf(instances ...string) (all []events.Wire) {
 	for _, i := range instances {
-		all = append(all, events.Wire{Subject: "rondo.work._.a.1-2." + i, Header: events.Header{events.HeaderMsgID: {"w-" + i}, "X": {"y"}}, Body: []byte(i), Pass: true})
+		all = append(all, events.Wire{Subject: "rondo.work._.a.1-2." + i,
+			Header: events.Header{events.HeaderMsgID: {"w-" + i}, "X": {"y"}}, Body: []byte(i), Pass: true})
 	}
 	return all
 }
@@ -99,7 +101,8 @@ func (p *passing) next() bus.Delivery {
 	}
 }
 
-// stored takes n pieces of work from the stream, in the order of their instances, and acknowledges them.
+// stored takes n pieces of work from the stream, in the order of their instances, and acknowledges
+// them.
 func (p *passing) stored(n int) (all []bus.Delivery) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), longEnough)
@@ -151,7 +154,8 @@ func (p *passing) backlog(want int64) {
 func (p *passing) want(passed, stored uint64) {
 	p.t.Helper()
 	if is := p.orchestrator.Traffic(); is.ShortWay != passed || is.PassedOn != stored {
-		p.t.Errorf("%d pieces of work were passed on, and %d stored after all; want %d and %d", is.ShortWay, is.PassedOn, passed, stored)
+		p.t.Errorf("%d pieces of work were passed on, and %d stored after all; want %d and %d", is.ShortWay,
+			is.PassedOn, passed, stored)
 	}
 }
 
@@ -163,7 +167,8 @@ func TestWorkIsPassedOn(t *testing.T) {
 	var places []uint64
 	for _, want := range []string{"i", "j", "k"} {
 		d := p.next()
-		if !d.Passed || d.Deliveries != 1 || d.Subject != "rondo.work._.a.1-2."+want || string(d.Body) != want || d.Header["X"][0] != "y" || d.Header[events.HeaderMsgID][0] != "w-"+want || d.Hold.Token() != "" {
+		if !d.Passed || d.Deliveries != 1 || d.Subject != "rondo.work._.a.1-2."+want || string(d.Body) != want ||
+			d.Header["X"][0] != "y" || d.Header[events.HeaderMsgID][0] != "w-"+want || d.Hold.Token() != "" {
 			t.Errorf("came %+v", d)
 		}
 		if places = append(places, d.Place); slices.Contains(places[:len(places)-1], d.Place) {
@@ -194,8 +199,13 @@ func TestWorkIsStored(t *testing.T) {
 		"it does not say that it may be": {work: plain},
 		"it is for later":                {work: later},
 		"it is large":                    {work: large},
-		"nobody has room":                {work: workOf("i")[0], before: func(p *passing) { p.takes = func(bus.Delivery) bool { return false } }, stored: 1},
-		"nobody offers any":              {work: workOf("i")[0], before: func(p *passing) { p.stop(); p.heard(p.worker) }, stored: 1},
+		"nobody has room": {work: workOf("i")[0], before: func(p *passing) {
+			p.takes = func(bus.Delivery) bool { return false }
+		}, stored: 1},
+		"nobody offers any": {work: workOf("i")[0], before: func(p *passing) {
+			p.stop()
+			p.heard(p.worker)
+		}, stored: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -206,7 +216,8 @@ func TestWorkIsStored(t *testing.T) {
 			}
 			p.returned(p.publish(c.work))
 			d := p.stored(1)[0]
-			if d.Passed || d.Deliveries != 1 || d.Header[events.HeaderMsgID][0] != "w-i" || len(d.Header[events.HeaderHeld]) > 0 {
+			if d.Passed || d.Deliveries != 1 || d.Header[events.HeaderMsgID][0] != "w-i" ||
+				len(d.Header[events.HeaderHeld]) > 0 {
 				t.Errorf("came %+v", d)
 			}
 			p.want(0, c.stored)
@@ -258,7 +269,8 @@ func TestPassedWorkWhenTheConnectionBreaks(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
 	line := natstest.NewLine(t, s)
-	p := (&passing{t: t, server: s, orchestrator: natstest.Connect(t, line, natsbus.Config{}), worker: natstest.Connect(t, s, natsbus.Config{})}).begin()
+	p := (&passing{t: t, server: s, orchestrator: natstest.Connect(t, line, natsbus.Config{}),
+		worker: natstest.Connect(t, s, natsbus.Config{})}).begin()
 	p.orchestrator.WaitShort(longEnough)
 	done := p.publish(workOf("i")...)
 	p.next()
@@ -296,7 +308,8 @@ func TestPassedWorkThatLasts(t *testing.T) {
 		t.Errorf("the other one counts as withdrawn, too (%v)", err)
 	}
 	d := p.stored(1)[0]
-	if d.Subject != first.Subject || d.Deliveries != 1 || d.Passed || strings.Join(d.Header[events.HeaderHeld], ",") != "w1" {
+	if d.Subject != first.Subject || d.Deliveries != 1 || d.Passed ||
+		strings.Join(d.Header[events.HeaderHeld], ",") != "w1" {
 		t.Errorf("came %+v", d)
 	}
 }
@@ -347,7 +360,8 @@ func TestStrangersPassNoWork(t *testing.T) {
 		}
 	}
 	for _, reply := range []string{"", "rondo.start.o.i", "$JS.API.STREAM.DELETE.RONDO"} {
-		p.must(nc.PublishMsg(&nats.Msg{Subject: to, Reply: reply, Header: nats.Header{"Rondo-Results": {"1"}}, Data: []byte(text("rondo.work._.a.1-2.i") + "\x00" + text("7"))}))
+		p.must(nc.PublishMsg(&nats.Msg{Subject: to, Reply: reply, Header: nats.Header{"Rondo-Results": {"1"}},
+			Data: []byte(text("rondo.work._.a.1-2.i") + "\x00" + text("7"))}))
 	}
 	p.must(nc.Flush())
 	p.orchestrator.WaitShort(longEnough)
@@ -366,7 +380,8 @@ func bundled(n int, parts ...string) *nats.Msg {
 	return &nats.Msg{Header: nats.Header{"Rondo-Results": {fmt.Sprint(n)}}, Data: []byte(strings.Join(parts, ""))}
 }
 
-// TestRightsToPassWork passes work on with the rights that are shipped, and does without where one is missing.
+// TestRightsToPassWork passes work on with the rights that are shipped, and does without where one
+// is missing.
 func TestRightsToPassWork(t *testing.T) {
 	t.Parallel()
 	conf, err := os.ReadFile(shipped + "single.conf")
@@ -375,10 +390,12 @@ func TestRightsToPassWork(t *testing.T) {
 	}
 	const allowed = "as they are shipped"
 	for name, change := range map[string][2]string{
-		allowed:                         {"", ""},
-		"the worker may not answer":     {`"_INBOX_worker.>", "_INBOX_orchestrator.*.said.*", `, `"_INBOX_worker.>", `},
-		"the worker may not hear":       {`"_INBOX_worker.>", "rondo.notice.withdrawn.>", "rondo.notice.handover.to.*"`, `"_INBOX_worker.>", "rondo.notice.withdrawn.>"`},
-		"the orchestrator may not send": {`"rondo.dead.>", "rondo.notice.>"`, `"rondo.dead.>", "rondo.notice.withdrawn.>"`},
+		allowed:                     {"", ""},
+		"the worker may not answer": {`"_INBOX_worker.>", "_INBOX_orchestrator.*.said.*", `, `"_INBOX_worker.>", `},
+		"the worker may not hear": {`"_INBOX_worker.>", "rondo.notice.withdrawn.>", "rondo.notice.handover.to.*"`,
+			`"_INBOX_worker.>", "rondo.notice.withdrawn.>"`},
+		"the orchestrator may not send": {`"rondo.dead.>", "rondo.notice.>"`,
+			`"rondo.dead.>", "rondo.notice.withdrawn.>"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -389,14 +406,16 @@ func TestRightsToPassWork(t *testing.T) {
 			s := natstest.StartWith(t, embedded.Options{Config: configFile(t, changed)})
 			said := new(lockedBuffer)
 			as := func(user string, setup natsbus.Setup) *natsbus.Bus {
-				return natstest.Connect(t, s, natsbus.Config{User: user, Password: user, InboxPrefix: inboxOf(user), Setup: setup, Partitions: 4, Logger: slog.New(slog.NewTextHandler(said, nil))})
+				return natstest.Connect(t, s, natsbus.Config{User: user, Password: user, InboxPrefix: inboxOf(user),
+					Setup: setup, Partitions: 4, Logger: slog.New(slog.NewTextHandler(said, nil))})
 			}
 			setup := as("setup", natsbus.Make)
 			_, err := setup.OpenQueue(t.Context(), passedQueue)
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := (&passing{t: t, server: s, orchestrator: as("orchestrator", natsbus.Verify), worker: as("worker", natsbus.Verify)}).begin()
+			p := (&passing{t: t, server: s, orchestrator: as("orchestrator", natsbus.Verify),
+				worker: as("worker", natsbus.Verify)}).begin()
 			p.takes = func(d bus.Delivery) bool { d.Hold.Ack(); return true }
 			for i := range 3 {
 				p.must(p.orchestrator.Publish(t.Context(), workOf(fmt.Sprint("i", i))...))
@@ -412,7 +431,8 @@ func TestRightsToPassWork(t *testing.T) {
 			if len(p.came) > 1 {
 				t.Errorf("%d pieces of work are done twice", len(p.came))
 			}
-			if name == "the worker may not answer" && !strings.Contains(said.String(), "this user may not answer those who pass it something") {
+			if name == "the worker may not answer" &&
+				!strings.Contains(said.String(), "this user may not answer those who pass it something") {
 				t.Errorf("it said:\n%s", said)
 			}
 		})

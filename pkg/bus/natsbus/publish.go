@@ -18,19 +18,22 @@ import (
 )
 
 const (
-	// window bounds what is on its way to the broker at once; each message counts with its size and a little more.
+	// window bounds what is on its way to the broker at once; each message counts with its size and
+	// a little more.
 	window      = 16 << 20
 	messageCost = 4 << 10
 
-	// A message whose time is nearer than near is published at once, another one waits in the broker until early before its time, because the broker may be
-	// up to a quarter of a second late.
+	// A message whose time is nearer than near is published at once, another one waits in the
+	// broker until early before its time, because the broker may be up to a quarter of a second
+	// late.
 	near  = 1500 * time.Millisecond
 	early = time.Second
 
-	// publishWait is how long to wait for the broker to say that it has a message; after that it is published again, and the broker still remembers
-	// its id if it has it: see dedupeWindow.
+	// publishWait is how long to wait for the broker to say that it has a message; after that it is
+	// published again, and the broker still remembers its id if it has it: see dedupeWindow.
 	publishWait = 3 * time.Second
-	// When the broker does not keep up, each message counts twice as much as before, up to maxStrain times twice; when it has kept up for strainFor, half as much.
+	// When the broker does not keep up, each message counts twice as much as before, up to
+	// maxStrain times twice; when it has kept up for strainFor, half as much.
 	maxStrain = 6
 	strainFor = 2 * time.Second
 	// withdrawing is how many withdrawals are on their way at once, for each call.
@@ -48,10 +51,14 @@ func (b *Bus) Publish(ctx context.Context, messages ...events.Wire) error {
 	for len(messages) > 0 {
 		var rest, withdrawn []events.Wire
 		rest, withdrawn, messages = split(messages)
-		if err := b.insist(ctx, rest, func(rest []events.Wire) ([]events.Wire, error) { return b.publishOnce(ctx, rest, &refused) }); err != nil {
+		if err := b.insist(ctx, rest, func(rest []events.Wire) ([]events.Wire, error) {
+			return b.publishOnce(ctx, rest, &refused)
+		}); err != nil {
 			return err
 		}
-		if err := b.insist(ctx, withdrawn, func(rest []events.Wire) ([]events.Wire, error) { return b.withdraw(ctx, rest) }); err != nil {
+		if err := b.insist(ctx, withdrawn, func(rest []events.Wire) ([]events.Wire, error) {
+			return b.withdraw(ctx, rest)
+		}); err != nil {
 			return err
 		}
 	}
@@ -61,7 +68,8 @@ func (b *Bus) Publish(ctx context.Context, messages ...events.Wire) error {
 	return nil
 }
 
-// split takes what can be done in two goes off the front: publish, then withdraw. What is published under a subject that was withdrawn before has to wait.
+// split takes what can be done in two goes off the front: publish, then withdraw. What is published
+// under a subject that was withdrawn before has to wait.
 func split(messages []events.Wire) (publish, withdraw, rest []events.Wire) {
 	first := slices.IndexFunc(messages, func(w events.Wire) bool { return w.Purge })
 	if first < 0 {
@@ -83,8 +91,10 @@ func split(messages []events.Wire) (publish, withdraw, rest []events.Wire) {
 	return publish, withdraw, nil
 }
 
-// insist does something with messages, again with those for which that failed, until it has worked for all.
-func (b *Bus) insist(ctx context.Context, messages []events.Wire, do func([]events.Wire) (failed []events.Wire, last error)) error {
+// insist does something with messages, again with those for which that failed, until it has worked
+// for all.
+func (b *Bus) insist(ctx context.Context, messages []events.Wire,
+	do func([]events.Wire) (failed []events.Wire, last error)) error {
 	for attempt := 0; len(messages) > 0; attempt++ {
 		failed, err := do(messages)
 		if len(failed) == 0 {
@@ -131,7 +141,8 @@ func (b *Bus) pause(ctx context.Context, attempt int, last error) error {
 	}
 }
 
-// strain is how much the broker is under. Publishing again what it has not said to have would only add to it.
+// strain is how much the broker is under. Publishing again what it has not said to have would only
+// add to it.
 type strain struct {
 	mu      sync.Mutex
 	level   int
@@ -157,8 +168,9 @@ func (s *strain) note(late bool) {
 	}
 }
 
-// inOrder gives the instance of a message that must not overtake others of the same call: one that people have sent. Those of the services say which
-// event they are about, so that their order means nothing, and waiting for each would make them slow.
+// inOrder gives the instance of a message that must not overtake others of the same call: one that
+// people have sent. Those of the services say which event they are about, so that their order means
+// nothing, and waiting for each would make them slow.
 func (b *Bus) inOrder(w events.Wire) (instance string) {
 	if !w.NotBefore.IsZero() {
 		return ""
@@ -166,7 +178,8 @@ func (b *Bus) inOrder(w events.Wire) (instance string) {
 	rest := w.Subject[len(b.names.prefix)+1:] // it has been checked
 	verb, _, _ := strings.Cut(rest, ".")
 	switch events.Verb(verb) {
-	case events.VerbWork, events.VerbBegun, events.VerbDone, events.VerbFail, events.VerbTimer, events.VerbChild, events.VerbWake, deadVerb:
+	case events.VerbWork, events.VerbBegun, events.VerbDone, events.VerbFail, events.VerbTimer, events.VerbChild,
+		events.VerbWake, deadVerb:
 		return ""
 	}
 	return lastWord(rest)
@@ -178,13 +191,16 @@ const deadVerb = "dead"
 // errNoStream is why a message is refused whose subject is none of the system's.
 var errNoStream = errors.New("no stream takes this subject")
 
-// errLongSubject is why a message is refused whose subject would have the server close the connection.
+// errLongSubject is why a message is refused whose subject would have the server close the
+// connection.
 var errLongSubject = errors.New("the subject is too long")
 
-// maxSubject leaves room for what else is in a line of the protocol, which servers let have 4,096 bytes, and in the subject of a dead letter.
+// maxSubject leaves room for what else is in a line of the protocol, which servers let have 4,096
+// bytes, and in the subject of a dead letter.
 const maxSubject = 3500
 
-// canTake tells whether there is a stream for a subject. The broker's own answer would be the same as if a stream had no leader just now.
+// canTake tells whether there is a stream for a subject. The broker's own answer would be the same
+// as if a stream had no leader just now.
 func (b *Bus) canTake(subject string) error {
 	rest, ok := strings.CutPrefix(subject, b.names.prefix+".")
 	if !ok {
@@ -204,7 +220,8 @@ func (b *Bus) canTake(subject string) error {
 	if verb == string(events.VerbWork) && words != 3 {
 		want = 5
 	}
-	if words != want || strings.HasPrefix(rest, ".") || strings.HasSuffix(rest, ".") || strings.Contains(rest, "..") || strings.ContainsAny(rest, "*> \t\r\n") {
+	if words != want || strings.HasPrefix(rest, ".") || strings.HasSuffix(rest, ".") || strings.Contains(rest, "..") ||
+		strings.ContainsAny(rest, "*> \t\r\n") {
 		return errNoStream
 	}
 	return nil
@@ -212,15 +229,18 @@ func (b *Bus) canTake(subject string) error {
 
 // permanent reports whether the broker will never take the message.
 func permanent(err error) bool {
-	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) || errors.Is(err, nats.ErrBadHeaderMsg) || errors.Is(err, jetstream.ErrInvalidSubject) ||
+	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) ||
+		errors.Is(err, nats.ErrBadHeaderMsg) || errors.Is(err, jetstream.ErrInvalidSubject) ||
 		errors.Is(err, nats.ErrPermissionViolation) {
 		return true
 	}
 	var api *jetstream.APIError
-	return errors.As(err, &api) && api.Code == 400 && api.ErrorCode != accountFull // there is something wrong with the request; everything else is the state of the servers
+	// there is something wrong with the request; everything else is the state of the servers
+	return errors.As(err, &api) && api.Code == 400 && api.ErrorCode != accountFull
 }
 
-// accountFull is the code of the error that the limits of the account are reached. Somebody makes room, and it works.
+// accountFull is the code of the error that the limits of the account are reached. Somebody makes
+// room, and it works.
 const accountFull jetstream.ErrorCode = 10002
 
 // message makes what is published: the message itself, or what has NATS publish it later.
@@ -258,10 +278,11 @@ func (b *Bus) delayedMessage(w events.Wire, now time.Time, inInbox bool) *nats.M
 	return &nats.Msg{Subject: w.Subject, Data: w.Body, Header: b.withMsgID(nats.Header(w.Header), w.Subject, inInbox)}
 }
 
-// withMsgID adds the id by which NATS drops what is published twice, because the answer to the first time was lost. In
-// the inbox, where clients publish, nobody else can guess it, and it is for one subject only: a client could have a
-// message of others dropped, or two messages with one id for different instances would be one. What another process
-// publishes again comes twice, and the instance takes it once.
+// withMsgID adds the id by which NATS drops what is published twice, because the answer to the
+// first time was lost. In the inbox, where clients publish, nobody else can guess it, and it is for
+// one subject only: a client could have a message of others dropped, or two messages with one id
+// for different instances would be one. What another process publishes again comes twice, and the
+// instance takes it once.
 func (b *Bus) withMsgID(h nats.Header, subject string, inInbox bool) nats.Header {
 	id := first(events.Header(h), events.HeaderMsgID)
 	own := first(events.Header(h), nats.MsgIdHdr)
@@ -291,7 +312,9 @@ func (b *Bus) streamOf(subject string) (st jetstream.Stream, isWork bool, err er
 		st, isWork = is.work, true
 	}
 	if st == nil {
-		return nil, isWork, fmt.Errorf("nats: the stream of %s cannot be seen with these rights, or was not there when the connection was made", subject)
+		return nil, isWork, fmt.Errorf(
+			"nats: the stream of %s cannot be seen with these rights, or was not there when the connection was made",
+			subject)
 	}
 	return st, isWork, nil
 }
@@ -301,10 +324,12 @@ func (b *Bus) laterStream() (jetstream.Stream, error) {
 	if st := b.there.Load().later; st != nil {
 		return st, nil
 	}
-	return nil, fmt.Errorf("nats: stream %s cannot be seen with these permissions, or was not there when the connection was made", b.names.later)
+	return nil, fmt.Errorf("nats: stream %s cannot be seen with these permissions, or was not there when the "+
+		"connection was made", b.names.later)
 }
 
-// withdraw removes what is stored under subjects, and tells those who hold it. It gives back those for which that did not work.
+// withdraw removes what is stored under subjects, and tells those who hold it. It gives back those
+// for which that did not work.
 func (b *Bus) withdraw(ctx context.Context, messages []events.Wire) (failed []events.Wire, last error) {
 	now := time.Now()
 	errs := make([]error, len(messages))
@@ -349,12 +374,14 @@ func (b *Bus) withdrawOne(ctx context.Context, w events.Wire, now time.Time) err
 	if err := st.Purge(ctx, jetstream.WithPurgeSubject(w.Subject)); err != nil {
 		return err
 	}
-	words := append([]string{"notice", "withdrawn"}, strings.Split(strings.TrimPrefix(w.Subject, b.subject("work.")), ".")...)
+	words := append([]string{"notice", "withdrawn"},
+		strings.Split(strings.TrimPrefix(w.Subject, b.subject("work.")), ".")...)
 	return b.nc.Publish(b.subject(words...), nil)
 }
 
-// unschedule removes what waits for its time, which is after a while. The server would go on to remember when that is, some 500 bytes for each; a message that is not to wait, under
-// the same subject, makes it forget. What would be forgotten soon anyway is not worth it.
+// unschedule removes what waits for its time, which is after a while. The server would go on to
+// remember when that is, some 500 bytes for each; a message that is not to wait, under the same
+// subject, makes it forget. What would be forgotten soon anyway is not worth it.
 func (b *Bus) unschedule(ctx context.Context, st jetstream.Stream, subject string, after time.Duration) error {
 	if after > remembered {
 		_, err := b.js.PublishMsg(ctx, &nats.Msg{Subject: subject})
@@ -366,13 +393,15 @@ func (b *Bus) unschedule(ctx context.Context, st jetstream.Stream, subject strin
 	return st.Purge(ctx, jetstream.WithPurgeSubject(subject))
 }
 
-// place is where a message may be stored: under a filter, as a message that was published under a subject.
+// place is where a message may be stored: under a filter, as a message that was published under a
+// subject.
 type place struct {
 	stream          jetstream.Stream
 	filter, subject string
 }
 
-// placesOf are all places of a message, in the order in which it goes from one to the other, so that it is seen when it does.
+// placesOf are all places of a message, in the order in which it goes from one to the other, so
+// that it is seen when it does.
 func (b *Bus) placesOf(w events.Wire) (all []place, isWork bool, err error) {
 	st, isWork, err := b.streamOf(w.Subject)
 	if err != nil {
@@ -397,7 +426,8 @@ func (b *Bus) placesOf(w events.Wire) (all []place, isWork bool, err error) {
 		goesOn = b.subject(dueMark + strings.TrimPrefix(w.Subject, b.names.prefix+"."))
 	}
 	due := b.dueOf(w.Subject)
-	return append(all, place{waits, later, later}, place{waits, due, due}, place{st, b.storedAs(goesOn), goesOn}), false, nil
+	return append(all, place{waits, later, later}, place{waits, due, due}, place{st, b.storedAs(goesOn), goesOn}),
+		false, nil
 }
 
 // Has implements bus.Publisher.

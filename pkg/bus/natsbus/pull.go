@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// While the broker has nothing to hand out, it says so every heartbeat. After silence without a word, nobody there knows of the request any more.
+	// While the broker has nothing to hand out, it says so every heartbeat. After silence without a
+	// word, nobody there knows of the request any more.
 	heartbeat = time.Second
 	silence   = 3 * time.Second
 	// reconnected is how often who waits for a connection looks whether there is one.

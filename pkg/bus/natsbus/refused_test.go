@@ -20,7 +20,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// This file shows what the users of the shipped configurations may not do, and where the configurations end.
+// This file shows what the users of the shipped configurations may not do, and where the
+// configurations end.
 
 // intruder is a connection with the rights of a user that does what Rondo would not.
 type intruder struct {
@@ -34,7 +35,8 @@ func intrude(t *testing.T, s *embedded.Server, user string) *intruder {
 	t.Helper()
 	i := &intruder{t: t, user: user, refused: make(chan error, 100)}
 	var err error
-	i.nc, err = nats.Connect(s.URL(), nats.UserInfo(user, user), nats.CustomInboxPrefix(natsInbox(user)), nats.NoReconnect(),
+	i.nc, err = nats.Connect(s.URL(), nats.UserInfo(user, user), nats.CustomInboxPrefix(natsInbox(user)),
+		nats.NoReconnect(),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { i.refused <- err }))
 	if err != nil {
 		t.Fatal(err)
@@ -90,21 +92,28 @@ func (i *intruder) mayNotHear(subjects ...string) {
 	}
 }
 
-// requests are those of the JetStream API with which somebody could do harm or see too much, about streams and buckets. Whoever needs some of them says so.
+// requests are those of the JetStream API with which somebody could do harm or see too much, about
+// streams and buckets. Whoever needs some of them says so.
 func requests(streams ...string) (subjects []string) {
 	for _, s := range streams {
 		for _, what := range []string{
-			"STREAM.CREATE.%s", "STREAM.UPDATE.%s", "STREAM.DELETE.%s", "STREAM.PURGE.%s", "STREAM.MSG.DELETE.%s", "STREAM.MSG.GET.%s", "DIRECT.GET.%s",
-			"STREAM.SNAPSHOT.%s", "STREAM.RESTORE.%s", "STREAM.LEADER.STEPDOWN.%s", "STREAM.PEER.REMOVE.%s", "CONSUMER.CREATE.%s", "CONSUMER.CREATE.%s.c", "CONSUMER.DURABLE.CREATE.%s.c",
-			"CONSUMER.CREATE.%s.c.x", "CONSUMER.DELETE.%s.c", "CONSUMER.PAUSE.%s.c", "CONSUMER.RESET.%s.c", "CONSUMER.UNPIN.%s.c", "CONSUMER.MSG.NEXT.%s.c", "CONSUMER.LEADER.STEPDOWN.%s.c", "CONSUMER.LIST.%s", "CONSUMER.NAMES.%s",
+			"STREAM.CREATE.%s", "STREAM.UPDATE.%s", "STREAM.DELETE.%s", "STREAM.PURGE.%s", "STREAM.MSG.DELETE.%s",
+			"STREAM.MSG.GET.%s", "DIRECT.GET.%s",
+			"STREAM.SNAPSHOT.%s", "STREAM.RESTORE.%s", "STREAM.LEADER.STEPDOWN.%s", "STREAM.PEER.REMOVE.%s",
+			"CONSUMER.CREATE.%s", "CONSUMER.CREATE.%s.c", "CONSUMER.DURABLE.CREATE.%s.c",
+			"CONSUMER.CREATE.%s.c.x", "CONSUMER.DELETE.%s.c", "CONSUMER.PAUSE.%s.c", "CONSUMER.RESET.%s.c",
+			"CONSUMER.UNPIN.%s.c", "CONSUMER.MSG.NEXT.%s.c", "CONSUMER.LEADER.STEPDOWN.%s.c", "CONSUMER.LIST.%s",
+			"CONSUMER.NAMES.%s",
 		} {
 			subjects = append(subjects, "$JS.API."+fmt.Sprintf(what, s))
 		}
 	}
-	return append(subjects, "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.CREATE.MINE", "$JS.API.META.LEADER.STEPDOWN", "$JS.API.ACCOUNT.PURGE.RONDO")
+	return append(subjects, "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.CREATE.MINE",
+		"$JS.API.META.LEADER.STEPDOWN", "$JS.API.ACCOUNT.PURGE.RONDO")
 }
 
-// without leaves out what a user needs. Each of it must be among the rest, so that the list tells no tales.
+// without leaves out what a user needs. Each of it must be among the rest, so that the list tells
+// no tales.
 func without(t *testing.T, all []string, needed ...string) (rest []string) {
 	t.Helper()
 	left := make(map[string]bool)
@@ -127,7 +136,8 @@ func without(t *testing.T, all []string, needed ...string) (rest []string) {
 // streamsOf are all streams of a system.
 func streamsOf(prefix string) (all []string) {
 	up := strings.ToUpper(prefix)
-	for _, s := range strings.Fields("R R_LATER R_WORK R_DEAD KV_R_MEMBERS KV_R_SESSIONS KV_R_NOTES KV_R_MARKS KV_R_SCHEDULES") {
+	for _, s := range strings.Fields(
+		"R R_LATER R_WORK R_DEAD KV_R_MEMBERS KV_R_SESSIONS KV_R_NOTES KV_R_MARKS KV_R_SCHEDULES") {
 		all = append(all, strings.Replace(s, "R", up, 1))
 	}
 	return all
@@ -143,7 +153,8 @@ func state(t *testing.T, s *embedded.Server, user string) string {
 	var all strings.Builder
 	streams := js.ListStreams(t.Context())
 	for info := range streams.Info() {
-		fmt.Fprintln(&all, info.Config.Name, info.Config.Subjects, info.State.Msgs, info.State.FirstSeq, info.State.LastSeq, info.State.Consumers)
+		fmt.Fprintln(&all, info.Config.Name, info.Config.Subjects, info.State.Msgs, info.State.FirstSeq,
+			info.State.LastSeq, info.State.Consumers)
 	}
 	if err := streams.Err(); err != nil {
 		t.Fatal(err)
@@ -151,7 +162,8 @@ func state(t *testing.T, s *embedded.Server, user string) string {
 	return all.String()
 }
 
-// made makes everything in a broker, with the bucket of schedules and a queue, and starts an instance.
+// made makes everything in a broker, with the bucket of schedules and a queue, and starts an
+// instance.
 func made(t *testing.T, s *embedded.Server, user, prefix string) *natsbus.Bus {
 	t.Helper()
 	b := natstest.Connect(t, s, natsbus.Config{User: user, Password: user, Prefix: prefix})
@@ -161,7 +173,8 @@ func made(t *testing.T, s *embedded.Server, user, prefix string) *natsbus.Bus {
 	if _, err := b.OpenQueue(t.Context(), bus.Queue{Tag: "gpu", Activity: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Publish(t.Context(), events.Wire{Subject: prefix + ".start.o.i"}, events.Wire{Subject: prefix + ".work.gpu.a.1-2.i"}); err != nil {
+	if err := b.Publish(t.Context(), events.Wire{Subject: prefix + ".start.o.i"},
+		events.Wire{Subject: prefix + ".work.gpu.a.1-2.i"}); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -174,29 +187,44 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 	made(t, s, "setup", "rondo")
 	before := state(t, s, "setup")
 	all := requests(streamsOf("rondo")...)
-	others := []string{"other.start.o.i", "$KV.OTHER_MARKS.m", "$JS.API.STREAM.INFO.OTHER", "$JS.ACK.OTHER.p-0.1.1.1.1.1", "$SYS.REQ.SERVER.PING", "_INBOX.x", "rondo.p.0.start.o.i", "rondo", "x"}
-	everywhere := []string{">", "rondo.>", "_INBOX.>", "$JS.>", "$KV.>", "$JS.API.>", "$SYS.>", "rondo.start.*.*", "rondo.work.*.*.*.*", "rondo.notice.>", "other.>"}
+	others := []string{"other.start.o.i", "$KV.OTHER_MARKS.m", "$JS.API.STREAM.INFO.OTHER",
+		"$JS.ACK.OTHER.p-0.1.1.1.1.1", "$SYS.REQ.SERVER.PING", "_INBOX.x", "rondo.p.0.start.o.i", "rondo", "x"}
+	everywhere := []string{">", "rondo.>", "_INBOX.>", "$JS.>", "$KV.>", "$JS.API.>", "$SYS.>", "rondo.start.*.*",
+		"rondo.work.*.*.*.*", "rondo.notice.>", "other.>"}
 
 	client := intrude(t, s, "client")
 	client.mayNotPublish(all...)
 	client.mayNotPublish(others...)
-	client.mayNotPublish("rondo.work-begun.1-2.i", "rondo.work-done.1-2.i", "rondo.work-failed.1-2.i", "rondo.timer-due.1-2.i", "rondo.child-done.1-2.i", "rondo.work.gpu.a.1-2.i",
-		"rondo.later.work.gpu.a.1-2.i", "rondo.later.timer-due.1-2.i", "rondo.later.start.o.i", "rondo.later.schedule.s.o.i", "rondo.later.anchor._._", "rondo.anchor",
-		"rondo.due.start.o.i", "rondo.due_start.o.i", "rondo.internal_start.o.i", "rondo.internal_event.e.i", "rondo.internal_queue.q.i", "rondo.internal_control.cancel.i", "rondo.dead.start.o.i", "rondo.notice.ended.o.i", "rondo.notice.handover.to.w", "rondo.notice.member.says.m",
-		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_SESSIONS.k", "$KV.RONDO_NOTES.k", "$KV.RONDO_MARKS.k", "$KV.RONDO_SCHEDULES.k", "$JS.API.INFO", "$JS.API.STREAM.INFO.RONDO",
-		"$JS.API.CONSUMER.INFO.RONDO.p-0", "$JS.ACK.RONDO.p-0.1.1.1.1.1", "$JS.ACK.RONDO_WORK.w.1.1.1.1.1", "_INBOX_orchestrator.x", "_INBOX_worker.x", "_INBOX_client.x")
+	client.mayNotPublish("rondo.work-begun.1-2.i", "rondo.work-done.1-2.i", "rondo.work-failed.1-2.i",
+		"rondo.timer-due.1-2.i", "rondo.child-done.1-2.i", "rondo.work.gpu.a.1-2.i",
+		"rondo.later.work.gpu.a.1-2.i", "rondo.later.timer-due.1-2.i", "rondo.later.start.o.i",
+		"rondo.later.schedule.s.o.i", "rondo.later.anchor._._", "rondo.anchor",
+		"rondo.due.start.o.i", "rondo.due_start.o.i", "rondo.internal_start.o.i", "rondo.internal_event.e.i",
+		"rondo.internal_queue.q.i", "rondo.internal_control.cancel.i", "rondo.dead.start.o.i", "rondo.notice.ended.o.i",
+		"rondo.notice.handover.to.w", "rondo.notice.member.says.m",
+		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_SESSIONS.k", "$KV.RONDO_NOTES.k", "$KV.RONDO_MARKS.k",
+		"$KV.RONDO_SCHEDULES.k", "$JS.API.INFO", "$JS.API.STREAM.INFO.RONDO",
+		"$JS.API.CONSUMER.INFO.RONDO.p-0", "$JS.ACK.RONDO.p-0.1.1.1.1.1", "$JS.ACK.RONDO_WORK.w.1.1.1.1.1",
+		"_INBOX_orchestrator.x", "_INBOX_worker.x", "_INBOX_client.x")
 	client.mayNotHear(everywhere...)
-	client.mayNotHear("rondo.api.*", "rondo.api.start", "_INBOX_orchestrator.>", "_INBOX_worker.>", "_INBOX_check.>", "rondo.notice.handover.to.w", "rondo.notice.member.says.*", "rondo.notice.withdrawn.>")
+	client.mayNotHear("rondo.api.*", "rondo.api.start", "_INBOX_orchestrator.>", "_INBOX_worker.>", "_INBOX_check.>",
+		"rondo.notice.handover.to.w", "rondo.notice.member.says.*", "rondo.notice.withdrawn.>")
 
 	worker := intrude(t, s, "worker")
-	worker.mayNotPublish(without(t, all, "STREAM.MSG.GET.RONDO_WORK", "STREAM.MSG.GET.KV_RONDO_SESSIONS", "STREAM.MSG.GET.KV_RONDO_NOTES", "DIRECT.GET.RONDO_WORK",
+	worker.mayNotPublish(without(t, all, "STREAM.MSG.GET.RONDO_WORK", "STREAM.MSG.GET.KV_RONDO_SESSIONS",
+		"STREAM.MSG.GET.KV_RONDO_NOTES", "DIRECT.GET.RONDO_WORK",
 		"CONSUMER.MSG.NEXT.RONDO_WORK.c", "CONSUMER.LIST.RONDO_WORK")...)
 	worker.mayNotPublish(others...)
-	worker.mayNotPublish("rondo.start.o.i", "rondo.event.e.i", "rondo.queue.q.i", "rondo.control.cancel.i", "rondo.wake.x.i", "rondo.child-done.1-2.i", "rondo.timer-due.1-2.i", "rondo.work.gpu.a.1-2.i",
-		"rondo.later.start.o.i", "rondo.later.work-done.1-2.i", "rondo.due.work-done.1-2.i", "rondo.due_start.o.i", "rondo.internal_start.o.i", "rondo.anchor", "rondo.dead.start.o.i", "rondo.api.start", "rondo.api.process", "rondo.notice.ended.o.i", "rondo.notice.member.says.m", "rondo.notice.withdrawn.gpu.a.1-2.i",
-		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_MARKS.k", "$KV.RONDO_SCHEDULES.k", "$JS.API.STREAM.INFO.KV_RONDO_SCHEDULES", "$JS.ACK.RONDO.p-0.1.1.1.1.1", "_INBOX_orchestrator.x", "_INBOX_check.x")
+	worker.mayNotPublish("rondo.start.o.i", "rondo.event.e.i", "rondo.queue.q.i", "rondo.control.cancel.i",
+		"rondo.wake.x.i", "rondo.child-done.1-2.i", "rondo.timer-due.1-2.i", "rondo.work.gpu.a.1-2.i",
+		"rondo.later.start.o.i", "rondo.later.work-done.1-2.i", "rondo.due.work-done.1-2.i", "rondo.due_start.o.i",
+		"rondo.internal_start.o.i", "rondo.anchor", "rondo.dead.start.o.i", "rondo.api.start", "rondo.api.process",
+		"rondo.notice.ended.o.i", "rondo.notice.member.says.m", "rondo.notice.withdrawn.gpu.a.1-2.i",
+		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_MARKS.k", "$KV.RONDO_SCHEDULES.k", "$JS.API.STREAM.INFO.KV_RONDO_SCHEDULES",
+		"$JS.ACK.RONDO.p-0.1.1.1.1.1", "_INBOX_orchestrator.x", "_INBOX_check.x")
 	worker.mayNotHear(everywhere...)
-	worker.mayNotHear("rondo.api.*", "rondo.api.start", "_INBOX_orchestrator.>", "_INBOX_client.>", "rondo.notice.ended.*.*", "rondo.notice.member.says.*", "rondo.done.*.*")
+	worker.mayNotHear("rondo.api.*", "rondo.api.start", "_INBOX_orchestrator.>", "_INBOX_client.>",
+		"rondo.notice.ended.*.*", "rondo.notice.member.says.*", "rondo.done.*.*")
 
 	orchestrator := intrude(t, s, "orchestrator")
 	var gets []string
@@ -205,19 +233,26 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 			gets = append(gets, "STREAM.MSG.GET."+name)
 		}
 	}
-	orchestrator.mayNotPublish(without(t, all, append(gets, "STREAM.PURGE.RONDO", "STREAM.PURGE.RONDO_LATER", "STREAM.PURGE.RONDO_WORK", "DIRECT.GET.RONDO", "DIRECT.GET.RONDO_LATER", "DIRECT.GET.RONDO_WORK", "CONSUMER.NAMES.RONDO", "CONSUMER.LIST.RONDO_WORK",
-		"CONSUMER.MSG.NEXT.RONDO.c", "CONSUMER.CREATE.RONDO_WORK.c", "CONSUMER.CREATE.RONDO_WORK.c.x", "CONSUMER.CREATE.KV_RONDO_SCHEDULES.c", "CONSUMER.CREATE.KV_RONDO_SCHEDULES.c.x",
+	orchestrator.mayNotPublish(without(t, all, append(gets, "STREAM.PURGE.RONDO", "STREAM.PURGE.RONDO_LATER",
+		"STREAM.PURGE.RONDO_WORK", "DIRECT.GET.RONDO", "DIRECT.GET.RONDO_LATER", "DIRECT.GET.RONDO_WORK",
+		"CONSUMER.NAMES.RONDO", "CONSUMER.LIST.RONDO_WORK",
+		"CONSUMER.MSG.NEXT.RONDO.c", "CONSUMER.CREATE.RONDO_WORK.c", "CONSUMER.CREATE.RONDO_WORK.c.x",
+		"CONSUMER.CREATE.KV_RONDO_SCHEDULES.c", "CONSUMER.CREATE.KV_RONDO_SCHEDULES.c.x",
 		"CONSUMER.DELETE.KV_RONDO_SCHEDULES.c")...)...)
 	orchestrator.mayNotPublish(others...)
-	orchestrator.mayNotPublish("rondo.api.delete", "$JS.API.CONSUMER.MSG.NEXT.RONDO_WORK."+natsbus.ConsumerOf(bus.Queue{Tag: "gpu", Activity: "a"}), "$JS.ACK.RONDO_WORK.w_gpu_a.1.1.1.1.1", "_INBOX_worker.x", "_INBOX_check.x")
+	orchestrator.mayNotPublish("rondo.api.delete", "$JS.API.CONSUMER.MSG.NEXT.RONDO_WORK."+
+		natsbus.ConsumerOf(bus.Queue{Tag: "gpu", Activity: "a"}), "$JS.ACK.RONDO_WORK.w_gpu_a.1.1.1.1.1",
+		"_INBOX_worker.x", "_INBOX_check.x")
 	orchestrator.mayNotHear(everywhere...)
 	orchestrator.mayNotHear("_INBOX_client.>", "_INBOX_worker.>", "rondo.work-done.*.*", "rondo.notice.ended.*.*")
 
 	checker := intrude(t, s, "check")
 	checker.mayNotPublish(without(t, all, "DIRECT.GET.RONDO_DEAD")...)
 	checker.mayNotPublish(others...)
-	checker.mayNotPublish("rondo.start.o.i", "rondo.event.e.i", "rondo.work-done.1-2.i", "rondo.work.gpu.a.1-2.i", "rondo.dead.start.o.i", "rondo.api.list", "rondo.notice.ended.o.i", "$KV.RONDO_MEMBERS.k", "$KV.RONDO_NOTES.k",
-		"$JS.API.INFO", "$JS.API.CONSUMER.INFO.RONDO.p-0", "$JS.ACK.RONDO.p-0.1.1.1.1.1", "$JS.ACK.RONDO_WORK.w.1.1.1.1.1", "_INBOX_client.x")
+	checker.mayNotPublish("rondo.start.o.i", "rondo.event.e.i", "rondo.work-done.1-2.i", "rondo.work.gpu.a.1-2.i",
+		"rondo.dead.start.o.i", "rondo.api.list", "rondo.notice.ended.o.i", "$KV.RONDO_MEMBERS.k", "$KV.RONDO_NOTES.k",
+		"$JS.API.INFO", "$JS.API.CONSUMER.INFO.RONDO.p-0", "$JS.ACK.RONDO.p-0.1.1.1.1.1",
+		"$JS.ACK.RONDO_WORK.w.1.1.1.1.1", "_INBOX_client.x")
 	checker.mayNotHear(everywhere...)
 	checker.mayNotHear("_INBOX_client.>", "rondo.notice.ended.*.*", "rondo.api.*")
 
@@ -226,7 +261,8 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 	}
 }
 
-// TestClientsHearOfInstancesOnly has a client listen to all notices that have the shape of one about an instance.
+// TestClientsHearOfInstancesOnly has a client listen to all notices that have the shape of one
+// about an instance.
 func TestClientsHearOfInstancesOnly(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
@@ -239,7 +275,8 @@ func TestClientsHearOfInstancesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := intrude(t, s, "setup")
-	for _, subject := range []string{"rondo.notice.handover.to.w", "rondo.notice.member.says.m", "rondo.notice.ended.o.i"} {
+	for _, subject := range []string{"rondo.notice.handover.to.w", "rondo.notice.member.says.m",
+		"rondo.notice.ended.o.i"} {
 		if err := all.nc.Publish(subject, []byte(subject)); err != nil {
 			t.Fatal(err)
 		}
@@ -249,29 +286,35 @@ func TestClientsHearOfInstancesOnly(t *testing.T) {
 	}
 }
 
-// TestAskingWithoutPermission has users ask that NATS does not let ask. They learn it at once, and do not wait for an answer.
+// TestAskingWithoutPermission has users ask that NATS does not let ask. They learn it at once, and
+// do not wait for an answer.
 func TestAskingWithoutPermission(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
 	made(t, s, "setup", "rondo")
 	for _, user := range []string{"orchestrator", "worker"} {
-		b := natstest.Connect(t, s, natsbus.Config{User: user, Password: user, InboxPrefix: inboxOf(user), Setup: natsbus.Verify, Timeout: time.Hour})
-		if _, err := b.Ask(t.Context(), "system", nil); !errors.Is(err, bus.ErrPermission) || !strings.Contains(err.Error(), "rondo.api.system") {
+		b := natstest.Connect(t, s, natsbus.Config{User: user, Password: user, InboxPrefix: inboxOf(user),
+			Setup: natsbus.Verify, Timeout: time.Hour})
+		if _, err := b.Ask(t.Context(), "system", nil); !errors.Is(err, bus.ErrPermission) ||
+			!strings.Contains(err.Error(), "rondo.api.system") {
 			t.Errorf("%s asks: %v", user, err)
 		}
-		if _, err := b.AskAll(t.Context(), "process", nil, time.Hour); !errors.Is(err, bus.ErrPermission) || !strings.Contains(err.Error(), "rondo.api.process") {
+		if _, err := b.AskAll(t.Context(), "process", nil, time.Hour); !errors.Is(err, bus.ErrPermission) ||
+			!strings.Contains(err.Error(), "rondo.api.process") {
 			t.Errorf("%s asks all: %v", user, err)
 		}
 	}
 }
 
-// TestAnswersGoToWhoeverWaits asks questions whose answers should go where they would change something, with the rights of whoever answers.
+// TestAnswersGoToWhoeverWaits asks questions whose answers should go where they would change
+// something, with the rights of whoever answers.
 func TestAnswersGoToWhoeverWaits(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
 	made(t, s, "setup", "rondo")
 	before := state(t, s, "setup")
-	o := natstest.Connect(t, s, natsbus.Config{User: "orchestrator", Password: "orchestrator", InboxPrefix: inboxOf("orchestrator"), Setup: natsbus.Verify})
+	o := natstest.Connect(t, s, natsbus.Config{User: "orchestrator", Password: "orchestrator",
+		InboxPrefix: inboxOf("orchestrator"), Setup: natsbus.Verify})
 	asked := make(chan string, 10)
 	stop, err := o.Answer("state", func(_ context.Context, question []byte) ([]byte, error) {
 		asked <- string(question)
@@ -286,7 +329,8 @@ func TestAnswersGoToWhoeverWaits(t *testing.T) {
 	}
 	client := intrude(t, s, "client")
 	all := intrude(t, s, "setup")
-	for _, reply := range []string{"$JS.API.STREAM.PURGE.RONDO", "rondo.work-done.1-2.i", "rondo.start.o.j", "$KV.RONDO_MARKS.m"} {
+	for _, reply := range []string{"$JS.API.STREAM.PURGE.RONDO", "rondo.work-done.1-2.i", "rondo.start.o.j",
+		"$KV.RONDO_MARKS.m"} {
 		err := client.nc.PublishRequest("rondo.api.state", reply, []byte(reply))
 		if err == nil {
 			err = all.nc.PublishRequest("rondo.notice.handover.to.o", reply, nil)
@@ -313,11 +357,13 @@ func TestAnswersGoToWhoeverWaits(t *testing.T) {
 	}
 }
 
-// TestWhereAnAcknowledgementGoes shows the limit of rights within an account, and that an account for clients has it not: the servers send the acknowledgement of what was stored to any
-// subject that the publisher names, with rights of their own.
+// TestWhereAnAcknowledgementGoes shows the limit of rights within an account, and that an account
+// for clients has it not: the servers send the acknowledgement of what was stored to any subject
+// that the publisher names, with rights of their own.
 func TestWhereAnAcknowledgementGoes(t *testing.T) {
 	t.Parallel()
-	targets := []string{"rondo.work-done.1-2.i", "$KV.RONDO_MARKS.m", "$JS.API.STREAM.PURGE.RONDO", "$JS.API.STREAM.DELETE.RONDO"}
+	targets := []string{"rondo.work-done.1-2.i", "$KV.RONDO_MARKS.m", "$JS.API.STREAM.PURGE.RONDO",
+		"$JS.API.STREAM.DELETE.RONDO"}
 	for _, test := range []struct {
 		file, setup, client string
 		forged              []string
@@ -342,7 +388,8 @@ func TestWhereAnAcknowledgementGoes(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, err := client.nc.Request("rondo.start.o.last", nil, 20*time.Second); err != nil { // by then, those before are stored and acknowledged
+			if _, err := client.nc.Request("rondo.start.o.last", nil, 20*time.Second); err != nil {
+				// by then, those before are stored and acknowledged
 				t.Fatal(err)
 			}
 			if err := all.nc.Publish("that.is.all", nil); err != nil {
@@ -418,7 +465,8 @@ func TestTenantsHaveTheRightsOfOne(t *testing.T) {
 	}
 	for _, role := range []string{"orchestrator", "worker", "client", "check"} {
 		for _, prefix := range []string{"north", "south"} {
-			want := strings.NewReplacer("RONDO", strings.ToUpper(prefix), `"rondo.`, `"`+prefix+".", "_INBOX_", "_INBOX_"+prefix+"-").Replace(one[role])
+			want := strings.NewReplacer("RONDO", strings.ToUpper(prefix), `"rondo.`, `"`+prefix+".", "_INBOX_",
+				"_INBOX_"+prefix+"-").Replace(one[role])
 			if got := tenants[prefix+"-"+role]; got != want {
 				t.Errorf("%s-%s may\n%s\nwant\n%s", prefix, role, got, want)
 			}

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Repair implements bus.Marks: it makes or checks everything that is needed in the broker once more, as [Connect] did: for a broker that has lost what it kept. Whoever
-// receives, takes work, or publishes with [Make] does so by itself when it finds that something is gone.
+// Repair implements bus.Marks: it makes or checks everything that is needed in the broker once
+// more, as [Connect] did: for a broker that has lost what it kept. Whoever receives, takes work, or
+// publishes with [Make] does so by itself when it finds that something is gone.
 func (b *Bus) Repair(ctx context.Context) error {
 	b.mending.Lock()
 	defer b.mending.Unlock()
@@ -16,7 +17,8 @@ func (b *Bus) Repair(ctx context.Context) error {
 const (
 	// mendEvery is how often the broker is looked over at most, when something seems to be gone.
 	mendEvery = time.Second
-	// mendAfter is how long a server gets to clear up what was removed: it does so in the background, and takes with it what is made under the same name meanwhile.
+	// mendAfter is how long a server gets to clear up what was removed: it does so in the
+	// background, and takes with it what is made under the same name meanwhile.
 	mendAfter = 500 * time.Millisecond
 )
 

@@ -32,7 +32,8 @@ func TestDocumentedRightsAreTheShippedOnes(t *testing.T) {
 	_, rest, found := strings.Cut(string(page), "```conf\n")
 	conf, _, end := strings.Cut(rest, "```")
 	if !found || !end || conf != string(file) {
-		t.Error("docs/nats.md and deploy/nats/single.conf have different rights: copy the file into the page, or the other way round")
+		t.Error("docs/nats.md and deploy/nats/single.conf have different rights: copy the file into the page, or " +
+			"the other way round")
 	}
 }
 
@@ -49,7 +50,8 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
 	as := func(user string, setup natsbus.Setup) (*natsbus.Bus, error) {
-		return natstest.TryConnect(t, s, natsbus.Config{User: user, Password: user, InboxPrefix: inboxOf(user), Setup: setup, Timeout: 20 * time.Second})
+		return natstest.TryConnect(t, s, natsbus.Config{User: user, Password: user, InboxPrefix: inboxOf(user),
+			Setup: setup, Timeout: 20 * time.Second})
 	}
 	must := func(err error) {
 		t.Helper()
@@ -84,20 +86,27 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	// A client starts something, at once and later, and asks.
-	must(client.Publish(ctx, events.Wire{Subject: "rondo.start.o.i"}, events.Wire{Subject: "rondo.start.o.i", NotBefore: time.Now().Add(1600 * time.Millisecond)}))
-	stop, err := orchestrator.Answer("state", func(context.Context, []byte) ([]byte, error) { return []byte("fine"), nil })
+	must(client.Publish(ctx, events.Wire{Subject: "rondo.start.o.i"},
+		events.Wire{Subject: "rondo.start.o.i", NotBefore: time.Now().Add(1600 * time.Millisecond)}))
+	stop, err := orchestrator.Answer("state", func(context.Context, []byte) ([]byte, error) {
+		return []byte("fine"), nil
+	})
 	must(err)
 	defer stop()
 	if answer, err := client.Ask(ctx, "state", nil); err != nil || string(answer) != "fine" {
 		t.Errorf("%q, %v", answer, err)
 	}
 	heard := make(chan bool, 10)
-	unlisten, err := client.Listen(ctx, []string{"ended", bus.Any, "i"}, func([]string, events.Header, []byte) { heard <- true })
+	unlisten, err := client.Listen(ctx, []string{"ended", bus.Any, "i"}, func([]string, events.Header, []byte) {
+		heard <- true
+	})
 	must(err)
 	defer unlisten()
 
 	for _, b := range []*natsbus.Bus{orchestrator, worker} {
-		stop, err := b.AnswerToo("process", func(context.Context, []byte) ([]byte, error) { return []byte("here"), nil })
+		stop, err := b.AnswerToo("process", func(context.Context, []byte) ([]byte, error) {
+			return []byte("here"), nil
+		})
 		must(err)
 		defer stop()
 	}
@@ -143,7 +152,8 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 	if dead, err := checker.DeadLetters(ctx, 0, 10); err != nil || len(dead) != 2 {
 		t.Errorf("whoever checks sees %d dead letters, %v", len(dead), err)
 	}
-	must(orchestrator.Publish(ctx, events.Wire{Subject: timer.Subject, NotBefore: timer.NotBefore, Purge: true}, events.Wire{Subject: "rondo.work.gpu.b.1-2.i", Purge: true}))
+	must(orchestrator.Publish(ctx, events.Wire{Subject: timer.Subject, NotBefore: timer.NotBefore, Purge: true},
+		events.Wire{Subject: "rondo.work.gpu.b.1-2.i", Purge: true}))
 	member, err := orchestrator.Join(ctx, bus.Member{ID: "o"})
 	must(err)
 	must(member.Leave(ctx))
@@ -159,11 +169,13 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 	_, err = orchestrator.Note(ctx, "n")
 	must(err)
 	must(orchestrator.Repair(ctx))
-	if owner, err := orchestrator.Claim(ctx, "recovery", "o"); err != nil || owner != "o" { // a lease for what one of them does
+	if owner, err := orchestrator.Claim(ctx, "recovery", "o"); err != nil || owner != "o" {
+		// a lease for what one of them does
 		t.Errorf("%q, %v", owner, err)
 	}
 	must(orchestrator.Release(ctx, "recovery", "o"))
-	must(orchestrator.PutSchedule(ctx, bus.Schedule{ID: "s", Pattern: "@every 1h", Message: events.Wire{Subject: "rondo.start.o.s"}}))
+	must(orchestrator.PutSchedule(ctx,
+		bus.Schedule{ID: "s", Pattern: "@every 1h", Message: events.Wire{Subject: "rondo.start.o.s"}}))
 	if all, err := orchestrator.Schedules(ctx); err != nil || len(all) != 1 {
 		t.Errorf("%v, %v", all, err)
 	}
@@ -218,7 +230,8 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 		defer stop()
 		must(worker.Handover(ctx, "w", d))
 		must(worker.Bury(ctx, <-done, bus.Cause{Reason: "test"}))
-		must(worker.Publish(ctx, events.Wire{Subject: "rondo.work-begun.1-2.i"}, events.Wire{Subject: "rondo.work-done.1-2.i"}, events.Wire{Subject: "rondo.work-failed.1-2.i"}))
+		must(worker.Publish(ctx, events.Wire{Subject: "rondo.work-begun.1-2.i"},
+			events.Wire{Subject: "rondo.work-done.1-2.i"}, events.Wire{Subject: "rondo.work-failed.1-2.i"}))
 		d.Hold.Ack()
 	})
 	must(err)
@@ -233,7 +246,8 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 
 	// What somebody may not publish is refused.
 	var refused *bus.Refused
-	if err := client.Publish(ctx, events.Wire{Subject: "rondo.start.o.j"}, events.Wire{Subject: "rondo.work-done.1-2.j"}); !errors.As(err, &refused) || len(refused.Messages) != 1 {
+	if err := client.Publish(ctx, events.Wire{Subject: "rondo.start.o.j"},
+		events.Wire{Subject: "rondo.work-done.1-2.j"}); !errors.As(err, &refused) || len(refused.Messages) != 1 {
 		t.Errorf("%v, want that the second is refused", err)
 	}
 	d := <-came

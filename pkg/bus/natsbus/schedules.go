@@ -17,24 +17,30 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// A schedule is a row of a bucket, and, unless it is paused, an entry in the stream of what waits for its time: a message
-// that NATS publishes again and again. The row counts. An entry names the revision of the row that it was made of, and
+// A schedule is a row of a bucket, and, unless it is paused, an entry in the stream of what waits
+// for its time: a message that NATS publishes again and again. The row counts. An entry names the
+// revision of the row that it was made of, and
 //
-//   - settleSchedule makes the entries of a row agree with it, and looks at the row again afterwards: others may be at it;
-//   - whatever forwards a message that has come out of an entry drops it if the row has another revision by then, or is
-//     paused, or gone. So a schedule that was paused or dropped starts nothing more, even if its entry is still there;
+//   - settleSchedule makes the entries of a row agree with it, and looks at the row again
+//     afterwards: others may be at it;
+//   - whatever forwards a message that has come out of an entry drops it if the row has another
+//     revision by then, or is paused, or gone. So a schedule that was paused or dropped starts
+//     nothing more, even if its entry is still there;
 //   - [Bus.HealSchedules] settles all rows, and all entries without one.
 
 var _ bus.Schedules = (*Bus)(nil)
 
-// bucketTries is how often the bucket is looked for once more by who may not make it, every bucketAgain.
+// bucketTries is how often the bucket is looked for once more by who may not make it, every
+// bucketAgain.
 const (
 	bucketTries = 10
 	bucketAgain = 200 * time.Millisecond
-	// settleTries bounds how often the entries of a schedule are looked at while somebody else changes it.
+	// settleTries bounds how often the entries of a schedule are looked at while somebody else
+	// changes it.
 	settleTries = 10
 
-	// headerRevision names the row of the bucket that an entry was made of, and headerSchedule its key.
+	// headerRevision names the row of the bucket that an entry was made of, and headerSchedule its
+	// key.
 	headerRevision = "Rondo-Schedule-Revision"
 	headerSchedule = "Rondo-Schedule"
 )
@@ -42,7 +48,8 @@ const (
 // scheduleBucket is the bucket's name.
 func (b *Bus) scheduleBucket() string { return b.names.inbox + "_SCHEDULES" }
 
-// schedules opens the bucket. It is made when it is needed first, or when the orchestrators heal schedules: few systems have any.
+// schedules opens the bucket. It is made when it is needed first, or when the orchestrators heal
+// schedules: few systems have any.
 func (b *Bus) schedules(ctx context.Context) (jetstream.KeyValue, error) {
 	kv, err := b.js.KeyValue(ctx, b.scheduleBucket())
 	if !errors.Is(err, jetstream.ErrBucketNotFound) || b.config.Setup != Make {
@@ -65,7 +72,8 @@ type row struct {
 // runs tells whether a schedule has an entry.
 func (r *row) runs() bool { return r != nil && !r.Paused }
 
-// errForeignRow is why a row of the bucket counts as nothing: its key is that of another schedule, or of none.
+// errForeignRow is why a row of the bucket counts as nothing: its key is that of another schedule,
+// or of none.
 var errForeignRow = errors.New("no schedule has written it")
 
 // row reads a schedule; nil if there is none.
@@ -106,7 +114,8 @@ func (b *Bus) PutSchedule(ctx context.Context, s bus.Schedule) error {
 		return fmt.Errorf("nats: %s: subject %q: %w", what, s.Message.Subject, err)
 	}
 	kv, err := b.schedules(ctx)
-	for try := 0; try < bucketTries && errors.Is(err, jetstream.ErrBucketNotFound); try++ { // an orchestrator that has just started is about to make it
+	for try := 0; try < bucketTries && errors.Is(err, jetstream.ErrBucketNotFound); try++ {
+		// an orchestrator that has just started is about to make it
 		select {
 		case <-time.After(bucketAgain):
 		case <-ctx.Done():
@@ -115,7 +124,8 @@ func (b *Bus) PutSchedule(ctx context.Context, s bus.Schedule) error {
 		kv, err = b.schedules(ctx)
 	}
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		return fmt.Errorf("nats: %s: bucket %s is missing, and may not be made from here; an orchestrator makes it when it starts", what, b.scheduleBucket())
+		return fmt.Errorf("nats: %s: bucket %s is missing, and may not be made from here; an orchestrator makes it "+
+			"when it starts", what, b.scheduleBucket())
 	}
 	if err != nil {
 		return problem(what, err)
@@ -147,7 +157,8 @@ func (b *Bus) PutSchedule(ctx context.Context, s bus.Schedule) error {
 	return nil
 }
 
-// entrySubject is the subject of a schedule's entry, entriesOf that of all entries that it may have.
+// entrySubject is the subject of a schedule's entry, entriesOf that of all entries that it may
+// have.
 func (b *Bus) entrySubject(s bus.Schedule) string {
 	_, rest, _ := strings.Cut(strings.TrimPrefix(s.Message.Subject, b.names.prefix+"."), ".")
 	return b.subject("later", "schedule", keyOf(s.ID), rest)
@@ -155,7 +166,8 @@ func (b *Bus) entrySubject(s bus.Schedule) string {
 
 func (b *Bus) entriesOf(key string) string { return b.subject("later", "schedule", key, "*", "*") }
 
-// settleSchedule makes the entries of a schedule agree with its row, and tells whether they did not.
+// settleSchedule makes the entries of a schedule agree with its row, and tells whether they did
+// not.
 func (b *Bus) settleSchedule(ctx context.Context, kv jetstream.KeyValue, key string) (changed bool, err error) {
 	st, err := b.laterStream()
 	if err != nil {
@@ -196,7 +208,8 @@ func agrees(want *row, entry *jetstream.RawStreamMsg) bool {
 
 // enterSchedule makes the entry of a schedule, and removes those from before.
 func (b *Bus) enterSchedule(ctx context.Context, st jetstream.Stream, key string, s *row) error {
-	m := &nats.Msg{Subject: b.entrySubject(s.Schedule), Header: make(nats.Header, len(s.Message.Header)+6), Data: s.Message.Body}
+	m := &nats.Msg{Subject: b.entrySubject(s.Schedule), Header: make(nats.Header, len(s.Message.Header)+6),
+		Data: s.Message.Body}
 	for k, v := range s.Message.Header {
 		m.Header[k] = v
 	}
@@ -220,7 +233,8 @@ func (b *Bus) enterSchedule(ctx context.Context, st jetstream.Stream, key string
 	return st.Purge(ctx, jetstream.WithPurgeSubject(b.entriesOf(key)), jetstream.WithPurgeKeep(1))
 }
 
-// isCurrent tells whether a message has come out of the entry of a schedule that still runs as it did then.
+// isCurrent tells whether a message has come out of the entry of a schedule that still runs as it
+// did then.
 func (b *Bus) isCurrent(ctx context.Context, h nats.Header) (bool, error) {
 	kv, err := b.js.KeyValue(ctx, b.scheduleBucket())
 	if errors.Is(err, jetstream.ErrBucketNotFound) {

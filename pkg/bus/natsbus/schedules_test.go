@@ -25,7 +25,8 @@ const nightly = "rondo.start.report.nightly"
 
 // everySecond is a schedule, or with another pattern one of another kind.
 func everySecond(pattern ...string) bus.Schedule {
-	s := bus.Schedule{ID: "nightly", Pattern: "* * * * * *", Message: events.Wire{Subject: nightly}, Changed: time.Now()}
+	s := bus.Schedule{ID: "nightly", Pattern: "* * * * * *", Message: events.Wire{Subject: nightly},
+		Changed: time.Now()}
 	if len(pattern) > 0 {
 		s.Pattern = pattern[0]
 	}
@@ -65,19 +66,22 @@ func entries(t *testing.T, js jetstream.JetStream) int {
 	t.Helper()
 	const subject = "rondo.later.schedule.>"
 	n := 0
-	for _, k := range streamInfo(t, t.Context(), js, "RONDO_LATER", jetstream.WithSubjectFilter(subject)).State.Subjects {
+	for _, k := range streamInfo(t, t.Context(), js, "RONDO_LATER",
+		jetstream.WithSubjectFilter(subject)).State.Subjects {
 		n += int(k)
 	}
 	return n
 }
 
-// TestSchedulesAndDelayedStartsOfOneID: the orchestration of a schedule is started once more, later, under the id of the schedule. Both come.
+// TestSchedulesAndDelayedStartsOfOneID: the orchestration of a schedule is started once more,
+// later, under the id of the schedule. Both come.
 func TestSchedulesAndDelayedStartsOfOneID(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
 	b := natstest.Connect(t, s, natsbus.Config{Partitions: 1})
 	n, ids := starts(t, b)
-	later := events.Wire{Subject: nightly, NotBefore: time.Now().Add(6 * time.Second), Header: events.Header{events.HeaderMsgID: {"once more"}}}
+	later := events.Wire{Subject: nightly, NotBefore: time.Now().Add(6 * time.Second),
+		Header: events.Header{events.HeaderMsgID: {"once more"}}}
 	if err := b.Publish(t.Context(), later); err != nil {
 		t.Fatal(err)
 	}
@@ -109,11 +113,13 @@ func TestSchedulesAndDelayedStartsOfOneID(t *testing.T) {
 	}
 }
 
-// TestADroppedScheduleStaysDropped drops schedules while an orchestrator heals them. None has an entry afterwards.
+// TestADroppedScheduleStaysDropped drops schedules while an orchestrator heals them. None has an
+// entry afterwards.
 func TestADroppedScheduleStaysDropped(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	people, orchestrator := natstest.Connect(t, s, natsbus.Config{Partitions: 1}), natstest.Connect(t, s, natsbus.Config{Partitions: 1})
+	people, orchestrator := natstest.Connect(t, s, natsbus.Config{Partitions: 1}),
+		natstest.Connect(t, s, natsbus.Config{Partitions: 1})
 	js := rawJetStream(t, s)
 	for try := range 200 {
 		if err := people.PutSchedule(t.Context(), everySecond("@every 1h")); err != nil {
@@ -136,7 +142,8 @@ func TestADroppedScheduleStaysDropped(t *testing.T) {
 	}
 }
 
-// TestAnEntryWithoutItsRowStartsNothing: somebody died between changing a row and its entry. What the entry publishes is dropped, and healing removes it.
+// TestAnEntryWithoutItsRowStartsNothing: somebody died between changing a row and its entry. What
+// the entry publishes is dropped, and healing removes it.
 func TestAnEntryWithoutItsRowStartsNothing(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(t *testing.T, b *natsbus.Bus, kv jetstream.KeyValue) error{
@@ -144,10 +151,12 @@ func TestAnEntryWithoutItsRowStartsNothing(t *testing.T) {
 			return kv.Purge(t.Context(), "nightly")
 		},
 		"paused": func(t *testing.T, _ *natsbus.Bus, kv jetstream.KeyValue) error {
-			_, err := kv.Put(t.Context(), "nightly", []byte(`{"id":"nightly","pattern":"* * * * * *","paused":true,"message":{"Subject":"`+nightly+`"}}`))
+			_, err := kv.Put(t.Context(), "nightly",
+				[]byte(`{"id":"nightly","pattern":"* * * * * *","paused":true,"message":{"Subject":"`+nightly+`"}}`))
 			return err
 		},
-		"foreign": func(t *testing.T, _ *natsbus.Bus, kv jetstream.KeyValue) error { // an acknowledgement that a client had sent there
+		"foreign": func(t *testing.T, _ *natsbus.Bus, kv jetstream.KeyValue) error {
+			// an acknowledgement that a client had sent there
 			_, err := kv.Put(t.Context(), "nightly", []byte(`{"stream":"RONDO", "seq":7}`))
 			return err
 		},
@@ -169,10 +178,12 @@ func TestAnEntryWithoutItsRowStartsNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A start that is to come in four seconds comes after four that the entry would have made.
+			// A start that is to come in four seconds comes after four that the entry would have
+			// made.
 			barrier := func(id string) {
 				t.Helper()
-				w := events.Wire{Subject: nightly, NotBefore: time.Now().Add(4 * time.Second), Header: events.Header{events.HeaderMsgID: {id}}}
+				w := events.Wire{Subject: nightly, NotBefore: time.Now().Add(4 * time.Second),
+					Header: events.Header{events.HeaderMsgID: {id}}}
 				if err := b.Publish(t.Context(), w); err != nil {
 					t.Fatal(err)
 				}
@@ -203,7 +214,8 @@ func TestAnEntryWithoutItsRowStartsNothing(t *testing.T) {
 	}
 }
 
-// TestAPauseThatIsNotFinished: the user that pauses a schedule may not remove its entry. It is told, and the schedule is paused.
+// TestAPauseThatIsNotFinished: the user that pauses a schedule may not remove its entry. It is
+// told, and the schedule is paused.
 func TestAPauseThatIsNotFinished(t *testing.T) {
 	t.Parallel()
 	conf, err := os.ReadFile(shipped + "single.conf")
@@ -221,7 +233,8 @@ func TestAPauseThatIsNotFinished(t *testing.T) {
 		t.Fatal(err)
 	}
 	natstest.Eventually(t, "it fires", func() bool { return n.Load() > 1 })
-	person := natstest.Connect(t, s, natsbus.Config{User: "orchestrator", Password: "orchestrator", InboxPrefix: inboxOf("orchestrator"), Setup: natsbus.Verify, Timeout: 2 * time.Second})
+	person := natstest.Connect(t, s, natsbus.Config{User: "orchestrator", Password: "orchestrator",
+		InboxPrefix: inboxOf("orchestrator"), Setup: natsbus.Verify, Timeout: 2 * time.Second})
 	paused := everySecond()
 	paused.Paused = true
 	if err := person.PutSchedule(t.Context(), paused); err == nil || !strings.Contains(err.Error(), "within a minute") {
@@ -229,7 +242,8 @@ func TestAPauseThatIsNotFinished(t *testing.T) {
 	}
 	for _, id := range []string{"on its way", "later"} {
 		before := n.Load()
-		w := events.Wire{Subject: nightly, NotBefore: time.Now().Add(4 * time.Second), Header: events.Header{events.HeaderMsgID: {id}}}
+		w := events.Wire{Subject: nightly, NotBefore: time.Now().Add(4 * time.Second),
+			Header: events.Header{events.HeaderMsgID: {id}}}
 		if err := setup.Publish(t.Context(), w); err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +260,8 @@ func TestAPauseThatIsNotFinished(t *testing.T) {
 	}
 }
 
-// TestARefusedScheduleChangesNothing puts a pattern in place of a good one that NATS does not understand.
+// TestARefusedScheduleChangesNothing puts a pattern in place of a good one that NATS does not
+// understand.
 func TestARefusedScheduleChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)

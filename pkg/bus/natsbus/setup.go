@@ -20,25 +20,29 @@ import (
 )
 
 const (
-	// minVersion is the first server that can publish messages later; from goodVersion on it is known to do so reliably on several replicas.
+	// minVersion is the first server that can publish messages later; from goodVersion on it is
+	// known to do so reliably on several replicas.
 	minVersion  = "2.12.0"
 	goodVersion = "2.14.0"
 
-	// dedupeWindow is how long the broker remembers ids. It only absorbs repeated publishing, three times after publishWait; longer costs memory.
+	// dedupeWindow is how long the broker remembers ids. It only absorbs repeated publishing, three
+	// times after publishWait; longer costs memory.
 	dedupeWindow = 10 * time.Second
 	notesFor     = 24 * time.Hour
 	// markerFor is how long a bucket remembers that a key was removed.
 	markerFor = time.Minute
 	// settleFor is how long servers may take to agree on a change.
 	settleFor = 30 * time.Second
-	// answerWait is how long servers may take to answer the first time they are asked; each time they get twice as long, up to maxAnswerWait.
+	// answerWait is how long servers may take to answer the first time they are asked; each time
+	// they get twice as long, up to maxAnswerWait.
 	answerWait, maxAnswerWait = time.Second, 4 * time.Second
 	askAttempts               = 5
 	// maxHeld bounds what is handed out from one partition or queue and not settled.
 	maxHeld = 100_000
 )
 
-// setUp makes or checks everything that is needed in the broker. Once that was done, the number of partitions is changed by SetPartitions only.
+// setUp makes or checks everything that is needed in the broker. Once that was done, the number of
+// partitions is changed by SetPartitions only.
 func (b *Bus) setUp(ctx context.Context) error {
 	if b.config.Setup == Use {
 		b.use(ctx)
@@ -59,7 +63,8 @@ func (b *Bus) setUp(ctx context.Context) error {
 	is.later = s.stream(ctx, b.laterConfig())
 	is.work = s.stream(ctx, b.workConfig())
 	is.dead = s.stream(ctx, b.deadConfig())
-	is.members = s.bucket(ctx, b.names.members, "which orchestrators are alive", max(time.Second, 2*b.config.MemberLease))
+	is.members = s.bucket(ctx, b.names.members, "which orchestrators are alive",
+		max(time.Second, 2*b.config.MemberLease))
 	is.sessions = s.bucket(ctx, b.names.sessions, "which worker has which session", b.config.SessionLease)
 	is.notes = s.bucket(ctx, b.names.notes_, "attempts, and how far activities have got", notesFor)
 	is.marks = s.bucket(ctx, b.names.marks, "what was done since the broker was made", 0)
@@ -73,7 +78,8 @@ func (b *Bus) setUp(ctx context.Context) error {
 	}
 	if err := errors.Join(s.errs...); err != nil {
 		if b.config.Setup == Verify {
-			return fmt.Errorf("nats: what is there is not what is needed; run the setup with an account that may make streams:\n%w", err)
+			return fmt.Errorf("nats: what is there is not what is needed; run the setup with an account that may "+
+				"make streams:\n%w", err)
 		}
 		return fmt.Errorf("nats: make what is needed:\n%w", err)
 	}
@@ -89,10 +95,12 @@ func (b *Bus) checkServer(ctx context.Context) error {
 		return err
 	}
 	if !good {
-		b.log.Warn("NATS: the server works, but a newer one delays messages more reliably", "version", version, "wanted", goodVersion)
+		b.log.Warn("NATS: the server works, but a newer one delays messages more reliably", "version", version,
+			"wanted", goodVersion)
 	}
 	if most := b.nc.MaxPayload(); most < int64(b.config.MaxPayload) {
-		return fmt.Errorf("nats: the server takes messages of at most %d bytes; %d are needed: set max_payload in its configuration, or MaxPayload to less if all inputs and results are smaller",
+		return fmt.Errorf("nats: the server takes messages of at most %d bytes; %d are needed: set max_payload in "+
+			"its configuration, or MaxPayload to less if all inputs and results are smaller",
 			most, b.config.MaxPayload)
 	}
 	err = b.denied.during(ctx, func(ctx context.Context) error {
@@ -103,7 +111,8 @@ func (b *Bus) checkServer(ctx context.Context) error {
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return errors.New("nats: JetStream is off for this account; enable it for the account, or use another one")
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrNoResponders):
-		return errors.New("nats: JetStream is off on this server; start it with -js, or add `jetstream {}` to its configuration")
+		return errors.New("nats: JetStream is off on this server; start it with -js, or add `jetstream {}` to its " +
+			"configuration")
 	}
 	return problem("ask for JetStream", err)
 }
@@ -114,7 +123,8 @@ func checkVersion(version string) (good bool, err error) {
 		return false, nats.ErrConnectionReconnecting
 	}
 	if semver.Compare("v"+version, "v"+minVersion) < 0 {
-		return false, fmt.Errorf("nats: server %s is too old: it has to be at least %s, better %s; upgrade nats-server", version, minVersion, goodVersion)
+		return false, fmt.Errorf("nats: server %s is too old: it has to be at least %s, better %s; upgrade nats-server",
+			version, minVersion, goodVersion)
 	}
 	return semver.Compare("v"+version, "v"+goodVersion) >= 0, nil
 }
@@ -127,7 +137,8 @@ func (b *Bus) use(ctx context.Context) {
 			b.log.Debug("NATS: something cannot be seen with these rights, or is not there", "what", what, "error", err)
 		}
 	}
-	for name, to := range map[string]*jetstream.Stream{b.names.inbox: &is.inbox, b.names.later: &is.later, b.names.work: &is.work, b.names.dead: &is.dead} {
+	for name, to := range map[string]*jetstream.Stream{b.names.inbox: &is.inbox, b.names.later: &is.later,
+		b.names.work: &is.work, b.names.dead: &is.dead} {
 		see("stream "+name, func(ctx context.Context) error {
 			st, err := b.js.Stream(ctx, name)
 			if err == nil {
@@ -136,7 +147,8 @@ func (b *Bus) use(ctx context.Context) {
 			return err
 		})
 	}
-	for name, to := range map[string]*jetstream.KeyValue{b.names.members: &is.members, b.names.sessions: &is.sessions, b.names.notes_: &is.notes, b.names.marks: &is.marks} {
+	for name, to := range map[string]*jetstream.KeyValue{b.names.members: &is.members, b.names.sessions: &is.sessions,
+		b.names.notes_: &is.notes, b.names.marks: &is.marks} {
 		see("bucket "+name, func(ctx context.Context) error {
 			kv, err := b.js.KeyValue(ctx, name)
 			if err == nil {
@@ -170,8 +182,10 @@ func (s *setup) failed(what string, err error) bool {
 	return err != nil
 }
 
-// askAgain asks the servers for something that may be asked for twice. It asks again if a server says that the fault is its own, as it may just be clearing
-// up or waiting for the others, and if none says anything: when several ask for the same while it is being made, a cluster does not answer all of them.
+// askAgain asks the servers for something that may be asked for twice. It asks again if a server
+// says that the fault is its own, as it may just be clearing up or waiting for the others, and if
+// none says anything: when several ask for the same while it is being made, a cluster does not
+// answer all of them.
 func (b *Bus) askAgain(ctx context.Context, do func(context.Context) error) (err error) {
 	for attempt := range askAttempts {
 		answered, cancel := context.WithTimeout(ctx, min(answerWait<<attempt, maxAnswerWait))
@@ -201,8 +215,10 @@ const (
 	prefixKey     = "rondo.prefix"
 )
 
-// inboxPartitions is how many partitions the inbox is to have. If nobody says so, how many it has stands in the stream. A process that only verifies goes on with the number
-// that it finds: any number works, and a process with the settings of an earlier deployment must be able to start beside newer ones.
+// inboxPartitions is how many partitions the inbox is to have. If nobody says so, how many it has
+// stands in the stream. A process that only verifies goes on with the number that it finds: any
+// number works, and a process with the settings of an earlier deployment must be able to start
+// beside newer ones.
 func (s *setup) inboxPartitions(ctx context.Context) (int, error) {
 	wanted, first := int(s.b.partitions.Load()), s.b.there.Load() == nil
 	if wanted > 0 && first && s.b.config.Setup != Verify {
@@ -220,7 +236,8 @@ func (s *setup) inboxPartitions(ctx context.Context) (int, error) {
 		return cmp.Or(wanted, s.b.config.usualPartitions()), nil
 	}
 	if first && wanted > 0 && n != wanted {
-		s.b.log.Warn("NATS: the stream has another number of partitions than the settings; continuing with that of the stream", "stream", s.b.names.inbox, "partitions", n, "wanted", wanted)
+		s.b.log.Warn("NATS: the stream has another number of partitions than the settings; continuing "+
+			"with that of the stream", "stream", s.b.names.inbox, "partitions", n, "wanted", wanted)
 	}
 	return n, nil
 }
@@ -254,13 +271,15 @@ func (b *Bus) inboxConfig(n int) jetstream.StreamConfig {
 
 // laterConfig is the stream of what waits for its time. Clients may not publish there.
 func (b *Bus) laterConfig() jetstream.StreamConfig {
-	return b.queueConfig(b.names.later, "what waits for its time", b.subject("later.*.*.*"), b.subject("later.schedule.*.*.*"), b.subject(dueVerb+".*.*.*"))
+	return b.queueConfig(b.names.later, "what waits for its time", b.subject("later.*.*.*"),
+		b.subject("later.schedule.*.*.*"), b.subject(dueVerb+".*.*.*"))
 }
 
 func (b *Bus) dueConsumer() jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable: dueConsumer, Description: "Rondo: what is due", FilterSubject: b.subject(dueVerb + ".>"),
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.config.InboxWait, MaxDeliver: -1, MaxAckPending: maxHeld, MaxWaiting: 512,
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.config.InboxWait, MaxDeliver: -1, MaxAckPending: maxHeld,
+		MaxWaiting: 512,
 	}
 }
 
@@ -268,7 +287,8 @@ func (b *Bus) workConfig() jetstream.StreamConfig {
 	return b.queueConfig(b.names.work, "work for workers", b.subject("work.*.*.*.*"), b.subject("later.work.*.*.*.*"))
 }
 
-// queueConfig is a stream from which what was acknowledged is removed, and in which NATS publishes what is due.
+// queueConfig is a stream from which what was acknowledged is removed, and in which NATS publishes
+// what is due.
 func (b *Bus) queueConfig(name, description string, subjects ...string) jetstream.StreamConfig {
 	c := b.streamConfig(name, description, subjects...)
 	c.Retention, c.AllowMsgSchedules, c.AllowRollup = jetstream.WorkQueuePolicy, true, true
@@ -277,9 +297,11 @@ func (b *Bus) queueConfig(name, description string, subjects ...string) jetstrea
 
 func (b *Bus) streamConfig(name, description string, subjects ...string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name: name, Description: "Rondo: " + description, Subjects: subjects, Metadata: map[string]string{prefixKey: b.names.prefix},
-		Discard: jetstream.DiscardOld, Storage: b.storage(), Replicas: b.config.Replicas, Duplicates: dedupeWindow, AllowDirect: true,
-		MaxMsgs: -1, MaxBytes: -1, MaxMsgSize: -1, MaxConsumers: -1, MaxMsgsPerSubject: -1,
+		Name: name, Description: "Rondo: " + description, Subjects: subjects,
+		Metadata: map[string]string{prefixKey: b.names.prefix},
+		Discard:  jetstream.DiscardOld, Storage: b.storage(), Replicas: b.config.Replicas, Duplicates: dedupeWindow,
+		AllowDirect: true,
+		MaxMsgs:     -1, MaxBytes: -1, MaxMsgSize: -1, MaxConsumers: -1, MaxMsgsPerSubject: -1,
 	}
 }
 
@@ -289,14 +311,16 @@ func (b *Bus) deadConfig() jetstream.StreamConfig {
 	return c
 }
 
-// bucketConfig is the stream of a bucket. What is read from it comes from its leader, so that who has written something reads just that.
+// bucketConfig is the stream of a bucket. What is read from it comes from its leader, so that who
+// has written something reads just that.
 func (b *Bus) bucketConfig(name, description string, ttl time.Duration) jetstream.StreamConfig {
 	c := b.streamConfig("KV_"+name, description, "$KV."+name+".>")
 	c.MaxAge, c.MaxMsgsPerSubject, c.Discard = ttl, 1, jetstream.DiscardNew
 	if ttl > 0 {
 		c.Duplicates = min(ttl, dedupeWindow)
 	}
-	c.AllowRollup, c.DenyDelete, c.AllowMsgTTL, c.SubjectDeleteMarkerTTL, c.AllowDirect = true, true, true, time.Second, false
+	c.AllowRollup, c.DenyDelete, c.AllowMsgTTL, c.SubjectDeleteMarkerTTL, c.AllowDirect = true, true, true,
+		time.Second, false
 	return c
 }
 
@@ -329,22 +353,28 @@ func (s *setup) stream(ctx context.Context, want jetstream.StreamConfig) jetstre
 	return s.adjust(ctx, st, want)
 }
 
-// adjust brings a stream that is there to what is wanted, and leaves alone what is nobody's business here, such as placement.
+// adjust brings a stream that is there to what is wanted, and leaves alone what is nobody's
+// business here, such as placement.
 func (s *setup) adjust(ctx context.Context, st jetstream.Stream, want jetstream.StreamConfig) jetstream.Stream {
 	what := "stream " + want.Name
 	have := st.CachedInfo().Config
-	if whose := have.Metadata[prefixKey]; whose != "" && whose != s.b.names.prefix || whose == "" && !slices.Equal(have.Subjects, want.Subjects) {
-		s.failed(what, fmt.Errorf("it belongs to somebody else (%s): choose another prefix than %q", strings.Join(have.Subjects, ", "), s.b.names.prefix))
+	if whose := have.Metadata[prefixKey]; whose != "" && whose != s.b.names.prefix || whose == "" &&
+		!slices.Equal(have.Subjects, want.Subjects) {
+		s.failed(what, fmt.Errorf("it belongs to somebody else (%s): choose another prefix than %q",
+			strings.Join(have.Subjects, ", "), s.b.names.prefix))
 		return nil
 	}
 	if have.AllowMsgSchedules && !want.AllowMsgSchedules { // NATS cannot take that back
 		s.failed(what, fmt.Errorf("it was made by an older version, which let clients delete what others have stored; "+
-			"end all services once nothing waits in it, delete it (nats stream delete %s), and start them again", want.Name))
+			"end all services once nothing waits in it, delete it (nats stream delete %s), and start them again",
+			want.Name))
 		return nil
 	}
 	c := have
-	c.Subjects, c.SubjectTransform, c.Duplicates, c.Retention = want.Subjects, want.SubjectTransform, want.Duplicates, want.Retention
-	c.AllowDirect, c.AllowMsgSchedules, c.AllowRollup, c.MaxAge = want.AllowDirect, want.AllowMsgSchedules, want.AllowRollup, want.MaxAge
+	c.Subjects, c.SubjectTransform, c.Duplicates, c.Retention = want.Subjects, want.SubjectTransform, want.Duplicates,
+		want.Retention
+	c.AllowDirect, c.AllowMsgSchedules, c.AllowRollup, c.MaxAge = want.AllowDirect, want.AllowMsgSchedules,
+		want.AllowRollup, want.MaxAge
 	c.AllowMsgTTL, c.SubjectDeleteMarkerTTL = want.AllowMsgTTL, want.SubjectDeleteMarkerTTL
 	if want.Replicas > 0 {
 		c.Replicas = want.Replicas
@@ -381,8 +411,9 @@ func (s *setup) adjust(ctx context.Context, st jetstream.Stream, want jetstream.
 
 // update changes a stream.
 //
-// Each replica of a stream applies the transform when it stores a message, and learns of another transform at its own time. What travels just then would be in one partition here and in another one
-// there, and nobody might be given it. So while the transform changes, there is one replica.
+// Each replica of a stream applies the transform when it stores a message, and learns of another
+// transform at its own time. What travels just then would be in one partition here and in another
+// one there, and nobody might be given it. So while the transform changes, there is one replica.
 func (s *setup) update(ctx context.Context, have, want jetstream.StreamConfig) error {
 	steps := []jetstream.StreamConfig{want}
 	if have.Replicas > 1 && destination(have) != destination(want) {
@@ -420,7 +451,8 @@ func (s *setup) settled(ctx context.Context, c jetstream.StreamConfig) error {
 		select {
 		case <-time.After(settleFor / 600):
 		case <-ctx.Done():
-			return errors.Join(errors.New("the servers have not agreed on the change yet; do it again"), context.Cause(ctx), err)
+			return errors.Join(errors.New("the servers have not agreed on the change yet; do it again"),
+				context.Cause(ctx), err)
 		}
 	}
 }
@@ -467,11 +499,13 @@ func (b *Bus) workConsumer(q bus.Queue) jetstream.ConsumerConfig {
 	tag, activity := tagToken(q.Tag), events.EncodeToken(q.Activity)
 	return jetstream.ConsumerConfig{
 		Durable: ConsumerOf(q), Description: "Rondo: work", FilterSubject: b.subject("work", tag, activity, ">"),
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.config.WorkWait, MaxDeliver: -1, MaxAckPending: maxHeld, MaxWaiting: 2048,
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.config.WorkWait, MaxDeliver: -1, MaxAckPending: maxHeld,
+		MaxWaiting: 2048,
 	}
 }
 
-// consumer makes or checks a consumer. It leaves alone what is as it should be: each change goes through the leader of the cluster.
+// consumer makes or checks a consumer. It leaves alone what is as it should be: each change goes
+// through the leader of the cluster.
 func (s *setup) consumer(ctx context.Context, st jetstream.Stream, want jetstream.ConsumerConfig) {
 	what := "consumer " + want.Durable
 	c, err := s.b.lookFor(ctx, st.CachedInfo().Config.Name, want.Durable)
@@ -489,10 +523,12 @@ func (s *setup) consumer(ctx context.Context, st jetstream.Stream, want jetstrea
 			differs = append(differs, fmt.Errorf("it is for %s, wanted is %s", have.FilterSubject, want.FilterSubject))
 		}
 		if have.AckWait != want.AckWait {
-			differs = append(differs, fmt.Errorf("messages stay with who took them for %v, wanted is %v", have.AckWait, want.AckWait))
+			differs = append(differs,
+				fmt.Errorf("messages stay with who took them for %v, wanted is %v", have.AckWait, want.AckWait))
 		}
 		if have.MaxAckPending != want.MaxAckPending {
-			differs = append(differs, fmt.Errorf("%d messages may be held, wanted is %d", have.MaxAckPending, want.MaxAckPending))
+			differs = append(differs,
+				fmt.Errorf("%d messages may be held, wanted is %d", have.MaxAckPending, want.MaxAckPending))
 		}
 	}
 	switch {
@@ -511,7 +547,8 @@ func (s *setup) consumer(ctx context.Context, st jetstream.Stream, want jetstrea
 
 // gone reports whether an error says that something is not there.
 func gone(err error) bool {
-	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) ||
+	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound) ||
+		errors.Is(err, jetstream.ErrBucketNotFound) ||
 		errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrNoStreamResponse)
 }
 

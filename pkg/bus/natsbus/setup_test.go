@@ -37,7 +37,8 @@ func wants(t *testing.T, err error, parts ...string) {
 	}
 }
 
-var everything = []string{"RONDO", "RONDO_LATER", "RONDO_WORK", "RONDO_DEAD", "KV_RONDO_MEMBERS", "KV_RONDO_SESSIONS", "KV_RONDO_NOTES", "KV_RONDO_MARKS"}
+var everything = []string{"RONDO", "RONDO_LATER", "RONDO_WORK", "RONDO_DEAD", "KV_RONDO_MEMBERS", "KV_RONDO_SESSIONS",
+	"KV_RONDO_NOTES", "KV_RONDO_MARKS"}
 
 func TestSetupByFourAtOnceIsSetupByOne(t *testing.T) {
 	t.Parallel()
@@ -106,22 +107,28 @@ func TestVerifyNamesAllThatDiffers(t *testing.T) {
 	if err := js.DeleteStream(t.Context(), "KV_RONDO_NOTES"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := natstest.TryConnect(t, s, natsbus.Config{Setup: natsbus.Verify, InboxWait: time.Minute, DeadFor: time.Hour, Partitions: 4})
+	_, err := natstest.TryConnect(t, s,
+		natsbus.Config{Setup: natsbus.Verify, InboxWait: time.Minute, DeadFor: time.Hour, Partitions: 4})
 	wants(t, err,
-		"stream RONDO: transform is rondo.*.*.* to rondo.p.{{partition(3,3)}}.{{wildcard(1)}}", "stream RONDO_WORK: window for duplicates is 1m0s, wanted is 10s", "stream RONDO_DEAD: age is 720h0m0s, wanted is 1h0m0s",
-		"consumer p-0: messages stay with who took them for 5s, wanted is 1m0s", "consumer p-2: it is missing", "stream KV_RONDO_NOTES: it is missing")
+		"stream RONDO: transform is rondo.*.*.* to rondo.p.{{partition(3,3)}}.{{wildcard(1)}}",
+		"stream RONDO_WORK: window for duplicates is 1m0s, wanted is 10s",
+		"stream RONDO_DEAD: age is 720h0m0s, wanted is 1h0m0s",
+		"consumer p-0: messages stay with who took them for 5s, wanted is 1m0s", "consumer p-2: it is missing",
+		"stream KV_RONDO_NOTES: it is missing")
 	natstest.Connect(t, s, natsbus.Config{InboxWait: time.Minute, DeadFor: time.Hour, Partitions: 4})
 	natstest.Connect(t, s, natsbus.Config{InboxWait: time.Minute, DeadFor: time.Hour, Setup: natsbus.Verify})
 }
 
-// A deployment that is rolled back has the number of partitions of an earlier revision, and no permission to change the stream. Its processes start, and use the partitions of the stream.
+// A deployment that is rolled back has the number of partitions of an earlier revision, and no
+// permission to change the stream. Its processes start, and use the partitions of the stream.
 func TestVerifyContinuesWithAnotherNumberOfPartitions(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
 	natstest.Connect(t, s, natsbus.Config{Partitions: 3})
 	for _, setting := range []int{2, 5} {
 		var log bytes.Buffer
-		b := natstest.Connect(t, s, natsbus.Config{Setup: natsbus.Verify, Partitions: setting, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		b := natstest.Connect(t, s, natsbus.Config{Setup: natsbus.Verify, Partitions: setting,
+			Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		for range 2 { // Repair verifies again, and does not warn again
 			if ps, err := b.Partitions(t.Context()); err != nil || ps.Count != 3 {
 				t.Errorf("%+v, %v; want the 3 partitions of the stream", ps, err)
@@ -130,7 +137,9 @@ func TestVerifyContinuesWithAnotherNumberOfPartitions(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if n := strings.Count(log.String(), fmt.Sprintf("another number of partitions than the settings; continuing with that of the stream\" stream=RONDO partitions=3 wanted=%d", setting)); n != 1 {
+		if n := strings.Count(log.String(),
+			fmt.Sprintf("another number of partitions than the settings; continuing with that of the stream\" "+
+				"stream=RONDO partitions=3 wanted=%d", setting)); n != 1 {
 			t.Errorf("%d warnings about %d partitions:\n%s", n, setting, log.String())
 		}
 	}
@@ -198,8 +207,10 @@ func TestPartitionsGetTheirSecondLane(t *testing.T) {
 func TestSystemsOnOneServerDoNotSeeEachOther(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	a, b := natstest.Connect(t, s, natsbus.Config{Prefix: "shop"}), natstest.Connect(t, s, natsbus.Config{Prefix: "shop2", Partitions: 2})
-	if err := a.Publish(t.Context(), events.Wire{Subject: "shop.event.e.i"}, events.Wire{Subject: "shop.work._.a.1-2.i"}); err != nil {
+	a, b := natstest.Connect(t, s, natsbus.Config{Prefix: "shop"}),
+		natstest.Connect(t, s, natsbus.Config{Prefix: "shop2", Partitions: 2})
+	if err := a.Publish(t.Context(), events.Wire{Subject: "shop.event.e.i"},
+		events.Wire{Subject: "shop.work._.a.1-2.i"}); err != nil {
 		t.Fatal(err)
 	}
 	var refused *bus.Refused
@@ -348,10 +359,12 @@ func configFile(t *testing.T, text string) string {
 func TestConfigListsAllThatIsWrong(t *testing.T) {
 	t.Parallel()
 	_, err := natsbus.Connect(t.Context(), natsbus.Config{
-		Prefix: "1 bad", Partitions: -1, Replicas: 2, InboxWait: time.Millisecond, WorkWait: time.Millisecond, SessionLease: time.Millisecond, MemberLease: time.Millisecond,
+		Prefix: "1 bad", Partitions: -1, Replicas: 2, InboxWait: time.Millisecond, WorkWait: time.Millisecond,
+		SessionLease: time.Millisecond, MemberLease: time.Millisecond,
 		DeadFor: time.Second, Timeout: time.Millisecond, User: "u", Token: "t", Certificate: "c", MaxPayload: 1,
 	})
-	wants(t, err, "prefix", "partitions", "replicas", "orchestrator", "worker", "lease of a session", "lease of a member", "dead letters", "timeout", "one way to log in", "certificate needs its key", "max payload")
+	wants(t, err, "prefix", "partitions", "replicas", "orchestrator", "worker", "lease of a session",
+		"lease of a member", "dead letters", "timeout", "one way to log in", "certificate needs its key", "max payload")
 }
 
 // ---- A broker that loses things.
@@ -409,7 +422,8 @@ func TestEverythingGoesOnWhenTheBrokerHasLostEverything(t *testing.T) {
 		defer func() { t.Logf("it works after %v", time.Since(began)) }()
 		limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
-		for _, subject := range []string{"rondo.event.e.i", "rondo.event.e.j", "rondo.event.e.k", "rondo.event.e.l", "rondo.work._.a.1-2.i", "rondo.work._.b.1-2.i"} {
+		for _, subject := range []string{"rondo.event.e.i", "rondo.event.e.j", "rondo.event.e.k", "rondo.event.e.l",
+			"rondo.work._.a.1-2.i", "rondo.work._.b.1-2.i"} {
 			if err := b.Publish(limited, events.Wire{Subject: subject}); err != nil {
 				t.Fatal(err)
 			}
@@ -479,7 +493,8 @@ func TestEverythingGoesOnWhenTheBrokerHasLostEverything(t *testing.T) {
 	works()
 
 	// Somebody removes the consumers.
-	for stream, consumer := range map[string]string{"RONDO": "p-0", "RONDO_WORK": natsbus.ConsumerOf(bus.Queue{Activity: "a"})} {
+	for stream, consumer := range map[string]string{"RONDO": "p-0",
+		"RONDO_WORK": natsbus.ConsumerOf(bus.Queue{Activity: "a"})} {
 		if err := js.DeleteConsumer(ctx, stream, consumer); err != nil {
 			t.Fatal(err)
 		}
@@ -512,7 +527,8 @@ func TestVerifyDoesNotMakeWhatIsLost(t *testing.T) {
 		t.Fatal("who receives is not told")
 	}
 	wants(t, b.Repair(t.Context()), "stream RONDO: it is missing")
-	if _, err := js.Stream(t.Context(), "RONDO"); err != nil && !strings.Contains(err.Error(), jetstream.ErrStreamNotFound.Error()) {
+	if _, err := js.Stream(t.Context(), "RONDO"); err != nil &&
+		!strings.Contains(err.Error(), jetstream.ErrStreamNotFound.Error()) {
 		t.Errorf("the stream: %v", err)
 	}
 }

@@ -43,7 +43,8 @@ func (b *Bus) Announce(words []string, h events.Header, body []byte) error {
 }
 
 // Listen implements bus.Notices.
-func (b *Bus) Listen(ctx context.Context, words []string, heard func(words []string, h events.Header, body []byte)) (stop func(), err error) {
+func (b *Bus) Listen(ctx context.Context, words []string,
+	heard func(words []string, h events.Header, body []byte)) (stop func(), err error) {
 	subject, err := b.noticeSubject(words, token)
 	if err != nil {
 		return nil, err
@@ -103,11 +104,13 @@ func (b *Bus) Ask(ctx context.Context, method string, question []byte) ([]byte, 
 	})
 	switch {
 	case errors.Is(err, nats.ErrPermissionViolation):
-		return nil, fmt.Errorf("ask for %s: %w: NATS does not let this user publish on %s", method, bus.ErrPermission, subject)
+		return nil, fmt.Errorf("ask for %s: %w: NATS does not let this user publish on %s", method,
+			bus.ErrPermission, subject)
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, fmt.Errorf("ask for %s: %w (is an orchestrator running?)", method, bus.ErrNobody)
 	case errors.Is(err, nats.ErrMaxPayload):
-		return nil, fmt.Errorf("ask for %s: the question has %d bytes, the server takes %d: %w", method, len(question), b.nc.MaxPayload(), err)
+		return nil, fmt.Errorf("ask for %s: the question has %d bytes, the server takes %d: %w", method, len(question),
+			b.nc.MaxPayload(), err)
 	case err != nil:
 		return nil, problem("ask for "+method, err)
 	}
@@ -117,18 +120,23 @@ func (b *Bus) Ask(ctx context.Context, method string, question []byte) ([]byte, 
 	return m.Data, nil
 }
 
-// Answer implements bus.Questions. When it is stopped, the answers that are being made are still given.
-func (b *Bus) Answer(method string, answer func(ctx context.Context, question []byte) ([]byte, error)) (stop func(), err error) {
+// Answer implements bus.Questions. When it is stopped, the answers that are being made are still
+// given.
+func (b *Bus) Answer(method string,
+	answer func(ctx context.Context, question []byte) ([]byte, error)) (stop func(), err error) {
 	return b.answer(method, "api", answer)
 }
 
 // AnswerToo implements bus.RollCalls.
-func (b *Bus) AnswerToo(method string, answer func(ctx context.Context, question []byte) ([]byte, error)) (stop func(), err error) {
+func (b *Bus) AnswerToo(method string,
+	answer func(ctx context.Context, question []byte) ([]byte, error)) (stop func(), err error) {
 	return b.answer(method, "", answer)
 }
 
-// answer answers questions, as one of a group of which one does, or if that is empty beside all others.
-func (b *Bus) answer(method, group string, answer func(ctx context.Context, question []byte) ([]byte, error)) (stop func(), err error) {
+// answer answers questions, as one of a group of which one does, or if that is empty beside all
+// others.
+func (b *Bus) answer(method, group string,
+	answer func(ctx context.Context, question []byte) ([]byte, error)) (stop func(), err error) {
 	slots := make(chan struct{}, maxAnswering)
 	stopped := make(chan struct{})
 	var mu sync.Mutex // held while one begins
@@ -187,7 +195,8 @@ func (b *Bus) AskAll(ctx context.Context, method string, question []byte, quiet 
 	})
 	switch {
 	case errors.Is(err, nats.ErrPermissionViolation):
-		return nil, fmt.Errorf("ask all for %s: %w: NATS does not let this user publish on %s", method, bus.ErrPermission, subject)
+		return nil, fmt.Errorf("ask all for %s: %w: NATS does not let this user publish on %s", method,
+			bus.ErrPermission, subject)
 	case errors.Is(err, bus.ErrNobody):
 		return nil, fmt.Errorf("ask all for %s: %w", method, err)
 	}
@@ -215,13 +224,15 @@ func gather(ctx context.Context, sub *nats.Subscription, quiet time.Duration) (a
 	}
 }
 
-func (b *Bus) respond(ctx context.Context, m *nats.Msg, answer func(ctx context.Context, question []byte) ([]byte, error)) {
+func (b *Bus) respond(ctx context.Context, m *nats.Msg,
+	answer func(ctx context.Context, question []byte) ([]byte, error)) {
 	ctx, cancel := context.WithTimeout(ctx, b.config.Timeout)
 	defer cancel()
 	data, err := answer(ctx, m.Data)
 	out := &nats.Msg{Subject: m.Reply, Data: data}
 	if most := int(b.nc.MaxPayload()); err == nil && len(data) > most-headroom {
-		err = &bus.AnswerError{Code: "too_large", Message: fmt.Sprintf("the answer has %d bytes, the server takes %d; ask for less at once", len(data), most)}
+		err = &bus.AnswerError{Code: "too_large", Message: fmt.Sprintf(
+			"the answer has %d bytes, the server takes %d; ask for less at once", len(data), most)}
 	}
 	if err != nil {
 		code := "failed"
@@ -237,12 +248,14 @@ func (b *Bus) respond(ctx context.Context, m *nats.Msg, answer func(ctx context.
 	}
 }
 
-// mayAnswer reports whether somebody waits for an answer where it would go. Who asks chooses the subject, and what goes there is published with the rights of who answers: these must
-// not reach the streams, neither those of this system nor the requests with which streams are changed.
+// mayAnswer reports whether somebody waits for an answer where it would go. Who asks chooses the
+// subject, and what goes there is published with the rights of who answers: these must not reach
+// the streams, neither those of this system nor the requests with which streams are changed.
 func (b *Bus) mayAnswer(m *nats.Msg) bool {
 	ours := strings.HasPrefix(m.Reply, b.names.prefix+".") || strings.HasPrefix(m.Reply, "$")
 	if ours {
-		b.log.Warn("NATS: a question is not answered, because the answer should go where messages of the system go", "subject", m.Subject, "to", m.Reply)
+		b.log.Warn("NATS: a question is not answered, because the answer should go where messages of the system go",
+			"subject", m.Subject, "to", m.Reply)
 	}
 	return m.Reply != "" && !ours
 }

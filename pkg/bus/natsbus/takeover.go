@@ -13,10 +13,11 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Taking over what is for later. The receiver of a partition moves delayed messages from the inbox to the stream of what
-// waits for its time. Of starts and control messages with one subject, the one that was accepted last counts, until it is
-// due: each says when it was accepted, and whatever finds a newer one gives way. All of it is done in the order of the
-// partition, so that a message that is due is compared with all that were accepted before it came.
+// Taking over what is for later. The receiver of a partition moves delayed messages from the inbox
+// to the stream of what waits for its time. Of starts and control messages with one subject, the
+// one that was accepted last counts, until it is due: each says when it was accepted, and whatever
+// finds a newer one gives way. All of it is done in the order of the partition, so that a message
+// that is due is compared with all that were accepted before it came.
 //
 //	delayed, far       store it for later, in place of the one before     then acknowledge it
 //	delayed, near      remove the one that is stored for later            then hold it until its time
@@ -76,8 +77,8 @@ func (r *receiver) delayed(w *waiting, rest time.Duration) {
 	}
 }
 
-// giveWay tells whether a message that is held here was accepted after this one, under the same subject. If it was
-// accepted before, it gives way itself. mu is held.
+// giveWay tells whether a message that is held here was accepted after this one, under the same
+// subject. If it was accepted before, it gives way itself. mu is held.
 func (r *receiver) giveWay(w *waiting) bool {
 	subject := r.b.laterOf(wireOf(w))
 	held := r.held[subject]
@@ -159,8 +160,8 @@ func (r *receiver) takeOver(ctx context.Context) {
 	}
 }
 
-// someTasks takes those from the front that are of one kind and do not depend on each other. They stay in the list until
-// they are done. mu is held.
+// someTasks takes those from the front that are of one kind and do not depend on each other. They
+// stay in the list until they are done. mu is held.
 func (r *receiver) someTasks() []task {
 	subjects := make(map[string]bool)
 	for i, t := range r.tasks {

@@ -25,17 +25,20 @@ type tenant struct {
 	orchestrator, worker, client *natsbus.Bus
 }
 
-// settle connects the parts of a tenant. Orchestrators and workers are told their prefix of inboxes; in accounts of their own these are the same for all.
+// settle connects the parts of a tenant. Orchestrators and workers are told their prefix of
+// inboxes; in accounts of their own these are the same for all.
 func settle(t *testing.T, s *embedded.Server, name, prefix, inbox string) *tenant {
 	t.Helper()
 	as := func(role, inbox string, setup natsbus.Setup) *natsbus.Bus {
-		return natstest.Connect(t, s, natsbus.Config{User: name + "-" + role, Password: name + "-" + role, InboxPrefix: inbox, Prefix: prefix, Setup: setup})
+		return natstest.Connect(t, s, natsbus.Config{User: name + "-" + role, Password: name + "-" + role,
+			InboxPrefix: inbox, Prefix: prefix, Setup: setup})
 	}
 	clients := ""
 	if inbox != inboxOf("") {
 		clients = inbox + "client"
 	}
-	return &tenant{t, name, prefix, as("orchestrator", inbox+"orchestrator", natsbus.Verify), as("worker", inbox+"worker", natsbus.Verify), as("client", clients, natsbus.Use)}
+	return &tenant{t, name, prefix, as("orchestrator", inbox+"orchestrator", natsbus.Verify),
+		as("worker", inbox+"worker", natsbus.Verify), as("client", clients, natsbus.Use)}
 }
 
 // live lets a tenant do what systems do, with the same names everywhere.
@@ -52,15 +55,22 @@ func (x *tenant) live() {
 	}
 	subject := func(rest string) string { return x.prefix + "." + rest }
 	heard := make(chan string, 10)
-	unlisten, err := x.client.Listen(ctx, []string{bus.Any, bus.Any, "i"}, func(_ []string, _ events.Header, body []byte) { heard <- string(body) })
+	unlisten, err := x.client.Listen(ctx, []string{bus.Any, bus.Any, "i"},
+		func(_ []string, _ events.Header, body []byte) {
+			heard <- string(body)
+		})
 	must(err)
 	defer unlisten()
 	for _, b := range []*natsbus.Bus{x.orchestrator, x.worker} {
-		stop, err := b.AnswerToo("process", func(context.Context, []byte) ([]byte, error) { return []byte(x.name), nil })
+		stop, err := b.AnswerToo("process", func(context.Context, []byte) ([]byte, error) {
+			return []byte(x.name), nil
+		})
 		must(err)
 		defer stop()
 	}
-	stop, err := x.orchestrator.Answer("state", func(context.Context, []byte) ([]byte, error) { return []byte(x.name), nil })
+	stop, err := x.orchestrator.Answer("state", func(context.Context, []byte) ([]byte, error) {
+		return []byte(x.name), nil
+	})
 	must(err)
 	defer stop()
 	if answer, err := x.client.Ask(ctx, "state", nil); err != nil || string(answer) != x.name {
@@ -97,7 +107,8 @@ func (x *tenant) live() {
 	}
 	must(x.client.Publish(ctx, events.Wire{Subject: subject("start.o.i"), Body: []byte(x.name)}))
 	comes("start.o.i", x.name)
-	must(x.client.Publish(ctx, events.Wire{Subject: subject("event.e.i"), Body: []byte(x.name), NotBefore: time.Now().Add(2 * time.Second)}))
+	must(x.client.Publish(ctx,
+		events.Wire{Subject: subject("event.e.i"), Body: []byte(x.name), NotBefore: time.Now().Add(2 * time.Second)}))
 	comes("event.e.i", x.name)
 	must(x.orchestrator.Publish(ctx, events.Wire{Subject: subject("work.gpu.a.1-2.i"), Body: []byte(x.name)}))
 	var queue bus.WorkQueue
@@ -123,7 +134,8 @@ func (x *tenant) live() {
 	}
 }
 
-// TestTenantsWithAccountsOfTheirOwn has two tenants with the same names do the same, and neither can tell that there is another one.
+// TestTenantsWithAccountsOfTheirOwn has two tenants with the same names do the same, and neither
+// can tell that there is another one.
 func TestTenantsWithAccountsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartWith(t, embedded.Options{Config: shipped + "tenants.conf"})
@@ -186,13 +198,15 @@ func TestTenantsWithAccountsOfTheirOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.AccountInfo(t.Context()); !errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) && !errors.Is(err, nats.ErrNoResponders) {
+	if _, err := js.AccountInfo(t.Context()); !errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) &&
+		!errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("a client may ask JetStream: %v", err)
 	}
 	if err := js.DeleteStream(t.Context(), "RONDO"); !errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 		t.Errorf("a client may delete streams: %v", err)
 	}
-	for _, subject := range []string{"rondo.work-done.1-2.i", "rondo.work.gpu.a.1-2.i", "$KV.RONDO_MARKS.m", "rondo.notice.ended.o.i"} {
+	for _, subject := range []string{"rondo.work-done.1-2.i", "rondo.work.gpu.a.1-2.i", "$KV.RONDO_MARKS.m",
+		"rondo.notice.ended.o.i"} {
 		if _, err := clientSpy.nc.Request(subject, nil, 20*time.Second); !errors.Is(err, nats.ErrNoResponders) {
 			t.Errorf("somebody takes %s from a client: %v", subject, err)
 		}
@@ -226,13 +240,15 @@ func tooMuch(t *testing.T, s *embedded.Server) {
 		t.Fatal(err)
 	}
 	var api *jetstream.APIError
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MORE", Subjects: []string{"more"}}); !errors.As(err, &api) {
+	if _, err := js.CreateStream(t.Context(),
+		jetstream.StreamConfig{Name: "MORE", Subjects: []string{"more"}}); !errors.As(err, &api) {
 		t.Errorf("one stream more than a tenant may have: %v", err)
 	}
 	if err := js.DeleteStream(t.Context(), "KV_RONDO_SCHEDULES"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MORE", Subjects: []string{"more"}, MaxBytes: 11 << 30}); !errors.As(err, &api) {
+	if _, err := js.CreateStream(t.Context(),
+		jetstream.StreamConfig{Name: "MORE", Subjects: []string{"more"}, MaxBytes: 11 << 30}); !errors.As(err, &api) {
 		t.Errorf("more room than a tenant may have: %v", err)
 	}
 	other, err := jetstream.New(intrude(t, s, "bank-setup").nc)
@@ -244,7 +260,8 @@ func tooMuch(t *testing.T, s *embedded.Server) {
 	}
 }
 
-// TestTenantsWithPrefixes has two tenants in one account: each does its work, and the servers refuse what belongs to the other.
+// TestTenantsWithPrefixes has two tenants in one account: each does its work, and the servers
+// refuse what belongs to the other.
 func TestTenantsWithPrefixes(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartWith(t, embedded.Options{Config: shipped + "tenants.conf"})
@@ -259,12 +276,17 @@ func TestTenantsWithPrefixes(t *testing.T) {
 		i := intrude(t, s, "north-"+role)
 		i.mayNotPublish(requests(streamsOf("south")...)...)
 		for _, stream := range streamsOf("south") {
-			i.mayNotPublish("$JS.API.STREAM.INFO."+stream, "$JS.API.CONSUMER.INFO."+stream+".c", "$JS.API.DIRECT.GET."+stream+".south.start.o.i", "$JS.ACK."+stream+".c.1.1.1.1.1")
+			i.mayNotPublish("$JS.API.STREAM.INFO."+stream, "$JS.API.CONSUMER.INFO."+stream+".c",
+				"$JS.API.DIRECT.GET."+stream+".south.start.o.i", "$JS.ACK."+stream+".c.1.1.1.1.1")
 		}
-		i.mayNotPublish("south.start.o.i", "south.event.e.i", "south.control.terminate.i", "south.work-done.1-2.i", "south.work.gpu.a.1-2.i", "south.later.start.o.i", "south.dead.start.o.i",
-			"south.api.delete", "south.api.process", "south.notice.ended.o.i", "south.notice.member.says.m", "south.notice.handover.to.w", "$KV.SOUTH_MEMBERS.m", "$KV.SOUTH_MARKS.m", "$KV.SOUTH_SCHEDULES.s",
+		i.mayNotPublish("south.start.o.i", "south.event.e.i", "south.control.terminate.i", "south.work-done.1-2.i",
+			"south.work.gpu.a.1-2.i", "south.later.start.o.i", "south.dead.start.o.i",
+			"south.api.delete", "south.api.process", "south.notice.ended.o.i", "south.notice.member.says.m",
+			"south.notice.handover.to.w", "$KV.SOUTH_MEMBERS.m", "$KV.SOUTH_MARKS.m", "$KV.SOUTH_SCHEDULES.s",
 			"_INBOX_south-client.x", "_INBOX_south-orchestrator.x")
-		i.mayNotHear(">", "*.>", "south.>", "south.notice.ended.o.i", "south.notice.*.*.*", "south.api.*", "south.work-done.1-2.i", "_INBOX_south-client.>", "_INBOX_south-orchestrator.>", "_INBOX.>", "$JS.>", "$KV.>")
+		i.mayNotHear(">", "*.>", "south.>", "south.notice.ended.o.i", "south.notice.*.*.*", "south.api.*",
+			"south.work-done.1-2.i", "_INBOX_south-client.>", "_INBOX_south-orchestrator.>", "_INBOX.>",
+			"$JS.>", "$KV.>")
 	}
 	if after := state(t, s, "setup"); after != before {
 		t.Errorf("the streams were\n%s and are\n%s", before, after)

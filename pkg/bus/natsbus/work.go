@@ -28,8 +28,8 @@ const (
 // maxConsumerName is what a server takes, with room to spare.
 const maxConsumerName = 200
 
-// ConsumerOf is the name of a queue's consumer: "w_<tag>_<activity>", both as in the subject, where / and _ are percent-encoded, too. A name that would
-// be too long is cut, with a hash at its end.
+// ConsumerOf is the name of a queue's consumer: "w_<tag>_<activity>", both as in the subject, where
+// / and _ are percent-encoded, too. A name that would be too long is cut, with a hash at its end.
 func ConsumerOf(q bus.Queue) string {
 	plain := strings.NewReplacer("/", "%2F", "_", "%5F").Replace
 	tag := tagToken(q.Tag)
@@ -70,7 +70,8 @@ func (b *Bus) queueWords(subject string) (words string, isWork bool) {
 	return rest[:end+1+next], true
 }
 
-// noteQueue makes the queue of work that was published, the first time that this process sees it, so that workers which serve any tag find it.
+// noteQueue makes the queue of work that was published, the first time that this process sees it,
+// so that workers which serve any tag find it.
 func (b *Bus) noteQueue(subject string) {
 	words, isWork := b.queueWords(subject)
 	if !isWork || b.config.Setup == Use {
@@ -90,13 +91,15 @@ func (b *Bus) noteQueue(subject string) {
 		if _, err := b.queue(ctx, q); err != nil {
 			b.queues.Delete(words) // the next one tries again
 			if b.ctx.Err() == nil {
-				b.log.Warn("NATS: the queue of an activity could not be made; workers will", "activity", q.Activity, "tag", q.Tag, "error", err)
+				b.log.Warn("NATS: the queue of an activity could not be made; workers will", "activity", q.Activity,
+					"tag", q.Tag, "error", err)
 			}
 		}
 	})
 }
 
-// queue finds the consumer of a queue, or makes it. How long work stays with a worker is for the workers to say.
+// queue finds the consumer of a queue, or makes it. How long work stays with a worker is for the
+// workers to say.
 func (b *Bus) queue(ctx context.Context, q bus.Queue) (c jetstream.Consumer, err error) {
 	c, err = b.lookFor(ctx, b.names.work, ConsumerOf(q))
 	if !errors.Is(err, jetstream.ErrConsumerNotFound) || b.config.Setup == Use {
@@ -143,7 +146,8 @@ func (b *Bus) OpenQueue(ctx context.Context, q bus.Queue) (bus.WorkQueue, error)
 		err = fmt.Errorf("%w: %w", bus.ErrNoQueue, err)
 	}
 	if err != nil {
-		return nil, problem(fmt.Sprintf("open the queue of activity %q, tag %q (consumer %s)", q.Activity, q.Tag, w.name), err)
+		return nil, problem(fmt.Sprintf("open the queue of activity %q, tag %q (consumer %s)", q.Activity,
+			q.Tag, w.name), err)
 	}
 	return w, nil
 }
@@ -175,7 +179,8 @@ type workQueue struct {
 	spare []*inbox
 }
 
-// inbox is where the answers to a request for work come. It can be used again when the broker has nothing more to say to it.
+// inbox is where the answers to a request for work come. It can be used again when the broker has
+// nothing more to say to it.
 type inbox struct {
 	sub  *nats.Subscription
 	came chan *nats.Msg

@@ -20,7 +20,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
 )
 
-// refusedOpen opens a store, which must fail. Nothing that the error says may have one of the secrets in it, in whatever way it is printed.
+// refusedOpen opens a store, which must fail. Nothing that the error says may have one of the
+// secrets in it, in whatever way it is printed.
 func refusedOpen(tb testing.TB, address string, want history.Class, says string, secrets ...string) {
 	tb.Helper()
 	began, timeout := time.Now(), time.Minute
@@ -60,7 +61,8 @@ func asKeywords(tb testing.TB, address, user, password string) string {
 		tb.Fatal(err)
 	}
 	quoted := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(password)
-	return fmt.Sprintf("host=%s port=%d dbname=%s user=%s password='%s' sslmode=disable", config.Host, config.Port, config.Database, user, quoted)
+	return fmt.Sprintf("host=%s port=%d dbname=%s user=%s password='%s' sslmode=disable", config.Host, config.Port,
+		config.Database, user, quoted)
 }
 
 func changed(tb testing.TB, address string, change func(*url.URL)) string {
@@ -100,8 +102,10 @@ func TestWrongAddresses(t *testing.T) {
 			refusedOpen(t, closed, history.Retry, "does a server listen at 127.0.0.1:", secrets...)
 		})
 	}
-	refusedOpen(t, "postgres://nobody:secret@"+silent(t)+"/rondo?sslmode=disable", history.Retry, "does a server listen at 127.0.0.1:", "secret")
-	refusedOpen(t, "postgres://nobody:secret@"+selfSigned(t)+"/rondo?sslmode=verify-full", history.Permanent, "a certificate for that host", "secret")
+	refusedOpen(t, "postgres://nobody:secret@"+silent(t)+"/rondo?sslmode=disable", history.Retry,
+		"does a server listen at 127.0.0.1:", "secret")
+	refusedOpen(t, "postgres://nobody:secret@"+selfSigned(t)+"/rondo?sslmode=verify-full", history.Permanent,
+		"a certificate for that host", "secret")
 }
 
 // unused is a port where nobody listens.
@@ -144,7 +148,8 @@ func selfSigned(tb testing.TB) string {
 			if _, err := conn.Read(request); err == nil {
 				_, err = conn.Write([]byte("S"))
 				if err == nil {
-					_ = tls.Server(conn, &tls.Config{Certificates: certificates}).Handshake() // the client does not like it
+					// the client does not like it
+					_ = tls.Server(conn, &tls.Config{Certificates: certificates}).Handshake()
 				}
 			}
 			conn.Close()
@@ -153,30 +158,32 @@ func selfSigned(tb testing.TB) string {
 	return l.Addr().String()
 }
 
-// TestMalformedAddresses shows that what cannot be read is refused at once, without a word of the password, wherever it seems to begin and to end.
+// TestMalformedAddresses shows that what cannot be read is refused at once, without a word of the
+// password, wherever it seems to begin and to end.
 func TestMalformedAddresses(t *testing.T) {
 	cases := map[string]string{
-		"no number as port":      "postgres://rondo:hunter2@db:port/rondo",
-		"unknown sslmode":        "postgres://rondo:hunter2@db/rondo?sslmode=sometimes",
-		"slash":                  "postgres://rondo:hunter2/hunter2@db/rondo",
-		"no host":                "postgres://rondo:hunter2",
-		"at in the query":        "postgres://rondo@db:port/rondo?password=hunter2@hunter2",
-		"a setting in it":        "postgres://rondo:hunter2&password=hunter2@db:port/rondo",
-		"percent":                "postgres://rondo:hunter2%zzhunter2@db/rondo",
-		"at and colon":           "postgres://rondo:hunter2:hunter2@hunter2@db:port/rondo",
-		"bracket":                "postgres://rondo:hunter2@[db/rondo",
-		"space":                  "postgres://rondo:hunter2 hunter2@db:port/rondo",
-		"in the query":           "postgres://rondo@db:port/rondo?password=hunter2&sslmode=disable",
-		"percent in the query":   "postgres://rondo@db/rondo?password=hunter2%zz",
-		"no scheme":              "rondo:hunter2@db/rondo",
-		"half a scheme":          "postgres:/rondo:hunter2@db/rondo",
-		"other scheme":           "mysql://rondo:hunter2@db/rondo",
-		"keywords":               "host=db password=hunter2 port=x",
-		"keywords and spaces":    "host=db password = hunter2 port=x",
-		"keywords and quotes":    `host=db password = 'hunter2\' hunter2' port=x`,
-		"keywords and no end":    `host=db password='hunter2 port=x`,
-		"capitals":               `host=db PASSWORD=hunter2 port`,
-		"password of a key":      "postgres://rondo@db/rondo?sslmode=verify-full&sslpassword=hunter2&sslkey=/nowhere&sslcert=/nowhere",
+		"no number as port":    "postgres://rondo:hunter2@db:port/rondo",
+		"unknown sslmode":      "postgres://rondo:hunter2@db/rondo?sslmode=sometimes",
+		"slash":                "postgres://rondo:hunter2/hunter2@db/rondo",
+		"no host":              "postgres://rondo:hunter2",
+		"at in the query":      "postgres://rondo@db:port/rondo?password=hunter2@hunter2",
+		"a setting in it":      "postgres://rondo:hunter2&password=hunter2@db:port/rondo",
+		"percent":              "postgres://rondo:hunter2%zzhunter2@db/rondo",
+		"at and colon":         "postgres://rondo:hunter2:hunter2@hunter2@db:port/rondo",
+		"bracket":              "postgres://rondo:hunter2@[db/rondo",
+		"space":                "postgres://rondo:hunter2 hunter2@db:port/rondo",
+		"in the query":         "postgres://rondo@db:port/rondo?password=hunter2&sslmode=disable",
+		"percent in the query": "postgres://rondo@db/rondo?password=hunter2%zz",
+		"no scheme":            "rondo:hunter2@db/rondo",
+		"half a scheme":        "postgres:/rondo:hunter2@db/rondo",
+		"other scheme":         "mysql://rondo:hunter2@db/rondo",
+		"keywords":             "host=db password=hunter2 port=x",
+		"keywords and spaces":  "host=db password = hunter2 port=x",
+		"keywords and quotes":  `host=db password = 'hunter2\' hunter2' port=x`,
+		"keywords and no end":  `host=db password='hunter2 port=x`,
+		"capitals":             `host=db PASSWORD=hunter2 port`,
+		"password of a key": "postgres://rondo@db/rondo?sslmode=verify-full&sslpassword=hunter2&" +
+			"sslkey=/nowhere&sslcert=/nowhere",
 		"pool":                   "postgres://rondo:hunter2@db/rondo?pool_max_conns=many",
 		"pool without an end":    "postgres://rondo:hunter2@db/rondo?pool_max_conn_lifetime=hunger",
 		"port in keywords":       "user=rondo password=hunter2 host=db port=0",
@@ -184,7 +191,8 @@ func TestMalformedAddresses(t *testing.T) {
 	}
 	for name, address := range cases {
 		t.Run(name, func(t *testing.T) {
-			refusedOpen(t, address, history.Permanent, "postgres://user:password@host:26257/database?sslmode=verify-full", "hunter2")
+			refusedOpen(t, address, history.Permanent,
+				"postgres://user:password@host:26257/database?sslmode=verify-full", "hunter2")
 		})
 	}
 	t.Run("what is wrong is told", func(t *testing.T) {
@@ -194,7 +202,8 @@ func TestMalformedAddresses(t *testing.T) {
 	})
 }
 
-// settingOf opens a store, and tells what a setting of its first connection is, and how many connections there may be.
+// settingOf opens a store, and tells what a setting of its first connection is, and how many
+// connections there may be.
 func settingOf(t *testing.T, name, address string, options cockroach.Options) (value string, maxConns int32) {
 	t.Helper()
 	var values []string
@@ -218,7 +227,8 @@ func settingOf(t *testing.T, name, address string, options cockroach.Options) (v
 	return values[0], maxConns
 }
 
-// TestSettingsOfConnections shows what options and addresses set, and that addresses come before defaults.
+// TestSettingsOfConnections shows what options and addresses set, and that addresses come before
+// defaults.
 func TestSettingsOfConnections(t *testing.T) {
 	pgtest.Need(t)
 	address := pgtest.Database(t)
@@ -231,7 +241,8 @@ func TestSettingsOfConnections(t *testing.T) {
 		{"defaults", "", cockroach.Options{}, 8, "30s"},
 		{"options", "", cockroach.Options{MaxConns: 3, StatementTimeout: 1500 * time.Millisecond}, 3, "1500ms"},
 		{"address", "&pool_max_conns=5&statement_timeout=7000", cockroach.Options{}, 5, "7s"},
-		{"both", "&pool_max_conns=5&statement_timeout=7000", cockroach.Options{MaxConns: 3, StatementTimeout: time.Minute}, 3, "7s"},
+		{"both", "&pool_max_conns=5&statement_timeout=7000",
+			cockroach.Options{MaxConns: 3, StatementTimeout: time.Minute}, 3, "7s"},
 		{"the server's options", "&options=-c%20statement_timeout%3D9s", cockroach.Options{}, 8, "9s"},
 	}
 	for _, c := range cases {
@@ -247,7 +258,8 @@ func TestSettingsOfConnections(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrittenSoon shows that a connection has its pages written soon, unless somebody has said otherwise.
+// TestWhatIsWrittenSoon shows that a connection has its pages written soon, unless somebody has
+// said otherwise.
 func TestWhatIsWrittenSoon(t *testing.T) {
 	pgtest.Need(t)
 	cases := []struct {
@@ -260,7 +272,8 @@ func TestWhatIsWrittenSoon(t *testing.T) {
 		{"nobody says anything", nil, "", "", "256kB"},
 		{"the server", []pgtest.Option{pgtest.Setting("backend_flush_after", "0")}, "", "", "0"},
 		{"the database", nil, "ALTER DATABASE %s SET backend_flush_after = 0", "", "0"},
-		{"the role in this database", nil, "ALTER ROLE CURRENT_USER IN DATABASE %s SET backend_flush_after = '1MB'", "", "1MB"},
+		{"the role in this database", nil,
+			"ALTER ROLE CURRENT_USER IN DATABASE %s SET backend_flush_after = '1MB'", "", "1MB"},
 		{"the address", nil, "", "&options=-c%20backend_flush_after%3D64kB", "64kB"},
 	}
 	for _, c := range cases {

@@ -10,8 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// packed is an array as the protocol takes it, in its binary form, that is written where it is sent from. A commit has dozens of arrays with a value for each turn. Written like
-// this, they take a quarter of the time that pgx needs for slices, which it looks at one value after the other through interfaces, and texts need not be quoted and parsed.
+// packed is an array as the protocol takes it, in its binary form, that is written where it is sent
+// from. A commit has dozens of arrays with a value for each turn. Written like this, they take a
+// quarter of the time that pgx needs for slices, which it looks at one value after the other
+// through interfaces, and texts need not be quoted and parsed.
 type packed func(b []byte) []byte
 
 // pack makes an array of rows; one appends the value of a row, or says that there is none.
@@ -48,7 +50,9 @@ func packs[E any](kind uint32, one func(b []byte, row E) (_ []byte, valid bool))
 }
 
 func int2s[E any](f func(E) int16) func([]E) packed {
-	return packs(pgtype.Int2OID, func(b []byte, row E) ([]byte, bool) { return binary.BigEndian.AppendUint16(b, uint16(f(row))), true })
+	return packs(pgtype.Int2OID, func(b []byte, row E) ([]byte, bool) {
+		return binary.BigEndian.AppendUint16(b, uint16(f(row))), true
+	})
 }
 
 func nullInt2s[E any](f func(E) (int16, bool)) func([]E) packed {
@@ -59,7 +63,9 @@ func nullInt2s[E any](f func(E) (int16, bool)) func([]E) packed {
 }
 
 func int8s[E any](f func(E) int64) func([]E) packed {
-	return packs(pgtype.Int8OID, func(b []byte, row E) ([]byte, bool) { return binary.BigEndian.AppendUint64(b, uint64(f(row))), true })
+	return packs(pgtype.Int8OID, func(b []byte, row E) ([]byte, bool) {
+		return binary.BigEndian.AppendUint64(b, uint64(f(row))), true
+	})
 }
 
 func nullInt8s[E any](f func(E) sql.NullInt64) func([]E) packed {
@@ -115,7 +121,8 @@ type packedCodec struct{ *pgtype.ArrayCodec }
 func takePacked(conn *pgx.Conn) {
 	m := conn.TypeMap()
 	for _, oid := range []uint32{
-		pgtype.Int2ArrayOID, pgtype.Int8ArrayOID, pgtype.BoolArrayOID, pgtype.TextArrayOID, pgtype.ByteaArrayOID, pgtype.TimestamptzArrayOID,
+		pgtype.Int2ArrayOID, pgtype.Int8ArrayOID, pgtype.BoolArrayOID, pgtype.TextArrayOID, pgtype.ByteaArrayOID,
+		pgtype.TimestamptzArrayOID,
 	} {
 		if t, ok := m.TypeForOID(oid); ok {
 			if codec, ok := t.Codec.(*pgtype.ArrayCodec); ok {
@@ -148,8 +155,9 @@ func (asPacked) Encode(value any, b []byte) ([]byte, error) { return value.(pack
 
 // ---- Room for them.
 
-// room is what the parameters of commits are put together in, and then the messages that have them; it stays with a connection. By itself pgx begins with a few bytes each
-// time, and grows them little by little: that would be a third of everything that an orchestrator allocates.
+// room is what the parameters of commits are put together in, and then the messages that have them;
+// it stays with a connection. By itself pgx begins with a few bytes each time, and grows them
+// little by little: that would be a third of everything that an orchestrator allocates.
 type room struct{ parameters, messages []byte }
 
 const (
@@ -158,7 +166,8 @@ const (
 	roomKey              = "github.com/rondo-run/rondo room"
 )
 
-// makeRoom makes room on a connection for the next statements, whose first parameters are those given.
+// makeRoom makes room on a connection for the next statements, whose first parameters are those
+// given.
 func makeRoom(conn *pgx.Conn, need int, firsts ...*any) {
 	if need < littleRoom || need > mostRoom {
 		return
@@ -180,7 +189,8 @@ func makeRoom(conn *pgx.Conn, need int, firsts ...*any) {
 	pg.Frontend().Send(moved{r.messages})
 }
 
-// firstPacked is the first parameter of a statement: what comes behind it is put together where there is room.
+// firstPacked is the first parameter of a statement: what comes behind it is put together where
+// there is room.
 type firstPacked struct {
 	packed packed
 	room   *room
@@ -194,8 +204,9 @@ func (asFirstPacked) Encode(value any, b []byte) ([]byte, error) {
 	return first.packed(append(first.room.parameters[:0], b...)), nil
 }
 
-// moved is a message of no bytes: with it, what is sent next is put together in its room. That belongs to the connection, which does one thing after the other, so nothing is written into it that
-// was not sent.
+// moved is a message of no bytes: with it, what is sent next is put together in its room. That
+// belongs to the connection, which does one thing after the other, so nothing is written into it
+// that was not sent.
 type moved struct{ to []byte }
 
 // Frontend implements [pgproto3.FrontendMessage].

@@ -8,10 +8,12 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// TestAServerThatPanicsDuringACommit shows that nobody knows what became of a commit during which the server gave up: its record may have reached the disk.
+// TestAServerThatPanicsDuringACommit shows that nobody knows what became of a commit during which
+// the server gave up: its record may have reached the disk.
 func TestAServerThatPanicsDuringACommit(t *testing.T) {
 	for _, code := range []string{"58030", "53100", "XX000"} {
-		if c := class(&pgconn.PgError{Severity: "PANIC", SeverityUnlocalized: "PANIC", Code: code}, true); c != history.Ambiguous {
+		if c := class(&pgconn.PgError{Severity: "PANIC", SeverityUnlocalized: "PANIC", Code: code},
+			true); c != history.Ambiguous {
 			t.Errorf("%s: %v", code, c)
 		}
 	}

@@ -49,7 +49,8 @@ func database(tb testing.TB, address string) *historytest.Database {
 				tb.Fatal(err)
 			}
 			defer conn.Close(tb.Context())
-			if err := conn.QueryRow(tb.Context(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").Scan(&n); err != nil {
+			if err := conn.QueryRow(tb.Context(),
+				"SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").Scan(&n); err != nil {
 				tb.Fatal(err)
 			}
 			return n
@@ -78,7 +79,8 @@ func database(tb testing.TB, address string) *historytest.Database {
 				tb.Fatal(err)
 			}
 			defer conn.Close(tb.Context())
-			// Without parameters, pgx sends the text as it is, with all its statements. CockroachDB may ask to try again.
+			// Without parameters, pgx sends the text as it is, with all its statements. CockroachDB
+			// may ask to try again.
 			err = crdb.Execute(func() error {
 				_, err := conn.Exec(tb.Context(), statement, args...)
 				return err

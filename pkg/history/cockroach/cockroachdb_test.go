@@ -17,14 +17,17 @@ import (
 	"github.com/rondo-run/rondo/pkg/history/historytest"
 )
 
-// The variables that name a server for tests. The first is the address of one that runs: CockroachDB or PostgreSQL, as a user who may create databases. The second is a
-// binary of CockroachDB, which is started for the test.
+// The variables that name a server for tests. The first is the address of one that runs:
+// CockroachDB or PostgreSQL, as a user who may create databases. The second is a binary of
+// CockroachDB, which is started for the test.
 const (
 	addressVariable = "RONDO_TEST_DATABASE_URL"
 	binaryVariable  = "COCKROACH_BINARY"
 )
 
-var onServer = flag.Bool("server", false, fmt.Sprintf("let the faults happen before the server that %s or %s names, instead of a private PostgreSQL", addressVariable, binaryVariable))
+var onServer = flag.Bool("server", false,
+	fmt.Sprintf("let the faults happen before the server that %s or %s names, instead of a private PostgreSQL",
+		addressVariable, binaryVariable))
 
 // needServer gives the address of the server that a variable names, or skips the test.
 func needServer(tb testing.TB) string {
@@ -34,7 +37,8 @@ func needServer(tb testing.TB) string {
 	}
 	binary := os.Getenv(binaryVariable)
 	if binary == "" {
-		tb.Skipf("CockroachDB is not tested: set %s to its binary, or %s to the address of a server", binaryVariable, addressVariable)
+		tb.Skipf("CockroachDB is not tested: set %s to its binary, or %s to the address of a server", binaryVariable,
+			addressVariable)
 	}
 	server, err := testserver.NewTestServer(testserver.CockroachBinaryPathOpt(binary))
 	if err != nil {
@@ -44,13 +48,15 @@ func needServer(tb testing.TB) string {
 	return server.PGURL().String()
 }
 
-// ownDatabase makes a database on a server that others use, too, and gives its address. It is dropped with the test.
+// ownDatabase makes a database on a server that others use, too, and gives its address. It is
+// dropped with the test.
 func ownDatabase(tb testing.TB, server string) string {
 	tb.Helper()
 	ctx := context.Background() // the test's ends before it is cleaned up
 	u, err := url.Parse(server)
 	if err != nil || !strings.HasPrefix(u.Scheme, "postgres") {
-		tb.Fatalf("%s must be a URL like postgres://user@host:26257/defaultdb", addressVariable) // without the error, it has the password in it
+		// without the error, it has the password in it
+		tb.Fatalf("%s must be a URL like postgres://user@host:26257/defaultdb", addressVariable)
 	}
 	conn, err := pgx.Connect(ctx, server)
 	if err != nil {
@@ -94,8 +100,8 @@ func BenchmarkCockroachDB(b *testing.B) {
 	historytest.Bench(b, func(tb testing.TB) *historytest.Database { return database(tb, ownDatabase(tb, server)) })
 }
 
-// faultyDatabase makes a database for a test with a proxy before it, which cannot encrypt: on the server that a variable names, if the test asks
-// for it, else on a private PostgreSQL.
+// faultyDatabase makes a database for a test with a proxy before it, which cannot encrypt: on the
+// server that a variable names, if the test asks for it, else on a private PostgreSQL.
 func faultyDatabase(tb testing.TB) string {
 	tb.Helper()
 	if *onServer {

@@ -104,7 +104,8 @@ func (s *Store) wakeAt(shard int16, at time.Time) time.Time {
 	if step := s.options.WakeStep; step > 0 {
 		at = at.Add(step - 1).Truncate(step)
 	}
-	// The mark may be further than this process knows, and move while the turn is on its way, but not nearer to now than the slack.
+	// The mark may be further than this process knows, and move while the turn is on its way, but
+	// not nearer to now than the slack.
 	if low := s.options.Now().Add(-markSlack / 2); at.Before(low) {
 		at = low
 	}
@@ -136,7 +137,8 @@ func (s *Store) promiseRows(entries []*entry) (ids []int64, pieces [][]byte) {
 	return ids, pieces
 }
 
-// promised is the row of the outbox that a statement makes, with whose parts it has and where these are.
+// promised is the row of the outbox that a statement makes, with whose parts it has and where these
+// are.
 type promised struct {
 	id          int64
 	whole       []byte
@@ -151,10 +153,12 @@ func promise(id int64, entries []*entry) promised {
 			n, size = n+1, size+len(piece)
 		}
 	}
-	p := promised{id: id, whole: make([]byte, 0, size), of: make([]string, 0, n), place: make([]int64, 0, n), size: make([]int64, 0, n)}
+	p := promised{id: id, whole: make([]byte, 0, size), of: make([]string, 0, n), place: make([]int64, 0, n),
+		size: make([]int64, 0, n)}
 	for _, e := range entries {
 		for _, piece := range e.Promises {
-			p.of, p.place, p.size = append(p.of, e.Turn.Instance), append(p.place, int64(len(p.whole)+1)), append(p.size, int64(len(piece)))
+			p.of, p.place, p.size = append(p.of, e.Turn.Instance), append(p.place, int64(len(p.whole)+1)),
+				append(p.size, int64(len(piece)))
 			p.whole = append(p.whole, piece...)
 		}
 	}
@@ -169,11 +173,15 @@ func (p promised) there(won map[string]bool) bool {
 // args are the parameters of keepPromises.
 func (p promised) args(shard int16, turns int) []any {
 	same := func(n int64) int64 { return n }
-	return []any{shard, p.id, int64(turns), p.whole, texts(func(id string) string { return id })(p.of), int8s(same)(p.place), int8s(same)(p.size)}
+	return []any{shard, p.id, int64(turns), p.whole, texts(func(id string) string {
+		return id
+	})(p.of), int8s(same)(p.place), int8s(same)(p.size)}
 }
 
-// commit stores entries, and says in each what became of it. Where the database refuses something about one of them, it finds out which by halves.
-func (s *Store) commit(ctx context.Context, entries []*entry, published []history.PromiseKey) ([]history.PromiseKey, error) {
+// commit stores entries, and says in each what became of it. Where the database refuses something
+// about one of them, it finds out which by halves.
+func (s *Store) commit(ctx context.Context, entries []*entry,
+	published []history.PromiseKey) ([]history.PromiseKey, error) {
 	keys, err := s.commitTogether(ctx, entries, published)
 	if err == nil {
 		return s.commitGraves(ctx, entries, keys)
@@ -199,8 +207,10 @@ func (s *Store) commit(ctx context.Context, entries []*entry, published []histor
 	return append(first, second...), nil
 }
 
-// commitGraves stores the turns that begin instances where there are graves that do not refuse them.
-func (s *Store) commitGraves(ctx context.Context, entries []*entry, keys []history.PromiseKey) ([]history.PromiseKey, error) {
+// commitGraves stores the turns that begin instances where there are graves that do not refuse
+// them.
+func (s *Store) commitGraves(ctx context.Context, entries []*entry,
+	keys []history.PromiseKey) ([]history.PromiseKey, error) {
 	var again []*entry
 	for _, e := range entries {
 		if o := e.Outcome; o.Verdict == history.Conflict && o.Stored == e.Turn.Basis && !e.general {
@@ -213,14 +223,16 @@ func (s *Store) commitGraves(ctx context.Context, entries []*entry, keys []histo
 	}
 	more, err := s.commit(ctx, again, nil)
 	if err != nil && len(again) < len(entries) {
-		err = &history.Error{Class: history.Ambiguous, Op: "commit the rest of a batch", Err: err} // the others are stored
+		// the others are stored
+		err = &history.Error{Class: history.Ambiguous, Op: "commit the rest of a batch", Err: err}
 	}
 	return append(keys, more...), err
 }
 
-// commitTogether stores entries in one transaction. When it cannot tell whether that has happened, it looks, and tries again: a turn that is stored
-// already refuses itself.
-func (s *Store) commitTogether(ctx context.Context, entries []*entry, published []history.PromiseKey) (keys []history.PromiseKey, err error) {
+// commitTogether stores entries in one transaction. When it cannot tell whether that has happened,
+// it looks, and tries again: a turn that is stored already refuses itself.
+func (s *Store) commitTogether(ctx context.Context, entries []*entry,
+	published []history.PromiseKey) (keys []history.PromiseKey, err error) {
 	size, promised, several := 0, 0, false
 	for _, e := range entries {
 		size += e.size
@@ -259,14 +271,16 @@ func (s *Store) commitTogether(ctx context.Context, entries []*entry, published 
 	if err != nil && doubt && !isUnfit(err) {
 		err = &history.Error{Class: history.Ambiguous, Op: "commit", Err: err}
 	}
-	// A turn that was stored and has been erased since is not recognized. Nobody publishes what it promised, so rows that may hold that are left to the sweep.
+	// A turn that was stored and has been erased since is not recognized. Nobody publishes what it
+	// promised, so rows that may hold that are left to the sweep.
 	if doubt && slices.ContainsFunc(entries, func(e *entry) bool { return e.Outcome.Verdict != history.Committed }) {
 		keys = recent
 	}
 	return keys, err
 }
 
-// generalize has entries that begin instances stored with the statement that can do everything, unless they are already.
+// generalize has entries that begin instances stored with the statement that can do everything,
+// unless they are already.
 func generalize(entries []*entry) (changed bool) {
 	for _, e := range entries {
 		changed = changed || !e.general && e.Turn.Basis.Execution == 0
@@ -323,13 +337,15 @@ func (s *Store) judge(ctx context.Context, entries []*entry, won map[string]bool
 }
 
 // sameEvent compares a row of history.
-const sameEvent = "SELECT data = $5 FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event = $4"
+const sameEvent = "SELECT data = $5 FROM rondo_history WHERE shard = $1 AND instance = $2 AND " +
+	"execution = $3 AND event = $4"
 
 // isStored reports whether the end of an entry's history is what the entry would have stored.
 func (s *Store) isStored(ctx context.Context, e *entry) (bool, error) {
 	last := e.Rows[len(e.Rows)-1]
 	var same bool
-	err := s.pool.QueryRow(ctx, sameEvent, e.Columns.Shard, e.Turn.Instance, last.Execution, last.Event, last.Data).Scan(&same)
+	err := s.pool.QueryRow(ctx, sameEvent, e.Columns.Shard, e.Turn.Instance, last.Execution, last.Event,
+		last.Data).Scan(&same)
 	if err == pgx.ErrNoRows {
 		return false, nil
 	}
@@ -344,13 +360,15 @@ type part struct {
 	promised
 }
 
-// parts are the statements of a batch. A usual one has two, or one made of both, for the turns that begin instances and for those that go on: neither needs all the
-// columns, and what begins is inserted without a look at conflicts.
+// parts are the statements of a batch. A usual one has two, or one made of both, for the turns that
+// begin instances and for those that go on: neither needs all the columns, and what begins is
+// inserted without a look at conflicts.
 func (s *Store) parts(entries []*entry) (parts []part) {
 	id := s.promiseID()
 	add := func(statement string, entries []*entry, instances []any, more ...any) {
 		p := part{statement: statement, entries: entries, promised: promise(id+int64(len(parts)), entries)}
-		p.args = slices.Concat(instances, historyArgs(historyRows(entries)), p.promised.args(s.shard, len(entries)), more)
+		p.args = slices.Concat(instances, historyArgs(historyRows(entries)),
+			p.promised.args(s.shard, len(entries)), more)
 		parts = append(parts, p)
 	}
 	switch {
@@ -374,7 +392,8 @@ func (s *Store) parts(entries []*entry) (parts []part) {
 			add(s.statements.known, known, instanceArgs(knownLists, known))
 		}
 	case slices.ContainsFunc(entries, (*entry).extras):
-		add(s.statements.commitExtras, entries, instanceArgs(allLists, entries), slices.Concat(formerArgs(entries), valueArgs(valueRows(entries)), attributeArgs(entries))...)
+		add(s.statements.commitExtras, entries, instanceArgs(allLists, entries),
+			slices.Concat(formerArgs(entries), valueArgs(valueRows(entries)), attributeArgs(entries))...)
 	default:
 		add(s.statements.commit, entries, instanceArgs(allLists, entries))
 	}
@@ -389,11 +408,14 @@ func (e *entry) extras() bool {
 // unusual reports whether an entry needs the statement that can do everything.
 func (e *entry) unusual() bool {
 	b, r := e.Turn.Basis, e.Turn.Row
-	return e.general || e.extras() || relational.StartsChild(e.Turn) || b.Execution > 0 && (b.Execution != r.Execution || b.Life != r.Life)
+	return e.general || e.extras() || relational.StartsChild(e.Turn) || b.Execution > 0 &&
+		(b.Execution != r.Execution || b.Life != r.Life)
 }
 
-// commitStatement stores entries with one round trip. It gives the instances whose turns were taken, and the rows of the outbox that there may be now.
-func (s *Store) commitStatement(ctx context.Context, entries []*entry, published []history.PromiseKey) (won map[string]bool, keys []history.PromiseKey, err error) {
+// commitStatement stores entries with one round trip. It gives the instances whose turns were
+// taken, and the rows of the outbox that there may be now.
+func (s *Store) commitStatement(ctx context.Context, entries []*entry,
+	published []history.PromiseKey) (won map[string]bool, keys []history.PromiseKey, err error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, nil, fail("commit", class(err, false), err) // nothing was sent
@@ -458,7 +480,8 @@ const (
 	removePromises = "DELETE FROM rondo_outbox WHERE shard = $1 AND id = ANY($2)"
 )
 
-// fewPromises is up to how many keys PostgreSQL is faster with a statement for each: for a list it collects the places of all rows first, in a bitmap.
+// fewPromises is up to how many keys PostgreSQL is faster with a statement for each: for a list it
+// collects the places of all rows first, in a bitmap.
 const fewPromises = 4
 
 // queueRemovals adds the removal of promises that have been kept.
@@ -478,8 +501,10 @@ func (s *Store) queueRemovals(b *pgx.Batch, keys []history.PromiseKey) {
 	}
 }
 
-// commitTransaction stores entries with several statements in one transaction, for batches that are large or remove something.
-func (s *Store) commitTransaction(ctx context.Context, entries []*entry, published []history.PromiseKey) (won map[string]bool, keys []history.PromiseKey, err error) {
+// commitTransaction stores entries with several statements in one transaction, for batches that are
+// large or remove something.
+func (s *Store) commitTransaction(ctx context.Context, entries []*entry,
+	published []history.PromiseKey) (won map[string]bool, keys []history.PromiseKey, err error) {
 	err = s.inTransaction(ctx, func(tx pgx.Tx) error {
 		won, keys = make(map[string]bool, len(entries)), nil
 		restarted, err := s.formerAttributes(ctx, tx, entries)
@@ -568,7 +593,8 @@ func inParts[T any](list []T, limit int, size func(T) int) func(func([]T) bool) 
 }
 
 // commitRest stores all but the rows of the instances.
-func (s *Store) commitRest(ctx context.Context, tx pgx.Tx, winners []*entry, ids []int64, pieces [][]byte, published []history.PromiseKey) error {
+func (s *Store) commitRest(ctx context.Context, tx pgx.Tx, winners []*entry, ids []int64, pieces [][]byte,
+	published []history.PromiseKey) error {
 	var b pgx.Batch
 	s.queueRemovals(&b, published)
 	for _, e := range winners {
@@ -578,20 +604,27 @@ func (s *Store) commitRest(ctx context.Context, tx pgx.Tx, winners []*entry, ids
 		}
 		for _, v := range e.Turn.Values {
 			if v.Removed {
-				b.Queue("DELETE FROM rondo_values WHERE shard = $1 AND instance = $2 AND key = $3", e.Columns.Shard, e.Turn.Instance, v.Key)
+				b.Queue("DELETE FROM rondo_values WHERE shard = $1 AND instance = $2 AND key = $3", e.Columns.Shard,
+					e.Turn.Instance, v.Key)
 			}
 		}
 	}
-	for part := range inParts(historyRows(winners), s.options.SingleStatement, func(r historyRow) int { return len(r.Data) + 64 }) {
+	for part := range inParts(historyRows(winners), s.options.SingleStatement, func(r historyRow) int {
+		return len(r.Data) + 64
+	}) {
 		b.Queue(s.statements.history, historyArgs(part)...)
 	}
-	for part := range inParts(valueRows(winners), s.options.SingleStatement, func(r valueRow) int { return len(r.value) + 64 }) {
+	for part := range inParts(valueRows(winners), s.options.SingleStatement, func(r valueRow) int {
+		return len(r.value) + 64
+	}) {
 		b.Queue(s.statements.values, valueArgs(part)...)
 	}
 	for part := range inParts(winners, s.options.SingleStatement, formerSize) {
 		b.Queue(s.statements.former, formerArgs(part)...)
 	}
-	for part := range inParts(winners, s.options.SingleStatement, func(e *entry) int { return len(e.Columns.Attributes) }) {
+	for part := range inParts(winners, s.options.SingleStatement, func(e *entry) int {
+		return len(e.Columns.Attributes)
+	}) {
 		b.Queue(s.statements.attributes, attributeArgs(part)...)
 	}
 	for len(ids) > 0 {
@@ -599,7 +632,8 @@ func (s *Store) commitRest(ctx context.Context, tx pgx.Tx, winners []*entry, ids
 		for n < len(ids) && ids[n] == ids[0] {
 			n++
 		}
-		b.Queue("INSERT INTO rondo_outbox (shard, id, messages) VALUES ($1, $2, $3)", s.shard, ids[0], slices.Concat(pieces[:n]...))
+		b.Queue("INSERT INTO rondo_outbox (shard, id, messages) VALUES ($1, $2, $3)", s.shard, ids[0],
+			slices.Concat(pieces[:n]...))
 		ids, pieces = ids[n:], pieces[n:]
 	}
 	return tx.SendBatch(ctx, &b).Close()

@@ -22,8 +22,9 @@ import (
 // readingBack matches the statement that looks up what was refused.
 func readingBack(s pgfault.Statement) bool { return strings.HasPrefix(s.SQL, "SELECT i.shard") }
 
-// TestReadingBackMayFail lets the look at a refused turn fail after the others of its batch were taken. They must not be taken for refused when that is tried again,
-// nor for untouched when there is no more time.
+// TestReadingBackMayFail lets the look at a refused turn fail after the others of its batch were
+// taken. They must not be taken for refused when that is tried again, nor for untouched when there
+// is no more time.
 func TestReadingBackMayFail(t *testing.T) {
 	b := newBench(t, cockroach.Options{})
 	for _, name := range []string{"statement time", "serialization", "cut before"} {
@@ -43,7 +44,8 @@ func TestReadingBackMayFail(t *testing.T) {
 			cancel()
 			switch {
 			case giveUp && history.ClassOf(err) != history.Ambiguous:
-				t.Errorf("%s, and no more time: the first turn is stored, the error says %v: %v", name, history.ClassOf(err), err)
+				t.Errorf("%s, and no more time: the first turn is stored, the error says %v: %v", name,
+					history.ClassOf(err), err)
 			case giveUp:
 			case err != nil:
 				t.Error(err)
@@ -54,8 +56,9 @@ func TestReadingBackMayFail(t *testing.T) {
 	}
 }
 
-// TestPromisesOfATurnThatIsNotRecognized lets the answer to a commit be lost, and what it has stored be pruned before it is tried again. Nobody publishes what a
-// refused turn promises, so the keys must not cover it: the sweep does it then.
+// TestPromisesOfATurnThatIsNotRecognized lets the answer to a commit be lost, and what it has
+// stored be pruned before it is tried again. Nobody publishes what a refused turn promises, so the
+// keys must not cover it: the sweep does it then.
 func TestPromisesOfATurnThatIsNotRecognized(t *testing.T) {
 	b := newBench(t, cockroach.Options{})
 	x, y := historytest.NewActor(b.id()), historytest.NewActor(b.id())
@@ -107,8 +110,9 @@ func (b *bench) allPromises() (keys []history.PromiseKey) {
 	return keys
 }
 
-// TestAWakeTimeThatHasPassedBeforeAnothersSweep lets a process that has not swept for an hour commit a turn whose time has passed. Another has moved the mark meanwhile.
-// All clocks are the same.
+// TestAWakeTimeThatHasPassedBeforeAnothersSweep lets a process that has not swept for an hour
+// commit a turn whose time has passed. Another has moved the mark meanwhile. All clocks are the
+// same.
 func TestAWakeTimeThatHasPassedBeforeAnothersSweep(t *testing.T) {
 	now := historytest.Began
 	b := newBench(t, cockroach.Options{Now: func() time.Time { return now }})
@@ -129,12 +133,14 @@ func TestAWakeTimeThatHasPassedBeforeAnothersSweep(t *testing.T) {
 	}
 }
 
-// TestManyPromisesBelowAMark lets a process whose clock is far behind the mark make more promises than one microsecond has room for.
+// TestManyPromisesBelowAMark lets a process whose clock is far behind the mark make more promises
+// than one microsecond has room for.
 func TestManyPromisesBelowAMark(t *testing.T) {
 	now := historytest.Began
 	b := newBench(t, cockroach.Options{Now: func() time.Time { return now }})
 	sweep := func(s *cockroach.Store) {
-		if _, err := s.TakePromises(t.Context(), history.Take{Before: now, Until: now.Add(time.Hour), Limit: 100}); err != nil {
+		if _, err := s.TakePromises(t.Context(),
+			history.Take{Before: now, Until: now.Add(time.Hour), Limit: 100}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -142,8 +148,11 @@ func TestManyPromisesBelowAMark(t *testing.T) {
 	sweep(b.clear)
 	now = now.Add(-time.Hour)
 	sweep(b.store)
-	mark := history.PromiseID(historytest.Began.Add(time.Hour), 0) // the mark is the slack behind, and the promises the slack before it
-	if _, err := b.direct.Exec(t.Context(), "INSERT INTO rondo_outbox (shard, id, messages) SELECT s, $1::INT8 + i, '' FROM generate_series(0, 15) s, generate_series(0, 4095) i", mark); err != nil {
+	// the mark is the slack behind, and the promises the slack before it
+	mark := history.PromiseID(historytest.Began.Add(time.Hour), 0)
+	if _, err := b.direct.Exec(t.Context(),
+		"INSERT INTO rondo_outbox (shard, id, messages) SELECT s, $1::INT8 + i, '' FROM generate_series(0, 15) s, "+
+			"generate_series(0, 4095) i", mark); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -153,7 +162,8 @@ func TestManyPromisesBelowAMark(t *testing.T) {
 	}
 }
 
-// TestNoStatementIsTooLarge measures the parameters of each statement of large batches. CockroachDB takes no message of 16 MiB or more.
+// TestNoStatementIsTooLarge measures the parameters of each statement of large batches. CockroachDB
+// takes no message of 16 MiB or more.
 func TestNoStatementIsTooLarge(t *testing.T) {
 	detector.TooMuch(t)
 	trace := &sizes{}
@@ -230,7 +240,8 @@ func (s *sizes) TraceBatchStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceBat
 func (s *sizes) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (s *sizes) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-// TestDeletingTwiceSparesWhatBeganAgain lets the answer to a deletion be lost, and its instance begin again before it is tried again.
+// TestDeletingTwiceSparesWhatBeganAgain lets the answer to a deletion be lost, and its instance
+// begin again before it is tried again.
 func TestDeletingTwiceSparesWhatBeganAgain(t *testing.T) {
 	b := newBench(t, cockroach.Options{})
 	a := historytest.NewActor(b.id())
@@ -261,7 +272,8 @@ func TestDeletingTwiceSparesWhatBeganAgain(t *testing.T) {
 	}
 }
 
-// TestNothingWasSent shows that a commit that never got as far as a connection has changed nothing, and says so.
+// TestNothingWasSent shows that a commit that never got as far as a connection has changed nothing,
+// and says so.
 func TestNothingWasSent(t *testing.T) {
 	for kind, c := range commits {
 		b := newBench(t, c.options)
@@ -275,7 +287,8 @@ func TestNothingWasSent(t *testing.T) {
 	}
 }
 
-// TestASweepKeepsWhatItTook shows that what a sweep has taken over is not lost to it when it cannot write the mark down.
+// TestASweepKeepsWhatItTook shows that what a sweep has taken over is not lost to it when it cannot
+// write the mark down.
 func TestASweepKeepsWhatItTook(t *testing.T) {
 	now := historytest.Began.Add(time.Hour)
 	b := newBench(t, cockroach.Options{Now: func() time.Time { return now }})

@@ -38,14 +38,16 @@ var states = map[string]history.Class{
 	"XX002": history.Corrupt, // index_corrupted
 }
 
-// unfit are the classes of errors that come from what is stored, and not from the database: one turn of a batch has them, and the others do not.
+// unfit are the classes of errors that come from what is stored, and not from the database: one
+// turn of a batch has them, and the others do not.
 var unfit = map[string]bool{
 	"22": true, // data exceptions
 	"23": true, // constraints: a key of history that is there already
 	"54": true, // program limits: an index row that is too long
 }
 
-// class is the class of an error. begun says that a commit was under way, so that a lost connection leaves its end unknown.
+// class is the class of an error. begun says that a commit was under way, so that a lost connection
+// leaves its end unknown.
 func class(err error, begun bool) history.Class {
 	var classified *history.Error
 	var pg *pgconn.PgError
@@ -59,7 +61,8 @@ func class(err error, begun bool) history.Class {
 		return connectClass(connect)
 	case errors.As(err, &pg):
 		if pg.Code == "23505" && (pg.TableName == "rondo_outbox" || pg.ConstraintName == "rondo_outbox_pkey") {
-			return history.Contended // two promises of the same microsecond drew the same number; the next try draws another
+			// two promises of the same microsecond drew the same number; the next try draws another
+			return history.Contended
 		}
 		if pg.Code == "0A000" && strings.Contains(pg.Message, "cached plan") {
 			return history.Retry // "cached plan must not change result type", after a migration
@@ -82,7 +85,8 @@ func class(err error, begun bool) history.Class {
 	case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, pgx.ErrTxCommitRollback):
 		return history.Retry
 	}
-	// During a commit this is not to be relied on: when the connection is lost while pgx waits for the answer, it may say that nothing was sent.
+	// During a commit this is not to be relied on: when the connection is lost while pgx waits for
+	// the answer, it may say that nothing was sent.
 	if !begun && pgconn.SafeToRetry(err) {
 		return history.Retry
 	}
@@ -95,7 +99,8 @@ func class(err error, begun bool) history.Class {
 	return history.Permanent
 }
 
-// endsConnection reports whether an error may come instead of the answer to a commit that has happened.
+// endsConnection reports whether an error may come instead of the answer to a commit that has
+// happened.
 func endsConnection(code string) bool {
 	return code[:2] == "08" || code == "57P01" || code == "57P02"
 }
@@ -103,9 +108,11 @@ func endsConnection(code string) bool {
 // isLost reports whether the connection was lost, or given up because time ran out.
 func isLost(err error) bool {
 	var n net.Error
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &n) ||
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.As(err, &n) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNREFUSED) ||
-		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || pgconn.Timeout(err) || err.Error() == "conn closed"
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || pgconn.Timeout(err) ||
+		err.Error() == "conn closed"
 }
 
 // connectClass tells a server that is not there yet from an address that is wrong.
@@ -124,7 +131,8 @@ func connectClass(err *pgconn.ConnectError) history.Class {
 	return history.Retry
 }
 
-// isUntrusted reports whether the server was reached, but cannot prove who it is, or does not encrypt.
+// isUntrusted reports whether the server was reached, but cannot prove who it is, or does not
+// encrypt.
 func isUntrusted(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	return errors.As(err, &certificate) || strings.Contains(err.Error(), "server refused TLS connection")
@@ -150,23 +158,28 @@ func explain(op string, err error) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
 		if isUntrusted(err) {
-			return fmt.Errorf("%w; turn TLS on at the server, with a certificate for that host from an authority that the address names (sslrootcert); "+
+			return fmt.Errorf("%w; turn TLS on at the server, with a certificate for that host from an authority "+
+				"that the address names (sslrootcert); "+
 				"only where nobody can listen, say sslmode=disable", err)
 		}
 		return err
 	}
 	switch pg.Code {
 	case "28P01", "28000":
-		return fmt.Errorf("%w; check the user, the password and sslmode in the address, and whether the server lets that user in from here", err)
+		return fmt.Errorf("%w; check the user, the password and sslmode in the address, and whether the server lets "+
+			"that user in from here", err)
 	case "3D000":
 		return fmt.Errorf("%w; create it, or correct its name in the address", err)
 	case "42P01":
 		return fmt.Errorf("%w; has `rondo migrate` been run, and in this database and schema?", err)
 	case "42501":
 		if op == migrating {
-			return fmt.Errorf("%w; run `rondo migrate` with a role that may create and change tables, after that this role needs no such right", err)
+			return fmt.Errorf("%w; run `rondo migrate` with a role that may create and change tables, after that "+
+				"this role needs no such right", err)
 		}
-		return &history.DeniedError{Err: fmt.Errorf("%w; grant SELECT, INSERT, UPDATE and DELETE on the tables rondo_* to this role, as deploy/sql/grants.sql does", err)}
+		return &history.DeniedError{Err: fmt.Errorf(
+			"%w; grant SELECT, INSERT, UPDATE and DELETE on the tables rondo_* to this role, as "+
+				"deploy/sql/grants.sql does", err)}
 	case "53300":
 		return fmt.Errorf("%w; lower the pool's size, or raise the server's max_connections", err)
 	}

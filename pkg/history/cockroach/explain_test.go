@@ -14,12 +14,14 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// explainer looks at each statement right before a connection sends it: on that connection, so with its settings, with the same parameters and
-// in the same transaction, it lets PostgreSQL explain and carry it out, and rolls that back.
+// explainer looks at each statement right before a connection sends it: on that connection, so with
+// its settings, with the same parameters and in the same transaction, it lets PostgreSQL explain
+// and carry it out, and rolls that back.
 type explainer struct {
 	t    *testing.T
 	seen []*seen // since the last look, one for each text
-	// early are statements that were prepared under these names, and planned, while the tables were empty.
+	// early are statements that were prepared under these names, and planned, while the tables were
+	// empty.
 	early map[string]string
 	n     int
 }
@@ -78,14 +80,17 @@ func (x *explainer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndD
 
 var explainable = regexp.MustCompile(`(?s)^\s*(SELECT|WITH|INSERT|UPDATE|DELETE)\b`)
 
-// Numbers and lists of them are what differs between statements that are the same for different shards and for more or fewer instances.
-var number, numbers = regexp.MustCompile(`\b\d+\b`), regexp.MustCompile(`(\(N, (\$N|CAST\(\$N AS TEXT\))\), |\$N, |UNION ALL .*\n)+`)
+// Numbers and lists of them are what differs between statements that are the same for different
+// shards and for more or fewer instances.
+var number, numbers = regexp.MustCompile(`\b\d+\b`),
+	regexp.MustCompile(`(\(N, (\$N|CAST\(\$N AS TEXT\))\), |\$N, |UNION ALL .*\n)+`)
 
 func kindOf(sql string) string {
 	return numbers.ReplaceAllString(number.ReplaceAllString(sql, "N"), "")
 }
 
-// look explains a statement. It speaks to the connection below pgx, which then traces nothing of it.
+// look explains a statement. It speaks to the connection below pgx, which then traces nothing of
+// it.
 func (x *explainer) look(ctx context.Context, conn *pgx.Conn, sql string, args []any) {
 	if x.t == nil || !explainable.MatchString(sql) {
 		return
@@ -167,7 +172,8 @@ func (x *explainer) explain(ctx context.Context, conn *pgx.Conn, way, execute, s
 	}
 	x.exec(ctx, conn, before+"; SET LOCAL plan_cache_mode = force_"+way+"_plan")
 	var plans []struct{ Plan planNode }
-	err := json.Unmarshal(x.exec(ctx, conn, "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE "+execute), &plans)
+	err := json.Unmarshal(x.exec(ctx, conn, "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE "+execute),
+		&plans)
 	if err != nil || len(plans) != 1 {
 		x.t.Fatalf("%v:\n%s", err, sql)
 	}
@@ -183,7 +189,8 @@ func (x *explainer) explain(ctx context.Context, conn *pgx.Conn, way, execute, s
 func (p *explained) collect(n planNode) {
 	table := strings.HasPrefix(n.Table, "rondo_")
 	switch {
-	case strings.Contains(n.Type, "Scan") && n.Index != "" && n.Cond == "": // an index is read as a whole instead of the table
+	case strings.Contains(n.Type, "Scan") && n.Index != "" && n.Cond == "":
+		// an index is read as a whole instead of the table
 		p.indexes = append(p.indexes, "whole "+short(n.Index))
 	case strings.Contains(n.Type, "Scan") && n.Index != "":
 		p.indexes = append(p.indexes, short(n.Index))
@@ -225,7 +232,8 @@ func (n planNode) String() string {
 		if n.Cond != "" {
 			fmt.Fprintf(&b, " %s", n.Cond)
 		}
-		fmt.Fprintf(&b, " (cost %.0f, %.0f rows x %.0f, %.0f left out, %d blocks)\n", n.Cost, n.Rows, n.Loops, n.Filtered+n.Recheck+n.Joined, n.Hit+n.Read)
+		fmt.Fprintf(&b, " (cost %.0f, %.0f rows x %.0f, %.0f left out, %d blocks)\n", n.Cost, n.Rows, n.Loops,
+			n.Filtered+n.Recheck+n.Joined, n.Hit+n.Read)
 		for _, part := range n.Parts {
 			walk(part, depth+1)
 		}

@@ -26,7 +26,8 @@ import (
 
 // These tests let things go wrong at every statement, on the wire to a real PostgreSQL.
 
-// faults is what goes wrong. None of it may lose anything, do anything twice, or surface while there is time to try again.
+// faults is what goes wrong. None of it may lose anything, do anything twice, or surface while
+// there is time to try again.
 var faults = map[string]pgfault.Fault{
 	"serialization":  pgfault.FailBefore("40001", "restart transaction"),
 	"deadlock":       pgfault.FailBefore("40P01", "deadlock detected"),
@@ -112,7 +113,9 @@ func (b *bench) id() string {
 // stored is how many events the database has of instances, and how often it promises each message.
 func (b *bench) stored(ids ...string) (events int, promises map[string]int) {
 	b.Helper()
-	if err := b.direct.QueryRow(b.Context(), "SELECT coalesce(sum(last_event - event + 1), 0) FROM rondo_history WHERE instance = ANY($1)", ids).Scan(&events); err != nil {
+	if err := b.direct.QueryRow(b.Context(),
+		"SELECT coalesce(sum(last_event - event + 1), 0) FROM rondo_history WHERE instance = ANY($1)",
+		ids).Scan(&events); err != nil {
 		b.Fatal(err)
 	}
 	promises = make(map[string]int)
@@ -160,21 +163,25 @@ var commits = map[string]struct {
 	"with extras": {prepare: func(b *bench) (before, batch []*round.Turn) {
 		x, y, z := historytest.NewActor(b.id()), historytest.NewActor(b.id()), historytest.NewActor(b.id())
 		before = []*round.Turn{x.StartAndCall(), z.StartAndCall()}
-		batch = []*round.Turn{x.Set("k", "1"), y.StartAndCall(historytest.WithAttributes(map[string]string{"region": "eu"})), z.ContinueAsNew()}
+		batch = []*round.Turn{x.Set("k", "1"),
+			y.StartAndCall(historytest.WithAttributes(map[string]string{"region": "eu"})), z.ContinueAsNew()}
 		return before, batch
 	}},
-	"several statements": {options: cockroach.Options{SingleStatement: 1}, prepare: func(b *bench) (before, batch []*round.Turn) {
-		x, y, z := historytest.NewActor(b.id()), historytest.NewActor(b.id()), historytest.NewActor(b.id())
-		before = []*round.Turn{x.Start(historytest.WithAttributes(map[string]string{"region": "eu"})), z.StartAndCall()}
-		x.Row.Status, x.Row.EndedAt = round.Completed, x.Now()
-		before[0].Row = x.Row
-		batch = []*round.Turn{x.Start(historytest.WithMessage("again")), y.StartAndCall(), z.Remove("k")}
-		return before, batch
-	}},
+	"several statements": {options: cockroach.Options{SingleStatement: 1},
+		prepare: func(b *bench) (before, batch []*round.Turn) {
+			x, y, z := historytest.NewActor(b.id()), historytest.NewActor(b.id()), historytest.NewActor(b.id())
+			before = []*round.Turn{x.Start(historytest.WithAttributes(map[string]string{"region": "eu"})),
+				z.StartAndCall()}
+			x.Row.Status, x.Row.EndedAt = round.Completed, x.Now()
+			before[0].Row = x.Row
+			batch = []*round.Turn{x.Start(historytest.WithMessage("again")), y.StartAndCall(), z.Remove("k")}
+			return before, batch
+		}},
 }
 
-// TestEveryStatementOfACommitMayFail lets each statement of each kind of batch go wrong in each way. The commit succeeds all the same, everything is there
-// exactly once, and to repeat it changes nothing.
+// TestEveryStatementOfACommitMayFail lets each statement of each kind of batch go wrong in each
+// way. The commit succeeds all the same, everything is there exactly once, and to repeat it changes
+// nothing.
 func TestEveryStatementOfACommitMayFail(t *testing.T) {
 	t.Parallel()
 	for _, kind := range slices.Sorted(maps.Keys(commits)) {
@@ -276,8 +283,9 @@ func expected(before, batch []*round.Turn) (ids []string, events int, messages [
 	return ids, events, messages
 }
 
-// TestGivingUp lets every statement go wrong from one on, until the caller has no more time. The class of the error tells the truth: unless it is ambiguous,
-// nothing is stored; if it is, all is or nothing.
+// TestGivingUp lets every statement go wrong from one on, until the caller has no more time. The
+// class of the error tells the truth: unless it is ambiguous, nothing is stored; if it is, all is
+// or nothing.
 func TestGivingUp(t *testing.T) {
 	t.Parallel()
 	for _, kind := range slices.Sorted(maps.Keys(commits)) {
@@ -329,7 +337,8 @@ func (b *bench) giveUp(name string, k int, prepare func(*bench) (before, batch [
 	}
 }
 
-// TestACommitThatComesLate lets a commit hang in the network. The client loses patience and commits again. When the first one arrives at last, it changes nothing.
+// TestACommitThatComesLate lets a commit hang in the network. The client loses patience and commits
+// again. When the first one arrives at last, it changes nothing.
 func TestACommitThatComesLate(t *testing.T) {
 	b := newBench(t, cockroach.Options{Configure: func(c *pgxpool.Config) { c.MaxConns = 2 }})
 	a := historytest.NewActor(b.id())
@@ -364,8 +373,9 @@ func TestACommitThatComesLate(t *testing.T) {
 	b.checkStored("a late commit", start, batch, r)
 }
 
-// TestStormsOnlySlowDown lets statements fail as CockroachDB asks to try again, while a hundred orchestrations run: every second one where a commit is one
-// statement, and one in forty at random where it is several.
+// TestStormsOnlySlowDown lets statements fail as CockroachDB asks to try again, while a hundred
+// orchestrations run: every second one where a commit is one statement, and one in forty at random
+// where it is several.
 func TestStormsOnlySlowDown(t *testing.T) {
 	chance := rand.New(rand.NewPCG(1, 2))
 	var mu sync.Mutex
@@ -410,7 +420,9 @@ func TestStormsOnlySlowDown(t *testing.T) {
 				actors = append(actors, historytest.NewActor(b.id()))
 			}
 			for part := range slices.Chunk(actors, 20) {
-				steps := []func(*historytest.Actor) *round.Turn{func(a *historytest.Actor) *round.Turn { return a.StartAndCall() }}
+				steps := []func(*historytest.Actor) *round.Turn{func(a *historytest.Actor) *round.Turn {
+					return a.StartAndCall()
+				}}
 				steps = append(steps, storm.steps...)
 				steps = append(steps, func(a *historytest.Actor) *round.Turn { return a.Complete("1") })
 				for _, step := range steps {
@@ -432,12 +444,14 @@ func TestStormsOnlySlowDown(t *testing.T) {
 	}
 }
 
-// TestEveryStatementOfEveryOperationMayFail does the same for all other operations: they succeed and do what they say.
+// TestEveryStatementOfEveryOperationMayFail does the same for all other operations: they succeed
+// and do what they say.
 func TestEveryStatementOfEveryOperationMayFail(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, cockroach.Options{})
 	ctx := t.Context()
-	far := history.Take{Before: historytest.Began.Add(1000 * time.Hour), Until: historytest.Began.Add(2000 * time.Hour), Limit: 1000}
+	far := history.Take{Before: historytest.Began.Add(1000 * time.Hour),
+		Until: historytest.Began.Add(2000 * time.Hour), Limit: 1000}
 	operations := map[string]func() error{
 		"load": func() error {
 			a := historytest.NewActor(b.id())
@@ -451,12 +465,14 @@ func TestEveryStatementOfEveryOperationMayFail(t *testing.T) {
 		"take and remove promises": func() error {
 			a := historytest.NewActor(b.id())
 			r := b.mustCommit(b.clear, []*round.Turn{a.StartAndCall()})
-			taken, err := b.store.TakePromises(ctx, history.Take{Before: historytest.Began.Add(time.Hour), Until: historytest.Began.Add(2 * time.Hour), Limit: 1000})
+			taken, err := b.store.TakePromises(ctx, history.Take{Before: historytest.Began.Add(time.Hour),
+				Until: historytest.Began.Add(2 * time.Hour), Limit: 1000})
 			keys := r.Promises
 			for _, p := range taken {
 				keys = append(keys, p.Key)
 			}
-			return errors.Join(err, b.store.RemovePromises(ctx, keys), b.none(fmt.Sprintf("rondo_outbox WHERE id = %d", r.Promises[0].ID)))
+			return errors.Join(err, b.store.RemovePromises(ctx, keys),
+				b.none(fmt.Sprintf("rondo_outbox WHERE id = %d", r.Promises[0].ID)))
 		},
 		"take overdue": func() error {
 			a := historytest.NewActor(b.id())
@@ -474,16 +490,19 @@ func TestEveryStatementOfEveryOperationMayFail(t *testing.T) {
 		},
 		"delete": func() error {
 			a := historytest.NewActor(b.id())
-			b.mustCommit(b.clear, []*round.Turn{a.StartAndCall(historytest.WithAttributes(map[string]string{"a": "b"}))})
+			b.mustCommit(b.clear,
+				[]*round.Turn{a.StartAndCall(historytest.WithAttributes(map[string]string{"a": "b"}))})
 			_, err := b.store.Delete(ctx, []string{a.ID}, history.Deletion{Force: true})
-			return errors.Join(err, b.none("rondo_history WHERE instance = '"+a.ID+"'"), b.none("rondo_attributes"), b.none("rondo_instances WHERE status = 'erasing'"))
+			return errors.Join(err, b.none("rondo_history WHERE instance = '"+a.ID+"'"), b.none("rondo_attributes"),
+				b.none("rondo_instances WHERE status = 'erasing'"))
 		},
 		"prune": func() error {
 			a := historytest.NewActor(b.id())
 			b.mustCommit(b.clear, []*round.Turn{a.StartAndCall()})
 			b.mustCommit(b.clear, []*round.Turn{a.ContinueAsNew()})
 			_, err := b.store.Prune(ctx, a.ID, history.Keep{})
-			return errors.Join(err, b.none("rondo_executions"), b.none("rondo_history WHERE execution = 1 AND instance = '"+a.ID+"'"))
+			return errors.Join(err, b.none("rondo_executions"),
+				b.none("rondo_history WHERE execution = 1 AND instance = '"+a.ID+"'"))
 		},
 		"list and count": func() error {
 			list, err := b.store.List(ctx, history.Filter{}, history.Page{})

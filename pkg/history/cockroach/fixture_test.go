@@ -41,12 +41,18 @@ func makeFixture(t *testing.T) (string, history.Store) {
 	conn := connect(t, address)
 	execute(t, conn, "SET TimeZone = 'UTC'")
 	var script strings.Builder
-	fmt.Fprintf(&script, "-- Version %d of the tables on PostgreSQL, and what historytest.Fill put into them. This file never changes.\n\n", cockroach.SchemaVersion)
+	fmt.Fprintf(&script,
+		"-- Version %d of the tables on PostgreSQL, and what historytest.Fill put into them. This file never "+
+			"changes.\n\n", cockroach.SchemaVersion)
 	for _, statement := range cockroach.Statements() {
 		fmt.Fprintf(&script, "%s;\n\n", statement)
 	}
-	for _, table := range column(t, conn, "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace ORDER BY 1") {
-		columns := column(t, conn, fmt.Sprintf("SELECT attname FROM pg_attribute WHERE attrelid = '%s'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum", table))
+	for _, table := range column(t, conn,
+		"SELECT relname FROM pg_class WHERE relkind = 'r' AND "+
+			"relnamespace = current_schema()::regnamespace ORDER BY 1") {
+		columns := column(t, conn,
+			fmt.Sprintf("SELECT attname FROM pg_attribute WHERE attrelid = '%s'::regclass AND attnum > 0 AND NOT "+
+				"attisdropped ORDER BY attnum", table))
 		values := "concat_ws(', ', quote_nullable(" + strings.Join(columns, "::text), quote_nullable(") + "::text))"
 		for _, row := range column(t, conn, "SELECT "+values+" FROM "+table+" ORDER BY 1") {
 			fmt.Fprintf(&script, "INSERT INTO %s (%s) VALUES (%s);\n", table, strings.Join(columns, ", "), row)

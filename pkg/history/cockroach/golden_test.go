@@ -29,7 +29,8 @@ const goldenHead = `-- All statements as they are sent to CockroachDB; those tha
 -- Written by: go test ./pkg/history/cockroach -run TestStatementsForCockroachDB -update
 `
 
-// TestStatementsForCockroachDB keeps the statements as they are sent to CockroachDB, so that whoever changes one knows that it must be checked there, too.
+// TestStatementsForCockroachDB keeps the statements as they are sent to CockroachDB, so that
+// whoever changes one knows that it must be checked there, too.
 func TestStatementsForCockroachDB(t *testing.T) {
 	path := filepath.Join("testdata", "cockroachdb.sql")
 	text := goldenHead + strings.Join(cockroachStatements(t), "\n----\n") + "\n"
@@ -43,8 +44,10 @@ func TestStatementsForCockroachDB(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text != string(want) {
-		t.Errorf("The statements for CockroachDB are no longer those of %s. Run this test with -update, and check that file again with CockroachDB's parser "+
-			"(github.com/cockroachdb/cockroachdb-parser), because no test here runs on CockroachDB. First that differs:\n%s", path, firstDifference(text, string(want)))
+		t.Errorf("The statements for CockroachDB are no longer those of %s. Run this test with -update, and check "+
+			"that file again with CockroachDB's parser "+
+			"(github.com/cockroachdb/cockroachdb-parser), because no test here runs on CockroachDB. First that "+
+			"differs:\n%s", path, firstDifference(text, string(want)))
 	}
 }
 
@@ -64,7 +67,8 @@ var (
 	joinsTable   = regexp.MustCompile(`;\s*(CREATE|ALTER|DROP|TRUNCATE)\b`)
 )
 
-// TestStatementsFitCockroachDB checks what CockroachDB's parser does not: what its server refuses, or takes and does not do.
+// TestStatementsFitCockroachDB checks what CockroachDB's parser does not: what its server refuses,
+// or takes and does not do.
 func TestStatementsFitCockroachDB(t *testing.T) {
 	for _, s := range cockroachStatements(t) {
 		if bad := misfits(s); len(bad) > 0 {
@@ -83,7 +87,8 @@ func misfits(s string) (bad []string) {
 	}
 	for table, n := range times {
 		if n > 1 && !plain {
-			bad = append(bad, fmt.Sprintf("%s is written %d times in one statement, and not by plain INSERTs only", table, n))
+			bad = append(bad, fmt.Sprintf("%s is written %d times in one statement, and not by plain INSERTs only",
+				table, n))
 		}
 	}
 	ddl := changesTable.MatchString(s)
@@ -102,7 +107,8 @@ func misfits(s string) (bad []string) {
 	return bad
 }
 
-// TestMisfitsAreNoticed makes sure that the checks find what they are there to find, and nothing else.
+// TestMisfitsAreNoticed makes sure that the checks find what they are there to find, and nothing
+// else.
 func TestMisfitsAreNoticed(t *testing.T) {
 	for s, want := range map[string]string{
 		"WITH a AS (INSERT INTO rondo_values SELECT 1), b AS (DELETE FROM rondo_values) SELECT 1":                        "is written 2 times",
@@ -124,7 +130,8 @@ func TestMisfitsAreNoticed(t *testing.T) {
 	}
 }
 
-// cockroachStatements are all statements for CockroachDB. There is no server: who answers them makes it up.
+// cockroachStatements are all statements for CockroachDB. There is no server: who answers them
+// makes it up.
 func cockroachStatements(t *testing.T) []string {
 	t.Helper()
 	r := &recorder{seen: make(map[string]bool)}
@@ -137,14 +144,16 @@ func cockroachStatements(t *testing.T) []string {
 	}
 	st := statementsFor(cockroachdb)
 	r.note(st.fresh, st.known, st.commit, st.commitExtras, st.instances, st.rows, st.events, sameEvent)
-	r.note(readMarks, advanceMarks, duePromises, takePromises, oldestPromises([]int{0, 1}), removePromises, dueWakes, takeOverdue)
+	r.note(readMarks, advanceMarks, duePromises, takePromises, oldestPromises([]int{0, 1}), removePromises,
+		dueWakes, takeOverdue)
 	r.note(relational.QueueStatements(dialect)...)
 	options := Options{Now: func() time.Time { return crowdNow }}.withDefaults()
 	s := &Store{flavour: cockroachdb, statements: st, options: options, random: func() uint64 { return 0 }}
 	few := dialect
 	few.Shards = 2
 	s.Admin = &relational.Admin{Dialect: few, Transactor: r, Now: s.options.Now}
-	s.marks.value = map[string][]time.Time{markOutbox: make([]time.Time, history.Shards), markWake: make([]time.Time, history.Shards)}
+	s.marks.value = map[string][]time.Time{markOutbox: make([]time.Time, history.Shards),
+		markWake: make([]time.Time, history.Shards)}
 	ctx := t.Context()
 	a := historytest.NewActor("x")
 	turn := historytest.Sends(historytest.Together(a.Start(), a.Set("a", "1"), a.Remove("b")), "m", "y")
@@ -152,7 +161,8 @@ func cockroachStatements(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = s.commitRest(ctx, &recordingTx{r: r}, entries, []int64{1}, [][]byte{nil}, []history.PromiseKey{{Shard: 1, ID: 1}})
+	err = s.commitRest(ctx, &recordingTx{r: r}, entries, []int64{1}, [][]byte{nil},
+		[]history.PromiseKey{{Shard: 1, ID: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,13 +176,15 @@ func cockroachStatements(t *testing.T) []string {
 	return r.all
 }
 
-// drive lets a store say all that it says to a database with plain statements. What the made up answers lead to does not matter.
+// drive lets a store say all that it says to a database with plain statements. What the made up
+// answers lead to does not matter.
 func (r *recorder) drive(t *testing.T, s *Store) {
 	ctx := t.Context()
 	child := historytest.NewActor("y")
 	parent := historytest.NewActor("x")
 	parent.Start()
-	_, goneErr := s.ParentGone(ctx, r, child.Start(historytest.WithParent(parent)), &relational.Columns{Status: "running"})
+	_, goneErr := s.ParentGone(ctx, r, child.Start(historytest.WithParent(parent)),
+		&relational.Columns{Status: "running"})
 	_, countErr := s.CountPromises(ctx, 100)
 	if err := errors.Join(goneErr, countErr); err != nil {
 		t.Fatal(err)

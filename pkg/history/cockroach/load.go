@@ -12,7 +12,8 @@ import (
 )
 
 // Load implements [history.Rounds].
-func (s *Store) Load(ctx context.Context, instances []string, admit func(string, round.Row) bool) (known []round.Known, err error) {
+func (s *Store) Load(ctx context.Context, instances []string,
+	admit func(string, round.Row) bool) (known []round.Known, err error) {
 	err = retry(ctx, func() error {
 		known, err = s.load(ctx, instances, admit)
 		return fail("load", class(err, false), err)
@@ -20,13 +21,15 @@ func (s *Store) Load(ctx context.Context, instances []string, admit func(string,
 	return known, err
 }
 
-func (s *Store) load(ctx context.Context, instances []string, admit func(string, round.Row) bool) ([]round.Known, error) {
+func (s *Store) load(ctx context.Context, instances []string,
+	admit func(string, round.Row) bool) ([]round.Known, error) {
 	known := make([]round.Known, len(instances))
 	for i, id := range instances {
 		known[i].Instance = id
 	}
-	// An instance that is deleted or goes on to the next execution between the two reads is read again. One that stands where it stood, and whose history is
-	// still not there, is unreadable: no execution comes back once it was left.
+	// An instance that is deleted or goes on to the next execution between the two reads is read
+	// again. One that stands where it stood, and whose history is still not there, is unreadable:
+	// no execution comes back once it was left.
 	unread := make([]int, len(instances))
 	for i := range unread {
 		unread[i] = i
@@ -85,8 +88,10 @@ func (s *Store) rowsWith(ctx context.Context, q querier, instances []string) (ma
 	return found, rows.Err()
 }
 
-// histories reads the histories of the instances that are admitted, as far as their rows know them. An instance without an entry was not admitted.
-func (s *Store) histories(ctx context.Context, found map[string]*relational.Columns, admit func(string, round.Row) bool) (map[string][]relational.EventRow, error) {
+// histories reads the histories of the instances that are admitted, as far as their rows know them.
+// An instance without an entry was not admitted.
+func (s *Store) histories(ctx context.Context, found map[string]*relational.Columns,
+	admit func(string, round.Row) bool) (map[string][]relational.EventRow, error) {
 	var list []*relational.Columns
 	out := make(map[string][]relational.EventRow)
 	for _, c := range found {
@@ -107,8 +112,12 @@ func (s *Store) histories(ctx context.Context, found map[string]*relational.Colu
 		places[i] = int64(i)
 	}
 	rows, err := s.pool.Query(ctx, s.statements.events, places,
-		array(list, func(c *relational.Columns) int16 { return c.Shard }), array(list, func(c *relational.Columns) string { return c.Instance }),
-		array(list, func(c *relational.Columns) int64 { return c.Execution }), array(list, func(c *relational.Columns) int64 { return c.LastEvent }),
+		array(list, func(c *relational.Columns) int16 {
+			return c.Shard
+		}), array(list, func(c *relational.Columns) string { return c.Instance }),
+		array(list, func(c *relational.Columns) int64 {
+			return c.Execution
+		}), array(list, func(c *relational.Columns) int64 { return c.LastEvent }),
 		array(list, func(c *relational.Columns) string { return c.Life }))
 	if err != nil {
 		return nil, err

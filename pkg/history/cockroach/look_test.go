@@ -11,7 +11,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/history/historytest"
 )
 
-// TestOpenedToBeLookedAt opens a database to look at it: what reads works, and the database refuses the rest.
+// TestOpenedToBeLookedAt opens a database to look at it: what reads works, and the database refuses
+// the rest.
 func TestOpenedToBeLookedAt(t *testing.T) {
 	t.Parallel()
 	pgtest.Need(t)
@@ -25,7 +26,8 @@ func TestOpenedToBeLookedAt(t *testing.T) {
 
 	conn := connect(t, address)
 	role, limited := asRole(t, conn, address, "secret")
-	for _, table := range strings.Fields("schema instances history executions values outbox marks") { // attributes, too, for who filters by them
+	for _, table := range strings.Fields("schema instances history executions values outbox marks") {
+		// attributes, too, for who filters by them
 		execute(t, conn, "GRANT SELECT ON rondo_"+table+" TO "+role)
 	}
 	s, err := cockroach.Open(t.Context(), limited, cockroach.Options{ReadOnly: true, Log: silence})
@@ -39,10 +41,12 @@ func TestOpenedToBeLookedAt(t *testing.T) {
 	if list, err := s.List(t.Context(), history.Filter{}, history.Page{}); err != nil || len(list.Instances) != 1 {
 		t.Errorf("%d instances, %v", len(list.Instances), err)
 	}
-	if _, err := s.Delete(t.Context(), []string{"a"}, history.Deletion{Force: true}); history.ClassOf(err) != history.Permanent {
+	if _, err := s.Delete(t.Context(), []string{"a"},
+		history.Deletion{Force: true}); history.ClassOf(err) != history.Permanent {
 		t.Errorf("deleting gives %v (%v)", err, history.ClassOf(err))
 	}
-	if _, err := s.Commit(t.Context(), historytest.Batch(t, historytest.NewActor("b").Start())); history.ClassOf(err) != history.Permanent {
+	if _, err := s.Commit(t.Context(),
+		historytest.Batch(t, historytest.NewActor("b").Start())); history.ClassOf(err) != history.Permanent {
 		t.Errorf("a commit gives %v (%v)", err, history.ClassOf(err))
 	}
 	if n, err := writer.Count(t.Context(), history.Filter{}, 0); err != nil || n != 1 {

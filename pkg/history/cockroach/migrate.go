@@ -16,10 +16,12 @@ import (
 	"github.com/rondo-run/rondo/pkg/history/internal/relational"
 )
 
-// Migrations are files whose names begin with their versions, 1, 2, 3, …. They only go forward, and a file that was released never changes.
+// Migrations are files whose names begin with their versions, 1, 2, 3, …. They only go forward, and
+// a file that was released never changes.
 //
-// CockroachDB changes schemas online and outside of transactions, so each statement is run by itself and can be run again, and what keeps two processes
-// from migrating at once is a row that one of them holds for a while: advisory locks do nothing on CockroachDB
+// CockroachDB changes schemas online and outside of transactions, so each statement is run by
+// itself and can be run again, and what keeps two processes from migrating at once is a row that
+// one of them holds for a while: advisory locks do nothing on CockroachDB
 // (https://www.cockroachlabs.com/docs/stable/online-schema-changes#known-limitations).
 
 //go:embed migrations/*.sql
@@ -93,8 +95,8 @@ const (
 // holdAgain is after what time it is held anew. It is shorter in a test.
 var holdAgain = 10 * time.Second
 
-// MigrateSchema brings the tables up to date and tells from which version to which. It needs a role that may create tables. Any number of processes may do it at
-// the same time.
+// MigrateSchema brings the tables up to date and tells from which version to which. It needs a role
+// that may create tables. Any number of processes may do it at the same time.
 func MigrateSchema(ctx context.Context, address string, options Options) (from, to int, err error) {
 	options.Schema = Verify
 	s, err := Open(ctx, address, options)
@@ -131,7 +133,8 @@ func (s *Store) version(ctx context.Context) (version int, err error) {
 func (s *Store) verify(ctx context.Context) error {
 	found, err := s.version(ctx)
 	if err == nil && found != SchemaVersion {
-		err = &history.Error{Class: history.Permanent, Op: "check the tables", Err: &history.SchemaError{Found: found, Wanted: SchemaVersion}}
+		err = &history.Error{Class: history.Permanent, Op: "check the tables",
+			Err: &history.SchemaError{Found: found, Wanted: SchemaVersion}}
 	}
 	return err
 }
@@ -163,7 +166,8 @@ func (s *Store) migrate(ctx context.Context) error {
 			return fail(migrating, class(err, false), err)
 		}
 		if !held && !relational.Wait(ctx, holdPolled) {
-			return &history.Error{Class: history.Retry, Op: migrating, Err: fmt.Errorf("another process was still migrating: %w", ctx.Err())}
+			return &history.Error{Class: history.Retry, Op: migrating,
+				Err: fmt.Errorf("another process was still migrating: %w", ctx.Err())}
 		}
 	}
 }
@@ -191,7 +195,8 @@ func (m *migrator) hold(ctx context.Context) (held bool, err error) {
 	return held, err
 }
 
-// release lets others migrate at once. If it cannot, they can when the time of the hold has run out.
+// release lets others migrate at once. If it cannot, they can when the time of the hold has run
+// out.
 func (m *migrator) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -200,15 +205,16 @@ func (m *migrator) release(ctx context.Context) {
 		return err
 	})
 	if err != nil {
-		m.options.Log.WarnContext(ctx, "other processes cannot migrate the database's tables for a while", "for", holdFor, "error", err)
+		m.options.Log.WarnContext(ctx, "other processes cannot migrate the database's tables for a while", "for",
+			holdFor, "error", err)
 	}
 	if m.conn != nil {
 		_ = m.conn.Close(ctx) // nothing is under way on it
 	}
 }
 
-// raceClass is the class of an error of a statement that others may be running, too: creating the same thing at the same moment fails on PostgreSQL
-// even with IF NOT EXISTS.
+// raceClass is the class of an error of a statement that others may be running, too: creating the
+// same thing at the same moment fails on PostgreSQL even with IF NOT EXISTS.
 func raceClass(err error) history.Class {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
@@ -220,8 +226,8 @@ func raceClass(err error) history.Class {
 	return class(err, false)
 }
 
-// exec runs a statement, however long it takes: an index on a large table takes longer than any statement may otherwise. It tries again, on another
-// connection if that is lost.
+// exec runs a statement, however long it takes: an index on a large table takes longer than any
+// statement may otherwise. It tries again, on another connection if that is lost.
 func (m *migrator) exec(ctx context.Context, statement string, args ...any) (tag pgconn.CommandTag, err error) {
 	err = retry(ctx, func() error {
 		if m.conn == nil || m.conn.IsClosed() {

@@ -41,7 +41,8 @@ func execute(tb testing.TB, conn *pgx.Conn, statements ...string) {
 	}
 }
 
-// describe tells all of the tables of a schema that somebody could notice: one line for each column, index and constraint.
+// describe tells all of the tables of a schema that somebody could notice: one line for each
+// column, index and constraint.
 func describe(tb testing.TB, conn *pgx.Conn) string {
 	tb.Helper()
 	rows, err := conn.Query(tb.Context(), `
@@ -72,14 +73,17 @@ func migrated(tb testing.TB) string {
 	return describe(tb, connect(tb, address))
 }
 
-// checkMigrated checks that the tables are what they should be, and that nobody holds the row of versions.
+// checkMigrated checks that the tables are what they should be, and that nobody holds the row of
+// versions.
 func checkMigrated(tb testing.TB, conn *pgx.Conn, want string) {
 	tb.Helper()
 	if got := describe(tb, conn); got != want {
 		tb.Fatalf("the tables are\n%s\nwant\n%s", got, want)
 	}
 	var rows, version, holders int
-	if err := conn.QueryRow(tb.Context(), "SELECT count(*), max(version), count(holder) + count(held_until) FROM rondo_schema").Scan(&rows, &version, &holders); err != nil {
+	if err := conn.QueryRow(tb.Context(),
+		"SELECT count(*), max(version), count(holder) + count(held_until) FROM rondo_schema").Scan(&rows, &version,
+		&holders); err != nil {
 		tb.Fatal(err)
 	}
 	if rows != 1 || version != cockroach.SchemaVersion || holders != 0 {
@@ -124,7 +128,8 @@ func TestMigrateSchemaAtOnce(t *testing.T) {
 		all.Go(func() {
 			<-begin
 			from, to, err := cockroach.MigrateSchema(t.Context(), address, cockroach.Options{})
-			if err != nil || to != cockroach.SchemaVersion || from > to { // between two versions, it may begin with the first
+			if err != nil || to != cockroach.SchemaVersion || from > to {
+				// between two versions, it may begin with the first
 				t.Errorf("from %d to %d, %v", from, to, err)
 			}
 			mu.Lock()
@@ -140,7 +145,8 @@ func TestMigrateSchemaAtOnce(t *testing.T) {
 		t.Error("nobody has seen the empty database")
 	}
 	checkMigrated(t, connect(t, address), migrated(t))
-	if from, to, err := cockroach.MigrateSchema(t.Context(), address, cockroach.Options{}); from != cockroach.SchemaVersion || to != from || err != nil {
+	if from, to, err := cockroach.MigrateSchema(t.Context(), address,
+		cockroach.Options{}); from != cockroach.SchemaVersion || to != from || err != nil {
 		t.Errorf("once more: from %d to %d, %v", from, to, err)
 	}
 }
@@ -179,7 +185,8 @@ func watch(t *testing.T, address string, hook pgfault.Hook) *watched {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &watched{T: t, proxy: pgfault.Start(t, fmt.Sprintf("%s:%d", config.Host, config.Port)), seen: make(chan pgfault.Statement, 1000), ended: make(chan error, 1)}
+	w := &watched{T: t, proxy: pgfault.Start(t, fmt.Sprintf("%s:%d", config.Host, config.Port)),
+		seen: make(chan pgfault.Statement, 1000), ended: make(chan error, 1)}
 	patience, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	w.patience = patience.Done()
@@ -244,8 +251,8 @@ func (w *watched) end() *cockroach.Store {
 	return w.store
 }
 
-// TestADeadMigratorIsReplaced leaves half of the tables, as a process does that dies while it migrates. The next one takes over when the dead one's time is out,
-// and not before.
+// TestADeadMigratorIsReplaced leaves half of the tables, as a process does that dies while it
+// migrates. The next one takes over when the dead one's time is out, and not before.
 func TestADeadMigratorIsReplaced(t *testing.T) {
 	pgtest.Need(t)
 	want := migrated(t)
@@ -283,7 +290,8 @@ func TestADeadMigratorIsReplaced(t *testing.T) {
 	})
 }
 
-// TestAMigratorThatLostItsHold keeps a statement of a migrator on its way, while another one takes over.
+// TestAMigratorThatLostItsHold keeps a statement of a migrator on its way, while another one takes
+// over.
 func TestAMigratorThatLostItsHold(t *testing.T) {
 	pgtest.Need(t)
 	want := migrated(t)
@@ -317,14 +325,16 @@ func TestAMigratorThatLostItsHold(t *testing.T) {
 		w.await(triesToHold, 3)
 		var holder string
 		var version int
-		if err := conn.QueryRow(t.Context(), "SELECT holder, version FROM rondo_schema").Scan(&holder, &version); err != nil || holder != "other" || version != 0 {
+		if err := conn.QueryRow(t.Context(), "SELECT holder, version FROM rondo_schema").Scan(&holder,
+			&version); err != nil || holder != "other" || version != 0 {
 			t.Fatalf("held by %s, version %d, %v", holder, version, err)
 		}
 		execute(t, conn, heldOut)
 		w.end()
 		checkMigrated(t, conn, want)
 	})
-	// A statement that takes long: the row is held on meanwhile, with a pool of one connection, too. When the hold is lost, the statement is given up.
+	// A statement that takes long: the row is held on meanwhile, with a pool of one connection,
+	// too. When the hold is lost, the statement is given up.
 	t.Run("within a statement", func(t *testing.T) {
 		cockroach.HoldAgainAfter(t, 10*time.Millisecond)
 		address := pgtest.Database(t)
@@ -334,7 +344,8 @@ func TestAMigratorThatLostItsHold(t *testing.T) {
 		execute(t, conn, heldOut)
 		w.await(holdsOn, 3)
 		var held bool
-		if err := conn.QueryRow(t.Context(), "SELECT held_until > now() + INTERVAL '10 seconds' FROM rondo_schema").Scan(&held); err != nil || !held {
+		if err := conn.QueryRow(t.Context(),
+			"SELECT held_until > now() + INTERVAL '10 seconds' FROM rondo_schema").Scan(&held); err != nil || !held {
 			t.Fatalf("it is not held on, %v", err)
 		}
 		execute(t, conn, "UPDATE rondo_schema SET holder = 'other', held_until = now() + INTERVAL '1 hour'")
@@ -346,7 +357,8 @@ func TestAMigratorThatLostItsHold(t *testing.T) {
 	})
 }
 
-// TestEveryStatementOfAMigrationMayFail lets each statement go wrong that Open sends to an empty database, in a schema of its own each time.
+// TestEveryStatementOfAMigrationMayFail lets each statement go wrong that Open sends to an empty
+// database, in a schema of its own each time.
 func TestEveryStatementOfAMigrationMayFail(t *testing.T) {
 	t.Parallel()
 	pgtest.Need(t)
@@ -405,7 +417,8 @@ func TestOtherVersionsAreRefused(t *testing.T) {
 		t.Helper()
 		_, err := cockroach.Open(t.Context(), address, cockroach.Options{Schema: mode})
 		var schema *history.SchemaError
-		if !errors.As(err, &schema) || schema.Found != found || schema.Wanted != cockroach.SchemaVersion || history.ClassOf(err) != history.Permanent {
+		if !errors.As(err, &schema) || schema.Found != found || schema.Wanted != cockroach.SchemaVersion ||
+			history.ClassOf(err) != history.Permanent {
 			t.Fatalf("version %d, mode %d: %v: %v", found, mode, history.ClassOf(err), err)
 		}
 		if !strings.Contains(err.Error(), says) {

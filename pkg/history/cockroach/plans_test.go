@@ -22,17 +22,21 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// TestPlans shows that what the store does costs what it is about, however many instances there are. It makes 100,000 and lets the store do everything,
-// once without statistics and once with them. It looks at each statement right before it is sent: PostgreSQL carries it out on the same
+// TestPlans shows that what the store does costs what it is about, however many instances there
+// are. It makes 100,000 and lets the store do everything, once without statistics and once with
+// them. It looks at each statement right before it is sent: PostgreSQL carries it out on the same
 // connection, with the same settings and parameters, tells how, and takes it back.
 //
-//   - No statement reads a table or an index without a condition, but for the sweeps' marks, of which there are 32, and for counting promises, which stops
-//     at its limit. Sequential scans are switched off for the store's connections, but that only makes PostgreSQL avoid them: it would still use one if
-//     there were no other way, and the test would fail.
+//   - No statement reads a table or an index without a condition, but for the sweeps' marks, of
+//     which there are 32, and for counting promises, which stops at its limit. Sequential scans are
+//     switched off for the store's connections, but that only makes PostgreSQL avoid them: it would
+//     still use one if there were no other way, and the test would fail.
 //   - Each statement uses the indexes that are expected of it.
-//   - Each reads no more rows than the table says, and no more than about 20 blocks for each: none of these bounds depends on the 100,000.
-//   - Statements that are prepared once (for commits, loads and sweeps) do so with plans for their parameters, with plans for any parameters, and with plans that
-//     were made while the tables were empty and kept.
+//   - Each reads no more rows than the table says, and no more than about 20 blocks for each: none
+//     of these bounds depends on the 100,000.
+//   - Statements that are prepared once (for commits, loads and sweeps) do so with plans for their
+//     parameters, with plans for any parameters, and with plans that were made while the tables
+//     were empty and kept.
 //
 // [Store.Metrics] is left out: it counts everything, and says so.
 func TestPlans(t *testing.T) {
@@ -69,9 +73,11 @@ type planCase struct {
 	do   func(*crowd) error
 	// prepare does what must not be looked at, and gives what must.
 	prepare func(*crowd) func() error
-	// rows is the most that any statement may read, of tables and indexes, whether it is then left out or not. A row is good for 20 blocks.
+	// rows is the most that any statement may read, of tables and indexes, whether it is then left
+	// out or not. A row is good for 20 blocks.
 	rows int
-	// indexes are those that the statements use, one after the other: "-" if a statement reads no table, "whole x" if it reads one without a condition.
+	// indexes are those that the statements use, one after the other: "-" if a statement reads no
+	// table, "whole x" if it reads one without a condition.
 	indexes string
 }
 
@@ -87,7 +93,8 @@ func (c planCase) check(t *testing.T, all []*seen) {
 			blocks := 100 + 20*c.rows
 			t.Logf("%d rows, %d blocks, %s (%s): %.90s", p.rows, p.blocks, got[len(got)-1], p.how, s.kind)
 			if p.rows > c.rows || p.blocks > blocks {
-				t.Errorf("it reads %d rows (at most %d) and %d blocks (at most %d), planned %s:\n%.1500s\n%v", p.rows, c.rows, p.blocks, blocks, p.how, s.sql, p.root)
+				t.Errorf("it reads %d rows (at most %d) and %d blocks (at most %d), planned %s:\n%.1500s\n%v", p.rows,
+					c.rows, p.blocks, blocks, p.how, s.sql, p.root)
 			}
 		}
 	}
@@ -119,15 +126,21 @@ var commitCases = []planCase{
 	{name: "commit 1 that begins", rows: 50, indexes: "outbox_pkey; instances_pkey", prepare: usualCommits(1, 0)},
 	{name: "commit 64 that begin", rows: 100, indexes: "outbox_pkey; instances_pkey", prepare: usualCommits(64, 0)},
 	{name: "commit 1 that goes on", rows: 50, indexes: "outbox_pkey; instances_pkey", prepare: usualCommits(0, 1)},
-	{name: "commit 1 that begins and 1 that goes on", rows: 50, indexes: "outbox_pkey; instances_pkey", prepare: usualCommits(1, 1)},
-	{name: "commit 64 that begin or go on", rows: 100, indexes: "outbox_pkey; instances_pkey", prepare: usualCommits(32, 32)},
-	{name: "commit 1 in several statements", rows: 50, indexes: "executions_pkey instances_pkey; outbox_pkey; values_pkey; -",
+	{name: "commit 1 that begins and 1 that goes on", rows: 50, indexes: "outbox_pkey; instances_pkey",
+		prepare: usualCommits(1, 1)},
+	{name: "commit 64 that begin or go on", rows: 100, indexes: "outbox_pkey; instances_pkey",
+		prepare: usualCommits(32, 32)},
+	{name: "commit 1 in several statements", rows: 50,
+		indexes: "executions_pkey instances_pkey; outbox_pkey; values_pkey; -",
 		prepare: commits(1, several)},
-	{name: "commit 16 in several statements", rows: 50, indexes: "executions_pkey instances_pkey; outbox_pkey; values_pkey; -",
+	{name: "commit 16 in several statements", rows: 50,
+		indexes: "executions_pkey instances_pkey; outbox_pkey; values_pkey; -",
 		prepare: commits(16, several)},
-	{name: "commit 512 in several statements", rows: 800, indexes: "executions_pkey instances_pkey; outbox_pkey; values_pkey; -",
+	{name: "commit 512 in several statements", rows: 800,
+		indexes: "executions_pkey instances_pkey; outbox_pkey; values_pkey; -",
 		prepare: commits(512, several)},
-	{name: "commit new lives", rows: 20, indexes: "instances_pkey; executions_pkey instances_pkey; attributes_pkey; values_pkey; -",
+	{name: "commit new lives", rows: 20,
+		indexes: "instances_pkey; executions_pkey instances_pkey; attributes_pkey; values_pkey; -",
 		prepare: newLives},
 	{name: "commit refused", rows: 50, indexes: "instances_pkey; executions_pkey instances_pkey",
 		prepare: refused},
@@ -141,7 +154,8 @@ func commits(n int, change func(a *historytest.Actor) *round.Turn) func(*crowd) 
 		for i, parent := range running {
 			if n > 1 && i%2 == 0 {
 				child := historytest.NewActor(w.id("child")).At(w.now)
-				turns = append(turns, child.StartAndCall(historytest.WithParent(parent), historytest.WithAttributes(attributesOf(change != nil, i))))
+				turns = append(turns, child.StartAndCall(historytest.WithParent(parent),
+					historytest.WithAttributes(attributesOf(change != nil, i))))
 				continue
 			}
 			turn := parent.Note()
@@ -241,11 +255,13 @@ var readCases = []planCase{
 
 	{name: "overdue, none", rows: 20, indexes: "whole marks; instances_by_wake; -",
 		do: func(w *crowd) error {
-			return w.takes(0)(w.store.TakeOverdue(w.Context(), history.Take{Before: w.now.Add(-time.Hour), Until: w.now, Limit: 100}))
+			return w.takes(0)(w.store.TakeOverdue(w.Context(),
+				history.Take{Before: w.now.Add(-time.Hour), Until: w.now, Limit: 100}))
 		}},
 	{name: "overdue, some", rows: 250, indexes: "whole marks; instances_by_wake; instances_pkey",
 		do: func(w *crowd) error {
-			return w.takes(100)(w.store.TakeOverdue(w.Context(), history.Take{Before: w.now, Until: w.now.Add(time.Minute), Limit: 100}))
+			return w.takes(100)(w.store.TakeOverdue(w.Context(),
+				history.Take{Before: w.now, Until: w.now.Add(time.Minute), Limit: 100}))
 		}},
 	{name: "promises, none", rows: 20, indexes: "whole marks; outbox_pkey; -",
 		do: func(w *crowd) error {
@@ -253,10 +269,12 @@ var readCases = []planCase{
 		}},
 	{name: "promises, some", rows: 300, indexes: "whole marks; outbox_pkey",
 		do: func(w *crowd) error {
-			return w.promises(100, history.Take{Before: w.now.Add(-time.Minute), Until: w.now.Add(time.Minute), Limit: 100})
+			return w.promises(100,
+				history.Take{Before: w.now.Add(-time.Minute), Until: w.now.Add(time.Minute), Limit: 100})
 		}},
-	// Without statistics, PostgreSQL thinks that a shard has a 200th of all rows, not a 16th. So it may read all of a shard instead of many single rows, but no
-	// more than some 12 times as many rows as it was told to remove.
+	// Without statistics, PostgreSQL thinks that a shard has a 200th of all rows, not a 16th. So it
+	// may read all of a shard instead of many single rows, but no more than some 12 times as many
+	// rows as it was told to remove.
 	{name: "remove promises", rows: 1500, indexes: "outbox_pkey",
 		prepare: func(w *crowd) func() error {
 			keys := w.someKeys(100)
@@ -300,24 +318,28 @@ var listCases = []planCase{
 		planCase{rows: 100, indexes: "instances_by_status instances_pkey"}),
 	lists("name", history.Filter{Name: "orders"}, planCase{rows: 200, indexes: "instances_by_name instances_pkey"}),
 	usual("all", history.Filter{}, planCase{rows: 600, indexes: "instances_by_status instances_pkey"}),
-	usual("status", history.Filter{Statuses: []round.Status{round.Failed}}, planCase{rows: 600, indexes: "instances_by_status instances_pkey"}),
+	usual("status", history.Filter{Statuses: []round.Status{round.Failed}},
+		planCase{rows: 600, indexes: "instances_by_status instances_pkey"}),
 	usual("name and status", history.Filter{Name: "orders", Statuses: []round.Status{round.Running}},
 		planCase{rows: 600, indexes: "instances_by_name instances_pkey"}),
-	lists("rare name", history.Filter{Name: "audits"}, planCase{rows: 100, indexes: "instances_by_name instances_pkey"}),
+	lists("rare name", history.Filter{Name: "audits"},
+		planCase{rows: 100, indexes: "instances_by_name instances_pkey"}),
 	lists("name and status", history.Filter{Name: "orders", Statuses: []round.Status{round.Running, round.Failed}},
 		planCase{rows: 100, indexes: "instances_by_name instances_pkey"}),
 	lists("prefix", history.Filter{IDPrefix: "order-05"}, planCase{rows: 100, indexes: "instances_pkey"}),
 	lists("prefix and status", history.Filter{IDPrefix: "order-05", Statuses: []round.Status{round.Completed}},
 		planCase{rows: 100, indexes: "instances_pkey"}),
 	lists("ids", history.Filter{IDs: manyIDs(100)}, planCase{rows: 200, indexes: "instances_pkey"}),
-	lists("parent", history.Filter{Parent: "order-000000"}, planCase{rows: 100, indexes: "instances_by_parent instances_pkey"}),
+	lists("parent", history.Filter{Parent: "order-000000"},
+		planCase{rows: 100, indexes: "instances_by_parent instances_pkey"}),
 	lists("attribute", history.Filter{Attributes: map[string]string{"region": "eu"}},
 		planCase{rows: 150, indexes: "attributes_pkey instances_pkey"}),
 	lists("rare attribute", history.Filter{Attributes: map[string]string{"customer": "c-77"}},
 		planCase{rows: 50, indexes: "attributes_pkey instances_pkey"}),
 	lists("attributes", history.Filter{Attributes: map[string]string{"customer": "c-77", "region": "eu"}},
 		planCase{rows: 50, indexes: "attributes_pkey instances_pkey"}),
-	lists("rare attribute and status", history.Filter{Attributes: map[string]string{"customer": "c-77"}, Statuses: []round.Status{round.Completed}},
+	lists("rare attribute and status",
+		history.Filter{Attributes: map[string]string{"customer": "c-77"}, Statuses: []round.Status{round.Completed}},
 		planCase{rows: 50, indexes: "attributes_pkey instances_pkey"}),
 	lists("rare attribute and name", history.Filter{Attributes: map[string]string{"customer": "c-77"}, Name: "orders"},
 		planCase{rows: 50, indexes: "attributes_pkey instances_pkey"}),
@@ -325,22 +347,29 @@ var listCases = []planCase{
 		planCase{rows: 200, indexes: "attributes_pkey instances_pkey"}),
 	lists("attribute and parent", history.Filter{Attributes: map[string]string{"region": "eu"}, Parent: "order-000000"},
 		planCase{rows: 150, indexes: "attributes_pkey instances_by_parent instances_pkey"}),
-	lists("created", history.Filter{CreatedAfter: crowdBegan.Add(40_000 * time.Minute), CreatedBefore: crowdBegan.Add(60_000 * time.Minute)},
+	lists("created", history.Filter{CreatedAfter: crowdBegan.Add(40_000 * time.Minute),
+		CreatedBefore: crowdBegan.Add(60_000 * time.Minute)},
 		planCase{rows: 200, indexes: "instances_by_status instances_pkey"}),
-	// No index leads these. They read what the index of all gives until a page is full: at worst a page from each of 112 places if most fit,
-	lists("roots", history.Filter{RootsOnly: true}, planCase{rows: 2500, indexes: "instances_by_status instances_pkey"}),
+	// No index leads these. They read what the index of all gives until a page is full: at worst a
+	// page from each of 112 places if most fit,
+	lists("roots", history.Filter{RootsOnly: true},
+		planCase{rows: 2500, indexes: "instances_by_status instances_pkey"}),
 	lists("ended before", history.Filter{EndedBefore: crowdBegan.Add(50_000 * time.Minute)},
 		planCase{rows: 150, indexes: "instances_by_status instances_pkey"}),
-	lists("version", history.Filter{Version: "2.0.0"}, planCase{rows: 2500, indexes: "instances_by_status instances_pkey"}),
+	lists("version", history.Filter{Version: "2.0.0"},
+		planCase{rows: 2500, indexes: "instances_by_status instances_pkey"}),
 	// and everything that is newer than the page otherwise (here 10,000 instances).
-	lists("old version", history.Filter{Version: "1.0.0"}, planCase{rows: 12000, indexes: "instances_by_status instances_pkey"}),
-	counts("all, up to 100", history.Filter{}, 100, planCase{rows: 150, indexes: "instances_by_status or instances_by_status instances_pkey"}),
+	lists("old version", history.Filter{Version: "1.0.0"},
+		planCase{rows: 12000, indexes: "instances_by_status instances_pkey"}),
+	counts("all, up to 100", history.Filter{}, 100,
+		planCase{rows: 150, indexes: "instances_by_status or instances_by_status instances_pkey"}),
 	counts("status, up to 100", history.Filter{Statuses: []round.Status{round.Failed}}, 100,
 		planCase{rows: 150, indexes: "instances_by_status"}),
 	counts("rare name", history.Filter{Name: "audits"}, 0, planCase{rows: 200, indexes: "instances_by_name"}),
 	counts("rare attribute", history.Filter{Attributes: map[string]string{"customer": "c-77"}}, 0,
 		planCase{rows: 50, indexes: "attributes_pkey instances_pkey"}),
-	counts("prefix, up to 100", history.Filter{IDPrefix: "order-05"}, 100, planCase{rows: 150, indexes: "instances_pkey"}),
+	counts("prefix, up to 100", history.Filter{IDPrefix: "order-05"}, 100,
+		planCase{rows: 150, indexes: "instances_pkey"}),
 	counts("parent", history.Filter{Parent: "order-000010"}, 0, planCase{rows: 5, indexes: "instances_by_parent"}),
 }
 
@@ -391,17 +420,20 @@ func manyIDs(n int) (ids []string) {
 
 var removeCases = []planCase{
 	{name: "delete a tree", rows: 10,
-		indexes: "instances_pkey; instances_by_parent; instances_pkey; attributes_pkey; instances_pkey; history_pkey; " +
+		indexes: "instances_pkey; instances_by_parent; instances_pkey; attributes_pkey; instances_pkey; " + "history_pkey; " +
 			"executions_pkey; values_pkey; instances_pkey",
 		do: func(w *crowd) error {
-			_, err := w.store.Delete(w.Context(), []string{fmt.Sprintf("order-%06d", 60_000+100*w.half)}, history.Deletion{Force: true})
+			_, err := w.store.Delete(w.Context(), []string{fmt.Sprintf("order-%06d", 60_000+100*w.half)},
+				history.Deletion{Force: true})
 			return err
 		}},
 	{name: "delete ended", rows: 500,
-		indexes: "instances_by_status instances_pkey; instances_pkey; instances_by_parent; instances_pkey; attributes_pkey; " +
+		indexes: "instances_by_status instances_pkey; instances_pkey; instances_by_parent; instances_pkey; " +
+			"attributes_pkey; " +
 			"instances_pkey; history_pkey; executions_pkey; values_pkey; instances_pkey; history_pkey; executions_pkey",
 		do: func(w *crowd) error {
-			_, err := w.store.DeleteEnded(w.Context(), history.Filter{EndedBefore: crowdBegan.Add(70_000 * time.Minute), RootsOnly: true}, history.Page{Limit: 100})
+			_, err := w.store.DeleteEnded(w.Context(), history.Filter{EndedBefore: crowdBegan.Add(70_000 * time.Minute),
+				RootsOnly: true}, history.Page{Limit: 100})
 			return err
 		}},
 	{name: "prune", rows: 1000,
@@ -441,7 +473,8 @@ var (
 func newCrowd(t *testing.T) *crowd {
 	address := pgtest.Database(t)
 	w := &crowd{T: t, x: &explainer{early: make(map[string]string)}, now: crowdNow}
-	// The clock moves with each look at it: promises of one moment may draw the same number, and only the store tries again then.
+	// The clock moves with each look at it: promises of one moment may draw the same number, and
+	// only the store tries again then.
 	var looks atomic.Int64
 	opened := func(o Options) *Store {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -464,7 +497,8 @@ func newCrowd(t *testing.T) *crowd {
 	for _, table := range []string{"instances", "history", "executions", "values", "attributes", "outbox", "marks"} {
 		w.exec("ALTER TABLE rondo_" + table + " SET (autovacuum_enabled = off)") // it makes statistics
 	}
-	w.exec("CREATE TEMPORARY TABLE crowd (i INT4, instance TEXT, shard INT2)") // its schema makes PostgreSQL forget all plans
+	// its schema makes PostgreSQL forget all plans
+	w.exec("CREATE TEMPORARY TABLE crowd (i INT4, instance TEXT, shard INT2)")
 	w.planEarly()
 	w.fill()
 	return w
@@ -488,7 +522,8 @@ func (w *crowd) planEarly() {
 	defer func() { w.x.t = nil }()
 	st := w.store.statements
 	for i, sql := range []string{
-		st.fresh, st.known, st.both, st.commit, st.commitExtras, st.instances, st.history, st.former, st.values, st.attributes, st.rows, st.events,
+		st.fresh, st.known, st.both, st.commit, st.commitExtras, st.instances, st.history, st.former, st.values,
+		st.attributes, st.rows, st.events,
 		duePromises, takePromises, removePromise, removePromises, dueWakes, takeOverdue,
 	} {
 		name := fmt.Sprintf("early_%d", i)
@@ -512,7 +547,8 @@ func (w *crowd) fill() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	// One in twenty runs, and has waited since it began. One in ten is a child, and the oldest instance has 2,000 more.
+	// One in twenty runs, and has waited since it began. One in ten is a child, and the oldest
+	// instance has 2,000 more.
 	w.exec(`INSERT INTO rondo_instances (shard, instance, life, execution, last_event, basis_life, basis_execution, basis_event, status, name, version, engine,
 			fresh, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at,
 			parent_instance, parent_life, parent_execution, parent_event,
@@ -553,7 +589,8 @@ func (w *crowd) fill() {
 		SELECT i.shard, i.instance, a.key, a.value, i.created_at
 		FROM rondo_instances i CROSS JOIN LATERAL jsonb_each_text(convert_from(i.attributes, 'UTF8')::JSONB) a
 		WHERE i.status NOT IN ('erasing', 'deleted')`)
-	promises := "INSERT INTO rondo_outbox (shard, id, messages) SELECT i % 16, $1::INT8 + i * 4096, '' FROM generate_series(1, $2::INT8) i"
+	promises := "INSERT INTO rondo_outbox (shard, id, messages) SELECT i % 16, $1::INT8 + i * 4096, '' FROM " +
+		"generate_series(1, $2::INT8) i"
 	w.exec(promises, history.PromiseID(crowdNow, 0), 20_000) // none of them is due
 	w.exec(promises, history.PromiseID(crowdNow.Add(-2*time.Minute), 0), 1000)
 }
@@ -575,7 +612,8 @@ func (w *crowd) id(kind string) string {
 // pick finds instances that a condition holds for.
 func (w *crowd) pick(where string, n int) (ids []string) {
 	w.Helper()
-	rows, err := w.conn.Query(w.Context(), "SELECT instance FROM rondo_instances WHERE instance < 'p' AND "+where+" ORDER BY instance DESC LIMIT $1", n)
+	rows, err := w.conn.Query(w.Context(),
+		"SELECT instance FROM rondo_instances WHERE instance < 'p' AND "+where+" ORDER BY instance DESC LIMIT $1", n)
 	if err == nil {
 		ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	}
@@ -633,7 +671,8 @@ func (w *crowd) load(ids []string) error {
 // someKeys are those of promises that are there.
 func (w *crowd) someKeys(n int) (keys []history.PromiseKey) {
 	w.Helper()
-	rows, err := w.conn.Query(w.Context(), "SELECT shard, id FROM rondo_outbox WHERE shard = 3 ORDER BY id DESC LIMIT $1", n)
+	rows, err := w.conn.Query(w.Context(),
+		"SELECT shard, id FROM rondo_outbox WHERE shard = 3 ORDER BY id DESC LIMIT $1", n)
 	if err == nil {
 		keys, err = pgx.CollectRows(rows, pgx.RowToStructByPos[history.PromiseKey])
 	}

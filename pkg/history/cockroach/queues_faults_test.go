@@ -22,12 +22,14 @@ import (
 	"github.com/rondo-run/rondo/pkg/queue/queuetest"
 )
 
-// TestEveryStatementOfAQueueMayFail lets each statement of each transaction of a queue's life go wrong in each way. What comes of it is what the model says.
+// TestEveryStatementOfAQueueMayFail lets each statement of each transaction of a queue's life go
+// wrong in each way. What comes of it is what the model says.
 func TestEveryStatementOfAQueueMayFail(t *testing.T) {
 	t.Parallel()
 	clock := queuetest.NewClock()
 	b := newBench(t, cockroach.Options{Now: clock.Now})
-	db := &queuetest.Database{Query: func(tb testing.TB, scan func(into func(...any) error) error, query string, args ...any) {
+	db := &queuetest.Database{Query: func(tb testing.TB, scan func(into func(...any) error) error, query string,
+		args ...any) {
 		queryRows(tb, b.direct, scan, query, args...)
 	}}
 	model := queuetest.NewModel(clock.Now)
@@ -46,7 +48,9 @@ func TestEveryStatementOfAQueueMayFail(t *testing.T) {
 	statements = append(statements, b.proxy.Count()-from)
 	for i, fault := range slices.Sorted(maps.Keys(faults)) {
 		for what, words := range map[string]string{"released": "RELEASE SAVEPOINT", "committed": "COMMIT"} {
-			life(strings.ReplaceAll(fault, " ", "-")+"-"+what, func(int) { b.proxy.Inject(pgfault.Once(pgfault.Is(words), faults[fault])) })
+			life(strings.ReplaceAll(fault, " ", "-")+"-"+what, func(int) {
+				b.proxy.Inject(pgfault.Once(pgfault.Is(words), faults[fault]))
+			})
 		}
 		step := detector.Size(3, 6)
 		for k := 1 + i%step; k <= 16; k += step {
@@ -61,7 +65,8 @@ func TestEveryStatementOfAQueueMayFail(t *testing.T) {
 	}
 }
 
-// TestAQueueWhoseCommitIsNeverLookedUp has the answer to a commit get lost, and nobody can be asked any more. The error says that it may have happened.
+// TestAQueueWhoseCommitIsNeverLookedUp has the answer to a commit get lost, and nobody can be asked
+// any more. The error says that it may have happened.
 func TestAQueueWhoseCommitIsNeverLookedUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, cockroach.Options{})
@@ -105,7 +110,8 @@ func ends(s pgfault.Statement) bool {
 	return pgfault.Is("COMMIT")(s) || pgfault.Is("RELEASE SAVEPOINT")(s)
 }
 
-// TestAQueueIsRemovedWhileACommitIsInDoubt has somebody else empty and remove the queue between the commit, whose answer gets lost, and the look at it.
+// TestAQueueIsRemovedWhileACommitIsInDoubt has somebody else empty and remove the queue between the
+// commit, whose answer gets lost, and the look at it.
 func TestAQueueIsRemovedWhileACommitIsInDoubt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, cockroach.Options{})
@@ -115,11 +121,14 @@ func TestAQueueIsRemovedWhileACommitIsInDoubt(t *testing.T) {
 		meanwhile  []queue.Operation
 		ambiguous  bool
 	}{
-		"pushed":                 {[]queue.Operation{push}, []queue.Operation{queue.Pop{Count: 10}, queue.Forget{}}, true},
-		"pushed, made again":     {[]queue.Operation{push}, []queue.Operation{queue.Pop{Count: 10}, queue.Forget{}, push}, true},
-		"removed":                {[]queue.Operation{queue.Forget{}}, nil, false},
-		"removed, made again":    {[]queue.Operation{queue.Forget{}}, []queue.Operation{push}, false},
-		"popped and removed":     {[]queue.Operation{queue.Push{Items: push.Items}, queue.Pop{Count: 10}, queue.Forget{}}, nil, true},
+		"pushed": {[]queue.Operation{push},
+			[]queue.Operation{queue.Pop{Count: 10}, queue.Forget{}}, true},
+		"pushed, made again": {[]queue.Operation{push},
+			[]queue.Operation{queue.Pop{Count: 10}, queue.Forget{}, push}, true},
+		"removed":             {[]queue.Operation{queue.Forget{}}, nil, false},
+		"removed, made again": {[]queue.Operation{queue.Forget{}}, []queue.Operation{push}, false},
+		"popped and removed": {[]queue.Operation{queue.Push{Items: push.Items}, queue.Pop{Count: 10},
+			queue.Forget{}}, nil, true},
 		"others in the meantime": {[]queue.Operation{push}, []queue.Operation{push, queue.Pop{Count: 1}}, false},
 	} {
 		id := strings.NewReplacer(" ", "-", ",", "").Replace(name)
@@ -145,14 +154,16 @@ func TestAQueueIsRemovedWhileACommitIsInDoubt(t *testing.T) {
 		})
 		r, err := b.store.Queues().Do(t.Context(), id, c.operations...)
 		b.proxy.Inject(nil)
-		if got := history.ClassOf(err) == history.Ambiguous; !lost || got != c.ambiguous || err == nil && r[0].Refused != nil {
+		if got := history.ClassOf(err) == history.Ambiguous; !lost || got != c.ambiguous || err == nil &&
+			r[0].Refused != nil {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}
 }
 
-// TestQueuesOfTwoProcessesUnderFaults has two processes push and pop at the same queue, each through a proxy that lets statements go wrong. Every push
-// is there once, and every item is handed out once.
+// TestQueuesOfTwoProcessesUnderFaults has two processes push and pop at the same queue, each
+// through a proxy that lets statements go wrong. Every push is there once, and every item is handed
+// out once.
 func TestQueuesOfTwoProcessesUnderFaults(t *testing.T) {
 	t.Parallel()
 	address := faultyDatabase(t)
@@ -164,7 +175,8 @@ func TestQueuesOfTwoProcessesUnderFaults(t *testing.T) {
 	clear, _ := db.Open(t, nil)
 	var mu sync.Mutex
 	chance := rand.New(rand.NewPCG(1, 2))
-	kinds := []pgfault.Fault{faults["serialization"], faults["deadlock"], faults["ambiguous"], pgfault.CutBefore, pgfault.CutAfter}
+	kinds := []pgfault.Fault{faults["serialization"], faults["deadlock"], faults["ambiguous"], pgfault.CutBefore,
+		pgfault.CutAfter}
 	var stores []queue.Store
 	hit := 0
 	for range 2 {
@@ -235,7 +247,8 @@ func TestQueuesOfTwoProcessesUnderFaults(t *testing.T) {
 	}
 }
 
-// TestACrowdOfTwoProcessesUnderFaults is like the suite's test of many at once, with locks, and with faults.
+// TestACrowdOfTwoProcessesUnderFaults is like the suite's test of many at once, with locks, and
+// with faults.
 func TestACrowdOfTwoProcessesUnderFaults(t *testing.T) {
 	t.Parallel()
 	address := faultyDatabase(t)
@@ -262,7 +275,8 @@ func TestACrowdOfTwoProcessesUnderFaults(t *testing.T) {
 	queuetest.Audit(t, db, "crowd")
 }
 
-// TestWhoWaitsForAQueueGivesUp holds a transaction of a queue. Who comes after it in the same process waits as long as their context allows, and others do not wait.
+// TestWhoWaitsForAQueueGivesUp holds a transaction of a queue. Who comes after it in the same
+// process waits as long as their context allows, and others do not wait.
 func TestWhoWaitsForAQueueGivesUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, cockroach.Options{})
@@ -284,7 +298,8 @@ func TestWhoWaitsForAQueueGivesUp(t *testing.T) {
 	<-held
 	ctx, cancel := context.WithTimeout(b.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := b.store.Queues().Do(ctx, "busy", push); !errors.Is(err, context.DeadlineExceeded) || history.ClassOf(err) != history.Retry {
+	if _, err := b.store.Queues().Do(ctx, "busy", push); !errors.Is(err, context.DeadlineExceeded) ||
+		history.ClassOf(err) != history.Retry {
 		t.Errorf("%v: %v", history.ClassOf(err), err)
 	}
 	if _, err := b.store.Queues().Do(b.Context(), "other", push); err != nil {

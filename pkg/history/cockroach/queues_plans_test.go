@@ -15,8 +15,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/queue"
 )
 
-// TestPlansOfQueues fills queues with 100,000 items at all places, and looks at how PostgreSQL carries out each statement, with and without statistics: none reads
-// a table or a queue as a whole, and none reads much more than it is about.
+// TestPlansOfQueues fills queues with 100,000 items at all places, and looks at how PostgreSQL
+// carries out each statement, with and without statistics: none reads a table or a queue as a
+// whole, and none reads much more than it is about.
 func TestPlansOfQueues(t *testing.T) {
 	pgtest.Need(t)
 	address := pgtest.Database(t)
@@ -69,7 +70,10 @@ func TestPlansOfQueues(t *testing.T) {
 				"look":     func() error { _, err := s.Look(t.Context(), "queue-3"); return err },
 				"list":     func() error { _, err := s.List(t.Context(), "queue-200", 10); return err },
 				"starting": func() error { _, err := s.Starting(t.Context()); return err },
-				"dead":     func() error { _, err := s.Dead(t.Context(), "queue-3", queue.DeadID{At: 1}, 10); return err },
+				"dead": func() error {
+					_, err := s.Dead(t.Context(), "queue-3", queue.DeadID{At: 1}, 10)
+					return err
+				},
 			} {
 				x.t, x.seen = t, nil
 				err := look()
@@ -92,9 +96,12 @@ func checkQueuePlans(t *testing.T, name string, all []*seen, rows int) {
 	}
 	for _, s := range all {
 		for _, p := range s.plans {
-			whole := slices.ContainsFunc(p.indexes, func(i string) bool { return strings.HasPrefix(i, "whole ") && i != "whole queues_starting" })
+			whole := slices.ContainsFunc(p.indexes, func(i string) bool {
+				return strings.HasPrefix(i, "whole ") && i != "whole queues_starting"
+			})
 			if whole || p.rows > rows {
-				t.Errorf("%s, %s: reads %d rows (at most %d), with %v:\n%.300s\n%s", name, p.how, p.rows, rows, p.indexes, s.sql, p.root)
+				t.Errorf("%s, %s: reads %d rows (at most %d), with %v:\n%.300s\n%s", name, p.how, p.rows, rows,
+					p.indexes, s.sql, p.root)
 			}
 		}
 	}
@@ -127,8 +134,10 @@ func fillQueues(t *testing.T, s queue.Store) {
 	}
 	for n := range 10 {
 		name := fmt.Sprint("queue-", n)
-		do(name, queue.Configure{Settings: queue.Settings{MaxAttempts: 1, Mode: queue.Concurrent, TTL: 300}}, push(1000, nil),
-			queue.Pop{Count: 1000, LockID: "dies"}, queue.Return{LockID: "dies"}, queue.Configure{Settings: queue.Settings{Mode: queue.Concurrent, TTL: 300}})
+		do(name, queue.Configure{Settings: queue.Settings{MaxAttempts: 1, Mode: queue.Concurrent, TTL: 300}},
+			push(1000, nil),
+			queue.Pop{Count: 1000, LockID: "dies"}, queue.Return{LockID: "dies"},
+			queue.Configure{Settings: queue.Settings{Mode: queue.Concurrent, TTL: 300}})
 		for range 7 {
 			do(name, push(1000, nil))
 		}
@@ -171,26 +180,34 @@ func queueWork(id string) []queueStep {
 	lock := func(n int) string { return fmt.Sprint("new-", id, "-", n) }
 	return []queueStep{
 		{"push", 0, 5, []queue.Operation{queue.Push{Items: items(3, 0)}}},
-		{"push with a key", 0, 105, []queue.Operation{queue.Push{Items: items(3, time.Minute), Key: id, Digest: "d", KeyFor: time.Minute}}},
+		{"push with a key", 0, 105,
+			[]queue.Operation{queue.Push{Items: items(3, time.Minute), Key: id, Digest: "d", KeyFor: time.Minute}}},
 		{"pop one", 0, 5, []queue.Operation{queue.Pop{Count: 1}}},
 		{"pop ten", 0, 45, []queue.Operation{queue.Pop{Count: 10}}},
 		{"pop by bytes", 0, 250, []queue.Operation{queue.Pop{Count: 50, Bytes: 1 << 20}}},
-		{"lock and acknowledge", 0, 45, []queue.Operation{queue.Pop{Count: 10, LockID: lock(1)}, queue.Acknowledge{LockID: lock(1)}}},
-		{"lock and extend", 0, 45, []queue.Operation{queue.Pop{Count: 10, LockID: lock(2)}, queue.Extend{LockID: lock(2), TTL: 200 * time.Second}}},
+		{"lock and acknowledge", 0, 45,
+			[]queue.Operation{queue.Pop{Count: 10, LockID: lock(1)}, queue.Acknowledge{LockID: lock(1)}}},
+		{"lock and extend", 0, 45, []queue.Operation{queue.Pop{Count: 10, LockID: lock(2)},
+			queue.Extend{LockID: lock(2), TTL: 200 * time.Second}}},
 		{"return", 0, 25, []queue.Operation{queue.Return{LockID: lock(2)}}},
-		{"return with a delay", 0, 45, []queue.Operation{queue.Pop{Count: 10, LockID: lock(3)}, queue.Return{LockID: lock(3), Delay: time.Second}}},
+		{"return with a delay", 0, 45, []queue.Operation{queue.Pop{Count: 10, LockID: lock(3)},
+			queue.Return{LockID: lock(3), Delay: time.Second}}},
 		{"delayed", 2 * time.Second, 205, []queue.Operation{queue.Settle{}}},
 		{"several pops", 0, 60, []queue.Operation{
-			queue.Pop{Count: 5, LockID: lock(4)}, queue.Pop{Count: 5, LockID: lock(5)}, queue.Pop{Count: 5}, queue.Pop{Count: 5}, queue.Pop{Count: 1, LockID: lock(6)}}},
+			queue.Pop{Count: 5, LockID: lock(4)}, queue.Pop{Count: 5, LockID: lock(5)}, queue.Pop{Count: 5},
+			queue.Pop{Count: 5}, queue.Pop{Count: 1, LockID: lock(6)}}},
 		{"several acknowledgements", 0, 520, // as long as it knows nothing of the tables, all that is locked
-			[]queue.Operation{queue.Acknowledge{LockID: lock(4)}, queue.Acknowledge{LockID: lock(5)}, queue.Acknowledge{LockID: lock(6)}}},
+			[]queue.Operation{queue.Acknowledge{LockID: lock(4)}, queue.Acknowledge{LockID: lock(5)},
+				queue.Acknowledge{LockID: lock(6)}}},
 		{"several pushes with keys", 0, 110, []queue.Operation{
-			queue.Push{Items: items(1, 0), Key: id + "3", Digest: "d", KeyFor: time.Hour}, queue.Push{Items: items(1, 0), Key: id + "4", Digest: "d", KeyFor: time.Hour}}},
+			queue.Push{Items: items(1, 0), Key: id + "3", Digest: "d", KeyFor: time.Hour},
+			queue.Push{Items: items(1, 0), Key: id + "4", Digest: "d", KeyFor: time.Hour}}},
 		{"requeue", 0, 25, []queue.Operation{queue.Requeue{Limit: 10}}},
 		{"requeue by id", 0, 5, []queue.Operation{queue.Requeue{IDs: []queue.DeadID{{At: 1, Position: 1}}}}},
 		{"locks expire", 5 * time.Minute, 205, []queue.Operation{queue.Settle{}}},
 		{"locks are forgotten", 11 * time.Minute, 205, []queue.Operation{queue.Settle{}}},
-		{"keys are forgotten", 45 * time.Minute, 405, []queue.Operation{queue.Push{Items: items(1, 0), Key: id + "2", Digest: "d", KeyFor: time.Minute}}},
+		{"keys are forgotten", 45 * time.Minute, 405,
+			[]queue.Operation{queue.Push{Items: items(1, 0), Key: id + "2", Digest: "d", KeyFor: time.Minute}}},
 		{"remove dead ones", 0, 45, []queue.Operation{queue.Remove{Dead: true, Limit: 10}}},
 		{"remove", 0, 45, []queue.Operation{queue.Remove{Limit: 10}}},
 	}

@@ -19,7 +19,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/queue/queuetest"
 )
 
-// asRole makes a role with a password that may only connect, and gives its address of a database. Roles are of the whole server, so it is dropped with the test.
+// asRole makes a role with a password that may only connect, and gives its address of a database.
+// Roles are of the whole server, so it is dropped with the test.
 func asRole(tb testing.TB, conn *pgx.Conn, address, password string) (role, asRole string) {
 	tb.Helper()
 	role = "role_" + strings.ToLower(rand.Text()[:10])
@@ -44,14 +45,17 @@ func asRole(tb testing.TB, conn *pgx.Conn, address, password string) (role, asRo
 	return role, u.String()
 }
 
-// TestARoleThatMayNotChangeTables runs a whole life as a role that has nothing but SELECT, INSERT, UPDATE and DELETE.
+// TestARoleThatMayNotChangeTables runs a whole life as a role that has nothing but SELECT, INSERT,
+// UPDATE and DELETE.
 func TestARoleThatMayNotChangeTables(t *testing.T) {
 	pgtest.Need(t)
 	address := pgtest.Database(t)
 	openStore(t, address, cockroach.Options{})
 	conn := connect(t, address)
 	role, limited := asRole(t, conn, address, "secret")
-	for _, table := range strings.Fields("schema instances history executions values attributes outbox marks queues queue_items queue_locks queue_keys") {
+	for _, table := range strings.Fields(
+		"schema instances history executions values attributes outbox marks queues " +
+			"queue_items queue_locks queue_keys") {
 		execute(t, conn, "GRANT SELECT, INSERT, UPDATE, DELETE ON rondo_"+table+" TO "+role)
 	}
 	for name, mode := range map[string]cockroach.SchemaMode{"verify": cockroach.Verify, "migrate": cockroach.Migrate} {
@@ -145,7 +149,8 @@ func TestARoleThatMayNotCreateTables(t *testing.T) {
 		if history.ClassOf(err) != history.Permanent {
 			t.Fatalf("%s: %v: %v", name, history.ClassOf(err), err)
 		}
-		if !strings.Contains(err.Error(), "run `rondo migrate` with a role that may create and change tables") || strings.Contains(err.Error(), "secret") {
+		if !strings.Contains(err.Error(), "run `rondo migrate` with a role that may create and change tables") ||
+			strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if n := len(creates); n != 1 {
@@ -163,7 +168,9 @@ func TestARoleThatLacksARight(t *testing.T) {
 	role, limited := asRole(t, conn, address, "secret")
 	lacks := func(what string, err error) {
 		t.Helper()
-		if history.ClassOf(err) != history.Permanent || !strings.Contains(err.Error(), "grant SELECT, INSERT, UPDATE and DELETE on the tables rondo_* to this role, as deploy/sql/grants.sql does") {
+		if history.ClassOf(err) != history.Permanent || !strings.Contains(err.Error(),
+			"grant SELECT, INSERT, UPDATE and DELETE on the tables rondo_* to this role, "+
+				"as deploy/sql/grants.sql does") {
 			t.Errorf("%s: %v: %v", what, history.ClassOf(err), err)
 		}
 	}

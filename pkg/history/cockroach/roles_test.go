@@ -41,25 +41,29 @@ func as(t *testing.T, admin *pgx.Conn, address, role string) string {
 	return u.String()
 }
 
-// TestShippedRoles has each of the shipped roles do its work, and try what it must not do. Roles are of a whole server, so it has one of its own.
+// TestShippedRoles has each of the shipped roles do its work, and try what it must not do. Roles
+// are of a whole server, so it has one of its own.
 func TestShippedRoles(t *testing.T) {
 	t.Parallel()
 	pgtest.Need(t)
 	address := pgtest.Start(t, pgtest.Fsync(false)).Database(t)
 	admin := connect(t, address)
 	execute(t, admin, shippedSQL(t, "roles.sql"))
-	owner, run, read := as(t, admin, address, "rondo_owner"), as(t, admin, address, "rondo_run"), as(t, admin, address, "rondo_read")
+	owner, run, read := as(t, admin, address, "rondo_owner"), as(t, admin, address, "rondo_run"),
+		as(t, admin, address, "rondo_read")
 
 	// Nobody but the owner makes tables, and without grants nobody else sees them.
 	for _, other := range []string{run, read} {
-		if _, _, err := cockroach.MigrateSchema(t.Context(), other, cockroach.Options{Log: silence}); history.ClassOf(err) != history.Permanent {
+		if _, _, err := cockroach.MigrateSchema(t.Context(), other,
+			cockroach.Options{Log: silence}); history.ClassOf(err) != history.Permanent {
 			t.Errorf("another role than the owner migrates: %v", err)
 		}
 	}
 	if _, _, err := cockroach.MigrateSchema(t.Context(), owner, cockroach.Options{Log: silence}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cockroach.Open(t.Context(), run, cockroach.Options{Log: silence}); history.ClassOf(err) != history.Permanent || !strings.Contains(err.Error(), "deploy/sql/grants.sql") {
+	if _, err := cockroach.Open(t.Context(), run, cockroach.Options{Log: silence}); history.ClassOf(
+		err) != history.Permanent || !strings.Contains(err.Error(), "deploy/sql/grants.sql") {
 		t.Errorf("without grants: %v", err)
 	}
 	ownerConn := connect(t, owner)
@@ -76,7 +80,9 @@ func TestShippedRoles(t *testing.T) {
 		life(t, openStore(t, run, cockroach.Options{Schema: mode, Now: func() time.Time { return now }}), name)
 	}
 	commitAll(t, openStore(t, run, cockroach.Options{}), historytest.NewActor("a").Start())
-	s, err := cockroach.Open(t.Context(), read, cockroach.Options{ReadOnly: true, Schema: cockroach.Verify, Log: silence}) // as app.OpenReadOnly does
+	// as app.OpenReadOnly does
+	s, err := cockroach.Open(t.Context(), read,
+		cockroach.Options{ReadOnly: true, Schema: cockroach.Verify, Log: silence})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +90,8 @@ func TestShippedRoles(t *testing.T) {
 	if r, err := check.System(t.Context(), s, check.Options{}); err != nil || r.Instances == 0 {
 		t.Errorf("whoever reads cannot check: %d instances, %v", r.Instances, err)
 	}
-	if list, err := s.List(t.Context(), history.Filter{Attributes: map[string]string{"region": "eu"}}, history.Page{}); err != nil {
+	if list, err := s.List(t.Context(), history.Filter{Attributes: map[string]string{"region": "eu"}},
+		history.Page{}); err != nil {
 		t.Errorf("whoever reads cannot list: %v, %v", list, err)
 	}
 	if list, err := s.Queues().List(t.Context(), "", 10); err != nil {
@@ -93,12 +100,14 @@ func TestShippedRoles(t *testing.T) {
 
 	mayNotTouch(t, connect(t, run), tables, func(statement string) bool {
 		verb, table, _ := strings.Cut(statement, " ")
-		return table == "rondo_schema" || verb == "UPDATE" && slices.Contains([]string{"rondo_history", "rondo_attributes"}, table) || verb == "DELETE" && table == "rondo_marks"
+		return table == "rondo_schema" || verb == "UPDATE" && slices.Contains([]string{"rondo_history",
+			"rondo_attributes"}, table) || verb == "DELETE" && table == "rondo_marks"
 	})
 	mayNotTouch(t, connect(t, read), tables, func(string) bool { return true })
 }
 
-// mayNotTouch has a role try to change tables, and those rows that it may not change, given as a verb and a table.
+// mayNotTouch has a role try to change tables, and those rows that it may not change, given as a
+// verb and a table.
 func mayNotTouch(t *testing.T, conn *pgx.Conn, tables []string, denied func(statement string) bool) {
 	t.Helper()
 	refused := func(statement string) {
@@ -110,7 +119,8 @@ func mayNotTouch(t *testing.T, conn *pgx.Conn, tables []string, denied func(stat
 		}
 	}
 	for _, table := range tables {
-		first := column(t, conn, "SELECT column_name::text FROM information_schema.columns WHERE table_name = '"+table+"' ORDER BY ordinal_position LIMIT 1")
+		first := column(t, conn, "SELECT column_name::text FROM information_schema.columns WHERE table_name = '"+table+
+			"' ORDER BY ordinal_position LIMIT 1")
 		if len(first) != 1 {
 			t.Fatalf("%s has the columns %v", table, first)
 		}
@@ -125,11 +135,14 @@ func mayNotTouch(t *testing.T, conn *pgx.Conn, tables []string, denied func(stat
 				execute(t, conn, statement)
 			}
 		}
-		for _, statement := range []string{"TRUNCATE %", "DROP TABLE %", "ALTER TABLE % ADD COLUMN x INT8", "ALTER TABLE % RENAME TO x", "CREATE INDEX x ON % (" + first[0] + ")", "ALTER TABLE % OWNER TO rondo_read"} {
+		for _, statement := range []string{"TRUNCATE %", "DROP TABLE %", "ALTER TABLE % ADD COLUMN x INT8",
+			"ALTER TABLE % RENAME TO x", "CREATE INDEX x ON % (" + first[0] + ")",
+			"ALTER TABLE % OWNER TO rondo_read"} {
 			refused(strings.Replace(statement, "%", table, 1))
 		}
 	}
-	for _, statement := range []string{"CREATE TABLE x (id INT8 PRIMARY KEY)", "CREATE SCHEMA x", "DROP SCHEMA public", "CREATE ROLE x", "CREATE DATABASE x", "SET ROLE rondo_owner", "ALTER ROLE rondo_owner WITH PASSWORD 'x'"} {
+	for _, statement := range []string{"CREATE TABLE x (id INT8 PRIMARY KEY)", "CREATE SCHEMA x", "DROP SCHEMA public",
+		"CREATE ROLE x", "CREATE DATABASE x", "SET ROLE rondo_owner", "ALTER ROLE rondo_owner WITH PASSWORD 'x'"} {
 		refused(statement)
 	}
 }

@@ -18,8 +18,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// TestCommitsOfAllSizesOnOneConnection commits small and large batches on one connection, some of which the database refuses or does not answer to. Their parameters are put together in the same place, one
-// after the other, and every byte of them must arrive.
+// TestCommitsOfAllSizesOnOneConnection commits small and large batches on one connection, some of
+// which the database refuses or does not answer to. Their parameters are put together in the same
+// place, one after the other, and every byte of them must arrive.
 func TestCommitsOfAllSizesOnOneConnection(t *testing.T) {
 	pgtest.Need(t)
 	b := newBench(t, cockroach.Options{Configure: func(c *pgxpool.Config) { c.MaxConns = 1 }})
@@ -40,7 +41,8 @@ func TestCommitsOfAllSizesOnOneConnection(t *testing.T) {
 			if r.IntN(50) == 0 {
 				filling = strings.Repeat("large ", r.IntN(20_000))
 			}
-			turns = append(turns, historytest.Together(a.StartAndCall(), a.Say(&events.EventReceived{Wait: 1, Name: "x", Data: events.Payload(fmt.Sprintf("%q", filling))})))
+			turns = append(turns, historytest.Together(a.StartAndCall(),
+				a.Say(&events.EventReceived{Wait: 1, Name: "x", Data: events.Payload(fmt.Sprintf("%q", filling))})))
 		}
 		r.Shuffle(len(turns), func(i, j int) { turns[i], turns[j] = turns[j], turns[i] })
 		switch n % 5 {
@@ -54,7 +56,9 @@ func TestCommitsOfAllSizesOnOneConnection(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if bad := slices.IndexFunc(result.Outcomes, func(o history.Outcome) bool { return o.Verdict != history.Committed }); bad >= 0 {
+		if bad := slices.IndexFunc(result.Outcomes, func(o history.Outcome) bool {
+			return o.Verdict != history.Committed
+		}); bad >= 0 {
 			t.Fatalf("batch %d: turn %d of %d: %+v", n, bad, len(turns), result.Outcomes[bad])
 		}
 	}

@@ -14,7 +14,9 @@ import (
 // statements are those that are prepared once and kept.
 type statements struct {
 	fresh, known string // the turns of a usual batch that begin instances, and those that go on
-	both         string // the two in one; only for PostgreSQL, since CockroachDB lets a statement change a table in one place only
+	// the two in one; only for PostgreSQL, since CockroachDB lets a statement change a table in one
+	// place only
+	both         string
 	commit       string // a batch whose turns have nothing but events and promises
 	commitExtras string // a batch whose turns have former executions, values or attributes, too
 
@@ -75,11 +77,13 @@ var parentShard = list{"parent_shard", "INT2", nullInt2s(func(e *entry) (int16, 
 // allLists are all arrays of upsertInstances.
 var allLists = append(slices.Clone(instanceLists), parentShard)
 
-// freshLists are the columns of turns that begin instances, in a batch where these are nobody's children and have no attributes. knownLists are those of turns that go on
-// in the same execution.
+// freshLists are the columns of turns that begin instances, in a batch where these are nobody's
+// children and have no attributes. knownLists are those of turns that go on in the same execution.
 var (
-	freshLists = without(instanceLists, "basis_life", "basis_execution", "basis_event", "parent_instance", "parent_life", "parent_execution", "parent_event", "attributes")
-	knownLists = without(instanceLists, "basis_life", "basis_execution", "parent_instance", "parent_life", "parent_execution", "parent_event", "attributes", "trace",
+	freshLists = without(instanceLists, "basis_life", "basis_execution", "basis_event", "parent_instance",
+		"parent_life", "parent_execution", "parent_event", "attributes")
+	knownLists = without(instanceLists, "basis_life", "basis_execution", "parent_instance", "parent_life",
+		"parent_execution", "parent_event", "attributes", "trace",
 		"start_message", "created_at")
 )
 
@@ -88,22 +92,33 @@ func without(lists []list, names ...string) []list {
 }
 
 var (
-	historyLists = []list{{name: "shard", kind: "INT2"}, {name: "instance", kind: "TEXT"}, {name: "execution", kind: "INT8"}, {name: "event", kind: "INT8"}, {name: "last_event", kind: "INT8"}, {name: "data", kind: "BYTEA"}}
-	formerLists  = []list{
-		{name: "shard", kind: "INT2"}, {name: "instance", kind: "TEXT"}, {name: "execution", kind: "INT8"}, {name: "life", kind: "TEXT"}, {name: "name", kind: "TEXT"}, {name: "version", kind: "TEXT"}, {name: "engine", kind: "INT8"},
-		{name: "status", kind: "TEXT"}, {name: "output", kind: "BYTEA"}, {name: "error", kind: "BYTEA"}, {name: "started_at", kind: "TIMESTAMPTZ"}, {name: "ended_at", kind: "TIMESTAMPTZ"},
+	historyLists = []list{{name: "shard", kind: "INT2"}, {name: "instance", kind: "TEXT"},
+		{name: "execution", kind: "INT8"}, {name: "event", kind: "INT8"}, {name: "last_event", kind: "INT8"},
+		{name: "data", kind: "BYTEA"}}
+	formerLists = []list{
+		{name: "shard", kind: "INT2"}, {name: "instance", kind: "TEXT"}, {name: "execution", kind: "INT8"},
+		{name: "life", kind: "TEXT"}, {name: "name", kind: "TEXT"}, {name: "version", kind: "TEXT"},
+		{name: "engine", kind: "INT8"},
+		{name: "status", kind: "TEXT"}, {name: "output", kind: "BYTEA"}, {name: "error", kind: "BYTEA"},
+		{name: "started_at", kind: "TIMESTAMPTZ"}, {name: "ended_at", kind: "TIMESTAMPTZ"},
 		{name: "last_event", kind: "INT8"}, {name: "history_bytes", kind: "INT8"},
 	}
-	valueLists     = []list{{name: "shard", kind: "INT2"}, {name: "instance", kind: "TEXT"}, {name: "key", kind: "TEXT"}, {name: "value", kind: "BYTEA"}, {name: "execution", kind: "INT8"}, {name: "set_at", kind: "TIMESTAMPTZ"}}
-	attributeLists = []list{{name: "shard", kind: "INT2"}, {name: "instance", kind: "TEXT"}, {name: "name", kind: "TEXT"}, {name: "value", kind: "TEXT"}, {name: "created_at", kind: "TIMESTAMPTZ"}}
+	valueLists = []list{{name: "shard", kind: "INT2"}, {name: "instance", kind: "TEXT"},
+		{name: "key", kind: "TEXT"}, {name: "value", kind: "BYTEA"}, {name: "execution", kind: "INT8"},
+		{name: "set_at", kind: "TIMESTAMPTZ"}}
+	attributeLists = []list{{name: "shard", kind: "INT2"}, {name: "instance", kind: "TEXT"},
+		{name: "name", kind: "TEXT"}, {name: "value", kind: "TEXT"}, {name: "created_at", kind: "TIMESTAMPTZ"}}
 )
 
-// unnest makes rows of arrays, the first of which is parameter first. PostgreSQL keeps what a function in FROM gives before it goes on, each array by itself, which costs
-// it some 2 us for each array and 0.2 us for each of its values. In a list of columns, they are read side by side.
+// unnest makes rows of arrays, the first of which is parameter first. PostgreSQL keeps what a
+// function in FROM gives before it goes on, each array by itself, which costs it some 2 us for each
+// array and 0.2 us for each of its values. In a list of columns, they are read side by side.
 func (f flavour) unnest(first int, lists []list, alias string) string {
 	array := func(i int, l list) string { return fmt.Sprintf("$%d::%s[]", first+i, l.kind) }
 	if f == postgres {
-		return "(SELECT " + each(lists, func(i int, l list) string { return "unnest(" + array(i, l) + ") AS " + l.name }) + ") AS " + alias
+		return "(SELECT " + each(lists, func(i int, l list) string {
+			return "unnest(" + array(i, l) + ") AS " + l.name
+		}) + ") AS " + alias
 	}
 	return "unnest(" + each(lists, array) + ") AS " + alias + "(" + columns(lists) + ")"
 }
@@ -126,14 +141,16 @@ var perLife = map[string]bool{
 	"attributes": true, "trace": true, "start_message": true, "created_at": true,
 }
 
-// upsertInstances inserts new instances and takes known ones further, if each stands where its turn was decided.
+// upsertInstances inserts new instances and takes known ones further, if each stands where its turn
+// was decided.
 func upsertInstances(f flavour, first int) string {
 	set := each(instanceLists[2:], func(_ int, l list) string {
 		switch {
 		case perLife[l.name]:
 			return fmt.Sprintf("%s = CASE WHEN i.life = excluded.life THEN i.%[1]s ELSE excluded.%[1]s END", l.name)
 		case l.name == "custom_status":
-			return "custom_status = CASE WHEN i.life = excluded.life AND i.custom_status_version = excluded.custom_status_version THEN i.custom_status ELSE excluded.custom_status END"
+			return "custom_status = CASE WHEN i.life = excluded.life AND i.custom_status_version = " +
+				"excluded.custom_status_version THEN i.custom_status ELSE excluded.custom_status END"
 		}
 		return fmt.Sprintf("%s = excluded.%[1]s", l.name)
 	})
@@ -149,16 +166,20 @@ func upsertInstances(f flavour, first int) string {
 	RETURNING instance`
 }
 
-// bornToParents is the condition that the parent of a child that is to be born is there, or has begun another life without being deleted, and what must stand
-// before the statement. See relational.ParentGone.
+// bornToParents is the condition that the parent of a child that is to be born is there, or has
+// begun another life without being deleted, and what must stand before the statement. See
+// relational.ParentGone.
 func bornToParents(f flavour, first int) (before, condition string) {
-	const otherLife = "EXISTS (SELECT 1 FROM rondo_executions x WHERE x.shard = w.parent_shard AND x.instance = w.parent_instance AND x.execution = w.parent_execution AND x.life = w.parent_life)"
+	const otherLife = "EXISTS (SELECT 1 FROM rondo_executions x WHERE x.shard = w.parent_shard AND x.instance = " +
+		"w.parent_instance AND x.execution = w.parent_execution AND x.life = w.parent_life)"
 	if f == cockroachdb { // transactions are serializable, and nothing needs to be locked
-		return "", "(w.parent_shard IS NULL OR EXISTS (SELECT 1 FROM rondo_instances p WHERE p.shard = w.parent_shard AND p.instance = w.parent_instance AND p." + relational.Alive +
+		return "", "(w.parent_shard IS NULL OR EXISTS (SELECT 1 FROM rondo_instances p WHERE p.shard = " +
+			"w.parent_shard AND p.instance = w.parent_instance AND p." + relational.Alive +
 			" AND (p.life = w.parent_life OR " + otherLife + ")))"
 	}
-	// The lock keeps a parent from being deleted meanwhile. All are locked before anything is written: once the statement has written a parent's row, it can
-	// no longer lock it. Counting them makes PostgreSQL do that first, because the count does not depend on what is written.
+	// The lock keeps a parent from being deleted meanwhile. All are locked before anything is
+	// written: once the statement has written a parent's row, it can no longer lock it. Counting
+	// them makes PostgreSQL do that first, because the count does not depend on what is written.
 	place := func(name string) int {
 		return first + slices.IndexFunc(instanceLists, func(l list) bool { return l.name == name })
 	}
@@ -170,21 +191,28 @@ func bornToParents(f flavour, first int) (before, condition string) {
 		OR ((w.parent_instance IN (SELECT instance FROM p)) IS TRUE AND ` + otherLife + `))`
 }
 
-// insertFresh inserts new instances. Those that are there already it leaves out; a row that somebody else has just inserted makes it fail.
+// insertFresh inserts new instances. Those that are there already it leaves out; a row that
+// somebody else has just inserted makes it fail.
 func insertFresh(f flavour, first int) string {
 	return "INSERT INTO rondo_instances (" + columns(freshLists) + ")\n\tSELECT " + columns(freshLists) + "\n\tFROM " +
-		f.unnest(first, freshLists, "w") + "\n\tWHERE (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance) IS NULL\n\tRETURNING instance"
+		f.unnest(first, freshLists,
+			"w") + "\n\tWHERE (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = " +
+		"w.instance) IS NULL\n\tRETURNING instance"
 }
 
-// updateKnown takes known instances further in their execution, if each stands where its turn was decided. It is no UPDATE, because PostgreSQL may join that with
-// the whole table, if the plan was made while it was small. What would be inserted is never there: graves stay until all turns that were decided before are through.
+// updateKnown takes known instances further in their execution, if each stands where its turn was
+// decided. It is no UPDATE, because PostgreSQL may join that with the whole table, if the plan was
+// made while it was small. What would be inserted is never there: graves stay until all turns that
+// were decided before are through.
 func updateKnown(f flavour, first int) string {
-	set := each(without(knownLists, "shard", "instance", "life", "execution", "basis_event"), func(_ int, l list) string {
-		if l.name == "custom_status" {
-			return "custom_status = CASE WHEN i.custom_status_version = excluded.custom_status_version THEN i.custom_status ELSE excluded.custom_status END"
-		}
-		return l.name + " = excluded." + l.name
-	})
+	set := each(without(knownLists, "shard", "instance", "life", "execution", "basis_event"),
+		func(_ int, l list) string {
+			if l.name == "custom_status" {
+				return "custom_status = CASE WHEN i.custom_status_version = excluded.custom_status_version THEN " +
+					"i.custom_status ELSE excluded.custom_status END"
+			}
+			return l.name + " = excluded." + l.name
+		})
 	return `INSERT INTO rondo_instances AS i (` + columns(knownLists) + `, created_at)
 	SELECT ` + columns(knownLists) + `, updated_at
 	FROM ` + f.unnest(first, knownLists, "w") + `
@@ -194,7 +222,8 @@ func updateKnown(f flavour, first int) string {
 	RETURNING instance`
 }
 
-// keepPromises stores what a batch promises in one row: as it was put together if all turns were taken, and the parts of those that were otherwise.
+// keepPromises stores what a batch promises in one row: as it was put together if all turns were
+// taken, and the parts of those that were otherwise.
 func keepPromises(f flavour, first int, won string) string {
 	fence := "" // PostgreSQL would put what is selected into the condition as well, and prepare it twice
 	if f == postgres {
@@ -209,16 +238,19 @@ func keepPromises(f flavour, first int, won string) string {
 
 // insertion inserts rows; where filters them.
 func insertion(f flavour, table string, first int, lists []list, where, conflict string) string {
-	return "INSERT INTO " + table + " (" + columns(lists) + ")\n\tSELECT " + columns(lists) + "\n\tFROM " + f.unnest(first, lists, "r") + where + conflict
+	return "INSERT INTO " + table + " (" + columns(lists) + ")\n\tSELECT " + columns(lists) + "\n\tFROM " +
+		f.unnest(first, lists, "r") + where + conflict
 }
 
 const (
 	ifNew      = "\n\tON CONFLICT DO NOTHING"
-	lastCounts = "\n\tON CONFLICT (shard, instance, key) DO UPDATE SET value = excluded.value, execution = excluded.execution, set_at = excluded.set_at"
+	lastCounts = "\n\tON CONFLICT (shard, instance, key) DO UPDATE SET value = excluded.value, execution = " +
+		"excluded.execution, set_at = excluded.set_at"
 )
 
 func statementsFor(f flavour) statements {
-	// PostgreSQL would compare each row with each winner, if its statistics made it believe that there are few. As a test of a value it builds a hash table.
+	// PostgreSQL would compare each row with each winner, if its statistics made it believe that
+	// there are few. As a test of a value it builds a hash table.
 	won := "\n\tWHERE r.instance IN (SELECT instance FROM won)"
 	if f == postgres {
 		won = "\n\tWHERE (r.instance IN (SELECT instance FROM won)) IS TRUE"
@@ -231,7 +263,8 @@ func statementsFor(f flavour) statements {
 	}
 	// rest stores history and promises of the turns that were taken.
 	rest := func() string {
-		return "),\nh AS (" + insertion(f, "rondo_history", take(len(historyLists)), historyLists, won, "") + "),\no AS (" + keepPromises(f, take(7), won) + ")"
+		return "),\nh AS (" + insertion(f, "rondo_history", take(len(historyLists)), historyLists, won,
+			"") + "),\no AS (" + keepPromises(f, take(7), won) + ")"
 	}
 	s := statements{}
 	s.fresh = "WITH won AS (" + insertFresh(f, take(len(freshLists))) + rest() + end
@@ -239,7 +272,8 @@ func statementsFor(f flavour) statements {
 	s.known = "WITH won AS (" + updateKnown(f, take(len(knownLists))) + rest() + end
 	if f == postgres {
 		next = 1
-		s.both = "WITH n AS (" + insertFresh(f, take(len(freshLists))) + "),\nk AS (" + updateKnown(f, take(len(knownLists))) +
+		s.both = "WITH n AS (" + insertFresh(f, take(len(freshLists))) + "),\nk AS (" + updateKnown(f,
+			take(len(knownLists))) +
 			"),\nwon AS (SELECT instance FROM n UNION ALL SELECT instance FROM k" + rest() + end
 	}
 	next = 1
@@ -248,7 +282,8 @@ func statementsFor(f flavour) statements {
 	s.commitExtras = with +
 		",\nf AS (" + insertion(f, "rondo_executions", take(len(formerLists)), formerLists, won, "") + ")" +
 		",\nv AS (" + insertion(f, "rondo_values", take(len(valueLists)), valueLists, won, lastCounts) + ")" +
-		",\na AS (" + insertion(f, "rondo_attributes", take(len(attributeLists)), attributeLists, won, ifNew) + ")" + end
+		",\na AS (" + insertion(f, "rondo_attributes", take(len(attributeLists)), attributeLists, won,
+		ifNew) + ")" + end
 
 	s.instances = upsertInstances(f, 1)
 	s.history = insertion(f, "rondo_history", 1, historyLists, "", "")
@@ -261,9 +296,12 @@ func statementsFor(f flavour) statements {
 	if f == postgres {
 		fence = " OFFSET 0"
 	}
-	s.rows = "SELECT " + relational.Prefixed("i", relational.ColumnNames) + " FROM unnest($1::INT2[], $2::TEXT[]) AS w(shard, instance) CROSS JOIN LATERAL (SELECT " +
-		relational.ColumnNames + " FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance" + fence + ") i"
-	// Only while the execution is still the one whose end was read: an instance that was deleted and began anew has another history in the same place.
+	s.rows = "SELECT " + relational.Prefixed("i", relational.ColumnNames) +
+		" FROM unnest($1::INT2[], $2::TEXT[]) AS w(shard, instance) CROSS JOIN LATERAL (SELECT " +
+		relational.ColumnNames +
+		" FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance" + fence + ") i"
+	// Only while the execution is still the one whose end was read: an instance that was deleted
+	// and began anew has another history in the same place.
 	s.events = `SELECT w.place, h.event, h.last_event, h.data
 	FROM unnest($1::INT8[], $2::INT2[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::TEXT[]) AS w(place, shard, instance, execution, last_event, life)
 	JOIN rondo_instances i ON i.shard = w.shard AND i.instance = w.instance AND i.life = w.life AND i.execution = w.execution

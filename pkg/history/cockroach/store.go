@@ -1,43 +1,54 @@
-// Package cockroach is the store on CockroachDB and on PostgreSQL, with the same statements for both.
+// Package cockroach is the store on CockroachDB and on PostgreSQL, with the same statements for
+// both.
 //
 // # The tables, and why none of them is a hot spot on CockroachDB
 //
-// CockroachDB splits tables into ranges of neighbouring keys, and each range is written to by one node. Keys that grow with time or that count up make
-// the last range the one that everybody writes to, and splitting cannot help
-// (https://www.cockroachlabs.com/docs/stable/understand-hotspots, https://www.cockroachlabs.com/docs/stable/hash-sharded-indexes). Here every key has
-// a shard near its front, a hash of the instance's id ([history.ShardOf]), as an ordinary column, so that PostgreSQL and CockroachDB need no
-// different statements:
+// CockroachDB splits tables into ranges of neighbouring keys, and each range is written to by one
+// node. Keys that grow with time or that count up make the last range the one that everybody writes
+// to, and splitting cannot help (https://www.cockroachlabs.com/docs/stable/understand-hotspots,
+// https://www.cockroachlabs.com/docs/stable/hash-sharded-indexes). Here every key has a shard near
+// its front, a hash of the instance's id ([history.ShardOf]), as an ordinary column, so that
+// PostgreSQL and CockroachDB need no different statements:
 //
 //	rondo_instances   (shard, instance)                            ids that count up are spread over 16 places
 //	  by_status       (status, shard, created_at, instance)        the newest of a status are at 16 places, too
 //	  by_name         (name, status, shard, created_at, instance)  likewise
-//	  by_parent       (parent_instance, created_at, instance)      one place for the children of one parent, who is written to at one place anyway
+//	  by_parent       (parent_instance, created_at, instance)      one place for the children of one parent, who
+//	                                                               is written to at one place anyway
 //	  by_wake         (shard, wake_at, instance)                   times are spread over 16 places
 //	rondo_history     (shard, instance, execution, event)          as instances
 //	rondo_executions  (shard, instance, execution)                 as instances
 //	rondo_values      (shard, instance, key)                       as instances
 //	rondo_attributes  (name, value, shard, created_at, instance)   the newest with one value are at 16 places
-//	rondo_outbox      (shard, id)                                  each process writes to a shard of its own, a few hundred rows a second
+//	rondo_outbox      (shard, id)                                  each process writes to a shard of its own, a
+//	                                                               few hundred rows a second
 //	rondo_marks       (name, shard)                                48 rows, each written about once a minute
-//	rondo_queues      (queue)                                      a row for each queue, held by whoever changes anything of it
-//	rondo_queue_items (queue, place, rank, position)               each queue is at a place of its own; so are its locks and keys
+//	rondo_queues      (queue)                                      a row for each queue, held by whoever changes
+//	                                                               anything of it
+//	rondo_queue_items (queue, place, rank, position)               each queue is at a place of its own; so are
+//	                                                               its locks and keys
 //
-// Deleted rows stay in CockroachDB until they are garbage collected (gc.ttlseconds, four hours by default), and a scan walks over them. That matters
-// for the outbox, where every row is deleted, and for the index by wake_at, where every turn may move a row. So rows of the outbox are
-// deleted by their exact keys, both are only swept from a remembered lower bound on (rondo_marks), and wake_at is rounded up to whole
-// steps ([Options].WakeStep), so that most turns leave it where it is. On PostgreSQL that makes most updates of an instance ones that touch no index.
+// Deleted rows stay in CockroachDB until they are garbage collected (gc.ttlseconds, four hours by
+// default), and a scan walks over them. That matters for the outbox, where every row is deleted,
+// and for the index by wake_at, where every turn may move a row. So rows of the outbox are deleted
+// by their exact keys, both are only swept from a remembered lower bound on (rondo_marks), and
+// wake_at is rounded up to whole steps ([Options].WakeStep), so that most turns leave it where it
+// is. On PostgreSQL that makes most updates of an instance ones that touch no index.
 //
 // # The commit
 //
-// A usual batch is two statements that are sent together and are one transaction: one inserts the instances that begin, the other takes further those that go
-// on, by an INSERT … ON CONFLICT DO UPDATE whose WHERE compares where each instance stands with what its turn was decided on. What they return filters the rows
-// of history and promises that the other parts of the same statement insert. So the whole batch takes one round trip and one commit, CockroachDB can try it
-// again by itself, and PostgreSQL needs no plan that depends on statistics. Instances are in the order of their keys, and those that begin come first, so that
-// two batches cannot wait for each other.
+// A usual batch is two statements that are sent together and are one transaction: one inserts the
+// instances that begin, the other takes further those that go on, by an INSERT … ON CONFLICT DO
+// UPDATE whose WHERE compares where each instance stands with what its turn was decided on. What
+// they return filters the rows of history and promises that the other parts of the same statement
+// insert. So the whole batch takes one round trip and one commit, CockroachDB can try it again by
+// itself, and PostgreSQL needs no plan that depends on statistics. Instances are in the order of
+// their keys, and those that begin come first, so that two batches cannot wait for each other.
 //
-// A batch with something rarer in it (children that begin, attributes, values, former executions) is one statement that can do all of that; so are the turns
-// that begin instances where somebody else has just begun one, or where a grave is. Batches that are large, or that remove something, are a transaction of
-// several statements with the same effect (crdb.ExecuteInTx).
+// A batch with something rarer in it (children that begin, attributes, values, former executions)
+// is one statement that can do all of that; so are the turns that begin instances where somebody
+// else has just begun one, or where a grave is. Batches that are large, or that remove something,
+// are a transaction of several statements with the same effect (crdb.ExecuteInTx).
 package cockroach
 
 import (
@@ -60,25 +71,32 @@ import (
 
 // Options are the settings of a store. The zero value is good for production.
 type Options struct {
-	// Schema says what to do about the tables: bring them up to date, which needs a role that may, or only check that they are.
+	// Schema says what to do about the tables: bring them up to date, which needs a role that may,
+	// or only check that they are.
 	Schema SchemaMode
-	// ReadOnly has the database refuse whatever would change it, and only checks the tables. Methods that write then fail.
+	// ReadOnly has the database refuse whatever would change it, and only checks the tables.
+	// Methods that write then fail.
 	ReadOnly bool
-	// MaxConns bounds the connections of the pool; 0 means 8, unless the address says otherwise (pool_max_conns).
+	// MaxConns bounds the connections of the pool; 0 means 8, unless the address says otherwise
+	// (pool_max_conns).
 	MaxConns int
 	// StatementTimeout bounds each statement on the server; 0 means 30 seconds.
 	StatementTimeout time.Duration
-	// ConnectTimeout bounds how long Open waits for a server that does not answer; 0 means 30 seconds.
+	// ConnectTimeout bounds how long Open waits for a server that does not answer; 0 means 30
+	// seconds.
 	ConnectTimeout time.Duration
-	// WakeStep is what wake-up times are rounded up to; 0 means 10 seconds. It is how much later than necessary a lost message may be noticed.
+	// WakeStep is what wake-up times are rounded up to; 0 means 10 seconds. It is how much later
+	// than necessary a lost message may be noticed.
 	WakeStep time.Duration
-	// SingleStatement bounds the size of a batch that is committed in one statement; 0 means 4 MiB. CockroachDB refuses messages of 16 MiB and more.
+	// SingleStatement bounds the size of a batch that is committed in one statement; 0 means 4 MiB.
+	// CockroachDB refuses messages of 16 MiB and more.
 	SingleStatement int
 	// Now is the clock; nil means [time.Now], and the database's for queues.
 	Now func() time.Time
 	// Log gets what somebody should know; nil means [slog.Default].
 	Log *slog.Logger
-	// Configure changes the connection's settings before the pool is made, for what an address cannot say.
+	// Configure changes the connection's settings before the pool is made, for what an address
+	// cannot say.
 	Configure func(*pgxpool.Config)
 }
 
@@ -135,7 +153,8 @@ var (
 func (s *Store) Pool() history.Pool {
 	x := s.pool.Stat()
 	return history.Pool{
-		Used: int(x.AcquiredConns()), Idle: int(x.IdleConns()), Limit: int(x.MaxConns()), Waits: x.EmptyAcquireCount(), Waited: x.EmptyAcquireWaitTime(),
+		Used: int(x.AcquiredConns()), Idle: int(x.IdleConns()), Limit: int(x.MaxConns()), Waits: x.EmptyAcquireCount(),
+		Waited: x.EmptyAcquireWaitTime(),
 	}
 }
 
@@ -160,8 +179,9 @@ func (f flavour) String() string {
 // dialect is how both databases differ from others.
 var dialect = relational.Dialect{Shards: history.Shards, Time: func(t time.Time) any { return t }, Lock: " FOR UPDATE"}
 
-// Open connects to the database at an address like postgres://user@host:26257/rondo?sslmode=verify-full, as pgx reads them, and brings its tables up to
-// date or checks them.
+// Open connects to the database at an address like
+// postgres://user@host:26257/rondo?sslmode=verify-full, as pgx reads them, and brings its tables up
+// to date or checks them.
 func Open(ctx context.Context, address string, options Options) (*Store, error) {
 	clock := options.Now
 	options = options.withDefaults()
@@ -202,7 +222,8 @@ func (s *Store) start(ctx context.Context) error {
 	})
 	if err != nil && connecting.Err() != nil {
 		to := s.pool.Config().ConnConfig
-		return fmt.Errorf("%w (gave up after %v; does a server listen at %s, and can this machine reach it?)", err, s.options.ConnectTimeout,
+		return fmt.Errorf("%w (gave up after %v; does a server listen at %s, and can this machine reach it?)", err,
+			s.options.ConnectTimeout,
 			net.JoinHostPort(to.Host, fmt.Sprint(to.Port)))
 	}
 	if err != nil {
@@ -272,19 +293,24 @@ func prepareSession(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, cockroachSession)
 		return err
 	}
-	// A statement is planned once and kept. A plan that was made while a table was small must still be good when it has grown, so it may not read
-	// whole tables.
-	_, err := conn.Exec(ctx, "SET default_transaction_isolation = 'read committed'; SET enable_seqscan = off; SET jit = off; "+keptPlans+"; "+writtenSoon)
+	// A statement is planned once and kept. A plan that was made while a table was small must still
+	// be good when it has grown, so it may not read whole tables.
+	_, err := conn.Exec(ctx,
+		"SET default_transaction_isolation = 'read committed'; SET enable_seqscan = off; SET jit = off; "+keptPlans+
+			"; "+writtenSoon)
 	return err
 }
 
-// writtenSoon keeps pages that a connection moves out of PostgreSQL's buffers from lying in the system's, which would write all that is half a minute old at once:
-// hundreds of megabytes, with each commit behind them. Whoever has said for the server, the database, the role or in the address how it is to be has it so; a server
-// that does not know the setting goes without.
-const writtenSoon = "SELECT set_config(name, '256kB', false) FROM pg_settings WHERE name = 'backend_flush_after' AND source = 'default'"
+// writtenSoon keeps pages that a connection moves out of PostgreSQL's buffers from lying in the
+// system's, which would write all that is half a minute old at once: hundreds of megabytes, with
+// each commit behind them. Whoever has said for the server, the database, the role or in the
+// address how it is to be has it so; a server that does not know the setting goes without.
+const writtenSoon = "SELECT set_config(name, '256kB', false) FROM pg_settings WHERE name = 'backend_flush_after' " +
+	"AND source = 'default'"
 
-// On PostgreSQL, statements that stay prepared are planned once, with plans for any parameters: for a commit of one turn, planning takes four times as long as all
-// the rest, and by itself PostgreSQL would often go on to plan each time. All others are planned for the parameters at hand.
+// On PostgreSQL, statements that stay prepared are planned once, with plans for any parameters: for
+// a commit of one turn, planning takes four times as long as all the rest, and by itself PostgreSQL
+// would often go on to plan each time. All others are planned for the parameters at hand.
 const (
 	keptPlans = "SET plan_cache_mode = force_generic_plan"
 	ownPlans  = "SET plan_cache_mode = force_custom_plan"
@@ -295,7 +321,8 @@ type planKey struct{}
 // plannedEach marks a context for statements that are not worth preparing.
 func plannedEach(ctx context.Context) context.Context { return context.WithValue(ctx, planKey{}, true) }
 
-// preparePlans has a connection that is about to be used plan as the context says. Most often it does already.
+// preparePlans has a connection that is about to be used plan as the context says. Most often it
+// does already.
 func preparePlans(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	if flavourOf(conn) == cockroachdb {
 		return true, nil
@@ -341,7 +368,8 @@ const (
 	markWake   = "wake"
 )
 
-// markSlack is how far behind the clock a mark stays. It must be longer than a commit may take, and than clocks may differ.
+// markSlack is how far behind the clock a mark stays. It must be longer than a commit may take, and
+// than clocks may differ.
 const markSlack = 10 * time.Minute
 
 // markStep is how far a mark must have moved to be written down.
@@ -355,7 +383,8 @@ const (
 
 func (s *Store) readMarks(ctx context.Context) error {
 	return s.ReadOften(ctx, "read marks", func(db relational.DB) error {
-		fresh := map[string][]time.Time{markOutbox: make([]time.Time, history.Shards), markWake: make([]time.Time, history.Shards)}
+		fresh := map[string][]time.Time{markOutbox: make([]time.Time, history.Shards),
+			markWake: make([]time.Time, history.Shards)}
 		err := db.Query(ctx, func(r relational.Row) error {
 			var (
 				name         string
@@ -383,8 +412,8 @@ func (s *Store) mark(name string, shard int16) time.Time {
 	return s.marks.value[name][shard]
 }
 
-// notBefore moves a time that lies below a mark to where the sweep finds it. Marks follow the clocks of all processes, so a clock that is far behind
-// is noticed here.
+// notBefore moves a time that lies below a mark to where the sweep finds it. Marks follow the
+// clocks of all processes, so a clock that is far behind is noticed here.
 func (s *Store) notBefore(name string, shard int16, at time.Time) time.Time {
 	if low := s.mark(name, shard); !low.IsZero() && at.Before(low.Add(markSlack)) {
 		return low.Add(markSlack)

@@ -61,7 +61,8 @@ func (s *Store) duePromises(ctx context.Context, take history.Take) (due []histo
 }
 
 // takePromises takes over promises that others have not taken meanwhile, oldest first.
-func (s *Store) takePromises(ctx context.Context, due []history.PromiseKey, until time.Time) (out []history.Promise, err error) {
+func (s *Store) takePromises(ctx context.Context, due []history.PromiseKey,
+	until time.Time) (out []history.Promise, err error) {
 	if len(due) == 0 {
 		return nil, nil
 	}
@@ -75,13 +76,16 @@ func (s *Store) takePromises(ctx context.Context, due []history.PromiseKey, unti
 			err := r.Scan(&key.Shard, &key.ID, &messages)
 			out = append(out, relational.Promised(key, messages))
 			return err
-		}, takePromises, array(due, func(k history.PromiseKey) int16 { return k.Shard }), array(due, func(k history.PromiseKey) int64 { return k.ID }), s.options.Now(), until)
+		}, takePromises, array(due, func(k history.PromiseKey) int16 {
+			return k.Shard
+		}), array(due, func(k history.PromiseKey) int64 { return k.ID }), s.options.Now(), until)
 	})
 	slices.SortFunc(out, func(a, b history.Promise) int { return cmp.Compare(a.Key.ID, b.Key.ID) })
 	return out, err
 }
 
-// advanceOutbox moves the marks up to the oldest promises that are still there, where that is worth it.
+// advanceOutbox moves the marks up to the oldest promises that are still there, where that is worth
+// it.
 func (s *Store) advanceOutbox(ctx context.Context, swept time.Time) error {
 	marks := make(map[int16]time.Time)
 	var shards []int
@@ -132,7 +136,9 @@ func (s *Store) RemovePromises(ctx context.Context, keys []history.PromiseKey) e
 // CountPromises implements [history.Outbox].
 func (s *Store) CountPromises(ctx context.Context, limit int) (n int, err error) {
 	err = s.Read(ctx, "count promises", func(db relational.DB) error {
-		return db.Query(ctx, func(r relational.Row) error { return r.Scan(&n) }, "SELECT count(*) FROM (SELECT 1 FROM rondo_outbox LIMIT $1) o", limit)
+		return db.Query(ctx, func(r relational.Row) error {
+			return r.Scan(&n)
+		}, "SELECT count(*) FROM (SELECT 1 FROM rondo_outbox LIMIT $1) o", limit)
 	})
 	return n, err
 }
@@ -153,7 +159,8 @@ func (s *Store) TakeOverdue(ctx context.Context, take history.Take) ([]history.O
 	if err != nil {
 		return nil, err
 	}
-	// What somebody else held may still be due when it is let go, and must not be below the mark then.
+	// What somebody else held may still be due when it is let go, and must not be below the mark
+	// then.
 	if len(due) < take.Limit && len(out) == len(due) {
 		marks := make(map[int16]time.Time)
 		for shard := range int16(history.Shards) {
@@ -164,7 +171,8 @@ func (s *Store) TakeOverdue(ctx context.Context, take history.Take) ([]history.O
 	return out, err
 }
 
-// unlessTaken keeps an error of moving marks from the caller if the sweep has taken something, which nobody else would look at for a while.
+// unlessTaken keeps an error of moving marks from the caller if the sweep has taken something,
+// which nobody else would look at for a while.
 func (s *Store) unlessTaken(ctx context.Context, n int, err error) error {
 	if err != nil && n > 0 {
 		s.options.Log.WarnContext(ctx, "a sweep cannot write down how far it came", "error", err)
@@ -202,7 +210,9 @@ func (s *Store) postpone(ctx context.Context, due []string, take history.Take) (
 			o, err := relational.ScanOverdue(r)
 			out = append(out, o)
 			return err
-		}, takeOverdue, array(due, history.ShardOf), due, array(due, func(id string) time.Time { return s.wakeAt(history.ShardOf(id), take.Until) }), take.Before)
+		}, takeOverdue, array(due, history.ShardOf), due, array(due, func(id string) time.Time {
+			return s.wakeAt(history.ShardOf(id), take.Until)
+		}), take.Before)
 	})
 	slices.SortFunc(out, func(a, b history.Overdue) int {
 		return cmp.Or(a.WakeAt.Compare(b.WakeAt), cmp.Compare(a.Instance, b.Instance))
@@ -210,12 +220,15 @@ func (s *Store) postpone(ctx context.Context, due []string, take history.Take) (
 	return out, err
 }
 
-// What a sweep looks for, it looks for shard by shard, each from its mark on, which is a parameter of its own.
+// What a sweep looks for, it looks for shard by shard, each from its mark on, which is a parameter
+// of its own.
 var (
-	duePromises = inShards(allShards(), 4, "SELECT shard, id FROM rondo_outbox WHERE shard = %d AND id >= $%d AND id < $1 AND "+
-		"(taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3") + "\nORDER BY id LIMIT $3"
-	dueWakes = "SELECT instance FROM (" + inShards(allShards(), 3, "SELECT instance, wake_at FROM rondo_instances WHERE shard = %d AND wake_at >= $%d AND wake_at < $1 "+
-		"ORDER BY wake_at, instance LIMIT $2") + "\nORDER BY wake_at, instance LIMIT $2) d"
+	duePromises = inShards(allShards(), 4,
+		"SELECT shard, id FROM rondo_outbox WHERE shard = %d AND id >= $%d AND id < $1 AND "+
+			"(taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3") + "\nORDER BY id LIMIT $3"
+	dueWakes = "SELECT instance FROM (" + inShards(allShards(), 3,
+		"SELECT instance, wake_at FROM rondo_instances WHERE shard = %d AND wake_at >= $%d AND wake_at < $1 "+
+			"ORDER BY wake_at, instance LIMIT $2") + "\nORDER BY wake_at, instance LIMIT $2) d"
 )
 
 func allShards() []int {
@@ -239,8 +252,9 @@ func inShards(shards []int, first int, statement string) string {
 	return strings.Join(parts, "\nUNION ALL ")
 }
 
-// What a sweep takes over, it locks first, without waiting: what somebody else holds, the next sweep may find. IS TRUE keeps
-// PostgreSQL from reading all that are overdue instead of those that were found.
+// What a sweep takes over, it locks first, without waiting: what somebody else holds, the next
+// sweep may find. IS TRUE keeps PostgreSQL from reading all that are overdue instead of those that
+// were found.
 const (
 	takePromises = `WITH mine AS (SELECT o.shard, o.id
 	FROM unnest($1::INT2[], $2::INT8[]) AS w(shard, id) JOIN rondo_outbox o ON o.shard = w.shard AND o.id = w.id

@@ -19,7 +19,8 @@ const (
 	lastPause  = time.Second
 )
 
-// retry calls f until it succeeds, fails for good, or the context ends. f returns classified errors.
+// retry calls f until it succeeds, fails for good, or the context ends. f returns classified
+// errors.
 func retry(ctx context.Context, f func() error) error {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := f()
@@ -50,7 +51,8 @@ type runner struct {
 // plain runs statements that are not worth preparing: each is planned for the values at hand.
 func plain(q querier) runner { return runner{q, pgx.QueryExecModeCacheDescribe} }
 
-// kept runs statements that stay prepared: there are few of them, and planning takes longer than what they do.
+// kept runs statements that stay prepared: there are few of them, and planning takes longer than
+// what they do.
 func kept(q querier) runner { return runner{q, pgx.QueryExecModeCacheStatement} }
 
 // planned is the context of a statement.
@@ -120,7 +122,8 @@ func (s *Store) read(ctx context.Context, op string, db runner, f func(relationa
 // ErrReadOnly is the error of methods that write, when the database was opened read-only.
 var ErrReadOnly = errors.New("the database was opened read-only")
 
-// mayWrite refuses at once what the database would refuse, which would be tried again: it might be about to become a primary.
+// mayWrite refuses at once what the database would refuse, which would be tried again: it might be
+// about to become a primary.
 func (s *Store) mayWrite(op string) error {
 	if s.options.ReadOnly {
 		return fail(op, history.Permanent, ErrReadOnly)
@@ -128,7 +131,8 @@ func (s *Store) mayWrite(op string) error {
 	return nil
 }
 
-// Write implements [relational.Transactor]. A commit of unknown end is tried again, so what it runs must do no harm when it is done twice.
+// Write implements [relational.Transactor]. A commit of unknown end is tried again, so what it runs
+// must do no harm when it is done twice.
 func (t transactor) Write(ctx context.Context, op string, f func(relational.DB) error) error {
 	return t.WriteOnce(ctx, op, func() {}, f)
 }
@@ -139,7 +143,9 @@ func (t transactor) WriteOnce(ctx context.Context, op string, doubted func(), f 
 		return err
 	}
 	return retry(ctx, func() error {
-		err := failUnlessMeant(op, t.inTransaction(plannedEach(ctx), func(tx pgx.Tx) error { return f(plain(tx)) }), false)
+		err := failUnlessMeant(op, t.inTransaction(plannedEach(ctx), func(tx pgx.Tx) error {
+			return f(plain(tx))
+		}), false)
 		if err != nil && history.ClassOf(err) == history.Ambiguous {
 			doubted()
 			if ctx.Err() == nil {
@@ -150,7 +156,8 @@ func (t transactor) WriteOnce(ctx context.Context, op string, doubted func(), f 
 	})
 }
 
-// writeKept is like Write for a single statement that stays prepared, and is a transaction by itself.
+// writeKept is like Write for a single statement that stays prepared, and is a transaction by
+// itself.
 func (s *Store) writeKept(ctx context.Context, op string, f func(relational.DB) error) error {
 	if err := s.mayWrite(op); err != nil {
 		return err
@@ -186,7 +193,8 @@ func (s *Store) inTransaction(ctx context.Context, f func(pgx.Tx) error) error {
 	var restart *crdb.TxnRestartError
 	switch {
 	case err == nil && s.flavour == postgres:
-		// On CockroachDB, releasing the savepoint has committed, and ExecuteInTx ignores the error of what follows. On PostgreSQL that is the commit.
+		// On CockroachDB, releasing the savepoint has committed, and ExecuteInTx ignores the error
+		// of what follows. On PostgreSQL that is the commit.
 		if err = a.commit; err != nil {
 			return fail("commit", class(err, true), err)
 		}
@@ -216,12 +224,14 @@ func (r *restartable) Commit(ctx context.Context) error {
 	return r.commit
 }
 
-// failUnlessMeant classifies errors of the database and leaves those alone that were meant for the caller.
+// failUnlessMeant classifies errors of the database and leaves those alone that were meant for the
+// caller.
 func failUnlessMeant(op string, err error, begun bool) error {
 	if err == nil {
 		return nil
 	}
-	for _, meant := range []error{history.ErrNoInstance, history.ErrNoExecution, history.ErrRunning, history.ErrHasParent, history.ErrHasChildren} {
+	for _, meant := range []error{history.ErrNoInstance, history.ErrNoExecution, history.ErrRunning,
+		history.ErrHasParent, history.ErrHasChildren} {
 		if errors.Is(err, meant) {
 			return err
 		}

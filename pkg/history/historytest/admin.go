@@ -16,7 +16,8 @@ import (
 
 // adminTests are about reading, listing and removing.
 var adminTests = slices.Concat(
-	managementTests, readingTests, treeTests, listTests, pagingTests, deletionTests, bulkTests, pruneTests, removalTests, erasingTests, retentionTests, valueTests,
+	managementTests, readingTests, treeTests, listTests, pagingTests, deletionTests, bulkTests, pruneTests,
+	removalTests, erasingTests, retentionTests, valueTests,
 )
 
 // ---- What the tests about administration ask and check.
@@ -71,7 +72,8 @@ func must[T any](s *store, what string) func(T, error) T {
 	}
 }
 
-// fails checks that an error is the one that is meant, and of class Permanent: nobody should try again.
+// fails checks that an error is the one that is meant, and of class Permanent: nobody should try
+// again.
 func (s *store) fails(what string, err, want error) {
 	s.Helper()
 	if !errors.Is(err, want) {
@@ -116,7 +118,8 @@ func (s *store) count(f history.Filter, limit int64) int64 {
 	return must[int64](s, fmt.Sprintf("count %+v", f))(s.Count(s.ctx(), f, limit))
 }
 
-// walk reads all pages of a list, each as large as size says, and checks that no page is larger, and none but the last smaller.
+// walk reads all pages of a list, each as large as size says, and checks that no page is larger,
+// and none but the last smaller.
 func (s *store) walk(f history.Filter, size func() int, between func()) []history.Info {
 	s.Helper()
 	var all []history.Info
@@ -171,7 +174,8 @@ func (s *store) remove(how history.Deletion, ids ...string) history.Deleted {
 	return must[history.Deleted](s, fmt.Sprintf("delete %q", ids))(s.Delete(s.ctx(), ids, how))
 }
 
-// keeps checks that instances must not be deleted for a reason, and that they are all there afterwards.
+// keeps checks that instances must not be deleted for a reason, and that they are all there
+// afterwards.
 func (s *store) keeps(how history.Deletion, why error, ids []string, all ...*Actor) {
 	s.Helper()
 	d, err := s.Delete(s.ctx(), ids, how)
@@ -214,7 +218,8 @@ func (s *store) gone(ids ...string) {
 		if _, ok, err := s.Value(s.ctx(), id, "k"); ok || err != nil {
 			s.Fatalf("a value of %q: %v, %v", id, ok, err)
 		}
-		s.equal("custom status of "+id, must[history.CustomStatus](s, "custom status")(s.CustomStatus(s.ctx(), id, 0)), history.CustomStatus{})
+		s.equal("custom status of "+id, must[history.CustomStatus](s, "custom status")(s.CustomStatus(s.ctx(), id, 0)),
+			history.CustomStatus{})
 	}
 	if len(ids) > 0 {
 		s.lists(history.Filter{IDs: ids})
@@ -300,7 +305,8 @@ type world struct {
 }
 
 func newWorld(s *store, seed uint64) *world {
-	return &world{store: s, r: rand.New(rand.NewPCG(seed, 1)), actors: make(map[string]*Actor), born: make(map[string]time.Time)}
+	return &world{store: s, r: rand.New(rand.NewPCG(seed, 1)), actors: make(map[string]*Actor),
+		born: make(map[string]time.Time)}
 }
 
 // all are the instances that there are, in the order of their ids.
@@ -314,7 +320,8 @@ func (w *world) all() []*Actor {
 
 func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 
-// grow starts instances with all kinds of names, versions, attributes and parents. Many begin at the same moment.
+// grow starts instances with all kinds of names, versions, attributes and parents. Many begin at
+// the same moment.
 func (w *world) grow(n int) {
 	w.Helper()
 	old := w.all()
@@ -327,7 +334,8 @@ func (w *world) grow(n int) {
 		a.At(w.clock.Now().Add(time.Duration(w.r.IntN(20)) * time.Second))
 		options := []Option{WithName(pick(w.r, "orders", "refunds"), pick(w.r, "1.0.0", "1.1.0"))}
 		if w.r.IntN(2) == 0 {
-			options = append(options, WithAttributes(map[string]string{"region": pick(w.r, "eu", "us"), "tier": pick(w.r, "1", "2", "3")}))
+			options = append(options,
+				WithAttributes(map[string]string{"region": pick(w.r, "eu", "us"), "tier": pick(w.r, "1", "2", "3")}))
 		}
 		if len(old) > 0 && w.r.IntN(3) == 0 {
 			options = append(options, WithParent(pick(w.r, old...)))
@@ -403,7 +411,8 @@ func fits(f history.Filter, id string, row round.Row, created time.Time) bool {
 	return (len(f.IDs) == 0 || slices.Contains(f.IDs, id)) && strings.HasPrefix(id, f.IDPrefix) &&
 		(len(f.Statuses) == 0 || slices.Contains(f.Statuses, row.Status)) &&
 		(f.Name == "" || f.Name == row.Name) && (f.Version == "" || f.Version == row.Version) &&
-		(f.Parent == "" || row.Parent != nil && f.Parent == row.Parent.Instance) && (!f.RootsOnly || row.Parent == nil) &&
+		(f.Parent == "" || row.Parent != nil && f.Parent == row.Parent.Instance) &&
+		(!f.RootsOnly || row.Parent == nil) &&
 		!created.Before(f.CreatedAfter) && (f.CreatedBefore.IsZero() || created.Before(f.CreatedBefore)) &&
 		(f.EndedBefore.IsZero() || !row.EndedAt.IsZero() && row.EndedAt.Before(f.EndedBefore))
 }

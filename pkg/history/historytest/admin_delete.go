@@ -41,7 +41,8 @@ var removalTests = []test{
 	{"removal/grave_refuses_its_start", testGraveRefusesStart},
 }
 
-// testDeleteEnded: whatever way an instance has ended, all of it vanishes and is counted, and no other is touched.
+// testDeleteEnded: whatever way an instance has ended, all of it vanishes and is counted, and no
+// other is touched.
 func testDeleteEnded(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("completed", "failed", "cancelled", "terminated", "other")
@@ -87,7 +88,8 @@ func testDeleteNobody(t *testing.T, db *Database) {
 	s.equal("deleting nothing", s.remove(history.Deletion{}), history.Deleted{})
 }
 
-// testDeleteLeavesNothing: no sweep finds a deleted instance any more, and its id can be used again, with nothing left of the former one.
+// testDeleteLeavesNothing: no sweep finds a deleted instance any more, and its id can be used
+// again, with nothing left of the former one.
 func testDeleteLeavesNothing(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -96,7 +98,8 @@ func testDeleteLeavesNothing(t *testing.T, db *Database) {
 	s.commit(a.ContinueAsNew())
 	s.commit(a.Wake(Began.Add(time.Minute)))
 	s.remove(history.Deletion{Force: true}, "a")
-	due := must[[]history.Overdue](s, "overdue")(s.TakeOverdue(s.ctx(), history.Take{Before: Began.Add(time.Hour), Until: Began.Add(2 * time.Hour), Limit: 10}))
+	due := must[[]history.Overdue](s, "overdue")(s.TakeOverdue(s.ctx(),
+		history.Take{Before: Began.Add(time.Hour), Until: Began.Add(2 * time.Hour), Limit: 10}))
 	if len(due) > 0 {
 		t.Fatalf("the deleted instance is overdue: %+v", due)
 	}
@@ -105,13 +108,15 @@ func testDeleteLeavesNothing(t *testing.T, db *Database) {
 	s.same(b)
 	s.valuesAre("a", nil)
 	s.equal("executions", s.executions("a"), []int64{1})
-	s.equal("custom status", must[history.CustomStatus](s, "custom status")(s.CustomStatus(s.ctx(), "a", 0)), history.CustomStatus{})
+	s.equal("custom status", must[history.CustomStatus](s, "custom status")(s.CustomStatus(s.ctx(), "a", 0)),
+		history.CustomStatus{})
 	s.equal("stats", s.stats("a"), history.Stats{Execution: 1, Events: 2, HistoryBytes: b.Row.HistoryBytes})
 	s.commit(b.ContinueAsNew())
 	s.same(b)
 }
 
-// testDeleteHierarchy: a child is not deleted without its parent, and a root takes all its descendants along.
+// testDeleteHierarchy: a child is not deleted without its parent, and a root takes all its
+// descendants along.
 func testDeleteHierarchy(t *testing.T, db *Database) {
 	s := open(t, db)
 	root := s.begin("root", "other")
@@ -134,7 +139,8 @@ func testDeleteHierarchy(t *testing.T, db *Database) {
 	s.equal("graves", s.metrics().Graves, 5)
 }
 
-// testDeleteRefusesTurns: a turn that was under way when its instance was deleted is refused, and does not bring it back; nor does its start.
+// testDeleteRefusesTurns: a turn that was under way when its instance was deleted is refused, and
+// does not bring it back; nor does its start.
 func testDeleteRefusesTurns(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -225,7 +231,8 @@ func testDeleteSeveralForced(t *testing.T, db *Database) {
 	s.gone("a", "b", "x")
 }
 
-// testDeleteWhileChildIsBorn: a child that begins while its parent is deleted goes with it or is refused; it never stays behind.
+// testDeleteWhileChildIsBorn: a child that begins while its parent is deleted goes with it or is
+// refused; it never stays behind.
 func testDeleteWhileChildIsBorn(t *testing.T, db *Database) {
 	s := open(t, db)
 	other := s.Store
@@ -270,7 +277,8 @@ func testDeleteWhileChildIsBorn(t *testing.T, db *Database) {
 	s.gone("p", "c")
 }
 
-// testStaleTurnAfterDeletion: what was decided about the deleted instance does not reach the new one of that id, wherever that stands.
+// testStaleTurnAfterDeletion: what was decided about the deleted instance does not reach the new
+// one of that id, wherever that stands.
 func testStaleTurnAfterDeletion(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -280,7 +288,8 @@ func testStaleTurnAfterDeletion(t *testing.T, db *Database) {
 	if a.Row.Life == b.Row.Life {
 		t.Fatal("both lives have the same name")
 	}
-	for _, turn := range []*round.Turn{a.Clone().Note(), a.Clone().Complete(`"stale"`), a.Clone().Set("k", `"stale"`), a.Clone().ContinueAsNew()} {
+	for _, turn := range []*round.Turn{a.Clone().Note(), a.Clone().Complete(`"stale"`), a.Clone().Set("k", `"stale"`),
+		a.Clone().ContinueAsNew()} {
 		o := s.refused(history.Conflict, turn)
 		s.equal("where it stands", o.Stored, b.Row.Basis())
 		s.same(b)
@@ -305,7 +314,8 @@ func testDeleteAlone(t *testing.T, db *Database) {
 	s.gone("p", "a", "b")
 }
 
-// testDeleteChildren: with leave to do so, a child is deleted without its parent; beside its parent it may be named without.
+// testDeleteChildren: with leave to do so, a child is deleted without its parent; beside its parent
+// it may be named without.
 func testDeleteChildren(t *testing.T, db *Database) {
 	s := open(t, db)
 	p := s.begin("p")[0]
@@ -323,7 +333,8 @@ func testDeleteChildren(t *testing.T, db *Database) {
 	s.gone("p", "b")
 }
 
-// testDeleteAllOrNothing: one id that must not be deleted keeps all others, wherever it stands in the list.
+// testDeleteAllOrNothing: one id that must not be deleted keeps all others, wherever it stands in
+// the list.
 func testDeleteAllOrNothing(t *testing.T, db *Database) {
 	s := open(t, db)
 	ids := numbered("e", 600)
@@ -343,7 +354,8 @@ func testDeleteAllOrNothing(t *testing.T, db *Database) {
 		how history.Deletion
 		why error
 	}{
-		"running": {history.Deletion{}, history.ErrRunning}, "child": {history.Deletion{}, history.ErrHasParent}, "nobody": {history.Deletion{Force: true}, history.ErrNoInstance},
+		"running": {history.Deletion{}, history.ErrRunning}, "child": {history.Deletion{}, history.ErrHasParent},
+		"nobody": {history.Deletion{Force: true}, history.ErrNoInstance},
 		"e0000x": {history.Deletion{Force: true}, history.ErrNoInstance},
 	} {
 		for _, at := range []int{0, 300, 600} {
@@ -355,7 +367,8 @@ func testDeleteAllOrNothing(t *testing.T, db *Database) {
 	s.lists(history.Filter{}, "running", "child")
 }
 
-// testDeleteTwice: an id that is named twice, or whose parent is named, too, is deleted and counted once.
+// testDeleteTwice: an id that is named twice, or whose parent is named, too, is deleted and counted
+// once.
 func testDeleteTwice(t *testing.T, db *Database) {
 	s := open(t, db)
 	p := s.begin("p")[0]
@@ -385,7 +398,8 @@ func testDeleteReasons(t *testing.T, db *Database) {
 	}
 }
 
-// testDeleteAtOnce: whoever deletes the same instances at the same time wins or finds them gone; each is deleted and counted once.
+// testDeleteAtOnce: whoever deletes the same instances at the same time wins or finds them gone;
+// each is deleted and counted once.
 func testDeleteAtOnce(t *testing.T, db *Database) {
 	s := open(t, db)
 	stores := []history.Store{s.Store, s.Store, s.Store}
@@ -430,7 +444,8 @@ func (s *store) deletedByAnother(err error) {
 	}
 }
 
-// testGravesVanish: a grave stays as long as it must, and goes with the first tidying afterwards; only then may the same start come again.
+// testGravesVanish: a grave stays as long as it must, and goes with the first tidying afterwards;
+// only then may the same start come again.
 func testGravesVanish(t *testing.T, db *Database) {
 	s := open(t, db)
 	s.ended("a", "b")
@@ -460,8 +475,9 @@ func testGravesVanish(t *testing.T, db *Database) {
 	s.lists(history.Filter{}, "a", "b")
 }
 
-// testShortGraveForOld: what had ended long before it was deleted needs a grave only until no statement can be under way that saw it. Retention
-// would otherwise leave as many graves as there are instances a day.
+// testShortGraveForOld: what had ended long before it was deleted needs a grave only until no
+// statement can be under way that saw it. Retention would otherwise leave as many graves as there
+// are instances a day.
 func testShortGraveForOld(t *testing.T, db *Database) {
 	s := open(t, db)
 	s.ended("old", "as old")
@@ -481,7 +497,8 @@ func testShortGraveForOld(t *testing.T, db *Database) {
 	s.commit(NewActor("old").StartAndCall())
 }
 
-// testGraveRefusesStart: the grave refuses the start of the life that was deleted, and no other; the next life's grave refuses that one's.
+// testGraveRefusesStart: the grave refuses the start of the life that was deleted, and no other;
+// the next life's grave refuses that one's.
 func testGraveRefusesStart(t *testing.T, db *Database) {
 	s := open(t, db)
 	first := NewActor("a")
@@ -492,7 +509,8 @@ func testGraveRefusesStart(t *testing.T, db *Database) {
 	second := NewActor("a")
 	s.commit(second.StartAndCall(WithMessage("two")))
 	s.same(second)
-	s.refused(history.Conflict, NewActor("a").StartAndCall(WithMessage("one"))) // it lives: this start is too late, not buried
+	// it lives: this start is too late, not buried
+	s.refused(history.Conflict, NewActor("a").StartAndCall(WithMessage("one")))
 	s.remove(history.Deletion{Force: true}, "a")
 	s.refused(history.Buried, NewActor("a").StartAndCall(WithMessage("two")))
 	s.commit(NewActor("a").StartAndCall(WithMessage("three")))

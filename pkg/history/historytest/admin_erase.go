@@ -19,7 +19,8 @@ var erasingTests = []test{
 	{"removal/id_while_it_is_erased", testStartWhileErased},
 }
 
-// impatient is a context that ends after somebody has looked at it so many times: so an operation can be interrupted at every point, without a clock.
+// impatient is a context that ends after somebody has looked at it so many times: so an operation
+// can be interrupted at every point, without a clock.
 type impatient struct {
 	context.Context
 	cancel context.CancelFunc
@@ -58,7 +59,8 @@ func (c *impatient) Deadline() (time.Time, bool) {
 	return c.Context.Deadline()
 }
 
-// interrupt calls f with less and less patience-straining contexts, until it is through. After each interruption it calls check with what f gave.
+// interrupt calls f with less and less patience-straining contexts, until it is through. After each
+// interruption it calls check with what f gave.
 func (s *store) interrupt(step int, f func(context.Context) error, check func(err error)) {
 	s.Helper()
 	for looks := 1; looks < 10_000; looks += step {
@@ -78,7 +80,8 @@ func (s *store) interrupt(step int, f func(context.Context) error, check func(er
 	s.Fatal("it is never through")
 }
 
-// testDeleteLarge: a large history is erased in several transactions. An interruption leaves part of it, which nobody sees, and which tidying removes.
+// testDeleteLarge: a large history is erased in several transactions. An interruption leaves part
+// of it, which nobody sees, and which tidying removes.
 func testDeleteLarge(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -128,7 +131,8 @@ func testDeleteLarge(t *testing.T, db *Database) {
 	s.gone("a")
 }
 
-// testDeleteManyExecutions: an instance with more than a thousand former executions goes as a whole, too.
+// testDeleteManyExecutions: an instance with more than a thousand former executions goes as a
+// whole, too.
 func testDeleteManyExecutions(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := NewActor("a")
@@ -144,7 +148,8 @@ func testDeleteManyExecutions(t *testing.T, db *Database) {
 	s.equal("executions", s.metrics().Executions, 0)
 }
 
-// testDeleteInterrupted: wherever a deletion is interrupted, all of the instances are there or none, and what is left of them goes by itself.
+// testDeleteInterrupted: wherever a deletion is interrupted, all of the instances are there or
+// none, and what is left of them goes by itself.
 func testDeleteInterrupted(t *testing.T, db *Database) {
 	s := open(t, db)
 	var family []*Actor
@@ -183,7 +188,8 @@ func testDeleteInterrupted(t *testing.T, db *Database) {
 	}
 }
 
-// testStartWhileErased: while somebody erases an instance, starts of that id are asked to come again, and one of them gets it in the end.
+// testStartWhileErased: while somebody erases an instance, starts of that id are asked to come
+// again, and one of them gets it in the end.
 func testStartWhileErased(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -202,7 +208,8 @@ func testStartWhileErased(t *testing.T, db *Database) {
 		if o.Verdict == history.Committed {
 			break
 		}
-		if o.Verdict != history.Erasing && o.Verdict != history.Conflict { // a conflict with the one that is not deleted yet
+		if o.Verdict != history.Erasing && o.Verdict != history.Conflict {
+			// a conflict with the one that is not deleted yet
 			t.Fatal(o)
 		}
 	}

@@ -25,7 +25,8 @@ var listTests = []test{
 	{"list/filters_combined", testFiltersCombined},
 }
 
-// testFilterStatus: a status is that of the current execution of the current life, and graves have none.
+// testFilterStatus: a status is that of the current execution of the current life, and graves have
+// none.
 func testFilterStatus(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.ended("a", "b", "c")
@@ -36,11 +37,13 @@ func testFilterStatus(t *testing.T, db *Database) {
 	s.lists(history.Filter{}, "a", "b")
 }
 
-// testFilterName: names and versions are compared as a whole, also those that a later execution has.
+// testFilterName: names and versions are compared as a whole, also those that a later execution
+// has.
 func testFilterName(t *testing.T, db *Database) {
 	s := open(t, db)
 	a, b, c := NewActor("a"), NewActor("b"), NewActor("c")
-	s.commit(a.Start(WithName("orders", "1.0.0")), b.Start(WithName("orders", "1.0.1")), c.Start(WithName("orders.eu", "1.0.0")))
+	s.commit(a.Start(WithName("orders", "1.0.0")), b.Start(WithName("orders", "1.0.1")),
+		c.Start(WithName("orders.eu", "1.0.0")))
 	s.lists(history.Filter{Name: "orders"}, "a", "b")
 	s.lists(history.Filter{Version: "1.0.0"}, "a", "c")
 	s.lists(history.Filter{Name: "orders", Version: "1.0.0"}, "a")
@@ -63,10 +66,12 @@ func testFilterIDs(t *testing.T, db *Database) {
 	s.lists(history.Filter{IDs: []string{"a", "b"}, Statuses: []round.Status{round.Failed}})
 }
 
-// testFilterPrefix: a prefix is compared byte by byte, whatever its characters mean elsewhere, and such a list is in the order of the ids.
+// testFilterPrefix: a prefix is compared byte by byte, whatever its characters mean elsewhere, and
+// such a list is in the order of the ids.
 func testFilterPrefix(t *testing.T, db *Database) {
 	s := open(t, db)
-	s.begin("a", "a%", "a%1", "a_", "a_1", "ab", "aB", "b", "ä", "äa", "z", "日本", "日本語", "日", "a\\", "a'", "a*", "🙂", "🙂🙂", "~", "a🙂")
+	s.begin("a", "a%", "a%1", "a_", "a_1", "ab", "aB", "b", "ä", "äa", "z", "日本", "日本語", "日", "a\\", "a'", "a*", "🙂",
+		"🙂🙂", "~", "a🙂")
 	for prefix, want := range map[string][]string{
 		"a":   {"a", "a%", "a%1", "a'", "a*", "aB", "a\\", "a_", "a_1", "ab", "a🙂"},
 		"a%":  {"a%", "a%1"},
@@ -82,15 +87,18 @@ func testFilterPrefix(t *testing.T, db *Database) {
 		"%":   nil,
 		"abc": nil,
 	} {
-		s.equal("in the order of ids", append([]string{}, idsOf(s.page(history.Filter{IDPrefix: prefix}, history.Page{}).Instances)...), append([]string{}, want...))
+		s.equal("in the order of ids", append([]string{},
+			idsOf(s.page(history.Filter{IDPrefix: prefix}, history.Page{}).Instances)...), append([]string{}, want...))
 		s.lists(history.Filter{IDPrefix: prefix}, want...)
 	}
 	s.remove(history.Deletion{Force: true}, "ab", "a")
-	s.lists(history.Filter{IDPrefix: "a", Statuses: []round.Status{round.Running}}, "a%", "a%1", "a'", "a*", "aB", "a\\", "a_", "a_1", "a🙂")
+	s.lists(history.Filter{IDPrefix: "a", Statuses: []round.Status{round.Running}}, "a%", "a%1", "a'", "a*", "aB",
+		"a\\", "a_", "a_1", "a🙂")
 	s.lists(history.Filter{IDPrefix: "a", Statuses: []round.Status{round.Failed}})
 }
 
-// testFilterParent: a parent's children are found, those of its former lives, too, but not its grandchildren; roots are those without a parent.
+// testFilterParent: a parent's children are found, those of its former lives, too, but not its
+// grandchildren; roots are those without a parent.
 func testFilterParent(t *testing.T, db *Database) {
 	s := open(t, db)
 	p := s.begin("p", "q")[0]
@@ -110,11 +118,13 @@ func testFilterParent(t *testing.T, db *Database) {
 	s.lists(history.Filter{Parent: "p", IDs: []string{"a", "a1"}}, "a")
 }
 
-// testFilterAttributes: all attributes that are asked for must be there with their values; an empty value is a value.
+// testFilterAttributes: all attributes that are asked for must be there with their values; an empty
+// value is a value.
 func testFilterAttributes(t *testing.T, db *Database) {
 	s := open(t, db)
 	for id, attributes := range map[string]map[string]string{
-		"eu1": {"region": "eu", "tier": "1"}, "eu2": {"region": "eu", "tier": "2", "ä": "ö%_"}, "us1": {"region": "us", "tier": "1"}, "none": nil, "empty": {"region": ""},
+		"eu1": {"region": "eu", "tier": "1"}, "eu2": {"region": "eu", "tier": "2", "ä": "ö%_"},
+		"us1": {"region": "us", "tier": "1"}, "none": nil, "empty": {"region": ""},
 	} {
 		a := NewActor(id)
 		s.commit(a.StartAndCall(WithAttributes(attributes)))
@@ -129,10 +139,12 @@ func testFilterAttributes(t *testing.T, db *Database) {
 	s.lists(history.Filter{Attributes: map[string]string{"Region": "eu"}})
 	s.lists(history.Filter{Attributes: map[string]string{"region": "e%"}})
 	s.lists(history.Filter{Attributes: map[string]string{"tier": "1"}, IDPrefix: "us"}, "us1")
-	s.lists(history.Filter{Attributes: map[string]string{"tier": "1"}, Name: "orders", IDs: []string{"eu1", "eu2"}}, "eu1")
+	s.lists(history.Filter{Attributes: map[string]string{"tier": "1"}, Name: "orders", IDs: []string{"eu1", "eu2"}},
+		"eu1")
 }
 
-// testFilterAttributesOfNewLife: a new life is found by its own attributes only, after a restart and after a deletion, also within the same moment.
+// testFilterAttributesOfNewLife: a new life is found by its own attributes only, after a restart
+// and after a deletion, also within the same moment.
 func testFilterAttributesOfNewLife(t *testing.T, db *Database) {
 	s := open(t, db)
 	eu := history.Filter{Attributes: map[string]string{"region": "eu"}}
@@ -155,7 +167,8 @@ func testFilterAttributesOfNewLife(t *testing.T, db *Database) {
 	}
 }
 
-// testFilterCreated: the first moment belongs to the range, the last does not; what counts is when the life began, not the execution.
+// testFilterCreated: the first moment belongs to the range, the last does not; what counts is when
+// the life began, not the execution.
 func testFilterCreated(t *testing.T, db *Database) {
 	s := open(t, db)
 	at := func(n int) time.Time { return Began.Add(time.Duration(n) * time.Microsecond) }
@@ -172,17 +185,20 @@ func testFilterCreated(t *testing.T, db *Database) {
 	s.lists(history.Filter{CreatedAfter: at(1).In(time.FixedZone("elsewhere", 3600)), CreatedBefore: at(2)}, "a1")
 }
 
-// testFilterEnded: only what has ended before the moment fits, and neither what runs nor what ended at that moment.
+// testFilterEnded: only what has ended before the moment fits, and neither what runs nor what ended
+// at that moment.
 func testFilterEnded(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("early", "late", "runs", "again")
-	s.commit(a[0].At(Began.Add(time.Minute)).Complete(`1`), a[1].At(Began.Add(2*time.Minute)).Fail("it broke"), a[3].Complete(`1`))
+	s.commit(a[0].At(Began.Add(time.Minute)).Complete(`1`), a[1].At(Began.Add(2*time.Minute)).Fail("it broke"),
+		a[3].Complete(`1`))
 	s.commit(a[3].Start(WithMessage("again")))
 	s.lists(history.Filter{EndedBefore: Began.Add(time.Minute)})
 	s.lists(history.Filter{EndedBefore: Began.Add(time.Minute + time.Microsecond)}, "early")
 	s.lists(history.Filter{EndedBefore: Began.Add(2 * time.Minute)}, "early")
 	s.lists(history.Filter{EndedBefore: Began.Add(time.Hour)}, "early", "late")
-	s.lists(history.Filter{EndedBefore: Began.Add(time.Hour), Statuses: []round.Status{round.Failed, round.Running}}, "late")
+	s.lists(history.Filter{EndedBefore: Began.Add(time.Hour), Statuses: []round.Status{round.Failed, round.Running}},
+		"late")
 }
 
 // testFilterImpossible: text that no database could hold is nobody's, and no error.
@@ -193,7 +209,8 @@ func testFilterImpossible(t *testing.T, db *Database) {
 	s.child(p, "c")
 	for _, bad := range []string{"p\x00q", "p\xffq", "\x00", "\xff"} {
 		for _, f := range []history.Filter{
-			{IDs: []string{bad}}, {IDPrefix: bad}, {Parent: bad}, {Name: bad}, {Version: bad}, {Attributes: map[string]string{bad: "v�"}}, {Attributes: map[string]string{"k�": bad}},
+			{IDs: []string{bad}}, {IDPrefix: bad}, {Parent: bad}, {Name: bad}, {Version: bad},
+			{Attributes: map[string]string{bad: "v�"}}, {Attributes: map[string]string{"k�": bad}},
 			{Version: "v\x00"}, {Version: "v\xff"}, {Attributes: map[string]string{"k�": "v\x00"}},
 		} {
 			s.lists(f)
@@ -211,7 +228,8 @@ func testFilterImpossible(t *testing.T, db *Database) {
 	s.same(p)
 }
 
-// testFilterWrong: a filter that contradicts itself is an error for everybody who takes one, and removes nothing.
+// testFilterWrong: a filter that contradicts itself is an error for everybody who takes one, and
+// removes nothing.
 func testFilterWrong(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.ended("a")[0]
@@ -235,7 +253,8 @@ func testFilterWrong(t *testing.T, db *Database) {
 	s.same(a)
 }
 
-// testFiltersCombined: random filters over many instances find and count what a model says, and put it in an order that does not depend on the pages.
+// testFiltersCombined: random filters over many instances find and count what a model says, and put
+// it in an order that does not depend on the pages.
 func testFiltersCombined(t *testing.T, db *Database) {
 	w := newWorld(open(t, db), 1)
 	for range 4 {

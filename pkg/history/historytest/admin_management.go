@@ -38,7 +38,8 @@ func testListInstances(t *testing.T, db *Database) {
 func testListInstancesByStatus(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("running", "suspended", "halted", "completed", "failed", "cancelled", "terminated")
-	s.commit(a[1].Stand(round.Suspended), a[2].Stand(round.Halted), a[3].Complete(`1`), a[4].Fail("it broke"), a[5].Cancel(), a[6].Terminate("enough"))
+	s.commit(a[1].Stand(round.Suspended), a[2].Stand(round.Halted), a[3].Complete(`1`), a[4].Fail("it broke"),
+		a[5].Cancel(), a[6].Terminate("enough"))
 	for _, status := range round.Statuses() {
 		s.lists(history.Filter{Statuses: []round.Status{status}}, string(status))
 	}
@@ -73,7 +74,8 @@ func testGetInstanceInfo(t *testing.T, db *Database) {
 	s.commit(a.At(s.clock.Now()).Complete(`{"total":3}`))
 	want := history.Info{Instance: "a", CreatedAt: Began.Add(time.Minute), Row: a.Row}
 	s.equal("info", s.info("a"), want)
-	s.equal("info in a list", s.page(history.Filter{IDs: []string{"a"}}, history.Page{}).Instances, []history.Info{want})
+	s.equal("info in a list", s.page(history.Filter{IDs: []string{"a"}}, history.Page{}).Instances,
+		[]history.Info{want})
 
 	s.commit(p.Fail("it broke"))
 	p.Row.WakeAt = time.Time{}
@@ -89,7 +91,8 @@ func testGetExecutionInfo(t *testing.T, db *Database) {
 	var want []history.ExecutionInfo
 	describe := func(r round.Row, status round.Status, events, bytes int64) {
 		want = append(want, history.ExecutionInfo{
-			Execution: r.Execution, Life: r.Life, Name: r.Name, Version: r.Version, Engine: r.Engine, Status: status, Output: r.Output, Error: r.Error,
+			Execution: r.Execution, Life: r.Life, Name: r.Name, Version: r.Version, Engine: r.Engine, Status: status,
+			Output: r.Output, Error: r.Error,
 			StartedAt: r.StartedAt, EndedAt: a.now, Events: events, Bytes: bytes,
 		})
 	}
@@ -123,7 +126,8 @@ func testGetSystemMetrics(t *testing.T, db *Database) {
 	})
 }
 
-// testGetQueueDepths: the only queue that a store has is the outbox; its depth is counted, up to a limit.
+// testGetQueueDepths: the only queue that a store has is the outbox; its depth is counted, up to a
+// limit.
 func testGetQueueDepths(t *testing.T, db *Database) {
 	s := open(t, db)
 	depth := func(limit, want int) {
@@ -164,10 +168,12 @@ func testStatsOfHistory(t *testing.T, db *Database) {
 	a.Row.Unread = 7
 	turn.Row.Unread = 7
 	s.commit(turn)
-	s.equal("stats of the next execution", s.stats("a"), history.Stats{Execution: 2, Events: 1, HistoryBytes: a.Row.HistoryBytes, Unread: 7})
+	s.equal("stats of the next execution", s.stats("a"),
+		history.Stats{Execution: 2, Events: 1, HistoryBytes: a.Row.HistoryBytes, Unread: 7})
 }
 
-// testStatsOfValues: values of this execution and of those before it are counted together, each key once.
+// testStatsOfValues: values of this execution and of those before it are counted together, each key
+// once.
 func testStatsOfValues(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -199,7 +205,8 @@ func testStatsOfNobody(t *testing.T, db *Database) {
 // spoil makes an event unreadable.
 func (s *store) spoil(id string, execution, event int64, data string) {
 	s.Helper()
-	s.db.Exec(s.TB, "UPDATE rondo_history SET data = $1 WHERE instance = $2 AND execution = $3 AND event = $4", []byte(data), id, execution, event)
+	s.db.Exec(s.TB, "UPDATE rondo_history SET data = $1 WHERE instance = $2 AND execution = $3 AND event = $4",
+		[]byte(data), id, execution, event)
 }
 
 // unreadable checks that an error tells exactly what cannot be read.
@@ -217,7 +224,8 @@ func (s *store) unreadable(err error, want history.UnreadableError) {
 	s.equal("what cannot be read", got, want)
 }
 
-// testCorruptHistory: an event that cannot be read is an error that names it, and the events before it can still be read.
+// testCorruptHistory: an event that cannot be read is an error that names it, and the events before
+// it can still be read.
 func testCorruptHistory(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -228,7 +236,8 @@ func testCorruptHistory(t *testing.T, db *Database) {
 	read := func(execution, after int64, limit int) ([]events.Event, error) {
 		return s.Events(s.ctx(), "a", execution, after, limit)
 	}
-	for name, data := range map[string]string{"garbage": "{", "empty": "", "of another event": string(must[[]byte](s, "encode")(events.EncodeEvent(whole[5])))} {
+	for name, data := range map[string]string{"garbage": "{", "empty": "",
+		"of another event": string(must[[]byte](s, "encode")(events.EncodeEvent(whole[5])))} {
 		s.spoil("a", 1, 5, data)
 		for _, x := range []int64{0, 1} {
 			got, err := read(x, 0, 0)

@@ -34,7 +34,8 @@ func testNewestFirst(t *testing.T, db *Database) {
 	}
 	order := func(want string) {
 		t.Helper()
-		for _, f := range []history.Filter{{}, {IDs: []string{"a", "b", "c", "d", "e"}}, {Name: "orders"}, {Statuses: round.Statuses()}} {
+		for _, f := range []history.Filter{{}, {IDs: []string{"a", "b", "c", "d", "e"}}, {Name: "orders"},
+			{Statuses: round.Statuses()}} {
 			if got := strings.Join(idsOf(s.page(f, history.Page{}).Instances), ""); got != want {
 				t.Fatalf("with %+v the order is %s, want %s", f, got, want)
 			}
@@ -49,27 +50,31 @@ func testNewestFirst(t *testing.T, db *Database) {
 	order("cdbea")
 }
 
-// testPages: whatever the size of the pages, the list is the same, also where many instances began at the same moment.
+// testPages: whatever the size of the pages, the list is the same, also where many instances began
+// at the same moment.
 func testPages(t *testing.T, db *Database) {
 	s := open(t, db)
 	for i := range 4 {
 		s.begin(numbered(fmt.Sprint("p", i%2, "-", i), 15)...)
 		s.clock.Advance(time.Duration(i%2) * time.Second)
 	}
-	for _, f := range []history.Filter{{}, {IDPrefix: "p1"}, {Name: "orders", Statuses: []round.Status{round.Running}}} {
+	for _, f := range []history.Filter{{}, {IDPrefix: "p1"},
+		{Name: "orders", Statuses: []round.Status{round.Running}}} {
 		whole := s.page(f, history.Page{Limit: 1000})
 		s.ordered(f, whole.Instances)
 		for _, n := range []int{1, 7, 30, 59, 60, 61} {
 			if n == 1 && f.IDPrefix == "" {
 				continue
 			}
-			s.equal(fmt.Sprintf("pages of %d", n), idsOf(s.walk(f, func() int { return n }, quiet)), idsOf(whole.Instances))
+			s.equal(fmt.Sprintf("pages of %d", n), idsOf(s.walk(f, func() int {
+				return n
+			}, quiet)), idsOf(whole.Instances))
 		}
 	}
 }
 
-// shake changes everything between two pages: instances begin, change, begin anew, and are deleted. It tells which were touched in a way that moves
-// them in the list.
+// shake changes everything between two pages: instances begin, change, begin anew, and are deleted.
+// It tells which were touched in a way that moves them in the list.
 func (w *world) shake(moved map[string]bool, prefix string) {
 	w.Helper()
 	w.clock.Advance(time.Millisecond)
@@ -98,7 +103,8 @@ func (w *world) shake(moved map[string]bool, prefix string) {
 	}
 }
 
-// walkShaken walks through a list while it is shaken, and checks that every instance that stayed where it was came once, and nothing twice.
+// walkShaken walks through a list while it is shaken, and checks that every instance that stayed
+// where it was came once, and nothing twice.
 func (w *world) walkShaken(f history.Filter, size int) {
 	w.Helper()
 	stable := w.fit(f)
@@ -128,7 +134,8 @@ func (w *world) walkShaken(f history.Filter, size int) {
 	w.ordered(f, still)
 }
 
-// testPagesWhileThingsHappen: whoever walks through the list meanwhile sees each instance that stays exactly once.
+// testPagesWhileThingsHappen: whoever walks through the list meanwhile sees each instance that
+// stays exactly once.
 func testPagesWhileThingsHappen(t *testing.T, db *Database) {
 	w := newWorld(open(t, db), 2)
 	for range 2 {
@@ -140,7 +147,8 @@ func testPagesWhileThingsHappen(t *testing.T, db *Database) {
 	}
 }
 
-// testPrefixPagesWhileThingsHappen: the same for a list in the order of ids, where nothing moves but by being deleted.
+// testPrefixPagesWhileThingsHappen: the same for a list in the order of ids, where nothing moves
+// but by being deleted.
 func testPrefixPagesWhileThingsHappen(t *testing.T, db *Database) {
 	w := newWorld(open(t, db), 3)
 	for range 2 {
@@ -152,7 +160,8 @@ func testPrefixPagesWhileThingsHappen(t *testing.T, db *Database) {
 	}
 }
 
-// testCursors: what is no cursor of such a list is refused, and a cursor whose instance is gone still shows where the list goes on.
+// testCursors: what is no cursor of such a list is refused, and a cursor whose instance is gone
+// still shows where the list goes on.
 func testCursors(t *testing.T, db *Database) {
 	s := open(t, db)
 	for _, id := range []string{"a", "b", "c", "d"} {
@@ -177,8 +186,10 @@ func testCursors(t *testing.T, db *Database) {
 	}
 	encode := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 	for _, cursor := range []string{
-		" ", "a", "1", "%", "nonsense", strings.Repeat("A", 5000), newest.Next[1:], newest.Next + "A", "\x00", "ä", encode("{}"), encode("[]"), encode("null"), encode(`{"i":""}`),
-		encode(`{"i":"a\u0000"}`), encode(`{"c":"x","i":"a"}`), encode(`{"c":1e300,"i":"a"}`), encode("{\"c\":1,\"i\":\"" + strings.Repeat("a", 300) + "\"}"),
+		" ", "a", "1", "%", "nonsense", strings.Repeat("A", 5000), newest.Next[1:], newest.Next + "A", "\x00", "ä",
+		encode("{}"), encode("[]"), encode("null"), encode(`{"i":""}`),
+		encode(`{"i":"a\u0000"}`), encode(`{"c":"x","i":"a"}`), encode(`{"c":1e300,"i":"a"}`),
+		encode("{\"c\":1,\"i\":\"" + strings.Repeat("a", 300) + "\"}"),
 	} {
 		bad(history.Filter{}, cursor)
 		bad(history.Filter{IDPrefix: "a"}, cursor)
@@ -187,9 +198,12 @@ func testCursors(t *testing.T, db *Database) {
 	bad(history.Filter{IDPrefix: "a"}, newest.Next)
 
 	s.remove(history.Deletion{Force: true}, "c", "a")
-	s.equal("behind one that is gone", idsOf(s.page(history.Filter{}, history.Page{Cursor: newest.Next}).Instances), []string{"b"})
-	s.equal("behind one that is gone", idsOf(s.page(history.Filter{IDPrefix: "a"}, history.Page{Cursor: prefix.Next}).Instances), []string{"a1"})
-	s.equal("the same page again", idsOf(s.page(history.Filter{}, history.Page{Cursor: newest.Next}).Instances), []string{"b"})
+	s.equal("behind one that is gone", idsOf(s.page(history.Filter{}, history.Page{Cursor: newest.Next}).Instances),
+		[]string{"b"})
+	s.equal("behind one that is gone",
+		idsOf(s.page(history.Filter{IDPrefix: "a"}, history.Page{Cursor: prefix.Next}).Instances), []string{"a1"})
+	s.equal("the same page again", idsOf(s.page(history.Filter{}, history.Page{Cursor: newest.Next}).Instances),
+		[]string{"b"})
 }
 
 // testLimits: without a limit a page has 100, and never more than 1,000.

@@ -50,7 +50,8 @@ func (s *store) prune(a *Actor, keep history.Keep, stay ...int64) {
 	s.same(a)
 }
 
-// testPruneOptions: so many stay, what ended later stays, both, or neither: then only the current one.
+// testPruneOptions: so many stay, what ended later stays, both, or neither: then only the current
+// one.
 func testPruneOptions(t *testing.T, db *Database) {
 	s := open(t, db)
 	ended := func(x int) time.Time { return Began.Add(time.Duration(x) * time.Hour) } // when execution x ended
@@ -80,7 +81,8 @@ func testPruneOptions(t *testing.T, db *Database) {
 	}
 }
 
-// testPruneSafety: the current execution stays, running or ended, and so does everything of other instances; nobody cannot be pruned.
+// testPruneSafety: the current execution stays, running or ended, and so does everything of other
+// instances; nobody cannot be pruned.
 func testPruneSafety(t *testing.T, db *Database) {
 	s := open(t, db)
 	a, other := s.eternal("a", 1), s.eternal("other", 3)
@@ -122,12 +124,14 @@ func (s *store) prunedAll(f history.Filter, keep history.Keep, removed ...histor
 	s.equal(fmt.Sprintf("pruned with %+v, %+v", f, keep), s.pruneAll(f, keep, history.Page{}), want)
 }
 
-// testPruneAll: those that fit the filter are pruned, and summed up: instances are those of which something was removed.
+// testPruneAll: those that fit the filter are pruned, and summed up: instances are those of which
+// something was removed.
 func testPruneAll(t *testing.T, db *Database) {
 	s := open(t, db)
 	a, b, c, d := s.eternal("a", 3), s.eternal("b", 4), s.eternal("c", 5), s.eternal("d", 1)
 	s.commit(b.Complete(`1`))
-	s.prunedAll(history.Filter{IDs: []string{"a", "b", "d", "nobody"}}, history.Keep{Last: 2}, a.forget(1), b.forget(1, 2))
+	s.prunedAll(history.Filter{IDs: []string{"a", "b", "d", "nobody"}}, history.Keep{Last: 2}, a.forget(1),
+		b.forget(1, 2))
 	for id, want := range map[string][]int64{"a": {2, 3}, "b": {3, 4}, "c": {1, 2, 3, 4, 5}, "d": {1}} {
 		s.equal("executions of "+id, s.executions(id), want)
 	}
@@ -153,7 +157,8 @@ func testPruneRunning(t *testing.T, db *Database) {
 	s.valuesAre("a", map[string]string{"k": `1`})
 }
 
-// testPrunePages: pruning goes page by page through all instances, with a cursor, and can be done again from the start.
+// testPrunePages: pruning goes page by page through all instances, with a cursor, and can be done
+// again from the start.
 func testPrunePages(t *testing.T, db *Database) {
 	s := open(t, db)
 	ids := numbered("a", 25)
@@ -191,11 +196,13 @@ func testPruneLives(t *testing.T, db *Database) {
 	s.prune(a, history.Keep{}, 4)
 }
 
-// testPruneLarge: former executions with large histories, and very many small ones, are pruned in several transactions, and counted as a whole.
+// testPruneLarge: former executions with large histories, and very many small ones, are pruned in
+// several transactions, and counted as a whole.
 func testPruneLarge(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := NewActor("a")
-	turn := Together(a.Start(), a.Notes(detector.Size(11_000, 5_500)), a.ContinueAsNew(), a.Notes(detector.Size(6_000, 2_000)))
+	turn := Together(a.Start(), a.Notes(detector.Size(11_000, 5_500)), a.ContinueAsNew(),
+		a.Notes(detector.Size(6_000, 2_000)))
 	for range 1100 {
 		a.before = nil // a chain of so many would keep all of them
 		turn = Together(turn, a.ContinueAsNew())
@@ -204,8 +211,8 @@ func testPruneLarge(t *testing.T, db *Database) {
 	s.prune(a, history.Keep{Last: 2}, 1101, 1102)
 }
 
-// testPruneInterrupted: wherever pruning is interrupted, an execution is there as a whole or not at all, the current one stays, and pruning once more does
-// the rest, also if that keeps more.
+// testPruneInterrupted: wherever pruning is interrupted, an execution is there as a whole or not at
+// all, the current one stays, and pruning once more does the rest, also if that keeps more.
 func testPruneInterrupted(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := NewActor("a")

@@ -35,7 +35,8 @@ var treeTests = []test{
 	{"tree/circle", testCircle},
 }
 
-// testExecutionPages: executions come in pages that go on behind an execution, those that were pruned left out.
+// testExecutionPages: executions come in pages that go on behind an execution, those that were
+// pruned left out.
 func testExecutionPages(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -60,7 +61,8 @@ func testExecutionPages(t *testing.T, db *Database) {
 	s.equal("behind one that was pruned", page(4, 2), []int64{10, 11})
 }
 
-// testEventPages: each execution's history comes in pages; without a limit 100 events, and never more than 1,000.
+// testEventPages: each execution's history comes in pages; without a limit 100 events, and never
+// more than 1,000.
 func testEventPages(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -81,7 +83,8 @@ func testEventPages(t *testing.T, db *Database) {
 	s.sameEvents("a", 3, must[[]events.Event](s, "the current one")(s.Events(s.ctx(), "a", 0, 0, 0)), a.Events[3])
 }
 
-// testUnknownExecution: an execution that never was, or is no longer kept, is told apart from an instance that is not there.
+// testUnknownExecution: an execution that never was, or is no longer kept, is told apart from an
+// instance that is not there.
 func testUnknownExecution(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -98,7 +101,8 @@ func testUnknownExecution(t *testing.T, db *Database) {
 	s.fails("events of nobody", err, history.ErrNoInstance)
 }
 
-// testCorruptRow: an instance whose error, attributes or status cannot be read says so, keeps what can be read, and does not hide the others. It can be deleted.
+// testCorruptRow: an instance whose error, attributes or status cannot be read says so, keeps what
+// can be read, and does not hide the others. It can be deleted.
 func testCorruptRow(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("good", "error", "attributes")
@@ -107,8 +111,10 @@ func testCorruptRow(t *testing.T, db *Database) {
 	s.db.Exec(t, "UPDATE rondo_instances SET error = $1 WHERE instance = 'error'", []byte("{"))
 	s.db.Exec(t, "UPDATE rondo_instances SET attributes = $1 WHERE instance = 'attributes'", []byte(`{"region":1}`))
 	s.db.Exec(t, "UPDATE rondo_instances SET status = 'dancing' WHERE instance = 'status'")
-	s.lists(history.Filter{IDs: []string{"good", "error", "attributes", "status"}}, "good", "error", "attributes", "status")
-	for _, info := range append(s.page(history.Filter{}, history.Page{}).Instances, s.info("error"), s.info("attributes"), s.info("status")) {
+	s.lists(history.Filter{IDs: []string{"good", "error", "attributes", "status"}}, "good", "error",
+		"attributes", "status")
+	for _, info := range append(s.page(history.Filter{}, history.Page{}).Instances, s.info("error"),
+		s.info("attributes"), s.info("status")) {
 		if info.Instance == "good" {
 			if info.Problem != nil {
 				t.Fatal(info.Problem)
@@ -129,7 +135,8 @@ func testCorruptRow(t *testing.T, db *Database) {
 	s.same(a[0])
 }
 
-// testCorruptExecution: where the error of a former execution cannot be read, the list of executions says which it is.
+// testCorruptExecution: where the error of a former execution cannot be read, the list of
+// executions says which it is.
 func testCorruptExecution(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -142,7 +149,8 @@ func testCorruptExecution(t *testing.T, db *Database) {
 	s.same(a)
 }
 
-// testPolling: whoever polls with the version that he has is told of each change once, through executions and deletions.
+// testPolling: whoever polls with the version that he has is told of each change once, through
+// executions and deletions.
 func testPolling(t *testing.T, db *Database) {
 	s := open(t, db)
 	known := int64(0)
@@ -204,7 +212,8 @@ func testMetricsOfWorld(t *testing.T, db *Database) {
 	w.equal("metrics", got, history.Metrics{Instances: want, Executions: sum.Executions, Events: sum.Events})
 }
 
-// testEventsWhileRemoved: whoever reads a history while it is pruned or deleted gets it as it was, or learns that it is gone; it never looks corrupt.
+// testEventsWhileRemoved: whoever reads a history while it is pruned or deleted gets it as it was,
+// or learns that it is gone; it never looks corrupt.
 func testEventsWhileRemoved(t *testing.T, db *Database) {
 	s := open(t, db)
 	reader := s.Store
@@ -308,7 +317,8 @@ func (s *store) tree(id string) []history.Node {
 	return must[[]history.Node](s, "tree of "+id)(s.Tree(s.ctx(), id))
 }
 
-// testTreeOrder: parents come before their children, each with its depth below the one that was asked for.
+// testTreeOrder: parents come before their children, each with its depth below the one that was
+// asked for.
 func testTreeOrder(t *testing.T, db *Database) {
 	s := open(t, db)
 	root := s.begin("root", "other")[0]
@@ -322,8 +332,10 @@ func testTreeOrder(t *testing.T, db *Database) {
 		return history.Node{Instance: id, Parent: parent, Name: name, Status: status, Depth: depth}
 	}
 	want := map[string]history.Node{
-		"root": node("root", "", "orders", round.Running, 0), "a": node("a", "root", "refunds", round.Running, 1), "z": node("z", "root", "orders", round.Running, 1),
-		"b": node("b", "z", "orders", round.Running, 2), "c": node("c", "a", "orders", round.Completed, 2), "d": node("d", "c", "orders", round.Running, 3),
+		"root": node("root", "", "orders", round.Running, 0), "a": node("a", "root", "refunds", round.Running, 1),
+		"z": node("z", "root", "orders", round.Running, 1),
+		"b": node("b", "z", "orders", round.Running, 2), "c": node("c", "a", "orders", round.Completed, 2),
+		"d": node("d", "c", "orders", round.Running, 3),
 	}
 	tree := s.tree("root")
 	s.equal("size of the tree", len(tree), len(want))
@@ -335,13 +347,15 @@ func testTreeOrder(t *testing.T, db *Database) {
 		}
 		seen[n.Instance] = true
 	}
-	s.equal("a part of it", s.tree("c"), []history.Node{node("c", "a", "orders", round.Completed, 0), node("d", "c", "orders", round.Running, 1)})
+	s.equal("a part of it", s.tree("c"),
+		[]history.Node{node("c", "a", "orders", round.Completed, 0), node("d", "c", "orders", round.Running, 1)})
 	s.equal("a leaf", s.tree("other"), []history.Node{node("other", "", "orders", round.Running, 0)})
 	_, err := s.Tree(s.ctx(), "nobody")
 	s.fails("tree of nobody", err, history.ErrNoInstance)
 }
 
-// testTreeOfLives: the children of all lives belong to the tree; what was started without a parent does not, whoever started it.
+// testTreeOfLives: the children of all lives belong to the tree; what was started without a parent
+// does not, whoever started it.
 func testTreeOfLives(t *testing.T, db *Database) {
 	s := open(t, db)
 	p := s.begin("p")[0]
@@ -356,7 +370,8 @@ func testTreeOfLives(t *testing.T, db *Database) {
 	for _, n := range s.tree("p") {
 		ids[n.Instance] = n.Depth
 	}
-	s.equal("the tree", ids, map[string]int{"p": 0, "of the first life": 1, "of the second execution": 1, "of the second life": 1})
+	s.equal("the tree", ids,
+		map[string]int{"p": 0, "of the first life": 1, "of the second execution": 1, "of the second life": 1})
 	s.commit(x.Complete(`1`))
 	s.commit(x.Start(WithMessage("by itself"))) // no longer a child
 	s.equal("the tree without the one that left", len(s.tree("p")), 3)
@@ -385,7 +400,8 @@ func testLargeTree(t *testing.T, db *Database) {
 	s.lists(history.Filter{})
 }
 
-// testCircle: two lives that are each other's parents are no trap: they can be seen, retention leaves them alone, and they can be deleted.
+// testCircle: two lives that are each other's parents are no trap: they can be seen, retention
+// leaves them alone, and they can be deleted.
 func testCircle(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]

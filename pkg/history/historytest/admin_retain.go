@@ -44,7 +44,8 @@ func (s *store) swept(f history.Filter, skipped int64, gone ...*Actor) {
 	s.gone(actorIDs(gone...)...)
 }
 
-// testBulkFilters: ids, a moment, both, neither: what is deleted is what a list with that filter shows.
+// testBulkFilters: ids, a moment, both, neither: what is deleted is what a list with that filter
+// shows.
 func testBulkFilters(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a", "b", "c", "d", "e", "f", "g")
@@ -58,12 +59,14 @@ func testBulkFilters(t *testing.T, db *Database) {
 	s.swept(history.Filter{EndedBefore: at(3)}, 0, a[2])
 	s.swept(history.Filter{Name: "refunds"}, 0)
 	s.swept(history.Filter{IDPrefix: "d"}, 0, a[3])
-	s.swept(history.Filter{Name: "orders", Version: "1.0.0", RootsOnly: true, Statuses: []round.Status{round.Failed}}, 0)
+	s.swept(history.Filter{Name: "orders", Version: "1.0.0", RootsOnly: true, Statuses: []round.Status{round.Failed}},
+		0)
 	s.swept(history.Filter{}, 0, a[4], a[5])
 	s.same(a[6])
 }
 
-// testBulkLimits: what runs stays, a page deletes no more than its limit, and can be repeated until nothing is left.
+// testBulkLimits: what runs stays, a page deletes no more than its limit, and can be repeated until
+// nothing is left.
 func testBulkLimits(t *testing.T, db *Database) {
 	s := open(t, db)
 	running := s.begin("running")[0]
@@ -107,11 +110,13 @@ func testBulkChildren(t *testing.T, db *Database) {
 	s.swept(history.Filter{Name: "orders"}, 0, p[1], x)
 }
 
-// testRetainRunning: filters that ask for what runs delete nothing, and not everything else instead.
+// testRetainRunning: filters that ask for what runs delete nothing, and not everything else
+// instead.
 func testRetainRunning(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("running", "suspended", "halted", "completed", "failed", "cancelled", "terminated")
-	s.commit(a[1].Stand(round.Suspended), a[2].Stand(round.Halted), a[3].Complete(`1`), a[4].Fail("it broke"), a[5].Cancel(), a[6].Terminate("enough"))
+	s.commit(a[1].Stand(round.Suspended), a[2].Stand(round.Halted), a[3].Complete(`1`), a[4].Fail("it broke"),
+		a[5].Cancel(), a[6].Terminate("enough"))
 	s.swept(history.Filter{Statuses: []round.Status{round.Running}}, 0)
 	s.swept(history.Filter{Statuses: []round.Status{round.Suspended, round.Halted}}, 0)
 	s.swept(history.Filter{Statuses: []round.Status{round.Running, round.Failed, round.Failed}}, 0, a[4])
@@ -140,7 +145,8 @@ func testRetainRoot(t *testing.T, db *Database) {
 	s.swept(history.Filter{RootsOnly: true, EndedBefore: Began.Add(time.Hour + 1000)}, 0, p[0], a, b)
 }
 
-// testRetainChildren: a child stays as long as its parent is there, though it fits the filter and its parent does not, or must stay for another reason.
+// testRetainChildren: a child stays as long as its parent is there, though it fits the filter and
+// its parent does not, or must stay for another reason.
 func testRetainChildren(t *testing.T, db *Database) {
 	s := open(t, db)
 	p := s.begin("p", "q")
@@ -157,7 +163,8 @@ func testRetainChildren(t *testing.T, db *Database) {
 	s.swept(history.Filter{}, 0, p[0], p[1], a, b, c)
 }
 
-// testRetainSkipped: children come before their parents in the list, in front of a whole page; what goes on the same page was not skipped.
+// testRetainSkipped: children come before their parents in the list, in front of a whole page; what
+// goes on the same page was not skipped.
 func testRetainSkipped(t *testing.T, db *Database) {
 	s := open(t, db)
 	p := s.begin("p")[0]
@@ -175,7 +182,8 @@ func testRetainSkipped(t *testing.T, db *Database) {
 	s.swept(history.Filter{}, 0, family...)
 }
 
-// retained makes instances of which some stay: every tenth runs, and every tenth has a child that runs.
+// retained makes instances of which some stay: every tenth runs, and every tenth has a child that
+// runs.
 func (s *store) retained(n int) (stay []string) {
 	s.Helper()
 	const batch = 500
@@ -201,7 +209,8 @@ func (s *store) retained(n int) (stay []string) {
 	return stay
 }
 
-// testRetentionSweep: page by page everything old goes, what stays is skipped once, and the cursor does not lose its place by what was deleted.
+// testRetentionSweep: page by page everything old goes, what stays is skipped once, and the cursor
+// does not lose its place by what was deleted.
 func testRetentionSweep(t *testing.T, db *Database) {
 	s := open(t, db)
 	stay := s.retained(2000)
@@ -224,7 +233,8 @@ func testRetentionSweep(t *testing.T, db *Database) {
 	s.equal("once more", again, history.DeletedPage{Skipped: 200})
 }
 
-// testRetentionInterrupted: a sweep that is interrupted, wherever that is, is simply done again, and tidying does the rest.
+// testRetentionInterrupted: a sweep that is interrupted, wherever that is, is simply done again,
+// and tidying does the rest.
 func testRetentionInterrupted(t *testing.T, db *Database) {
 	s := open(t, db)
 	running := s.begin("running")[0]
@@ -257,7 +267,8 @@ func testRetentionInterrupted(t *testing.T, db *Database) {
 	}
 }
 
-// testRetentionBesideLives: an instance that begins anew while it is to be deleted is deleted in time or left alone; a life that runs is never deleted.
+// testRetentionBesideLives: an instance that begins anew while it is to be deleted is deleted in
+// time or left alone; a life that runs is never deleted.
 func testRetentionBesideLives(t *testing.T, db *Database) {
 	s := open(t, db)
 	other := s.Store
@@ -292,7 +303,8 @@ func testRetentionBesideLives(t *testing.T, db *Database) {
 	}
 }
 
-// testRetentionOfWorld: in a random world, a sweep deletes the trees that have ended as a whole, and nothing else.
+// testRetentionOfWorld: in a random world, a sweep deletes the trees that have ended as a whole,
+// and nothing else.
 func testRetentionOfWorld(t *testing.T, db *Database) {
 	w := newWorld(open(t, db), 7)
 	for range 3 {

@@ -8,8 +8,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// valueTests are about reading values, and about what pruning and deleting do to them. Here there is one table of values, which each commit
-// changes: what others keep apart as the changes of the running execution is never seen apart.
+// valueTests are about reading values, and about what pruning and deleting do to them. Here there
+// is one table of values, which each commit changes: what others keep apart as the changes of the
+// running execution is never seen apart.
 var valueTests = []test{
 	{"kv_store/kv_get_nonexistent", testNoSuchValue},
 	{"kv_store/kv_snapshot_in_fetch", testValuesInHistory},
@@ -40,18 +41,21 @@ func (s *store) noValue(id, key string) {
 	}
 }
 
-// testNoSuchValue: a key that was never set, or only looks like one that was, has no value, and that is no error.
+// testNoSuchValue: a key that was never set, or only looks like one that was, has no value, and
+// that is no error.
 func testNoSuchValue(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
 	s.commit(a.Set("key", `1`))
-	for _, k := range []string{"other", "", "KEY", "key ", "ke", "key1", "k%", "ke_", "key\x00", "\xff", strings.Repeat("k", 10_000)} {
+	for _, k := range []string{"other", "", "KEY", "key ", "ke", "key1", "k%", "ke_", "key\x00", "\xff",
+		strings.Repeat("k", 10_000)} {
 		s.noValue("a", k)
 	}
 	s.valuesAre("a", map[string]string{"key": `1`})
 }
 
-// testValuesInHistory: whoever loads an instance finds in its history what readers find as its values.
+// testValuesInHistory: whoever loads an instance finds in its history what readers find as its
+// values.
 func testValuesInHistory(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -113,7 +117,8 @@ func testPruneKeepsValues(t *testing.T, db *Database) {
 	s.valuesAre("a", want)
 	s.prune(a, history.Keep{}, 5)
 	s.valuesAre("a", want)
-	s.equal("who set the first", must[map[string]history.Value](s, "values")(s.Values(s.ctx(), "a"))["one"].Execution, 1)
+	s.equal("who set the first",
+		must[map[string]history.Value](s, "values")(s.Values(s.ctx(), "a"))["one"].Execution, 1)
 }
 
 // testDeleteValues: deleting an instance removes its values, and counts them.
@@ -192,7 +197,8 @@ func testValuesOfFormer(t *testing.T, db *Database) {
 	s.valuesAre("a", map[string]string{"k": `1`})
 }
 
-// testValuesOfBoth: readers see what former executions have set together with what the running one has set, removed and left alone.
+// testValuesOfBoth: readers see what former executions have set together with what the running one
+// has set, removed and left alone.
 func testValuesOfBoth(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -212,7 +218,8 @@ func testValuesOfCompleted(t *testing.T, db *Database) {
 	s.valuesAre("a", map[string]string{"k": `1`, "l": `2`})
 }
 
-// testValuesOfContinued: continuing as new changes no value; it may come in the same turn as one that is set, and as one that is removed.
+// testValuesOfContinued: continuing as new changes no value; it may come in the same turn as one
+// that is set, and as one that is removed.
 func testValuesOfContinued(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -223,7 +230,8 @@ func testValuesOfContinued(t *testing.T, db *Database) {
 	s.valuesAre("a", map[string]string{"l": `1`, "m": `2`})
 }
 
-// testDeleteValuesOfRunning: what the running execution has set goes with a forced deletion, though it never ended.
+// testDeleteValuesOfRunning: what the running execution has set goes with a forced deletion, though
+// it never ended.
 func testDeleteValuesOfRunning(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -234,7 +242,8 @@ func testDeleteValuesOfRunning(t *testing.T, db *Database) {
 	s.valuesAre("a", nil)
 }
 
-// testPruneKeepsUntouched: a value that only a pruned execution has touched survives, and can still be removed.
+// testPruneKeepsUntouched: a value that only a pruned execution has touched survives, and can still
+// be removed.
 func testPruneKeepsUntouched(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]

@@ -68,7 +68,8 @@ func auditGraves(t *testing.T, db *Database) {
 	are()
 }
 
-// auditPromises: what is in the outbox can be looked at, oldest first, as often as somebody wants, and a sweep finds it afterwards.
+// auditPromises: what is in the outbox can be looked at, oldest first, as often as somebody wants,
+// and a sweep finds it afterwards.
 func auditPromises(t *testing.T, db *Database) {
 	s := open(t, db)
 	for i := range 3 {
@@ -83,7 +84,8 @@ func auditPromises(t *testing.T, db *Database) {
 			t.Fatalf("%d promises are older than %v (%v), want %d", len(got), age, err, want)
 		}
 		for i, p := range got {
-			if id := fmt.Sprint("message-", i); p.Err != nil || len(p.Messages) != 1 || p.Messages[0].Header[events.HeaderMsgID][0] != id {
+			if id := fmt.Sprint("message-", i); p.Err != nil || len(p.Messages) != 1 ||
+				p.Messages[0].Header[events.HeaderMsgID][0] != id {
 				t.Fatalf("promise %d is %+v", i, p)
 			}
 		}
@@ -94,7 +96,8 @@ func auditPromises(t *testing.T, db *Database) {
 		old(2*time.Minute-time.Second, 10, 2)
 		old(time.Hour, 10, 0)
 	}
-	taken, err := s.TakePromises(s.ctx(), history.Take{Before: s.clock.Now(), Until: s.clock.Now().Add(time.Hour), Limit: 10})
+	taken, err := s.TakePromises(s.ctx(),
+		history.Take{Before: s.clock.Now(), Until: s.clock.Now().Add(time.Hour), Limit: 10})
 	if err != nil || len(taken) != 3 {
 		t.Fatalf("%d promises were taken over (%v), want 3", len(taken), err)
 	}

@@ -15,7 +15,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// Bench measures a store: commits of batches of several sizes, and loads of histories of several lengths.
+// Bench measures a store: commits of batches of several sizes, and loads of histories of several
+// lengths.
 func Bench(b *testing.B, fresh func(testing.TB) *Database) {
 	for _, size := range []int{1, 32, 100, 300} {
 		b.Run(fmt.Sprintf("commit/turns=%d", size), func(b *testing.B) { benchCommit(b, fresh(b), size) })
@@ -36,8 +37,9 @@ func Bench(b *testing.B, fresh func(testing.TB) *Database) {
 	}
 }
 
-// benchCommit commits whole one-activity orchestrations, batch by batch: each instance takes two turns, of four events together. One
-// iteration is one batch. The rows of the outbox are removed with the next batch, as the orchestrator does it.
+// benchCommit commits whole one-activity orchestrations, batch by batch: each instance takes two
+// turns, of four events together. One iteration is one batch. The rows of the outbox are removed
+// with the next batch, as the orchestrator does it.
 func benchCommit(b *testing.B, db *Database, size int) {
 	ctx := context.Background()
 	s := db.Open(b, Options{})
@@ -137,7 +139,8 @@ func benchLoad(b *testing.B, db *Database, length int64) {
 	for a.Row.LastEvent < length {
 		var facts []events.Fact
 		for range min(1000, length-a.Row.LastEvent) {
-			facts = append(facts, &events.EventReceived{Wait: 1, Name: "note", Data: events.Payload(`{"sku":"a1","n":100}`)})
+			facts = append(facts,
+				&events.EventReceived{Wait: 1, Name: "note", Data: events.Payload(`{"sku":"a1","n":100}`)})
 		}
 		turns = append(turns, a.Say(facts...))
 	}
@@ -175,7 +178,8 @@ var parkedBenches = []struct {
 	{"overdue/hundred", func(b *testing.B, db *Database) { benchOverdue(b, db, 100) }},
 }
 
-// park fills in instances that wait, without their histories: neither lists nor sweeps look at these. Every thousandth has ended.
+// park fills in instances that wait, without their histories: neither lists nor sweeps look at
+// these. Every thousandth has ended.
 func (db *Database) park(tb testing.TB, n int) {
 	tb.Helper()
 	if err := db.Open(tb, Options{}).Close(); err != nil {
@@ -184,21 +188,26 @@ func (db *Database) park(tb testing.TB, n int) {
 	shards := db.shards()
 	at := func(from time.Time) string { return db.SecondsAfter(from, "i") }
 	columns := map[string]string{
-		"shard": fmt.Sprint("i % ", len(shards)), "instance": "'parked-' || substr(CAST(100000000 + i AS TEXT), 2)", "life": "'life'", "execution": "1", "last_event": "5",
+		"shard": fmt.Sprint("i % ", len(shards)), "instance": "'parked-' || substr(CAST(100000000 + i AS TEXT), 2)",
+		"life": "'life'", "execution": "1", "last_event": "5",
 		"status": "CASE WHEN i % 1000 = 0 THEN 'completed' ELSE 'running' END",
-		"name":   "'name-' || CAST(i % 10 AS TEXT)", "version": "'1.0.0'", "engine": "1", "fresh": "false", "custom_status_version": "0", "history_bytes": "500", "unread": "0",
-		"created_at": at(Began), "started_at": at(Began), "updated_at": at(Began), "wake_at": at(Began.Add(100 * 24 * time.Hour)),
+		"name":   "'name-' || CAST(i % 10 AS TEXT)", "version": "'1.0.0'", "engine": "1", "fresh": "false",
+		"custom_status_version": "0", "history_bytes": "500", "unread": "0",
+		"created_at": at(Began), "started_at": at(Began), "updated_at": at(Began),
+		"wake_at": at(Began.Add(100 * 24 * time.Hour)),
 	}
 	var names, values []string
 	for name, value := range columns {
 		names, values = append(names, name), append(values, value)
 	}
-	db.Exec(tb, fmt.Sprintf("INSERT INTO rondo_instances (%s) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) SELECT %s FROM n",
+	db.Exec(tb, fmt.Sprintf("INSERT INTO rondo_instances (%s) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + "+
+		"1 FROM n WHERE i < %d) SELECT %s FROM n",
 		strings.Join(names, ", "), n, strings.Join(values, ", ")))
 	db.Exec(tb, "ANALYZE")
 }
 
-// timed runs f again and again, each time after before, and reports the time that half of the calls and 99 of 100 stay below.
+// timed runs f again and again, each time after before, and reports the time that half of the calls
+// and 99 of 100 stay below.
 func timed(b *testing.B, before, f func()) {
 	b.Helper()
 	before()
@@ -250,7 +259,8 @@ func benchOverdue(b *testing.B, db *Database, due int) {
 		var turns []*round.Turn
 		for range due {
 			id++
-			turns = append(turns, NewActor(fmt.Sprint("due-", due, "-", id)).At(clock.Now().Add(-time.Minute)).StartAndCall())
+			turns = append(turns,
+				NewActor(fmt.Sprint("due-", due, "-", id)).At(clock.Now().Add(-time.Minute)).StartAndCall())
 		}
 		if _, err := s.Commit(ctx, Batch(b, turns...)); err != nil {
 			b.Fatal(err)
@@ -258,7 +268,8 @@ func benchOverdue(b *testing.B, db *Database, due int) {
 	}
 	timed(b, prepare, func() {
 		now := clock.Now()
-		list, err := s.TakeOverdue(ctx, history.Take{Before: now.Add(time.Minute), Until: now.Add(1000 * 24 * time.Hour), Limit: 1000})
+		list, err := s.TakeOverdue(ctx,
+			history.Take{Before: now.Add(time.Minute), Until: now.Add(1000 * 24 * time.Hour), Limit: 1000})
 		if err != nil || len(list) != due {
 			b.Fatal(len(list), due, err)
 		}

@@ -55,27 +55,31 @@ var commitTests = []test{
 
 // ---- All or nothing.
 
-// plant puts a row of history where an instance's next event belongs, so that the database does not take its next turn.
+// plant puts a row of history where an instance's next event belongs, so that the database does not
+// take its next turn.
 func (s *store) plant(a *Actor) {
 	s.Helper()
-	s.db.Exec(s.TB, "INSERT INTO rondo_history (shard, instance, execution, event, last_event, data) VALUES ($1, $2, $3, $4, $4, $5)",
+	s.db.Exec(s.TB, "INSERT INTO rondo_history (shard, instance, execution, event, last_event, data) VALUES ($1, "+
+		"$2, $3, $4, $4, $5)",
 		s.db.Shard(a.ID), a.ID, max(a.Row.Execution, 1), a.Row.LastEvent+1, []byte("planted"))
 }
 
 // everything is a turn that writes to each of the tables.
 func (a *Actor) everything() *round.Turn {
-	return Together(a.SetStatus(`"changed"`), Sends(a.Set("k", "changed"), "m-"+a.ID, "other"), a.Remove("l"), a.ContinueAsNew(), a.Wake(a.now.Add(time.Hour)))
+	return Together(a.SetStatus(`"changed"`), Sends(a.Set("k", "changed"), "m-"+a.ID, "other"), a.Remove("l"),
+		a.ContinueAsNew(), a.Wake(a.now.Add(time.Hour)))
 }
 
-// nothingOfUnfit shows that a turn that fails in the middle leaves nothing behind, of an instance that is there and of a new one, and so nothing that would
-// be in its way when it is tried again.
+// nothingOfUnfit shows that a turn that fails in the middle leaves nothing behind, of an instance
+// that is there and of a new one, and so nothing that would be in its way when it is tried again.
 func nothingOfUnfit(t *testing.T, db *Database) {
 	s, a, b := open(t, db), NewActor("a"), NewActor("b")
 	s.commit(Together(a.Start(WithAttributes(map[string]string{"x": "y"})), a.Set("k", "1"), a.Set("l", "2")))
 	before := a.Clone()
 	s.plant(a)
 	s.plant(b)
-	turns := []*round.Turn{a.everything(), Together(b.Start(WithAttributes(map[string]string{"x": "y"})), b.everything())}
+	turns := []*round.Turn{a.everything(),
+		Together(b.Start(WithAttributes(map[string]string{"x": "y"})), b.everything())}
 	for _, turn := range turns {
 		if o := s.refused(history.Unfit, turn); o.Err == nil {
 			t.Fatal("unfit without a reason")
@@ -101,7 +105,8 @@ func nothingOfUnfit(t *testing.T, db *Database) {
 	s.promises(1)
 }
 
-// allAtOnce shows that whoever reads while turns are committed sees the whole of a turn or nothing: row, history, status and value rise together.
+// allAtOnce shows that whoever reads while turns are committed sees the whole of a turn or nothing:
+// row, history, status and value rise together.
 func allAtOnce(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	reader := s
@@ -121,7 +126,8 @@ func allAtOnce(t *testing.T, db *Database) {
 			row, list := known[0].Row, known[0].History
 			set, ok := list[len(list)-1].Fact.(*events.ValueSet)
 			if !ok || int64(len(list)) != row.LastEvent || string(set.Value) != string(row.CustomStatus) {
-				t.Errorf("the history has %d events, the last is %+v; the row says %d and %s", len(list), list[len(list)-1].Fact, row.LastEvent, row.CustomStatus)
+				t.Errorf("the history has %d events, the last is %+v; the row says %d and %s", len(list),
+					list[len(list)-1].Fact, row.LastEvent, row.CustomStatus)
 				return
 			}
 			select {
@@ -145,12 +151,14 @@ func allAtOnce(t *testing.T, db *Database) {
 	close(done)
 	readers.Wait()
 	s.same(a)
-	s.status("a", 0, history.CustomStatus{Data: events.Payload("49"), Version: a.Row.CustomStatusVersion, Changed: true})
+	s.status("a", 0, history.CustomStatus{Data: events.Payload("49"), Version: a.Row.CustomStatusVersion,
+		Changed: true})
 	s.hasValues("a", map[string]history.Value{"n": value("49", 6, Began)})
 	s.promises(50)
 }
 
-// promisesAndValues shows that what a turn promises and the values it sets are there as soon as the turn is, and not before it.
+// promisesAndValues shows that what a turn promises and the values it sets are there as soon as the
+// turn is, and not before it.
 func promisesAndValues(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	reader := s
@@ -195,7 +203,8 @@ func promisesAndValues(t *testing.T, db *Database) {
 			}
 			n, err := strconv.Atoi(string(known[0].Row.CustomStatus))
 			if err != nil || promised1 > n || value1 > n || promised2 < n || value2 < n {
-				t.Errorf("turn %d: before, %d turns had promised and the value was %d; afterwards %d and %d (%v)", n, promised1, value1, promised2, value2, err)
+				t.Errorf("turn %d: before, %d turns had promised and the value was %d; afterwards %d and %d (%v)", n,
+					promised1, value1, promised2, value2, err)
 				return
 			}
 		}
@@ -208,7 +217,8 @@ func promisesAndValues(t *testing.T, db *Database) {
 	s.promises(turns)
 }
 
-// sameTurnAfterFailure shows that a commit that failed leaves the instance where it was: the same turn is taken afterwards, once.
+// sameTurnAfterFailure shows that a commit that failed leaves the instance where it was: the same
+// turn is taken afterwards, once.
 func sameTurnAfterFailure(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())
@@ -226,8 +236,8 @@ func sameTurnAfterFailure(t *testing.T, db *Database) {
 	s.same(a)
 }
 
-// oneOfManyWins shows that of turns that were decided on the same basis, and are committed at the same time, exactly one is taken, and that the others
-// learn where the instance stands then.
+// oneOfManyWins shows that of turns that were decided on the same basis, and are committed at the
+// same time, exactly one is taken, and that the others learn where the instance stands then.
 func oneOfManyWins(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	stores := []*store{s}
@@ -277,7 +287,8 @@ func oneOfManyWins(t *testing.T, db *Database) {
 
 // ---- Errors.
 
-// basisThatNeverWas shows that a turn is refused that was decided on something that never was, and that the answer tells what is there instead.
+// basisThatNeverWas shows that a turn is refused that was decided on something that never was, and
+// that the answer tells what is there instead.
 func basisThatNeverWas(t *testing.T, db *Database) {
 	s, a, b := open(t, db), NewActor("a"), NewActor("b")
 	s.commit(a.Start())
@@ -297,13 +308,15 @@ func basisThatNeverWas(t *testing.T, db *Database) {
 	}
 }
 
-// eventTwice shows that an event cannot be stored twice: not in one turn, not by two turns, and not when the row of history is there behind the fence.
+// eventTwice shows that an event cannot be stored twice: not in one turn, not by two turns, and not
+// when the row of history is there behind the fence.
 func eventTwice(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())
 	turn := Together(a.Note(), a.Note())
 	twice := *turn
-	twice.Executions = []round.Execution{{ID: 1, Events: []events.Event{turn.Executions[0].Events[0], turn.Executions[0].Events[0]}}}
+	twice.Executions = []round.Execution{{ID: 1,
+		Events: []events.Event{turn.Executions[0].Events[0], turn.Executions[0].Events[0]}}}
 	if _, err := s.Commit(s.ctx(), Batch(t, &twice)); err == nil {
 		t.Fatal("a turn with an event twice was taken")
 	}
@@ -316,11 +329,13 @@ func eventTwice(t *testing.T, db *Database) {
 	s.same(a)
 }
 
-// rowWithoutNames shows that a row of which next to nothing is known can be stored and loaded: the store needs none of it.
+// rowWithoutNames shows that a row of which next to nothing is known can be stored and loaded: the
+// store needs none of it.
 func rowWithoutNames(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	turn := a.Start()
-	a.Row = round.Row{Execution: 1, Life: a.Row.Life, Status: round.Running, UpdatedAt: Began, LastEvent: a.Row.LastEvent}
+	a.Row = round.Row{Execution: 1, Life: a.Row.Life, Status: round.Running, UpdatedAt: Began,
+		LastEvent: a.Row.LastEvent}
 	turn.Row = a.Row
 	s.commit(turn)
 	s.same(a)
@@ -328,7 +343,8 @@ func rowWithoutNames(t *testing.T, db *Database) {
 	s.same(a)
 }
 
-// overtaken shows that a turn that was decided before another owner took the instance further is refused, after the other's instance has ended, too.
+// overtaken shows that a turn that was decided before another owner took the instance further is
+// refused, after the other's instance has ended, too.
 func overtaken(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())
@@ -342,7 +358,8 @@ func overtaken(t *testing.T, db *Database) {
 	s.same(a)
 }
 
-// wrongBatches shows that mistakes of the caller are errors that nobody should try again, and that nothing of such a batch is stored.
+// wrongBatches shows that mistakes of the caller are errors that nobody should try again, and that
+// nothing of such a batch is stored.
 func wrongBatches(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())
@@ -358,16 +375,18 @@ func wrongBatches(t *testing.T, db *Database) {
 		return turn
 	}
 	cases := map[string][]*round.Turn{
-		"two turns of one":       {a.Clone().Note(), a.Clone().Note()},
-		"no events":              {wrong(func(t *round.Turn) { t.Executions = nil })},
-		"nobody":                 {wrong(func(t *round.Turn) { t.Instance = "" })},
-		"no turn":                {nil},
-		"a gap":                  {gap()},
-		"a row that is ahead":    {wrong(func(t *round.Turn) { t.Row.LastEvent++ })},
-		"a row that is behind":   {wrong(func(t *round.Turn) { t.Row.Execution-- })},
-		"events of the past":     {wrong(func(t *round.Turn) { t.Basis.LastEvent++ })},
-		"back to an execution":   {wrong(func(t *round.Turn) { t.Basis.Execution++ })},
-		"an event without facts": {wrong(func(t *round.Turn) { t.Executions[0].Events = []events.Event{{ID: 2, At: Began}} })},
+		"two turns of one":     {a.Clone().Note(), a.Clone().Note()},
+		"no events":            {wrong(func(t *round.Turn) { t.Executions = nil })},
+		"nobody":               {wrong(func(t *round.Turn) { t.Instance = "" })},
+		"no turn":              {nil},
+		"a gap":                {gap()},
+		"a row that is ahead":  {wrong(func(t *round.Turn) { t.Row.LastEvent++ })},
+		"a row that is behind": {wrong(func(t *round.Turn) { t.Row.Execution-- })},
+		"events of the past":   {wrong(func(t *round.Turn) { t.Basis.LastEvent++ })},
+		"back to an execution": {wrong(func(t *round.Turn) { t.Basis.Execution++ })},
+		"an event without facts": {wrong(func(t *round.Turn) {
+			t.Executions[0].Events = []events.Event{{ID: 2, At: Began}}
+		})},
 	}
 	for name, turns := range cases {
 		b := NewActor("b")
@@ -385,7 +404,8 @@ func wrongBatches(t *testing.T, db *Database) {
 	s.promises(0)
 }
 
-// unfitAmongOthers shows that a turn that the database does not take does not hold back the others of the batch, wherever it stands.
+// unfitAmongOthers shows that a turn that the database does not take does not hold back the others
+// of the batch, wherever it stands.
 func unfitAmongOthers(t *testing.T, db *Database) {
 	s := open(t, db)
 	const size = 7
@@ -400,7 +420,8 @@ func unfitAmongOthers(t *testing.T, db *Database) {
 		stale := NewActor(fmt.Sprintf("stale-%d", bad))
 		stale.Start()
 		turns, want = append(turns, stale.Note()), append(want, history.Conflict)
-		s.db.Exec(t, "INSERT INTO rondo_history (shard, instance, execution, event, last_event, data) VALUES ($1, $2, 1, 1, 1, $3)", db.Shard(actors[bad].ID), actors[bad].ID, []byte("x"))
+		s.db.Exec(t, "INSERT INTO rondo_history (shard, instance, execution, event, last_event, data) VALUES ($1, "+
+			"$2, 1, 1, 1, $3)", db.Shard(actors[bad].ID), actors[bad].ID, []byte("x"))
 		want[bad] = history.Unfit
 		r := s.try(turns...)
 		s.verdicts(r, want...)
@@ -424,7 +445,8 @@ func unfitAmongOthers(t *testing.T, db *Database) {
 	}
 }
 
-// unfitAndPublished shows that kept promises are removed with a batch of which the database does not take anything.
+// unfitAndPublished shows that kept promises are removed with a batch of which the database does
+// not take anything.
 func unfitAndPublished(t *testing.T, db *Database) {
 	s, a, b := open(t, db), NewActor("a"), NewActor("b")
 	r := s.commit(a.StartAndCall())
@@ -464,8 +486,9 @@ func cancelledBefore(t *testing.T, db *Database) {
 	s.promises(1)
 }
 
-// cancelledDuring shows that a commit that runs out of time at any moment tells the truth: what it says is not stored is not there, what it says is stored
-// is, and what it does not know is there as a whole or not at all.
+// cancelledDuring shows that a commit that runs out of time at any moment tells the truth: what it
+// says is not stored is not there, what it says is stored is, and what it does not know is there as
+// a whole or not at all.
 func cancelledDuring(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())
@@ -490,7 +513,8 @@ func cancelledDuring(t *testing.T, db *Database) {
 		case history.Retry, history.Contended:
 			a = before
 		case history.Ambiguous:
-			// It may still be under way. A turn on the old basis waits for it, and tells who was first.
+			// It may still be under way. A turn on the old basis waits for it, and tells who was
+			// first.
 			if s.try(before.Note()).Outcomes[0].Verdict == history.Committed {
 				a = before
 			}

@@ -51,10 +51,12 @@ type eventKey struct {
 	execution, event int64
 }
 
-// manyWriters lets 16 writers, of up to four processes, commit batches that overlap, while somebody deletes instances and others read and sweep. Afterwards each
-// history is dense and in order, each event has exactly one winner, and nothing that was taken is lost.
+// manyWriters lets 16 writers, of up to four processes, commit batches that overlap, while somebody
+// deletes instances and others read and sweep. Afterwards each history is dense and in order, each
+// event has exactly one winner, and nothing that was taken is lost.
 func manyWriters(t *testing.T, db *Database) {
-	r := &writers{T: t, taken: make(map[eventKey][]string), sent: make(map[string]bool), deleted: make(map[string]bool), verdicts: make(map[history.Verdict]int)}
+	r := &writers{T: t, taken: make(map[eventKey][]string), sent: make(map[string]bool), deleted: make(map[string]bool),
+		verdicts: make(map[history.Verdict]int)}
 	processes := 1
 	if db.Shared {
 		processes = 4
@@ -113,7 +115,8 @@ func (r *writers) write(ctx context.Context, w int) {
 		for _, i := range random.Perm(raceInstances)[:1+random.IntN(raceBatch)] {
 			ids = append(ids, r.name(i))
 		}
-		// The test's own time does not run out within a commit: each is seen through, so that its end is known.
+		// The test's own time does not run out within a commit: each is seen through, so that its
+		// end is known.
 		known, err := s.Load(context.WithoutCancel(ctx), ids, nil)
 		if err != nil {
 			r.Errorf("load: %v", err)
@@ -139,7 +142,8 @@ func (r *writers) write(ctx context.Context, w int) {
 	}
 }
 
-// racersTurn takes an instance further in one of many ways. The tag is written into every event, so that it is known who has written it.
+// racersTurn takes an instance further in one of many ways. The tag is written into every event, so
+// that it is known who has written it.
 func racersTurn(k round.Known, random *rand.Rand, tag string) *round.Turn {
 	a := Resume(k, Began)
 	note := func() *round.Turn {
@@ -252,7 +256,8 @@ func (r *writers) watch(ctx context.Context) {
 			func() error { _, err := s.Tidy(seen); return err },
 			func() error { _, err := s.Metrics(seen); return err },
 			func() error {
-				_, err := s.TakeOverdue(seen, history.Take{Before: Began.Add(time.Hour), Until: Began.Add(2 * time.Hour), Limit: 10})
+				_, err := s.TakeOverdue(seen,
+					history.Take{Before: Began.Add(time.Hour), Until: Began.Add(2 * time.Hour), Limit: 10})
 				return err
 			},
 		} {
@@ -279,7 +284,8 @@ func (r *writers) check(s *store) {
 	r.checkPromises(s)
 }
 
-// checkInstance checks each execution of an instance: reading a history fails if there is a gap in it.
+// checkInstance checks each execution of an instance: reading a history fails if there is a gap in
+// it.
 func (r *writers) checkInstance(s *store, id string) (stored int) {
 	if s.load(id).Row.Execution == 0 {
 		if !mortal(id) {
@@ -315,7 +321,8 @@ func (r *writers) checkInstance(s *store, id string) (stored int) {
 	return len(kept)
 }
 
-// checkPromises checks that what is left in the outbox was promised by turns that were taken, each message once.
+// checkPromises checks that what is left in the outbox was promised by turns that were taken, each
+// message once.
 func (r *writers) checkPromises(s *store) {
 	seen := make(map[string]bool)
 	for {
@@ -325,7 +332,8 @@ func (r *writers) checkPromises(s *store) {
 		}
 		for _, id := range s.messages(list) {
 			if seen[id] || !r.sent[id] {
-				r.Errorf("message %s is there: seen before %v, promised by a turn that was taken %v", id, seen[id], r.sent[id])
+				r.Errorf("message %s is there: seen before %v, promised by a turn that was taken %v", id,
+					seen[id], r.sent[id])
 			}
 			seen[id] = true
 		}

@@ -2,10 +2,12 @@
 //
 // # What is here
 //
-// [Run] runs the suite on one kind of database. A test is named after its section and after what it shows. The tables below have a line for each
-// behaviour that a store of durable executions must show, and say who shows it in Rondo. Not everything is the store's business: it keeps histories and
-// what belongs to them, while messages, their queues and who is given which of them are the broker's. The sections keep the numbers by which scenarios
-// of package round name them. There are also tests that stand in no table: they show what this store promises beyond that.
+// [Run] runs the suite on one kind of database. A test is named after its section and after what it
+// shows. The tables below have a line for each behaviour that a store of durable executions must
+// show, and say who shows it in Rondo. Not everything is the store's business: it keeps histories
+// and what belongs to them, while messages, their queues and who is given which of them are the
+// broker's. The sections keep the numbers by which scenarios of package round name them. There are
+// also tests that stand in no table: they show what this store promises beyond that.
 //
 // # How to read the tables
 //
@@ -18,9 +20,11 @@
 //
 // Where a line names several, each shows a part of it.
 //
-// What others call the lock of an instance, and the token for it, is here what a turn was decided on: the store takes the turn if the instance still
-// stands there. What others keep apart as the values of the running execution is here in the one table of values, from the commit on. Replay does not
-// read that table: it finds the values in history, which begins with those of the execution before.
+// What others call the lock of an instance, and the token for it, is here what a turn was decided
+// on: the store takes the turn if the instance still stands there. What others keep apart as the
+// values of the running execution is here in the one table of values, from the commit on. Replay
+// does not read that table: it finds the values in history, which begins with those of the
+// execution before.
 //
 // # 5.1 atomicity
 //

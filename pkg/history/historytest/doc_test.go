@@ -13,8 +13,9 @@ import (
 	"testing"
 )
 
-// This file keeps the tables of the package's comment true as far as a test can: every behaviour has its line, and what a line names exists. Whether a
-// test really shows what its line says, only a reader can check.
+// This file keeps the tables of the package's comment true as far as a test can: every behaviour
+// has its line, and what a line names exists. Whether a test really shows what its line says, only
+// a reader can check.
 
 //go:embed doc.go
 var docFile string
@@ -127,7 +128,9 @@ func checkTables(comment string, want []section, known known) (bad []string) {
 		at := &got[len(got)-1]
 		m := tableLine.FindStringSubmatch(line)
 		if m == nil {
-			bad = append(bad, fmt.Sprintf("section %s: %q is no line of a table: write the name, two spaces or more, and who shows it", at.number, line))
+			bad = append(bad, fmt.Sprintf(
+				"section %s: %q is no line of a table: write the name, two spaces or more, and who shows it",
+				at.number, line))
 			continue
 		}
 		if seen[m[1]] {
@@ -145,7 +148,8 @@ func checkTables(comment string, want []section, known known) (bad []string) {
 	return bad
 }
 
-// checkShown lists what is wrong with what a line says about who shows it: parts with a semicolon between them, each a place and what is there.
+// checkShown lists what is wrong with what a line says about who shows it: parts with a semicolon
+// between them, each a place and what is there.
 func checkShown(shown string, known known) (bad []string) {
 	var seen []string
 	for part := range strings.SplitSeq(shown, "; ") {
@@ -185,7 +189,8 @@ func TestTablesAreChecked(t *testing.T) {
 		comment string
 		want    string // part of a problem; "" if there is none
 	}{
-		"as it should be":     {"Package x.\n\n\tlegend  of it\n\n# 5.1 a\n\n\tb   store: a/b, a/c; bus: carries it\n\tc d  core: TestX, x.txt\n", ""},
+		"as it should be": {"Package x.\n\n\tlegend  of it\n\n# 5.1 a\n\n\tb   store: a/b, a/c; bus: carries " +
+			"it\n\tc d  core: TestX, x.txt\n", ""},
 		"a reason":            {"# 5.1 a\n\n\tb  not: it is a table: not a list; core: x.txt\n\tc  worker: w\n", ""},
 		"a line is missing":   {"# 5.1 a\n\n\tb  store: a/b\n", "want"},
 		"a line too many":     {"# 5.1 a\n\n\tb  bus: x\n\tc  bus: x\n\td  bus: x\n", "want"},

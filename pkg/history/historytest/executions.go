@@ -12,13 +12,15 @@ import (
 
 // ---- Instances are born.
 
-// bornAtFirstCommit shows that an instance is there from its first commit on, with all that its start said.
+// bornAtFirstCommit shows that an instance is there from its first commit on, with all that its
+// start said.
 func bornAtFirstCommit(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.nobody("a")
-	turn := a.StartAndCall(WithName("fulfil", "2.1.0"), WithAttributes(map[string]string{"region": "eu", "": "empty"}), func(x *events.Started) {
-		x.Trace, x.Engine = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", 7
-	})
+	turn := a.StartAndCall(WithName("fulfil", "2.1.0"), WithAttributes(map[string]string{"region": "eu", "": "empty"}),
+		func(x *events.Started) {
+			x.Trace, x.Engine = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", 7
+		})
 	turn.Row.Fresh, turn.Row.Unread = true, 3
 	a.Row = turn.Row
 	s.nobody("a")
@@ -33,7 +35,8 @@ func bornAtFirstCommit(t *testing.T, db *Database) {
 func promisedStart(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	turn := a.Start()
-	turn.Messages = append(turn.Messages, events.Message{ID: "start-b", Instance: "b", Content: &events.Start{Orchestration: "orders", Input: events.Payload("1")}})
+	turn.Messages = append(turn.Messages, events.Message{ID: "start-b", Instance: "b",
+		Content: &events.Start{Orchestration: "orders", Input: events.Payload("1")}})
 	s.commit(turn)
 	s.promises(1)
 	s.nobody("b")
@@ -51,11 +54,13 @@ func versionLater(t *testing.T, db *Database) {
 	s.same(a)
 }
 
-// childIsBorn shows that a child is born at its own first commit, and remembers its parent for the whole of its life.
+// childIsBorn shows that a child is born at its own first commit, and remembers its parent for the
+// whole of its life.
 func childIsBorn(t *testing.T, db *Database) {
 	s, p, c := open(t, db), NewActor("parent"), NewActor("child")
 	turn := p.Start()
-	turn.Messages = append(turn.Messages, events.Message{ID: "start-child", Instance: "child", Content: &events.Start{Orchestration: "orders"}})
+	turn.Messages = append(turn.Messages,
+		events.Message{ID: "start-child", Instance: "child", Content: &events.Start{Orchestration: "orders"}})
 	s.commit(turn)
 	s.nobody("child")
 	s.commit(c.Start(WithParent(p)))
@@ -66,8 +71,9 @@ func childIsBorn(t *testing.T, db *Database) {
 	s.same(c)
 }
 
-// childBesideParent shows that a child may be started in the batch in which its parent goes on, ends, or continues as new, whichever comes first in it, and
-// a grandchild beside it if the child is there.
+// childBesideParent shows that a child may be started in the batch in which its parent goes on,
+// ends, or continues as new, whichever comes first in it, and a grandchild beside it if the child
+// is there.
 func childBesideParent(t *testing.T, db *Database) {
 	s := open(t, db)
 	for i := range 8 {
@@ -123,7 +129,8 @@ func latestExecution(t *testing.T, db *Database) {
 	}
 }
 
-// executionsInSequence shows that executions are numbered one after the other, when one turn goes through several, too.
+// executionsInSequence shows that executions are numbered one after the other, when one turn goes
+// through several, too.
 func executionsInSequence(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())
@@ -137,7 +144,8 @@ func executionsInSequence(t *testing.T, db *Database) {
 	}
 }
 
-// continuedAsNew shows what continuing as new leaves and begins: the former execution with its end, the next one with the same life and the same birth.
+// continuedAsNew shows what continuing as new leaves and begins: the former execution with its end,
+// the next one with the same life and the same birth.
 func continuedAsNew(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.StartAndCall(WithAttributes(map[string]string{"x": "y"})))
@@ -150,10 +158,12 @@ func continuedAsNew(t *testing.T, db *Database) {
 		t.Fatal(list, err)
 	}
 	f, c := list[0], list[1]
-	if f.Status != round.ContinuedAsNew || !f.EndedAt.Equal(later) || f.Events != former.LastEvent+1 || f.Life != former.Life || f.Name != former.Name {
+	if f.Status != round.ContinuedAsNew || !f.EndedAt.Equal(later) || f.Events != former.LastEvent+1 ||
+		f.Life != former.Life || f.Name != former.Name {
 		t.Fatalf("%+v", f)
 	}
-	if c.Status != round.Running || !c.EndedAt.IsZero() || !c.StartedAt.Equal(later) || c.Events != 1 || c.Life != former.Life {
+	if c.Status != round.Running || !c.EndedAt.IsZero() || !c.StartedAt.Equal(later) || c.Events != 1 ||
+		c.Life != former.Life {
 		t.Fatalf("%+v", c)
 	}
 	if info := s.info("a"); !info.CreatedAt.Equal(Began) || info.Attributes["x"] != "y" {
@@ -161,7 +171,8 @@ func continuedAsNew(t *testing.T, db *Database) {
 	}
 }
 
-// formerExecutionsStay shows that the histories and the ends of former executions stay as they were, of former lives too.
+// formerExecutionsStay shows that the histories and the ends of former executions stay as they
+// were, of former lives too.
 func formerExecutionsStay(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start(WithName("first", "1.0.0")))
@@ -175,10 +186,12 @@ func formerExecutionsStay(t *testing.T, db *Database) {
 	if err != nil || len(list) != 3 {
 		t.Fatal(list, err)
 	}
-	if x := list[1]; x.Status != round.Failed || x.Error == nil || x.Error.Message != "broken" || x.Life != first.Life || x.Name != "first" || x.Version != "1.0.0" {
+	if x := list[1]; x.Status != round.Failed || x.Error == nil || x.Error.Message != "broken" ||
+		x.Life != first.Life || x.Name != "first" || x.Version != "1.0.0" {
 		t.Fatalf("%+v", x)
 	}
-	if x := list[2]; x.Status != round.Completed || string(x.Output) != "2" || x.Life == first.Life || x.Name != "second" {
+	if x := list[2]; x.Status != round.Completed || string(x.Output) != "2" || x.Life == first.Life ||
+		x.Name != "second" {
 		t.Fatalf("%+v", x)
 	}
 	if info := s.info("a"); !info.CreatedAt.Equal(Began.Add(time.Hour)) {

@@ -14,7 +14,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// basisIsGoodOnce shows that each commit moves the basis, so that none is good for two turns: not after events, a continuation, an end or a restart.
+// basisIsGoodOnce shows that each commit moves the basis, so that none is good for two turns: not
+// after events, a continuation, an end or a restart.
 func basisIsGoodOnce(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	seen := map[round.Basis]bool{{}: true}
@@ -39,7 +40,8 @@ func basisIsGoodOnce(t *testing.T, db *Database) {
 	s.same(a)
 }
 
-// everyPartOfTheBasis shows that a turn is refused if any part of what it was decided on differs, and that the right one is still taken.
+// everyPartOfTheBasis shows that a turn is refused if any part of what it was decided on differs,
+// and that the right one is still taken.
 func everyPartOfTheBasis(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(Together(a.Start(), a.ContinueAsNew(), a.Note(), a.Note()))
@@ -65,7 +67,8 @@ func everyPartOfTheBasis(t *testing.T, db *Database) {
 	s.commit(right)
 }
 
-// conflictsAreAlone shows that one instance's conflict holds back no other of the batch, wherever it stands.
+// conflictsAreAlone shows that one instance's conflict holds back no other of the batch, wherever
+// it stands.
 func conflictsAreAlone(t *testing.T, db *Database) {
 	s := open(t, db)
 	var turns []*round.Turn
@@ -92,7 +95,8 @@ func conflictsAreAlone(t *testing.T, db *Database) {
 	}
 }
 
-// publishedOnly shows that a commit removes the promises it is told of, and no others, even if all its turns are refused, or there are none.
+// publishedOnly shows that a commit removes the promises it is told of, and no others, even if all
+// its turns are refused, or there are none.
 func publishedOnly(t *testing.T, db *Database) {
 	s := open(t, db)
 	var keys []history.PromiseKey
@@ -115,7 +119,8 @@ func publishedOnly(t *testing.T, db *Database) {
 	if left := s.take(10, time.Hour); len(left) != 1 || left[0].Key != keys[3] {
 		t.Fatalf("left is %+v, want %+v", left, keys[3])
 	}
-	if r, err := s.Commit(s.ctx(), history.Batch{Published: keys}); err != nil || len(r.Outcomes) > 0 || len(r.Promises) > 0 {
+	if r, err := s.Commit(s.ctx(), history.Batch{Published: keys}); err != nil || len(r.Outcomes) > 0 ||
+		len(r.Promises) > 0 {
 		t.Fatal(r, err)
 	}
 	if r, err := s.Commit(s.ctx(), history.Batch{}); err != nil || len(r.Outcomes) > 0 {
@@ -124,7 +129,8 @@ func publishedOnly(t *testing.T, db *Database) {
 	s.promises(0)
 }
 
-// manyOnOne shows that many writers of one instance make one history: each event has one writer, and every turn is taken once in the end.
+// manyOnOne shows that many writers of one instance make one history: each event has one writer,
+// and every turn is taken once in the end.
 func manyOnOne(t *testing.T, db *Database) {
 	s := open(t, db)
 	s.commit(NewActor("a").Start())
@@ -138,7 +144,8 @@ func manyOnOne(t *testing.T, db *Database) {
 					t.Error(err)
 					return
 				}
-				turn := Resume(known[0], Began).Say(&events.EventReceived{Wait: 1, Name: "note", Data: events.Payload(fmt.Sprint(w*each + n))})
+				turn := Resume(known[0], Began).Say(&events.EventReceived{Wait: 1, Name: "note",
+					Data: events.Payload(fmt.Sprint(w*each + n))})
 				r, err := s.Commit(context.Background(), Batch(t, turn))
 				if err != nil {
 					t.Error(err)
@@ -160,8 +167,9 @@ func manyOnOne(t *testing.T, db *Database) {
 	}
 }
 
-// eachItsOwn shows that owners of different instances are not in each other's way: all begin at the same moment, and each finds its instance and has its turn
-// taken, without ever being told that somebody else was first.
+// eachItsOwn shows that owners of different instances are not in each other's way: all begin at the
+// same moment, and each finds its instance and has its turn taken, without ever being told that
+// somebody else was first.
 func eachItsOwn(t *testing.T, db *Database) {
 	s, other := rivals(t, db)
 	stores := []*store{s, other}
@@ -196,8 +204,8 @@ func eachItsOwn(t *testing.T, db *Database) {
 	}
 }
 
-// manyOnMany shows that many who want to take the same instances to their ends, in batches and at the same moments, do so once for each: one turn is
-// taken, and what it promises is promised once.
+// manyOnMany shows that many who want to take the same instances to their ends, in batches and at
+// the same moments, do so once for each: one turn is taken, and what it promises is promised once.
 func manyOnMany(t *testing.T, db *Database) {
 	s, other := rivals(t, db)
 	stores := []*store{s, other}
@@ -262,7 +270,8 @@ func manyOnMany(t *testing.T, db *Database) {
 	}
 }
 
-// takenOver shows that after an owner has died another one loads the instance and goes on, and that what the first one still had under way is refused.
+// takenOver shows that after an owner has died another one loads the instance and goes on, and that
+// what the first one still had under way is refused.
 func takenOver(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())

@@ -15,7 +15,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// Fixtures are databases as released versions have left them. Later versions must be able to read them and to go on with them.
+// Fixtures are databases as released versions have left them. Later versions must be able to read
+// them and to go on with them.
 //
 //	Fill       makes what is in one, with the newest version; only ever add to it
 //	Reading    is what is read from a store, to keep it beside the fixture
@@ -30,17 +31,20 @@ func Fill(tb testing.TB, s history.Store) {
 	tb.Helper()
 	f := fixture{tb, s}
 	runs, child, ended, buried := NewActor("runs"), NewActor("child"), NewActor("ended"), NewActor("buried")
-	f.commit(runs.StartAndCall(WithAttributes(map[string]string{"region": "eu", "größe": "L"}), func(s *events.Started) {
-		s.Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	}))
-	f.commit(Together(runs.Set("stock", `{"sku":"a1","n":7}`), runs.Set("empty", ""), runs.SetStatus(`"half"`)), child.Start(WithParent(runs)))
+	f.commit(runs.StartAndCall(WithAttributes(map[string]string{"region": "eu", "größe": "L"}),
+		func(s *events.Started) {
+			s.Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+		}))
+	f.commit(Together(runs.Set("stock", `{"sku":"a1","n":7}`), runs.Set("empty", ""), runs.SetStatus(`"half"`)),
+		child.Start(WithParent(runs)))
 	f.commit(Sends(child.Note(), "from-child", "runs"))
 
 	f.commit(ended.Start(WithAttributes(map[string]string{"region": "us"})))
 	f.commit(ended.Set("kept", "[1,2,3]"))
 	f.commit(ended.At(Began.Add(time.Hour)).ContinueAsNew())
 	f.commit(ended.At(Began.Add(2 * time.Hour)).Fail("card declined"))
-	f.commit(ended.At(Began.Add(3*time.Hour)).Start(WithMessage("again"), WithName("refund", "2.0.0"), WithAttributes(map[string]string{"region": "us"})))
+	f.commit(ended.At(Began.Add(3*time.Hour)).Start(WithMessage("again"), WithName("refund", "2.0.0"),
+		WithAttributes(map[string]string{"region": "us"})))
 	f.commit(ended.At(Began.Add(4 * time.Hour)).Complete(`{"refunded":true}`))
 
 	f.commit(buried.StartAndCall())
@@ -187,7 +191,8 @@ func GoOn(tb testing.TB, s history.Store) {
 	f.commit(runs.Set("stock", "1"), child.Complete("1"))
 	f.commit(runs.Remove("empty"))
 	f.commit(runs.ContinueAsNew())
-	f.commit(runs.Complete("1"), ended.Start(WithMessage("once more"), WithAttributes(map[string]string{"region": "asia"})))
+	f.commit(runs.Complete("1"),
+		ended.Start(WithMessage("once more"), WithAttributes(map[string]string{"region": "asia"})))
 	f.commit(ended.Note())
 	for region, want := range map[string]int{"eu": 1, "us": 0, "asia": 1} {
 		some, err := s.List(ctx, history.Filter{Attributes: map[string]string{"region": region}}, history.Page{})

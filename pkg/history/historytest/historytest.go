@@ -13,7 +13,8 @@ import (
 
 // Database is a fresh database of one kind, for one test.
 type Database struct {
-	// Open opens a store on it. What it opens is closed when the test ends. A store that is opened again finds what the one before has stored.
+	// Open opens a store on it. What it opens is closed when the test ends. A store that is opened
+	// again finds what the one before has stored.
 	Open func(tb testing.TB, options Options) history.Store
 	// Shared says that several stores may be open at once, as of several processes.
 	Shared bool
@@ -21,15 +22,20 @@ type Database struct {
 	Volatile bool
 	// Marks says that sweeps begin from remembered marks.
 	Marks bool
-	// Exec runs a statement behind the store's back, with parameters $1, $2, …; several with a semicolon between them if there are no parameters.
+	// Exec runs a statement behind the store's back, with parameters $1, $2, …; several with a
+	// semicolon between them if there are no parameters.
 	Exec func(tb testing.TB, statement string, args ...any)
-	// Hold runs a statement in a transaction that stays open until it is released, and is then rolled back; nil where that would stop everybody else.
+	// Hold runs a statement in a transaction that stays open until it is released, and is then
+	// rolled back; nil where that would stop everybody else.
 	Hold func(tb testing.TB, statement string, args ...any) (release func())
-	// SecondsAfter is an expression for the time that lies as many seconds behind a moment as a column says.
+	// SecondsAfter is an expression for the time that lies as many seconds behind a moment as a
+	// column says.
 	SecondsAfter func(from time.Time, column string) string
-	// Deadlocks counts those that the database had to resolve so far; nil where there is no such count.
+	// Deadlocks counts those that the database had to resolve so far; nil where there is no such
+	// count.
 	Deadlocks func(tb testing.TB) int64
-	// ServerCPU is the CPU time that the database's own processes have spent for a store so far; nil where that cannot be told.
+	// ServerCPU is the CPU time that the database's own processes have spent for a store so far;
+	// nil where that cannot be told.
 	ServerCPU func(history.Store) time.Duration
 	// Shard is the value of the column shard for an instance.
 	Shard func(instance string) int16

@@ -15,7 +15,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// loadTests are about what is loaded: whom a filter admits, and what is told of what cannot be read.
+// loadTests are about what is loaded: whom a filter admits, and what is told of what cannot be
+// read.
 var loadTests = []test{
 	{"load/order_duplicates_and_strangers", loadOrder},
 	{"load/many_at_once", loadMany},
@@ -83,7 +84,8 @@ func (s *store) pinned(id string, engine int) *Actor {
 
 // ---- Loading.
 
-// loadOrder shows that instances come in the order asked for, each as often as it was, those that do not exist with nothing but their ids.
+// loadOrder shows that instances come in the order asked for, each as often as it was, those that
+// do not exist with nothing but their ids.
 func loadOrder(t *testing.T, db *Database) {
 	s, a, b := open(t, db), NewActor("a"), NewActor("b")
 	s.commit(a.StartAndCall(), b.Start())
@@ -124,7 +126,8 @@ func loadMany(t *testing.T, db *Database) {
 	}
 }
 
-// loadCurrent shows that the history that is loaded is that of the current execution, when the former ones are gone, too.
+// loadCurrent shows that the history that is loaded is that of the current execution, when the
+// former ones are gone, too.
 func loadCurrent(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(Together(a.Start(), a.Note()))
@@ -136,7 +139,8 @@ func loadCurrent(t *testing.T, db *Database) {
 	s.sameEvents("a", 2, s.load("a").History, a.Events[2])
 }
 
-// loadWhileOthersCommit shows that an instance is never seen torn while others take it on to further executions, delete it and start it again.
+// loadWhileOthersCommit shows that an instance is never seen torn while others take it on to
+// further executions, delete it and start it again.
 func loadWhileOthersCommit(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	reader := s
@@ -187,7 +191,8 @@ func (s *store) isUnreadable(err error, want history.UnreadableError) {
 	if !errors.As(err, &u) {
 		s.Fatalf("%v, want what is unreadable", err)
 	}
-	if u.Instance != want.Instance || u.Execution != want.Execution || u.Event != want.Event || u.Column != want.Column || u.Err == nil {
+	if u.Instance != want.Instance || u.Execution != want.Execution || u.Event != want.Event ||
+		u.Column != want.Column || u.Err == nil {
 		s.Fatalf("unreadable is %+v, want %+v", *u, want)
 	}
 	if !strings.Contains(u.Error(), fmt.Sprintf("%q", want.Instance)) || !strings.Contains(u.Error(), want.Column) {
@@ -215,17 +220,20 @@ func (s *store) three(id string) (a *Actor, known func() round.Known) {
 	}
 }
 
-// loadCorrupt shows that an event that cannot be read makes its instance unreadable, says which event, leaves the row readable and harms no other
-// instance that is loaded with it.
+// loadCorrupt shows that an event that cannot be read makes its instance unreadable, says which
+// event, leaves the row readable and harms no other instance that is loaded with it.
 func loadCorrupt(t *testing.T, db *Database) {
 	s := open(t, db)
-	bad := []string{"", "nonsense", "{", "null", `{"id":2}`, `{"id":2,"at":"2026-03-01T12:00:00Z","kind":"of_the_future","data":{}}`, "\x00\xff"}
+	bad := []string{"", "nonsense", "{", "null", `{"id":2}`,
+		`{"id":2,"at":"2026-03-01T12:00:00Z","kind":"of_the_future","data":{}}`, "\x00\xff"}
 	for i, data := range bad {
 		for event := int64(1); event <= 3; event++ {
 			a, known := s.three(fmt.Sprint("a", i, "-", event))
-			s.db.Exec(t, "UPDATE rondo_history SET data = $1 WHERE instance = $2 AND event = $3", []byte(data), a.ID, event)
+			s.db.Exec(t, "UPDATE rondo_history SET data = $1 WHERE instance = $2 AND event = $3",
+				[]byte(data), a.ID, event)
 			k := known()
-			s.isUnreadable(k.Unreadable, history.UnreadableError{Instance: a.ID, Execution: 1, Event: event, Column: "data"})
+			s.isUnreadable(k.Unreadable,
+				history.UnreadableError{Instance: a.ID, Execution: 1, Event: event, Column: "data"})
 			if k.History != nil || asJSON(k.Row.Basis()) != asJSON(a.Row.Basis()) || k.Row.Name != a.Row.Name {
 				t.Fatalf("%+v", k)
 			}
@@ -242,7 +250,8 @@ func loadMissing(t *testing.T, db *Database) {
 	for event := int64(1); event <= 3; event++ {
 		a, known := s.three(fmt.Sprint("a", event))
 		s.db.Exec(t, "DELETE FROM rondo_history WHERE instance = $1 AND event = $2", a.ID, event)
-		s.isUnreadable(known().Unreadable, history.UnreadableError{Instance: a.ID, Execution: 1, Event: event, Column: "data"})
+		s.isUnreadable(known().Unreadable,
+			history.UnreadableError{Instance: a.ID, Execution: 1, Event: event, Column: "data"})
 	}
 	a, known := s.three("empty")
 	s.db.Exec(t, "DELETE FROM rondo_history WHERE instance = $1", a.ID)
@@ -271,7 +280,8 @@ func loadMismatch(t *testing.T, db *Database) {
 	s.isUnreadable(known().Unreadable, history.UnreadableError{Instance: a.ID, Execution: 1, Event: 2, Column: "data"})
 }
 
-// loadColumns shows that a part of the row that cannot be read makes the instance unreadable, says which part, and harms nobody else.
+// loadColumns shows that a part of the row that cannot be read makes the instance unreadable, says
+// which part, and harms nobody else.
 func loadColumns(t *testing.T, db *Database) {
 	s := open(t, db)
 	for _, column := range []string{"error", "attributes"} {
@@ -293,8 +303,9 @@ func loadColumns(t *testing.T, db *Database) {
 	s.isUnreadable(known().Unreadable, history.UnreadableError{Instance: a.ID, Execution: 1, Column: "status"})
 }
 
-// loadColumnsReplaced shows that an instance whose error cannot be read is healed by a turn that writes another one, and that one whose attributes
-// cannot be read can still be ended, started anew and deleted.
+// loadColumnsReplaced shows that an instance whose error cannot be read is healed by a turn that
+// writes another one, and that one whose attributes cannot be read can still be ended, started anew
+// and deleted.
 func loadColumnsReplaced(t *testing.T, db *Database) {
 	s := open(t, db)
 	a, known := s.three("a")
@@ -325,7 +336,8 @@ func admitNil(t *testing.T, db *Database) {
 	s.same(b)
 }
 
-// admitted shows that the filter sees the row as it is stored, once for each instance that exists, and that what it admits comes with its history.
+// admitted shows that the filter sees the row as it is stored, once for each instance that exists,
+// and that what it admits comes with its history.
 func admitted(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.pinned("a", 3)
@@ -344,7 +356,8 @@ func admitted(t *testing.T, db *Database) {
 	}
 }
 
-// notAdmitted shows that what the filter refuses comes with its row and without history, which is no error.
+// notAdmitted shows that what the filter refuses comes with its row and without history, which is
+// no error.
 func notAdmitted(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.pinned("a", 3)
@@ -369,7 +382,8 @@ func admittedAmongOthers(t *testing.T, db *Database) {
 	}
 }
 
-// notAdmittedStaysFree shows that looking at an instance that is not admitted does not keep others from it.
+// notAdmittedStaysFree shows that looking at an instance that is not admitted does not keep others
+// from it.
 func notAdmittedStaysFree(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.pinned("a", 3)
@@ -385,7 +399,8 @@ func notAdmittedStaysFree(t *testing.T, db *Database) {
 	s.same(a)
 }
 
-// admitWithoutPin shows that an instance without a pin is seen as such by the filter, so that every engine takes it.
+// admitWithoutPin shows that an instance without a pin is seen as such by the filter, so that every
+// engine takes it.
 func admitWithoutPin(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	turn := a.StartAndCall()
@@ -410,7 +425,9 @@ func admitBoundaries(t *testing.T, db *Database) {
 	for engine := 1; engine <= 5; engine++ {
 		ids = append(ids, s.pinned(fmt.Sprint("a", engine), engine).ID)
 	}
-	for i, k := range s.loadAll(func(_ string, row round.Row) bool { return row.Engine >= 2 && row.Engine <= 4 }, ids...) {
+	for i, k := range s.loadAll(func(_ string, row round.Row) bool {
+		return row.Engine >= 2 && row.Engine <= 4
+	}, ids...) {
 		if engine := i + 1; (k.History != nil) != (engine >= 2 && engine <= 4) || k.Row.Engine != engine {
 			t.Fatalf("%+v", k)
 		}
@@ -473,8 +490,9 @@ func admitNobody(t *testing.T, db *Database) {
 	}
 }
 
-// admittedToMany shows that of owners that look at the same instances at the same moment, through the same filter, one has its turn taken for each instance
-// that is admitted, and that those that are not are left as they were.
+// admittedToMany shows that of owners that look at the same instances at the same moment, through
+// the same filter, one has its turn taken for each instance that is admitted, and that those that
+// are not are left as they were.
 func admittedToMany(t *testing.T, db *Database) {
 	s, other := rivals(t, db)
 	stores := []*store{s, other}
@@ -546,7 +564,8 @@ func pinLater(t *testing.T, db *Database) {
 	}
 }
 
-// pinOverwritten shows that the store writes the pin it is told, lower ones, too: that a pin stays is the engine's business.
+// pinOverwritten shows that the store writes the pin it is told, lower ones, too: that a pin stays
+// is the engine's business.
 func pinOverwritten(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.pinned("a", 5)
@@ -559,7 +578,8 @@ func pinOverwritten(t *testing.T, db *Database) {
 	}
 }
 
-// corruptBehindPin shows that a history that cannot be read is no error for whoever must not read it.
+// corruptBehindPin shows that a history that cannot be read is no error for whoever must not read
+// it.
 func corruptBehindPin(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.pinned("a", 3)
@@ -567,10 +587,12 @@ func corruptBehindPin(t *testing.T, db *Database) {
 	if k := s.loadAll(engines(2), "a")[0]; k.Unreadable != nil || k.History != nil || k.Row.Basis() != a.Row.Basis() {
 		t.Fatalf("%+v", k)
 	}
-	s.isUnreadable(s.loadAll(engines(3), "a")[0].Unreadable, history.UnreadableError{Instance: "a", Execution: 1, Event: 1, Column: "data"})
+	s.isUnreadable(s.loadAll(engines(3), "a")[0].Unreadable,
+		history.UnreadableError{Instance: "a", Execution: 1, Event: 1, Column: "data"})
 }
 
-// corruptBehindPinAmongOthers shows the same for a batch: what is not admitted is not even looked at, and the others are read.
+// corruptBehindPinAmongOthers shows the same for a batch: what is not admitted is not even looked
+// at, and the others are read.
 func corruptBehindPinAmongOthers(t *testing.T, db *Database) {
 	s := open(t, db)
 	s.pinned("a", 3)
@@ -587,7 +609,8 @@ func corruptBehindPinAmongOthers(t *testing.T, db *Database) {
 	s.sameEvents("b", 1, known[1].History, b.Events[1])
 }
 
-// failureAppended shows that a failure can be appended to a history that cannot be read: the row tells where it ends. What was there is left as it is.
+// failureAppended shows that a failure can be appended to a history that cannot be read: the row
+// tells where it ends. What was there is left as it is.
 func failureAppended(t *testing.T, db *Database) {
 	s := open(t, db)
 	_, known := s.three("a")
@@ -598,7 +621,8 @@ func failureAppended(t *testing.T, db *Database) {
 	s.commit(failed.Fail(k.Unreadable.Error()))
 	k = known()
 	s.isUnreadable(k.Unreadable, history.UnreadableError{Instance: "a", Execution: 1, Event: 2, Column: "data"})
-	if k.Row.Status != round.Failed || k.Row.LastEvent != 4 || k.Row.Error == nil || !strings.Contains(k.Row.Error.Message, "event 2") {
+	if k.Row.Status != round.Failed || k.Row.LastEvent != 4 || k.Row.Error == nil ||
+		!strings.Contains(k.Row.Error.Message, "event 2") {
 		t.Fatalf("%+v", k.Row)
 	}
 	list, err := s.Events(s.ctx(), "a", 1, 3, 10)
@@ -611,8 +635,8 @@ func failureAppended(t *testing.T, db *Database) {
 	}
 }
 
-// stampStays shows that the engine's stamp of a history with queues in it is the same however it is read and how often, in the row and in the events, for a
-// former execution, too.
+// stampStays shows that the engine's stamp of a history with queues in it is the same however it is
+// read and how often, in the row and in the events, for a former execution, too.
 func stampStays(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	read := &events.QueueRead{Queue: "orders"}
@@ -626,7 +650,8 @@ func stampStays(t *testing.T, db *Database) {
 			if err != nil || int64(len(list)) != x {
 				t.Fatal(list, err)
 			}
-			stamps := []int{s.load("a").Row.Engine, s.info("a").Engine, s.page(history.Filter{}, history.Page{}).Instances[0].Engine}
+			stamps := []int{s.load("a").Row.Engine, s.info("a").Engine,
+				s.page(history.Filter{}, history.Page{}).Instances[0].Engine}
 			for _, e := range list {
 				stamps = append(stamps, e.Engine)
 				exported, err := history.Export(s.ctx(), s.Store, "a", e.Execution)

@@ -43,7 +43,8 @@ var outboxTests = []test{
 func (s *store) take(limit int, lease time.Duration) []history.Promise {
 	s.Helper()
 	now := s.clock.Now()
-	list, err := s.TakePromises(s.ctx(), history.Take{Before: now.Add(time.Millisecond), Until: now.Add(max(lease, 2*time.Millisecond)), Limit: limit})
+	list, err := s.TakePromises(s.ctx(),
+		history.Take{Before: now.Add(time.Millisecond), Until: now.Add(max(lease, 2*time.Millisecond)), Limit: limit})
 	if err != nil {
 		s.Fatalf("take over promises: %v", err)
 	}
@@ -85,11 +86,13 @@ func (s *store) promise(id string) history.PromiseKey {
 	return r.Promises[0]
 }
 
-// promiseFields shows that messages come back from the outbox as they went in: subject, headers, body, time and purging.
+// promiseFields shows that messages come back from the outbox as they went in: subject, headers,
+// body, time and purging.
 func promiseFields(t *testing.T, db *Database) {
 	s := open(t, db)
 	want := []events.Wire{
-		{Subject: "rondo.work.charge.a", Header: events.Header{events.HeaderMsgID: {"1"}, "Rondo-Tag": {"gpu"}, "Many": {"a", "", "b"}}, Body: []byte(`{"n":1}`)},
+		{Subject: "rondo.work.charge.a", Header: events.Header{events.HeaderMsgID: {"1"}, "Rondo-Tag": {"gpu"},
+			"Many": {"a", "", "b"}}, Body: []byte(`{"n":1}`)},
 		{Subject: "rondo.timer-due.3.a", NotBefore: time.Date(2031, 5, 6, 7, 8, 9, 123456789, time.UTC)},
 		{Subject: "rondo.work.charge.a", Purge: true},
 		{Subject: "rondo.event.x.ü", Body: []byte{0, 255, 1}},
@@ -105,7 +108,8 @@ func promiseFields(t *testing.T, db *Database) {
 	}
 }
 
-// promiseOrder shows that the messages of a turn keep their order: what withdraws a message comes behind it, many of them, too.
+// promiseOrder shows that the messages of a turn keep their order: what withdraws a message comes
+// behind it, many of them, too.
 func promiseOrder(t *testing.T, db *Database) {
 	s := open(t, db)
 	for _, several := range []bool{false, true} {
@@ -134,7 +138,8 @@ func promiseOrder(t *testing.T, db *Database) {
 	}
 }
 
-// promisesPacked shows that what a batch promises stands in one row, whoever promised it, and that a batch without promises makes none.
+// promisesPacked shows that what a batch promises stands in one row, whoever promised it, and that
+// a batch without promises makes none.
 func promisesPacked(t *testing.T, db *Database) {
 	s := open(t, db)
 	var turns []*round.Turn
@@ -159,8 +164,9 @@ func promisesPacked(t *testing.T, db *Database) {
 	s.promises(1)
 }
 
-// promisesSplit shows that no row of the outbox is larger than the limit, unless a single message is, that rows are not split without need, and that
-// nothing is lost by it, in one statement and in several.
+// promisesSplit shows that no row of the outbox is larger than the limit, unless a single message
+// is, that rows are not split without need, and that nothing is lost by it, in one statement and in
+// several.
 func promisesSplit(t *testing.T, db *Database) {
 	s := open(t, db)
 	for _, several := range []bool{false, true} {
@@ -223,7 +229,8 @@ func promisesSplit(t *testing.T, db *Database) {
 	}
 }
 
-// promisesOfWinners shows that what refused turns promise is not in the outbox, and that the result names the rows that are there and no others.
+// promisesOfWinners shows that what refused turns promise is not in the outbox, and that the result
+// names the rows that are there and no others.
 func promisesOfWinners(t *testing.T, db *Database) {
 	s := open(t, db)
 	loser := func() *round.Turn {
@@ -243,7 +250,8 @@ func promisesOfWinners(t *testing.T, db *Database) {
 	// Of those that begin and of those that go on, some are taken.
 	begun := NewActor("begun")
 	s.commit(begun.Start(), NewActor("there").Start())
-	s.verdicts(s.try(loser(), Sends(NewActor("there").Start(), "lost, too", "other"), Sends(NewActor("b").Start(), "begins", "other"), Sends(begun.Note(), "goes on", "other")),
+	s.verdicts(s.try(loser(), Sends(NewActor("there").Start(), "lost, too", "other"),
+		Sends(NewActor("b").Start(), "begins", "other"), Sends(begun.Note(), "goes on", "other")),
 		history.Conflict, history.Conflict, history.Committed, history.Committed)
 	got := s.messages(s.take(10, time.Hour))
 	slices.Sort(got)
@@ -253,7 +261,8 @@ func promisesOfWinners(t *testing.T, db *Database) {
 	s.same(begun)
 }
 
-// promisesRemoved shows that promises are removed by their keys, and that removing them again, or nothing, is no error.
+// promisesRemoved shows that promises are removed by their keys, and that removing them again, or
+// nothing, is no error.
 func promisesRemoved(t *testing.T, db *Database) {
 	s := open(t, db)
 	a, b, c := s.promise("a"), s.promise("b"), s.promise("c")
@@ -283,7 +292,8 @@ func promisesTakenOnce(t *testing.T, db *Database) {
 	s.promises(1)
 }
 
-// promisesTakenAgain shows that what was taken and not removed can be taken again when its lease has ended, as often as it takes.
+// promisesTakenAgain shows that what was taken and not removed can be taken again when its lease
+// has ended, as often as it takes.
 func promisesTakenAgain(t *testing.T, db *Database) {
 	s := open(t, db)
 	key := s.promise("a")
@@ -296,13 +306,15 @@ func promisesTakenAgain(t *testing.T, db *Database) {
 	}
 }
 
-// promisesYoung shows that a sweep leaves alone what was made at or after the moment it asks for: somebody is publishing that.
+// promisesYoung shows that a sweep leaves alone what was made at or after the moment it asks for:
+// somebody is publishing that.
 func promisesYoung(t *testing.T, db *Database) {
 	s := open(t, db)
 	s.promise("old")
 	s.clock.Advance(time.Minute)
 	s.promise("young")
-	list, err := s.TakePromises(s.ctx(), history.Take{Before: s.clock.Now(), Until: s.clock.Now().Add(time.Hour), Limit: 10})
+	list, err := s.TakePromises(s.ctx(),
+		history.Take{Before: s.clock.Now(), Until: s.clock.Now().Add(time.Hour), Limit: 10})
 	if got := s.messages(list); err != nil || !slices.Equal(got, []string{"old"}) {
 		t.Fatal(got, err)
 	}
@@ -341,7 +353,8 @@ func (db *Database) shards() []int16 {
 	return slices.Compact(all)
 }
 
-// promisesOldestOfMany shows that the oldest come first if they were made by several processes, so that none of these is kept waiting by the others.
+// promisesOldestOfMany shows that the oldest come first if they were made by several processes, so
+// that none of these is kept waiting by the others.
 func promisesOldestOfMany(t *testing.T, db *Database) {
 	s := open(t, db)
 	var made []history.PromiseKey
@@ -363,7 +376,8 @@ func promisesOldestOfMany(t *testing.T, db *Database) {
 	}
 }
 
-// promisesLimited shows that a sweep takes no more than it asks for, and that one after the other they take everything.
+// promisesLimited shows that a sweep takes no more than it asks for, and that one after the other
+// they take everything.
 func promisesLimited(t *testing.T, db *Database) {
 	s := open(t, db)
 	for i := range 10 {
@@ -389,7 +403,8 @@ func promisesLimited(t *testing.T, db *Database) {
 func wrongTakes(t *testing.T, db *Database) {
 	s := open(t, db)
 	s.promise("a")
-	for _, take := range []history.Take{{Before: Began, Until: Began.Add(1)}, {Before: Began, Until: Began, Limit: 1}, {Before: Began, Limit: 1}} {
+	for _, take := range []history.Take{{Before: Began, Until: Began.Add(1)}, {Before: Began, Until: Began, Limit: 1},
+		{Before: Began, Limit: 1}} {
 		_, err := s.TakePromises(s.ctx(), take)
 		s.class(err, history.Permanent)
 		_, err = s.TakeOverdue(s.ctx(), take)
@@ -398,7 +413,8 @@ func wrongTakes(t *testing.T, db *Database) {
 	s.takes(1, "a")
 }
 
-// promisesTakenByMany shows that sweeps at the same time share what there is: each promise is taken by one of them.
+// promisesTakenByMany shows that sweeps at the same time share what there is: each promise is taken
+// by one of them.
 func promisesTakenByMany(t *testing.T, db *Database) {
 	s := open(t, db)
 	stores := []*store{s}
@@ -465,7 +481,8 @@ func (s *store) reopen() *store {
 	return next
 }
 
-// promisesAfterReopening shows that the promises of a process that has died are found by the next one, those it had taken over when their lease ends.
+// promisesAfterReopening shows that the promises of a process that has died are found by the next
+// one, those it had taken over when their lease ends.
 func promisesAfterReopening(t *testing.T, db *Database) {
 	s := open(t, db)
 	s.promise("taken")
@@ -478,7 +495,8 @@ func promisesAfterReopening(t *testing.T, db *Database) {
 	s.takes(10, "taken", "left")
 }
 
-// promiseMarkRemembered shows that a store that is opened again goes on where the sweeps before it ended: it does not look at what cannot be there.
+// promiseMarkRemembered shows that a store that is opened again goes on where the sweeps before it
+// ended: it does not look at what cannot be there.
 func promiseMarkRemembered(t *testing.T, db *Database) {
 	if !db.Marks {
 		t.Skip("sweeps begin at the start: what is removed here costs nothing")
@@ -492,7 +510,8 @@ func promiseMarkRemembered(t *testing.T, db *Database) {
 	s.takes(10)
 }
 
-// promiseOldStays shows that a promise that is never kept is found for ever, however far the sweeps go, and after reopening.
+// promiseOldStays shows that a promise that is never kept is found for ever, however far the sweeps
+// go, and after reopening.
 func promiseOldStays(t *testing.T, db *Database) {
 	s := open(t, db)
 	s.promise("old")
@@ -505,19 +524,22 @@ func promiseOldStays(t *testing.T, db *Database) {
 	}
 }
 
-// promiseLate shows that a commit that was under way while sweeps went on is found: its promise is older than the last sweep.
+// promiseLate shows that a commit that was under way while sweeps went on is found: its promise is
+// older than the last sweep.
 func promiseLate(t *testing.T, db *Database) {
 	s := open(t, db)
 	s.sweepOn(5, time.Hour)
 	for i, shard := range db.shards() {
-		s.outboxRow(shard, s.clock.Now().Add(-9*time.Minute).Add(time.Duration(i)*time.Second), history.AppendPacked(nil, events.Wire{Subject: "late"}))
+		s.outboxRow(shard, s.clock.Now().Add(-9*time.Minute).Add(time.Duration(i)*time.Second),
+			history.AppendPacked(nil, events.Wire{Subject: "late"}))
 	}
 	if got := s.take(100, time.Hour); len(got) != len(db.shards()) {
 		t.Fatalf("%d of %d late promises were found", len(got), len(db.shards()))
 	}
 }
 
-// promiseBehind shows that the promises of a process whose clock is behind by minutes are found, although it has not swept itself for long.
+// promiseBehind shows that the promises of a process whose clock is behind by minutes are found,
+// although it has not swept itself for long.
 func promiseBehind(t *testing.T, db *Database) {
 	if !db.Shared {
 		t.Skip("there is one process only")
@@ -530,8 +552,8 @@ func promiseBehind(t *testing.T, db *Database) {
 	fast.takes(10, "behind")
 }
 
-// promiseFarBehind shows that the promises of a process whose clock is behind by hours are found, once it has seen how far the others are: because it was
-// opened after that, or has swept.
+// promiseFarBehind shows that the promises of a process whose clock is behind by hours are found,
+// once it has seen how far the others are: because it was opened after that, or has swept.
 func promiseFarBehind(t *testing.T, db *Database) {
 	if !db.Shared {
 		t.Skip("there is one process only")
@@ -565,7 +587,8 @@ func promisesCounted(t *testing.T, db *Database) {
 	}
 }
 
-// corruptPromise shows that a row of the outbox that cannot be read is reported as such, stays where it is, and keeps no other from being taken.
+// corruptPromise shows that a row of the outbox that cannot be read is reported as such, stays
+// where it is, and keeps no other from being taken.
 func corruptPromise(t *testing.T, db *Database) {
 	s := open(t, db)
 	s.promise("a")

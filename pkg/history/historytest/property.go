@@ -81,16 +81,19 @@ type lateTurn struct {
 	then *Actor
 }
 
-// asTheModelSays takes random steps, and compares what the store says with what the model says: verdicts, promises, what is overdue, what is deleted, and from time
-// to time everything that there is.
+// asTheModelSays takes random steps, and compares what the store says with what the model says:
+// verdicts, promises, what is overdue, what is deleted, and from time to time everything that there
+// is.
 func asTheModelSays(t *testing.T, db *Database) {
 	drawn := *seed
 	for drawn == 0 {
 		drawn = rand.Uint64()
 	}
 	m := &model{
-		store: open(t, db), r: rand.New(rand.NewPCG(drawn, 3)), alive: make(map[string]*Actor), values: make(map[string]map[string]string),
-		graves: make(map[string]grave), outbox: make(map[history.PromiseKey]*promised), wakes: make(map[string]time.Time),
+		store: open(t, db), r: rand.New(rand.NewPCG(drawn, 3)), alive: make(map[string]*Actor),
+		values: make(map[string]map[string]string),
+		graves: make(map[string]grave), outbox: make(map[history.PromiseKey]*promised),
+		wakes: make(map[string]time.Time),
 	}
 	defer func() {
 		if t.Failed() {
@@ -145,7 +148,8 @@ func (m *model) step() {
 // ids are those that instances may have.
 func (m *model) ids() []string { return numbered("i", 14) }
 
-// commitSome decides turns of some instances, keeps some for later, and commits the others together with some that were kept.
+// commitSome decides turns of some instances, keeps some for later, and commits the others together
+// with some that were kept.
 func (m *model) commitSome() {
 	m.Helper()
 	var batch []*lateTurn
@@ -221,7 +225,8 @@ func (m *model) decide(id string) *lateTurn {
 func (m *model) expect(d *lateTurn) history.Verdict {
 	known, t := m.alive[d.turn.Instance], d.turn
 	if known != nil || t.Basis.Execution > 0 {
-		if known != nil && t.Basis.Life == known.Row.Life && t.Basis.Execution == known.Row.Execution && t.Basis.LastEvent == known.Row.LastEvent {
+		if known != nil && t.Basis.Life == known.Row.Life && t.Basis.Execution == known.Row.Execution &&
+			t.Basis.LastEvent == known.Row.LastEvent {
 			return history.Committed
 		}
 		return history.Conflict
@@ -235,10 +240,14 @@ func (m *model) expect(d *lateTurn) history.Verdict {
 	return history.Committed
 }
 
-// hadLife reports whether an instance lives that life, or began another one without being deleted, and still has the execution that asked for the child.
+// hadLife reports whether an instance lives that life, or began another one without being deleted,
+// and still has the execution that asked for the child.
 func (m *model) hadLife(id, life string) bool {
 	a := m.alive[id]
-	return a != nil && a.Row.Life == life || a != nil && slices.ContainsFunc(slices.Collect(maps.Values(a.lives)), func(l string) bool { return l == life })
+	return a != nil && a.Row.Life == life || a != nil &&
+		slices.ContainsFunc(slices.Collect(maps.Values(a.lives)), func(l string) bool {
+			return l == life
+		})
 }
 
 func (m *model) commitBatch(list []*lateTurn) {
@@ -250,7 +259,8 @@ func (m *model) commitBatch(list []*lateTurn) {
 	var want []history.Verdict
 	for _, d := range list {
 		turns, want = append(turns, d.turn), append(want, m.expect(d))
-		m.note("commit %q from %+v to %d/%d, starts %q: %v", d.turn.Instance, d.turn.Basis, d.turn.Row.Execution, d.turn.Row.LastEvent, d.turn.Row.StartMessage, want[len(want)-1])
+		m.note("commit %q from %+v to %d/%d, starts %q: %v", d.turn.Instance, d.turn.Basis, d.turn.Row.Execution,
+			d.turn.Row.LastEvent, d.turn.Row.StartMessage, want[len(want)-1])
 	}
 	batch := Batch(m.TB, turns...)
 	for key := range m.outbox { // some have been published meanwhile
@@ -273,7 +283,8 @@ func (m *model) commitBatch(list []*lateTurn) {
 			}
 		}
 	}
-	if (len(sent) > 0) != (len(r.Promises) > 0) || len(r.Promises) > 3 { // what begins, what goes on, and what takes the place of a grave
+	if (len(sent) > 0) != (len(r.Promises) > 0) || len(r.Promises) > 3 {
+		// what begins, what goes on, and what takes the place of a grave
 		m.Fatalf("%d messages were promised in %v", len(sent), r.Promises)
 	}
 	those := &unknown{make(map[string]bool), len(r.Promises)}
@@ -322,7 +333,8 @@ func (m *model) take1(d *lateTurn) {
 func (m *model) takeSome() {
 	m.Helper()
 	now := m.clock.Now()
-	take := history.Take{Before: now.Add(-time.Duration(m.r.IntN(100)) * time.Second), Until: now.Add(time.Duration(1+m.r.IntN(100)) * time.Minute), Limit: 10_000}
+	take := history.Take{Before: now.Add(-time.Duration(m.r.IntN(100)) * time.Second),
+		Until: now.Add(time.Duration(1+m.r.IntN(100)) * time.Minute), Limit: 10_000}
 	m.note("take promises %+v", take)
 	list, err := m.TakePromises(m.ctx(), take)
 	if err != nil {
@@ -358,7 +370,8 @@ func (m *model) takeSome() {
 func (m *model) wakeSome() {
 	m.Helper()
 	now := m.clock.Now()
-	take := history.Take{Before: now.Add(time.Microsecond), Until: now.Add(time.Duration(1+m.r.IntN(100)) * time.Minute), Limit: 10_000}
+	take := history.Take{Before: now.Add(time.Microsecond),
+		Until: now.Add(time.Duration(1+m.r.IntN(100)) * time.Minute), Limit: 10_000}
 	m.note("take overdue %+v", take)
 	list, err := m.TakeOverdue(m.ctx(), take)
 	if err != nil {
@@ -404,7 +417,8 @@ func (m *model) deleteSome() {
 		want.Add(counts(a))
 		want.Values += int64(len(m.values[member]))
 		until := m.clock.Now().Add(history.GraveAge)
-		if old := m.clock.Now().Add(-history.GraveAge); a.Row.Status.Ended() && a.Row.EndedAt.Before(old) && a.Row.UpdatedAt.Before(old) {
+		if old := m.clock.Now().Add(-history.GraveAge); a.Row.Status.Ended() && a.Row.EndedAt.Before(old) &&
+			a.Row.UpdatedAt.Before(old) {
 			until = m.clock.Now().Add(time.Hour)
 		}
 		m.graves[member] = grave{a.Row.StartMessage, until}
@@ -452,7 +466,8 @@ func (m *model) tidyUp() {
 // compare compares everything.
 func (m *model) compare() {
 	m.Helper()
-	want := history.Metrics{Instances: make(map[round.Status]int64), Promises: int64(len(m.outbox)), Graves: int64(len(m.graves))}
+	want := history.Metrics{Instances: make(map[round.Status]int64), Promises: int64(len(m.outbox)),
+		Graves: int64(len(m.graves))}
 	for _, id := range m.ids() {
 		a := m.alive[id]
 		if a == nil {

@@ -11,16 +11,19 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-var makeFixture = flag.Bool("fixture", false, "write the fixture of the newest version of the tables; do it once, when the version is released")
+var makeFixture = flag.Bool("fixture", false,
+	"write the fixture of the newest version of the tables; do it once, when the version is released")
 
-// Released is a store whose tables have been released in some versions. Its fixtures are in testdata, two files for each version: the tables as plain SQL, and what
-// its stores read from them.
+// Released is a store whose tables have been released in some versions. Its fixtures are in
+// testdata, two files for each version: the tables as plain SQL, and what its stores read from
+// them.
 type Released struct {
 	// Version is the newest.
 	Version int
 	// Make makes a new database, fills it, and gives it as plain SQL, and its store.
 	Make func(t *testing.T) (script string, s history.Store)
-	// Open loads a script into an empty database, opens it, and checks that its tables are those of the newest version.
+	// Open loads a script into an empty database, opens it, and checks that its tables are those of
+	// the newest version.
 	Open func(t *testing.T, script string) history.Store
 }
 
@@ -31,7 +34,8 @@ func (r Released) Test(t *testing.T) {
 	}
 	newest, _ := fixtureOf(r.Version)
 	if _, err := os.Stat(newest); err != nil {
-		t.Errorf("version %d of the tables has no fixture: run go test -run %s -fixture in this directory (%v)", r.Version, t.Name(), err)
+		t.Errorf("version %d of the tables has no fixture: run go test -run %s -fixture in this directory (%v)",
+			r.Version, t.Name(), err)
 	}
 	for version := 1; version <= r.Version; version++ {
 		t.Run(fmt.Sprint("version ", version), func(t *testing.T) {
@@ -76,13 +80,15 @@ func (r Released) write(t *testing.T) {
 	}
 }
 
-// Unchanged checks that the files in migrations are as they were released, by their SHA-256. None of them ever changes: a database that was made with one would
-// differ from others of the same version. What should be different needs a new migration.
+// Unchanged checks that the files in migrations are as they were released, by their SHA-256. None
+// of them ever changes: a database that was made with one would differ from others of the same
+// version. What should be different needs a new migration.
 func Unchanged(t *testing.T, released map[string]string) {
 	t.Helper()
 	files, err := filepath.Glob("migrations/*")
 	if err != nil || len(files) != len(released) {
-		t.Errorf("there are %d migrations, and %d in this test's list: add the new one (%v)", len(files), len(released), err)
+		t.Errorf("there are %d migrations, and %d in this test's list: add the new one (%v)", len(files),
+			len(released), err)
 	}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
@@ -90,7 +96,8 @@ func Unchanged(t *testing.T, released map[string]string) {
 			t.Fatal(err)
 		}
 		if got, want := fmt.Sprintf("%x", sha256.Sum256(data)), released[filepath.Base(file)]; got != want {
-			t.Errorf("%s has SHA-256 %s, released was %q: a migration that was released never changes, write a new one", file, got, want)
+			t.Errorf("%s has SHA-256 %s, released was %q: a migration that was released never changes, write a new one",
+				file, got, want)
 		}
 	}
 }

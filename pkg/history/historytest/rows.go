@@ -11,7 +11,8 @@ import (
 
 // ---- Rows of history with several events.
 
-// loadTurn shows that an event that cannot be read is named even if it is one of many of a turn, and that those before it can be read.
+// loadTurn shows that an event that cannot be read is named even if it is one of many of a turn,
+// and that those before it can be read.
 func loadTurn(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(Together(a.Start(), a.Notes(4)))
@@ -35,7 +36,8 @@ func loadTurn(t *testing.T, db *Database) {
 	} {
 		s.db.Exec(t, "UPDATE rondo_history SET data = $1 WHERE instance = 'a'", []byte(strings.Join(lines, "\n")))
 		t.Log(name)
-		s.isUnreadable(s.load("a").Unreadable, history.UnreadableError{Instance: "a", Execution: 1, Event: 3, Column: "data"})
+		s.isUnreadable(s.load("a").Unreadable,
+			history.UnreadableError{Instance: "a", Execution: 1, Event: 3, Column: "data"})
 		_, err := s.Events(s.ctx(), "a", 1, 1, 4)
 		s.isUnreadable(err, history.UnreadableError{Instance: "a", Execution: 1, Event: 3, Column: "data"})
 		list, err := s.Events(s.ctx(), "a", 1, 0, 2)
@@ -44,8 +46,10 @@ func loadTurn(t *testing.T, db *Database) {
 		}
 		s.sameEvents("a", 1, list, a.Events[1][:2])
 	}
-	s.db.Exec(t, "UPDATE rondo_history SET data = $1 WHERE instance = 'a'", []byte(strings.Join(append(all, all[4]), "\n")))
-	s.isUnreadable(s.load("a").Unreadable, history.UnreadableError{Instance: "a", Execution: 1, Event: 5, Column: "data"})
+	s.db.Exec(t, "UPDATE rondo_history SET data = $1 WHERE instance = 'a'",
+		[]byte(strings.Join(append(all, all[4]), "\n")))
+	s.isUnreadable(s.load("a").Unreadable,
+		history.UnreadableError{Instance: "a", Execution: 1, Event: 5, Column: "data"})
 }
 
 // loadLines shows that what a payload says does not end a line of a row.
@@ -54,7 +58,8 @@ func loadLines(t *testing.T, db *Database) {
 	for i, data := range []string{"\"a\\nb\"", "{\n \"a\":\n 1\n}", "no JSON\nat all\n", "\n", "\x00\n\xff"} {
 		a := NewActor(fmt.Sprint("a", i))
 		s.commit(Together(a.Start(func(x *events.Started) { x.Input = events.Payload(data) }), a.Say(
-			&events.EventReceived{Wait: 1, Name: "note", Data: events.Payload(data)}, &events.EventReceived{Wait: 1, Name: "note", Data: events.Payload(data)})))
+			&events.EventReceived{Wait: 1, Name: "note", Data: events.Payload(data)},
+			&events.EventReceived{Wait: 1, Name: "note", Data: events.Payload(data)})))
 		if k := s.load(a.ID); k.Unreadable != nil || len(k.History) != 3 {
 			t.Fatalf("%q: %+v", data, k.Unreadable)
 		}

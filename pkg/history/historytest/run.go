@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// test is a subtest. Its name is that of a section and a row of the table in the package's comment, or of a behaviour that the table does not have.
-// It gets an empty database, and opens the stores it wants.
+// test is a subtest. Its name is that of a section and a row of the table in the package's comment,
+// or of a behaviour that the table does not have. It gets an empty database, and opens the stores
+// it wants.
 type test struct {
 	name string
 	run  func(t *testing.T, db *Database)
@@ -15,12 +16,14 @@ type test struct {
 
 // tests are all subtests of the suite.
 func tests() []test {
-	return slices.Concat(commitTests, sizeTests, loadTests, stateTests, outboxTests, wakeTests, zombieTests, concurrentTests, propertyTests, adminTests, auditTests)
+	return slices.Concat(commitTests, sizeTests, loadTests, stateTests, outboxTests, wakeTests, zombieTests,
+		concurrentTests, propertyTests, adminTests, auditTests)
 }
 
 // Run runs the suite. fresh makes a new, empty database.
 //
-// The subtests of a section share a database, which is emptied before each: making one takes much longer than what most of them do with it.
+// The subtests of a section share a database, which is emptied before each: making one takes much
+// longer than what most of them do with it.
 func Run(t *testing.T, fresh func(testing.TB) *Database) {
 	all := tests()
 	for len(all) > 0 {

@@ -29,7 +29,8 @@ var sizeTests = []test{
 	{"commit/attributes_at_their_limits", largeAttributes},
 }
 
-// manyLargeValues shows that a turn may set as many values as there may be, each as large as it may be, and remove them.
+// manyLargeValues shows that a turn may set as many values as there may be, each as large as it may
+// be, and remove them.
 func manyLargeValues(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())
@@ -52,7 +53,8 @@ func manyLargeValues(t *testing.T, db *Database) {
 			t.Fatalf("value %s has %d bytes", key, len(got[key].Data))
 		}
 	}
-	if k := s.load("a"); k.Unreadable != nil || k.Row.HistoryBytes != a.Row.HistoryBytes || len(k.History) != 1+len(keys) {
+	if k := s.load("a"); k.Unreadable != nil || k.Row.HistoryBytes != a.Row.HistoryBytes ||
+		len(k.History) != 1+len(keys) {
 		t.Fatal(k.Unreadable, k.Row.HistoryBytes, len(k.History))
 	}
 	s.commit(a.Remove(keys...))
@@ -81,18 +83,21 @@ func manyEvents(t *testing.T, db *Database) {
 	s.nobody("a")
 }
 
-// largeEvents shows that a turn may have events that are larger together than what a database takes in one statement.
+// largeEvents shows that a turn may have events that are larger together than what a database takes
+// in one statement.
 func largeEvents(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	turns := []*round.Turn{a.Start()}
 	for range detector.Size(24, 2) {
-		turns = append(turns, a.Say(&events.EventReceived{Wait: 1, Name: "large", Data: events.Payload(`"` + strings.Repeat("x", events.MaxPayload-2) + `"`)}))
+		turns = append(turns, a.Say(&events.EventReceived{Wait: 1, Name: "large",
+			Data: events.Payload(`"` + strings.Repeat("x", events.MaxPayload-2) + `"`)}))
 	}
 	s.commit(Together(turns...))
 	s.same(a)
 }
 
-// manyTurns shows that a batch may have a thousand turns of every kind, and that each is stored as if it were alone.
+// manyTurns shows that a batch may have a thousand turns of every kind, and that each is stored as
+// if it were alone.
 func manyTurns(t *testing.T, db *Database) {
 	s := open(t, db)
 	var turns []*round.Turn
@@ -140,12 +145,17 @@ func largeOutputs(t *testing.T, db *Database) {
 	}
 }
 
-// oddTexts shows that texts from outside that databases do not take are stored all the same, with what is left of them, and that empty ones come back empty.
+// oddTexts shows that texts from outside that databases do not take are stored all the same, with
+// what is left of them, and that empty ones come back empty.
 func oddTexts(t *testing.T, db *Database) {
 	s := open(t, db)
-	for i, text := range []string{"", "a\x00b", "a\xffb", "\xed\xa0\x80", "\x00", "a\u2028b\u0001", "a'b\"c\\d$1", strings.Repeat("é", 1000)} {
+	for i, text := range []string{"", "a\x00b", "a\xffb", "\xed\xa0\x80", "\x00", "a\u2028b\u0001", "a'b\"c\\d$1",
+		strings.Repeat("é", 1000)} {
 		a := NewActor(fmt.Sprint("a", i))
-		turn := Together(a.Start(WithName("orders", "1.0.0"), WithMessage(text), WithAttributes(map[string]string{"x" + text: text}), func(x *events.Started) { x.Trace = text }), a.Fail(text))
+		turn := Together(a.Start(WithName("orders", "1.0.0"), WithMessage(text),
+			WithAttributes(map[string]string{"x" + text: text}), func(x *events.Started) {
+				x.Trace = text
+			}), a.Fail(text))
 		turn.Row.Version = text
 		s.commit(turn)
 		k := s.load(a.ID)
@@ -153,7 +163,8 @@ func oddTexts(t *testing.T, db *Database) {
 			t.Fatalf("%q: %+v", text, k)
 		}
 		clean := strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
-		for what, got := range map[string]string{"trace": k.Row.Trace, "version": k.Row.Version, "start message": k.Row.StartMessage} {
+		for what, got := range map[string]string{"trace": k.Row.Trace, "version": k.Row.Version,
+			"start message": k.Row.StartMessage} {
 			if got != clean {
 				t.Errorf("%s %q became %q", what, text, got)
 			}
@@ -178,7 +189,8 @@ func longIDs(t *testing.T, db *Database) {
 			t.Fatal(id)
 		}
 		a := NewActor(id)
-		attributes := map[string]string{strings.Repeat(unit, events.MaxAttribute/len(unit)): strings.Repeat(unit, events.MaxAttribute/len(unit))}
+		attributes := map[string]string{strings.Repeat(unit, events.MaxAttribute/len(unit)): strings.Repeat(unit,
+			events.MaxAttribute/len(unit))}
 		options := []Option{WithAttributes(attributes), WithName(strings.Repeat("n", events.MaxName), "1.0.0")}
 		if i > 0 {
 			options = append(options, WithParent(parent))
@@ -190,10 +202,12 @@ func longIDs(t *testing.T, db *Database) {
 	}
 }
 
-// idsInOtherCase shows that ids are compared byte by byte: neither case nor accents nor white space nor normal forms make two ids one.
+// idsInOtherCase shows that ids are compared byte by byte: neither case nor accents nor white space
+// nor normal forms make two ids one.
 func idsInOtherCase(t *testing.T, db *Database) {
 	s := open(t, db)
-	ids := []string{"order", "Order", "ORDER", "ordér", "orde\u0301r", "order.", "o rder", "0rder", "ｏrder", "ß", "ss", "ı", "i", "I", "İ"}
+	ids := []string{"order", "Order", "ORDER", "ordér", "orde\u0301r", "order.", "o rder", "0rder", "ｏrder", "ß", "ss",
+		"ı", "i", "I", "İ"}
 	var turns []*round.Turn
 	for _, id := range ids {
 		a := NewActor(id)
@@ -211,12 +225,16 @@ func idsInOtherCase(t *testing.T, db *Database) {
 	}
 }
 
-// binaryPayloads shows that what users store need not be JSON: input, output, status, value and details come back byte for byte.
+// binaryPayloads shows that what users store need not be JSON: input, output, status, value and
+// details come back byte for byte.
 func binaryPayloads(t *testing.T, db *Database) {
 	s := open(t, db)
-	for i, data := range []string{"\x00\x01\xff", "{", "plain words", "{ \"n\" : 1 }", `{"$bytes":"AA=="}`, "null", "\\x00", strings.Repeat("\xfe", 1000)} {
+	for i, data := range []string{"\x00\x01\xff", "{", "plain words", "{ \"n\" : 1 }", `{"$bytes":"AA=="}`, "null",
+		"\\x00", strings.Repeat("\xfe", 1000)} {
 		a := NewActor(fmt.Sprint("a", i))
-		s.commit(Together(a.Start(func(x *events.Started) { x.Input = events.Payload(data) }), a.SetStatus(data), a.Set("k", data)))
+		s.commit(Together(a.Start(func(x *events.Started) {
+			x.Input = events.Payload(data)
+		}), a.SetStatus(data), a.Set("k", data)))
 		s.same(a)
 		s.hasValues(a.ID, map[string]history.Value{"k": value(data, 1, Began)})
 		s.status(a.ID, 0, history.CustomStatus{Data: events.Payload(data), Version: 1, Changed: true})
@@ -236,11 +254,13 @@ func binaryPayloads(t *testing.T, db *Database) {
 	}
 }
 
-// times shows that times come back as they were, to the microsecond, in UTC, before 1970 and after 2100, too.
+// times shows that times come back as they were, to the microsecond, in UTC, before 1970 and after
+// 2100, too.
 func times(t *testing.T, db *Database) {
 	s := open(t, db)
 	for i, at := range []time.Time{
-		Began.Add(123456 * time.Microsecond), time.Date(1969, 12, 31, 23, 59, 59, 999999000, time.UTC), time.Date(2199, 1, 1, 0, 0, 0, 1000, time.UTC),
+		Began.Add(123456 * time.Microsecond), time.Date(1969, 12, 31, 23, 59, 59, 999999000, time.UTC),
+		time.Date(2199, 1, 1, 0, 0, 0, 1000, time.UTC),
 		Began.In(time.FixedZone("", 5*3600+1800)).Add(time.Microsecond),
 	} {
 		a := NewActor(fmt.Sprint("a", i)).At(at)
@@ -260,7 +280,8 @@ func largeErrors(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	var e *events.Error
 	for range events.MaxErrorCauses {
-		e = &events.Error{Kind: events.Application, Type: "declined", Message: strings.Repeat("m<>&\u2028", 100), Source: `activity "charge"`, Final: true,
+		e = &events.Error{Kind: events.Application, Type: "declined", Message: strings.Repeat("m<>&\u2028", 100),
+			Source: `activity "charge"`, Final: true,
 			Details: events.Payload(`{"code":51}`), Attempts: 3, Stack: strings.Repeat("main.go:1\n", 1000), Cause: e}
 	}
 	turn := Together(a.Start(), a.Fail("broken"))
@@ -270,7 +291,8 @@ func largeErrors(t *testing.T, db *Database) {
 	s.same(a)
 }
 
-// largeAttributes shows that an instance may have as many attributes as there may be, and can be found by each, and by none of them when it is deleted.
+// largeAttributes shows that an instance may have as many attributes as there may be, and can be
+// found by each, and by none of them when it is deleted.
 func largeAttributes(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	attributes := make(map[string]string)

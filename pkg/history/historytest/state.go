@@ -82,7 +82,8 @@ func value(data string, execution int64, set time.Time) history.Value {
 	return history.Value{Data: events.Payload(data), Execution: execution, Set: set}
 }
 
-// statusSet shows that a status is stored as it is, for readers and for the next round, and that its version rises.
+// statusSet shows that a status is stored as it is, for readers and for the next round, and that
+// its version rises.
 func statusSet(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())
@@ -101,7 +102,8 @@ func statusClear(t *testing.T, db *Database) {
 	s.same(a)
 }
 
-// statusPreserved shows that turns that do not touch the status keep it: further events, the next execution and the end.
+// statusPreserved shows that turns that do not touch the status keep it: further events, the next
+// execution and the end.
 func statusPreserved(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())
@@ -131,7 +133,8 @@ func statusVersions(t *testing.T, db *Database) {
 	s.same(a)
 }
 
-// statusPolled shows that somebody who knows the version gets nothing, and that it is the version that counts and not the text.
+// statusPolled shows that somebody who knows the version gets nothing, and that it is the version
+// that counts and not the text.
 func statusPolled(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())
@@ -143,7 +146,8 @@ func statusPolled(t *testing.T, db *Database) {
 	s.status("a", 2, history.CustomStatus{Version: 2})
 }
 
-// statusOfNobody shows that there is no status where there is no instance: never, not yet, and no longer.
+// statusOfNobody shows that there is no status where there is no instance: never, not yet, and no
+// longer.
 func statusOfNobody(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.status("nobody", 0, history.CustomStatus{})
@@ -164,7 +168,8 @@ func statusOfNew(t *testing.T, db *Database) {
 	s.same(b)
 }
 
-// statusOfNewLife shows that a restart begins without the former life's status, even where the versions are the same.
+// statusOfNewLife shows that a restart begins without the former life's status, even where the
+// versions are the same.
 func statusOfNewLife(t *testing.T, db *Database) {
 	s, a, b := open(t, db), NewActor("a"), NewActor("b")
 	for _, x := range []*Actor{a, b} {
@@ -179,7 +184,8 @@ func statusOfNewLife(t *testing.T, db *Database) {
 	s.same(b)
 }
 
-// valueSet shows that a value is there for readers as soon as the turn is committed, with its execution and time.
+// valueSet shows that a value is there for readers as soon as the turn is committed, with its
+// execution and time.
 func valueSet(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())
@@ -224,7 +230,8 @@ func valueExecution(t *testing.T, db *Database) {
 	s.hasValues("a", map[string]history.Value{"k": value("2", 2, Began), "l": value("1", 1, Began)})
 }
 
-// valueOverwrittenLater shows that the value of a later execution is the one that is read, also if that begins in the same turn.
+// valueOverwrittenLater shows that the value of a later execution is the one that is read, also if
+// that begins in the same turn.
 func valueOverwrittenLater(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(Together(a.Start(), a.Set("k", "1")))
@@ -243,7 +250,8 @@ func valueSetAgainLater(t *testing.T, db *Database) {
 	s.hasValues("a", map[string]history.Value{"k": value("3", 3, Began)})
 }
 
-// valuesOfTwo shows that two instances have values of their own under the same key, when they set them in one batch, too.
+// valuesOfTwo shows that two instances have values of their own under the same key, when they set
+// them in one batch, too.
 func valuesOfTwo(t *testing.T, db *Database) {
 	s, a, b := open(t, db), NewActor("a"), NewActor("b")
 	s.commit(Together(a.Start(), a.Set("k", "1")), Together(b.Start(), b.Set("k", "2")))
@@ -293,7 +301,8 @@ func valueKeys(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	turn := a.Start()
 	want := make(map[string]history.Value)
-	keys := []string{"a b", "a/b", "a.b", "a%b", "a_b", "a\"b'c", "Ä", "ä", "K", "k", "日本語", "🙂", " ", strings.Repeat("ü", events.MaxValueKey/2)}
+	keys := []string{"a b", "a/b", "a.b", "a%b", "a_b", "a\"b'c", "Ä", "ä", "K", "k", "日本語", "🙂", " ",
+		strings.Repeat("ü", events.MaxValueKey/2)}
 	for i, key := range keys {
 		turn = Together(turn, a.Set(key, fmt.Sprint(i)))
 		want[key] = value(fmt.Sprint(i), 1, Began)
@@ -314,7 +323,8 @@ func valuesOfTwoExecutions(t *testing.T, db *Database) {
 	// Both were set in a turn that ended in execution 2.
 	s.commit(Together(a.ContinueAsNew(), a.Set("m", "3")))
 	got, err := s.Values(s.ctx(), "a")
-	if err != nil || len(got) != 3 || string(got["k"].Data) != "1" || string(got["l"].Data) != "2" || string(got["m"].Data) != "3" {
+	if err != nil || len(got) != 3 || string(got["k"].Data) != "1" || string(got["l"].Data) != "2" ||
+		string(got["m"].Data) != "3" {
 		t.Fatal(got, err)
 	}
 	s.same(a)
@@ -323,7 +333,8 @@ func valuesOfTwoExecutions(t *testing.T, db *Database) {
 // valuesClearedOfOne shows that clearing touches one instance only.
 func valuesClearedOfOne(t *testing.T, db *Database) {
 	s, a, b := open(t, db), NewActor("a"), NewActor("b")
-	s.commit(Together(a.Start(), a.Set("k", "1"), a.Set("l", "1")), Together(b.Start(), b.Set("k", "2"), b.Set("l", "2")))
+	s.commit(Together(a.Start(), a.Set("k", "1"), a.Set("l", "1")),
+		Together(b.Start(), b.Set("k", "2"), b.Set("l", "2")))
 	all := a.Note()
 	all.ClearValues = true
 	s.commit(all, b.Remove("k"))
@@ -331,7 +342,8 @@ func valuesClearedOfOne(t *testing.T, db *Database) {
 	s.hasValues("b", map[string]history.Value{"l": value("2", 1, Began)})
 }
 
-// valueRemovedLater shows that a value that an earlier execution has set is gone when a later one has removed it.
+// valueRemovedLater shows that a value that an earlier execution has set is gone when a later one
+// has removed it.
 func valueRemovedLater(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(Together(a.Start(), a.Set("k", "1"), a.Set("l", "2")))

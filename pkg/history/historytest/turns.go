@@ -15,8 +15,10 @@ import (
 // Began is when everything begins in these tests.
 var Began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// Actor is an instance whose turns a test makes up. A real one gets them from package round; here they say whatever the test needs, and only keep to the
-// rules that a store relies on. Each method gives the next turn and takes the actor there, as if the turn were committed; Back undoes the last.
+// Actor is an instance whose turns a test makes up. A real one gets them from package round; here
+// they say whatever the test needs, and only keep to the rules that a store relies on. Each method
+// gives the next turn and takes the actor there, as if the turn were committed; Back undoes the
+// last.
 type Actor struct {
 	ID     string
 	Row    round.Row
@@ -76,10 +78,12 @@ func WithName(name, version string) Option {
 // WithMessage sets the id of the message that starts it.
 func WithMessage(id string) Option { return func(s *events.Started) { s.Message = id } }
 
-// Start begins the instance, or begins it anew: a first life if there was none, another one otherwise.
+// Start begins the instance, or begins it anew: a first life if there was none, another one
+// otherwise.
 func (a *Actor) Start(options ...Option) *round.Turn {
 	t := a.turn()
-	started := &events.Started{Name: "orders", Version: "1.0.0", Input: events.Payload(`{"n":1}`), Engine: events.Engine, Message: "start-" + a.ID + "-" + fmt.Sprint(a.Row.Execution)}
+	started := &events.Started{Name: "orders", Version: "1.0.0", Input: events.Payload(`{"n":1}`),
+		Engine: events.Engine, Message: "start-" + a.ID + "-" + fmt.Sprint(a.Row.Execution)}
 	for _, o := range options {
 		o(started)
 	}
@@ -90,8 +94,10 @@ func (a *Actor) Start(options ...Option) *round.Turn {
 		t.Former = append(t.Former, a.Row)
 	}
 	a.Row = round.Row{
-		Execution: execution, Life: started.Life, Engine: started.Engine, Name: started.Name, Version: started.Version, Parent: started.Parent,
-		Attributes: started.Attributes, Trace: started.Trace, StartMessage: started.Message, Status: round.Running, StartedAt: a.now, UpdatedAt: a.now,
+		Execution: execution, Life: started.Life, Engine: started.Engine, Name: started.Name, Version: started.Version,
+		Parent:     started.Parent,
+		Attributes: started.Attributes, Trace: started.Trace, StartMessage: started.Message, Status: round.Running,
+		StartedAt: a.now, UpdatedAt: a.now,
 	}
 	a.say(t, started)
 	return a.done(t)
@@ -109,7 +115,8 @@ func (a *Actor) StartAndCall(options ...Option) *round.Turn {
 	a.say(t, a.Call("charge"))
 	t.Messages = append(t.Messages, events.Message{
 		ID: events.MessageID(events.VerbWork, a.ID, a.ref()), Instance: a.ID,
-		Content: &events.Work{Ref: a.ref(), Orchestration: a.Row.Name, Version: a.Row.Version, Activity: "charge", Input: events.Payload(`{"sku":"a1"}`), Attempt: 1},
+		Content: &events.Work{Ref: a.ref(), Orchestration: a.Row.Name, Version: a.Row.Version, Activity: "charge",
+			Input: events.Payload(`{"sku":"a1"}`), Attempt: 1},
 	})
 	a.Row.WakeAt = a.now.Add(time.Minute)
 	t.Row = a.Row
@@ -148,7 +155,8 @@ func (a *Actor) Fail(message string) *round.Turn {
 
 // Terminate ends it from outside.
 func (a *Actor) Terminate(reason string) *round.Turn {
-	return a.end(round.Terminated, nil, &events.Error{Kind: events.TerminatedError, Message: reason}, &events.Terminated{Reason: reason})
+	return a.end(round.Terminated, nil, &events.Error{Kind: events.TerminatedError, Message: reason},
+		&events.Terminated{Reason: reason})
 }
 
 func (a *Actor) end(s round.Status, output events.Payload, err *events.Error, f events.Fact) *round.Turn {
@@ -168,7 +176,8 @@ func (a *Actor) ContinueAsNew() *round.Turn {
 	a.Row.Execution++
 	a.Row.LastEvent, a.Row.HistoryBytes, a.Row.StartedAt = 0, 0, a.now
 	a.say(t, &events.Started{
-		Name: a.Row.Name, Version: a.Row.Version, Life: a.Row.Life, Engine: a.Row.Engine, Message: a.Row.StartMessage, Parent: a.Row.Parent,
+		Name: a.Row.Name, Version: a.Row.Version, Life: a.Row.Life, Engine: a.Row.Engine, Message: a.Row.StartMessage,
+		Parent:     a.Row.Parent,
 		Attributes: a.Row.Attributes, Previous: former.Execution,
 	})
 	return a.done(t)
@@ -177,7 +186,8 @@ func (a *Actor) ContinueAsNew() *round.Turn {
 // Set sets a value, Remove removes one. Both add to a turn; an event tells of each.
 func (a *Actor) Set(key, value string) *round.Turn {
 	t := a.Say(&events.ValueSet{Key: key, Value: events.Payload(value), Set: a.now})
-	t.Values = append(t.Values, round.ValueChange{Key: key, Value: events.Payload(value), Execution: a.Row.Execution, Set: a.now})
+	t.Values = append(t.Values,
+		round.ValueChange{Key: key, Value: events.Payload(value), Execution: a.Row.Execution, Set: a.now})
 	return t
 }
 
@@ -212,7 +222,8 @@ func (a *Actor) Wake(at time.Time) *round.Turn {
 
 // Sends adds a message to a turn.
 func Sends(t *round.Turn, id, to string) *round.Turn {
-	t.Messages = append(t.Messages, events.Message{ID: id, Instance: to, Content: &events.EventRaised{Name: "go", Data: events.Payload(`"` + id + `"`)}})
+	t.Messages = append(t.Messages, events.Message{ID: id, Instance: to,
+		Content: &events.EventRaised{Name: "go", Data: events.Payload(`"` + id + `"`)}})
 	return t
 }
 

@@ -77,10 +77,12 @@ func overdueTaken(t *testing.T, db *Database) {
 	}
 }
 
-// overdueNotBefore shows that nobody is woken before its time, at whatever part of a second that is, and that none is much later.
+// overdueNotBefore shows that nobody is woken before its time, at whatever part of a second that
+// is, and that none is much later.
 func overdueNotBefore(t *testing.T, db *Database) {
 	s := open(t, db)
-	for i, wake := range []time.Duration{10 * time.Second, 10*time.Second + 1, 19*time.Second + 999*time.Millisecond, 20*time.Second - time.Microsecond} {
+	for i, wake := range []time.Duration{10 * time.Second, 10*time.Second + 1, 19*time.Second + 999*time.Millisecond,
+		20*time.Second - time.Microsecond} {
 		id := fmt.Sprint("a", i)
 		s.sleeper(id, wake)
 		s.due(0)
@@ -89,7 +91,8 @@ func overdueNotBefore(t *testing.T, db *Database) {
 	}
 }
 
-// overduePostponed shows that an instance that was taken is left alone until the time the sweep has given, and is found again then.
+// overduePostponed shows that an instance that was taken is left alone until the time the sweep has
+// given, and is found again then.
 func overduePostponed(t *testing.T, db *Database) {
 	s := open(t, db)
 	s.sleeper("a", time.Minute)
@@ -111,7 +114,8 @@ func overdueDecidedAnew(t *testing.T, db *Database) {
 	s.due(4*time.Hour, "a", "b")
 }
 
-// overdueEnded shows that instances that have ended are never due, and that those that are started anew can be.
+// overdueEnded shows that instances that have ended are never due, and that those that are started
+// anew can be.
 func overdueEnded(t *testing.T, db *Database) {
 	s := open(t, db)
 	ends := []func(*Actor) *round.Turn{
@@ -148,7 +152,8 @@ func overdueDeleted(t *testing.T, db *Database) {
 	s.due(time.Hour, "b")
 }
 
-// overdueSuspended shows that the time counts, and not the status: what is suspended may have to be looked at, too.
+// overdueSuspended shows that the time counts, and not the status: what is suspended may have to be
+// looked at, too.
 func overdueSuspended(t *testing.T, db *Database) {
 	s := open(t, db)
 	a, b := s.sleeper("a", time.Minute), s.sleeper("b", time.Minute)
@@ -168,7 +173,8 @@ func overdueOrder(t *testing.T, db *Database) {
 	list := s.overdue(24 * time.Hour)
 	for _, o := range list {
 		if before := last[db.Shard(o.Instance)]; o.WakeAt.Before(before.WakeAt) {
-			t.Fatalf("%q was due at %v, and comes after %q, due at %v", o.Instance, o.WakeAt, before.Instance, before.WakeAt)
+			t.Fatalf("%q was due at %v, and comes after %q, due at %v", o.Instance, o.WakeAt, before.Instance,
+				before.WakeAt)
 		}
 		last[db.Shard(o.Instance)] = o
 	}
@@ -177,7 +183,8 @@ func overdueOrder(t *testing.T, db *Database) {
 	}
 }
 
-// overdueLimited shows that a sweep takes no more than it asks for, and that one after the other they take all.
+// overdueLimited shows that a sweep takes no more than it asks for, and that one after the other
+// they take all.
 func overdueLimited(t *testing.T, db *Database) {
 	s := open(t, db)
 	for i := range 20 {
@@ -186,7 +193,8 @@ func overdueLimited(t *testing.T, db *Database) {
 	seen := make(map[string]bool)
 	s.clock.Advance(time.Hour)
 	for _, want := range []int{8, 8, 4, 0} {
-		list, err := s.TakeOverdue(s.ctx(), history.Take{Before: s.clock.Now(), Until: s.clock.Now().Add(time.Hour), Limit: 8})
+		list, err := s.TakeOverdue(s.ctx(),
+			history.Take{Before: s.clock.Now(), Until: s.clock.Now().Add(time.Hour), Limit: 8})
 		if err != nil || len(list) != want {
 			t.Fatal(len(list), want, err)
 		}
@@ -199,7 +207,8 @@ func overdueLimited(t *testing.T, db *Database) {
 	}
 }
 
-// overdueTakenByMany shows that sweeps at the same time share what is due: each instance is taken by one of them.
+// overdueTakenByMany shows that sweeps at the same time share what is due: each instance is taken
+// by one of them.
 func overdueTakenByMany(t *testing.T, db *Database) {
 	s := open(t, db)
 	stores := []*store{s}
@@ -221,7 +230,8 @@ func overdueTakenByMany(t *testing.T, db *Database) {
 		go func() {
 			var all []string
 			for {
-				list, err := stores[i%len(stores)].TakeOverdue(t.Context(), history.Take{Before: now, Until: now.Add(time.Hour), Limit: 9})
+				list, err := stores[i%len(stores)].TakeOverdue(t.Context(),
+					history.Take{Before: now, Until: now.Add(time.Hour), Limit: 9})
 				if err != nil {
 					t.Error(err)
 				}
@@ -252,7 +262,8 @@ func overdueTakenByMany(t *testing.T, db *Database) {
 	}
 }
 
-// overdueKeepsBasis shows that taking an instance over changes nothing but its time: a turn that was decided before is taken.
+// overdueKeepsBasis shows that taking an instance over changes nothing but its time: a turn that
+// was decided before is taken.
 func overdueKeepsBasis(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.sleeper("a", time.Minute)
@@ -268,7 +279,8 @@ func overdueKeepsBasis(t *testing.T, db *Database) {
 	s.same(a)
 }
 
-// overdueAfterReopening shows that what was due or taken when a process died is found by the next one, after many sweeps, too.
+// overdueAfterReopening shows that what was due or taken when a process died is found by the next
+// one, after many sweeps, too.
 func overdueAfterReopening(t *testing.T, db *Database) {
 	s := open(t, db)
 	s.sleeper("a", time.Minute)
@@ -280,7 +292,8 @@ func overdueAfterReopening(t *testing.T, db *Database) {
 	}
 }
 
-// overdueLongAgo shows that a turn may set a time that has passed long ago, below all that sweeps have seen: it is due at once.
+// overdueLongAgo shows that a turn may set a time that has passed long ago, below all that sweeps
+// have seen: it is due at once.
 func overdueLongAgo(t *testing.T, db *Database) {
 	s := open(t, db)
 	for hour := range 5 {
@@ -293,7 +306,8 @@ func overdueLongAgo(t *testing.T, db *Database) {
 	s.due(4*time.Hour+2*time.Minute, "b")
 }
 
-// overdueBehind shows that what a process writes whose clock is behind is found by the others: by minutes always, by hours once it has swept.
+// overdueBehind shows that what a process writes whose clock is behind is found by the others: by
+// minutes always, by hours once it has swept.
 func overdueBehind(t *testing.T, db *Database) {
 	if !db.Shared {
 		t.Skip("there is one process only")
@@ -309,14 +323,16 @@ func overdueBehind(t *testing.T, db *Database) {
 	fast.due(9*time.Hour+time.Minute, "hours", "minutes")
 }
 
-// overdueLocked shows that an instance that cannot be taken because somebody is writing its row is found by a later sweep, if nothing comes of that.
+// overdueLocked shows that an instance that cannot be taken because somebody is writing its row is
+// found by a later sweep, if nothing comes of that.
 func overdueLocked(t *testing.T, db *Database) {
 	if db.Hold == nil {
 		t.Skip("nobody else can hold a row of this database")
 	}
 	s := open(t, db)
 	s.sleeper("a", time.Minute)
-	release := db.Hold(t, "UPDATE rondo_instances SET unread = 1 WHERE shard = $1 AND instance = $2", db.Shard("a"), "a")
+	release := db.Hold(t, "UPDATE rondo_instances SET unread = 1 WHERE shard = $1 AND instance = $2",
+		db.Shard("a"), "a")
 	s.due(time.Hour)
 	s.due(2 * time.Hour)
 	release()

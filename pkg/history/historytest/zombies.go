@@ -13,7 +13,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// zombieTests are about what was under way when an instance was deleted, and must not bring it back.
+// zombieTests are about what was under way when an instance was deleted, and must not bring it
+// back.
 var zombieTests = []test{
 	{"zombies/a_turn_after_its_deletion", turnAfterDeletion},
 	{"zombies/a_turn_after_a_recreation", turnAfterRecreation},
@@ -34,7 +35,8 @@ var zombieTests = []test{
 	{"zombies/a_parent_that_must_stay_because_it_has_a_child", birthDuringLonelyDeletion},
 }
 
-// turnAfterDeletion shows that a turn that was decided before the instance was deleted is refused, of whatever kind it is, and leaves nothing.
+// turnAfterDeletion shows that a turn that was decided before the instance was deleted is refused,
+// of whatever kind it is, and leaves nothing.
 func turnAfterDeletion(t *testing.T, db *Database) {
 	s := open(t, db)
 	kinds := []func(*Actor) *round.Turn{
@@ -54,13 +56,15 @@ func turnAfterDeletion(t *testing.T, db *Database) {
 		s.nobody(a.ID)
 		s.hasValues(a.ID, nil)
 	}
-	if m := s.metrics(); m.Instances[round.Running] != int64(len(kinds)) || m.Events != int64(len(kinds)) || m.Graves != int64(len(kinds)) {
+	if m := s.metrics(); m.Instances[round.Running] != int64(len(kinds)) || m.Events != int64(len(kinds)) ||
+		m.Graves != int64(len(kinds)) {
 		t.Fatalf("%+v", m)
 	}
 }
 
-// turnAfterRecreation shows that a turn of a former life is refused by the one that has the same id now, however alike they are: the same number of events in
-// the same execution, and even the same start at another time.
+// turnAfterRecreation shows that a turn of a former life is refused by the one that has the same id
+// now, however alike they are: the same number of events in the same execution, and even the same
+// start at another time.
 func turnAfterRecreation(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.StartAndCall(WithMessage("first")))
@@ -77,7 +81,8 @@ func turnAfterRecreation(t *testing.T, db *Database) {
 	s.same(next)
 }
 
-// startAfterDeletion shows that the start that began a deleted instance does not begin it again when it comes again, and that another one does, once.
+// startAfterDeletion shows that the start that began a deleted instance does not begin it again
+// when it comes again, and that another one does, once.
 func startAfterDeletion(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start(WithMessage("first")))
@@ -94,7 +99,8 @@ func startAfterDeletion(t *testing.T, db *Database) {
 	s.same(next)
 }
 
-// oddStartAfterDeletion shows that a start is known again if its id has characters that databases do not keep.
+// oddStartAfterDeletion shows that a start is known again if its id has characters that databases
+// do not keep.
 func oddStartAfterDeletion(t *testing.T, db *Database) {
 	s := open(t, db)
 	for i, message := range []string{"nul\x00nul", "\xff\xfe", "ü 🙂"} {
@@ -106,7 +112,8 @@ func oddStartAfterDeletion(t *testing.T, db *Database) {
 	}
 }
 
-// restartAfterDeletion shows that the grave of an instance that was started anew remembers the start of its last life.
+// restartAfterDeletion shows that the grave of an instance that was started anew remembers the
+// start of its last life.
 func restartAfterDeletion(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start(WithMessage("first")))
@@ -123,7 +130,8 @@ func (s *store) halfErased(id string) {
 	s.db.Exec(s.TB, "UPDATE rondo_instances SET status = 'erasing', last_event = -1 WHERE instance = $1", id)
 }
 
-// startWhileErased shows that an id cannot be used while its former life is being erased, that whoever tries is told to come again, and can when it is done.
+// startWhileErased shows that an id cannot be used while its former life is being erased, that
+// whoever tries is told to come again, and can when it is done.
 func startWhileErased(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start(WithMessage("first")))
@@ -143,7 +151,8 @@ func startWhileErased(t *testing.T, db *Database) {
 	s.same(next)
 }
 
-// newLife shows that what comes under the id of a deleted instance begins with nothing of it: no event, execution, value, attribute, status or time.
+// newLife shows that what comes under the id of a deleted instance begins with nothing of it: no
+// event, execution, value, attribute, status or time.
 func newLife(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.StartAndCall(WithAttributes(map[string]string{"x": "old", "y": "old"}), WithMessage("first")))
@@ -163,7 +172,8 @@ func newLife(t *testing.T, db *Database) {
 		t.Fatal(info.CreatedAt)
 	}
 	for value, want := range map[string]int64{"old": 0, "new": 1} {
-		if n, err := s.Count(s.ctx(), history.Filter{Attributes: map[string]string{"x": value}}, 0); err != nil || n != want {
+		if n, err := s.Count(s.ctx(), history.Filter{Attributes: map[string]string{"x": value}}, 0); err != nil ||
+			n != want {
 			t.Fatalf("%d instances have x = %q, want %d (%v)", n, value, want, err)
 		}
 	}
@@ -171,7 +181,8 @@ func newLife(t *testing.T, db *Database) {
 	s.same(next)
 }
 
-// graveForgotten shows that a grave stays for as long as it must, refusing the start, and is forgotten after that: the id is as new.
+// graveForgotten shows that a grave stays for as long as it must, refusing the start, and is
+// forgotten after that: the id is as new.
 func graveForgotten(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start(WithMessage("first")))
@@ -192,20 +203,25 @@ func graveForgotten(t *testing.T, db *Database) {
 	s.same(next)
 }
 
-// graveDoesNotLive shows that a grave is nobody: it is not loaded, not due, not listed, and cannot be deleted again.
+// graveDoesNotLive shows that a grave is nobody: it is not loaded, not due, not listed, and cannot
+// be deleted again.
 func graveDoesNotLive(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.StartAndCall())
 	s.delete("a")
 	for range 2 {
-		if k := s.loadAll(func(string, round.Row) bool { t.Error("a grave was to be admitted"); return true }, "a")[0]; k.Row.Execution != 0 {
+		if k := s.loadAll(func(string, round.Row) bool {
+			t.Error("a grave was to be admitted")
+			return true
+		}, "a")[0]; k.Row.Execution != 0 {
 			t.Fatalf("%+v", k)
 		}
 		s.due(time.Hour)
 		if n, err := s.Count(s.ctx(), history.Filter{}, 0); n != 0 || err != nil {
 			t.Fatal(n, err)
 		}
-		if _, err := s.Delete(s.ctx(), []string{"a"}, history.Deletion{Force: true}); !errors.Is(err, history.ErrNoInstance) {
+		if _, err := s.Delete(s.ctx(), []string{"a"}, history.Deletion{Force: true}); !errors.Is(err,
+			history.ErrNoInstance) {
 			t.Fatal(err)
 		}
 		s.halfErased("a")
@@ -214,8 +230,8 @@ func graveDoesNotLive(t *testing.T, db *Database) {
 
 // ---- Orphans.
 
-// orphanNotBorn shows that a child whose parent was deleted is not born, whether its own id was ever used or not; that it leaves nothing; and that one
-// whose parent never was is none either.
+// orphanNotBorn shows that a child whose parent was deleted is not born, whether its own id was
+// ever used or not; that it leaves nothing; and that one whose parent never was is none either.
 func orphanNotBorn(t *testing.T, db *Database) {
 	s, p, c := open(t, db), NewActor("parent"), NewActor("child")
 	s.commit(p.Start(), c.Start(WithMessage("of its own")))
@@ -223,7 +239,8 @@ func orphanNotBorn(t *testing.T, db *Database) {
 	s.delete("parent")
 	for _, id := range []string{"child", "child-2"} {
 		c := NewActor(id)
-		s.refused(history.Orphaned, Together(c.StartAndCall(WithParent(p), WithAttributes(map[string]string{"x": "y"})), c.Set("k", "1")))
+		s.refused(history.Orphaned,
+			Together(c.StartAndCall(WithParent(p), WithAttributes(map[string]string{"x": "y"})), c.Set("k", "1")))
 		s.nobody(id)
 		s.hasValues(id, nil)
 	}
@@ -235,7 +252,8 @@ func orphanNotBorn(t *testing.T, db *Database) {
 	s.promises(0)
 }
 
-// orphanOfFormerLife shows that a child that a deleted instance wanted to start is not born to another one that has the same id now.
+// orphanOfFormerLife shows that a child that a deleted instance wanted to start is not born to
+// another one that has the same id now.
 func orphanOfFormerLife(t *testing.T, db *Database) {
 	s, p := open(t, db), NewActor("parent")
 	s.commit(p.Start(WithMessage("first")))
@@ -248,7 +266,8 @@ func orphanOfFormerLife(t *testing.T, db *Database) {
 	s.commit(NewActor("child").Start(WithParent(next)))
 }
 
-// childOfEnded shows that a parent that has ended, or gone on to another execution, can still have a child: only deletion makes orphans.
+// childOfEnded shows that a parent that has ended, or gone on to another execution, can still have
+// a child: only deletion makes orphans.
 func childOfEnded(t *testing.T, db *Database) {
 	s := open(t, db)
 	after := []func(*Actor) *round.Turn{
@@ -269,14 +288,17 @@ func childOfEnded(t *testing.T, db *Database) {
 // orphanAmongOthers shows that orphans and buried starts hold back nobody else in their batch.
 func orphanAmongOthers(t *testing.T, db *Database) {
 	s, p, q := open(t, db), NewActor("parent"), NewActor("living")
-	s.commit(p.Start(), q.Start(), NewActor("buried").Start(WithMessage("first")), NewActor("erasing").Start(WithMessage("first")))
+	s.commit(p.Start(), q.Start(), NewActor("buried").Start(WithMessage("first")),
+		NewActor("erasing").Start(WithMessage("first")))
 	s.delete("parent", "buried", "erasing")
 	s.halfErased("erasing")
 	a, b, c := NewActor("a"), NewActor("b"), NewActor("c")
 	r := s.try(
-		a.StartAndCall(), NewActor("orphan").StartAndCall(WithParent(p)), b.StartAndCall(WithParent(q)), NewActor("buried").StartAndCall(WithMessage("first")),
+		a.StartAndCall(), NewActor("orphan").StartAndCall(WithParent(p)), b.StartAndCall(WithParent(q)),
+		NewActor("buried").StartAndCall(WithMessage("first")),
 		NewActor("erasing").StartAndCall(WithMessage("second")), c.StartAndCall())
-	s.verdicts(r, history.Committed, history.Orphaned, history.Committed, history.Buried, history.Erasing, history.Committed)
+	s.verdicts(r, history.Committed, history.Orphaned, history.Committed, history.Buried, history.Erasing,
+		history.Committed)
 	s.same(a)
 	s.same(b)
 	s.same(c)
@@ -314,7 +336,8 @@ func (s *store) fate(turn *round.Turn, batch history.Batch) history.Verdict {
 	return r.Outcomes[0].Verdict
 }
 
-// birthDuringDeletion shows that a child that is born while its parent is deleted is either never born or deleted with it, whoever comes first.
+// birthDuringDeletion shows that a child that is born while its parent is deleted is either never
+// born or deleted with it, whoever comes first.
 func birthDuringDeletion(t *testing.T, db *Database) {
 	s, other := rivals(t, db)
 	seen := make(map[history.Verdict]int)
@@ -339,11 +362,13 @@ func birthDuringDeletion(t *testing.T, db *Database) {
 	t.Log(seen)
 }
 
-// grandchildDuringDeletion shows the same for a grandchild, whose own parent is deleted with the root.
+// grandchildDuringDeletion shows the same for a grandchild, whose own parent is deleted with the
+// root.
 func grandchildDuringDeletion(t *testing.T, db *Database) {
 	s, other := rivals(t, db)
 	for n := range 20 {
-		p, c, g := NewActor(fmt.Sprint("parent", n)), NewActor(fmt.Sprint("child", n)), NewActor(fmt.Sprint("grandchild", n))
+		p, c, g := NewActor(fmt.Sprint("parent", n)), NewActor(fmt.Sprint("child", n)),
+			NewActor(fmt.Sprint("grandchild", n))
 		s.commit(p.Start())
 		s.commit(c.Start(WithParent(p)))
 		birth := g.Start(WithParent(c))
@@ -359,7 +384,8 @@ func grandchildDuringDeletion(t *testing.T, db *Database) {
 	}
 }
 
-// turnDuringDeletion shows that a turn that is committed while its instance is deleted is taken before that or refused, and does not bring it back.
+// turnDuringDeletion shows that a turn that is committed while its instance is deleted is taken
+// before that or refused, and does not bring it back.
 func turnDuringDeletion(t *testing.T, db *Database) {
 	s, other := rivals(t, db)
 	for n := range 30 {
@@ -384,7 +410,8 @@ func turnDuringDeletion(t *testing.T, db *Database) {
 	}
 }
 
-// birthDuringLonelyDeletion shows that a parent that was to be deleted alone stays if its child is born first, and that the child is not born otherwise.
+// birthDuringLonelyDeletion shows that a parent that was to be deleted alone stays if its child is
+// born first, and that the child is not born otherwise.
 func birthDuringLonelyDeletion(t *testing.T, db *Database) {
 	s, other := rivals(t, db)
 	for n := range 30 {

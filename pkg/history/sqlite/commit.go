@@ -41,7 +41,8 @@ type entry struct {
 	found *relational.Columns // the row that is there, as far as judging needs it; nil if there is none
 }
 
-// encode writes turns as rows, in the order of their keys. It takes most of the time that is not SQLite's, and many can do it at once.
+// encode writes turns as rows, in the order of their keys. It takes most of the time that is not
+// SQLite's, and many can do it at once.
 func (s *Store) encode(ctx context.Context, turns []history.Decided) ([]*entry, error) {
 	entries := make([]*entry, len(turns))
 	for i, d := range turns {
@@ -69,7 +70,8 @@ func (s *Store) encodeTurn(d history.Decided) (*entry, error) {
 }
 
 // commit stores entries, and says in each what became of it.
-func (s *Store) commit(ctx context.Context, entries []*entry, published []history.PromiseKey) (keys []history.PromiseKey, err error) {
+func (s *Store) commit(ctx context.Context, entries []*entry,
+	published []history.PromiseKey) (keys []history.PromiseKey, err error) {
 	var careful, doubt bool
 	err = s.retry(ctx, func() error {
 		made, err := s.try(ctx, entries, published, careful, doubt)
@@ -87,9 +89,11 @@ func (s *Store) commit(ctx context.Context, entries []*entry, published []histor
 	return keys, err
 }
 
-// try stores entries in one transaction. It gives the rows of the outbox that there may be now. A careful one finds out which turns the database does not take.
-// When there is doubt whether an earlier try has happened, turns that are stored are taken.
-func (s *Store) try(ctx context.Context, entries []*entry, published []history.PromiseKey, careful, doubt bool) (keys []history.PromiseKey, err error) {
+// try stores entries in one transaction. It gives the rows of the outbox that there may be now. A
+// careful one finds out which turns the database does not take. When there is doubt whether an
+// earlier try has happened, turns that are stored are taken.
+func (s *Store) try(ctx context.Context, entries []*entry, published []history.PromiseKey, careful,
+	doubt bool) (keys []history.PromiseKey, err error) {
 	err = s.once(ctx, s.writer, toWrite, func(w *session) error {
 		winners, err := judge(ctx, w, entries, doubt)
 		if err != nil {
@@ -115,9 +119,11 @@ func (s *Store) try(ctx context.Context, entries []*entry, published []history.P
 }
 
 // judged are the columns that decide whether a turn is taken, and how it is written.
-const judged = "instance, life, execution, last_event, custom_status_version, status, name, start_message, created_at, wake_at, attributes"
+const judged = "instance, life, execution, last_event, custom_status_version, status, name, start_message, " +
+	"created_at, wake_at, attributes"
 
-// judge reads how instances stand, and gives the entries that are taken. The others have their outcomes.
+// judge reads how instances stand, and gives the entries that are taken. The others have their
+// outcomes.
 func judge(ctx context.Context, w *session, entries []*entry, doubt bool) (winners []*entry, err error) {
 	ids := make([]string, 0, 2*len(entries))
 	for _, e := range entries {
@@ -129,7 +135,8 @@ func judge(ctx context.Context, w *session, entries []*entry, doubt bool) (winne
 	found := make(map[string]*relational.Columns, len(ids))
 	err = selectInstances(ctx, w, judged, ids, func(r relational.Row) error {
 		c := new(relational.Columns)
-		err := r.Scan(&c.Instance, &c.Life, &c.Execution, &c.LastEvent, &c.CustomStatusVersion, &c.Status, &c.Name, &c.StartMessage,
+		err := r.Scan(&c.Instance, &c.Life, &c.Execution, &c.LastEvent, &c.CustomStatusVersion, &c.Status, &c.Name,
+			&c.StartMessage,
 			&c.CreatedAt, &c.WakeAt, &c.Attributes)
 		found[c.Instance] = c
 		return err
@@ -162,7 +169,8 @@ func judge(ctx context.Context, w *session, entries []*entry, doubt bool) (winne
 	return winners, nil
 }
 
-// fits reports whether the instance stands where the turn was decided. A grave stands where a start is decided, but not for the start that began what is in it.
+// fits reports whether the instance stands where the turn was decided. A grave stands where a start
+// is decided, but not for the start that began what is in it.
 func (e *entry) fits(parentGone bool) bool {
 	b, c := e.Turn.Basis, e.found
 	switch {
@@ -186,10 +194,12 @@ func (e *entry) recognize(ctx context.Context, w *session) error {
 			e.Outcome = history.Outcome{Verdict: history.Committed}
 		}
 		return err
-	}, "SELECT data FROM rondo_history WHERE shard = 0 AND instance = ? AND execution = ? AND event = ?", e.Turn.Instance, last.Execution, last.Event)
+	}, "SELECT data FROM rondo_history WHERE shard = 0 AND instance = ? AND execution = ? AND event = ?",
+		e.Turn.Instance, last.Execution, last.Event)
 }
 
-// writeEach writes each entry in a savepoint of its own. What the database refuses to store makes only its turn unfit.
+// writeEach writes each entry in a savepoint of its own. What the database refuses to store makes
+// only its turn unfit.
 func writeEach(ctx context.Context, w *session, entries []*entry) (winners []*entry, err error) {
 	for _, e := range entries {
 		if _, err := w.exec("SAVEPOINT turn"); err != nil {
@@ -200,7 +210,8 @@ func writeEach(ctx context.Context, w *session, entries []*entry) (winners []*en
 		case err == nil:
 			winners = append(winners, e)
 		case isUnfit(err):
-			e.Outcome = history.Outcome{Verdict: history.Unfit, Err: fail("commit", fmt.Errorf("instance %q: %w", e.Turn.Instance, err))}
+			e.Outcome = history.Outcome{Verdict: history.Unfit,
+				Err: fail("commit", fmt.Errorf("instance %q: %w", e.Turn.Instance, err))}
 			if _, err := w.exec("ROLLBACK TO turn"); err != nil {
 				return nil, err
 			}
@@ -216,7 +227,8 @@ func writeEach(ctx context.Context, w *session, entries []*entry) (winners []*en
 
 // ---- Promises.
 
-// promiseIDs counts up the ids of promises. They are times, and go on from the last one when the clock stands still or goes back.
+// promiseIDs counts up the ids of promises. They are times, and go on from the last one when the
+// clock stands still or goes back.
 type promiseIDs struct {
 	mu   sync.Mutex
 	last int64

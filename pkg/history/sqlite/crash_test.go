@@ -26,7 +26,8 @@ import (
 const (
 	// asWriter makes the test binary the process that has the database of that path open.
 	asWriter = "RONDO_SQLITE_WRITER"
-	// asStopped makes it stop before the statement of that number, counted from 0, of its third batch.
+	// asStopped makes it stop before the statement of that number, counted from 0, of its third
+	// batch.
 	asStopped = "RONDO_SQLITE_STOPPED"
 )
 
@@ -47,7 +48,8 @@ const (
 	finished = "finished" // it has committed all and says so nowhere else
 )
 
-// beWriter commits batches one after the other, from where the database stands, and says so after each.
+// beWriter commits batches one after the other, from where the database stands, and says so after
+// each.
 func beWriter(path, stopAt string) error {
 	d := newDriver()
 	s, err := sqlite.Open(context.Background(), path, sqlite.Options{}.WithDriver(d.name))
@@ -107,7 +109,8 @@ func numbered(counter *historytest.Actor, n int) []*round.Turn {
 	}
 	one, two := historytest.NewActor(names(n)[0]), historytest.NewActor(names(n)[1])
 	return []*round.Turn{
-		step(), one.StartAndCall(historytest.WithAttributes(map[string]string{"n": strconv.Itoa(n)})), historytest.Together(two.Start(), two.Set("n", strconv.Itoa(n))),
+		step(), one.StartAndCall(historytest.WithAttributes(map[string]string{"n": strconv.Itoa(n)})),
+		historytest.Together(two.Start(), two.Set("n", strconv.Itoa(n))),
 	}
 }
 
@@ -168,7 +171,8 @@ func (p process) kill(t *testing.T, last int) int {
 	return max(last, n)
 }
 
-// checkNumbered checks that batches are there completely or not at all, and those up to the last that was acknowledged are. It gives the last that is there.
+// checkNumbered checks that batches are there completely or not at all, and those up to the last
+// that was acknowledged are. It gives the last that is there.
 func checkNumbered(t *testing.T, s *sqlite.Store, acknowledged int) (last int) {
 	t.Helper()
 	known, err := s.Load(t.Context(), []string{"counter"}, nil)
@@ -183,7 +187,8 @@ func checkNumbered(t *testing.T, s *sqlite.Store, acknowledged int) (last int) {
 		t.Fatalf("the counter has %d events of %d: %v", len(known[0].History), last+1, known[0].Unreadable)
 	}
 	if last > 0 {
-		if v, ok, err := s.Value(t.Context(), "counter", "n"); err != nil || !ok || string(v.Data) != strconv.Itoa(last) {
+		if v, ok, err := s.Value(t.Context(), "counter", "n"); err != nil || !ok ||
+			string(v.Data) != strconv.Itoa(last) {
 			t.Fatalf("the counter's value is %s after batch %d: %v", v.Data, last, err)
 		}
 	}
@@ -212,12 +217,14 @@ func checkNumbered(t *testing.T, s *sqlite.Store, acknowledged int) (last int) {
 	return last
 }
 
-// checkLocked checks that a file that another process has open is refused at once, with the number of that process, and can be read.
+// checkLocked checks that a file that another process has open is refused at once, with the number
+// of that process, and can be read.
 func checkLocked(t *testing.T, path string, p process) {
 	t.Helper()
 	_, err := sqlite.Open(t.Context(), path, sqlite.Options{})
 	var locked *sqlite.LockedError
-	if !errors.As(err, &locked) || locked.PID != p.Process.Pid || !strings.Contains(err.Error(), "stop that process") || history.ClassOf(err) != history.Permanent {
+	if !errors.As(err, &locked) || locked.PID != p.Process.Pid || !strings.Contains(err.Error(), "stop that process") ||
+		history.ClassOf(err) != history.Permanent {
 		t.Fatalf("opened beside another process: %v", err)
 	}
 }
@@ -227,7 +234,8 @@ func openReader(t *testing.T, path string) *sqlite.Store {
 	return open(t, path, sqlite.Options{ReadOnly: true})
 }
 
-// reopen opens the file of a process that was killed: its lock is free at once. It gives the last batch that is there.
+// reopen opens the file of a process that was killed: its lock is free at once. It gives the last
+// batch that is there.
 func reopen(t *testing.T, path string, acknowledged int) (last int) {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
@@ -242,7 +250,8 @@ func reopen(t *testing.T, path string, acknowledged int) (last int) {
 	return last
 }
 
-// TestKilled kills the process at any moment, some time after it has committed something. Another one goes on with the same file.
+// TestKilled kills the process at any moment, some time after it has committed something. Another
+// one goes on with the same file.
 func TestKilled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rondo.db")
 	unsaid, total := 0, -1
@@ -271,7 +280,8 @@ func TestKilled(t *testing.T) {
 	t.Logf("%d batches; %d times one was there that was not acknowledged", total+1, unsaid)
 }
 
-// TestKilledAtEachStatement kills the process before each statement of a commit, and after the last. Until then, another process can read what was there before.
+// TestKilledAtEachStatement kills the process before each statement of a commit, and after the
+// last. Until then, another process can read what was there before.
 func TestKilledAtEachStatement(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rondo.db")
 	statements, total := 0, -1
@@ -288,7 +298,8 @@ func TestKilledAtEachStatement(t *testing.T) {
 		acknowledged = p.kill(t, acknowledged)
 		total = reopen(t, path, acknowledged)
 		if got := total > acknowledged; got != (end == finished) || there != total {
-			t.Fatalf("killed before statement %d (%s): batch %d is there, %d was acknowledged, a reader saw %d", statements, end, total, acknowledged, there)
+			t.Fatalf("killed before statement %d (%s): batch %d is there, %d was acknowledged, a reader saw %d",
+				statements, end, total, acknowledged, there)
 		}
 		if end == finished {
 			break

@@ -15,7 +15,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/history/historytest"
 )
 
-// limitFiles lets writing behind a place of a file fail, as on a disk that fails, until it is undone.
+// limitFiles lets writing behind a place of a file fail, as on a disk that fails, until it is
+// undone.
 func limitFiles(t *testing.T, size uint64) (undo func()) {
 	t.Helper()
 	var was syscall.Rlimit
@@ -32,8 +33,9 @@ func limitFiles(t *testing.T, size uint64) (undo func()) {
 	}
 }
 
-// TestTheDiskFails lets the system refuse what SQLite writes to the log, from different places on. This is what really happens at a COMMIT: the error
-// is ambiguous, and neither the store nor whoever opens the file after a crash in that moment finds half of the batch.
+// TestTheDiskFails lets the system refuse what SQLite writes to the log, from different places on.
+// This is what really happens at a COMMIT: the error is ambiguous, and neither the store nor
+// whoever opens the file after a crash in that moment finds half of the batch.
 func TestTheDiskFails(t *testing.T) {
 	signal.Ignore(syscall.SIGXFSZ) // the system's way to tell of it, besides the error
 	defer signal.Reset(syscall.SIGXFSZ)

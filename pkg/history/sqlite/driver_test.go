@@ -115,15 +115,16 @@ func (d *faultyDriver) Open(name string) (driver.Conn, error) {
 	return c, nil
 }
 
-// onWriter runs a statement on the connection that writes, past everything that goes wrong. Nobody else may use it meanwhile.
+// onWriter runs a statement on the connection that writes, past everything that goes wrong. Nobody
+// else may use it meanwhile.
 func (d *faultyDriver) onWriter(statement string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.writer.run(statement)
 }
 
-// Connect and Driver implement [driver.Connector] with the connection that writes, past everything that goes wrong: how else could somebody look into a database
-// in memory?
+// Connect and Driver implement [driver.Connector] with the connection that writes, past everything
+// that goes wrong: how else could somebody look into a database in memory?
 func (d *faultyDriver) Connect(context.Context) (driver.Conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -177,7 +178,8 @@ func (c *faultyConn) PrepareContext(ctx context.Context, statement string) (driv
 	return out, nil
 }
 
-func (c *faultyConn) ExecContext(ctx context.Context, statement string, args []driver.NamedValue) (r driver.Result, err error) {
+func (c *faultyConn) ExecContext(ctx context.Context, statement string,
+	args []driver.NamedValue) (r driver.Result, err error) {
 	err = c.driver.do(c, execs, statement, func() (err error) {
 		r, err = c.realConn.ExecContext(ctx, statement, args)
 		return err
@@ -185,7 +187,8 @@ func (c *faultyConn) ExecContext(ctx context.Context, statement string, args []d
 	return r, err
 }
 
-func (c *faultyConn) QueryContext(ctx context.Context, statement string, args []driver.NamedValue) (driver.Rows, error) {
+func (c *faultyConn) QueryContext(ctx context.Context, statement string,
+	args []driver.NamedValue) (driver.Rows, error) {
 	return c.query(statement, func() (driver.Rows, error) { return c.realConn.QueryContext(ctx, statement, args) })
 }
 

@@ -13,8 +13,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// The table of result codes (https://www.sqlite.org/rescode.html). An extended code stands before its primary one, which is its low byte. What is not
-// here is permanent: READONLY, CANTOPEN, PERM, AUTH, NOLFS, and mistakes in statements.
+// The table of result codes (https://www.sqlite.org/rescode.html). An extended code stands before
+// its primary one, which is its low byte. What is not here is permanent: READONLY, CANTOPEN, PERM,
+// AUTH, NOLFS, and mistakes in statements.
 var classes = map[int]history.Class{
 	codes.SQLITE_BUSY:     history.Contended, // another process writes, or recovers after a crash
 	codes.SQLITE_LOCKED:   history.Contended,
@@ -33,7 +34,8 @@ var classes = map[int]history.Class{
 	codes.SQLITE_IOERR_DATA:      history.Corrupt,
 }
 
-// unfit are the codes of errors that come from what is stored, and not from the database: one turn of a batch has them, and the others do not.
+// unfit are the codes of errors that come from what is stored, and not from the database: one turn
+// of a batch has them, and the others do not.
 var unfit = map[int]bool{
 	codes.SQLITE_CONSTRAINT: true, // a key of history that is there already
 	codes.SQLITE_TOOBIG:     true,
@@ -42,13 +44,15 @@ var unfit = map[int]bool{
 
 // advice is what to do about errors that people meet.
 var advice = map[int]string{
-	codes.SQLITE_BUSY:             "another process is writing to the file; close the shell or the tool that has it open",
-	codes.SQLITE_FULL:             "there is no space left on the disk; make room, and it goes on",
-	codes.SQLITE_IOERR:            "the disk or the file system failed; look at the system's log",
-	codes.SQLITE_CORRUPT:          "the file is damaged; restore a copy of it, or save what can be read with the `.recover` of the sqlite3 shell",
-	codes.SQLITE_NOTADB:           "the file is no SQLite database; was the path meant?",
-	codes.SQLITE_CANTOPEN:         "do the file and its directory exist, and may this process read and write both?",
-	codes.SQLITE_READONLY:         "this process may not write the file, its directory, or the files beside it that end in -wal and -shm",
+	codes.SQLITE_BUSY:  "another process is writing to the file; close the shell or the tool that has it open",
+	codes.SQLITE_FULL:  "there is no space left on the disk; make room, and it goes on",
+	codes.SQLITE_IOERR: "the disk or the file system failed; look at the system's log",
+	codes.SQLITE_CORRUPT: "the file is damaged; restore a copy of it, or save what can be read with the " +
+		"`.recover` of the sqlite3 shell",
+	codes.SQLITE_NOTADB:   "the file is no SQLite database; was the path meant?",
+	codes.SQLITE_CANTOPEN: "do the file and its directory exist, and may this process read and write both?",
+	codes.SQLITE_READONLY: "this process may not write the file, its directory, or the files beside it that " +
+		"end in -wal and -shm",
 	codes.SQLITE_READONLY_DBMOVED: "the file was moved or removed while it was open; put it back, and open it again",
 	codes.SQLITE_PERM:             "this process may not open the file",
 }
@@ -93,19 +97,22 @@ func class(err error) history.Class {
 // isUnfit reports whether the error is about what was to be stored.
 func isUnfit(err error) bool { return unfit[primary(code(err))] }
 
-// inDoubt reports whether a COMMIT with that error may have happened, or may be found in the log after a crash.
+// inDoubt reports whether a COMMIT with that error may have happened, or may be found in the log
+// after a crash.
 func inDoubt(err error) bool {
 	c := primary(code(err))
 	return c == codes.SQLITE_IOERR || c == codes.SQLITE_NOMEM // which can come when all is done, from copying the log
 }
 
-// breaks reports whether a connection should not be used after an error: what it remembers of the file may be wrong.
+// breaks reports whether a connection should not be used after an error: what it remembers of the
+// file may be wrong.
 func breaks(err error) bool {
 	if errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) {
 		return true
 	}
 	switch primary(code(err)) {
-	case codes.SQLITE_IOERR, codes.SQLITE_CORRUPT, codes.SQLITE_NOTADB, codes.SQLITE_NOMEM, codes.SQLITE_MISUSE, codes.SQLITE_CANTOPEN:
+	case codes.SQLITE_IOERR, codes.SQLITE_CORRUPT, codes.SQLITE_NOTADB, codes.SQLITE_NOMEM, codes.SQLITE_MISUSE,
+		codes.SQLITE_CANTOPEN:
 		return true
 	}
 	return false
@@ -116,7 +123,8 @@ func fail(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	for _, meant := range []error{history.ErrNoInstance, history.ErrNoExecution, history.ErrRunning, history.ErrHasParent, history.ErrHasChildren} {
+	for _, meant := range []error{history.ErrNoInstance, history.ErrNoExecution, history.ErrRunning,
+		history.ErrHasParent, history.ErrHasChildren} {
 		if errors.Is(err, meant) {
 			return err
 		}

@@ -8,7 +8,8 @@ func (o Options) WithDriver(name string) Options {
 	return o
 }
 
-// Exec runs a statement behind the back of whoever uses the store. A database in memory can be reached in no other way.
+// Exec runs a statement behind the back of whoever uses the store. A database in memory can be
+// reached in no other way.
 func (s *Store) Exec(ctx context.Context, statement string, args ...any) error {
 	w, err := s.writer.take(ctx)
 	if err != nil {

@@ -59,7 +59,8 @@ func newBench(t *testing.T, path string) *bench {
 	return b
 }
 
-// eachPlace runs a test with a file and with a database in memory, whose only connection can never be replaced.
+// eachPlace runs a test with a file and with a database in memory, whose only connection can never
+// be replaced.
 func eachPlace(t *testing.T, f func(b *bench)) {
 	t.Run("file", func(t *testing.T) { f(newBench(t, filepath.Join(t.TempDir(), "rondo.db"))) })
 	if detector.On {
@@ -87,7 +88,8 @@ func (b *bench) steps(which func(step) bool, f func()) (list []step) {
 	return list
 }
 
-// at lets the n-th step of those from now on go wrong, counted from 0. It says whether it came to it.
+// at lets the n-th step of those from now on go wrong, counted from 0. It says whether it came to
+// it.
 func (b *bench) at(n int, which func(step) bool, x fault) (hit *atomic.Bool) {
 	hit = new(atomic.Bool)
 	b.driver.set(func(s step) fault {
@@ -106,7 +108,8 @@ func (b *bench) at(n int, which func(step) bool, x fault) (hit *atomic.Bool) {
 func (b *bench) breakWriter() {
 	b.Helper()
 	b.at(0, func(s step) bool { return s.kind == execs }, fault{err: write})
-	if err := b.store.RemovePromises(b.Context(), []history.PromiseKey{{ID: 1}}); history.ClassOf(err) != history.Retry {
+	if err := b.store.RemovePromises(b.Context(),
+		[]history.PromiseKey{{ID: 1}}); history.ClassOf(err) != history.Retry {
 		b.Fatalf("on a broken connection: %v", err)
 	}
 	b.driver.set(nil)
@@ -136,7 +139,8 @@ func (b *bench) faultsAt(s step) []namedFault {
 		list = append(list, namedFault{"NOMEM, after it happened", fault{err: noMem, late: true}})
 	}
 	switch {
-	case s.ends() || s.sql == "BEGIN IMMEDIATE" && s.kind == execs && !detector.On || s.sql == "ROLLBACK" && !detector.On:
+	case s.ends() || s.sql == "BEGIN IMMEDIATE" && s.kind == execs && !detector.On ||
+		s.sql == "ROLLBACK" && !detector.On:
 	case detector.On && s.n%3 > 0:
 		return nil // all of it takes minutes with the race detector, and is done without it
 	case detector.On, b.path == sqlite.Memory:
@@ -149,7 +153,8 @@ func (b *bench) faultsAt(s step) []namedFault {
 
 // tables are all tables, with what they are sorted by.
 var tables = []struct{ name, order string }{
-	{"instances", "instance"}, {"history", "instance, execution, event"}, {"executions", "instance, execution"}, {"values", "instance, key"},
+	{"instances", "instance"}, {"history", "instance, execution, event"}, {"executions", "instance, execution"},
+	{"values", "instance, key"},
 	{"attributes", "name, value, instance"}, {"outbox", "id"},
 }
 
@@ -261,7 +266,8 @@ func (b *bench) none(where string) error {
 
 // ---- Commits.
 
-// commits are batches that take the different ways through a commit. Each begins with an empty database, and commits what must be there before.
+// commits are batches that take the different ways through a commit. Each begins with an empty
+// database, and commits what must be there before.
 var commits = []struct {
 	name  string
 	begin func(b *bench) history.Batch
@@ -277,7 +283,8 @@ func everything(b *bench) history.Batch {
 	going, again, ended := historytest.NewActor("going"), historytest.NewActor("again"), historytest.NewActor("ended")
 	parent, overtaken := historytest.NewActor("parent"), historytest.NewActor("overtaken")
 	kept := commit(b, b.store,
-		historytest.Together(going.StartAndCall(), going.Set("changed", "1"), going.Set("removed", "1"), going.Set("stays", "1")),
+		historytest.Together(going.StartAndCall(), going.Set("changed", "1"), going.Set("removed", "1"),
+			going.Set("stays", "1")),
 		historytest.Together(again.StartAndCall(attributes), again.Set("k", "1")),
 		historytest.Together(ended.Start(attributes), ended.Set("cleared", "1"), ended.Complete(`"first"`)),
 		parent.StartAndCall(), overtaken.Start()).Promises
@@ -287,9 +294,11 @@ func everything(b *bench) history.Batch {
 	child, fresh := historytest.NewActor("child"), historytest.NewActor("fresh")
 	begins := historytest.Together(fresh.StartAndCall(attributes), fresh.Set("k", "1"))
 	batch := historytest.Batch(b,
-		historytest.Sends(historytest.Together(going.Set("changed", "2"), going.Remove("removed"), going.Set("new", "1"), going.SetStatus(`"half"`)), "m-1", "again"),
+		historytest.Sends(historytest.Together(going.Set("changed", "2"), going.Remove("removed"),
+			going.Set("new", "1"), going.SetStatus(`"half"`)), "m-1", "again"),
 		historytest.Together(again.ContinueAsNew(), again.Set("k", "2")),
-		historytest.Together(ended.Start(historytest.WithMessage("second"), historytest.WithAttributes(map[string]string{"region": "us"})), ended.Set("k", "1")),
+		historytest.Together(ended.Start(historytest.WithMessage("second"),
+			historytest.WithAttributes(map[string]string{"region": "us"})), ended.Set("k", "1")),
 		late.Say(&events.EventReceived{Wait: 1, Name: "too late"}),
 		child.Start(historytest.WithParent(parent)),
 		begins)
@@ -303,7 +312,8 @@ func everything(b *bench) history.Batch {
 var largePromises = sync.OnceValue(func() (list []events.Wire) {
 	for _, id := range []string{"large-1", "large-2"} {
 		data := `"` + strings.Repeat(id, history.MaxPromise/10) + `"`
-		w, err := events.Encode(events.DefaultPrefix, events.Message{ID: id, Instance: "going", Content: &events.EventRaised{Name: "go", Data: events.Payload(data)}})
+		w, err := events.Encode(events.DefaultPrefix, events.Message{ID: id, Instance: "going",
+			Content: &events.EventRaised{Name: "go", Data: events.Payload(data)}})
 		if err != nil {
 			panic(err)
 		}
@@ -312,15 +322,18 @@ var largePromises = sync.OnceValue(func() (list []events.Wire) {
 	return list
 })
 
-// unfitAmongOthers is a batch that is stored turn by turn, because the database does not take one of them.
+// unfitAmongOthers is a batch that is stored turn by turn, because the database does not take one
+// of them.
 func unfitAmongOthers(b *bench) history.Batch {
 	going, unfit, fresh := historytest.NewActor("going"), historytest.NewActor("unfit"), historytest.NewActor("fresh")
 	kept := commit(b, b.store, going.StartAndCall(), unfit.StartAndCall()).Promises
-	_, err := b.direct.Exec("INSERT INTO rondo_history (instance, execution, event, last_event, data) VALUES ('unfit', 1, 3, 3, x'00')")
+	_, err := b.direct.Exec("INSERT INTO rondo_history (instance, execution, event, last_event, data) VALUES " +
+		"('unfit', 1, 3, 3, x'00')")
 	if err != nil {
 		b.Fatal(err)
 	}
-	batch := historytest.Batch(b, fresh.StartAndCall(), historytest.Sends(going.Set("k", "1"), "m-1", "fresh"), historytest.Sends(unfit.Note(), "m-2", "fresh"))
+	batch := historytest.Batch(b, fresh.StartAndCall(), historytest.Sends(going.Set("k", "1"), "m-1", "fresh"),
+		historytest.Sends(unfit.Note(), "m-2", "fresh"))
 	batch.Published = kept
 	return batch
 }
@@ -366,7 +379,8 @@ func newTrial(b *bench, begin func(b *bench) history.Batch) *trial {
 	return x
 }
 
-// check checks that an answer tells the truth: of what was committed, everything is there or nothing. Then it repeats the batch, and everything is there, once.
+// check checks that an answer tells the truth: of what was committed, everything is there or
+// nothing. Then it repeats the batch, and everything is there, once.
 func (x *trial) check(what string, batch history.Batch, r history.Result, err error) (there bool) {
 	x.Helper()
 	x.driver.set(nil)
@@ -403,11 +417,13 @@ func (x *trial) check(what string, batch history.Batch, r history.Result, err er
 		if want == history.Committed && there { // it says that the instance is where the turn has taken it
 			want = history.Conflict
 			if end := batch.Turns[i].Turn.Row.Basis(); o.Stored != end {
-				x.Fatalf("%s: the same batch again: %q stands at %+v, want %+v", what, batch.Turns[i].Turn.Instance, o.Stored, end)
+				x.Fatalf("%s: the same batch again: %q stands at %+v, want %+v", what, batch.Turns[i].Turn.Instance,
+					o.Stored, end)
 			}
 		}
 		if o.Verdict != want {
-			x.Fatalf("%s: the same batch again: %q: %v, want %v (%v)", what, batch.Turns[i].Turn.Instance, o.Verdict, want, o.Err)
+			x.Fatalf("%s: the same batch again: %q: %v, want %v (%v)", what, batch.Turns[i].Turn.Instance,
+				o.Verdict, want, o.Err)
 		}
 	}
 	if got := x.contents(); got != x.want {
@@ -431,8 +447,9 @@ func (x *trial) checkKeys(what string, batch history.Batch, keys []history.Promi
 	}
 }
 
-// TestEveryStepOfACommitMayFail lets each step of each kind of batch go wrong once, in each way. What another process is to blame for, or leaves the end
-// of the transaction in doubt, the caller does not even see.
+// TestEveryStepOfACommitMayFail lets each step of each kind of batch go wrong once, in each way.
+// What another process is to blame for, or leaves the end of the transaction in doubt, the caller
+// does not even see.
 func TestEveryStepOfACommitMayFail(t *testing.T) {
 	eachPlace(t, func(b *bench) {
 		for _, c := range commits {
@@ -459,9 +476,12 @@ func TestEveryStepOfACommitMayFail(t *testing.T) {
 					}
 					x.check(what, batch, r, err)
 					if s.sql == "ROLLBACK" {
-						continue // the first try of the database's refusing one turn; its connection is replaced if need be
+						// the first try of the database's refusing one turn; its connection is
+						// replaced if need be
+						continue
 					}
-					if hidden := f.err == busy || s.ends() && (f.err == write || f.err == fsync || f.err == noMem); hidden != (err == nil) {
+					if hidden := f.err == busy || s.ends() &&
+						(f.err == write || f.err == fsync || f.err == noMem); hidden != (err == nil) {
 						b.Fatalf("%s: %v", what, err)
 					}
 				}
@@ -471,7 +491,8 @@ func TestEveryStepOfACommitMayFail(t *testing.T) {
 	})
 }
 
-// TestANewConnectionMayFail lets the opening of a connection, and the preparing of each statement on it, go wrong.
+// TestANewConnectionMayFail lets the opening of a connection, and the preparing of each statement
+// on it, go wrong.
 func TestANewConnectionMayFail(t *testing.T) {
 	b := newBench(t, filepath.Join(t.TempDir(), "rondo.db"))
 	for _, c := range commits {
@@ -507,11 +528,12 @@ func TestANewConnectionMayFail(t *testing.T) {
 	}
 }
 
-// TestGivingUp lets everything go wrong from a COMMIT on whose end is in doubt, until the store or the caller gives up. Then the error is ambiguous, whatever came
-// last.
+// TestGivingUp lets everything go wrong from a COMMIT on whose end is in doubt, until the store or
+// the caller gives up. Then the error is ambiguous, whatever came last.
 func TestGivingUp(t *testing.T) {
 	never := errors.New("")
-	lasts := map[string]error{"BUSY": busy, "FULL": full, "IOERR_FSYNC": fsync, "READONLY": sqliteError(codes.SQLITE_READONLY), "CORRUPT": sqliteError(codes.SQLITE_CORRUPT)}
+	lasts := map[string]error{"BUSY": busy, "FULL": full, "IOERR_FSYNC": fsync,
+		"READONLY": sqliteError(codes.SQLITE_READONLY), "CORRUPT": sqliteError(codes.SQLITE_CORRUPT)}
 	eachPlace(t, func(b *bench) {
 		for _, c := range commits[:2] {
 			x := newTrial(b, c.begin)
@@ -560,8 +582,10 @@ func TestGivingUp(t *testing.T) {
 					return fault{}
 				})
 				r, err := b.store.Commit(b.Context(), batch)
-				if history.ClassOf(err) != history.Ambiguous || !strings.Contains(err.Error(), "look at the system's log") || tries != 3 {
-					b.Fatalf("%s: a disk that fails at each end: %d tries, %v: %v", c.name, tries, history.ClassOf(err), err)
+				if history.ClassOf(err) != history.Ambiguous ||
+					!strings.Contains(err.Error(), "look at the system's log") || tries != 3 {
+					b.Fatalf("%s: a disk that fails at each end: %d tries, %v: %v", c.name, tries,
+						history.ClassOf(err), err)
 				}
 				if there := x.check("a disk that fails at each end", batch, r, err); there != late {
 					b.Fatalf("it is there: %v", there)
@@ -571,7 +595,8 @@ func TestGivingUp(t *testing.T) {
 	})
 }
 
-// TestARollbackMayFail lets the ROLLBACK after an error go wrong, too. The connection is replaced, and with it goes what it had open.
+// TestARollbackMayFail lets the ROLLBACK after an error go wrong, too. The connection is replaced,
+// and with it goes what it had open.
 func TestARollbackMayFail(t *testing.T) {
 	b := newBench(t, filepath.Join(t.TempDir(), "rondo.db"))
 	x := newTrial(b, everything)
@@ -595,8 +620,8 @@ func TestARollbackMayFail(t *testing.T) {
 	}
 }
 
-// TestStormsOnlySlowDown lets another process be in the way, while a hundred orchestrations run: at every second beginning or end of a transaction,
-// or at one in forty of all steps at random.
+// TestStormsOnlySlowDown lets another process be in the way, while a hundred orchestrations run: at
+// every second beginning or end of a transaction, or at one in forty of all steps at random.
 func TestStormsOnlySlowDown(t *testing.T) {
 	chance, n := rand.New(rand.NewPCG(1, 2)), make(map[string]int)
 	storms := map[string]func(step) bool{

@@ -36,14 +36,17 @@ func TestDatabasesOfReleasedVersions(t *testing.T) {
 }
 
 // madeBy gives the statements that make the tables.
-const madeBy = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name = 'rondo_schema' DESC, type DESC, name"
+const madeBy = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name = " +
+	"'rondo_schema' DESC, type DESC, name"
 
 func makeFixture(t *testing.T) (string, history.Store) {
 	path := filepath.Join(t.TempDir(), "rondo.db")
 	s := open(t, path, atFixture)
 	historytest.Fill(t, s)
 	var script strings.Builder
-	fmt.Fprintf(&script, "-- Version %d of the tables on SQLite, and what historytest.Fill put into them. This file never changes.\n\n", sqlite.SchemaVersion)
+	fmt.Fprintf(&script,
+		"-- Version %d of the tables on SQLite, and what historytest.Fill put into them. This file never changes.\n\n",
+		sqlite.SchemaVersion)
 	for _, statement := range column(t, path, madeBy) {
 		fmt.Fprintf(&script, "%s;\n\n", statement)
 	}

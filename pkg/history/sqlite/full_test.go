@@ -23,8 +23,9 @@ func (b *bench) limit(more int) {
 	}
 }
 
-// TestAFullDatabase commits until the database may not grow further. That batch leaves nothing behind, what is there can be read and removed, and when there is room
-// again, the same batch is taken.
+// TestAFullDatabase commits until the database may not grow further. That batch leaves nothing
+// behind, what is there can be read and removed, and when there is room again, the same batch is
+// taken.
 func TestAFullDatabase(t *testing.T) {
 	eachPlace(t, func(b *bench) {
 		ctx := b.Context()
@@ -51,7 +52,8 @@ func TestAFullDatabase(t *testing.T) {
 		b.Logf("full after %d batches: %v", taken, full)
 		check := func(err error) {
 			b.Helper()
-			if err == nil || history.ClassOf(err) != history.Retry || !strings.Contains(err.Error(), "no space left on the disk; make room") {
+			if err == nil || history.ClassOf(err) != history.Retry ||
+				!strings.Contains(err.Error(), "no space left on the disk; make room") {
 				b.Fatalf("%v: %v", history.ClassOf(err), err)
 			}
 			if got := b.contents(); got != before {
@@ -61,13 +63,15 @@ func TestAFullDatabase(t *testing.T) {
 		check(full)
 		_, again := b.store.Commit(ctx, historytest.Batch(b, turns...))
 		check(again)
-		if known, err := b.store.Load(ctx, []string{"going"}, nil); err != nil || known[0].Unreadable != nil || len(known[0].History) != 2+taken {
+		if known, err := b.store.Load(ctx, []string{"going"}, nil); err != nil || known[0].Unreadable != nil ||
+			len(known[0].History) != 2+taken {
 			b.Fatalf("%d events, want %d: %v", len(known[0].History), 2+taken, errors.Join(err, known[0].Unreadable))
 		}
 		if err := errors.Join(b.store.RemovePromises(ctx, kept), b.none("rondo_outbox")); err != nil {
 			b.Fatalf("removing from a full database: %v", err)
 		}
-		if r, err := b.store.Commit(ctx, historytest.Batch(b, going.Clone().Note())); err != nil || r.Outcomes[0].Verdict != history.Conflict {
+		if r, err := b.store.Commit(ctx, historytest.Batch(b, going.Clone().Note())); err != nil ||
+			r.Outcomes[0].Verdict != history.Conflict {
 			b.Fatalf("a turn behind one that failed: %v, %v", verdicts(r), err)
 		}
 

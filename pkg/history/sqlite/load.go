@@ -10,7 +10,8 @@ import (
 )
 
 // Load implements [history.Rounds]. admit must not call the store.
-func (s *Store) Load(ctx context.Context, instances []string, admit func(string, round.Row) bool) (known []round.Known, err error) {
+func (s *Store) Load(ctx context.Context, instances []string,
+	admit func(string, round.Row) bool) (known []round.Known, err error) {
 	err = s.read(ctx, "load", func(r *session) error {
 		known, err = load(ctx, r, instances, admit)
 		return err
@@ -18,7 +19,8 @@ func (s *Store) Load(ctx context.Context, instances []string, admit func(string,
 	return known, err
 }
 
-func load(ctx context.Context, r *session, instances []string, admit func(string, round.Row) bool) ([]round.Known, error) {
+func load(ctx context.Context, r *session, instances []string,
+	admit func(string, round.Row) bool) ([]round.Known, error) {
 	found := make(map[string]*relational.Columns, len(instances))
 	err := selectInstances(ctx, r, relational.ColumnNames, instances, func(row relational.Row) error {
 		c := new(relational.Columns)
@@ -63,7 +65,8 @@ func historyOf(ctx context.Context, r *session, c *relational.Columns) ([]relati
 		err := row.Scan(into...)
 		rows = append(rows, e)
 		return err
-	}, "SELECT event, last_event, data FROM rondo_history WHERE shard = 0 AND instance = ? AND execution = ? AND event <= ? ORDER BY event", c.Instance, c.Execution, c.LastEvent)
+	}, "SELECT event, last_event, data FROM rondo_history WHERE shard = 0 AND instance = ? AND execution = ? AND "+
+		"event <= ? ORDER BY event", c.Instance, c.Execution, c.LastEvent)
 	return rows, err
 }
 
@@ -71,19 +74,22 @@ func historyOf(ctx context.Context, r *session, c *relational.Columns) ([]relati
 const maxSelected = 256
 
 // selectInstances reads columns of the rows of instances, in any order.
-func selectInstances(ctx context.Context, s *session, columns string, instances []string, scan func(relational.Row) error) error {
+func selectInstances(ctx context.Context, s *session, columns string, instances []string,
+	scan func(relational.Row) error) error {
 	for len(instances) > 0 {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		n := min(len(instances), maxSelected)
-		// The list is filled up to a power of two with NULLs, which find nothing, so that few different statements are needed.
+		// The list is filled up to a power of two with NULLs, which find nothing, so that few
+		// different statements are needed.
 		args := make([]any, 1<<bits.Len(uint(n-1)))
 		for i, id := range instances[:n] {
 			args[i] = id
 		}
 		instances = instances[n:]
-		statement := "SELECT " + columns + " FROM rondo_instances WHERE shard = 0 AND instance IN (?" + strings.Repeat(", ?", len(args)-1) + ")"
+		statement := "SELECT " + columns + " FROM rondo_instances WHERE shard = 0 AND instance IN (?" +
+			strings.Repeat(", ?", len(args)-1) + ")"
 		if err := s.query(context.WithoutCancel(ctx), scan, statement, args...); err != nil {
 			return err
 		}

@@ -19,15 +19,19 @@ type LockedError struct {
 func (e *LockedError) Error() string {
 	switch e.PID {
 	case os.Getpid():
-		return fmt.Sprintf("%s is open in this process already; use the store that has it open, or open it read-only", e.Path)
+		return fmt.Sprintf("%s is open in this process already; use the store that has it open, or open it read-only",
+			e.Path)
 	case 0:
-		return fmt.Sprintf("another process has %s open; stop that process first, or open the database read-only", e.Path)
+		return fmt.Sprintf("another process has %s open; stop that process first, or open the database read-only",
+			e.Path)
 	}
-	return fmt.Sprintf("another process (pid %d) has %s open; stop that process first, or open the database read-only", e.PID, e.Path)
+	return fmt.Sprintf("another process (pid %d) has %s open; stop that process first, or open the database read-only",
+		e.PID, e.Path)
 }
 
-// lock takes the lock of a database, or says who has it. The operating system gives it back when the process ends, however that happens. The file stays:
-// removing it would let two processes hold locks of two files with one name.
+// lock takes the lock of a database, or says who has it. The operating system gives it back when
+// the process ends, however that happens. The file stays: removing it would let two processes hold
+// locks of two files with one name.
 func lock(path string) (*flock.Flock, error) {
 	l := flock.New(path + ".lock")
 	ok, err := l.TryLock()
@@ -50,7 +54,8 @@ func unlock(l *flock.Flock) error {
 	return l.Unlock()
 }
 
-// sayHolder writes down who has the lock. It is for messages only, so it may fail: Windows keeps everybody from a locked file.
+// sayHolder writes down who has the lock. It is for messages only, so it may fail: Windows keeps
+// everybody from a locked file.
 func sayHolder(path, pid string) {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

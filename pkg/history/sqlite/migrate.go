@@ -9,8 +9,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/history/internal/relational"
 )
 
-// Migrations are files whose names begin with their versions, 1, 2, 3, …. They only go forward, and a file that was released never changes. SQLite changes
-// schemas within transactions, so all that are missing are run in one.
+// Migrations are files whose names begin with their versions, 1, 2, 3, …. They only go forward, and
+// a file that was released never changes. SQLite changes schemas within transactions, so all that
+// are missing are run in one.
 
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
@@ -26,11 +27,15 @@ const schemaTable = `CREATE TABLE IF NOT EXISTS rondo_schema (
 // version reads the version of the tables, 0 if there are none.
 func version(ctx context.Context, db relational.DB) (version int, err error) {
 	there := false
-	err = db.Query(ctx, func(r relational.Row) error { return r.Scan(&there) }, "SELECT count(*) FROM sqlite_schema WHERE name = 'rondo_schema'")
+	err = db.Query(ctx, func(r relational.Row) error {
+		return r.Scan(&there)
+	}, "SELECT count(*) FROM sqlite_schema WHERE name = 'rondo_schema'")
 	if err != nil || !there {
 		return 0, err
 	}
-	err = db.Query(ctx, func(r relational.Row) error { return r.Scan(&version) }, "SELECT version FROM rondo_schema WHERE id = 1")
+	err = db.Query(ctx, func(r relational.Row) error {
+		return r.Scan(&version)
+	}, "SELECT version FROM rondo_schema WHERE id = 1")
 	return version, err
 }
 
@@ -47,7 +52,8 @@ func (s *Store) verify(ctx context.Context) error {
 }
 
 func wrongSchema(op string, found int) error {
-	return &history.Error{Class: history.Permanent, Op: op, Err: &history.SchemaError{Found: found, Wanted: SchemaVersion}}
+	return &history.Error{Class: history.Permanent, Op: op,
+		Err: &history.SchemaError{Found: found, Wanted: SchemaVersion}}
 }
 
 // migrate brings the tables up to date.
@@ -70,7 +76,9 @@ func (s *Store) migrate(ctx context.Context) error {
 				return fmt.Errorf("%s: %w", m.Name, err)
 			}
 		}
-		_, err = db.Exec(ctx, "INSERT INTO rondo_schema (id, version) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET version = excluded.version", SchemaVersion)
+		_, err = db.Exec(ctx,
+			"INSERT INTO rondo_schema (id, version) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET version = "+
+				"excluded.version", SchemaVersion)
 		return err
 	})
 }

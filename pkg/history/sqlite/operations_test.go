@@ -11,7 +11,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/history/historytest"
 )
 
-// operation is everything but a commit, with what must be there before and what must be so afterwards.
+// operation is everything but a commit, with what must be there before and what must be so
+// afterwards.
 type operation struct {
 	name  string
 	begin func()
@@ -25,7 +26,8 @@ type operation struct {
 func operations(b *bench) []operation {
 	ctx := b.Context()
 	family := func() {
-		parent, child, other := historytest.NewActor("parent"), historytest.NewActor("child"), historytest.NewActor("other")
+		parent, child, other := historytest.NewActor("parent"), historytest.NewActor("child"),
+			historytest.NewActor("other")
 		attributes := historytest.WithAttributes(map[string]string{"a": "b"})
 		commit(b, b.store, historytest.Together(parent.StartAndCall(attributes), parent.Set("k", "1")), other.Start())
 		commit(b, b.store, parent.ContinueAsNew(), child.Start(historytest.WithParent(parent), attributes))
@@ -41,11 +43,13 @@ func operations(b *bench) []operation {
 		return history.Take{Before: b.now.Add(time.Hour), Until: b.now.Add(2 * time.Hour), Limit: 10}
 	}
 	erased := func() error {
-		return errors.Join(b.none("rondo_history WHERE instance <> 'other'"), b.none("rondo_executions"), b.none("rondo_values"), b.none("rondo_attributes"),
+		return errors.Join(b.none("rondo_history WHERE instance <> 'other'"), b.none("rondo_executions"),
+			b.none("rondo_values"), b.none("rondo_attributes"),
 			b.none("rondo_instances WHERE status = 'erasing' OR instance <> 'other' AND status <> 'deleted'"))
 	}
 	pruned := func() error {
-		return errors.Join(b.none("rondo_executions"), b.none("rondo_history WHERE instance = 'parent' AND execution < 3"))
+		return errors.Join(b.none("rondo_executions"),
+			b.none("rondo_history WHERE instance = 'parent' AND execution < 3"))
 	}
 	return []operation{
 		{name: "read", begin: family, do: func() error { return readAll(b) }},
@@ -82,7 +86,8 @@ func operations(b *bench) []operation {
 		}, done: pruned},
 		{name: "tidy", begin: func() {
 			family()
-			for _, id := range []string{"other", "parent"} { // the first is an old grave, the second is still to be erased
+			for _, id := range []string{"other", "parent"} {
+				// the first is an old grave, the second is still to be erased
 				writes := 0
 				b.driver.set(func(s step) fault {
 					if s.sql == "BEGIN IMMEDIATE" && s.kind == execs {
@@ -149,8 +154,9 @@ func readAll(b *bench) error {
 	return errors.Join(errs...)
 }
 
-// TestEveryStepOfEveryOperationMayFail lets each step of all other operations go wrong once, in each way. They succeed, or say that it may work the next time; then it
-// does, and they have done what they say.
+// TestEveryStepOfEveryOperationMayFail lets each step of all other operations go wrong once, in
+// each way. They succeed, or say that it may work the next time; then it does, and they have done
+// what they say.
 func TestEveryStepOfEveryOperationMayFail(t *testing.T) {
 	eachPlace(t, func(b *bench) {
 		for _, o := range operations(b) {

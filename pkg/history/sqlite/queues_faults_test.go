@@ -17,13 +17,15 @@ import (
 	"github.com/rondo-run/rondo/pkg/queue/queuetest"
 )
 
-// TestEveryStepOfAQueueMayFail lets each step of each transaction of a queue's life go wrong. Unless it succeeds all the same, nothing of it has happened; what
-// comes of it in the end is what the model says.
+// TestEveryStepOfAQueueMayFail lets each step of each transaction of a queue's life go wrong.
+// Unless it succeeds all the same, nothing of it has happened; what comes of it in the end is what
+// the model says.
 func TestEveryStepOfAQueueMayFail(t *testing.T) {
 	t.Parallel()
 	eachPlace(t, func(b *bench) {
 		b.now = historytest.Began
-		db := &queuetest.Database{Query: func(tb testing.TB, scan func(into func(...any) error) error, query string, args ...any) {
+		db := &queuetest.Database{Query: func(tb testing.TB, scan func(into func(...any) error) error, query string,
+			args ...any) {
 			queryRows(tb, b.direct, scan, query, args...)
 		}}
 		model := queuetest.NewModel(func() time.Time { return b.now })
@@ -85,7 +87,8 @@ func TestEveryStepOfAQueueMayFail(t *testing.T) {
 	})
 }
 
-// TestPlansOfQueues looks at how SQLite carries out each statement about queues, with and without statistics: none walks over a table, and none sorts.
+// TestPlansOfQueues looks at how SQLite carries out each statement about queues, with and without
+// statistics: none walks over a table, and none sorts.
 func TestPlansOfQueues(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rondo.db")
@@ -95,21 +98,28 @@ func TestPlansOfQueues(t *testing.T) {
 		items = append(items, queue.NewItem{Data: []byte("1"), Priority: n % 5, Delay: time.Duration(n%2) * time.Hour})
 	}
 	for n := range 20 {
-		_, err := s.Queues().Do(t.Context(), fmt.Sprint("queue-", n), queue.Push{Items: items, Key: fmt.Sprint(n), KeyFor: time.Hour})
+		_, err := s.Queues().Do(t.Context(), fmt.Sprint("queue-", n),
+			queue.Push{Items: items, Key: fmt.Sprint(n), KeyFor: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, when := range []string{"without statistics", "with statistics"} {
-		for _, statement := range relational.QueueStatements(relational.Dialect{Shards: 1, Time: func(t time.Time) any { return t.UnixMicro() }}) {
+		for _, statement := range relational.QueueStatements(relational.Dialect{Shards: 1, Time: func(t time.Time) any {
+			return t.UnixMicro()
+		}}) {
 			if strings.Contains(statement, "clock_timestamp") || strings.HasPrefix(statement, "INSERT") {
 				continue // for the other databases, or nothing to look for
 			}
 			plan := explained(t, path, statement)
 			for _, line := range plan {
-				// The index of just those; the first items; ranges of items that are in the statement.
-				fine := strings.Contains(line, "rondo_queues_starting") || line == "SCAN first" || line == "SCAN r" || line == "SCAN CONSTANT ROW"
-				if strings.HasPrefix(line, "SCAN") && !fine || strings.Contains(line, "ORDER BY") || strings.Contains(line, "rondo_queue_items") && strings.HasSuffix(line, "(queue=? AND place=?)") && !strings.Contains(statement, "ORDER BY") {
+				// The index of just those; the first items; ranges of items that are in the
+				// statement.
+				fine := strings.Contains(line, "rondo_queues_starting") || line == "SCAN first" || line == "SCAN r" ||
+					line == "SCAN CONSTANT ROW"
+				if strings.HasPrefix(line, "SCAN") && !fine || strings.Contains(line, "ORDER BY") ||
+					strings.Contains(line, "rondo_queue_items") && strings.HasSuffix(line, "(queue=? AND place=?)") &&
+						!strings.Contains(statement, "ORDER BY") {
 					t.Errorf("%s: %s\n%s", when, statement, strings.Join(plan, "\n"))
 				}
 			}

@@ -19,10 +19,11 @@ func TestQueues(t *testing.T) {
 func TestQueuesInMemory(t *testing.T) {
 	t.Parallel()
 	queuetest.Run(t, func(testing.TB) *queuetest.Database {
-		return &queuetest.Database{Volatile: true, Open: func(tb testing.TB, now func() time.Time) (queue.Store, func()) {
-			s := open(tb, sqlite.Memory, sqlite.Options{Now: now})
-			return s.Queues(), func() { s.Close() }
-		}}
+		return &queuetest.Database{Volatile: true,
+			Open: func(tb testing.TB, now func() time.Time) (queue.Store, func()) {
+				s := open(tb, sqlite.Memory, sqlite.Options{Now: now})
+				return s.Queues(), func() { s.Close() }
+			}}
 	})
 }
 

@@ -15,7 +15,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/history/internal/relational"
 )
 
-// session is a connection with the statements that were prepared on it. One goroutine at a time has it.
+// session is a connection with the statements that were prepared on it. One goroutine at a time has
+// it.
 type session struct {
 	conn   *sql.Conn
 	kept   map[string]*sql.Stmt
@@ -35,7 +36,8 @@ func (s *session) prepared(statement string) (*sql.Stmt, error) {
 	return p, nil
 }
 
-// exec runs a kept statement. It is not interrupted: for each statement that can be, the driver starts a goroutine. Look at the context between statements.
+// exec runs a kept statement. It is not interrupted: for each statement that can be, the driver
+// starts a goroutine. Look at the context between statements.
 func (s *session) exec(statement string, args ...any) (int64, error) {
 	p, err := s.prepared(statement)
 	if err != nil {
@@ -92,13 +94,15 @@ const (
 	toWrite = "BEGIN IMMEDIATE"
 )
 
-// transaction runs f in a transaction, which happens only if f gives no error and the context goes on until then. An error of class Ambiguous means
-// that nobody knows whether it happened.
+// transaction runs f in a transaction, which happens only if f gives no error and the context goes
+// on until then. An error of class Ambiguous means that nobody knows whether it happened.
 func (s *session) transaction(ctx context.Context, begin string, f func() error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if s.broken { // the connection of a database in memory, which cannot be replaced, may not have ended its last transaction
+	if s.broken {
+		// the connection of a database in memory, which cannot be replaced, may not have ended its
+		// last transaction
 		s.broken = false
 		s.rollback(nil)
 	}
@@ -239,7 +243,8 @@ const (
 	doubts     = 3
 )
 
-// retry calls f, which gives classified errors, until it succeeds or fails for good, as long as another process is in the way and the context goes on.
+// retry calls f, which gives classified errors, until it succeeds or fails for good, as long as
+// another process is in the way and the context goes on.
 func (s *Store) retry(ctx context.Context, f func() error) error {
 	doubtful, since := 0, time.Now()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
@@ -330,8 +335,11 @@ func (s *Store) boundLog(ctx context.Context, w *session) {
 		return
 	}
 	var busy, frames, copied int
-	err = w.query(context.WithoutCancel(ctx), func(r relational.Row) error { return r.Scan(&busy, &frames, &copied) }, "PRAGMA wal_checkpoint(TRUNCATE)")
+	err = w.query(context.WithoutCancel(ctx), func(r relational.Row) error {
+		return r.Scan(&busy, &frames, &copied)
+	}, "PRAGMA wal_checkpoint(TRUNCATE)")
 	if err != nil || busy != 0 {
-		s.options.Log.WarnContext(ctx, "the log of the database grows; something reads it for a long time", "path", s.path, "bytes", info.Size(), "error", err)
+		s.options.Log.WarnContext(ctx, "the log of the database grows; something reads it for a long time", "path",
+			s.path, "bytes", info.Size(), "error", err)
 	}
 }

@@ -1,44 +1,56 @@
-// Package sqlite is the store in one file, for one process: what `rondo dev` and tests use, and services that need no second process.
+// Package sqlite is the store in one file, for one process: what `rondo dev` and tests use, and
+// services that need no second process.
 //
 // # One writer, several readers
 //
 //	Commit, sweeps, deletions ──► the writer, one transaction at a time ──► the log (-wal) ──► the file
 //	Load, lists, histories    ──► a few readers, each at one moment of the database ◄─────────────┘
 //
-// SQLite has one writer at a time in any case, so there is one connection that writes, and who wants to write waits for it in Go, not for locks
-// of the file. Transactions begin with BEGIN IMMEDIATE: what is read in them is what is there when they end. In the mode WAL, readers neither wait for the
-// writer nor hold it up. A database in memory (the path ":memory:") has a single connection for both, because what several connections can share without a file
-// has neither of these properties.
+// SQLite has one writer at a time in any case, so there is one connection that writes, and who
+// wants to write waits for it in Go, not for locks of the file. Transactions begin with BEGIN
+// IMMEDIATE: what is read in them is what is there when they end. In the mode WAL, readers neither
+// wait for the writer nor hold it up. A database in memory (the path ":memory:") has a single
+// connection for both, because what several connections can share without a file has neither of
+// these properties.
 //
-// A commit is forced onto the disk when it returns (synchronous=FULL), so it survives a power failure. What is in the log is copied to the file whenever
-// another 16 MiB have been written. Readers that overlap all the time can keep the log from beginning anew; when it reaches 64 MiB, the writer waits for
-// them for a moment.
+// A commit is forced onto the disk when it returns (synchronous=FULL), so it survives a power
+// failure. What is in the log is copied to the file whenever another 16 MiB have been written.
+// Readers that overlap all the time can keep the log from beginning anew; when it reaches 64 MiB,
+// the writer waits for them for a moment.
 //
 // # One process
 //
-// The process that writes holds the lock of the file <path>.lock and writes its pid there. Another one that wants to write is refused at once
-// ([LockedError]). Any number may open the database with [Options].ReadOnly beside it. The system gives the lock back when the process ends, whichever way,
-// and the next one that opens the database finds everything that was committed. No program should open and close the database's file in the same
-// process by other means: on Unix that takes away the locks of SQLite's.
+// The process that writes holds the lock of the file <path>.lock and writes its pid there. Another
+// one that wants to write is refused at once ([LockedError]). Any number may open the database with
+// [Options].ReadOnly beside it. The system gives the lock back when the process ends, whichever
+// way, and the next one that opens the database finds everything that was committed. No program
+// should open and close the database's file in the same process by other means: on Unix that takes
+// away the locks of SQLite's.
 //
 // # The commit
 //
-// A batch is one transaction. It reads how the instances of the batch stand, judges each turn, and writes the rows of those that are taken, many rows with
-// one statement. Nobody else can write meanwhile, so that this compares and swaps at once; the statement that changes a row says where it must stand
-// all the same. A statement that fails because of what one turn stores ends the transaction; it is done again with a savepoint for each turn, so that only
-// that turn is unfit, and batches without such a turn pay nothing for it.
+// A batch is one transaction. It reads how the instances of the batch stand, judges each turn, and
+// writes the rows of those that are taken, many rows with one statement. Nobody else can write
+// meanwhile, so that this compares and swaps at once; the statement that changes a row says where
+// it must stand all the same. A statement that fails because of what one turn stores ends the
+// transaction; it is done again with a savepoint for each turn, so that only that turn is unfit,
+// and batches without such a turn pay nothing for it.
 //
-// The end of a transaction is in doubt in two cases only. One is that the disk fails while the log is forced onto it. The connection takes that as a
-// transaction that did not happen, but if the process crashed now, the log might be read as if it did. Another transaction in the same place of the log
-// decides it. The other is that memory runs out, which may come before the end or after it. So the batch is tried again, and a turn that is stored by then
-// counts as taken; if it goes on failing, the error is [history.Ambiguous].
+// The end of a transaction is in doubt in two cases only. One is that the disk fails while the log
+// is forced onto it. The connection takes that as a transaction that did not happen, but if the
+// process crashed now, the log might be read as if it did. Another transaction in the same place of
+// the log decides it. The other is that memory runs out, which may come before the end or after it.
+// So the batch is tried again, and a turn that is stored by then counts as taken; if it goes on
+// failing, the error is [history.Ambiguous].
 //
 // Removed rows are gone, other than with CockroachDB, so the sweeps need no marks to begin from.
 //
 // # The driver
 //
-// modernc.org/sqlite is SQLite translated to Go, so that nothing here needs a C compiler. v1.60.1 was measured against github.com/ncruces/go-sqlite3
-// v0.35.3, which runs SQLite as WebAssembly: 171,000 against 125,000 inserted rows a second, in transactions of 1,024 rows with WAL and synchronous=FULL.
+// modernc.org/sqlite is SQLite translated to Go, so that nothing here needs a C compiler. v1.60.1
+// was measured against github.com/ncruces/go-sqlite3 v0.35.3, which runs SQLite as WebAssembly:
+// 171,000 against 125,000 inserted rows a second, in transactions of 1,024 rows with WAL and
+// synchronous=FULL.
 package sqlite
 
 import (
@@ -62,7 +74,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/queue"
 )
 
-// Memory is the path of a database in memory. Each store that is opened has one of its own, and it is gone when the store is closed.
+// Memory is the path of a database in memory. Each store that is opened has one of its own, and it
+// is gone when the store is closed.
 const Memory = ":memory:"
 
 // Options are the settings of a store. The zero value is good for production.
@@ -71,7 +84,8 @@ type Options struct {
 	Schema SchemaMode
 	// Sync says when what was written is forced onto the disk.
 	Sync Sync
-	// ReadOnly opens the database beside the process that writes it. Methods that write then give [ErrReadOnly].
+	// ReadOnly opens the database beside the process that writes it. Methods that write then give
+	// [ErrReadOnly].
 	ReadOnly bool
 	// WakeStep is what wake-up times are rounded up to; 0 means that they are kept as they are.
 	WakeStep time.Duration
@@ -98,14 +112,17 @@ type Sync int
 const (
 	// EachCommit: what was committed survives a power failure.
 	EachCommit Sync = iota
-	// Checkpoints: what was committed survives a crash of the process, but a power failure may take back the last commits. For tests.
+	// Checkpoints: what was committed survives a crash of the process, but a power failure may take
+	// back the last commits. For tests.
 	Checkpoints
 )
 
 // ErrReadOnly is the error of methods that write, when the database was opened read-only.
-var ErrReadOnly = errors.New("the database was opened read-only; only the process that has it open for writing may change it")
+var ErrReadOnly = errors.New("the database was opened read-only; only the process that has it open " +
+	"for writing may change it")
 
-// dialect is how plain statements are written for SQLite. There is nothing to lock: nobody else writes during a transaction.
+// dialect is how plain statements are written for SQLite. There is nothing to lock: nobody else
+// writes during a transaction.
 var dialect = relational.Dialect{Shards: 1, Time: func(t time.Time) any { return t.UnixMicro() }}
 
 var errClosed = errors.New("the store is closed")
@@ -159,7 +176,8 @@ func (s *Store) Pool() (all history.Pool) {
 	return all
 }
 
-// Open opens the database in a file, and makes it, with its directory, if it is not there. The path ":memory:" makes one in memory.
+// Open opens the database in a file, and makes it, with its directory, if it is not there. The path
+// ":memory:" makes one in memory.
 func Open(ctx context.Context, path string, options Options) (_ *Store, err error) {
 	const op = "open the database"
 	if options.Now == nil {
@@ -220,7 +238,8 @@ func (s *Store) openFile(path string) error {
 	}
 	s.path = path
 	const cache = 8 << 20
-	if s.reading, err = sql.Open(s.options.driver, address(path)+"?mode=ro&"+pragmas(cache, "query_only(1)")); err != nil {
+	if s.reading, err = sql.Open(s.options.driver,
+		address(path)+"?mode=ro&"+pragmas(cache, "query_only(1)")); err != nil {
 		return err
 	}
 	s.readers = newPool(s, s.reading, readers, true)
@@ -231,8 +250,10 @@ func (s *Store) openFile(path string) error {
 	if s.options.Sync == Checkpoints {
 		synchronous = "synchronous(NORMAL)"
 	}
-	s.db, err = sql.Open(s.options.driver, address(path)+"?mode=rw&"+pragmas(4*cache, "journal_mode(WAL)", synchronous, "temp_store(MEMORY)",
-		fmt.Sprintf("wal_autocheckpoint(%d)", checkpointSize/pageSize), fmt.Sprintf("journal_size_limit(%d)", checkpointSize)))
+	s.db, err = sql.Open(s.options.driver,
+		address(path)+"?mode=rw&"+pragmas(4*cache, "journal_mode(WAL)", synchronous, "temp_store(MEMORY)",
+			fmt.Sprintf("wal_autocheckpoint(%d)", checkpointSize/pageSize),
+			fmt.Sprintf("journal_size_limit(%d)", checkpointSize)))
 	if err != nil {
 		return err
 	}
@@ -240,7 +261,8 @@ func (s *Store) openFile(path string) error {
 	return nil
 }
 
-// prepareFile makes what is missing, takes the lock, and gives the path that every process knows the file by.
+// prepareFile makes what is missing, takes the lock, and gives the path that every process knows
+// the file by.
 func (s *Store) prepareFile(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -291,7 +313,8 @@ func address(path string) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath()
 }
 
-// busyTimeout is how long a statement waits for another process; then it is tried again if the context goes on.
+// busyTimeout is how long a statement waits for another process; then it is tried again if the
+// context goes on.
 const busyTimeout = time.Second
 
 // pragmas are the settings of each connection.
@@ -326,7 +349,9 @@ func (s *Store) start(ctx context.Context) error {
 		return err
 	}
 	return s.Read(ctx, "find the last promise", func(db relational.DB) error {
-		return db.Query(ctx, func(r relational.Row) error { return r.Scan(&s.promises.last) }, "SELECT coalesce(max(id), 0) FROM rondo_outbox")
+		return db.Query(ctx, func(r relational.Row) error {
+			return r.Scan(&s.promises.last)
+		}, "SELECT coalesce(max(id), 0) FROM rondo_outbox")
 	})
 }
 
@@ -342,7 +367,8 @@ func (s *Store) checkMode(ctx context.Context) error {
 		return err
 	}
 	if mode != "wal" {
-		return fmt.Errorf("%s: SQLite chose the journal mode %q where WAL was asked for; is the file on a network file system? It must be on a disk of this machine", s.path, mode)
+		return fmt.Errorf("%s: SQLite chose the journal mode %q where WAL was asked for; is the file on a network "+
+			"file system? It must be on a disk of this machine", s.path, mode)
 	}
 	return nil
 }
@@ -361,7 +387,8 @@ func (s *Store) Ping(ctx context.Context) error {
 	})
 }
 
-// Close waits for what is under way, copies the log to the file, and gives the lock back. Closing again does nothing.
+// Close waits for what is under way, copies the log to the file, and gives the lock back. Closing
+// again does nothing.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		close(s.closed)

@@ -30,7 +30,8 @@ func TestConformanceInMemory(t *testing.T) {
 	historytest.Run(t, memory)
 }
 
-// memory is a database in memory for the suite. Each store has one of its own, so what is about opening a second one is left out.
+// memory is a database in memory for the suite. Each store has one of its own, so what is about
+// opening a second one is left out.
 func memory(testing.TB) *historytest.Database {
 	var (
 		s    *sqlite.Store
@@ -135,7 +136,8 @@ func TestFileAndDirectoryAreMade(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a dir?", "with#signs%41", "rondo.db")
 	s := open(t, path, sqlite.Options{})
 	commit(t, s, historytest.NewActor("a").Start())
-	for name, want := range map[string]os.FileMode{filepath.Dir(path): 0o700, path: 0o600, path + "-wal": 0o600, path + ".lock": 0o600} {
+	for name, want := range map[string]os.FileMode{filepath.Dir(path): 0o700, path: 0o600, path + "-wal": 0o600,
+		path + ".lock": 0o600} {
 		info, err := os.Stat(name)
 		if err != nil {
 			t.Fatal(err)
@@ -177,7 +179,8 @@ func TestOpenTwiceInOneProcess(t *testing.T) {
 	for _, p := range []string{path, link} {
 		_, err := sqlite.Open(t.Context(), p, sqlite.Options{})
 		var locked *sqlite.LockedError
-		if !errors.As(err, &locked) || locked.PID != os.Getpid() || !strings.Contains(err.Error(), "in this process") || history.ClassOf(err) != history.Permanent {
+		if !errors.As(err, &locked) || locked.PID != os.Getpid() || !strings.Contains(err.Error(), "in this process") ||
+			history.ClassOf(err) != history.Permanent {
 			t.Errorf("opened again: %v", err)
 		}
 	}
@@ -199,8 +202,10 @@ func TestOpenWhatCannotBeOpened(t *testing.T) {
 		{"URI", "file:x", sqlite.Options{}, history.Permanent, "no path of a file"},
 		{"directory", dir, sqlite.Options{}, history.Permanent, "directory"},
 		{"no database", text, sqlite.Options{}, history.Corrupt, "no SQLite database"},
-		{"nothing to verify", filepath.Join(dir, "missing"), sqlite.Options{Schema: sqlite.Verify}, history.Permanent, "no tables of Rondo's"},
-		{"nothing to read", filepath.Join(dir, "missing"), sqlite.Options{ReadOnly: true}, history.Permanent, "there is no file"},
+		{"nothing to verify", filepath.Join(dir, "missing"), sqlite.Options{Schema: sqlite.Verify}, history.Permanent,
+			"no tables of Rondo's"},
+		{"nothing to read", filepath.Join(dir, "missing"), sqlite.Options{ReadOnly: true}, history.Permanent,
+			"there is no file"},
 		{"memory of somebody else", sqlite.Memory, sqlite.Options{ReadOnly: true}, history.Permanent, "read-only"},
 	}
 	for _, c := range cases {
@@ -222,7 +227,8 @@ func TestNewerTablesAreRefused(t *testing.T) {
 	for _, o := range []sqlite.Options{{}, {Schema: sqlite.Verify}, {ReadOnly: true}} {
 		_, err := sqlite.Open(t.Context(), path, o)
 		var schema *history.SchemaError
-		if !errors.As(err, &schema) || schema.Found != 1000 || schema.Wanted != sqlite.SchemaVersion || history.ClassOf(err) != history.Permanent {
+		if !errors.As(err, &schema) || schema.Found != 1000 || schema.Wanted != sqlite.SchemaVersion ||
+			history.ClassOf(err) != history.Permanent {
 			t.Errorf("opened with %+v: %v", o, err)
 		}
 	}
@@ -236,7 +242,8 @@ func TestReadOnlyBesideTheWriter(t *testing.T) {
 	if n := count(t, r); n != 1 {
 		t.Errorf("the reader sees %d instances", n)
 	}
-	take := history.Take{Before: historytest.Began.Add(time.Hour), Until: historytest.Began.Add(2 * time.Hour), Limit: 1}
+	take := history.Take{Before: historytest.Began.Add(time.Hour),
+		Until: historytest.Began.Add(2 * time.Hour), Limit: 1}
 	writes := map[string]func() error{
 		"Commit": func() error {
 			_, err := r.Commit(t.Context(), historytest.Batch(t, historytest.NewActor("b").Start()))
@@ -293,11 +300,13 @@ func hammer(t *testing.T, s *sqlite.Store) {
 					t.Errorf("%+v, %v", known, err)
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*50*time.Microsecond)
-				if _, err := s.List(ctx, history.Filter{}, history.Page{}); err != nil && history.ClassOf(err) != history.Retry {
+				if _, err := s.List(ctx, history.Filter{}, history.Page{}); err != nil &&
+					history.ClassOf(err) != history.Retry {
 					t.Error(err)
 				}
 				b := a.Clone()
-				if r, err := s.Commit(ctx, historytest.Batch(t, b.Note())); err == nil && r.Outcomes[0].Verdict != history.Committed || err != nil && history.ClassOf(err) != history.Retry {
+				if r, err := s.Commit(ctx, historytest.Batch(t, b.Note())); err == nil &&
+					r.Outcomes[0].Verdict != history.Committed || err != nil && history.ClassOf(err) != history.Retry {
 					t.Error(r, err)
 				}
 				cancel()
@@ -357,7 +366,8 @@ func TestPromisesAreUniqueWhenTheClockStandsStill(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 3 {
-			for _, k := range commit(t, s, historytest.NewActor(fmt.Sprintf("%d-%d", open, i)).StartAndCall()).Promises {
+			for _, k := range commit(t, s,
+				historytest.NewActor(fmt.Sprintf("%d-%d", open, i)).StartAndCall()).Promises {
 				if seen[k] {
 					t.Errorf("promise %v is there twice", k)
 				}

@@ -12,7 +12,8 @@ import (
 
 // ---- Many rows with one statement.
 
-// insertion inserts rows into a table. Rows are inserted 64 at a time, what is left 32 at a time, and so on, so that few different statements are needed.
+// insertion inserts rows into a table. Rows are inserted 64 at a time, what is left 32 at a time,
+// and so on, so that few different statements are needed.
 type insertion struct {
 	statements [maxRows + 1]string // for 1, 2, 4, … rows
 }
@@ -23,7 +24,8 @@ func newInsertion(table, columns, conflict string) *insertion {
 	row := "(?" + strings.Repeat(", ?", strings.Count(columns, ",")) + ")"
 	in := new(insertion)
 	for i := range in.statements {
-		in.statements[i] = "INSERT INTO " + table + " (" + columns + ") VALUES " + row + strings.Repeat(", "+row, 1<<i-1) + conflict
+		in.statements[i] = "INSERT INTO " + table + " (" + columns + ") VALUES " + row + strings.Repeat(", "+row,
+			1<<i-1) + conflict
 	}
 	return in
 }
@@ -32,9 +34,11 @@ var (
 	insertInstances  = newInsertion("rondo_instances", names(instanceColumns), "")
 	insertHistory    = newInsertion("rondo_history", "instance, execution, event, last_event, data", "")
 	insertExecutions = newInsertion("rondo_executions",
-		"instance, execution, life, name, version, engine, status, started_at, ended_at, last_event, history_bytes, error, output", "")
+		"instance, execution, life, name, version, engine, status, started_at, ended_at, last_event, history_bytes, "+
+			"error, output", "")
 	insertValues = newInsertion("rondo_values", "instance, key, execution, set_at, value",
-		" ON CONFLICT (shard, instance, key) DO UPDATE SET value = excluded.value, execution = excluded.execution, set_at = excluded.set_at")
+		" ON CONFLICT (shard, instance, key) DO UPDATE SET value = excluded.value, execution = excluded.execution, "+
+			"set_at = excluded.set_at")
 	insertAttributes = newInsertion("rondo_attributes", "name, value, created_at, instance", " ON CONFLICT DO NOTHING")
 )
 
@@ -91,8 +95,8 @@ func blob(b []byte) any {
 
 // ---- Instances.
 
-// kind says when a column of an instance must be written again. Columns that indexes are made of are left alone if they can be: writing one changes the
-// indexes, even to what they are.
+// kind says when a column of an instance must be written again. Columns that indexes are made of
+// are left alone if they can be: writing one changes the indexes, even to what they are.
 type kind uint
 
 const (
@@ -166,13 +170,15 @@ var updates = func() (list [1 << kinds]update) {
 				u.columns = append(u.columns, c)
 			}
 		}
-		u.statement = "UPDATE rondo_instances SET (" + names(u.columns) + ") = (?" + strings.Repeat(", ?", len(u.columns)-1) +
+		u.statement = "UPDATE rondo_instances SET (" + names(u.columns) + ") = (?" + strings.Repeat(", ?",
+			len(u.columns)-1) +
 			") WHERE shard = 0 AND instance = ? AND life = ? AND execution = ? AND last_event = ?"
 	}
 	return list
 }()
 
-// changes says what of the row that is there must be written again. A new life takes nothing from the one before.
+// changes says what of the row that is there must be written again. A new life takes nothing from
+// the one before.
 func (e *entry) changes() kind {
 	is, was := &e.Columns, e.found
 	if is.Life != was.Life {
@@ -196,7 +202,8 @@ func (e *entry) isNewLife() bool { return e.found == nil || e.found.Life != e.Co
 
 // ---- The rows of turns.
 
-// historyRow is a row of history with whose it is: a string that is made a parameter once for all rows of a turn.
+// historyRow is a row of history with whose it is: a string that is made a parameter once for all
+// rows of a turn.
 type historyRow struct {
 	instance any
 	relational.TurnRow
@@ -225,7 +232,8 @@ func write(ctx context.Context, w *session, entries []*entry) error {
 		former = append(former, e.Former...)
 	}
 	err = insert(ctx, w, insertExecutions, former, func(to []any, c relational.Columns) []any {
-		return append(to, c.Instance, c.Execution, c.Life, c.Name, c.Version, c.Engine, c.Status, micro(c.StartedAt.Time), micro(c.EndedAt.Time),
+		return append(to, c.Instance, c.Execution, c.Life, c.Name, c.Version, c.Engine, c.Status,
+			micro(c.StartedAt.Time), micro(c.EndedAt.Time),
 			c.LastEvent, c.HistoryBytes, blob(c.Error), blob(c.Output))
 	})
 	if err != nil {
@@ -280,7 +288,8 @@ func writeValues(ctx context.Context, w *session, entries []*entry) error {
 	var set []valueRow
 	for _, e := range entries {
 		if e.Turn.ClearValues {
-			if _, err := w.exec("DELETE FROM rondo_values WHERE shard = 0 AND instance = ?", e.Turn.Instance); err != nil {
+			if _, err := w.exec("DELETE FROM rondo_values WHERE shard = 0 AND instance = ?",
+				e.Turn.Instance); err != nil {
 				return err
 			}
 		}
@@ -289,7 +298,8 @@ func writeValues(ctx context.Context, w *session, entries []*entry) error {
 			case !v.Removed:
 				set = append(set, valueRow{e, i})
 			case !e.Turn.ClearValues:
-				if _, err := w.exec("DELETE FROM rondo_values WHERE shard = 0 AND instance = ? AND key = ?", e.Turn.Instance, v.Key); err != nil {
+				if _, err := w.exec("DELETE FROM rondo_values WHERE shard = 0 AND instance = ? AND key = ?",
+					e.Turn.Instance, v.Key); err != nil {
 					return err
 				}
 			}
@@ -301,7 +311,8 @@ func writeValues(ctx context.Context, w *session, entries []*entry) error {
 	})
 }
 
-// writeAttributes stores what instances are started with, in place of what their last life was started with.
+// writeAttributes stores what instances are started with, in place of what their last life was
+// started with.
 func writeAttributes(ctx context.Context, w *session, entries []*entry) error {
 	type attribute struct {
 		*entry

@@ -8,7 +8,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/history/internal/relational"
 )
 
-// The sweeps look with a reader before they take anything: most often there is nothing, and then nobody has to wait.
+// The sweeps look with a reader before they take anything: most often there is nothing, and then
+// nobody has to wait.
 
 const (
 	duePromises = " FROM rondo_outbox WHERE id < ? AND (taken_until IS NULL OR taken_until <= ?) ORDER BY id LIMIT ?"
@@ -51,7 +52,8 @@ func (s *Store) TakePromises(ctx context.Context, take history.Take) (out []hist
 		}, "SELECT id, messages"+duePromises, before, now, take.Limit)
 		for _, p := range out {
 			if err == nil {
-				_, err = w.exec("UPDATE rondo_outbox SET taken_until = ? WHERE id = ?", take.Until.UnixMicro(), p.Key.ID)
+				_, err = w.exec("UPDATE rondo_outbox SET taken_until = ? WHERE id = ?",
+					take.Until.UnixMicro(), p.Key.ID)
 			}
 		}
 		return err
@@ -88,7 +90,9 @@ func removePromises(ctx context.Context, w *session, keys []history.PromiseKey) 
 // CountPromises implements [history.Outbox].
 func (s *Store) CountPromises(ctx context.Context, limit int) (n int, err error) {
 	err = s.read(ctx, "count promises", func(r *session) error {
-		return r.query(ctx, func(row relational.Row) error { return row.Scan(&n) }, "SELECT count(*) FROM (SELECT 1 FROM rondo_outbox LIMIT ?)", limit)
+		return r.query(ctx, func(row relational.Row) error {
+			return row.Scan(&n)
+		}, "SELECT count(*) FROM (SELECT 1 FROM rondo_outbox LIMIT ?)", limit)
 	})
 	return n, err
 }
@@ -113,7 +117,8 @@ func (s *Store) TakeOverdue(ctx context.Context, take history.Take) (out []histo
 		}, "SELECT instance, life, execution, last_event, custom_status_version, wake_at"+dueWakes, before, take.Limit)
 		for _, o := range out {
 			if err == nil {
-				_, err = w.exec("UPDATE rondo_instances SET wake_at = ? WHERE shard = 0 AND instance = ?", micro(s.wakeAt(take.Until)), o.Instance)
+				_, err = w.exec("UPDATE rondo_instances SET wake_at = ? WHERE shard = 0 AND instance = ?",
+					micro(s.wakeAt(take.Until)), o.Instance)
 			}
 		}
 		return err

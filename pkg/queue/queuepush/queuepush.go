@@ -1,23 +1,29 @@
-// Package queuepush lets orchestrations push items to the queues of [github.com/rondo-run/rondo/pkg/queue].
+// Package queuepush lets orchestrations push items to the queues of
+// [github.com/rondo-run/rondo/pkg/queue].
 //
 //	err := queuepush.Push(ctx, "mails", queuepush.Item{Item: mail}, queuepush.Item{Item: receipt, Delay: time.Hour})
 //
-// Behind it is an activity of the engine's own. An orchestrator executes it, because workers need no database; it is in the history like any other activity.
+// Behind it is an activity of the engine's own. An orchestrator executes it, because workers need
+// no database; it is in the history like any other activity.
 //
 // # Once
 //
-// Work is executed at least once. Here it has its effect once: the push has a key, made of what names the call for good (the instance, its life and execution, and the place in its
-// history; see [activity.Info]), and the queue remembers keys for seven days. Whoever executes it again finds that it was done.
+// Work is executed at least once. Here it has its effect once: the push has a key, made of what
+// names the call for good (the instance, its life and execution, and the place in its history; see
+// [activity.Info]), and the queue remembers keys for seven days. Whoever executes it again finds
+// that it was done.
 //
 // # What is refused
 //
-// A queue that is full, a priority that it has not, a name that no queue may have: the push fails, nothing of it is in the queue, and the orchestration is told why. [TypeFull]
-// may be over in a while, so an orchestration can sleep and push again. [TypeInvalid] is final.
+// A queue that is full, a priority that it has not, a name that no queue may have: the push fails,
+// nothing of it is in the queue, and the orchestration is told why. [TypeFull] may be over in a
+// while, so an orchestration can sleep and push again. [TypeInvalid] is final.
 //
 //	if errors.Is(err, orchestration.OfType(queuepush.TypeFull)) { … }
 //
-// A database that does not answer is no refusal. It is waited for, until somebody cancels the push or its time is over: give the context a limit
-// (see [orchestration.Context.WithTimeout]) if the orchestration has none.
+// A database that does not answer is no refusal. It is waited for, until somebody cancels the push
+// or its time is over: give the context a limit (see [orchestration.Context.WithTimeout]) if the
+// orchestration has none.
 package queuepush
 
 import (
@@ -39,7 +45,8 @@ import (
 
 // Item is what is pushed.
 type Item struct {
-	// Item is the item itself. It is written as JSON, whatever the codec of the orchestrations is: whoever pops it reads that.
+	// Item is the item itself. It is written as JSON, whatever the codec of the orchestrations is:
+	// whoever pops it reads that.
 	Item any
 	// Priority is 0, the highest, to the last one that the queue has.
 	Priority int
@@ -51,7 +58,8 @@ type Item struct {
 const (
 	// TypeFull: the queue has as many items as it may. It is not final.
 	TypeFull = "queue_full"
-	// TypeInvalid: the queue has no such priority, there is no queue of such a name, or there is nothing to push.
+	// TypeInvalid: the queue has no such priority, there is no queue of such a name, or there is
+	// nothing to push.
 	TypeInvalid = "queue_invalid"
 )
 
@@ -64,7 +72,8 @@ const (
 // keyFor is for how long a queue remembers a push.
 const keyFor = 7 * 24 * time.Hour
 
-// Push puts items into a queue, all or none of them, in their order, and waits until they are there. The queue is made if there is none.
+// Push puts items into a queue, all or none of them, in their order, and waits until they are
+// there. The queue is made if there is none.
 func Push(ctx *orchestration.Context, name string, items ...Item) error {
 	_, err := Start(ctx, name, items...).Get(ctx)
 	return err
@@ -108,12 +117,15 @@ func encode(name string, items []Item) (events.Payload, error) {
 			return nil, invalid(fmt.Errorf("item %d of %d is no JSON", n+1, len(items)))
 		}
 		if i.Priority < 0 {
-			return nil, invalid(fmt.Errorf("item %d of %d: priority %d; want 0, which is the highest, or more", n+1, len(items), i.Priority))
+			return nil, invalid(fmt.Errorf("item %d of %d: priority %d; want 0, which is the highest, or more", n+1,
+				len(items), i.Priority))
 		}
 		if i.Delay < 0 || i.Delay > queue.MaxDelay {
-			return nil, invalid(fmt.Errorf("item %d of %d: delay %v; want 0 to %v", n+1, len(items), i.Delay, queue.MaxDelay))
+			return nil, invalid(fmt.Errorf("item %d of %d: delay %v; want 0 to %v", n+1, len(items), i.Delay,
+				queue.MaxDelay))
 		}
-		in.Items = append(in.Items, entry{Item: json.RawMessage(data), Priority: i.Priority, Delay: events.Duration(i.Delay)})
+		in.Items = append(in.Items,
+			entry{Item: json.RawMessage(data), Priority: i.Priority, Delay: events.Duration(i.Delay)})
 	}
 	return events.JSON{}.Encode(in)
 }
@@ -146,9 +158,11 @@ const (
 	firstPause, longestPause = 100 * time.Millisecond, 5 * time.Second
 )
 
-// With is the code of the activity with another end: what becomes of a push is what the function says. Tests of orchestrations have refusals with it.
+// With is the code of the activity with another end: what becomes of a push is what the function
+// says. Tests of orchestrations have refusals with it.
 func With(push func(ctx context.Context, name string, p queue.Push) error) activity.Binding {
-	return activity.Define[json.RawMessage, struct{}](Activity).With(func(ctx context.Context, data json.RawMessage) (none struct{}, err error) {
+	return activity.Define[json.RawMessage,
+		struct{}](Activity).With(func(ctx context.Context, data json.RawMessage) (none struct{}, err error) {
 		name, p, err := Read(ctx, events.Payload(data))
 		if err != nil {
 			return none, err
@@ -162,7 +176,8 @@ func With(push func(ctx context.Context, name string, p queue.Push) error) activ
 			if ctx.Err() != nil {
 				return none, context.Cause(ctx)
 			}
-			activity.Logger(ctx).Warn("the database does not take what is pushed to a queue; trying again", "queue", name, "after", pause, "error", err)
+			activity.Logger(ctx).Warn("the database does not take what is pushed to a queue; trying again", "queue",
+				name, "after", pause, "error", err)
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
@@ -172,7 +187,8 @@ func With(push func(ctx context.Context, name string, p queue.Push) error) activ
 	})
 }
 
-// Read reads the input of the activity, and makes it the push that it is, with its key. The context is the activity's.
+// Read reads the input of the activity, and makes it the push that it is, with its key. The context
+// is the activity's.
 func Read(ctx context.Context, data events.Payload) (name string, p queue.Push, err error) {
 	var in input
 	if err := (events.JSON{}).Decode(data, &in); err != nil {
@@ -185,12 +201,14 @@ func Read(ctx context.Context, data events.Payload) (name string, p queue.Push, 
 	propagation.TraceContext{}.Inject(ctx, trace)
 	p.Key, p.KeyFor, p.Digest = key(activity.InfoOf(ctx).IdempotencyKey), keyFor, hash(data)
 	for _, i := range in.Items {
-		p.Items = append(p.Items, queue.NewItem{Data: i.Item, Priority: i.Priority, Delay: time.Duration(i.Delay), Trace: trace["traceparent"]})
+		p.Items = append(p.Items, queue.NewItem{Data: i.Item, Priority: i.Priority, Delay: time.Duration(i.Delay),
+			Trace: trace["traceparent"]})
 	}
 	return in.Queue, p, nil
 }
 
-// key names a call of the activity in the queue. A hash has a length that a key may have, however long the instance's id is.
+// key names a call of the activity in the queue. A hash has a length that a key may have, however
+// long the instance's id is.
 func key(call string) string {
 	if call == "" {
 		return ""

@@ -57,12 +57,14 @@ func one(name string, i queuepush.Item) push { return push{name, []queuepush.Ite
 
 func TestWhatIsPushedIsInTheQueue(t *testing.T) {
 	store := open(t)
-	err := run(t, store, push{"jobs", []queuepush.Item{{Item: map[string]int{"n": 1}, Priority: 3}, {Item: nil}, {Item: "later", Delay: time.Hour}}})
+	err := run(t, store, push{"jobs",
+		[]queuepush.Item{{Item: map[string]int{"n": 1}, Priority: 3}, {Item: nil}, {Item: "later", Delay: time.Hour}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r, err := store.Do(t.Context(), "jobs", queue.Pop{Count: 10})
-	if err != nil || len(r[0].Items) != 2 || string(r[0].Items[0].Data) != "null" || string(r[0].Items[1].Data) != `{"n":1}` || r[0].Items[1].Priority != 3 {
+	if err != nil || len(r[0].Items) != 2 || string(r[0].Items[0].Data) != "null" ||
+		string(r[0].Items[1].Data) != `{"n":1}` || r[0].Items[1].Priority != 3 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if i, err := store.Look(t.Context(), "jobs"); err != nil || i.Delayed != 1 {
@@ -89,7 +91,8 @@ func TestTheKeyIsThatOfTheCall(t *testing.T) {
 	handler := queuepush.Handler(store)
 	for n, call := range []string{"a/1/1/2", "a/1/1/2", "a/1/1/5", strings.Repeat("long", 1000) + "/1/1/2"} {
 		ctx := activity.NewContext(t.Context(), activity.Environment{Info: activity.Info{IdempotencyKey: call}})
-		if _, err := handler.Run(ctx, events.JSON{}, events.Payload(`{"queue": "jobs", "items": [{"item": 1}]}`)); err != nil {
+		if _, err := handler.Run(ctx, events.JSON{},
+			events.Payload(`{"queue": "jobs", "items": [{"item": 1}]}`)); err != nil {
 			t.Errorf("%d: %v", n, err)
 		}
 	}
@@ -105,7 +108,8 @@ func TestTheKeyIsThatOfTheCall(t *testing.T) {
 
 func TestRefusedPushes(t *testing.T) {
 	store := open(t)
-	if _, err := store.Do(t.Context(), "small", queue.Configure{Settings: queue.Settings{Priorities: 2, MaxItems: 1}}); err != nil {
+	if _, err := store.Do(t.Context(), "small",
+		queue.Configure{Settings: queue.Settings{Priorities: 2, MaxItems: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -114,18 +118,22 @@ func TestRefusedPushes(t *testing.T) {
 		typ  string
 		want string
 	}{
-		{"no such priority", one("small", queuepush.Item{Priority: 2}), queuepush.TypeInvalid, "priority: 2; want 0 to 1"},
+		{"no such priority", one("small", queuepush.Item{Priority: 2}), queuepush.TypeInvalid,
+			"priority: 2; want 0 to 1"},
 		{"full", push{"small", make([]queuepush.Item, 2)}, queuepush.TypeFull, "and may have 1"},
 		{"name", one("not good", queuepush.Item{}), queuepush.TypeInvalid, "the name of a queue has"},
 		{"nothing", push{"small", nil}, queuepush.TypeInvalid, "push 1 to 1000 items at once, not 0"},
 		{"too many", push{"small", make([]queuepush.Item, 1001)}, queuepush.TypeInvalid, "not 1001"},
-		{"negative priority", one("small", queuepush.Item{Priority: -1}), queuepush.TypeInvalid, "item 1 of 1: priority -1"},
+		{"negative priority", one("small", queuepush.Item{Priority: -1}), queuepush.TypeInvalid,
+			"item 1 of 1: priority -1"},
 		{"negative delay", one("small", queuepush.Item{Delay: -1}), queuepush.TypeInvalid, "item 1 of 1: delay -1ns"},
-		{"long delay", one("small", queuepush.Item{Delay: 366 * 24 * time.Hour}), queuepush.TypeInvalid, "delay 8784h0m0s"},
+		{"long delay", one("small", queuepush.Item{Delay: 366 * 24 * time.Hour}), queuepush.TypeInvalid,
+			"delay 8784h0m0s"},
 	} {
 		err := run(t, store, c.push)
 		var e *orchestration.Error
-		if !errors.Is(err, orchestration.OfType(c.typ)) || !errors.As(err, &e) || !strings.Contains(err.Error(), c.want) || e.Final != (c.typ == queuepush.TypeInvalid) {
+		if !errors.Is(err, orchestration.OfType(c.typ)) || !errors.As(err, &e) ||
+			!strings.Contains(err.Error(), c.want) || e.Final != (c.typ == queuepush.TypeInvalid) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
@@ -143,7 +151,8 @@ func TestAnItemThatIsNoJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = h.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "item 2 of 2 cannot be written as JSON") {
+	if _, err = h.Wait(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "item 2 of 2 cannot be written as JSON") {
 		t.Error(err)
 	}
 	if got := env.Pushed("jobs"); len(got) != 0 {
@@ -176,7 +185,8 @@ func TestADatabaseThatIsAwayIsWaitedFor(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("nobody waits any more")
 	store = &broken{open(t), 1, func() { cancel(why) }}
-	_, err := queuepush.Handler(store).Run(ctx, events.JSON{}, events.Payload(`{"queue": "jobs", "items": [{"item": 1}]}`))
+	_, err := queuepush.Handler(store).Run(ctx, events.JSON{},
+		events.Payload(`{"queue": "jobs", "items": [{"item": 1}]}`))
 	if !errors.Is(err, why) {
 		t.Errorf("%v, want that it ends with its context", err)
 	}
@@ -185,7 +195,8 @@ func TestADatabaseThatIsAwayIsWaitedFor(t *testing.T) {
 // Other codecs are the business of others: what is pushed is JSON.
 func TestAnotherCodec(t *testing.T) {
 	store := open(t)
-	if err := run(t, store, one("jobs", queuepush.Item{Item: json.RawMessage(`{"n": 1}`)}), rondotest.UseCodec(shouting{})); err != nil {
+	if err := run(t, store, one("jobs", queuepush.Item{Item: json.RawMessage(`{"n": 1}`)}),
+		rondotest.UseCodec(shouting{})); err != nil {
 		t.Fatal(err)
 	}
 	r, err := store.Do(t.Context(), "jobs", queue.Pop{Count: 1})
@@ -214,14 +225,20 @@ func (s shouting) Decode(p events.Payload, v any) error {
 
 // Nobody takes the name of the engine's activity by accident.
 func TestTheNameIsTheEnginesOwn(t *testing.T) {
-	_, err := activity.NewRegistry(activity.Define[int, int](queuepush.Activity).With(func(context.Context, int) (int, error) { return 0, nil }))
+	_, err := activity.NewRegistry(activity.Define[int,
+		int](queuepush.Activity).With(func(context.Context, int) (int, error) {
+		return 0, nil
+	}))
 	if err == nil || !strings.Contains(err.Error(), `the prefix "rondo." is reserved for the engine`) {
 		t.Error(err)
 	}
 	if _, err := activity.NewBuiltInRegistry(queuepush.Handler(nil)); err != nil {
 		t.Error(err)
 	}
-	_, err = activity.NewBuiltInRegistry(activity.Define[int, int]("mine").With(func(context.Context, int) (int, error) { return 0, nil }))
+	_, err = activity.NewBuiltInRegistry(activity.Define[int,
+		int]("mine").With(func(context.Context, int) (int, error) {
+		return 0, nil
+	}))
 	if err == nil || !strings.Contains(err.Error(), "none of the engine's own") {
 		t.Error(err)
 	}

@@ -8,7 +8,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/queue"
 )
 
-// Audit counts the rows of a queue, and compares them with what its state says. Nobody may change the queue meanwhile.
+// Audit counts the rows of a queue, and compares them with what its state says. Nobody may change
+// the queue meanwhile.
 func Audit(tb testing.TB, db *Database, name string) {
 	tb.Helper()
 	if db.Query == nil {
@@ -54,10 +55,12 @@ func Audit(tb testing.TB, db *Database, name string) {
 	}, `SELECT items, returned, number, (SELECT count(*) FROM rondo_queue_items AS i WHERE i.queue = l.queue AND place = 2 AND rank = number)
 		FROM rondo_queue_locks AS l WHERE queue = $1`, name)
 	if locked != state.Locks || state.Locks > 0 && state.NextExpiry.IsZero() {
-		tb.Errorf("queue %q: %d concurrent locks, the state says %d, the next of which expires at %v", name, locked, state.Locks, state.NextExpiry)
+		tb.Errorf("queue %q: %d concurrent locks, the state says %d, the next of which expires at %v", name, locked,
+			state.Locks, state.NextExpiry)
 	}
 	if l := state.Exclusive; l != nil {
-		if n := count(fmt.Sprintf("SELECT count(*) FROM rondo_queue_items WHERE queue = $1 AND place = 2 AND rank = %d", l.Number)); n != l.Items {
+		if n := count(fmt.Sprintf("SELECT count(*) FROM rondo_queue_items WHERE queue = $1 AND place = 2 AND rank = %d",
+			l.Number)); n != l.Items {
 			tb.Errorf("queue %q: the lock says %d items, and has %d", name, l.Items, n)
 		}
 	}
@@ -82,17 +85,23 @@ func auditItems(tb testing.TB, db *Database, name string, state *queue.State) {
 		switch place {
 		case queue.PlaceReady:
 			ready[priority] += n
-			if l := state.Levels[priority]; l == nil || l.Ready != n || l.Head > position || ranked != int64(priority) || rank != ranked {
-				tb.Errorf("queue %q, priority %d: %d ready from %d on, rank %d to %d, the state says %+v", name, priority, n, position, rank, ranked, l)
+			if l := state.Levels[priority]; l == nil || l.Ready != n || l.Head > position ||
+				ranked != int64(priority) || rank != ranked {
+				tb.Errorf("queue %q, priority %d: %d ready from %d on, rank %d to %d, the state says %+v", name,
+					priority, n, position, rank, ranked, l)
 			}
 		case queue.PlaceDelayed:
 			if state.NextDue.IsZero() || state.NextDue.UnixMicro() > rank {
-				tb.Errorf("queue %q: an item is due at %v, the state says %v", name, time.UnixMicro(rank).UTC(), state.NextDue)
+				tb.Errorf("queue %q: an item is due at %v, the state says %v", name, time.UnixMicro(rank).UTC(),
+					state.NextDue)
 			}
 		}
 		return nil
-	}, "SELECT place, priority, count(*), min(rank), min(position), max(rank) FROM rondo_queue_items WHERE queue = $1 GROUP BY place, priority", name)
-	if len(ready) != len(state.Levels) || places[queue.PlaceDelayed] != state.Delayed || places[queue.PlaceLocked] != state.Locked || places[queue.PlaceDead] != state.Dead {
-		tb.Errorf("queue %q: the rows are %v, ready %v; the state says delayed %d, locked %d, dead %d, levels %v", name, places, ready, state.Delayed, state.Locked, state.Dead, state.Levels)
+	}, "SELECT place, priority, count(*), min(rank), min(position), max(rank) FROM rondo_queue_items WHERE queue = "+
+		"$1 GROUP BY place, priority", name)
+	if len(ready) != len(state.Levels) || places[queue.PlaceDelayed] != state.Delayed ||
+		places[queue.PlaceLocked] != state.Locked || places[queue.PlaceDead] != state.Dead {
+		tb.Errorf("queue %q: the rows are %v, ready %v; the state says delayed %d, locked %d, dead %d, levels %v", name,
+			places, ready, state.Delayed, state.Locked, state.Dead, state.Levels)
 	}
 }

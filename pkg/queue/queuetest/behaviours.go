@@ -36,10 +36,12 @@ func pushes() []behaviour {
 		}},
 		{"push: what is known of an item", func(k *check) {
 			began := k.clock.Now()
-			k.must(queue.Push{Items: []queue.NewItem{{Data: []byte(`{"a": [1, 2],  "ü": null}`), Trace: "00-a-b-01", Priority: 7}}})
+			k.must(queue.Push{Items: []queue.NewItem{{Data: []byte(`{"a": [1, 2],  "ü": null}`), Trace: "00-a-b-01",
+				Priority: 7}}})
 			k.wait(time.Second)
 			i := k.must(queue.Pop{Count: 1}).Items[0]
-			if string(i.Data) != `{"a": [1, 2],  "ü": null}` || i.Trace != "00-a-b-01" || i.Priority != 7 || i.Attempts != 0 || !i.PushedAt.Equal(began) || !i.ReadyAt.Equal(began) || i.ID == 0 {
+			if string(i.Data) != `{"a": [1, 2],  "ü": null}` || i.Trace != "00-a-b-01" || i.Priority != 7 ||
+				i.Attempts != 0 || !i.PushedAt.Equal(began) || !i.ReadyAt.Equal(began) || i.ID == 0 {
 				k.Fatalf("%+v", i)
 			}
 		}},
@@ -67,7 +69,8 @@ func pushes() []behaviour {
 			k.push(0, "c")
 			k.holds("m", 1, "c")
 			k.counts(0, 1, 1, 1)
-			if full := k.refuses(queue.Push{Items: newItems(0, "d")}, &queue.FullError{}).(*queue.FullError); full.Items != 3 || full.Limit != 3 {
+			if full := k.refuses(queue.Push{Items: newItems(0, "d")},
+				&queue.FullError{}).(*queue.FullError); full.Items != 3 || full.Limit != 3 {
 				k.Fatalf("%+v", full)
 			}
 			k.must(queue.Acknowledge{LockID: "m"})
@@ -155,8 +158,10 @@ func returns() []behaviour {
 		}},
 		{"delayed: in the order in which they are due", func(k *check) {
 			k.must(queue.Push{Items: []queue.NewItem{
-				{Data: quoted("c"), Delay: 3 * time.Second}, {Data: quoted("a"), Delay: time.Second}, {Data: quoted("now")}, {Data: quoted("b"), Delay: 2 * time.Second},
-				{Data: quoted("b2"), Delay: 2 * time.Second}, {Data: quoted("high"), Delay: 3 * time.Second, Priority: 0},
+				{Data: quoted("c"), Delay: 3 * time.Second}, {Data: quoted("a"), Delay: time.Second},
+				{Data: quoted("now")}, {Data: quoted("b"), Delay: 2 * time.Second},
+				{Data: quoted("b2"), Delay: 2 * time.Second},
+				{Data: quoted("high"), Delay: 3 * time.Second, Priority: 0},
 			}})
 			k.counts(1, 5, 0, 0)
 			k.wait(time.Second)
@@ -226,7 +231,8 @@ func others() []behaviour {
 			k.push(9, "old")
 			k.wait(time.Second)
 			k.push(0, "new")
-			if i := k.look(); !i.Oldest.Equal(began) || !i.At.Equal(k.clock.Now()) || i.Queue != k.queue || i.Life == "" {
+			if i := k.look(); !i.Oldest.Equal(began) || !i.At.Equal(k.clock.Now()) || i.Queue != k.queue ||
+				i.Life == "" {
 				k.Fatalf("%+v", i)
 			}
 			k.pops(2, "new", "old")
@@ -256,7 +262,8 @@ func others() []behaviour {
 			if i := k.look(); i.At.Before(r.Lock.CreatedAt) {
 				k.Fatalf("the queue's time is %v, was %v", i.At, r.Lock.CreatedAt)
 			}
-			if e := k.must(queue.Extend{LockID: "l", TTL: time.Minute}); !e.Lock.ExpiresAt.Equal(r.Lock.CreatedAt.Add(time.Minute)) {
+			if e := k.must(queue.Extend{LockID: "l",
+				TTL: time.Minute}); !e.Lock.ExpiresAt.Equal(r.Lock.CreatedAt.Add(time.Minute)) {
 				k.Fatalf("%+v", e.Lock)
 			}
 			k.wait(time.Hour + time.Minute)
@@ -278,11 +285,12 @@ func others() []behaviour {
 func refusedPushes(k *check) {
 	k.push(0, "there")
 	for what, p := range map[string]queue.Push{
-		"none":                 {},
-		"too many":             {Items: make([]queue.NewItem, queue.MaxCount+1)},
-		"one of a priority":    {Items: append(newItems(0, "a", "b"), newItems(100, "c")...)},
-		"one below all":        {Items: append(newItems(0, "a"), newItems(-1, "c")...)},
-		"one with a delay":     {Items: append(newItems(0, "a"), queue.NewItem{Data: quoted("b"), Delay: queue.MaxDelay + time.Second})},
+		"none":              {},
+		"too many":          {Items: make([]queue.NewItem, queue.MaxCount+1)},
+		"one of a priority": {Items: append(newItems(0, "a", "b"), newItems(100, "c")...)},
+		"one below all":     {Items: append(newItems(0, "a"), newItems(-1, "c")...)},
+		"one with a delay": {Items: append(newItems(0, "a"),
+			queue.NewItem{Data: quoted("b"), Delay: queue.MaxDelay + time.Second})},
 		"one in the past":      {Items: append(newItems(0, "a"), queue.NewItem{Data: quoted("b"), Delay: -1})},
 		"a key that is longer": {Items: newItems(0, "a"), Key: strings.Repeat("k", queue.MaxKey+1)},
 	} {
@@ -331,7 +339,8 @@ func keys(k *check) {
 func manyKeys(k *check) {
 	var pushes []queue.Operation
 	for n := range 130 {
-		pushes = append(pushes, queue.Push{Items: newItems(0, "a"), Key: fmt.Sprintf("key-%03d", n), KeyFor: time.Minute, Digest: "d"})
+		pushes = append(pushes,
+			queue.Push{Items: newItems(0, "a"), Key: fmt.Sprintf("key-%03d", n), KeyFor: time.Minute, Digest: "d"})
 	}
 	k.do(pushes...)
 	k.wait(time.Minute)
@@ -344,7 +353,9 @@ func manyKeys(k *check) {
 	k.refuses(queue.Push{Items: newItems(0, "b"), Key: "key-129", KeyFor: time.Hour, Digest: "d"}, queue.ErrKeyReused)
 	if k.db.Query != nil {
 		rows := 0
-		k.db.Query(k, func(into func(...any) error) error { return into(&rows) }, "SELECT count(*) FROM rondo_queue_keys WHERE queue = $1", k.queue)
+		k.db.Query(k, func(into func(...any) error) error {
+			return into(&rows)
+		}, "SELECT count(*) FROM rondo_queue_keys WHERE queue = $1", k.queue)
 		if rows != 4 {
 			k.Fatalf("%d keys are left", rows)
 		}
@@ -389,12 +400,14 @@ func dead(k *check) {
 	}
 	k.holds("l", 2, "a", "b")
 	k.wait(time.Second)
-	if r := k.must(queue.Return{LockID: "l", Reason: strings.Repeat("€", queue.MaxReason), Delay: time.Minute}); r.Died != 1 || r.Count != 2 {
+	if r := k.must(queue.Return{LockID: "l", Reason: strings.Repeat("€", queue.MaxReason),
+		Delay: time.Minute}); r.Died != 1 || r.Count != 2 {
 		k.Fatalf("%+v", r)
 	}
 	k.counts(0, 1, 0, 1)
 	died := k.clock.Now()
-	if d := k.dead("a")[0]; !d.DiedAt.Equal(died) || d.Attempts != 2 || d.Priority != 1 || !strings.HasPrefix(d.Reason, "€€€") || d.Reason != strings.Repeat("€", queue.MaxReason/3) {
+	if d := k.dead("a")[0]; !d.DiedAt.Equal(died) || d.Attempts != 2 || d.Priority != 1 ||
+		!strings.HasPrefix(d.Reason, "€€€") || d.Reason != strings.Repeat("€", queue.MaxReason/3) {
 		k.Fatalf("%+v", d)
 	}
 	// Whose lock expires too often dies, too.
@@ -460,7 +473,8 @@ func deadPages(k *check) {
 
 func configure(k *check) {
 	for _, bad := range []queue.Settings{
-		{Priorities: -1}, {Priorities: 1001}, {TTL: -1}, {TTL: 301}, {MaxAttempts: -1}, {MaxItems: -1}, {Mode: "both"}, {Start: &queue.Start{}},
+		{Priorities: -1}, {Priorities: 1001}, {TTL: -1}, {TTL: 301}, {MaxAttempts: -1}, {MaxItems: -1}, {Mode: "both"},
+		{Start: &queue.Start{}},
 		{Start: &queue.Start{Orchestration: "o", MaxPerSecond: -1}},
 	} {
 		k.refuses(queue.Configure{Settings: bad}, &queue.InvalidError{})
@@ -532,19 +546,23 @@ func forget(k *check) {
 func batches(k *check) {
 	r := k.do(
 		queue.Pop{Count: 1}, queue.Acknowledge{LockID: "l"}, queue.Requeue{Limit: 1},
-		queue.Push{Items: newItems(1, "a", "b")}, queue.Push{Items: newItems(1000, "bad")}, queue.Push{Items: newItems(0, "c")},
-		queue.Pop{Count: 2, LockID: "l"}, queue.Pop{Count: 1}, queue.Acknowledge{LockID: "x"}, queue.Acknowledge{LockID: "l"}, queue.Pop{Count: 9},
+		queue.Push{Items: newItems(1, "a", "b")}, queue.Push{Items: newItems(1000, "bad")},
+		queue.Push{Items: newItems(0, "c")},
+		queue.Pop{Count: 2, LockID: "l"}, queue.Pop{Count: 1}, queue.Acknowledge{LockID: "x"},
+		queue.Acknowledge{LockID: "l"}, queue.Pop{Count: 9},
 		queue.Forget{}, queue.Pop{Count: 1}, queue.Forget{}, queue.Push{Items: newItems(0, "anew")})
 	k.gets(r[0])
 	k.gets(r[6], "c", "a")
 	k.gets(r[10], "b")
 	k.gets(r[12])
-	for n, want := range map[int]error{1: queue.ErrNoLock, 2: queue.ErrNoQueue, 8: queue.ErrWrongLock, 13: queue.ErrNoQueue} {
+	for n, want := range map[int]error{1: queue.ErrNoLock, 2: queue.ErrNoQueue, 8: queue.ErrWrongLock,
+		13: queue.ErrNoQueue} {
 		if !errors.Is(r[n].Refused, want) {
 			k.Errorf("operation %d: %+v, want %v", n, r[n], want)
 		}
 	}
-	if !errors.As(r[4].Refused, new(*queue.InvalidError)) || !errors.As(r[7].Refused, new(*queue.LockedError)) || r[9].Count != 2 || r[11].Refused != nil {
+	if !errors.As(r[4].Refused, new(*queue.InvalidError)) || !errors.As(r[7].Refused, new(*queue.LockedError)) ||
+		r[9].Count != 2 || r[11].Refused != nil {
 		k.Errorf("%+v", r)
 	}
 	if i := k.counts(1, 0, 0, 0); i.Totals.Pushed != 1 {
@@ -603,7 +621,8 @@ func lists(k *check) {
 }
 
 func refusedNames(k *check) {
-	for _, name := range []string{"", strings.Repeat("q", queue.MaxName+1), "a/b", "a b", "ü", "a\x00b", "a\xff", "*", ">"} {
+	for _, name := range []string{"", strings.Repeat("q", queue.MaxName+1), "a/b", "a b", "ü", "a\x00b",
+		"a\xff", "*", ">"} {
 		_, do := k.store.Do(k.Context(), name, queue.Push{Items: newItems(0, "a")})
 		_, look := k.store.Look(k.Context(), name)
 		_, dead := k.store.Dead(k.Context(), name, queue.DeadID{}, 1)

@@ -7,8 +7,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/queue"
 )
 
-// Bench measures a store: pushes, pops without a lock, and pops with a lock that is acknowledged, of several sizes. One iteration is one transaction, or two with the
-// lock. Nothing else is in the queue but what the iterations need, a thousand transactions of it at a time.
+// Bench measures a store: pushes, pops without a lock, and pops with a lock that is acknowledged,
+// of several sizes. One iteration is one transaction, or two with the lock. Nothing else is in the
+// queue but what the iterations need, a thousand transactions of it at a time.
 func Bench(b *testing.B, fresh func(testing.TB) *Database) {
 	s, _ := fresh(b).Open(b, nil)
 	for _, size := range []int{1, 10, 100} {

@@ -21,13 +21,15 @@ func ownClock(t *testing.T, db *Database) {
 	last := time.Time{}
 	for range 5 {
 		i := k.counts(2, 1, 0, 0)
-		if i.At.Before(last) || i.At.Sub(before).Abs() > 10*time.Minute || i.Oldest.After(i.At) || i.At.Location() != time.UTC {
+		if i.At.Before(last) || i.At.Sub(before).Abs() > 10*time.Minute || i.Oldest.After(i.At) ||
+			i.At.Location() != time.UTC {
 			t.Fatalf("the time is %v, was %v, began at %v; oldest %v", i.At, last, before, i.Oldest)
 		}
 		last = i.At
 	}
 	r := k.holds("l", 1, "a")
-	if l := r.Lock; l.CreatedAt.Before(last) || l.ExpiresAt.Sub(l.CreatedAt) != queue.DefaultTTL || r.Items[0].PushedAt.After(l.CreatedAt) {
+	if l := r.Lock; l.CreatedAt.Before(last) || l.ExpiresAt.Sub(l.CreatedAt) != queue.DefaultTTL ||
+		r.Items[0].PushedAt.After(l.CreatedAt) {
 		t.Fatalf("%+v, %+v", l, r.Items[0])
 	}
 	k.locked(queue.Pop{Count: 1}, r.Lock.ExpiresAt)
@@ -47,9 +49,11 @@ func reopened(t *testing.T, db *Database) {
 	clock := NewClock()
 	s, closeIt := db.Open(t, clock.Now)
 	k := &check{TB: t, store: s, queue: "kept", clock: clock, db: db}
-	k.must(queue.Configure{Settings: queue.Settings{MaxAttempts: 3, Start: &queue.Start{Orchestration: "o", Version: "1.0.0"}}})
+	k.must(queue.Configure{Settings: queue.Settings{MaxAttempts: 3,
+		Start: &queue.Start{Orchestration: "o", Version: "1.0.0"}}})
 	k.push(1, "a", "b")
-	k.must(queue.Push{Items: []queue.NewItem{{Data: quoted("c"), Delay: time.Minute}}, Key: "key", KeyFor: time.Hour, Digest: "d"})
+	k.must(queue.Push{Items: []queue.NewItem{{Data: quoted("c"), Delay: time.Minute}}, Key: "key",
+		KeyFor: time.Hour, Digest: "d"})
 	k.holds("l", 1, "a")
 	before := k.look()
 	closeIt()
@@ -70,7 +74,8 @@ func reopened(t *testing.T, db *Database) {
 // Crowd is how many push and pop at once.
 const crowd = 8
 
-// manyAtOnce has pushers and poppers at the same queue, over two stores where that is possible. Locks expire meanwhile.
+// manyAtOnce has pushers and poppers at the same queue, over two stores where that is possible.
+// Locks expire meanwhile.
 func manyAtOnce(t *testing.T, db *Database) {
 	clock := NewClock()
 	one, _ := db.Open(t, clock.Now)
@@ -82,12 +87,14 @@ func manyAtOnce(t *testing.T, db *Database) {
 	Audit(t, db, "crowd")
 }
 
-// Crowd has pushers and poppers at the same queue over two stores, until everything is acknowledged. Poppers lose some of their locks. What they acknowledge must
-// be everything that was pushed, each once, and what one pusher has pushed must come for the first time in its order.
+// Crowd has pushers and poppers at the same queue over two stores, until everything is
+// acknowledged. Poppers lose some of their locks. What they acknowledge must be everything that was
+// pushed, each once, and what one pusher has pushed must come for the first time in its order.
 func Crowd(t testing.TB, clock *Clock, one, two queue.Store, name string, each int) {
 	t.Helper()
 	stores := []queue.Store{one, two}
-	if _, err := one.Do(t.Context(), name, queue.Configure{Settings: queue.Settings{Mode: queue.Concurrent, TTL: 20}}); err != nil {
+	if _, err := one.Do(t.Context(), name,
+		queue.Configure{Settings: queue.Settings{Mode: queue.Concurrent, TTL: 20}}); err != nil {
 		t.Fatal(err)
 	}
 	c := &counter{acknowledged: make(map[string]int)}
@@ -96,7 +103,8 @@ func Crowd(t testing.TB, clock *Clock, one, two queue.Store, name string, each i
 		all.Go(func() {
 			for i := range each {
 				item := queue.NewItem{Data: quoted(fmt.Sprintf("%d-%d", n, i)), Priority: n % 3}
-				r, err := stores[n%2].Do(t.Context(), name, queue.Push{Items: []queue.NewItem{item}, Key: fmt.Sprint(n, "-", i), KeyFor: time.Hour})
+				r, err := stores[n%2].Do(t.Context(), name,
+					queue.Push{Items: []queue.NewItem{item}, Key: fmt.Sprint(n, "-", i), KeyFor: time.Hour})
 				if err != nil || r[0].Refused != nil || r[0].Again {
 					t.Errorf("push: %+v, %v", r, err)
 				}
@@ -118,7 +126,8 @@ func Crowd(t testing.TB, clock *Clock, one, two queue.Store, name string, each i
 		t.Errorf("%d items were acknowledged of %d", len(c.acknowledged), crowd*each)
 	}
 	info, err := one.Look(t.Context(), name)
-	if err != nil || info.Depth()+info.Locked+info.Delayed+info.Dead != 0 || info.Totals.Acknowledged != int64(crowd*each) || info.Totals.Pushed != info.Totals.Acknowledged {
+	if err != nil || info.Depth()+info.Locked+info.Delayed+info.Dead != 0 ||
+		info.Totals.Acknowledged != int64(crowd*each) || info.Totals.Pushed != info.Totals.Acknowledged {
 		t.Errorf("at the end: %+v, %v", info, err)
 	}
 }
@@ -166,7 +175,8 @@ func (c *counter) pop(t testing.TB, clock *Clock, s queue.Store, name, lock stri
 	switch {
 	case err != nil:
 		t.Errorf("%T: %v", o, err)
-	case errors.Is(r[0].Refused, queue.ErrLockExpired) || errors.Is(r[0].Refused, queue.ErrWrongLock) || errors.Is(r[0].Refused, queue.ErrNoLock):
+	case errors.Is(r[0].Refused, queue.ErrLockExpired) || errors.Is(r[0].Refused, queue.ErrWrongLock) ||
+		errors.Is(r[0].Refused, queue.ErrNoLock):
 		// it was too late; the last two are for when it is forgotten
 	case r[0].Refused != nil || r[0].Count != len(items):
 		t.Errorf("%T: %+v", o, r[0])

@@ -16,26 +16,31 @@ func Fill(tb testing.TB, s queue.Store) {
 	f := fixture{tb, s}
 	f.do("orders",
 		queue.Configure{Settings: queue.Settings{Priorities: 5, MaxAttempts: 2, TTL: 60, MaxItems: 100}},
-		queue.Push{Items: []queue.NewItem{{Data: json.RawMessage(`"dies"`), Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}})
+		queue.Push{Items: []queue.NewItem{{Data: json.RawMessage(`"dies"`),
+			Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}})
 	for range 2 {
-		f.do("orders", queue.Pop{Count: 1, LockID: "again"}, queue.Return{LockID: "again", Reason: "größer als erlaubt"})
+		f.do("orders", queue.Pop{Count: 1, LockID: "again"},
+			queue.Return{LockID: "again", Reason: "größer als erlaubt"})
 	}
 	f.do("orders",
 		queue.Push{Key: "key", KeyFor: time.Hour, Digest: "digest", Items: []queue.NewItem{
-			{Data: json.RawMessage(`{"n":1}`), Priority: 3}, {Data: json.RawMessage(`{"n":2}`)}, {Data: json.RawMessage(`{"n":3}`), Priority: 4},
+			{Data: json.RawMessage(`{"n":1}`), Priority: 3}, {Data: json.RawMessage(`{"n":2}`)},
+			{Data: json.RawMessage(`{"n":3}`), Priority: 4},
 			{Data: json.RawMessage(`"later"`), Priority: 1, Delay: time.Hour},
 		}},
 		queue.Pop{Count: 2, LockID: "exclusive"})
 	f.do("many",
 		queue.Configure{Settings: queue.Settings{Mode: queue.Concurrent}},
-		queue.Push{Items: []queue.NewItem{{Data: json.RawMessage("1")}, {Data: json.RawMessage("2")}, {Data: json.RawMessage("3")}, {Data: json.RawMessage("4")}}},
+		queue.Push{Items: []queue.NewItem{{Data: json.RawMessage("1")}, {Data: json.RawMessage("2")},
+			{Data: json.RawMessage("3")}, {Data: json.RawMessage("4")}}},
 		queue.Pop{Count: 1, LockID: "one"}, queue.Pop{Count: 1, LockID: "two"}, queue.Pop{Count: 1, LockID: "three"},
 		queue.Return{LockID: "three", Delay: time.Hour})
 	f.do("emptied",
 		queue.Push{Items: []queue.NewItem{{Data: json.RawMessage("1")}}},
 		queue.Pop{Count: 1, LockID: "over", Mode: queue.Concurrent},
 		queue.Remove{Limit: 100})
-	f.do("starts", queue.Configure{Settings: queue.Settings{Start: &queue.Start{Orchestration: "order", Version: "1.2.0", MaxPerSecond: 0.5}}})
+	f.do("starts", queue.Configure{Settings: queue.Settings{Start: &queue.Start{Orchestration: "order",
+		Version: "1.2.0", MaxPerSecond: 0.5}}})
 }
 
 // Reading is all that can be read of the queues, to keep it beside the fixture.
@@ -60,7 +65,8 @@ func Reading(tb testing.TB, s queue.Store) any {
 	return all
 }
 
-// GoOn takes the queues of a fixture further, to their end. A fixture that is older than queues has none, and is filled first.
+// GoOn takes the queues of a fixture further, to their end. A fixture that is older than queues has
+// none, and is filled first.
 func GoOn(tb testing.TB, s queue.Store) {
 	tb.Helper()
 	f := fixture{tb, s}
@@ -68,16 +74,19 @@ func GoOn(tb testing.TB, s queue.Store) {
 		Fill(tb, s)
 	}
 	again := f.do("orders",
-		queue.Push{Key: "key", KeyFor: time.Hour, Digest: "digest", Items: []queue.NewItem{{Data: json.RawMessage("0")}}},
+		queue.Push{Key: "key", KeyFor: time.Hour, Digest: "digest",
+			Items: []queue.NewItem{{Data: json.RawMessage("0")}}},
 		queue.Acknowledge{LockID: "exclusive"},
 		queue.Requeue{Limit: 10})
 	if !again[0].Again || again[0].Count != 4 || again[1].Count != 2 || again[2].Count != 1 {
 		tb.Errorf("orders: %+v", again)
 	}
 	f.pops("orders", `"dies"`, `{"n":3}`)
-	f.do("many", queue.Extend{LockID: "one", TTL: time.Minute}, queue.Return{LockID: "one"}, queue.Return{LockID: "two"})
+	f.do("many", queue.Extend{LockID: "one", TTL: time.Minute}, queue.Return{LockID: "one"},
+		queue.Return{LockID: "two"})
 	f.pops("many", "1", "2", "4")
-	if r, err := s.Do(tb.Context(), "emptied", queue.Acknowledge{LockID: "over"}); err != nil || !errors.Is(r[0].Refused, queue.ErrLockExpired) {
+	if r, err := s.Do(tb.Context(), "emptied", queue.Acknowledge{LockID: "over"}); err != nil ||
+		!errors.Is(r[0].Refused, queue.ErrLockExpired) {
 		tb.Errorf("a lock that was over: %+v, %v", r, err)
 	}
 	for _, q := range []string{"orders", "many", "emptied", "starts"} {

@@ -13,10 +13,12 @@ func exclusive(k *check) {
 	if l := r.Lock; !l.CreatedAt.Equal(k.clock.Now()) || !l.ExpiresAt.Equal(k.clock.Now().Add(queue.DefaultTTL)) {
 		k.Fatalf("%+v", l)
 	}
-	if i := k.counts(1, 0, 2, 0); i.Exclusive == nil || i.Exclusive.ID != "l" || i.Locks != 1 || !i.Exclusive.ExpiresAt.Equal(r.Lock.ExpiresAt) {
+	if i := k.counts(1, 0, 2, 0); i.Exclusive == nil || i.Exclusive.ID != "l" || i.Locks != 1 ||
+		!i.Exclusive.ExpiresAt.Equal(r.Lock.ExpiresAt) {
 		k.Fatalf("%+v", i)
 	}
-	for _, p := range []queue.Pop{{Count: 1}, {Count: 1, LockID: "m"}, {Count: 1, LockID: "m", Mode: queue.Concurrent}, {Count: 1, Mode: queue.Concurrent}} {
+	for _, p := range []queue.Pop{{Count: 1}, {Count: 1, LockID: "m"}, {Count: 1, LockID: "m", Mode: queue.Concurrent},
+		{Count: 1, Mode: queue.Concurrent}} {
 		k.locked(p, r.Lock.ExpiresAt)
 	}
 	k.push(0, "d")
@@ -56,7 +58,8 @@ func concurrent(k *check) {
 	var want []string
 	for n := range 230 {
 		want = append(want, fmt.Sprint(n))
-		many = append(many, queue.Push{Items: newItems(0, fmt.Sprint(n))}, queue.Pop{Count: 1, LockID: fmt.Sprint("many-", n), TTL: time.Second})
+		many = append(many, queue.Push{Items: newItems(0, fmt.Sprint(n))},
+			queue.Pop{Count: 1, LockID: fmt.Sprint("many-", n), TTL: time.Second})
 	}
 	k.do(many...)
 	k.counts(0, 0, 230, 0)
@@ -80,7 +83,8 @@ func mixed(k *check) {
 	k.wait(10 * time.Second)
 	k.holds("e", 9, "b", "c")
 	k.locked(queue.Pop{Count: 1, Mode: queue.Concurrent}, k.clock.Now().Add(queue.DefaultTTL))
-	// A concurrent lock that is over is told from one that never was, unless an exclusive one is there.
+	// A concurrent lock that is over is told from one that never was, unless an exclusive one is
+	// there.
 	k.refuses(queue.Acknowledge{LockID: "l"}, queue.ErrWrongLock)
 	k.must(queue.Acknowledge{LockID: "e"})
 	k.refuses(queue.Acknowledge{LockID: "l"}, queue.ErrLockExpired)
@@ -89,7 +93,8 @@ func mixed(k *check) {
 
 func lockTimes(k *check) {
 	for asked, want := range map[time.Duration]time.Duration{
-		0: queue.DefaultTTL, time.Millisecond: queue.MinTTL, -time.Second: queue.MinTTL, 1500 * time.Millisecond: 1500 * time.Millisecond, 300 * time.Second: 300 * time.Second,
+		0: queue.DefaultTTL, time.Millisecond: queue.MinTTL, -time.Second: queue.MinTTL,
+		1500 * time.Millisecond: 1500 * time.Millisecond, 300 * time.Second: 300 * time.Second,
 		301 * time.Second: queue.MaxTTL, 24 * time.Hour: queue.MaxTTL,
 	} {
 		k.push(0, "a")

@@ -13,8 +13,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/queue"
 )
 
-// Model is a [queue.Store] in memory that is as simple as possible: each queue is a list of items, which is searched for everything. It settles all that is due
-// at once, where stores may leave a part to the next transaction. It is not for concurrent use.
+// Model is a [queue.Store] in memory that is as simple as possible: each queue is a list of items,
+// which is searched for everything. It settles all that is due at once, where stores may leave a
+// part to the next transaction. It is not for concurrent use.
 type Model struct {
 	now    func() time.Time
 	queues map[string]*modelQueue
@@ -38,7 +39,8 @@ type modelQueue struct {
 	totals   queue.Totals
 	at       time.Time
 
-	// When somebody must look again what is due, at the latest. They matter to the queue's time only, which stands until something is changed.
+	// When somebody must look again what is due, at the latest. They matter to the queue's time
+	// only, which stands until something is changed.
 	dueAt, expiryAt, forgetAt, keyAt time.Time
 
 	now           time.Time
@@ -114,7 +116,9 @@ func (q *modelQueue) do(o queue.Operation) queue.Result {
 	case queue.Acknowledge:
 		return q.end(o.LockID, func(l *queue.Lock) queue.Result {
 			n := len(q.items)
-			q.items = slices.DeleteFunc(q.items, func(i *modelItem) bool { return i.place == queue.PlaceLocked && i.lock == l.Number })
+			q.items = slices.DeleteFunc(q.items, func(i *modelItem) bool {
+				return i.place == queue.PlaceLocked && i.lock == l.Number
+			})
 			n -= len(q.items)
 			q.totals.Acknowledged += int64(n)
 			q.drop(l)
@@ -172,7 +176,8 @@ func (q *modelQueue) isOver(at time.Time) bool { return !at.IsZero() && !q.now.B
 func (q *modelQueue) push(p queue.Push) queue.Result {
 	bad := len(p.Items) == 0 || len(p.Items) > queue.MaxCount || len(p.Key) > queue.MaxKey
 	for _, i := range p.Items {
-		bad = bad || i.Priority < 0 || i.Priority >= q.settings.WithDefaults().Priorities || i.Delay < 0 || i.Delay > queue.MaxDelay
+		bad = bad || i.Priority < 0 || i.Priority >= q.settings.WithDefaults().Priorities || i.Delay < 0 ||
+			i.Delay > queue.MaxDelay
 	}
 	if bad {
 		return refuse(&queue.InvalidError{Problem: "the push"})
@@ -200,7 +205,8 @@ func (q *modelQueue) push(p queue.Push) queue.Result {
 	}
 	for _, n := range p.Items {
 		q.last++
-		i := &modelItem{Item: queue.Item{ID: q.last, Priority: n.Priority, Position: q.last, PushedAt: q.now, ReadyAt: q.now, Trace: n.Trace, Data: slices.Clone(n.Data)}}
+		i := &modelItem{Item: queue.Item{ID: q.last, Priority: n.Priority, Position: q.last, PushedAt: q.now,
+			ReadyAt: q.now, Trace: n.Trace, Data: slices.Clone(n.Data)}}
 		if n.Delay > 0 {
 			i.place, i.at = queue.PlaceDelayed, q.now.Add(n.Delay)
 			q.dueAt = first(q.dueAt, i.at)
@@ -278,7 +284,8 @@ func (q *modelQueue) pop(p queue.Pop) queue.Result {
 	} else {
 		q.lastLock++
 		ttl := cmp.Or(p.TTL, time.Duration(settings.TTL)*time.Second)
-		l := &queue.Lock{ID: p.LockID, Number: q.lastLock, Items: len(taken), CreatedAt: q.now, ExpiresAt: q.now.Add(queue.TTL(ttl))}
+		l := &queue.Lock{ID: p.LockID, Number: q.lastLock, Items: len(taken), CreatedAt: q.now,
+			ExpiresAt: q.now.Add(queue.TTL(ttl))}
 		q.locks = append(q.locks, l)
 		if mode == queue.Exclusive {
 			q.only = l
@@ -413,7 +420,9 @@ func (q *modelQueue) settle() {
 		q.changes()
 	}
 	if q.isOver(q.forgetAt) {
-		q.locks = slices.DeleteFunc(q.locks, func(l *queue.Lock) bool { return l.Returned && q.isOver(l.ExpiresAt.Add(10*time.Minute)) })
+		q.locks = slices.DeleteFunc(q.locks, func(l *queue.Lock) bool {
+			return l.Returned && q.isOver(l.ExpiresAt.Add(10*time.Minute))
+		})
 		q.forgetAt = time.Time{}
 		for _, l := range q.locks {
 			if l.Returned {
@@ -533,8 +542,10 @@ func (q *modelQueue) info(name string, now time.Time) queue.Info {
 		now = q.at
 	}
 	i := queue.Info{
-		Queue: name, Settings: q.settings.WithDefaults(), Ready: make(map[int]int), Totals: q.totals, At: now, Locks: len(q.active()),
-		Locked: len(q.placed(queue.PlaceLocked)), Delayed: len(q.placed(queue.PlaceDelayed)), Dead: len(q.placed(queue.PlaceDead)),
+		Queue: name, Settings: q.settings.WithDefaults(), Ready: make(map[int]int), Totals: q.totals, At: now,
+		Locks:  len(q.active()),
+		Locked: len(q.placed(queue.PlaceLocked)), Delayed: len(q.placed(queue.PlaceDelayed)),
+		Dead: len(q.placed(queue.PlaceDead)),
 	}
 	for _, x := range q.placed(queue.PlaceReady) {
 		i.Ready[x.Priority]++

@@ -111,7 +111,8 @@ func replay(tb testing.TB, s queue.Store, clock *Clock, prefix string, steps []s
 				return err
 			}
 			if len(dead) > 0 {
-				operations = append(slices.Clip(operations), queue.Requeue{IDs: []queue.DeadID{dead[len(dead)-1].DeadID()}})
+				operations = append(slices.Clip(operations),
+					queue.Requeue{IDs: []queue.DeadID{dead[len(dead)-1].DeadID()}})
 			}
 		}
 		got, err := s.Do(ctx, name, operations...)
@@ -150,11 +151,13 @@ func lockText(l *queue.Lock) string {
 }
 
 func itemText(i queue.Item) string {
-	return fmt.Sprintf("[%d at %d/%d, %d attempts, pushed %v, ready %v, %q %s]", i.ID, i.Priority, i.Position, i.Attempts, i.PushedAt, i.ReadyAt, i.Trace, i.Data)
+	return fmt.Sprintf("[%d at %d/%d, %d attempts, pushed %v, ready %v, %q %s]", i.ID, i.Priority, i.Position,
+		i.Attempts, i.PushedAt, i.ReadyAt, i.Trace, i.Data)
 }
 
 func resultText(r queue.Result) string {
-	text := fmt.Sprintf("%q, %s, count %d, expired %d, died %d, again %v", refusal(r.Refused), lockText(r.Lock), r.Count, r.Expired, r.Died, r.Again)
+	text := fmt.Sprintf("%q, %s, count %d, expired %d, died %d, again %v", refusal(r.Refused), lockText(r.Lock),
+		r.Count, r.Expired, r.Died, r.Again)
 	for _, i := range r.Items {
 		text += itemText(i)
 	}
@@ -166,7 +169,8 @@ func infoText(i queue.Info, err error) string {
 	if i.Settings.Start != nil {
 		start, i.Settings.Start = fmt.Sprintf("starts %+v", *i.Settings.Start), nil
 	}
-	return fmt.Sprintf("%s %v %+v %s ready %v, locked %d by %d (%s), delayed %d, dead %d, oldest %v, %+v, %s at %v", i.Queue, err, i.Settings.WithDefaults(), start, i.Ready, i.Locked, i.Locks,
+	return fmt.Sprintf("%s %v %+v %s ready %v, locked %d by %d (%s), delayed %d, dead %d, oldest %v, %+v, %s at %v",
+		i.Queue, err, i.Settings.WithDefaults(), start, i.Ready, i.Locked, i.Locks,
 		lockText(i.Exclusive), i.Delayed, i.Dead, i.Oldest, i.Totals, i.Life, i.At)
 }
 
@@ -250,7 +254,8 @@ func (m *maker) push() queue.Operation {
 	p := queue.Push{}
 	for range 1 + m.IntN(4) {
 		m.n++
-		i := queue.NewItem{Data: json.RawMessage(fmt.Sprint(m.n)), Priority: m.IntN(4) * m.IntN(3), Trace: []string{"", "trace"}[m.IntN(2)]}
+		i := queue.NewItem{Data: json.RawMessage(fmt.Sprint(m.n)), Priority: m.IntN(4) * m.IntN(3),
+			Trace: []string{"", "trace"}[m.IntN(2)]}
 		if m.IntN(60) == 0 {
 			i.Priority = 1001
 		}
@@ -260,7 +265,8 @@ func (m *maker) push() queue.Operation {
 		p.Items = append(p.Items, i)
 	}
 	if m.IntN(3) == 0 {
-		p.Key, p.KeyFor, p.Digest = fmt.Sprint("key-", m.IntN(6)), time.Duration(1+m.IntN(60))*time.Second, fmt.Sprint(m.IntN(2))
+		p.Key, p.KeyFor, p.Digest = fmt.Sprint("key-", m.IntN(6)), time.Duration(1+m.IntN(60))*time.Second,
+			fmt.Sprint(m.IntN(2))
 	}
 	return p
 }
@@ -282,7 +288,8 @@ func (m *maker) pop() queue.Operation {
 func (m *maker) lock() string { return m.locks[len(m.locks)-1-m.IntN(min(4, len(m.locks)))] }
 
 func (m *maker) configure() queue.Operation {
-	s := queue.Settings{Priorities: m.IntN(10), MaxAttempts: m.IntN(4), TTL: m.IntN(60), Mode: []queue.Mode{"", queue.Exclusive, queue.Concurrent, queue.Concurrent}[m.IntN(4)]}
+	s := queue.Settings{Priorities: m.IntN(10), MaxAttempts: m.IntN(4), TTL: m.IntN(60),
+		Mode: []queue.Mode{"", queue.Exclusive, queue.Concurrent, queue.Concurrent}[m.IntN(4)]}
 	if m.IntN(4) == 0 {
 		s.MaxItems = 1 + m.IntN(30)
 	}
@@ -299,15 +306,19 @@ type Step struct {
 
 // Life is the life of a queue, in which all happens that can.
 func Life() []Step {
-	push := queue.Push{Items: append(newItems(1, "a", "b"), queue.NewItem{Data: quoted("later"), Delay: 5 * time.Second}), Key: "key", KeyFor: time.Minute}
+	push := queue.Push{Items: append(newItems(1, "a", "b"),
+		queue.NewItem{Data: quoted("later"), Delay: 5 * time.Second}), Key: "key", KeyFor: time.Minute}
 	return []Step{
 		{0, []queue.Operation{push}},
 		{0, []queue.Operation{push, queue.Push{Items: newItems(0, "c", "d")}, queue.Pop{Count: 1}}},
-		{0, []queue.Operation{queue.Configure{Settings: queue.Settings{MaxAttempts: 2}}, queue.Pop{Count: 2, LockID: "l"}}},
-		{time.Second, []queue.Operation{queue.Extend{LockID: "l", TTL: 10 * time.Second}, queue.Push{Items: newItems(4, "e")}}},
+		{0, []queue.Operation{queue.Configure{Settings: queue.Settings{MaxAttempts: 2}},
+			queue.Pop{Count: 2, LockID: "l"}}},
+		{time.Second, []queue.Operation{queue.Extend{LockID: "l", TTL: 10 * time.Second},
+			queue.Push{Items: newItems(4, "e")}}},
 		{10 * time.Second, []queue.Operation{queue.Acknowledge{LockID: "l"}, queue.Pop{Count: 3, LockID: "m"}}},
 		{0, []queue.Operation{queue.Return{LockID: "m", Delay: time.Second, Reason: "no"}}},
-		{0, []queue.Operation{queue.Requeue{Limit: 5}, queue.Pop{Count: 1, LockID: "n", Mode: queue.Concurrent}, queue.Pop{Count: 1, LockID: "o", Mode: queue.Concurrent}}},
+		{0, []queue.Operation{queue.Requeue{Limit: 5}, queue.Pop{Count: 1, LockID: "n", Mode: queue.Concurrent},
+			queue.Pop{Count: 1, LockID: "o", Mode: queue.Concurrent}}},
 		{0, []queue.Operation{queue.Acknowledge{LockID: "n"}, queue.Pop{Count: 1, Mode: queue.Concurrent}}},
 		{time.Minute, []queue.Operation{push}},
 		{0, []queue.Operation{queue.Acknowledge{LockID: "o"}, queue.Remove{Limit: 2}}},
@@ -318,7 +329,8 @@ func Life() []Step {
 	}
 }
 
-// Same does operations with a store and a model, and checks that the results are the same, and what there is then.
+// Same does operations with a store and a model, and checks that the results are the same, and what
+// there is then.
 func Same(tb testing.TB, s queue.Store, m *Model, name string, operations ...queue.Operation) {
 	tb.Helper()
 	got, err := s.Do(tb.Context(), name, operations...)

@@ -14,13 +14,15 @@ import (
 
 // Database is a database for a test.
 type Database struct {
-	// Open opens a store on it, with a clock; nil is for the database's own. What it opens is closed when the test ends, and close closes it before.
+	// Open opens a store on it, with a clock; nil is for the database's own. What it opens is
+	// closed when the test ends, and close closes it before.
 	Open func(tb testing.TB, now func() time.Time) (s queue.Store, close func())
 	// Shared says that several stores may be open at once, as of several processes.
 	Shared bool
 	// Volatile says that nothing is left of what a store had when it is closed.
 	Volatile bool
-	// Query runs a query behind the stores' backs, with parameters $1, $2, …, and calls scan for each row; nil where nobody can look.
+	// Query runs a query behind the stores' backs, with parameters $1, $2, …, and calls scan for
+	// each row; nil where nobody can look.
 	Query func(tb testing.TB, scan func(into func(...any) error) error, query string, args ...any)
 }
 
@@ -106,11 +108,13 @@ func (k *check) must(o queue.Operation) queue.Result {
 	return r
 }
 
-// refuses does one operation, which must be refused for a reason: an error, or one of the same type.
+// refuses does one operation, which must be refused for a reason: an error, or one of the same
+// type.
 func (k *check) refuses(o queue.Operation, want error) error {
 	k.Helper()
 	r := k.do(o)[0]
-	if errors.Is(r.Refused, want) || r.Refused != nil && reflect.TypeOf(r.Refused) == reflect.TypeOf(want) && reflect.TypeOf(want).Elem().PkgPath() != "errors" {
+	if errors.Is(r.Refused, want) || r.Refused != nil && reflect.TypeOf(r.Refused) == reflect.TypeOf(want) &&
+		reflect.TypeOf(want).Elem().PkgPath() != "errors" {
 		return r.Refused
 	}
 	k.Fatalf("%T: refused for %v, want %v", o, r.Refused, want)

@@ -27,7 +27,8 @@ const (
 // rights are all of them, in the order in which they are told.
 var rights = []Right{Push, Pop, Look, Manage}
 
-// Access says who may do what with queues. It is read from a file, and read again when that changes.
+// Access says who may do what with queues. It is read from a file, and read again when that
+// changes.
 type Access struct {
 	now  func() time.Time
 	file *kept[*callers]
@@ -39,7 +40,9 @@ func OpenAccess(path string, log *slog.Logger) (*Access, error) {
 }
 
 func openAccess(path string, log *slog.Logger, now func() time.Time) (*Access, error) {
-	file, err := keep("the access file "+path, []string{path}, func(data [][]byte) (*callers, error) { return readCallers(data[0]) }, log, now)
+	file, err := keep("the access file "+path, []string{path}, func(data [][]byte) (*callers, error) {
+		return readCallers(data[0])
+	}, log, now)
 	if err != nil {
 		return nil, err
 	}
@@ -76,11 +79,14 @@ type grant struct {
 // May reports whether the caller has a right to a queue.
 func (c *Caller) May(right Right, queue string) bool {
 	return slices.ContainsFunc(c.allow, func(g grant) bool {
-		return slices.Contains(g.rights, right) && slices.ContainsFunc(g.queues, func(pattern string) bool { return matches(pattern, queue) })
+		return slices.Contains(g.rights, right) && slices.ContainsFunc(g.queues, func(pattern string) bool {
+			return matches(pattern, queue)
+		})
 	})
 }
 
-// matches reports whether a name fits a pattern, in which * stands for any characters, also for none.
+// matches reports whether a name fits a pattern, in which * stands for any characters, also for
+// none.
 func matches(pattern, name string) bool {
 	first, rest, starred := strings.Cut(pattern, "*")
 	name, ok := strings.CutPrefix(name, first)
@@ -98,7 +104,8 @@ func matches(pattern, name string) bool {
 	return strings.HasSuffix(name, parts[len(parts)-1])
 }
 
-// Who tells who makes a request: by the token, if there is one, and otherwise by the certificate. The error says what the caller has to do.
+// Who tells who makes a request: by the token, if there is one, and otherwise by the certificate.
+// The error says what the caller has to do.
 func (a *Access) Who(r *http.Request) (*Caller, error) {
 	known := a.file.get()
 	token, ok, err := bearer(r.Header)
@@ -106,11 +113,14 @@ func (a *Access) Who(r *http.Request) (*Caller, error) {
 		return nil, err
 	}
 	if ok {
-		// Who does not know a token cannot come closer to its hash step by step, so how long looking it up takes tells nothing.
+		// Who does not know a token cannot come closer to its hash step by step, so how long
+		// looking it up takes tells nothing.
 		if c := known.byToken[sha256.Sum256([]byte(token))]; c != nil {
 			return c, nil
 		}
-		return nil, errors.New("nobody has this token; ask who runs the queues for one, or have the hash of yours written into the access file")
+		return nil, errors.New(
+			"nobody has this token; ask who runs the queues for one, or have the hash of yours " +
+				"written into the access file")
 	}
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 && len(r.TLS.PeerCertificates) > 0 {
 		return a.byCertificate(known, r.TLS.PeerCertificates[0])
@@ -121,13 +131,15 @@ func (a *Access) Who(r *http.Request) (*Caller, error) {
 	case len(known.byToken) == 0:
 		return nil, errors.New("who is that? Connect with a client certificate")
 	}
-	return nil, errors.New("who is that? Send a token in the header `Authorization: Bearer TOKEN`, or connect with a client certificate")
+	return nil, errors.New("who is that? Send a token in the header `Authorization: Bearer TOKEN`, or connect with " +
+		"a client certificate")
 }
 
 // byCertificate finds who has a certificate that was verified when the connection was made.
 func (a *Access) byCertificate(known *callers, certificate *x509.Certificate) (*Caller, error) {
 	if now := a.now(); now.After(certificate.NotAfter) { // the connection may be older
-		return nil, fmt.Errorf("the client certificate has expired at %s; connect with a new one", certificate.NotAfter.UTC().Format(time.RFC3339))
+		return nil, fmt.Errorf("the client certificate has expired at %s; connect with a new one",
+			certificate.NotAfter.UTC().Format(time.RFC3339))
 	}
 	names := certificateNames(certificate)
 	for _, name := range names {
@@ -135,10 +147,12 @@ func (a *Access) byCertificate(known *callers, certificate *x509.Certificate) (*
 			return c, nil
 		}
 	}
-	return nil, fmt.Errorf("nobody has a client certificate of this name (%s); have one of its names written into the access file", cmp.Or(strings.Join(names, ", "), "it has none"))
+	return nil, fmt.Errorf("nobody has a client certificate of this name (%s); have one of its names written into "+
+		"the access file", cmp.Or(strings.Join(names, ", "), "it has none"))
 }
 
-// certificateNames are the names by which a certificate may be known: URIs, then DNS names; the common name only if it has none of these.
+// certificateNames are the names by which a certificate may be known: URIs, then DNS names; the
+// common name only if it has none of these.
 func certificateNames(c *x509.Certificate) (names []string) {
 	for _, u := range c.URIs {
 		names = append(names, u.String())
@@ -154,7 +168,8 @@ func certificateNames(c *x509.Certificate) (names []string) {
 // maxToken bounds the length of a token.
 const maxToken = 4096
 
-// bearer gives the token of a request. No error repeats any of the header, because it may be a secret also where it is malformed.
+// bearer gives the token of a request. No error repeats any of the header, because it may be a
+// secret also where it is malformed.
 func bearer(h http.Header) (token string, ok bool, err error) {
 	all := h.Values("Authorization")
 	switch len(all) {
@@ -162,14 +177,18 @@ func bearer(h http.Header) (token string, ok bool, err error) {
 		return "", false, nil
 	case 1:
 	default:
-		return "", false, errors.New("the request has several Authorization headers; send one, `Authorization: Bearer TOKEN`")
+		return "", false, errors.New(
+			"the request has several Authorization headers; send one, `Authorization: Bearer TOKEN`")
 	}
 	scheme, token, _ := strings.Cut(all[0], " ")
 	switch {
 	case !strings.EqualFold(scheme, "Bearer"):
-		return "", false, errors.New("the Authorization header has another scheme than Bearer; send `Authorization: Bearer TOKEN`")
+		return "", false, errors.New(
+			"the Authorization header has another scheme than Bearer; send `Authorization: Bearer TOKEN`")
 	case token == "" || len(token) > maxToken || strings.ContainsFunc(token, notInToken):
-		return "", false, fmt.Errorf("the token in the Authorization header is malformed; it has 1 to %d letters, digits, and the characters - . _ ~ + / =", maxToken)
+		return "", false, fmt.Errorf(
+			"the token in the Authorization header is malformed; it has 1 to %d letters, digits, and the characters "+
+				"- . _ ~ + / =", maxToken)
 	}
 	return token, true, nil
 }

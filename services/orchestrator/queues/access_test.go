@@ -123,8 +123,10 @@ func TestAFileSaysWhoMayDoWhat(t *testing.T) {
 		queue  string
 		may    bool
 	}{
-		{shop, Push, "orders-1", true}, {shop, Pop, "orders-", true}, {shop, Push, "mail", true}, {shop, Look, "else", true},
-		{shop, Push, "else", false}, {shop, Pop, "mails", false}, {shop, Pop, "a-orders-1", false}, {shop, Manage, "orders-1", false}, {shop, "", "orders-1", false},
+		{shop, Push, "orders-1", true}, {shop, Pop, "orders-", true}, {shop, Push, "mail", true},
+		{shop, Look, "else", true},
+		{shop, Push, "else", false}, {shop, Pop, "mails", false}, {shop, Pop, "a-orders-1", false},
+		{shop, Manage, "orders-1", false}, {shop, "", "orders-1", false},
 		{keeper, Push, "x", true}, {keeper, Pop, "x", true}, {keeper, Look, "x", true}, {keeper, Manage, "x", true},
 	} {
 		if got := c.caller.May(c.right, c.queue); got != c.may {
@@ -138,9 +140,12 @@ func TestPatterns(t *testing.T) {
 		pattern, name string
 		want          bool
 	}{
-		{"mail", "mail", true}, {"mail", "mails", false}, {"mail", "", false}, {"*", "", true}, {"*", "a", true}, {"a*", "a", true}, {"a*", "ba", false}, {"*a", "ba", true}, {"*a", "ab", false},
-		{"a*a", "a", false}, {"a*a", "aa", true}, {"a*b*c", "abc", true}, {"a*b*c", "a-b-b-c", true}, {"a*b*c", "a-c-b", false}, {"*ab*ab", "ab", false}, {"*ab*ab", "abab", true},
-		{"*-dead-*", "x-dead-y", true}, {"**", "x", true}, {"*.*", "x", false}, {"a*bc", "abcbc", true}, {"*b*", "abc", true},
+		{"mail", "mail", true}, {"mail", "mails", false}, {"mail", "", false}, {"*", "", true}, {"*", "a", true},
+		{"a*", "a", true}, {"a*", "ba", false}, {"*a", "ba", true}, {"*a", "ab", false},
+		{"a*a", "a", false}, {"a*a", "aa", true}, {"a*b*c", "abc", true}, {"a*b*c", "a-b-b-c", true},
+		{"a*b*c", "a-c-b", false}, {"*ab*ab", "ab", false}, {"*ab*ab", "abab", true},
+		{"*-dead-*", "x-dead-y", true}, {"**", "x", true}, {"*.*", "x", false}, {"a*bc", "abcbc", true},
+		{"*b*", "abc", true},
 	} {
 		if got := matches(c.pattern, c.name); got != c.want {
 			t.Errorf("%q fits %q: %v", c.name, c.pattern, got)
@@ -167,7 +172,8 @@ func TestTokensThatAreNotTaken(t *testing.T) {
 		{[]string{"Authorization", "Bearer " + strings.Repeat("x", maxToken+1)}, "malformed"},
 		{[]string{"Authorization", "Basic " + shopToken}, "another scheme than Bearer"},
 		{[]string{"Authorization", shopToken}, "another scheme than Bearer"},
-		{[]string{"Authorization", "Bearer " + shopToken, "Authorization", "Bearer " + otherToken}, "several Authorization headers"},
+		{[]string{"Authorization", "Bearer " + shopToken, "Authorization", "Bearer " + otherToken},
+			"several Authorization headers"},
 		{[]string{"Authorization", "Bearer " + shopToken + "x"}, "nobody has this token"},
 		{[]string{"Authorization", "Bearer " + hash(shopToken)}, "nobody has this token"},
 	} {
@@ -182,7 +188,8 @@ func TestTokensThatAreNotTaken(t *testing.T) {
 	}
 }
 
-// TestEverythingThatIsWrongWithAFileIsToldAtOnce checks the words and the lines, because somebody has to find and repair that.
+// TestEverythingThatIsWrongWithAFileIsToldAtOnce checks the words and the lines, because somebody
+// has to find and repair that.
 func TestEverythingThatIsWrongWithAFileIsToldAtOnce(t *testing.T) {
 	const secret = "this-is-the-token-itself"
 	_, err := readCallers([]byte(fmt.Sprintf(`callers:
@@ -221,7 +228,8 @@ func TestEverythingThatIsWrongWithAFileIsToldAtOnce(t *testing.T) {
 		`line 18: "never" is not known here; there are queues, rights`,
 		`line 20: want a list here`,
 		`line 21: want a list here`,
-		"line 3: caller \"shop\": token_sha256 wants 64 hexadecimal digits, not these 24 characters; `printf %s \"$TOKEN\" | sha256sum` prints them",
+		"line 3: caller \"shop\": token_sha256 wants 64 hexadecimal digits, not these 24 characters; `printf %s " +
+			"\"$TOKEN\" | sha256sum` prints them",
 		`line 2: caller "shop" may do nothing; say what under allow`,
 		`line 5: there is another caller "shop" in line 2`,
 		`line 6: caller "shop": caller "shop" has this token, too`,
@@ -262,7 +270,8 @@ func TestFilesThatAreNone(t *testing.T) {
 			t.Errorf("%q: %v; want %s", text, err, want)
 		}
 	}
-	if _, err := OpenAccess(filepath.Join(t.TempDir(), "none.yaml"), nil); err == nil || !strings.Contains(err.Error(), "none.yaml: no such file") {
+	if _, err := OpenAccess(filepath.Join(t.TempDir(), "none.yaml"), nil); err == nil ||
+		!strings.Contains(err.Error(), "none.yaml: no such file") {
 		t.Error(err)
 	}
 }
@@ -301,7 +310,8 @@ func TestAnAccessFileIsReadAgainWhenItChanges(t *testing.T) {
 		clock.pass(readEvery)
 		knows(newToken, true)
 	}
-	if got := strings.Count(log.String(), "level=ERROR"); got != 2 || !strings.Contains(log.String(), "has neither token_sha256") || !strings.Contains(log.String(), "no such file") {
+	if got := strings.Count(log.String(), "level=ERROR"); got != 2 || !strings.Contains(log.String(),
+		"has neither token_sha256") || !strings.Contains(log.String(), "no such file") {
 		t.Errorf("%d errors were logged, want one of the content and one of the file that is gone: %s", got, log)
 	}
 	file(t, path, shopFile())
@@ -353,7 +363,8 @@ func TestTheAccessFileOfTheDocuments(t *testing.T) {
 	if !ok || !ended || err != nil {
 		t.Fatalf("%v, %v, %v", ok, ended, err)
 	}
-	if len(known.all) != 3 || !known.all[0].May(Push, "orders-1") || known.all[0].May(Pop, "orders-1") || known.byCertificate["spiffe://example.org/packing"] != known.all[1] {
+	if len(known.all) != 3 || !known.all[0].May(Push, "orders-1") || known.all[0].May(Pop, "orders-1") ||
+		known.byCertificate["spiffe://example.org/packing"] != known.all[1] {
 		t.Errorf("%+v", known)
 	}
 	for _, right := range rights {

@@ -42,22 +42,26 @@ type word struct {
 	line int
 }
 
-// UnmarshalYAML takes any value that is neither a list nor a map, as it is written: the digits of a hash are no number.
+// UnmarshalYAML takes any value that is neither a list nor a map, as it is written: the digits of a
+// hash are no number.
 func (w *word) UnmarshalYAML(n *yaml.Node) error {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
-		return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: want one value here, and no list, no map and not nothing", n.Line)}}
+		return &yaml.TypeError{Errors: []string{fmt.Sprintf(
+			"line %d: want one value here, and no list, no map and not nothing", n.Line)}}
 	}
 	w.text, w.line = n.Value, n.Line
 	return nil
 }
 
-// readCallers reads an access file. The error tells everything that is wrong with it, with lines, and repeats no token.
+// readCallers reads an access file. The error tells everything that is wrong with it, with lines,
+// and repeats no token.
 func readCallers(data []byte) (*callers, error) {
 	var f accessFile
-	r := &accessReader{names: map[string]int{}, callers: callers{byToken: map[[sha256.Size]byte]*Caller{}, byCertificate: map[string]*Caller{}}}
+	r := &accessReader{names: map[string]int{},
+		callers: callers{byToken: map[[sha256.Size]byte]*Caller{}, byCertificate: map[string]*Caller{}}}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
 	var wrong *yaml.TypeError
@@ -77,7 +81,8 @@ func readCallers(data []byte) (*callers, error) {
 		r.caller(i+1, c)
 	}
 	if len(f.Callers) == 0 && len(r.problems) == 0 {
-		r.bad(0, "it lists no callers, so nobody could do anything; begin with\n  callers:\n    - name: shop\n      token_sha256: [HASH]\n      allow: [{queues: [orders-*], rights: [push, pop]}]")
+		r.bad(0, "it lists no callers, so nobody could do anything; begin with\n  callers:\n    - name: shop\n      "+
+			"token_sha256: [HASH]\n      allow: [{queues: [orders-*], rights: [push, pop]}]")
 	}
 	switch len(r.problems) {
 	case 0:
@@ -122,15 +127,18 @@ func (r *accessReader) caller(number int, f accessCaller) {
 	for _, w := range f.Certificates {
 		switch other := r.callers.byCertificate[w.text]; {
 		case strings.TrimSpace(w.text) == "":
-			r.bad(w.line, "%s: an empty name of a certificate; write one of its URIs or DNS names, or its common name", called)
+			r.bad(w.line, "%s: an empty name of a certificate; write one of its URIs or DNS names, or its common name",
+				called)
 		case other != nil:
-			r.bad(w.line, "%s: caller %q has the certificate %q, too; a certificate belongs to one caller", called, other.Name, w.text)
+			r.bad(w.line, "%s: caller %q has the certificate %q, too; a certificate belongs to one caller", called,
+				other.Name, w.text)
 		default:
 			r.callers.byCertificate[w.text] = c
 		}
 	}
 	if len(f.Allow) == 0 {
-		r.bad(f.Name.line, "%s may do nothing; say what under allow, like allow: [{queues: [orders-*], rights: [push, pop]}]", called)
+		r.bad(f.Name.line, "%s may do nothing; say what under allow, like allow: [{queues: [orders-*], rights: "+
+			"[push, pop]}]", called)
 	}
 	for _, g := range f.Allow {
 		c.allow = append(c.allow, r.grant(called, f.Name.line, g))
@@ -138,18 +146,21 @@ func (r *accessReader) caller(number int, f accessCaller) {
 	if f.Rate.line > 0 {
 		rate, err := strconv.ParseFloat(f.Rate.text, 64)
 		if err != nil || !(rate > 0) || math.IsInf(rate, 0) {
-			r.bad(f.Rate.line, "%s: the rate %q is no number above 0; write how many requests a second it may make, or leave it out", called, f.Rate.text)
+			r.bad(f.Rate.line, "%s: the rate %q is no number above 0; write how many requests a second it may make, "+
+				"or leave it out", called, f.Rate.text)
 		}
 		c.Rate = rate
 	}
 	r.callers.all = append(r.callers.all, c)
 }
 
-// token adds a hash. What stands there is not repeated, because it may be the token itself by mistake.
+// token adds a hash. What stands there is not repeated, because it may be the token itself by
+// mistake.
 func (r *accessReader) token(c *Caller, called string, w word) {
 	hash, err := hex.DecodeString(w.text)
 	if err != nil || len(hash) != sha256.Size {
-		r.bad(w.line, "%s: token_sha256 wants %d hexadecimal digits, not these %d characters; `printf %%s \"$TOKEN\" | sha256sum` prints them", called, 2*sha256.Size, len(w.text))
+		r.bad(w.line, "%s: token_sha256 wants %d hexadecimal digits, not these %d characters; `printf %%s "+
+			"\"$TOKEN\" | sha256sum` prints them", called, 2*sha256.Size, len(w.text))
 		return
 	}
 	if bytes.Equal(hash, emptyHash[:]) {
@@ -157,7 +168,8 @@ func (r *accessReader) token(c *Caller, called string, w word) {
 		return
 	}
 	if other := r.callers.byToken[[sha256.Size]byte(hash)]; other != nil {
-		r.bad(w.line, "%s: caller %q has this token, too; a token belongs to one caller, and is written down once", called, other.Name)
+		r.bad(w.line, "%s: caller %q has this token, too; a token belongs to one caller, and is written down once",
+			called, other.Name)
 		return
 	}
 	r.callers.byToken[[sha256.Size]byte(hash)] = c
@@ -210,7 +222,8 @@ var (
 	unknownField = regexp.MustCompile(`^(line \d+: )field (.+) not found in type queues\.(\w+)$`)
 	wrongKind    = regexp.MustCompile(`(?s)^(line \d+: )cannot unmarshal (!!\w+)(?: .*)? into (.+)$`)
 	fieldsOf     = map[string]string{
-		"accessFile": "callers", "accessCaller": "name, token_sha256, certificates, allow, rate", "accessGrant": "queues, rights",
+		"accessFile": "callers", "accessCaller": "name, token_sha256, certificates, allow, rate",
+		"accessGrant": "queues, rights",
 	}
 )
 

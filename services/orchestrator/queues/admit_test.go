@@ -105,16 +105,19 @@ func ask(t *testing.T, client *http.Client, s *Server, r route, queueID string, 
 		t.Errorf("%s %s: %d %s: %s", r.Method, r.Path, answer.StatusCode, answer.Header.Get("Content-Type"), text)
 		return got, text
 	}
-	if err := json.Unmarshal([]byte(text), &got.problem); err != nil || got.problem.Status != got.status || got.Detail == "" || got.RequestID == "" {
+	if err := json.Unmarshal([]byte(text), &got.problem); err != nil || got.problem.Status != got.status ||
+		got.Detail == "" || got.RequestID == "" {
 		t.Errorf("%s %s: %v: %s", r.Method, r.Path, err, text)
 	}
 	return got, text
 }
 
-func send(t *testing.T, client *http.Client, s *Server, r route, queueID string, header ...string) (*http.Response, string, error) {
+func send(t *testing.T, client *http.Client, s *Server, r route, queueID string, header ...string) (*http.Response,
+	string, error) {
 	t.Helper()
 	body := `{"item": {"a": 1}, "lock_id": "abcdefghijk", "settings": {}, "all": true}`
-	req, err := http.NewRequestWithContext(t.Context(), r.Method, s.URL()+strings.ReplaceAll(r.Path, "{queue_id}", queueID), strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), r.Method,
+		s.URL()+strings.ReplaceAll(r.Path, "{queue_id}", queueID), strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,13 +136,16 @@ func send(t *testing.T, client *http.Client, s *Server, r route, queueID string,
 	return answer, string(text), answer.Body.Close()
 }
 
-// mayOnly are callers with exactly one right each, for one queue, and one that may do everything with another.
+// mayOnly are callers with exactly one right each, for one queue, and one that may do everything
+// with another.
 func mayOnly() string {
 	text := "callers:\n"
 	for _, r := range rights {
-		text += "  - {name: only-" + string(r) + ", token_sha256: [" + hash(string(r)) + "], allow: [{queues: [mine], rights: [" + string(r) + "]}]}\n"
+		text += "  - {name: only-" + string(r) + ", token_sha256: [" + hash(string(r)) +
+			"], allow: [{queues: [mine], rights: [" + string(r) + "]}]}\n"
 	}
-	return text + "  - {name: elsewhere, token_sha256: [" + hash("elsewhere") + "], allow: [{queues: [other-*], rights: ['*']}]}\n"
+	return text + "  - {name: elsewhere, token_sha256: [" + hash("elsewhere") +
+		"], allow: [{queues: [other-*], rights: ['*']}]}\n"
 }
 
 // TestNobodyComesToTheStoreWhoMayNot asks every route in every way that is not good enough.
@@ -154,11 +160,14 @@ func TestNobodyComesToTheStoreWhoMayNot(t *testing.T) {
 	defer client.CloseIdleConnections()
 	for _, r := range routes {
 		for name, header := range map[string][]string{
-			"no token": nil, "an unknown token": {"Authorization", "Bearer unknown-token"}, "a malformed one": {"Authorization", "Bearer a b"}, "another scheme": {"Authorization", "Basic " + string(r.Right)},
-			"two of them": {"Authorization", "Bearer push", "Authorization", "Bearer pop"},
+			"no token": nil, "an unknown token": {"Authorization", "Bearer unknown-token"},
+			"a malformed one": {"Authorization", "Bearer a b"},
+			"another scheme":  {"Authorization", "Basic " + string(r.Right)},
+			"two of them":     {"Authorization", "Bearer push", "Authorization", "Bearer pop"},
 		} {
 			got, text := ask(t, client, s, r, "mine", header...)
-			if got.status != http.StatusUnauthorized || got.header.Get("WWW-Authenticate") != "Bearer" || got.ErrorCode != codeWho {
+			if got.status != http.StatusUnauthorized || got.header.Get("WWW-Authenticate") != "Bearer" ||
+				got.ErrorCode != codeWho {
 				t.Errorf("%s %s with %s: %d %s", r.Method, r.Path, name, got.status, text)
 			}
 			if strings.Contains(text, "unknown-token") {
@@ -173,14 +182,17 @@ func TestNobodyComesToTheStoreWhoMayNot(t *testing.T) {
 				continue
 			}
 			got, text := ask(t, client, s, r, "mine", "Authorization", "Bearer "+string(other))
-			if got.status != http.StatusForbidden || got.ErrorCode != codeMayNot || !strings.Contains(got.Detail, "only-"+string(other)+" may not "+string(r.Right)+" queue mine") {
+			if got.status != http.StatusForbidden || got.ErrorCode != codeMayNot ||
+				!strings.Contains(got.Detail, "only-"+string(other)+" may not "+string(r.Right)+" queue mine") {
 				t.Errorf("%s %s with the right to %s: %d %s", r.Method, r.Path, other, got.status, text)
 			}
 		}
-		if got, text := ask(t, client, s, r, "mine", "Authorization", "Bearer elsewhere"); got.status != http.StatusForbidden {
+		if got, text := ask(t, client, s, r, "mine", "Authorization",
+			"Bearer elsewhere"); got.status != http.StatusForbidden {
 			t.Errorf("%s %s with a token for another queue: %d %s", r.Method, r.Path, got.status, text)
 		}
-		if got, text := ask(t, client, s, r, "yours", "Authorization", "Bearer "+string(r.Right)); got.status != http.StatusForbidden {
+		if got, text := ask(t, client, s, r, "yours", "Authorization",
+			"Bearer "+string(r.Right)); got.status != http.StatusForbidden {
 			t.Errorf("%s %s of another queue: %d %s", r.Method, r.Path, got.status, text)
 		}
 	}
@@ -198,7 +210,8 @@ func TestAListHasOnlyWhatTheCallerMayLookAt(t *testing.T) {
 	client := &http.Client{}
 	defer client.CloseIdleConnections()
 	for token, want := range map[string]string{"look": "mine", "push": "", "elsewhere": "other-1,other-2"} {
-		_, text, err := send(t, client, s, route{Method: http.MethodGet, Path: "/queues"}, "", "Authorization", "Bearer "+token)
+		_, text, err := send(t, client, s, route{Method: http.MethodGet, Path: "/queues"}, "", "Authorization",
+			"Bearer "+token)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -225,11 +238,14 @@ func TestWithoutAnAccessFileWebPagesAreKeptAwayFromEveryRoute(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for _, r := range routes {
 		if r.Method != http.MethodGet {
-			if got, text := ask(t, client, s, r, "mine", "Sec-Fetch-Site", "cross-site", "Origin", "https://evil.example"); got.status != http.StatusForbidden || !strings.Contains(text, "a browser sends this") {
+			if got, text := ask(t, client, s, r, "mine", "Sec-Fetch-Site", "cross-site", "Origin",
+				"https://evil.example"); got.status != http.StatusForbidden ||
+				!strings.Contains(text, "a browser sends this") {
 				t.Errorf("%s %s: %d %s", r.Method, r.Path, got.status, text)
 			}
 		}
-		req, err := http.NewRequestWithContext(t.Context(), r.Method, s.URL()+strings.ReplaceAll(r.Path, "{queue_id}", "mine"), strings.NewReader(`{"item":1}`))
+		req, err := http.NewRequestWithContext(t.Context(), r.Method,
+			s.URL()+strings.ReplaceAll(r.Path, "{queue_id}", "mine"), strings.NewReader(`{"item":1}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -247,7 +263,8 @@ func TestWithoutAnAccessFileWebPagesAreKeptAwayFromEveryRoute(t *testing.T) {
 
 func TestOtherMachinesAreNotLetInUnasked(t *testing.T) {
 	for _, address := range []string{"0.0.0.0:0", "[::]:0", "10.1.2.3:0", "example.org:0"} {
-		if s, err := New(untouched{t: t}, Config{Address: address}); err == nil || !strings.Contains(err.Error(), "say who may do what there with an access file") {
+		if s, err := New(untouched{t: t}, Config{Address: address}); err == nil ||
+			!strings.Contains(err.Error(), "say who may do what there with an access file") {
 			t.Errorf("%s: %v, %v", address, s, err)
 		}
 	}
@@ -255,7 +272,8 @@ func TestOtherMachinesAreNotLetInUnasked(t *testing.T) {
 
 func TestTooManyRequestsAreToldWhenToComeAgain(t *testing.T) {
 	clock := newManual()
-	access, err := openAccess(file(t, filepath.Join(t.TempDir(), "access.yaml"), strings.Replace(mayOnly(), "allow: [{queues: [other", "rate: 0.5, allow: [{queues: [other", 1)), nil, clock.now)
+	access, err := openAccess(file(t, filepath.Join(t.TempDir(), "access.yaml"),
+		strings.Replace(mayOnly(), "allow: [{queues: [other", "rate: 0.5, allow: [{queues: [other", 1)), nil, clock.now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +282,8 @@ func TestTooManyRequestsAreToldWhenToComeAgain(t *testing.T) {
 	defer client.CloseIdleConnections()
 	status := func(token string) int {
 		t.Helper()
-		answer, _, err := send(t, client, s, route{Method: http.MethodGet, Path: "/queues"}, "", "Authorization", "Bearer "+token)
+		answer, _, err := send(t, client, s, route{Method: http.MethodGet, Path: "/queues"}, "", "Authorization",
+			"Bearer "+token)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -273,13 +292,16 @@ func TestTooManyRequestsAreToldWhenToComeAgain(t *testing.T) {
 	if a, b := status("look"), status("look"); a != http.StatusOK || b != http.StatusOK {
 		t.Fatal(a, b)
 	}
-	if got, text := ask(t, client, s, route{Method: http.MethodGet, Path: "/queues"}, "", "Authorization", "Bearer look"); got.status != http.StatusTooManyRequests || got.header.Get("Retry-After") != "1" || got.ErrorCode != codeTooMany {
+	if got, text := ask(t, client, s, route{Method: http.MethodGet, Path: "/queues"}, "", "Authorization",
+		"Bearer look"); got.status != http.StatusTooManyRequests || got.header.Get("Retry-After") != "1" ||
+		got.ErrorCode != codeTooMany {
 		t.Errorf("%d, after %q: %s", got.status, got.header.Get("Retry-After"), text)
 	}
 	if got := status("elsewhere"); got != http.StatusOK {
 		t.Errorf("another caller pays for it: %d", got)
 	}
-	if got, text := ask(t, client, s, route{Method: http.MethodGet, Path: "/queues"}, "", "Authorization", "Bearer elsewhere"); got.status != http.StatusTooManyRequests || got.header.Get("Retry-After") != "2" {
+	if got, text := ask(t, client, s, route{Method: http.MethodGet, Path: "/queues"}, "", "Authorization",
+		"Bearer elsewhere"); got.status != http.StatusTooManyRequests || got.header.Get("Retry-After") != "2" {
 		t.Errorf("a rate of its own: %d, after %q: %s", got.status, got.header.Get("Retry-After"), text)
 	}
 	clock.pass(time.Second)
@@ -307,14 +329,16 @@ func newAuthority(t *testing.T, clock *manual) *authority {
 	t.Helper()
 	a := &authority{t: t}
 	a.cert, a.key, a.pem, _ = issue(t, nil, x509.Certificate{
-		Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:  x509.KeyUsageCertSign,
 		NotBefore: clock.now().Add(-time.Hour), NotAfter: clock.now().AddDate(10, 0, 0),
 	})
 	return a
 }
 
 // issue makes a key and a certificate for it, as PEM, too.
-func issue(t *testing.T, by *authority, template x509.Certificate) (cert *x509.Certificate, key *ecdsa.PrivateKey, certPEM, keyPEM string) {
+func issue(t *testing.T, by *authority, template x509.Certificate) (cert *x509.Certificate, key *ecdsa.PrivateKey,
+	certPEM, keyPEM string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -337,14 +361,16 @@ func issue(t *testing.T, by *authority, template x509.Certificate) (cert *x509.C
 	if err != nil {
 		t.Fatal(err)
 	}
-	return cert, key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
+	return cert, key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
 }
 
 // server is a server's certificate and key, as PEM.
 func (a *authority) server(clock *manual, name string) (certPEM, keyPEM string) {
 	_, _, certPEM, keyPEM = issue(a.t, a, x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"}, IPAddresses: loopbackIPs, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		NotBefore: clock.now().Add(-time.Hour), NotAfter: clock.now().AddDate(1, 0, 0),
+		Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"}, IPAddresses: loopbackIPs,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		NotBefore:   clock.now().Add(-time.Hour), NotAfter: clock.now().AddDate(1, 0, 0),
 	})
 	return certPEM, keyPEM
 }
@@ -352,7 +378,8 @@ func (a *authority) server(clock *manual, name string) (certPEM, keyPEM string) 
 // client is a client's certificate.
 func (a *authority) client(notBefore, notAfter time.Time, commonName string, uris ...string) *tls.Certificate {
 	a.t.Helper()
-	template := x509.Certificate{Subject: pkix.Name{CommonName: commonName}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, NotBefore: notBefore, NotAfter: notAfter}
+	template := x509.Certificate{Subject: pkix.Name{CommonName: commonName},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, NotBefore: notBefore, NotAfter: notAfter}
 	for _, u := range uris {
 		parsed, err := url.Parse(u)
 		if err != nil {
@@ -380,7 +407,8 @@ func newSecured(t *testing.T, accessText string, store queue.Store) *secured {
 	x := &secured{t: t, clock: clock, ca: newAuthority(t, clock), log: &said{}}
 	certPEM, keyPEM := x.ca.server(clock, "first")
 	x.files = TLSFiles{
-		Certificate: file(t, filepath.Join(dir, "tls.crt"), certPEM), Key: file(t, filepath.Join(dir, "tls.key"), keyPEM), ClientCA: file(t, filepath.Join(dir, "ca.crt"), x.ca.pem),
+		Certificate: file(t, filepath.Join(dir, "tls.crt"), certPEM), Key: file(t, filepath.Join(dir, "tls.key"),
+			keyPEM), ClientCA: file(t, filepath.Join(dir, "ca.crt"), x.ca.pem),
 	}
 	access, err := openAccess(file(t, filepath.Join(dir, "access.yaml"), accessText), x.log.logger(), clock.now)
 	if err != nil {
@@ -420,7 +448,8 @@ func (x *secured) status(client *http.Client, header ...string) int {
 }
 
 func withCertificates() string {
-	return mayOnly() + "  - {name: by-uri, certificates: ['spiffe://example.org/shop'], allow: [{queues: [mine], rights: ['*']}]}\n" +
+	return mayOnly() + "  - {name: by-uri, certificates: ['spiffe://example.org/shop'], allow: [{queues: [mine], " +
+		"rights: ['*']}]}\n" +
 		"  - {name: by-name, certificates: [desk], allow: [{queues: [desk-*], rights: [look]}]}\n"
 }
 
@@ -431,10 +460,12 @@ func TestClientCertificatesTellWhoAsks(t *testing.T) {
 		own  *tls.Certificate
 		want string
 	}{
-		{x.ca.client(from, to, "", "spiffe://example.org/other", "spiffe://example.org/shop"), "mine"}, {x.ca.client(from, to, "desk"), "desk-1"},
+		{x.ca.client(from, to, "", "spiffe://example.org/other", "spiffe://example.org/shop"), "mine"},
+		{x.ca.client(from, to, "desk"), "desk-1"},
 	} {
 		answer, text, err := send(t, x.client(x.ca, c.own), x.Server, listRoute, "")
-		if err != nil || answer.StatusCode != http.StatusOK || !strings.Contains(text, `"`+c.want+`"`) || strings.Count(text, "queue_id") != 1 {
+		if err != nil || answer.StatusCode != http.StatusOK || !strings.Contains(text, `"`+c.want+`"`) ||
+			strings.Count(text, "queue_id") != 1 {
 			t.Errorf("want %s: %v: %s", c.want, err, text)
 			continue
 		}
@@ -444,7 +475,8 @@ func TestClientCertificatesTellWhoAsks(t *testing.T) {
 	}
 	// A token counts more, and one that is wrong is not made good by a certificate.
 	desk := x.client(x.ca, x.ca.client(from, to, "desk"))
-	if _, text, err := send(t, desk, x.Server, listRoute, "", "Authorization", "Bearer look"); err != nil || !strings.Contains(text, `"mine"`) {
+	if _, text, err := send(t, desk, x.Server, listRoute, "", "Authorization", "Bearer look"); err != nil ||
+		!strings.Contains(text, `"mine"`) {
 		t.Errorf("%v: %s", err, text)
 	}
 	if got := x.status(desk, "Authorization", "Bearer unknown-token"); got != http.StatusUnauthorized {
@@ -459,13 +491,17 @@ func TestClientCertificatesTellWhoAsks(t *testing.T) {
 func TestCertificatesThatAreNotTaken(t *testing.T) {
 	x := newSecured(t, withCertificates(), untouched{t: t})
 	from, to := x.clock.now().Add(-time.Hour), x.clock.now().Add(time.Hour)
-	unknown, none, desk := x.client(x.ca, x.ca.client(from, to, "nobody")), x.client(x.ca, nil), x.client(x.ca, x.ca.client(from, to, "desk"))
-	expired, foreign := x.client(x.ca, x.ca.client(from, from.Add(time.Minute), "desk")), x.client(x.ca, newAuthority(t, x.clock).client(from, to, "desk"))
+	unknown, none, desk := x.client(x.ca, x.ca.client(from, to, "nobody")), x.client(x.ca, nil),
+		x.client(x.ca, x.ca.client(from, to, "desk"))
+	expired, foreign := x.client(x.ca, x.ca.client(from, from.Add(time.Minute), "desk")),
+		x.client(x.ca, newAuthority(t, x.clock).client(from, to, "desk"))
 	for _, r := range routes {
-		if got, text := ask(t, unknown, x.Server, r, "mine"); got.status != http.StatusUnauthorized || !strings.Contains(text, "nobody has a client certificate of this name (nobody)") {
+		if got, text := ask(t, unknown, x.Server, r, "mine"); got.status != http.StatusUnauthorized ||
+			!strings.Contains(text, "nobody has a client certificate of this name (nobody)") {
 			t.Errorf("%s %s with a name that nobody has: %d %s", r.Method, r.Path, got.status, text)
 		}
-		if got, text := ask(t, none, x.Server, r, "mine"); got.status != http.StatusUnauthorized || !strings.Contains(text, "or connect with a client certificate") {
+		if got, text := ask(t, none, x.Server, r, "mine"); got.status != http.StatusUnauthorized ||
+			!strings.Contains(text, "or connect with a client certificate") {
 			t.Errorf("%s %s without: %d %s", r.Method, r.Path, got.status, text)
 		}
 		if r.Right != "" {
@@ -473,14 +509,16 @@ func TestCertificatesThatAreNotTaken(t *testing.T) {
 				t.Errorf("%s %s of another queue: %d %s", r.Method, r.Path, got.status, text)
 			}
 		}
-		for name, client := range map[string]*http.Client{"an expired certificate": expired, "one of another authority": foreign} {
+		for name, client := range map[string]*http.Client{"an expired certificate": expired,
+			"one of another authority": foreign} {
 			if answer, text, err := send(t, client, x.Server, r, "mine"); err == nil {
 				t.Errorf("%s %s with %s: %d %s", r.Method, r.Path, name, answer.StatusCode, text)
 			}
 		}
 		// A browser shows a certificate whoever's page asks for something.
 		if r.Method != http.MethodGet {
-			if got, text := ask(t, desk, x.Server, r, "desk-1", "Sec-Fetch-Site", "cross-site"); got.status != http.StatusForbidden || !strings.Contains(text, "a browser sends this") {
+			if got, text := ask(t, desk, x.Server, r, "desk-1", "Sec-Fetch-Site",
+				"cross-site"); got.status != http.StatusForbidden || !strings.Contains(text, "a browser sends this") {
 				t.Errorf("%s %s from another site: %d %s", r.Method, r.Path, got.status, text)
 			}
 		}
@@ -494,17 +532,20 @@ func TestACertificateThatExpiresWhileTheConnectionLasts(t *testing.T) {
 		t.Fatal(got)
 	}
 	x.clock.pass(2 * time.Hour)
-	if got, text := ask(t, client, x.Server, listRoute, ""); got.status != http.StatusUnauthorized || !strings.Contains(text, "the client certificate has expired at") {
+	if got, text := ask(t, client, x.Server, listRoute, ""); got.status != http.StatusUnauthorized ||
+		!strings.Contains(text, "the client certificate has expired at") {
 		t.Errorf("%d %s", got.status, text)
 	}
 }
 
 func TestWithoutTokensNobodyConnectsWithoutACertificate(t *testing.T) {
-	x := newSecured(t, "callers: [{name: desk, certificates: [desk], allow: [{queues: ['*'], rights: ['*']}]}]", listing{untouched{t: t}, nil})
+	x := newSecured(t, "callers: [{name: desk, certificates: [desk], allow: [{queues: ['*'], rights: ['*']}]}]",
+		listing{untouched{t: t}, nil})
 	if answer, _, err := send(t, x.client(x.ca, nil), x.Server, listRoute, ""); err == nil {
 		t.Errorf("somebody came through: %d", answer.StatusCode)
 	}
-	if got := x.status(x.client(x.ca, x.ca.client(x.clock.now().Add(-time.Hour), x.clock.now().Add(time.Hour), "desk"))); got != http.StatusOK {
+	if got := x.status(x.client(x.ca,
+		x.ca.client(x.clock.now().Add(-time.Hour), x.clock.now().Add(time.Hour), "desk"))); got != http.StatusOK {
 		t.Error(got)
 	}
 }
@@ -540,7 +581,8 @@ func TestCertificatesAreExchangedWhileTheServerRuns(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
-	if got := strings.Count(x.log.String(), "level=ERROR"); got != 1 || !strings.Contains(x.log.String(), "the certificate and the key") {
+	if got := strings.Count(x.log.String(), "level=ERROR"); got != 1 ||
+		!strings.Contains(x.log.String(), "the certificate and the key") {
 		t.Errorf("%d errors were logged: %s", got, x.log)
 	}
 	file(t, x.files.Key, keyPEM)
@@ -567,9 +609,11 @@ func TestCertificatesThatCannotBeUsed(t *testing.T) {
 		files TLSFiles
 		want  string
 	}{
-		{TLSFiles{Certificate: filepath.Join(dir, "none.crt"), Key: in("k", keyPEM)}, "cannot read " + filepath.Join(dir, "none.crt") + ": no such file"},
+		{TLSFiles{Certificate: filepath.Join(dir, "none.crt"), Key: in("k", keyPEM)},
+			"cannot read " + filepath.Join(dir, "none.crt") + ": no such file"},
 		{TLSFiles{Certificate: in("c", certPEM), Key: in("o", otherKey)}, "the certificate and the key: "},
-		{TLSFiles{Certificate: in("c", certPEM), Key: in("k", keyPEM), ClientCA: in("a", "nothing")}, "the authorities of clients: there is no certificate in PEM"},
+		{TLSFiles{Certificate: in("c", certPEM), Key: in("k", keyPEM), ClientCA: in("a", "nothing")},
+			"the authorities of clients: there is no certificate in PEM"},
 	} {
 		if _, err := NewTLS(c.files, nil, nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v; want %s", err, c.want)

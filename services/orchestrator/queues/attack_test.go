@@ -39,7 +39,8 @@ func large(t *testing.T) queue.Store {
 	return db.Queues()
 }
 
-// TestAttackReadAhead: a pop of one item, together with another that asks for many, does not read them all.
+// TestAttackReadAhead: a pop of one item, together with another that asks for many, does not read
+// them all.
 func TestAttackReadAhead(t *testing.T) {
 	s := large(t)
 	for _, x := range []struct {
@@ -47,8 +48,10 @@ func TestAttackReadAhead(t *testing.T) {
 		ops  []queue.Operation
 	}{
 		{"one alone", []queue.Operation{queue.Pop{Count: 1, LockID: "a", Bytes: 8 << 20}}},
-		{"one beside one of 1000 (which is refused)", []queue.Operation{queue.Pop{Count: 1, LockID: "b", Bytes: 8 << 20}, queue.Pop{Count: 1000, LockID: "c", Bytes: 8 << 20}}},
-		{"16 beside 15 others of 16 (which are refused)", []queue.Operation{queue.Pop{Count: 16, LockID: "d"}, queue.Pop{Count: 16, LockID: "e"}, queue.Pop{Count: 100, LockID: "f"}, queue.Pop{Count: 100, LockID: "g"}}},
+		{"one beside one of 1000 (which is refused)", []queue.Operation{queue.Pop{Count: 1, LockID: "b",
+			Bytes: 8 << 20}, queue.Pop{Count: 1000, LockID: "c", Bytes: 8 << 20}}},
+		{"16 beside 15 others of 16 (which are refused)", []queue.Operation{queue.Pop{Count: 16, LockID: "d"},
+			queue.Pop{Count: 16, LockID: "e"}, queue.Pop{Count: 100, LockID: "f"}, queue.Pop{Count: 100, LockID: "g"}}},
 	} {
 		n := allocated(func() {
 			if _, err := s.Do(t.Context(), "jobs", x.ops...); err != nil {
@@ -84,7 +87,8 @@ func TestAttackDead(t *testing.T) {
 func TestAttackLockID(t *testing.T) {
 	s, end := serve(t, large(t), queues.Config{})
 	defer end()
-	s.post("/queue/jobs/acknowledge", `{"lock_id": "`+strings.Repeat("x", 4<<20-100)+`"}`).is(400, map[string]any{"error_code": "INVALID_REQUEST"})
+	s.post("/queue/jobs/acknowledge", `{"lock_id": "`+strings.Repeat("x", 4<<20-100)+`"}`).is(400,
+		map[string]any{"error_code": "INVALID_REQUEST"})
 }
 
 // counting is a context that knows how many functions wait for its end.
@@ -134,15 +138,18 @@ func TestAttackStarterLeak(t *testing.T) {
 		for range 1000 {
 			items = append(items, queue.NewItem{Data: json.RawMessage("1")})
 		}
-		do(t, store, queue.Configure{Settings: queue.Settings{Start: &queue.Start{Orchestration: "fulfil", MaxPerSecond: most}}})
+		do(t, store, queue.Configure{Settings: queue.Settings{Start: &queue.Start{Orchestration: "fulfil",
+			MaxPerSecond: most}}})
 		do(t, store, queue.Push{Items: items})
-		st := queues.NewStarter(store, newBroker(), queues.StarterConfig{Logger: silence, Every: 100 * time.Millisecond})
+		st := queues.NewStarter(store, newBroker(),
+			queues.StarterConfig{Logger: silence, Every: 100 * time.Millisecond})
 		ctx := &counting{Context: context.Background(), done: make(chan struct{})}
 		ended, begun := make(chan error), time.Now()
 		go func() { ended <- st.Run(ctx) }()
 		<-store.often
 		took := time.Since(begun)
-		t.Logf("max_per_second %v: started %d, functions that wait for the end %d, %d looks took %v", most, st.Counts().Started, ctx.those.Load(), oftenLooks, took)
+		t.Logf("max_per_second %v: started %d, functions that wait for the end %d, %d looks took %v", most,
+			st.Counts().Started, ctx.those.Load(), oftenLooks, took)
 		if n := ctx.those.Load(); n > 20 {
 			t.Errorf("max_per_second %v: after %d looks, %d functions wait for the end", most, oftenLooks, n)
 		}

@@ -117,13 +117,15 @@ func TestSlowClients(t *testing.T) {
 	t.Run("body", func(t *testing.T) {
 		l := dial(t, hurried(t, time.Minute, 50*time.Millisecond), post+"\r\n{\"item\"")
 		status, body, _ := l.answer("POST")
-		if status != http.StatusRequestTimeout || !strings.Contains(body, `"TOO_SLOW"`) || strings.Contains(body, "127.0.0.1") {
+		if status != http.StatusRequestTimeout || !strings.Contains(body, `"TOO_SLOW"`) ||
+			strings.Contains(body, "127.0.0.1") {
 			t.Errorf("%d %s", status, body)
 		}
 		l.ends()
 	})
 	t.Run("body that nobody reads", func(t *testing.T) {
-		l := dial(t, hurried(t, time.Minute, 50*time.Millisecond), "POST /queue/q/pop HTTP/1.1\r\nHost: localhost\r\nContent-Length: 12\r\n\r\n")
+		l := dial(t, hurried(t, time.Minute, 50*time.Millisecond),
+			"POST /queue/q/pop HTTP/1.1\r\nHost: localhost\r\nContent-Length: 12\r\n\r\n")
 		if status, body, _ := l.answer("POST"); status != http.StatusOK {
 			t.Errorf("%d %s", status, body)
 		}
@@ -135,21 +137,26 @@ func TestLargeRequests(t *testing.T) {
 	s := hurried(t, time.Minute, time.Minute)
 	t.Run("length", func(t *testing.T) {
 		// Nothing of the body is sent, and none of it asked for.
-		l := dial(t, s, "POST /queue/q/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n")
-		if status, body, _ := l.answer("POST"); status != http.StatusRequestEntityTooLarge || !strings.Contains(body, `"TOO_LARGE"`) {
+		l := dial(t, s, "POST /queue/q/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1001\r\nExpect: "+
+			"100-continue\r\n\r\n")
+		if status, body, _ := l.answer("POST"); status != http.StatusRequestEntityTooLarge ||
+			!strings.Contains(body, `"TOO_LARGE"`) {
 			t.Errorf("%d %s", status, body)
 		}
 	})
 	t.Run("length without a body", func(t *testing.T) {
 		l := dial(t, s, "POST /queue/q/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1001\r\n\r\n")
-		if status, body, _ := l.answer("POST"); status != http.StatusRequestEntityTooLarge || !strings.Contains(body, `"TOO_LARGE"`) {
+		if status, body, _ := l.answer("POST"); status != http.StatusRequestEntityTooLarge ||
+			!strings.Contains(body, `"TOO_LARGE"`) {
 			t.Errorf("%d %s", status, body)
 		}
 	})
 	t.Run("chunks", func(t *testing.T) {
 		// The last chunk does not come.
-		l := dial(t, s, "POST /queue/q/push HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n"+strings.Repeat(" ", 1001)+"\r\n")
-		if status, body, _ := l.answer("POST"); status != http.StatusRequestEntityTooLarge || !strings.Contains(body, `"TOO_LARGE"`) {
+		l := dial(t, s, "POST /queue/q/push HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n"+
+			strings.Repeat(" ", 1001)+"\r\n")
+		if status, body, _ := l.answer("POST"); status != http.StatusRequestEntityTooLarge ||
+			!strings.Contains(body, `"TOO_LARGE"`) {
 			t.Errorf("%d %s", status, body)
 		}
 	})
@@ -165,7 +172,8 @@ func TestLargeRequests(t *testing.T) {
 	})
 	t.Run("exactly", func(t *testing.T) {
 		body := `{"item": "` + strings.Repeat("x", 1000-12) + `"}`
-		l := dial(t, s, fmt.Sprintf("POST /queue/q/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+		l := dial(t, s, fmt.Sprintf("POST /queue/q/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s",
+			len(body), body))
 		if status, body, _ := l.answer("POST"); status != http.StatusOK {
 			t.Errorf("%d %s", status, body)
 		}
@@ -189,14 +197,17 @@ func TestNumbersInTheQuery(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
 		huge := strings.Repeat("9", 5000)
 		s.push("q", 0, 1, 2)
-		for _, query := range []string{"count=" + huge, "count=-" + huge, "count=1e3", "count=0", "require_ack=", "require_ack", "require_ack=true&require_ack=true", "require_ack=true;count=1", "require_ack=%"} {
+		for _, query := range []string{"count=" + huge, "count=-" + huge, "count=1e3", "count=0", "require_ack=",
+			"require_ack", "require_ack=true&require_ack=true", "require_ack=true;count=1", "require_ack=%"} {
 			s.post("/queue/q/pop?"+query, "").is(400, map[string]any{"error_code": "INVALID_REQUEST"})
 		}
-		for _, path := range []string{"/queues?limit=" + huge, "/queue/q/dead?limit=-" + huge, "/queue/q/dead?after=" + huge + "-1"} {
+		for _, path := range []string{"/queues?limit=" + huge, "/queue/q/dead?limit=-" + huge,
+			"/queue/q/dead?after=" + huge + "-1"} {
 			s.ask("GET", path, "").is(400, map[string]any{"error_code": "INVALID_REQUEST"})
 		}
 		at := s.clock.now().Add(300 * time.Second).UnixMilli()
-		s.post("/queue/q/pop?require_ack=true&ttl_seconds="+huge, "").is(200, map[string]any{"count": 1, "lock_expires_at": float64(at) / 1000})
+		s.post("/queue/q/pop?require_ack=true&ttl_seconds="+huge, "").is(200,
+			map[string]any{"count": 1, "lock_expires_at": float64(at) / 1000})
 	})
 }
 
@@ -206,7 +217,8 @@ func TestLongReason(t *testing.T) {
 		s.ask("PUT", "/queue/q", `{"max_attempts": 1}`).is(200, nil)
 		s.push("q", 0, 1)
 		lock := s.lock("q", "", 1)
-		s.post("/queue/q/nack", body("lock_id", lock, "reason", "x"+strings.Repeat("é", 600))).is(200, map[string]any{"items_dead": 1})
+		s.post("/queue/q/nack", body("lock_id", lock, "reason", "x"+strings.Repeat("é", 600))).is(200,
+			map[string]any{"items_dead": 1})
 		got := s.ask("GET", "/queue/q/dead", "").is(200, nil).body["items"].([]any)[0].(map[string]any)["reason"]
 		if want := "x" + strings.Repeat("é", 499); got != want {
 			t.Errorf("%q; want %q", got, want)
@@ -221,16 +233,20 @@ func TestOtherMethods(t *testing.T) {
 		t.Fatalf("%d %s", status, body)
 	}
 	l = dial(t, s, "HEAD /queue/q HTTP/1.1\r\nHost: localhost\r\n\r\n")
-	if status, body, h := l.answer("HEAD"); status != http.StatusOK || body != "" || h.Get("Content-Type") != "application/json" || h.Get("X-Request-Id") == "" {
+	if status, body, h := l.answer("HEAD"); status != http.StatusOK || body != "" ||
+		h.Get("Content-Type") != "application/json" || h.Get("X-Request-Id") == "" {
 		t.Errorf("HEAD: %d %q %v", status, body, h)
 	}
 	l = dial(t, s, "HEAD /queue/none HTTP/1.1\r\nHost: localhost\r\n\r\n")
-	if status, body, h := l.answer("HEAD"); status != http.StatusNotFound || body != "" || h.Get("Content-Type") != "application/problem+json" {
+	if status, body, h := l.answer("HEAD"); status != http.StatusNotFound || body != "" ||
+		h.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("HEAD of none: %d %q %v", status, body, h)
 	}
-	for path, allow := range map[string]string{"/queue/q": "GET, PUT, DELETE", "/queue/q/pop": "POST", "/queue/q/dead": "GET, DELETE", "/queues": "GET"} {
+	for path, allow := range map[string]string{"/queue/q": "GET, PUT, DELETE", "/queue/q/pop": "POST",
+		"/queue/q/dead": "GET, DELETE", "/queues": "GET"} {
 		l = dial(t, s, "OPTIONS "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n")
-		if status, body, h := l.answer("OPTIONS"); status != http.StatusMethodNotAllowed || h.Get("Allow") != allow || !json.Valid([]byte(body)) {
+		if status, body, h := l.answer("OPTIONS"); status != http.StatusMethodNotAllowed || h.Get("Allow") != allow ||
+			!json.Valid([]byte(body)) {
 			t.Errorf("OPTIONS %s: %d %q %v", path, status, body, h)
 		}
 	}
@@ -238,7 +254,8 @@ func TestOtherMethods(t *testing.T) {
 	if got := l.ends(); !strings.HasPrefix(got, "HTTP/1.0 200 OK\r\n") || !strings.Contains(got, `"depth":1`) {
 		t.Errorf("HTTP/1.0: %s", got)
 	}
-	for _, path := range []string{"//", "//queue/q", "/queue/q/", "/queue/./q", "/queue/x/../q", "/queue//q"} { // a redirect of a POST would lose its body with some clients
+	for _, path := range []string{"//", "//queue/q", "/queue/q/", "/queue/./q", "/queue/x/../q", "/queue//q"} {
+		// a redirect of a POST would lose its body with some clients
 		l = dial(t, s, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		if status, body, _ := l.answer("GET"); status != http.StatusNotFound || !strings.Contains(body, `"NOT_FOUND"`) {
 			t.Errorf("%s: %d %s", path, status, body)
@@ -251,14 +268,16 @@ func TestPipelining(t *testing.T) {
 	var all strings.Builder
 	for n := range 20 {
 		body := fmt.Sprintf(`{"item": %d}`, n)
-		fmt.Fprintf(&all, "POST /queue/q/push HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: push-%d\r\nContent-Length: %d\r\n\r\n%s", n, len(body), body)
+		fmt.Fprintf(&all, "POST /queue/q/push HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: "+
+			"push-%d\r\nContent-Length: %d\r\n\r\n%s", n, len(body), body)
 	}
 	for n := range 21 {
 		fmt.Fprintf(&all, "POST /queue/q/pop HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: pop-%d\r\n\r\n", n)
 	}
 	l := dial(t, hurried(t, time.Minute, time.Minute), all.String())
 	for n := range 20 {
-		if status, body, h := l.answer("POST"); status != http.StatusOK || h.Get("X-Request-Id") != fmt.Sprintf("push-%d", n) {
+		if status, body, h := l.answer("POST"); status != http.StatusOK ||
+			h.Get("X-Request-Id") != fmt.Sprintf("push-%d", n) {
 			t.Fatalf("%d %s %v", status, body, h)
 		}
 	}
@@ -267,7 +286,8 @@ func TestPipelining(t *testing.T) {
 		if n == 20 {
 			want = `{"items":[],"count":0}`
 		}
-		if status, body, h := l.answer("POST"); strings.TrimSpace(body) != want || h.Get("X-Request-Id") != fmt.Sprintf("pop-%d", n) {
+		if status, body, h := l.answer("POST"); strings.TrimSpace(body) != want ||
+			h.Get("X-Request-Id") != fmt.Sprintf("pop-%d", n) {
 			t.Fatalf("%d %s %v; want %s", status, body, h, want)
 		}
 	}
@@ -288,10 +308,12 @@ func (h *holding) Do(ctx context.Context, name string, operations ...queue.Opera
 	return h.Store.Do(ctx, name, operations...)
 }
 
-// A client that goes away before its turn has popped nothing. One that goes away while its operation is under way has, and a lock brings that back.
+// A client that goes away before its turn has popped nothing. One that goes away while its
+// operation is under way has, and a lock brings that back.
 func TestClientsThatGoAway(t *testing.T) {
 	store := &holding{Store: inMemory(t), begun: make(chan struct{}), release: make(chan struct{})}
-	if _, err := store.Store.Do(t.Context(), "q", queue.Push{Items: []queue.NewItem{{Data: []byte("1")}, {Data: []byte("2")}, {Data: []byte("3")}}}); err != nil {
+	if _, err := store.Store.Do(t.Context(), "q", queue.Push{Items: []queue.NewItem{{Data: []byte("1")},
+		{Data: []byte("2")}, {Data: []byte("3")}}}); err != nil {
 		t.Fatal(err)
 	}
 	server, err := queues.New(store, queues.Config{Address: "127.0.0.1:0", Logger: silence})

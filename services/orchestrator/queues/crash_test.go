@@ -25,8 +25,9 @@ import (
 	"github.com/rondo-run/rondo/services/orchestrator/queues"
 )
 
-// This file has many producers and consumers at work, with servers that are processes of their own and are killed, and consumers that crash between pop and
-// acknowledge. Nothing may be lost, and nothing done twice.
+// This file has many producers and consumers at work, with servers that are processes of their own
+// and are killed, and consumers that crash between pop and acknowledge. Nothing may be lost, and
+// nothing done twice.
 
 // The variables that make the test's program a server.
 const (
@@ -34,7 +35,8 @@ const (
 	clockVariable  = "RONDO_TEST_QUEUE_CLOCK"
 )
 
-// hurry is how much faster the clock of these servers is: the shortest lock is a second, which would be a long time for a test.
+// hurry is how much faster the clock of these servers is: the shortest lock is a second, which
+// would be a long time for a test.
 const hurry = 20
 
 func TestMain(m *testing.M) {
@@ -55,7 +57,9 @@ func serveProcess(address string) error {
 		return err
 	}
 	base := time.Unix(0, begun)
-	db, err := cockroach.Open(context.Background(), address, cockroach.Options{Log: silence, Now: func() time.Time { return base.Add(hurry * time.Since(base)) }})
+	db, err := cockroach.Open(context.Background(), address, cockroach.Options{Log: silence, Now: func() time.Time {
+		return base.Add(hurry * time.Since(base))
+	}})
 	if err != nil {
 		return err
 	}
@@ -88,7 +92,8 @@ type serverProcess struct {
 func (p *serverProcess) start() {
 	p.t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), serverVariable+"="+p.address, clockVariable+"="+strconv.FormatInt(p.begun.UnixNano(), 10))
+	cmd.Env = append(os.Environ(), serverVariable+"="+p.address,
+		clockVariable+"="+strconv.FormatInt(p.begun.UnixNano(), 10))
 	cmd.Stderr = os.Stderr
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
@@ -141,13 +146,15 @@ type numbered struct{ Producer, Priority, Number int }
 
 type line struct{ producer, priority int }
 
-// request sends a request to any of the servers. An error means that nobody knows what became of it.
+// request sends a request to any of the servers. An error means that nobody knows what became of
+// it.
 func (w *work) request(path string, header map[string]string, body any, into any) (status int, err error) {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return 0, err
 	}
-	r, err := http.NewRequest(http.MethodPost, w.servers[rand.IntN(len(w.servers))].where()+"/queue/work/"+path, bytes.NewReader(data))
+	r, err := http.NewRequest(http.MethodPost, w.servers[rand.IntN(len(w.servers))].where()+"/queue/work/"+path,
+		bytes.NewReader(data))
 	if err != nil {
 		return 0, err
 	}
@@ -190,7 +197,8 @@ func (w *work) produce(producer, count int) {
 		sent += len(items)
 		key := fmt.Sprintf("%d-%d", producer, sent)
 		for {
-			status, err := w.request("push", map[string]string{"Idempotency-Key": key}, map[string]any{"items": items}, nil)
+			status, err := w.request("push", map[string]string{"Idempotency-Key": key},
+				map[string]any{"items": items}, nil)
 			if err == nil && status == http.StatusOK {
 				break
 			}
@@ -216,7 +224,8 @@ func (w *work) consume() {
 			LockID string     `json:"lock_id"`
 		}
 		ending, before := w.left.Load() == 0, w.acknowledged()
-		status, err := w.request(fmt.Sprintf("pop?require_ack=true&ttl_seconds=2&mode=%s&count=%d", w.mode, 1+rand.IntN(8)), nil, nil, &p)
+		status, err := w.request(fmt.Sprintf("pop?require_ack=true&ttl_seconds=2&mode=%s&count=%d", w.mode,
+			1+rand.IntN(8)), nil, nil, &p)
 		switch {
 		case err != nil:
 			w.unanswered.Add(1)
@@ -249,7 +258,8 @@ func (w *work) acknowledged() int {
 	return w.acks
 }
 
-// popped checks that nothing is handed out whose acknowledgement was answered before somebody asked for it, and that what is handed out is in order.
+// popped checks that nothing is handed out whose acknowledgement was answered before somebody asked
+// for it, and that what is handed out is in order.
 func (w *work) popped(items []numbered, acks int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -323,8 +333,10 @@ func crashes(t *testing.T, mode queue.Mode) {
 	const producers, consumers, each = 8, 8, 100
 	address, begun := pgtest.Database(t), time.Now()
 	w := &work{
-		t: t, mode: mode, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}, Timeout: 10 * time.Second},
-		pushed: make(map[numbered]bool), done: make(map[numbered]int), when: make(map[numbered]int), doubtful: make(map[numbered]bool), last: make(map[line]int),
+		t: t, mode: mode, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32},
+			Timeout: 10 * time.Second},
+		pushed: make(map[numbered]bool), done: make(map[numbered]int), when: make(map[numbered]int),
+		doubtful: make(map[numbered]bool), last: make(map[line]int),
 	}
 	w.more = sync.NewCond(&w.mu)
 	for range 2 {
@@ -358,7 +370,9 @@ func crashes(t *testing.T, mode queue.Mode) {
 		}
 	}
 	// All locks are over an hour later.
-	db, err := cockroach.Open(t.Context(), address, cockroach.Options{Log: silence, Now: func() time.Time { return begun.Add(hurry*time.Since(begun) + time.Hour) }})
+	db, err := cockroach.Open(t.Context(), address, cockroach.Options{Log: silence, Now: func() time.Time {
+		return begun.Add(hurry*time.Since(begun) + time.Hour)
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -381,7 +395,8 @@ func crashes(t *testing.T, mode queue.Mode) {
 	if info.Totals.Pushed != producers*each {
 		t.Errorf("%d items were pushed in all, want %d", info.Totals.Pushed, producers*each)
 	}
-	t.Logf("%s: %d consumers crashed, %d acknowledgements came too late, %d items expired, %d requests had no answer, %d pops found it locked",
+	t.Logf("%s: %d consumers crashed, %d acknowledgements came too late, %d items expired, %d requests had no "+
+		"answer, %d pops found it locked",
 		mode, w.crashes.Load(), w.expired.Load(), info.Totals.Expired, w.unanswered.Load(), w.locked.Load())
 	if w.crashes.Load() == 0 || info.Totals.Expired == 0 || w.unanswered.Load() == 0 {
 		t.Error("nothing happened that this test is about")

@@ -28,7 +28,8 @@ func ExampleStarter() {
 	defer store.Close()
 	_, err = store.Queues().Do(ctx, "orders",
 		queue.Configure{Settings: queue.Settings{Start: &queue.Start{Orchestration: "fulfil"}}},
-		queue.Push{Items: []queue.NewItem{{Data: json.RawMessage(`{"sku": "a1"}`), Priority: 1}, {Data: json.RawMessage(`{"sku": "urgent"}`)}}})
+		queue.Push{Items: []queue.NewItem{{Data: json.RawMessage(`{"sku": "a1"}`), Priority: 1},
+			{Data: json.RawMessage(`{"sku": "urgent"}`)}}})
 	if err != nil {
 		panic(err)
 	}

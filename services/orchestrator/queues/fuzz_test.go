@@ -34,7 +34,8 @@ func newFuzzed(f *testing.F) *fuzzed {
 	if err != nil {
 		f.Fatal(err)
 	}
-	server, err := queues.New(db.Queues(), queues.Config{Address: "127.0.0.1:0", MaxItem: 4096, MaxBody: 8192, Now: c.now, Logger: silence})
+	server, err := queues.New(db.Queues(),
+		queues.Config{Address: "127.0.0.1:0", MaxItem: 4096, MaxBody: 8192, Now: c.now, Logger: silence})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -62,7 +63,8 @@ func (f *fuzzed) clear(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r[0].Count != sum(i) {
-			t.Errorf("%s says that it has %d ready, %d locked, %d delayed and %d dead items, and has %d", i.Queue, i.Depth(), i.Locked, i.Delayed, i.Dead, r[0].Count)
+			t.Errorf("%s says that it has %d ready, %d locked, %d delayed and %d dead items, and has %d", i.Queue,
+				i.Depth(), i.Locked, i.Delayed, i.Dead, r[0].Count)
 		}
 		if r[1].Refused != nil {
 			t.Errorf("%s: %v", i.Queue, r[1].Refused)
@@ -108,7 +110,8 @@ func (f *fuzzed) ask(t *testing.T, r *http.Request) (a answered) {
 	want := "application/json"
 	if w.Code >= 400 {
 		want = "application/problem+json"
-		if a.number("status") != w.Code || a.text("detail") == "" || a.text("message") == "" || a.text("error_code") == "" {
+		if a.number("status") != w.Code || a.text("detail") == "" || a.text("message") == "" ||
+			a.text("error_code") == "" {
 			t.Errorf("%s: the problem is not complete", what)
 		}
 	}
@@ -129,12 +132,16 @@ func (f *fuzzed) send(t *testing.T, method, target, body string) answered {
 	return f.ask(t, httptest.NewRequest(method, "http://localhost"+target, strings.NewReader(body)))
 }
 
-// prepare makes a queue that has two ready items, one delayed, one dead, and one that a concurrent lock holds.
+// prepare makes a queue that has two ready items, one delayed, one dead, and one that a concurrent
+// lock holds.
 func (f *fuzzed) prepare(t *testing.T) {
 	t.Helper()
-	items := []queue.NewItem{{Data: []byte(`1`)}, {Data: []byte(`2`)}, {Data: []byte(`3`), Priority: 1}, {Data: []byte(`{"four":4}`), Priority: 1}, {Data: []byte(`5`), Delay: time.Hour}}
-	all, err := f.store.Do(t.Context(), "q", queue.Configure{Settings: queue.Settings{MaxAttempts: 1, MaxItems: 20}}, queue.Push{Items: items},
-		queue.Pop{Count: 1, LockID: "first"}, queue.Return{LockID: "first"}, queue.Pop{Count: 1, LockID: "AAAAAAAAAAA", Mode: queue.Concurrent})
+	items := []queue.NewItem{{Data: []byte(`1`)}, {Data: []byte(`2`)}, {Data: []byte(`3`), Priority: 1},
+		{Data: []byte(`{"four":4}`), Priority: 1}, {Data: []byte(`5`), Delay: time.Hour}}
+	all, err := f.store.Do(t.Context(), "q", queue.Configure{Settings: queue.Settings{MaxAttempts: 1, MaxItems: 20}},
+		queue.Push{Items: items},
+		queue.Pop{Count: 1, LockID: "first"}, queue.Return{LockID: "first"},
+		queue.Pop{Count: 1, LockID: "AAAAAAAAAAA", Mode: queue.Concurrent})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,29 +152,38 @@ func (f *fuzzed) prepare(t *testing.T) {
 	}
 }
 
-// Any request gets an answer in JSON that is no fault of the server, and nothing is in a queue afterwards but what that answer says.
+// Any request gets an answer in JSON that is no fault of the server, and nothing is in a queue
+// afterwards but what that answer says.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range [][3]string{
 		{"POST /queue/q/push", "Idempotency-Key: k", `{"item": {"task_id": 123, "action": "send_email"}}`},
 		{"POST /queue/new/push", "", `{"items": [{"item": 1, "priority": 99}, {"item": 2, "delay_seconds": 1.5}]}`},
 		{"POST /queue/q/push", "Content-Length: 99999", "{}"},
 		{"POST /queue/q/pop?require_ack=true&mode=concurrent&count=2&details=1", "X-Request-Id: mine", ""},
-		{"POST /queue/q/pop?mode=concurrent", "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", ""},
+		{"POST /queue/q/pop?mode=concurrent",
+			"traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", ""},
 		{"POST /queue/q/acknowledge", "", `{"lock_id": "AAAAAAAAAAA"}`},
 		{"POST /queue/q/extend", "", `{"lock_id": "AAAAAAAAAAA", "ttl_seconds": 5}`},
 		{"POST /queue/q/nack", "", `{"lock_id": "AAAAAAAAAAA", "delay_seconds": 1e-9, "reason": "\u0000\ud800"}`},
-		{"GET /queue/q", "", ""}, {"HEAD /queue/q", "", ""}, {"OPTIONS *", "", ""}, {"CONNECT localhost:80", "", ""}, {"GET http://localhost/queues?limit=1&after=%ff%00", "", ""},
-		{"PUT /queue/q", "", `{"priorities": 2, "mode": "concurrent"}`}, {"DELETE /queue/q", "", ""}, {"GET /queue/q/depth", "", ""}, {"GET /queue/q/oldest", "", ""},
-		{"GET /queue/q/dead?limit=1", "", ""}, {"GET /queue/q/dead?after=-9223372036854775808--1", "", ""}, {"DELETE /queue/q/dead", "", ""},
-		{"POST /queue/q/dead/requeue", "", `{"limit": 1}`}, {"POST /queue/q/dead/requeue", "", `{"dead_ids": ["1709139215000000-1"]}`},
-		{"GET /openapi.json", "", ""}, {"GET //queue/q/../q", "", ""}, {"GET //", "", ""}, {"GET http://localhost", "", ""}, {"POST /queue/%2e%2e/push", "", `{"item":1}`}, {"POST /queue/q%2Fr/push", "", `{"item":1}`}, {"GET /queue/q/", "", ""},
+		{"GET /queue/q", "", ""}, {"HEAD /queue/q", "", ""}, {"OPTIONS *", "", ""}, {"CONNECT localhost:80", "", ""},
+		{"GET http://localhost/queues?limit=1&after=%ff%00", "", ""},
+		{"PUT /queue/q", "", `{"priorities": 2, "mode": "concurrent"}`}, {"DELETE /queue/q", "", ""},
+		{"GET /queue/q/depth", "", ""}, {"GET /queue/q/oldest", "", ""},
+		{"GET /queue/q/dead?limit=1", "", ""}, {"GET /queue/q/dead?after=-9223372036854775808--1", "", ""},
+		{"DELETE /queue/q/dead", "", ""},
+		{"POST /queue/q/dead/requeue", "", `{"limit": 1}`},
+		{"POST /queue/q/dead/requeue", "", `{"dead_ids": ["1709139215000000-1"]}`},
+		{"GET /openapi.json", "", ""}, {"GET //queue/q/../q", "", ""}, {"GET //", "", ""},
+		{"GET http://localhost", "", ""}, {"POST /queue/%2e%2e/push", "", `{"item":1}`},
+		{"POST /queue/q%2Fr/push", "", `{"item":1}`}, {"GET /queue/q/", "", ""},
 	} {
 		f.Add(seed[0], seed[1], seed[2])
 	}
 	server := newFuzzed(f)
 	f.Fuzz(func(t *testing.T, line, header, body string) {
 		raw := line + " HTTP/1.1\r\nHost: localhost\r\n" + strings.TrimSpace(header) + "\r\n"
-		if !strings.Contains(strings.ToLower(header), "content-length") && !strings.Contains(strings.ToLower(header), "transfer-encoding") {
+		if !strings.Contains(strings.ToLower(header), "content-length") &&
+			!strings.Contains(strings.ToLower(header), "transfer-encoding") {
 			raw += fmt.Sprintf("Content-Length: %d\r\n", len(body))
 		}
 		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(raw + "\r\n" + body)))
@@ -231,10 +247,15 @@ func (f *fuzzed) has(t *testing.T, want int) {
 // What is pushed comes out as it was, and what is refused makes no queue.
 func FuzzPushBody(f *testing.F) {
 	for _, seed := range []string{
-		`{"item": {"task_id": 123, "action": "send_email"}}`, `{"items": [{"item": 1, "priority": 7}, {"item": [null, "x"], "delay_seconds": 0.5}, {"item": null}]}`, `{"item": 1e400}`,
-		`{"ITEM": "\ud800\u0000\u2028", "priority": 99}`, `{"item": 1, "item": 2}`, `{"item": 1, "items": null}`, `{"item": 1, "priority": 100}`, `{"item": 1, "delay_seconds": 1e300}`,
-		`{"item": 1} {"item": 2}`, `[1]`, "\xef\xbb\xbf{}", `{"items": [{"items": []}]}`, strings.Repeat("[", 3000), `{"item": -0.0}`, `{"item": 123456789012345678901234567890.5}`,
-		`{"item": ` + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + `}`, `{"item": "` + strings.Repeat("x", 4095) + `"}`,
+		`{"item": {"task_id": 123, "action": "send_email"}}`,
+		`{"items": [{"item": 1, "priority": 7}, {"item": [null, "x"], "delay_seconds": 0.5}, {"item": null}]}`,
+		`{"item": 1e400}`,
+		`{"ITEM": "\ud800\u0000\u2028", "priority": 99}`, `{"item": 1, "item": 2}`, `{"item": 1, "items": null}`,
+		`{"item": 1, "priority": 100}`, `{"item": 1, "delay_seconds": 1e300}`,
+		`{"item": 1} {"item": 2}`, `[1]`, "\xef\xbb\xbf{}", `{"items": [{"items": []}]}`, strings.Repeat("[", 3000),
+		`{"item": -0.0}`, `{"item": 123456789012345678901234567890.5}`,
+		`{"item": ` + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + `}`,
+		`{"item": "` + strings.Repeat("x", 4095) + `"}`,
 	} {
 		f.Add(seed)
 	}
@@ -349,11 +370,14 @@ next:
 	return true
 }
 
-// Whatever stands in the query of a pop: what asks for a lock gets one or is refused, and nobody gets more items or time than they may.
+// Whatever stands in the query of a pop: what asks for a lock gets one or is refused, and nobody
+// gets more items or time than they may.
 func FuzzQuery(f *testing.F) {
 	for _, seed := range []string{
-		"", "require_ack=true", "require_ack=true&ttl_seconds=60", "require_ack=TRUE&ttl_seconds=-5", "ttl_seconds=99999999999999999999&require_ack=1", "require_ack=true;count=2", "require_ack=%zz",
-		"require_ack", "require_ack=true&require_ack=false", "count=1000", "count=+2", "count=0x10", "count=-99999999999999999999", "mode=concurrent&details=yes", "mode=", "mode=other", "%72equire_ack=on",
+		"", "require_ack=true", "require_ack=true&ttl_seconds=60", "require_ack=TRUE&ttl_seconds=-5",
+		"ttl_seconds=99999999999999999999&require_ack=1", "require_ack=true;count=2", "require_ack=%zz",
+		"require_ack", "require_ack=true&require_ack=false", "count=1000", "count=+2", "count=0x10",
+		"count=-99999999999999999999", "mode=concurrent&details=yes", "mode=", "mode=other", "%72equire_ack=on",
 		"Require_Ack=true", "count=٣", "ttl_seconds=300.0&require_ack=yes",
 	} {
 		f.Add(seed)

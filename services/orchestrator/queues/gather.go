@@ -13,11 +13,14 @@ import (
 	"github.com/rondo-run/rondo/pkg/queue"
 )
 
-// gatherer does operations. Those of a queue that come while a transaction of that queue is under way are done together in the next one: alone, an operation does
-// not wait, and many share a commit.
+// gatherer does operations. Those of a queue that come while a transaction of that queue is under
+// way are done together in the next one: alone, an operation does not wait, and many share a
+// commit.
 //
-// Whoever has just been answered mostly comes again at once. So after a transaction of several operations the next one waits until as many have come, for a part of the time
-// that it takes at most: otherwise few and many would take turns, in more transactions (docs/adr/0026-queues.md has figures).
+// Whoever has just been answered mostly comes again at once. So after a transaction of several
+// operations the next one waits until as many have come, for a part of the time that it takes at
+// most: otherwise few and many would take turns, in more transactions (docs/adr/0026-queues.md has
+// figures).
 type gatherer struct {
 	store   queue.Store
 	timeout time.Duration
@@ -34,10 +37,12 @@ type line struct {
 	came    chan struct{} // has a value when somebody has come
 }
 
-// gatherFor bounds how long is waited for others to come, and so does half of the time of the last transaction.
+// gatherFor bounds how long is waited for others to come, and so does half of the time of the last
+// transaction.
 const gatherFor = 2 * time.Millisecond
 
-// gatherMost bounds the operations of a transaction, gatherBytes what they push, gatherItems what they pop.
+// gatherMost bounds the operations of a transaction, gatherBytes what they push, gatherItems what
+// they pop.
 const (
 	gatherMost  = 100
 	gatherBytes = 4 << 20
@@ -56,7 +61,8 @@ type waiting struct {
 }
 
 func newGatherer(store queue.Store, timeout time.Duration, parallel int) *gatherer {
-	return &gatherer{store: store, timeout: timeout, slots: make(chan struct{}, parallel), queues: make(map[string]*line)}
+	return &gatherer{store: store, timeout: timeout, slots: make(chan struct{}, parallel),
+		queues: make(map[string]*line)}
 }
 
 // do waits for its turn, and then for the result.
@@ -93,7 +99,8 @@ func sizeOf(op queue.Operation) (n int) {
 	return n
 }
 
-// itemsOf is how many items an operation pops. Of many, there are not more than an answer may have bytes.
+// itemsOf is how many items an operation pops. Of many, there are not more than an answer may have
+// bytes.
 func itemsOf(op queue.Operation) int {
 	if p, ok := op.(queue.Pop); ok {
 		return min(max(p.Count, 0), maxAnswer/DefaultMaxItem)
@@ -166,7 +173,8 @@ func (g *gatherer) next(name string, l *line) (batch []*waiting) {
 	return batch
 }
 
-// turn is when an operation comes among those that are done together. Nobody can tell in which order they came, and like beside like is read and written at once.
+// turn is when an operation comes among those that are done together. Nobody can tell in which
+// order they came, and like beside like is read and written at once.
 func turn(op queue.Operation) int {
 	switch op.(type) {
 	case queue.Acknowledge:
@@ -179,7 +187,8 @@ func turn(op queue.Operation) int {
 	return 1
 }
 
-// together does several operations in one transaction. If the database does not take them, each is tried alone, so that one cannot spoil the others.
+// together does several operations in one transaction. If the database does not take them, each is
+// tried alone, so that one cannot spoil the others.
 func (g *gatherer) together(name string, batch []*waiting) {
 	slices.SortStableFunc(batch, func(a, b *waiting) int { return cmp.Compare(turn(a.op), turn(b.op)) })
 	ops := make([]queue.Operation, len(batch))

@@ -45,7 +45,8 @@ func TestRemovingMuch(t *testing.T) {
 		s.post("/queue/q/push", `{"items": [`+items+`]}`).is(200, nil)
 	}
 	r := s.ask("DELETE", "/queue/q", "").is(503, map[string]any{"error_code": "UNAVAILABLE"})
-	if want := "1000 items are removed, and there are more: send the request again to go on"; r.string("detail") != want {
+	if want := "1000 items are removed, and there are more: send the request again to go on"; r.string(
+		"detail") != want {
 		t.Errorf("%s", r.text)
 	}
 	s.ask("GET", "/queue/q/depth", "").is(200, map[string]any{"depth": 1000})
@@ -64,7 +65,8 @@ func (s slow) Do(ctx context.Context, name string, ops ...queue.Operation) ([]qu
 	return s.Store.Do(ctx, name, ops...)
 }
 
-// TestLargeRequestsAtOnce: what bodies need in memory is bounded, and whoever comes too much is told to come again.
+// TestLargeRequestsAtOnce: what bodies need in memory is bounded, and whoever comes too much is
+// told to come again.
 func TestLargeRequestsAtOnce(t *testing.T) {
 	s, end := serve(t, inMemory(t), queues.Config{})
 	defer end()
@@ -75,7 +77,8 @@ func TestLargeRequestsAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		fmt.Fprintf(conn, "POST /queue/q/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n{", queues.DefaultMaxBody)
+		fmt.Fprintf(conn, "POST /queue/q/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n{",
+			queues.DefaultMaxBody)
 		go func() {
 			status, _ := bufio.NewReader(conn).ReadString('\n')
 			answers <- status

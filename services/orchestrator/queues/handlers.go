@@ -25,7 +25,8 @@ import (
 
 // ---- Reading requests.
 
-// read reads a body of JSON. What nobody knows in it is refused, so that a misspelt name is noticed.
+// read reads a body of JSON. What nobody knows in it is refused, so that a misspelt name is
+// noticed.
 func (s *Server) read(c *call, into any) error {
 	data, err := s.body(c)
 	if err != nil {
@@ -44,7 +45,8 @@ func (s *Server) read(c *call, into any) error {
 
 // body reads a whole body.
 func (s *Server) body(c *call) ([]byte, error) {
-	tooLarge := newProblem(http.StatusRequestEntityTooLarge, codeTooLarge, fmt.Sprintf("the request is larger than %d bytes: send fewer items at once", s.config.MaxBody)).last()
+	tooLarge := newProblem(http.StatusRequestEntityTooLarge, codeTooLarge,
+		fmt.Sprintf("the request is larger than %d bytes: send fewer items at once", s.config.MaxBody)).last()
 	if c.ContentLength > int64(s.config.MaxBody) {
 		return nil, tooLarge
 	}
@@ -53,7 +55,8 @@ func (s *Server) body(c *call) ([]byte, error) {
 		held = int64(s.config.MaxBody)
 	}
 	if !s.bodies.TryAcquire(held) {
-		return nil, newProblem(http.StatusServiceUnavailable, codeUnavailable, "many large requests are under way, and nothing was done: try again").retry(time.Second).last()
+		return nil, newProblem(http.StatusServiceUnavailable, codeUnavailable,
+			"many large requests are under way, and nothing was done: try again").retry(time.Second).last()
 	}
 	c.held = held
 	data, err := io.ReadAll(http.MaxBytesReader(nil, c.Body, int64(s.config.MaxBody)))
@@ -62,7 +65,8 @@ func (s *Server) body(c *call) ([]byte, error) {
 	case errors.As(err, &large):
 		return nil, tooLarge
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, newProblem(http.StatusRequestTimeout, codeTooSlow, "the body did not come in time: send it at once").last()
+		return nil, newProblem(http.StatusRequestTimeout, codeTooSlow,
+			"the body did not come in time: send it at once").last()
 	case err != nil:
 		return nil, invalid("the body did not come to its end: %v", err)
 	case !utf8.Valid(data):
@@ -81,7 +85,8 @@ func badJSON(err error) error {
 	case errors.As(err, &said):
 		return said
 	case errors.As(err, &wrong):
-		return invalid("%s: a %s is not what is wanted here, which is %s", or(wrong.Field, "the body"), wrong.Value, wanted(wrong.Type.Kind().String()))
+		return invalid("%s: a %s is not what is wanted here, which is %s", or(wrong.Field, "the body"), wrong.Value,
+			wanted(wrong.Type.Kind().String()))
 	case errors.As(err, &syntax):
 		return invalid("the body is no JSON: %v, at byte %d", err, syntax.Offset)
 	case errors.Is(err, io.ErrUnexpectedEOF):
@@ -140,7 +145,8 @@ func yes(c *call, name string) (bool, error) {
 	}
 }
 
-// known refuses parameters that nobody knows, or that say two things: what was meant to be require_ack must not be a pop without.
+// known refuses parameters that nobody knows, or that say two things: what was meant to be
+// require_ack must not be a pop without.
 func known(c *call, names ...string) error {
 	all, err := url.ParseQuery(c.URL.RawQuery)
 	if err != nil {
@@ -194,7 +200,8 @@ type pushBody struct {
 	Items itemList `json:"items"`
 }
 
-// itemList is a list of items that is read up to where it is too long, since a short text may be many of them.
+// itemList is a list of items that is read up to where it is too long, since a short text may be
+// many of them.
 type itemList []pushItem
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -264,7 +271,8 @@ func (s *Server) pushOf(c *call, body pushBody) (queue.Push, error) {
 	list := body.Items
 	switch {
 	case body.Items != nil && (body.Item != nil || body.Priority != 0 || body.Delay != 0):
-		return queue.Push{}, invalid("give either item, with its priority and delay_seconds, or items, a list of such objects")
+		return queue.Push{},
+			invalid("give either item, with its priority and delay_seconds, or items, a list of such objects")
 	case body.Items == nil:
 		list = []pushItem{body.pushItem}
 	case len(list) == 0:
@@ -293,11 +301,13 @@ func (s *Server) pushOf(c *call, body pushBody) (queue.Push, error) {
 			return queue.Push{}, invalid("%sitem is no JSON: %v", where, err)
 		}
 		if deep(data.Bytes()) {
-			return queue.Push{}, invalid("%sitem nests lists and objects more than %d deep: whoever pops it could not read it", where, maxDepth)
+			return queue.Push{}, invalid(
+				"%sitem nests lists and objects more than %d deep: whoever pops it could not read it", where, maxDepth)
 		}
 		if data.Len() > s.config.MaxItem {
 			return queue.Push{}, newProblem(http.StatusRequestEntityTooLarge, codeTooLarge,
-				fmt.Sprintf("%sitem has %d bytes, and may have %d: put what is large elsewhere, and push where it is", where, data.Len(), s.config.MaxItem))
+				fmt.Sprintf("%sitem has %d bytes, and may have %d: put what is large elsewhere, and push where it is",
+					where, data.Len(), s.config.MaxItem))
 		}
 		op.Items[n] = queue.NewItem{Data: data.Bytes(), Priority: i.Priority, Delay: delay, Trace: trace}
 		fmt.Fprintf(digest, "%d %d %d\n", i.Priority, delay, data.Len())
@@ -307,7 +317,8 @@ func (s *Server) pushOf(c *call, body pushBody) (queue.Push, error) {
 	return op, nil
 }
 
-// maxDepth bounds how deep an item nests. encoding/json gives up at 10,000 levels, and answers add some to those of the item.
+// maxDepth bounds how deep an item nests. encoding/json gives up at 10,000 levels, and answers add
+// some to those of the item.
 const maxDepth = 9_000
 
 // deep reports whether JSON nests deeper than that.
@@ -441,7 +452,8 @@ func (b lockBody) lockOf() (string, error) {
 		return "", invalid("lock_id is required: give the one that the pop has answered").say("lock_id is required")
 	}
 	if len(*b.LockID) > maxLockID {
-		return "", invalid("lock_id: this one has %d characters, and none has more than %d: give the one that the pop has answered", len(*b.LockID), maxLockID)
+		return "", invalid("lock_id: this one has %d characters, and none has more than %d: give the one that the "+
+			"pop has answered", len(*b.LockID), maxLockID)
 	}
 	return *b.LockID, nil
 }

@@ -18,8 +18,9 @@ import (
 // readEvery is how often files are read again at most.
 const readEvery = time.Second
 
-// kept is what was made of files. It is made anew when they have changed; nobody waits for that but who notices. They are read rather than asked for the time of their
-// change, because a change within a second, or one that keeps size and time, would be missed otherwise; they are small.
+// kept is what was made of files. It is made anew when they have changed; nobody waits for that but
+// who notices. They are read rather than asked for the time of their change, because a change
+// within a second, or one that keeps size and time, would be missed otherwise; they are small.
 type kept[T any] struct {
 	what  string
 	paths []string
@@ -36,7 +37,8 @@ type kept[T any] struct {
 }
 
 // keep reads files for the first time. log may be nil.
-func keep[T any](what string, paths []string, make func([][]byte) (T, error), log *slog.Logger, now func() time.Time) (*kept[T], error) {
+func keep[T any](what string, paths []string, make func([][]byte) (T, error), log *slog.Logger,
+	now func() time.Time) (*kept[T], error) {
 	k := &kept[T]{what: what, paths: paths, make: make, log: cmp.Or(log, slog.New(slog.DiscardHandler)), now: now}
 	data, err := k.read()
 	if err != nil {
@@ -96,6 +98,8 @@ func (k *kept[T]) look() {
 	k.tried = data // also nil: when the files are back, they are read
 	if text := err.Error(); text != k.said {
 		k.said = text
-		k.log.LogAttrs(context.Background(), slog.LevelError, "a file has changed and is broken; what it said before still holds until it is repaired", slog.String("error", text))
+		k.log.LogAttrs(context.Background(), slog.LevelError,
+			"a file has changed and is broken; what it said before still holds until it is repaired",
+			slog.String("error", text))
 	}
 }

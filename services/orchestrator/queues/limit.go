@@ -23,7 +23,8 @@ func newLimits(now func() time.Time, perSecond float64) *limits {
 	return &limits{rate: perSecond, now: now, of: make(map[string]*rate.Limiter)}
 }
 
-// wait counts a request of a caller, nil for those who were not asked who they are. If that is one too many, it tells after what time there is room again; that is 0 otherwise.
+// wait counts a request of a caller, nil for those who were not asked who they are. If that is one
+// too many, it tells after what time there is room again; that is 0 otherwise.
 func (l *limits) wait(c *Caller) (wait time.Duration) {
 	name, perSecond := "", l.rate
 	if c != nil {

@@ -44,7 +44,8 @@ type totals struct {
 
 func standingOf(i queue.Info) standing {
 	st := standing{
-		Queue: i.Queue, Depth: i.Depth(), Priorities: priorities(i), Locked: i.Locked, Locks: i.Locks, Delayed: i.Delayed, Dead: i.Dead, Settings: i.Settings, Totals: totals(i.Totals),
+		Queue: i.Queue, Depth: i.Depth(), Priorities: priorities(i), Locked: i.Locked, Locks: i.Locks,
+		Delayed: i.Delayed, Dead: i.Dead, Settings: i.Settings, Totals: totals(i.Totals),
 	}
 	if i.Exclusive != nil {
 		at := unixSeconds(i.Exclusive.ExpiresAt)
@@ -235,7 +236,8 @@ func (s *Server) removeDead(c *call) (answer, error) {
 	return answer{body: removed{true, "the dead items are removed", n}}, nil
 }
 
-// removeItems removes what there is. Of a very large queue it removes a part, and whoever wants the rest removed asks again.
+// removeItems removes what there is. Of a very large queue it removes a part, and whoever wants the
+// rest removed asks again.
 func (s *Server) removeItems(c *call, dead bool) (n int, err error) {
 	until := s.config.Now().Add(s.config.Timeout)
 	for {
@@ -247,7 +249,9 @@ func (s *Server) removeItems(c *call, dead bool) (n int, err error) {
 			return n, nil
 		}
 		if s.config.Now().After(until) {
-			return n, newProblem(http.StatusServiceUnavailable, codeUnavailable, fmt.Sprintf("%d items are removed, and there are more: send the request again to go on", n)).retry(time.Second)
+			return n, newProblem(http.StatusServiceUnavailable, codeUnavailable,
+				fmt.Sprintf("%d items are removed, and there are more: send the request again to go on",
+					n)).retry(time.Second)
 		}
 	}
 }
@@ -291,7 +295,8 @@ func (s *Server) dead(c *call) (answer, error) {
 			out.After = out.Items[n-1].ID
 			break
 		}
-		out.Items = append(out.Items, deadItem{d.DeadID().String(), d.Data, unixSeconds(d.DiedAt), d.Reason, detailOf(d.Item)})
+		out.Items = append(out.Items,
+			deadItem{d.DeadID().String(), d.Data, unixSeconds(d.DiedAt), d.Reason, detailOf(d.Item)})
 	}
 	out.Count = len(out.Items)
 	return answer{body: out}, nil
@@ -338,7 +343,9 @@ func (s *Server) requeue(c *call) (answer, error) {
 	case op.Limit < 1 || op.Limit > queue.MaxCount:
 		return answer{}, invalid("limit: %d; want 1 to %d", op.Limit, queue.MaxCount)
 	case body.IDs != nil && (len(body.IDs) == 0 || len(body.IDs) > queue.MaxCount):
-		return answer{}, invalid("dead_ids: a list of %d; give 1 to %d, or leave it out to requeue those that died first", len(body.IDs), queue.MaxCount)
+		return answer{}, invalid(
+			"dead_ids: a list of %d; give 1 to %d, or leave it out to requeue those that died first", len(body.IDs),
+			queue.MaxCount)
 	}
 	for _, text := range body.IDs {
 		id, err := queue.ParseDeadID(text)

@@ -56,7 +56,8 @@ const (
 	watchMost  = 100
 )
 
-// watch looks how queues stand from time to time, and tells that whenever somebody reads the metrics.
+// watch looks how queues stand from time to time, and tells that whenever somebody reads the
+// metrics.
 func (s *Server) watch(ctx context.Context) {
 	if s.config.Metrics == nil {
 		return
@@ -71,7 +72,8 @@ func (s *Server) watch(ctx context.Context) {
 			stop = nil
 		}
 		if err != nil && ctx.Err() == nil {
-			s.config.Logger.WarnContext(ctx, "how queues stand cannot be read; their metrics have no values until it can", "error", err)
+			s.config.Logger.WarnContext(ctx,
+				"how queues stand cannot be read; their metrics have no values until it can", "error", err)
 		} else {
 			stop = s.config.Metrics.Watch(func(tell telemetry.Tell) {
 				for _, i := range all {

@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// The document has the routes that are served, by the same names, and no others. Whether they answer as it says is looked at by integration/openapi.
+// The document has the routes that are served, by the same names, and no others. Whether they
+// answer as it says is looked at by integration/openapi.
 func TestRoutesOfTheDocument(t *testing.T) {
 	var doc struct {
 		Paths map[string]map[string]struct {
@@ -35,7 +36,8 @@ func TestRoutesOfTheDocument(t *testing.T) {
 	slices.Sort(documented)
 	slices.Sort(served)
 	if !slices.Equal(documented, served) {
-		t.Errorf("the document has\n%s\nand these are served:\n%s", strings.Join(documented, "\n"), strings.Join(served, "\n"))
+		t.Errorf("the document has\n%s\nand these are served:\n%s", strings.Join(documented, "\n"),
+			strings.Join(served, "\n"))
 	}
 }
 

@@ -15,20 +15,25 @@ import (
 	"github.com/rondo-run/rondo/pkg/queue"
 )
 
-// FuzzOperations has bytes stand for operations, and for time that passes, and compares every answer with what a small model of the queue expects: no two exclusive locks,
-// no item at two places, none lost, and what is popped are those that are in front.
+// FuzzOperations has bytes stand for operations, and for time that passes, and compares every
+// answer with what a small model of the queue expects: no two exclusive locks, no item at two
+// places, none lost, and what is popped are those that are in front.
 func FuzzOperations(f *testing.F) {
 	for _, seed := range []string{
-		"\x00\x05\x02\x12\x04\x00\x01\x02",                                 // push, pop with a lock, acknowledge, pop
-		"\x00\x0f\x02\x03\x07\x28\x04\x00\x01\x01",                         // a lock that expires before it is acknowledged
-		"\x00\x0f\x03\x01\x03\x01\x01\x01\x04\x00\x04\x01\x01\x03",         // concurrent locks
-		"\x00\x0f\x03\x01\x07\x28\x02\x01\x07\x28\x04\x00\x04\x01",         // a concurrent lock that has expired, then an exclusive one
+		"\x00\x05\x02\x12\x04\x00\x01\x02", // push, pop with a lock, acknowledge, pop
+		// a lock that expires before it is acknowledged
+		"\x00\x0f\x02\x03\x07\x28\x04\x00\x01\x01",
+		"\x00\x0f\x03\x01\x03\x01\x01\x01\x04\x00\x04\x01\x01\x03", // concurrent locks
+		// a concurrent lock that has expired, then an exclusive one
+		"\x00\x0f\x03\x01\x07\x28\x02\x01\x07\x28\x04\x00\x04\x01",
 		"\x0a\x01\x00\x0f\x02\x03\x05\x00\x08\x00\x01\x03\x02\x00\x09\x00", // items that die, and are requeued
 		"\x00\x1f\x0b\x00\x07\x05\x01\x03\x0b\x00",                         // delayed items
 		"\x00\x03\x02\x02\x06\x80\x07\x1e\x02\x00\x05\x90\x07\x0a\x01\x01", // more time, and a return with a delay
-		"\x00\x0f\x02\x00\x07\x28\x00\x00\x04\x00\x04\x00",                 // a lock that has expired, and a push before it is acknowledged
-		"\x00\x0f\x02\x00\x07\x28\x0b\x00\x05\x00\x01\x00\x05\x00",         // a lock that has expired, and a look before it is returned
-		"\x00\x03\x03\x02\x0c\x00\x04\x00\x00\x01\x01\x00",                 // a queue that is removed under a lock
+		// a lock that has expired, and a push before it is acknowledged
+		"\x00\x0f\x02\x00\x07\x28\x00\x00\x04\x00\x04\x00",
+		// a lock that has expired, and a look before it is returned
+		"\x00\x0f\x02\x00\x07\x28\x0b\x00\x05\x00\x01\x00\x05\x00",
+		"\x00\x03\x03\x02\x0c\x00\x04\x00\x00\x01\x01\x00", // a queue that is removed under a lock
 	} {
 		f.Add([]byte(seed))
 	}
@@ -65,11 +70,13 @@ type thing struct {
 	place                      place
 	due                        time.Time
 	lease                      *lease
-	// moved says that it is not where it was pushed, so that the model does not know its place among others of its priority.
+	// moved says that it is not where it was pushed, so that the model does not know its place
+	// among others of its priority.
 	moved bool
 }
 
-// lease is a lock of the model. It is over when its time is, and settled when the queue has noticed.
+// lease is a lock of the model. It is over when its time is, and settled when the queue has
+// noticed.
 type lease struct {
 	id        string
 	exclusive bool
@@ -113,7 +120,8 @@ func (m *model) do(step, how int) { steps[step](m, how) }
 func (m *model) ask(status int, method, target, body string) answered {
 	m.t.Helper()
 	a := m.server.send(m.t, method, "/queue/q"+target, body)
-	m.log = append(m.log, fmt.Sprintf("%s %s %s %s: %d %s", m.now.Format("15:04:05.000"), method, target, body, a.status, bytes.TrimSpace(a.body)))
+	m.log = append(m.log, fmt.Sprintf("%s %s %s %s: %d %s", m.now.Format("15:04:05.000"), method, target, body,
+		a.status, bytes.TrimSpace(a.body)))
 	if a.status != status {
 		m.t.Errorf("%s %s %s: %d %s; the model expects %d", method, target, body, a.status, a.body, status)
 	}
@@ -141,7 +149,8 @@ func (m *model) push(how int) {
 			x.place, x.due, x.moved = delayed, m.now.Add(time.Duration(delay)*time.Second), true
 		}
 		m.things = append(m.things, x)
-		items = append(items, fmt.Sprintf(`{"item": %d, "priority": %d, "delay_seconds": %d}`, x.number, priority, delay))
+		items = append(items,
+			fmt.Sprintf(`{"item": %d, "priority": %d, "delay_seconds": %d}`, x.number, priority, delay))
 	}
 	m.expect(m.ask(http.StatusOK, "POST", "/push", `{"items": [`+strings.Join(items, ", ")+`]}`), "items_pushed", count)
 }
@@ -233,7 +242,8 @@ func (m *model) pop(how int, ack bool, mode string) {
 		for _, l := range m.active() {
 			until = slices.MaxFunc([]time.Time{until, l.until}, time.Time.Compare)
 		}
-		if a := m.ask(http.StatusLocked, "POST", target, ""); a.float("lock_expires_at") < float64(until.UnixMilli())/1000 {
+		if a := m.ask(http.StatusLocked, "POST", target,
+			""); a.float("lock_expires_at") < float64(until.UnixMilli())/1000 {
 			m.t.Errorf("locked until %v; the model expects %v at least", a.members["lock_expires_at"], until)
 		}
 		return
@@ -255,7 +265,8 @@ func (m *model) pop(how int, ack bool, mode string) {
 	if count == 0 {
 		return
 	}
-	l := &lease{id: a.text("lock_id"), exclusive: mode == "exclusive", until: m.now.Add(queue.TTL(time.Duration(ttl) * time.Second))}
+	l := &lease{id: a.text("lock_id"), exclusive: mode == "exclusive",
+		until: m.now.Add(queue.TTL(time.Duration(ttl) * time.Second))}
 	if at := a.float("lock_expires_at"); at != float64(l.until.UnixMilli())/1000 {
 		m.t.Errorf("the lock ends at %v; the model expects %v", at, l.until)
 	}
@@ -348,7 +359,8 @@ func (m *model) end(operation string, how int) {
 	}
 }
 
-// expected is what the document says of a lock's id: no lock 404, one that has expired 410, another id 400.
+// expected is what the document says of a lock's id: no lock 404, one that has expired 410, another
+// id 400.
 func (m *model) expected(id string) (int, *lease) {
 	n := slices.IndexFunc(m.leases, func(l *lease) bool { return l.id == id })
 	if l := m.exclusive(); l != nil {
@@ -456,7 +468,8 @@ func (m *model) look() {
 	priorities, _ := a.members["priorities"].(map[string]any)
 	for p := range 3 {
 		n := len(m.of(func(x *thing) bool { return x.place == ready && x.priority == p }))
-		if is, _ := priorities[strconv.Itoa(p)].(json.Number); n != 0 && is.String() != strconv.Itoa(n) || n == 0 && is != "" {
+		if is, _ := priorities[strconv.Itoa(p)].(json.Number); n != 0 && is.String() != strconv.Itoa(n) ||
+			n == 0 && is != "" {
 			m.t.Errorf("%v items of priority %d; the model expects %d", is, p, n)
 		}
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/queue"
 )
 
-// problem is why a request is refused, as RFC 9457 has it, with the members that the document of the queues names.
+// problem is why a request is refused, as RFC 9457 has it, with the members that the document of
+// the queues names.
 type problem struct {
 	Type      string   `json:"type"`
 	Title     string   `json:"title"`
@@ -61,7 +62,8 @@ const (
 func newProblem(status int, code, detail string) *problem {
 	no := false
 	return &problem{
-		Type: typePrefix + slug(code), Title: http.StatusText(status), Status: status, Detail: detail, Message: detail, ErrorCode: code, Success: &no, header: make(map[string]string),
+		Type: typePrefix + slug(code), Title: http.StatusText(status), Status: status, Detail: detail, Message: detail,
+		ErrorCode: code, Success: &no, header: make(map[string]string),
 	}
 }
 
@@ -116,7 +118,9 @@ func problemOf(err error, now time.Time) *problem {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &locked):
-		p = newProblem(http.StatusLocked, codeLocked, "somebody has popped items and not acknowledged them yet: come again when the lock has ended, or have all consumers pop with mode=concurrent").
+		p = newProblem(http.StatusLocked, codeLocked,
+			"somebody has popped items and not acknowledged them yet: come again when the lock has ended, or have "+
+				"all consumers pop with mode=concurrent").
 			say("Queue is locked pending acknowledgement").retry(locked.Until.Sub(now))
 		until := unixSeconds(locked.Until)
 		p.ExpiresAt, p.Success = &until, nil
@@ -126,11 +130,17 @@ func problemOf(err error, now time.Time) *problem {
 	case errors.As(err, &bad):
 		return invalid("%s", bad.Problem)
 	case errors.Is(err, queue.ErrNoLock):
-		return newProblem(http.StatusNotFound, codeNoLock, "the queue has no lock: it was acknowledged or returned already, or it has expired, and its items are back").say("No active lock found")
+		return newProblem(http.StatusNotFound, codeNoLock,
+			"the queue has no lock: it was acknowledged or returned already, or it has expired, "+
+				"and its items are back").say("No active lock found")
 	case errors.Is(err, queue.ErrWrongLock):
-		return newProblem(http.StatusBadRequest, codeWrongLock, "the queue is locked, but not with this lock_id: give the one that the pop has answered").say("Invalid lock_id")
+		return newProblem(http.StatusBadRequest, codeWrongLock,
+			"the queue is locked, but not with this lock_id: give the one that the pop has answered").say(
+			"Invalid lock_id")
 	case errors.Is(err, queue.ErrLockExpired):
-		return newProblem(http.StatusGone, codeExpired, "the items are back in the queue and will be popped again: ask for a longer ttl_seconds, or extend the lock in time").say("Lock has expired")
+		return newProblem(http.StatusGone, codeExpired,
+			"the items are back in the queue and will be popped again: ask for a longer ttl_seconds, or extend the "+
+				"lock in time").say("Lock has expired")
 	case errors.Is(err, queue.ErrNoQueue):
 		return newProblem(http.StatusNotFound, codeNoQueue, err.Error())
 	case errors.Is(err, queue.ErrNotEmpty):
@@ -138,9 +148,14 @@ func problemOf(err error, now time.Time) *problem {
 	case errors.Is(err, queue.ErrKeyReused):
 		return newProblem(http.StatusUnprocessableEntity, codeKeyReused, err.Error())
 	case history.ClassOf(err) == history.Ambiguous:
-		return newProblem(http.StatusServiceUnavailable, codeUnknown, "the connection to the database was lost, and it may or may not have been done: push again with the same Idempotency-Key, and let locks expire").retry(time.Second)
-	case history.ClassOf(err) == history.Retry, history.ClassOf(err) == history.Contended, errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return newProblem(http.StatusServiceUnavailable, codeUnavailable, "the database did not answer in time, and nothing was done: try again").retry(time.Second)
+		return newProblem(http.StatusServiceUnavailable, codeUnknown,
+			"the connection to the database was lost, and it may or may not have been done: push again with the "+
+				"same Idempotency-Key, and let locks expire").retry(time.Second)
+	case history.ClassOf(err) == history.Retry, history.ClassOf(err) == history.Contended,
+		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return newProblem(http.StatusServiceUnavailable, codeUnavailable,
+			"the database did not answer in time, and nothing was done: try again").retry(time.Second)
 	}
-	return newProblem(http.StatusInternalServerError, codeBroken, "something is wrong here, and the log says what: tell the operators the request_id")
+	return newProblem(http.StatusInternalServerError, codeBroken,
+		"something is wrong here, and the log says what: tell the operators the request_id")
 }

@@ -27,7 +27,8 @@ type route struct {
 	Method, Path string
 	// ID is the name of the operation in the OpenAPI document.
 	ID string
-	// Right is what the caller needs, for the queue in the path; "" for routes that look after that themselves.
+	// Right is what the caller needs, for the queue in the path; "" for routes that look after that
+	// themselves.
 	Right Right
 	serve func(*Server, *call) (answer, error)
 }
@@ -77,12 +78,15 @@ func (s *Server) Handler() http.Handler {
 	for _, r := range routes {
 		mux.Handle(r.Method+" "+r.Path, s.handle(r))
 	}
-	mux.Handle("/", s.handle(route{ID: "none", serve: func(_ *Server, c *call) (answer, error) { return answer{}, notServed(mux, c.Request) }}))
+	mux.Handle("/", s.handle(route{ID: "none", serve: func(_ *Server, c *call) (answer, error) {
+		return answer{}, notServed(mux, c.Request)
+	}}))
 	nowhere := s.handle(route{ID: "none", serve: func(*Server, *call) (answer, error) { return answer{}, noRoute() }})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A ServeMux would send those with dots and double slashes elsewhere, and say so in HTML.
 		p := r.URL.EscapedPath()
-		if clean := path.Clean("/" + p); r.Method == http.MethodConnect || p != clean && (p != clean+"/" || clean == "/") {
+		if clean := path.Clean("/" + p); r.Method == http.MethodConnect || p != clean &&
+			(p != clean+"/" || clean == "/") {
 			nowhere.ServeHTTP(w, r)
 			return
 		}
@@ -109,7 +113,8 @@ func notServed(mux *http.ServeMux, r *http.Request) error {
 }
 
 func noRoute() *problem {
-	return newProblem(http.StatusNotFound, codeNoRoute, "there is nothing at this path; GET /openapi.json tells what there is")
+	return newProblem(http.StatusNotFound, codeNoRoute,
+		"there is nothing at this path; GET /openapi.json tells what there is")
 }
 
 // handle answers one route's requests: it finds out who asks, and tells what became of it.
@@ -118,8 +123,10 @@ func (s *Server) handle(r route) http.Handler {
 		began := time.Now()
 		c := &call{Request: req, id: s.requestID(req), queue: req.PathValue("queue_id")}
 		ctx := s.texts.Extract(req.Context(), propagation.HeaderCarrier(req.Header))
-		ctx, c.span = s.tracer.Start(ctx, method(req)+" "+or(r.Path, "(none)"), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
-			semconv.HTTPRequestMethodKey.String(method(req)), semconv.HTTPRoute(r.Path), semconv.URLPath(req.URL.EscapedPath()), attribute.String("http.request.id", c.id)))
+		ctx, c.span = s.tracer.Start(ctx, method(req)+" "+or(r.Path, "(none)"),
+			trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+				semconv.HTTPRequestMethodKey.String(method(req)), semconv.HTTPRoute(r.Path),
+				semconv.URLPath(req.URL.EscapedPath()), attribute.String("http.request.id", c.id)))
 		defer c.span.End()
 		c.Request = req.WithContext(ctx)
 		defer func() { s.bodies.Release(c.held) }()
@@ -193,7 +200,8 @@ func (s *Server) admit(r route, c *call) error {
 		c.caller = caller
 	}
 	if wait := s.limits.wait(c.caller); wait > 0 {
-		return newProblem(http.StatusTooManyRequests, codeTooMany, "too many requests a second: wait, or push and pop several items at once").retry(wait)
+		return newProblem(http.StatusTooManyRequests, codeTooMany,
+			"too many requests a second: wait, or push and pop several items at once").retry(wait)
 	}
 	if r.Right == "" {
 		return nil
@@ -202,7 +210,8 @@ func (s *Server) admit(r route, c *call) error {
 		return err
 	}
 	if !c.may(r.Right, c.queue) {
-		return newProblem(http.StatusForbidden, codeMayNot, fmt.Sprintf("%s may not %s queue %s: the access file does not allow it", c.caller.Name, r.Right, c.queue))
+		return newProblem(http.StatusForbidden, codeMayNot,
+			fmt.Sprintf("%s may not %s queue %s: the access file does not allow it", c.caller.Name, r.Right, c.queue))
 	}
 	return nil
 }
@@ -214,7 +223,8 @@ func (c *call) may(r Right, name string) bool { return c.caller == nil || c.call
 func (s *Server) refuse(c *call, err error) answer {
 	p := problemOf(err, s.config.Now())
 	if p.Status >= 500 && p.Status != http.StatusInsufficientStorage {
-		s.config.Logger.ErrorContext(c.Context(), "a request to a queue has failed", "method", c.Method, "path", c.URL.EscapedPath(), "request_id", c.id, "error", err)
+		s.config.Logger.ErrorContext(c.Context(), "a request to a queue has failed", "method", c.Method, "path",
+			c.URL.EscapedPath(), "request_id", c.id, "error", err)
 		c.span.RecordError(err)
 	}
 	told := *p
@@ -229,7 +239,9 @@ func (s *Server) refuse(c *call, err error) answer {
 // requestID is what the caller says, if that can stand in a log, or a new one.
 func (s *Server) requestID(r *http.Request) string {
 	id := r.Header.Get("X-Request-Id")
-	fits := id != "" && len(id) <= maxRequestID && !strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c > '~' })
+	fits := id != "" && len(id) <= maxRequestID && !strings.ContainsFunc(id, func(c rune) bool {
+		return c <= ' ' || c > '~'
+	})
 	if fits {
 		return id
 	}
@@ -273,7 +285,8 @@ func (s *Server) do(c *call, op queue.Operation) (queue.Result, error) {
 		err = r.Refused
 	}
 	if err != nil && history.ClassOf(err) == history.Retry && errors.Is(err, c.Context().Err()) {
-		err = newProblem(http.StatusServiceUnavailable, codeUnknown, "the request was given up while it was under way, and may have been done").retry(time.Second)
+		err = newProblem(http.StatusServiceUnavailable, codeUnknown,
+			"the request was given up while it was under way, and may have been done").retry(time.Second)
 	}
 	return r, err
 }

@@ -22,9 +22,11 @@ import (
 	"time"
 )
 
-// This file does what docs/queues.md and the scripts of testdata tell people to type, and compares what is answered with what stands there. A command begins with "$ ", goes on
-// in the next line after a backslash, and its answer follows. The tests' clock begins at the same time as that of the documents, and `sleep` moves it. Ids that are made by
-// chance stand for those that are made here: the same for the same.
+// This file does what docs/queues.md and the scripts of testdata tell people to type, and compares
+// what is answered with what stands there. A command begins with "$ ", goes on in the next line
+// after a backslash, and its answer follows. The tests' clock begins at the same time as that of
+// the documents, and `sleep` moves it. Ids that are made by chance stand for those that are made
+// here: the same for the same.
 
 const queuesDocument = "../../../docs/queues.md"
 
@@ -51,7 +53,8 @@ func TestDocument(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) { newTypist(t, s).all(all) })
 }
 
-// TestScripts runs the four examples of the former service's document, each on a database of its own. They stand in the document as well.
+// TestScripts runs the four examples of the former service's document, each on a database of its
+// own. They stand in the document as well.
 func TestScripts(t *testing.T) {
 	_, examples := theDocument(t)
 	paths, err := filepath.Glob("testdata/*.txt")
@@ -97,7 +100,8 @@ func TestDocumentWithCurl(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newTypist(t, onSQLite(t))
 			p.curl = func(words []string) (string, error) {
-				out, err := exec.CommandContext(t.Context(), program, append([]string{"-q", "-sS"}, words...)...).CombinedOutput()
+				out, err := exec.CommandContext(t.Context(), program,
+					append([]string{"-q", "-sS"}, words...)...).CombinedOutput()
 				return string(out), err
 			}
 			p.all(all)
@@ -289,7 +293,8 @@ func likeCurl(t testing.TB, words []string) (string, error) {
 	}
 	defer answer.Body.Close()
 	data, err := io.ReadAll(answer.Body)
-	return string(data) + strings.NewReplacer("%{http_code}", strconv.Itoa(answer.StatusCode), `\n`, "\n").Replace(after), err
+	return string(data) + strings.NewReplacer("%{http_code}", strconv.Itoa(answer.StatusCode), `\n`,
+		"\n").Replace(after), err
 }
 
 // ---- Comparing.
@@ -377,8 +382,10 @@ func TestAnswersAreCompared(t *testing.T) {
 		{"another kind", `{"a":"1"}`, `{"a":1}`, false},
 		{"an id", `{"lock_id":"abc"}`, `{"lock_id":"xyz"}`, true},
 		{"an id twice", `[{"lock_id":"abc"},{"lock_id":"abc"}]`, `[{"lock_id":"xyz"},{"lock_id":"xyz"}]`, true},
-		{"another id where the same should be", `[{"lock_id":"abc"},{"lock_id":"abd"}]`, `[{"lock_id":"xyz"},{"lock_id":"xyz"}]`, false},
-		{"the same id where another should be", `[{"lock_id":"abc"},{"lock_id":"abc"}]`, `[{"lock_id":"xyz"},{"lock_id":"xyw"}]`, false},
+		{"another id where the same should be", `[{"lock_id":"abc"},{"lock_id":"abd"}]`,
+			`[{"lock_id":"xyz"},{"lock_id":"xyz"}]`, false},
+		{"the same id where another should be", `[{"lock_id":"abc"},{"lock_id":"abc"}]`,
+			`[{"lock_id":"xyz"},{"lock_id":"xyw"}]`, false},
 		{"an id of another form", `{"lock_id":"abcdef"}`, `{"lock_id":"x"}`, false},
 		{"an id that is none", `{"lock_id":5}`, `{"lock_id":"x"}`, false},
 		{"a status", "{}\n423\n", "{}\n423\n", true},
@@ -393,10 +400,12 @@ func TestAnswersAreCompared(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		`a 'b c' "d"e`: "a|b c|de", `a  b`: "a|b", `''`: "", `a 'b`: "does not end", "a | b": "quotes", "a ?b": "quotes",
+		`a 'b c' "d"e`: "a|b c|de", `a  b`: "a|b", `''`: "", `a 'b`: "does not end", "a | b": "quotes",
+		"a ?b": "quotes",
 	} {
 		words, err := split(line)
-		if got := strings.Join(words, "|") + fmt.Sprint(err); !strings.Contains(got, want) || (err == nil) != (want == strings.Join(words, "|")) {
+		if got := strings.Join(words, "|") + fmt.Sprint(err); !strings.Contains(got, want) ||
+			(err == nil) != (want == strings.Join(words, "|")) {
 			t.Errorf("%q: %q, %v", line, words, err)
 		}
 	}
@@ -409,10 +418,13 @@ func TestAnswersAreCompared(t *testing.T) {
 
 // ---- The table of problems.
 
-// TestProblemsAreExplained compares the codes and statuses of the table in the document with those in the code.
+// TestProblemsAreExplained compares the codes and statuses of the table in the document with those
+// in the code.
 func TestProblemsAreExplained(t *testing.T) {
 	told := make(map[string]int)
-	for _, m := range regexp.MustCompile("(?m)^\\| (\\d{3}) \\| `([A-Z_]+)` \\| [^|]{20,} \\| [^|]{10,} \\|$").FindAllStringSubmatch(read(t, queuesDocument), -1) {
+	for _, m := range regexp.MustCompile(
+		"(?m)^\\| (\\d{3}) \\| `([A-Z_]+)` \\| [^|]{20,} \\| [^|]{10,} \\|$").FindAllStringSubmatch(read(t,
+		queuesDocument), -1) {
 		if _, twice := told[m[2]]; twice {
 			t.Errorf("%s stands in the table twice", m[2])
 		}
@@ -454,7 +466,8 @@ func problemsInCode(t *testing.T) map[string]int {
 	}
 	codes, used := make(map[string]string), make(map[string]int)
 	inspect(func(n ast.Node) bool {
-		if v, ok := n.(*ast.ValueSpec); ok && len(v.Names) == 1 && len(v.Values) == 1 && strings.HasPrefix(v.Names[0].Name, "code") {
+		if v, ok := n.(*ast.ValueSpec); ok && len(v.Names) == 1 && len(v.Values) == 1 &&
+			strings.HasPrefix(v.Names[0].Name, "code") {
 			if l, ok := v.Values[0].(*ast.BasicLit); ok {
 				codes[v.Names[0].Name], _ = strconv.Unquote(l.Value)
 			}

@@ -1,16 +1,20 @@
-// Package queues serves the queues of [github.com/rondo-run/rondo/pkg/queue] over HTTP, for whoever speaks nothing else.
+// Package queues serves the queues of [github.com/rondo-run/rondo/pkg/queue] over HTTP, for whoever
+// speaks nothing else.
 //
-//	request ──► who is it, may it? ──► route ──► operation ──► line of the queue ──► ONE transaction for all that wait ──► answer
+//	request ──► who is it, may it? ──► route ──► operation ──► line of the queue ──► ONE transaction for all ──► answer
 //	            access.go, limit.go    routes.go  handlers.go   gather.go             pkg/queue, pkg/history              problem.go
 //
-// Each orchestrator may serve them, and all serve the same queues: what is in memory here is only who waits for an answer. /openapi.json describes every route, and
-// docs/queues.md tells how to use them.
+// Each orchestrator may serve them, and all serve the same queues: what is in memory here is only
+// who waits for an answer. /openapi.json describes every route, and docs/queues.md tells how to use
+// them.
 //
-// What is refused is told as application/problem+json (RFC 9457): title and status, and a detail that says what to do. The members that clients of the
-// former service know (success, message, error_code, lock_expires_at) stand beside them.
+// What is refused is told as application/problem+json (RFC 9457): title and status, and a detail
+// that says what to do. The members that clients of the former service know (success, message,
+// error_code, lock_expires_at) stand beside them.
 //
-// A request that a client has given up before its turn came is not done. One that is under way is done to its end, whoever still waits: a pop
-// without a lock may then have removed items that nobody got, which is what locks are for.
+// A request that a client has given up before its turn came is not done. One that is under way is
+// done to its end, whoever still waits: a pop without a lock may then have removed items that
+// nobody got, which is what locks are for.
 package queues
 
 import (
@@ -39,26 +43,31 @@ const DefaultAddress = "127.0.0.1:8000"
 
 // Config says what is served, and where.
 type Config struct {
-	// Address is host:port; an empty host is all addresses of this machine, as for [net.Listen]. Port 0 is any that is free.
+	// Address is host:port; an empty host is all addresses of this machine, as for [net.Listen].
+	// Port 0 is any that is free.
 	Address string
 	// TLS encrypts; nil: nothing does.
 	TLS *tls.Config
-	// Access says who may do what. Nil: nobody is asked who they are, which is only for addresses of this machine.
+	// Access says who may do what. Nil: nobody is asked who they are, which is only for addresses
+	// of this machine.
 	Access *Access
-	// Rate is how many requests a second each caller may send, with two seconds' worth at once; 0 for no bound.
+	// Rate is how many requests a second each caller may send, with two seconds' worth at once; 0
+	// for no bound.
 	Rate float64
 	// MaxItem and MaxBody bound an item and a whole request, in bytes; 0: 256 KiB and 4 MiB.
 	MaxItem, MaxBody int
 	// Timeout bounds what is done for a request; 0: 10 seconds.
 	Timeout time.Duration
-	// Parallel bounds the transactions that are under way at once, so that the orchestrator's loop has connections left; 0: 4.
+	// Parallel bounds the transactions that are under way at once, so that the orchestrator's loop
+	// has connections left; 0: 4.
 	Parallel int
 	// Tracer tells spans, Metrics counts; nil: nobody does.
 	Tracer  *telemetry.Tracer
 	Metrics *telemetry.Metrics `json:"-"`
 	// Logger gets what goes wrong; nil is slog.Default.
 	Logger *slog.Logger
-	// Random is where ids of locks and requests come from, Now the clock of limits; nil: crypto/rand and time.Now.
+	// Random is where ids of locks and requests come from, Now the clock of limits; nil:
+	// crypto/rand and time.Now.
 	Random io.Reader
 	Now    func() time.Time
 }
@@ -102,7 +111,8 @@ func New(store queue.Store, c Config) (*Server, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	s := &Server{config: c, store: store, line: newGatherer(store, c.Timeout, c.Parallel), limits: newLimits(c.Now, c.Rate), texts: propagation.TraceContext{}}
+	s := &Server{config: c, store: store, line: newGatherer(store, c.Timeout, c.Parallel),
+		limits: newLimits(c.Now, c.Rate), texts: propagation.TraceContext{}}
 	s.bodies = semaphore.NewWeighted(max(maxBodies, int64(c.MaxBody)))
 	s.tracer = noop.NewTracerProvider().Tracer("")
 	if c.Tracer != nil {
@@ -112,15 +122,19 @@ func New(store queue.Store, c Config) (*Server, error) {
 		return nil, fmt.Errorf("queues: address %q: want host:port: %w", c.Address, err)
 	}
 	if c.Access == nil && !Local(c.Address) {
-		return nil, fmt.Errorf("queues: %s can be reached from other machines: say who may do what there with an access file, or listen at 127.0.0.1", c.Address)
+		return nil, fmt.Errorf(
+			"queues: %s can be reached from other machines: say who may do what there with an access file, or "+
+				"listen at 127.0.0.1", c.Address)
 	}
 	var err error
 	if s.listen, err = net.Listen("tcp", c.Address); err != nil {
 		return nil, fmt.Errorf("queues: %w (choose another address)", err)
 	}
 	s.http = &http.Server{
-		Handler: s.Handler(), ReadHeaderTimeout: headerTimeout, ReadTimeout: c.Timeout + headerTimeout, WriteTimeout: c.Timeout + 2*headerTimeout, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug), TLSConfig: c.TLS,
+		Handler: s.Handler(), ReadHeaderTimeout: headerTimeout, ReadTimeout: c.Timeout + headerTimeout,
+		WriteTimeout: c.Timeout + 2*headerTimeout, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
+		TLSConfig: c.TLS,
 	}
 	return s, nil
 }
@@ -149,7 +163,8 @@ func (s *Server) URL() string {
 	return "http://" + s.Address()
 }
 
-// Do does an operation, together with others of the same queue that come at the same time. The error is the store's; why an operation was refused is in the result.
+// Do does an operation, together with others of the same queue that come at the same time. The
+// error is the store's; why an operation was refused is in the result.
 func (s *Server) Do(ctx context.Context, queue string, op queue.Operation) (queue.Result, error) {
 	r, err := s.line.do(ctx, queue, op)
 	if err == nil {

@@ -168,7 +168,8 @@ func (s *service) send(r *http.Request) response {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	out := response{t: s.t, what: r.Method + " " + r.URL.RequestURI(), status: answer.StatusCode, header: answer.Header, text: string(data)}
+	out := response{t: s.t, what: r.Method + " " + r.URL.RequestURI(), status: answer.StatusCode, header: answer.Header,
+		text: string(data)}
 	if err := json.Unmarshal(data, &out.body); err != nil {
 		s.t.Fatalf("%s: %s is no JSON: %q", out.what, answer.Status, data)
 	}
@@ -246,7 +247,8 @@ func ids(numbers ...int) []map[string]int {
 // lock pops with a lock, and gives its id.
 func (s *service) lock(name, query string, want ...int) string {
 	s.t.Helper()
-	return s.post("/queue/"+name+"/pop?require_ack=true&"+query, "").is(200, map[string]any{"items": ids(want...), "count": len(want), "locked": true}).string("lock_id")
+	return s.post("/queue/"+name+"/pop?require_ack=true&"+query, "").is(200,
+		map[string]any{"items": ids(want...), "count": len(want), "locked": true}).string("lock_id")
 }
 
 func body(pairs ...any) string {

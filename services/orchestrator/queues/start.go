@@ -31,14 +31,17 @@ type StartBroker interface {
 
 // StarterConfig says how a [Starter] works. The zero value is good but for Knows.
 type StarterConfig struct {
-	// Knows reports whether an orchestrator that is running can run a version of an orchestration, "" for any version. As long as none can, the items stay where they are: in the
-	// queue they keep their order, can be counted, and can be taken by hand. As messages they would go back and forth until somebody knows them. nil: all are known.
+	// Knows reports whether an orchestrator that is running can run a version of an orchestration,
+	// "" for any version. As long as none can, the items stay where they are: in the queue they
+	// keep their order, can be counted, and can be taken by hand. As messages they would go back
+	// and forth until somebody knows them. nil: all are known.
 	Knows func(orchestration, version string) bool
 	// Ready says why nothing is to be started just now, if so. nil: there is no reason.
 	Ready func() error
 	// Every is how often it is looked whether there is something to start: every second.
 	Every time.Duration
-	// Patience is how long the broker may take to store what is started: 20 seconds. It must be less than the 30 seconds of a lock.
+	// Patience is how long the broker may take to store what is started: 20 seconds. It must be
+	// less than the 30 seconds of a lock.
 	Patience time.Duration
 	// Grace is how long the broker may take still when the Starter ends: 2 seconds.
 	Grace time.Duration
@@ -50,36 +53,48 @@ type StarterConfig struct {
 
 // StarterCounts count what a [Starter] has done since it was made.
 type StarterCounts struct {
-	// Started counts items of which the broker has the start. Returned counts those that went back into their queue, Died those of them that are dead now.
+	// Started counts items of which the broker has the start. Returned counts those that went back
+	// into their queue, Died those of them that are dead now.
 	Started, Returned, Died int64
-	// Failed counts the tries to start something at which the broker or the database did not do its part.
+	// Failed counts the tries to start something at which the broker or the database did not do its
+	// part.
 	Failed int64
 }
 
-// Starter starts an instance for each item of the queues whose settings say so (see [queue.Start]). Every orchestrator process runs one.
+// Starter starts an instance for each item of the queues whose settings say so (see [queue.Start]).
+// Every orchestrator process runs one.
 //
-//	pop with a lock ──► publish the starts ──► stored: acknowledge the lock, and pop the next items in the same transaction
+//	pop with a lock ──► publish the starts ──► stored: acknowledge the lock, and pop the next items in
+//	                                           the same transaction
 //	                                      └──► not stored: return them, to be tried again
 //
 // # Once
 //
-// The instance's id and the id of the start message are made of the queue's name, its life and the number of the item, and of nothing else. So when a process dies between
-// publishing and acknowledging, or the lock has expired meanwhile, the item is started again by the same message for the same instance, and the engine finds that it was taken
-// before. That holds for as long as the instance is kept (see the orchestrator's KeepEnded), which is to be longer than a lock.
+// The instance's id and the id of the start message are made of the queue's name, its life and the
+// number of the item, and of nothing else. So when a process dies between publishing and
+// acknowledging, or the lock has expired meanwhile, the item is started again by the same message
+// for the same instance, and the engine finds that it was taken before. That holds for as long as
+// the instance is kept (see the orchestrator's KeepEnded), which is to be longer than a lock.
 //
 // # What goes wrong
 //
 //   - Nobody knows the orchestration: see [StarterConfig].Knows.
-//   - The broker does not take the starts: they go back with a delay, a second at first and half a minute at last, and this process pops nothing until the delay is over and there
-//     is a connection. So an outage costs an item few of its max_attempts, and another process that does reach the broker goes on.
-//   - An item can never be started, because it is too large, or the broker or the engine refuses its start: it goes back alone, with the reason, while the others of its batch
-//     are started. With max_attempts it is dead after so many. Without, it comes again after a second, and after twice as long each time, up to ten minutes; meanwhile it is a
-//     delayed item, and those behind it go on.
-//   - The database does not answer: what is held stays locked until the lock expires, or until the acknowledgement has come through.
+//   - The broker does not take the starts: they go back with a delay, a second at first and half a
+//     minute at last, and this process pops nothing until the delay is over and there is a
+//     connection. So an outage costs an item few of its max_attempts, and another process that does
+//     reach the broker goes on.
+//   - An item can never be started, because it is too large, or the broker or the engine refuses
+//     its start: it goes back alone, with the reason, while the others of its batch are started.
+//     With max_attempts it is dead after so many. Without, it comes again after a second, and after
+//     twice as long each time, up to ten minutes; meanwhile it is a delayed item, and those behind
+//     it go on.
+//   - The database does not answer: what is held stays locked until the lock expires, or until the
+//     acknowledgement has come through.
 //
 // # How fast
 //
-// MaxPerSecond bounds what this process starts; as many orchestrators as there are may start so many times as much. A tenth of it may come at once.
+// MaxPerSecond bounds what this process starts; as many orchestrators as there are may start so
+// many times as much. A tenth of it may come at once.
 type Starter struct {
 	store  queue.Store
 	broker StartBroker
@@ -112,20 +127,24 @@ const (
 	// startAtOnce bounds the items of a batch, startBytes their size.
 	startAtOnce = 100
 	startBytes  = 4 << 20
-	// queuesAtOnce bounds the queues of which items are started at the same time. batchesInARow is after how many batches another queue has its turn.
+	// queuesAtOnce bounds the queues of which items are started at the same time. batchesInARow is
+	// after how many batches another queue has its turn.
 	queuesAtOnce  = 8
 	batchesInARow = 20
 	// startTTL is for how long items are locked.
 	startTTL = queue.DefaultTTL
-	// shortWait and longWait bound the delays of what could not be started because of the broker or the database, longestWait those of what can never be.
+	// shortWait and longWait bound the delays of what could not be started because of the broker or
+	// the database, longestWait those of what can never be.
 	shortWait   = time.Second
 	longWait    = 30 * time.Second
 	longestWait = 10 * time.Minute
-	// operationFor bounds one transaction, endFor one that is under way, or begins, when the Starter ends.
+	// operationFor bounds one transaction, endFor one that is under way, or begins, when the
+	// Starter ends.
 	operationFor, endFor = 10 * time.Second, 3 * time.Second
 )
 
-// AttributeQueue is the attribute by which the instances of a queue are found: its value is the queue's name.
+// AttributeQueue is the attribute by which the instances of a queue are found: its value is the
+// queue's name.
 const AttributeQueue = "rondo.queue"
 
 // NewStarter makes one. Run has it work.
@@ -148,17 +167,20 @@ func NewStarter(store queue.Store, broker StartBroker, c StarterConfig) *Starter
 		c.Logger = slog.Default()
 	}
 	return &Starter{
-		store: Counted(store, c.Metrics), broker: broker, config: c, log: c.Logger, look: make(chan struct{}, 1), slots: make(chan struct{}, queuesAtOnce), queues: make(map[string]*starting),
+		store: Counted(store, c.Metrics), broker: broker, config: c, log: c.Logger, look: make(chan struct{}, 1),
+		slots: make(chan struct{}, queuesAtOnce), queues: make(map[string]*starting),
 	}
 }
 
 // Counts tells what it has done.
 func (s *Starter) Counts() StarterCounts {
 	c := &s.counts
-	return StarterCounts{Started: c.started.Load(), Returned: c.returned.Load(), Died: c.died.Load(), Failed: c.failed.Load()}
+	return StarterCounts{Started: c.started.Load(), Returned: c.returned.Load(), Died: c.died.Load(),
+		Failed: c.failed.Load()}
 }
 
-// Pushed tells that something was pushed to a queue here, so that it need not be looked for. It does not block.
+// Pushed tells that something was pushed to a queue here, so that it need not be looked for. It
+// does not block.
 func (s *Starter) Pushed(name string) {
 	s.mu.Lock()
 	q := s.queues[name]
@@ -198,7 +220,8 @@ func (s *Starter) lookSoon() {
 	}
 }
 
-// Run starts instances until the context ends. What is being published then may take the grace still; what is not stored by then goes back at once.
+// Run starts instances until the context ends. What is being published then may take the grace
+// still; what is not stored by then goes back at once.
 func (s *Starter) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -319,10 +342,12 @@ func (s *Starter) ready() bool {
 	return false
 }
 
-// known reports whether somebody can run what a queue starts. What nobody can ever run is known to be wrong.
+// known reports whether somebody can run what a queue starts. What nobody can ever run is known to
+// be wrong.
 func (s *Starter) known(i queue.Info) bool {
 	start := i.Settings.Start
-	is := events.CheckName("orchestration", start.Orchestration) != nil || s.config.Knows(start.Orchestration, start.Version)
+	is := events.CheckName("orchestration", start.Orchestration) != nil ||
+		s.config.Knows(start.Orchestration, start.Version)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := s.queues[i.Queue]
@@ -330,7 +355,8 @@ func (s *Starter) known(i queue.Info) bool {
 		return is
 	}
 	if !is && !q.unknown {
-		s.log.Warn("queues: no orchestrator that is running knows the orchestration that a queue starts; its items wait for one",
+		s.log.Warn("queues: no orchestrator that is running knows the orchestration that a queue starts; its items "+
+			"wait for one",
 			"queue", i.Queue, "orchestration", start.Orchestration, "version", start.Version)
 	}
 	q.unknown = !is
@@ -377,14 +403,16 @@ type batch struct {
 	started int
 }
 
-// allowed is how many items the rate allows just now. If it is none, it is looked again when it allows one.
+// allowed is how many items the rate allows just now. If it is none, it is looked again when it
+// allows one.
 func (s *Starter) allowed(q *starting) int {
 	if q.limit == nil {
 		return startAtOnce
 	}
 	now := time.Now()
 	if tokens := q.limit.TokensAt(now); tokens < 1 {
-		// It is looked that often anyway, and by then the rate may be another. A very low one has a wait that no time.Duration could hold.
+		// It is looked that often anyway, and by then the rate may be another. A very low one has a
+		// wait that no time.Duration could hold.
 		wait := time.Duration(min((1-tokens)/float64(q.limit.Limit())*float64(time.Second), float64(s.config.Every)))
 		s.mu.Lock()
 		q.notTill = now.Add(wait)
@@ -403,7 +431,8 @@ func (s *Starter) broken(name string, q *starting, err error) {
 	wait := growing(q.failed, longWait) / 10
 	q.failed++
 	q.notTill = time.Now().Add(wait)
-	s.log.Warn("queues: the items of a queue cannot be read or acknowledged; trying again", "queue", name, "after", wait, "error", err)
+	s.log.Warn("queues: the items of a queue cannot be read or acknowledged; trying again", "queue", name, "after",
+		wait, "error", err)
 }
 
 // growing is a delay after some failures.
@@ -418,7 +447,8 @@ func (s *Starter) worked(q *starting) {
 	q.failed = 0
 }
 
-// change ends the lock of a batch, if there is one, and takes further items, if there are to be some, in one transaction.
+// change ends the lock of a batch, if there is one, and takes further items, if there are to be
+// some, in one transaction.
 func (s *Starter) change(ctx context.Context, name string, mode queue.Mode, before *batch, count int) (*batch, error) {
 	var operations []queue.Operation
 	if before != nil {
@@ -437,7 +467,8 @@ func (s *Starter) change(ctx context.Context, name string, mode queue.Mode, befo
 	pop := queue.Pop{Count: count, Bytes: startBytes, LockID: lock, TTL: startTTL, Mode: mode}
 	results, err := s.once(ctx, name, append(operations, pop)...)
 	if err != nil { // it may have happened all the same
-		undo := append(operations, queue.Return{LockID: lock, Reason: "the database did not say whether it was handed out"})
+		undo := append(operations,
+			queue.Return{LockID: lock, Reason: "the database did not say whether it was handed out"})
 		if results, e := s.do(ctx, name, undo...); e == nil && before != nil {
 			s.ended(name, before, results[0])
 		}
@@ -457,10 +488,12 @@ func (s *Starter) change(ctx context.Context, name string, mode queue.Mode, befo
 	return &batch{Result: r, lock: lock, items: r.Items}, nil
 }
 
-// ended notes what became of the lock of a batch. That it was over already is nothing bad: its items come again, and are found to be started.
+// ended notes what became of the lock of a batch. That it was over already is nothing bad: its
+// items come again, and are found to be started.
 func (s *Starter) ended(name string, b *batch, r queue.Result) {
 	if r.Refused != nil {
-		s.log.Info("queues: a lock was over before its items were acknowledged; they come again", "queue", name, "error", r.Refused)
+		s.log.Info("queues: a lock was over before its items were acknowledged; they come again", "queue", name,
+			"error", r.Refused)
 		return
 	}
 	s.counts.started.Add(int64(b.started))
@@ -469,7 +502,8 @@ func (s *Starter) ended(name string, b *batch, r queue.Result) {
 	s.config.Metrics.QueueItems(telemetry.ItemsStarted, b.started)
 }
 
-// once does operations in one transaction, also when the context has ended: what has begun is brought to an end, so that no lock is left behind.
+// once does operations in one transaction, also when the context has ended: what has begun is
+// brought to an end, so that no lock is left behind.
 func (s *Starter) once(ctx context.Context, name string, operations ...queue.Operation) ([]queue.Result, error) {
 	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), operationFor)
 	defer cancel()
@@ -482,7 +516,8 @@ func (s *Starter) once(ctx context.Context, name string, operations ...queue.Ope
 }
 
 // do does operations that may be done twice, and tries again if the database fails.
-func (s *Starter) do(ctx context.Context, name string, operations ...queue.Operation) (results []queue.Result, err error) {
+func (s *Starter) do(ctx context.Context, name string,
+	operations ...queue.Operation) (results []queue.Result, err error) {
 	if len(operations) == 0 {
 		return nil, nil
 	}
@@ -497,7 +532,8 @@ func (s *Starter) do(ctx context.Context, name string, operations ...queue.Opera
 	}
 }
 
-// start publishes the starts of a batch, and decides how its lock is to end. It reports false if it has ended already.
+// start publishes the starts of a batch, and decides how its lock is to end. It reports false if it
+// has ended already.
 func (s *Starter) start(ctx context.Context, name string, b *batch) bool {
 	if b.Start == nil { // the queue is to start nothing any more
 		b.end = queue.Return{LockID: b.lock, Reason: "the queue starts nothing any more"}
@@ -546,7 +582,8 @@ func (s *Starter) start(ctx context.Context, name string, b *batch) bool {
 
 // never is how a lock ends of which some items cannot be started.
 func (s *Starter) never(name string, b *batch, bad []queue.Item, why error) queue.Return {
-	r := queue.Return{LockID: b.lock, Reason: fmt.Sprintf("orchestration %q cannot be started with it: %v", b.Start.Orchestration, why), Delay: longestWait}
+	r := queue.Return{LockID: b.lock, Reason: fmt.Sprintf("orchestration %q cannot be started with it: %v",
+		b.Start.Orchestration, why), Delay: longestWait}
 	for _, item := range bad {
 		r.Only = append(r.Only, item.ID)
 		r.Delay = min(r.Delay, growing(item.Attempts-1, longestWait))
@@ -567,11 +604,13 @@ func (s *Starter) giveBack(ctx context.Context, name string, b *batch, why error
 		s.pauseTo = time.Now().Add(r.Delay)
 		s.mu.Unlock()
 		s.counts.failed.Add(1)
-		s.log.Warn("queues: instances could not be started; trying again", "queue", name, "items", len(b.items), "after", r.Delay, "error", why)
+		s.log.Warn("queues: instances could not be started; trying again", "queue", name, "items", len(b.items),
+			"after", r.Delay, "error", why)
 	}
 	results, err := s.do(ctx, name, r)
 	if err != nil {
-		s.log.Warn("queues: items could not be returned; they come again when their lock has expired", "queue", name, "items", len(b.items), "error", err)
+		s.log.Warn("queues: items could not be returned; they come again when their lock has expired", "queue", name,
+			"items", len(b.items), "error", err)
 		return
 	}
 	s.ended(name, b, results[0])
@@ -603,7 +642,8 @@ func (s *Starter) encode(name string, b *batch, item queue.Item) (w events.Wire,
 	}
 	id := InstanceOf(name, b.Life, item.ID)
 	m := events.Message{ID: id, Instance: id, Content: &events.Start{
-		Orchestration: b.Start.Orchestration, Version: b.Start.Version, Input: input, Attributes: map[string]string{AttributeQueue: name},
+		Orchestration: b.Start.Orchestration, Version: b.Start.Version, Input: input,
+		Attributes: map[string]string{AttributeQueue: name},
 	}}
 	if _, ok := events.ParseTrace(item.Trace); ok {
 		m.Trace = item.Trace
@@ -614,7 +654,8 @@ func (s *Starter) encode(name string, b *batch, item queue.Item) (w events.Wire,
 	return w, err
 }
 
-// InstanceOf is the id of the instance that an item starts, and of the message that starts it: "queue/<queue>/<life>/<item>". The life is the queue's, see [queue.Info].
+// InstanceOf is the id of the instance that an item starts, and of the message that starts it:
+// "queue/<queue>/<life>/<item>". The life is the queue's, see [queue.Info].
 func InstanceOf(name, life string, item int64) string {
 	return "queue/" + name + "/" + life + "/" + strconv.FormatInt(item, 10)
 }

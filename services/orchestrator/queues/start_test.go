@@ -125,7 +125,8 @@ func do(t *testing.T, store queue.Store, operations ...queue.Operation) []queue.
 }
 
 // begin runs a Starter until the test, or whoever calls end, ends it.
-func begin(t *testing.T, store queue.Store, b queues.StartBroker, c queues.StarterConfig) (s *queues.Starter, end func()) {
+func begin(t *testing.T, store queue.Store, b queues.StartBroker,
+	c queues.StarterConfig) (s *queues.Starter, end func()) {
 	t.Helper()
 	if c.Every == 0 {
 		c.Every = 2 * time.Millisecond
@@ -173,7 +174,8 @@ func TestItemsStartInstancesInTheirOrder(t *testing.T) {
 		do(t, s.store, queue.Push{Items: []queue.NewItem{{Data: json.RawMessage(`{"sku": "a1"}`), Trace: trace}}})
 		do(t, s.store, queue.Configure{Settings: queue.Settings{Priorities: 3}})
 		do(t, s.store, queue.Push{Items: []queue.NewItem{{Data: json.RawMessage("9"), Priority: 1}}})
-		do(t, s.store, queue.Configure{Settings: queue.Settings{Priorities: 3, Start: &queue.Start{Orchestration: "fulfil", Version: "2.0.0"}}})
+		do(t, s.store, queue.Configure{Settings: queue.Settings{Priorities: 3,
+			Start: &queue.Start{Orchestration: "fulfil", Version: "2.0.0"}}})
 		b := newBroker()
 		x, _ := begin(t, s.store, b, queues.StarterConfig{})
 		eventually(t, s.store, "all are started", empty)
@@ -186,11 +188,14 @@ func TestItemsStartInstancesInTheirOrder(t *testing.T) {
 		}
 		m := b.stored[queues.InstanceOf("jobs", i.Life, 3)]
 		c, ok := m.Content.(*events.Start)
-		if !ok || m.Instance != m.ID || m.Trace != trace || c.Orchestration != "fulfil" || c.Version != "2.0.0" || c.Conflict != events.KeepExisting ||
+		if !ok || m.Instance != m.ID || m.Trace != trace || c.Orchestration != "fulfil" || c.Version != "2.0.0" ||
+			c.Conflict != events.KeepExisting ||
 			c.Attributes[queues.AttributeQueue] != "jobs" || events.CheckChosenInstance(m.Instance) != nil {
 			t.Errorf("the third item gave %+v, %+v", m, c)
 		}
-		eventually(t, s.store, "it is counted", func(queue.Info) bool { return x.Counts() == queues.StarterCounts{Started: 4} })
+		eventually(t, s.store, "it is counted", func(queue.Info) bool {
+			return x.Counts() == queues.StarterCounts{Started: 4}
+		})
 		if i.Totals.Acknowledged != 4 {
 			t.Errorf("%+v", i.Totals)
 		}
@@ -308,7 +313,9 @@ func TestTheBrokerIsAway(t *testing.T) {
 		if b.inputs() != "1 2" || b.came != 3 {
 			t.Errorf("%d came, and are %s", b.came, b.inputs())
 		}
-		eventually(t, s.store, "it is counted", func(queue.Info) bool { return x.Counts() == queues.StarterCounts{Started: 2, Returned: 2, Failed: 1} })
+		eventually(t, s.store, "it is counted", func(queue.Info) bool {
+			return x.Counts() == queues.StarterCounts{Started: 2, Returned: 2, Failed: 1}
+		})
 	})
 }
 
@@ -317,7 +324,8 @@ func TestAnItemThatCanNeverBeStarted(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
 		large := json.RawMessage(`"` + strings.Repeat("x", events.MaxPayload) + `"`)
 		starting(t, s.store, queue.Settings{MaxAttempts: 2}, 1)
-		do(t, s.store, queue.Push{Items: []queue.NewItem{{Data: large}, {Data: json.RawMessage("2")}, {Data: json.RawMessage("3")}}})
+		do(t, s.store, queue.Push{Items: []queue.NewItem{{Data: large}, {Data: json.RawMessage("2")},
+			{Data: json.RawMessage("3")}}})
 		b := newBroker()
 		b.refuses = func(s events.Start) error {
 			if string(s.Input) == "2" {
@@ -331,15 +339,20 @@ func TestAnItemThatCanNeverBeStarted(t *testing.T) {
 			t.Errorf("started were %s", b.inputs())
 		}
 		s.clock.move(time.Second)
-		eventually(t, s.store, "two are dead", func(i queue.Info) bool { return i.Dead == 2 && i.Totals.Acknowledged == 2 })
+		eventually(t, s.store, "two are dead", func(i queue.Info) bool {
+			return i.Dead == 2 && i.Totals.Acknowledged == 2
+		})
 		dead, err := s.store.Dead(t.Context(), "jobs", queue.DeadID{}, 10)
 		if err != nil || len(dead) != 2 {
 			t.Fatalf("%d, %v", len(dead), err)
 		}
-		if why := dead[0].Reason + dead[1].Reason; !strings.Contains(why, `orchestration "fulfil" cannot be started with it`) || dead[0].Attempts != 2 {
+		if why := dead[0].Reason + dead[1].Reason; !strings.Contains(why,
+			`orchestration "fulfil" cannot be started with it`) || dead[0].Attempts != 2 {
 			t.Errorf("they have died because of %q", why)
 		}
-		eventually(t, s.store, "it is counted", func(queue.Info) bool { return x.Counts() == queues.StarterCounts{Started: 2, Returned: 4, Died: 2} })
+		eventually(t, s.store, "it is counted", func(queue.Info) bool {
+			return x.Counts() == queues.StarterCounts{Started: 2, Returned: 4, Died: 2}
+		})
 	})
 }
 
@@ -356,9 +369,13 @@ func TestAnItemThatCanNeverBeStartedIsNoHurry(t *testing.T) {
 		}
 		begin(t, s.store, b, queues.StarterConfig{})
 		for n, delay := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600} {
-			eventually(t, s.store, "it went back", func(i queue.Info) bool { return i.Totals.Returned == int64(n+1) && i.Delayed == 1 })
+			eventually(t, s.store, "it went back", func(i queue.Info) bool {
+				return i.Totals.Returned == int64(n+1) && i.Delayed == 1
+			})
 			do(t, s.store, queue.Push{Items: []queue.NewItem{{Data: json.RawMessage("2")}}})
-			eventually(t, s.store, "another one is started", func(i queue.Info) bool { return i.Totals.Acknowledged == int64(n+1) })
+			eventually(t, s.store, "another one is started", func(i queue.Info) bool {
+				return i.Totals.Acknowledged == int64(n+1)
+			})
 			s.clock.move(delay*time.Second - time.Microsecond)
 			if i, err := s.store.Look(t.Context(), "jobs"); err != nil || i.Delayed != 1 {
 				t.Fatalf("it does not wait for %d s: %+v, %v", delay, i, err)
@@ -438,7 +455,8 @@ func TestWhatIsPushedHereIsStartedAtOnce(t *testing.T) {
 
 func TestTheRateIsKept(t *testing.T) {
 	s := onSQLite(t)
-	starting(t, s.store, queue.Settings{Start: &queue.Start{Orchestration: "fulfil", MaxPerSecond: 50}}, make([]int, 20)...)
+	starting(t, s.store, queue.Settings{Start: &queue.Start{Orchestration: "fulfil", MaxPerSecond: 50}},
+		make([]int, 20)...)
 	b := newBroker()
 	begun := time.Now()
 	begin(t, s.store, b, queues.StarterConfig{})
@@ -448,7 +466,8 @@ func TestTheRateIsKept(t *testing.T) {
 	}
 }
 
-// What is locked when the process is told to end goes back at once, if the broker does not take it within the grace.
+// What is locked when the process is told to end goes back at once, if the broker does not take it
+// within the grace.
 func TestTheEndGivesBackWhatIsLocked(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
 		starting(t, s.store, queue.Settings{}, 1, 2)
@@ -467,15 +486,19 @@ func TestTheEndGivesBackWhatIsLocked(t *testing.T) {
 func TestSomeItemsOfALockGoBack(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
 		for _, mode := range []queue.Mode{queue.Exclusive, queue.Concurrent} {
-			do(t, s.store, queue.Push{Items: []queue.NewItem{{Data: json.RawMessage("1")}, {Data: json.RawMessage("2")}, {Data: json.RawMessage("3")}}})
+			do(t, s.store, queue.Push{Items: []queue.NewItem{{Data: json.RawMessage("1")}, {Data: json.RawMessage("2")},
+				{Data: json.RawMessage("3")}}})
 			r := do(t, s.store, queue.Pop{Count: 3, LockID: "a", Mode: mode})
-			r = do(t, s.store, queue.Return{LockID: "a", Only: []int64{r[0].Items[1].ID, 999}}, queue.Pop{Count: 9, LockID: "b", Mode: mode})
-			if r[0].Count != 1 || len(r[1].Items) != 1 || string(r[1].Items[0].Data) != "2" || r[1].Items[0].Attempts != 2 {
+			r = do(t, s.store, queue.Return{LockID: "a", Only: []int64{r[0].Items[1].ID, 999}},
+				queue.Pop{Count: 9, LockID: "b", Mode: mode})
+			if r[0].Count != 1 || len(r[1].Items) != 1 || string(r[1].Items[0].Data) != "2" ||
+				r[1].Items[0].Attempts != 2 {
 				t.Errorf("%s: %+v", mode, r)
 			}
 			do(t, s.store, queue.Acknowledge{LockID: "b"})
 		}
-		if i, err := s.store.Look(t.Context(), "jobs"); err != nil || !empty(i) || i.Totals != (queue.Totals{Pushed: 6, Popped: 8, Acknowledged: 6, Returned: 2}) {
+		if i, err := s.store.Look(t.Context(), "jobs"); err != nil || !empty(i) ||
+			i.Totals != (queue.Totals{Pushed: 6, Popped: 8, Acknowledged: 6, Returned: 2}) {
 			t.Errorf("%+v, %v", i, err)
 		}
 	})

@@ -63,17 +63,20 @@ func telling(t *testing.T) *told {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	x := &told{spans: tracetest.NewInMemoryExporter(), reader: sdkmetric.NewManualReader(), log: new(bytes.Buffer), broken: new(atomic.Bool)}
+	x := &told{spans: tracetest.NewInMemoryExporter(), reader: sdkmetric.NewManualReader(), log: new(bytes.Buffer),
+		broken: new(atomic.Bool)}
 	m, err := telemetry.NewMetrics(sdkmetric.NewMeterProvider(sdkmetric.WithReader(x.reader)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Queues().Do(t.Context(), "before", queue.Push{Items: []queue.NewItem{{Data: []byte("1")}, {Data: []byte("2")}}}, queue.Pop{Count: 1, LockID: "12345678901"}); err != nil {
+	if _, err := db.Queues().Do(t.Context(), "before", queue.Push{Items: []queue.NewItem{{Data: []byte("1")},
+		{Data: []byte("2")}}}, queue.Pop{Count: 1, LockID: "12345678901"}); err != nil {
 		t.Fatal(err)
 	}
 	c.move(7 * time.Second)
 	x.service, x.end = serve(t, brokenStore{db.Queues(), x.broken}, queues.Config{
-		Now: c.now, Tracer: telemetry.NewTracer(sdktrace.NewSimpleSpanProcessor(x.spans), nil, nil), Metrics: m, Logger: slog.New(slog.NewJSONHandler(x.log, nil)),
+		Now: c.now, Tracer: telemetry.NewTracer(sdktrace.NewSimpleSpanProcessor(x.spans), nil, nil), Metrics: m,
+		Logger: slog.New(slog.NewJSONHandler(x.log, nil)),
 	})
 	x.clock = c
 	t.Cleanup(x.end)
@@ -93,7 +96,8 @@ func (x *told) with(method, path, body string, header ...string) response {
 	return x.send(r)
 }
 
-// over ends the server, so that everything is told, and gives the spans in the order in which requests came.
+// over ends the server, so that everything is told, and gives the spans in the order in which
+// requests came.
 func (x *told) over() tracetest.SpanStubs {
 	x.end()
 	all := x.spans.GetSpans()
@@ -115,13 +119,17 @@ const (
 	parentSpan   = "00f067aa0ba902b7"
 )
 
-// TestSpansOfPushAndPop: a push goes on with its caller's trace, the item carries it, and a pop has links to the pushes.
+// TestSpansOfPushAndPop: a push goes on with its caller's trace, the item carries it, and a pop has
+// links to the pushes.
 func TestSpansOfPushAndPop(t *testing.T) {
 	x := telling(t)
-	x.with("POST", "/queue/q/push", `{"item": 1}`, "traceparent", "00-"+sampledTrace+"-"+parentSpan+"-01", "X-Request-Id", "mine-1").is(200, nil)
+	x.with("POST", "/queue/q/push", `{"item": 1}`, "traceparent", "00-"+sampledTrace+"-"+parentSpan+"-01",
+		"X-Request-Id", "mine-1").is(200, nil)
 	x.with("POST", "/queue/q/push", `{"item": 2}`).is(200, nil)
-	x.with("POST", "/queue/q/push", `{"item": 3}`, "traceparent", "00-"+sampledTrace+"-"+parentSpan+"-00").is(200, nil) // nobody is told of this one
-	r := x.with("POST", "/queue/q/pop?require_ack=true&count=3&details=true", "").is(200, map[string]any{"items": []int{1, 2, 3}})
+	// nobody is told of this one
+	x.with("POST", "/queue/q/push", `{"item": 3}`, "traceparent", "00-"+sampledTrace+"-"+parentSpan+"-00").is(200, nil)
+	r := x.with("POST", "/queue/q/pop?require_ack=true&count=3&details=true", "").is(200,
+		map[string]any{"items": []int{1, 2, 3}})
 	x.with("POST", "/queue/q/acknowledge", body("lock_id", r.string("lock_id"))).is(200, nil)
 	all := x.over()
 	if len(all) != 4 {
@@ -129,11 +137,15 @@ func TestSpansOfPushAndPop(t *testing.T) {
 	}
 	first, second, pop, done := all[0], all[1], all[2], all[3]
 
-	if first.Name != "POST /queue/{queue_id}/push" || first.SpanKind != trace.SpanKindServer || first.SpanContext.TraceID().String() != sampledTrace || first.Parent.SpanID().String() != parentSpan || !first.Parent.IsRemote() {
-		t.Errorf("the push: %q, %v, in %v below %v", first.Name, first.SpanKind, first.SpanContext.TraceID(), first.Parent.SpanID())
+	if first.Name != "POST /queue/{queue_id}/push" || first.SpanKind != trace.SpanKindServer ||
+		first.SpanContext.TraceID().String() != sampledTrace || first.Parent.SpanID().String() != parentSpan ||
+		!first.Parent.IsRemote() {
+		t.Errorf("the push: %q, %v, in %v below %v", first.Name, first.SpanKind, first.SpanContext.TraceID(),
+			first.Parent.SpanID())
 	}
 	want := map[string]string{
-		"http.request.method": "POST", "http.route": "/queue/{queue_id}/push", "url.path": "/queue/q/push", "http.request.id": "mine-1", "http.response.status_code": "200",
+		"http.request.method": "POST", "http.route": "/queue/{queue_id}/push", "url.path": "/queue/q/push",
+		"http.request.id": "mine-1", "http.response.status_code": "200",
 		"messaging.destination.name": "q",
 	}
 	if got := attributes(first); !maps.Equal(got, want) {
@@ -142,7 +154,8 @@ func TestSpansOfPushAndPop(t *testing.T) {
 	if second.Parent.IsValid() || second.SpanContext.TraceID() == first.SpanContext.TraceID() {
 		t.Error("a push without a trace begins none of its own")
 	}
-	if pop.Name != "POST /queue/{queue_id}/pop" || pop.Parent.IsValid() || done.Name != "POST /queue/{queue_id}/acknowledge" {
+	if pop.Name != "POST /queue/{queue_id}/pop" || pop.Parent.IsValid() ||
+		done.Name != "POST /queue/{queue_id}/acknowledge" {
 		t.Errorf("the pop: %q below %v; then %q", pop.Name, pop.Parent.SpanID(), done.Name)
 	}
 	var links []trace.SpanContext
@@ -182,7 +195,8 @@ func TestLinksAreBounded(t *testing.T) {
 	}
 }
 
-// TestSpansOfRefusals: what is refused is no failure of the service, and what fails is. The log has the request's id, and nothing of the item.
+// TestSpansOfRefusals: what is refused is no failure of the service, and what fails is. The log has
+// the request's id, and nothing of the item.
 func TestSpansOfRefusals(t *testing.T) {
 	x := telling(t)
 	x.push("q", 0, 1, 2)
@@ -190,7 +204,8 @@ func TestSpansOfRefusals(t *testing.T) {
 	x.post("/queue/q/pop", "").is(423, nil)
 	x.ask("GET", "/nowhere/at/all", "").is(404, nil)
 	x.broken.Store(true)
-	failed := x.with("POST", "/queue/q/push", `{"item": "a secret"}`, "X-Request-Id", "mine-2").is(500, map[string]any{"request_id": "mine-2", "error_code": "INTERNAL"})
+	failed := x.with("POST", "/queue/q/push", `{"item": "a secret"}`, "X-Request-Id", "mine-2").is(500,
+		map[string]any{"request_id": "mine-2", "error_code": "INTERNAL"})
 	if failed.header.Get("X-Request-Id") != "mine-2" {
 		t.Errorf("the answer has the id %q", failed.header.Get("X-Request-Id"))
 	}
@@ -204,10 +219,13 @@ func TestSpansOfRefusals(t *testing.T) {
 		name, status string
 		code         codes.Code
 	}{
-		{locked, "POST /queue/{queue_id}/pop", "423", codes.Unset}, {nowhere, "GET (none)", "404", codes.Unset}, {broken, "POST /queue/{queue_id}/push", "500", codes.Error},
+		{locked, "POST /queue/{queue_id}/pop", "423", codes.Unset}, {nowhere, "GET (none)", "404", codes.Unset},
+		{broken, "POST /queue/{queue_id}/push", "500", codes.Error},
 	} {
-		if c.span.Name != c.name || attributes(c.span)["http.response.status_code"] != c.status || c.span.Status.Code != c.code {
-			t.Errorf("%q with %s is %v; want %q with %s, %v", c.span.Name, attributes(c.span)["http.response.status_code"], c.span.Status.Code, c.name, c.status, c.code)
+		if c.span.Name != c.name || attributes(c.span)["http.response.status_code"] != c.status ||
+			c.span.Status.Code != c.code {
+			t.Errorf("%q with %s is %v; want %q with %s, %v", c.span.Name,
+				attributes(c.span)["http.response.status_code"], c.span.Status.Code, c.name, c.status, c.code)
 		}
 	}
 	if len(broken.Events) != 1 || !strings.Contains(broken.Events[0].Attributes[1].Value.String(), errDisk.Error()) {
@@ -221,17 +239,20 @@ func TestSpansOfRefusals(t *testing.T) {
 	if err := json.Unmarshal([]byte(lines[0]), &line); err != nil || len(lines) != 1 {
 		t.Fatalf("the log has %d lines, %v: %s", len(lines), err, x.log)
 	}
-	if line["msg"] != "a request to a queue has failed" || line["request_id"] != "mine-2" || line["error"] != errDisk.Error() || strings.Contains(x.log.String(), "secret") {
+	if line["msg"] != "a request to a queue has failed" || line["request_id"] != "mine-2" ||
+		line["error"] != errDisk.Error() || strings.Contains(x.log.String(), "secret") {
 		t.Errorf("the log says %s", x.log)
 	}
 }
 
-// TestMetricsOfQueues: requests by their statuses, items by what became of them, and how queues stand.
+// TestMetricsOfQueues: requests by their statuses, items by what became of them, and how queues
+// stand.
 func TestMetricsOfQueues(t *testing.T) {
 	x := telling(t)
 	x.push("q", 0, 1, 2, 3)
 	x.with("POST", "/queue/q/push", `{"item": 4}`, "Idempotency-Key", "k").is(200, nil)
-	x.with("POST", "/queue/q/push", `{"item": 4}`, "Idempotency-Key", "k").is(200, map[string]any{"duplicate": true}) // not counted
+	// not counted
+	x.with("POST", "/queue/q/push", `{"item": 4}`, "Idempotency-Key", "k").is(200, map[string]any{"duplicate": true})
 	id := x.lock("q", "count=2", 1, 2)
 	x.post("/queue/q/pop", "").is(423, nil)
 	x.post("/queue/q/acknowledge", body("lock_id", id)).is(200, nil)
@@ -242,20 +263,23 @@ func TestMetricsOfQueues(t *testing.T) {
 	x.post("/queue/q/nack", body("lock_id", id)).is(200, nil)
 	x.ask("GET", "/nowhere", "").is(404, nil)
 	want := map[string]float64{
-		"rondo.queue.requests{operation=push,status=200}": 3, "rondo.queue.requests{operation=pop,status=200}": 3, "rondo.queue.requests{operation=pop,status=423}": 1,
-		"rondo.queue.requests{operation=acknowledge,status=200}": 1, "rondo.queue.requests{operation=acknowledge,status=410}": 1, "rondo.queue.requests{operation=nack,status=200}": 1,
-		"rondo.queue.requests{operation=none,status=404}": 1,
-		"rondo.queue.request.duration{operation=pop}":     4,
-		"rondo.queue.items{change=pushed}":                4,
-		"rondo.queue.items{change=popped}":                4,
-		"rondo.queue.items{change=acknowledged}":          2,
-		"rondo.queue.items{change=expired}":               1,
-		"rondo.queue.items{change=returned}":              1,
-		"rondo.queue.items{change=died}":                  0,
-		"rondo.queue.depth{queue=before}":                 1,
-		"rondo.queue.locked{queue=before}":                1,
-		"rondo.queue.dead{queue=before}":                  0,
-		"rondo.queue.oldest.age{queue=before}":            7,
+		"rondo.queue.requests{operation=push,status=200}": 3, "rondo.queue.requests{operation=pop,status=200}": 3,
+		"rondo.queue.requests{operation=pop,status=423}":         1,
+		"rondo.queue.requests{operation=acknowledge,status=200}": 1,
+		"rondo.queue.requests{operation=acknowledge,status=410}": 1,
+		"rondo.queue.requests{operation=nack,status=200}":        1,
+		"rondo.queue.requests{operation=none,status=404}":        1,
+		"rondo.queue.request.duration{operation=pop}":            4,
+		"rondo.queue.items{change=pushed}":                       4,
+		"rondo.queue.items{change=popped}":                       4,
+		"rondo.queue.items{change=acknowledged}":                 2,
+		"rondo.queue.items{change=expired}":                      1,
+		"rondo.queue.items{change=returned}":                     1,
+		"rondo.queue.items{change=died}":                         0,
+		"rondo.queue.depth{queue=before}":                        1,
+		"rondo.queue.locked{queue=before}":                       1,
+		"rondo.queue.dead{queue=before}":                         0,
+		"rondo.queue.oldest.age{queue=before}":                   7,
 	}
 	tick, deadline := time.NewTicker(5*time.Millisecond), time.After(time.Minute)
 	defer tick.Stop()

@@ -10,13 +10,15 @@ import (
 
 // TLSFiles are the files with certificates, in PEM. They are read again when they change.
 type TLSFiles struct {
-	// Certificate and Key are the server's; the certificate may have others behind it, which lead to one that clients trust.
+	// Certificate and Key are the server's; the certificate may have others behind it, which lead
+	// to one that clients trust.
 	Certificate, Key string
 	// ClientCA has the authorities of clients' certificates. Empty: nobody is asked for one.
 	ClientCA string
 }
 
-// NewTLS makes what [Config.TLS] wants. Where the access file knows no tokens, or there is none, who has no certificate of the authority cannot connect.
+// NewTLS makes what [Config.TLS] wants. Where the access file knows no tokens, or there is none,
+// who has no certificate of the authority cannot connect.
 func NewTLS(f TLSFiles, access *Access, log *slog.Logger) (*tls.Config, error) {
 	return newTLS(f, access, log, time.Now)
 }
@@ -26,7 +28,9 @@ func newTLS(f TLSFiles, access *Access, log *slog.Logger, now func() time.Time) 
 	if f.ClientCA != "" {
 		paths = append(paths, f.ClientCA)
 	}
-	files, err := keep("the certificates of the queues' server", paths, func(data [][]byte) (*tls.Config, error) { return tlsOf(data, now) }, log, now)
+	files, err := keep("the certificates of the queues' server", paths, func(data [][]byte) (*tls.Config, error) {
+		return tlsOf(data, now)
+	}, log, now)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +39,9 @@ func newTLS(f TLSFiles, access *Access, log *slog.Logger, now func() time.Time) 
 		MinVersion: tls.VersionTLS12,
 		NextProtos: protocols,
 		// A server wants to see one before it serves; connections get that of the moment.
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &files.get().Certificates[0], nil },
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return &files.get().Certificates[0], nil
+		},
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			c := files.get()
 			if c.ClientCAs != nil && optional() {
@@ -49,19 +55,22 @@ func newTLS(f TLSFiles, access *Access, log *slog.Logger, now func() time.Time) 
 
 var protocols = []string{"h2", "http/1.1"}
 
-// tlsOf makes a configuration of what is in the files: certificate, key and, if there is one, authorities.
+// tlsOf makes a configuration of what is in the files: certificate, key and, if there is one,
+// authorities.
 func tlsOf(data [][]byte, now func() time.Time) (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(data[0], data[1])
 	if err != nil {
 		return nil, errors.New("the certificate and the key: " + err.Error())
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols, Certificates: []tls.Certificate{pair}, Time: now}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols,
+		Certificates: []tls.Certificate{pair}, Time: now}
 	if len(data) > 2 {
 		c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
 		if !c.ClientCAs.AppendCertsFromPEM(data[2]) {
 			return nil, errors.New("the authorities of clients: there is no certificate in PEM in the file")
 		}
-		// A session that is resumed would be believed without asking whether its authority is still one.
+		// A session that is resumed would be believed without asking whether its authority is still
+		// one.
 		c.SessionTicketsDisabled = true
 	}
 	return c, nil

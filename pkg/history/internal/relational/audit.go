@@ -31,7 +31,8 @@ func (a *Admin) ValuesOf(ctx context.Context, instances []string) (map[string]ma
 				}
 				all[id][key] = v
 				return err
-			}, "SELECT i.instance, v.key, v.value, v.execution, v.set_at FROM rondo_instances i JOIN rondo_values v ON v.shard = i.shard AND v.instance = i.instance WHERE "+
+			}, "SELECT i.instance, v.key, v.value, v.execution, v.set_at FROM rondo_instances i JOIN rondo_values v "+
+				"ON v.shard = i.shard AND v.instance = i.instance WHERE "+
 				where+" AND (i."+Alive+") IS TRUE", b.args...)
 		})
 		if err != nil {
@@ -62,7 +63,9 @@ func (a *Admin) Graves(ctx context.Context, instances []string) (graves []string
 				err := r.Scan(&id)
 				found = append(found, id)
 				return err
-			}, "SELECT i.instance FROM rondo_instances i WHERE "+b.pairs("i", part)+" AND (i.status IN ('"+Erasing+"', '"+Deleted+"')) IS TRUE", b.args...) // IS TRUE keeps PostgreSQL from reading all graves
+				// IS TRUE keeps PostgreSQL from reading all graves
+			}, "SELECT i.instance FROM rondo_instances i WHERE "+b.pairs("i",
+				part)+" AND (i.status IN ('"+Erasing+"', '"+Deleted+"')) IS TRUE", b.args...)
 		})
 		if err != nil {
 			return nil, err
@@ -77,7 +80,9 @@ func (a *Admin) OldPromises(ctx context.Context, before time.Time, limit int) (p
 	limit = history.Page{Limit: limit}.Size()
 	parts := make([]string, a.Shards)
 	for shard := range parts {
-		parts[shard] = fmt.Sprintf("SELECT * FROM (SELECT shard, id, messages FROM rondo_outbox WHERE shard = %d AND id < $1 ORDER BY id LIMIT %d) b%[1]d", shard, limit)
+		parts[shard] = fmt.Sprintf(
+			"SELECT * FROM (SELECT shard, id, messages FROM rondo_outbox WHERE shard = %d AND id < $1 ORDER BY id "+
+				"LIMIT %d) b%[1]d", shard, limit)
 	}
 	err = a.Read(ctx, "look for old promises", func(db DB) error {
 		promises = nil
@@ -87,7 +92,8 @@ func (a *Admin) OldPromises(ctx context.Context, before time.Time, limit int) (p
 			err := r.Scan(&key.Shard, &key.ID, &messages)
 			promises = append(promises, Promised(key, messages))
 			return err
-		}, strings.Join(parts, "\nUNION ALL ")+fmt.Sprintf("\nORDER BY id LIMIT %d", limit), history.PromiseID(before, 0))
+		}, strings.Join(parts, "\nUNION ALL ")+fmt.Sprintf("\nORDER BY id LIMIT %d", limit),
+			history.PromiseID(before, 0))
 	})
 	return promises, err
 }

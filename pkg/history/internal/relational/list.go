@@ -38,7 +38,8 @@ func (b *builder) arg(v any) string {
 
 func (b *builder) time(t time.Time) string { return b.arg(b.Time(t)) }
 
-// text adds a parameter in a list of VALUES: CockroachDB does not find out there of what type it is.
+// text adds a parameter in a list of VALUES: CockroachDB does not find out there of what type it
+// is.
 func (b *builder) text(s string) string { return "CAST(" + b.arg(s) + " AS TEXT)" }
 
 // in is the condition that a column has one of some values.
@@ -99,7 +100,8 @@ func parseCursor(s string, f history.Filter) (*cursor, error) {
 	return &c, nil
 }
 
-// normal takes out of a filter what is there twice and what no instance can have. It reports whether there can be anything that fits.
+// normal takes out of a filter what is there twice and what no instance can have. It reports
+// whether there can be anything that fits.
 func normal(f history.Filter) (history.Filter, bool) {
 	f.Statuses = slices.Compact(slices.Sorted(slices.Values(f.Statuses)))
 	if !f.EndedBefore.IsZero() { // only what has ended has a time of its end, and it began no later
@@ -134,7 +136,8 @@ func normal(f history.Filter) (history.Filter, bool) {
 // lastOfAll sorts behind every id that begins with what is before it.
 const lastOfAll = "\U0010FFFF"
 
-// conditions are those of a filter, except for what the list is led by: on a row of the table that leads, named as keyOf says.
+// conditions are those of a filter, except for what the list is led by: on a row of the table that
+// leads, named as keyOf says.
 func (b *builder) conditions(f history.Filter, led string) []string {
 	var all []string
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
@@ -149,8 +152,10 @@ func (b *builder) conditions(f history.Filter, led string) []string {
 	if led != "attribute" {
 		return append(all, of...)
 	}
-	// As a value, PostgreSQL looks the instance up for one attribute after the other. A join it may begin by reading all instances.
-	const found = "(SELECT true FROM rondo_instances i WHERE i.shard = a.shard AND i.instance = a.instance AND i.created_at = a.created_at AND "
+	// As a value, PostgreSQL looks the instance up for one attribute after the other. A join it may
+	// begin by reading all instances.
+	const found = "(SELECT true FROM rondo_instances i WHERE i.shard = a.shard AND i.instance = a.instance AND " +
+		"i.created_at = a.created_at AND "
 	return append(all, found+strings.Join(of, " AND ")+")")
 }
 
@@ -170,7 +175,8 @@ func (b *builder) ofInstance(f history.Filter, led string) []string {
 	var all []string
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	tested := "%s"
-	if led == "ids" || led == "attribute" { // IS TRUE keeps PostgreSQL from reading all that have the status or the name instead
+	if led == "ids" || led == "attribute" {
+		// IS TRUE keeps PostgreSQL from reading all that have the status or the name instead
 		tested = "(%s) IS TRUE"
 	}
 	if led != "status" {
@@ -205,9 +211,11 @@ func (b *builder) ofInstance(f history.Filter, led string) []string {
 		if led == "attribute" && n == 0 {
 			continue
 		}
-		// As a value, too. With EXISTS, PostgreSQL may read all instances with the attribute for each branch.
+		// As a value, too. With EXISTS, PostgreSQL may read all instances with the attribute for
+		// each branch.
 		add("(SELECT true FROM rondo_attributes x WHERE x.name = %s AND x.value = %s AND "+
-			"x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance)", b.arg(name), b.arg(f.Attributes[name]))
+			"x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance)", b.arg(name),
+			b.arg(f.Attributes[name]))
 	}
 	return all
 }
@@ -220,7 +228,8 @@ func names(statuses []round.Status) []string {
 	return out
 }
 
-// branches are the places of an index where a list is led along, each a condition on a row. What is found at each is in order; the list puts them together.
+// branches are the places of an index where a list is led along, each a condition on a row. What is
+// found at each is in order; the list puts them together.
 func (b *builder) branches(f history.Filter) (led string, conditions []string) {
 	switch {
 	case len(f.IDs) > 0:
@@ -229,7 +238,8 @@ func (b *builder) branches(f history.Filter) (led string, conditions []string) {
 		led = "prefix"
 		from, to := b.arg(f.IDPrefix), b.arg(f.IDPrefix+lastOfAll)
 		for shard := range b.Shards {
-			conditions = append(conditions, fmt.Sprintf("i.shard = %d AND i.instance >= %s AND i.instance < %s", shard, from, to))
+			conditions = append(conditions,
+				fmt.Sprintf("i.shard = %d AND i.instance >= %s AND i.instance < %s", shard, from, to))
 		}
 	case f.Parent != "":
 		return "parent", []string{"i.parent_instance = " + b.arg(f.Parent)}
@@ -275,14 +285,17 @@ func (b *builder) page(f history.Filter, from *cursor, limit int) (statement, or
 			conditions = append(conditions, "i.instance > "+b.arg(from.Instance))
 		} else {
 			created, instance := b.time(time.UnixMicro(*from.Created)), b.arg(from.Instance)
-			conditions = append(conditions, fmt.Sprintf("(%s.created_at, %[1]s.instance) < (%s, %s)", keyOf(led), created, instance))
+			conditions = append(conditions,
+				fmt.Sprintf("(%s.created_at, %[1]s.instance) < (%s, %s)", keyOf(led), created, instance))
 		}
 	}
 	key := keyOf(led)
 	parts := make([]string, len(branches))
 	for i, branch := range branches {
 		where := strings.Join(append([]string{branch}, conditions...), " AND ")
-		parts[i] = fmt.Sprintf("SELECT * FROM (SELECT %s.shard, %[1]s.instance, %[1]s.created_at FROM %s WHERE %s ORDER BY %s LIMIT %d) b%d",
+		parts[i] = fmt.Sprintf(
+			"SELECT * FROM (SELECT %s.shard, %[1]s.instance, %[1]s.created_at FROM %s WHERE %s "+
+				"ORDER BY %s LIMIT %d) b%d",
 			key, sources[key], where, key+"."+strings.ReplaceAll(order, ", ", ", "+key+"."), limit, i)
 	}
 	return strings.Join(parts, "\nUNION ALL ") + fmt.Sprintf("\nORDER BY %s LIMIT %d", order, limit), order
@@ -308,7 +321,8 @@ func (a *Admin) List(ctx context.Context, f history.Filter, p history.Page) (his
 	limit := p.Size()
 	b := builder{Dialect: a.Dialect}
 	keys, order := b.page(f, from, limit+1)
-	statement := "SELECT " + Prefixed("i", ColumnNames) + " FROM (" + keys + ") k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance\nORDER BY i." +
+	statement := "SELECT " + Prefixed("i", ColumnNames) + " FROM (" + keys +
+		") k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance\nORDER BY i." +
 		strings.ReplaceAll(order, ", ", ", i.")
 	read := a.Read
 	if usual(f) && limit == (history.Page{}).Size() {
@@ -376,7 +390,8 @@ func (d Dialect) find(ctx context.Context, db DB, instance string) (*Columns, er
 	err := db.Query(ctx, func(r Row) error {
 		found = new(Columns)
 		return r.Scan(found.Targets()...)
-	}, "SELECT "+ColumnNames+" FROM rondo_instances WHERE shard = $1 AND instance = $2", d.Shard(instance), Key(instance))
+	}, "SELECT "+ColumnNames+" FROM rondo_instances WHERE shard = $1 AND instance = $2", d.Shard(instance),
+		Key(instance))
 	if err != nil {
 		return nil, err
 	}
@@ -401,7 +416,8 @@ func (a *Admin) Instance(ctx context.Context, instance string) (info history.Inf
 const executionColumns = `execution, life, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes`
 
 // Executions implements [history.Reader].
-func (a *Admin) Executions(ctx context.Context, instance string, after int64, limit int) (list []history.ExecutionInfo, err error) {
+func (a *Admin) Executions(ctx context.Context, instance string, after int64,
+	limit int) (list []history.ExecutionInfo, err error) {
 	limit = history.Page{Limit: limit}.Size()
 	err = a.Read(ctx, "list executions", func(db DB) error {
 		list = nil
@@ -414,7 +430,8 @@ func (a *Admin) Executions(ctx context.Context, instance string, after int64, li
 			x, err := scanExecution(instance, r)
 			list = append(list, x)
 			return err
-		}, "SELECT * FROM (SELECT "+executionColumns+" FROM rondo_executions"+where+page+") f UNION ALL SELECT "+executionColumns+" FROM rondo_instances"+where+page,
+		}, "SELECT * FROM (SELECT "+executionColumns+" FROM rondo_executions"+where+page+") f UNION ALL SELECT "+
+			executionColumns+" FROM rondo_instances"+where+page,
 			a.Shard(instance), instance, after)
 	})
 	return list, err
@@ -423,13 +440,16 @@ func (a *Admin) Executions(ctx context.Context, instance string, after int64, li
 func scanExecution(instance string, r Row) (history.ExecutionInfo, error) {
 	var c Columns
 	c.Instance = instance
-	err := r.Scan(&c.Execution, &c.Life, &c.Name, &c.Version, &c.Engine, &c.Status, &c.Output, &c.Error, &c.StartedAt, &c.EndedAt, &c.LastEvent, &c.HistoryBytes)
+	err := r.Scan(&c.Execution, &c.Life, &c.Name, &c.Version, &c.Engine, &c.Status, &c.Output, &c.Error, &c.StartedAt,
+		&c.EndedAt, &c.LastEvent, &c.HistoryBytes)
 	if err != nil {
 		return history.ExecutionInfo{}, err
 	}
 	x := history.ExecutionInfo{
-		Execution: c.Execution, Life: c.Life, Name: c.Name, Version: c.Version, Engine: int(c.Engine), Status: round.Status(c.Status),
-		Output: payload(c.Output), StartedAt: c.StartedAt.Time, EndedAt: c.EndedAt.Time, Events: c.LastEvent, Bytes: c.HistoryBytes,
+		Execution: c.Execution, Life: c.Life, Name: c.Name, Version: c.Version, Engine: int(c.Engine),
+		Status: round.Status(c.Status),
+		Output: payload(c.Output), StartedAt: c.StartedAt.Time, EndedAt: c.EndedAt.Time, Events: c.LastEvent,
+		Bytes: c.HistoryBytes,
 	}
 	if len(c.Error) > 0 {
 		x.Error = new(events.Error)
@@ -447,10 +467,12 @@ const eventsBetween = `SELECT event, last_event, data FROM rondo_history WHERE s
 	ORDER BY event`
 
 // Events implements [history.Reader].
-func (a *Admin) Events(ctx context.Context, instance string, execution, after int64, limit int) (list []events.Event, err error) {
+func (a *Admin) Events(ctx context.Context, instance string, execution, after int64,
+	limit int) (list []events.Event, err error) {
 	limit, after = history.Page{Limit: limit}.Size(), max(after, 0)
 	err = a.Read(ctx, "read a history", func(db DB) error {
-		// What is pruned, deleted, or left behind by the current execution while it is read, is looked for again, unless nothing has changed.
+		// What is pruned, deleted, or left behind by the current execution while it is read, is
+		// looked for again, unless nothing has changed.
 		var missed *ending
 		for {
 			end, err := a.end(ctx, db, instance, execution)
@@ -499,7 +521,8 @@ func (d Dialect) end(ctx context.Context, db DB, instance string, execution int6
 	}
 	end.execution = execution
 	err = db.Query(ctx, func(r Row) error { return r.Scan(&end.life, &end.last) },
-		"SELECT life, last_event FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution = $3 AND "+Alive, d.Shard(instance), instance, execution)
+		"SELECT life, last_event FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution = $3 AND "+
+			Alive, d.Shard(instance), instance, execution)
 	if err == nil && end.last == 0 {
 		err = fmt.Errorf("instance %q, execution %d: %w", instance, execution, history.ErrNoExecution)
 	}
@@ -513,9 +536,11 @@ func (a *Admin) Stats(ctx context.Context, instance string) (s history.Stats, er
 		if err != nil {
 			return err
 		}
-		s = history.Stats{Execution: c.Execution, Events: c.LastEvent, HistoryBytes: c.HistoryBytes, Unread: int(c.Unread)}
+		s = history.Stats{Execution: c.Execution, Events: c.LastEvent, HistoryBytes: c.HistoryBytes,
+			Unread: int(c.Unread)}
 		return db.Query(ctx, func(r Row) error { return r.Scan(&s.Values, &s.ValueBytes) },
-			"SELECT count(*), CAST(coalesce(sum(length(value)), 0) AS INT8) FROM rondo_values WHERE shard = $1 AND instance = $2", a.Shard(instance), instance)
+			"SELECT count(*), CAST(coalesce(sum(length(value)), 0) AS INT8) FROM rondo_values WHERE shard = $1 AND "+
+				"instance = $2", a.Shard(instance), instance)
 	})
 	return s, err
 }
@@ -570,7 +595,8 @@ func (a *Admin) CustomStatus(ctx context.Context, instance string, known int64) 
 		s = history.CustomStatus{}
 		var data []byte
 		err := db.Query(ctx, func(r Row) error { return r.Scan(&data, &s.Version) },
-			"SELECT CASE WHEN custom_status_version <> $3 THEN custom_status END, custom_status_version FROM rondo_instances WHERE shard = $1 AND instance = $2 AND "+Alive,
+			"SELECT CASE WHEN custom_status_version <> $3 THEN custom_status END, custom_status_version FROM "+
+				"rondo_instances WHERE shard = $1 AND instance = $2 AND "+Alive,
 			a.Shard(instance), Key(instance), known)
 		s.Changed = s.Version != known
 		if s.Changed {
@@ -611,7 +637,8 @@ func (a *Admin) Metrics(ctx context.Context) (m history.Metrics, err error) {
 			m.Executions += n
 			m.Events += events
 			return err
-		}, "SELECT count(*), CAST(coalesce(sum(last_event), 0) AS INT8), (SELECT count(*) FROM rondo_outbox) FROM rondo_executions WHERE "+Alive+
+		}, "SELECT count(*), CAST(coalesce(sum(last_event), 0) AS INT8), (SELECT count(*) FROM rondo_outbox) FROM "+
+			"rondo_executions WHERE "+Alive+
 			" AND (shard, instance) NOT IN (SELECT shard, instance FROM rondo_instances WHERE status = '"+Erasing+"')")
 	})
 	return m, err

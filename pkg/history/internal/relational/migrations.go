@@ -15,7 +15,8 @@ type Migration struct {
 	Name, Text string
 }
 
-// Migrations are the files of a directory whose names begin with their versions, 1, 2, 3, …. They only go forward, and a file that was released never changes.
+// Migrations are the files of a directory whose names begin with their versions, 1, 2, 3, …. They
+// only go forward, and a file that was released never changes.
 func Migrations(files fs.FS) []Migration {
 	names, err := fs.Glob(files, "migrations/*.sql")
 	if err != nil {

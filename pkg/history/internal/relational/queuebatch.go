@@ -12,8 +12,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/queue"
 )
 
-// A transaction that does many operations on a queue reads and writes for all of them at once: what somebody will ask for is read before, and what was decided
-// is written at the end, or before something is read that it has to do with. So a hundred pops need as many statements as two.
+// A transaction that does many operations on a queue reads and writes for all of them at once: what
+// somebody will ask for is read before, and what was decided is written at the end, or before
+// something is read that it has to do with. So a hundred pops need as many statements as two.
 
 // queueItems implements [queue.Items] within a transaction.
 type queueItems struct {
@@ -24,7 +25,8 @@ type queueItems struct {
 
 	// expected is what operations that follow will ask for.
 	expected queue.Expected
-	// What was read ahead: ready items by priority, locks and keys by their ids, nil for those that are not there.
+	// What was read ahead: ready items by priority, locks and keys by their ids, nil for those that
+	// are not there.
 	ahead map[int][]queue.Item
 	locks map[string]*queue.Lock
 	keys  map[string]*queueKey
@@ -50,7 +52,8 @@ type queueKey struct {
 	until       time.Time
 }
 
-// move is what becomes of ready items of one priority, from one position to another: a lock has them, or nobody.
+// move is what becomes of ready items of one priority, from one position to another: a lock has
+// them, or nobody.
 type move struct {
 	priority    int
 	first, last int64
@@ -111,7 +114,8 @@ func (i *queueItems) Hold(priority int, from int64, count int, lock int64) ([]qu
 	return i.move(priority, from, count, lock)
 }
 
-// alone reports whether nobody else asks for ready items in this transaction: then one statement moves and gives them.
+// alone reports whether nobody else asks for ready items in this transaction: then one statement
+// moves and gives them.
 func (i *queueItems) alone() bool { return i.expected.Pops < 2 && i.ahead == nil }
 
 // front flushes, and runs a statement on the first items of a priority.
@@ -221,7 +225,8 @@ func (i *queueItems) AddKey(key, digest string, count int, until time.Time) erro
 	return nil
 }
 
-// settled writes what is not written yet, before something else is read or written. What was read ahead may be wrong after that.
+// settled writes what is not written yet, before something else is read or written. What was read
+// ahead may be wrong after that.
 func (i *queueItems) settled() error {
 	i.ahead, i.locks, i.keys, i.expected = nil, nil, nil, queue.Expected{}
 	return i.flush()
@@ -278,7 +283,8 @@ func (i *queueItems) run(writes ...write) error {
 	return nil
 }
 
-// writes are the statements that write what is not written yet, in the order in which they must come.
+// writes are the statements that write what is not written yet, in the order in which they must
+// come.
 func (i *queueItems) writes() (all []write) {
 	for len(i.added) > 0 {
 		statement, args, n := i.insertion(i.added)
@@ -310,8 +316,8 @@ func (i *queueItems) writes() (all []write) {
 	return all
 }
 
-// listed is a statement about the queue that ends with a list of values. The last one is repeated, so that there are few different statements and databases need
-// not plan each anew.
+// listed is a statement about the queue that ends with a list of values. The last one is repeated,
+// so that there are few different statements and databases need not plan each anew.
 func listed[T any](i *queueItems, statement string, values []T) (string, []any) {
 	b := builder{Dialect: i.d}
 	b.arg(i.queue)
@@ -328,7 +334,8 @@ func roundUp(n int) int { return 1 << bits.Len(uint(n-1)) }
 // roundDown is the last power of two.
 func roundDown(n int) int { return 1 << (bits.Len(uint(n)) - 1) }
 
-// moving hands items to locks, and then removes those that nobody has: what is left between the first and the last of a priority.
+// moving hands items to locks, and then removes those that nobody has: what is left between the
+// first and the last of a priority.
 func (i *queueItems) moving() (all []write) {
 	held := make(map[int][]move)
 	taken := make(map[int]move)
@@ -354,7 +361,8 @@ func (i *queueItems) moving() (all []write) {
 	return all
 }
 
-// holding is the statement that hands items of one priority to locks, in their order. Ranges that have nothing in them fill it up.
+// holding is the statement that hands items of one priority to locks, in their order. Ranges that
+// have nothing in them fill it up.
 func (i *queueItems) holding(moves []move) (statement string, args []any) {
 	b := builder{Dialect: i.d}
 	b.arg(i.queue)
@@ -367,12 +375,15 @@ func (i *queueItems) holding(moves []move) (statement string, args []any) {
 		if n < len(moves) {
 			m = moves[n]
 		}
-		rows = append(rows, fmt.Sprintf("SELECT CAST(%s AS INT8) AS low, CAST(%s AS INT8) AS high, CAST(%s AS INT8) AS lock", b.arg(m.first), b.arg(m.last), b.arg(m.lock)))
+		rows = append(rows, fmt.Sprintf(
+			"SELECT CAST(%s AS INT8) AS low, CAST(%s AS INT8) AS high, CAST(%s AS INT8) AS lock", b.arg(m.first),
+			b.arg(m.last), b.arg(m.lock)))
 	}
 	return fmt.Sprintf(holdRanges, strings.Join(rows, " UNION ALL ")), b.args
 }
 
-// insertion is the statement that adds the first items of a list, and how many: a power of two, so that databases know the statement again.
+// insertion is the statement that adds the first items of a list, and how many: a power of two, so
+// that databases know the statement again.
 func (i *queueItems) insertion(list []addedItem) (statement string, args []any, n int) {
 	bytes := 0
 	for n < min(addAtOnce, len(list)) && (n == 0 || bytes+len(list[n].Data) <= addBytes) {
@@ -388,7 +399,8 @@ func (i *queueItems) insertion(list []addedItem) (statement string, args []any, 
 		if !a.due.IsZero() {
 			place, rank = queue.PlaceDelayed, a.due.UnixMicro()
 		}
-		rows = append(rows, fmt.Sprintf("(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)", name, b.arg(int64(place)), b.arg(rank), b.arg(a.Position), b.arg(a.ID), b.arg(a.Priority), b.arg(len(a.Data)),
+		rows = append(rows, fmt.Sprintf("(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)", name, b.arg(int64(place)),
+			b.arg(rank), b.arg(a.Position), b.arg(a.ID), b.arg(a.Priority), b.arg(len(a.Data)),
 			b.time(a.PushedAt), b.time(a.ReadyAt), b.arg(nullText(a.Trace)), b.arg([]byte(a.Data))))
 	}
 	return addItems + strings.Join(rows, ", "), b.args, n
@@ -399,7 +411,8 @@ func (i *queueItems) lockInsertion(list []queue.Lock) (statement string, args []
 	name := b.arg(i.queue)
 	var rows []string
 	for _, l := range list {
-		rows = append(rows, fmt.Sprintf("(%s, %s, %s, %s, %s, %s, FALSE)", name, b.arg(l.ID), b.arg(l.Number), b.arg(l.Items), b.time(l.CreatedAt), b.time(l.ExpiresAt)))
+		rows = append(rows, fmt.Sprintf("(%s, %s, %s, %s, %s, %s, FALSE)", name, b.arg(l.ID), b.arg(l.Number),
+			b.arg(l.Items), b.time(l.CreatedAt), b.time(l.ExpiresAt)))
 	}
 	return addLocks + strings.Join(rows, ", "), b.args
 }
@@ -409,7 +422,8 @@ func (i *queueItems) keyInsertion(list []queueKey) (statement string, args []any
 	name := b.arg(i.queue)
 	var rows []string
 	for _, k := range list {
-		rows = append(rows, fmt.Sprintf("(%s, %s, %s, %s, %s)", name, b.arg(k.key), b.arg(k.digest), b.arg(k.items), b.time(k.until)))
+		rows = append(rows, fmt.Sprintf("(%s, %s, %s, %s, %s)", name, b.arg(k.key), b.arg(k.digest), b.arg(k.items),
+			b.time(k.until)))
 	}
 	return fmt.Sprintf(addQueueKeys, strings.Join(rows, ", ")), b.args
 }

@@ -13,49 +13,63 @@ import (
 const (
 	// itemColumns are what is read of an item.
 	itemColumns = "id, priority, position, attempts, pushed_at, ready_at, trace, item"
-	// front is the condition that a row is one of the first $4 ready items of a priority: as the transaction holds the queue, nobody can come between.
+	// front is the condition that a row is one of the first $4 ready items of a priority: as the
+	// transaction holds the queue, nobody can come between.
 	front = `queue = $1 AND place = 0 AND rank = $2 AND position >= $3 AND position <= (SELECT max(position) FROM (
 		SELECT position FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4) AS first)`
 
-	sizesOfItems = "SELECT size FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4"
-	takeItems    = "DELETE FROM rondo_queue_items WHERE " + front + " RETURNING " + itemColumns
-	holdItems    = "UPDATE rondo_queue_items SET place = 2, rank = $5, attempts = attempts + 1 WHERE " + front + " RETURNING " + itemColumns
-	addItems     = "INSERT INTO rondo_queue_items (queue, place, rank, position, id, priority, size, pushed_at, ready_at, trace, item) VALUES "
-	readyItems   = "SELECT " + itemColumns + " FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4"
-	takeRange    = "DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position BETWEEN $3 AND $4"
-	// The range of all keeps databases from walking over all ready items, whatever they know of the table.
+	sizesOfItems = "SELECT size FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= " +
+		"$3 ORDER BY position LIMIT $4"
+	takeItems = "DELETE FROM rondo_queue_items WHERE " + front + " RETURNING " + itemColumns
+	holdItems = "UPDATE rondo_queue_items SET place = 2, rank = $5, attempts = attempts + 1 WHERE " + front +
+		" RETURNING " + itemColumns
+	addItems = "INSERT INTO rondo_queue_items (queue, place, rank, position, id, priority, size, pushed_at, " +
+		"ready_at, trace, item) VALUES "
+	readyItems = "SELECT " + itemColumns +
+		" FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 " +
+		"ORDER BY position LIMIT $4"
+	takeRange = "DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND " +
+		"position BETWEEN $3 AND $4"
+	// The range of all keeps databases from walking over all ready items, whatever they know of the
+	// table.
 	holdRanges = `UPDATE rondo_queue_items SET place = 2, rank = r.lock, attempts = attempts + 1 FROM (%s) AS r
 		WHERE queue = $1 AND place = 0 AND rank = $2 AND position BETWEEN $3 AND $4 AND position BETWEEN r.low AND r.high`
 	dropItems  = "DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 2 AND rank"
 	moveItems  = "UPDATE rondo_queue_items SET rank = %d WHERE queue = $1 AND place = 2 AND rank = %d AND id"
-	oldestItem = "SELECT ready_at FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT 1"
+	oldestItem = "SELECT ready_at FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position " +
+		">= $3 ORDER BY position LIMIT 1"
 	// Those that were handed out $5 times are dead.
 	giveBackItems = `UPDATE rondo_queue_items SET
 		place = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN 3 ELSE CAST($3 AS INT8) END,
 		rank = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($6 AS INT8) WHEN CAST($3 AS INT8) = 1 THEN CAST($4 AS INT8) ELSE priority END,
 		reason = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($7 AS TEXT) ELSE reason END
 		WHERE queue = $1 AND place = 2 AND rank = $2 RETURNING place, priority, position`
-	// The comparison is true of all. It has PostgreSQL follow the key, where it would read all delayed items and sort them as long as it knows nothing of the table.
+	// The comparison is true of all. It has PostgreSQL follow the key, where it would read all
+	// delayed items and sort them as long as it knows nothing of the table.
 	dueItems = `SELECT id, rank, position, priority, attempts FROM rondo_queue_items
 		WHERE queue = $1 AND place = 1 AND (rank, position) > (-1, -1) ORDER BY rank, position LIMIT $2`
 	readyItem = `UPDATE rondo_queue_items SET place = 0, rank = priority, position = $4, ready_at = CASE WHEN attempts = 0 THEN $5 ELSE ready_at END
 		WHERE queue = $1 AND place = 1 AND rank = $2 AND position = $3`
 	deadItems = "SELECT rank, reason, " + itemColumns + ` FROM rondo_queue_items
 		WHERE queue = $1 AND place = 3 AND (rank, position) > ($2, $3) ORDER BY rank, position LIMIT $4`
-	deadPlaces = "SELECT rank, position, priority FROM rondo_queue_items WHERE queue = $1 AND place = 3 AND (rank, position) > (-1, -1) ORDER BY rank, position LIMIT $2"
-	deadItem   = "SELECT rank, position, priority FROM rondo_queue_items WHERE queue = $1 AND place = 3 AND rank = $2 AND position = $3"
+	deadPlaces = "SELECT rank, position, priority FROM rondo_queue_items WHERE queue = $1 AND place = 3 AND (rank, " +
+		"position) > (-1, -1) ORDER BY rank, position LIMIT $2"
+	deadItem = "SELECT rank, position, priority FROM rondo_queue_items WHERE queue = $1 AND place = 3 AND rank = " +
+		"$2 AND position = $3"
 	reviveItem = `UPDATE rondo_queue_items SET place = 0, rank = priority, position = $4, attempts = 0, reason = NULL, ready_at = $5
 		WHERE queue = $1 AND place = 3 AND rank = $2 AND position = $3`
 	removeItems = `DELETE FROM rondo_queue_items WHERE queue = $1 AND (place, rank, position) IN (
 		SELECT place, rank, position FROM rondo_queue_items WHERE queue = $1 AND place >= $2 ORDER BY place, rank, position LIMIT $3) RETURNING place, priority`
 
-	lockColumns   = "lock_id, number, items, created_at, expires_at, returned"
-	addLocks      = "INSERT INTO rondo_queue_locks (queue, " + lockColumns + ") VALUES "
-	findLocks     = "SELECT " + lockColumns + " FROM rondo_queue_locks WHERE queue = $1 AND lock_id"
-	changeLock    = "UPDATE rondo_queue_locks SET expires_at = $3, returned = $4 WHERE queue = $1 AND lock_id = $2"
-	removeLocks   = "DELETE FROM rondo_queue_locks WHERE queue = $1 AND lock_id"
-	activeLocks   = "SELECT " + lockColumns + " FROM rondo_queue_locks WHERE queue = $1 AND returned = FALSE ORDER BY expires_at LIMIT $2"
-	oldLocks      = "SELECT " + lockColumns + " FROM rondo_queue_locks WHERE queue = $1 AND returned = TRUE ORDER BY expires_at LIMIT $2"
+	lockColumns = "lock_id, number, items, created_at, expires_at, returned"
+	addLocks    = "INSERT INTO rondo_queue_locks (queue, " + lockColumns + ") VALUES "
+	findLocks   = "SELECT " + lockColumns + " FROM rondo_queue_locks WHERE queue = $1 AND lock_id"
+	changeLock  = "UPDATE rondo_queue_locks SET expires_at = $3, returned = $4 WHERE queue = $1 AND lock_id = $2"
+	removeLocks = "DELETE FROM rondo_queue_locks WHERE queue = $1 AND lock_id"
+	activeLocks = "SELECT " + lockColumns +
+		" FROM rondo_queue_locks WHERE queue = $1 AND returned = FALSE ORDER BY expires_at LIMIT $2"
+	oldLocks = "SELECT " + lockColumns +
+		" FROM rondo_queue_locks WHERE queue = $1 AND returned = TRUE ORDER BY expires_at LIMIT $2"
 	findQueueKeys = "SELECT key, digest, items, expires_at FROM rondo_queue_keys WHERE queue = $1 AND key"
 	addQueueKeys  = `INSERT INTO rondo_queue_keys (queue, key, digest, items, expires_at) VALUES %s
 		ON CONFLICT (queue, key) DO UPDATE SET digest = excluded.digest, items = excluded.items, expires_at = excluded.expires_at`
@@ -120,7 +134,8 @@ func (i *queueItems) Move(ids []int64, from, to int64) (int, error) {
 }
 
 // GiveBack implements [queue.Items].
-func (i *queueItems) GiveBack(lock int64, due, now time.Time, maxAttempts int, reason string) (back []queue.Back, err error) {
+func (i *queueItems) GiveBack(lock int64, due, now time.Time, maxAttempts int,
+	reason string) (back []queue.Back, err error) {
 	place, at := queue.PlaceReady, int64(0)
 	if !due.IsZero() {
 		place, at = queue.PlaceDelayed, due.UnixMicro()
@@ -358,7 +373,8 @@ func (i *queueItems) forgetQueue() error {
 	return nil
 }
 
-// QueueStatements lists the statements that read and change queues, for a look at how databases carry them out.
+// QueueStatements lists the statements that read and change queues, for a look at how databases
+// carry them out.
 func QueueStatements(d Dialect) []string {
 	items := &queueItems{d: d}
 	addItem, _, _ := items.insertion([]addedItem{{}})
@@ -370,9 +386,13 @@ func QueueStatements(d Dialect) []string {
 		return text
 	}
 	return slices.Concat([]string{
-		fmt.Sprintf(readQueue, "") + d.Lock, newQueue, dropNewQueue, saveQueue, fmt.Sprintf(readQueue, ", clock_timestamp()"),
+		fmt.Sprintf(readQueue, "") + d.Lock, newQueue, dropNewQueue, saveQueue,
+		fmt.Sprintf(readQueue, ", clock_timestamp()"),
 		fmt.Sprintf(listQueues, "") + pageOfQueues, fmt.Sprintf(listQueues, "") + startingQueues,
-		addItem, oldestItem, sizesOfItems, readyItems, takeItems, takeRange, holdItems, hold, of(dropItems), of(fmt.Sprintf(moveItems, 2, 1)), giveBackItems, dueItems, readyItem, deadItems, deadPlaces, deadItem, reviveItem, removeItems,
-		addLock, of(findLocks), changeLock, of(removeLocks), activeLocks, oldLocks, of(findQueueKeys), addKey, oldQueueKeys, dropQueueKey,
+		addItem, oldestItem, sizesOfItems, readyItems, takeItems, takeRange, holdItems, hold, of(dropItems),
+		of(fmt.Sprintf(moveItems, 2, 1)), giveBackItems, dueItems, readyItem, deadItems, deadPlaces, deadItem,
+		reviveItem, removeItems,
+		addLock, of(findLocks), changeLock, of(removeLocks), activeLocks, oldLocks, of(findQueueKeys), addKey,
+		oldQueueKeys, dropQueueKey,
 	}, forgetQueue)
 }

@@ -48,7 +48,8 @@ func (q *Queues) Do(ctx context.Context, name string, operations ...queue.Operat
 	if err := queue.CheckName(name); err != nil {
 		return nil, err
 	}
-	// The state tells of each process only its last transaction, so a process has one of each queue under way.
+	// The state tells of each process only its last transaction, so a process has one of each queue
+	// under way.
 	leave, err := q.turns.enter(ctx, name)
 	if err != nil {
 		return nil, &history.Error{Class: history.Retry, Op: op, Err: err}
@@ -58,7 +59,8 @@ func (q *Queues) Do(ctx context.Context, name string, operations ...queue.Operat
 	err = q.WriteOnce(ctx, op, func() { c.doubt = true }, func(db DB) error { return c.try(ctx, db) })
 	switch {
 	case err != nil && c.doubt && history.ClassOf(err) != history.Ambiguous:
-		err = &history.Error{Class: history.Ambiguous, Op: op, Err: err} // why it was not looked up does not tell whether it happened
+		// why it was not looked up does not tell whether it happened
+		err = &history.Error{Class: history.Ambiguous, Op: op, Err: err}
 	case err == nil:
 		err = c.lost
 	}
@@ -74,7 +76,8 @@ type change struct {
 	queue      string
 	operations []queue.Operation
 
-	// token and life are those of the last try, results what would be true if it had happened. It is in doubt whether it did.
+	// token and life are those of the last try, results what would be true if it had happened. It
+	// is in doubt whether it did.
 	token   int64
 	life    string // empty if there was to be no queue
 	before  string // the life of the queue that the try found
@@ -149,7 +152,8 @@ func (c *change) save(items *queueItems, state *queue.State) error {
 	if err != nil {
 		return err
 	}
-	return items.run(append(writes, write{Statement{saveQueue, []any{c.queue, data, state.Settings.Start != nil}}, 1})...)
+	return items.run(append(writes,
+		write{Statement{saveQueue, []any{c.queue, data, state.Settings.Start != nil}}, 1})...)
 }
 
 // lookUp finds out whether the try before has happened, from what there is now.
@@ -166,7 +170,8 @@ func (c *change) lookUp(state *queue.State) (known bool, err error) {
 	case c.fresh && c.life != "":
 		return false, nil // the queue was new, and is not there
 	}
-	return false, &history.Error{Class: history.Ambiguous, Op: "look up a commit", Err: fmt.Errorf("queue %q was removed meanwhile", c.queue)}
+	return false, &history.Error{Class: history.Ambiguous, Op: "look up a commit",
+		Err: fmt.Errorf("queue %q was removed meanwhile", c.queue)}
 }
 
 // turns lets one after another do something with a queue.
@@ -224,7 +229,8 @@ func missing(operations []queue.Operation) []queue.Result {
 	return results
 }
 
-// make makes the queue, and gives its state as that of a queue that is held: somebody else may have been first.
+// make makes the queue, and gives its state as that of a queue that is held: somebody else may have
+// been first.
 func (c *change) make(ctx context.Context, db DB) (*queue.State, time.Time, error) {
 	data, err := (&queue.State{Life: newLife()}).Encode()
 	if err != nil {
@@ -237,7 +243,8 @@ func (c *change) make(ctx context.Context, db DB) (*queue.State, time.Time, erro
 	c.fresh = made == 1
 	state, now, err := c.state(ctx, db, c.queue, c.Lock)
 	if err == nil && state == nil {
-		err = &history.Error{Class: history.Contended, Op: "make a queue", Err: fmt.Errorf("queue %q was removed while it was made", c.queue)}
+		err = &history.Error{Class: history.Contended, Op: "make a queue",
+			Err: fmt.Errorf("queue %q was removed while it was made", c.queue)}
 	}
 	return state, now, err
 }

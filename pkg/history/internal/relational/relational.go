@@ -1,5 +1,6 @@
-// Package relational is what the stores on SQL databases have in common: how an instance becomes a row, and everything that is asked and removed with plain
-// statements. What is fast or peculiar to a database, such as the commit, is in the store of that database.
+// Package relational is what the stores on SQL databases have in common: how an instance becomes a
+// row, and everything that is asked and removed with plain statements. What is fast or peculiar to
+// a database, such as the commit, is in the store of that database.
 package relational
 
 import (
@@ -33,7 +34,8 @@ type Statement struct {
 	Args []any
 }
 
-// Together is a DB that can be sent several statements at once. It gives how many rows each has changed.
+// Together is a DB that can be sent several statements at once. It gives how many rows each has
+// changed.
 type Together interface {
 	ExecAll(ctx context.Context, statements []Statement) ([]int64, error)
 }
@@ -64,8 +66,8 @@ type Transactor interface {
 	ReadOften(ctx context.Context, op string, f func(DB) error) error
 	// Write runs f in one transaction. f must not keep anything from an earlier try.
 	Write(ctx context.Context, op string, f func(DB) error) error
-	// WriteOnce is like Write for what would do harm if it were done twice: after a commit that may have happened or not it calls doubted, and f must find out
-	// if it is run again.
+	// WriteOnce is like Write for what would do harm if it were done twice: after a commit that may
+	// have happened or not it calls doubted, and f must find out if it is run again.
 	WriteOnce(ctx context.Context, op string, doubted func(), f func(DB) error) error
 }
 
@@ -87,7 +89,8 @@ func (d Dialect) Shard(instance string) int16 {
 	return history.ShardOf(instance)
 }
 
-// The statuses of a row whose instance was deleted. An execution that is being pruned is Erasing, too.
+// The statuses of a row whose instance was deleted. An execution that is being pruned is Erasing,
+// too.
 const (
 	Erasing = "erasing" // what it left behind is still being erased
 	Deleted = "deleted" // all of it is gone
@@ -164,7 +167,8 @@ func (c *Columns) Targets() []any {
 	}
 }
 
-// FromRow writes a row as columns, without those that the dialect knows (shard) and those that only the database knows (created_at).
+// FromRow writes a row as columns, without those that the dialect knows (shard) and those that only
+// the database knows (created_at).
 func FromRow(instance string, r round.Row) (Columns, error) {
 	c := Columns{
 		Instance: instance, Life: r.Life, Execution: r.Execution, LastEvent: r.LastEvent, Status: string(r.Status),
@@ -172,11 +176,13 @@ func FromRow(instance string, r round.Row) (Columns, error) {
 		Trace: nullText(r.Trace), StartMessage: nullText(r.StartMessage),
 		Output: r.Output, CustomStatus: r.CustomStatus, CustomStatusVersion: r.CustomStatusVersion,
 		HistoryBytes: r.HistoryBytes, Unread: int64(r.Unread),
-		StartedAt: Moment{r.StartedAt}, UpdatedAt: Moment{r.UpdatedAt}, EndedAt: Moment{r.EndedAt}, WakeAt: Moment{r.WakeAt},
+		StartedAt: Moment{r.StartedAt}, UpdatedAt: Moment{r.UpdatedAt}, EndedAt: Moment{r.EndedAt},
+		WakeAt: Moment{r.WakeAt},
 	}
 	if p := r.Parent; p != nil {
 		c.ParentInstance, c.ParentLife = nullText(p.Instance), nullText(p.Life)
-		c.ParentExecution, c.ParentEvent = sql.NullInt64{Int64: p.Execution, Valid: true}, sql.NullInt64{Int64: p.Event, Valid: true}
+		c.ParentExecution, c.ParentEvent = sql.NullInt64{Int64: p.Execution, Valid: true},
+			sql.NullInt64{Int64: p.Event, Valid: true}
 	}
 	var err error
 	if len(r.Attributes) > 0 {
@@ -191,7 +197,8 @@ func FromRow(instance string, r round.Row) (Columns, error) {
 	return c, nil
 }
 
-// Row reads the columns. The error says which column cannot be read; the rest of the row is there all the same.
+// Row reads the columns. The error says which column cannot be read; the rest of the row is there
+// all the same.
 func (c *Columns) Row() (round.Row, error) {
 	r := round.Row{
 		Execution: c.Execution, Life: c.Life, Engine: int(c.Engine), Name: c.Name, Version: c.Version,
@@ -202,7 +209,8 @@ func (c *Columns) Row() (round.Row, error) {
 	}
 	if c.ParentInstance.Valid {
 		r.Parent = &events.Parent{
-			Instance: c.ParentInstance.String, Life: c.ParentLife.String, Execution: c.ParentExecution.Int64, Event: c.ParentEvent.Int64,
+			Instance: c.ParentInstance.String, Life: c.ParentLife.String, Execution: c.ParentExecution.Int64,
+			Event: c.ParentEvent.Int64,
 		}
 	}
 	var bad error
@@ -232,7 +240,8 @@ func (c *Columns) Basis() round.Basis {
 	if c.Grave() {
 		return round.Basis{}
 	}
-	return round.Basis{Life: c.Life, Execution: c.Execution, LastEvent: c.LastEvent, CustomStatusVersion: c.CustomStatusVersion}
+	return round.Basis{Life: c.Life, Execution: c.Execution, LastEvent: c.LastEvent,
+		CustomStatusVersion: c.CustomStatusVersion}
 }
 
 // Grave reports whether the instance was deleted.
@@ -244,7 +253,8 @@ func (c *Columns) Info() history.Info {
 	return history.Info{Instance: c.Instance, CreatedAt: c.CreatedAt.Time, Row: row, Problem: err}
 }
 
-// Refusal says why a turn was not taken, given what there is instead of what the turn was decided on.
+// Refusal says why a turn was not taken, given what there is instead of what the turn was decided
+// on.
 func Refusal(turn *round.Turn, found *Columns, parentGone bool) history.Outcome {
 	switch {
 	case found == nil && turn.Basis.Execution == 0 && parentGone:
@@ -253,7 +263,8 @@ func Refusal(turn *round.Turn, found *Columns, parentGone bool) history.Outcome 
 		return history.Outcome{Verdict: history.Conflict}
 	case found.Status == Erasing && turn.Basis.Execution == 0:
 		return history.Outcome{Verdict: history.Erasing}
-	case found.Status == Deleted && turn.Basis.Execution == 0 && found.StartMessage.String == text(turn.Row.StartMessage):
+	case found.Status == Deleted && turn.Basis.Execution == 0 &&
+		found.StartMessage.String == text(turn.Row.StartMessage):
 		return history.Outcome{Verdict: history.Buried}
 	case found.Status == Deleted && turn.Basis.Execution == 0 && parentGone:
 		return history.Outcome{Verdict: history.Orphaned}
@@ -269,7 +280,8 @@ func text(s string) string {
 // storable reports whether a text can be in a database as it is.
 func storable(s string) bool { return s == text(s) }
 
-// Key is the id of an instance, or the key of a value, as a parameter: one that no database could hold becomes the empty one, which nobody has.
+// Key is the id of an instance, or the key of a value, as a parameter: one that no database could
+// hold becomes the empty one, which nobody has.
 func Key(s string) string {
 	if !storable(s) {
 		return ""
@@ -312,7 +324,8 @@ func Covered(rows []EventRow, after, last int64) bool {
 func Decode(instance string, execution, after, last int64, rows []EventRow) ([]events.Event, error) {
 	out := make([]events.Event, 0, max(0, min(last-after, rowEvents*int64(len(rows)))))
 	unreadable := func(event int64, err error) error {
-		return &history.UnreadableError{Instance: instance, Execution: execution, Event: event, Column: "data", Err: err}
+		return &history.UnreadableError{Instance: instance, Execution: execution, Event: event,
+			Column: "data", Err: err}
 	}
 	for _, r := range rows {
 		line, rest := []byte(nil), r.Data

@@ -23,8 +23,9 @@ const (
 	lockInstances   = 500  // rows locked by one statement
 )
 
-// shortGrave is how long every grave stays. It must outlast each statement that is under way: one that has seen the instance before it was deleted must still find
-// its grave, or it could take the instance further as if nothing had happened.
+// shortGrave is how long every grave stays. It must outlast each statement that is under way: one
+// that has seen the instance before it was deleted must still find its grave, or it could take the
+// instance further as if nothing had happened.
 const shortGrave = time.Hour
 
 // tidySteps is how many transactions one call of Tidy takes for erasing.
@@ -47,7 +48,8 @@ func scanMember(r Row) (member, error) {
 		c Columns
 		m member
 	)
-	err := r.Scan(&c.Instance, &c.ParentInstance, &c.Name, &c.Status, &c.CreatedAt, &c.EndedAt, &c.LastEvent, &c.Attributes)
+	err := r.Scan(&c.Instance, &c.ParentInstance, &c.Name, &c.Status, &c.CreatedAt, &c.EndedAt, &c.LastEvent,
+		&c.Attributes)
 	m = member{
 		instance: c.Instance, parent: c.ParentInstance.String, name: c.Name, status: round.Status(c.Status),
 		created: c.CreatedAt.Time, ended: c.EndedAt.Time, events: c.LastEvent, attributes: c.Attributes,
@@ -57,7 +59,8 @@ func scanMember(r Row) (member, error) {
 
 // members reads the rows that a condition finds.
 func (d Dialect) members(ctx context.Context, db DB, b *builder, where string) ([]member, error) {
-	statement := "SELECT " + memberColumns + " FROM rondo_instances i WHERE " + where + " AND i." + Alive + " ORDER BY i.shard, i.instance"
+	statement := "SELECT " + memberColumns + " FROM rondo_instances i WHERE " + where + " AND i." + Alive +
+		" ORDER BY i.shard, i.instance"
 	var out []member
 	err := db.Query(ctx, func(r Row) error {
 		m, err := scanMember(r)
@@ -67,11 +70,15 @@ func (d Dialect) members(ctx context.Context, db DB, b *builder, where string) (
 	return out, err
 }
 
-// lock locks the rows of instances that a condition holds for, in the order of their keys, and tells which these are. Everybody who locks several rows does it
-// in that order, so that no two wait for each other. clause is how: d.Lock waits.
-func (d Dialect) lock(ctx context.Context, db DB, instances []string, condition, clause string) (locked []string, err error) {
+// lock locks the rows of instances that a condition holds for, in the order of their keys, and
+// tells which these are. Everybody who locks several rows does it in that order, so that no two
+// wait for each other. clause is how: d.Lock waits.
+func (d Dialect) lock(ctx context.Context, db DB, instances []string, condition,
+	clause string) (locked []string, err error) {
 	instances = slices.Clone(instances)
-	slices.SortFunc(instances, func(a, b string) int { return cmp.Or(cmp.Compare(d.Shard(a), d.Shard(b)), cmp.Compare(a, b)) })
+	slices.SortFunc(instances, func(a, b string) int {
+		return cmp.Or(cmp.Compare(d.Shard(a), d.Shard(b)), cmp.Compare(a, b))
+	})
 	for part := range slices.Chunk(instances, lockInstances) {
 		b := builder{Dialect: d}
 		err := db.Query(ctx, func(r Row) error {
@@ -79,7 +86,8 @@ func (d Dialect) lock(ctx context.Context, db DB, instances []string, condition,
 			err := r.Scan(&id)
 			locked = append(locked, id)
 			return err
-		}, "SELECT i.instance FROM rondo_instances i WHERE "+b.pairs("i", part)+" AND "+condition+" ORDER BY i.shard, i.instance"+clause, b.args...)
+		}, "SELECT i.instance FROM rondo_instances i WHERE "+b.pairs("i",
+			part)+" AND "+condition+" ORDER BY i.shard, i.instance"+clause, b.args...)
 		if err != nil {
 			return nil, err
 		}
@@ -87,11 +95,12 @@ func (d Dialect) lock(ctx context.Context, db DB, instances []string, condition,
 	return locked, nil
 }
 
-// isStatus is a condition on rows that are found by their keys: it keeps PostgreSQL from reading all that have the status instead.
+// isStatus is a condition on rows that are found by their keys: it keeps PostgreSQL from reading
+// all that have the status instead.
 func isStatus(status string) string { return "(i.status = '" + status + "') IS TRUE" }
 
-// lockedFamily reads instances with all their descendants, parents first, and locks them. It then cannot get another member, because whoever starts a child locks
-// the parent.
+// lockedFamily reads instances with all their descendants, parents first, and locks them. It then
+// cannot get another member, because whoever starts a child locks the parent.
 func (d Dialect) lockedFamily(ctx context.Context, db DB, instances []string) ([]member, error) {
 	locked := make(map[string]bool)
 	clause := d.Lock
@@ -100,8 +109,9 @@ func (d Dialect) lockedFamily(ctx context.Context, db DB, instances []string) ([
 		if err != nil || d.Lock == "" {
 			return all, err
 		}
-		// Those that were born between the reading and the locking come in another round. They are not in order, so nobody waits for them: if somebody else
-		// holds one, everything begins again.
+		// Those that were born between the reading and the locking come in another round. They are
+		// not in order, so nobody waits for them: if somebody else holds one, everything begins
+		// again.
 		more := slices.DeleteFunc(memberIDs(all), func(id string) bool { return locked[id] })
 		if len(more) == 0 {
 			return all, nil
@@ -165,7 +175,8 @@ func (a *Admin) Tree(ctx context.Context, instance string) (tree []history.Node,
 			err = fmt.Errorf("instance %q: %w", instance, history.ErrNoInstance)
 		}
 		for _, m := range family {
-			tree = append(tree, history.Node{Instance: m.instance, Parent: m.parent, Name: m.name, Status: m.status, Depth: m.depth})
+			tree = append(tree, history.Node{Instance: m.instance, Parent: m.parent, Name: m.name, Status: m.status,
+				Depth: m.depth})
 		}
 		return err
 	})
@@ -173,7 +184,8 @@ func (a *Admin) Tree(ctx context.Context, instance string) (tree []history.Node,
 }
 
 // Delete implements [history.Remover].
-func (a *Admin) Delete(ctx context.Context, instances []string, how history.Deletion) (deleted history.Deleted, err error) {
+func (a *Admin) Delete(ctx context.Context, instances []string,
+	how history.Deletion) (deleted history.Deleted, err error) {
 	instances = slices.Compact(slices.Sorted(slices.Values(instances)))
 	if len(instances) == 0 {
 		return deleted, nil
@@ -235,7 +247,8 @@ func (a *Admin) mayDelete(ctx context.Context, db DB, instances []string, family
 	for _, m := range family {
 		switch {
 		case how.Alone && !slices.Contains(instances, m.instance):
-			bad = append(bad, fmt.Errorf("instance %q has the child %q: %w", m.parent, m.instance, history.ErrHasChildren))
+			bad = append(bad, fmt.Errorf("instance %q has the child %q: %w", m.parent, m.instance,
+				history.ErrHasChildren))
 		case !how.Force && !m.status.Ended():
 			bad = append(bad, fmt.Errorf("instance %q is %s: %w", m.instance, m.status, history.ErrRunning))
 		}
@@ -260,7 +273,8 @@ func (a *Admin) bury(ctx context.Context, db DB, family []member) error {
 		// Messages for what had ended long before have all come, and its grave may go sooner.
 		old, soon := b.time(now.Add(-history.GraveAge)), b.time(now.Add(shortGrave-history.GraveAge))
 		// (coalesce tells the database the type of the parameter)
-		age := fmt.Sprintf("CASE WHEN ended_at < %s AND updated_at < %s THEN coalesce(%s, updated_at) ELSE %s END", old, old, soon, at)
+		age := fmt.Sprintf("CASE WHEN ended_at < %s AND updated_at < %s THEN coalesce(%s, updated_at) ELSE %s END", old,
+			old, soon, at)
 		_, err := db.Exec(ctx, "UPDATE rondo_instances SET status = '"+Erasing+`', life = '', execution = 0, last_event = -1,
 			name = '', version = '', engine = 0, fresh = false,
 			parent_instance = NULL, parent_life = NULL, parent_execution = NULL, parent_event = NULL, attributes = NULL, trace = NULL,
@@ -282,7 +296,8 @@ func memberIDs(members []member) []string {
 }
 
 // DropAttributes removes the attributes of an instance.
-func (d Dialect) DropAttributes(ctx context.Context, db DB, instance string, created time.Time, attributes []byte) error {
+func (d Dialect) DropAttributes(ctx context.Context, db DB, instance string, created time.Time,
+	attributes []byte) error {
 	var parsed map[string]string
 	if json.Unmarshal(attributes, &parsed) != nil || len(parsed) == 0 {
 		return nil // what cannot be read cannot be found by it: the rows stay, and point to nobody
@@ -293,12 +308,15 @@ func (d Dialect) DropAttributes(ctx context.Context, db DB, instance string, cre
 	for i := range names {
 		pairs[i] = "(" + b.text(names[i]) + ", " + b.text(values[i]) + ")"
 	}
-	_, err := db.Exec(ctx, fmt.Sprintf("DELETE FROM rondo_attributes WHERE (name, value) IN (VALUES %s) AND shard = %d AND created_at = %s AND instance = %s",
-		strings.Join(pairs, ", "), d.Shard(instance), b.time(created), b.arg(instance)), b.args...)
+	_, err := db.Exec(ctx,
+		fmt.Sprintf("DELETE FROM rondo_attributes WHERE (name, value) IN (VALUES %s) AND shard = %d AND created_at "+
+			"= %s AND instance = %s",
+			strings.Join(pairs, ", "), d.Shard(instance), b.time(created), b.arg(instance)), b.args...)
 	return err
 }
 
-// erase removes what buried instances have left behind, in transactions of bounded size, and counts it.
+// erase removes what buried instances have left behind, in transactions of bounded size, and counts
+// it.
 func (a *Admin) erase(ctx context.Context, buried []member) (deleted history.Deleted, err error) {
 	for len(buried) > 0 {
 		// Small ones go together, a large one alone.
@@ -341,7 +359,8 @@ func (a *Admin) eraseStep(ctx context.Context, instances []string) (step history
 }
 
 func (a *Admin) eraseSome(ctx context.Context, db DB, instances []string) (step history.Deleted, more bool, err error) {
-	// Only what is a grave, and stays the same grave until the end: one that somebody else has erased may live again, and may be deleted again.
+	// Only what is a grave, and stays the same grave until the end: one that somebody else has
+	// erased may live again, and may be deleted again.
 	graves, err := a.lock(ctx, db, instances, isStatus(Erasing), a.Lock)
 	if err != nil || len(graves) == 0 {
 		return step, false, err
@@ -371,8 +390,10 @@ func (a *Admin) eraseSome(ctx context.Context, db DB, instances []string) (step 
 	return step, false, err
 }
 
-// removeEvents deletes as many rows of history as one transaction may. It counts their events, and gives the number of rows.
-func removeEvents(ctx context.Context, db DB, step *history.Deleted, key string, conditions []string, args []any) (rows int, err error) {
+// removeEvents deletes as many rows of history as one transaction may. It counts their events, and
+// gives the number of rows.
+func removeEvents(ctx context.Context, db DB, step *history.Deleted, key string, conditions []string,
+	args []any) (rows int, err error) {
 	err = db.Query(ctx, func(r Row) error {
 		var n int64
 		err := r.Scan(&n)
@@ -383,18 +404,21 @@ func removeEvents(ctx context.Context, db DB, step *history.Deleted, key string,
 	return rows, err
 }
 
-// limited deletes the first rows of a table that fit one condition after the other. Asked for all together, in order, a database may read the whole table in
-// that order.
+// limited deletes the first rows of a table that fit one condition after the other. Asked for all
+// together, in order, a database may read the whole table in that order.
 func limited(table, key string, conditions []string, limit int) string {
 	parts := make([]string, len(conditions))
 	for i, where := range conditions {
-		parts[i] = fmt.Sprintf("SELECT * FROM (SELECT %s FROM %s WHERE %s ORDER BY %s LIMIT %d) b%d", key, table, where, key, limit, i)
+		parts[i] = fmt.Sprintf("SELECT * FROM (SELECT %s FROM %s WHERE %s ORDER BY %s LIMIT %d) b%d", key, table, where,
+			key, limit, i)
 	}
-	return fmt.Sprintf("DELETE FROM %s WHERE (%s) IN (SELECT %s FROM (%s) k LIMIT %d)", table, key, key, strings.Join(parts, "\nUNION ALL "), limit)
+	return fmt.Sprintf("DELETE FROM %s WHERE (%s) IN (SELECT %s FROM (%s) k LIMIT %d)", table, key, key,
+		strings.Join(parts, "\nUNION ALL "), limit)
 }
 
 // DeleteEnded implements [history.Remover].
-func (a *Admin) DeleteEnded(ctx context.Context, f history.Filter, p history.Page) (page history.DeletedPage, err error) {
+func (a *Admin) DeleteEnded(ctx context.Context, f history.Filter,
+	p history.Page) (page history.DeletedPage, err error) {
 	if err := f.Check(); err != nil {
 		return page, err
 	}
@@ -447,9 +471,10 @@ func (a *Admin) DeleteEnded(ctx context.Context, f history.Filter, p history.Pag
 	return page, nil
 }
 
-// ended picks the instances of a list that may go with all their descendants: they are nobody's children, and none of them is running or ended too late. The
-// others stay.
-func (a *Admin) ended(ctx context.Context, db DB, list []history.Info, family []member, f history.Filter) (picked []member, stay []string, err error) {
+// ended picks the instances of a list that may go with all their descendants: they are nobody's
+// children, and none of them is running or ended too late. The others stay.
+func (a *Admin) ended(ctx context.Context, db DB, list []history.Info, family []member,
+	f history.Filter) (picked []member, stay []string, err error) {
 	children := make(map[string][]member)
 	byID := make(map[string]member)
 	for _, m := range family {
@@ -525,10 +550,13 @@ func (a *Admin) Prune(ctx context.Context, instance string, keep history.Keep) (
 	return deleted, nil
 }
 
-// pruneSome removes a bounded part of what is to be pruned. It marks executions before it removes their histories, and their rows go last: so nobody reads
-// half a history, and an interrupted pruning is taken up by the next. What it removes belongs to a row of a former execution as of that very
-// statement, so it can never be the current one's, not even after the instance was deleted and began again.
-func (a *Admin) pruneSome(ctx context.Context, db DB, instance string, keep history.Keep) (step history.Deleted, more bool, err error) {
+// pruneSome removes a bounded part of what is to be pruned. It marks executions before it removes
+// their histories, and their rows go last: so nobody reads half a history, and an interrupted
+// pruning is taken up by the next. What it removes belongs to a row of a former execution as of
+// that very statement, so it can never be the current one's, not even after the instance was
+// deleted and began again.
+func (a *Admin) pruneSome(ctx context.Context, db DB, instance string, keep history.Keep) (step history.Deleted,
+	more bool, err error) {
 	if _, err := a.find(ctx, db, instance); err != nil {
 		return step, false, err
 	}
@@ -544,12 +572,14 @@ func (a *Admin) pruneSome(ctx context.Context, db DB, instance string, keep hist
 	}
 	const key = "shard, instance, execution"
 	marked, err := db.Exec(ctx, fmt.Sprintf("UPDATE rondo_executions SET status = '%s' WHERE (%s) IN "+
-		"(SELECT %s FROM rondo_executions WHERE %s ORDER BY %s LIMIT %d)", Erasing, key, key, old, key, eraseExecutions), b.args...)
+		"(SELECT %s FROM rondo_executions WHERE %s ORDER BY %s LIMIT %d)", Erasing, key, key, old, key,
+		eraseExecutions), b.args...)
 	if err != nil {
 		return step, false, err
 	}
 	marks := mine + " AND status = '" + Erasing + "'"
-	rows, err := removeEvents(ctx, db, &step, key+", event", []string{mine + " AND execution IN (SELECT execution FROM rondo_executions WHERE " + marks + ")"}, args)
+	rows, err := removeEvents(ctx, db, &step, key+", event",
+		[]string{mine + " AND execution IN (SELECT execution FROM rondo_executions WHERE " + marks + ")"}, args)
 	if err != nil || rows == eraseRows {
 		return step, true, err
 	}
@@ -558,7 +588,8 @@ func (a *Admin) pruneSome(ctx context.Context, db DB, instance string, keep hist
 }
 
 // PruneAll implements [history.Remover].
-func (a *Admin) PruneAll(ctx context.Context, f history.Filter, keep history.Keep, p history.Page) (page history.DeletedPage, err error) {
+func (a *Admin) PruneAll(ctx context.Context, f history.Filter, keep history.Keep,
+	p history.Page) (page history.DeletedPage, err error) {
 	list, err := a.List(ctx, f, p)
 	if err != nil {
 		return page, err
@@ -606,7 +637,8 @@ func (a *Admin) Tidy(ctx context.Context) (more bool, err error) {
 // removeGraves removes graves that are old, as many as one transaction may, and counts them.
 func (a *Admin) removeGraves(ctx context.Context) (removed int64, err error) {
 	b := builder{Dialect: a.Dialect}
-	old := a.shardwise("SELECT i.instance FROM rondo_instances i WHERE i.status = '"+Deleted+"' AND i.created_at < "+b.time(a.Now().Add(-history.GraveAge)), lockInstances)
+	old := a.shardwise("SELECT i.instance FROM rondo_instances i WHERE i.status = '"+Deleted+"' AND i.created_at < "+
+		b.time(a.Now().Add(-history.GraveAge)), lockInstances)
 	var graves []string
 	err = a.Read(ctx, "look for old graves", func(db DB) error {
 		graves = nil
@@ -627,7 +659,8 @@ func (a *Admin) removeGraves(ctx context.Context) (removed int64, err error) {
 			return err
 		}
 		b := builder{Dialect: a.Dialect}
-		removed, err = db.Exec(ctx, "DELETE FROM rondo_instances WHERE "+b.pairs("", locked)+" AND created_at < "+b.time(a.Now().Add(-history.GraveAge)), b.args...)
+		removed, err = db.Exec(ctx, "DELETE FROM rondo_instances WHERE "+b.pairs("",
+			locked)+" AND created_at < "+b.time(a.Now().Add(-history.GraveAge)), b.args...)
 		return err
 	})
 	return removed, err
@@ -637,7 +670,8 @@ func (a *Admin) removeGraves(ctx context.Context) (removed int64, err error) {
 func (d Dialect) shardwise(statement string, limit int) string {
 	parts := make([]string, d.Shards)
 	for shard := range parts {
-		parts[shard] = fmt.Sprintf("SELECT * FROM (%s AND i.shard = %d ORDER BY i.created_at LIMIT %d) b%d", statement, shard, limit, shard)
+		parts[shard] = fmt.Sprintf("SELECT * FROM (%s AND i.shard = %d ORDER BY i.created_at LIMIT %d) b%d", statement,
+			shard, limit, shard)
 	}
 	return "SELECT * FROM (" + strings.Join(parts, "\nUNION ALL ") + fmt.Sprintf(") b LIMIT %d", limit)
 }

@@ -10,12 +10,14 @@ import (
 func Promised(key history.PromiseKey, messages []byte) history.Promise {
 	p := history.Promise{Key: key}
 	if p.Messages, p.Err = history.Unpack(messages); p.Err != nil {
-		p.Err = &history.Error{Class: history.Corrupt, Op: "take over promises", Err: fmt.Errorf("row (%d, %d) of the outbox: %w", key.Shard, key.ID, p.Err)}
+		p.Err = &history.Error{Class: history.Corrupt, Op: "take over promises",
+			Err: fmt.Errorf("row (%d, %d) of the outbox: %w", key.Shard, key.ID, p.Err)}
 	}
 	return p
 }
 
-// ScanOverdue reads the columns instance, life, execution, last_event, custom_status_version and wake_at.
+// ScanOverdue reads the columns instance, life, execution, last_event, custom_status_version and
+// wake_at.
 func ScanOverdue(r Row) (o history.Overdue, err error) {
 	var at Moment
 	err = r.Scan(&o.Instance, &o.Basis.Life, &o.Basis.Execution, &o.Basis.LastEvent, &o.Basis.CustomStatusVersion, &at)

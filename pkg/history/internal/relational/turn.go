@@ -29,7 +29,8 @@ type TurnRow struct {
 	Data        []byte
 }
 
-// A row of history holds a whole turn if it is small, and as many of its events as are not larger than this otherwise.
+// A row of history holds a whole turn if it is small, and as many of its events as are not larger
+// than this otherwise.
 const (
 	rowEvents = 32
 	rowBytes  = 32 << 10
@@ -97,7 +98,8 @@ func roomFor(all []events.Event) (size int) {
 	return min(size, rowBytes)
 }
 
-// Born is when the life began that a turn brings about. It is only stored with the first turn of a life.
+// Born is when the life began that a turn brings about. It is only stored with the first turn of a
+// life.
 func Born(t *round.Turn) time.Time {
 	at := t.Row.StartedAt
 	for _, f := range t.Former {
@@ -137,8 +139,9 @@ func StartsChild(t *round.Turn) bool {
 	return t.Basis.Execution == 0 && t.Row.Parent != nil
 }
 
-// ParentGone reports whether the parent of the child that a turn starts was deleted, given the parent's row, nil for none. A parent that has begun another life
-// without being deleted, which only one that had ended can do, still has the execution that asked for the child.
+// ParentGone reports whether the parent of the child that a turn starts was deleted, given the
+// parent's row, nil for none. A parent that has begun another life without being deleted, which
+// only one that had ended can do, still has the execution that asked for the child.
 func (d Dialect) ParentGone(ctx context.Context, db DB, t *round.Turn, parent *Columns) (gone bool, err error) {
 	p := t.Row.Parent
 	switch {
