@@ -32,7 +32,7 @@ export GORACE ?= atexit_sleep_ms=100
 # SQLite, as it is translated to Go, is left out of the detector: it would take most of the time, and races in it are not ours to find.
 RACE := $(if $(CC_FOUND),-race -gcflags='modernc.org/...=-race=false')
 
-# What is thinned out or left out under the detector (see internal/detector) is run once more without it, in full.
+# What is thinned out or left out under the detector (see internal/racetest) is run once more without it, in full.
 FULL_STORES := InMemory|MayFail|GivingUp|Plans|TooLarge|ReaderIsAStore|LongHistory|Conformance/commit|Conformance/./large|Conformance/./anywhere
 FULL_OTHERS := MailModel|RandomOrchestrations|ThousandsOfDelayed|Conformance$$/many_publish|Conformance$$/what_waits
 
@@ -64,13 +64,13 @@ test: databases ## run all tests, with the race detector
 	[ -z "$$failed" ]
 ifeq ($(if $(RACE),$(PACKAGES)),./...)
 	@echo "WITHOUT THE RACE DETECTOR, for what takes too long with it:"
-	$(GO) test $(TESTFLAGS) -run '$(FULL_STORES)' ./pkg/history/cockroach ./pkg/history/sqlite ./pkg/query
-	$(GO) test $(TESTFLAGS) -run '$(FULL_OTHERS)' ./pkg/round ./pkg/bus/natsbus
+	$(GO) test $(TESTFLAGS) -run '$(FULL_STORES)' ./pkg/history/cockroach ./pkg/history/sqlite ./internal/query
+	$(GO) test $(TESTFLAGS) -run '$(FULL_OTHERS)' ./pkg/round ./internal/broker/nats
 endif
 
 .PHONY: large
 large: ## run what is too much for the race detector: three NATS servers, thousands of instances and timers, every crash window, a minute of overload
-	$(GO) test -count=1 -run 'Cluster|Leader' ./pkg/bus/natsbus
+	$(GO) test -count=1 -run 'Cluster|Leader' ./internal/broker/nats
 	$(GO) test -count=1 -v -run 'Timers|Twice|LostBroker|RollingRestart' ./integration | grep -v -e '^=== ' -e 'INFO' -e '^    --- PASS'
 	RONDO_TEST_LARGE=1 $(GO) test -count=1 -timeout 30m -run 'CrashWindows|KilledInWindows' ./integration
 	RONDO_TEST_LARGE=1 $(GO) test -count=1 -timeout 60m -v -run 'Overload' ./integration | grep -v -e '^=== ' -e 'INFO'

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/check"
+	"github.com/rondo-run/rondo/internal/check"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/check"
+	"github.com/rondo-run/rondo/internal/check"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 

@@ -27,8 +27,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/heap"
 	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/internal/x/gctune"
 )
 
 // serviceWord is the first argument of a process that is to be a service.

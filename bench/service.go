@@ -20,9 +20,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/heap"
+	"github.com/rondo-run/rondo/internal/broker/embedded"
+	"github.com/rondo-run/rondo/internal/x/gctune"
 	"github.com/rondo-run/rondo/pkg/app"
-	"github.com/rondo-run/rondo/pkg/bus/embedded"
 )
 
 // This file is what a process does that was started to be a service: it writes where it is found to

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/round"
 	"github.com/rondo-run/rondo/services/orchestrator"

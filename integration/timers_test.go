@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/detector"
-	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/query"
+	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
-	"github.com/rondo-run/rondo/pkg/query"
 	"github.com/rondo-run/rondo/services/orchestrator"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rondo-run/rondo/pkg/process"
-	"github.com/rondo-run/rondo/pkg/query"
+	"github.com/rondo-run/rondo/internal/process"
+	"github.com/rondo-run/rondo/internal/query"
 )
 
 // system is a command about what an orchestrator tells of the whole system.

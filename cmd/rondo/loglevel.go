@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rondo-run/rondo/pkg/process"
+	"github.com/rondo-run/rondo/internal/process"
 )
 
 // errNoProcess says that nobody answers whose log level it could be.

@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rondo-run/rondo/internal/broker/embedded"
+	"github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/app"
-	"github.com/rondo-run/rondo/pkg/bus/embedded"
-	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 )
 
 // Doctor tells a system that is sick from a user that may not ask: with the users of the shipped

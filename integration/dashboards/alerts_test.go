@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/telemetry"
+	"github.com/rondo-run/rondo/internal/telemetry"
 )
 
 // This file says what is worth an alert, from when on, and what whoever is woken up by it should

@@ -1,6 +1,6 @@
 package dashboards_test
 
-import "github.com/rondo-run/rondo/pkg/telemetry"
+import "github.com/rondo-run/rondo/internal/telemetry"
 
 // This file says what is on the dashboards. Each has the same four rows: what is wrong, how fast it
 // is, how much there is, and why.

@@ -17,11 +17,11 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/rondo-run/rondo/examples/orders/contract"
+	"github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/app"
-	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 	"github.com/rondo-run/rondo/pkg/client"
 	flow "github.com/rondo-run/rondo/pkg/orchestration"
-	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // This file is what is scraped: `rondo dev --demo` as a process, to which orders are sent.

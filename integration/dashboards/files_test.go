@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rondo-run/rondo/internal/columns"
-	"github.com/rondo-run/rondo/pkg/telemetry"
+	"github.com/rondo-run/rondo/internal/telemetry"
 )
 
 // This file writes the tables down, as Grafana, Prometheus and people read them.

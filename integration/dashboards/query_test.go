@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rondo-run/rondo/pkg/telemetry"
+	"github.com/rondo-run/rondo/internal/telemetry"
 )
 
 // This file writes queries. The names of metrics and labels come from package telemetry, and a

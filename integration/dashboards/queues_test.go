@@ -3,7 +3,7 @@ package dashboards_test
 import (
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/telemetry"
+	"github.com/rondo-run/rondo/internal/telemetry"
 )
 
 // This file is about the queues that are served over HTTP: their dashboard and their alerts. The

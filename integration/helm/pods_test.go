@@ -22,8 +22,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/rondo-run/rondo/internal/broker/embedded"
 	"github.com/rondo-run/rondo/internal/pgtest"
-	"github.com/rondo-run/rondo/pkg/bus/embedded"
 )
 
 // This file starts what the chart renders: the containers of a release, from the image that

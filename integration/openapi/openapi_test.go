@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/queue"
 )
 
 // TestDocument sends requests to every route until every answer that the document names has come,

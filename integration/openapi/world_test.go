@@ -25,9 +25,9 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 
+	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
-	"github.com/rondo-run/rondo/pkg/queue"
-	"github.com/rondo-run/rondo/services/orchestrator/queues"
+	"github.com/rondo-run/rondo/services/jobs"
 )
 
 // faulty is a store that fails when it is told to.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/sim"
-	"github.com/rondo-run/rondo/pkg/check"
+	"github.com/rondo-run/rondo/internal/broker/brokersim"
+	"github.com/rondo-run/rondo/internal/check"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 )

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/sim"
+	"github.com/rondo-run/rondo/internal/broker/brokersim"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 )

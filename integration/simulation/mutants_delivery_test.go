@@ -4,7 +4,7 @@ import "time"
 
 const (
 	workerOf  = "services/worker/"
-	natsOf    = "pkg/bus/natsbus/"
+	natsOf    = "internal/broker/nats/"
 	delivered = "./services/worker"
 )
 
@@ -46,11 +46,11 @@ var mutantsOfDelivery = []mutant{
 			"		if !a.sameAs(b) && b.join(a.d.Hold) {\n"},
 	}},
 	{name: "a task that a worker may have begun counts as new",
-		test: test{pkg: "./pkg/bus/natsbus", run: "^TestPassedWorkIsLost$"}, edits: []edit{
+		test: test{pkg: "./internal/broker/nats", run: "^TestPassedWorkIsLost$"}, edits: []edit{
 			{natsOf + "pass.go", "	return withHeader(w, headerAgain, \"true\")\n", "	return w\n"},
 		}},
 	{name: "a task that is still executed is told as settled",
-		test: test{pkg: "./pkg/bus/natsbus", run: "^TestPassedWorkThatLasts$"}, edits: []edit{
+		test: test{pkg: "./internal/broker/nats", run: "^TestPassedWorkThatLasts$"}, edits: []edit{
 			{natsOf + "bundle.go", "		b.said[i], b.news = resultLasts, true\n",
 				"		b.said[i], b.news = resultSettled, true\n"},
 		}},
@@ -63,7 +63,7 @@ var mutantsOfDelivery = []mutant{
 		{outboxOf + "sweep.go", "history.Take{Before: now.Add(-s.After)", "history.Take{Before: now.Add(s.After)"},
 	}},
 	// Direct delivery of results.
-	{name: "a result is settled before it is committed", test: test{pkg: "./pkg/bus/natsbus",
+	{name: "a result is settled before it is committed", test: test{pkg: "./internal/broker/nats",
 		run: "^TestResultsTakeTheShortWay$|^TestBundlesAreSettledOneByOne$"}, edits: []edit{
 		{natsOf + "back.go", "	r.push(&waiting{d: d, since: d.Stored})\n	return \"\"\n",
 			"	d.Hold.Ack()\n	r.push(&waiting{d: d, since: d.Stored})\n	return \"\"\n"},
@@ -171,7 +171,7 @@ var mutantsOfDelivery = []mutant{
 	}},
 	// Events as JSON.
 	{name: "a share that is nearly nothing is written in the wrong form",
-		test: test{pkg: "./internal/fields", run: "^TestSharesAreWrittenAsJSON$"}, edits: []edit{
-			{"internal/fields/fields.go", "	case x >= 1e-6 && x < 1e21:\n", "	case x < 1e21:\n"},
+		test: test{pkg: "./internal/x/jsonw", run: "^TestSharesAreWrittenAsJSON$"}, edits: []edit{
+			{"internal/x/jsonw/fields.go", "	case x >= 1e-6 && x < 1e21:\n", "	case x < 1e21:\n"},
 		}},
 }

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/sim"
+	"github.com/rondo-run/rondo/internal/broker/brokersim"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )

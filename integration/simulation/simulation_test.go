@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/detector"
+	"github.com/rondo-run/rondo/internal/racetest"
 )
 
 var (

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/stall"
-	"github.com/rondo-run/rondo/pkg/bus/embedded"
-	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/internal/broker/embedded"
+	"github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/slowtest"
 )
 
 // patience is how long a test waits for something that is sure to come.

@@ -3,8 +3,8 @@ package natstest_test
 import (
 	"testing"
 
+	"github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
-	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 

@@ -43,7 +43,7 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 
 // brokerSuite is the suite of the broker. Its tests stand in lists, with what they need behind
 // them.
-const brokerSuite = "pkg/bus/bustest"
+const brokerSuite = "internal/broker/brokertest"
 
 var brokerTest = regexp.MustCompile(`(?m)^\t\{"([^"]+)", Settings\{`)
 

@@ -3,7 +3,7 @@ package activity
 import (
 	"time"
 
-	"github.com/rondo-run/rondo/internal/program"
+	"github.com/rondo-run/rondo/internal/coro"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/program"
+	"github.com/rondo-run/rondo/internal/coro"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"

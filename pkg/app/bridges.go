@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 
+	"github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/activity"
-	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 	"github.com/rondo-run/rondo/pkg/events"
-	"github.com/rondo-run/rondo/pkg/queue/queuepush"
+	"github.com/rondo-run/rondo/pkg/jobpush"
+	"github.com/rondo-run/rondo/services/jobs"
 	"github.com/rondo-run/rondo/services/orchestrator"
-	"github.com/rondo-run/rondo/services/orchestrator/queues"
 	"github.com/rondo-run/rondo/services/worker"
 )
 

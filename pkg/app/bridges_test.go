@@ -12,8 +12,8 @@ import (
 
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/pkg/jobpush"
 	"github.com/rondo-run/rondo/pkg/orchestration"
-	"github.com/rondo-run/rondo/pkg/queue/queuepush"
 )
 
 // What is pushed over HTTP starts an instance, which pushes to another queue: all that is needed is

@@ -15,10 +15,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/services/jobs"
 	"github.com/rondo-run/rondo/services/orchestrator"
-	"github.com/rondo-run/rondo/services/orchestrator/queues"
 	"github.com/rondo-run/rondo/services/worker"
 )
 

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/rondo-run/rondo/pkg/bus"
-	"github.com/rondo-run/rondo/pkg/process"
-	"github.com/rondo-run/rondo/pkg/telemetry"
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/process"
+	"github.com/rondo-run/rondo/internal/telemetry"
 )
 
 // logs is where a process logs to.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/columns"
-	"github.com/rondo-run/rondo/internal/heap"
+	"github.com/rondo-run/rondo/internal/x/gctune"
 )
 
 // The exit codes.

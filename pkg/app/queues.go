@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/queue"
-	"github.com/rondo-run/rondo/services/orchestrator/queues"
+	"github.com/rondo-run/rondo/services/jobs"
 )
 
 // Queues says where queues are served over HTTP, and to whom.

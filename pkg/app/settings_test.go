@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/app"
-	"github.com/rondo-run/rondo/pkg/bus/natsbus"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write settings.md anew")

@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/telemetry"
+	"github.com/rondo-run/rondo/internal/telemetry"
 )
 
 // endTelemetryFor bounds how long the end waits for what was not sent.

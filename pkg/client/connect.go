@@ -3,7 +3,7 @@ package client
 import (
 	"context"
 
-	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/internal/broker/nats"
 )
 
 // Connect connects to NATS and makes a client, which closes the connection when it is closed. A

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/client"
-	"github.com/rondo-run/rondo/pkg/query"
 )
 
 // What a schedule starts can be found by the id of the schedule and the time.

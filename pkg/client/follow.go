@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/query"
 )
 
 // look looks at what was heard, and asks if it should. It reports whether that is all. An error

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 
+	"github.com/rondo-run/rondo/internal/process"
+	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
-	"github.com/rondo-run/rondo/pkg/process"
-	"github.com/rondo-run/rondo/pkg/query"
 )
 
 // Started is an instance that was started by the name of its orchestration.

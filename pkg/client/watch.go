@@ -8,10 +8,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
-	"github.com/rondo-run/rondo/pkg/query"
 )
 
 // WatchStatus gives the custom status of an instance, and then what it becomes, until the instance

@@ -3,7 +3,7 @@ package events
 import (
 	"time"
 
-	"github.com/rondo-run/rondo/internal/fields"
+	"github.com/rondo-run/rondo/internal/x/jsonw"
 )
 
 // This file writes the facts that most histories are made of without reflection.

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"slices"
 
-	"github.com/rondo-run/rondo/internal/program"
+	"github.com/rondo-run/rondo/internal/coro"
 )
 
 // logHandler gives log records to the round, which gives them to the service when the round is

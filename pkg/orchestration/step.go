@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
-	"github.com/rondo-run/rondo/internal/program"
+	"github.com/rondo-run/rondo/internal/coro"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/rondo-run/rondo/pkg/check"
+	"github.com/rondo-run/rondo/internal/check"
 )
 
 // Check looks for what must never be: in the messages that were sent, of which none may be sent

@@ -25,7 +25,7 @@
 // traces, schedules, priorities, rates and rights do not exist, nor do clients that wait (see
 // [Env.Outcome]); a withdrawn activity runs to its end, and is not told.
 //
-// What orchestrations push to queues (see [github.com/rondo-run/rondo/pkg/queue/queuepush]) is
+// What orchestrations push to queues (see [github.com/rondo-run/rondo/pkg/jobpush]) is
 // there to be looked at with [Env.Pushed].
 //
 // To see that the code replays, run the same test with [Cold], which forgets the instance before
@@ -44,12 +44,12 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/program"
+	"github.com/rondo-run/rondo/internal/coro"
+	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/jobpush"
 	"github.com/rondo-run/rondo/pkg/orchestration"
-	"github.com/rondo-run/rondo/pkg/queue"
-	"github.com/rondo-run/rondo/pkg/queue/queuepush"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/program"
+	"github.com/rondo-run/rondo/internal/coro"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 

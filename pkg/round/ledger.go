@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/few"
-	"github.com/rondo-run/rondo/internal/program"
+	"github.com/rondo-run/rondo/internal/coro"
+	"github.com/rondo-run/rondo/internal/x/smallmap"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 

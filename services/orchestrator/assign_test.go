@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/internal/broker"
 )
 
 func members(n int) []bus.Member {

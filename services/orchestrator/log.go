@@ -4,10 +4,10 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/round"
-	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // of gives the logger for what is said about an instance.

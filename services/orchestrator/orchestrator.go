@@ -50,11 +50,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/outbox"
 	"github.com/rondo-run/rondo/pkg/round"
-	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // Broker is what an orchestrator needs of the bus.

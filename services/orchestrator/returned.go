@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/internal/broker"
 )
 
 // This file keeps what nobody can take from holding up what somebody can: starts of orchestrations

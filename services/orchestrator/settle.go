@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/round"
-	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // finish does what remains of a turn after it was committed, or if it has nothing to commit: its

@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/round"
-	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // steps runs inline steps, so many at once. They begin after the commit that asks for them; their

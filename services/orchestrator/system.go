@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/bus"
-	"github.com/rondo-run/rondo/pkg/query"
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/query"
 )
 
 const (

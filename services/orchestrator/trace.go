@@ -6,10 +6,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
-	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // told is what whoever follows a trace wants to know of a round besides its turn. Its times are

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/awake"
-	"github.com/rondo-run/rondo/pkg/telemetry"
+	"github.com/rondo-run/rondo/internal/telemetry"
 )
 
 // This file watches the code of orchestrations while it is decided. A wall clock would blame code

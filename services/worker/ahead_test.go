@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/internal/broker"
 )
 
 // asking is a queue's goroutine: it asks again and again, and takes as much as it may.

@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/process"
+	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/activity"
-	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
-	"github.com/rondo-run/rondo/pkg/process"
-	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // attempt is a piece of work that the worker holds. What becomes of it is decided once, by whoever

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
-	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // Config says which work a worker takes, and how much of it. The zero value takes work without a

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/events"
-	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // execute is the way of an attempt that has a slot, from here to where its completion is published.

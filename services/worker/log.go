@@ -3,8 +3,8 @@ package worker
 import (
 	"log/slog"
 
+	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/events"
-	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // log gives the logger for what is said about an attempt: its records belong to the attempt's span

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/internal/broker"
 )
 
 // sessions are those that the worker has, and what it knows about who has others. The broker's

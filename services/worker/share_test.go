@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/bus"
+	"github.com/rondo-run/rondo/internal/broker"
 )
 
 func TestIdleQueuesKeepNobodyFromAsking(t *testing.T) {

@@ -62,12 +62,12 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/awake"
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/health"
+	"github.com/rondo-run/rondo/internal/process"
+	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/activity"
-	"github.com/rondo-run/rondo/pkg/bus"
 	"github.com/rondo-run/rondo/pkg/events"
-	"github.com/rondo-run/rondo/pkg/process"
-	"github.com/rondo-run/rondo/pkg/telemetry"
 )
 
 // Broker is what a worker needs of the bus.

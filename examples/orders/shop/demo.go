@@ -6,10 +6,10 @@ import (
 	"strconv"
 
 	"github.com/rondo-run/rondo/examples/orders/contract"
+	"github.com/rondo-run/rondo/internal/timeline"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/orchestration"
-	"github.com/rondo-run/rondo/pkg/timeline"
 )
 
 // Parts is the whole program: the code with its contracts, and a demonstration.

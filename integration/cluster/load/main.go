@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/examples/orders/contract"
-	"github.com/rondo-run/rondo/pkg/bus/natsbus"
+	"github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rondo-run/rondo/internal/check"
 	"github.com/rondo-run/rondo/internal/pgtest"
-	"github.com/rondo-run/rondo/pkg/check"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
 	"github.com/rondo-run/rondo/pkg/history/historytest"

@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/rondo-run/rondo/internal/detector"
 	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/historytest"
@@ -420,7 +420,8 @@ func manyIDs(n int) (ids []string) {
 
 var removeCases = []planCase{
 	{name: "delete a tree", rows: 10,
-		indexes: "instances_pkey; instances_by_parent; instances_pkey; attributes_pkey; instances_pkey; " + "history_pkey; " +
+		indexes: "instances_pkey; instances_by_parent; instances_pkey; attributes_pkey; instances_pkey; " +
+			"history_pkey; " +
 			"executions_pkey; values_pkey; instances_pkey",
 		do: func(w *crowd) error {
 			_, err := w.store.Delete(w.Context(), []string{fmt.Sprintf("order-%06d", 60_000+100*w.half)},

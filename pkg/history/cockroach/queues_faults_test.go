@@ -14,12 +14,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/rondo-run/rondo/internal/detector"
+	"github.com/rondo-run/rondo/internal/jobs"
+	"github.com/rondo-run/rondo/internal/jobs/jobstest"
 	"github.com/rondo-run/rondo/internal/pgfault"
+	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
-	"github.com/rondo-run/rondo/pkg/queue"
-	"github.com/rondo-run/rondo/pkg/queue/queuetest"
 )
 
 // TestEveryStatementOfAQueueMayFail lets each statement of each transaction of a queue's life go

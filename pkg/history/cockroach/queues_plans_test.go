@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/internal/pgtest"
-	"github.com/rondo-run/rondo/pkg/queue"
 )
 
 // TestPlansOfQueues fills queues with 100,000 items at all places, and looks at how PostgreSQL

@@ -11,12 +11,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/rondo-run/rondo/internal/jobs/jobstest"
 	"github.com/rondo-run/rondo/internal/pgfault"
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
 	"github.com/rondo-run/rondo/pkg/history/historytest"
-	"github.com/rondo-run/rondo/pkg/queue/queuetest"
 )
 
 // asRole makes a role with a password that may only connect, and gives its address of a database.

@@ -64,9 +64,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/internal/relational"
-	"github.com/rondo-run/rondo/pkg/queue"
 )
 
 // Options are the settings of a store. The zero value is good for production.

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/jobs"
+	"github.com/rondo-run/rondo/internal/jobs/jobstest"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/queue"
-	"github.com/rondo-run/rondo/pkg/queue/queuetest"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 

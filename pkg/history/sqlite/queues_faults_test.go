@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/detector"
+	"github.com/rondo-run/rondo/internal/jobs"
+	"github.com/rondo-run/rondo/internal/jobs/jobstest"
+	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/historytest"
 	"github.com/rondo-run/rondo/pkg/history/internal/relational"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
-	"github.com/rondo-run/rondo/pkg/queue"
-	"github.com/rondo-run/rondo/pkg/queue/queuetest"
 )
 
 // TestEveryStepOfAQueueMayFail lets each step of each transaction of a queue's life go wrong.

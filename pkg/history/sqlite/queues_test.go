@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/jobs"
+	"github.com/rondo-run/rondo/internal/jobs/jobstest"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
-	"github.com/rondo-run/rondo/pkg/queue"
-	"github.com/rondo-run/rondo/pkg/queue/queuetest"
 )
 
 func TestQueues(t *testing.T) {

@@ -69,9 +69,9 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/internal/relational"
-	"github.com/rondo-run/rondo/pkg/queue"
 )
 
 // Memory is the path of a database in memory. Each store that is opened has one of its own, and it

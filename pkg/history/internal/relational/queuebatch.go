@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/queue"
+	"github.com/rondo-run/rondo/internal/jobs"
 )
 
 // A transaction that does many operations on a queue reads and writes for all of them at once: what

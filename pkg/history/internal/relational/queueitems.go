@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/queue"
+	"github.com/rondo-run/rondo/internal/jobs"
 )
 
 const (

@@ -1,0 +1,401 @@
+// Package bustest is the suite that says whether an implementation of package bus keeps its
+// promises.
+package bustest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/slowtest"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// Make makes a fresh system in a broker, with nothing in it. It goes when the test is over.
+type Make func(t *testing.T, s Settings) Environment
+
+// Settings are how the system of a test has to be.
+type Settings struct {
+	Partitions                                     int
+	InboxWait, WorkWait, MemberLease, SessionLease time.Duration
+	// Restarts says that the test restarts the broker: it must be one of its own.
+	Restarts bool
+}
+
+// Environment is a fresh system.
+type Environment struct {
+	// Connect makes a connection, which is closed when the test is over if it was not before.
+	Connect func(t *testing.T) Bus
+	// Stored counts what is stored for instances and workers, delayed messages included.
+	Stored func(t *testing.T) int
+	// Dead reads the dead letters, as they were stored.
+	Dead func(t *testing.T) []events.Wire
+	// Restart restarts the broker, which keeps what it has; down is called while it does not run.
+	// nil if that cannot be done.
+	Restart func(t *testing.T, down func())
+	// Cluster says that the broker is several servers.
+	Cluster bool
+}
+
+// Bus is a connection.
+type Bus interface {
+	bus.Publisher
+	bus.Inbox
+	bus.DeadLetters
+	bus.DeadBox
+	bus.WorkBroker
+	bus.Members
+	bus.Handovers
+	bus.Sessions
+	bus.Notes
+	bus.Marks
+	bus.Notices
+	bus.Questions
+	bus.RollCalls
+
+	// SetPartitions changes how many partitions the inbox has.
+	SetPartitions(ctx context.Context, n int) error
+	// Prefix begins the subjects.
+	Prefix() string
+	// Close ends the connection. What was handed out to it comes again.
+	Close() error
+}
+
+const (
+	// patience is how long to wait for what is sure to come.
+	patience = 5 * time.Minute
+	// soon is how long something may take that is to happen at once, on a busy machine.
+	soon = 10 * time.Second
+	// short is a wait that is worth waiting for; long is one that nothing in a test shall depend
+	// on.
+	short, long = time.Second, time.Minute
+)
+
+func (s Settings) withDefaults() Settings {
+	set := func(d *time.Duration, to time.Duration) {
+		if *d == 0 {
+			*d = to
+		}
+	}
+	set(&s.InboxWait, long)
+	set(&s.WorkWait, long)
+	set(&s.MemberLease, short)
+	set(&s.SessionLease, long)
+	if s.Partitions == 0 {
+		s.Partitions = 4
+	}
+	return s
+}
+
+// test is one promise.
+type test struct {
+	name     string
+	settings Settings
+	run      func(*T)
+}
+
+// T is a running test.
+type T struct {
+	*testing.T
+	Environment
+	Settings
+}
+
+// Run checks all promises, each in a system of its own.
+func Run(t *testing.T, maker Make) {
+	for _, c := range slices.Concat(inboxTests, delayTests, workTests, sideTests, memberTests, loadTests) {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := c.settings.withDefaults()
+			c.run(&T{t, maker(t, s), s})
+		})
+	}
+}
+
+// ---- What the tests say.
+
+func (t *T) must(err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bus connects.
+func (t *T) bus() Bus {
+	t.Helper()
+	return t.Connect(t.T)
+}
+
+// publish publishes.
+func (t *T) publish(b Bus, messages ...events.Wire) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	t.must(b.Publish(ctx, messages...))
+}
+
+// event is a message for an instance.
+func event(b Bus, instance, id string) events.Wire {
+	return events.Wire{Subject: b.Prefix() + ".event.e." + events.EncodeToken(instance), Header: headerWith(id),
+		Body: []byte(id)}
+}
+
+// timer is a delayed message for an instance.
+func timer(b Bus, instance, id string, due time.Time) events.Wire {
+	return events.Wire{Subject: b.Prefix() + ".timer-due.1-2." + events.EncodeToken(instance), Header: headerWith(id),
+		NotBefore: due, Body: []byte(id)}
+}
+
+// work is a message for a worker.
+func work(b Bus, q bus.Queue, instance, id string) events.Wire {
+	tag := "_"
+	if q.Tag != "" {
+		tag = events.EncodeToken(q.Tag)
+	}
+	if q.Tag == "_" {
+		tag = "%5F"
+	}
+	return events.Wire{Subject: b.Prefix() + ".work." + tag + "." + events.EncodeToken(q.Activity) + ".1-2." +
+		events.EncodeToken(instance), Header: headerWith(id), Body: []byte(id)}
+}
+
+func headerWith(id string) events.Header {
+	if id == "" {
+		return nil
+	}
+	return events.Header{events.HeaderMsgID: {id}}
+}
+
+// id is the message id of a delivery.
+func id(d bus.Delivery) string {
+	if v := d.Header[events.HeaderMsgID]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// got is a delivery, and when it came by the clock on the wall: that is what moments are told by.
+type got struct {
+	bus.Delivery
+	at time.Time
+}
+
+// receiving receives from some partitions.
+type receiving struct {
+	t    *T
+	came chan got
+	end  context.CancelFunc
+	all  sync.WaitGroup
+}
+
+// receive receives from all partitions, or those given. What comes waits in the channel came, of a
+// size that no test needs.
+func (t *T) receive(b Bus, partitions ...int) *receiving {
+	t.Helper()
+	if len(partitions) == 0 {
+		ps, err := b.Partitions(t.Context())
+		t.must(err)
+		partitions = ps.All()
+	}
+	r := &receiving{t: t, came: make(chan got, 100_000)}
+	ctx, cancel := context.WithCancel(t.Context())
+	r.end = cancel
+	for _, p := range partitions {
+		r.all.Go(func() {
+			for ctx.Err() == nil { // as a service does it
+				err := b.Receive(ctx, p, func(d bus.Delivery) { r.came <- got{d, time.Now().Round(0)} })
+				if err != nil {
+					t.Logf("receive again: %v", err)
+					pause(ctx, 50*time.Millisecond)
+				}
+			}
+		})
+	}
+	t.Cleanup(r.stop)
+	return r
+}
+
+// stop ends it and waits until it has ended.
+func (r *receiving) stop() {
+	r.end()
+	r.all.Wait()
+}
+
+// next waits for the next delivery.
+func (r *receiving) next() got {
+	r.t.Helper()
+	select {
+	case g := <-r.came:
+		return g
+	case <-time.After(patience):
+		r.t.Fatalf("nothing came within %v", patience)
+		return got{}
+	}
+}
+
+// take waits for n deliveries and acknowledges them.
+func (r *receiving) take(n int) []got {
+	r.t.Helper()
+	all := make([]got, 0, n)
+	for len(all) < n {
+		g := r.next()
+		g.Hold.Ack()
+		all = append(all, g)
+	}
+	return all
+}
+
+// takeEach waits for n messages and acknowledges them, and whatever comes once more until nothing
+// is stored: a slow machine may hold something for too long.
+func (r *receiving) takeEach(n int) (all []got) {
+	r.t.Helper()
+	seen := make(map[string]bool)
+	take := func(g got) {
+		g.Hold.Ack()
+		all, seen[id(g.Delivery)] = append(all, g), true
+	}
+	for len(seen) < n {
+		take(r.next())
+	}
+	r.t.eventually("nothing is stored", func() bool {
+		for {
+			select {
+			case g := <-r.came:
+				take(g)
+			default:
+				return r.t.Stored(r.t.T) == 0
+			}
+		}
+	})
+	return all
+}
+
+// nothing makes sure that nothing comes for a while.
+func (r *receiving) nothing(during time.Duration) {
+	r.t.Helper()
+	select {
+	case g := <-r.came:
+		r.t.Fatalf("%s (%s) came, time %d; it should not have", g.Subject, id(g.Delivery), g.Deliveries)
+	case <-time.After(during):
+	}
+}
+
+// expect waits for deliveries with ids, in this order, and leaves them unsettled.
+func (r *receiving) expect(ids ...string) []got {
+	r.t.Helper()
+	var all []got
+	for _, want := range ids {
+		g := r.next()
+		if id(g.Delivery) != want {
+			r.t.Fatalf("%q came, want %q (of %q)", id(g.Delivery), want, ids)
+		}
+		all = append(all, g)
+	}
+	return all
+}
+
+// partitionOf finds out in which partition an instance is, and leaves nothing behind.
+func (t *T) partitionOf(b Bus, instance string) int {
+	t.Helper()
+	r := t.receive(b)
+	t.publish(b, event(b, instance, ""))
+	g := r.take(1)[0]
+	r.stop()
+	return g.Partition
+}
+
+// instancesOf finds n instances that are in one partition.
+func (t *T) instancesOf(b Bus, n int) (instances []string, partition int) {
+	t.Helper()
+	r := t.receive(b)
+	var messages []events.Wire
+	for i := range 16 * n {
+		messages = append(messages, event(b, "i"+strconv.Itoa(i), "i"+strconv.Itoa(i)))
+	}
+	t.publish(b, messages...)
+	by := make(map[int][]string)
+	for _, g := range r.take(len(messages)) {
+		by[g.Partition] = append(by[g.Partition], id(g.Delivery))
+	}
+	r.stop()
+	for p, of := range by {
+		if len(of) >= n {
+			return of[:n], p
+		}
+	}
+	t.Fatalf("no partition has %d of %d instances", n, len(messages))
+	return nil, 0
+}
+
+// eventually waits until something is so.
+func (t *T) eventually(what string, is func() bool) {
+	t.Helper()
+	t.within(patience, what, is)
+}
+
+func (t *T) within(limit time.Duration, what string, is func() bool) {
+	t.Helper()
+	if !stall.Until(limit, is) {
+		t.Fatalf("after %v it is not so that %s", limit, what)
+	}
+}
+
+// empty waits until nothing is stored.
+func (t *T) empty() {
+	t.Helper()
+	var n int
+	t.eventually("nothing is stored", func() bool {
+		n = t.Stored(t.T)
+		return n == 0
+	})
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// counter counts from several goroutines.
+type counter struct{ n atomic.Int64 }
+
+func (c *counter) add()    { c.n.Add(1) }
+func (c *counter) is() int { return int(c.n.Load()) }
+
+// perInstance checks that the messages of each instance, numbered from 0 in their ids
+// "<instance>/<number>", came in order for the first time.
+func perInstance(all []got) error {
+	next := make(map[string]int)
+	for _, g := range all {
+		var number int
+		instance, n, ok := cutLast(id(g.Delivery))
+		if ok {
+			number, _ = strconv.Atoi(n)
+		}
+		switch {
+		case number < next[instance]: // once more
+		case number > next[instance]:
+			return fmt.Errorf("%s: number %d came before number %d", instance, number, next[instance])
+		default:
+			next[instance]++
+		}
+	}
+	return nil
+}
+
+func cutLast(s string) (before, after string, ok bool) {
+	for i := len(s) - 1; i >= 0; i-- {
+		if s[i] == '/' {
+			return s[:i], s[i+1:], true
+		}
+	}
+	return s, "", false
+}

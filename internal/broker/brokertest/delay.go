@@ -1,0 +1,334 @@
+package bustest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+var delayTests = []test{
+	{"delayed messages are never early and hardly late", Settings{}, punctual},
+	{"a delayed message keeps its id and its headers", Settings{}, delayedKeepsHeaders},
+	{"a delay in the past is none", Settings{}, pastDelay},
+	{"a delayed message replaces the one before it", Settings{}, replaced},
+	{"a delayed start replaces the one before it until that is due", Settings{}, replacedStart},
+	{"a delayed message that is withdrawn does not come", Settings{}, withdrawnDelay},
+	{"delayed messages of people are all kept, and come in the order of their times", Settings{}, delayedOfPeople},
+	{"a delayed message may be withdrawn when it has come", Settings{}, withdrawnLate},
+	{"a delay may be as long as can be", Settings{}, farDelay},
+	{"delayed work is not early", Settings{}, delayedWork},
+	{"a delayed message outlives its receiver", Settings{InboxWait: 4 * time.Second}, delayedOutlives},
+	{"the broker tells whether it still has a message", Settings{}, has},
+}
+
+func punctual(t *T) {
+	const n = 400
+	b := t.bus()
+	r := t.receive(b)
+	random := rand.New(rand.NewPCG(1, 2))
+	due := make(map[string]time.Time)
+	var messages []events.Wire
+	for i := range n {
+		delay := 10*time.Millisecond + time.Duration(random.Int64N(int64(4*time.Second)))
+		instance := fmt.Sprint("i", i)
+		due[instance] = time.Now().Add(delay)
+		messages = append(messages, timer(b, instance, instance, due[instance]))
+	}
+	t.publish(b, messages...)
+	var late []time.Duration
+	for range n {
+		g := r.next()
+		g.Hold.Ack()
+		by := g.at.Sub(due[id(g.Delivery)])
+		if by < 0 {
+			t.Errorf("%s is %v early", id(g.Delivery), -by)
+		}
+		if g.Deliveries != 1 {
+			t.Errorf("%s came for the %d. time", id(g.Delivery), g.Deliveries)
+		}
+		late = append(late, by)
+	}
+	slices.Sort(late)
+	t.Logf("late by: p50 %v, p99 %v, most %v", late[n/2], late[n*99/100], late[n-1])
+	if late[n/2] > soon {
+		t.Errorf("half of them are %v late", late[n/2])
+	}
+	t.empty()
+}
+
+func delayedKeepsHeaders(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	for i, delay := range []time.Duration{300 * time.Millisecond, 1800 * time.Millisecond} {
+		w := timer(b, fmt.Sprint(i), fmt.Sprint("timer/", i), time.Now().Add(delay))
+		w.Header["Rondo-Due"] = []string{"a", "b"}
+		t.publish(b, w, w)
+	}
+	for i, g := range r.take(2) {
+		want := fmt.Sprintf("map[Rondo-Due:[a b] Rondo-Id:[timer/%d]]", i)
+		if got := fmt.Sprint(g.Header); got != want || g.Subject != fmt.Sprintf("%s.timer-due.1-2.%d", b.Prefix(), i) {
+			t.Errorf("%s with %s, want %s", g.Subject, got, want)
+		}
+	}
+	t.empty()
+}
+
+func pastDelay(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	t.publish(b, timer(b, "i", "x", time.Now().Add(-time.Hour)), timer(b, "i", "y", time.Unix(1, 0)))
+	r.take(2)
+	t.empty()
+}
+
+func replaced(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	now := time.Now()
+	for i := range 5 {
+		t.publish(b, timer(b, "i", fmt.Sprint("far", i), now.Add(time.Hour)))
+	}
+	t.publish(b, timer(b, "i", "near", now.Add(2*time.Second)))
+	if n := t.Stored(t.T); n != 1 {
+		t.Errorf("%d are stored, want the last one only", n)
+	}
+	if g := r.take(1)[0]; id(g.Delivery) != "near" {
+		t.Errorf("%q came, want the last one", id(g.Delivery))
+	}
+	t.empty()
+	r.nothing(short / 4)
+}
+
+// replacedStart starts each of some instances twice, later. Only the second start comes, however
+// near the first one was.
+func replacedStart(t *T) {
+	b, other := t.bus(), t.bus()
+	r := t.receive(b)
+	starts := []struct{ first, pause, second time.Duration }{
+		{10 * time.Second, 0, 2 * time.Second},
+		{10 * time.Second, 0, 300 * time.Millisecond},
+		{900 * time.Millisecond, 0, 2 * time.Second},
+		{1200 * time.Millisecond, 300 * time.Millisecond, 900 * time.Millisecond},
+		{2500 * time.Millisecond, 1800 * time.Millisecond, 2 * time.Second}, // the receiver has the first one already
+		{2500 * time.Millisecond, 1800 * time.Millisecond, 300 * time.Millisecond},
+	}
+	start := func(i int, verb, id string, delay time.Duration) events.Wire {
+		return events.Wire{Subject: fmt.Sprintf("%s.%s.i%d", b.Prefix(), verb, i), Header: headerWith(id),
+			NotBefore: time.Now().Add(delay)}
+	}
+	var all sync.WaitGroup
+	for i, s := range starts {
+		for _, verb := range []string{"start.o", "control.cancel"} {
+			all.Go(func() {
+				t.publish(b, start(i, verb, "first", s.first))
+				<-time.After(s.pause) // this is about what is due while something else comes
+				t.publish(other, start(i, verb, "second", s.second))
+			})
+		}
+	}
+	all.Wait()
+	came := make(map[string]bool)
+	for len(came) < 2*len(starts) {
+		g := r.take(1)[0]
+		if id(g.Delivery) != "second" {
+			t.Errorf("%s: the first one came, too", g.Subject)
+			continue
+		}
+		came[g.Subject] = true
+	}
+	t.empty()
+	r.nothing(short)
+}
+
+func delayedOfPeople(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	for _, delay := range []time.Duration{600 * time.Millisecond, 2500 * time.Millisecond} {
+		due := time.Now().Add(delay)
+		var want []string
+		for i := range 5 {
+			name := fmt.Sprint(delay, "/", i)
+			w := event(b, "i", name)
+			w.Subject = b.Prefix() + ".queue.q.i"
+			w.NotBefore = due.Add(time.Duration(i) * time.Microsecond)
+			t.publish(b, w, w)
+			want = append(want, name)
+		}
+		for _, g := range r.expect(want...) {
+			if g.at.Before(due) {
+				t.Errorf("%s came %v early", id(g.Delivery), due.Sub(g.at))
+			}
+			g.Hold.Ack()
+		}
+	}
+	t.empty()
+}
+
+// withdraw takes back what was published.
+func withdraw(w events.Wire) events.Wire {
+	return events.Wire{Subject: w.Subject, NotBefore: w.NotBefore, Purge: true}
+}
+
+func withdrawnDelay(t *T) {
+	b, other := t.bus(), t.bus()
+	r := t.receive(b)
+	now := time.Now()
+	gone, stays := timer(b, "i", "gone", now.Add(2500*time.Millisecond)),
+		timer(b, "j", "stays", now.Add(2500*time.Millisecond))
+	t.publish(b, gone, stays)
+	t.publish(other, withdraw(gone))
+	if g := r.take(1)[0]; id(g.Delivery) != "stays" {
+		t.Errorf("%q came", id(g.Delivery))
+	}
+	t.empty()
+	r.nothing(short / 4)
+}
+
+func withdrawnLate(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	due := time.Now().Add(200 * time.Millisecond)
+	w := timer(b, "i", "x", due)
+	t.publish(b, w)
+	r.take(1)
+	t.publish(b, withdraw(w))
+	w.NotBefore = time.Now().Add(time.Hour)
+	t.publish(b, withdraw(w), withdraw(w))
+	t.empty()
+}
+
+func farDelay(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	now := time.Now()
+	var all []events.Wire
+	for i, due := range []time.Time{now.Add(24 * time.Hour), now.Add(events.MaxDelay), now.AddDate(1000, 0, 0),
+		time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(20_000, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		all = append(all, timer(b, fmt.Sprint("i", i), fmt.Sprint(i), due))
+	}
+	t.publish(b, all...)
+	r.nothing(short)
+	if n := t.Stored(t.T); n != len(all) {
+		t.Errorf("%d are stored, want %d", n, len(all))
+	}
+	for i := range all {
+		all[i] = withdraw(all[i])
+	}
+	t.publish(b, all...)
+	t.empty()
+}
+
+func delayedWork(t *T) {
+	b := t.bus()
+	q := bus.Queue{Tag: "gpu", Activity: "a"}
+	due := make(map[string]time.Time)
+	var messages []events.Wire
+	for i, delay := range []time.Duration{50 * time.Millisecond, 600 * time.Millisecond, 1400 * time.Millisecond,
+		1600 * time.Millisecond, 2500 * time.Millisecond} {
+		w := work(b, q, fmt.Sprint("i", i), fmt.Sprint("w/", i))
+		w.NotBefore = time.Now().Add(delay)
+		due[w.Header[events.HeaderMsgID][0]] = w.NotBefore
+		messages = append(messages, w)
+	}
+	t.publish(b, messages...)
+	var late []time.Duration
+	for _, g := range t.takeWork(b, q, len(messages)) {
+		by := g.at.Sub(due[id(g.Delivery)])
+		late = append(late, by)
+		if by < 0 || g.Deliveries != 1 {
+			t.Errorf("%s came %v late, delivery %d", id(g.Delivery), by, g.Deliveries)
+		}
+		g.Hold.Ack()
+	}
+	t.Logf("late by: %v", late)
+	t.empty()
+}
+
+func delayedOutlives(t *T) {
+	a, b := t.bus(), t.bus()
+	dead := t.receive(a)
+	due := time.Now().Add(2 * time.Second)
+	t.publish(b, timer(b, "i", "x", due), timer(b, "j", "y", due.Add(500*time.Millisecond)))
+	t.eventually("the first receiver holds them until their time", func() bool {
+		var held int64
+		for p := range t.Partitions {
+			l, err := b.Backlog(t.Context(), p)
+			t.must(err)
+			held += l.Held
+		}
+		return held == 2 || time.Now().After(due.Add(-100*time.Millisecond))
+	})
+	dead.stop() // gives back what it held
+	r := t.receive(b)
+	for _, g := range r.take(2) {
+		want := due
+		if id(g.Delivery) == "y" {
+			want = due.Add(500 * time.Millisecond)
+		}
+		if g.at.Before(want) {
+			t.Errorf("%s is %v early", id(g.Delivery), want.Sub(g.at))
+		}
+		if g.at.After(want.Add(soon)) {
+			t.Errorf("%s is %v late", id(g.Delivery), g.at.Sub(want))
+		}
+	}
+	t.empty()
+}
+
+// knowsMany asks for a message among others that are not there, if the broker can be asked for
+// many.
+func knowsMany(t *T, b Bus, w events.Wire, want bool) bool {
+	many, ok := b.(bus.Many)
+	if !ok {
+		return true
+	}
+	nowhere, never := w, w
+	nowhere.Subject, never.Subject = w.Subject+"-nowhere", w.Subject+"-never"
+	never.NotBefore = time.Now().Add(time.Hour)
+	has, err := many.HasMany(t.Context(), []events.Wire{nowhere, w, never, w})
+	t.must(err)
+	return slices.Equal(has, []bool{false, want, false, want})
+}
+
+func has(t *T) {
+	b, other := t.bus(), t.bus()
+	q := bus.Queue{Activity: "a"}
+	is := func(what string, w events.Wire, want bool) {
+		t.Helper()
+		var got bool
+		t.within(soon, fmt.Sprintf("%s: stored is %v", what, want), func() bool { // a replica may be a little behind
+			var err error
+			got, err = other.Has(t.Context(), w)
+			t.must(err)
+			return got == want && knowsMany(t, other, w, want)
+		})
+	}
+	wk, far := work(b, q, "i", "w"), timer(b, "i", "t", time.Now().Add(time.Hour))
+	later := work(b, q, "j", "l")
+	later.NotBefore = time.Now().Add(time.Hour)
+	near := timer(b, "k", "n", time.Now().Add(300*time.Millisecond))
+	for _, w := range []events.Wire{wk, far, later, near} {
+		is("before it was published", w, false)
+		t.publish(b, w)
+		is("after it was published", w, true)
+	}
+	held := t.takeWork(b, q, 1)[0]
+	is("work that is held", wk, true)
+	held.Hold.Ack()
+	is("work that was acknowledged", wk, false)
+	r := t.receive(b)
+	r.take(1)
+	is("a timer that was acknowledged", near, false)
+	t.publish(b, withdraw(far), withdraw(later))
+	is("a timer that was withdrawn", far, false)
+	is("work that was withdrawn", later, false)
+	if strings.Contains(far.Subject, "later") {
+		t.Error("the subject was changed")
+	}
+}

@@ -1,0 +1,660 @@
+package bustest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/racetest"
+	"github.com/rondo-run/rondo/internal/slowtest"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+var inboxTests = []test{
+	{"messages arrive as they were published", Settings{}, arriveAsPublished},
+	{"messages of an instance come in their order", Settings{}, inOrder},
+	{"messages of an instance are in one partition", Settings{}, onePartition},
+	{"what instances wait for goes ahead of starts", Settings{Partitions: 1}, goesAhead},
+	{"an instance may have any id", Settings{}, anyInstance},
+	{"a message published again under its id is stored once", Settings{}, dedupes},
+	{"messages with one id under different subjects are different ones", Settings{}, sameIDs},
+	{"a message without an id has the same name each time", Settings{InboxWait: short}, sameName},
+	{"what is not settled comes again", Settings{InboxWait: short}, comesAgain},
+	{"order is kept when a receiver dies", Settings{InboxWait: short}, orderAfterDeath},
+	{"order is kept when a receiver dies with many messages", Settings{InboxWait: short}, orderAfterDeathOfMany},
+	{"newer messages wait for what the receiver before settles late",
+		Settings{InboxWait: 10 * time.Second}, settledLate},
+	{"what is returned comes again at once", Settings{}, returned},
+	{"what is returned with a delay comes after it", Settings{}, returnedLater},
+	{"what is extended stays", Settings{InboxWait: short}, extended},
+	{"what waits to be taken is handed out once", Settings{InboxWait: 4 * time.Second, Partitions: 1}, blockedReceiver},
+	{"what a receiver leaves goes to the next one at once", Settings{Partitions: 1}, leftBehind},
+	{"two receivers share a partition", Settings{Partitions: 1}, twoReceivers},
+	{"the backlog tells what waits and what is held", Settings{Partitions: 1}, backlog},
+	{"what the broker never takes is refused, and the rest is stored", Settings{}, refused},
+	{"the largest payload arrives", Settings{}, largest},
+	{"publishing ends with its context", Settings{}, publishEnds},
+}
+
+func arriveAsPublished(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	w := events.Wire{
+		Subject: b.Prefix() + ".start.order%20it.i%2E1", Body: []byte("{\"a\": \"ü\"}\x00\r\n"),
+		Header: events.Header{events.HeaderMsgID: {"m/1"}, "Rondo-Version": {"1.2.3"}, "lower-case": {"a", "b"},
+			"Empty": {""}},
+	}
+	began := time.Now().Add(-time.Minute) // clocks may differ
+	t.publish(b, w)
+	g := r.take(1)[0]
+	if g.Subject != w.Subject || !bytes.Equal(g.Body, w.Body) || !reflect.DeepEqual(g.Header, w.Header) {
+		t.Errorf("%s %v %q arrived, want %s %v %q", g.Subject, g.Header, g.Body, w.Subject, w.Header, w.Body)
+	}
+	if g.Deliveries != 1 || g.Place == 0 || g.Stored.Before(began) || g.Stored.After(began.Add(2*time.Minute)) {
+		t.Errorf("delivery %d, place %d, stored %v", g.Deliveries, g.Place, g.Stored)
+	}
+	t.publish(b, events.Wire{Subject: b.Prefix() + ".wake.now.i"})
+	if g := r.take(1)[0]; len(g.Body) != 0 || len(g.Header) != 0 {
+		t.Errorf("a message of nothing arrived with %v and %q", g.Header, g.Body)
+	}
+	t.empty()
+}
+
+func inOrder(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	const instances, each = 10, 60
+	for call := range 3 {
+		var messages []events.Wire
+		for i := call * each / 3; i < (call+1)*each/3; i++ {
+			for j := range instances {
+				messages = append(messages, event(b, fmt.Sprint("x", j), fmt.Sprintf("x%d/%d", j, i)))
+			}
+		}
+		t.publish(b, messages...)
+	}
+	all := r.take(instances * each)
+	t.must(perInstance(all))
+	places := make(map[int]uint64)
+	for _, g := range all {
+		if g.Place <= places[g.Partition] {
+			t.Fatalf("place %d came after %d", g.Place, places[g.Partition])
+		}
+		places[g.Partition] = g.Place
+	}
+}
+
+func goesAhead(t *T) {
+	b := t.bus()
+	const starts = 3000 // more than anybody holds
+	var messages []events.Wire
+	for i := range starts {
+		messages = append(messages, events.Wire{Subject: fmt.Sprint(b.Prefix(), ".start.o.i", i)})
+	}
+	want := []string{"work-begun.1-2.i0", "work-done.1-2.i0", "work-failed.1-3.i0", "timer-due.1-4.i0",
+		"child-ended.1-5.i0", "not-a-verb.1-6.i0"}
+	for _, w := range want {
+		messages = append(messages, events.Wire{Subject: b.Prefix() + "." + w})
+	}
+	t.publish(b, messages...)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	came := make(chan string, len(messages))
+	ended := make(chan error, 1)
+	go func() {
+		ended <- b.Receive(ctx, 0, func(d bus.Delivery) {
+			if strings.HasPrefix(d.Subject, b.Prefix()+".start.") {
+				<-ctx.Done() // there is no room for it
+				d.Hold.Return(0)
+				return
+			}
+			came <- strings.TrimPrefix(d.Subject, b.Prefix()+".")
+			d.Hold.Ack()
+		})
+	}()
+	for _, w := range want {
+		select {
+		case got := <-came:
+			if got != w {
+				t.Errorf("%s came, want %s", got, w)
+			}
+		case <-time.After(patience):
+			t.Fatalf("%s does not come while nobody takes starts", w)
+		}
+	}
+	cancel()
+	t.must(<-ended)
+	if left, err := b.Backlog(t.Context(), 0); err != nil || left.Waiting+left.Held != starts {
+		t.Errorf("%d wait and %d are held (%v), want %d in all", left.Waiting, left.Held, err, starts)
+	}
+}
+
+func onePartition(t *T) {
+	b, other := t.bus(), t.bus()
+	r := t.receive(b)
+	subjects := []string{"start.o", "event.e", "queue.q", "control.cancel", "wake.w", "work-begun.1-2", "work-done.1-2",
+		"work-failed.1-3", "timer-due.1-4", "child-ended.1-5"}
+	used := make(map[int]bool)
+	for i := range 20 {
+		for j, verb := range subjects {
+			from := []Bus{b, other}[j%2]
+			t.publish(from, events.Wire{Subject: fmt.Sprintf("%s.%s.i%d", b.Prefix(), verb, i)})
+		}
+		all := r.take(len(subjects))
+		for _, g := range all {
+			if g.Partition != all[0].Partition {
+				t.Fatalf("%s is in partition %d, %s in %d", g.Subject, g.Partition, all[0].Subject, all[0].Partition)
+			}
+		}
+		used[all[0].Partition] = true
+	}
+	if len(used) < 2 {
+		t.Errorf("20 instances are all in one of %d partitions", t.Partitions)
+	}
+}
+
+// OddNames are texts that are hard to put into a subject.
+var oddNames = []string{
+	"a b", "a.b", "*", ">", "a*b>c", "é ü 漢字 🎵", "_", "__", "a_b", "a/b", "/", ":", "a:b@c~d+e=f,g", "%", "%2E", "%5F",
+	"..", "tab\tin it", strings.Repeat("漢", 42) + "ab",
+}
+
+func anyInstance(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	ids := append([]string{strings.Repeat("x", 1024), strings.Repeat("ü", 128)}, oddNames...)
+	partitions := make(map[string]int)
+	for round := range 2 {
+		for _, instance := range ids {
+			w := event(b, instance, "")
+			t.publish(b, w)
+			g := r.take(1)[0]
+			if g.Subject != w.Subject {
+				t.Errorf("instance %q: %q arrived, want %q", instance, g.Subject, w.Subject)
+			}
+			if round == 1 && partitions[instance] != g.Partition {
+				t.Errorf("instance %q: in partition %d, then in %d", instance, partitions[instance], g.Partition)
+			}
+			partitions[instance] = g.Partition
+		}
+	}
+}
+
+func dedupes(t *T) {
+	b, other := t.bus(), t.bus()
+	r := t.receive(b)
+	t.publish(b, event(b, "i", "one"), event(b, "i", "two"), event(b, "i", "one"))
+	t.publish(other, event(b, "i", "two"), event(b, "i", "three"))
+	var ids []string
+	for len(ids) == 0 || ids[len(ids)-1] != "three" {
+		ids = append(ids, id(r.take(1)[0].Delivery))
+	}
+	// What another process publishes again may come again: whoever takes it knows it by its id.
+	if got := fmt.Sprint(ids); got != "[one two three]" && got != "[one two two three]" {
+		t.Errorf("%v arrived", ids)
+	}
+	r.nothing(short / 2)
+}
+
+// sameIDs publishes messages with one id that are different ones: their subjects differ.
+func sameIDs(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	want := make(map[string]bool)
+	for _, subject := range []string{".start.o.i", ".start.o.j", ".event.e.i", ".queue.e.i"} {
+		w := event(b, "i", "4711")
+		w.Subject = b.Prefix() + subject
+		t.publish(b, w)
+		want[w.Subject] = true
+	}
+	for range len(want) {
+		g := r.take(1)[0]
+		if !want[g.Subject] || id(g.Delivery) != "4711" {
+			t.Errorf("%s came with id %q", g.Subject, id(g.Delivery))
+		}
+		delete(want, g.Subject)
+	}
+	t.empty()
+}
+
+func sameName(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	t.publish(b, event(b, "i", ""), event(b, "i", ""))
+	first, second := r.next(), r.next()
+	again := r.next()
+	if first.ID() == second.ID() || again.ID() != first.ID() {
+		t.Errorf("names %q and %q, then %q", first.ID(), second.ID(), again.ID())
+	}
+}
+
+func comesAgain(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	t.publish(b, event(b, "i", "x"))
+	first := r.expect("x")[0]
+	second := r.expect("x")[0]
+	if second.Deliveries != 2 || second.Place != first.Place || !second.Stored.Equal(first.Stored) {
+		t.Errorf("delivery %d, place %d, stored %v; want the second of place %d, stored %v", second.Deliveries,
+			second.Place, second.Stored, first.Place, first.Stored)
+	}
+	if after := second.at.Sub(first.at); after < t.InboxWait/2 {
+		t.Errorf("it came again after %v; the wait is %v", after, t.InboxWait)
+	}
+	second.Hold.Ack()
+	r.nothing(t.InboxWait + short/2)
+	t.empty()
+}
+
+func orderAfterDeath(t *T) {
+	// A server that has not noticed the death may hand y1 to the dead too, and a busy machine may
+	// publish it only when x1 comes again: then y1 proves nothing, and another try may.
+	const tries = 10
+	for try := range tries {
+		if afterDeath(t, fmt.Sprint(try, "/")) {
+			return
+		}
+	}
+	t.Errorf("y1 did not come at once in %d tries", tries)
+}
+
+// afterDeath publishes to two instances when the receiver of one of them has died. It tells whether
+// the other's message came at once.
+func afterDeath(t *T, try string) bool {
+	a, b := t.bus(), t.bus()
+	names, p := t.instancesOf(b, 2)
+	x, y := names[0], names[1]
+	dead := t.receive(a, p)
+	t.publish(b, event(b, x, try+"x1"), event(b, x, try+"x2"))
+	dead.expect(try+"x1", try+"x2")
+	t.must(a.Close())
+	dead.stop()
+	t.publish(b, event(b, x, try+"x3"), event(b, y, try+"y1"), event(b, x, try+"x4"))
+	r := t.receive(b, p)
+	defer r.stop()
+	var order []string
+	for _, g := range r.take(5) {
+		order = append(order, strings.TrimPrefix(id(g.Delivery), try))
+	}
+	first := order[0] == "y1"
+	order = slices.DeleteFunc(order, func(id string) bool { return id == "y1" })
+	if got := fmt.Sprint(order); got != "[x1 x2 x3 x4]" {
+		t.Errorf("%s, want x1 to x4 in this order", got)
+	}
+	t.empty()
+	return first
+}
+
+func orderAfterDeathOfMany(t *T) {
+	a, b := t.bus(), t.bus()
+	const instances, each = 50, 20
+	publish := func(from, to int) {
+		var messages []events.Wire
+		for n := from; n < to; n++ {
+			for i := range instances {
+				w := event(b, fmt.Sprint("x", i), fmt.Sprintf("x%d/%d", i, n))
+				w.Subject = strings.Replace(w.Subject, ".event.e.", ".work-done.1-2.", 1)
+				messages = append(messages, w)
+			}
+		}
+		t.publish(b, messages...)
+	}
+	publish(0, each/2)
+	dead := t.receive(a)
+	for i := range instances * each / 2 {
+		if g := dead.next(); i%7 == 0 {
+			g.Hold.Extend()
+		}
+	}
+	t.must(a.Close())
+	r := t.receive(b)
+	publish(each/2, each)
+	t.must(perInstance(r.takeEach(instances * each)))
+}
+
+func settledLate(t *T) {
+	a, b := t.bus(), t.bus()
+	p := t.partitionOf(b, "x")
+	before := t.receive(a, p)
+	t.publish(b, event(b, "x", "x1"))
+	held := before.expect("x1")[0]
+	before.stop() // it still holds what it was handed
+	r := t.receive(b, p)
+	t.publish(b, event(b, "x", "x2"))
+	r.nothing(t.InboxWait / 5)
+	held.Hold.Ack()
+	began := time.Now()
+	r.expect("x2")[0].Hold.Ack()
+	if took := time.Since(began); took > t.InboxWait/2 {
+		t.Errorf("the next message came %v after the one before was settled", took)
+	}
+	t.empty()
+}
+
+func returned(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	t.publish(b, event(b, "i", "x"))
+	began := time.Now()
+	for n := 1; n <= 5; n++ {
+		g := r.expect("x")[0]
+		if g.Deliveries != n {
+			t.Errorf("delivery %d, want %d", g.Deliveries, n)
+		}
+		if n == 5 {
+			g.Hold.Ack()
+		} else {
+			g.Hold.Return(0)
+		}
+	}
+	if took := time.Since(began); took > soon {
+		t.Errorf("it took %v", took)
+	}
+	t.empty()
+}
+
+func returnedLater(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	t.publish(b, event(b, "i", "x"))
+	g := r.expect("x")[0]
+	returned := time.Now()
+	g.Hold.Return(short)
+	t.publish(b, event(b, "i", "y"))
+	r.expect("y")[0].Hold.Ack() // nobody waits for what was given back
+	again := r.expect("x")[0]
+	again.Hold.Ack()
+	if after := again.at.Sub(returned); after < short || after > short+soon {
+		t.Errorf("it came after %v, want %v", after, short)
+	}
+	t.empty()
+}
+
+func extended(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	t.publish(b, event(b, "i", "x"))
+	g := r.expect("x")[0]
+	for range 10 {
+		g.Hold.Extend()
+		r.nothing(t.InboxWait / 4)
+	}
+	g.Hold.Extend()
+	last := time.Now()
+	again := r.expect("x")[0]
+	if after := again.at.Sub(last); again.Deliveries != 2 || after < t.InboxWait/2 {
+		t.Errorf("delivery %d came %v after it was last extended", again.Deliveries, after)
+	}
+	again.Hold.Ack()
+	t.empty()
+}
+
+func blockedReceiver(t *T) {
+	n := detector.Size(10_000, 4_000)
+	b := t.bus()
+	machine, begun := stall.Begin(t.T), time.Now()
+	var messages []events.Wire
+	for i := range n {
+		messages = append(messages, events.Wire{Subject: fmt.Sprintf("%s.work-done.1-2.i%d", b.Prefix(), i),
+			Header: headerWith(fmt.Sprint(i))})
+	}
+	t.publish(b, messages...)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var counts struct {
+		first, more int
+		held        bus.Delivery
+	}
+	blocked, free, done := make(chan bool), make(chan bool), make(chan error, 1)
+	go func() {
+		done <- b.Receive(ctx, 0, func(d bus.Delivery) {
+			switch {
+			case counts.first == 0:
+				counts.first, counts.held = 1, d
+				close(blocked)
+				<-free
+			case d.Place == counts.held.Place: // it was held for longer than the wait
+			case d.Deliveries == 1:
+				counts.first++
+			default:
+				counts.more++
+			}
+			d.Hold.Ack()
+			if counts.first+counts.more == n {
+				cancel()
+			}
+		})
+	}()
+	<-blocked
+	pause(ctx, 3*t.InboxWait)
+	now, err := b.Backlog(t.Context(), 0)
+	t.must(err)
+	if now.Held > int64(n/2) || now.Waiting < int64(n/2) {
+		t.Errorf("%d are handed out to one who takes nothing", now.Held)
+	}
+	close(free)
+	t.must(<-done)
+	if lost := machine.Since(begun); lost > t.InboxWait/4 {
+		t.Logf("the machine stood still for %v: %d of %d came more than once", lost, counts.more, n)
+	} else if counts.more > n/50 { // some, if the machine is so busy that what waits is extended too late
+		t.Errorf("%d of %d came more than once", counts.more, n)
+	}
+}
+
+func leftBehind(t *T) {
+	const n = 200
+	a, b := t.bus(), t.bus()
+	var messages []events.Wire
+	for i := range n {
+		messages = append(messages, event(a, fmt.Sprint("x", i%10), fmt.Sprintf("x%d/%d", i%10, i/10)))
+	}
+	t.publish(a, messages...)
+	ctx, cancel := context.WithCancel(t.Context())
+	var some []got
+	t.must(a.Receive(ctx, 0, func(d bus.Delivery) {
+		some = append(some, got{d, time.Now()})
+		d.Hold.Ack()
+		if len(some) == n/4 {
+			cancel()
+		}
+	}))
+	r := t.receive(b, 0)
+	began := time.Now()
+	rest := r.take(n - len(some))
+	if took := time.Since(began); took > soon {
+		t.Errorf("the rest came after %v", took)
+	}
+	t.must(perInstance(append(some, rest...)))
+	t.empty()
+}
+
+func twoReceivers(t *T) {
+	const n = 2000
+	a, b := t.bus(), t.bus()
+	var mu sync.Mutex
+	by := make(map[uint64]int)
+	counts := make([]int, 2)
+	first := []chan bool{make(chan bool), make(chan bool)} // is closed with the first message that one gets
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var all sync.WaitGroup
+	for i, from := range []Bus{a, b} {
+		all.Go(func() {
+			err := from.Receive(ctx, 0, func(d bus.Delivery) {
+				mu.Lock()
+				by[d.Place]++
+				counts[i]++
+				n := counts[i]
+				mu.Unlock()
+				if n == 1 {
+					close(first[i])
+					select { // more than one takes ahead is left for the other
+					case <-first[1-i]:
+					case <-ctx.Done():
+					}
+				}
+				d.Hold.Ack()
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for k := range 10 {
+		var messages []events.Wire
+		for i := range n / 10 {
+			messages = append(messages, event(a, fmt.Sprint(k*n+i), fmt.Sprintf("%d/%d", k, i)))
+		}
+		t.publish(a, messages...)
+	}
+	t.eventually("all have come", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(by) == n
+	})
+	cancel()
+	all.Wait()
+	if counts[0] == 0 || counts[1] == 0 || counts[0]+counts[1] != n {
+		t.Errorf("%v came, of %d", counts, n)
+	}
+}
+
+func backlog(t *T) {
+	b := t.bus()
+	t.publish(b, event(b, "i", "1"), event(b, "i", "2"), event(b, "i", "3"))
+	is := func(waiting, held int64) {
+		t.Helper()
+		var now bus.Backlog
+		t.eventually(fmt.Sprintf("%d wait and %d are held", waiting, held), func() (ok bool) {
+			var err error
+			now, err = b.Backlog(t.Context(), 0)
+			t.must(err)
+			return now.Waiting == waiting && now.Held == held
+		})
+	}
+	is(3, 0)
+	r := t.receive(b)
+	all := r.expect("1", "2", "3")
+	is(0, 3)
+	if now, err := b.Backlog(t.Context(), 0); err != nil || now.Receivers == 0 {
+		t.Errorf("%d receivers, %v", now.Receivers, err)
+	}
+	all[1].Hold.Ack()
+	is(0, 2)
+}
+
+func refused(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	bad := []events.Wire{
+		{Subject: b.Prefix() + ".event.e.too.many.words"},
+		{Subject: b.Prefix() + ".event"},
+		{Subject: "elsewhere.event.e.i"},
+		{Subject: ""},
+		{Subject: b.Prefix() + ".event.e.*"},
+		{Subject: b.Prefix() + ".event..i"},
+		{Subject: b.Prefix() + ".event.e.with space"},
+		{Subject: b.Prefix() + ".work._.a.i"},
+		{Subject: b.Prefix() + ".event.e.large", Body: make([]byte, 4<<20)},
+		{Subject: b.Prefix() + ".event.e.headers", Header: events.Header{"X": {strings.Repeat("x", 100_000)}}},
+		{Subject: b.Prefix() + ".event.e.key", Header: events.Header{"bad key": {"x"}}},
+	}
+	var messages []events.Wire
+	for i, w := range bad {
+		messages = append(messages, w, event(b, "i", fmt.Sprint(i)))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := b.Publish(ctx, messages...)
+	var refused *bus.Refused
+	if !errors.As(err, &refused) {
+		t.Fatalf("%v, want that messages are refused", err)
+	}
+	said := make(map[string]bool)
+	for i, w := range refused.Messages {
+		said[w.Subject] = true
+		t.Logf("%q: %v", w.Subject, refused.Reasons[i])
+	}
+	for _, w := range bad {
+		if !said[w.Subject] {
+			t.Errorf("%q is not refused", w.Subject)
+		}
+	}
+	n := 0
+	for range 2*len(bad) - len(refused.Messages) {
+		if g := r.take(1)[0]; strings.HasSuffix(g.Subject, ".event.e.i") {
+			if want := fmt.Sprint(n); id(g.Delivery) != want {
+				t.Errorf("%q came, want %q", id(g.Delivery), want)
+			}
+			n++
+		}
+	}
+	if n != len(bad) {
+		t.Errorf("%d good messages arrived, want %d", n, len(bad))
+	}
+}
+
+func largest(t *T) {
+	b, other := t.bus(), t.bus()
+	body := bytes.Repeat([]byte("0123456789abcdef"), events.MaxPayload/16)
+	check := func(what string, d bus.Delivery) {
+		t.Helper()
+		if !bytes.Equal(d.Body, body) {
+			t.Errorf("%s: %d bytes arrived, want %d", what, len(d.Body), len(body))
+		}
+	}
+	r := t.receive(b)
+	w := event(b, "i", "x")
+	w.Body, w.Header["Attributes"] = body, []string{strings.Repeat("x", 16<<10)}
+	t.publish(b, w)
+	g := r.next()
+	check("at once", g.Delivery)
+
+	given := make(chan bus.Delivery, 1)
+	stop, err := other.ReceiveHandovers("other", func(d bus.Delivery) error { given <- d; return nil })
+	t.must(err)
+	defer stop()
+	t.eventually("it is handed over", func() bool { return b.Handover(t.Context(), "other", g.Delivery) == nil })
+	d := <-given
+	check("handed over", d)
+	t.must(other.Bury(t.Context(), d,
+		bus.Cause{Reason: "poison", Detail: "too large to swallow", By: "test", Attempts: 3}))
+	d.Hold.Ack()
+
+	later := timer(b, "i", "later", time.Now().Add(1700*time.Millisecond))
+	later.Body = body
+	t.publish(b, later)
+	check("delayed", r.take(1)[0].Delivery)
+	q := bus.Queue{Activity: "a"}
+	wk := work(b, q, "i", "w")
+	wk.Body = body
+	t.publish(b, wk)
+	for _, g := range t.takeWork(b, q, 1) {
+		check("work", g.Delivery)
+		g.Hold.Ack()
+	}
+	dead := t.Dead(t.T)
+	if len(dead) != 1 || !bytes.Equal(dead[0].Body, body) {
+		t.Errorf("%d dead letters, want the one of %d bytes", len(dead), len(body))
+	}
+	t.empty()
+}
+
+func publishEnds(t *T) {
+	b := t.bus()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.Publish(ctx, event(b, "i", "x")); err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want that the context has ended", err)
+	}
+	if err := b.Publish(t.Context()); err != nil {
+		t.Errorf("publishing nothing: %v", err)
+	}
+}

@@ -1,0 +1,524 @@
+package bustest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+var sideTests = []test{
+	{"a delivery is handed over and settled by the other", Settings{}, handedOver},
+	{"a delivery that is refused stays", Settings{}, handoverRefused},
+	{"a delivery cannot be handed to nobody", Settings{}, handoverToNobody},
+	{"a session has one owner", Settings{}, sessionOwner},
+	{"a session ends by itself", Settings{SessionLease: 2 * time.Second}, sessionEnds},
+	{"one of many who claim a session gets it", Settings{}, sessionRace},
+	{"notes are remembered", Settings{}, notes},
+	{"marks are remembered", Settings{}, marks},
+	{"notices reach those who listen", Settings{}, notices},
+	{"questions are answered", Settings{}, questions},
+	{"a question nobody answers fails at once", Settings{}, questionToNobody},
+	{"errors of who answers keep their code", Settings{}, answerErrors},
+	{"questions are answered concurrently", Settings{}, manyQuestions},
+	{"answers and questions that are too large are errors", Settings{}, largeAnswers},
+	{"answers that are being made are given when answering stops", Settings{}, lastAnswers},
+	{"everybody answers a roll call", Settings{}, rollCall},
+	{"a roll call that nobody answers says so", Settings{}, emptyRollCall},
+}
+
+func rollCall(t *T) {
+	a, b, asks := t.bus(), t.bus(), t.bus()
+	here := func(b Bus, name string) (stop func()) {
+		stop, err := b.AnswerToo("who", func(_ context.Context, question []byte) ([]byte, error) {
+			return append([]byte(name+" "), question...), nil
+		})
+		t.must(err)
+		return stop
+	}
+	defer here(a, "a1")()
+	gone := here(a, "a2")
+	defer here(b, "b1")()
+	stop, err := b.AnswerToo("who", func(context.Context, []byte) ([]byte, error) {
+		return nil, errors.New("it does not know")
+	})
+	t.must(err)
+	defer stop()
+	answered := func(want ...string) func() bool {
+		return func() bool {
+			answers, err := asks.AskAll(t.Context(), "who", []byte("?"), short/2)
+			var got []string
+			for _, a := range answers {
+				got = append(got, string(a))
+			}
+			slices.Sort(got)
+			return err == nil && slices.Equal(got, want)
+		}
+	}
+	t.eventually("all answer", answered("a1 ?", "a2 ?", "b1 ?"))
+	gone()
+	t.eventually("who is gone does not answer", answered("a1 ?", "b1 ?"))
+}
+
+func emptyRollCall(t *T) {
+	a, b := t.bus(), t.bus()
+	began := time.Now()
+	if _, err := a.AskAll(t.Context(), "who", nil, short); !errors.Is(err, bus.ErrNobody) {
+		t.Errorf("%v, want that nobody is there", err)
+	}
+	if took := time.Since(began); took > soon {
+		t.Errorf("it took %v", took)
+	}
+	stop, err := b.AnswerToo("who", func(context.Context, []byte) ([]byte, error) {
+		return nil, errors.New("it does not know")
+	})
+	t.must(err)
+	defer stop()
+	t.eventually("who fails to answer is nobody", func() bool {
+		answers, err := a.AskAll(t.Context(), "who", nil, short/4)
+		return len(answers) == 0 && (err == nil || errors.Is(err, bus.ErrNobody))
+	})
+}
+
+func handedOver(t *T) {
+	a, b := t.bus(), t.bus()
+	given := make(chan bus.Delivery, 10)
+	stop, err := b.ReceiveHandovers("worker 2.x", func(d bus.Delivery) error { given <- d; return nil })
+	t.must(err)
+	defer stop()
+	q := bus.Queue{Activity: "a"}
+	r := t.receive(a)
+	t.publish(a, work(a, q, "i.1", "w"), event(a, "i.1", "e"))
+	for _, g := range append(t.takeWork(a, q, 1), r.next()) {
+		t.eventually("it is handed over", func() bool {
+			return a.Handover(t.Context(), "worker 2.x", g.Delivery) == nil
+		})
+		d := <-given
+		want, is := g.Delivery, d
+		if is.Hold.Token() != want.Hold.Token() {
+			t.Errorf("token %q, want %q", is.Hold.Token(), want.Hold.Token())
+		}
+		want.Hold, is.Hold = nil, nil
+		if !reflect.DeepEqual(is, want) {
+			t.Errorf("%+v, want %+v", is, want)
+		}
+		d.Hold.Extend()
+		d.Hold.Return(0)
+	}
+	for _, g := range append(t.takeWork(a, q, 1), r.next()) {
+		if g.Deliveries != 2 {
+			t.Errorf("%s: delivery %d, want that the other has returned it", g.Subject, g.Deliveries)
+		}
+		t.eventually("it is handed over", func() bool {
+			return a.Handover(t.Context(), "worker 2.x", g.Delivery) == nil
+		})
+		(<-given).Hold.Ack()
+	}
+	t.empty()
+}
+
+func handoverRefused(t *T) {
+	a, b := t.bus(), t.bus()
+	stop, err := b.ReceiveHandovers("full", func(bus.Delivery) error { return errors.New("no room\nfor more") })
+	t.must(err)
+	defer stop()
+	r := t.receive(a)
+	t.publish(a, event(a, "i", "x"))
+	g := r.next()
+	var said error
+	t.eventually("it is refused", func() bool {
+		said = a.Handover(t.Context(), "full", g.Delivery)
+		if said == nil {
+			t.Fatal("it was taken")
+		}
+		return !errors.Is(said, bus.ErrNobody)
+	})
+	if !strings.Contains(said.Error(), "no room") {
+		t.Errorf("%v, want the reason", said)
+	}
+	g.Hold.Ack()
+	t.empty()
+}
+
+func handoverToNobody(t *T) {
+	a, b := t.bus(), t.bus()
+	r := t.receive(a)
+	t.publish(a, event(a, "i", "x"))
+	g := r.next()
+	began := time.Now()
+	if err := a.Handover(t.Context(), "nobody", g.Delivery); !errors.Is(err, bus.ErrNobody) {
+		t.Errorf("%v, want that nobody is there", err)
+	}
+	if took := time.Since(began); took > soon {
+		t.Errorf("it took %v", took)
+	}
+	stop, err := b.ReceiveHandovers("leaves", func(bus.Delivery) error { return nil })
+	t.must(err)
+	stop()
+	t.eventually("who has left is nobody", func() bool {
+		return errors.Is(a.Handover(t.Context(), "leaves", g.Delivery), bus.ErrNobody)
+	})
+	g.Hold.Ack()
+}
+
+func sessionOwner(t *T) {
+	a, b := t.bus(), t.bus()
+	claim := func(b Bus, session, worker, want string) {
+		t.Helper()
+		if owner, err := b.Claim(t.Context(), session, worker); err != nil || owner != want {
+			t.Errorf("%s claims %q: %q has it, %v; want %q", worker, session, owner, err, want)
+		}
+	}
+	owner := func(b Bus, session, want string) {
+		t.Helper()
+		if is, err := b.Owner(t.Context(), session); err != nil || is != want {
+			t.Errorf("%q has %q, %v; want %q", is, session, err, want)
+		}
+	}
+	names := append([]string{"s", strings.Repeat("x", 128), strings.Repeat("x", 127) + "y"}, oddNames...)
+	for i, s := range names {
+		w1, w2 := fmt.Sprint("worker ", i), fmt.Sprint("other ", i)
+		owner(a, s, "")
+		claim(a, s, w1, w1)
+		claim(b, s, w2, w1)
+		claim(a, s, w1, w1)
+		owner(b, s, w1)
+		t.must(b.Release(t.Context(), s, w2)) // it is not its own
+		owner(b, s, w1)
+	}
+	for i, s := range names {
+		w1, w2 := fmt.Sprint("worker ", i), fmt.Sprint("other ", i)
+		owner(b, s, w1)
+		t.must(b.Release(t.Context(), s, w1))
+		owner(a, s, "")
+		claim(b, s, w2, w2)
+		owner(a, s, w2)
+		t.must(a.Release(t.Context(), s, w2))
+		t.must(a.Release(t.Context(), s, w2))
+	}
+}
+
+func sessionEnds(t *T) {
+	a, b := t.bus(), t.bus()
+	_, err := a.Claim(t.Context(), "s", "w")
+	t.must(err)
+	for began := time.Now(); time.Since(began) < 2*t.SessionLease; pause(t.Context(), t.SessionLease/8) {
+		owner, err := a.Claim(t.Context(), "s", "w")
+		t.must(err)
+		if owner != "w" {
+			t.Fatalf("%q has it, though it was renewed", owner)
+		}
+	}
+	renewed := time.Now()
+	t.eventually("the session has ended", func() bool {
+		owner, err := b.Claim(t.Context(), "s", "v")
+		t.must(err)
+		return owner == "v"
+	})
+	if took := time.Since(renewed); took < t.SessionLease/2 || took > t.SessionLease+2*soon {
+		t.Errorf("it ended after %v, the lease is %v", took, t.SessionLease)
+	}
+}
+
+func sessionRace(t *T) {
+	const workers = 8
+	var all sync.WaitGroup
+	owners := make([]string, workers)
+	for i := range workers {
+		b := t.bus()
+		all.Go(func() {
+			owner, err := b.Claim(t.Context(), "s", fmt.Sprint("w", i))
+			if err != nil {
+				t.Error(err)
+			}
+			owners[i] = owner
+		})
+	}
+	all.Wait()
+	for _, o := range owners {
+		if o == "" || o != owners[0] {
+			t.Fatalf("%q have it", owners)
+		}
+	}
+}
+
+func notes(t *T) {
+	a, b := t.bus(), t.bus()
+	for i, key := range append([]string{"k", strings.Repeat("k", 700)}, oddNames...) {
+		is := func(b Bus, want []byte) {
+			t.Helper()
+			if v, err := b.Note(t.Context(), key); err != nil || !bytes.Equal(v, want) || (v == nil) != (want == nil) {
+				t.Errorf("note %q: %q, %v; want %q", key, v, err, want)
+			}
+		}
+		is(a, nil)
+		first, second := []byte(fmt.Sprint("first ", i)), []byte(fmt.Sprint("second\x00", i))
+		t.must(a.SetNote(t.Context(), key, first))
+		is(b, first)
+		t.must(b.SetNote(t.Context(), key, second))
+		is(a, second)
+		t.must(a.DropNote(t.Context(), key))
+		is(b, nil)
+		t.must(a.DropNote(t.Context(), key))
+		t.must(b.SetNote(t.Context(), key, first))
+		is(a, first)
+	}
+}
+
+func marks(t *T) {
+	a, b := t.bus(), t.bus()
+	is := func(b Bus, name string, want bool) {
+		t.Helper()
+		if got, err := b.Marked(t.Context(), name); err != nil || got != want {
+			t.Errorf("mark %q: %v, %v; want %v", name, got, err, want)
+		}
+	}
+	is(a, "a.b ü", false)
+	for range 2 {
+		t.must(a.SetMark(t.Context(), "a.b ü"))
+		t.must(b.Repair(t.Context())) // there is nothing to repair
+		is(b, "a.b ü", true)
+		is(b, "other", false)
+		t.must(b.ClearMark(t.Context(), "a.b ü"))
+		t.must(b.ClearMark(t.Context(), "other"))
+		is(a, "a.b ü", false)
+	}
+}
+
+func notices(t *T) {
+	a, b := t.bus(), t.bus()
+	type notice struct {
+		words []string
+		h     events.Header
+		body  string
+	}
+	heard := make(chan notice, 100)
+	listen := func(words ...string) {
+		t.Helper()
+		stop, err := b.Listen(t.Context(), words, func(words []string, h events.Header, body []byte) {
+			heard <- notice{words, h, string(body)}
+		})
+		t.must(err)
+		t.Cleanup(stop)
+	}
+	listen("done", bus.Any, "i.1 *")
+	listen("odd", "a b", "é.>")
+	announce := func(body string, words ...string) {
+		t.Helper()
+		t.must(a.Announce(words, events.Header{"X": {"1", "2"}}, []byte(body)))
+	}
+	expect := func(body string, words ...string) {
+		t.Helper()
+		for again := true; ; again = false {
+			announce(body, words...)
+			select {
+			case n := <-heard:
+				if n.body != body || !reflect.DeepEqual(n.words, words) || len(n.h["X"]) != 2 {
+					t.Errorf("%+v, want %q with %q", n, words, body)
+				}
+				return
+			case <-time.After(soon): // the other's server may not have known of the listener
+				if !again {
+					t.Fatalf("%q was not heard", words)
+				}
+			}
+		}
+	}
+	expect("1", "done", "x", "i.1 *")
+	expect("2", "done", "y.z", "i.1 *")
+	expect("3", "odd", "a b", "é.>")
+	announce("4", "done", "x", "i.2")
+	announce("5", "odd", "a", "é.>")
+	announce("6", "done", "x", "i.1 *", "more")
+	expect("7", "done", "*", "i.1 *")
+
+	if err := a.Announce([]string{"x", "", "y"}, nil, nil); err == nil {
+		t.Error("an empty word was announced")
+	}
+	stop, err := b.Listen(t.Context(), []string{"then", "it", "stops"}, func([]string, events.Header, []byte) {
+		heard <- notice{body: "late"}
+	})
+	t.must(err)
+	stop()
+	announce("8", "then", "it", "stops")
+	expect("9", "done", "last", "i.1 *")
+}
+
+func questions(t *T) {
+	a, b, c := t.bus(), t.bus(), t.bus()
+	for i, from := range []Bus{a, b} {
+		stop, err := from.Answer("query.state of", func(_ context.Context, q []byte) ([]byte, error) {
+			return append([]byte(fmt.Sprint(i, ":")), q...), nil
+		})
+		t.must(err)
+		defer stop()
+	}
+	by := make(map[byte]int)
+	t.eventually("both have answered", func() bool {
+		answer, err := c.Ask(t.Context(), "query.state of", []byte("why\x00"))
+		if errors.Is(err, bus.ErrNobody) {
+			return false // c's server has not heard of them yet
+		}
+		t.must(err)
+		if !bytes.HasSuffix(answer, []byte(":why\x00")) {
+			t.Fatalf("the answer is %q", answer)
+		}
+		by[answer[0]]++
+		return len(by) == 2
+	})
+	stop, err := a.Answer("nothing", func(context.Context, []byte) ([]byte, error) { return nil, nil })
+	t.must(err)
+	defer stop()
+	if answer, err := a.Ask(t.Context(), "nothing", nil); err != nil || len(answer) != 0 {
+		t.Errorf("%q, %v", answer, err)
+	}
+}
+
+func questionToNobody(t *T) {
+	a, b := t.bus(), t.bus()
+	began := time.Now()
+	if _, err := a.Ask(t.Context(), "nobody", nil); !errors.Is(err, bus.ErrNobody) {
+		t.Errorf("%v, want that nobody is there", err)
+	}
+	if took := time.Since(began); took > soon {
+		t.Errorf("it took %v", took)
+	}
+	stop, err := b.Answer("stops", func(context.Context, []byte) ([]byte, error) { return nil, nil })
+	t.must(err)
+	stop()
+	stop()
+	t.eventually("who has stopped does not answer", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), short) // the other's server may not have heard of it yet
+		defer cancel()
+		_, err := a.Ask(ctx, "stops", nil)
+		return errors.Is(err, bus.ErrNobody)
+	})
+}
+
+func answerErrors(t *T) {
+	b := t.bus()
+	for method, c := range map[string]struct {
+		err         error
+		code, wants string
+	}{
+		"coded": {&bus.AnswerError{Code: "not_found", Message: "no instance \"ü\"\nof that name"}, "not_found",
+			"no instance \"ü\" of that name"},
+		"wrapped": {fmt.Errorf("while looking: %w", &bus.AnswerError{Code: "bad", Message: "m"}), "bad",
+			"while looking: m"},
+		"plain": {errors.New("broken"), "failed", "broken"},
+		"empty": {&bus.AnswerError{Message: "no code"}, "failed", "no code"},
+		"long":  {&bus.AnswerError{Code: "long", Message: strings.Repeat("x", 2<<20)}, "long", "xxx"},
+	} {
+		stop, err := b.Answer(method, func(context.Context, []byte) ([]byte, error) { return []byte("ignored"), c.err })
+		t.must(err)
+		defer stop()
+		data, err := b.Ask(t.Context(), method, nil)
+		var said *bus.AnswerError
+		if !errors.As(err, &said) || said.Code != c.code || !strings.HasPrefix(said.Message, c.wants) || data != nil {
+			t.Errorf("%s: %.100q, %.100v; want code %q and %q", method, data, err, c.code, c.wants)
+		}
+	}
+}
+
+func manyQuestions(t *T) {
+	const n = 200
+	a, b := t.bus(), t.bus()
+	together := make(chan bool, n)
+	stop, err := b.Answer("slow", func(ctx context.Context, q []byte) ([]byte, error) {
+		if len(q) == 0 {
+			return nil, nil
+		}
+		together <- true
+		t.within(patience, "eight are answered at the same time", func() bool { return len(together) >= 8 })
+		return q, nil
+	})
+	t.must(err)
+	defer stop()
+	t.eventually("a's server has heard of b", func() bool {
+		_, err := a.Ask(t.Context(), "slow", nil)
+		return err == nil
+	})
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			q := []byte(fmt.Sprint("q", i))
+			if answer, err := a.Ask(ctx, "slow", q); err != nil || !bytes.Equal(answer, q) {
+				t.Errorf("%q, %v", answer, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func largeAnswers(t *T) {
+	b := t.bus()
+	stop, err := b.Answer("size", func(_ context.Context, q []byte) ([]byte, error) {
+		var n int
+		_, err := fmt.Sscan(string(bytes.TrimRight(q, "x")), &n)
+		return make([]byte, n), err
+	})
+	t.must(err)
+	defer stop()
+	if answer, err := b.Ask(t.Context(), "size", []byte(fmt.Sprint(events.MaxPayload))); err != nil ||
+		len(answer) != events.MaxPayload {
+		t.Errorf("%d bytes, %v", len(answer), err)
+	}
+	if answer, err := b.Ask(t.Context(), "size",
+		append([]byte("1 "), bytes.Repeat([]byte("x"), events.MaxPayload)...)); err != nil || len(answer) != 1 {
+		t.Errorf("%d bytes, %v", len(answer), err)
+	}
+	began := time.Now()
+	var said *bus.AnswerError
+	if _, err := b.Ask(t.Context(), "size", []byte("5000000")); !errors.As(err, &said) || said.Code != "too_large" {
+		t.Errorf("%v, want that the answer is too large", err)
+	}
+	if _, err := b.Ask(t.Context(), "size", make([]byte, 4<<20)); err == nil {
+		t.Error("a question of 4 MiB is answered")
+	}
+	if took := time.Since(began); took > soon {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func lastAnswers(t *T) {
+	a, b := t.bus(), t.bus()
+	asked, free := make(chan bool), make(chan bool)
+	stop, err := b.Answer("slow", func(ctx context.Context, _ []byte) ([]byte, error) {
+		close(asked)
+		select {
+		case <-free:
+			return []byte("fine"), nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	})
+	t.must(err)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := a.Ask(t.Context(), "slow", nil)
+		for errors.Is(err, bus.ErrNobody) { // a's server has not heard of b yet
+			pause(t.Context(), 10*time.Millisecond)
+			_, err = a.Ask(t.Context(), "slow", nil)
+		}
+		answered <- err
+	}()
+	<-asked
+	stopped := make(chan bool)
+	go func() {
+		stop()
+		close(stopped)
+	}()
+	close(free)
+	t.must(<-answered)
+	<-stopped
+}

@@ -1,0 +1,641 @@
+package bustest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+var workTests = []test{
+	{"work that is there is handed out at once", Settings{}, workAtOnce},
+	{"who takes work waits for it", Settings{}, workWaits},
+	{"taking work ends with its context", Settings{}, takeEnds},
+	{"what comes after a worker has given up goes to another", Settings{WorkWait: 15 * time.Second}, abandonedTake},
+	{"several workers share a queue", Settings{}, sharedQueue},
+	{"work that nobody settles comes again", Settings{WorkWait: short}, workAgain},
+	{"work may be extended, returned and acknowledged", Settings{WorkWait: short}, workHold},
+	{"queues may have any name", Settings{}, anyQueue},
+	{"queues of one activity with two tags are two", Settings{}, tagsApart},
+	{"queues are known before a worker was there", Settings{}, queuesKnown},
+	{"withdrawn work is not handed out", Settings{}, withdrawnWork},
+	{"who holds withdrawn work is told", Settings{}, withdrawnHeld},
+	{"withdrawals are told by tag", Settings{}, withdrawalsByTag},
+	{"delayed work may be withdrawn", Settings{}, withdrawnDelayedWork},
+	{"work that is published again after it was withdrawn stays", Settings{}, withdrawnAndAgain},
+	{"many pieces of work are withdrawn at once", Settings{}, withdrawnMany},
+	{"the backlog of a queue tells what waits and what is held", Settings{}, workBacklog},
+	{"what came to nothing is kept with the reason", Settings{}, buried},
+	{"what came to nothing is kept whatever its headers are", Settings{}, buriedOdd},
+	{"what came to nothing can be looked at, sent again and dropped", Settings{}, deadBox},
+}
+
+// open opens a queue.
+func (t *T) open(b Bus, q bus.Queue) bus.WorkQueue {
+	t.Helper()
+	w, err := b.OpenQueue(t.Context(), q)
+	t.must(err)
+	return w
+}
+
+// takeWork takes n pieces of work and leaves them unsettled.
+func (t *T) takeWork(b Bus, q bus.Queue, n int) []got {
+	t.Helper()
+	w := t.open(b, q)
+	var all []got
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for len(all) < n {
+		if ctx.Err() != nil {
+			t.Fatalf("%d pieces of work came, want %d", len(all), n)
+		}
+		_, err := w.Take(ctx, n-len(all), func(d bus.Delivery) { all = append(all, got{d, time.Now().Round(0)}) })
+		t.must(err)
+	}
+	return all
+}
+
+// noWork makes sure that a queue has nothing to hand out.
+func (t *T) noWork(b Bus, q bus.Queue, during time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), during)
+	defer cancel()
+	_, err := t.open(b, q).Take(ctx, 10, func(d bus.Delivery) { t.Errorf("%s (%s) came", d.Subject, id(d)) })
+	t.must(err)
+}
+
+func workAtOnce(t *T) {
+	b := t.bus()
+	q := bus.Queue{Tag: "t", Activity: "a"}
+	t.publish(b, work(b, q, "i", "1"), work(b, q, "i", "2"), work(b, q, "j", "3"))
+	w := t.open(b, q)
+	came := make(chan bus.Delivery, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan int)
+	go func() {
+		n, err := w.Take(ctx, 10, func(d bus.Delivery) { came <- d })
+		if err != nil {
+			t.Error(err)
+		}
+		ended <- n
+	}()
+	for _, want := range []string{"1", "2", "3"} { // while it waits for seven more
+		select {
+		case d := <-came:
+			if id(d) != want || d.Deliveries != 1 {
+				t.Errorf("%q came, delivery %d, want %q", id(d), d.Deliveries, want)
+			}
+			d.Hold.Ack()
+		case <-time.After(soon):
+			t.Fatalf("%q did not come", want)
+		}
+	}
+	cancel()
+	if n := <-ended; n != 3 {
+		t.Errorf("Take says %d", n)
+	}
+	t.empty()
+}
+
+func workWaits(t *T) {
+	b := t.bus()
+	q := bus.Queue{Activity: "a"}
+	w := t.open(b, q)
+	for i := range 3 {
+		done := make(chan error, 1)
+		var taken got
+		go func() {
+			n, err := w.Take(t.Context(), 1, func(d bus.Delivery) { taken = got{d, time.Now()} })
+			if n != 1 && err == nil {
+				err = fmt.Errorf("it took %d", n)
+			}
+			done <- err
+		}()
+		t.eventually("somebody asks", func() bool {
+			l, err := b.WorkBacklog(t.Context(), q)
+			return err == nil && l.Receivers > 0
+		})
+		t.publish(b, work(b, q, "i", fmt.Sprint(i)))
+		select {
+		case err := <-done:
+			t.must(err)
+		case <-time.After(soon):
+			t.Fatal("it did not come")
+		}
+		taken.Hold.Ack()
+	}
+	t.empty()
+}
+
+func takeEnds(t *T) {
+	b := t.bus()
+	w := t.open(b, bus.Queue{Activity: "a"})
+	for _, n := range []int{1, 64, 1000} {
+		ctx, cancel := context.WithTimeout(t.Context(), short/4)
+		began := time.Now()
+		taken, err := w.Take(ctx, n, func(bus.Delivery) {})
+		cancel()
+		if taken != 0 || err != nil || time.Since(began) > soon {
+			t.Errorf("it took %d in %v: %v", taken, time.Since(began), err)
+		}
+	}
+}
+
+func abandonedTake(t *T) {
+	b := t.bus()
+	q := bus.Queue{Activity: "a"}
+	w := t.open(b, q)
+	for i := range 10 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*5*time.Millisecond)
+		done := make(chan bool)
+		go func() {
+			defer close(done)
+			if _, err := w.Take(ctx, 10, func(d bus.Delivery) { d.Hold.Ack() }); err != nil {
+				t.Error(err)
+			}
+		}()
+		pause(t.Context(), time.Duration(i)*5*time.Millisecond)
+		t.publish(b, work(b, q, fmt.Sprint("i", i), ""))
+		<-done
+		cancel()
+	}
+	// The wait is longer than this may take: what is lost does not come in time.
+	var left int64
+	began := time.Now()
+	t.eventually("the rest is taken", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), short/2)
+		defer cancel()
+		_, err := w.Take(ctx, 10, func(d bus.Delivery) { d.Hold.Ack() })
+		t.must(err)
+		l, err := b.WorkBacklog(t.Context(), q)
+		t.must(err)
+		left = l.Waiting + l.Held
+		return left == 0
+	})
+	if took := time.Since(began); took > 2*soon && !t.Cluster { // on its way between two servers it may be lost
+		t.Errorf("it took %v", took)
+	}
+}
+
+func sharedQueue(t *T) {
+	const n, workers = 600, 6
+	q := bus.Queue{Activity: "a"}
+	a, b := t.bus(), t.bus()
+	var mu sync.Mutex
+	by, counts := make(map[uint64]int), make([]int, workers)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var all sync.WaitGroup
+	for i := range workers {
+		w := t.open([]Bus{a, b}[i%2], q)
+		all.Go(func() {
+			for ctx.Err() == nil {
+				_, err := w.Take(ctx, 5, func(d bus.Delivery) {
+					mu.Lock()
+					defer mu.Unlock()
+					by[d.Place]++
+					counts[i]++
+					d.Hold.Ack()
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for k := range 10 {
+		var messages []events.Wire
+		for i := range n / 10 {
+			messages = append(messages, work(a, q, fmt.Sprint(k, "-", i), ""))
+		}
+		t.publish(a, messages...)
+	}
+	t.eventually("all work is taken", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(by) == n
+	})
+	cancel()
+	all.Wait()
+	sum := 0
+	for _, c := range counts {
+		sum += c
+	}
+	if sum != n || slices.Max(counts) == n {
+		t.Errorf("%v were taken, of %d", counts, n)
+	}
+	t.empty()
+}
+
+func workAgain(t *T) {
+	b, other := t.bus(), t.bus()
+	q := bus.Queue{Activity: "a"}
+	t.publish(b, work(b, q, "i", "x"))
+	first := t.takeWork(other, q, 1)[0]
+	t.must(other.Close())
+	again := t.takeWork(b, q, 1)[0]
+	if after := again.at.Sub(first.at); again.Deliveries != 2 || after < t.WorkWait/2 || again.Place != first.Place {
+		t.Errorf("delivery %d, after %v", again.Deliveries, after)
+	}
+	again.Hold.Ack()
+	t.empty()
+}
+
+func workHold(t *T) {
+	b := t.bus()
+	q := bus.Queue{Activity: "a"}
+	t.publish(b, work(b, q, "i", "x"))
+	g := t.takeWork(b, q, 1)[0]
+	for range 8 {
+		g.Hold.Extend()
+		pause(t.Context(), t.WorkWait/4)
+	}
+	if l, err := b.WorkBacklog(t.Context(), q); err != nil || l.Held != 1 || l.Waiting != 0 {
+		t.Errorf("%+v, %v; want that it is held", l, err)
+	}
+	g.Hold.Return(0)
+	g = t.takeWork(b, q, 1)[0]
+	returned := time.Now()
+	g.Hold.Return(short / 2)
+	g = t.takeWork(b, q, 1)[0]
+	if after := g.at.Sub(returned); after < short/2 || g.Deliveries != 3 {
+		t.Errorf("delivery %d came %v after it was returned, want the third after %v", g.Deliveries, after, short/2)
+	}
+	g.Hold.Ack()
+	t.empty()
+}
+
+func anyQueue(t *T) {
+	b, other := t.bus(), t.bus()
+	queues := []bus.Queue{{Activity: "plain"}, {Tag: "t", Activity: strings.Repeat("a", 128)},
+		{Tag: strings.Repeat("ü", 64), Activity: strings.Repeat("é", 64)}}
+	for i, name := range oddNames {
+		queues = append(queues, bus.Queue{Activity: name}, bus.Queue{Tag: name, Activity: "a"},
+			bus.Queue{Tag: name, Activity: oddNames[(i+1)%len(oddNames)]})
+	}
+	for i, q := range queues {
+		t.publish(b, work(b, q, fmt.Sprint(i), fmt.Sprint("q", i)))
+	}
+	for i, q := range queues {
+		g := t.takeWork(other, q, 1)[0]
+		if want := fmt.Sprint("q", i); id(g.Delivery) != want {
+			t.Errorf("queue %q of tag %q: %s came, want %s", q.Activity, q.Tag, id(g.Delivery), want)
+		}
+		g.Hold.Ack()
+	}
+	known, err := other.Queues(t.Context())
+	t.must(err)
+	for _, q := range queues {
+		if !slices.Contains(known, q) {
+			t.Errorf("queue %q of tag %q is not known", q.Activity, q.Tag)
+		}
+	}
+	if len(known) != len(queues) {
+		t.Errorf("%d queues are known, want %d", len(known), len(queues))
+	}
+	t.empty()
+}
+
+func tagsApart(t *T) {
+	b := t.bus()
+	none, gpu, underscore := bus.Queue{Activity: "a"}, bus.Queue{Tag: "gpu", Activity: "a"},
+		bus.Queue{Tag: "_", Activity: "a"}
+	for i, q := range []bus.Queue{none, gpu, underscore} {
+		t.publish(b, work(b, q, fmt.Sprint(i), q.Tag+"!"))
+	}
+	for _, q := range []bus.Queue{gpu, underscore, none} {
+		g := t.takeWork(b, q, 1)[0]
+		if id(g.Delivery) != q.Tag+"!" {
+			t.Errorf("tag %q was given %q", q.Tag, id(g.Delivery))
+		}
+		g.Hold.Ack()
+		t.noWork(b, q, short/5)
+	}
+	t.empty()
+}
+
+func queuesKnown(t *T) {
+	b, other := t.bus(), t.bus()
+	if known, err := other.Queues(t.Context()); err != nil || len(known) != 0 {
+		t.Errorf("%v, %v; want none", known, err)
+	}
+	t.publish(b, work(b, bus.Queue{Activity: "a"}, "i", "x"), work(b, bus.Queue{Tag: "t", Activity: "b.c"}, "i", "y"))
+	t.open(b, bus.Queue{Activity: "taken from"})
+	want := []bus.Queue{{Activity: "a"}, {Tag: "t", Activity: "b.c"}, {Activity: "taken from"}}
+	t.eventually("the queues are known", func() bool {
+		known, err := other.Queues(t.Context())
+		t.must(err)
+		return len(known) == 3 && slices.Contains(known, want[0]) && slices.Contains(known, want[1]) &&
+			slices.Contains(known, want[2])
+	})
+}
+
+func withdrawnWork(t *T) {
+	b, other := t.bus(), t.bus()
+	q := bus.Queue{Activity: "a"}
+	gone, stays := work(b, q, "i", "gone"), work(b, q, "j", "stays")
+	t.publish(b, gone, stays)
+	t.publish(other, withdraw(gone))
+	g := t.takeWork(b, q, 1)[0]
+	if id(g.Delivery) != "stays" {
+		t.Errorf("%q came", id(g.Delivery))
+	}
+	g.Hold.Ack()
+	t.noWork(b, q, short/4)
+	t.empty()
+}
+
+func withdrawnHeld(t *T) {
+	b, other := t.bus(), t.bus()
+	q := bus.Queue{Tag: "t", Activity: "a b"}
+	w := work(b, q, "i.1", "x")
+	t.publish(b, w)
+	g := t.takeWork(b, q, 1)[0]
+	told := make(chan string, 10)
+	stop, err := b.Withdrawals(nil, func(subject string) { told <- subject })
+	t.must(err)
+	defer stop()
+	stored := func() bool {
+		is, err := b.Stored(t.Context(), g.Delivery)
+		t.must(err)
+		return is
+	}
+	if !stored() {
+		t.Error("it is not stored while it is held")
+	}
+	t.publish(other, withdraw(w))
+	if stored() {
+		t.Error("it is stored after it was withdrawn")
+	}
+	select {
+	case subject := <-told:
+		if subject != w.Subject {
+			t.Errorf("told of %q, want %q", subject, w.Subject)
+		}
+	case <-time.After(soon):
+		t.Error("nobody was told")
+	}
+	g.Hold.Extend()
+	g.Hold.Ack() // harmless
+	t.empty()
+}
+
+func withdrawalsByTag(t *T) {
+	b := t.bus()
+	told := make(chan string, 20)
+	for _, tags := range [][]string{{""}, {"gpu", "_"}, nil} {
+		stop, err := b.Withdrawals(tags, func(subject string) {
+			told <- fmt.Sprintf("%q %s", tags, strings.TrimPrefix(subject, b.Prefix()+".work."))
+		})
+		t.must(err)
+		defer stop()
+	}
+	for _, tag := range []string{"", "gpu", "_", "x.y"} {
+		t.publish(b, withdraw(work(b, bus.Queue{Tag: tag, Activity: "a"}, "i", "")))
+	}
+	var all []string
+	for range 7 {
+		select {
+		case s := <-told:
+			all = append(all, s)
+		case <-time.After(soon):
+			t.Fatalf("told of %q only", all)
+		}
+	}
+	slices.Sort(all)
+	want := []string{
+		`[""] _.a.1-2.i`, `["gpu" "_"] %5F.a.1-2.i`, `["gpu" "_"] gpu.a.1-2.i`, `[] %5F.a.1-2.i`, `[] _.a.1-2.i`,
+		`[] gpu.a.1-2.i`, `[] x%2Ey.a.1-2.i`,
+	}
+	if !slices.Equal(all, want) {
+		t.Errorf("told of %q, want %q", all, want)
+	}
+}
+
+func withdrawnDelayedWork(t *T) {
+	b := t.bus()
+	q := bus.Queue{Activity: "a"}
+	for i, delay := range []time.Duration{300 * time.Millisecond, 2 * time.Second, time.Hour} {
+		w := work(b, q, fmt.Sprint("i", i), "")
+		w.NotBefore = time.Now().Add(delay)
+		t.publish(b, w)
+		t.publish(b, withdraw(w))
+	}
+	t.empty()
+	t.noWork(b, q, short/2)
+}
+
+func withdrawnAndAgain(t *T) {
+	b := t.bus()
+	q := bus.Queue{Activity: "a"}
+	first, second := work(b, q, "i", "first"), work(b, q, "i", "second")
+	t.publish(b, first, withdraw(first), second, work(b, q, "j", "third"))
+	for i, want := range []string{"second", "third"} {
+		g := t.takeWork(b, q, 1)[0]
+		if id(g.Delivery) != want {
+			t.Errorf("%d: %q came, want %q", i, id(g.Delivery), want)
+		}
+		g.Hold.Ack()
+	}
+	t.publish(b, work(b, q, "k", "4"), withdraw(work(b, q, "k", "")))
+	t.empty()
+}
+
+func withdrawnMany(t *T) {
+	const n = 500
+	b := t.bus()
+	q := bus.Queue{Activity: "a"}
+	var publish, back []events.Wire
+	for i := range n {
+		w := work(b, q, fmt.Sprint("i", i), "")
+		publish, back = append(publish, w), append(back, withdraw(w))
+	}
+	var told counter
+	stop, err := b.Withdrawals([]string{""}, func(string) { told.add() })
+	t.must(err)
+	defer stop()
+	t.publish(b, publish...)
+	t.publish(b, back...)
+	t.empty()
+	t.eventually("all are told", func() bool { return told.is() == n })
+}
+
+func workBacklog(t *T) {
+	b := t.bus()
+	q := bus.Queue{Activity: "a"}
+	if none, err := b.WorkBacklog(t.Context(), q); err != nil || none != (bus.Backlog{}) {
+		t.Errorf("%+v, %v in a queue that is none", none, err)
+	}
+	if known, err := b.Queues(t.Context()); err != nil || len(known) > 0 {
+		t.Errorf("asking made %v, %v", known, err)
+	}
+	t.open(b, q)
+	is := func(waiting, held int64) {
+		t.Helper()
+		t.eventually(fmt.Sprintf("%d wait and %d are held", waiting, held), func() bool {
+			l, err := b.WorkBacklog(t.Context(), q)
+			t.must(err)
+			return l.Waiting == waiting && l.Held == held
+		})
+	}
+	is(0, 0)
+	t.publish(b, work(b, q, "1", ""), work(b, q, "2", ""), work(b, q, "3", ""))
+	is(3, 0)
+	all := t.takeWork(b, q, 2)
+	is(1, 2)
+	all[0].Hold.Ack()
+	all[1].Hold.Return(0)
+	is(1, 1) // what was returned is still counted as held
+}
+
+func buried(t *T) {
+	b := t.bus()
+	q := bus.Queue{Tag: "t", Activity: "a"}
+	r := t.receive(b)
+	e := event(b, "i.1", "e1")
+	e.Header["Rondo-Version"] = []string{"2"}
+	t.publish(b, e, work(b, q, "i.2", "w1"))
+	for _, g := range append([]got{r.next()}, t.takeWork(b, q, 1)...) {
+		why := bus.Cause{Reason: "poison", Detail: "it failed:\nagain and again ü", By: "tester", Attempts: 7}
+		t.must(b.Bury(t.Context(), g.Delivery, why))
+		t.must(b.Bury(t.Context(), g.Delivery, why)) // as after a crash
+		g.Hold.Ack()
+	}
+	dead := t.Dead(t.T)
+	if len(dead) != 2 {
+		t.Fatalf("%d dead letters, want 2", len(dead))
+	}
+	for i, want := range []struct{ subject, was, id, body string }{
+		{".dead.event.e.i%2E1", e.Subject, "e1", "e1"},
+		{".dead.work.t.a.1-2.i%2E2", b.Prefix() + ".work.t.a.1-2.i%2E2", "w1", "w1"},
+	} {
+		h := dead[i].Header
+		got := fmt.Sprint(dead[i].Subject, h["Rondo-Dead-Reason"], h["Rondo-Dead-Detail"], h["Rondo-Dead-By"],
+			h["Rondo-Dead-Attempts"], h["Rondo-Dead-Subject"], h["Rondo-Dead-Id"], string(dead[i].Body))
+		wanted := fmt.Sprint(b.Prefix()+want.subject, []string{"poison"}, []string{"it failed: again and again ü"},
+			[]string{"tester"}, []string{"7"}, []string{want.was}, []string{want.id}, want.body)
+		if got != wanted {
+			t.Errorf("%s\nwant %s", got, wanted)
+		}
+	}
+	if v := dead[0].Header["Rondo-Version"]; len(v) != 1 || v[0] != "2" {
+		t.Errorf("the letter's own header is %q", v)
+	}
+	t.empty()
+}
+
+func deadBox(t *T) {
+	b, c := t.bus(), t.bus()
+	if list, err := c.DeadLetters(t.Context(), 0, 10); err != nil || len(list) != 0 {
+		t.Errorf("%v, %v; want none", list, err)
+	}
+	q := bus.Queue{Tag: "t", Activity: "a"}
+	r := t.receive(b)
+	e := event(b, "i.1", "e1")
+	e.Header["Rondo-Version"] = []string{"2"}
+	t.publish(b, e, work(b, q, "i.2", "w1"))
+	why := bus.Cause{Reason: "poison", Detail: "it failed", By: "tester", Attempts: 7}
+	for _, g := range append([]got{r.next()}, t.takeWork(b, q, 1)...) {
+		t.must(b.Bury(t.Context(), g.Delivery, why))
+		g.Hold.Ack()
+	}
+	for i := range 3 {
+		d := bus.Delivery{Subject: b.Prefix() + ".event.e.x", Place: uint64(1000 + i), Stored: time.Now(),
+			Header: events.Header{"X": {strings.Repeat("x", 64<<10)}}}
+		t.must(b.Bury(t.Context(), d, why))
+	}
+	all, err := c.DeadLetters(t.Context(), 0, 10)
+	t.must(err)
+	if len(all) != 5 {
+		t.Fatalf("%d dead letters, want 5", len(all))
+	}
+	page, err := c.DeadLetters(t.Context(), all[1].Place, 2)
+	t.must(err)
+	if len(page) != 2 || page[0].Place != all[2].Place || page[1].Place != all[3].Place {
+		t.Errorf("the page behind %d is %+v", all[1].Place, page)
+	}
+	if l := all[0]; l.Subject != e.Subject || l.ID != "e1" || string(l.Body) != "e1" || l.Why != why || l.Lost ||
+		len(l.Header) != 1 || l.Header["Rondo-Version"][0] != "2" ||
+		l.Stored.IsZero() || l.Buried.Before(l.Stored) {
+		t.Errorf("%+v", l)
+	}
+	if !all[4].Lost {
+		t.Errorf("%+v, want that it is lost", all[4])
+	}
+	one, err := c.DeadLetter(t.Context(), all[1].Place)
+	t.must(err)
+	if one.ID != "w1" {
+		t.Errorf("%+v", one)
+	}
+	t.must(c.Replay(t.Context(), all[0].Place))
+	if d := r.next().Delivery; d.Subject != e.Subject || id(d) != "e1" || string(d.Body) != "e1" ||
+		d.Header["Rondo-Version"][0] != "2" {
+		t.Errorf("%+v came, want what was there at first", d)
+	} else {
+		d.Hold.Ack()
+	}
+	t.must(c.Replay(t.Context(), all[1].Place))
+	g := t.takeWork(b, q, 1)[0]
+	if id(g.Delivery) != "w1" {
+		t.Errorf("%+v came, want w1", g)
+	}
+	g.Hold.Ack()
+	if err := c.Replay(t.Context(), all[4].Place); err == nil || errors.Is(err, bus.ErrNoLetter) {
+		t.Errorf("%v, want that it was too large", err)
+	}
+	t.must(c.Drop(t.Context(), all[4].Place))
+	for what, err := range map[string]error{
+		"replay": c.Replay(t.Context(), all[0].Place), "drop": c.Drop(t.Context(), all[4].Place),
+		"drop the future": c.Drop(t.Context(), 1<<40),
+	} {
+		if !errors.Is(err, bus.ErrNoLetter) {
+			t.Errorf("%s: %v, want that there is none", what, err)
+		}
+	}
+	if left, err := c.DeadLetters(t.Context(), 0, 10); err != nil || len(left) != 2 {
+		t.Errorf("%d are left, %v; want 2", len(left), err)
+	}
+	t.empty()
+}
+
+func buriedOdd(t *T) {
+	b := t.bus()
+	odd := map[string]bus.Delivery{
+		"weird": {Subject: b.Prefix() + ".event.e.a", Header: events.Header{"X": {"a\r\nNats-Msg-Id: b\x00\x7f",
+			"\xff\xfe"}, "Nats-Rollup": {"all"}, "Nats-Expected-Stream": {"other"}}, Body: []byte("x")},
+		"no headers": {Subject: b.Prefix() + ".event.e.b"},
+		"headers": {Subject: b.Prefix() + ".event.e.c", Header: events.Header{"X": {strings.Repeat("x", 64<<10)}},
+			Body: []byte("x")},
+		"body": {Subject: b.Prefix() + ".event.e.d", Header: events.Header{"X": {strings.Repeat("x", 60<<10)}},
+			Body: make([]byte, 1<<20-60<<10)},
+		"elsewhere": {Subject: "other.event.e.i"},
+		"no shape":  {Subject: b.Prefix() + ".x"},
+		"bad key":   {Subject: b.Prefix() + ".event.e.f", Header: events.Header{"bad key\r\n": {"x"}}},
+	}
+	for name, d := range odd {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		d.Place, d.Stored = uint64(len(name)), time.Now()
+		if err := b.Bury(ctx, d, bus.Cause{Reason: name, Detail: strings.Repeat("\x01 long\n", 10_000)}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel()
+	}
+	reasons := make(map[string]bool)
+	for _, w := range t.Dead(t.T) {
+		for _, r := range w.Header["Rondo-Dead-Reason"] {
+			reasons[r] = true
+		}
+	}
+	for name := range odd {
+		if !reasons[name] {
+			t.Errorf("%s is not kept", name)
+		}
+	}
+}

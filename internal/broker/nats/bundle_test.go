@@ -1,0 +1,321 @@
+package natsbus_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// overheard is what is sent by a short way.
+type overheard struct {
+	w    *ways
+	came chan *nats.Msg
+}
+
+// overhear notes what is sent by a short way, from now on.
+func (w *ways) overhear(back string) *overheard {
+	w.t.Helper()
+	o := &overheard{w, make(chan *nats.Msg, 1000)}
+	nc, err := nats.Connect(w.server.URL())
+	w.must(err)
+	w.t.Cleanup(nc.Close)
+	_, err = nc.ChanSubscribe(back, o.came)
+	w.must(err)
+	w.must(nc.Flush())
+	return o
+}
+
+// messages waits until n results were heard. It tells how many there were in each message; 0 is a
+// message of one.
+func (o *overheard) messages(n int) (together []int) {
+	o.w.t.Helper()
+	for heard := 0; heard < n; {
+		select {
+		case m := <-o.came:
+			many, _ := strconv.Atoi(m.Header.Get("Rondo-Results"))
+			together = append(together, many)
+			heard += max(many, 1)
+		case <-time.After(longEnough):
+			o.w.t.Fatalf("messages had %v results; want %d in all", together, n)
+		}
+	}
+	return together
+}
+
+// inPlaceOf answers what is sent by a short way, in place of an orchestrator. It gives where that
+// is.
+func (w *ways) inPlaceOf(name string, answer func(m *nats.Msg) string) (back string) {
+	w.t.Helper()
+	nc, err := nats.Connect(w.server.URL())
+	w.must(err)
+	w.t.Cleanup(nc.Close)
+	back = "rondo.notice.handover.to.results-" + name
+	_, err = nc.Subscribe(back, func(m *nats.Msg) { _ = m.Respond([]byte(answer(m))) })
+	w.must(err)
+	w.must(nc.Flush())
+	return back
+}
+
+func results(n int, back string) (all []events.Wire) {
+	for i := range n {
+		r := result(fmt.Sprint("i", i), back)
+		r.Header["Y"], r.Body = []string{"1", fmt.Sprint(i)}, fmt.Append(nil, i)
+		all = append(all, r)
+	}
+	return all
+}
+
+func TestResultsGoTogether(t *testing.T) {
+	t.Parallel()
+	w := newWays(t, natsbus.Config{})
+	back := w.way("i")
+	heard := w.overhear(back)
+	const n = 300
+	sent := results(n, back)
+	done := w.send(sent...)
+	var came []bus.Delivery
+	for range n {
+		d := w.next()
+		i, err := strconv.Atoi(string(d.Body))
+		if err != nil || !isShort(d) || d.Deliveries != 1 || d.Subject != sent[i].Subject ||
+			!maps.EqualFunc(d.Header, sent[i].Header, slices.Equal[[]string]) {
+			t.Fatalf("came %+v", d)
+		}
+		came = append(came, d)
+	}
+	for i, d := range came {
+		if i == n-1 {
+			select {
+			case err := <-done:
+				t.Fatalf("all are said to be stored (%v) before the last is settled", err)
+			default:
+			}
+		}
+		d.Hold.Ack()
+		d.Hold.Return(0) // it is settled
+	}
+	w.stored(done)
+	w.wantShort(n, 0)
+	if is := heard.messages(n); len(is) != 3 || slices.Contains(is, 0) {
+		t.Errorf("%d results went in messages of %v; want three", n, is)
+	}
+}
+
+// What is large goes alone, and a message of many does not become large.
+func TestBundlesAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWays(t, natsbus.Config{})
+	back := w.way("i")
+	heard := w.overhear(back)
+	const n, large = 40, 8
+	sent := results(n, back)
+	for i := range sent {
+		if sent[i].Body = make([]byte, 5<<10); i < large {
+			sent[i].Body = make([]byte, 20<<10)
+		}
+	}
+	done := w.send(sent...)
+	for range sent {
+		w.next().Hold.Ack()
+	}
+	w.stored(done)
+	w.wantShort(n, 0)
+	is := heard.messages(n)
+	slices.Sort(is)
+	if alone := len(is) - len(slices.DeleteFunc(slices.Clone(is), func(n int) bool {
+		return n == 0
+	})); alone != large || slices.Max(is) > 13 {
+		t.Errorf("messages had %v results; want %d alone, and no more than 13 together", is, large)
+	}
+}
+
+// Each result of a bundle is settled for itself.
+func TestBundlesAreSettledOneByOne(t *testing.T) {
+	t.Parallel()
+	w := newWays(t, natsbus.Config{})
+	const wait = 2 * time.Second
+	w.worker.WaitShort(wait)
+	done := w.send(results(10, w.way("i"))...)
+	var lost bus.Delivery
+	for range 10 {
+		switch d := w.next(); string(d.Body) {
+		case "3":
+			lost = d // is not settled in time
+			lost.Hold.Extend()
+		case "7":
+			d.Hold.Return(time.Hour)
+		default:
+			d.Hold.Ack()
+		}
+	}
+	began := time.Now()
+	if d := w.next(); isShort(d) || string(d.Body) != "7" || d.Deliveries < 2 {
+		t.Errorf("came %+v, want what was returned, through the stream", d)
+	} else {
+		d.Hold.Ack()
+	}
+	if took := time.Since(began); took > wait*9/10 {
+		t.Errorf("it came after %v, with what was not settled", took)
+	}
+	if d := w.next(); isShort(d) || string(d.Body) != "3" || d.Deliveries < 2 {
+		t.Errorf("came %+v, want what was not settled, through the stream", d)
+	} else {
+		d.Hold.Ack()
+	}
+	w.stored(done)
+	w.wantShort(8, 2)
+	lost.Hold.Ack() // changes nothing
+}
+
+// Who takes only one result in a message gets them one by one.
+func TestBundlesGoOnlyToWhoTakesThem(t *testing.T) {
+	t.Parallel()
+	w := newWays(t, natsbus.Config{})
+	var mu sync.Mutex
+	var subjects []string
+	back := w.inPlaceOf("OLD7", func(m *nats.Msg) string {
+		mu.Lock()
+		defer mu.Unlock()
+		subjects = append(subjects, m.Header.Get("Rondo-Subject"))
+		return "+OK"
+	})
+	w.stored(w.send(results(5, back)...))
+	w.wantShort(5, 0)
+	mu.Lock()
+	defer mu.Unlock()
+	if slices.Sort(subjects); len(slices.Compact(subjects)) != 5 || slices.Contains(subjects, "") {
+		t.Errorf("came %q", subjects)
+	}
+}
+
+// Whatever is answered to a bundle, nothing is lost.
+func TestBundlesAndOddAnswers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer string
+		short  uint64
+	}{
+		"one for all":     {"+OK", 0},
+		"nothing":         {"", 0},
+		"too short":       {"OOOO", 0},
+		"too long":        {"OOOOOO", 0},
+		"unknown letters": {"OOxO\x00", 3},
+		"refused":         {"ONBGO", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWays(t, natsbus.Config{})
+			w.t = t
+			back := w.inPlaceOf("ODD7b", func(*nats.Msg) string { return c.answer })
+			done := w.send(results(5, back)...)
+			for range 5 - c.short {
+				d := w.next()
+				if isShort(d) {
+					t.Errorf("%s came by the short way", d.Subject)
+				}
+				d.Hold.Ack()
+			}
+			w.stored(done)
+			w.wantShort(c.short, 5-c.short)
+		})
+	}
+}
+
+// Bundles that anybody sends do no harm.
+func TestBundlesOfStrangers(t *testing.T) {
+	t.Parallel()
+	w := newWays(t, natsbus.Config{})
+	back := w.way("i")
+	nc, err := nats.Connect(w.server.URL())
+	w.must(err)
+	defer nc.Close()
+	one := natsbus.AppendResult(nil, result("i", ""))
+	for name, c := range map[string]struct{ count, body, want string }{
+		"nothing":                        {"1", "", "-NOT HERE"},
+		"no number":                      {"x", string(one), "-NOT HERE"},
+		"none":                           {"0", "", "-NOT HERE"},
+		"less than there are":            {"1", string(one) + string(one), "-NOT HERE"},
+		"more than there are":            {"2", string(one), "-NOT HERE"},
+		"more than there may be":         {"1000000000", string(one), "-NOT HERE"},
+		"cut off":                        {"1", string(one[:len(one)-1]), "-NOT HERE"},
+		"a text longer than all":         {"1", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "-NOT HERE"},
+		"more headers than there can be": {"1", "\x01a\xff\xff\xff\xff\x7f", "-NOT HERE"},
+		"none is a result": {"2", string(natsbus.AppendResult(natsbus.AppendResult(nil,
+			events.Wire{Subject: "rondo.start.o.i"}), events.Wire{})), "NN"},
+	} {
+		answer, err := nc.RequestMsg(&nats.Msg{Subject: back, Header: nats.Header{"Rondo-Results": {c.count}},
+			Data: []byte(c.body)}, longEnough)
+		if err != nil || string(answer.Data) != c.want {
+			t.Errorf("%s: answered is %v (%v), want %q", name, answer, err, c.want)
+		}
+	}
+	w.stored(w.send(result("last", "")))
+	if d := w.next(); !strings.HasSuffix(d.Subject, ".last") {
+		t.Errorf("came %s", d.Subject)
+	}
+}
+
+// A connection that breaks loses no result of a bundle.
+func TestBundlesWhenTheConnectionBreaks(t *testing.T) {
+	t.Parallel()
+	w, line := newWaysOverLine(t)
+	done := w.send(results(20, w.way("i"))...)
+	var first []bus.Delivery
+	for range 20 {
+		first = append(first, w.next())
+	}
+	for _, d := range first[:5] {
+		d.Hold.Ack() // is not told while others are open
+	}
+	line.Break()
+	seen := make(map[string]bool)
+	for len(seen) < 20 {
+		d := w.next()
+		d.Hold.Ack()
+		seen[d.Subject] = true
+	}
+	for _, d := range first {
+		d.Hold.Ack()
+	}
+	w.stored(done)
+}
+
+// FuzzBundle reads what anybody may send. What can be read is written the same way again, but for
+// the order of headers.
+func FuzzBundle(f *testing.F) {
+	f.Add("1", natsbus.AppendResult(nil, result("i", "")))
+	f.Add("2", natsbus.AppendResult(natsbus.AppendResult(nil,
+		events.Wire{Subject: "a", Header: events.Header{"A": {"1", "2"}}}), events.Wire{Body: []byte("x")}))
+	f.Add("1", []byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"))
+	f.Fuzz(func(t *testing.T, count string, body []byte) {
+		all, err := natsbus.ReadBundle(count, body)
+		if err != nil {
+			return
+		}
+		var again []byte
+		for _, w := range all {
+			again = natsbus.AppendResult(again, w)
+		}
+		same, err := natsbus.ReadBundle(fmt.Sprint(len(all)), again)
+		if err != nil || len(same) != len(all) {
+			t.Fatalf("%v: %q became %q", err, body, again)
+		}
+		for i, w := range all {
+			if s := same[i]; s.Subject != w.Subject || string(s.Body) != string(w.Body) ||
+				!maps.EqualFunc(s.Header, w.Header, slices.Equal[[]string]) {
+				t.Errorf("%+v became %+v", w, s)
+			}
+		}
+	})
+}

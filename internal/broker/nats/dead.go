@@ -1,0 +1,209 @@
+package natsbus
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// The headers of dead letters, besides those that the message had.
+const (
+	HeaderDeadReason   = "Rondo-Dead-Reason"
+	HeaderDeadDetail   = "Rondo-Dead-Detail"
+	HeaderDeadBy       = "Rondo-Dead-By"
+	HeaderDeadAttempts = "Rondo-Dead-Attempts"
+	HeaderDeadSubject  = "Rondo-Dead-Subject"
+	HeaderDeadID       = "Rondo-Dead-Id"     // the id it had
+	HeaderDeadStored   = "Rondo-Dead-Stored" // when it was first stored
+	HeaderDeadLost     = "Rondo-Dead-Lost"   // its headers and its body were too large with these
+)
+
+// maxDetail bounds what a dead letter says about why.
+const maxDetail = 4 << 10
+
+// Bury implements bus.DeadLetters.
+func (b *Bus) Bury(ctx context.Context, d bus.Delivery, why bus.Cause) error {
+	h := nats.Header(maps.Clone(d.Header))
+	if h == nil {
+		h = nats.Header{}
+	}
+	for name := range h { // nothing that the broker would act upon
+		if strings.HasPrefix(name, "Nats-") {
+			delete(h, name)
+		}
+	}
+	set := func(name, value string) {
+		if value != "" {
+			h[name] = []string{printable(value)}
+		}
+	}
+	set(HeaderDeadReason, why.Reason)
+	set(HeaderDeadDetail, why.Detail)
+	set(HeaderDeadBy, why.By)
+	set(HeaderDeadSubject, d.Subject)
+	if why.Attempts > 0 {
+		set(HeaderDeadAttempts, strconv.Itoa(why.Attempts))
+	}
+	set(HeaderDeadID, cmp.Or(first(d.Header, events.HeaderMsgID), first(d.Header, nats.MsgIdHdr)))
+	delete(h, events.HeaderMsgID)
+	set(HeaderDeadStored, d.Stored.UTC().Format(time.RFC3339Nano))
+	if d.Place > 0 {
+		h[nats.MsgIdHdr] = []string{"dead/" + d.ID()}
+	}
+	w := events.Wire{Subject: b.deadSubject(d.Subject), Header: events.Header(h), Body: d.Body}
+	err := b.Publish(ctx, w)
+	var refused *bus.Refused
+	if errors.As(err, &refused) { // with what was added it has become too large
+		w.Header = events.Header{
+			HeaderDeadDetail: {printable(fmt.Sprintf("%s (its headers and its body of %d bytes are left out: %v)",
+				why.Detail, len(d.Body), refused.Reasons[0]))},
+		}
+		for _, name := range []string{HeaderDeadReason, HeaderDeadBy, HeaderDeadAttempts, HeaderDeadSubject,
+			HeaderDeadID, HeaderDeadStored, nats.MsgIdHdr} {
+			if v := h[name]; len(v) > 0 {
+				w.Header[name] = v
+			}
+		}
+		w.Header[HeaderDeadLost], w.Body = []string{"true"}, nil
+		err = b.Publish(ctx, w)
+	}
+	return err
+}
+
+var _ bus.DeadBox = (*Bus)(nil)
+
+// deadStream is where dead letters are.
+func (b *Bus) deadStream() (jetstream.Stream, error) {
+	if st := b.there.Load().dead; st != nil {
+		return st, nil
+	}
+	return nil, fmt.Errorf("nats: stream %s cannot be seen with these rights, or is not there", b.names.dead)
+}
+
+// DeadLetters implements bus.DeadBox.
+func (b *Bus) DeadLetters(ctx context.Context, after uint64, limit int) (list []bus.DeadLetter, err error) {
+	st, err := b.deadStream()
+	if err != nil {
+		return nil, err
+	}
+	for len(list) < limit {
+		var m *jetstream.RawStreamMsg
+		err := b.denied.during(ctx, func(ctx context.Context) (err error) {
+			// the next one from there on
+			m, err = st.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(b.subject(deadVerb, ">")))
+			return err
+		})
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			break
+		}
+		if err != nil {
+			return nil, problem("read dead letters", err)
+		}
+		list, after = append(list, b.deadLetter(m)), m.Sequence
+	}
+	return list, nil
+}
+
+// DeadLetter implements bus.DeadBox.
+func (b *Bus) DeadLetter(ctx context.Context, place uint64) (bus.DeadLetter, error) {
+	st, err := b.deadStream()
+	if err != nil {
+		return bus.DeadLetter{}, err
+	}
+	m, err := st.GetMsg(ctx, place)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return bus.DeadLetter{}, fmt.Errorf("number %d: %w", place, bus.ErrNoLetter)
+	}
+	if err != nil {
+		return bus.DeadLetter{}, problem("read a dead letter", err)
+	}
+	return b.deadLetter(m), nil
+}
+
+// deadLetter takes the message apart from what was said about it.
+func (b *Bus) deadLetter(m *jetstream.RawStreamMsg) bus.DeadLetter {
+	l := bus.DeadLetter{Place: m.Sequence, Header: events.Header{}, Body: m.Data, Buried: m.Time}
+	get := func(name string) string { return m.Header.Get(name) }
+	for name, values := range m.Header {
+		if !strings.HasPrefix(name, "Rondo-Dead-") && !strings.HasPrefix(name, "Nats-") {
+			l.Header[name] = values
+		}
+	}
+	attempts, _ := strconv.Atoi(get(HeaderDeadAttempts))
+	l.Why = bus.Cause{Reason: get(HeaderDeadReason), Detail: get(HeaderDeadDetail), By: get(HeaderDeadBy),
+		Attempts: attempts}
+	l.Subject, l.ID, l.Lost = get(HeaderDeadSubject), get(HeaderDeadID), get(HeaderDeadLost) != ""
+	l.Stored, _ = time.Parse(time.RFC3339Nano, get(HeaderDeadStored))
+	return l
+}
+
+// Replay implements bus.DeadBox.
+func (b *Bus) Replay(ctx context.Context, place uint64) error {
+	l, err := b.DeadLetter(ctx, place)
+	if err != nil {
+		return err
+	}
+	if l.Lost {
+		return fmt.Errorf("number %d: its headers and its body were too large to be kept; it cannot be sent again",
+			place)
+	}
+	h := events.Header(maps.Clone(l.Header))
+	if l.ID != "" {
+		h[events.HeaderMsgID] = []string{l.ID}
+	}
+	if strings.HasPrefix(l.Subject, b.subject("work.")) { // NATS may still remember its id, and would drop it
+		h[nats.MsgIdHdr] = []string{fmt.Sprintf("replay/%d/%s", place, l.ID)}
+	}
+	if err := b.Publish(ctx, events.Wire{Subject: l.Subject, Header: h, Body: l.Body}); err != nil {
+		return err
+	}
+	return b.Drop(ctx, place)
+}
+
+// Drop implements bus.DeadBox.
+func (b *Bus) Drop(ctx context.Context, place uint64) error {
+	st, err := b.deadStream()
+	if err != nil {
+		return err
+	}
+	err = st.DeleteMsg(ctx, place)
+	if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+		return fmt.Errorf("number %d: %w", place, bus.ErrNoLetter)
+	}
+	return problem("drop a dead letter", err)
+}
+
+func (b *Bus) deadSubject(subject string) string {
+	rest, ok := strings.CutPrefix(subject, b.names.prefix+".")
+	if dead := b.subject(deadVerb, rest); ok && b.canTake(dead) == nil {
+		return dead
+	}
+	return b.subject(deadVerb, "other", "_", events.EncodeToken(subject))
+}
+
+// printable makes a value fit for a header.
+func printable(s string) string {
+	if len(s) > maxDetail {
+		s = s[:maxDetail] + "…"
+	}
+	s = strings.ToValidUTF8(s, "?")
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,176 @@
+package natsbus_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/broker/embedded"
+	"github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/natstest"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// TestHeadersOfStrangersDoNoHarm publishes what any NATS client may.
+func TestHeadersOfStrangersDoNoHarm(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	b := natstest.Connect(t, s, natsbus.Config{Partitions: 1, InboxWait: time.Second})
+	js := rawJetStream(t, s)
+	at := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339Nano) }
+	now := map[string]string{ // these come at once
+		"bad": "tomorrow", "empty": "", "past": "0001-01-01T00:00:00Z", "long": strings.Repeat("9", 1000),
+		"date": "2030-01-01", "five digits": "12000-01-01T00:00:00Z",
+	}
+	never := map[string]string{"far": "9999-12-31T23:59:59.999999999Z",
+		"beyond what a clock counts": "2300-01-01T00:00:00Z", "a day": at(24 * time.Hour)}
+	due := time.Now().Add(2500 * time.Millisecond)
+	soon := map[string]string{"soon": due.UTC().Format(time.RFC3339Nano)}
+	want := make(map[string]bool)
+	for _, group := range []map[string]string{now, never, soon} {
+		for name, value := range group {
+			m := &nats.Msg{Subject: "rondo.event.e." + events.EncodeToken(name),
+				Header: nats.Header{"Rondo-Not-Before": {value}, "Rondo-Id": {name}, "Nats-Msg-Id": {"raw " + name}}}
+			if _, err := js.PublishMsg(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name := range now {
+		want[name] = true
+	}
+	want["soon"] = true
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	came := make(chan bus.Delivery, 100)
+	received := make(chan error, 1)
+	go func() { received <- b.Receive(ctx, 0, func(d bus.Delivery) { came <- d }) }()
+	for len(want) > 0 {
+		select {
+		case d := <-came:
+			name, err := events.DecodeToken(strings.TrimPrefix(d.Subject, "rondo.event.e."))
+			if err != nil || !want[name] {
+				t.Errorf("%s came", d.Subject)
+			}
+			delete(want, name)
+			if name == "soon" && time.Now().Before(due) {
+				t.Error("it came too early")
+			}
+			if len(d.Header["Rondo-Not-Before"]) > 0 {
+				t.Errorf("%s: %v", name, d.Header)
+			}
+			d.Hold.Ack()
+		case <-time.After(time.Minute):
+			t.Fatalf("%v did not come", want)
+		}
+	}
+	natstest.Eventually(t, "the rest waits for its time", func() bool {
+		l, err := b.Backlog(ctx, 0)
+		return err == nil && l.Held == 0 && l.Waiting == 0 && stored(t, ctx, js, "rondo", "RONDO_LATER") == len(never)
+	})
+	before := deliveredCount(t, s, "p-0")
+	select {
+	case d := <-came:
+		t.Errorf("%s came", d.Subject)
+	case <-time.After(2 * time.Second):
+	}
+	if again := deliveredCount(t, s, "p-0") - before; again > 3 {
+		t.Errorf("what has to wait for ever was handed out %d times within seconds", again)
+	}
+	cancel()
+	if err := <-received; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOddVerbsDoNoHarm publishes verbs with hyphens where none belongs. The broker loses some of
+// those hyphens, but whoever reads them can refuse them. What has nothing but hyphens has no word
+// left, and stays in the stream: it is in nobody's way.
+func TestOddVerbsDoNoHarm(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	b := natstest.Connect(t, s, natsbus.Config{Partitions: 1})
+	js := rawJetStream(t, s)
+	stay := []string{"-", "--"}
+	odd := []string{"-x", "x-", "-x-", "x--y", "x-y-z", "-x-y", strings.Repeat("x-", 100) + "x"}
+	for _, verb := range slices.Concat(stay, odd) {
+		if _, err := js.Publish(t.Context(), "rondo."+verb+".n.i", nil); err != nil {
+			t.Errorf("%s: %v", verb, err)
+		}
+	}
+	if err := b.Publish(t.Context(), events.Wire{Subject: "rondo.event.last.i"},
+		events.Wire{Subject: "rondo.work-done.1-2.last"}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	came := make(chan string, 100)
+	received := make(chan error, 1)
+	go func() {
+		received <- b.Receive(ctx, 0, func(d bus.Delivery) {
+			d.Hold.Ack()
+			came <- d.Subject
+		})
+	}()
+	for range len(odd) + 2 {
+		select {
+		case subject := <-came:
+			if words := strings.Split(subject, "."); len(words) != 4 {
+				t.Errorf("%s came, which has %d words", subject, len(words))
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("something does not come")
+		}
+	}
+	natstest.Eventually(t, "only what has no word is left", func() bool {
+		return stored(t, ctx, js, "rondo", "RONDO") == len(stay)
+	})
+	cancel()
+	if err := <-received; err != nil {
+		t.Error(err)
+	}
+}
+
+func deliveredCount(t *testing.T, s interface{ URL() string }, consumer string) uint64 {
+	t.Helper()
+	c, err := rawJetStream(t, s).Consumer(t.Context(), "RONDO", consumer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.CachedInfo().Delivered.Consumer
+}
+
+// TestMessagesOfAnySizeArePassedOn has larger messages than the receiver asks for at once.
+func TestMessagesOfAnySizeArePassedOn(t *testing.T) {
+	t.Parallel()
+	s := natstest.StartWith(t, embedded.Options{MaxPayload: 16 << 20})
+	b := natstest.Connect(t, s, natsbus.Config{Partitions: 1})
+	body := make([]byte, 12<<20)
+	const n = 5
+	for i := range n {
+		if err := b.Publish(t.Context(),
+			events.Wire{Subject: fmt.Sprint("rondo.event.e.", i), Body: body}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	got := 0
+	err := b.Receive(ctx, 0, func(d bus.Delivery) {
+		if d.Hold.Ack(); len(d.Body) == len(body) {
+			got++
+		}
+		if got == n {
+			cancel()
+		}
+	})
+	if err != nil || got != n {
+		t.Errorf("%d of %d came, %v", got, n, err)
+	}
+}

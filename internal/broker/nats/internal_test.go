@@ -1,0 +1,329 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/broker/embedded"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+func TestServersThatAreTooOldAreRefused(t *testing.T) {
+	for version, want := range map[string]struct{ good, fine bool }{
+		"2.11.9": {false, false}, "1.0.0": {false, false}, "2.12.0-RC.1": {false, false},
+		"2.12.0": {false, true}, "2.13.7": {false, true}, "2.14.0": {true, true}, "2.15.2": {true, true},
+		"3.0.0-dev": {true, true},
+	} {
+		good, err := checkVersion(version)
+		if good != want.good || (err == nil) != want.fine {
+			t.Errorf("%q: %v, %v", version, good, err)
+		}
+	}
+}
+
+func TestConsumerNamesTellQueuesApart(t *testing.T) {
+	names := make(map[string]bus.Queue)
+	words := []string{"", "_", "__", "a", "a_b", "a/b", "%5F", "%2F", "ü", strings.Repeat("é", 64),
+		strings.Repeat("é", 63) + "x", strings.Repeat("a", 128)}
+	for _, tag := range words {
+		for _, activity := range words[1:] {
+			q := bus.Queue{Tag: tag, Activity: activity}
+			name := ConsumerOf(q)
+			if other, ok := names[name]; ok {
+				t.Errorf("%q is the name for %q and %q", name, q, other)
+			}
+			if names[name] = q; len(name) > 255 || strings.ContainsAny(name, "/\\.*> ") {
+				t.Errorf("%q is no name", name)
+			}
+		}
+	}
+}
+
+func testBus() *Bus { return &Bus{names: namesOf("rondo")} }
+
+// FuzzAdopt hands over what anybody may send.
+func FuzzAdopt(f *testing.F) {
+	f.Add(`{"subject":"rondo.event.e.i","partition":1,"place":5,"deliveries":1,"stored":"2024-01-01T00:00:00Z","token":"$JS.ACK.RONDO.p-1.1.5.1.1704067200000000000.0"}`)
+	f.Add(`{"subject":"rondo.work.t.a.1-2.i","place":5,"deliveries":1,"stored":"2024-01-01T00:00:00Z","token":"$JS.ACK._.hash.RONDO_WORK.w_t_a.2.5.1.1704067200000000000.0.x"}`)
+	f.Add(`{"token":"$JS.ACK.OTHER.c.1.1.1.1.1"}`)
+	f.Add(`{"token":"rondo.event.e.i"}`)
+	f.Add(`{}`)
+	f.Add(`[`)
+	b := testBus()
+	f.Fuzz(func(t *testing.T, about string) {
+		d, err := b.adopt(&nats.Msg{Header: nats.Header{headerHanded: {about}}})
+		if err != nil {
+			return
+		}
+		token := d.Hold.Token()
+		if !strings.HasPrefix(token, "$JS.ACK.") || strings.ContainsAny(token, " *>\r\n\t") ||
+			!strings.Contains(token, ".RONDO") {
+			t.Errorf("it would acknowledge by %q", token)
+		}
+		if d.Partition < 0 || d.Deliveries < 1 || !strings.HasPrefix(d.Subject, "rondo.") {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// FuzzDelivery receives what anybody may publish.
+func FuzzDelivery(f *testing.F) {
+	const reply = "$JS.ACK.RONDO.p-1.1.5.1.1704067200000000000.0"
+	f.Add(reply, "rondo.p.1.event.e.i", "2024-01-01T00:00:00Z", "id")
+	f.Add("$JS.ACK._.hash.RONDO.p-1.1.5.1.1704067200000000000.0.x", "rondo.work.t.a.1-2.i", "", "")
+	f.Add("$JS.ACK.RONDO.p-1.99999999999999999999.5.1.-1.0", "rondo.p.x", "9999-99-99", "\x00")
+	f.Add(reply, "p.1.event", "20000-01-01T00:00:00Z", "id")
+	b := testBus()
+	f.Fuzz(func(t *testing.T, reply, subject, notBefore, id string) {
+		m := &nats.Msg{Subject: subject, Reply: reply,
+			Header: nats.Header{headerNotBefore: {notBefore}, events.HeaderMsgID: {id}, "Other": {"x"}}}
+		d, _, at, err := b.delivery(m)
+		if err != nil {
+			return
+		}
+		if d.Deliveries < 1 || len(d.Header["Other"]) != 1 {
+			t.Errorf("%+v", d)
+		}
+		if rest := time.Until(at); !at.IsZero() && rest > math.MaxInt64-time.Hour && min(rest, maxReturn) != maxReturn {
+			t.Errorf("it is returned for %v", rest)
+		}
+	})
+}
+
+func TestOrderOfWhatWasLeft(t *testing.T) {
+	const prefix = "rondo.event.e."
+	make1 := func(who string, place uint64) *waiting {
+		return &waiting{d: bus.Delivery{Subject: prefix + who, Place: place}}
+	}
+	o := order{upTo: 10, left: map[string][]uint64{"a": {3, 5}, "b": {7}}, behind: make(map[string][]*waiting)}
+	var got []uint64
+	add := func(free []*waiting) {
+		for _, w := range free {
+			got = append(got, w.d.Place)
+		}
+	}
+	for _, m := range []struct {
+		who   string
+		place uint64
+	}{{"a", 12}, {"c", 11}, {"a", 13}, {"a", 5}, {"b", 14}, {"b", 7}, {"a", 12}, {"a", 3}, {"a", 15}} {
+		add(o.arrive(make1(m.who, m.place)))
+	}
+	want := []uint64{11, 7, 14, 3, 5, 12, 13, 15}
+	if len(got) != len(want) {
+		t.Fatalf("%v, want %v", got, want)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Fatalf("%v, want %v", got, want)
+		}
+	}
+	if len(o.left)+len(o.behind) != 0 {
+		t.Errorf("%+v is left", o)
+	}
+}
+
+// What came for one request is taken before what comes for the next one, however slow this process
+// is.
+func TestAskingAnewKeepsTheOrder(t *testing.T) {
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	b, err := Connect(t.Context(), Config{URLs: server.URL(), Partitions: 1, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	r := b.receiver(people, 0)
+	if err := r.begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const times, each = 5, 20
+	r.mu.Lock() // it is slow
+	for n := range times {
+		if err := r.renew(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range each {
+			if err := b.Publish(t.Context(), events.Wire{Subject: "rondo.event.e.i",
+				Header: events.Header{events.HeaderMsgID: {fmt.Sprint(n, "-", i)}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for sent := 0; sent < (n+1)*each; {
+			held, err := b.Backlog(t.Context(), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent = int(held.Held)
+		}
+	}
+	r.mu.Unlock()
+	var last uint64
+	for range times * each {
+		d, ok, err := r.pop()
+		for ; !ok && err == nil; d, ok, err = r.pop() {
+			<-r.ready
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Place <= last {
+			t.Fatalf("%d came after %d", d.Place, last)
+		}
+		last = d.Place
+	}
+	r.end()
+}
+
+func TestWithdrawalsAreNotOvertaken(t *testing.T) {
+	w := func(subject string, purge bool) events.Wire { return events.Wire{Subject: subject, Purge: purge} }
+	all := []events.Wire{w("a", false), w("a", true), w("b", false), w("c", true), w("a", false), w("d", true)}
+	publish, withdraw, rest := split(all)
+	if len(publish) != 2 || publish[1].Subject != "b" || len(withdraw) != 2 || withdraw[1].Subject != "c" ||
+		len(rest) != 2 || rest[0].Subject != "a" {
+		t.Errorf("%v, %v, %v", publish, withdraw, rest)
+	}
+}
+
+// What there is no room for now may be stored later; what makes no sense never is.
+func TestWhatIsRefusedForGood(t *testing.T) {
+	for err, want := range map[error]bool{
+		&jetstream.APIError{Code: 400, ErrorCode: 10002}: false,
+		&jetstream.APIError{Code: 503, ErrorCode: 10077}: false,
+		&jetstream.APIError{Code: 400, ErrorCode: 10054}: true, // the message is too large
+		nats.ErrMaxPayload:            true,
+		jetstream.ErrNoStreamResponse: false,
+	} {
+		if got := permanent(fmt.Errorf("publish: %w", err)); got != want {
+			t.Errorf("%v: refused for good is %v", err, got)
+		}
+	}
+}
+
+func TestAskAgain(t *testing.T) {
+	b := &Bus{}
+	busy, wrong := &jetstream.APIError{Code: 503}, &jetstream.APIError{Code: 400}
+	for name, c := range map[string]struct {
+		said  []error // nil is an answer, a timeout is silence
+		want  error
+		asked int
+		took  time.Duration
+	}{
+		"an answer":           {[]error{nil}, nil, 1, 0},
+		"silence, then one":   {[]error{nats.ErrTimeout, nats.ErrTimeout, nil}, nil, 3, 3 * time.Second},
+		"busy, then one":      {[]error{busy, nil}, nil, 2, 200 * time.Millisecond},
+		"what is wrong stays": {[]error{wrong, nil}, wrong, 1, 0},
+		"always busy": {[]error{busy, busy, busy, busy, busy, nil}, busy, 5,
+			(200 + 400 + 800 + 1600) * time.Millisecond},
+		"always silent": {slices.Repeat([]error{nats.ErrTimeout}, 9), context.DeadlineExceeded, 5,
+			(1 + 2 + 4 + 4 + 4) * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began, asked := time.Now(), 0
+				err := b.askAgain(t.Context(), func(ctx context.Context) error {
+					asked++
+					if c.said[asked-1] == nats.ErrTimeout {
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return c.said[asked-1]
+				})
+				if !errors.Is(err, c.want) || asked != c.asked || time.Since(began) != c.took {
+					t.Errorf("%v after %d times and %v; want %v after %d and %v", err, asked, time.Since(began), c.want,
+						c.asked, c.took)
+				}
+			})
+		})
+	}
+	t.Run("it ends with its context", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			err := b.askAgain(ctx, func(ctx context.Context) error {
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != 1500*time.Millisecond {
+				t.Errorf("%v after %v", err, took)
+			}
+		})
+	})
+}
+
+// TestAnswersAreRead reads what the broker says about a message, in the form that is usual and in
+// others, and what is said by the short way. Neither counts for the other.
+func TestAnswersAreRead(t *testing.T) {
+	t.Parallel()
+	full := &jetstream.APIError{Code: 503, ErrorCode: 1, Description: "x"}
+	for said, want := range map[string]struct{ stream, short error }{
+		`{"stream":"RONDO","seq":12}`:             {nil, errBadAnswer},
+		`{"stream":"RONDO", "seq":12}`:            {nil, errBadAnswer},
+		`{"stream":"R","seq":1,"duplicate":true}`: {nil, errBadAnswer},
+		`{"stream":"R","domain":"hub","seq":1}`:   {nil, errBadAnswer},
+		`{"stream":"R","seq":1,"val":"5"}`:        {nil, errBadAnswer},
+		`{"stream":"","seq":1}`:                   {errBadAnswer, errBadAnswer},
+		`{"seq":1}`:                               {errBadAnswer, errBadAnswer},
+		`{}`:                                      {errBadAnswer, errBadAnswer},
+		`{"stream":"R","seq":`:                    {errBadAnswer, errBadAnswer},
+		`{"stream":"R`:                            {errBadAnswer, errBadAnswer},
+		``:                                        {errBadAnswer, errBadAnswer},
+		`OK`:                                      {errBadAnswer, errBadAnswer},
+		`+OK`:                                     {errBadAnswer, nil},
+		`+OK `:                                    {errBadAnswer, errBadAnswer},
+		`-BUSY`:                                   {errBadAnswer, errBusy},
+		`-NOT HERE`:                               {errBadAnswer, errNotHere},
+		`-GIVEN BACK`:                             {errBadAnswer, errReturned},
+		`{"error":{"code":503,"err_code":1,"description":"x"},"stream":"R","seq":0}`: {full, errBadAnswer},
+		`{"stream":"R","seq":0,"error":{"code":503,"err_code":1,"description":"x"}}`: {full, errBadAnswer},
+	} {
+		for short, want := range map[bool]error{false: want.stream, true: want.short} {
+			if err := readAnswer(&nats.Msg{Data: []byte(said)}, short); !errors.Is(err, want) ||
+				err == nil && want != nil {
+				t.Errorf("%s, by the short way %v: %v, want %v", said, short, err, want)
+			}
+		}
+	}
+	if err := readAnswer(&nats.Msg{Header: nats.Header{"Status": {"503"}}}, true); !errors.Is(err,
+		jetstream.ErrNoStreamResponse) {
+		t.Error(err)
+	}
+}
+
+// TestWaysAreAvoided avoids a way for the longest of the times for which there was a reason.
+func TestWaysAreAvoided(t *testing.T) {
+	t.Parallel()
+	var w ways
+	for _, why := range []error{errNotHere, errReturned, nats.ErrDisconnected} {
+		if w.refused(events.Wire{Back: "a"}, why); !w.may("a") {
+			t.Errorf("after %v it is avoided", why)
+		}
+	}
+	for _, why := range []error{nats.ErrPermissionViolation, errUnanswered, errBusy} {
+		w.refused(events.Wire{Back: "a"}, why)
+	}
+	if left := time.Until(w.avoid["a"]); left < avoidDenied/2 || w.may("a") {
+		t.Errorf("it is avoided for %v", left)
+	}
+	for i := range 2 * maxAvoided {
+		w.refused(events.Wire{Back: fmt.Sprint("b", i)}, errUnanswered)
+	}
+	if len(w.avoid) > maxAvoided {
+		t.Errorf("%d are remembered", len(w.avoid))
+	}
+}

@@ -1,0 +1,75 @@
+package natsbus_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/natstest"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// What the broker sends into a connection that breaks comes again only after the wait. Newer
+// messages of the same instance must not come before it; those of others need not wait.
+func TestWhatABrokenConnectionLosesKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t)
+	config := natsbus.Config{Partitions: 1, InboxWait: 6 * time.Second}
+	to := natstest.Connect(t, server, config)
+	line := natstest.NewLine(t, server)
+	from := natstest.Connect(t, line, config)
+	ctx, cancel := context.WithCancel(t.Context())
+	came := make(chan bus.Delivery, 10)
+	ended := make(chan error, 1)
+	go func() { ended <- from.Receive(ctx, 0, func(d bus.Delivery) { came <- d }) }()
+	next := func() string {
+		t.Helper()
+		select {
+		case d := <-came:
+			d.Hold.Ack()
+			return d.Header[events.HeaderMsgID][0]
+		case <-time.After(time.Minute):
+			t.Fatal("nothing comes")
+			return ""
+		}
+	}
+	publish := func(n int, subjects ...string) {
+		t.Helper()
+		for i, s := range subjects {
+			if err := to.Publish(t.Context(), events.Wire{Subject: s,
+				Header: events.Header{events.HeaderMsgID: {fmt.Sprint("m", n+i)}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	held := func() int {
+		b, err := to.Backlog(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return int(b.Held)
+	}
+
+	publish(0, "rondo.event.e.i")
+	if got := next(); got != "m0" {
+		t.Fatalf("%s came", got)
+	}
+	natstest.Eventually(t, "nothing is held", func() bool { return held() == 0 })
+	line.Lose()
+	publish(1, "rondo.event.e.i", "rondo.event.e.i")
+	natstest.Eventually(t, "the broker has sent them", func() bool { return held() == 2 })
+	line.Break()
+	publish(3, "rondo.event.e.i", "rondo.event.e.j")
+	got := []string{next(), next(), next(), next()}
+	if want := []string{"m4", "m1", "m2", "m3"}; !slices.Equal(got, want) {
+		t.Errorf("came %v, want %v", got, want)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

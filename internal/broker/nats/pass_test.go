@@ -1,0 +1,440 @@
+package natsbus_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/broker/embedded"
+	"github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/natstest"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// passing is who promises work and a worker that has room for it.
+type passing struct {
+	t                    *testing.T
+	server               *embedded.Server
+	orchestrator, worker *natsbus.Bus
+	queue                bus.WorkQueue // as the worker sees it
+	came                 chan bus.Delivery
+	takes                func(bus.Delivery) bool
+	stop                 func()
+}
+
+// passedQueue is the queue of these tests.
+var passedQueue = bus.Queue{Activity: "a"}
+
+func newPassing(t *testing.T) *passing {
+	t.Helper()
+	s := natstest.Start(t)
+	return (&passing{t: t, server: s, orchestrator: natstest.Connect(t, s, natsbus.Config{}),
+		worker: natstest.Connect(t, s, natsbus.Config{})}).begin()
+}
+
+// begin lets the worker offer its room.
+func (p *passing) begin() *passing {
+	p.t.Helper()
+	p.came, p.takes = make(chan bus.Delivery, 1000), func(bus.Delivery) bool { return true }
+	var err error
+	p.queue, err = p.worker.OpenQueue(p.t.Context(), passedQueue)
+	p.must(err)
+	p.stop, err = p.queue.Offer("w1", func(d bus.Delivery) bool {
+		took := p.takes(d)
+		if took {
+			p.came <- d
+		}
+		return took
+	})
+	p.must(err)
+	p.heard(p.worker)
+	return p
+}
+
+// heard waits until the server has heard what was said to it.
+func (p *passing) heard(b *natsbus.Bus) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), longEnough)
+	defer cancel()
+	_, err := b.RoundTrip(ctx)
+	p.must(err)
+}
+
+func (p *passing) must(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func workOf(instances ...string) (all []events.Wire) {
+	for _, i := range instances {
+		all = append(all, events.Wire{Subject: "rondo.work._.a.1-2." + i,
+			Header: events.Header{events.HeaderMsgID: {"w-" + i}, "X": {"y"}}, Body: []byte(i), Pass: true})
+	}
+	return all
+}
+
+// publish publishes work, and tells when that has returned.
+func (p *passing) publish(work ...events.Wire) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- p.orchestrator.Publish(p.t.Context(), work...) }()
+	return done
+}
+
+func (p *passing) next() bus.Delivery {
+	p.t.Helper()
+	select {
+	case d := <-p.came:
+		return d
+	case <-time.After(longEnough):
+		p.t.Fatal("nothing is passed on")
+		return bus.Delivery{}
+	}
+}
+
+// stored takes n pieces of work from the stream, in the order of their instances, and acknowledges
+// them.
+func (p *passing) stored(n int) (all []bus.Delivery) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), longEnough)
+	defer cancel()
+	for len(all) < n {
+		_, err := p.queue.Take(ctx, n-len(all), func(d bus.Delivery) {
+			d.Hold.Ack()
+			all = append(all, d)
+		})
+		if p.must(err); ctx.Err() != nil {
+			p.t.Fatalf("%d pieces of work came from the stream; want %d", len(all), n)
+		}
+	}
+	slices.SortFunc(all, func(a, b bus.Delivery) int { return strings.Compare(a.Subject, b.Subject) })
+	return all
+}
+
+func (p *passing) returned(done <-chan error) {
+	p.t.Helper()
+	select {
+	case err := <-done:
+		p.must(err)
+	case <-time.After(longEnough):
+		p.t.Fatal("publishing does not return")
+	}
+}
+
+// returnsNot checks that publishing has not returned, after a question and its answer.
+func (p *passing) returnsNot(done <-chan error) {
+	p.t.Helper()
+	p.heard(p.orchestrator)
+	select {
+	case err := <-done:
+		p.t.Fatalf("publishing has returned (%v), and the work is not done", err)
+	default:
+	}
+}
+
+// backlog checks how much of the queue is in the stream.
+func (p *passing) backlog(want int64) {
+	p.t.Helper()
+	natstest.Eventually(p.t, fmt.Sprintf("%d are stored", want), func() bool {
+		is, err := p.orchestrator.WorkBacklog(p.t.Context(), passedQueue)
+		p.must(err)
+		return is.Waiting+is.Held == want
+	})
+}
+
+func (p *passing) want(passed, stored uint64) {
+	p.t.Helper()
+	if is := p.orchestrator.Traffic(); is.ShortWay != passed || is.PassedOn != stored {
+		p.t.Errorf("%d pieces of work were passed on, and %d stored after all; want %d and %d", is.ShortWay,
+			is.PassedOn, passed, stored)
+	}
+}
+
+func TestWorkIsPassedOn(t *testing.T) {
+	t.Parallel()
+	p := newPassing(t)
+	p.orchestrator.WaitShort(longEnough)
+	done := p.publish(workOf("i", "j", "k")...)
+	var places []uint64
+	for _, want := range []string{"i", "j", "k"} {
+		d := p.next()
+		if !d.Passed || d.Deliveries != 1 || d.Subject != "rondo.work._.a.1-2."+want || string(d.Body) != want ||
+			d.Header["X"][0] != "y" || d.Header[events.HeaderMsgID][0] != "w-"+want || d.Hold.Token() != "" {
+			t.Errorf("came %+v", d)
+		}
+		if places = append(places, d.Place); slices.Contains(places[:len(places)-1], d.Place) {
+			t.Errorf("places %v", places)
+		}
+		p.returnsNot(done)
+		d.Hold.Ack()
+		d.Hold.Return(0) // it is settled
+	}
+	p.returned(done)
+	p.want(3, 0)
+	p.backlog(0)
+	if has, err := p.orchestrator.Has(t.Context(), workOf("i")[0]); err != nil || has {
+		t.Errorf("the stream has it: %v, %v", has, err)
+	}
+}
+
+// Only what says so is passed on, at once and not large, and only where there is room.
+func TestWorkIsStored(t *testing.T) {
+	t.Parallel()
+	plain, later, large := workOf("i")[0], workOf("i")[0], workOf("i")[0]
+	plain.Pass, later.NotBefore, large.Body = false, time.Now().Add(100*time.Millisecond), make([]byte, 10<<10)
+	for name, c := range map[string]struct {
+		work   events.Wire
+		before func(p *passing)
+		stored uint64 // that were tried to be passed on
+	}{
+		"it does not say that it may be": {work: plain},
+		"it is for later":                {work: later},
+		"it is large":                    {work: large},
+		"nobody has room": {work: workOf("i")[0], before: func(p *passing) {
+			p.takes = func(bus.Delivery) bool { return false }
+		}, stored: 1},
+		"nobody offers any": {work: workOf("i")[0], before: func(p *passing) {
+			p.stop()
+			p.heard(p.worker)
+		}, stored: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPassing(t)
+			p.t = t
+			if c.before != nil {
+				c.before(p)
+			}
+			p.returned(p.publish(c.work))
+			d := p.stored(1)[0]
+			if d.Passed || d.Deliveries != 1 || d.Header[events.HeaderMsgID][0] != "w-i" ||
+				len(d.Header[events.HeaderHeld]) > 0 {
+				t.Errorf("came %+v", d)
+			}
+			p.want(0, c.stored)
+			if len(p.came) > 0 {
+				t.Error("it was passed on")
+			}
+		})
+	}
+}
+
+// What a worker gives back is stored at once, as if it had never been handed out.
+func TestPassedWorkIsGivenBack(t *testing.T) {
+	t.Parallel()
+	p := newPassing(t)
+	p.orchestrator.WaitShort(longEnough)
+	done := p.publish(workOf("i", "j")...)
+	p.next().Hold.Return(time.Hour)
+	last := p.next()
+	if d := p.stored(1)[0]; d.Subject != "rondo.work._.a.1-2.i" || d.Deliveries != 1 {
+		t.Errorf("came %+v", d)
+	}
+	p.returnsNot(done)
+	last.Hold.Ack()
+	p.returned(done)
+	p.want(1, 1)
+}
+
+// What nobody answers is stored, and may have begun.
+func TestPassedWorkIsLost(t *testing.T) {
+	t.Parallel()
+	p := newPassing(t)
+	p.orchestrator.WaitShort(300 * time.Millisecond)
+	p.returned(p.publish(workOf("i")...))
+	lost := p.next()
+	if d := p.stored(1)[0]; d.Deliveries != 2 || len(d.Header[events.HeaderHeld]) > 0 {
+		t.Errorf("came %+v", d)
+	}
+	lost.Hold.Ack() // too late: it changes nothing
+	p.returned(p.publish(workOf("j")...))
+	p.stored(1)
+	if len(p.came) > 0 {
+		t.Error("work goes where nobody has answered")
+	}
+	p.want(0, 1)
+}
+
+// The worker's connection breaks, and what it has was begun.
+func TestPassedWorkWhenTheConnectionBreaks(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	line := natstest.NewLine(t, s)
+	p := (&passing{t: t, server: s, orchestrator: natstest.Connect(t, line, natsbus.Config{}),
+		worker: natstest.Connect(t, s, natsbus.Config{})}).begin()
+	p.orchestrator.WaitShort(longEnough)
+	done := p.publish(workOf("i")...)
+	p.next()
+	line.Break()
+	p.returned(done)
+	if d := p.stored(1)[0]; d.Deliveries != 2 {
+		t.Errorf("came %+v", d)
+	}
+}
+
+// What takes its time is stored, and says who has it. Nobody waits for it any more.
+func TestPassedWorkThatLasts(t *testing.T) {
+	t.Parallel()
+	p := newPassing(t)
+	p.orchestrator.WaitShort(longEnough)
+	done := p.publish(workOf("i", "j", "k")...)
+	first, second := p.next(), p.next()
+	p.next().Hold.Ack()
+	if is, err := p.worker.Stored(t.Context(), first); err != nil || !is {
+		t.Errorf("it counts as withdrawn (%v) before it was stored", err)
+	}
+	p.returned(done)
+	p.want(1, 2)
+	p.backlog(2)
+	second.Hold.Ack()
+	first.Hold.Return(0)
+	first.Hold.Extend()
+	p.must(p.orchestrator.Publish(t.Context(), events.Wire{Subject: second.Subject, Purge: true}))
+	natstest.Eventually(t, "who has the one that was withdrawn can see it", func() bool {
+		is, err := p.worker.Stored(t.Context(), second)
+		p.must(err)
+		return !is
+	})
+	if is, err := p.worker.Stored(t.Context(), first); err != nil || !is {
+		t.Errorf("the other one counts as withdrawn, too (%v)", err)
+	}
+	d := p.stored(1)[0]
+	if d.Subject != first.Subject || d.Deliveries != 1 || d.Passed ||
+		strings.Join(d.Header[events.HeaderHeld], ",") != "w1" {
+		t.Errorf("came %+v", d)
+	}
+}
+
+// Each bundle goes to one of the workers.
+func TestManyWorkersHaveRoom(t *testing.T) {
+	t.Parallel()
+	p := newPassing(t)
+	p.orchestrator.WaitShort(longEnough)
+	other := natstest.Connect(t, p.server, natsbus.Config{})
+	q, err := other.OpenQueue(t.Context(), passedQueue)
+	p.must(err)
+	theirs := 0
+	_, err = q.Offer("w2", func(d bus.Delivery) bool { theirs++; d.Hold.Ack(); return true })
+	p.must(err)
+	p.heard(other)
+	p.takes = func(d bus.Delivery) bool { d.Hold.Ack(); return true }
+	const n = 200
+	for i := range n { // each of which is a message of its own
+		p.must(p.orchestrator.Publish(t.Context(), workOf(fmt.Sprint("i", i))...))
+	}
+	if mine := len(p.came); mine+theirs != n || mine < n/10 || theirs < n/10 {
+		t.Errorf("one has got %d, the other one %d of %d", mine, theirs, n)
+	}
+	p.want(n, 0)
+}
+
+// What strangers send where work is passed on does no harm.
+func TestStrangersPassNoWork(t *testing.T) {
+	t.Parallel()
+	p := newPassing(t)
+	nc, err := nats.Connect(p.server.URL())
+	p.must(err)
+	t.Cleanup(nc.Close)
+	const to = "rondo.notice.handover.to.work-w___a"
+	for name, m := range map[string]*nats.Msg{
+		"no bundle":           {Data: []byte("work")},
+		"no number":           {Header: nats.Header{"Rondo-Results": {"many"}}, Data: []byte("work")},
+		"of another activity": bundled(1, text("rondo.work._.b.1-2.i"), "\x00", text("7")),
+		"of another kind":     bundled(1, text("rondo.work-done.1-2.i"), "\x00", text("7")),
+		"of another system":   bundled(1, text("other.work._.a.1-2.i"), "\x00", text("7")),
+		"with a wildcard":     bundled(1, text("rondo.work._.a.1-2.>"), "\x00", text("7")),
+	} {
+		m.Subject = to
+		answer, err := nc.RequestMsg(m, time.Second/2)
+		if unread := strings.HasPrefix(name, "no "); unread != (err != nil) || !unread && string(answer.Data) != "N" {
+			t.Errorf("%s: answered %+v (%v)", name, answer, err)
+		}
+	}
+	for _, reply := range []string{"", "rondo.start.o.i", "$JS.API.STREAM.DELETE.RONDO"} {
+		p.must(nc.PublishMsg(&nats.Msg{Subject: to, Reply: reply, Header: nats.Header{"Rondo-Results": {"1"}},
+			Data: []byte(text("rondo.work._.a.1-2.i") + "\x00" + text("7"))}))
+	}
+	p.must(nc.Flush())
+	p.orchestrator.WaitShort(longEnough)
+	done := p.publish(workOf("real")...)
+	if d := p.next(); string(d.Body) != "real" {
+		t.Errorf("came %+v", d)
+	} else {
+		d.Hold.Ack()
+	}
+	p.returned(done)
+}
+
+func text(s string) string { return string(rune(len(s))) + s } // shorter than 128
+
+func bundled(n int, parts ...string) *nats.Msg {
+	return &nats.Msg{Header: nats.Header{"Rondo-Results": {fmt.Sprint(n)}}, Data: []byte(strings.Join(parts, ""))}
+}
+
+// TestRightsToPassWork passes work on with the rights that are shipped, and does without where one
+// is missing.
+func TestRightsToPassWork(t *testing.T) {
+	t.Parallel()
+	conf, err := os.ReadFile(shipped + "single.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const allowed = "as they are shipped"
+	for name, change := range map[string][2]string{
+		allowed:                     {"", ""},
+		"the worker may not answer": {`"_INBOX_worker.>", "_INBOX_orchestrator.*.said.*", `, `"_INBOX_worker.>", `},
+		"the worker may not hear": {`"_INBOX_worker.>", "rondo.notice.withdrawn.>", "rondo.notice.handover.to.*"`,
+			`"_INBOX_worker.>", "rondo.notice.withdrawn.>"`},
+		"the orchestrator may not send": {`"rondo.dead.>", "rondo.notice.>"`,
+			`"rondo.dead.>", "rondo.notice.withdrawn.>"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			changed := strings.Replace(string(conf), change[0], change[1], 1)
+			if changed == string(conf) && name != allowed {
+				t.Fatalf("%s is not in the rights that are shipped", change[0])
+			}
+			s := natstest.StartWith(t, embedded.Options{Config: configFile(t, changed)})
+			said := new(lockedBuffer)
+			as := func(user string, setup natsbus.Setup) *natsbus.Bus {
+				return natstest.Connect(t, s, natsbus.Config{User: user, Password: user, InboxPrefix: inboxOf(user),
+					Setup: setup, Partitions: 4, Logger: slog.New(slog.NewTextHandler(said, nil))})
+			}
+			setup := as("setup", natsbus.Make)
+			_, err := setup.OpenQueue(t.Context(), passedQueue)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := (&passing{t: t, server: s, orchestrator: as("orchestrator", natsbus.Verify),
+				worker: as("worker", natsbus.Verify)}).begin()
+			p.takes = func(d bus.Delivery) bool { d.Hold.Ack(); return true }
+			for i := range 3 {
+				p.must(p.orchestrator.Publish(t.Context(), workOf(fmt.Sprint("i", i))...))
+			}
+			if name == allowed {
+				p.want(3, 0)
+				return
+			}
+			p.stored(3)
+			if is := p.orchestrator.Traffic(); is.ShortWay > 0 {
+				t.Errorf("%d pieces of work were passed on", is.ShortWay)
+			}
+			if len(p.came) > 1 {
+				t.Errorf("%d pieces of work are done twice", len(p.came))
+			}
+			if name == "the worker may not answer" &&
+				!strings.Contains(said.String(), "this user may not answer those who pass it something") {
+				t.Errorf("it said:\n%s", said)
+			}
+		})
+	}
+}

@@ -1,0 +1,475 @@
+package natsbus_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/broker/embedded"
+	"github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/natstest"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// This file shows what the users of the shipped configurations may not do, and where the
+// configurations end.
+
+// intruder is a connection with the rights of a user that does what Rondo would not.
+type intruder struct {
+	t       *testing.T
+	user    string
+	nc      *nats.Conn
+	refused chan error
+}
+
+func intrude(t *testing.T, s *embedded.Server, user string) *intruder {
+	t.Helper()
+	i := &intruder{t: t, user: user, refused: make(chan error, 100)}
+	var err error
+	i.nc, err = nats.Connect(s.URL(), nats.UserInfo(user, user), nats.CustomInboxPrefix(natsInbox(user)),
+		nats.NoReconnect(),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { i.refused <- err }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan bool)
+	i.nc.SetClosedHandler(func(*nats.Conn) { close(closed) })
+	t.Cleanup(func() {
+		i.nc.Close()
+		<-closed
+	})
+	return i
+}
+
+func natsInbox(user string) string {
+	if in := inboxOf(user); in != "" {
+		return in
+	}
+	return nats.InboxPrefix[:len(nats.InboxPrefix)-1]
+}
+
+// mayNot checks that the server refuses what was just done.
+func (i *intruder) mayNot(what, subject string, err error) {
+	i.t.Helper()
+	if err == nil {
+		err = i.nc.Flush()
+	}
+	if err != nil {
+		i.t.Fatalf("%s: %s %s: %v", i.user, what, subject, err)
+	}
+	select {
+	case err := <-i.refused:
+		if !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), fmt.Sprintf("%q", subject)) {
+			i.t.Errorf("%s: %s %s: %v", i.user, what, subject, err)
+		}
+	case <-time.After(2 * time.Second): // the server has answered the flush
+		i.t.Errorf("%s may %s %s", i.user, what, subject)
+	}
+}
+
+func (i *intruder) mayNotPublish(subjects ...string) {
+	i.t.Helper()
+	for _, s := range subjects {
+		i.mayNot("publish", s, i.nc.PublishMsg(&nats.Msg{Subject: s, Reply: i.nc.NewInbox(), Data: []byte("{}")}))
+	}
+}
+
+func (i *intruder) mayNotHear(subjects ...string) {
+	i.t.Helper()
+	for _, s := range subjects {
+		sub, err := i.nc.SubscribeSync(s)
+		i.mayNot("hear", s, err)
+		_ = sub.Unsubscribe() // the server knows nothing of it
+	}
+}
+
+// requests are those of the JetStream API with which somebody could do harm or see too much, about
+// streams and buckets. Whoever needs some of them says so.
+func requests(streams ...string) (subjects []string) {
+	for _, s := range streams {
+		for _, what := range []string{
+			"STREAM.CREATE.%s", "STREAM.UPDATE.%s", "STREAM.DELETE.%s", "STREAM.PURGE.%s", "STREAM.MSG.DELETE.%s",
+			"STREAM.MSG.GET.%s", "DIRECT.GET.%s",
+			"STREAM.SNAPSHOT.%s", "STREAM.RESTORE.%s", "STREAM.LEADER.STEPDOWN.%s", "STREAM.PEER.REMOVE.%s",
+			"CONSUMER.CREATE.%s", "CONSUMER.CREATE.%s.c", "CONSUMER.DURABLE.CREATE.%s.c",
+			"CONSUMER.CREATE.%s.c.x", "CONSUMER.DELETE.%s.c", "CONSUMER.PAUSE.%s.c", "CONSUMER.RESET.%s.c",
+			"CONSUMER.UNPIN.%s.c", "CONSUMER.MSG.NEXT.%s.c", "CONSUMER.LEADER.STEPDOWN.%s.c", "CONSUMER.LIST.%s",
+			"CONSUMER.NAMES.%s",
+		} {
+			subjects = append(subjects, "$JS.API."+fmt.Sprintf(what, s))
+		}
+	}
+	return append(subjects, "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.CREATE.MINE",
+		"$JS.API.META.LEADER.STEPDOWN", "$JS.API.ACCOUNT.PURGE.RONDO")
+}
+
+// without leaves out what a user needs. Each of it must be among the rest, so that the list tells
+// no tales.
+func without(t *testing.T, all []string, needed ...string) (rest []string) {
+	t.Helper()
+	left := make(map[string]bool)
+	for _, n := range needed {
+		left["$JS.API."+n] = true
+	}
+	for _, s := range all {
+		if left[s] {
+			delete(left, s)
+			continue
+		}
+		rest = append(rest, s)
+	}
+	if len(left) > 0 {
+		t.Fatalf("%v are not among the requests", left)
+	}
+	return rest
+}
+
+// streamsOf are all streams of a system.
+func streamsOf(prefix string) (all []string) {
+	up := strings.ToUpper(prefix)
+	for _, s := range strings.Fields(
+		"R R_LATER R_WORK R_DEAD KV_R_MEMBERS KV_R_SESSIONS KV_R_NOTES KV_R_MARKS KV_R_SCHEDULES") {
+		all = append(all, strings.Replace(s, "R", up, 1))
+	}
+	return all
+}
+
+// state is all that streams hold.
+func state(t *testing.T, s *embedded.Server, user string) string {
+	t.Helper()
+	js, err := jetstream.New(intrude(t, s, user).nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	streams := js.ListStreams(t.Context())
+	for info := range streams.Info() {
+		fmt.Fprintln(&all, info.Config.Name, info.Config.Subjects, info.State.Msgs, info.State.FirstSeq,
+			info.State.LastSeq, info.State.Consumers)
+	}
+	if err := streams.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
+
+// made makes everything in a broker, with the bucket of schedules and a queue, and starts an
+// instance.
+func made(t *testing.T, s *embedded.Server, user, prefix string) *natsbus.Bus {
+	t.Helper()
+	b := natstest.Connect(t, s, natsbus.Config{User: user, Password: user, Prefix: prefix})
+	if _, err := b.HealSchedules(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.OpenQueue(t.Context(), bus.Queue{Tag: "gpu", Activity: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Publish(t.Context(), events.Wire{Subject: prefix + ".start.o.i"},
+		events.Wire{Subject: prefix + ".work.gpu.a.1-2.i"}); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestShippedRightsAreTheLeast has each user try what it must not do, one by one.
+func TestShippedRightsAreTheLeast(t *testing.T) {
+	t.Parallel()
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
+	made(t, s, "setup", "rondo")
+	before := state(t, s, "setup")
+	all := requests(streamsOf("rondo")...)
+	others := []string{"other.start.o.i", "$KV.OTHER_MARKS.m", "$JS.API.STREAM.INFO.OTHER",
+		"$JS.ACK.OTHER.p-0.1.1.1.1.1", "$SYS.REQ.SERVER.PING", "_INBOX.x", "rondo.p.0.start.o.i", "rondo", "x"}
+	everywhere := []string{">", "rondo.>", "_INBOX.>", "$JS.>", "$KV.>", "$JS.API.>", "$SYS.>", "rondo.start.*.*",
+		"rondo.work.*.*.*.*", "rondo.notice.>", "other.>"}
+
+	client := intrude(t, s, "client")
+	client.mayNotPublish(all...)
+	client.mayNotPublish(others...)
+	client.mayNotPublish("rondo.work-begun.1-2.i", "rondo.work-done.1-2.i", "rondo.work-failed.1-2.i",
+		"rondo.timer-due.1-2.i", "rondo.child-done.1-2.i", "rondo.work.gpu.a.1-2.i",
+		"rondo.later.work.gpu.a.1-2.i", "rondo.later.timer-due.1-2.i", "rondo.later.start.o.i",
+		"rondo.later.schedule.s.o.i", "rondo.later.anchor._._", "rondo.anchor",
+		"rondo.due.start.o.i", "rondo.due_start.o.i", "rondo.internal_start.o.i", "rondo.internal_event.e.i",
+		"rondo.internal_queue.q.i", "rondo.internal_control.cancel.i", "rondo.dead.start.o.i", "rondo.notice.ended.o.i",
+		"rondo.notice.handover.to.w", "rondo.notice.member.says.m",
+		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_SESSIONS.k", "$KV.RONDO_NOTES.k", "$KV.RONDO_MARKS.k",
+		"$KV.RONDO_SCHEDULES.k", "$JS.API.INFO", "$JS.API.STREAM.INFO.RONDO",
+		"$JS.API.CONSUMER.INFO.RONDO.p-0", "$JS.ACK.RONDO.p-0.1.1.1.1.1", "$JS.ACK.RONDO_WORK.w.1.1.1.1.1",
+		"_INBOX_orchestrator.x", "_INBOX_worker.x", "_INBOX_client.x")
+	client.mayNotHear(everywhere...)
+	client.mayNotHear("rondo.api.*", "rondo.api.start", "_INBOX_orchestrator.>", "_INBOX_worker.>", "_INBOX_check.>",
+		"rondo.notice.handover.to.w", "rondo.notice.member.says.*", "rondo.notice.withdrawn.>")
+
+	worker := intrude(t, s, "worker")
+	worker.mayNotPublish(without(t, all, "STREAM.MSG.GET.RONDO_WORK", "STREAM.MSG.GET.KV_RONDO_SESSIONS",
+		"STREAM.MSG.GET.KV_RONDO_NOTES", "DIRECT.GET.RONDO_WORK",
+		"CONSUMER.MSG.NEXT.RONDO_WORK.c", "CONSUMER.LIST.RONDO_WORK")...)
+	worker.mayNotPublish(others...)
+	worker.mayNotPublish("rondo.start.o.i", "rondo.event.e.i", "rondo.queue.q.i", "rondo.control.cancel.i",
+		"rondo.wake.x.i", "rondo.child-done.1-2.i", "rondo.timer-due.1-2.i", "rondo.work.gpu.a.1-2.i",
+		"rondo.later.start.o.i", "rondo.later.work-done.1-2.i", "rondo.due.work-done.1-2.i", "rondo.due_start.o.i",
+		"rondo.internal_start.o.i", "rondo.anchor", "rondo.dead.start.o.i", "rondo.api.start", "rondo.api.process",
+		"rondo.notice.ended.o.i", "rondo.notice.member.says.m", "rondo.notice.withdrawn.gpu.a.1-2.i",
+		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_MARKS.k", "$KV.RONDO_SCHEDULES.k", "$JS.API.STREAM.INFO.KV_RONDO_SCHEDULES",
+		"$JS.ACK.RONDO.p-0.1.1.1.1.1", "_INBOX_orchestrator.x", "_INBOX_check.x")
+	worker.mayNotHear(everywhere...)
+	worker.mayNotHear("rondo.api.*", "rondo.api.start", "_INBOX_orchestrator.>", "_INBOX_client.>",
+		"rondo.notice.ended.*.*", "rondo.notice.member.says.*", "rondo.done.*.*")
+
+	orchestrator := intrude(t, s, "orchestrator")
+	var gets []string
+	for _, name := range streamsOf("rondo") {
+		if name != "RONDO_DEAD" {
+			gets = append(gets, "STREAM.MSG.GET."+name)
+		}
+	}
+	orchestrator.mayNotPublish(without(t, all, append(gets, "STREAM.PURGE.RONDO", "STREAM.PURGE.RONDO_LATER",
+		"STREAM.PURGE.RONDO_WORK", "DIRECT.GET.RONDO", "DIRECT.GET.RONDO_LATER", "DIRECT.GET.RONDO_WORK",
+		"CONSUMER.NAMES.RONDO", "CONSUMER.LIST.RONDO_WORK",
+		"CONSUMER.MSG.NEXT.RONDO.c", "CONSUMER.CREATE.RONDO_WORK.c", "CONSUMER.CREATE.RONDO_WORK.c.x",
+		"CONSUMER.CREATE.KV_RONDO_SCHEDULES.c", "CONSUMER.CREATE.KV_RONDO_SCHEDULES.c.x",
+		"CONSUMER.DELETE.KV_RONDO_SCHEDULES.c")...)...)
+	orchestrator.mayNotPublish(others...)
+	orchestrator.mayNotPublish("rondo.api.delete", "$JS.API.CONSUMER.MSG.NEXT.RONDO_WORK."+
+		natsbus.ConsumerOf(bus.Queue{Tag: "gpu", Activity: "a"}), "$JS.ACK.RONDO_WORK.w_gpu_a.1.1.1.1.1",
+		"_INBOX_worker.x", "_INBOX_check.x")
+	orchestrator.mayNotHear(everywhere...)
+	orchestrator.mayNotHear("_INBOX_client.>", "_INBOX_worker.>", "rondo.work-done.*.*", "rondo.notice.ended.*.*")
+
+	checker := intrude(t, s, "check")
+	checker.mayNotPublish(without(t, all, "DIRECT.GET.RONDO_DEAD")...)
+	checker.mayNotPublish(others...)
+	checker.mayNotPublish("rondo.start.o.i", "rondo.event.e.i", "rondo.work-done.1-2.i", "rondo.work.gpu.a.1-2.i",
+		"rondo.dead.start.o.i", "rondo.api.list", "rondo.notice.ended.o.i", "$KV.RONDO_MEMBERS.k", "$KV.RONDO_NOTES.k",
+		"$JS.API.INFO", "$JS.API.CONSUMER.INFO.RONDO.p-0", "$JS.ACK.RONDO.p-0.1.1.1.1.1",
+		"$JS.ACK.RONDO_WORK.w.1.1.1.1.1", "_INBOX_client.x")
+	checker.mayNotHear(everywhere...)
+	checker.mayNotHear("_INBOX_client.>", "rondo.notice.ended.*.*", "rondo.api.*")
+
+	if after := state(t, s, "setup"); after != before {
+		t.Errorf("the streams were\n%s and are\n%s", before, after)
+	}
+}
+
+// TestClientsHearOfInstancesOnly has a client listen to all notices that have the shape of one
+// about an instance.
+func TestClientsHearOfInstancesOnly(t *testing.T) {
+	t.Parallel()
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
+	client := intrude(t, s, "client")
+	heard, err := client.nc.SubscribeSync("rondo.notice.*.*.*")
+	if err == nil {
+		err = client.nc.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := intrude(t, s, "setup")
+	for _, subject := range []string{"rondo.notice.handover.to.w", "rondo.notice.member.says.m",
+		"rondo.notice.ended.o.i"} {
+		if err := all.nc.Publish(subject, []byte(subject)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m, err := heard.NextMsg(20 * time.Second); err != nil || m.Subject != "rondo.notice.ended.o.i" {
+		t.Errorf("heard %+v, %v", m, err)
+	}
+}
+
+// TestAskingWithoutPermission has users ask that NATS does not let ask. They learn it at once, and
+// do not wait for an answer.
+func TestAskingWithoutPermission(t *testing.T) {
+	t.Parallel()
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
+	made(t, s, "setup", "rondo")
+	for _, user := range []string{"orchestrator", "worker"} {
+		b := natstest.Connect(t, s, natsbus.Config{User: user, Password: user, InboxPrefix: inboxOf(user),
+			Setup: natsbus.Verify, Timeout: time.Hour})
+		if _, err := b.Ask(t.Context(), "system", nil); !errors.Is(err, bus.ErrPermission) ||
+			!strings.Contains(err.Error(), "rondo.api.system") {
+			t.Errorf("%s asks: %v", user, err)
+		}
+		if _, err := b.AskAll(t.Context(), "process", nil, time.Hour); !errors.Is(err, bus.ErrPermission) ||
+			!strings.Contains(err.Error(), "rondo.api.process") {
+			t.Errorf("%s asks all: %v", user, err)
+		}
+	}
+}
+
+// TestAnswersGoToWhoeverWaits asks questions whose answers should go where they would change
+// something, with the rights of whoever answers.
+func TestAnswersGoToWhoeverWaits(t *testing.T) {
+	t.Parallel()
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
+	made(t, s, "setup", "rondo")
+	before := state(t, s, "setup")
+	o := natstest.Connect(t, s, natsbus.Config{User: "orchestrator", Password: "orchestrator",
+		InboxPrefix: inboxOf("orchestrator"), Setup: natsbus.Verify})
+	asked := make(chan string, 10)
+	stop, err := o.Answer("state", func(_ context.Context, question []byte) ([]byte, error) {
+		asked <- string(question)
+		return []byte("{}"), nil // would purge all
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handed, err := o.ReceiveHandovers("o", func(bus.Delivery) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := intrude(t, s, "client")
+	all := intrude(t, s, "setup")
+	for _, reply := range []string{"$JS.API.STREAM.PURGE.RONDO", "rondo.work-done.1-2.i", "rondo.start.o.j",
+		"$KV.RONDO_MARKS.m"} {
+		err := client.nc.PublishRequest("rondo.api.state", reply, []byte(reply))
+		if err == nil {
+			err = all.nc.PublishRequest("rondo.notice.handover.to.o", reply, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := all.nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if q := <-asked; q != reply {
+			t.Errorf("asked %q", q)
+		}
+	}
+	stop() // answers that are being made are given before
+	handed()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := o.RoundTrip(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if after := state(t, s, "setup"); after != before {
+		t.Errorf("the streams were\n%s and are\n%s", before, after)
+	}
+}
+
+// TestWhereAnAcknowledgementGoes shows the limit of rights within an account, and that an account
+// for clients has it not: the servers send the acknowledgement of what was stored to any subject
+// that the publisher names, with rights of their own.
+func TestWhereAnAcknowledgementGoes(t *testing.T) {
+	t.Parallel()
+	targets := []string{"rondo.work-done.1-2.i", "$KV.RONDO_MARKS.m", "$JS.API.STREAM.PURGE.RONDO",
+		"$JS.API.STREAM.DELETE.RONDO"}
+	for _, test := range []struct {
+		file, setup, client string
+		forged              []string
+	}{
+		{"single.conf", "setup", "client", targets[:2]},
+		{"tenants.conf", "shop-setup", "shop-client", nil},
+	} {
+		t.Run(test.file, func(t *testing.T) {
+			t.Parallel()
+			s := natstest.StartWith(t, embedded.Options{Config: shipped + test.file})
+			made(t, s, test.setup, "rondo")
+			all, client := intrude(t, s, test.setup), intrude(t, s, test.client)
+			heard, err := all.nc.SubscribeSync(">")
+			if err == nil {
+				err = all.nc.Flush()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, target := range targets {
+				if err := client.nc.PublishRequest("rondo.start.o.i", target, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := client.nc.Request("rondo.start.o.last", nil, 20*time.Second); err != nil {
+				// by then, those before are stored and acknowledged
+				t.Fatal(err)
+			}
+			if err := all.nc.Publish("that.is.all", nil); err != nil {
+				t.Fatal(err)
+			}
+			forged := make(map[string]bool)
+			for m := (*nats.Msg)(nil); m == nil || m.Subject != "that.is.all"; {
+				if m, err = heard.NextMsg(20 * time.Second); err != nil {
+					t.Fatal(err)
+				}
+				for _, target := range targets {
+					forged[target] = forged[target] || m.Subject == target
+				}
+			}
+			js, err := jetstream.New(all.nc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			marks, err := js.Stream(t.Context(), "KV_RONDO_MARKS")
+			if err != nil {
+				t.Fatal(err)
+			}
+			inbox, err := js.Stream(t.Context(), "RONDO")
+			if err != nil {
+				t.Fatal(err) // it was deleted
+			}
+			if first := inbox.CachedInfo().State.FirstSeq; first != 1 {
+				t.Errorf("the messages before %d were purged", first)
+			}
+			if len(test.forged) > 0 { // what was published there was heard already, and is stored soon
+				natstest.Eventually(t, "the mark is set", func() bool {
+					info, err := marks.Info(t.Context())
+					return err == nil && info.State.Msgs == 1
+				})
+			} else if n := marks.CachedInfo().State.Msgs; n != 0 {
+				t.Errorf("%d marks were set", n)
+			}
+			for _, f := range targets[:2] {
+				if want := len(test.forged) > 0; forged[f] != want {
+					t.Errorf("that something was published under %s is %v, want %v", f, forged[f], want)
+				}
+			}
+		})
+	}
+}
+
+// TestTenantsHaveTheRightsOfOne compares the users of the two configurations.
+func TestTenantsHaveTheRightsOfOne(t *testing.T) {
+	t.Parallel()
+	rights := func(file string) map[string]string {
+		o, err := server.ProcessConfigFile(shipped + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := make(map[string]string)
+		for _, u := range o.Users {
+			text, err := json.Marshal(u.Permissions)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[u.Username] = string(text)
+		}
+		return all
+	}
+	one, tenants := rights("single.conf"), rights("tenants.conf")
+	for _, role := range []string{"orchestrator", "worker", "check"} {
+		for _, tenant := range []string{"shop", "bank"} {
+			want := strings.ReplaceAll(one[role], "_INBOX_client", "_R_") // how answers go over into another account
+			if got := tenants[tenant+"-"+role]; got != want {
+				t.Errorf("%s-%s may\n%s\nwant\n%s", tenant, role, got, want)
+			}
+		}
+	}
+	for _, role := range []string{"orchestrator", "worker", "client", "check"} {
+		for _, prefix := range []string{"north", "south"} {
+			want := strings.NewReplacer("RONDO", strings.ToUpper(prefix), `"rondo.`, `"`+prefix+".", "_INBOX_",
+				"_INBOX_"+prefix+"-").Replace(one[role])
+			if got := tenants[prefix+"-"+role]; got != want {
+				t.Errorf("%s-%s may\n%s\nwant\n%s", prefix, role, got, want)
+			}
+		}
+	}
+}

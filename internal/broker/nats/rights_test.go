@@ -1,0 +1,267 @@
+package natsbus_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/broker/embedded"
+	"github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/natstest"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// shipped are the configurations that come with Rondo.
+const shipped = "../../../deploy/nats/"
+
+// TestDocumentedRightsAreTheShippedOnes compares the page with the file.
+func TestDocumentedRightsAreTheShippedOnes(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../docs/nats.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(shipped + "single.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(page), "```conf\n")
+	conf, _, end := strings.Cut(rest, "```")
+	if !found || !end || conf != string(file) {
+		t.Error("docs/nats.md and deploy/nats/single.conf have different rights: copy the file into the page, or " +
+			"the other way round")
+	}
+}
+
+// inboxOf begins the subjects on which a user of the shipped configurations gets answers.
+func inboxOf(user string) string {
+	if user == "setup" {
+		return ""
+	}
+	return "_INBOX_" + user
+}
+
+// TestDocumentedRightsAreEnough lets each part do what it does, with its own rights.
+func TestDocumentedRightsAreEnough(t *testing.T) {
+	t.Parallel()
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
+	as := func(user string, setup natsbus.Setup) (*natsbus.Bus, error) {
+		return natstest.TryConnect(t, s, natsbus.Config{User: user, Password: user, InboxPrefix: inboxOf(user),
+			Setup: setup, Timeout: 20 * time.Second})
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	_, err := as("orchestrator", natsbus.Verify)
+	wants(t, err, everything...)
+	began := time.Now()
+	for _, user := range []string{"orchestrator", "worker"} {
+		_, err = as(user, natsbus.Make)
+		wants(t, err, "make what is needed", "stream RONDO:", "stream RONDO_WORK:", "KV_RONDO_NOTES", "ermissions")
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %v to say so", took)
+	}
+	made, err := as("setup", natsbus.Make)
+	must(err)
+	_, err = made.HealSchedules(t.Context()) // makes the bucket, as migrate does
+	must(err)
+	orchestrator, err := as("orchestrator", natsbus.Verify)
+	must(err)
+	worker, err := as("worker", natsbus.Verify)
+	must(err)
+	client, err := as("client", natsbus.Use)
+	must(err)
+	checker, err := as("check", natsbus.Use)
+	must(err)
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	// A client starts something, at once and later, and asks.
+	must(client.Publish(ctx, events.Wire{Subject: "rondo.start.o.i"},
+		events.Wire{Subject: "rondo.start.o.i", NotBefore: time.Now().Add(1600 * time.Millisecond)}))
+	stop, err := orchestrator.Answer("state", func(context.Context, []byte) ([]byte, error) {
+		return []byte("fine"), nil
+	})
+	must(err)
+	defer stop()
+	if answer, err := client.Ask(ctx, "state", nil); err != nil || string(answer) != "fine" {
+		t.Errorf("%q, %v", answer, err)
+	}
+	heard := make(chan bool, 10)
+	unlisten, err := client.Listen(ctx, []string{"ended", bus.Any, "i"}, func([]string, events.Header, []byte) {
+		heard <- true
+	})
+	must(err)
+	defer unlisten()
+
+	for _, b := range []*natsbus.Bus{orchestrator, worker} {
+		stop, err := b.AnswerToo("process", func(context.Context, []byte) ([]byte, error) {
+			return []byte("here"), nil
+		})
+		must(err)
+		defer stop()
+	}
+	if answers, err := client.AskAll(ctx, "process", nil, time.Second); err != nil || len(answers) != 2 {
+		t.Errorf("%q, %v", answers, err)
+	}
+
+	// An orchestrator takes it, and does everything that it does.
+	ps, err := orchestrator.Partitions(ctx)
+	must(err)
+	came := make(chan bus.Delivery, 100)
+	receive, end := context.WithCancel(ctx)
+	defer end()
+	for _, p := range ps.All() {
+		go func() {
+			if err := orchestrator.Receive(receive, p, func(d bus.Delivery) { came <- d }); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	for range 2 {
+		d := <-came
+		if there, err := orchestrator.Stored(ctx, d); err != nil || !there {
+			t.Errorf("%v, %v", there, err)
+		}
+		if there, err := checker.Has(ctx, events.Wire{Subject: d.Subject}); err != nil || !there {
+			t.Errorf("whoever checks sees %v, %v", there, err)
+		}
+		must(orchestrator.Bury(ctx, d, bus.Cause{Reason: "test"}))
+		d.Hold.Extend()
+		d.Hold.Ack()
+	}
+	work := events.Wire{Subject: "rondo.work.gpu.a.1-2.i"}
+	timer := events.Wire{Subject: "rondo.timer-due.1-3.i", NotBefore: time.Now().Add(time.Hour)}
+	must(orchestrator.Publish(ctx, work, timer))
+	for _, w := range []events.Wire{work, timer} {
+		for _, b := range []*natsbus.Bus{orchestrator, checker} {
+			if has, err := b.Has(ctx, w); err != nil || !has {
+				t.Errorf("%s: %v, %v", w.Subject, has, err)
+			}
+		}
+	}
+	if dead, err := checker.DeadLetters(ctx, 0, 10); err != nil || len(dead) != 2 {
+		t.Errorf("whoever checks sees %d dead letters, %v", len(dead), err)
+	}
+	must(orchestrator.Publish(ctx, events.Wire{Subject: timer.Subject, NotBefore: timer.NotBefore, Purge: true},
+		events.Wire{Subject: "rondo.work.gpu.b.1-2.i", Purge: true}))
+	member, err := orchestrator.Join(ctx, bus.Member{ID: "o"})
+	must(err)
+	must(member.Leave(ctx))
+	must(orchestrator.Announce([]string{"ended", "o", "i"}, nil, nil))
+	<-heard
+	_, err = orchestrator.WorkBacklog(ctx, bus.Queue{Tag: "gpu", Activity: "a"})
+	must(err)
+	must(orchestrator.SetMark(ctx, "m"))
+	if marked, err := orchestrator.Marked(ctx, "m"); err != nil || !marked {
+		t.Errorf("%v, %v", marked, err)
+	}
+	must(orchestrator.SetNote(ctx, "n", nil))
+	_, err = orchestrator.Note(ctx, "n")
+	must(err)
+	must(orchestrator.Repair(ctx))
+	if owner, err := orchestrator.Claim(ctx, "recovery", "o"); err != nil || owner != "o" {
+		// a lease for what one of them does
+		t.Errorf("%q, %v", owner, err)
+	}
+	must(orchestrator.Release(ctx, "recovery", "o"))
+	must(orchestrator.PutSchedule(ctx,
+		bus.Schedule{ID: "s", Pattern: "@every 1h", Message: events.Wire{Subject: "rondo.start.o.s"}}))
+	if all, err := orchestrator.Schedules(ctx); err != nil || len(all) != 1 {
+		t.Errorf("%v, %v", all, err)
+	}
+	_, err = orchestrator.HealSchedules(ctx)
+	must(err)
+	_, err = orchestrator.DropSchedule(ctx, "s")
+	must(err)
+	told := make(chan string, 10)
+	unhear, err := orchestrator.Withdrawals([]string{"rondo.system"}, func(subject string) { told <- subject })
+	must(err)
+	defer unhear()
+	for _, name := range []string{"rondo.read-value", "rondo.queue.push"} {
+		own, err := orchestrator.OpenQueue(ctx, bus.Queue{Tag: "rondo.system", Activity: name})
+		must(err)
+		work := events.Wire{Subject: "rondo.work.rondo%2Esystem." + events.EncodeToken(name) + ".1-9.i"}
+		must(orchestrator.Publish(ctx, work))
+		if n, err := own.Take(ctx, 1, func(d bus.Delivery) { d.Hold.Ack() }); err != nil || n != 1 {
+			t.Errorf("%s: took %d, %v", name, n, err)
+		}
+		must(orchestrator.Publish(ctx, events.Wire{Subject: work.Subject, Purge: true}))
+		if subject := <-told; subject != work.Subject {
+			t.Errorf("the withdrawal of %s was told, not that of %s", subject, work.Subject)
+		}
+	}
+
+	// A worker takes the work, and does everything that it does.
+	unwatch, err := worker.Withdrawals([]string{"gpu"}, func(string) {})
+	must(err)
+	defer unwatch()
+	queue, err := worker.OpenQueue(ctx, bus.Queue{Tag: "gpu", Activity: "a"})
+	must(err)
+	_, err = worker.Queues(ctx)
+	must(err)
+	_, err = queue.Take(ctx, 1, func(d bus.Delivery) {
+		if there, err := worker.Stored(ctx, d); err != nil || !there {
+			t.Errorf("%v, %v", there, err)
+		}
+		owner, err := worker.Claim(ctx, "s", "w")
+		if err != nil || owner != "w" {
+			t.Errorf("%q, %v", owner, err)
+		}
+		_, err = worker.Owner(ctx, "s")
+		must(err)
+		must(worker.Release(ctx, "s", "w"))
+		must(worker.SetNote(ctx, "n", []byte("1")))
+		_, err = worker.Note(ctx, "n")
+		must(err)
+		must(worker.DropNote(ctx, "n"))
+		done := make(chan bus.Delivery, 1)
+		stop, err := worker.ReceiveHandovers("w", func(d bus.Delivery) error { done <- d; return nil })
+		must(err)
+		defer stop()
+		must(worker.Handover(ctx, "w", d))
+		must(worker.Bury(ctx, <-done, bus.Cause{Reason: "test"}))
+		must(worker.Publish(ctx, events.Wire{Subject: "rondo.work-begun.1-2.i"},
+			events.Wire{Subject: "rondo.work-done.1-2.i"}, events.Wire{Subject: "rondo.work-failed.1-2.i"}))
+		d.Hold.Ack()
+	})
+	must(err)
+	for range 3 {
+		d := <-came
+		d.Hold.Ack()
+	}
+	natstest.Eventually(t, "all is acknowledged", func() bool {
+		l, err := worker.WorkBacklog(ctx, bus.Queue{Tag: "gpu", Activity: "a"})
+		return err == nil && l == bus.Backlog{}
+	})
+
+	// What somebody may not publish is refused.
+	var refused *bus.Refused
+	if err := client.Publish(ctx, events.Wire{Subject: "rondo.start.o.j"},
+		events.Wire{Subject: "rondo.work-done.1-2.j"}); !errors.As(err, &refused) || len(refused.Messages) != 1 {
+		t.Errorf("%v, want that the second is refused", err)
+	}
+	d := <-came
+	d.Hold.Ack()
+	if _, err := client.Queues(ctx); err == nil {
+		t.Error("a client sees the queues")
+	}
+	if _, err := client.Has(ctx, work); err == nil {
+		t.Error("a client sees what is stored")
+	}
+	if _, err := client.Claim(ctx, "s", "w"); err == nil {
+		t.Error("a client claims a session")
+	}
+	if _, err := client.Join(ctx, bus.Member{ID: "c"}); err == nil {
+		t.Error("a client is a member")
+	}
+}

@@ -1,0 +1,350 @@
+package natsbus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// A schedule is a row of a bucket, and, unless it is paused, an entry in the stream of what waits
+// for its time: a message that NATS publishes again and again. The row counts. An entry names the
+// revision of the row that it was made of, and
+//
+//   - settleSchedule makes the entries of a row agree with it, and looks at the row again
+//     afterwards: others may be at it;
+//   - whatever forwards a message that has come out of an entry drops it if the row has another
+//     revision by then, or is paused, or gone. So a schedule that was paused or dropped starts
+//     nothing more, even if its entry is still there;
+//   - [Bus.HealSchedules] settles all rows, and all entries without one.
+
+var _ bus.Schedules = (*Bus)(nil)
+
+// bucketTries is how often the bucket is looked for once more by who may not make it, every
+// bucketAgain.
+const (
+	bucketTries = 10
+	bucketAgain = 200 * time.Millisecond
+	// settleTries bounds how often the entries of a schedule are looked at while somebody else
+	// changes it.
+	settleTries = 10
+
+	// headerRevision names the row of the bucket that an entry was made of, and headerSchedule its
+	// key.
+	headerRevision = "Rondo-Schedule-Revision"
+	headerSchedule = "Rondo-Schedule"
+)
+
+// scheduleBucket is the bucket's name.
+func (b *Bus) scheduleBucket() string { return b.names.inbox + "_SCHEDULES" }
+
+// schedules opens the bucket. It is made when it is needed first, or when the orchestrators heal
+// schedules: few systems have any.
+func (b *Bus) schedules(ctx context.Context) (jetstream.KeyValue, error) {
+	kv, err := b.js.KeyValue(ctx, b.scheduleBucket())
+	if !errors.Is(err, jetstream.ErrBucketNotFound) || b.config.Setup != Make {
+		return kv, err
+	}
+	s := setup{b: b, replicas: b.config.Replicas}
+	if is := b.there.Load(); is != nil && is.inbox != nil && s.replicas == 0 {
+		s.replicas = is.inbox.CachedInfo().Config.Replicas
+	}
+	kv = s.bucket(ctx, b.scheduleBucket(), "what is started again and again", 0)
+	return kv, errors.Join(s.errs...)
+}
+
+// row is a schedule as it is stored.
+type row struct {
+	bus.Schedule
+	revision uint64
+}
+
+// runs tells whether a schedule has an entry.
+func (r *row) runs() bool { return r != nil && !r.Paused }
+
+// errForeignRow is why a row of the bucket counts as nothing: its key is that of another schedule,
+// or of none.
+var errForeignRow = errors.New("no schedule has written it")
+
+// row reads a schedule; nil if there is none.
+func (b *Bus) row(ctx context.Context, kv jetstream.KeyValue, key string) (*row, error) {
+	e, err := kv.Get(ctx, key)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := &row{revision: e.Revision()}
+	if err := json.Unmarshal(e.Value(), &r.Schedule); err != nil {
+		return nil, fmt.Errorf("the schedule under key %q cannot be read: %w", key, errors.Join(errForeignRow, err))
+	}
+	if keyOf(r.ID) != key {
+		return nil, fmt.Errorf("the schedule under key %q is of id %q: %w", key, r.ID, errForeignRow)
+	}
+	return r, nil
+}
+
+func storeSchedule(ctx context.Context, kv jetstream.KeyValue, s bus.Schedule) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	_, err = kv.Put(ctx, keyOf(s.ID), data)
+	return err
+}
+
+// PutSchedule implements bus.Schedules.
+func (b *Bus) PutSchedule(ctx context.Context, s bus.Schedule) error {
+	what := "store schedule " + s.ID
+	if s.ID == "" || s.Pattern == "" || strings.HasPrefix(s.Pattern, "@at ") {
+		return fmt.Errorf("nats: %s: it needs an id, and a pattern that comes again", what)
+	}
+	if err := b.canTake(s.Message.Subject); err != nil {
+		return fmt.Errorf("nats: %s: subject %q: %w", what, s.Message.Subject, err)
+	}
+	kv, err := b.schedules(ctx)
+	for try := 0; try < bucketTries && errors.Is(err, jetstream.ErrBucketNotFound); try++ {
+		// an orchestrator that has just started is about to make it
+		select {
+		case <-time.After(bucketAgain):
+		case <-ctx.Done():
+			return problem(what, context.Cause(ctx))
+		}
+		kv, err = b.schedules(ctx)
+	}
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return fmt.Errorf("nats: %s: bucket %s is missing, and may not be made from here; an orchestrator makes it "+
+			"when it starts", what, b.scheduleBucket())
+	}
+	if err != nil {
+		return problem(what, err)
+	}
+	key := keyOf(s.ID)
+	before, err := b.row(ctx, kv, key)
+	if err != nil && !errors.Is(err, errForeignRow) {
+		return problem(what, err)
+	}
+	if err := storeSchedule(ctx, kv, s); err != nil {
+		return problem(what, err)
+	}
+	_, err = b.settleSchedule(ctx, kv, key)
+	var refused *bus.Refused
+	switch {
+	case errors.As(err, &refused): // it is as if nobody had asked
+		if before != nil {
+			err = errors.Join(err, problem(what, storeSchedule(ctx, kv, before.Schedule)))
+		} else {
+			err = errors.Join(err, problem(what, kv.Purge(ctx, key)))
+		}
+		if _, undo := b.settleSchedule(ctx, kv, key); undo != nil {
+			err = errors.Join(err, problem(what, undo))
+		}
+		return err
+	case err != nil:
+		return problem(what+": it is stored, and an orchestrator applies it within a minute", err)
+	}
+	return nil
+}
+
+// entrySubject is the subject of a schedule's entry, entriesOf that of all entries that it may
+// have.
+func (b *Bus) entrySubject(s bus.Schedule) string {
+	_, rest, _ := strings.Cut(strings.TrimPrefix(s.Message.Subject, b.names.prefix+"."), ".")
+	return b.subject("later", "schedule", keyOf(s.ID), rest)
+}
+
+func (b *Bus) entriesOf(key string) string { return b.subject("later", "schedule", key, "*", "*") }
+
+// settleSchedule makes the entries of a schedule agree with its row, and tells whether they did
+// not.
+func (b *Bus) settleSchedule(ctx context.Context, kv jetstream.KeyValue, key string) (changed bool, err error) {
+	st, err := b.laterStream()
+	if err != nil {
+		return false, err
+	}
+	for range settleTries {
+		want, err := b.row(ctx, kv, key)
+		if err != nil && !errors.Is(err, errForeignRow) {
+			return changed, err
+		}
+		entry, err := st.GetLastMsgForSubject(ctx, b.entriesOf(key))
+		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return changed, err
+		}
+		if agrees(want, entry) {
+			return changed, nil
+		}
+		changed = true
+		if want.runs() {
+			err = b.enterSchedule(ctx, st, key, want)
+		} else {
+			err = st.Purge(ctx, jetstream.WithPurgeSubject(b.entriesOf(key)))
+		}
+		if err != nil {
+			return changed, err
+		}
+	}
+	return changed, errors.New("somebody else keeps changing it")
+}
+
+// agrees tells whether an entry is that of a row; nil stands for none.
+func agrees(want *row, entry *jetstream.RawStreamMsg) bool {
+	if !want.runs() || entry == nil {
+		return !want.runs() && entry == nil
+	}
+	return entry.Header.Get(headerRevision) == strconv.FormatUint(want.revision, 10)
+}
+
+// enterSchedule makes the entry of a schedule, and removes those from before.
+func (b *Bus) enterSchedule(ctx context.Context, st jetstream.Stream, key string, s *row) error {
+	m := &nats.Msg{Subject: b.entrySubject(s.Schedule), Header: make(nats.Header, len(s.Message.Header)+6),
+		Data: s.Message.Body}
+	for k, v := range s.Message.Header {
+		m.Header[k] = v
+	}
+	delete(m.Header, nats.MsgIdHdr) // what is published each time is not the same
+	delete(m.Header, events.HeaderMsgID)
+	m.Header["Nats-Schedule"] = []string{s.Pattern}
+	m.Header["Nats-Schedule-Target"] = []string{b.dueOf(s.Message.Subject)}
+	m.Header["Nats-Rollup"] = []string{"sub"}
+	m.Header[headerSchedule] = []string{key}
+	m.Header[headerRevision] = []string{strconv.FormatUint(s.revision, 10)}
+	if s.Zone != "" {
+		m.Header["Nats-Schedule-Time-Zone"] = []string{s.Zone}
+	}
+	_, err := b.js.PublishMsg(ctx, m)
+	if err != nil && permanent(err) {
+		return &bus.Refused{Messages: []events.Wire{s.Message}, Reasons: []error{err}}
+	}
+	if err != nil {
+		return err
+	}
+	return st.Purge(ctx, jetstream.WithPurgeSubject(b.entriesOf(key)), jetstream.WithPurgeKeep(1))
+}
+
+// isCurrent tells whether a message has come out of the entry of a schedule that still runs as it
+// did then.
+func (b *Bus) isCurrent(ctx context.Context, h nats.Header) (bool, error) {
+	kv, err := b.js.KeyValue(ctx, b.scheduleBucket())
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	s, err := b.row(ctx, kv, h.Get(headerSchedule))
+	if errors.Is(err, errForeignRow) || errors.Is(err, jetstream.ErrInvalidKey) {
+		return false, nil
+	}
+	return s.runs() && h.Get(headerRevision) == strconv.FormatUint(s.revision, 10), err
+}
+
+// Schedules implements bus.Schedules.
+func (b *Bus) Schedules(ctx context.Context) ([]bus.Schedule, error) {
+	kv, err := b.schedules(ctx)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, problem("list schedules", err)
+	}
+	keys, err := kv.ListKeys(ctx)
+	if err != nil {
+		return nil, problem("list schedules", err)
+	}
+	var all []bus.Schedule
+	var errs []error
+	for key := range keys.Keys() {
+		switch s, err := b.row(ctx, kv, key); {
+		case errors.Is(err, errForeignRow):
+			b.log.Warn("NATS: a row of the bucket of schedules counts as nothing", "schedule", key, "error", err)
+		case err != nil:
+			errs = append(errs, err)
+		case s != nil: // it has not just been removed
+			all = append(all, s.Schedule)
+		}
+	}
+	slices.SortFunc(all, func(x, y bus.Schedule) int { return strings.Compare(x.ID, y.ID) })
+	return all, problem("list schedules", errors.Join(errs...))
+}
+
+// DropSchedule implements bus.Schedules.
+func (b *Bus) DropSchedule(ctx context.Context, id string) (found bool, err error) {
+	what, key := "remove schedule "+id, keyOf(id)
+	kv, err := b.schedules(ctx)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, problem(what, err)
+	}
+	s, err := b.row(ctx, kv, key)
+	found = s != nil || errors.Is(err, errForeignRow)
+	if err != nil && !found {
+		return false, problem(what, err)
+	}
+	if found {
+		if err := kv.Purge(ctx, key); err != nil {
+			return true, problem(what, err)
+		}
+	}
+	// Also if there was no row: an entry may have been left.
+	_, err = b.settleSchedule(ctx, kv, key)
+	return found, problem(what, err)
+}
+
+// HealSchedules implements bus.Schedules.
+func (b *Bus) HealSchedules(ctx context.Context) (int, error) {
+	all, err := b.Schedules(ctx)
+	errs, healed := []error{err}, 0
+	kv, err := b.schedules(ctx)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return 0, problem("heal schedules", errors.Join(errs...))
+	}
+	if err != nil {
+		return 0, problem("heal schedules", errors.Join(append(errs, err)...))
+	}
+	keys, err := b.entryKeys(ctx)
+	errs = append(errs, err)
+	for _, s := range all {
+		keys[keyOf(s.ID)] = true
+	}
+	for key := range keys {
+		changed, err := b.settleSchedule(ctx, kv, key)
+		if errs = append(errs, err); changed && err == nil {
+			healed++
+			b.log.Info("NATS: schedule settled: its entry was missing, or was not that of its row", "schedule", key)
+		}
+	}
+	return healed, problem("heal schedules", errors.Join(errs...))
+}
+
+// entryKeys are the keys of all entries.
+func (b *Bus) entryKeys(ctx context.Context) (map[string]bool, error) {
+	keys := make(map[string]bool)
+	st, err := b.laterStream()
+	if err != nil {
+		return keys, err
+	}
+	begin := b.subject("later", "schedule") + "."
+	info, err := st.Info(ctx, jetstream.WithSubjectFilter(begin+">"))
+	if err != nil {
+		return keys, err
+	}
+	for subject := range info.State.Subjects {
+		key, _, _ := strings.Cut(strings.TrimPrefix(subject, begin), ".")
+		keys[key] = true
+	}
+	return keys, nil
+}

@@ -1,0 +1,324 @@
+package check_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/check"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// This file plants one violation of each rule about a single instance. The instance without it
+// passes.
+
+var began = time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// story makes a history of facts, one second after the other.
+func story(facts ...events.Fact) []events.Event {
+	var list []events.Event
+	for i, f := range facts {
+		list = append(list, events.Event{ID: int64(i) + 1, At: began.Add(time.Duration(i) * time.Second), Fact: f})
+	}
+	return list
+}
+
+func started(change ...func(*events.Started)) *events.Started {
+	s := &events.Started{Name: "order", Version: "1.0.0", Life: "life", Engine: 1, Message: "start"}
+	for _, f := range change {
+		f(s)
+	}
+	return s
+}
+
+func next(carried int) *events.Started {
+	return started(func(s *events.Started) { s.Previous, s.Carried = 1, carried })
+}
+
+func value(key, v string) *events.ValueSet {
+	return &events.ValueSet{Key: key, Value: events.Payload(v), Set: began}
+}
+
+func status(v string, version int64) *events.StatusSet {
+	return &events.StatusSet{Status: events.Payload(v), Version: version}
+}
+
+func queued(message string) *events.MessageQueued {
+	return &events.MessageQueued{Queue: "mail", Message: message, Data: events.Payload(`"` + message + `"`)}
+}
+
+func read(message int64) *events.QueueRead { return &events.QueueRead{Queue: "mail", Message: message} }
+
+func timer(after time.Duration) *events.TimerCreated {
+	return &events.TimerCreated{FireAt: began.Add(after)}
+}
+
+var (
+	call      = &events.ActivityScheduled{Name: "charge", Attempt: 1}
+	done      = &events.ActivityCompleted{Schedule: 2, Result: events.Payload("1")}
+	completed = &events.Completed{Output: events.Payload("1")}
+	continued = &events.ContinuedAsNew{Name: "order", Version: "1.0.0"}
+)
+
+// of is an instance with histories, and with the row and the values that they tell.
+func of(histories ...[]events.Event) check.Instance {
+	in := check.Instance{ID: "i", History: make(map[int64][]events.Event), Values: make(map[string]events.Payload)}
+	for i, h := range histories {
+		in.History[int64(i)+1] = h
+	}
+	last := histories[len(histories)-1]
+	in.Row = round.Row{
+		Execution: int64(len(histories)), Life: "life", Engine: 1, Name: "order", Version: "1.0.0",
+		StartMessage: "start", Status: round.Running,
+		LastEvent: int64(len(last)), StartedAt: last[0].At, UpdatedAt: last[len(last)-1].At,
+		WakeAt: began.Add(time.Hour),
+	}
+	for _, e := range last {
+		switch f := e.Fact.(type) {
+		case *events.Started:
+			in.Row.Parent, in.Row.StartMessage, in.Row.Life = f.Parent, f.Message, f.Life
+			in.Row.Name, in.Row.Version = f.Name, f.Version
+		case *events.Completed:
+			in.Row.Status, in.Row.Output, in.Row.EndedAt, in.Row.WakeAt = round.Completed, f.Output, e.At, time.Time{}
+		case *events.Failed:
+			in.Row.Status, in.Row.Error, in.Row.EndedAt, in.Row.WakeAt = round.Failed, f.Error, e.At, time.Time{}
+		case *events.ValueSet:
+			in.Values[f.Key] = f.Value
+		case *events.StatusSet:
+			in.Row.CustomStatus, in.Row.CustomStatusVersion = f.Status, f.Version
+		}
+	}
+	return in
+}
+
+// unread says how many messages the row counts as unread.
+func unread(in check.Instance, n int) check.Instance {
+	in.Row.Unread = n
+	return in
+}
+
+// changed changes the row.
+func changed(in check.Instance, change func(*check.Instance)) check.Instance {
+	change(&in)
+	return in
+}
+
+var clean = []struct {
+	name string
+	in   check.Instance
+}{
+	{"runs", of(story(started(), call))},
+	{"ended", of(story(started(), call, done, completed))},
+	{"a late timer", of(story(started(), timer(time.Second), &events.TimerFired{Timer: 2}, completed))},
+	{"a retry", of(story(started(), call, &events.ActivityFailed{Schedule: 2,
+		Error: &events.Error{Kind: events.Application, Message: "x"}},
+		&events.ActivityScheduled{Name: "charge", Attempt: 2, First: 2}))},
+	{"passed on", of(story(started(), call, &events.ActivityBegun{Schedule: 2, Pending: true}, done, completed))},
+	{"reads and messages", unread(of(story(started(), read(0), queued("a"), queued("b"), read(4), queued("c"))), 1)},
+	{"a read that gives back",
+		of(story(started(), read(0), queued("a"), &events.Dropped{Schedules: []int64{2}}, read(3)))},
+	{"a read that gives back to another", unread(of(story(started(), read(0), read(0), queued("a"),
+		&events.Dropped{Schedules: []int64{2}}, queued("b"))), 1)},
+	{"a select", of(story(started(), call, timer(time.Hour), done, &events.Dropped{Schedules: []int64{3}}, completed))},
+	{"continues", unread(of(
+		story(started(), status(`"x"`, 1), value("k", "1"), queued("a"), queued("b"), read(4), continued),
+		story(next(3), status(`"x"`, 1), value("k", "1"), queued("b"), call),
+	), 1)},
+	{"continues with a message that it may not have looked at",
+		unread(of(story(started(), queued("a"), read(2), continued), story(next(1), queued("a"), call)), 1)},
+	{"a new life", of(story(started(), completed), story(started(func(s *events.Started) {
+		s.Life, s.Message = "other", "again"
+	}), call))},
+	{"pruned", changed(of(story(started(), continued), story(next(0), continued),
+		story(started(func(s *events.Started) {
+			s.Previous = 2
+		}))),
+		func(in *check.Instance) { delete(in.History, 1) })},
+	{"suspended", changed(of(story(started(), call, &events.Suspended{})), func(in *check.Instance) {
+		in.Row.Status = round.Suspended
+	})},
+}
+
+func TestCorrectHistoriesPass(t *testing.T) {
+	for _, c := range clean {
+		if err := c.in.Check(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// planted are instances with one violation each.
+var planted = []struct {
+	rule check.Rule
+	in   check.Instance
+}{
+	{check.EventOrder, changed(of(story(started(), call, done)), func(in *check.Instance) {
+		in.History[1][2].ID, in.Row.LastEvent = 4, 4
+	})},
+	{check.TimeOrder, changed(of(story(started(), call, done)), func(in *check.Instance) {
+		in.History[1][2].At = began
+	})},
+	{check.FirstEvent, of(story(call, done, completed))},
+	{check.FirstEvent, of(story(started(), call, started()))},
+	{check.TwoOutcomes, of(story(started(), completed, &events.Completed{Output: events.Payload("2")}))},
+	{check.AfterEnd, of(story(started(), completed, queued("a")))},
+	{check.AnswersNothing, of(story(started(), &events.ActivityCompleted{Schedule: 7}))},
+	{check.AnswersNothing, of(story(started(), call, &events.TimerFired{Timer: 2}))},
+	{check.AnsweredTwice, of(story(started(), call, done, done))},
+	{check.AnsweredTwice, of(story(started(), call, done,
+		&events.ActivityFailed{Schedule: 2, Error: &events.Error{Kind: events.Application, Message: "x"}}))},
+	{check.AnsweredDropped, of(story(started(), call, &events.Dropped{Schedules: []int64{2}}, done))},
+	{check.TimerEarly, of(story(started(), timer(time.Hour), &events.TimerFired{Timer: 2}))},
+	{check.WrongEvent, of(story(started(), &events.EventAwaited{Name: "go"},
+		&events.EventReceived{Wait: 2, Name: "stop"}))},
+	{check.StepTwice, of(story(started(), &events.StepCompleted{Step: 1, Name: "x"},
+		&events.StepCompleted{Step: 1, Name: "x"}))},
+	{check.StepTwice, of(story(started(), &events.StepCompleted{Step: 1, Name: "x"},
+		&events.StepFailed{Step: 1, Name: "x", Attempt: 1,
+			Error: &events.Error{Kind: events.Application, Message: "x"}}))},
+	{check.MessageTwice, unread(of(story(started(), queued("a"), queued("a"))), 2)},
+	{check.MessageTwice, of(story(started(), queued("a"), read(2), continued), story(next(0), queued("a"), read(2)))},
+	{check.MessageTwice, of(story(started(), &events.CancelRequested{Message: "a"}, &events.Suspended{Message: "a"},
+		&events.Resumed{Message: "b"}))},
+	{check.ReadNothing, of(story(started(), read(9)))},
+	{check.ReadNothing, of(story(started(), call, read(2)))},
+	{check.ReadTwice, of(story(started(), queued("a"), read(2), read(2)))},
+	{check.ReadOrder, unread(of(story(started(), queued("a"), queued("b"), read(3))), 1)},
+	{check.ReadOrder, unread(of(story(started(), queued("a"), read(0))), 1)},
+	{check.NoEnd, of(story(started(), call), story(started(func(s *events.Started) { s.Life = "other" })))},
+	{check.ExecutionMissing,
+		changed(of(story(started(), continued), story(next(0), continued), story(started(func(s *events.Started) {
+			s.Previous = 2
+		}))),
+			func(in *check.Instance) { delete(in.History, 2) })},
+	{check.ContinuedDiffers, of(story(started(), continued), story(started(func(s *events.Started) {
+		s.Previous, s.Name = 1, "other"
+	})))},
+	{check.ContinuedDiffers, of(story(started(), continued), story(started(func(s *events.Started) {
+		s.Previous, s.Life = 1, "other"
+	})))},
+	{check.ContinuedDiffers, of(story(started(), continued), story(started()))},
+	{check.ContinuedDiffers, of(story(started(), continued), story(started(func(s *events.Started) {
+		s.Previous, s.Input = 1, events.Payload("7")
+	})))},
+	{check.CarriedDiffers, of(story(started(), value("k", "1"), continued), story(next(1), value("k", "2")))},
+	{check.CarriedDiffers, of(story(started(), status("1", 1), continued), story(next(0), call))},
+	{check.MailLost, of(story(started(), queued("a"), continued), story(next(0), call))},
+	{check.MailFromNowhere, unread(of(story(started(), continued), story(next(1), queued("a"))), 1)},
+	{check.RowDiffers, changed(of(story(started(), call)), func(in *check.Instance) { in.Row.LastEvent = 3 })},
+	{check.RowDiffers, changed(of(story(started(), call)), func(in *check.Instance) {
+		in.Row.Status = round.Completed
+	})},
+	{check.RowDiffers, changed(of(story(started(), completed)), func(in *check.Instance) {
+		in.Row.Output = events.Payload("2")
+	})},
+	{check.RowDiffers, changed(of(story(started(), call)), func(in *check.Instance) {
+		in.Row.Error = &events.Error{Kind: events.Application, Message: "x"}
+	})},
+	{check.RowDiffers, changed(of(story(started(), call)), func(in *check.Instance) { in.Row.Unread = 1 })},
+	{check.RowDiffers, changed(of(story(started(), call)), func(in *check.Instance) {
+		in.Row.Parent = &events.Parent{Instance: "p"}
+	})},
+	{check.ValuesDiffer, changed(of(story(started(), value("k", "1"))), func(in *check.Instance) {
+		in.Values["k"] = events.Payload("2")
+	})},
+	{check.ValuesDiffer, changed(of(story(started(), call)), func(in *check.Instance) {
+		in.Values["k"] = events.Payload("2")
+	})},
+	{check.StatusDiffers, changed(of(story(started(), status("1", 1))), func(in *check.Instance) {
+		in.Row.CustomStatus = events.Payload("2")
+	})},
+	{check.StatusDiffers, changed(of(story(started(), status("1", 1))), func(in *check.Instance) {
+		in.Row.CustomStatusVersion = 7
+	})},
+	{check.NoWake, changed(of(story(started(), call)), func(in *check.Instance) { in.Row.WakeAt = time.Time{} })},
+}
+
+func TestEachViolationIsFound(t *testing.T) {
+	for _, c := range planted {
+		rules := rulesOf(c.in.Findings())
+		if len(rules) == 0 || !slices.Contains(rules, c.rule) {
+			t.Errorf("%s is not found in\n%v\nbut %v", c.rule, c.in.History, c.in.Check())
+		}
+		// What is not a violation of its own follows from the one that was planted.
+		for _, r := range rules {
+			if r != c.rule && !slices.Contains(follow[c.rule], r) {
+				t.Errorf("%s is found where %s was planted: %v", r, c.rule, c.in.Check())
+			}
+		}
+	}
+}
+
+// follow are rules that are broken along with another one.
+var follow = map[check.Rule][]check.Rule{
+	check.FirstEvent:       {check.AnswersNothing, check.RowDiffers},
+	check.TwoOutcomes:      {check.RowDiffers},
+	check.AfterEnd:         {check.RowDiffers},
+	check.ExecutionMissing: {check.ContinuedDiffers},
+	check.MailFromNowhere:  {},
+}
+
+func rulesOf(findings []check.Finding) (rules []check.Rule) {
+	for _, f := range findings {
+		if !slices.Contains(rules, f.Rule) {
+			rules = append(rules, f.Rule)
+		}
+	}
+	return rules
+}
+
+// TestEveryRuleIsPlanted wants that no rule is without a violation of it that is found.
+func TestEveryRuleIsPlanted(t *testing.T) {
+	found := map[check.Rule]bool{
+		check.PromiseOverdue: true, // TestOldPromisesOfTheOutboxAreFound
+		check.HistoryUnread:  true, // TestWhatIsNoExportIsRefused
+	}
+	for _, c := range planted {
+		found[c.rule] = true
+	}
+	var more []check.Rule
+	for _, c := range families {
+		more = append(more, c.want...)
+	}
+	for _, c := range underWay {
+		more = append(more, c.want...)
+	}
+	for _, c := range promises {
+		more = append(more, c.want...)
+	}
+	for _, c := range saidToOthers {
+		more = append(more, c.want...)
+	}
+	for _, r := range more {
+		found[r] = true
+	}
+	for _, r := range check.Rules {
+		if !found[r] {
+			t.Errorf("nobody plants a violation of %s", r)
+		}
+		delete(found, r)
+	}
+	for r := range found {
+		t.Errorf("%s is not in the list of rules", r)
+	}
+}
+
+// TestRulesAreExplained wants each rule in the comment of the package and in the document for those
+// who run it.
+func TestRulesAreExplained(t *testing.T) {
+	for _, name := range []string{"check.go", filepath.Join("..", "..", "docs", "operating.md")} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range check.Rules {
+			if !regexp.MustCompile(`\b` + string(r) + `\b`).Match(text) {
+				t.Errorf("%s does not explain %s", name, r)
+			}
+		}
+	}
+}

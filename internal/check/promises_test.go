@@ -1,0 +1,358 @@
+package check_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/check"
+	"github.com/rondo-run/rondo/internal/racetest"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// This file has what clients were promised, kept and broken.
+
+func start(message string) check.Promised {
+	return check.Promised{What: check.PromisedStart, Instance: "i", Name: "order", Message: message, At: began}
+}
+
+func letter(message string) check.Promised {
+	return check.Promised{What: check.PromisedQueue, Instance: "i", Queue: "mail", Message: message,
+		At: began.Add(time.Second)}
+}
+
+func end(execution int64, status round.Status, output string) check.Promised {
+	return check.Promised{What: check.PromisedEnd, Instance: "i", Execution: execution, Status: status,
+		Output: events.Canonical([]byte(output)), At: began.Add(time.Minute)}
+}
+
+func later(p check.Promised, d time.Duration) check.Promised {
+	p.At = p.At.Add(d)
+	return p
+}
+
+type with = []func(*check.Options)
+
+var (
+	running = lookedAt(of(story(started(), call)))
+	mailed  = lookedAt(of(story(started(), read(0), queued("a"), queued("b"), read(4), call)))
+	over    = of(story(started(), completed))
+)
+
+// promiseCase is what there is of instances, and what becomes of promises about them.
+type promiseCase struct {
+	name   string
+	in     []check.Instance
+	with   with
+	buried []string
+	want   []check.Rule
+	report func(check.Report) bool
+}
+
+func (c promiseCase) test(t *testing.T) {
+	s := storeOf(c.in...)
+	s.buried = c.buried
+	r := look(t, s, c.with...)
+	wants(t, r, c.want...)
+	if c.report != nil && !c.report(r) {
+		t.Errorf("the report is %+v", r)
+	}
+}
+
+var promises = []promiseCase{
+	{name: "a start", in: []check.Instance{running}, with: with{promised(start("start"))},
+		report: func(r check.Report) bool {
+			return r.Promises == 1 && r.Refused == 0
+		}},
+	{name: "a start that was not needed", in: []check.Instance{running},
+		with: with{promised(start("start"), start("another"))}, report: func(r check.Report) bool {
+			return r.Refused == 1
+		}},
+	{name: "a start that was lost", with: with{promised(start("start")), asking(&broker{})},
+		want: []check.Rule{check.StartLost}},
+	{name: "a start that waits", with: with{promised(start("start")),
+		asking(&broker{has: []string{"rondo.start.order.i"}})}, report: func(r check.Report) bool {
+		return r.UnderWay == 1
+	}},
+	{name: "a start that waits, and nothing may", with: with{promised(start("start")),
+		asking(&broker{has: []string{"rondo.start.order.i"}}), quiescent}, want: []check.Rule{check.Outstanding}},
+	{name: "a start that is a dead letter", with: with{promised(start("start")),
+		asking(&broker{dead: []string{"x", "start"}})}, report: func(r check.Report) bool {
+		return r.DeadLetters == 1
+	}},
+	{name: "a start, and nobody is asked", with: with{promised(start("start"))}, report: func(r check.Report) bool {
+		return r.NotJudged[check.NotAsked] == 1
+	}},
+	{name: "a start of a moment ago", with: with{promised(later(start("start"), 59*time.Minute))},
+		report: func(r check.Report) bool {
+			return r.UnderWay == 1
+		}},
+	{name: "a start, and nothing may be under way", with: with{promised(start("start")), quiescent},
+		want: []check.Rule{check.StartLost}},
+	{name: "a start that was deleted", with: with{promised(start("start")), quiescent}, buried: []string{"i"},
+		report: func(r check.Report) bool {
+			return r.NotJudged[check.NotKept] == 1
+		}},
+	{name: "a start of long ago", with: with{promised(later(start("start"), -25*time.Hour)), quiescent},
+		report: func(r check.Report) bool {
+			return r.NotJudged[check.NotKept] == 1
+		}},
+	{name: "a start of long ago, and nothing was removed", with: with{promised(later(start("start"), -25*time.Hour)),
+		quiescent, nothingRemoved}, want: []check.Rule{check.StartLost}},
+
+	{name: "messages", in: []check.Instance{mailed}, with: with{promised(start("start"), letter("a"), letter("b")),
+		asking(&broker{has: []string{"rondo.work._.charge.1-6-life.i"}})}},
+	{name: "one that was sent again", in: []check.Instance{mailed},
+		with: with{promised(letter("a"), letter("b"), letter("a"))}},
+	{name: "messages of two clients", in: []check.Instance{mailed},
+		with: with{promised(letter("b")), promised(letter("a"))}},
+	{name: "messages in another order", in: []check.Instance{mailed}, with: with{promised(letter("b"), letter("a"))},
+		want: []check.Rule{check.QueueReorder}},
+	{name: "in another queue", in: []check.Instance{mailed},
+		with: with{promised(check.Promised{What: check.PromisedQueue, Instance: "i", Queue: "other", Message: "a",
+			At: began})}, want: []check.Rule{check.QueueLost}},
+	{name: "a message that was lost", in: []check.Instance{mailed}, with: with{promised(letter("c")),
+		asking(&broker{has: []string{"rondo.work._.charge.1-6-life.i"}})}, want: []check.Rule{check.QueueLost}},
+	{name: "a message that waits", in: []check.Instance{mailed}, with: with{promised(letter("c")),
+		asking(&broker{has: []string{"rondo.work._.charge.1-6-life.i", "rondo.queue.mail.i"}})},
+		report: func(r check.Report) bool {
+			return r.UnderWay == 1
+		}},
+	{name: "a message that is a dead letter", in: []check.Instance{over},
+		with: with{promised(letter("c")), asking(&broker{dead: []string{"c"}})}, report: func(r check.Report) bool {
+			return r.DeadLetters == 1
+		}},
+	{name: "a message to one that has ended, and nobody is asked", in: []check.Instance{over},
+		with: with{promised(letter("c")), quiescent}, report: func(r check.Report) bool {
+			return r.NotJudged[check.NotAsked] == 1
+		}},
+	{name: "a message to one that has ended", in: []check.Instance{over},
+		with: with{promised(letter("c")), asking(&broker{})}, want: []check.Rule{check.QueueLost}},
+	{name: "a message to one that runs, and nothing may be under way",
+		in: []check.Instance{lookedAt(of(story(started(), read(0))))}, with: with{promised(letter("c")), quiescent},
+		want: []check.Rule{check.QueueLost}},
+	{name: "a message without an id", in: []check.Instance{over}, with: with{promised(letter("")), asking(&broker{})},
+		report: func(r check.Report) bool {
+			return r.NotJudged[check.NoMessage] == 1
+		}},
+	{name: "a message that an execution has taken that was pruned",
+		in: []check.Instance{changed(of(story(started(), continued), story(started(func(s *events.Started) {
+			s.Previous, s.Seen = 1, []uint64{events.SeenHash("c")}
+		}), completed)), func(in *check.Instance) {
+			delete(in.History, 1)
+		})}, with: with{promised(letter("c")), asking(&broker{})}, report: func(r check.Report) bool {
+			return len(r.NotJudged) == 0
+		}},
+	{name: "a message that an execution may have taken that was pruned",
+		in: []check.Instance{changed(of(story(started(), continued), story(next(0), completed)),
+			func(in *check.Instance) {
+				delete(in.History, 1)
+			})}, with: with{promised(letter("c")), asking(&broker{})}, report: func(r check.Report) bool {
+			return r.NotJudged[check.NotKept] == 1
+		}},
+	{name: "a message for an instance that was deleted and began again", in: []check.Instance{over},
+		with: with{promised(later(letter("c"), -time.Minute)), asking(&broker{})}, report: func(r check.Report) bool {
+			return r.NotJudged[check.NotKept] == 1
+		}},
+
+	{name: "an event", in: []check.Instance{over}, with: with{promised(check.Promised{What: check.PromisedEvent,
+		Instance: "i", Event: "go", Message: "x"}), asking(&broker{})}},
+
+	{name: "an end", in: []check.Instance{over},
+		with: with{promised(end(1, round.Completed, " 1 "), end(0, round.Completed, "1"))}},
+	{name: "the end of a former execution",
+		in: []check.Instance{of(story(started(), completed), story(started(func(s *events.Started) {
+			s.Life = "other"
+		}), completed))}, with: with{promised(end(1, round.Completed, "1"))}},
+	{name: "another output", in: []check.Instance{over}, with: with{promised(end(1, round.Completed, "2"))},
+		want: []check.Rule{check.EndDiffers}},
+	{name: "another status", in: []check.Instance{over}, with: with{promised(end(0, round.Failed, ""))},
+		want: []check.Rule{check.EndDiffers}},
+	{name: "two ends", in: []check.Instance{over}, with: with{promised(end(1, round.Completed, "1")),
+		promised(end(1, round.Failed, ""))}, want: []check.Rule{check.EndDiffers}},
+	{name: "an end of what goes on", in: []check.Instance{running}, with: with{promised(end(1, round.Completed, "1"))},
+		want: []check.Rule{check.EndEarly}},
+	{name: "an end of an execution to come", in: []check.Instance{over},
+		with: with{promised(end(7, round.Completed, "1"))}, want: []check.Rule{check.EndDiffers}},
+	{name: "an end of nobody", with: with{promised(end(1, round.Completed, "1"))},
+		want: []check.Rule{check.EndDiffers}},
+	{name: "an end of what was deleted", with: with{promised(end(1, round.Completed, "1"))}, buried: []string{"i"},
+		report: func(r check.Report) bool {
+			return r.NotJudged[check.NotKept] == 1
+		}},
+	{name: "an end of a life that was deleted", in: []check.Instance{over},
+		with: with{promised(later(end(1, round.Failed, ""), -time.Hour))}, report: func(r check.Report) bool {
+			return r.NotJudged[check.NotKept] == 1
+		}},
+}
+
+func TestPromises(t *testing.T) {
+	for _, c := range promises {
+		c.with = append(with{func(o *check.Options) { o.Filter.IDPrefix = "i" }}, c.with...)
+		t.Run(c.name, c.test)
+	}
+}
+
+// sender has launched an instance, and sent it a message.
+func sender(facts ...events.Fact) check.Instance {
+	return lookedAt(named("sender", of(story(append([]events.Fact{started()}, facts...)...))))
+}
+
+var (
+	launched = &events.Launched{Name: "order", Instance: "i"}
+	sent     = &events.Sent{Instance: "i", To: events.ToQueue, Name: "mail"}
+	sentID   = events.MessageID(events.VerbQueue, "sender", events.Ref{Life: "life", Execution: 1, Event: 2})
+)
+
+var saidToOthers = []promiseCase{
+	{name: "a launch", in: []check.Instance{sender(launched), running}, report: func(r check.Report) bool {
+		return r.Said == 1 && r.Promises == 0
+	}},
+	{name: "a launch that is lost", in: []check.Instance{sender(launched)}, with: with{asking(&broker{})},
+		want: []check.Rule{check.LaunchLost}},
+	{name: "a launch that waits", in: []check.Instance{sender(launched)},
+		with: with{asking(&broker{has: []string{"rondo.internal_start.order.i"}})}},
+	{name: "a launch of a moment ago", in: []check.Instance{sender(launched)},
+		with: with{asking(&broker{}), func(o *check.Options) {
+			o.Overdue = 2 * time.Hour
+		}}},
+	{name: "a launch of an instance that was deleted", in: []check.Instance{sender(launched)},
+		with: with{asking(&broker{})}, buried: []string{"i"}, report: func(r check.Report) bool {
+			return r.NotJudged[check.NotKept] == 1
+		}},
+	{name: "a launch, and nobody is asked", in: []check.Instance{sender(launched)}, report: func(r check.Report) bool {
+		return r.NotJudged[check.NotAsked] == 1
+	}},
+	{name: "a launch, and nothing may be under way", in: []check.Instance{sender(launched)}, with: with{quiescent},
+		want: []check.Rule{check.LaunchLost}},
+	{name: "a message", in: []check.Instance{sender(sent), unread(lookedAt(of(story(started(), queued(sentID)))), 1)},
+		with: with{asking(&broker{})}},
+	{name: "a message that is lost", in: []check.Instance{sender(sent), lookedAt(of(story(started())))},
+		with: with{asking(&broker{})}, want: []check.Rule{check.SendLost}},
+	{name: "a message that is a dead letter", in: []check.Instance{sender(sent), over},
+		with: with{asking(&broker{dead: []string{sentID}})}, report: func(r check.Report) bool {
+			return r.DeadLetters == 1
+		}},
+	{name: "a message that may have been a dead letter", in: []check.Instance{sender(sent), over},
+		with: with{asking(&broker{}), func(o *check.Options) {
+			o.DeadFor = time.Minute
+		}}, report: func(r check.Report) bool { return r.NotJudged[check.NotKept] == 1 }},
+	{name: "an event that nobody waited for", in: []check.Instance{sender(&events.Sent{Instance: "i",
+		To: events.ToEvent, Name: "go"}), over}, with: with{asking(&broker{})}, report: func(r check.Report) bool {
+		return r.Said == 0
+	}},
+}
+
+func TestWhatInstancesSayToOthers(t *testing.T) {
+	for _, c := range saidToOthers {
+		t.Run(c.name, c.test)
+	}
+}
+
+// TestManyPromisesAreSorted gives more promises than are kept in memory, of many instances in a
+// mixed order, and a few of them broken.
+func TestManyPromisesAreSorted(t *testing.T) {
+	const each = 20
+	instances := detector.Size(3000, 1600) // more promises than are kept in memory
+	var all []check.Instance
+	for i := range instances {
+		facts := []events.Fact{started()}
+		for k := range each {
+			facts = append(facts, queued(fmt.Sprint(i, "-", k)))
+		}
+		all = append(all, unread(named(fmt.Sprint("i", i), of(story(facts...))), each))
+	}
+	log := func(yield func(check.Promised, error) bool) {
+		for k := range each {
+			for n := range instances {
+				i := n * 7 % instances
+				p := letter(fmt.Sprint(i, "-", k))
+				if p.Instance = fmt.Sprint("i", i); i%1000 == 500 && k > 17 {
+					p.Message = fmt.Sprint(i, "-", 37-k) // the last two change places
+				}
+				if !yield(p, nil) {
+					return
+				}
+			}
+		}
+	}
+	r := look(t, storeOf(all...), func(o *check.Options) { o.Promises = []check.Promises{{Name: "all", Each: log}} })
+	if wants(t, r, check.QueueReorder); r.Found[check.QueueReorder] != int64(instances+500)/1000 ||
+		r.Promises != int64(instances*each) {
+		t.Errorf("%d promises, %v", r.Promises, r.Found)
+	}
+}
+
+// ---- The log.
+
+func TestLogIsReadAsItWasWritten(t *testing.T) {
+	var file bytes.Buffer
+	log := check.NewLog(&file)
+	want := []check.Promised{
+		start("m-1"), letter("m-2"), end(1, round.Completed, `{"a":"<b>"}`), end(2, round.Failed, ""),
+		{What: check.PromisedEvent, Instance: "ü/ x", Event: "go", Message: "m-3"},
+		{What: check.PromisedEnd, Instance: "i", Status: round.Completed, Output: events.Payload{0xff, 0}},
+	}
+	for _, p := range want {
+		if err := log.Add(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !strings.HasPrefix(file.String(),
+		`{"promised":"start","instance":"i","name":"order","message":"m-1","at":"2027-01-01T12:00:00Z"}`+"\n") ||
+		!strings.Contains(file.String(), `"output":{"a":"<b>"}`) {
+		t.Errorf("the log is\n%s", file.String())
+	}
+	var got []check.Promised
+	for p, err := range check.ReadLog(strings.NewReader(file.String() + `{"promised":"start","inst`)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, p)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("read as\n%+v\nwritten were\n%+v", got, want)
+	}
+	if err := log.Add(check.Promised{What: check.PromisedStart}); err == nil {
+		t.Error("a promise to nobody was written")
+	}
+}
+
+func TestBadLogsAreToldApart(t *testing.T) {
+	for line, want := range map[string]string{
+		`{"promised":"start","instance":"i","colour":"red"}`:                     `line 2: it is no promise: json: unknown field "colour"`,
+		`{"promised":"stop","instance":"i"}`:                                     `line 2: "promised" is "stop"; there are start, queue, event and end`,
+		`{"promised":"start"}`:                                                   `line 2: "instance" is missing`,
+		`{"promised":"queue","instance":"i"}`:                                    `line 2: "queue" is missing`,
+		`{"promised":"event","instance":"i"}`:                                    `line 2: "event" is missing`,
+		`{"promised":"end","instance":"i","status":"over"}`:                      `line 2: "status" "over" is none that an instance ends with`,
+		`{"promised":"start","instance":"i"} {"promised":"start"}`:               `line 2: there is more than one object in it`,
+		"order-1 was started":                                                    `line 2: it is no promise: invalid character 'o' looking for beginning of value`,
+		`{"promised":"end","instance":"i","status":"completed","execution":"1"}`: `line 2: it is no promise: json: cannot unmarshal string`,
+	} {
+		var got error
+		for _, err := range check.ReadLog(strings.NewReader(`{"promised":"start","instance":"i"}` + "\n" +
+			line + "\n")) {
+			got = err
+		}
+		if got == nil || !strings.HasPrefix(got.Error(), want) {
+			t.Errorf("%s: %v, want %s", line, got, want)
+		}
+	}
+	broken := errors.New("the disk is gone")
+	for _, err := range check.ReadLog(io.MultiReader(strings.NewReader(`{"prom`), failingReader{broken})) {
+		if !errors.Is(err, broken) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+type failingReader struct{ err error }
+
+func (r failingReader) Read([]byte) (int, error) { return 0, r.err }

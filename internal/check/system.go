@@ -1,0 +1,490 @@
+package check
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// Store is what is read of a store. Nothing is written.
+type Store interface {
+	history.Audit
+	Load(ctx context.Context, instances []string,
+		admit func(instance string, row round.Row) bool) ([]round.Known, error)
+	List(ctx context.Context, filter history.Filter, page history.Page) (history.InstanceList, error)
+	Executions(ctx context.Context, instance string, after int64, limit int) ([]history.ExecutionInfo, error)
+	Events(ctx context.Context, instance string, execution, after int64, limit int) ([]events.Event, error)
+}
+
+// Broker is what is asked of the broker.
+type Broker interface {
+	Has(ctx context.Context, message events.Wire) (bool, error)
+}
+
+// DeadLetters are where messages are that came to nothing.
+type DeadLetters interface {
+	DeadLetters(ctx context.Context, after uint64, limit int) ([]bus.DeadLetter, error)
+}
+
+// Promises are the promises of one client: what [ReadLog] reads.
+type Promises struct {
+	// Name is what the log is called in errors.
+	Name string
+	// Each gives one after the other.
+	Each func(yield func(Promised, error) bool)
+}
+
+// Options say what is checked. The zero value checks all instances of a store, and no promises.
+type Options struct {
+	// Filter says which instances are looked at. Promises are those of all instances, or of those
+	// with the filter's prefix.
+	Filter history.Filter
+	// Promises are what clients were promised.
+	Promises []Promises
+	// NothingRemoved says that nothing was deleted and nothing pruned, and that exported histories
+	// are all there are: then what is not there is lost.
+	NothingRemoved bool
+	// Quiescent demands that nothing is under way.
+	Quiescent bool
+	// Overdue is how long something may be under way; 0 means [Overdue], less than 0 for ever.
+	Overdue time.Duration
+	// Broker is asked what is under way, and Dead for what came to nothing, if they are set. Prefix
+	// is that of the subjects.
+	Broker Broker
+	Dead   DeadLetters
+	Prefix string
+	// DeadFor is how long dead letters are kept; 0 means 30 days.
+	DeadFor time.Duration
+	// Most is how many findings are kept; 0 means 100. Others are counted.
+	Most int
+	// Dir is where promises are sorted; empty: where temporary files go.
+	Dir string
+	// Now is the clock; nil means [time.Now].
+	Now func() time.Time
+	// Progress is told from time to time how far it is.
+	Progress func(Report)
+}
+
+// Overdue is how long something may be under way if nobody says otherwise: a lost message is found
+// after 77 seconds at most.
+const Overdue = 2 * time.Minute
+
+// Report says what was looked at and what was found.
+type Report struct {
+	Instances  int64 `json:"instances"`
+	Executions int64 `json:"executions"`
+	Events     int64 `json:"events"`
+	// Promises counts those of clients, Said what instances have said to others without waiting for
+	// an answer.
+	Promises int64 `json:"promises"`
+	Said     int64 `json:"said"`
+	// UnderWay counts promises that are still on their way, Refused starts of instances that
+	// another start had begun, DeadLetters promised messages that came to nothing.
+	UnderWay    int64 `json:"under_way"`
+	Refused     int64 `json:"refused"`
+	DeadLetters int64 `json:"dead_letters"`
+	// NotJudged counts what cannot be judged, by the reason.
+	NotJudged map[Reason]int64 `json:"not_judged,omitempty"`
+	// AskedBroker says whether the broker was asked what is under way.
+	AskedBroker bool `json:"asked_broker"`
+	// Found counts all findings, by rule; Findings are those that were kept.
+	Found    map[Rule]int64 `json:"found,omitempty"`
+	Findings []Finding      `json:"findings"`
+}
+
+// Total counts all findings.
+func (r Report) Total() (n int64) {
+	for _, k := range r.Found {
+		n += k
+	}
+	return n
+}
+
+// Err lists the findings, nil if there are none.
+func (r Report) Err() error {
+	var errs []error
+	for _, f := range r.Findings {
+		errs = append(errs, f)
+	}
+	if more := r.Total() - int64(len(r.Findings)); more > 0 {
+		errs = append(errs, fmt.Errorf("and %d others", more))
+	}
+	return errors.Join(errs...)
+}
+
+// Reason is why something cannot be judged. The words are stable.
+type Reason string
+
+// The reasons.
+const (
+	NotKept   Reason = "not_kept"
+	NotAsked  Reason = "not_asked"
+	MovedOn   Reason = "moved_on"
+	TooNew    Reason = "too_new"
+	NoMessage Reason = "no_message"
+)
+
+// Text is the reason for people.
+func (r Reason) Text() string {
+	switch r {
+	case NotKept:
+		return "it was deleted, pruned or not exported, or may have been"
+	case NotAsked:
+		return "NATS was not asked whether it is under way or a dead letter"
+	case MovedOn:
+		return "its values changed each time they were read"
+	case TooNew:
+		return "a newer engine has written it, or it cannot be read"
+	case NoMessage:
+		return "the promise does not say which message it is"
+	}
+	return string(r)
+}
+
+// system is one check.
+type system struct {
+	store Store
+	// only histories are there, and no rows
+	exported bool
+	o        Options
+	report   Report
+	suspects []suspect
+	told     time.Time
+	sorted   sorter // promises, and what instances have said to others
+}
+
+const (
+	// page is how many instances are listed at once, portion how many bytes of their histories are
+	// read at once.
+	page    = 200
+	portion = 8 << 20
+	// pageEvents is how many events of a former execution are read at once.
+	pageEvents = 1000
+	// retries is how often an instance is read again that changes meanwhile.
+	retries = 5
+)
+
+// System checks what a store has. Its error says that something could not be read; what was found
+// is in the report. It may be used while the store is written to: what seems wrong is read again
+// before it is reported.
+func System(ctx context.Context, store Store, o Options) (Report, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	o.Overdue, o.Most, o.Prefix = cmp.Or(o.Overdue, Overdue), cmp.Or(o.Most, 100),
+		cmp.Or(o.Prefix, events.DefaultPrefix)
+	o.DeadFor = cmp.Or(o.DeadFor, 30*24*time.Hour)
+	_, exported := store.(*Exports)
+	s := &system{store: store, exported: exported, o: o}
+	s.report = Report{NotJudged: make(map[Reason]int64), Found: make(map[Rule]int64), AskedBroker: o.Broker != nil,
+		Findings: []Finding{}}
+	s.sorted.dir = o.Dir
+	var err error
+	for _, part := range []func(context.Context) error{s.instances, s.sortPromises, s.promises, s.buried, s.outbox} {
+		if err = part(ctx); err != nil {
+			break
+		}
+	}
+	return s.report, errors.Join(err, s.sorted.close())
+}
+
+func (s *system) found(f Finding) {
+	s.report.Found[f.Rule]++
+	if len(s.report.Findings) < s.o.Most {
+		s.report.Findings = append(s.report.Findings, f)
+	}
+}
+
+func (s *system) notJudged(why Reason) { s.report.NotJudged[why]++ }
+
+// progress tells how far it is, now and then.
+func (s *system) progress() {
+	if at := s.o.Now(); s.o.Progress != nil && at.Sub(s.told) >= 200*time.Millisecond {
+		s.told = at
+		s.o.Progress(s.report)
+	}
+}
+
+// overdue reports whether something that has been so since a moment has been so for too long.
+func (s *system) overdue(since time.Time) bool {
+	return s.o.Overdue >= 0 && s.o.Now().Sub(since) > s.o.Overdue
+}
+
+// leavesGrave reports whether what was there at a moment or later would have left a grave if it had
+// been deleted.
+func (s *system) leavesGrave(at time.Time) bool {
+	const slack = 10 * time.Minute // clocks differ
+	return !s.exported && !at.IsZero() && s.o.Now().Sub(at) < history.GraveAge-slack
+}
+
+// ---- The instances.
+
+// instances judges all instances that fit the filter.
+func (s *system) instances(ctx context.Context) error {
+	for p := (history.Page{Limit: page}); ; {
+		list, err := s.store.List(ctx, s.o.Filter, p)
+		if err != nil {
+			return fmt.Errorf("list the instances: %w", err)
+		}
+		var ids []string
+		size := int64(0)
+		for _, info := range list.Instances {
+			if size += info.HistoryBytes; size > portion && len(ids) > 0 {
+				if err := s.judgeAll(ctx, ids); err != nil {
+					return err
+				}
+				ids, size = nil, info.HistoryBytes
+			}
+			ids = append(ids, info.Instance)
+		}
+		if err := s.judgeAll(ctx, ids); err != nil {
+			return err
+		}
+		if p.Cursor = list.Next; list.Next == "" {
+			return nil
+		}
+	}
+}
+
+// judgeAll judges some instances. What is found is looked for once more, because instances move
+// while they are read.
+func (s *system) judgeAll(ctx context.Context, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	findings, err := s.judge(ctx, ids, true)
+	if err != nil {
+		return err
+	}
+	again := make(map[string][]Finding)
+	for _, f := range findings {
+		if _, ok := again[f.Instance]; !ok {
+			if again[f.Instance], err = s.judge(ctx, []string{f.Instance}, false); err != nil {
+				return err
+			}
+		}
+		if i := slices.IndexFunc(again[f.Instance], f.same); i >= 0 {
+			s.found(again[f.Instance][i])
+		}
+	}
+	s.progress()
+	return nil
+}
+
+// judge lists what seems wrong with some instances.
+func (s *system) judge(ctx context.Context, ids []string, count bool) ([]Finding, error) {
+	f := family{system: s, count: count, running: make(map[string]int64)}
+	lives, err := s.read(ctx, ids, func(x *execution) error { return f.former(ctx, x) })
+	if err != nil {
+		return nil, err
+	}
+	var findings []Finding
+	for _, r := range lives {
+		if count {
+			s.report.Instances++
+			s.report.Executions += r.life.executions
+			s.report.Events += r.life.events
+			if r.not != "" {
+				s.notJudged(r.not)
+			}
+		}
+		findings = append(findings, r.life.findings...)
+		if err := f.add(r); err != nil {
+			return nil, err
+		}
+		under, err := s.underWay(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		findings = append(findings, under...)
+	}
+	related, err := f.judge(ctx)
+	return append(findings, related...), err
+}
+
+// reading is an instance as it was read.
+type reading struct {
+	life *life
+	row  round.Row
+	not  Reason // why part of it cannot be judged
+}
+
+// running reports whether there is a current execution that goes on.
+func (r reading) running() bool {
+	return !r.row.Status.Ended() && r.life.now != nil && r.life.now.number == r.row.Execution &&
+		r.life.now.end.Fact == nil
+}
+
+// read reads instances, those that exist, and judges their histories. The row, the history and the
+// values of each are as of one moment. former is called with each execution that has a successor.
+func (s *system) read(ctx context.Context, ids []string, former func(*execution) error) (all []reading, err error) {
+	for try := 0; len(ids) > 0; try++ {
+		known, err := s.store.Load(ctx, ids, func(_ string, row round.Row) bool { return round.CanRead(row) })
+		if err != nil {
+			return nil, fmt.Errorf("read instances: %w", err)
+		}
+		values, err := s.store.ValuesOf(ctx, ids)
+		if err != nil {
+			return nil, fmt.Errorf("read values: %w", err)
+		}
+		after, err := s.store.Load(ctx, ids, func(string, round.Row) bool { return false })
+		if err != nil {
+			return nil, fmt.Errorf("read instances: %w", err)
+		}
+		ids = nil
+		for i, k := range known {
+			steady := after[i].Row.Basis() == k.Row.Basis()
+			switch {
+			case k.Row.Execution == 0: // it was deleted meanwhile
+				continue
+			case !steady && try < retries:
+				ids = append(ids, k.Instance)
+				continue
+			}
+			r, err := s.follow(ctx, k, former)
+			if err != nil {
+				return nil, err
+			}
+			switch {
+			case !steady:
+				r.not = MovedOn
+			case r.not == "" && r.life.now != nil && !s.exported:
+				r.life.compareValues(payloads(values[k.Instance]))
+			}
+			all = append(all, r)
+		}
+	}
+	return all, nil
+}
+
+func payloads(values map[string]history.Value) map[string]events.Payload {
+	out := make(map[string]events.Payload, len(values))
+	for k, v := range values {
+		out[k] = v.Data
+	}
+	return out
+}
+
+// follow judges the histories of an instance, one execution after the other. former is called with
+// each that has a successor.
+func (s *system) follow(ctx context.Context, k round.Known, former func(*execution) error) (reading, error) {
+	r := reading{life: newLife(k.Instance), row: k.Row}
+	l := r.life
+	if k.Row.Execution > 1 {
+		if err := s.formerExecutions(ctx, l, k.Row.Execution, former); err != nil {
+			return r, err
+		}
+	}
+	l.now = nil
+	switch {
+	case !round.CanRead(k.Row):
+		r.not = TooNew
+	case k.Unreadable != nil:
+		l.bad(Finding{Rule: HistoryUnread, Execution: k.Row.Execution, Expected: "a history that can be read",
+			Found: k.Unreadable.Error()})
+	default:
+		l.begin(k.Row.Execution)
+		l.take(k.History)
+		l.finish()
+		if !s.exported {
+			l.compareRow(k.Row)
+		}
+	}
+	return r, nil
+}
+
+// formerExecutions follows the executions before one. What is pruned meanwhile is left out.
+func (s *system) formerExecutions(ctx context.Context, l *life, before int64, former func(*execution) error) error {
+	for after := int64(0); ; {
+		list, err := s.store.Executions(ctx, l.id, after, 100)
+		if gone(err) || err == nil && len(list) == 0 {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("list the executions of %q: %w", l.id, err)
+		}
+		for _, info := range list {
+			if after = info.Execution; after >= before {
+				return nil
+			}
+			switch err := s.formerExecution(ctx, l, info); {
+			case gone(err):
+				l.former, l.now = nil, nil
+			case history.ClassOf(err) == history.Corrupt:
+				l.bad(Finding{Rule: HistoryUnread, Execution: info.Execution, Expected: "a history that can be read",
+					Found: err.Error()})
+				l.former, l.now = nil, nil
+			case err != nil:
+				return fmt.Errorf("read execution %d of %q: %w", info.Execution, l.id, err)
+			default:
+				if err := former(l.now); err != nil {
+					return err
+				}
+				l.finish()
+			}
+		}
+	}
+}
+
+func gone(err error) bool {
+	return errors.Is(err, history.ErrNoInstance) || errors.Is(err, history.ErrNoExecution)
+}
+
+func (s *system) formerExecution(ctx context.Context, l *life, info history.ExecutionInfo) error {
+	l.begin(info.Execution)
+	for got := int64(0); got < info.Events; {
+		list, err := s.store.Events(ctx, l.id, info.Execution, got, pageEvents)
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			break
+		}
+		l.take(list)
+		got += int64(len(list))
+	}
+	if !s.exported {
+		l.compareExecution(info)
+	}
+	return nil
+}
+
+// rows reads how instances stand; those that do not exist are left out.
+func (s *system) rows(ctx context.Context, ids []string) (map[string]round.Row, error) {
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	rows := make(map[string]round.Row, len(ids))
+	for part := range slices.Chunk(ids, page) {
+		known, err := s.store.Load(ctx, part, func(string, round.Row) bool { return false })
+		if err != nil {
+			return nil, fmt.Errorf("read how instances stand: %w", err)
+		}
+		for _, k := range known {
+			if k.Row.Execution > 0 {
+				rows[k.Instance] = k.Row
+			}
+		}
+	}
+	return rows, nil
+}
+
+// graves tells which of some instances were deleted not long ago.
+func (s *system) graves(ctx context.Context, ids []string) (map[string]bool, error) {
+	list, err := s.store.Graves(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("look for what was deleted: %w", err)
+	}
+	graves := make(map[string]bool, len(list))
+	for _, id := range list {
+		graves[id] = true
+	}
+	return graves, nil
+}

@@ -1,0 +1,655 @@
+package queuetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/jobs"
+)
+
+func behaviours() []behaviour {
+	return slices.Concat(pushes(), pops(), returns(), others())
+}
+
+func pushes() []behaviour {
+	return []behaviour{
+		{"push: first in, first out", func(k *check) {
+			k.push(0, "a", "b")
+			k.push(0, "c")
+			k.counts(3, 0, 0, 0)
+			k.pops(2, "a", "b")
+			k.pops(5, "c")
+			k.pops(1)
+		}},
+		{"push: priorities", func(k *check) {
+			k.push(2, "low")
+			k.push(0, "high")
+			k.push(99, "last")
+			k.push(1, "middle")
+			if i := k.look(); fmt.Sprint(i.Ready) != "map[0:1 1:1 2:1 99:1]" {
+				k.Fatalf("ready: %v", i.Ready)
+			}
+			k.pops(10, "high", "middle", "low", "last")
+		}},
+		{"push: what is known of an item", func(k *check) {
+			began := k.clock.Now()
+			k.must(queue.Push{Items: []queue.NewItem{{Data: []byte(`{"a": [1, 2],  "ü": null}`), Trace: "00-a-b-01",
+				Priority: 7}}})
+			k.wait(time.Second)
+			i := k.must(queue.Pop{Count: 1}).Items[0]
+			if string(i.Data) != `{"a": [1, 2],  "ü": null}` || i.Trace != "00-a-b-01" || i.Priority != 7 ||
+				i.Attempts != 0 || !i.PushedAt.Equal(began) || !i.ReadyAt.Equal(began) || i.ID == 0 {
+				k.Fatalf("%+v", i)
+			}
+		}},
+		{"push: many at once, of large items", func(k *check) {
+			var want []string
+			for n := range queue.MaxCount {
+				want = append(want, fmt.Sprint(n, strings.Repeat("x", n*4)))
+			}
+			k.push(3, want...)
+			k.pops(queue.MaxCount, want...)
+		}},
+		{"push: invalid ones are refused as a whole", refusedPushes},
+		{"push: a refused one makes no queue", func(k *check) {
+			k.refuses(queue.Push{Items: newItems(100, "a")}, &queue.InvalidError{})
+			if _, err := k.store.Look(k.Context(), k.queue); !errors.Is(err, queue.ErrNoQueue) {
+				k.Fatal(err)
+			}
+		}},
+		{"push: max_items", func(k *check) {
+			k.must(queue.Configure{Settings: queue.Settings{MaxItems: 3, MaxAttempts: 1}})
+			k.push(0, "a")
+			k.holds("l", 1, "a")
+			k.must(queue.Return{LockID: "l"})
+			k.must(queue.Push{Items: []queue.NewItem{{Data: []byte("1"), Delay: time.Hour}}})
+			k.push(0, "c")
+			k.holds("m", 1, "c")
+			k.counts(0, 1, 1, 1)
+			if full := k.refuses(queue.Push{Items: newItems(0, "d")},
+				&queue.FullError{}).(*queue.FullError); full.Items != 3 || full.Limit != 3 {
+				k.Fatalf("%+v", full)
+			}
+			k.must(queue.Acknowledge{LockID: "m"})
+			k.refuses(queue.Push{Items: newItems(0, "d", "e")}, &queue.FullError{})
+			k.push(0, "d")
+		}},
+		{"push: idempotency keys", keys},
+		{"push: many keys that are over", manyKeys},
+		{"push: what was due before comes before", func(k *check) {
+			due := k.clock.Now().Add(10 * time.Second)
+			k.must(queue.Push{Items: []queue.NewItem{{Data: quoted("delayed"), Delay: 10 * time.Second}}})
+			k.wait(20 * time.Second)
+			k.push(0, "later")
+			if r := k.pops(2, "delayed", "later"); !r.Items[0].ReadyAt.Equal(due) {
+				k.Fatalf("ready at %v, was due at %v", r.Items[0].ReadyAt, due)
+			}
+		}},
+	}
+}
+
+func pops() []behaviour {
+	return []behaviour{
+		{"pop: nothing makes no lock and no queue", func(k *check) {
+			if r := k.must(queue.Pop{Count: 1, LockID: "l"}); r.Lock != nil || r.Count != 0 {
+				k.Fatalf("%+v", r)
+			}
+			if _, err := k.store.Look(k.Context(), k.queue); !errors.Is(err, queue.ErrNoQueue) {
+				k.Fatal(err)
+			}
+			k.push(0, "a")
+			k.pops(1, "a")
+			if r := k.must(queue.Pop{Count: 1, LockID: "l"}); r.Lock != nil {
+				k.Fatalf("%+v", r)
+			}
+			k.push(0, "b")
+			k.pops(1, "b")
+		}},
+		{"pop: count", func(k *check) {
+			k.push(0, "a")
+			for _, n := range []int{0, -1, queue.MaxCount + 1} {
+				k.refuses(queue.Pop{Count: n}, &queue.InvalidError{})
+			}
+			k.refuses(queue.Pop{Count: 1, Mode: "shared"}, &queue.InvalidError{})
+			k.pops(queue.MaxCount, "a")
+		}},
+		{"pop: bytes", bytesBound},
+		{"lock: exclusive", exclusive},
+		{"lock: concurrent", concurrent},
+		{"lock: exclusive and concurrent", mixed},
+		{"lock: its time", lockTimes},
+		{"acknowledge: exclusive", acknowledgeExclusive},
+		{"acknowledge: concurrent", acknowledgeConcurrent},
+		{"extend", extend},
+	}
+}
+
+func returns() []behaviour {
+	return []behaviour{
+		{"return: at once, to the front", func(k *check) {
+			k.push(1, "a", "b")
+			k.push(0, "first")
+			k.push(2, "c")
+			k.holds("l", 3, "first", "a", "b")
+			k.push(0, "second")
+			if r := k.must(queue.Return{LockID: "l"}); r.Count != 3 || r.Died != 0 || r.Lock == nil {
+				k.Fatalf("%+v", r)
+			}
+			r := k.pops(10, "first", "second", "a", "b", "c")
+			if r.Items[0].Attempts != 1 || r.Items[1].Attempts != 0 {
+				k.Fatalf("attempts: %+v", r.Items)
+			}
+		}},
+		{"return: with a delay, to the front when it is due", func(k *check) {
+			k.push(1, "a", "b")
+			k.holds("l", 1, "a")
+			k.refuses(queue.Return{LockID: "l", Delay: -1}, &queue.InvalidError{})
+			k.refuses(queue.Return{LockID: "l", Delay: queue.MaxDelay + 1}, &queue.InvalidError{})
+			k.must(queue.Return{LockID: "l", Delay: 10 * time.Second})
+			k.counts(1, 1, 0, 0)
+			k.wait(10*time.Second - time.Microsecond)
+			k.counts(1, 1, 0, 0)
+			k.wait(time.Microsecond)
+			k.counts(2, 0, 0, 0)
+			k.pops(10, "a", "b")
+		}},
+		{"delayed: in the order in which they are due", func(k *check) {
+			k.must(queue.Push{Items: []queue.NewItem{
+				{Data: quoted("c"), Delay: 3 * time.Second}, {Data: quoted("a"), Delay: time.Second},
+				{Data: quoted("now")}, {Data: quoted("b"), Delay: 2 * time.Second},
+				{Data: quoted("b2"), Delay: 2 * time.Second},
+				{Data: quoted("high"), Delay: 3 * time.Second, Priority: 0},
+			}})
+			k.counts(1, 5, 0, 0)
+			k.wait(time.Second)
+			k.pops(10, "now", "a")
+			k.wait(2 * time.Second)
+			k.pops(10, "b", "b2", "c", "high")
+		}},
+		{"delayed: more than one transaction settles", func(k *check) {
+			var items []queue.NewItem
+			var want []string
+			for n := range 450 {
+				items = append(items, queue.NewItem{Data: quoted(fmt.Sprint(n)), Delay: time.Second})
+				want = append(want, fmt.Sprint(n))
+			}
+			k.must(queue.Push{Items: items})
+			k.wait(time.Second)
+			var got []string
+			for range 5 {
+				got = append(got, names(k.must(queue.Pop{Count: 1000}).Items)...)
+			}
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				k.Fatalf("got %v", got)
+			}
+		}},
+		{"expiry: to the front of their priority, in their order", func(k *check) {
+			k.push(0, "a", "b")
+			k.push(5, "c", "d")
+			k.holds("l", 3, "a", "b", "c")
+			k.push(0, "e")
+			k.push(4, "f")
+			k.wait(queue.DefaultTTL)
+			k.counts(6, 0, 0, 0)
+			r := k.holds("m", 10, "a", "b", "e", "f", "c", "d")
+			if r.Items[0].Attempts != 2 || r.Items[2].Attempts != 1 {
+				k.Fatalf("%+v", r.Items)
+			}
+			if i := k.look(); i.Totals.Expired != 3 || i.Totals.Popped != 9 {
+				k.Fatalf("%+v", i.Totals)
+			}
+		}},
+	}
+}
+
+func others() []behaviour {
+	return []behaviour{
+		{"dead: after too many attempts", dead},
+		{"dead: requeued by id", requeueByID},
+		{"dead: pages", deadPages},
+		{"dead: removed", func(k *check) {
+			kill(k, "a", "b", "c")
+			k.push(0, "alive")
+			if r := k.must(queue.Remove{Dead: true, Limit: 2}); r.Count != 2 {
+				k.Fatalf("%+v", r)
+			}
+			k.dead("c")
+			if r := k.must(queue.Remove{Dead: true, Limit: 2}); r.Count != 1 {
+				k.Fatalf("%+v", r)
+			}
+			k.counts(1, 0, 0, 0)
+		}},
+		{"configure", configure},
+		{"remove: everything, locked items too", remove},
+		{"forget", forget},
+		{"many operations, as if each came alone", batches},
+		{"look: what waited for longest", func(k *check) {
+			began := k.clock.Now()
+			k.push(9, "old")
+			k.wait(time.Second)
+			k.push(0, "new")
+			if i := k.look(); !i.Oldest.Equal(began) || !i.At.Equal(k.clock.Now()) || i.Queue != k.queue ||
+				i.Life == "" {
+				k.Fatalf("%+v", i)
+			}
+			k.pops(2, "new", "old")
+			if i := k.look(); !i.Oldest.IsZero() || i.Totals.Pushed != 2 || i.Totals.Popped != 2 {
+				k.Fatalf("%+v", i)
+			}
+		}},
+		{"look: settles what is due", func(k *check) {
+			k.must(queue.Configure{Settings: queue.Settings{Mode: queue.Concurrent}})
+			k.push(0, "a", "b")
+			k.must(queue.Push{Items: []queue.NewItem{{Data: quoted("c"), Delay: 20 * time.Second}}})
+			k.holds("l", 1, "a")
+			if i := k.counts(1, 1, 1, 0); i.Locks != 1 || i.Exclusive != nil {
+				k.Fatalf("%+v", i)
+			}
+			k.wait(time.Minute)
+			if i := k.counts(3, 0, 0, 0); i.Locks != 0 {
+				k.Fatalf("%+v", i)
+			}
+		}},
+		{"lists of queues", lists},
+		{"a clock that goes back", func(k *check) {
+			k.push(0, "a")
+			r := k.holds("l", 1, "a")
+			k.wait(-time.Hour)
+			k.locked(queue.Pop{Count: 1}, r.Lock.ExpiresAt)
+			if i := k.look(); i.At.Before(r.Lock.CreatedAt) {
+				k.Fatalf("the queue's time is %v, was %v", i.At, r.Lock.CreatedAt)
+			}
+			if e := k.must(queue.Extend{LockID: "l",
+				TTL: time.Minute}); !e.Lock.ExpiresAt.Equal(r.Lock.CreatedAt.Add(time.Minute)) {
+				k.Fatalf("%+v", e.Lock)
+			}
+			k.wait(time.Hour + time.Minute)
+			k.pops(1, "a")
+		}},
+		{"names", refusedNames},
+		{"a queue that is not there", absent},
+		{"nothing is retained", func(k *check) {
+			data := []byte(`"kept"`)
+			items := []queue.NewItem{{Data: data}}
+			k.must(queue.Push{Items: items})
+			copy(data, `"lost"`)
+			items[0].Priority = 5
+			k.pops(1, "kept")
+		}},
+	}
+}
+
+func refusedPushes(k *check) {
+	k.push(0, "there")
+	for what, p := range map[string]queue.Push{
+		"none":              {},
+		"too many":          {Items: make([]queue.NewItem, queue.MaxCount+1)},
+		"one of a priority": {Items: append(newItems(0, "a", "b"), newItems(100, "c")...)},
+		"one below all":     {Items: append(newItems(0, "a"), newItems(-1, "c")...)},
+		"one with a delay": {Items: append(newItems(0, "a"),
+			queue.NewItem{Data: quoted("b"), Delay: queue.MaxDelay + time.Second})},
+		"one in the past":      {Items: append(newItems(0, "a"), queue.NewItem{Data: quoted("b"), Delay: -1})},
+		"a key that is longer": {Items: newItems(0, "a"), Key: strings.Repeat("k", queue.MaxKey+1)},
+	} {
+		if r := k.do(p)[0]; !errors.As(r.Refused, new(*queue.InvalidError)) || r.Count != 0 {
+			k.Errorf("%s: %+v", what, r)
+		}
+	}
+	k.counts(1, 0, 0, 0)
+	k.must(queue.Push{Items: newItems(99, "a"), Key: strings.Repeat("k", queue.MaxKey), KeyFor: time.Hour})
+	k.pops(3, "there", "a")
+}
+
+func keys(k *check) {
+	push := func(digest, item string) queue.Push {
+		return queue.Push{Items: newItems(0, item, item+"2"), Key: "key", KeyFor: time.Minute, Digest: digest}
+	}
+	if r := k.must(push("d", "a")); r.Again || r.Count != 2 {
+		k.Fatalf("%+v", r)
+	}
+	if r := k.must(push("d", "b")); !r.Again || r.Count != 2 {
+		k.Fatalf("%+v", r)
+	}
+	k.refuses(push("other", "b"), queue.ErrKeyReused)
+	k.pops(10, "a", "a2")
+	k.wait(time.Minute - time.Microsecond)
+	if r := k.must(push("d", "b")); !r.Again {
+		k.Fatalf("%+v", r)
+	}
+	k.wait(time.Microsecond)
+	if r := k.must(push("other", "c")); r.Again {
+		k.Fatalf("%+v", r)
+	}
+	k.refuses(push("d", "b"), queue.ErrKeyReused)
+	k.pops(10, "c", "c2")
+	// A push that is refused leaves no key.
+	k.must(queue.Configure{Settings: queue.Settings{MaxItems: 1}})
+	full := queue.Push{Items: newItems(0, "x", "y"), Key: "full", KeyFor: time.Minute}
+	k.refuses(full, &queue.FullError{})
+	k.must(queue.Configure{})
+	if r := k.must(full); r.Again {
+		k.Fatalf("%+v", r)
+	}
+}
+
+// manyKeys has more keys that are over than one push forgets.
+func manyKeys(k *check) {
+	var pushes []queue.Operation
+	for n := range 130 {
+		pushes = append(pushes,
+			queue.Push{Items: newItems(0, "a"), Key: fmt.Sprintf("key-%03d", n), KeyFor: time.Minute, Digest: "d"})
+	}
+	k.do(pushes...)
+	k.wait(time.Minute)
+	if r := k.must(queue.Push{Items: newItems(0, "b"), Key: "key-129", KeyFor: time.Hour, Digest: "other"}); r.Again {
+		k.Fatalf("a key that is over is remembered: %+v", r)
+	}
+	for n := range 3 {
+		k.must(queue.Push{Items: newItems(0, "c"), Key: fmt.Sprint("more-", n), KeyFor: time.Hour})
+	}
+	k.refuses(queue.Push{Items: newItems(0, "b"), Key: "key-129", KeyFor: time.Hour, Digest: "d"}, queue.ErrKeyReused)
+	if k.db.Query != nil {
+		rows := 0
+		k.db.Query(k, func(into func(...any) error) error {
+			return into(&rows)
+		}, "SELECT count(*) FROM rondo_queue_keys WHERE queue = $1", k.queue)
+		if rows != 4 {
+			k.Fatalf("%d keys are left", rows)
+		}
+	}
+}
+
+func bytesBound(k *check) {
+	size := len(quoted("aa"))
+	k.push(0, "aa", "bb", "cc")
+	k.push(1, "dd", "ee")
+	pop := func(bytes int, want ...string) {
+		k.Helper()
+		k.gets(k.must(queue.Pop{Count: 100, Bytes: bytes}), want...)
+	}
+	pop(1, "aa")
+	pop(2*size+1, "bb", "cc")
+	k.push(0, "ff")
+	pop(2*size, "ff", "dd")
+	pop(0, "ee")
+}
+
+// kill has items die, of a queue whose items have one attempt.
+func kill(k *check, data ...string) {
+	k.Helper()
+	k.must(queue.Configure{Settings: queue.Settings{MaxAttempts: 1}})
+	for _, d := range data {
+		k.push(3, d)
+		k.holds("dies", 1, d)
+		k.wait(time.Second)
+		if r := k.must(queue.Return{LockID: "dies", Reason: "because of " + d}); r.Died != 1 || r.Count != 1 {
+			k.Fatalf("%+v", r)
+		}
+	}
+}
+
+func dead(k *check) {
+	k.must(queue.Configure{Settings: queue.Settings{MaxAttempts: 2, TTL: 5}})
+	k.push(1, "a", "b")
+	k.holds("l", 1, "a")
+	if r := k.must(queue.Return{LockID: "l", Reason: "broken"}); r.Died != 0 {
+		k.Fatalf("%+v", r)
+	}
+	k.holds("l", 2, "a", "b")
+	k.wait(time.Second)
+	if r := k.must(queue.Return{LockID: "l", Reason: strings.Repeat("€", queue.MaxReason),
+		Delay: time.Minute}); r.Died != 1 || r.Count != 2 {
+		k.Fatalf("%+v", r)
+	}
+	k.counts(0, 1, 0, 1)
+	died := k.clock.Now()
+	if d := k.dead("a")[0]; !d.DiedAt.Equal(died) || d.Attempts != 2 || d.Priority != 1 ||
+		!strings.HasPrefix(d.Reason, "€€€") || d.Reason != strings.Repeat("€", queue.MaxReason/3) {
+		k.Fatalf("%+v", d)
+	}
+	// Whose lock expires too often dies, too.
+	k.wait(time.Minute)
+	k.holds("m", 1, "b")
+	k.wait(5 * time.Second)
+	k.pops(1)
+	list := k.dead("a", "b")
+	if list[1].Reason == "" || list[1].Reason == list[0].Reason {
+		k.Fatalf("%+v", list[1])
+	}
+	if i := k.look(); i.Totals.Died != 2 {
+		k.Fatalf("%+v", i.Totals)
+	}
+	// Who needs more attempts gets them; what is dead stays so.
+	if r := k.must(queue.Requeue{Limit: 1}); r.Count != 1 {
+		k.Fatalf("%+v", r)
+	}
+	k.dead("b")
+	r := k.holds("n", 1, "a")
+	if i := r.Items[0]; i.Attempts != 1 || !i.ReadyAt.Equal(k.clock.Now()) || i.PushedAt.Equal(i.ReadyAt) {
+		k.Fatalf("%+v", i)
+	}
+}
+
+func requeueByID(k *check) {
+	kill(k, "a", "b", "c", "d")
+	list := k.dead("a", "b", "c", "d")
+	k.push(3, "other")
+	id, err := queue.ParseDeadID(list[2].DeadID().String())
+	if err != nil {
+		k.Fatal(err)
+	}
+	nobody := queue.DeadID{At: 1, Position: 1}
+	if r := k.must(queue.Requeue{IDs: []queue.DeadID{id, nobody, list[0].DeadID(), id}}); r.Count != 2 {
+		k.Fatalf("%+v", r)
+	}
+	k.dead("b", "d")
+	k.pops(10, "other", "c", "a")
+	if r := k.must(queue.Requeue{IDs: []queue.DeadID{id}}); r.Count != 0 {
+		k.Fatalf("%+v", r)
+	}
+}
+
+func deadPages(k *check) {
+	kill(k, "a", "b", "c", "d", "e")
+	var got []string
+	var after queue.DeadID
+	for range 10 {
+		page, err := k.store.Dead(k.Context(), k.queue, after, 2)
+		if err != nil || len(page) > 2 {
+			k.Fatal(page, err)
+		}
+		for _, d := range page {
+			after = d.DeadID()
+			got = append(got, names([]queue.Item{d.Item})[0]+": "+d.Reason)
+		}
+	}
+	if fmt.Sprint(got) != "[a: because of a b: because of b c: because of c d: because of d e: because of e]" {
+		k.Fatal(got)
+	}
+}
+
+func configure(k *check) {
+	for _, bad := range []queue.Settings{
+		{Priorities: -1}, {Priorities: 1001}, {TTL: -1}, {TTL: 301}, {MaxAttempts: -1}, {MaxItems: -1}, {Mode: "both"},
+		{Start: &queue.Start{}},
+		{Start: &queue.Start{Orchestration: "o", MaxPerSecond: -1}},
+	} {
+		k.refuses(queue.Configure{Settings: bad}, &queue.InvalidError{})
+	}
+	if _, err := k.store.Look(k.Context(), k.queue); !errors.Is(err, queue.ErrNoQueue) {
+		k.Fatalf("refused settings make a queue: %v", err)
+	}
+	k.must(queue.Configure{Settings: queue.Settings{Priorities: 3, Mode: queue.Concurrent, TTL: 7}})
+	k.push(2, "a")
+	k.refuses(queue.Push{Items: newItems(3, "b")}, &queue.InvalidError{})
+	r := k.holds("l", 1, "a")
+	if !r.Lock.ExpiresAt.Equal(k.clock.Now().Add(7 * time.Second)) {
+		k.Fatalf("%+v", r.Lock)
+	}
+	k.must(queue.Return{LockID: "l"})
+	k.refuses(queue.Configure{Settings: queue.Settings{Priorities: 2}}, &queue.InvalidError{})
+	k.must(queue.Configure{Settings: queue.Settings{Priorities: 4}})
+	if s := k.look().Settings; s.Priorities != 4 || s.Mode != queue.Exclusive || s.TTL != 30 || s.MaxAttempts != 0 {
+		k.Fatalf("%+v", s)
+	}
+	k.push(3, "b")
+	k.pops(2, "a", "b")
+}
+
+func remove(k *check) {
+	kill(k, "dead")
+	k.push(0, "a", "b", "c")
+	k.must(queue.Push{Items: []queue.NewItem{{Data: quoted("later"), Delay: time.Hour}}})
+	k.must(queue.Configure{Settings: queue.Settings{Mode: queue.Concurrent}})
+	k.holds("l", 1, "a")
+	k.holds("m", 1, "b")
+	if r := k.must(queue.Remove{Limit: 2}); r.Count != 2 {
+		k.Fatalf("%+v", r)
+	}
+	k.counts(1, 1, 0, 1)
+	k.refuses(queue.Acknowledge{LockID: "l"}, queue.ErrLockExpired)
+	if r := k.must(queue.Remove{Limit: 10}); r.Count != 3 {
+		k.Fatalf("%+v", r)
+	}
+	k.counts(0, 0, 0, 0)
+	k.push(0, "x")
+	k.must(queue.Pop{Count: 1, LockID: "e", Mode: queue.Exclusive})
+	if r := k.must(queue.Remove{Limit: 10}); r.Count != 1 {
+		k.Fatalf("%+v", r)
+	}
+	k.refuses(queue.Acknowledge{LockID: "e"}, queue.ErrNoLock)
+	k.push(0, "y")
+	k.pops(2, "y")
+}
+
+func forget(k *check) {
+	k.must(queue.Push{Items: newItems(0, "a"), Key: "key", KeyFor: time.Hour})
+	life := k.look().Life
+	k.refuses(queue.Forget{}, queue.ErrNotEmpty)
+	k.must(queue.Pop{Count: 1, LockID: "l", Mode: queue.Concurrent})
+	k.refuses(queue.Forget{}, queue.ErrNotEmpty)
+	k.must(queue.Acknowledge{LockID: "l"})
+	k.must(queue.Forget{})
+	k.refuses(queue.Forget{}, queue.ErrNoQueue)
+	Audit(k, k.db, k.queue)
+	if r := k.must(queue.Push{Items: newItems(0, "b"), Key: "key", KeyFor: time.Hour}); r.Again {
+		k.Fatalf("%+v", r)
+	}
+	if i := k.counts(1, 0, 0, 0); i.Life == life || i.Totals.Pushed != 1 {
+		k.Fatalf("%+v", i)
+	}
+}
+
+func batches(k *check) {
+	r := k.do(
+		queue.Pop{Count: 1}, queue.Acknowledge{LockID: "l"}, queue.Requeue{Limit: 1},
+		queue.Push{Items: newItems(1, "a", "b")}, queue.Push{Items: newItems(1000, "bad")},
+		queue.Push{Items: newItems(0, "c")},
+		queue.Pop{Count: 2, LockID: "l"}, queue.Pop{Count: 1}, queue.Acknowledge{LockID: "x"},
+		queue.Acknowledge{LockID: "l"}, queue.Pop{Count: 9},
+		queue.Forget{}, queue.Pop{Count: 1}, queue.Forget{}, queue.Push{Items: newItems(0, "anew")})
+	k.gets(r[0])
+	k.gets(r[6], "c", "a")
+	k.gets(r[10], "b")
+	k.gets(r[12])
+	for n, want := range map[int]error{1: queue.ErrNoLock, 2: queue.ErrNoQueue, 8: queue.ErrWrongLock,
+		13: queue.ErrNoQueue} {
+		if !errors.Is(r[n].Refused, want) {
+			k.Errorf("operation %d: %+v, want %v", n, r[n], want)
+		}
+	}
+	if !errors.As(r[4].Refused, new(*queue.InvalidError)) || !errors.As(r[7].Refused, new(*queue.LockedError)) ||
+		r[9].Count != 2 || r[11].Refused != nil {
+		k.Errorf("%+v", r)
+	}
+	if i := k.counts(1, 0, 0, 0); i.Totals.Pushed != 1 {
+		k.Errorf("%+v", i)
+	}
+	k.pops(9, "anew")
+	k.do()
+}
+
+func lists(k *check) {
+	name := func(n int) string { return fmt.Sprintf("%s-list-%d", k.queue, n) }
+	for n := range 5 {
+		other := &check{TB: k.TB, store: k.store, clock: k.clock, queue: name(n), db: k.db}
+		settings := queue.Settings{}
+		if n%2 == 0 {
+			settings.Start = &queue.Start{Orchestration: fmt.Sprint("o-", n), MaxPerSecond: 2.5}
+		}
+		other.must(queue.Configure{Settings: settings})
+		other.push(n, "a")
+	}
+	var got []string
+	after := k.queue + "-list-"
+	for range 4 {
+		page, err := k.store.List(k.Context(), after, 2)
+		if err != nil {
+			k.Fatal(err)
+		}
+		for _, i := range page {
+			after = i.Queue
+			if strings.HasPrefix(i.Queue, k.queue+"-list-") {
+				got = append(got, fmt.Sprint(i.Queue[len(k.queue)+6:], i.Ready))
+			}
+		}
+	}
+	if fmt.Sprint(got) != "[0map[0:1] 1map[1:1] 2map[2:1] 3map[3:1] 4map[4:1]]" {
+		k.Fatal(got)
+	}
+	starting := func(want string) {
+		k.Helper()
+		list, err := k.store.Starting(k.Context())
+		if err != nil {
+			k.Fatal(err)
+		}
+		var got []string
+		for _, i := range list {
+			got = append(got, i.Settings.Start.Orchestration)
+		}
+		if fmt.Sprint(got) != want {
+			k.Fatalf("got %v, want %v", got, want)
+		}
+	}
+	starting("[o-0 o-2 o-4]")
+	second := &check{TB: k.TB, store: k.store, clock: k.clock, queue: name(2), db: k.db}
+	second.must(queue.Configure{})
+	starting("[o-0 o-4]")
+}
+
+func refusedNames(k *check) {
+	for _, name := range []string{"", strings.Repeat("q", queue.MaxName+1), "a/b", "a b", "ü", "a\x00b",
+		"a\xff", "*", ">"} {
+		_, do := k.store.Do(k.Context(), name, queue.Push{Items: newItems(0, "a")})
+		_, look := k.store.Look(k.Context(), name)
+		_, dead := k.store.Dead(k.Context(), name, queue.DeadID{}, 1)
+		for _, err := range []error{do, look, dead} {
+			if !errors.As(err, new(*queue.InvalidError)) {
+				k.Errorf("%q: %v", name, err)
+			}
+		}
+	}
+	k.queue = strings.Repeat("q", queue.MaxName-10) + ".A_z-0:9"
+	k.push(0, "a")
+	k.pops(1, "a")
+}
+
+func absent(k *check) {
+	for o, want := range map[queue.Operation]error{
+		queue.Acknowledge{LockID: "l"}: queue.ErrNoLock, queue.Extend{LockID: "l"}: queue.ErrNoLock,
+		queue.Remove{Limit: 1}: queue.ErrNoQueue, queue.Forget{}: queue.ErrNoQueue,
+	} {
+		k.refuses(o, want)
+	}
+	k.refuses(queue.Return{LockID: "l"}, queue.ErrNoLock)
+	k.refuses(queue.Requeue{Limit: 1}, queue.ErrNoQueue)
+	k.must(queue.Settle{})
+	k.pops(1)
+	k.dead()
+	if _, err := k.store.Look(k.Context(), k.queue); !errors.Is(err, queue.ErrNoQueue) {
+		k.Fatal(err)
+	}
+}

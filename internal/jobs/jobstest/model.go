@@ -1,0 +1,609 @@
+package queuetest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/jobs"
+)
+
+// Model is a [queue.Store] in memory that is as simple as possible: each queue is a list of items,
+// which is searched for everything. It settles all that is due at once, where stores may leave a
+// part to the next transaction. It is not for concurrent use.
+type Model struct {
+	now    func() time.Time
+	queues map[string]*modelQueue
+}
+
+// NewModel makes one.
+func NewModel(now func() time.Time) *Model {
+	return &Model{now: now, queues: make(map[string]*modelQueue)}
+}
+
+type modelQueue struct {
+	settings queue.Settings
+	last     int64
+	lastLock int64
+	items    []*modelItem
+	locks    []*queue.Lock // those that were returned included
+	only     *queue.Lock   // the one of locks that is exclusive
+	lapsed   bool          // that one has expired, and neither was there a pop since, nor was anybody told
+	latest   time.Time     // when the last of the concurrent locks ends that were there since there was none
+	keys     map[string]modelKey
+	totals   queue.Totals
+	at       time.Time
+
+	// When somebody must look again what is due, at the latest. They matter to the queue's time
+	// only, which stands until something is changed.
+	dueAt, expiryAt, forgetAt, keyAt time.Time
+
+	now           time.Time
+	changed       bool
+	expired, died int // by the operation
+}
+
+type modelItem struct {
+	queue.Item
+	place  queue.Place
+	lock   int64
+	at     time.Time // when it is due, or died
+	reason string
+}
+
+type modelKey struct {
+	digest string
+	count  int
+	until  time.Time
+}
+
+// Do implements [queue.Store].
+func (m *Model) Do(_ context.Context, name string, operations ...queue.Operation) ([]queue.Result, error) {
+	if err := queue.CheckName(name); err != nil {
+		return nil, err
+	}
+	q, fresh := m.queues[name], false
+	var results []queue.Result
+	for _, o := range operations {
+		if q == nil {
+			switch o.(type) {
+			case queue.Push, queue.Configure:
+				q, fresh = &modelQueue{keys: make(map[string]modelKey)}, true
+			case queue.Pop, queue.Settle:
+				results = append(results, queue.Result{})
+				continue
+			case queue.Acknowledge, queue.Return, queue.Extend:
+				results = append(results, queue.Result{Refused: queue.ErrNoLock})
+				continue
+			default:
+				results = append(results, queue.Result{Refused: queue.ErrNoQueue})
+				continue
+			}
+		}
+		if q.now = m.now(); q.now.Before(q.at) {
+			q.now = q.at
+		}
+		q.expired, q.died = 0, 0
+		r := q.do(o)
+		r.Expired, r.Died = q.expired, q.died
+		if results = append(results, r); r.Refused == nil {
+			if _, ok := o.(queue.Forget); ok {
+				q, fresh = nil, false
+			}
+		}
+	}
+	if q == nil || fresh && !q.changed {
+		delete(m.queues, name)
+	} else {
+		m.queues[name] = q
+	}
+	return results, nil
+}
+
+func refuse(err error) queue.Result { return queue.Result{Refused: err} }
+
+func (q *modelQueue) do(o queue.Operation) queue.Result {
+	switch o := o.(type) {
+	case queue.Push:
+		return q.push(o)
+	case queue.Pop:
+		return q.pop(o)
+	case queue.Acknowledge:
+		return q.end(o.LockID, func(l *queue.Lock) queue.Result {
+			n := len(q.items)
+			q.items = slices.DeleteFunc(q.items, func(i *modelItem) bool {
+				return i.place == queue.PlaceLocked && i.lock == l.Number
+			})
+			n -= len(q.items)
+			q.totals.Acknowledged += int64(n)
+			q.drop(l)
+			return queue.Result{Count: n, Lock: l}
+		})
+	case queue.Return:
+		if o.Delay < 0 || o.Delay > queue.MaxDelay {
+			return refuse(&queue.InvalidError{Problem: "the delay"})
+		}
+		return q.end(o.LockID, func(l *queue.Lock) queue.Result {
+			n := q.giveBack(l, o.Delay, o.Reason)
+			q.totals.Returned += int64(n)
+			q.drop(l)
+			return queue.Result{Count: n, Lock: l}
+		})
+	case queue.Extend:
+		return q.end(o.LockID, func(l *queue.Lock) queue.Result {
+			l.ExpiresAt = q.now.Add(queue.TTL(o.TTL))
+			q.changes()
+			if q.only == nil {
+				q.seen(l)
+			}
+			held := *l
+			return queue.Result{Lock: &held, Count: l.Items}
+		})
+	case queue.Configure:
+		return q.configure(o)
+	case queue.Requeue:
+		return q.requeue(o)
+	case queue.Remove:
+		return q.remove(o)
+	case queue.Forget:
+		if len(q.items) > 0 {
+			return refuse(queue.ErrNotEmpty)
+		}
+		return queue.Result{}
+	case queue.Settle:
+		q.settle()
+		return queue.Result{}
+	}
+	panic(fmt.Sprintf("there is no %T", o))
+}
+
+func (q *modelQueue) changes() { q.changed, q.at = true, q.now }
+
+func first(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func (q *modelQueue) isOver(at time.Time) bool { return !at.IsZero() && !q.now.Before(at) }
+
+func (q *modelQueue) push(p queue.Push) queue.Result {
+	bad := len(p.Items) == 0 || len(p.Items) > queue.MaxCount || len(p.Key) > queue.MaxKey
+	for _, i := range p.Items {
+		bad = bad || i.Priority < 0 || i.Priority >= q.settings.WithDefaults().Priorities || i.Delay < 0 ||
+			i.Delay > queue.MaxDelay
+	}
+	if bad {
+		return refuse(&queue.InvalidError{Problem: "the push"})
+	}
+	q.settle()
+	if p.Key != "" {
+		if q.isOver(q.keyAt) {
+			maps.DeleteFunc(q.keys, func(_ string, k modelKey) bool { return q.isOver(k.until) })
+			q.keyAt = time.Time{}
+			for _, k := range q.keys {
+				q.keyAt = first(q.keyAt, k.until)
+			}
+			q.changes()
+		}
+		k, found := q.keys[p.Key]
+		switch {
+		case found && q.now.Before(k.until) && k.digest != p.Digest:
+			return refuse(queue.ErrKeyReused)
+		case found && q.now.Before(k.until):
+			return queue.Result{Count: k.count, Again: true}
+		}
+	}
+	if limit := q.settings.MaxItems; limit > 0 && len(q.items)+len(p.Items) > limit {
+		return refuse(&queue.FullError{Items: len(q.items), Limit: limit})
+	}
+	for _, n := range p.Items {
+		q.last++
+		i := &modelItem{Item: queue.Item{ID: q.last, Priority: n.Priority, Position: q.last, PushedAt: q.now,
+			ReadyAt: q.now, Trace: n.Trace, Data: slices.Clone(n.Data)}}
+		if n.Delay > 0 {
+			i.place, i.at = queue.PlaceDelayed, q.now.Add(n.Delay)
+			q.dueAt = first(q.dueAt, i.at)
+		}
+		q.items = append(q.items, i)
+	}
+	q.totals.Pushed += int64(len(p.Items))
+	q.changes()
+	if p.Key != "" {
+		q.keys[p.Key] = modelKey{p.Digest, len(p.Items), q.now.Add(p.KeyFor)}
+		q.keyAt = first(q.keyAt, q.now.Add(p.KeyFor))
+	}
+	return queue.Result{Count: len(p.Items)}
+}
+
+// placed gives the items at a place, in order.
+func (q *modelQueue) placed(place queue.Place) (list []*modelItem) {
+	for _, i := range q.items {
+		if i.place == place {
+			list = append(list, i)
+		}
+	}
+	slices.SortFunc(list, func(a, b *modelItem) int {
+		if place == queue.PlaceReady {
+			return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Position, b.Position))
+		}
+		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.Position, b.Position))
+	})
+	return list
+}
+
+func (q *modelQueue) active() (list []*queue.Lock) {
+	for _, l := range q.locks {
+		if !l.Returned && l != q.only {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+func (q *modelQueue) pop(p queue.Pop) queue.Result {
+	settings := q.settings.WithDefaults()
+	mode := cmp.Or(p.Mode, settings.Mode)
+	if p.Count < 1 || p.Count > queue.MaxCount || mode.Check() != nil {
+		return refuse(&queue.InvalidError{Problem: "the pop"})
+	}
+	q.settle()
+	if q.lapsed {
+		q.lapsed = false
+		q.changes()
+	}
+	switch {
+	case q.only != nil:
+		return refuse(&queue.LockedError{Until: q.only.ExpiresAt})
+	case mode == queue.Exclusive && len(q.active()) > 0:
+		return refuse(&queue.LockedError{Until: q.latest})
+	}
+	var taken []*modelItem
+	bytes := 0
+	for _, i := range q.placed(queue.PlaceReady) {
+		bytes += len(i.Data)
+		if len(taken) == p.Count || p.Bytes > 0 && p.Count > 16 && bytes > p.Bytes && len(taken) > 0 {
+			break
+		}
+		taken = append(taken, i)
+	}
+	if len(taken) == 0 {
+		return queue.Result{}
+	}
+	q.totals.Popped += int64(len(taken))
+	q.changes()
+	r := queue.Result{Count: len(taken)}
+	if p.LockID == "" {
+		q.items = slices.DeleteFunc(q.items, func(i *modelItem) bool { return slices.Contains(taken, i) })
+	} else {
+		q.lastLock++
+		ttl := cmp.Or(p.TTL, time.Duration(settings.TTL)*time.Second)
+		l := &queue.Lock{ID: p.LockID, Number: q.lastLock, Items: len(taken), CreatedAt: q.now,
+			ExpiresAt: q.now.Add(queue.TTL(ttl))}
+		q.locks = append(q.locks, l)
+		if mode == queue.Exclusive {
+			q.only = l
+		} else {
+			q.seen(l)
+		}
+		held := *l
+		r.Lock = &held
+		for _, i := range taken {
+			i.place, i.lock = queue.PlaceLocked, l.Number
+			i.Attempts++
+		}
+	}
+	for _, i := range taken {
+		r.Items = append(r.Items, i.Item)
+	}
+	return r
+}
+
+// seen notes when a concurrent lock ends.
+func (q *modelQueue) seen(l *queue.Lock) {
+	q.expiryAt = first(q.expiryAt, l.ExpiresAt)
+	if q.latest.Before(l.ExpiresAt) {
+		q.latest = l.ExpiresAt
+	}
+}
+
+func (q *modelQueue) end(id string, do func(*queue.Lock) queue.Result) queue.Result {
+	if id == "" {
+		return refuse(&queue.InvalidError{Problem: "no lock_id"})
+	}
+	if l := q.only; l != nil {
+		switch {
+		case q.isOver(l.ExpiresAt):
+			q.expire(l)
+			q.lapsed = false
+			return refuse(queue.ErrLockExpired)
+		case l.ID != id:
+			return refuse(queue.ErrWrongLock)
+		}
+		return do(l)
+	}
+	if q.lapsed {
+		q.lapsed = false
+		q.changes()
+		return refuse(queue.ErrLockExpired)
+	}
+	for _, l := range q.locks {
+		switch {
+		case l.ID != id:
+			continue
+		case l.Returned:
+			return refuse(queue.ErrLockExpired)
+		case q.isOver(l.ExpiresAt):
+			q.expire(l)
+			return refuse(queue.ErrLockExpired)
+		}
+		return do(l)
+	}
+	if len(q.active()) == 0 {
+		return refuse(queue.ErrNoLock)
+	}
+	return refuse(queue.ErrWrongLock)
+}
+
+func (q *modelQueue) drop(l *queue.Lock) {
+	q.locks = slices.DeleteFunc(q.locks, func(x *queue.Lock) bool { return x == l })
+	if q.only == l {
+		q.only = nil
+	}
+	q.fewer()
+	q.changes()
+}
+
+// fewer is for when there may be no concurrent lock any more.
+func (q *modelQueue) fewer() {
+	if len(q.active()) == 0 {
+		q.expiryAt, q.latest = time.Time{}, time.Time{}
+	}
+}
+
+func (q *modelQueue) expire(l *queue.Lock) {
+	n := q.giveBack(l, 0, "the lock has expired")
+	q.expired += n
+	q.totals.Expired += int64(n)
+	if q.only == l {
+		q.lapsed = true
+		q.drop(l)
+		return
+	}
+	l.Returned = true
+	q.fewer()
+	q.forgetAt = first(q.forgetAt, l.ExpiresAt.Add(10*time.Minute))
+	q.changes()
+}
+
+func (q *modelQueue) giveBack(l *queue.Lock, delay time.Duration, reason string) (n int) {
+	for _, i := range q.items {
+		if i.place != queue.PlaceLocked || i.lock != l.Number {
+			continue
+		}
+		n++
+		switch {
+		case q.settings.MaxAttempts > 0 && i.Attempts >= q.settings.MaxAttempts:
+			i.place, i.at, i.reason = queue.PlaceDead, q.now, reason
+			q.died++
+			q.totals.Died++
+		case delay > 0:
+			i.place, i.at = queue.PlaceDelayed, q.now.Add(delay)
+			q.dueAt = first(q.dueAt, i.at)
+		default:
+			i.place = queue.PlaceReady
+		}
+	}
+	return n
+}
+
+func (q *modelQueue) settle() {
+	if q.only != nil && q.isOver(q.only.ExpiresAt) {
+		q.expire(q.only)
+	}
+	if q.isOver(q.expiryAt) {
+		for _, l := range q.active() {
+			if q.isOver(l.ExpiresAt) {
+				q.expire(l)
+			}
+		}
+		q.expiryAt = time.Time{}
+		for _, l := range q.active() {
+			q.expiryAt = first(q.expiryAt, l.ExpiresAt)
+		}
+		q.changes()
+	}
+	if q.isOver(q.forgetAt) {
+		q.locks = slices.DeleteFunc(q.locks, func(l *queue.Lock) bool {
+			return l.Returned && q.isOver(l.ExpiresAt.Add(10*time.Minute))
+		})
+		q.forgetAt = time.Time{}
+		for _, l := range q.locks {
+			if l.Returned {
+				q.forgetAt = first(q.forgetAt, l.ExpiresAt.Add(10*time.Minute))
+			}
+		}
+		q.changes()
+	}
+	if !q.isOver(q.dueAt) {
+		return
+	}
+	q.dueAt = time.Time{}
+	for _, i := range q.placed(queue.PlaceDelayed) {
+		if !q.isOver(i.at) {
+			q.dueAt = first(q.dueAt, i.at)
+			continue
+		}
+		if i.place = queue.PlaceReady; i.Attempts == 0 {
+			q.last++
+			i.Position, i.ReadyAt = q.last, i.at
+		}
+	}
+	q.changes()
+}
+
+func (q *modelQueue) configure(c queue.Configure) queue.Result {
+	if err := c.Settings.Check(); err != nil {
+		return refuse(err)
+	}
+	for _, i := range q.placed(queue.PlaceReady) {
+		if i.Priority >= c.Settings.WithDefaults().Priorities {
+			return refuse(&queue.InvalidError{Problem: "priorities"})
+		}
+	}
+	q.settings = c.Settings
+	q.changes()
+	return queue.Result{}
+}
+
+func (q *modelQueue) requeue(r queue.Requeue) queue.Result {
+	q.settle()
+	dead := q.placed(queue.PlaceDead)
+	chosen := dead[:min(r.Limit, len(dead))]
+	if len(r.IDs) > 0 {
+		chosen = nil
+		for _, id := range r.IDs {
+			for _, i := range dead {
+				if i.dead().DeadID() == id && !slices.Contains(chosen, i) {
+					chosen = append(chosen, i)
+				}
+			}
+		}
+	}
+	for _, i := range chosen {
+		q.last++
+		i.place, i.Position, i.Attempts, i.ReadyAt, i.reason = queue.PlaceReady, q.last, 0, q.now, ""
+		q.changes()
+	}
+	return queue.Result{Count: len(chosen)}
+}
+
+func (i *modelItem) dead() queue.Dead {
+	return queue.Dead{Item: i.Item, DiedAt: i.at, Reason: i.reason}
+}
+
+func (q *modelQueue) remove(r queue.Remove) queue.Result {
+	places := []queue.Place{queue.PlaceDead}
+	if !r.Dead {
+		places = []queue.Place{queue.PlaceReady, queue.PlaceDelayed, queue.PlaceDead}
+		lapsed := q.lapsed
+		for _, l := range slices.Clone(q.locks) {
+			if !l.Returned {
+				q.expire(l)
+			}
+		}
+		q.lapsed = lapsed
+	}
+	var removed []*modelItem
+	for _, place := range places {
+		removed = append(removed, q.placed(place)...)
+	}
+	removed = removed[:min(r.Limit, len(removed))]
+	q.items = slices.DeleteFunc(q.items, func(i *modelItem) bool { return slices.Contains(removed, i) })
+	if len(removed) > 0 {
+		q.changes()
+	}
+	return queue.Result{Count: len(removed)}
+}
+
+// Look implements [queue.Store].
+func (m *Model) Look(ctx context.Context, name string) (queue.Info, error) {
+	if err := queue.CheckName(name); err != nil {
+		return queue.Info{}, err
+	}
+	q := m.queues[name]
+	if q == nil {
+		return queue.Info{}, queue.ErrNoQueue
+	}
+	now := m.now()
+	if now.Before(q.at) {
+		now = q.at
+	}
+	if q.now = now; q.only != nil && q.isOver(q.only.ExpiresAt) || q.isOver(q.expiryAt) || q.isOver(q.dueAt) {
+		if _, err := m.Do(ctx, name, queue.Settle{}); err != nil {
+			return queue.Info{}, err
+		}
+	}
+	i := q.info(name, now)
+	for _, x := range q.placed(queue.PlaceReady) {
+		i.Oldest = first(i.Oldest, x.ReadyAt)
+	}
+	return i, nil
+}
+
+func (q *modelQueue) info(name string, now time.Time) queue.Info {
+	if now.Before(q.at) {
+		now = q.at
+	}
+	i := queue.Info{
+		Queue: name, Settings: q.settings.WithDefaults(), Ready: make(map[int]int), Totals: q.totals, At: now,
+		Locks:  len(q.active()),
+		Locked: len(q.placed(queue.PlaceLocked)), Delayed: len(q.placed(queue.PlaceDelayed)),
+		Dead: len(q.placed(queue.PlaceDead)),
+	}
+	for _, x := range q.placed(queue.PlaceReady) {
+		i.Ready[x.Priority]++
+	}
+	if q.only != nil {
+		held := *q.only
+		i.Exclusive, i.Locks = &held, 1
+	}
+	return i
+}
+
+// List implements [queue.Store].
+func (m *Model) List(_ context.Context, after string, limit int) (list []queue.Info, err error) {
+	for _, name := range slices.Sorted(maps.Keys(m.queues)) {
+		if name > after && len(list) < limit {
+			list = append(list, m.queues[name].info(name, m.now()))
+		}
+	}
+	return list, nil
+}
+
+// Dead implements [queue.Store].
+func (m *Model) Dead(_ context.Context, name string, after queue.DeadID, limit int) (list []queue.Dead, err error) {
+	if err := queue.CheckName(name); err != nil || m.queues[name] == nil {
+		return nil, err
+	}
+	for _, i := range m.queues[name].placed(queue.PlaceDead) {
+		id := i.dead().DeadID()
+		if (id.At > after.At || id.At == after.At && id.Position > after.Position) && len(list) < limit {
+			list = append(list, i.dead())
+		}
+	}
+	return list, nil
+}
+
+// Starting implements [queue.Store].
+func (m *Model) Starting(context.Context) (list []queue.Info, err error) {
+	for _, name := range slices.Sorted(maps.Keys(m.queues)) {
+		if i := m.queues[name].info(name, m.now()); i.Settings.Start != nil {
+			list = append(list, i)
+		}
+	}
+	return list, nil
+}
+
+// refusal is why something was refused, without the words.
+func refusal(err error) string {
+	var locked *queue.LockedError
+	var full *queue.FullError
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &locked):
+		return fmt.Sprint("locked until ", locked.Until)
+	case errors.As(err, &full):
+		return full.Error()
+	case errors.As(err, new(*queue.InvalidError)):
+		return "invalid"
+	}
+	return strings.TrimSpace(err.Error())
+}

@@ -1,0 +1,197 @@
+package query
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+)
+
+const (
+	// keepParts is how long the parts of an answer can be had, maxKept how many bytes of them are
+	// kept.
+	keepParts = 30 * time.Second
+	maxKept   = 64 << 20
+	// maxWhole bounds an answer that is put together of parts: answers are not believed.
+	maxWhole = 256 << 20
+)
+
+// wrapped is an answer that says where its parts are.
+type wrapped struct {
+	Parts *partsOf `json:"$parts"`
+}
+
+// partsOf says where the parts of an answer can be had. Together they are gzip; Bytes is the size
+// of what is in it.
+type partsOf struct {
+	Method string `json:"method"`
+	Token  string `json:"token"`
+	Count  int    `json:"count"`
+	Bytes  int    `json:"bytes"`
+}
+
+// partQuestion asks for a part.
+type partQuestion struct {
+	Token string `json:"token"`
+	Part  int    `json:"part"`
+}
+
+// parts keeps answers that are too large for one message until they are fetched.
+type parts struct {
+	method string // of this process
+	size   int
+
+	mu    sync.Mutex
+	kept  map[string]*keptAnswer
+	order []string // oldest first
+	bytes int
+}
+
+type keptAnswer struct {
+	data  []byte
+	until time.Time
+}
+
+func newParts(size int) *parts {
+	return &parts{method: "parts-" + newToken(), size: size, kept: make(map[string]*keptAnswer)}
+}
+
+// newToken gives a name that nobody else has.
+func newToken() string {
+	var b [16]byte
+	rand.Read(b[:]) // it never fails
+	return hex.EncodeToString(b[:])
+}
+
+// wrap gives an answer as it can be sent.
+func (p *parts) wrap(data []byte, now time.Time) ([]byte, error) {
+	if len(data) <= p.size {
+		return data, nil
+	}
+	var b bytes.Buffer
+	z, err := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := z.Write(data); err != nil {
+		return nil, err
+	}
+	if err := z.Close(); err != nil {
+		return nil, err
+	}
+	token := newToken()
+	if err := p.keep(token, b.Bytes(), now); err != nil {
+		return nil, err
+	}
+	return marshal(wrapped{&partsOf{Method: p.method, Token: token, Count: (b.Len() + p.size - 1) / p.size,
+		Bytes: len(data)}})
+}
+
+func (p *parts) keep(token string, data []byte, now time.Time) error {
+	if len(data) > maxKept {
+		return &bus.AnswerError{Code: "too_large",
+			Message: fmt.Sprintf("the answer has %d bytes, even compressed; ask for less at once", len(data))}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.order) > 0 {
+		oldest := p.kept[p.order[0]]
+		if oldest != nil && p.bytes+len(data) <= maxKept && now.Before(oldest.until) {
+			break
+		}
+		p.drop(p.order[0])
+		p.order = p.order[1:]
+	}
+	p.kept[token] = &keptAnswer{data: data, until: now.Add(keepParts)}
+	p.order = append(p.order, token)
+	p.bytes += len(data)
+	return nil
+}
+
+// drop forgets an answer; its token is removed from the order by the caller, or when its turn
+// comes.
+func (p *parts) drop(token string) {
+	if k := p.kept[token]; k != nil {
+		p.bytes -= len(k.data)
+		delete(p.kept, token)
+	}
+}
+
+// answer gives a part. Who has the last one has them all.
+func (p *parts) answer(_ context.Context, question []byte) ([]byte, error) {
+	var q partQuestion
+	if err := unmarshal(question, &q, true); err != nil {
+		return nil, badQuestion("question for a part: %v", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.kept[q.Token]
+	if k == nil || q.Part < 0 || q.Part > (len(k.data)-1)/p.size {
+		return nil, &bus.AnswerError{Code: codeGone,
+			Message: "this part of the answer is not there any more; ask again"}
+	}
+	end := min((q.Part+1)*p.size, len(k.data))
+	if end == len(k.data) {
+		p.drop(q.Token)
+	}
+	return k.data[q.Part*p.size : end], nil
+}
+
+// unwrap gives the whole of an answer. The second result is false if its parts are gone, so that it
+// has to be asked for again.
+func unwrap(ctx context.Context, b bus.Questions, answer []byte) ([]byte, bool, error) {
+	if !bytes.HasPrefix(answer, []byte(`{"$parts":`)) {
+		return answer, true, nil
+	}
+	var w wrapped
+	if err := unmarshal(answer, &w, false); err != nil {
+		return nil, false, badAnswer(err)
+	}
+	p := w.Parts
+	if p == nil || p.Count < 1 || p.Count > maxWhole/minMaxAnswer || p.Bytes < 0 || p.Bytes > maxWhole {
+		return nil, false, badAnswer(errors.New("its parts make no sense"))
+	}
+	var packed bytes.Buffer
+	for i := range p.Count {
+		q, err := marshal(partQuestion{p.Token, i})
+		if err != nil {
+			return nil, false, err
+		}
+		part, err := b.Ask(ctx, p.Method, q)
+		var a *bus.AnswerError
+		switch {
+		case errors.As(err, &a) && a.Code == codeGone, errors.Is(err, bus.ErrNobody):
+			// dropped, or the one who has it has gone
+			return nil, false, nil
+		case err != nil:
+			return nil, false, err
+		}
+		if packed.Len()+len(part) > maxWhole {
+			return nil, false, badAnswer(errors.New("its parts are too large"))
+		}
+		packed.Write(part)
+	}
+	z, err := gzip.NewReader(&packed)
+	if err != nil {
+		return nil, false, badAnswer(err)
+	}
+	whole, err := io.ReadAll(io.LimitReader(z, int64(p.Bytes)+1))
+	if err == nil && len(whole) != p.Bytes {
+		err = fmt.Errorf("its parts do not hold %d bytes", p.Bytes)
+	}
+	if err != nil {
+		return nil, false, badAnswer(err)
+	}
+	return whole, true, nil
+}
+
+// badAnswer is the error about an answer that makes no sense.
+func badAnswer(err error) error { return fmt.Errorf("the answer cannot be read: %w", err) }

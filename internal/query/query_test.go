@@ -1,0 +1,403 @@
+package query_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/query"
+	"github.com/rondo-run/rondo/internal/racetest"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/history/historytest"
+	"github.com/rondo-run/rondo/pkg/history/sqlite"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// system is a store that is asked over a broker.
+type system struct {
+	*broker
+	store  *sqlite.Store
+	reader *query.Reader
+}
+
+func newSystem(t testing.TB, o query.Options) *system {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{})
+	must(t, err)
+	b := newBroker()
+	stop, err := query.Answer(b, s, o)
+	must(t, err)
+	t.Cleanup(func() {
+		stop()
+		if len(b.answers) != 0 {
+			t.Errorf("%d methods are still answered", len(b.answers))
+		}
+		must(t, s.Close())
+	})
+	return &system{b, s, query.NewReader(b)}
+}
+
+func (s *system) commit(t testing.TB, turns ...*round.Turn) {
+	t.Helper()
+	for _, turn := range turns {
+		r, err := s.store.Commit(t.Context(), historytest.Batch(t, turn))
+		if err != nil || r.Outcomes[0].Verdict != history.Committed {
+			t.Fatal(r, err)
+		}
+	}
+}
+
+func (s *system) ask(t testing.TB, method, question string) (string, error) {
+	t.Helper()
+	a, err := s.Ask(t.Context(), method, []byte(question))
+	return string(a), err
+}
+
+// TestAskByHand: questions and answers read well.
+func TestAskByHand(t *testing.T) {
+	s := newSystem(t, query.Options{})
+	a := historytest.NewActor("order-7").At(time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC))
+	s.commit(t, a.Start(historytest.WithAttributes(map[string]string{"a": "<b>"})), a.Complete(`{"html":"<b>"}`))
+	got, err := s.ask(t, query.MethodInstance, `{"instance":"order-7"}`)
+	must(t, err)
+	for _, want := range []string{`"instance":"order-7"`, `"status":"completed"`, `"output":{"html":"<b>"}`,
+		`"created_at":"2026-01-02T03:04:05.000006Z"`, `"attributes":{"a":"<b>"}`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s is not in %s", want, got)
+		}
+	}
+	for question, want := range map[string]string{
+		`{"filter":{"statuses":["completed"]},"limit":5}`: `{"instances":[{"instance":"order-7"`,
+		`{"filter":{"name":"other"}}`:                     `{"instances":[]}`,
+		``:                                                `{"instances":[{"instance":"order-7"`,
+	} {
+		if got, err := s.ask(t, query.MethodList, question); err != nil || !strings.HasPrefix(got, want) {
+			t.Errorf("%s: got %s, %v", question, got, err)
+		}
+	}
+}
+
+func TestQuestionsAreReadStrictly(t *testing.T) {
+	s := newSystem(t, query.Options{})
+	for _, c := range [][3]string{
+		{query.MethodInstance, `{"instnace":"a"}`,
+			`question for instance: json: unknown field "instnace"; it is a JSON object like`},
+		{query.MethodInstance, `{"instance":"a"} {}`, "there is something behind the value"},
+		{query.MethodInstance, `order-7`, "it is a JSON object like"},
+		{query.MethodInstance, ``,
+			`question for instance: which instance? It is a JSON object like {"instance":"order-7"}`},
+		{query.MethodWaiting, `{}`, "which instance?"},
+		{query.MethodValue, `{"key":"total"}`, `like {"instance":"order-7","key":"total"}`},
+		{query.MethodList, `{"attributes":{"region":"eu"}}`,
+			`question for list: json: unknown field "attributes"; it is a JSON object like {"filter":{"name":"fulfil"`},
+		{query.MethodCount, `all`, `like {"filter":`},
+		{query.MethodDeleteEnded, `{"filters":{"name":"x"}}`, `unknown field "filters"`},
+		{query.MethodDeleteEnded, `{}`, "an empty filter stands for all"},
+		{query.MethodPruneAll, `{}`, "an empty filter stands for all"},
+		{query.MethodDelete, `{}`, `question for delete: which?`},
+		{query.MethodList, `{"limit":-1}`, "out of range"},
+		{query.MethodList, `{"limit":99999999999}`, "out of range"},
+		{query.MethodList, `{"cursor":"` + strings.Repeat("x", 1<<20) + `"}`, "too much"},
+	} {
+		_, err := s.ask(t, c[0], c[1])
+		var a *bus.AnswerError
+		if !errors.As(err, &a) || a.Code != "bad_question" || !strings.Contains(a.Message, c[2]) {
+			t.Errorf("%s %.40s: got %v, want %q", c[0], c[1], err, c[2])
+		}
+	}
+}
+
+func TestReadOnly(t *testing.T) {
+	s := newSystem(t, query.Options{ReadOnly: true})
+	_, err := s.reader.Delete(t.Context(), []string{"a"}, history.Deletion{})
+	if !errors.Is(err, query.ErrReadOnly) || history.ClassOf(err) != history.Permanent {
+		t.Errorf("got %v", err)
+	}
+	if _, err := s.reader.PruneAll(t.Context(), history.Filter{}, history.Keep{}, history.Page{}); !errors.Is(err,
+		query.ErrReadOnly) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := s.reader.Metrics(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if more, err := s.reader.Tidy(t.Context()); more || err != nil {
+		t.Errorf("got %t, %v", more, err)
+	}
+	if _, err := query.Answer(newBroker(), s.store, query.Options{MaxAnswer: 100}); err == nil {
+		t.Error("answers of 100 bytes")
+	}
+}
+
+// TestLargeAnswers: what is larger than a message comes in parts, of JSON and of other bytes.
+func TestLargeAnswers(t *testing.T) {
+	s := newSystem(t, query.Options{})
+	noise := make(events.Payload, events.MaxPayload)
+	state := uint32(1)
+	for i := range noise {
+		state = state*1664525 + 1013904223
+		noise[i] = byte(state >> 24)
+	}
+	for name, output := range map[string]events.Payload{"text": events.Payload(`"` + strings.Repeat("x",
+		events.MaxPayload-2) + `"`), "bytes": noise} {
+		a := historytest.NewActor(name)
+		s.commit(t, a.Start(), a.Complete(string(output)))
+		info, err := s.reader.Instance(t.Context(), name)
+		if err != nil || !bytes.Equal(info.Output, output) {
+			t.Errorf("%s: got %d bytes, %v", name, len(info.Output), err)
+		}
+		export, err := history.Export(t.Context(), s.reader, name, 0)
+		if err != nil || len(export.Events) != 2 ||
+			!bytes.Equal(export.Events[1].Fact.(*events.Completed).Output, output) {
+			t.Errorf("%s: history %v", name, err)
+		}
+	}
+	v := historytest.NewActor("values")
+	s.commit(t, v.Start())
+	for i := range 40 {
+		s.commit(t, v.Set(fmt.Sprint(i), string(noise[i*1000:i*1000+events.MaxValue])))
+	}
+	got, err := s.reader.Values(t.Context(), "values")
+	if err != nil || len(got) != 40 || !bytes.Equal(got["7"].Data, noise[7000:7000+events.MaxValue]) {
+		t.Errorf("got %d values, %v", len(got), err)
+	}
+	for method, n := range s.asked {
+		if strings.HasPrefix(method, "parts-") && n < 6 {
+			t.Errorf("%d parts", n)
+		}
+	}
+}
+
+// TestLongHistory: pages are bounded by size, and nobody sees that.
+func TestLongHistory(t *testing.T) {
+	detector.TooMuch(t)
+	s := newSystem(t, query.Options{})
+	a := historytest.NewActor("a")
+	s.commit(t, a.Start())
+	large := events.Payload(`"` + strings.Repeat("x", 50_000) + `"`)
+	for range 15 {
+		var turns []*round.Turn
+		for range 10 {
+			turns = append(turns, a.Say(&events.EventReceived{Wait: 1, Name: "note", Data: large}))
+		}
+		s.commit(t, historytest.Together(turns...))
+	}
+	for _, limit := range []int{0, 7, 250, 1000} {
+		got, err := s.reader.Events(t.Context(), "a", 0, 0, limit)
+		if want := min(151, (history.Page{Limit: limit}).Size()); err != nil || len(got) != want ||
+			got[want-1].ID != int64(want) {
+			t.Errorf("limit %d: got %d events, %v", limit, len(got), err)
+		}
+	}
+}
+
+// lossy loses what answers say.
+type lossy struct {
+	*broker
+	mu   sync.Mutex
+	lose func(method string) (answer []byte, err error, lost bool)
+}
+
+func (l *lossy) Ask(ctx context.Context, method string, q []byte) ([]byte, error) {
+	a, err := l.broker.Ask(ctx, method, q)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if b, e, lost := l.lose(method); lost {
+		return b, e
+	}
+	return a, err
+}
+
+func TestLostAnswersAreAskedForAgain(t *testing.T) {
+	s := newSystem(t, query.Options{MaxAnswer: 16 << 10})
+	a := historytest.NewActor("a")
+	s.commit(t, a.Start(), a.Complete(`"`+strings.Repeat("x", 100<<10)+`"`))
+	gone := &bus.AnswerError{Code: "gone"}
+	for name, c := range map[string]struct {
+		times int
+		parts bool
+		err   error
+		class history.Class // 0: it is answered in the end
+	}{
+		"a timeout":            {2, false, context.DeadlineExceeded, 0},
+		"timeouts":             {9, false, context.DeadlineExceeded, history.Retry},
+		"nobody":               {9, false, bus.ErrNobody, history.Retry},
+		"parts gone":           {2, true, gone, 0},
+		"who has parts gone":   {1, true, bus.ErrNobody, 0},
+		"parts gone for ever":  {9, true, gone, history.Retry},
+		"a part that is lost":  {1, true, context.DeadlineExceeded, 0},
+		"those who answer end": {9, false, &bus.AnswerError{Code: "retry", Message: "it ends"}, history.Retry},
+	} {
+		t.Run(name, func(t *testing.T) {
+			left := c.times
+			r := query.NewReader(&lossy{broker: s.broker, lose: func(method string) ([]byte, error, bool) {
+				if strings.HasPrefix(method, "parts-") != c.parts || left == 0 {
+					return nil, nil, false
+				}
+				left--
+				return nil, fmt.Errorf("lost: %w", c.err), true
+			}})
+			info, err := r.Instance(t.Context(), "a")
+			switch {
+			case c.class == 0 && (err != nil || len(info.Output) != 100<<10+2):
+				t.Errorf("got %d bytes, %v", len(info.Output), err)
+			case c.class != 0 && (err == nil || history.ClassOf(err) != c.class):
+				t.Errorf("got %v of class %v", err, history.ClassOf(err))
+			}
+		})
+	}
+}
+
+// TestRemovingIsAskedForOnce: when the answer is lost, nobody knows whether it happened.
+func TestRemovingIsAskedForOnce(t *testing.T) {
+	s := newSystem(t, query.Options{})
+	asked := 0
+	r := query.NewReader(&lossy{broker: s.broker, lose: func(string) ([]byte, error, bool) {
+		asked++
+		return nil, context.DeadlineExceeded, true
+	}})
+	_, err := r.Prune(t.Context(), "a", history.Keep{})
+	if asked != 1 || history.ClassOf(err) != history.Ambiguous || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("asked %d times, got %v", asked, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.reader.Instance(ctx, "a"); !errors.Is(err, context.Canceled) ||
+		history.ClassOf(err) != history.Retry {
+		t.Errorf("got %v", err)
+	}
+	if d, err := r.Delete(t.Context(), nil, history.Deletion{}); d.Instances != 0 || err != nil {
+		t.Errorf("got %v, %v", d, err)
+	}
+}
+
+func TestDeletionIsAnnounced(t *testing.T) {
+	s := newSystem(t, query.Options{})
+	a := historytest.NewActor("a")
+	s.commit(t, a.Start(), a.Complete("1"))
+	var heard []query.Notice
+	stop, err := query.Listen(t.Context(), s.broker, "a", func(n query.Notice) { heard = append(heard, n) })
+	must(t, err)
+	defer stop()
+	_, err = s.reader.Delete(t.Context(), []string{"a"}, history.Deletion{})
+	must(t, err)
+	if topics(heard) != "deleted" {
+		t.Errorf("heard %+v", heard)
+	}
+}
+
+func TestWaitingExplains(t *testing.T) {
+	s := newSystem(t, query.Options{Explain: func(_ context.Context, w *query.Waiting) {
+		w.Notes = append(w.Notes, "seen by "+w.Instance)
+	}})
+	for id, status := range map[string]round.Status{"running": round.Running, "suspended": round.Suspended,
+		"halted": round.Halted} {
+		turn := historytest.NewActor(id).StartAndCall()
+		if turn.Row.Status = status; status == round.Halted {
+			turn.Row.Error = &events.Error{Kind: events.Nondeterminism, Message: "a timer is missing"}
+		}
+		s.commit(t, turn)
+	}
+	broken := historytest.NewActor("broken")
+	s.commit(t, broken.Start(), broken.Note())
+	fails, idle := historytest.NewActor("failed"), historytest.NewActor("idle")
+	s.commit(t, fails.Start(), fails.Fail("no"), idle.Start())
+	for id, want := range map[string]string{
+		"suspended": "it was suspended",
+		"halted":    "its code does not fit its history: a timer is missing",
+		"broken":    "its history cannot be read",
+		"failed":    "it has ended (failed): no",
+		"idle":      "it waits for nothing that history tells of",
+		"running":   "seen by running",
+	} {
+		w, err := s.reader.Waiting(t.Context(), id)
+		if err != nil || !slices.ContainsFunc(w.Notes, func(n string) bool {
+			return strings.Contains(n, want)
+		}) || !slices.Contains(w.Notes, "seen by "+id) {
+			t.Errorf("%s: got %+v, %v", id, w, err)
+		}
+		if waits := id == "running" || id == "suspended" || id == "halted"; waits != (len(w.Waits) == 1) {
+			t.Errorf("%s waits for %+v", id, w)
+		}
+	}
+	w, err := s.reader.Waiting(t.Context(), "running")
+	if err != nil || len(w.Waits) != 1 || w.Waits[0].Kind != round.WaitsForActivity || w.Waits[0].Name != "charge" ||
+		!w.Waits[0].Since.Equal(historytest.Began) {
+		t.Errorf("got %+v, %v", w, err)
+	}
+}
+
+// ---- What strangers say.
+
+// FuzzAnswer: whatever answers say, a Reader gives a value or an error.
+func FuzzAnswer(f *testing.F) {
+	for _, s := range []string{
+		``, `null`, `{}`, `[]`, `{"events":[null],"more":true}`, `{"events":[{"id":1}],"more":true}`,
+		`{"instances":[{"output":null}],"next":"x"}`,
+		`{"$parts":null}`, `{"$parts":{"method":"parts-x","token":"t","count":1,"bytes":10}}`,
+		`{"$parts":{"method":"instance","count":99999999999}}`,
+		`{"executions":[],"more":true}`, `{"events":[],"more":true}`, `{"values":{"k":{}}}`,
+		`{"problem":{"column":"x"}}`,
+	} {
+		f.Add([]byte(s), []byte(s))
+	}
+	f.Fuzz(func(t *testing.T, answer, part []byte) {
+		r := query.NewReader(&lossy{broker: newBroker(), lose: func(method string) ([]byte, error, bool) {
+			if strings.HasPrefix(method, "parts-") {
+				return part, nil, true
+			}
+			return answer, nil, true
+		}})
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, _ = r.Instance(ctx, "a")
+		_, _ = r.List(ctx, history.Filter{}, history.Page{})
+		_, _ = r.Events(ctx, "a", 0, 0, 10)
+		_, _ = r.Executions(ctx, "a", 0, 10)
+		_, _ = r.Values(ctx, "a")
+		_, _, _ = r.Value(ctx, "a", "k")
+		_, _ = r.Waiting(ctx, "a")
+		_, _ = r.Tree(ctx, "a")
+		_, _ = r.Metrics(ctx)
+		_, _ = r.Delete(ctx, []string{"a"}, history.Deletion{})
+	})
+}
+
+// FuzzQuestion: whatever is asked, there is an answer that is JSON, or an error with a code.
+func FuzzQuestion(f *testing.F) {
+	s := newSystem(f, query.Options{ReadOnly: true})
+	a := historytest.NewActor("a")
+	s.commit(f, a.StartAndCall(), a.Set("k", "1"))
+	for _, q := range []string{``, `{}`, `{"instance":"a"}`, `{"instance":"a","execution":1,"after":1,"limit":1}`,
+		`{"filter":{"ids":["a"]}}`, `{"cursor":"x"}`, `{"token":"x","part":9223372036854775807}`} {
+		f.Add([]byte(q))
+	}
+	f.Fuzz(func(t *testing.T, q []byte) {
+		for method, answer := range s.answers {
+			data, err := answer(t.Context(), q)
+			var known *bus.AnswerError
+			if err != nil && (!errors.As(err, &known) || known.Code == "") || err == nil && !json.Valid(data) {
+				t.Errorf("%s %s: got %s, %v", method, q, data, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,195 @@
+package queues_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/jobs"
+	"github.com/rondo-run/rondo/internal/racetest"
+	"github.com/rondo-run/rondo/pkg/history/sqlite"
+	"github.com/rondo-run/rondo/services/jobs"
+)
+
+// allocated tells how many bytes a function allocates.
+func allocated(do func()) int {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.ReadMemStats(&after)
+	return int((after.TotalAlloc - before.TotalAlloc) >> 20)
+}
+
+// large opens a store with a queue of 200 items of 256 KiB: 50 MiB.
+func large(t *testing.T) queue.Store {
+	db, err := sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{Log: silence})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	data := json.RawMessage(`"` + strings.Repeat("x", 256<<10-2) + `"`)
+	for range 200 {
+		do(t, db.Queues(), queue.Push{Items: []queue.NewItem{{Data: data}}})
+	}
+	return db.Queues()
+}
+
+// TestAttackReadAhead: a pop of one item, together with another that asks for many, does not read
+// them all.
+func TestAttackReadAhead(t *testing.T) {
+	s := large(t)
+	for _, x := range []struct {
+		what string
+		ops  []queue.Operation
+	}{
+		{"one alone", []queue.Operation{queue.Pop{Count: 1, LockID: "a", Bytes: 8 << 20}}},
+		{"one beside one of 1000 (which is refused)", []queue.Operation{queue.Pop{Count: 1, LockID: "b",
+			Bytes: 8 << 20}, queue.Pop{Count: 1000, LockID: "c", Bytes: 8 << 20}}},
+		{"16 beside 15 others of 16 (which are refused)", []queue.Operation{queue.Pop{Count: 16, LockID: "d"},
+			queue.Pop{Count: 16, LockID: "e"}, queue.Pop{Count: 100, LockID: "f"}, queue.Pop{Count: 100, LockID: "g"}}},
+	} {
+		n := allocated(func() {
+			if _, err := s.Do(t.Context(), "jobs", x.ops...); err != nil {
+				t.Fatal(err)
+			}
+		})
+		t.Logf("%s: %d MiB", x.what, n)
+		if strings.Contains(x.what, "1000") && n > 16 {
+			t.Errorf("%s: %d MiB are read for a pop of one item", x.what, n)
+		}
+		do(t, s, queue.Return{LockID: x.ops[0].(queue.Pop).LockID})
+	}
+}
+
+// TestAttackDead: a page of dead items takes as much memory as its answer, not as all of them.
+func TestAttackDead(t *testing.T) {
+	store := large(t)
+	do(t, store, queue.Configure{Settings: queue.Settings{MaxAttempts: 1}})
+	do(t, store, queue.Pop{Count: 200, LockID: "a"})
+	do(t, store, queue.Return{LockID: "a"})
+	s, end := serve(t, store, queues.Config{})
+	defer end()
+	one := allocated(func() { s.ask("GET", "/queue/jobs/dead?limit=1", "").is(200, nil) })
+	n := allocated(func() { s.ask("GET", "/queue/jobs/dead?limit=1000", "").is(200, nil) })
+	requeued := allocated(func() { s.post("/queue/jobs/dead/requeue", `{"limit": 1000}`).is(200, nil) })
+	t.Logf("limit=1: %d MiB; limit=1000: %d MiB; requeue: %d MiB", one, n, requeued)
+	if n > detector.Size(120, 240) || requeued > 16 {
+		t.Errorf("limit=1: %d MiB; limit=1000: %d MiB; requeue: %d MiB", one, n, requeued)
+	}
+}
+
+// TestAttackLockID: a lock_id that can be none is refused before the database sees it.
+func TestAttackLockID(t *testing.T) {
+	s, end := serve(t, large(t), queues.Config{})
+	defer end()
+	s.post("/queue/jobs/acknowledge", `{"lock_id": "`+strings.Repeat("x", 4<<20-100)+`"}`).is(400,
+		map[string]any{"error_code": "INVALID_REQUEST"})
+}
+
+// counting is a context that knows how many functions wait for its end.
+type counting struct {
+	context.Context
+	done  chan struct{}
+	those atomic.Int64
+}
+
+func (c *counting) Done() <-chan struct{} { return c.done }
+func (c *counting) Err() error {
+	select {
+	case <-c.done:
+		return context.Canceled
+	default:
+		return nil
+	}
+}
+func (c *counting) AfterFunc(f func()) func() bool {
+	c.those.Add(1)
+	var once atomic.Bool
+	go func() {
+		<-c.done
+		if once.CompareAndSwap(false, true) {
+			f()
+		}
+	}()
+	return func() bool {
+		if once.CompareAndSwap(false, true) {
+			c.those.Add(-1)
+			return true
+		}
+		return false
+	}
+}
+
+// TestAttackStarterLeak: a rate that is used up leaves nothing behind.
+func TestAttackStarterLeak(t *testing.T) {
+	for _, most := range []float64{100, 1e-12} {
+		db, err := sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{Log: silence})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		store := &looked{Store: db.Queues(), often: make(chan struct{})}
+		var items []queue.NewItem
+		for range 1000 {
+			items = append(items, queue.NewItem{Data: json.RawMessage("1")})
+		}
+		do(t, store, queue.Configure{Settings: queue.Settings{Start: &queue.Start{Orchestration: "fulfil",
+			MaxPerSecond: most}}})
+		do(t, store, queue.Push{Items: items})
+		st := queues.NewStarter(store, newBroker(),
+			queues.StarterConfig{Logger: silence, Every: 100 * time.Millisecond})
+		ctx := &counting{Context: context.Background(), done: make(chan struct{})}
+		ended, begun := make(chan error), time.Now()
+		go func() { ended <- st.Run(ctx) }()
+		<-store.often
+		took := time.Since(begun)
+		t.Logf("max_per_second %v: started %d, functions that wait for the end %d, %d looks took %v", most,
+			st.Counts().Started, ctx.those.Load(), oftenLooks, took)
+		if n := ctx.those.Load(); n > 20 {
+			t.Errorf("max_per_second %v: after %d looks, %d functions wait for the end", most, oftenLooks, n)
+		}
+		if most < 1 && took < oftenLooks/4*100*time.Millisecond {
+			t.Errorf("max_per_second %v: %d looks took %v only", most, oftenLooks, took)
+		}
+		close(ctx.done)
+		<-ended
+	}
+}
+
+type looked struct {
+	queue.Store
+	n     atomic.Int64
+	often chan struct{} // closed when it was looked often
+}
+
+const oftenLooks = 12
+
+func (l *looked) Starting(ctx context.Context) ([]queue.Info, error) {
+	if l.n.Add(1) == oftenLooks {
+		close(l.often)
+	}
+	return l.Store.Starting(ctx)
+}
+
+// TestAttackBody: what a body becomes in memory.
+func TestAttackBody(t *testing.T) {
+	s, end := serve(t, large(t), queues.Config{})
+	defer end()
+	var b bytes.Buffer
+	b.WriteString(`{"items":[{}`)
+	for b.Len() < 4<<20-10 {
+		b.WriteString(`,{}`)
+	}
+	b.WriteString(`]}`)
+	n := allocated(func() { s.post("/queue/jobs/push", b.String()).is(400, nil) })
+	t.Logf("4 MiB of {}: %d MiB", n)
+	if n > 64 {
+		t.Errorf("4 MiB of {} have made the server allocate %d MiB", n)
+	}
+	s.ask("PUT", "/queue/jobs", `{"start":{"orchestration":"`+strings.Repeat("x", 4<<20-100)+`"}}`).is(400, nil)
+}

@@ -1,0 +1,48 @@
+package queues_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/rondo-run/rondo/internal/jobs"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history/sqlite"
+	"github.com/rondo-run/rondo/services/jobs"
+)
+
+// Each item of a queue starts an instance. In an orchestrator, the broker is NATS.
+func ExampleStarter() {
+	dir, err := os.MkdirTemp("", "rondo-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	ctx, stop := context.WithCancel(context.Background())
+	store, err := sqlite.Open(ctx, filepath.Join(dir, "rondo.db"), sqlite.Options{Log: silence})
+	if err != nil {
+		panic(err)
+	}
+	defer store.Close()
+	_, err = store.Queues().Do(ctx, "orders",
+		queue.Configure{Settings: queue.Settings{Start: &queue.Start{Orchestration: "fulfil"}}},
+		queue.Push{Items: []queue.NewItem{{Data: json.RawMessage(`{"sku": "a1"}`), Priority: 1},
+			{Data: json.RawMessage(`{"sku": "urgent"}`)}}})
+	if err != nil {
+		panic(err)
+	}
+	b := newBroker()
+	b.stores = func(s events.Start) { fmt.Println(s.Orchestration, s.Input, s.Attributes) }
+	b.after = stop // it ends when everything is stored
+	if err := queues.NewStarter(store.Queues(), b, queues.StarterConfig{Logger: silence}).Run(ctx); err != nil {
+		panic(err)
+	}
+	info, err := store.Queues().Look(context.Background(), "orders")
+	fmt.Println(info.Depth()+info.Locked, "items are left,", err)
+	// Output:
+	// fulfil {"sku":"urgent"} map[rondo.queue:orders]
+	// fulfil {"sku":"a1"} map[rondo.queue:orders]
+	// 0 items are left, <nil>
+}

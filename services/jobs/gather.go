@@ -1,0 +1,226 @@
+package queues
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/jobs"
+	"github.com/rondo-run/rondo/pkg/history"
+)
+
+// gatherer does operations. Those of a queue that come while a transaction of that queue is under
+// way are done together in the next one: alone, an operation does not wait, and many share a
+// commit.
+//
+// Whoever has just been answered mostly comes again at once. So after a transaction of several
+// operations the next one waits until as many have come, for a part of the time that it takes at
+// most: otherwise few and many would take turns, in more transactions (docs/adr/0026-queues.md has
+// figures).
+type gatherer struct {
+	store   queue.Store
+	timeout time.Duration
+	slots   chan struct{}
+
+	mu     sync.Mutex
+	queues map[string]*line // those with a transaction under way, or about to have one
+	all    sync.WaitGroup
+}
+
+// line is who waits for the next transaction of a queue.
+type line struct {
+	waiting []*waiting
+	came    chan struct{} // has a value when somebody has come
+}
+
+// gatherFor bounds how long is waited for others to come, and so does half of the time of the last
+// transaction.
+const gatherFor = 2 * time.Millisecond
+
+// gatherMost bounds the operations of a transaction, gatherBytes what they push, gatherItems what
+// they pop.
+const (
+	gatherMost  = 100
+	gatherBytes = 4 << 20
+	gatherItems = 256
+)
+
+// waiting is somebody who waits for an operation.
+type waiting struct {
+	ctx    context.Context
+	op     queue.Operation
+	bytes  int
+	items  int
+	result queue.Result
+	err    error
+	done   chan struct{}
+}
+
+func newGatherer(store queue.Store, timeout time.Duration, parallel int) *gatherer {
+	return &gatherer{store: store, timeout: timeout, slots: make(chan struct{}, parallel),
+		queues: make(map[string]*line)}
+}
+
+// do waits for its turn, and then for the result.
+func (g *gatherer) do(ctx context.Context, name string, op queue.Operation) (queue.Result, error) {
+	w := &waiting{ctx: ctx, op: op, bytes: sizeOf(op), items: itemsOf(op), done: make(chan struct{})}
+	g.mu.Lock()
+	l, busy := g.queues[name]
+	if !busy {
+		l = &line{came: make(chan struct{}, 1)}
+		g.queues[name] = l
+		g.all.Add(1)
+		go g.run(name, l)
+	}
+	l.waiting = append(l.waiting, w)
+	g.mu.Unlock()
+	select {
+	case l.came <- struct{}{}:
+	default:
+	}
+	select {
+	case <-w.done:
+		return w.result, w.err
+	case <-ctx.Done():
+		return queue.Result{}, context.Cause(ctx)
+	}
+}
+
+func sizeOf(op queue.Operation) (n int) {
+	if p, ok := op.(queue.Push); ok {
+		for _, i := range p.Items {
+			n += len(i.Data)
+		}
+	}
+	return n
+}
+
+// itemsOf is how many items an operation pops. Of many, there are not more than an answer may have
+// bytes.
+func itemsOf(op queue.Operation) int {
+	if p, ok := op.(queue.Pop); ok {
+		return min(max(p.Count, 0), maxAnswer/DefaultMaxItem)
+	}
+	return 0
+}
+
+// run does what waits for a queue until nobody does any more.
+func (g *gatherer) run(name string, l *line) {
+	defer g.all.Done()
+	for {
+		g.slots <- struct{}{}
+		batch := g.next(name, l)
+		if batch == nil {
+			<-g.slots
+			return
+		}
+		began := time.Now()
+		g.together(name, batch)
+		<-g.slots
+		if len(batch) > 1 {
+			g.gather(l, len(batch), min(time.Since(began)/2, gatherFor))
+		}
+	}
+}
+
+// gather waits until so many wait, or for so long.
+func (g *gatherer) gather(l *line, want int, most time.Duration) {
+	late := time.NewTimer(most)
+	defer late.Stop()
+	for {
+		g.mu.Lock()
+		n := len(l.waiting)
+		g.mu.Unlock()
+		if n >= want {
+			return
+		}
+		select {
+		case <-l.came:
+		case <-late.C:
+			return
+		}
+	}
+}
+
+// next takes those who come next; nil if there is nobody, and then the queue is free.
+func (g *gatherer) next(name string, l *line) (batch []*waiting) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	bytes, items := 0, 0
+	for len(l.waiting) > 0 && len(batch) < gatherMost {
+		w := l.waiting[0]
+		if w.ctx.Err() != nil { // nobody waits for it any more, so it is not done
+			w.err = context.Cause(w.ctx)
+			close(w.done)
+			l.waiting = l.waiting[1:]
+			continue
+		}
+		if bytes += w.bytes; bytes > gatherBytes && len(batch) > 0 {
+			break
+		}
+		if items += w.items; items > gatherItems && len(batch) > 0 {
+			break
+		}
+		batch, l.waiting = append(batch, w), l.waiting[1:]
+	}
+	if batch == nil {
+		delete(g.queues, name)
+	}
+	return batch
+}
+
+// turn is when an operation comes among those that are done together. Nobody can tell in which
+// order they came, and like beside like is read and written at once.
+func turn(op queue.Operation) int {
+	switch op.(type) {
+	case queue.Acknowledge:
+		return 0
+	case queue.Push:
+		return 2
+	case queue.Pop:
+		return 3
+	}
+	return 1
+}
+
+// together does several operations in one transaction. If the database does not take them, each is
+// tried alone, so that one cannot spoil the others.
+func (g *gatherer) together(name string, batch []*waiting) {
+	slices.SortStableFunc(batch, func(a, b *waiting) int { return cmp.Compare(turn(a.op), turn(b.op)) })
+	ops := make([]queue.Operation, len(batch))
+	for n, w := range batch {
+		ops[n] = w.op
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(batch[0].ctx), g.timeout)
+	defer cancel()
+	results, err := g.try(ctx, name, ops)
+	if err != nil && len(batch) > 1 && history.ClassOf(err) == history.Permanent {
+		for _, w := range batch {
+			g.together(name, []*waiting{w})
+		}
+		return
+	}
+	for n, w := range batch {
+		if w.err = err; err == nil {
+			w.result = results[n]
+		}
+		close(w.done)
+	}
+}
+
+// try does operations. What panics is an error for those who wait, and takes nothing else with it.
+func (g *gatherer) try(ctx context.Context, name string, ops []queue.Operation) (results []queue.Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return g.store.Do(ctx, name, ops...)
+}
+
+// wait waits until nothing is under way.
+func (g *gatherer) wait() { g.all.Wait() }

@@ -1,0 +1,90 @@
+package queues_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/jobs"
+	"github.com/rondo-run/rondo/pkg/history/sqlite"
+	"github.com/rondo-run/rondo/services/jobs"
+)
+
+// panicking is a store with a fault in it.
+type panicking struct{ queue.Store }
+
+func (panicking) Do(context.Context, string, ...queue.Operation) ([]queue.Result, error) {
+	panic("a fault")
+}
+
+// TestPanic: a fault in one request is answered, and the server goes on.
+func TestPanic(t *testing.T) {
+	s, end := serve(t, panicking{}, queues.Config{})
+	defer end()
+	for range 2 {
+		s.post("/queue/q/push", `{"item": 1}`).is(500, map[string]any{"error_code": "INTERNAL"})
+	}
+}
+
+// TestRemovingMuch: what takes too long is done in parts, and the answer says so.
+func TestRemovingMuch(t *testing.T) {
+	db, err := sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{Log: silence})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	c := newClock()
+	s, end := serve(t, slow{db.Queues(), c}, queues.Config{Now: c.now, Timeout: 10 * time.Second})
+	defer end()
+	items := strings.Repeat(`{"item": 1},`, 999) + `{"item": 1}`
+	for range 2 {
+		s.post("/queue/q/push", `{"items": [`+items+`]}`).is(200, nil)
+	}
+	r := s.ask("DELETE", "/queue/q", "").is(503, map[string]any{"error_code": "UNAVAILABLE"})
+	if want := "1000 items are removed, and there are more: send the request again to go on"; r.string(
+		"detail") != want {
+		t.Errorf("%s", r.text)
+	}
+	s.ask("GET", "/queue/q/depth", "").is(200, map[string]any{"depth": 1000})
+	s.ask("DELETE", "/queue/q", "").is(503, nil) // there might be more
+	s.ask("DELETE", "/queue/q", "").is(200, map[string]any{"items_removed": 0})
+}
+
+// slow is a store whose transactions take a while.
+type slow struct {
+	queue.Store
+	clock *clock
+}
+
+func (s slow) Do(ctx context.Context, name string, ops ...queue.Operation) ([]queue.Result, error) {
+	s.clock.move(11 * time.Second)
+	return s.Store.Do(ctx, name, ops...)
+}
+
+// TestLargeRequestsAtOnce: what bodies need in memory is bounded, and whoever comes too much is
+// told to come again.
+func TestLargeRequestsAtOnce(t *testing.T) {
+	s, end := serve(t, inMemory(t), queues.Config{})
+	defer end()
+	answers := make(chan string, 17)
+	for range cap(answers) {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "POST /queue/q/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n{",
+			queues.DefaultMaxBody)
+		go func() {
+			status, _ := bufio.NewReader(conn).ReadString('\n')
+			answers <- status
+		}()
+	}
+	if status := <-answers; !strings.Contains(status, "503") {
+		t.Errorf("the first that is answered is told %q", status)
+	}
+}

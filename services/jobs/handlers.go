@@ -1,0 +1,551 @@
+package queues
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/rondo-run/rondo/internal/jobs"
+)
+
+// ---- Reading requests.
+
+// read reads a body of JSON. What nobody knows in it is refused, so that a misspelt name is
+// noticed.
+func (s *Server) read(c *call, into any) error {
+	data, err := s.body(c)
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return badJSON(err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return invalid("the body has something behind its JSON; send one value")
+	}
+	return nil
+}
+
+// body reads a whole body.
+func (s *Server) body(c *call) ([]byte, error) {
+	tooLarge := newProblem(http.StatusRequestEntityTooLarge, codeTooLarge,
+		fmt.Sprintf("the request is larger than %d bytes: send fewer items at once", s.config.MaxBody)).last()
+	if c.ContentLength > int64(s.config.MaxBody) {
+		return nil, tooLarge
+	}
+	held := c.ContentLength
+	if held < 0 {
+		held = int64(s.config.MaxBody)
+	}
+	if !s.bodies.TryAcquire(held) {
+		return nil, newProblem(http.StatusServiceUnavailable, codeUnavailable,
+			"many large requests are under way, and nothing was done: try again").retry(time.Second).last()
+	}
+	c.held = held
+	data, err := io.ReadAll(http.MaxBytesReader(nil, c.Body, int64(s.config.MaxBody)))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, tooLarge
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, newProblem(http.StatusRequestTimeout, codeTooSlow,
+			"the body did not come in time: send it at once").last()
+	case err != nil:
+		return nil, invalid("the body did not come to its end: %v", err)
+	case !utf8.Valid(data):
+		return nil, invalid("the body is not UTF-8, as JSON must be")
+	case len(bytes.TrimSpace(data)) == 0:
+		return nil, invalid("the body is empty; send JSON")
+	}
+	return data, nil
+}
+
+func badJSON(err error) error {
+	var wrong *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	var said *problem
+	switch {
+	case errors.As(err, &said):
+		return said
+	case errors.As(err, &wrong):
+		return invalid("%s: a %s is not what is wanted here, which is %s", or(wrong.Field, "the body"), wrong.Value,
+			wanted(wrong.Type.Kind().String()))
+	case errors.As(err, &syntax):
+		return invalid("the body is no JSON: %v, at byte %d", err, syntax.Offset)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return invalid("the body is no JSON: it ends too early")
+	}
+	return invalid("the body: %s; GET /openapi.json tells what there may be", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// wanted is the kind of a Go type in the words of JSON.
+func wanted(kind string) string {
+	switch kind {
+	case "string":
+		return "a string"
+	case "slice":
+		return "a list"
+	case "struct", "map":
+		return "an object"
+	case "bool":
+		return "true or false"
+	case "float64":
+		return "a number"
+	}
+	return "a whole number"
+}
+
+// whole reads a parameter that is a whole number.
+func whole(c *call, name string, otherwise int) (int, error) {
+	text := c.URL.Query().Get(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(text)
+	if errors.Is(err, strconv.ErrRange) && !strings.HasPrefix(text, "-") {
+		n, err = math.MaxInt32, nil
+	} else if errors.Is(err, strconv.ErrRange) {
+		n, err = math.MinInt32, nil
+	}
+	if err != nil {
+		return 0, invalid("%s: %q is no whole number", name, text)
+	}
+	return n, nil
+}
+
+// yes reads a parameter that is true or false.
+func yes(c *call, name string) (bool, error) {
+	if !c.URL.Query().Has(name) {
+		return false, nil
+	}
+	switch text := strings.ToLower(c.URL.Query().Get(name)); text {
+	case "false", "0", "no", "off":
+		return false, nil
+	case "true", "1", "yes", "on":
+		return true, nil
+	default:
+		return false, invalid("%s: %q is neither true nor false", name, text)
+	}
+}
+
+// known refuses parameters that nobody knows, or that say two things: what was meant to be
+// require_ack must not be a pop without.
+func known(c *call, names ...string) error {
+	all, err := url.ParseQuery(c.URL.RawQuery)
+	if err != nil {
+		return invalid("the parameters cannot be read: %v; separate them by &, and escape them", err)
+	}
+	for name, values := range all {
+		ok := false
+		for _, n := range names {
+			ok = ok || n == name
+		}
+		if !ok {
+			return invalid("there is no parameter %q here%s", name, listed(names))
+		}
+		if len(values) > 1 {
+			return invalid("%s: given %d times; give it once", name, len(values))
+		}
+	}
+	return nil
+}
+
+func listed(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return "; there are " + strings.Join(names, ", ")
+}
+
+// ttlOf is a time of a lock in seconds. Nobody can ask for more than the longest one.
+func ttlOf(seconds int) time.Duration {
+	return queue.TTL(time.Duration(min(max(seconds, 0), int(queue.MaxTTL/time.Second))) * time.Second)
+}
+
+// delayOf is a delay in seconds.
+func delayOf(seconds float64) (time.Duration, error) {
+	if !(seconds >= 0 && seconds <= queue.MaxDelay.Seconds()) {
+		return 0, invalid("delay_seconds: %v; want 0 to %v", seconds, queue.MaxDelay.Seconds())
+	}
+	return time.Duration(seconds * float64(time.Second)), nil
+}
+
+// ---- Push.
+
+type pushItem struct {
+	Item     json.RawMessage `json:"item"`
+	Priority int             `json:"priority"`
+	Delay    float64         `json:"delay_seconds"`
+}
+
+type pushBody struct {
+	pushItem
+	Items itemList `json:"items"`
+}
+
+// itemList is a list of items that is read up to where it is too long, since a short text may be
+// many of them.
+type itemList []pushItem
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (l *itemList) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		return nil
+	}
+	if data[0] != '[' {
+		return invalid("items: want a list of objects, each with an item")
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if _, err := d.Token(); err != nil {
+		return err
+	}
+	*l = itemList{}
+	for d.More() {
+		if len(*l) == queue.MaxCount {
+			return invalid("items: a list of more than %d; push 1 to %d at once", queue.MaxCount, queue.MaxCount)
+		}
+		var i pushItem
+		if err := d.Decode(&i); err != nil {
+			return fmt.Errorf("items[%d]: %w", len(*l), err)
+		}
+		*l = append(*l, i)
+	}
+	return nil
+}
+
+type pushed struct {
+	Success   bool   `json:"success"`
+	Message   string `json:"message"`
+	Items     int    `json:"items_pushed"`
+	Duplicate bool   `json:"duplicate,omitempty"`
+}
+
+// keyFor is how long a push is known by its Idempotency-Key.
+const keyFor = 7 * 24 * time.Hour
+
+func (s *Server) push(c *call) (answer, error) {
+	if err := known(c); err != nil {
+		return answer{}, err
+	}
+	var body pushBody
+	if err := s.read(c, &body); err != nil {
+		return answer{}, err
+	}
+	op, err := s.pushOf(c, body)
+	if err != nil {
+		return answer{}, err
+	}
+	r, err := s.do(c, op)
+	if err != nil {
+		return answer{}, err
+	}
+	message := "1 item pushed"
+	if r.Count != 1 {
+		message = fmt.Sprintf("%d items pushed", r.Count)
+	}
+	if r.Again {
+		message += " before, with the same Idempotency-Key"
+	}
+	return answer{body: pushed{true, message, r.Count, r.Again}}, nil
+}
+
+func (s *Server) pushOf(c *call, body pushBody) (queue.Push, error) {
+	list := body.Items
+	switch {
+	case body.Items != nil && (body.Item != nil || body.Priority != 0 || body.Delay != 0):
+		return queue.Push{},
+			invalid("give either item, with its priority and delay_seconds, or items, a list of such objects")
+	case body.Items == nil:
+		list = []pushItem{body.pushItem}
+	case len(list) == 0:
+		return queue.Push{}, invalid("items: an empty list; push 1 to %d at once", queue.MaxCount)
+	}
+	op := queue.Push{Key: c.Header.Get("Idempotency-Key"), KeyFor: keyFor, Items: make([]queue.NewItem, len(list))}
+	if len(op.Key) > queue.MaxKey || !utf8.ValidString(op.Key) {
+		return queue.Push{}, invalid("the Idempotency-Key may have %d characters, in UTF-8", queue.MaxKey)
+	}
+	trace := s.traceOf(c)
+	digest := sha256.New()
+	for n, i := range list {
+		where := ""
+		if body.Items != nil {
+			where = fmt.Sprintf("items[%d].", n)
+		}
+		if i.Item == nil {
+			return queue.Push{}, invalid("%sitem is missing: what is to be pushed?", where)
+		}
+		delay, err := delayOf(i.Delay)
+		if err != nil {
+			return queue.Push{}, invalid("%s%v", where, err)
+		}
+		var data bytes.Buffer
+		if err := json.Compact(&data, i.Item); err != nil {
+			return queue.Push{}, invalid("%sitem is no JSON: %v", where, err)
+		}
+		if deep(data.Bytes()) {
+			return queue.Push{}, invalid(
+				"%sitem nests lists and objects more than %d deep: whoever pops it could not read it", where, maxDepth)
+		}
+		if data.Len() > s.config.MaxItem {
+			return queue.Push{}, newProblem(http.StatusRequestEntityTooLarge, codeTooLarge,
+				fmt.Sprintf("%sitem has %d bytes, and may have %d: put what is large elsewhere, and push where it is",
+					where, data.Len(), s.config.MaxItem))
+		}
+		op.Items[n] = queue.NewItem{Data: data.Bytes(), Priority: i.Priority, Delay: delay, Trace: trace}
+		fmt.Fprintf(digest, "%d %d %d\n", i.Priority, delay, data.Len())
+		digest.Write(data.Bytes())
+	}
+	op.Digest = base64.RawStdEncoding.EncodeToString(digest.Sum(nil)[:16])
+	return op, nil
+}
+
+// maxDepth bounds how deep an item nests. encoding/json gives up at 10,000 levels, and answers add
+// some to those of the item.
+const maxDepth = 9_000
+
+// deep reports whether JSON nests deeper than that.
+func deep(data []byte) bool {
+	depth, quoted := 0, false
+	for n := 0; n < len(data); n++ {
+		switch c := data[n]; {
+		case c == '\\':
+			n++ // only within quotes
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			if depth++; depth > maxDepth {
+				return true
+			}
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return false
+}
+
+// traceOf is the trace context that an item carries: that of the request, if anybody is told of it.
+func (s *Server) traceOf(c *call) string {
+	carrier := propagation.MapCarrier{}
+	if c.span.SpanContext().IsSampled() {
+		s.texts.Inject(c.Context(), carrier)
+	}
+	return carrier["traceparent"]
+}
+
+// ---- Pop and what follows.
+
+type popped struct {
+	Items     []json.RawMessage `json:"items"`
+	Count     int               `json:"count"`
+	Locked    *bool             `json:"locked,omitempty"`
+	LockID    string            `json:"lock_id,omitempty"`
+	ExpiresAt *float64          `json:"lock_expires_at,omitempty"`
+	Details   []detail          `json:"details,omitempty"`
+}
+
+// detail is what is known of an item besides itself.
+type detail struct {
+	ID       int64   `json:"id"`
+	Priority int     `json:"priority"`
+	Attempts int     `json:"attempts"`
+	PushedAt float64 `json:"pushed_at"`
+	Trace    string  `json:"traceparent,omitempty"`
+}
+
+func detailOf(i queue.Item) detail {
+	return detail{i.ID, i.Priority, i.Attempts, unixSeconds(i.PushedAt), i.Trace}
+}
+
+func (s *Server) pop(c *call) (answer, error) {
+	if err := known(c, "require_ack", "ttl_seconds", "count", "mode", "details"); err != nil {
+		return answer{}, err
+	}
+	withAck, err := yes(c, "require_ack")
+	if err != nil {
+		return answer{}, err
+	}
+	details, err := yes(c, "details")
+	if err != nil {
+		return answer{}, err
+	}
+	op := queue.Pop{Mode: queue.Mode(c.URL.Query().Get("mode")), Bytes: maxAnswer}
+	if op.Count, err = whole(c, "count", 1); err != nil {
+		return answer{}, err
+	}
+	ttl, err := whole(c, "ttl_seconds", 0)
+	if err != nil {
+		return answer{}, err
+	}
+	if c.URL.Query().Get("ttl_seconds") != "" {
+		op.TTL = ttlOf(ttl)
+	}
+	if withAck {
+		op.LockID = s.random()
+	}
+	r, err := s.do(c, op)
+	if err != nil {
+		return answer{}, err
+	}
+	out := popped{Items: make([]json.RawMessage, len(r.Items)), Count: r.Count}
+	for n, i := range r.Items {
+		out.Items[n] = i.Data
+		if details {
+			out.Details = append(out.Details, detailOf(i))
+		}
+	}
+	if withAck {
+		locked := r.Lock != nil
+		out.Locked = &locked
+		if locked {
+			at := unixSeconds(r.Lock.ExpiresAt)
+			out.LockID, out.ExpiresAt = r.Lock.ID, &at
+		}
+	}
+	s.linkItems(c, r.Items)
+	return answer{body: out}, nil
+}
+
+// maxLinks bounds the links of a span to those who pushed what was popped.
+const maxLinks = 32
+
+func (s *Server) linkItems(c *call, items []queue.Item) {
+	if !c.span.IsRecording() {
+		return
+	}
+	for _, i := range items[:min(len(items), maxLinks)] {
+		if i.Trace != "" {
+			from := s.texts.Extract(c.Context(), propagation.MapCarrier{"traceparent": i.Trace})
+			c.span.AddLink(trace.LinkFromContext(from))
+		}
+	}
+}
+
+type lockBody struct {
+	LockID *string `json:"lock_id"`
+}
+
+// maxLockID is more than any lock's id has. Longer ones are not looked for.
+const maxLockID = 64
+
+// lockOf is the lock that a request is about.
+func (b lockBody) lockOf() (string, error) {
+	if b.LockID == nil || *b.LockID == "" {
+		return "", invalid("lock_id is required: give the one that the pop has answered").say("lock_id is required")
+	}
+	if len(*b.LockID) > maxLockID {
+		return "", invalid("lock_id: this one has %d characters, and none has more than %d: give the one that the "+
+			"pop has answered", len(*b.LockID), maxLockID)
+	}
+	return *b.LockID, nil
+}
+
+type acknowledged struct {
+	Success bool   `json:"success"`
+	Message string `json:"message"`
+	Items   int    `json:"items_acknowledged"`
+}
+
+func (s *Server) acknowledge(c *call) (answer, error) {
+	if err := known(c); err != nil {
+		return answer{}, err
+	}
+	var body lockBody
+	if err := s.read(c, &body); err != nil {
+		return answer{}, err
+	}
+	id, err := body.lockOf()
+	if err != nil {
+		return answer{}, err
+	}
+	r, err := s.do(c, queue.Acknowledge{LockID: id})
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{body: acknowledged{true, "Items acknowledged successfully", r.Count}}, nil
+}
+
+type extended struct {
+	Success   bool    `json:"success"`
+	Message   string  `json:"message"`
+	LockID    string  `json:"lock_id"`
+	ExpiresAt float64 `json:"lock_expires_at"`
+}
+
+func (s *Server) extend(c *call) (answer, error) {
+	if err := known(c); err != nil {
+		return answer{}, err
+	}
+	var body struct {
+		lockBody
+		TTL *int `json:"ttl_seconds"`
+	}
+	if err := s.read(c, &body); err != nil {
+		return answer{}, err
+	}
+	id, err := body.lockOf()
+	if err != nil {
+		return answer{}, err
+	}
+	ttl := queue.DefaultTTL
+	if body.TTL != nil {
+		ttl = ttlOf(*body.TTL)
+	}
+	r, err := s.do(c, queue.Extend{LockID: id, TTL: ttl})
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{body: extended{true, "Lock extended", id, unixSeconds(r.Lock.ExpiresAt)}}, nil
+}
+
+type returned struct {
+	Success bool   `json:"success"`
+	Message string `json:"message"`
+	Items   int    `json:"items_returned"`
+	Died    int    `json:"items_dead"`
+}
+
+func (s *Server) nack(c *call) (answer, error) {
+	if err := known(c); err != nil {
+		return answer{}, err
+	}
+	var body struct {
+		lockBody
+		Delay  float64 `json:"delay_seconds"`
+		Reason string  `json:"reason"`
+	}
+	if err := s.read(c, &body); err != nil {
+		return answer{}, err
+	}
+	id, err := body.lockOf()
+	if err != nil {
+		return answer{}, err
+	}
+	delay, err := delayOf(body.Delay)
+	if err != nil {
+		return answer{}, err
+	}
+	r, err := s.do(c, queue.Return{LockID: id, Delay: delay, Reason: or(body.Reason, "it was returned")})
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{body: returned{true, "Items returned to the queue", r.Count - r.Died, r.Died}}, nil
+}
