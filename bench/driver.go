@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -20,7 +20,7 @@ import (
 // driver is the client: like a gateway, it has one connection, over which it starts orchestrations
 // and hears of the end of all of them.
 type driver struct {
-	bus   *natsbus.Bus
+	bus   *natsbroker.Bus
 	store history.Reader // asked only when nothing was heard for long
 	stop  func()
 
@@ -45,13 +45,13 @@ type plan struct {
 }
 
 func connect(ctx context.Context, url, prefix, workload string, store history.Reader) (*driver, error) {
-	b, err := natsbus.Connect(ctx,
-		natsbus.Config{URLs: url, Prefix: prefix, Name: "bench", Setup: natsbus.Use, Logger: quiet()})
+	b, err := natsbroker.Connect(ctx,
+		natsbroker.Config{URLs: url, Prefix: prefix, Name: "bench", Setup: natsbroker.Use, Logger: quiet()})
 	if err != nil {
 		return nil, err
 	}
 	d := &driver{bus: b, store: store, all: newInstances(workload), waiting: 1, told: make(chan struct{}, 1)}
-	d.stop, err = query.Listen(ctx, b, bus.Any, func(n query.Notice) {
+	d.stop, err = query.Listen(ctx, b, broker.Any, func(n query.Notice) {
 		d.end(n.Instance, time.Now())
 	}, query.TopicEnded)
 	if err != nil {

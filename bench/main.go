@@ -66,7 +66,7 @@ func main() {
 	default:
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		heap.GiveRoom() // what the client remembers for the checker is not what is measured
+		gctune.GiveRoom() // what the client remembers for the checker is not what is measured
 		err = measureAll(ctx, args)
 	}
 	if err != nil && !errors.Is(err, flag.ErrHelp) {

@@ -65,7 +65,7 @@ func tell(f found) {
 }
 
 func serveNATS(ctx context.Context, args []string) error {
-	heap.GiveRoom() // as in any program that has the server embedded
+	gctune.GiveRoom() // as in any program that has the server embedded
 	var o embedded.Options
 	flags := flag.NewFlagSet("nats", flag.ContinueOnError)
 	flags.StringVar(&o.Dir, "dir", "", "")
@@ -92,7 +92,7 @@ const hasty = "hasty"
 // serveApp runs an orchestrator or a worker as [app.Main] would, from the arguments alone:
 // variables of whoever measures change nothing.
 func serveApp(ctx context.Context, command app.Command, args []string) error {
-	heap.GiveRoom()
+	gctune.GiveRoom()
 	c := app.Defaults(command, parts()...)
 	if len(args) > 0 && args[0] == hasty {
 		args = args[1:]

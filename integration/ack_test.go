@@ -56,15 +56,15 @@ var basics = []orchestration.Binding{
 func onBasics(t *testing.T, test func(t *testing.T, s *system)) { onEach(t, test, basics...) }
 
 // take takes a piece of work of an activity, as a worker.
-func (s *system) take(name string) (bus.Delivery, events.Message, *events.Work) {
+func (s *system) take(name string) (broker.Delivery, events.Message, *events.Work) {
 	s.t.Helper()
-	q, err := s.bus.OpenQueue(s.t.Context(), bus.Queue{Activity: name})
+	q, err := s.bus.OpenQueue(s.t.Context(), broker.Queue{Activity: name})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	var d bus.Delivery
+	var d broker.Delivery
 	s.eventually("work for "+name+" comes", func() error {
-		n, err := q.Take(s.t.Context(), 1, func(x bus.Delivery) { d = x })
+		n, err := q.Take(s.t.Context(), 1, func(x broker.Delivery) { d = x })
 		if err == nil && n == 0 {
 			err = errors.New("there is none")
 		}
@@ -346,7 +346,7 @@ func TestLostAcknowledgement(t *testing.T) {
 	onBasics(t, func(t *testing.T, s *system) {
 		v := s.prepare()
 		var lost atomic.Int32
-		v.broker.onAck = func(bus.Delivery) bool { return lost.Add(1) > 2 }
+		v.broker.onAck = func(broker.Delivery) bool { return lost.Add(1) > 2 }
 		v.start()
 		s.start("sleeper", "i", 1)
 		s.completed("i", "slept")

@@ -47,8 +47,8 @@ func TestShutdownWithoutABroker(t *testing.T) {
 // again is a broker whose messages come for the fifth time.
 type again struct{ *probe }
 
-func (b again) Receive(ctx context.Context, p int, take func(bus.Delivery)) error {
-	return b.probe.Receive(ctx, p, func(d bus.Delivery) {
+func (b again) Receive(ctx context.Context, p int, take func(broker.Delivery)) error {
+	return b.probe.Receive(ctx, p, func(d broker.Delivery) {
 		d.Deliveries += 4
 		take(d)
 	})
@@ -216,7 +216,7 @@ func TestSlowDeferredCodeIsNotCalledStuck(t *testing.T) {
 func TestHandedOverInOrder(t *testing.T) {
 	t.Parallel()
 	const m = 4
-	n := detector.Size(100, 30)
+	n := racetest.Size(100, 30)
 	s := newSystem(t, openSQLite(t), basics...)
 	s.orchestrate()
 	s.orchestrate()
@@ -337,7 +337,7 @@ func (n narrow) Load(ctx context.Context, ids []string, admit func(string, round
 // time.
 func TestManyLargeInstancesAreRead(t *testing.T) {
 	t.Parallel()
-	n := detector.Size(200, 60)
+	n := racetest.Size(200, 60)
 	reader := orchestration.Define[string, int]("narrow-reader")
 	s := newSystem(t, openSQLite(t),
 		append([]orchestration.Binding{reader.With(func(ctx *orchestration.Context, _ string) (int, error) {

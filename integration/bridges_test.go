@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -22,7 +22,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/jobpush"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/round"
-	"github.com/rondo-run/rondo/services/jobs"
+	jobserver "github.com/rondo-run/rondo/services/jobs"
 	"github.com/rondo-run/rondo/services/orchestrator"
 	"github.com/rondo-run/rondo/services/worker"
 )
@@ -33,25 +33,25 @@ import (
 var relay = orchestration.Define[int, int]("relay")
 
 func relayed(ctx *orchestration.Context, n int) (int, error) {
-	return n, queuepush.Push(ctx, "out", queuepush.Item{Item: n, Priority: n % 3})
+	return n, jobpush.Push(ctx, "out", jobpush.Item{Item: n, Priority: n % 3})
 }
 
 // bridgeBroker is what the bridges need of the broker.
 type bridgeBroker interface {
 	worker.Broker
-	queues.StartBroker
+	jobserver.StartBroker
 }
 
 // bridged is an orchestrator with what is beside it.
 type bridged struct {
 	bridgeBroker
-	queues queue.Store
+	queues jobs.Store
 	// published is called when starts of items were published, pushed when an orchestration has
 	// pushed something, before anybody is told.
 	published, pushed func()
 }
 
-// Publish implements bus.Publisher, for starts of items.
+// Publish implements broker.Publisher, for starts of items.
 func (b bridged) Publish(ctx context.Context, messages ...events.Wire) error {
 	err := b.bridgeBroker.Publish(ctx, messages...)
 	if err == nil {
@@ -62,12 +62,12 @@ func (b bridged) Publish(ctx context.Context, messages ...events.Wire) error {
 
 // pushedTo is a store whose pushes are told.
 type pushedTo struct {
-	queue.Store
+	jobs.Store
 	pushed func()
 }
 
-// Do implements queue.Store.
-func (p pushedTo) Do(ctx context.Context, name string, operations ...queue.Operation) ([]queue.Result, error) {
+// Do implements jobs.Store.
+func (p pushedTo) Do(ctx context.Context, name string, operations ...jobs.Operation) ([]jobs.Result, error) {
 	results, err := p.Store.Do(ctx, name, operations...)
 	if err == nil {
 		p.pushed()
@@ -77,19 +77,19 @@ func (p pushedTo) Do(ctx context.Context, name string, operations ...queue.Opera
 
 // run runs the bridges until the context ends.
 func (b bridged) run(ctx context.Context, o *orchestrator.Orchestrator, id string, log *slog.Logger) error {
-	code, err := activity.NewBuiltInRegistry(queuepush.Handler(pushedTo{b.queues, b.pushed}))
+	code, err := activity.NewBuiltInRegistry(jobpush.Handler(pushedTo{b.queues, b.pushed}))
 	if err != nil {
 		return err
 	}
 	w, err := worker.New(b.bridgeBroker, code, worker.Config{
-		Inside: true, ID: id + "/queues", Tags: worker.Tags(queuepush.Tag), Slots: 8, MaxSessions: -1,
+		Inside: true, ID: id + "/queues", Tags: worker.Tags(jobpush.Tag), Slots: 8, MaxSessions: -1,
 		DrainTimeout: 5 * time.Second, Grace: time.Second, Logger: log,
 	})
 	if err != nil {
 		return err
 	}
-	s := queues.NewStarter(b.queues, b,
-		queues.StarterConfig{Knows: o.Knows, Ready: o.Takes, Every: 50 * time.Millisecond, Logger: log})
+	s := jobserver.NewStarter(b.queues, b,
+		jobserver.StarterConfig{Knows: o.Knows, Ready: o.Takes, Every: 50 * time.Millisecond, Logger: log})
 	var wait sync.WaitGroup
 	var errs [2]error
 	wait.Go(func() { errs[0] = s.Run(ctx) })
@@ -108,7 +108,7 @@ const (
 
 // playBridges is a process with an orchestrator and the bridges.
 func playBridges(ctx context.Context, r role, log *slog.Logger) error {
-	b, err := natsbus.Connect(ctx, r.Broker)
+	b, err := natsbroker.Connect(ctx, r.Broker)
 	if err != nil {
 		return err
 	}
@@ -167,22 +167,22 @@ func fastQueues(ctx context.Context, address string, begun int64) (*cockroach.St
 const bridgedItems = 400
 
 // fill makes the queue that starts instances, and pushes numbers to it.
-func fill(t *testing.T, store queue.Store, mode queue.Mode) {
+func fill(t *testing.T, store jobs.Store, mode jobs.Mode) {
 	t.Helper()
-	var items []queue.NewItem
+	var items []jobs.NewItem
 	for n := range bridgedItems {
-		items = append(items, queue.NewItem{Data: json.RawMessage(fmt.Sprint(n)), Priority: n % 4})
+		items = append(items, jobs.NewItem{Data: json.RawMessage(fmt.Sprint(n)), Priority: n % 4})
 	}
-	settings := queue.Settings{Mode: mode, Start: &queue.Start{Orchestration: relay.Name(), MaxPerSecond: 1000}}
-	if _, err := store.Do(t.Context(), "in", queue.Configure{Settings: settings},
-		queue.Push{Items: items}); err != nil {
+	settings := jobs.Settings{Mode: mode, Start: &jobs.Start{Orchestration: relay.Name(), MaxPerSecond: 1000}}
+	if _, err := store.Do(t.Context(), "in", jobs.Configure{Settings: settings},
+		jobs.Push{Items: items}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // wantEachOnce waits until everything has arrived, and checks that each number is there once, and
 // that each has had one instance.
-func (s *system) wantEachOnce(store queue.Store) {
+func (s *system) wantEachOnce(store jobs.Store) {
 	s.t.Helper()
 	s.eventually("everything has arrived", func() error {
 		in, err := store.Look(s.t.Context(), "in")
@@ -199,12 +199,13 @@ func (s *system) wantEachOnce(store queue.Store) {
 		}
 		return nil
 	})
-	all, err := s.store.List(s.t.Context(), history.Filter{Attributes: map[string]string{queues.AttributeQueue: "in"}},
+	all, err := s.store.List(s.t.Context(),
+		history.Filter{Attributes: map[string]string{jobserver.AttributeQueue: "in"}},
 		history.Page{Limit: 1000})
 	if err != nil || len(all.Instances) != bridgedItems {
 		s.t.Errorf("%d instances of the queue, %v", len(all.Instances), err)
 	}
-	r, err := store.Do(s.t.Context(), "out", queue.Pop{Count: queue.MaxCount})
+	r, err := store.Do(s.t.Context(), "out", jobs.Pop{Count: jobs.MaxCount})
 	if err != nil || r[0].Refused != nil {
 		s.t.Fatal(err, r)
 	}
@@ -220,7 +221,7 @@ func (s *system) wantEachOnce(store queue.Store) {
 // TestBridgesWhoseProcessesAreKilled has processes die where exactly-once is at stake, two more
 // work beside each other, and NATS stop meanwhile.
 func TestBridgesWhoseProcessesAreKilled(t *testing.T) {
-	for _, mode := range []queue.Mode{queue.Exclusive, queue.Concurrent} {
+	for _, mode := range []jobs.Mode{jobs.Exclusive, jobs.Concurrent} {
 		t.Run(string(mode), func(t *testing.T) {
 			p := onProcesses(t)
 			begun := time.Now().UnixNano()
@@ -258,8 +259,8 @@ func TestBridgesWhoseProcessesAreKilled(t *testing.T) {
 // answers of the database are lost.
 func TestBridgesOnEachDatabase(t *testing.T) {
 	onEach(t, func(t *testing.T, s *system) {
-		kept := s.store.(interface{ Queues() queue.Store }).Queues()
-		fill(t, kept, queue.Concurrent)
+		kept := s.store.(interface{ Queues() jobs.Store }).Queues()
+		fill(t, kept, jobs.Concurrent)
 		ctx, stop := context.WithCancel(t.Context())
 		var wait sync.WaitGroup
 		some := make(chan struct{})
@@ -284,12 +285,12 @@ func TestBridgesOnEachDatabase(t *testing.T) {
 
 // losing is a store of which one answer of seven is lost.
 type losing struct {
-	queue.Store
+	jobs.Store
 	n atomic.Int64
 }
 
-// Do implements queue.Store.
-func (l *losing) Do(ctx context.Context, name string, operations ...queue.Operation) ([]queue.Result, error) {
+// Do implements jobs.Store.
+func (l *losing) Do(ctx context.Context, name string, operations ...jobs.Operation) ([]jobs.Result, error) {
 	results, err := l.Store.Do(ctx, name, operations...)
 	if l.n.Add(1)%7 == 0 {
 		return nil, errors.New("the answer is lost")

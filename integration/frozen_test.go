@@ -117,7 +117,7 @@ func TestAFrozenWorkerBlamesNoActivity(t *testing.T) {
 		p.start("beaten", fmt.Sprint("beaten", i), ticks)
 	}
 	p.eventually("an activity has begun", func() error {
-		b, err := p.bus.WorkBacklog(t.Context(), bus.Queue{Activity: "heart"})
+		b, err := p.bus.WorkBacklog(t.Context(), broker.Queue{Activity: "heart"})
 		if err == nil && b.Held < n {
 			err = fmt.Errorf("%d of %d", b.Held, n)
 		}

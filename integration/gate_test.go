@@ -167,11 +167,11 @@ func (b gatedBroker) Publish(ctx context.Context, messages ...events.Wire) error
 	return b.g.pass("after", "publish", kinds...)
 }
 
-func (b gatedBroker) Receive(ctx context.Context, partition int, take func(bus.Delivery)) error {
+func (b gatedBroker) Receive(ctx context.Context, partition int, take func(broker.Delivery)) error {
 	if err := b.g.pass("before", "receive"); err != nil {
 		return err
 	}
-	return b.world.Receive(ctx, partition, func(d bus.Delivery) {
+	return b.world.Receive(ctx, partition, func(d broker.Delivery) {
 		d.Hold = gatedHold{d.Hold, b, verbOf(d.Subject)}
 		if b.g.pass("after", "receive", verbOf(d.Subject)) == nil {
 			take(d)
@@ -179,7 +179,7 @@ func (b gatedBroker) Receive(ctx context.Context, partition int, take func(bus.D
 	})
 }
 
-func (b gatedBroker) Bury(ctx context.Context, d bus.Delivery, why bus.Cause) error {
+func (b gatedBroker) Bury(ctx context.Context, d broker.Delivery, why broker.Cause) error {
 	return b.g.around("bury", func() error { return b.world.Bury(ctx, d, why) })
 }
 
@@ -187,7 +187,7 @@ func (b gatedBroker) Announce(words []string, h events.Header, body []byte) erro
 	return b.g.around("announce", func() error { return b.world.Announce(words, h, body) })
 }
 
-func (b gatedBroker) Join(ctx context.Context, m bus.Member) (membership bus.Membership, err error) {
+func (b gatedBroker) Join(ctx context.Context, m broker.Member) (membership broker.Membership, err error) {
 	err = b.g.around("join", func() error {
 		membership, err = b.world.Join(ctx, m)
 		membership = gatedMembership{membership, b}
@@ -197,7 +197,7 @@ func (b gatedBroker) Join(ctx context.Context, m bus.Member) (membership bus.Mem
 }
 
 type gatedMembership struct {
-	bus.Membership
+	broker.Membership
 	b gatedBroker
 }
 
@@ -210,12 +210,12 @@ func (m gatedMembership) Leave(ctx context.Context) (err error) {
 	}), err)
 }
 
-func (b gatedBroker) Handover(ctx context.Context, to string, d bus.Delivery) error {
+func (b gatedBroker) Handover(ctx context.Context, to string, d broker.Delivery) error {
 	return b.g.around("hand over", func() error { return b.world.Handover(ctx, to, d) })
 }
 
-func (b gatedBroker) ReceiveHandovers(name string, take func(bus.Delivery) error) (func(), error) {
-	return b.world.ReceiveHandovers(name, func(d bus.Delivery) error {
+func (b gatedBroker) ReceiveHandovers(name string, take func(broker.Delivery) error) (func(), error) {
+	return b.world.ReceiveHandovers(name, func(d broker.Delivery) error {
 		d.Hold = gatedHold{d.Hold, b, verbOf(d.Subject)}
 		if err := b.g.pass("before", "take over"); err != nil {
 			return err
@@ -246,21 +246,21 @@ func (b gatedBroker) SetMark(ctx context.Context, name string) error {
 	return b.g.around("mark", func() error { return b.world.SetMark(ctx, name) })
 }
 
-func (b gatedBroker) OpenQueue(ctx context.Context, q bus.Queue) (bus.WorkQueue, error) {
+func (b gatedBroker) OpenQueue(ctx context.Context, q broker.Queue) (broker.WorkQueue, error) {
 	inner, err := b.world.OpenQueue(ctx, q)
 	return gatedQueue{inner, b}, err
 }
 
 type gatedQueue struct {
-	bus.WorkQueue
+	broker.WorkQueue
 	b gatedBroker
 }
 
-func (q gatedQueue) Take(ctx context.Context, n int, take func(bus.Delivery)) (int, error) {
+func (q gatedQueue) Take(ctx context.Context, n int, take func(broker.Delivery)) (int, error) {
 	if err := q.b.g.pass("before", "take work"); err != nil {
 		return 0, err
 	}
-	return q.WorkQueue.Take(ctx, n, func(d bus.Delivery) {
+	return q.WorkQueue.Take(ctx, n, func(d broker.Delivery) {
 		d.Hold = gatedHold{d.Hold, q.b, verbOf(d.Subject)}
 		if q.b.g.pass("after", "take work") == nil {
 			take(d)
@@ -268,8 +268,8 @@ func (q gatedQueue) Take(ctx context.Context, n int, take func(bus.Delivery)) (i
 	})
 }
 
-func (q gatedQueue) Offer(name string, take func(bus.Delivery) bool) (func(), error) {
-	return q.WorkQueue.Offer(name, func(d bus.Delivery) bool {
+func (q gatedQueue) Offer(name string, take func(broker.Delivery) bool) (func(), error) {
+	return q.WorkQueue.Offer(name, func(d broker.Delivery) bool {
 		d.Hold = gatedHold{d.Hold, q.b, verbOf(d.Subject)}
 		return q.b.g.pass("after", "take work") == nil && take(d)
 	})
@@ -286,7 +286,7 @@ func (b gatedBroker) Withdrawals(tags []string, told func(string)) (func(), erro
 
 // gatedHold settles a message if the service is alive.
 type gatedHold struct {
-	bus.Hold
+	broker.Hold
 	b    gatedBroker
 	kind string
 }

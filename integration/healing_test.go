@@ -21,7 +21,7 @@ func TestManyHeal(t *testing.T) {
 		c.Round = round.Config{Patience: patience}
 		c.SweepLimit = 100
 	})
-	ping := bus.Queue{Activity: "ping"} // no worker takes it
+	ping := broker.Queue{Activity: "ping"} // no worker takes it
 	var starts []events.Message
 	for i := range n {
 		starts = append(starts, events.Message{ID: fmt.Sprint("s", i), Instance: fmt.Sprint("i", i),

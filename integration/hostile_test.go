@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -118,8 +118,9 @@ func TestHostileMessages(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := s.dead(r, c.subject)
-			if got := m.Header.Get(natsbus.HeaderDeadDetail); !strings.Contains(got, c.says) ||
-				m.Header.Get(natsbus.HeaderDeadReason) == "" || m.Header.Get(natsbus.HeaderDeadSubject) != c.subject {
+			if got := m.Header.Get(natsbroker.HeaderDeadDetail); !strings.Contains(got, c.says) ||
+				m.Header.Get(natsbroker.HeaderDeadReason) == "" ||
+				m.Header.Get(natsbroker.HeaderDeadSubject) != c.subject {
 				t.Errorf("the dead letter says %q; want it to say %s:\n%v", got, c.says, m.Header)
 			}
 		})

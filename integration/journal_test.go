@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -96,33 +96,33 @@ func (j *journal) String() string {
 
 // probe is a bus that notes what is done with it, and that can be cut off.
 type probe struct {
-	*natsbus.Bus
+	*natsbroker.Bus
 	journal *journal
 	dead    atomic.Bool
 	// onSubscribe, if set, is called before a partition is received from; an error of its is why
 	// that fails.
 	onSubscribe func() error
 	// onReceive, if set, is called when a message comes, before anything is done about it.
-	onReceive func(bus.Delivery)
+	onReceive func(broker.Delivery)
 	// onPublish, if set, is called before something is published, afterPublish after it was.
 	onPublish    func([]events.Wire) error
 	afterPublish func([]events.Wire)
 	// onAck, if set, is called before a message is acknowledged; if it reports false, the
 	// acknowledgement is lost.
-	onAck func(bus.Delivery) bool
+	onAck func(broker.Delivery) bool
 }
 
 var errCut = errors.New("the connection is cut")
 
 func (p *probe) cut() { p.dead.Store(true) }
 
-func (p *probe) Receive(ctx context.Context, partition int, take func(bus.Delivery)) error {
+func (p *probe) Receive(ctx context.Context, partition int, take func(broker.Delivery)) error {
 	if p.onSubscribe != nil {
 		if err := p.onSubscribe(); err != nil {
 			return err
 		}
 	}
-	return p.Bus.Receive(ctx, partition, func(d bus.Delivery) {
+	return p.Bus.Receive(ctx, partition, func(d broker.Delivery) {
 		if p.dead.Load() {
 			return // the message stays with a process that is dead
 		}
@@ -160,7 +160,7 @@ func (p *probe) Publish(ctx context.Context, messages ...events.Wire) error {
 	return err
 }
 
-func (p *probe) Bury(ctx context.Context, d bus.Delivery, why bus.Cause) error {
+func (p *probe) Bury(ctx context.Context, d broker.Delivery, why broker.Cause) error {
 	if p.dead.Load() {
 		return errCut
 	}
@@ -168,7 +168,7 @@ func (p *probe) Bury(ctx context.Context, d bus.Delivery, why bus.Cause) error {
 	return p.Bus.Bury(ctx, d, why)
 }
 
-func (p *probe) Join(ctx context.Context, m bus.Member) (bus.Membership, error) {
+func (p *probe) Join(ctx context.Context, m broker.Member) (broker.Membership, error) {
 	inner, err := p.Bus.Join(ctx, m)
 	if err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func (p *probe) Join(ctx context.Context, m bus.Member) (bus.Membership, error) 
 // probedMembership does not leave when it is dead.
 type probedMembership struct {
 	p *probe
-	bus.Membership
+	broker.Membership
 }
 
 func (m probedMembership) Leave(ctx context.Context) error {
@@ -192,8 +192,8 @@ func (m probedMembership) Leave(ctx context.Context) error {
 
 type probedHold struct {
 	p *probe
-	d bus.Delivery
-	bus.Hold
+	d broker.Delivery
+	broker.Hold
 }
 
 func (h probedHold) Ack() {

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
 	"github.com/rondo-run/rondo/pkg/orchestration"
@@ -36,7 +36,7 @@ func playWindow(ctx context.Context, r role, log *slog.Logger) error {
 	}
 	// it sees what is written; nothing is cut that the death does not cut
 	r.Broker.InProcess = newLine(r.Broker.URLs[len("nats://"):], g)
-	b, err := natsbus.Connect(ctx, r.Broker)
+	b, err := natsbroker.Connect(ctx, r.Broker)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func TestTinyLimits(t *testing.T) {
 	s := newCalmSystem(t, openSQLite(t), plays...)
 	v := s.orchestrate(tiny)
 	s.labour()
-	jobs := mixed("j", detector.Size(100, 40))
+	jobs := mixed("j", racetest.Size(100, 40))
 	s.begin(jobs, false)
 	s.letGo(jobs)
 	s.finished(jobs, patience)
@@ -43,7 +43,7 @@ func TestTinyLimits(t *testing.T) {
 // order.
 func TestOneBusyInstance(t *testing.T) {
 	t.Parallel()
-	n := detector.Size(2000, 300)
+	n := racetest.Size(2000, 300)
 	reader := orchestration.Define[int, int]("busy-reader")
 	s := newCalmSystem(t, openSQLite(t),
 		append([]orchestration.Binding{reader.With(func(ctx *orchestration.Context, n int) (int, error) {

@@ -79,7 +79,7 @@ func TestCodeLogsOnce(t *testing.T) {
 		v := s.prepare(func(c *orchestrator.Config) {
 			c.MaxInstances, c.CodeLogger = 1, slog.New(slog.NewJSONHandler(said, nil))
 		})
-		v.broker.onAck = func(d bus.Delivery) bool { // each event of the book comes twice
+		v.broker.onAck = func(d broker.Delivery) bool { // each event of the book comes twice
 			return !strings.HasSuffix(d.Subject, ".book-1") || !strings.Contains(d.Subject, ".event.") ||
 				lost.Add(1)%2 == 0
 		}

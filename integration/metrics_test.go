@@ -531,7 +531,7 @@ func TestMetricsAreBounded(t *testing.T) {
 			}))
 	}
 	s, x := measured(t, []orchestration.Binding{spreading}, activities, func(c *worker.Config) { c.Slots = 200 })
-	half := map[bool]int{false: 5000, true: 1000}[detector.On]
+	half := map[bool]int{false: 5000, true: 1000}[racetest.On]
 	run := func(from int) {
 		var all []events.Message
 		for n := from; n < from+half; n++ {

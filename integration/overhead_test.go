@@ -21,7 +21,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/activity"
@@ -165,8 +165,8 @@ func runMany(t *testing.T, store history.Store, tracer *telemetry.Tracer, metric
 		t.Fatal(err)
 	}
 	defer server.Close()
-	connect := func() *natsbus.Bus {
-		b, err := natsbus.Connect(t.Context(), natsbus.Config{URLs: server.URL(), Logger: quiet()})
+	connect := func() *natsbroker.Bus {
+		b, err := natsbroker.Connect(t.Context(), natsbroker.Config{URLs: server.URL(), Logger: quiet()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +202,7 @@ func runMany(t *testing.T, store history.Store, tracer *telemetry.Tracer, metric
 	const flying = 512
 	slots, all := make(chan struct{}, flying), make(chan struct{})
 	var over atomic.Int64
-	unlisten, err := query.Listen(ctx, starting, bus.Any, func(query.Notice) {
+	unlisten, err := query.Listen(ctx, starting, broker.Any, func(query.Notice) {
 		<-slots
 		if over.Add(1) == int64(n) {
 			close(all)

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/activity"
@@ -76,7 +76,7 @@ func TestOverload(t *testing.T) {
 	switch {
 	case large:
 		measure, pressure = 10*time.Second, time.Minute
-	case detector.On:
+	case racetest.On:
 		measure, pressure = time.Second, time.Second
 	}
 	f := &flood{processes: onProcesses(t)}
@@ -137,7 +137,7 @@ func TestOverload(t *testing.T) {
 	f.settled()
 	f.nothingPromised()
 	f.allEnded(warm+taken+beats, int(f.refused.Load()))
-	if most := int64(1 << 20); f.peak.Load() > most && !detector.On {
+	if most := int64(1 << 20); f.peak.Load() > most && !racetest.On {
 		t.Errorf("the orchestrator took %d kB, want at most %d: what it holds is bounded, whatever waits in the broker",
 			f.peak.Load(), most)
 	}
@@ -192,7 +192,7 @@ func (f *flood) sustainable(d time.Duration) (started, rate int) {
 	}
 	var done atomic.Int64
 	client := f.connect()
-	stop, err := query.Listen(f.t.Context(), client, bus.Any, func(n query.Notice) {
+	stop, err := query.Listen(f.t.Context(), client, broker.Any, func(n query.Notice) {
 		if strings.HasPrefix(n.Instance, "warm") {
 			done.Add(1)
 			slots <- struct{}{}
@@ -330,7 +330,7 @@ func (f *flood) note(begun time.Time) {
 			inbox, held = inbox+b.Waiting, held+b.Held
 		}
 	}
-	work, err := f.bus.WorkBacklog(f.t.Context(), bus.Queue{Activity: "ping"})
+	work, err := f.bus.WorkBacklog(f.t.Context(), broker.Queue{Activity: "ping"})
 	if err != nil {
 		return
 	}
@@ -371,19 +371,19 @@ func (f *flood) latencies(p phase) (timers, rounds []time.Duration) {
 }
 
 // answerAll is a worker whose activities do nothing.
-func answerAll(ctx context.Context, b *natsbus.Bus) {
-	q, err := b.OpenQueue(ctx, bus.Queue{Activity: "ping"})
+func answerAll(ctx context.Context, b *natsbroker.Bus) {
+	q, err := b.OpenQueue(ctx, broker.Queue{Activity: "ping"})
 	if err != nil {
 		return
 	}
 	for ctx.Err() == nil {
-		work := make(chan bus.Delivery, 256)
+		work := make(chan broker.Delivery, 256)
 		go func() {
 			defer close(work)
-			_, _ = q.Take(ctx, 256, func(d bus.Delivery) { work <- d })
+			_, _ = q.Take(ctx, 256, func(d broker.Delivery) { work <- d })
 		}()
 		for d := range work {
-			batch := []bus.Delivery{d}
+			batch := []broker.Delivery{d}
 		more:
 			for {
 				select {
@@ -401,7 +401,7 @@ func answerAll(ctx context.Context, b *natsbus.Bus) {
 	}
 }
 
-func answerBatch(ctx context.Context, b *natsbus.Bus, batch []bus.Delivery) {
+func answerBatch(ctx context.Context, b *natsbroker.Bus, batch []broker.Delivery) {
 	var wires []events.Wire
 	for _, d := range batch {
 		m, err := events.Decode(b.Prefix(), d.Subject, d.Header, d.Body, "")

@@ -20,7 +20,7 @@ import (
 // workers, and back. Each instance ends once, with the right result, and its history has each
 // answer once.
 func TestEverythingTwiceOnTwoOrchestratorsAndTwoWorkers(t *testing.T) {
-	n := detector.Size(5000, 200)
+	n := racetest.Size(5000, 200)
 	p := onProcesses(t)
 	everyTwice := func(r *role) { r.Twice, r.Config.Round.Patience = true, time.Minute }
 	for i := range 2 {
@@ -40,7 +40,7 @@ func TestEverythingTwiceOnTwoOrchestratorsAndTwoWorkers(t *testing.T) {
 // and has another one leave in order, while there is work all the time.
 func TestPartitionsMoveWhenAnOrchestratorIsKilled(t *testing.T) {
 	p := aloneOnProcesses(t)
-	machine := stall.Begin(t)
+	machine := slowtest.Begin(t)
 	p.run("worker", "worker")
 	var running []*process
 	add := func() {
@@ -49,7 +49,7 @@ func TestPartitionsMoveWhenAnOrchestratorIsKilled(t *testing.T) {
 	var jobs []work.Job
 	wave := func(what string) {
 		t.Helper()
-		more := mixed(what, detector.Size(100, 40))
+		more := mixed(what, racetest.Size(100, 40))
 		p.begin(more, false)
 		jobs = append(jobs, more...)
 	}
@@ -114,7 +114,7 @@ func TestPartitionCountChangesUnderLoad(t *testing.T) {
 	s.labour()
 	var jobs []work.Job
 	for i, n := range []int{8, 3, 1, 6} {
-		more := mixed(fmt.Sprint("w", i, "-"), detector.Size(200, 50))
+		more := mixed(fmt.Sprint("w", i, "-"), racetest.Size(200, 50))
 		half := len(more) / 2
 		s.begin(more[:half], false)
 		if err := s.bus.SetPartitions(t.Context(), n); err != nil {
@@ -137,7 +137,7 @@ func TestPartitionCountChangesUnderLoad(t *testing.T) {
 // TestLostBroker stops everything while a thousand instances run, deletes all that the broker had,
 // and starts again.
 func TestLostBroker(t *testing.T) {
-	n := detector.Size(1000, 100)
+	n := racetest.Size(1000, 100)
 	s := newSystem(t, openSQLite(t), plays...)
 	v := s.orchestrate()
 	stopWorker := s.labour()
@@ -205,7 +205,7 @@ func TestPurgedMessagesHeal(t *testing.T) {
 func TestShutdownUnderLoad(t *testing.T) {
 	s := newSystem(t, openSQLite(t), plays...)
 	s.labour()
-	jobs := mixed("j", detector.Size(600, 180))
+	jobs := mixed("j", racetest.Size(600, 180))
 	portion := len(jobs) / 6
 	for i := 0; i < len(jobs); i += portion {
 		v := s.orchestrate(func(c *orchestrator.Config) { c.Grace = 10 * time.Second })
@@ -263,7 +263,7 @@ func TestWhatWasSaidIsSaidAgainAfterALostBroker(t *testing.T) {
 
 // TestRollingRestart replaces every process, one after the other, while there is work.
 func TestRollingRestart(t *testing.T) {
-	n := detector.Size(1000, 150)
+	n := racetest.Size(1000, 150)
 	p := onProcesses(t)
 	var running []*process
 	for i := range 2 {
@@ -291,7 +291,7 @@ func TestRollingRestart(t *testing.T) {
 // Code that runs while its orchestrator ends, and comes back afterwards, leaves nothing behind
 // either.
 func TestShutdownDuringARoundLeavesNothingRunning(t *testing.T) {
-	stall.Room(t)
+	slowtest.Room(t)
 	before := goleak.IgnoreCurrent()
 	release, entered := make(chan struct{}), make(chan struct{})
 	slow := orchestration.Define[string, int]("slow").With(func(ctx *orchestration.Context, _ string) (int, error) {
@@ -316,7 +316,7 @@ func TestShutdownDuringARoundLeavesNothingRunning(t *testing.T) {
 
 // TestShutdownLeavesNothingRunning looks for goroutines that outlive their services.
 func TestShutdownLeavesNothingRunning(t *testing.T) {
-	stall.Room(t) // it watches the machine, beyond this test
+	slowtest.Room(t) // it watches the machine, beyond this test
 	before := goleak.IgnoreCurrent()
 	s := newSystem(t, openSQLite(t), plays...)
 	v := s.orchestrate(func(c *orchestrator.Config) { c.Grace = 10 * time.Second })

@@ -9,7 +9,7 @@ import (
 
 	"github.com/rondo-run/rondo/integration/internal/hostile"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -26,11 +26,11 @@ func TestHostileRoles(t *testing.T) {
 	}
 	t.Cleanup(func() { server.Close() })
 	s.server = server
-	as := func(user string, setup natsbus.Setup) {
-		s.config = natsbus.Config{Logger: quiet(), User: user, Password: user, InboxPrefix: "_INBOX_" + user,
+	as := func(user string, setup natsbroker.Setup) {
+		s.config = natsbroker.Config{Logger: quiet(), User: user, Password: user, InboxPrefix: "_INBOX_" + user,
 			Setup: setup, Partitions: 4}
 	}
-	as("setup", natsbus.Make)
+	as("setup", natsbroker.Make)
 	s.config.InboxPrefix = ""
 	s.bus, s.store = s.connect(), s.open()
 	s.deploy(plays...)
@@ -38,10 +38,10 @@ func TestHostileRoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.config.Partitions = 0
-	as("orchestrator", natsbus.Verify)
+	as("orchestrator", natsbroker.Verify)
 	s.config.Partitions = 0
 	s.orchestrate()
-	as("worker", natsbus.Verify)
+	as("worker", natsbroker.Verify)
 	s.config.Partitions = 0
 	s.labour()
 

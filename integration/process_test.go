@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/integration/internal/work"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/internal/slowtest"
 	"github.com/rondo-run/rondo/pkg/activity"
@@ -37,7 +37,7 @@ import (
 type role struct {
 	Kind     string // orchestrator or worker
 	ID       string
-	Broker   natsbus.Config
+	Broker   natsbroker.Config
 	Database string
 	Schema   cockroach.SchemaMode
 	Config   orchestrator.Config // what JSON can carry of it
@@ -76,7 +76,7 @@ func play(text string) error {
 	if r.Bridges != "" {
 		return playBridges(ctx, r, log)
 	}
-	b, err := natsbus.Connect(ctx, r.Broker)
+	b, err := natsbroker.Connect(ctx, r.Broker)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func play(text string) error {
 	return playOrchestrator(ctx, b, r, log)
 }
 
-func playOrchestrator(ctx context.Context, b *natsbus.Bus, r role, log *slog.Logger) error {
+func playOrchestrator(ctx context.Context, b *natsbroker.Bus, r role, log *slog.Logger) error {
 	store, err := cockroach.Open(ctx, r.Database, cockroach.Options{WakeStep: wakeStep, MaxConns: 4, Log: log})
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func playOrchestrator(ctx context.Context, b *natsbus.Bus, r role, log *slog.Log
 	return o.Run(ctx)
 }
 
-func playWorker(ctx context.Context, b *natsbus.Bus, r role, log *slog.Logger) error {
+func playWorker(ctx context.Context, b *natsbroker.Bus, r role, log *slog.Logger) error {
 	code, err := activity.NewRegistry(works...)
 	if err != nil {
 		return err
@@ -134,9 +134,9 @@ func playWorker(ctx context.Context, b *natsbus.Bus, r role, log *slog.Logger) e
 }
 
 // twice publishes every message twice, in a way that the broker cannot tell.
-type twice struct{ *natsbus.Bus }
+type twice struct{ *natsbroker.Bus }
 
-// Publish implements bus.Publisher.
+// Publish implements broker.Publisher.
 func (t twice) Publish(ctx context.Context, messages ...events.Wire) error {
 	return t.Bus.Publish(ctx, doubled(messages)...)
 }
@@ -173,7 +173,7 @@ func onProcesses(t *testing.T) *processes {
 	t.Helper()
 	pgtest.Need(t)
 	t.Parallel()
-	return newProcesses(t, stall.Slowest)
+	return newProcesses(t, slowtest.Slowest)
 }
 
 // aloneOnProcesses is for tests that measure how long something takes: while they run, no other
@@ -187,7 +187,7 @@ func aloneOnProcesses(t *testing.T) *processes {
 func newProcesses(t *testing.T, pace int) *processes {
 	t.Helper()
 	address := pgtest.Database(t)
-	stall.Room(t)
+	slowtest.Room(t)
 	s := newSystemAt(t, pace, func() history.Store {
 		s, err := cockroach.Open(t.Context(), address, cockroach.Options{WakeStep: wakeStep, MaxConns: 4, Log: quiet()})
 		if err != nil {

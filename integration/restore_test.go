@@ -163,7 +163,7 @@ func restoring(t *testing.T, s *system, save, restore func()) {
 	promised := s.promised[:len(s.promised):len(s.promised)]
 	s.mu.Unlock()
 	// And others in the middle of whatever they do.
-	jobs := mixed("j", detector.Size(200, 60))
+	jobs := mixed("j", racetest.Size(200, 60))
 	s.begin(jobs, false)
 	s.reaches("j0", events.KindActivityCompleted)
 	save()

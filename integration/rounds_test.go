@@ -31,7 +31,7 @@ type crash struct {
 // crashes are all points between taking a message and settling it.
 var crashes = []crash{
 	{"after the message was received", func(v *service, die func() bool) {
-		v.broker.onReceive = func(bus.Delivery) { die() }
+		v.broker.onReceive = func(broker.Delivery) { die() }
 	}},
 	{"before the commit", func(v *service, die func() bool) {
 		v.store.before = func(history.Batch) error { return failIf(die()) }
@@ -46,7 +46,7 @@ var crashes = []crash{
 		v.broker.afterPublish = func([]events.Wire) { die() }
 	}},
 	{"before the acknowledgement", func(v *service, die func() bool) {
-		v.broker.onAck = func(bus.Delivery) bool { return !die() }
+		v.broker.onAck = func(broker.Delivery) bool { return !die() }
 	}},
 }
 

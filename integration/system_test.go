@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/check"
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/internal/slowtest"
@@ -71,8 +71,8 @@ type system struct {
 	open    func() history.Store
 	journal *journal
 	code    *orchestration.Registry
-	bus     *natsbus.Bus // the test's own
-	config  natsbus.Config
+	bus     *natsbroker.Bus // the test's own
+	config  natsbroker.Config
 	pace    int // see newSystemAt
 
 	mu       sync.Mutex
@@ -171,15 +171,15 @@ func openPostgres(t *testing.T) func() history.Store {
 
 func newSystem(t *testing.T, open func() history.Store, parts ...orchestration.Binding) *system {
 	t.Helper()
-	stall.Room(t)
-	return newSystemAt(t, stall.Pace(), open, parts...)
+	slowtest.Room(t)
+	return newSystemAt(t, slowtest.Pace(), open, parts...)
 }
 
 // newCalmSystem makes one for tests with much work in which nothing has to be noticed soon.
 func newCalmSystem(t *testing.T, open func() history.Store, parts ...orchestration.Binding) *system {
 	t.Helper()
-	stall.Room(t)
-	return newSystemAt(t, stall.Slowest, open, parts...)
+	slowtest.Room(t)
+	return newSystemAt(t, slowtest.Slowest, open, parts...)
 }
 
 // newSystemAt makes one whose services wait that many times as long as is enough on a quick machine
@@ -188,7 +188,7 @@ func newCalmSystem(t *testing.T, open func() history.Store, parts ...orchestrati
 func newSystemAt(t *testing.T, pace int, open func() history.Store, parts ...orchestration.Binding) *system {
 	t.Helper()
 	s := &system{t: t, dir: t.TempDir(), open: open, journal: newJournal(t), pace: pace}
-	s.config = natsbus.Config{Logger: quiet(), InboxWait: s.wait(time.Second), WorkWait: s.wait(2 * time.Second),
+	s.config = natsbroker.Config{Logger: quiet(), InboxWait: s.wait(time.Second), WorkWait: s.wait(2 * time.Second),
 		MemberLease: s.wait(time.Second), Partitions: 4}
 	s.startBroker()
 	t.Cleanup(func() { s.server.Close() })
@@ -215,11 +215,11 @@ func (s *system) address() string {
 	return s.server.URL()[len("nats://"):]
 }
 
-func (s *system) connect() *natsbus.Bus {
+func (s *system) connect() *natsbroker.Bus {
 	s.t.Helper()
 	c := s.config
 	c.URLs = s.server.URL()
-	b, err := natsbus.Connect(s.t.Context(), c)
+	b, err := natsbroker.Connect(s.t.Context(), c)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -393,7 +393,7 @@ func eventually(t *testing.T, what string, check func() error) {
 func within(t *testing.T, most time.Duration, what string, check func() error) {
 	t.Helper()
 	var err error
-	if !stall.Until(most, func() bool { err = check(); return err == nil }) {
+	if !slowtest.Until(most, func() bool { err = check(); return err == nil }) {
 		t.Fatalf("%s: not within %v: %v", what, most, err)
 	}
 }

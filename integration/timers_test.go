@@ -66,7 +66,7 @@ type endings struct {
 func (s *system) listen() *endings {
 	s.t.Helper()
 	e := &endings{all: make(map[string]query.Ended), more: make(chan struct{}, 1)}
-	stop, err := query.Listen(s.t.Context(), s.bus, bus.Any, func(n query.Notice) {
+	stop, err := query.Listen(s.t.Context(), s.bus, broker.Any, func(n query.Notice) {
 		if ended, ok := n.Ended(); ok {
 			e.mu.Lock()
 			e.all[n.Instance] = ended
@@ -138,7 +138,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 // 2,000 are set and 2,000 fire. How late they are depends on the machine, and on what else it does.
 func TestTimersAreNeverEarlyAndHardlyLate(t *testing.T) {
 	const each = 50
-	instances := detector.Size(200, 40)
+	instances := racetest.Size(200, 40)
 	s := newSystem(t, openSQLite(t), timing...)
 	s.orchestrate(func(c *orchestrator.Config) { c.Round.Patience, c.SweepEvery = time.Minute, time.Minute })
 	ended := s.listen()
@@ -172,7 +172,7 @@ func TestTimersAreNeverEarlyAndHardlyLate(t *testing.T) {
 // TestManyInstancesWithTimers starts as many instances as it can, each with a timer between 10 ms
 // and 5 s: the timers compete with the starts.
 func TestManyInstancesWithTimers(t *testing.T) {
-	n := detector.Size(10_000, 500)
+	n := racetest.Size(10_000, 500)
 	s := newSystem(t, openSQLite(t), timing...)
 	s.orchestrate(func(c *orchestrator.Config) { c.Round.Patience, c.SweepEvery = time.Minute, time.Minute })
 	ended := s.listen()
@@ -275,7 +275,7 @@ func TestCancelledTimerNeverFires(t *testing.T) {
 // TestManyLongTimersCostLittle has many timers of an hour, most of which wait in the broker and in
 // the database only.
 func TestManyLongTimersCostLittle(t *testing.T) {
-	n := detector.Size(100_000, 500)
+	n := racetest.Size(100_000, 500)
 	s := newSystem(t, openSQLite(t), timing...)
 	before := heap()
 	s.orchestrate(func(c *orchestrator.Config) { c.MaxInstances, c.SweepEvery = 1000, time.Minute })

@@ -392,7 +392,7 @@ func TestTraceIsTheSame(t *testing.T) {
 		v := s.telling(w)
 		var mu sync.Mutex
 		first := make(map[uint64]bool)
-		v.broker.onAck = func(d bus.Delivery) bool { // the first acknowledgement of each is lost
+		v.broker.onAck = func(d broker.Delivery) bool { // the first acknowledgement of each is lost
 			mu.Lock()
 			defer mu.Unlock()
 			before := first[d.Place]

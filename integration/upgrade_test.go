@@ -95,7 +95,7 @@ func newerEngine(t *testing.T) string {
 
 // upgrade is what the program of the newer engine does.
 func upgrade(t *testing.T, older string) {
-	n := detector.Size(600, 150)
+	n := racetest.Size(600, 150)
 	p := onProcesses(t)
 	old := func(r *role) { r.program = older }
 	first, second := p.run("orchestrator", "older-0", old), p.run("orchestrator", "older-1", old)

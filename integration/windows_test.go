@@ -664,7 +664,7 @@ func (u *undisturbed) everyCallHasAWindow(t *testing.T) {
 	t.Helper()
 	interfaces := []reflect.Type{
 		reflect.TypeFor[orchestrator.Broker](), reflect.TypeFor[worker.Broker](), reflect.TypeFor[history.Store](),
-		reflect.TypeFor[bus.Hold](), reflect.TypeFor[bus.WorkQueue](), reflect.TypeFor[bus.Membership](),
+		reflect.TypeFor[broker.Hold](), reflect.TypeFor[broker.WorkQueue](), reflect.TypeFor[broker.Membership](),
 	}
 	for _, x := range interfaces {
 		for m := range x.NumMethod() {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/check"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -161,9 +161,9 @@ func (k *checking) database(cmd *cobra.Command) error {
 	defer cancel()
 	if !k.withoutNATS {
 		n := config.NATS
-		n.Setup, n.Name, n.Logger = natsbus.Use, "rondo check", slog.New(slog.DiscardHandler)
+		n.Setup, n.Name, n.Logger = natsbroker.Use, "rondo check", slog.New(slog.DiscardHandler)
 		dial, stop := context.WithTimeout(ctx, dialFor)
-		b, err := natsbus.Connect(dial, n)
+		b, err := natsbroker.Connect(dial, n)
 		stop()
 		if err != nil {
 			return fmt.Errorf("%w; --without-nats checks the database alone", notConnected(err))

@@ -30,7 +30,7 @@ type letter struct {
 	Buried   time.Time      `json:"buried"`
 }
 
-func letterOf(l bus.DeadLetter) letter {
+func letterOf(l broker.DeadLetter) letter {
 	out := letter{
 		Number: l.Place, Reason: l.Why.Reason, Detail: l.Why.Detail, By: l.Why.By, Attempts: l.Why.Attempts,
 		Subject: l.Subject, ID: l.ID, Header: l.Header,

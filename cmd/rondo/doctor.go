@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/process"
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/app"
@@ -102,11 +102,11 @@ func (e *examination) tell() error {
 	return nil
 }
 
-func (e *examination) examine(ctx context.Context, config natsbus.Config) {
+func (e *examination) examine(ctx context.Context, config natsbroker.Config) {
 	config.Logger, config.Name = slog.New(slog.DiscardHandler), "rondo doctor"
-	config.Setup = natsbus.Use
+	config.Setup = natsbroker.Use
 	dial, cancel := context.WithTimeout(ctx, dialFor)
-	b, err := natsbus.Connect(dial, config)
+	b, err := natsbroker.Connect(dial, config)
 	cancel()
 	if err != nil {
 		e.note("NATS", bad, "start a system with `rondo dev`, or say where NATS is with --nats or $RONDO_NATS_URL",
@@ -124,9 +124,9 @@ func (e *examination) examine(ctx context.Context, config natsbus.Config) {
 }
 
 // streams verifies what is kept in NATS.
-func (e *examination) streams(ctx context.Context, config natsbus.Config) {
-	config.Setup = natsbus.Verify
-	b, err := natsbus.Connect(ctx, config)
+func (e *examination) streams(ctx context.Context, config natsbroker.Config) {
+	config.Setup = natsbroker.Verify
+	b, err := natsbroker.Connect(ctx, config)
 	if err == nil {
 		e.note("streams", fine, "", "streams, consumers and buckets are as they should be")
 		_ = b.Close() // nothing was done with it
@@ -146,10 +146,10 @@ func (e *examination) orchestrators(ctx context.Context) {
 	s, err := e.c.client.System(ctx)
 	took := e.c.now().Sub(began)
 	switch {
-	case errors.Is(err, bus.ErrNobody):
+	case errors.Is(err, broker.ErrNobody):
 		e.note("orchestrators", bad, "start one: your program with `orchestrator`, or `rondo dev`", "none answers")
 		return
-	case errors.Is(err, bus.ErrPermission):
+	case errors.Is(err, broker.ErrPermission):
 		e.note("orchestrators", look, mayAsk, "unknown: this user may not ask them")
 		return
 	case err != nil:
@@ -175,7 +175,7 @@ func (e *examination) processes(ctx context.Context) {
 	began := e.c.now()
 	all, err := e.c.client.Processes(ctx)
 	took := e.c.now().Sub(began)
-	if errors.Is(err, bus.ErrPermission) {
+	if errors.Is(err, broker.ErrPermission) {
 		e.note("workers", look, mayAsk, "unknown: this user may not ask them")
 		return
 	}
@@ -252,9 +252,9 @@ func (e *examination) database(ctx context.Context) {
 	began := e.c.now()
 	switch _, err := e.c.client.Instance(ctx, "rondo-doctor"); {
 	case err == nil, errors.Is(err, history.ErrNoInstance):
-	case errors.Is(err, bus.ErrNobody):
+	case errors.Is(err, broker.ErrNobody):
 		return
-	case errors.Is(err, bus.ErrPermission):
+	case errors.Is(err, broker.ErrPermission):
 		e.note("database", look, mayAsk, "unknown: this user may not ask the orchestrators")
 		return
 	default:

@@ -32,7 +32,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -68,8 +68,8 @@ type cli struct {
 	settings connection
 	output   string
 	timeout  time.Duration
-	bus      *natsbus.Bus   // when it was asked for
-	client   *client.Client // on the bus
+	bus      *natsbroker.Bus // when it was asked for
+	client   *client.Client  // on the bus
 }
 
 // run does what the arguments say, and gives the exit code.
@@ -219,7 +219,7 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 		return nobodyThere, "start your program with `dev` again, or say where NATS is with --nats or $RONDO_NATS_URL"
 	case errors.Is(err, errNotConnected):
 		return nobodyThere, "start a system with `rondo dev`, or say where NATS is with --nats or $RONDO_NATS_URL"
-	case errors.Is(err, bus.ErrNobody):
+	case errors.Is(err, broker.ErrNobody):
 		return nobodyThere, "no orchestrator answers: is one running? `rondo dev` runs one, and so does your " +
 			"program with `orchestrator`"
 	case errors.Is(err, history.ErrNoInstance):
@@ -229,7 +229,7 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 		return notFound, ""
 	case errors.Is(err, errNoWorker), errors.Is(err, errNoProcess):
 		return notFound, "`rondo workers` lists those that answer"
-	case errors.Is(err, bus.ErrNoLetter):
+	case errors.Is(err, broker.ErrNoLetter):
 		return notFound, "`rondo deadletters` lists what there is"
 	case errors.Is(err, context.DeadlineExceeded):
 		return timeIsOver, "--timeout gives it more time"

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/app"
 )
@@ -17,11 +17,11 @@ func TestDoctorWithoutPermission(t *testing.T) {
 	t.Parallel()
 	server := natstest.StartWith(t,
 		embedded.Options{Config: filepath.Join("..", "..", "deploy", "nats", "single.conf")})
-	natstest.Connect(t, server, natsbus.Config{User: "setup", Password: "setup"})
+	natstest.Connect(t, server, natsbroker.Config{User: "setup", Password: "setup"})
 	c := app.Defaults(app.Orchestrator)
 	c.Database.URL = filepath.Join(t.TempDir(), "rondo.db")
 	c.NATS.URLs, c.NATS.User, c.NATS.Password, c.NATS.InboxPrefix, c.NATS.Setup = server.URL(), "orchestrator",
-		"orchestrator", "_INBOX_orchestrator", natsbus.Verify
+		"orchestrator", "_INBOX_orchestrator", natsbroker.Verify
 	d := deployOn(t, c, stuck(1))
 	login := func(user string) []string {
 		return []string{"--nats", server.URL(), "--nats-user", user, "--nats-password", user, "--nats-inbox-prefix",

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
 )
@@ -134,10 +134,10 @@ func (c *cli) connected(cmd *cobra.Command, usual time.Duration, do func(ctx con
 		defer cancel()
 	}
 	n := config.NATS
-	n.Setup, n.Name, n.Logger = natsbus.Use, "rondo "+cmd.Name(), slog.New(slog.DiscardHandler)
+	n.Setup, n.Name, n.Logger = natsbroker.Use, "rondo "+cmd.Name(), slog.New(slog.DiscardHandler)
 	dial, cancel := context.WithTimeout(ctx, dialFor)
 	defer cancel()
-	if c.bus, err = natsbus.Connect(dial, n); err != nil {
+	if c.bus, err = natsbroker.Connect(dial, n); err != nil {
 		return notConnected(err)
 	}
 	c.client = client.New(c.bus, client.Options{Name: "rondo"})

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/app"
@@ -117,16 +117,16 @@ func deployOn(t *testing.T, c app.Config, parts []app.Part) *deployed {
 // takeAndDie takes a piece of work, like a worker that dies of it.
 func takeAndDie(t *testing.T, address, activity string) {
 	t.Helper()
-	b := natstest.Connect(t, at(address), natsbus.Config{Setup: natsbus.Use})
+	b := natstest.Connect(t, at(address), natsbroker.Config{Setup: natsbroker.Use})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for taken := 0; taken == 0; {
-		q, err := b.OpenQueue(ctx, bus.Queue{Activity: activity})
-		if errors.Is(err, bus.ErrNoQueue) { // it is made with the first piece of work
+		q, err := b.OpenQueue(ctx, broker.Queue{Activity: activity})
+		if errors.Is(err, broker.ErrNoQueue) { // it is made with the first piece of work
 			continue
 		}
 		if err == nil {
-			taken, err = q.Take(ctx, 1, func(d bus.Delivery) { d.Hold.Return(0) })
+			taken, err = q.Take(ctx, 1, func(d broker.Delivery) { d.Hold.Return(0) })
 		}
 		if err != nil {
 			t.Fatal(err)

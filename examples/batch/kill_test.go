@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
@@ -67,7 +67,8 @@ func start(t *testing.T, dir, ledger string) program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.client, err = client.Connect(t.Context(), natsbus.Config{URLs: at.NATS, Setup: natsbus.Use}, client.Options{})
+	p.client, err = client.Connect(t.Context(), natsbroker.Config{URLs: at.NATS, Setup: natsbroker.Use},
+		client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
@@ -55,7 +55,7 @@ func run(t *testing.T, config app.Config, parts ...app.Part) (*client.Client, st
 		t.Fatalf("it has not started: %v", err)
 	}
 	servers := a.Addresses().NATS
-	c, err := client.Connect(t.Context(), natsbus.Config{URLs: servers, Setup: natsbus.Use},
+	c, err := client.Connect(t.Context(), natsbroker.Config{URLs: servers, Setup: natsbroker.Use},
 		client.Options{Codec: config.Orchestrator.Round.Codec})
 	must(t, err)
 	t.Cleanup(func() { must(t, c.Close()) })

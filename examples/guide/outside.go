@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
 func buyAPiano(ctx context.Context, servers string) (string, error) {
-	c, err := client.Connect(ctx, natsbus.Config{URLs: servers, Setup: natsbus.Use}, client.Options{})
+	c, err := client.Connect(ctx, natsbroker.Config{URLs: servers, Setup: natsbroker.Use}, client.Options{})
 	if err != nil {
 		return "", err
 	}

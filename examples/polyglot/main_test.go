@@ -17,7 +17,7 @@ import (
 
 	"github.com/rondo-run/rondo/examples/orders/contract"
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/process"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/app"
@@ -32,7 +32,7 @@ func TestNodeWorker(t *testing.T) {
 	t.Parallel()
 	dir := install(t)
 	at := shopRuns(t)
-	b, err := natsbus.Connect(t.Context(), natsbus.Config{URLs: at.NATS, Setup: natsbus.Use})
+	b, err := natsbroker.Connect(t.Context(), natsbroker.Config{URLs: at.NATS, Setup: natsbroker.Use})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func callOddities(ctx *orchestration.Context, _ int) (string, error) {
 }
 
 func oddWork(t *testing.T, dir string, at app.Addresses, c *client.Client) {
-	queues := []bus.Queue{
+	queues := []broker.Queue{
 		{Activity: "charge"}, {Tag: "_", Activity: "_"}, {Tag: "g/p_u", Activity: "a/b.c_d"},
 		{Tag: "ü", Activity: "Käse & Brot"},
 		{Tag: strings.Repeat("ä", 64), Activity: strings.Repeat("x", 128)},
@@ -140,7 +140,7 @@ func oddWork(t *testing.T, dir string, at app.Addresses, c *client.Client) {
 	}
 	w := startNode(t, dir, "odd.mjs", at.NATS, "["+strings.Join(asked, ",")+"]")
 	for _, q := range queues {
-		w.await(t, "name "+natsbus.ConsumerOf(q)+" "+events.EncodeToken(q.Activity)+" true\n")
+		w.await(t, "name "+natsbroker.ConsumerOf(q)+" "+events.EncodeToken(q.Activity)+" true\n")
 	}
 	h, err := oddities.Start(t.Context(), c, 0, orchestration.ID("odd/1"))
 	if err != nil {

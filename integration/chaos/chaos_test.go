@@ -60,7 +60,7 @@ type chaos struct {
 	clients *clients
 	// strangers are clients with business of their own.
 	strangers *strangers
-	machine   *stall.Watch
+	machine   *slowtest.Watch
 	begun     time.Time
 	deck      []fault
 	probes    int
@@ -78,7 +78,7 @@ type result struct {
 // TestChaos breaks parts of a whole system again and again while work goes on. At the end
 // everything must have been done, once, and rightly.
 func TestChaos(t *testing.T) {
-	if detector.On || testing.Short() {
+	if racetest.On || testing.Short() {
 		t.Skip("three servers and four services are too much for the race detector; `make chaos` runs this")
 	}
 	pgtest.Need(t)
@@ -86,7 +86,7 @@ func TestChaos(t *testing.T) {
 	if !ok {
 		t.Fatalf("-chaos.leases is %q; want short or default", *lease)
 	}
-	c := &chaos{t: t, machine: stall.Begin(t), begun: time.Now()}
+	c := &chaos{t: t, machine: slowtest.Begin(t), begun: time.Now()}
 	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	c.ctx = ctx

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/integration/internal/work"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/check"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -34,7 +34,7 @@ const lookEvery = 200 * time.Millisecond
 
 type clients struct {
 	t        testing.TB
-	bus      *natsbus.Bus
+	bus      *natsbroker.Bus
 	client   *client.Client
 	store    *cockroach.Store
 	promises *promises

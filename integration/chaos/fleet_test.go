@@ -21,7 +21,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/pgfault"
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -43,7 +43,7 @@ const (
 type settings struct {
 	name   string
 	lease  time.Duration // the longest of all: a process that stands still for longer has lost everything that it held
-	broker natsbus.Config
+	broker natsbroker.Config
 	step   time.Duration // see cockroach.Options.WakeStep
 	orch   orchestrator.Config
 	worker worker.Config
@@ -53,7 +53,7 @@ type settings struct {
 var leases = map[string]settings{
 	"short": {
 		name: "short", lease: 5 * time.Second,
-		broker: natsbus.Config{InboxWait: 2 * time.Second, WorkWait: 5 * time.Second,
+		broker: natsbroker.Config{InboxWait: 2 * time.Second, WorkWait: 5 * time.Second,
 			MemberLease: 1500 * time.Millisecond, SessionLease: 5 * time.Second},
 		step: time.Second,
 		orch: orchestrator.Config{
@@ -186,9 +186,9 @@ func (f *fleet) connect() {
 }
 
 // bus connects as a client does.
-func (f *fleet) bus() *natsbus.Bus {
+func (f *fleet) bus() *natsbroker.Bus {
 	f.t.Helper()
-	b, err := natsbus.Connect(f.t.Context(),
+	b, err := natsbroker.Connect(f.t.Context(),
 		f.brokerConfig("clients", f.brokers(), slog.New(slog.NewTextHandler(f.logFile("clients"), nil))))
 	if err != nil {
 		f.t.Fatal(err)
@@ -207,7 +207,7 @@ func (f *fleet) logFile(name string) io.Writer {
 	return w
 }
 
-func (f *fleet) brokerConfig(name, urls string, log *slog.Logger) natsbus.Config {
+func (f *fleet) brokerConfig(name, urls string, log *slog.Logger) natsbroker.Config {
 	c := f.settings.broker
 	c.Name, c.URLs, c.Partitions, c.Replicas, c.Logger = name, urls, partitions, replicas, log
 	return c

@@ -21,7 +21,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
@@ -41,7 +41,7 @@ type role struct {
 	Dir, Listen, Conf string
 
 	// Of a service.
-	Broker       natsbus.Config
+	Broker       natsbroker.Config
 	Database     string
 	WakeStep     time.Duration
 	Orchestrator orchestrator.Config
@@ -88,7 +88,7 @@ func playServer(ctx context.Context, r role, log *slog.Logger) error {
 
 func playOrchestrator(ctx context.Context, r role, log *slog.Logger) error {
 	r.Broker.Logger, r.Orchestrator.Logger = log, log
-	b, err := natsbus.Connect(ctx, r.Broker)
+	b, err := natsbroker.Connect(ctx, r.Broker)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func playWorker(ctx context.Context, r role, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	b, err := natsbus.Connect(ctx, r.Broker)
+	b, err := natsbroker.Connect(ctx, r.Broker)
 	if err != nil {
 		return err
 	}
@@ -152,13 +152,13 @@ func (l ledger) note(line string) {
 
 // counted notes the id of each message that is delivered.
 type counted struct {
-	*natsbus.Bus
+	*natsbroker.Bus
 	deliveries ledger
 }
 
-// Receive implements bus.Inbox.
-func (c counted) Receive(ctx context.Context, partition int, take func(bus.Delivery)) error {
-	return c.Bus.Receive(ctx, partition, func(d bus.Delivery) {
+// Receive implements broker.Inbox.
+func (c counted) Receive(ctx context.Context, partition int, take func(broker.Delivery)) error {
+	return c.Bus.Receive(ctx, partition, func(d broker.Delivery) {
 		id := d.ID()
 		if h := d.Header[events.HeaderMsgID]; len(h) > 0 {
 			id = h[0]

@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/rondo-run/rondo/examples/orders/contract"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
@@ -73,7 +73,7 @@ func demonstrate(t *testing.T) (*memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.Connect(ctx, natsbus.Config{URLs: at.NATS, Setup: natsbus.Use}, client.Options{})
+	c, err := client.Connect(ctx, natsbroker.Config{URLs: at.NATS, Setup: natsbroker.Use}, client.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/rondo-run/rondo/examples/orders/shop"
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/app"
 )
 
@@ -175,7 +175,7 @@ func TestServicesAgreeAboutNATS(t *testing.T) {
 				}
 				said[setting.Name] = value
 			}
-			if c.NATS.Setup != natsbus.Verify && c.Command != app.Migrate && p.Args[0] != "start" &&
+			if c.NATS.Setup != natsbroker.Verify && c.Command != app.Migrate && p.Args[0] != "start" &&
 				s.name != "everything" {
 				t.Errorf("%s changes streams", p.Object.ID())
 			}
@@ -217,7 +217,7 @@ func TestMigrationKnowsAllTags(t *testing.T) {
 
 // TestConsumers compares the names by which KEDA asks with those that the bus gives.
 func TestConsumers(t *testing.T) {
-	for _, q := range []bus.Queue{
+	for _, q := range []broker.Queue{
 		{Activity: "charge"}, {Activity: "send_mail"}, {Activity: "a.b/c d"}, {Tag: "gpu", Activity: "x"},
 		{Tag: "a_b", Activity: "größe"}, {Tag: "日本", Activity: "~:@+=,-"},
 		{Activity: "100%"}, {Tag: "*", Activity: "new\nline"}, {Activity: strings.Repeat("a", 190)},
@@ -228,7 +228,7 @@ func TestConsumers(t *testing.T) {
 		if err := r.Of("ScaledObject")[0].Decode(&scaled); err != nil {
 			t.Fatal(err)
 		}
-		if name, want := scaled.Spec.Triggers[0].Metadata["consumer"], natsbus.ConsumerOf(q); name != want {
+		if name, want := scaled.Spec.Triggers[0].Metadata["consumer"], natsbroker.ConsumerOf(q); name != want {
 			t.Errorf("%+v: %q, want %q", q, name, want)
 		}
 	}

@@ -110,7 +110,7 @@ func (w *world) configuredQueues() {
 	w.store.onForget = func() {
 		w.store.onForget = nil
 		if _, err := w.store.Do(context.Background(), "small",
-			queue.Push{Items: []queue.NewItem{{Data: []byte("1")}}}); err != nil {
+			jobs.Push{Items: []jobs.NewItem{{Data: []byte("1")}}}); err != nil {
 			w.t.Error(err)
 		}
 	}

@@ -27,42 +27,42 @@ import (
 
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
-	"github.com/rondo-run/rondo/services/jobs"
+	jobserver "github.com/rondo-run/rondo/services/jobs"
 )
 
 // faulty is a store that fails when it is told to.
 type faulty struct {
-	queue.Store
+	jobs.Store
 	// err is what everything gives, if it is set; onForget what removing a queue does first.
 	err      error
 	onForget func()
 }
 
-func (f *faulty) Do(ctx context.Context, name string, operations ...queue.Operation) ([]queue.Result, error) {
+func (f *faulty) Do(ctx context.Context, name string, operations ...jobs.Operation) ([]jobs.Result, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
-	if _, forget := operations[0].(queue.Forget); forget && f.onForget != nil {
+	if _, forget := operations[0].(jobs.Forget); forget && f.onForget != nil {
 		f.onForget()
 	}
 	return f.Store.Do(ctx, name, operations...)
 }
 
-func (f *faulty) Look(ctx context.Context, name string) (queue.Info, error) {
+func (f *faulty) Look(ctx context.Context, name string) (jobs.Info, error) {
 	if f.err != nil {
-		return queue.Info{}, f.err
+		return jobs.Info{}, f.err
 	}
 	return f.Store.Look(ctx, name)
 }
 
-func (f *faulty) List(ctx context.Context, after string, limit int) ([]queue.Info, error) {
+func (f *faulty) List(ctx context.Context, after string, limit int) ([]jobs.Info, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
 	return f.Store.List(ctx, after, limit)
 }
 
-func (f *faulty) Dead(ctx context.Context, name string, after queue.DeadID, limit int) ([]queue.Dead, error) {
+func (f *faulty) Dead(ctx context.Context, name string, after jobs.DeadID, limit int) ([]jobs.Dead, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -122,12 +122,12 @@ func newWorld(t *testing.T) *world {
 		}
 	})
 	w.store = &faulty{Store: db.Queues()}
-	access, err := queues.OpenAccess(accessFile(t), log)
+	access, err := jobserver.OpenAccess(accessFile(t), log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler := func(access *queues.Access) http.Handler {
-		server, err := queues.New(w.store, queues.Config{Address: "127.0.0.1:0", Access: access, MaxBody: 2000,
+	handler := func(access *jobserver.Access) http.Handler {
+		server, err := jobserver.New(w.store, jobserver.Config{Address: "127.0.0.1:0", Access: access, MaxBody: 2000,
 			MaxItem: 500, Logger: log, Now: clock})
 		if err != nil {
 			t.Fatal(err)

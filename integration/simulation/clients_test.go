@@ -76,7 +76,7 @@ const rested = 12 * time.Second
 // serve says what there is to say for a job, once more from the beginning when the broker has lost
 // something, until it has ended.
 func (w *world) serve(j *job) {
-	c := sim.Connect(w.broker, w.road("client of "+j.id))
+	c := brokersim.Connect(w.broker, w.road("client of "+j.id))
 	defer c.Close()
 	go w.approve(j)
 	for {
@@ -115,7 +115,7 @@ func (w *world) serve(j *job) {
 
 // approve gives each approval that a job waits for, again and again until it has it.
 func (w *world) approve(j *job) {
-	c := sim.Connect(w.broker, w.road("client who approves "+j.id))
+	c := brokersim.Connect(w.broker, w.road("client who approves "+j.id))
 	defer c.Close()
 	asked := time.Duration(0)
 	for !w.hasEnded(j) && w.wait(time.Second+asked) {
@@ -130,7 +130,7 @@ func (w *world) approve(j *job) {
 }
 
 // say publishes a message until it is acknowledged, perhaps twice.
-func (w *world) say(c *sim.Bus, m events.Message) bool {
+func (w *world) say(c *brokersim.Bus, m events.Message) bool {
 	wire, err := events.Encode(c.Prefix(), m)
 	if err != nil {
 		panic(err)

@@ -36,7 +36,7 @@ func playDropIn(ctx *orchestration.Context, _ int64) (sum int64, err error) {
 // callDropIn starts or sends, at random times; and then everything again, as a client does that
 // does not know how far it had got when it died.
 func (w *world) callDropIn() {
-	c := sim.Connect(w.broker, w.road("client of the drop-in"))
+	c := brokersim.Connect(w.broker, w.road("client of the drop-in"))
 	defer c.Close()
 	r := rand.New(rand.NewPCG(w.seed, 2))
 	var said []events.Message

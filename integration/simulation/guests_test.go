@@ -100,7 +100,7 @@ func (w *world) pour() {
 	if w.weather.flood == 0 || !w.until(w.weather.lasts/4) {
 		return
 	}
-	c := sim.Connect(w.broker, w.road("client who floods"))
+	c := brokersim.Connect(w.broker, w.road("client who floods"))
 	defer c.Close()
 	for i := range w.weather.flood {
 		m := events.Message{ID: fmt.Sprint("garbage-", i)}

@@ -131,7 +131,7 @@ func (w *world) countFar() {
 
 // lineOf is the connection of an orchestrator, seen from where it publishes.
 type lineOf struct {
-	*sim.Bus
+	*brokersim.Bus
 	r *road
 }
 

@@ -172,6 +172,6 @@ var mutantsOfDelivery = []mutant{
 	// Events as JSON.
 	{name: "a share that is nearly nothing is written in the wrong form",
 		test: test{pkg: "./internal/x/jsonw", run: "^TestSharesAreWrittenAsJSON$"}, edits: []edit{
-			{"internal/x/jsonw/fields.go", "	case x >= 1e-6 && x < 1e21:\n", "	case x < 1e21:\n"},
+			{"internal/x/jsonw/jsonw.go", "	case x >= 1e-6 && x < 1e21:\n", "	case x < 1e21:\n"},
 		}},
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// A road is the way of one process to everything outside of it. It implements sim.Path for the
-// broker, and the store goes along it, too.
+// A road is the way of one process to everything outside of it. It implements brokersim.Path for
+// the broker, and the store goes along it, too.
 type road struct {
 	w      *world
 	name   string // of the process, and which of its lives this is
@@ -177,8 +177,8 @@ func (r *road) postpone(what string, happens func()) bool {
 	return true
 }
 
-// Stand implements sim.Path. What goes on afterwards does so one after the other, always in the
-// same order.
+// Stand implements brokersim.Path. What goes on afterwards does so one after the other, always in
+// the same order.
 func (r *road) Stand(ctx context.Context, what string) (stood bool) {
 	for {
 		r.mu.Lock()
@@ -201,19 +201,19 @@ func (r *road) Stand(ctx context.Context, what string) (stood bool) {
 	}
 }
 
-// Quiet implements sim.Path.
+// Quiet implements brokersim.Path.
 func (r *road) Quiet() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !r.dead && r.w.context.Err() == nil && time.Now().Before(r.stands)
 }
 
-// Moment implements sim.Path.
+// Moment implements brokersim.Path.
 func (r *road) Moment(what string) time.Duration {
 	return time.Duration(1 + r.fate(what).after%(10*time.Microsecond))
 }
 
-// Note implements sim.Path.
+// Note implements brokersim.Path.
 func (r *road) Note(kind, what string) {
 	r.w.note(r.name, kind+": "+what)
 	r.w.count(kind)
@@ -231,7 +231,7 @@ func (r *road) isDead() bool {
 	return r.dead
 }
 
-// Go implements sim.Path.
+// Go implements brokersim.Path.
 func (r *road) Go(ctx context.Context, what string) (answered bool, err error) {
 	f, err := r.pass(ctx, what, false)
 	return !f.unanswered, err
@@ -298,7 +298,7 @@ func (r *road) pass(ctx context.Context, what string, toStore bool) (f fate, err
 	return f, nil
 }
 
-// Say implements sim.Path.
+// Say implements brokersim.Path.
 func (r *road) Say(what string, happens func()) {
 	if f := r.fate(what); r.goes(f, what) && !r.postpone(what, happens) {
 		r.w.note(r.name, what)
@@ -319,7 +319,7 @@ func (r *road) goes(f fate, what string) bool {
 	return true
 }
 
-// Send implements sim.Path. What has left the process arrives, whatever becomes of that.
+// Send implements brokersim.Path. What has left the process arrives, whatever becomes of that.
 func (r *road) Send(what string, happens func()) {
 	f := r.fate(what)
 	if f.crashBefore && !r.isDead() {
@@ -343,7 +343,7 @@ func (r *road) Send(what string, happens func()) {
 	}
 }
 
-// Hear implements sim.Path.
+// Hear implements brokersim.Path.
 func (r *road) Hear(what string, happens func()) {
 	switch {
 	case r.isDead(), r.isCut(false):
@@ -453,4 +453,4 @@ func (s storeOf) Count(ctx context.Context, f history.Filter, limit int64) (n in
 	return n, err
 }
 
-var _ sim.Path = (*road)(nil)
+var _ brokersim.Path = (*road)(nil)

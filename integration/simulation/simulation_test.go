@@ -26,7 +26,7 @@ var (
 // TestSeedsRepeat lets seeds happen twice: with nine in ten of them at least, everything must come
 // at the same moment both times.
 func TestSeedsRepeat(t *testing.T) {
-	n := detector.Size(40, 10)
+	n := racetest.Size(40, 10)
 	var differ []uint64
 	for seed := uint64(1); seed <= uint64(n); seed++ {
 		if a, b := runWorld(t, seed, false), runWorld(t, seed, false); a.noted != b.noted {
@@ -47,7 +47,7 @@ func TestSeeds(t *testing.T) {
 	first := max(1, *firstSeed)
 	n := *seedCount
 	if n == 0 {
-		n = detector.Size(200, 20)
+		n = racetest.Size(200, 20)
 	}
 	begun := time.Now()
 	seeds := make(chan uint64)

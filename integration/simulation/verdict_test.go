@@ -120,7 +120,7 @@ func (w *world) mayEndEarly(subject string) bool {
 
 // check has the checker look at everything, as anybody can with `rondo check`.
 func (w *world) check() (found []check.Finding) {
-	c := sim.Connect(w.broker, nil)
+	c := brokersim.Connect(w.broker, nil)
 	defer c.Close()
 	report, err := check.System(w.context, w.store, check.Options{
 		NothingRemoved: w.weather.reborn == 0, Quiescent: true, Broker: c, Dead: c, Prefix: c.Prefix(),

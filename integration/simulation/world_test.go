@@ -31,7 +31,7 @@ type world struct {
 	seed    uint64
 	weather weather
 	begun   time.Time
-	broker  *sim.Broker
+	broker  *brokersim.Broker
 	store   *sqlite.Store
 	hosts   []*host
 	jobs    []*job
@@ -92,7 +92,7 @@ func create(t *testing.T, seed uint64) *world {
 	guests := rand.New(rand.NewPCG(seed, 2))
 	w.weather.company(guests)
 	w.context, w.finish = context.WithCancel(context.Background())
-	w.broker = sim.NewBroker(sim.Options{
+	w.broker = brokersim.NewBroker(brokersim.Options{
 		Partitions: 1 + r.IntN(6), InboxWait: 5 * time.Second, WorkWait: 30 * time.Second, MemberLease: 3 * time.Second,
 		SessionLease: 30 * time.Second, Dedupes: w.weather.dedupes,
 	})
@@ -246,7 +246,7 @@ func (w *world) strike(d disaster) {
 		w.broker.Forget()
 		w.upsets()
 	case "partitions":
-		c := sim.Connect(w.broker, nil)
+		c := brokersim.Connect(w.broker, nil)
 		_ = c.SetPartitions(w.context, int(d.by))
 		_ = c.Close()
 	case "brokerclock":
@@ -274,12 +274,12 @@ func (w *world) upsetsSoFar() int {
 type host struct {
 	w    *world
 	name string
-	runs func(ctx context.Context, r *road, c *sim.Bus) error
+	runs func(ctx context.Context, r *road, c *brokersim.Bus) error
 
 	mu   sync.Mutex
 	life int
 	road *road
-	bus  *sim.Bus
+	bus  *brokersim.Bus
 	stop context.CancelFunc
 }
 
@@ -290,7 +290,7 @@ func (h *host) live() {
 	for h.w.context.Err() == nil {
 		h.life++
 		r := h.w.road(fmt.Sprint(h.name, "/", h.life))
-		c := sim.Connect(h.w.broker, r)
+		c := brokersim.Connect(h.w.broker, r)
 		ctx, stop := context.WithCancel(h.w.context)
 		dead := make(chan struct{})
 		r.onDead = func() {
@@ -322,7 +322,7 @@ func (h *host) live() {
 	}
 }
 
-func (h *host) now() (*road, *sim.Bus, context.CancelFunc) {
+func (h *host) now() (*road, *brokersim.Bus, context.CancelFunc) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.road, h.bus, h.stop
@@ -360,8 +360,8 @@ func (h *host) cut(till time.Time, noStore bool) {
 // decideTakes is how long it takes to decide a turn, on the clock of the world.
 const decideTakes = time.Microsecond
 
-func (w *world) orchestrate(i int) func(context.Context, *road, *sim.Bus) error {
-	return func(ctx context.Context, r *road, c *sim.Bus) error {
+func (w *world) orchestrate(i int) func(context.Context, *road, *brokersim.Bus) error {
+	return func(ctx context.Context, r *road, c *brokersim.Bus) error {
 		config := orchestrator.Config{
 			ID: fmt.Sprint("o", i), Logger: quiet, Deciders: 1, Round: round.Config{Remembered: w.weather.remembers},
 			Now: func() time.Time {
@@ -395,7 +395,7 @@ func (w *world) orchestrate(i int) func(context.Context, *road, *sim.Bus) error 
 	}
 }
 
-func (w *world) labour(ctx context.Context, r *road, c *sim.Bus) error {
+func (w *world) labour(ctx context.Context, r *road, c *brokersim.Bus) error {
 	name, _, _ := strings.Cut(r.name, "/")
 	acts, err := activity.NewRegistry(works(r)...)
 	if err != nil {

@@ -92,7 +92,7 @@ func TestOfTwoExportsTheLongerCounts(t *testing.T) {
 
 // TestManyExportsAreSorted has more than are kept in memory, so that several files are merged.
 func TestManyExportsAreSorted(t *testing.T) {
-	many := detector.Size(3000, 1200)
+	many := racetest.Size(3000, 1200)
 	var all []check.Instance
 	large := &events.ActivityScheduled{Name: "charge", Attempt: 1,
 		Input: events.Payload(`"` + strings.Repeat("x", 4000) + `"`)}

@@ -74,16 +74,16 @@ var promises = []promiseCase{
 		with: with{promised(start("start"), start("another"))}, report: func(r check.Report) bool {
 			return r.Refused == 1
 		}},
-	{name: "a start that was lost", with: with{promised(start("start")), asking(&broker{})},
+	{name: "a start that was lost", with: with{promised(start("start")), asking(&fakeBroker{})},
 		want: []check.Rule{check.StartLost}},
 	{name: "a start that waits", with: with{promised(start("start")),
-		asking(&broker{has: []string{"rondo.start.order.i"}})}, report: func(r check.Report) bool {
+		asking(&fakeBroker{has: []string{"rondo.start.order.i"}})}, report: func(r check.Report) bool {
 		return r.UnderWay == 1
 	}},
 	{name: "a start that waits, and nothing may", with: with{promised(start("start")),
-		asking(&broker{has: []string{"rondo.start.order.i"}}), quiescent}, want: []check.Rule{check.Outstanding}},
+		asking(&fakeBroker{has: []string{"rondo.start.order.i"}}), quiescent}, want: []check.Rule{check.Outstanding}},
 	{name: "a start that is a dead letter", with: with{promised(start("start")),
-		asking(&broker{dead: []string{"x", "start"}})}, report: func(r check.Report) bool {
+		asking(&fakeBroker{dead: []string{"x", "start"}})}, report: func(r check.Report) bool {
 		return r.DeadLetters == 1
 	}},
 	{name: "a start, and nobody is asked", with: with{promised(start("start"))}, report: func(r check.Report) bool {
@@ -107,7 +107,7 @@ var promises = []promiseCase{
 		quiescent, nothingRemoved}, want: []check.Rule{check.StartLost}},
 
 	{name: "messages", in: []check.Instance{mailed}, with: with{promised(start("start"), letter("a"), letter("b")),
-		asking(&broker{has: []string{"rondo.work._.charge.1-6-life.i"}})}},
+		asking(&fakeBroker{has: []string{"rondo.work._.charge.1-6-life.i"}})}},
 	{name: "one that was sent again", in: []check.Instance{mailed},
 		with: with{promised(letter("a"), letter("b"), letter("a"))}},
 	{name: "messages of two clients", in: []check.Instance{mailed},
@@ -118,14 +118,14 @@ var promises = []promiseCase{
 		with: with{promised(check.Promised{What: check.PromisedQueue, Instance: "i", Queue: "other", Message: "a",
 			At: began})}, want: []check.Rule{check.QueueLost}},
 	{name: "a message that was lost", in: []check.Instance{mailed}, with: with{promised(letter("c")),
-		asking(&broker{has: []string{"rondo.work._.charge.1-6-life.i"}})}, want: []check.Rule{check.QueueLost}},
+		asking(&fakeBroker{has: []string{"rondo.work._.charge.1-6-life.i"}})}, want: []check.Rule{check.QueueLost}},
 	{name: "a message that waits", in: []check.Instance{mailed}, with: with{promised(letter("c")),
-		asking(&broker{has: []string{"rondo.work._.charge.1-6-life.i", "rondo.queue.mail.i"}})},
+		asking(&fakeBroker{has: []string{"rondo.work._.charge.1-6-life.i", "rondo.queue.mail.i"}})},
 		report: func(r check.Report) bool {
 			return r.UnderWay == 1
 		}},
 	{name: "a message that is a dead letter", in: []check.Instance{over},
-		with: with{promised(letter("c")), asking(&broker{dead: []string{"c"}})}, report: func(r check.Report) bool {
+		with: with{promised(letter("c")), asking(&fakeBroker{dead: []string{"c"}})}, report: func(r check.Report) bool {
 			return r.DeadLetters == 1
 		}},
 	{name: "a message to one that has ended, and nobody is asked", in: []check.Instance{over},
@@ -133,11 +133,12 @@ var promises = []promiseCase{
 			return r.NotJudged[check.NotAsked] == 1
 		}},
 	{name: "a message to one that has ended", in: []check.Instance{over},
-		with: with{promised(letter("c")), asking(&broker{})}, want: []check.Rule{check.QueueLost}},
+		with: with{promised(letter("c")), asking(&fakeBroker{})}, want: []check.Rule{check.QueueLost}},
 	{name: "a message to one that runs, and nothing may be under way",
 		in: []check.Instance{lookedAt(of(story(started(), read(0))))}, with: with{promised(letter("c")), quiescent},
 		want: []check.Rule{check.QueueLost}},
-	{name: "a message without an id", in: []check.Instance{over}, with: with{promised(letter("")), asking(&broker{})},
+	{name: "a message without an id", in: []check.Instance{over},
+		with: with{promised(letter("")), asking(&fakeBroker{})},
 		report: func(r check.Report) bool {
 			return r.NotJudged[check.NoMessage] == 1
 		}},
@@ -146,23 +147,24 @@ var promises = []promiseCase{
 			s.Previous, s.Seen = 1, []uint64{events.SeenHash("c")}
 		}), completed)), func(in *check.Instance) {
 			delete(in.History, 1)
-		})}, with: with{promised(letter("c")), asking(&broker{})}, report: func(r check.Report) bool {
+		})}, with: with{promised(letter("c")), asking(&fakeBroker{})}, report: func(r check.Report) bool {
 			return len(r.NotJudged) == 0
 		}},
 	{name: "a message that an execution may have taken that was pruned",
 		in: []check.Instance{changed(of(story(started(), continued), story(next(0), completed)),
 			func(in *check.Instance) {
 				delete(in.History, 1)
-			})}, with: with{promised(letter("c")), asking(&broker{})}, report: func(r check.Report) bool {
+			})}, with: with{promised(letter("c")), asking(&fakeBroker{})}, report: func(r check.Report) bool {
 			return r.NotJudged[check.NotKept] == 1
 		}},
 	{name: "a message for an instance that was deleted and began again", in: []check.Instance{over},
-		with: with{promised(later(letter("c"), -time.Minute)), asking(&broker{})}, report: func(r check.Report) bool {
+		with: with{promised(later(letter("c"), -time.Minute)), asking(&fakeBroker{})},
+		report: func(r check.Report) bool {
 			return r.NotJudged[check.NotKept] == 1
 		}},
 
 	{name: "an event", in: []check.Instance{over}, with: with{promised(check.Promised{What: check.PromisedEvent,
-		Instance: "i", Event: "go", Message: "x"}), asking(&broker{})}},
+		Instance: "i", Event: "go", Message: "x"}), asking(&fakeBroker{})}},
 
 	{name: "an end", in: []check.Instance{over},
 		with: with{promised(end(1, round.Completed, " 1 "), end(0, round.Completed, "1"))}},
@@ -214,16 +216,16 @@ var saidToOthers = []promiseCase{
 	{name: "a launch", in: []check.Instance{sender(launched), running}, report: func(r check.Report) bool {
 		return r.Said == 1 && r.Promises == 0
 	}},
-	{name: "a launch that is lost", in: []check.Instance{sender(launched)}, with: with{asking(&broker{})},
+	{name: "a launch that is lost", in: []check.Instance{sender(launched)}, with: with{asking(&fakeBroker{})},
 		want: []check.Rule{check.LaunchLost}},
 	{name: "a launch that waits", in: []check.Instance{sender(launched)},
-		with: with{asking(&broker{has: []string{"rondo.internal_start.order.i"}})}},
+		with: with{asking(&fakeBroker{has: []string{"rondo.internal_start.order.i"}})}},
 	{name: "a launch of a moment ago", in: []check.Instance{sender(launched)},
-		with: with{asking(&broker{}), func(o *check.Options) {
+		with: with{asking(&fakeBroker{}), func(o *check.Options) {
 			o.Overdue = 2 * time.Hour
 		}}},
 	{name: "a launch of an instance that was deleted", in: []check.Instance{sender(launched)},
-		with: with{asking(&broker{})}, buried: []string{"i"}, report: func(r check.Report) bool {
+		with: with{asking(&fakeBroker{})}, buried: []string{"i"}, report: func(r check.Report) bool {
 			return r.NotJudged[check.NotKept] == 1
 		}},
 	{name: "a launch, and nobody is asked", in: []check.Instance{sender(launched)}, report: func(r check.Report) bool {
@@ -232,19 +234,19 @@ var saidToOthers = []promiseCase{
 	{name: "a launch, and nothing may be under way", in: []check.Instance{sender(launched)}, with: with{quiescent},
 		want: []check.Rule{check.LaunchLost}},
 	{name: "a message", in: []check.Instance{sender(sent), unread(lookedAt(of(story(started(), queued(sentID)))), 1)},
-		with: with{asking(&broker{})}},
+		with: with{asking(&fakeBroker{})}},
 	{name: "a message that is lost", in: []check.Instance{sender(sent), lookedAt(of(story(started())))},
-		with: with{asking(&broker{})}, want: []check.Rule{check.SendLost}},
+		with: with{asking(&fakeBroker{})}, want: []check.Rule{check.SendLost}},
 	{name: "a message that is a dead letter", in: []check.Instance{sender(sent), over},
-		with: with{asking(&broker{dead: []string{sentID}})}, report: func(r check.Report) bool {
+		with: with{asking(&fakeBroker{dead: []string{sentID}})}, report: func(r check.Report) bool {
 			return r.DeadLetters == 1
 		}},
 	{name: "a message that may have been a dead letter", in: []check.Instance{sender(sent), over},
-		with: with{asking(&broker{}), func(o *check.Options) {
+		with: with{asking(&fakeBroker{}), func(o *check.Options) {
 			o.DeadFor = time.Minute
 		}}, report: func(r check.Report) bool { return r.NotJudged[check.NotKept] == 1 }},
 	{name: "an event that nobody waited for", in: []check.Instance{sender(&events.Sent{Instance: "i",
-		To: events.ToEvent, Name: "go"}), over}, with: with{asking(&broker{})}, report: func(r check.Report) bool {
+		To: events.ToEvent, Name: "go"}), over}, with: with{asking(&fakeBroker{})}, report: func(r check.Report) bool {
 		return r.Said == 0
 	}},
 }
@@ -259,7 +261,7 @@ func TestWhatInstancesSayToOthers(t *testing.T) {
 // mixed order, and a few of them broken.
 func TestManyPromisesAreSorted(t *testing.T) {
 	const each = 20
-	instances := detector.Size(3000, 1600) // more promises than are kept in memory
+	instances := racetest.Size(3000, 1600) // more promises than are kept in memory
 	var all []check.Instance
 	for i := range instances {
 		facts := []events.Fact{started()}

@@ -136,7 +136,7 @@ func TestStores(t *testing.T) {
 		r = look(t, s, quiescentStarts("parent", "child", "never"), func(o *check.Options) {
 			o.Filter.IDs = []string{"clean-0"}
 			o.Quiescent, o.Overdue = false, -1
-			o.Broker = &broker{}
+			o.Broker = &fakeBroker{}
 		})
 		if wants(t, r, check.StartLost); r.Findings[0].Instance != "never" || r.NotJudged[check.NotKept] != 2 {
 			t.Errorf("%+v", r)
@@ -255,7 +255,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 		return c.live
 	}
-	less, more := detector.Size(2_000, 500), detector.Size(20_000, 5_000)
+	less, more := racetest.Size(2_000, 500), racetest.Size(20_000, 5_000)
 	few, many := measure(less), measure(more)
 	t.Logf("%d instances: %d KiB in use; %d: %d KiB", less, few>>10, more, many>>10)
 	if many > few+4<<20 {

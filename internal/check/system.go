@@ -31,7 +31,7 @@ type Broker interface {
 
 // DeadLetters are where messages are that came to nothing.
 type DeadLetters interface {
-	DeadLetters(ctx context.Context, after uint64, limit int) ([]bus.DeadLetter, error)
+	DeadLetters(ctx context.Context, after uint64, limit int) ([]broker.DeadLetter, error)
 }
 
 // Promises are the promises of one client: what [ReadLog] reads.

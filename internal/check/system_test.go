@@ -133,20 +133,20 @@ func (f *fake) OldPromises(_ context.Context, before time.Time, _ int) (old []hi
 	return old, nil
 }
 
-// broker has messages on subjects, and dead letters.
-type broker struct {
+// fakeBroker has messages on subjects, and dead letters.
+type fakeBroker struct {
 	has  []string
 	dead []string
 }
 
-func (b *broker) Has(_ context.Context, w events.Wire) (bool, error) {
+func (b *fakeBroker) Has(_ context.Context, w events.Wire) (bool, error) {
 	return slices.Contains(b.has, w.Subject), nil
 }
 
-func (b *broker) DeadLetters(_ context.Context, after uint64, limit int) (list []bus.DeadLetter, err error) {
+func (b *fakeBroker) DeadLetters(_ context.Context, after uint64, limit int) (list []broker.DeadLetter, err error) {
 	for i, id := range b.dead {
 		if place := uint64(i) + 1; place > after && len(list) < limit {
-			list = append(list, bus.DeadLetter{Place: place, ID: id})
+			list = append(list, broker.DeadLetter{Place: place, ID: id})
 		}
 	}
 	return list, nil
@@ -178,7 +178,7 @@ func wants(t *testing.T, r check.Report, rules ...check.Rule) {
 
 // ---- Options.
 
-func asking(b *broker) func(*check.Options) {
+func asking(b *fakeBroker) func(*check.Options) {
 	return func(o *check.Options) { o.Broker, o.Dead = b, b }
 }
 
@@ -321,34 +321,34 @@ var underWay = []struct {
 	want []check.Rule
 }{
 	{name: "the work is there", in: []check.Instance{lookedAt(of(story(started(), call)))},
-		with: []func(*check.Options){asking(&broker{has: []string{workSubject()}})}},
+		with: []func(*check.Options){asking(&fakeBroker{has: []string{workSubject()}})}},
 	{name: "its answer is there", in: []check.Instance{lookedAt(of(story(started(), call)))},
-		with: []func(*check.Options){asking(&broker{has: []string{"rondo.work-done.1-2.i"}})}},
+		with: []func(*check.Options){asking(&fakeBroker{has: []string{"rondo.work-done.1-2.i"}})}},
 	{name: "its failure is there", in: []check.Instance{lookedAt(of(story(started(), call)))},
-		with: []func(*check.Options){asking(&broker{has: []string{"rondo.work-failed.1-2.i"}})}},
+		with: []func(*check.Options){asking(&fakeBroker{has: []string{"rondo.work-failed.1-2.i"}})}},
 	{name: "work is lost", in: []check.Instance{lookedAt(of(story(started(), call)))},
-		with: []func(*check.Options){asking(&broker{})}, want: []check.Rule{check.WorkLost}},
+		with: []func(*check.Options){asking(&fakeBroker{})}, want: []check.Rule{check.WorkLost}},
 	{name: "nobody is asked", in: []check.Instance{lookedAt(of(story(started(), call)))}},
 	{name: "it is passed on", in: []check.Instance{lookedAt(of(story(started(), call,
 		&events.ActivityBegun{Schedule: 2, Pending: true})))},
-		with: []func(*check.Options){asking(&broker{}), quiescent}},
+		with: []func(*check.Options){asking(&fakeBroker{}), quiescent}},
 	{name: "a timer to come", in: []check.Instance{lookedAt(of(story(started(), timer(2*time.Hour))))},
-		with: []func(*check.Options){asking(&broker{}), quiescent}},
+		with: []func(*check.Options){asking(&fakeBroker{}), quiescent}},
 	{name: "a timer that is due is there", in: []check.Instance{lookedAt(of(story(started(), timer(time.Minute))))},
-		with: []func(*check.Options){asking(&broker{has: []string{"rondo.timer-due.1-2-life.i"}})}},
+		with: []func(*check.Options){asking(&fakeBroker{has: []string{"rondo.timer-due.1-2-life.i"}})}},
 	{name: "a timer is lost", in: []check.Instance{lookedAt(of(story(started(), timer(time.Minute))))},
-		with: []func(*check.Options){asking(&broker{})}, want: []check.Rule{check.TimerLost}},
+		with: []func(*check.Options){asking(&fakeBroker{})}, want: []check.Rule{check.TimerLost}},
 	{name: "nobody looks", in: []check.Instance{changed(of(story(started(), call)), func(in *check.Instance) {
 		in.Row.WakeAt = began.Add(time.Minute)
 	})}, want: []check.Rule{check.WakeOverdue}},
 	{name: "the start of a child is there", in: []check.Instance{parent()},
-		with: []func(*check.Options){asking(&broker{has: []string{"rondo.internal_start.order.child"}})}},
-	{name: "a child is lost", in: []check.Instance{parent()}, with: []func(*check.Options){asking(&broker{})},
+		with: []func(*check.Options){asking(&fakeBroker{has: []string{"rondo.internal_start.order.child"}})}},
+	{name: "a child is lost", in: []check.Instance{parent()}, with: []func(*check.Options){asking(&fakeBroker{})},
 		want: []check.Rule{check.ChildLost}},
 	{name: "the answer of a child is there", in: []check.Instance{parent(), childOf(2, completed)},
-		with: []func(*check.Options){asking(&broker{has: []string{"rondo.child-ended.1-2.parent"}})}},
+		with: []func(*check.Options){asking(&fakeBroker{has: []string{"rondo.child-ended.1-2.parent"}})}},
 	{name: "the answer of a child is lost", in: []check.Instance{parent(), childOf(2, completed)},
-		with: []func(*check.Options){asking(&broker{})}, want: []check.Rule{check.AnswerLost}},
+		with: []func(*check.Options){asking(&fakeBroker{})}, want: []check.Rule{check.AnswerLost}},
 	{name: "work, and nothing may be under way", in: []check.Instance{lookedAt(of(story(started(), call)))},
 		with: []func(*check.Options){quiescent}, want: []check.Rule{check.Outstanding}},
 	{name: "a due timer, and nothing may be under way", in: []check.Instance{lookedAt(of(story(started(),
@@ -360,7 +360,7 @@ var underWay = []struct {
 	{name: "a child that nobody waits for since its parent continued as new",
 		in: []check.Instance{lookedAt(named("parent", of(story(started(), childStarted("child"), childStarted("lost"),
 			continued), story(next(0), &events.EventAwaited{Name: "go"})))), childOf(2, completed)},
-		with: []func(*check.Options){quiescent, asking(&broker{})}},
+		with: []func(*check.Options){quiescent, asking(&fakeBroker{})}},
 	{name: "a wait, and nothing may be under way", in: []check.Instance{lookedAt(of(story(started(),
 		&events.EventAwaited{Name: "go"})))}, with: []func(*check.Options){quiescent}},
 }

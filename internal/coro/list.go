@@ -1,4 +1,4 @@
-package program
+package coro
 
 // list is a linked list from which anything can be taken out at once, wherever it stands. What is
 // listed knows its place itself, so that there is nothing to make room for.

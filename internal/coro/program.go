@@ -1,4 +1,4 @@
-// Package program runs the code of one execution of an orchestration.
+// Package coro runs the code of one execution of an orchestration.
 //
 // The code runs on coroutines, one per branch, and only ever one at a time: the package switches
 // between them itself, in an order that depends on nothing but the order of what happened. What the
@@ -13,7 +13,7 @@
 //
 // The words here: a [Task] is anything that can be waited for. A [Scope] is a set of tasks that end
 // together. A branch is one coroutine.
-package program
+package coro
 
 import (
 	"context"
@@ -185,8 +185,8 @@ type Program struct {
 	next     int
 	branches []*branch // all that have not ended
 
-	tasks    few.Map[*Task]  // open, by the event that opened them
-	steps    map[int64]*Task // open inline steps, by number
+	tasks    smallmap.Map[*Task] // open, by the event that opened them
+	steps    map[int64]*Task     // open inline steps, by number
 	lastStep int64
 	lastSpan int64
 	settled  int64 // counts settlements: which of two came first

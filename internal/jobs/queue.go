@@ -1,4 +1,4 @@
-// Package queue is durable queues with priorities and leases: what a queue is, what can be done to
+// Package jobs is durable queues with priorities and leases: what a queue is, what can be done to
 // it, and what becomes of it then. It stores and serves nothing itself. The stores of
 // [github.com/rondo-run/rondo/pkg/history] keep queues beside the histories, and
 // [github.com/rondo-run/rondo/services/jobs] serves them over HTTP.
@@ -35,7 +35,7 @@
 // Nobody watches the clock. A lock that has expired is found by whoever comes next, who puts its
 // items back first. The time is the store's, which is the database's unless a test hands in
 // another, and it never goes back within a queue.
-package queue
+package jobs
 
 import (
 	"context"

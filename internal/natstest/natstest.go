@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/slowtest"
 )
 
@@ -144,7 +144,7 @@ func (s Servers) Leader(t testing.TB, stream string) *embedded.Server {
 }
 
 // Connect connects to a server, or to all servers of a cluster, until the test ends.
-func Connect(t testing.TB, to interface{ URL() string }, config natsbus.Config) *natsbus.Bus {
+func Connect(t testing.TB, to interface{ URL() string }, config natsbroker.Config) *natsbroker.Bus {
 	t.Helper()
 	b, err := TryConnect(t, to, config)
 	if err != nil {
@@ -154,7 +154,7 @@ func Connect(t testing.TB, to interface{ URL() string }, config natsbus.Config) 
 }
 
 // TryConnect is Connect for those who expect that it may fail.
-func TryConnect(t testing.TB, to interface{ URL() string }, config natsbus.Config) (*natsbus.Bus, error) {
+func TryConnect(t testing.TB, to interface{ URL() string }, config natsbroker.Config) (*natsbroker.Bus, error) {
 	t.Helper()
 	if config.URLs == "" && config.Context == "" {
 		config.URLs = to.URL()
@@ -167,7 +167,7 @@ func TryConnect(t testing.TB, to interface{ URL() string }, config natsbus.Confi
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	b, err := natsbus.Connect(ctx, config)
+	b, err := natsbroker.Connect(ctx, config)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func TryConnect(t testing.TB, to interface{ URL() string }, config natsbus.Confi
 // Eventually waits until something is so, and fails the test if that takes too long.
 func Eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	if !stall.Until(patience, is) {
+	if !slowtest.Until(patience, is) {
 		t.Fatalf("after %v it is not so that %s", patience, what)
 	}
 }

@@ -3,14 +3,14 @@ package natstest_test
 import (
 	"testing"
 
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
 func TestServerKeepsWhatItHasWhenItIsRestarted(t *testing.T) {
 	s := natstest.Start(t)
-	b := natstest.Connect(t, s, natsbus.Config{Partitions: 1})
+	b := natstest.Connect(t, s, natsbroker.Config{Partitions: 1})
 	if err := b.Publish(t.Context(), events.Wire{Subject: "rondo.event.x.i"}); err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestServerKeepsWhatItHasWhenItIsRestarted(t *testing.T) {
 
 func TestClusterGoesOnWithoutTheLeaderOfAStream(t *testing.T) {
 	servers := natstest.Cluster(t, 3)
-	b := natstest.Connect(t, servers, natsbus.Config{Partitions: 1, Replicas: 3})
+	b := natstest.Connect(t, servers, natsbroker.Config{Partitions: 1, Replicas: 3})
 	leader := servers.Leader(t, "RONDO")
 	if err := leader.Close(); err != nil {
 		t.Fatal(err)

@@ -50,8 +50,8 @@ type Leveled interface {
 
 // AnswerLevel answers for this process, in which orchestrators and workers of these ids run, until
 // stop is called.
-func AnswerLevel(broker bus.RollCalls, command string, ids []string, level Leveled) (stop func(), err error) {
-	return broker.AnswerToo(LevelMethod, func(_ context.Context, question []byte) ([]byte, error) {
+func AnswerLevel(b broker.RollCalls, command string, ids []string, level Leveled) (stop func(), err error) {
+	return b.AnswerToo(LevelMethod, func(_ context.Context, question []byte) ([]byte, error) {
 		var c Change
 		if len(question) > 0 {
 			if err := json.Unmarshal(question, &c); err != nil {
@@ -81,13 +81,13 @@ func change(level Leveled, c Change) (err error) {
 
 // Levels asks all processes for their log levels, and changes those that are meant. Those that are
 // not meant are left out. It is not an error that there are none.
-func Levels(ctx context.Context, broker bus.RollCalls, c Change) ([]Logging, error) {
+func Levels(ctx context.Context, b broker.RollCalls, c Change) ([]Logging, error) {
 	question, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
 	}
-	answers, err := broker.AskAll(ctx, LevelMethod, question, quiet)
-	if errors.Is(err, bus.ErrNobody) {
+	answers, err := b.AskAll(ctx, LevelMethod, question, quiet)
+	if errors.Is(err, broker.ErrNobody) {
 		return nil, nil
 	}
 	if err != nil {

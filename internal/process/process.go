@@ -104,9 +104,9 @@ const maxListed = 200
 
 // Answer answers for this process, until stop is called. Host and the clock are filled in; tell
 // gives the rest. It may be called concurrently.
-func Answer(broker bus.RollCalls, tell func(ctx context.Context) Process) (stop func(), err error) {
+func Answer(b broker.RollCalls, tell func(ctx context.Context) Process) (stop func(), err error) {
 	host, _ := os.Hostname() // only for people
-	return broker.AnswerToo(Method, func(ctx context.Context, _ []byte) ([]byte, error) {
+	return b.AnswerToo(Method, func(ctx context.Context, _ []byte) ([]byte, error) {
 		p := tell(ctx)
 		p.Host, p.Now = cmp.Or(p.Host, host), time.Now().UTC()
 		if w := p.Works; w != nil && len(w.Holds) > maxListed {
@@ -123,9 +123,9 @@ const quiet = 500 * time.Millisecond
 
 // All asks all processes who they are, and lists those that answer, by kind and id. It is not an
 // error that there are none.
-func All(ctx context.Context, broker bus.RollCalls) ([]Process, error) {
-	answers, err := broker.AskAll(ctx, Method, nil, quiet)
-	if errors.Is(err, bus.ErrNobody) {
+func All(ctx context.Context, b broker.RollCalls) ([]Process, error) {
+	answers, err := b.AskAll(ctx, Method, nil, quiet)
+	if errors.Is(err, broker.ErrNobody) {
 		return nil, nil
 	}
 	if err != nil {

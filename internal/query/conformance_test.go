@@ -92,7 +92,7 @@ func isOther(tb testing.TB) bool { return slices.Contains(others, strings.Split(
 // TestReaderIsAStore runs the suite of the store through questions and answers: whatever can be
 // read from a store, and every error, is the same from afar.
 func TestReaderIsAStore(t *testing.T) {
-	detector.TooMuch(t)
+	racetest.TooMuch(t)
 	t.Parallel()
 	historytest.Run(t, func(tb testing.TB) *historytest.Database {
 		path := filepath.Join(tb.TempDir(), "rondo.db")
@@ -136,8 +136,8 @@ func TestReaderIsAStore(t *testing.T) {
 	})
 }
 
-// broker is a broker in memory.
-type broker struct {
+// fakeBroker is a broker in memory.
+type fakeBroker struct {
 	mu        sync.Mutex
 	answers   map[string]func(context.Context, []byte) ([]byte, error)
 	listeners map[*listener]bool
@@ -151,12 +151,12 @@ type listener struct {
 	heard func([]string, events.Header, []byte)
 }
 
-func newBroker() *broker {
-	return &broker{answers: make(map[string]func(context.Context, []byte) ([]byte, error)),
+func newBroker() *fakeBroker {
+	return &fakeBroker{answers: make(map[string]func(context.Context, []byte) ([]byte, error)),
 		listeners: make(map[*listener]bool), asked: make(map[string]int)}
 }
 
-func (b *broker) Ask(ctx context.Context, method string, question []byte) ([]byte, error) {
+func (b *fakeBroker) Ask(ctx context.Context, method string, question []byte) ([]byte, error) {
 	b.mu.Lock()
 	answer := b.answers[method]
 	b.asked[method]++
@@ -165,12 +165,12 @@ func (b *broker) Ask(ctx context.Context, method string, question []byte) ([]byt
 		return nil, err
 	}
 	if answer == nil {
-		return nil, fmt.Errorf("ask for %s: %w", method, bus.ErrNobody)
+		return nil, fmt.Errorf("ask for %s: %w", method, broker.ErrNobody)
 	}
 	return answer(ctx, question)
 }
 
-func (b *broker) Answer(method string, answer func(context.Context, []byte) ([]byte, error)) (func(), error) {
+func (b *fakeBroker) Answer(method string, answer func(context.Context, []byte) ([]byte, error)) (func(), error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fail != nil {
@@ -184,7 +184,7 @@ func (b *broker) Answer(method string, answer func(context.Context, []byte) ([]b
 	}, nil
 }
 
-func (b *broker) Announce(words []string, h events.Header, body []byte) error {
+func (b *fakeBroker) Announce(words []string, h events.Header, body []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fail != nil {
@@ -194,7 +194,7 @@ func (b *broker) Announce(words []string, h events.Header, body []byte) error {
 	for l := range b.listeners {
 		fits := len(l.words) == len(words)
 		for i, w := range l.words {
-			fits = fits && (w == bus.Any || w == words[i])
+			fits = fits && (w == broker.Any || w == words[i])
 		}
 		if fits {
 			l.heard(words, h, body)
@@ -203,7 +203,7 @@ func (b *broker) Announce(words []string, h events.Header, body []byte) error {
 	return nil
 }
 
-func (b *broker) Listen(_ context.Context, words []string,
+func (b *fakeBroker) Listen(_ context.Context, words []string,
 	heard func([]string, events.Header, []byte)) (func(), error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

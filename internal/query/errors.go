@@ -13,8 +13,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// The codes of errors, besides the names of classes: see [bus.AnswerError]. Several are joined by a
-// plus sign.
+// The codes of errors, besides the names of classes: see [broker.AnswerError]. Several are joined
+// by a plus sign.
 const (
 	codeBadQuestion = "bad_question"
 	codeReadOnly    = "read_only"
@@ -69,7 +69,7 @@ func answerError(err error) error {
 	if err == nil {
 		return nil
 	}
-	var a *bus.AnswerError
+	var a *broker.AnswerError
 	if errors.As(err, &a) {
 		return a
 	}
@@ -80,19 +80,19 @@ func answerError(err error) error {
 		}
 	}
 	if len(codes) > 0 {
-		return &bus.AnswerError{Code: strings.Join(codes, "+"), Message: err.Error()}
+		return &broker.AnswerError{Code: strings.Join(codes, "+"), Message: err.Error()}
 	}
 	var u *history.UnreadableError
 	if errors.As(err, &u) {
-		return &bus.AnswerError{Code: fmt.Sprintf("%s%d/%d/%s/%s", unreadable, u.Execution, u.Event,
+		return &broker.AnswerError{Code: fmt.Sprintf("%s%d/%d/%s/%s", unreadable, u.Execution, u.Event,
 			events.EncodeToken(u.Column), events.EncodeToken(u.Instance)), Message: err.Error()}
 	}
-	return &bus.AnswerError{Code: history.ClassOf(err).String(), Message: err.Error()}
+	return &broker.AnswerError{Code: history.ClassOf(err).String(), Message: err.Error()}
 }
 
 // badQuestion is the error about a question that makes no sense.
 func badQuestion(format string, args ...any) error {
-	return &bus.AnswerError{Code: codeBadQuestion, Message: fmt.Sprintf(format, args...)}
+	return &broker.AnswerError{Code: codeBadQuestion, Message: fmt.Sprintf(format, args...)}
 }
 
 // failure is an error of the one who answered, as it is here.
@@ -122,7 +122,7 @@ func readError(method string, removes bool, err error) error {
 	if err == nil {
 		return nil
 	}
-	var a *bus.AnswerError
+	var a *broker.AnswerError
 	if errors.As(err, &a) {
 		f := &failure{message: a.Message, class: history.Permanent}
 		if c, ok := classes[a.Code]; ok {
@@ -140,9 +140,9 @@ func readError(method string, removes bool, err error) error {
 	}
 	class := history.Retry
 	switch {
-	case errors.Is(err, bus.ErrPermission):
+	case errors.Is(err, broker.ErrPermission):
 		class = history.Permanent
-	case removes && !errors.Is(err, bus.ErrNobody):
+	case removes && !errors.Is(err, broker.ErrNobody):
 		class = history.Ambiguous
 	}
 	if class == history.Retry && errors.Is(err, context.DeadlineExceeded) {

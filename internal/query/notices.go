@@ -64,7 +64,7 @@ type Ended struct {
 
 // encode writes it as [marshal] would, without reflection, as there are very many.
 func (e *Ended) encode() ([]byte, error) {
-	w := fields.Begin(make([]byte, 0, len(e.Output)+512))
+	w := jsonw.Begin(make([]byte, 0, len(e.Output)+512))
 	w.Text("instance", e.Instance)
 	w.Text("name", e.Name)
 	w.Text("version", e.Version)
@@ -146,7 +146,7 @@ func AskReceipt(w *events.Wire) {
 
 // AnnounceTurn tells what a turn has changed. It is for after the commit, and does next to nothing
 // for a turn of which there is nothing to tell. The error is for a log: who has not heard it asks.
-func AnnounceTurn(n bus.Notices, t *round.Turn) error {
+func AnnounceTurn(n broker.Notices, t *round.Turn) error {
 	if len(t.Executions) == 0 {
 		return nil
 	}
@@ -179,7 +179,7 @@ func lastBefore(t *round.Turn, execution int64) int64 {
 	return 0
 }
 
-func announceEnded(n bus.Notices, instance string, row *round.Row, replaced bool) error {
+func announceEnded(n broker.Notices, instance string, row *round.Row, replaced bool) error {
 	e := Ended{
 		Instance: instance, Name: row.Name, Version: row.Version, Life: row.Life, Execution: row.Execution,
 		Status: row.Status, StartMessage: row.StartMessage,
@@ -200,7 +200,7 @@ func announceEnded(n bus.Notices, instance string, row *round.Row, replaced bool
 	return n.Announce(words(TopicEnded, row.Name, instance), nil, body)
 }
 
-func announceStatus(n bus.Notices, instance string, row *round.Row) error {
+func announceStatus(n broker.Notices, instance string, row *round.Row) error {
 	c := Changed{Instance: instance, Life: row.Life, Execution: row.Execution, Version: row.CustomStatusVersion,
 		Data: row.CustomStatus, At: row.UpdatedAt}
 	if len(c.Data) > maxNotice {
@@ -213,7 +213,7 @@ func announceStatus(n bus.Notices, instance string, row *round.Row) error {
 	return n.Announce(words(TopicStatus, row.Name, instance), nil, body)
 }
 
-func announceValues(n bus.Notices, t *round.Turn) error {
+func announceValues(n broker.Notices, t *round.Turn) error {
 	c := Changed{Instance: t.Instance, Life: t.Row.Life, Execution: t.Row.Execution, Cleared: t.ClearValues,
 		At: t.Row.UpdatedAt}
 	for _, v := range t.Values {
@@ -229,7 +229,7 @@ func announceValues(n bus.Notices, t *round.Turn) error {
 // AnnounceReceipt tells what became of a message that wants a receipt ([WantsReceipt]). It is for
 // after the commit, and for messages that change nothing; what will come again is not announced.
 // The row is how the instance stands after it, as far as that is known.
-func AnnounceReceipt(n bus.Notices, instance string, row round.Row, message string, r round.Receipt) error {
+func AnnounceReceipt(n broker.Notices, instance string, row round.Row, message string, r round.Receipt) error {
 	s := Settled{
 		Instance: instance, Message: message, Reason: r.Reason, Detail: r.Detail,
 		Life: row.Life, Execution: row.Execution, Status: row.Status, StartMessage: row.StartMessage,
@@ -251,7 +251,7 @@ func AnnounceReceipt(n bus.Notices, instance string, row round.Row, message stri
 	return n.Announce(words(TopicSettled, shortID(message), instance), nil, body)
 }
 
-func announceDeleted(n bus.Notices, instance string) error {
+func announceDeleted(n broker.Notices, instance string) error {
 	if events.CheckInstance(instance) != nil {
 		return nil
 	}
@@ -277,13 +277,13 @@ func shortID(id string) string {
 
 // ---- Listening.
 
-// Listen calls heard for each notice about an instance, or about all of them ([bus.Any]), until
+// Listen calls heard for each notice about an instance, or about all of them ([broker.Any]), until
 // stop is called. It returns when it is sure to hear what is announced from then on. Topics are
 // those that are wanted; none stands for all.
-func Listen(ctx context.Context, n bus.Notices, instance string, heard func(Notice),
+func Listen(ctx context.Context, n broker.Notices, instance string, heard func(Notice),
 	topics ...Topic) (stop func(), err error) {
 	if len(topics) == 0 {
-		topics = []Topic{bus.Any}
+		topics = []Topic{broker.Any}
 	}
 	var stops []func()
 	stop = func() {
@@ -292,7 +292,7 @@ func Listen(ctx context.Context, n bus.Notices, instance string, heard func(Noti
 		}
 	}
 	for _, t := range topics {
-		s, err := n.Listen(ctx, []string{string(t), bus.Any, instance},
+		s, err := n.Listen(ctx, []string{string(t), broker.Any, instance},
 			func(words []string, _ events.Header, body []byte) {
 				if len(words) == 3 && slices.Contains(allTopics, Topic(words[0])) {
 					heard(Notice{Topic: Topic(words[0]), Name: words[1], Instance: words[2], body: body})

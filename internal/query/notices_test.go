@@ -17,7 +17,7 @@ import (
 func told(t *testing.T, turn *round.Turn) (heard []query.Notice) {
 	t.Helper()
 	b := newBroker()
-	stop, err := query.Listen(t.Context(), b, bus.Any, func(n query.Notice) { heard = append(heard, n) })
+	stop, err := query.Listen(t.Context(), b, broker.Any, func(n query.Notice) { heard = append(heard, n) })
 	must(t, err)
 	defer stop()
 	must(t, query.AnnounceTurn(b, turn))

@@ -97,7 +97,7 @@ func (p *parts) wrap(data []byte, now time.Time) ([]byte, error) {
 
 func (p *parts) keep(token string, data []byte, now time.Time) error {
 	if len(data) > maxKept {
-		return &bus.AnswerError{Code: "too_large",
+		return &broker.AnswerError{Code: "too_large",
 			Message: fmt.Sprintf("the answer has %d bytes, even compressed; ask for less at once", len(data))}
 	}
 	p.mu.Lock()
@@ -135,7 +135,7 @@ func (p *parts) answer(_ context.Context, question []byte) ([]byte, error) {
 	defer p.mu.Unlock()
 	k := p.kept[q.Token]
 	if k == nil || q.Part < 0 || q.Part > (len(k.data)-1)/p.size {
-		return nil, &bus.AnswerError{Code: codeGone,
+		return nil, &broker.AnswerError{Code: codeGone,
 			Message: "this part of the answer is not there any more; ask again"}
 	}
 	end := min((q.Part+1)*p.size, len(k.data))
@@ -147,7 +147,7 @@ func (p *parts) answer(_ context.Context, question []byte) ([]byte, error) {
 
 // unwrap gives the whole of an answer. The second result is false if its parts are gone, so that it
 // has to be asked for again.
-func unwrap(ctx context.Context, b bus.Questions, answer []byte) ([]byte, bool, error) {
+func unwrap(ctx context.Context, b broker.Questions, answer []byte) ([]byte, bool, error) {
 	if !bytes.HasPrefix(answer, []byte(`{"$parts":`)) {
 		return answer, true, nil
 	}
@@ -166,9 +166,9 @@ func unwrap(ctx context.Context, b bus.Questions, answer []byte) ([]byte, bool, 
 			return nil, false, err
 		}
 		part, err := b.Ask(ctx, p.Method, q)
-		var a *bus.AnswerError
+		var a *broker.AnswerError
 		switch {
-		case errors.As(err, &a) && a.Code == codeGone, errors.Is(err, bus.ErrNobody):
+		case errors.As(err, &a) && a.Code == codeGone, errors.Is(err, broker.ErrNobody):
 			// dropped, or the one who has it has gone
 			return nil, false, nil
 		case err != nil:

@@ -74,8 +74,8 @@ const (
 
 // Broker is what questions and notices need of a broker.
 type Broker interface {
-	bus.Questions
-	bus.Notices
+	broker.Questions
+	broker.Notices
 }
 
 // Options say how questions are answered. The zero value is good.

@@ -35,7 +35,7 @@ func must(t testing.TB, err error) {
 
 // system is a store that is asked over a broker.
 type system struct {
-	*broker
+	*fakeBroker
 	store  *sqlite.Store
 	reader *query.Reader
 }
@@ -120,7 +120,7 @@ func TestQuestionsAreReadStrictly(t *testing.T) {
 		{query.MethodList, `{"cursor":"` + strings.Repeat("x", 1<<20) + `"}`, "too much"},
 	} {
 		_, err := s.ask(t, c[0], c[1])
-		var a *bus.AnswerError
+		var a *broker.AnswerError
 		if !errors.As(err, &a) || a.Code != "bad_question" || !strings.Contains(a.Message, c[2]) {
 			t.Errorf("%s %.40s: got %v, want %q", c[0], c[1], err, c[2])
 		}
@@ -189,7 +189,7 @@ func TestLargeAnswers(t *testing.T) {
 
 // TestLongHistory: pages are bounded by size, and nobody sees that.
 func TestLongHistory(t *testing.T) {
-	detector.TooMuch(t)
+	racetest.TooMuch(t)
 	s := newSystem(t, query.Options{})
 	a := historytest.NewActor("a")
 	s.commit(t, a.Start())
@@ -212,13 +212,13 @@ func TestLongHistory(t *testing.T) {
 
 // lossy loses what answers say.
 type lossy struct {
-	*broker
+	*fakeBroker
 	mu   sync.Mutex
 	lose func(method string) (answer []byte, err error, lost bool)
 }
 
 func (l *lossy) Ask(ctx context.Context, method string, q []byte) ([]byte, error) {
-	a, err := l.broker.Ask(ctx, method, q)
+	a, err := l.fakeBroker.Ask(ctx, method, q)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if b, e, lost := l.lose(method); lost {
@@ -231,7 +231,7 @@ func TestLostAnswersAreAskedForAgain(t *testing.T) {
 	s := newSystem(t, query.Options{MaxAnswer: 16 << 10})
 	a := historytest.NewActor("a")
 	s.commit(t, a.Start(), a.Complete(`"`+strings.Repeat("x", 100<<10)+`"`))
-	gone := &bus.AnswerError{Code: "gone"}
+	gone := &broker.AnswerError{Code: "gone"}
 	for name, c := range map[string]struct {
 		times int
 		parts bool
@@ -240,16 +240,16 @@ func TestLostAnswersAreAskedForAgain(t *testing.T) {
 	}{
 		"a timeout":            {2, false, context.DeadlineExceeded, 0},
 		"timeouts":             {9, false, context.DeadlineExceeded, history.Retry},
-		"nobody":               {9, false, bus.ErrNobody, history.Retry},
+		"nobody":               {9, false, broker.ErrNobody, history.Retry},
 		"parts gone":           {2, true, gone, 0},
-		"who has parts gone":   {1, true, bus.ErrNobody, 0},
+		"who has parts gone":   {1, true, broker.ErrNobody, 0},
 		"parts gone for ever":  {9, true, gone, history.Retry},
 		"a part that is lost":  {1, true, context.DeadlineExceeded, 0},
-		"those who answer end": {9, false, &bus.AnswerError{Code: "retry", Message: "it ends"}, history.Retry},
+		"those who answer end": {9, false, &broker.AnswerError{Code: "retry", Message: "it ends"}, history.Retry},
 	} {
 		t.Run(name, func(t *testing.T) {
 			left := c.times
-			r := query.NewReader(&lossy{broker: s.broker, lose: func(method string) ([]byte, error, bool) {
+			r := query.NewReader(&lossy{fakeBroker: s.fakeBroker, lose: func(method string) ([]byte, error, bool) {
 				if strings.HasPrefix(method, "parts-") != c.parts || left == 0 {
 					return nil, nil, false
 				}
@@ -271,7 +271,7 @@ func TestLostAnswersAreAskedForAgain(t *testing.T) {
 func TestRemovingIsAskedForOnce(t *testing.T) {
 	s := newSystem(t, query.Options{})
 	asked := 0
-	r := query.NewReader(&lossy{broker: s.broker, lose: func(string) ([]byte, error, bool) {
+	r := query.NewReader(&lossy{fakeBroker: s.fakeBroker, lose: func(string) ([]byte, error, bool) {
 		asked++
 		return nil, context.DeadlineExceeded, true
 	}})
@@ -295,7 +295,7 @@ func TestDeletionIsAnnounced(t *testing.T) {
 	a := historytest.NewActor("a")
 	s.commit(t, a.Start(), a.Complete("1"))
 	var heard []query.Notice
-	stop, err := query.Listen(t.Context(), s.broker, "a", func(n query.Notice) { heard = append(heard, n) })
+	stop, err := query.Listen(t.Context(), s.fakeBroker, "a", func(n query.Notice) { heard = append(heard, n) })
 	must(t, err)
 	defer stop()
 	_, err = s.reader.Delete(t.Context(), []string{"a"}, history.Deletion{})
@@ -361,7 +361,7 @@ func FuzzAnswer(f *testing.F) {
 		f.Add([]byte(s), []byte(s))
 	}
 	f.Fuzz(func(t *testing.T, answer, part []byte) {
-		r := query.NewReader(&lossy{broker: newBroker(), lose: func(method string) ([]byte, error, bool) {
+		r := query.NewReader(&lossy{fakeBroker: newBroker(), lose: func(method string) ([]byte, error, bool) {
 			if strings.HasPrefix(method, "parts-") {
 				return part, nil, true
 			}
@@ -394,7 +394,7 @@ func FuzzQuestion(f *testing.F) {
 	f.Fuzz(func(t *testing.T, q []byte) {
 		for method, answer := range s.answers {
 			data, err := answer(t.Context(), q)
-			var known *bus.AnswerError
+			var known *broker.AnswerError
 			if err != nil && (!errors.As(err, &known) || known.Code == "") || err == nil && !json.Valid(data) {
 				t.Errorf("%s %s: got %s, %v", method, q, data, err)
 			}

@@ -20,7 +20,7 @@ import (
 // times at most. What removes is asked once; whether it has happened is [history.Ambiguous] when
 // the answer is lost, and it may be asked again.
 type Reader struct {
-	questions bus.Questions
+	questions broker.Questions
 	patience  time.Duration
 }
 
@@ -37,7 +37,7 @@ const (
 )
 
 // NewReader makes a Reader.
-func NewReader(questions bus.Questions) *Reader { return &Reader{questions, patience} }
+func NewReader(questions broker.Questions) *Reader { return &Reader{questions, patience} }
 
 // ask asks, and asks again if that may help.
 func (r *Reader) ask(ctx context.Context, method string, q Question, answer any) error {
@@ -67,8 +67,8 @@ func (r *Reader) ask(ctx context.Context, method string, q Question, answer any)
 		case err == nil:
 			err = errors.New("the answer is large, and was gone before it was fetched")
 		}
-		var told *bus.AnswerError
-		last := removes || errors.As(err, &told) || errors.Is(err, bus.ErrNobody) || ctx.Err() != nil || try == tries
+		var told *broker.AnswerError
+		last := removes || errors.As(err, &told) || errors.Is(err, broker.ErrNobody) || ctx.Err() != nil || try == tries
 		if last {
 			if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 				err = fmt.Errorf("%w (%w)", ctx.Err(), err)

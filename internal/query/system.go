@@ -29,7 +29,7 @@ type Orchestrator struct {
 	Partitions []int               `json:"partitions"`
 }
 
-// Backlog is a [bus.Backlog] as JSON.
+// Backlog is a [broker.Backlog] as JSON.
 type Backlog struct {
 	Waiting   int64 `json:"waiting"`
 	Held      int64 `json:"held"`

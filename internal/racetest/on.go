@@ -1,6 +1,6 @@
 //go:build race
 
-package detector
+package racetest
 
 // On says that the race detector is on.
 const On = true

@@ -1,4 +1,4 @@
-package stall_test
+package slowtest_test
 
 import (
 	"fmt"
@@ -16,8 +16,8 @@ func TestRoom(t *testing.T) {
 		for i := range 50 {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
-				stall.Room(t)
-				stall.Room(t)
+				slowtest.Room(t)
+				slowtest.Room(t)
 				mutex.Lock()
 				defer mutex.Unlock()
 				n++

@@ -1,4 +1,4 @@
-package stall_test
+package slowtest_test
 
 import (
 	"testing"
@@ -11,16 +11,16 @@ import (
 // of the time only.
 func TestUntil(t *testing.T) {
 	n := 0
-	if !stall.Until(time.Minute, func() bool { n++; return n == 3 }) || n != 3 {
+	if !slowtest.Until(time.Minute, func() bool { n++; return n == 3 }) || n != 3 {
 		t.Errorf("it is so after 3 looks; %d were taken", n)
 	}
 	began := time.Now()
-	if stall.Until(30*time.Millisecond, func() bool { return false }) || time.Since(began) < 30*time.Millisecond {
+	if slowtest.Until(30*time.Millisecond, func() bool { return false }) || time.Since(began) < 30*time.Millisecond {
 		t.Errorf("it gave up after %v", time.Since(began))
 	}
 	var looking time.Duration
 	began = time.Now()
-	stall.Until(400*time.Millisecond, func() bool {
+	slowtest.Until(400*time.Millisecond, func() bool {
 		looked := time.Now()
 		<-time.After(20 * time.Millisecond)
 		looking += time.Since(looked)

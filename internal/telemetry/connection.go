@@ -10,7 +10,7 @@ import (
 
 // Connection is a connection to the broker that can tell about itself.
 type Connection interface {
-	Traffic() bus.Traffic
+	Traffic() broker.Traffic
 	// RoundTrip asks the broker for an answer.
 	RoundTrip(ctx context.Context) (time.Duration, error)
 }

@@ -91,9 +91,9 @@ func (m *Metrics) Turn(t *round.Turn, scheduled func(message string) bool) {
 	}
 	for i := range t.Told {
 		switch x := &t.Told[i]; x.Kind {
-		case program.ToldCount:
+		case coro.ToldCount:
 			m.Count(x.Name, x.Value, Attributes(x.About))
-		case program.ToldValue:
+		case coro.ToldValue:
 			m.Measure(x.Name, x.Value, Attributes(x.About))
 		}
 	}

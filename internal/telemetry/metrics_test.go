@@ -419,11 +419,11 @@ func TestWatch(t *testing.T) {
 
 // line is a connection to a broker.
 type line struct {
-	traffic bus.Traffic
+	traffic broker.Traffic
 	asked   chan struct{}
 }
 
-func (l *line) Traffic() bus.Traffic { return l.traffic }
+func (l *line) Traffic() broker.Traffic { return l.traffic }
 
 func (l *line) RoundTrip(context.Context) (time.Duration, error) {
 	l.asked <- struct{}{}
@@ -432,7 +432,7 @@ func (l *line) RoundTrip(context.Context) (time.Duration, error) {
 
 func TestBus(t *testing.T) {
 	r := record(t)
-	l := &line{bus.Traffic{Connected: true, In: 1, Out: 2, InBytes: 3, OutBytes: 4, ShortWay: 9, PassedOn: 10,
+	l := &line{broker.Traffic{Connected: true, In: 1, Out: 2, InBytes: 3, OutBytes: 4, ShortWay: 9, PassedOn: 10,
 		Disconnects: 5, Reconnects: 6, SlowConsumers: 7, Errors: 8}, make(chan struct{})}
 	r.Bus(l)
 	r.has(map[string]float64{

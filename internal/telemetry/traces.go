@@ -133,7 +133,7 @@ func firstLine(s string) string {
 // Told tells of the spans of the code's own that have ended in a turn.
 func (t *Tracer) Told(turn *round.Turn) {
 	for _, x := range turn.Told {
-		if x.Kind != program.ToldSpan {
+		if x.Kind != coro.ToldSpan {
 			continue
 		}
 		place := round.ExecutionTrace(turn.Instance, RowOf(turn, x.Execution))

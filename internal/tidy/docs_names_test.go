@@ -21,7 +21,7 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 		}
 		if f.dir == brokerSuite {
 			for _, m := range brokerTest.FindAllStringSubmatch(f.text, -1) {
-				tests["natsbus.TestConformance/"+strings.ReplaceAll(m[1], " ", "_")] = []string{brokerSuite}
+				tests["natsbroker.TestConformance/"+strings.ReplaceAll(m[1], " ", "_")] = []string{brokerSuite}
 			}
 		}
 	}

@@ -69,7 +69,7 @@ func (d Definition[In, Out]) CallAll(ctx *orchestration.Context, inputs []In, op
 // Start has the activity executed, to be waited for later. When nobody waits for it any more (it
 // lost a select, its scope was cancelled, the instance ended), it is stopped.
 func (d Definition[In, Out]) Start(ctx *orchestration.Context, in In, opts ...Option) *orchestration.Future[Out] {
-	var o program.Options
+	var o coro.Options
 	for _, opt := range slices.Concat(d.defaults, opts) {
 		opt.ApplyActivity(&o)
 	}

@@ -8,10 +8,10 @@ import (
 )
 
 // Option says how an activity is called. Those of type [CallOption] are good for inline steps, too.
-type Option = program.ActivityOption
+type Option = coro.ActivityOption
 
 // CallOption is an option for activities and for inline steps.
-type CallOption = program.CallOption
+type CallOption = coro.CallOption
 
 // Retry tries up to so many times altogether, the first time included. Unless told otherwise it
 // waits 100 ms after the first failure, doubling up to 30 s, with a fifth of each delay left to
@@ -29,7 +29,7 @@ func Retry(attempts int, opts ...RetryOption) CallOption {
 	for _, opt := range opts {
 		opt(&policy)
 	}
-	return func(o *program.Options) { o.Retry = &policy }
+	return func(o *coro.Options) { o.Retry = &policy }
 }
 
 // RetryOption refines [Retry].
@@ -67,32 +67,32 @@ func Except(types ...string) RetryOption {
 
 // Timeout bounds one attempt, from when it begins to run. An attempt that takes longer is stopped,
 // and tried again if the retry policy allows.
-func Timeout(d time.Duration) CallOption { return func(o *program.Options) { o.Timeout = d } }
+func Timeout(d time.Duration) CallOption { return func(o *coro.Options) { o.Timeout = d } }
 
 // TimeoutOverall bounds all attempts together, with the delays between them, from the call on.
-func TimeoutOverall(d time.Duration) CallOption { return func(o *program.Options) { o.Overall = d } }
+func TimeoutOverall(d time.Duration) CallOption { return func(o *coro.Options) { o.Overall = d } }
 
 // TimeoutToStart bounds how long an attempt may wait for a worker.
 func TimeoutToStart(d time.Duration) Option {
-	return program.WorkOption(func(o *program.Options) { o.ToStart = d })
+	return coro.WorkOption(func(o *coro.Options) { o.ToStart = d })
 }
 
 // TimeoutHeartbeat bounds the time between two heartbeats: a worker that hangs is noticed without
 // waiting for the whole Timeout.
 func TimeoutHeartbeat(d time.Duration) Option {
-	return program.WorkOption(func(o *program.Options) { o.Heartbeat = d })
+	return coro.WorkOption(func(o *coro.Options) { o.Heartbeat = d })
 }
 
 // Tag has the activity executed by a worker that takes work of this tag.
-func Tag(tag string) Option { return program.WorkOption(func(o *program.Options) { o.Tag = tag }) }
+func Tag(tag string) Option { return coro.WorkOption(func(o *coro.Options) { o.Tag = tag }) }
 
 // Session has all activities of the same session executed by the same worker, as long as it lives.
 func Session(id string) Option {
-	return program.WorkOption(func(o *program.Options) { o.Session = id })
+	return coro.WorkOption(func(o *coro.Options) { o.Session = id })
 }
 
 // Priority says how urgent work is: higher is more urgent, the default is 0. It goes along to the
 // worker; the queues of work do not look at it, and hand out the oldest first.
 func Priority(p int) Option {
-	return program.WorkOption(func(o *program.Options) { o.Priority = p })
+	return coro.WorkOption(func(o *coro.Options) { o.Priority = p })
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
-func options(opts ...activity.Option) program.Options {
-	var o program.Options
+func options(opts ...activity.Option) coro.Options {
+	var o coro.Options
 	for _, opt := range opts {
 		opt.ApplyActivity(&o)
 	}
@@ -27,14 +27,14 @@ func TestOptions(t *testing.T) {
 	got := options(activity.Timeout(1), activity.TimeoutOverall(2), activity.TimeoutToStart(3),
 		activity.TimeoutHeartbeat(4),
 		activity.Tag("gpu"), activity.Session("s"), activity.Priority(5))
-	want := program.Options{Timeout: 1, Overall: 2, ToStart: 3, Heartbeat: 4, Tag: "gpu", Session: "s", Priority: 5}
+	want := coro.Options{Timeout: 1, Overall: 2, ToStart: 3, Heartbeat: 4, Tag: "gpu", Session: "s", Priority: 5}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
 func TestOptionsForSteps(t *testing.T) {
-	var o program.Options
+	var o coro.Options
 	for _, opt := range []orchestration.StepOption{activity.Timeout(1), activity.TimeoutOverall(2), activity.Retry(3)} {
 		opt.ApplyStep(&o)
 	}

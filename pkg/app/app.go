@@ -57,7 +57,7 @@ import (
 
 // Part is what a program is made of: orchestrations and activities bound to their code, and what
 // [Configure] and [Demo] give.
-type Part = program.Part
+type Part = coro.Part
 
 // Configure changes the settings that a program begins with. Flags and the environment are read
 // after that.
@@ -106,8 +106,8 @@ type App struct {
 	activities     *activity.Registry
 	demo           demo
 	telemetry      *telemetry.Telemetry
-	queues         queue.Store // of the database, once that is open
-	recovered      int         // streams that the NATS server of dev had to recover
+	queues         jobs.Store // of the database, once that is open
+	recovered      int        // streams that the NATS server of dev had to recover
 
 	mu      sync.Mutex
 	ran     bool

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/jobpush"
-	"github.com/rondo-run/rondo/services/jobs"
+	jobserver "github.com/rondo-run/rondo/services/jobs"
 	"github.com/rondo-run/rondo/services/orchestrator"
 	"github.com/rondo-run/rondo/services/worker"
 )
@@ -22,11 +22,11 @@ const slotsOfPushes = 16
 
 // bridges are the services beside an orchestrator. Its readiness does not depend on them: it can do
 // its own work without. Who serves queues from here on has them told of what is pushed.
-func (a *App) bridges(b *natsbus.Bus, o *orchestrator.Orchestrator) ([]service, error) {
+func (a *App) bridges(b *natsbroker.Bus, o *orchestrator.Orchestrator) ([]service, error) {
 	if a.queues == nil {
 		return nil, nil
 	}
-	starter := queues.NewStarter(a.queues, b, queues.StarterConfig{Knows: o.Knows, Ready: o.Takes,
+	starter := jobserver.NewStarter(a.queues, b, jobserver.StarterConfig{Knows: o.Knows, Ready: o.Takes,
 		Metrics: a.telemetry.Metrics, Logger: a.log.With("orchestrator", o.ID())})
 	a.queues = starter.Hear(a.queues)
 	pushes, err := a.newPusher(b, o)
@@ -41,13 +41,13 @@ func (a *App) bridges(b *natsbus.Bus, o *orchestrator.Orchestrator) ([]service, 
 func readyAnyway(context.Context) error { return nil }
 
 // newPusher makes the worker that does what orchestrations push to queues.
-func (a *App) newPusher(b *natsbus.Bus, o *orchestrator.Orchestrator) (service, error) {
-	code, err := activity.NewBuiltInRegistry(queuepush.Handler(queues.Counted(a.queues, a.telemetry.Metrics)))
+func (a *App) newPusher(b *natsbroker.Bus, o *orchestrator.Orchestrator) (service, error) {
+	code, err := activity.NewBuiltInRegistry(jobpush.Handler(jobserver.Counted(a.queues, a.telemetry.Metrics)))
 	if err != nil {
 		return service{}, err
 	}
 	w, err := worker.New(b, code, worker.Config{
-		Inside: true, ID: pusherID(o.ID()), Build: a.build(), Tags: worker.Tags(queuepush.Tag), Slots: slotsOfPushes,
+		Inside: true, ID: pusherID(o.ID()), Build: a.build(), Tags: worker.Tags(jobpush.Tag), Slots: slotsOfPushes,
 		MaxSessions:  -1,
 		DrainTimeout: a.config.Grace, SessionLease: a.config.NATS.SessionLease, Logger: a.logs.workerLogger(),
 		LogPayloads: a.config.Log.Payloads, Tracer: a.telemetry.Tracer, Metrics: a.telemetry.Metrics,
@@ -68,10 +68,10 @@ func pusherID(orchestrator string) string {
 // notHere is the error of whoever binds code to a name of the engine's.
 func notHere(bindings []activity.Binding) error {
 	for _, b := range bindings {
-		if b.Name() == queuepush.Activity {
-			return errors.New("the activity " + queuepush.Activity +
-				" is the engine's own, and orchestrators execute it by themselves; leave out queuepush.Handler and " +
-				"queuepush.With, which are for tests")
+		if b.Name() == jobpush.Activity {
+			return errors.New("the activity " + jobpush.Activity +
+				" is the engine's own, and orchestrators execute it by themselves; leave out jobpush.Handler and " +
+				"jobpush.With, which are for tests")
 		}
 	}
 	return nil

@@ -25,7 +25,7 @@ func TestBridgesInDev(t *testing.T) {
 	c.Dir, c.NATSListen, c.Listen, c.Queues.Listen, c.Stdout, c.Stderr = t.TempDir(), "127.0.0.1:0", "127.0.0.1:0",
 		"127.0.0.1:0", io.Discard, io.Discard
 	a, err := app.New(c, double.With(func(ctx *orchestration.Context, n int) (int, error) {
-		return 2 * n, queuepush.Push(ctx, "out", queuepush.Item{Item: 2 * n})
+		return 2 * n, jobpush.Push(ctx, "out", jobpush.Item{Item: 2 * n})
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestBridgesInDev(t *testing.T) {
 
 func TestTheActivityOfTheEngineIsNotBound(t *testing.T) {
 	code := func(context.Context, int) (int, error) { return 0, nil }
-	_, err := app.New(app.Defaults(app.Dev), activity.Define[int, int](queuepush.Activity).With(code))
+	_, err := app.New(app.Defaults(app.Dev), activity.Define[int, int](jobpush.Activity).With(code))
 	if err == nil || !strings.Contains(err.Error(), "orchestrators execute it by themselves") {
 		t.Error(err)
 	}

@@ -15,9 +15,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/events"
-	"github.com/rondo-run/rondo/services/jobs"
+	jobserver "github.com/rondo-run/rondo/services/jobs"
 	"github.com/rondo-run/rondo/services/orchestrator"
 	"github.com/rondo-run/rondo/services/worker"
 )
@@ -44,7 +44,7 @@ type Config struct {
 
 	// Loggers that NATS, Orchestrator and Worker have are used as they are: Log, and the export of
 	// logs, do not apply to what goes there. Without one, Log says where logs go.
-	NATS         natsbus.Config
+	NATS         natsbroker.Config
 	Database     Database
 	Orchestrator orchestrator.Config
 	Worker       worker.Config
@@ -126,7 +126,7 @@ func defaults(command Command) Config {
 		Dir:     ".rondo",
 		Wait:    time.Minute,
 		Grace:   20 * time.Second,
-		NATS: natsbus.Config{
+		NATS: natsbroker.Config{
 			Prefix: events.DefaultPrefix, InboxWait: 5 * time.Second, WorkWait: 30 * time.Second,
 			DeadFor:      30 * 24 * time.Hour,
 			SessionLease: 30 * time.Second, MemberLease: 3 * time.Second, Timeout: 5 * time.Second,
@@ -141,7 +141,7 @@ func defaults(command Command) Config {
 		},
 	}
 	c.Orchestrator.Round.MaxAttempts = 10
-	c.Queues.MaxItem, c.Queues.MaxBody = queues.DefaultMaxItem, queues.DefaultMaxBody
+	c.Queues.MaxItem, c.Queues.MaxBody = jobserver.DefaultMaxItem, jobserver.DefaultMaxBody
 	if command == Dev { // somebody sits in front of it
 		c.Log.Level = slog.LevelWarn
 		c.Grace = 5 * time.Second

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
@@ -28,7 +28,7 @@ const (
 func (a *App) dialFor() time.Duration { return min(5*time.Second, max(time.Second, a.config.Wait)) }
 
 // connect connects to NATS and to the database, and waits for both at the same time.
-func (a *App) connect(ctx context.Context) (b *natsbus.Bus, store history.Store, err error) {
+func (a *App) connect(ctx context.Context) (b *natsbroker.Bus, store history.Store, err error) {
 	var errs [2]error
 	var wait sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
@@ -71,7 +71,7 @@ func worthTelling(errs ...error) error {
 }
 
 // connectNATS connects to NATS.
-func (a *App) connectNATS(ctx context.Context) (b *natsbus.Bus, err error) {
+func (a *App) connectNATS(ctx context.Context) (b *natsbroker.Bus, err error) {
 	c := a.config.NATS
 	c.Logger = cmp.Or(c.Logger, a.log)
 	c.Name = cmp.Or(c.Name, a.name()+" "+string(a.config.Command))
@@ -81,7 +81,7 @@ func (a *App) connectNATS(ctx context.Context) (b *natsbus.Bus, err error) {
 	}
 	a.found(func(w *Addresses) { w.NATS, w.Prefix = cmp.Or(w.NATS, at), c.Prefix })
 	err = a.await(ctx, "NATS at "+at, func(ctx context.Context) (err error) {
-		b, err = natsbus.Connect(ctx, c)
+		b, err = natsbroker.Connect(ctx, c)
 		return err
 	})
 	if err == nil && a.telemetry != nil {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -74,7 +74,7 @@ func (a *App) dev(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
-	a.config.NATS.InProcess, a.config.NATS.Setup = server, natsbus.Make
+	a.config.NATS.InProcess, a.config.NATS.Setup = server, natsbroker.Make
 	a.config.NATS.URLs, a.config.NATS.Context = "", ""
 	a.found(func(w *Addresses) { w.NATS = server.URL() })
 	a.recovered = server.Recovered()
@@ -107,7 +107,7 @@ func (a *App) dev(ctx context.Context) (err error) {
 
 // sweep publishes at once what a process before has promised and not published, which is dead:
 // nobody else can have the directory.
-func (a *App) sweep(ctx context.Context, b *natsbus.Bus, store history.Store) {
+func (a *App) sweep(ctx context.Context, b *natsbroker.Bus, store history.Store) {
 	s := outbox.Sweeper{Broker: b, Store: store, Prefix: b.Prefix(), Hold: time.Second, Log: a.log}
 	if _, err := s.Sweep(ctx); err != nil {
 		a.log.Warn("what was promised before could not be published; the orchestrator tries again", "error", err)
@@ -115,7 +115,7 @@ func (a *App) sweep(ctx context.Context, b *natsbus.Bus, store history.Store) {
 }
 
 // devServices are those that the program has code for.
-func (a *App) devServices(b *natsbus.Bus, store history.Store) (all []service, err error) {
+func (a *App) devServices(b *natsbroker.Bus, store history.Store) (all []service, err error) {
 	if len(a.orchestrations.Names()) > 0 {
 		if a.config.Orchestrator.ID == "" {
 			a.config.Orchestrator.ID = "dev" // the next one takes its place at once, also when this one is killed
@@ -137,7 +137,7 @@ func (a *App) devServices(b *natsbus.Bus, store history.Store) (all []service, e
 
 // host is who sits beside the services in dev: it says where everything is, and shows the
 // demonstration.
-func (a *App) host(b *natsbus.Bus, store history.Store) service {
+func (a *App) host(b *natsbroker.Bus, store history.Store) service {
 	fine := func() error { return nil }
 	return service{
 		name: "dev", live: fine, ready: func(context.Context) error { return nil },
@@ -149,7 +149,7 @@ func (a *App) host(b *natsbus.Bus, store history.Store) service {
 			}
 			a.welcome()
 			ends := &ends{a: a, held: a.config.Demo}
-			stop, err := query.Listen(ctx, b, bus.Any, ends.tell, query.TopicEnded)
+			stop, err := query.Listen(ctx, b, broker.Any, ends.tell, query.TopicEnded)
 			if err != nil {
 				return fmt.Errorf("listen for what ends: %w", err)
 			}
@@ -210,7 +210,7 @@ func (a *App) tellEnd(n query.Notice) {
 }
 
 // show shows what the program can do.
-func (a *App) show(ctx context.Context, b *natsbus.Bus, store history.Store) error {
+func (a *App) show(ctx context.Context, b *natsbroker.Bus, store history.Store) error {
 	c := client.New(b, client.Options{Store: store, Codec: a.config.Orchestrator.Round.Codec, Name: a.name()})
 	err := a.demo(ctx, System{Client: c, Addresses: a.Addresses(), Print: a.print})
 	return errors.Join(err, c.Close())

@@ -140,7 +140,7 @@ func (h both) with(add func(slog.Handler) slog.Handler) slog.Handler {
 
 // answerLevel lets people tell and change the level over NATS. Without the right to hear the
 // question the process works all the same.
-func (a *App) answerLevel(b bus.RollCalls, names ...string) (stop func()) {
+func (a *App) answerLevel(b broker.RollCalls, names ...string) (stop func()) {
 	stop, err := process.AnswerLevel(b, string(a.config.Command), names, a.logs.level)
 	if err != nil {
 		a.log.Warn("the log level cannot be changed over NATS", "error", err)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
@@ -40,7 +40,7 @@ func TestLoggersOfTheProgram(t *testing.T) {
 	c.Dir, c.NATSListen, c.Listen, c.Queues.Listen, c.Stdout, c.Stderr = t.TempDir(), "127.0.0.1:0", "off", "off",
 		io.Discard, &stderr
 	p := run(t, c, all...)
-	b, err := natsbus.Connect(t.Context(), natsbus.Config{URLs: p.Addresses().NATS, Setup: natsbus.Use})
+	b, err := natsbroker.Connect(t.Context(), natsbroker.Config{URLs: p.Addresses().NATS, Setup: natsbroker.Use})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/process"
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/activity"
@@ -217,7 +217,7 @@ func leak(t *testing.T, payloads bool, trace string) *logged {
 	}
 	edition := leaky(1)
 	o, w := run(t, config(app.Orchestrator), edition...), run(t, config(app.Worker), edition...)
-	b, err := natsbus.Connect(t.Context(), natsbus.Config{URLs: s.URL(), Setup: natsbus.Use})
+	b, err := natsbroker.Connect(t.Context(), natsbroker.Config{URLs: s.URL(), Setup: natsbroker.Use})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -426,7 +426,7 @@ func TestLevelsChangeAtRunTime(t *testing.T) {
 			t.Errorf("%s %s %.10s: %d %s", x.method, x.query, x.body, code, text)
 		}
 	}
-	b, err := natsbus.Connect(t.Context(), natsbus.Config{URLs: p.Addresses().NATS, Setup: natsbus.Use})
+	b, err := natsbroker.Connect(t.Context(), natsbroker.Config{URLs: p.Addresses().NATS, Setup: natsbroker.Use})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -493,7 +493,7 @@ func TestLogsAreSent(t *testing.T) {
 			database := filepath.Join(t.TempDir(), "rondo.db")
 			start(t, env, with("orchestrator", "--nats", s.URL(), "--database", database)...).ready()
 			w := start(t, env, with("worker", "--nats", s.URL(), "--grace", "1s", "--cancel-grace", "1s")...).ready()
-			b, err := natsbus.Connect(t.Context(), natsbus.Config{URLs: s.URL(), Setup: natsbus.Use})
+			b, err := natsbroker.Connect(t.Context(), natsbroker.Config{URLs: s.URL(), Setup: natsbroker.Use})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -28,7 +28,7 @@ const (
 // Main is the main function of a program: it reads the arguments and the environment, runs until it
 // is told to end, and exits.
 func Main(parts ...Part) {
-	heap.GiveRoom()
+	gctune.GiveRoom()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	ctx := ending(signals, os.Stderr, os.Exit)

@@ -19,7 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/internal/slowtest"
 	"github.com/rondo-run/rondo/pkg/app"
@@ -51,7 +51,7 @@ func server(t *testing.T) *embedded.Server {
 // publish says something by hand, as anybody would who knows the subject.
 func publish(t *testing.T, url, subject, body string) {
 	t.Helper()
-	b, err := natsbus.Connect(t.Context(), natsbus.Config{URLs: url, Setup: natsbus.Use})
+	b, err := natsbroker.Connect(t.Context(), natsbroker.Config{URLs: url, Setup: natsbroker.Use})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func await(t *testing.T, database, instance string, enough func(history.Info) bo
 		t.Fatal(err)
 	}
 	defer store.Close()
-	if !stall.Until(patience, func() bool {
+	if !slowtest.Until(patience, func() bool {
 		i, err = store.Instance(t.Context(), instance)
 		if err != nil && !errors.Is(err, history.ErrNoInstance) {
 			t.Fatal(err)
@@ -512,7 +512,7 @@ func TestOnPostgreSQL(t *testing.T) {
 	start(t, []string{"RONDO_DATABASE_URL=" + address},
 		with("orchestrator", "--nats", s.URL(), "--schema", "verify")...).ready()
 	start(t, nil, with("worker", "--nats", s.URL())...).ready()
-	b, err := natsbus.Connect(t.Context(), natsbus.Config{URLs: s.URL(), Setup: natsbus.Use})
+	b, err := natsbroker.Connect(t.Context(), natsbroker.Config{URLs: s.URL(), Setup: natsbroker.Use})
 	if err != nil {
 		t.Fatal(err)
 	}

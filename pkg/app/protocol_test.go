@@ -24,7 +24,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/process"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/app"
@@ -50,7 +50,8 @@ func readProtocol(t *testing.T) string {
 func TestProtocolNamesAllThereIs(t *testing.T) {
 	page := readProtocol(t)
 	found := 0
-	for _, dir := range []string{"../events", "../bus/natsbus", "../query", "../process", "../../services/orchestrator",
+	for _, dir := range []string{"../events", "../../internal/broker/nats", "../../internal/query",
+		"../../internal/process", "../../services/orchestrator",
 		"../../services/worker"} {
 		for name, value := range stringConstants(t, dir) {
 			want := ""
@@ -252,7 +253,7 @@ func (a *actor) publish(b block) error {
 }
 
 func (a *actor) work(b block) error {
-	name := natsbus.ConsumerOf(bus.Queue{Activity: b.arg})
+	name := natsbroker.ConsumerOf(broker.Queue{Activity: b.arg})
 	c, err := a.js.Consumer(a.ctx, "RONDO_WORK", name)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) { // made as the page says, if the orchestrator was not quicker
 		c, err = a.js.CreateOrUpdateConsumer(a.ctx, "RONDO_WORK", jetstream.ConsumerConfig{
@@ -347,8 +348,8 @@ func (a *actor) respond(b block) error {
 	if err := strictly(b.body, &shown); err != nil {
 		return fmt.Errorf("the page shows %s: %w", b.body, err)
 	}
-	config := natsbus.Config{URLs: a.nc.ConnectedUrl(), Setup: natsbus.Use}
-	asks, err := natsbus.Connect(a.ctx, config)
+	config := natsbroker.Config{URLs: a.nc.ConnectedUrl(), Setup: natsbroker.Use}
+	asks, err := natsbroker.Connect(a.ctx, config)
 	if err != nil {
 		return err
 	}
@@ -526,17 +527,17 @@ func TestProtocolPermissions(t *testing.T) {
 		t.Fatal("migrate: ", err)
 	}
 	o := as(app.Orchestrator, "orchestrator")
-	o.NATS.Setup = natsbus.Verify
+	o.NATS.Setup = natsbroker.Verify
 	o.Database.URL = m.Database.URL
 	runsInside(t, o, parts...)
 
 	w := as(app.Worker, "worker")
-	w.NATS.Setup = natsbus.Verify
+	w.NATS.Setup = natsbroker.Verify
 	runsInside(t, w, parts...)
 
 	c := as("", "client").NATS
-	c.Setup = natsbus.Use
-	b, err := natsbus.Connect(t.Context(), c)
+	c.Setup = natsbroker.Use
+	b, err := natsbroker.Connect(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/services/jobs"
+	jobserver "github.com/rondo-run/rondo/services/jobs"
 )
 
 // Queues says where queues are served over HTTP, and to whom.
@@ -34,7 +34,7 @@ func (c *Config) queuesListen() (address string, said bool) {
 	case c.Queues.Listen != "":
 		return c.Queues.Listen, true
 	case c.Command == Dev:
-		return queues.DefaultAddress, false
+		return jobserver.DefaultAddress, false
 	}
 	return off, false
 }
@@ -42,7 +42,7 @@ func (c *Config) queuesListen() (address string, said bool) {
 // problems lists what is wrong with what the settings of queues say together.
 func (q *Queues) problems(command Command) (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if at := q.Listen; at != "" && at != off && checkAddress(at) == nil && !queues.Local(at) && q.Access == "" {
+	if at := q.Listen; at != "" && at != off && checkAddress(at) == nil && !jobserver.Local(at) && q.Access == "" {
 		bad("--queues-listen: %s can be reached from other machines: say who may do what there with --queues-access "+
 			"FILE, or listen at 127.0.0.1", at)
 	}
@@ -67,19 +67,19 @@ func (q *Queues) problems(command Command) (errs []error) {
 }
 
 // queuesConfig reads the files that the server of queues needs; nil if there is none.
-func (a *App) queuesConfig() (*queues.Config, error) {
+func (a *App) queuesConfig() (*jobserver.Config, error) {
 	q := a.config.Queues
 	address, _ := a.config.queuesListen()
 	if address == off {
 		return nil, nil
 	}
-	c := &queues.Config{
+	c := &jobserver.Config{
 		Address: address, Rate: q.Rate, MaxItem: q.MaxItem, MaxBody: q.MaxBody, Tracer: a.telemetry.Tracer,
 		Metrics: a.telemetry.Metrics, Logger: a.log,
 	}
 	var err error
 	if q.Access != "" {
-		if c.Access, err = queues.OpenAccess(q.Access, a.log); err != nil {
+		if c.Access, err = jobserver.OpenAccess(q.Access, a.log); err != nil {
 			return nil, fmt.Errorf("--queues-access: %w", err)
 		}
 		if c.Access.Certificates() && q.ClientCA == "" {
@@ -89,11 +89,12 @@ func (a *App) queuesConfig() (*queues.Config, error) {
 		}
 	}
 	if q.Certificate != "" {
-		if c.TLS, err = queues.NewTLS(queues.TLSFiles{Certificate: q.Certificate, Key: q.Key, ClientCA: q.ClientCA},
+		if c.TLS, err = jobserver.NewTLS(jobserver.TLSFiles{Certificate: q.Certificate, Key: q.Key,
+			ClientCA: q.ClientCA},
 			c.Access, a.log); err != nil {
 			return nil, fmt.Errorf("--queues-tls-cert: %w", err)
 		}
-	} else if !queues.Local(address) {
+	} else if !jobserver.Local(address) {
 		a.log.Warn("tokens of those who use queues go over the network as they are, unless something in front of "+
 			"this encrypts; --queues-tls-cert does it here", "address", address)
 	}
@@ -101,19 +102,19 @@ func (a *App) queuesConfig() (*queues.Config, error) {
 }
 
 // newQueues begins to listen for those who use queues. The config is nil where nobody is served.
-func (a *App) newQueues(c *queues.Config) (all []service, err error) {
+func (a *App) newQueues(c *jobserver.Config) (all []service, err error) {
 	if c == nil {
 		return nil, nil
 	}
 	if a.queues == nil {
 		return nil, errors.New("this database has no queues: leave them out with --queues-listen off")
 	}
-	s, err := queues.New(a.queues, *c)
+	s, err := jobserver.New(a.queues, *c)
 	if _, said := a.config.queuesListen(); err != nil && !said {
 		// another port is better than nothing, where nobody has asked for this one
 		usual := c.Address
 		c.Address = "127.0.0.1:0"
-		if s, err = queues.New(a.queues, *c); err == nil {
+		if s, err = jobserver.New(a.queues, *c); err == nil {
 			a.log.Warn("the usual address of queues is taken; serving them at another one", "usual", usual,
 				"address", s.Address())
 		}
@@ -129,7 +130,7 @@ func (a *App) newQueues(c *queues.Config) (all []service, err error) {
 
 // keepQueues remembers the queues of a store, which those who only measure it do not hand on.
 func (a *App) keepQueues(store history.Store) {
-	if s, ok := store.(interface{ Queues() queue.Store }); ok {
+	if s, ok := store.(interface{ Queues() jobs.Store }); ok {
 		a.queues = s.Queues()
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/jobpush"
 	"github.com/rondo-run/rondo/services/orchestrator"
@@ -68,7 +68,7 @@ func (a *App) worker(ctx context.Context) error {
 }
 
 // newOrchestrator makes an orchestrator and what belongs beside it.
-func (a *App) newOrchestrator(b *natsbus.Bus, store history.Store) ([]service, error) {
+func (a *App) newOrchestrator(b *natsbroker.Bus, store history.Store) ([]service, error) {
 	c := a.config.Orchestrator
 	c.Grace = a.config.Grace
 	c.Logger, c.CodeLogger = cmp.Or(c.Logger, a.log), cmp.Or(c.CodeLogger, c.Logger, a.logs.codeLogger())
@@ -86,7 +86,7 @@ func (a *App) newOrchestrator(b *natsbus.Bus, store history.Store) ([]service, e
 // build says which binary this is.
 func (a *App) build() string { return versionOf(a.name()).String() }
 
-func (a *App) newWorker(b *natsbus.Bus) (service, error) {
+func (a *App) newWorker(b *natsbroker.Bus) (service, error) {
 	c := a.config.Worker
 	c.DrainTimeout, c.SessionLease, c.Logger = a.config.Grace, a.config.NATS.SessionLease,
 		cmp.Or(c.Logger, a.logs.workerLogger())
@@ -109,7 +109,7 @@ func (a *App) newWorker(b *natsbus.Bus) (service, error) {
 const readyEvery = 20 * time.Millisecond
 
 // serve runs services until the context ends, or until one of them fails: then the others end, too.
-func (a *App) serve(ctx context.Context, l *health, b bus.RollCalls, all ...service) error {
+func (a *App) serve(ctx context.Context, l *health, b broker.RollCalls, all ...service) error {
 	var ids []string
 	for _, s := range all {
 		if s.id != "" {
@@ -195,19 +195,19 @@ func (a *App) migrate(ctx context.Context) error {
 	if !a.config.Streams {
 		return nil
 	}
-	a.config.NATS.Setup = natsbus.Make
+	a.config.NATS.Setup = natsbroker.Make
 	if a.config.Check {
-		a.config.NATS.Setup = natsbus.Verify
+		a.config.NATS.Setup = natsbroker.Verify
 	}
 	b, err := a.connectNATS(ctx)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	needed := []bus.Queue{{Tag: queuepush.Tag, Activity: queuepush.Activity}}
+	needed := []broker.Queue{{Tag: jobpush.Tag, Activity: jobpush.Activity}}
 	for _, tag := range a.config.tagNames() {
 		for _, name := range a.activities.Names() {
-			needed = append(needed, bus.Queue{Tag: tag, Activity: name})
+			needed = append(needed, broker.Queue{Tag: tag, Activity: name})
 		}
 	}
 	for _, q := range needed {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 )
 
 // envPrefix begins the variables.
@@ -139,9 +139,9 @@ var sections = []section{
 			access: prefix()},
 		{Name: "setup", of: []Command{Orchestrator, Worker},
 			Help: "make streams, consumers and buckets that are missing, or only verify that they are there",
-			access: choice(func(c *Config) *natsbus.Setup {
+			access: choice(func(c *Config) *natsbroker.Setup {
 				return &c.NATS.Setup
-			}, map[string]natsbus.Setup{"make": natsbus.Make, "verify": natsbus.Verify})},
+			}, map[string]natsbroker.Setup{"make": natsbroker.Make, "verify": natsbroker.Verify})},
 		{Name: "partitions", of: everywhere,
 			Help: "how many partitions the inbox has; 0 keeps what is there; where nothing is, it " +
 				"makes 4, and 8 on replicas", access: number(func(c *Config) *int {

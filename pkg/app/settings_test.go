@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/app"
 )
 
@@ -245,7 +245,7 @@ func TestPartsThatDoNotFit(t *testing.T) {
 		t.Error(err)
 	}
 	c = app.Defaults(app.Worker)
-	c.Worker.Slots, c.NATS.Setup = -1, natsbus.Verify
+	c.Worker.Slots, c.NATS.Setup = -1, natsbroker.Verify
 	if _, err := app.New(c, greeting); err == nil || !strings.Contains(err.Error(), "--slots: -1") {
 		t.Error("a value that a program sets is checked, too:", err)
 	}

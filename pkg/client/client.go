@@ -1,7 +1,7 @@
 // Package client is how programs and people talk to instances from outside: start, raise, enqueue,
 // cancel, wait, ask.
 //
-//	b, err := natsbus.Connect(ctx, natsbus.Config{URLs: "nats://nats:4222", Setup: natsbus.Use})
+//	b, err := natsbroker.Connect(ctx, natsbroker.Config{URLs: "nats://nats:4222", Setup: natsbroker.Use})
 //	…
 //	c := client.New(b, client.Options{})
 //	order, err := orders.Fulfil.Start(ctx, c, o, orchestration.ID("order-7"))
@@ -43,10 +43,10 @@ import (
 
 // Broker is what a client needs of a broker.
 type Broker interface {
-	bus.Publisher
-	bus.Notices
-	bus.Questions
-	bus.RollCalls
+	broker.Publisher
+	broker.Notices
+	broker.Questions
+	broker.RollCalls
 	// Prefix begins all subjects.
 	Prefix() string
 }

@@ -290,7 +290,7 @@ func TestLargeOutput(t *testing.T) {
 // waitUntil waits for something that is not announced.
 func waitUntil(t testing.TB, ok func() bool) {
 	t.Helper()
-	if !stall.Until(time.Minute, ok) {
+	if !slowtest.Until(time.Minute, ok) {
 		t.Fatal("it does not happen")
 	}
 }

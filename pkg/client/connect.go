@@ -3,13 +3,13 @@ package client
 import (
 	"context"
 
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 )
 
 // Connect connects to NATS and makes a client, which closes the connection when it is closed. A
-// client needs no rights to make streams: give the configuration Setup: natsbus.Use.
-func Connect(ctx context.Context, config natsbus.Config, o Options) (*Client, error) {
-	b, err := natsbus.Connect(ctx, config)
+// client needs no rights to make streams: give the configuration Setup: natsbroker.Use.
+func Connect(ctx context.Context, config natsbroker.Config, o Options) (*Client, error) {
+	b, err := natsbroker.Connect(ctx, config)
 	if err != nil {
 		return nil, err
 	}

@@ -144,7 +144,7 @@ func (d *decision) find(ctx context.Context, info history.Info) error {
 // passing makes an error of the broker's one that may be gone the next time, unless it will never
 // take the message.
 func passing(err error) error {
-	var refused *bus.Refused
+	var refused *broker.Refused
 	if err == nil || errors.As(err, &refused) {
 		return err
 	}

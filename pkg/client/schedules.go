@@ -69,8 +69,8 @@ var ErrNoSchedule = errors.New("there is no such schedule")
 var cronFields = cron.NewParser(
 	cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-func (c *Client) scheduler() (bus.Schedules, error) {
-	s, ok := c.broker.(bus.Schedules)
+func (c *Client) scheduler() (broker.Schedules, error) {
+	s, ok := c.broker.(broker.Schedules)
 	if !ok {
 		return nil, errors.New("this broker keeps no schedules")
 	}
@@ -92,7 +92,7 @@ func (c *Client) PutSchedule(ctx context.Context, s Schedule) error {
 }
 
 // stored checks a schedule and makes what the broker keeps of it.
-func (c *Client) stored(s Schedule) (bus.Schedule, error) {
+func (c *Client) stored(s Schedule) (broker.Schedule, error) {
 	pattern, _, err := parseCron(s.Cron, s.Zone)
 	start := &events.Start{Orchestration: s.Orchestration, Version: s.Version, Input: events.Canonical(s.Input),
 		Attributes: s.Attributes}
@@ -114,16 +114,16 @@ func (c *Client) stored(s Schedule) (bus.Schedule, error) {
 			"keep the data in a store and pass a reference to it"))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return bus.Schedule{}, err
+		return broker.Schedule{}, err
 	}
 	w, err := c.encode(events.Message{Instance: s.ID, Content: start})
 	if err != nil {
-		return bus.Schedule{}, err
+		return broker.Schedule{}, err
 	}
 	if s.Overlap == OverlapEach {
 		w.Header[query.HeaderEach] = []string{"true"}
 	}
-	return bus.Schedule{ID: s.ID, Pattern: pattern, Zone: s.Zone, Paused: s.Paused, Message: w,
+	return broker.Schedule{ID: s.ID, Pattern: pattern, Zone: s.Zone, Paused: s.Paused, Message: w,
 		Changed: events.Instant(c.o.Now())}, nil
 }
 
@@ -168,7 +168,7 @@ func withoutSeconds(pattern string) string {
 
 // explainSchedule says what a broker that refuses a schedule may mean.
 func explainSchedule(s Schedule, err error) error {
-	var refused *bus.Refused
+	var refused *broker.Refused
 	if errors.As(err, &refused) {
 		return fmt.Errorf("schedule %q: the broker does not take cron %q in time zone %q: %w", s.ID,
 			s.Cron, s.Zone, err)
@@ -198,7 +198,7 @@ func (c *Client) Schedules(ctx context.Context) ([]Schedule, error) {
 }
 
 // scheduleOf reads what the broker keeps.
-func (c *Client) scheduleOf(x bus.Schedule) (Schedule, error) {
+func (c *Client) scheduleOf(x broker.Schedule) (Schedule, error) {
 	m, err := events.Decode(c.broker.Prefix(), x.Message.Subject, x.Message.Header, x.Message.Body, "")
 	if err != nil {
 		return Schedule{}, err

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -27,7 +27,7 @@ type system struct {
 	t      testing.TB
 	dir    string
 	server atomic.Pointer[embedded.Server]
-	bus    *natsbus.Bus
+	bus    *natsbroker.Bus
 	store  *sqlite.Store
 	config *round.Config
 	query  query.Options
@@ -39,21 +39,21 @@ type system struct {
 	rounds     atomic.Int64
 	asked      atomic.Int64 // questions
 
-	deliveries chan bus.Delivery
+	deliveries chan broker.Delivery
 	stop       []func()
 }
 
 // newSystem starts a system with orchestrations.
 func newSystem(t testing.TB, code ...orchestration.Binding) *system {
 	t.Helper()
-	s := &system{t: t, dir: t.TempDir(), deliveries: make(chan bus.Delivery)}
+	s := &system{t: t, dir: t.TempDir(), deliveries: make(chan broker.Delivery)}
 	s.startServer()
 	registry, err := orchestration.NewRegistry(code...)
 	must(t, err)
 	s.config = &round.Config{Code: registry}
 	s.store, err = sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{})
 	must(t, err)
-	s.bus = s.connect(natsbus.Config{Partitions: 2})
+	s.bus = s.connect(natsbroker.Config{Partitions: 2})
 	s.run()
 	t.Cleanup(s.end)
 	return s
@@ -77,10 +77,10 @@ func (s *system) startServer() {
 
 func (s *system) stopServer() { must(s.t, s.server.Swap(nil).Close()) }
 
-func (s *system) connect(c natsbus.Config) *natsbus.Bus {
+func (s *system) connect(c natsbroker.Config) *natsbroker.Bus {
 	s.t.Helper()
 	c.InProcess = s
-	b, err := natsbus.Connect(s.t.Context(), c)
+	b, err := natsbroker.Connect(s.t.Context(), c)
 	must(s.t, err)
 	return b
 }
@@ -88,7 +88,7 @@ func (s *system) connect(c natsbus.Config) *natsbus.Bus {
 // client makes a client with a connection of its own.
 func (s *system) client(o client.Options) *client.Client {
 	s.t.Helper()
-	b := s.connect(natsbus.Config{Setup: natsbus.Use})
+	b := s.connect(natsbroker.Config{Setup: natsbroker.Use})
 	c := client.New(b, o)
 	s.t.Cleanup(func() {
 		must(s.t, c.Close())
@@ -107,7 +107,7 @@ func (s *system) run() {
 	for _, p := range partitions.All() {
 		wait.Go(func() {
 			for ctx.Err() == nil {
-				_ = s.bus.Receive(ctx, p, func(d bus.Delivery) {
+				_ = s.bus.Receive(ctx, p, func(d broker.Delivery) {
 					select {
 					case s.deliveries <- d:
 					case <-ctx.Done():
@@ -141,7 +141,7 @@ func (s *system) answer() {
 
 // counting counts the questions.
 type counting struct {
-	*natsbus.Bus
+	*natsbroker.Bus
 	s *system
 }
 
@@ -165,7 +165,7 @@ func (s *system) end() {
 }
 
 // take is a round with one message.
-func (s *system) take(ctx context.Context, d bus.Delivery) {
+func (s *system) take(ctx context.Context, d broker.Delivery) {
 	if s.deaf.Load() {
 		d.Hold.Return(20 * time.Millisecond)
 		return
@@ -229,7 +229,7 @@ func (s *system) commit(ctx context.Context, turn round.Turn) bool {
 }
 
 // announce says what package query is there for.
-func (s *system) announce(d bus.Delivery, m events.Message, row round.Row, turn round.Turn) {
+func (s *system) announce(d broker.Delivery, m events.Message, row round.Row, turn round.Turn) {
 	if s.mute.Load() {
 		return
 	}
@@ -246,7 +246,7 @@ func (s *system) announce(d bus.Delivery, m events.Message, row round.Row, turn 
 }
 
 // settle gives what has to be decided at once once more.
-func (s *system) settle(d bus.Delivery, m events.Message, inbox []round.Delivery, turn round.Turn) []round.Delivery {
+func (s *system) settle(d broker.Delivery, m events.Message, inbox []round.Delivery, turn round.Turn) []round.Delivery {
 	wake := []round.Delivery{{Message: events.Message{Instance: m.Instance, Content: &events.Wake{}}, Attempts: 1}}
 	if len(turn.Receipts) > 0 && inbox[0].Message.ID == m.ID && m.ID != "" {
 		switch r := turn.Receipts[0]; r.Verdict {

@@ -10,7 +10,7 @@ import (
 
 // appendFact appends the JSON of a fact.
 func appendFact(b []byte, f Fact) ([]byte, error) {
-	w := writer{fields.Begin(b)}
+	w := writer{jsonw.Begin(b)}
 	switch f := f.(type) {
 	case *Started:
 		w.Text("name", f.Name)
@@ -84,7 +84,7 @@ func appendFact(b []byte, f Fact) ([]byte, error) {
 }
 
 // writer writes what only events have, too.
-type writer struct{ fields.Object }
+type writer struct{ jsonw.Object }
 
 func (w *writer) payload(name string, p Payload) {
 	if len(p) > 0 {
@@ -95,7 +95,7 @@ func (w *writer) payload(name string, p Payload) {
 
 func (w *writer) durationIf(name string, d Duration) { durationIf(&w.Object, name, d) }
 
-func durationIf(o *fields.Object, name string, d Duration) {
+func durationIf(o *jsonw.Object, name string, d Duration) {
 	if d != 0 {
 		o.Text(name, time.Duration(d).String())
 	}
@@ -105,7 +105,7 @@ func (w *writer) retryIf(name string, r *RetryPolicy) {
 	if r == nil {
 		return
 	}
-	w.Nested(name, func(o *fields.Object) {
+	w.Nested(name, func(o *jsonw.Object) {
 		o.Number("attempts", int64(r.Attempts))
 		durationIf(o, "first", r.First)
 		o.TextIf("growth", string(r.Growth))

@@ -1,4 +1,4 @@
-package queuepush_test
+package jobpush_test
 
 import (
 	"context"

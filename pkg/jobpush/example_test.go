@@ -1,4 +1,4 @@
-package queuepush_test
+package jobpush_test
 
 import (
 	"context"
@@ -20,9 +20,9 @@ func ExamplePush() {
 	type Mail struct{ To, Text string }
 	welcome := orchestration.Define[string, string]("welcome")
 	env := rondotest.New(t, welcome.With(func(ctx *orchestration.Context, who string) (string, error) {
-		err := queuepush.Push(ctx, "mails",
-			queuepush.Item{Item: Mail{who, "Welcome!"}},
-			queuepush.Item{Item: Mail{who, "How do you like it?"}, Priority: 5, Delay: 24 * time.Hour})
+		err := jobpush.Push(ctx, "mails",
+			jobpush.Item{Item: Mail{who, "Welcome!"}},
+			jobpush.Item{Item: Mail{who, "How do you like it?"}, Priority: 5, Delay: 24 * time.Hour})
 		return "welcomed", err
 	}))
 	h, err := welcome.Start(t.Context(), env, "ann", orchestration.ID("ann"))
@@ -49,8 +49,8 @@ func ExampleWith() {
 	env := rondotest.New(t,
 		report.With(func(ctx *orchestration.Context, n int) (minutes int, err error) {
 			for {
-				err := queuepush.Push(ctx, "reports", queuepush.Item{Item: n})
-				if !errors.Is(err, orchestration.OfType(queuepush.TypeFull)) {
+				err := jobpush.Push(ctx, "reports", jobpush.Item{Item: n})
+				if !errors.Is(err, orchestration.OfType(jobpush.TypeFull)) {
 					return minutes, err
 				}
 				if err := ctx.Sleep(time.Minute); err != nil {
@@ -59,9 +59,9 @@ func ExampleWith() {
 				minutes++
 			}
 		}),
-		queuepush.With(func(context.Context, string, queue.Push) error {
+		jobpush.With(func(context.Context, string, jobs.Push) error {
 			if full--; full >= 0 {
-				return &queue.FullError{Items: 10, Limit: 10}
+				return &jobs.FullError{Items: 10, Limit: 10}
 			}
 			return nil
 		}),

@@ -10,7 +10,7 @@ import (
 )
 
 // StartActivity is what the contracts of package activity are made of; use those.
-func StartActivity[In, Out any](ctx *Context, name string, in In, o program.Options) *Future[Out] {
+func StartActivity[In, Out any](ctx *Context, name string, in In, o coro.Options) *Future[Out] {
 	what := "activity " + quote(name)
 	if err := events.CheckName("activity", name); err != nil {
 		return failed[Out](ctx, what, err)
@@ -42,7 +42,7 @@ func StartBuiltIn(ctx *Context, name string, input events.Payload, wrong error) 
 		return failed[struct{}](ctx, what, wrong)
 	}
 	return &Future[struct{}]{
-		t:     ctx.p.Activity(ctx.s, name, input, program.Options{Tag: SystemTag}),
-		value: func(*program.Task) (struct{}, error) { return struct{}{}, nil },
+		t:     ctx.p.Activity(ctx.s, name, input, coro.Options{Tag: SystemTag}),
+		value: func(*coro.Task) (struct{}, error) { return struct{}{}, nil },
 	}
 }

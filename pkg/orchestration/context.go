@@ -12,8 +12,8 @@ import (
 // Context is an orchestration's hold on the world. It belongs to the code it was given to: it must
 // not be used from other goroutines, nor after the function it was given to has returned.
 type Context struct {
-	p *program.Program
-	s *program.Scope
+	p *coro.Program
+	s *coro.Scope
 }
 
 // Instance is the id of this instance.
@@ -107,7 +107,7 @@ func (ctx *Context) TimerAt(t time.Time) *Future[time.Time] {
 	if events.Instant(t).IsZero() || t.UTC().Year() < 1 {
 		t = ctx.Now() // it has passed as well, and history can hold it
 	}
-	return &Future[time.Time]{t: ctx.p.Timer(ctx.s, t), value: func(*program.Task) (time.Time, error) { return t, nil }}
+	return &Future[time.Time]{t: ctx.p.Timer(ctx.s, t), value: func(*coro.Task) (time.Time, error) { return t, nil }}
 }
 
 // WithCancel gives a context of its own whose work can be cancelled together. Call cancel when it
@@ -128,7 +128,7 @@ func (ctx *Context) Shield(atMost time.Duration) (shielded *Context, done func()
 	return ctx.scoped(ctx.s.Shielded(max(1, atMost)))
 }
 
-func (ctx *Context) scoped(s *program.Scope) (*Context, func()) {
+func (ctx *Context) scoped(s *coro.Scope) (*Context, func()) {
 	return &Context{p: ctx.p, s: s}, s.Close
 }
 

@@ -28,7 +28,7 @@ func (d Definition[In, Out]) With(fn func(ctx *Context, in In) (Out, error), opt
 		b.err = errors.New("it has no function")
 		return b
 	}
-	b.code = func(p *program.Program, s *program.Scope, input events.Payload) (events.Payload, error) {
+	b.code = func(p *coro.Program, s *coro.Scope, input events.Payload) (events.Payload, error) {
 		ctx := &Context{p: p, s: s}
 		codec := ctx.codec()
 		var in In
@@ -116,7 +116,7 @@ func (d Definition[In, Out]) ContinueAsNew(ctx *Context, in In, opts ...Continue
 	if err = errors.Join(err, events.CheckName("orchestration", d.name), o.check()); err != nil {
 		return zero, err
 	}
-	return zero, &program.ContinueAsNew{Name: d.name, Version: o.version, Input: input}
+	return zero, &coro.ContinueAsNew{Name: d.name, Version: o.version, Input: input}
 }
 
 // Start starts an instance from outside.

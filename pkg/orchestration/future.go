@@ -10,18 +10,18 @@ import (
 
 // Future is a result that may not be there yet.
 type Future[T any] struct {
-	t     *program.Task
-	value func(*program.Task) (T, error) // nil: the result is a T already
+	t     *coro.Task
+	value func(*coro.Task) (T, error) // nil: the result is a T already
 }
 
 // Awaitable is any future, whatever its type.
 type Awaitable interface {
 	// Done tells whether the result is there.
 	Done() bool
-	task() *program.Task
+	task() *coro.Task
 }
 
-func (f *Future[T]) task() *program.Task { return f.t }
+func (f *Future[T]) task() *coro.Task { return f.t }
 
 // Done tells whether the result is there.
 func (f *Future[T]) Done() bool { return f.t.Done() }
@@ -58,9 +58,9 @@ func (f *Future[T]) result() (T, error) {
 }
 
 // decoded gives a future whose result comes as a payload.
-func decoded[T any](ctx *Context, t *program.Task, what string) *Future[T] {
+func decoded[T any](ctx *Context, t *coro.Task, what string) *Future[T] {
 	codec := ctx.codec()
-	return &Future[T]{t: t, value: func(t *program.Task) (T, error) {
+	return &Future[T]{t: t, value: func(t *coro.Task) (T, error) {
 		var v T
 		if err := codec.Decode(t.Payload(), &v); err != nil {
 			return v, &events.Error{Kind: events.Application, Type: TypeMismatch, Final: true, Source: what,
@@ -80,7 +80,7 @@ const (
 // Map gives a future of what fn makes of another future's result. It is the same future for Select.
 // fn runs each time the result is looked at.
 func Map[A, B any](f *Future[A], fn func(A) (B, error)) *Future[B] {
-	return &Future[B]{t: f.t, value: func(*program.Task) (B, error) {
+	return &Future[B]{t: f.t, value: func(*coro.Task) (B, error) {
 		a, err := f.result()
 		if err != nil {
 			var none B
@@ -133,16 +133,16 @@ func (ctx *Context) WaitAll(futures ...Awaitable) error {
 	return nil
 }
 
-func tasksOf(futures []Awaitable) []*program.Task {
-	tasks := make([]*program.Task, len(futures))
+func tasksOf(futures []Awaitable) []*coro.Task {
+	tasks := make([]*coro.Task, len(futures))
 	for i, f := range futures {
 		tasks[i] = f.task()
 	}
 	return tasks
 }
 
-func without(tasks []*program.Task, t *program.Task) []*program.Task {
-	rest := make([]*program.Task, 0, len(tasks))
+func without(tasks []*coro.Task, t *coro.Task) []*coro.Task {
+	rest := make([]*coro.Task, 0, len(tasks))
 	for _, x := range tasks {
 		if x != t {
 			rest = append(rest, x)
@@ -155,7 +155,7 @@ func without(tasks []*program.Task, t *program.Task) []*program.Task {
 // If some failed, the error is a [*PartialError] that tells which, and the other results are still
 // there.
 func All[T any](ctx *Context, futures ...*Future[T]) *Future[[]T] {
-	return group(ctx, program.AllSettled, futures, func(*program.Task) ([]T, error) {
+	return group(ctx, coro.AllSettled, futures, func(*coro.Task) ([]T, error) {
 		results := make([]T, len(futures))
 		failed := &PartialError{total: len(futures)}
 		for i, f := range futures {
@@ -174,7 +174,7 @@ func All[T any](ctx *Context, futures ...*Future[T]) *Future[[]T] {
 // AllOrNone is All that ends with the first failure: it cancels the other futures and gives that
 // error.
 func AllOrNone[T any](ctx *Context, futures ...*Future[T]) *Future[[]T] {
-	return group(ctx, program.FirstFailure, futures, func(t *program.Task) ([]T, error) {
+	return group(ctx, coro.FirstFailure, futures, func(t *coro.Task) ([]T, error) {
 		if i := t.Winner(); i >= 0 {
 			_, err := futures[i].result()
 			return nil, err
@@ -193,7 +193,7 @@ func AllOrNone[T any](ctx *Context, futures ...*Future[T]) *Future[[]T] {
 
 // Race gives a future of the first result, be it a failure; the other futures are cancelled.
 func Race[T any](ctx *Context, futures ...*Future[T]) *Future[T] {
-	return group(ctx, program.FirstSettled, futures, func(t *program.Task) (T, error) {
+	return group(ctx, coro.FirstSettled, futures, func(t *coro.Task) (T, error) {
 		if i := t.Winner(); i >= 0 {
 			return futures[i].result()
 		}
@@ -202,9 +202,9 @@ func Race[T any](ctx *Context, futures ...*Future[T]) *Future[T] {
 	})
 }
 
-func group[T, R any](ctx *Context, mode program.GroupMode, futures []*Future[T],
-	value func(*program.Task) (R, error)) *Future[R] {
-	tasks := make([]*program.Task, len(futures))
+func group[T, R any](ctx *Context, mode coro.GroupMode, futures []*Future[T],
+	value func(*coro.Task) (R, error)) *Future[R] {
+	tasks := make([]*coro.Task, len(futures))
 	for i, f := range futures {
 		tasks[i] = f.t
 	}
@@ -215,8 +215,8 @@ func group[T, R any](ctx *Context, mode program.GroupMode, futures []*Future[T],
 // Leaving the loop early cancels nothing. When ctx is cancelled, the loop ends.
 func AsCompleted[T any](ctx *Context, futures ...*Future[T]) iter.Seq2[int, *Future[T]] {
 	return func(yield func(int, *Future[T]) bool) {
-		tasks := make([]*program.Task, len(futures))
-		place := make(map[*program.Task][]int, len(futures))
+		tasks := make([]*coro.Task, len(futures))
+		place := make(map[*coro.Task][]int, len(futures))
 		for i, f := range futures {
 			tasks[i] = f.t
 			place[f.t] = append(place[f.t], i)
@@ -236,7 +236,7 @@ func AsCompleted[T any](ctx *Context, futures ...*Future[T]) iter.Seq2[int, *Fut
 // goroutines: only one runs at a time, and they switch only where they wait, so they may share
 // variables without locks. What a branch has started is cancelled when it returns.
 func Go[T any](ctx *Context, fn func(ctx *Context) (T, error)) *Future[T] {
-	return &Future[T]{t: ctx.p.Go(ctx.s, func(inner *program.Scope) (any, error) {
+	return &Future[T]{t: ctx.p.Go(ctx.s, func(inner *coro.Scope) (any, error) {
 		return fn(&Context{p: ctx.p, s: inner})
 	})}
 }

@@ -11,7 +11,7 @@ import (
 // logHandler gives log records to the round, which gives them to the service when the round is
 // committed.
 type logHandler struct {
-	p    *program.Program
+	p    *coro.Program
 	with []withAttrs // what WithAttrs and WithGroup have added, oldest first
 }
 

@@ -17,7 +17,7 @@ import (
 // Binding is the code of one version of an orchestration, made by [Definition.With].
 type Binding struct {
 	name, version string
-	code          program.Func
+	code          coro.Func
 	input         inputType
 	err           error
 }
@@ -89,7 +89,7 @@ func checkVersion(v string) error {
 }
 
 // Lookup finds the code of a version.
-func (r *Registry) Lookup(name, version string) (program.Func, bool) {
+func (r *Registry) Lookup(name, version string) (coro.Func, bool) {
 	b, ok := r.code[name][version]
 	return b.code, ok
 }

@@ -212,7 +212,7 @@ func (k Key[T]) ReadFrom(ctx *Context, instance string) *Future[*T] {
 	}
 	input, err := events.JSON{}.Encode(ReadValue{Instance: instance, Key: k.name})
 	ctx.must(err)
-	return decoded[*T](ctx, ctx.p.Activity(ctx.s, ReadValueActivity, input, program.Options{Tag: SystemTag}), what)
+	return decoded[*T](ctx, ctx.p.Activity(ctx.s, ReadValueActivity, input, coro.Options{Tag: SystemTag}), what)
 }
 
 // The activity behind [Key.ReadFrom]. The orchestrator runs it, because workers need no database.

@@ -11,7 +11,7 @@ import (
 
 // StepOption says how an inline step is run. Package activity has them: Retry, Timeout,
 // TimeoutOverall.
-type StepOption = program.StepOption
+type StepOption = coro.StepOption
 
 // Step runs a short side effect right here, in the orchestrator's process: no worker is needed, and
 // it costs one commit. Its result is remembered, so a replay does not run it again; a crash before
@@ -27,7 +27,7 @@ func StartStep[T any](ctx *Context, name string, fn func(context.Context) (T, er
 	if err := events.CheckName("step", name); err != nil {
 		return failed[T](ctx, what, err)
 	}
-	var o program.Options
+	var o coro.Options
 	for _, opt := range opts {
 		opt.ApplyStep(&o)
 	}

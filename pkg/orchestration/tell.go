@@ -12,8 +12,8 @@ import (
 // Span is a part of an orchestration that shows in its trace. Make it with [Context.Span], and end
 // it; one that is not ended does not show. It may go on over waits, restarts and other machines.
 type Span struct {
-	p     *program.Program
-	told  program.Told
+	p     *coro.Program
+	told  coro.Told
 	ended bool
 }
 
@@ -27,7 +27,7 @@ type Span struct {
 // attributes.
 func (ctx *Context) Span(name string, about ...slog.Attr) *Span {
 	ctx.must(events.CheckText("name of a span", name))
-	return &Span{p: ctx.p, told: program.Told{Kind: program.ToldSpan, Name: name, About: slices.Clone(about),
+	return &Span{p: ctx.p, told: coro.Told{Kind: coro.ToldSpan, Name: name, About: slices.Clone(about),
 		Number: ctx.p.NewSpan(), Begun: ctx.Now()}}
 }
 
@@ -59,12 +59,12 @@ func (ctx *Context) SetAttributes(about ...slog.Attr) { ctx.p.Describe(about) }
 // among the metrics of the orchestrator, under this name. Attributes are its labels: use few, of
 // few values each, and never ids.
 func (ctx *Context) Count(name string, n float64, about ...slog.Attr) {
-	ctx.measure(program.ToldCount, name, n, about)
+	ctx.measure(coro.ToldCount, name, n, about)
 }
 
 // Measure adds a value to a histogram of the author's own, as Count does to a counter.
 func (ctx *Context) Measure(name string, value float64, about ...slog.Attr) {
-	ctx.measure(program.ToldValue, name, value, about)
+	ctx.measure(coro.ToldValue, name, value, about)
 }
 
 // MeasureSince measures in seconds how long something has taken.
@@ -72,7 +72,7 @@ func (ctx *Context) MeasureSince(name string, begun time.Time, about ...slog.Att
 	ctx.Measure(name, ctx.Now().Sub(begun).Seconds(), about...)
 }
 
-func (ctx *Context) measure(kind program.ToldKind, name string, value float64, about []slog.Attr) {
+func (ctx *Context) measure(kind coro.ToldKind, name string, value float64, about []slog.Attr) {
 	ctx.must(events.CheckText("name of a metric", name))
-	ctx.p.Tell(program.Told{Kind: kind, Name: name, Value: value, About: slices.Clone(about)})
+	ctx.p.Tell(coro.Told{Kind: kind, Name: name, Value: value, About: slices.Clone(about)})
 }

@@ -14,7 +14,7 @@ import (
 // it is published, not dropped.
 func TestPublisherPublishesFarTimersAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, s := &broker{}, &store{}
+		b, s := &fakeBroker{}, &store{}
 		p := outbox.NewPublisher(b, s, "rondo", silent)
 		end := run(p)
 		defer end()

@@ -130,7 +130,7 @@ func (h *Healer) settled() (unsettled, bool) {
 }
 
 // recent is how far back messages are sent again to which nobody expects an answer, after the
-// broker has lost everything: a broker that keeps its files writes through to them more often than
+// b has lost everything: a broker that keeps its files writes through to them more often than
 // that.
 const recent = 10 * time.Minute
 
@@ -372,7 +372,7 @@ func (h *Healer) missing(ctx context.Context, messages []events.Message) (wires 
 // ask asks the broker which messages it does not have: for many at once, if it can tell, and then
 // for each of those that it does not seem to have.
 func (h *Healer) ask(ctx context.Context, wires []events.Wire, asked []int, wanted []bool) error {
-	if many, ok := h.Broker.(bus.Many); ok && len(asked) > 1 {
+	if many, ok := h.Broker.(broker.Many); ok && len(asked) > 1 {
 		all := make([]events.Wire, len(asked))
 		for n, i := range asked {
 			all[n] = wires[i]

@@ -28,7 +28,7 @@ func parked(status round.Status, facts ...events.Fact) round.Known {
 		Status: status, LastEvent: int64(len(list))}, History: list}
 }
 
-func healer(b *broker, s *store) *outbox.Healer {
+func healer(b *fakeBroker, s *store) *outbox.Healer {
 	return &outbox.Healer{Broker: b, Store: s, Prefix: "rondo", Grace: time.Second, Patience: time.Minute, Log: silent}
 }
 
@@ -50,7 +50,7 @@ func TestHealPublishesOnlyWhatIsMissing(t *testing.T) {
 		"running": parked(round.Running),
 		"ended":   parked(round.Completed, &events.Completed{}),
 	}}
-	b := &broker{has: map[string]bool{"rondo.work._.kept.1-3-life.a": true, "rondo.timer-due.1-7-life.a": true}}
+	b := &fakeBroker{has: map[string]bool{"rondo.work._.kept.1-3-life.a": true, "rondo.timer-due.1-7-life.a": true}}
 	healed, err := healer(b, s).Overdue(t.Context(), 10)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestHealWakesWhatItCannotRead(t *testing.T) {
 	newer := parked(round.Running)
 	newer.Row.Engine = events.Engine + 1
 	s := &store{overdue: []string{"newer", "gone"}, known: map[string]round.Known{"newer": newer}}
-	b := &broker{}
+	b := &fakeBroker{}
 	if _, err := healer(b, s).Overdue(t.Context(), 10); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestHealAllRepeatsWhatWasSaidLately(t *testing.T) {
 		"ended":   parked(round.Completed, &events.Launched{Name: "o", Instance: "y"}, &events.Completed{}),
 		"long":    long,
 	}}
-	b := &broker{}
+	b := &fakeBroker{}
 	if _, err := healer(b, s).All(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestHealAllWaitsForTasksThatWerePassedDirectly(t *testing.T) {
 		for _, id := range []string{"done", "lost", "stored"} {
 			s.known[id] = parked(round.Running, &events.ActivityScheduled{Name: "a", Attempt: 1})
 		}
-		b := &broker{has: make(map[string]bool)}
+		b := &fakeBroker{has: make(map[string]bool)}
 		h := healer(b, s)
 		h.Settle = 5 * time.Second
 		type outcome struct {
@@ -153,7 +153,7 @@ func TestHealAllEndsWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{known: map[string]round.Known{"a": parked(round.Running,
 			&events.ActivityScheduled{Name: "a", Attempt: 1})}}
-		b := &broker{}
+		b := &fakeBroker{}
 		h := healer(b, s)
 		h.Settle = time.Hour
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -177,7 +177,7 @@ func TestHealOverdueWaitsForTasks(t *testing.T) {
 			s.overdue = append(s.overdue, id)
 			s.known[id] = parked(round.Running, &events.ActivityScheduled{Name: "a", Attempt: 1})
 		}
-		b := &broker{}
+		b := &fakeBroker{}
 		h := healer(b, s)
 		h.Settle = 5 * time.Second
 		overdue := func(want ...string) {
@@ -206,7 +206,7 @@ func TestHealOverdueWaitsForTasks(t *testing.T) {
 // bulk is a broker that can be asked for many messages at once, and does not know of all that it
 // has.
 type bulk struct {
-	*broker
+	*fakeBroker
 	knows map[string]bool
 	asked int
 }
@@ -225,7 +225,7 @@ func (b *bulk) HasMany(_ context.Context, messages []events.Wire) ([]bool, error
 func TestHealGoesOnWhileThereIsMore(t *testing.T) {
 	const n, page = 25, 10
 	s := &store{known: make(map[string]round.Known)}
-	b := &bulk{broker: &broker{has: make(map[string]bool)}, knows: make(map[string]bool)}
+	b := &bulk{fakeBroker: &fakeBroker{has: make(map[string]bool)}, knows: make(map[string]bool)}
 	for i := range n {
 		id := fmt.Sprint("i", i)
 		s.overdue = append(s.overdue, id)
@@ -239,7 +239,7 @@ func TestHealGoesOnWhileThereIsMore(t *testing.T) {
 			b.knows[subject], b.has[subject] = true, true
 		}
 	}
-	h := healer(b.broker, s)
+	h := healer(b.fakeBroker, s)
 	h.Broker = b
 	healed, err := h.Overdue(t.Context(), page)
 	if err != nil || healed.Instances != n || b.asked != 3 {
@@ -256,7 +256,7 @@ func TestHealGoesOnWhileThereIsMore(t *testing.T) {
 func TestHealLeavesAloneWhatNobodyRuns(t *testing.T) {
 	s := &store{overdue: []string{"a"},
 		known: map[string]round.Known{"a": parked(round.Running, &events.ActivityScheduled{Name: "lost", Attempt: 1})}}
-	b := &broker{}
+	b := &fakeBroker{}
 	h := healer(b, s)
 	h.Runs = func(name, version string) bool { return name != "o" || version != "1.0.0" }
 	if healed, err := h.Overdue(t.Context(), 10); err != nil || healed.Instances != 0 || len(b.published) > 0 {
@@ -277,7 +277,7 @@ func TestHealAllStartsNothingForMessagesThatWereTaken(t *testing.T) {
 		"unread": parked(round.Completed, &events.QueueRead{Queue: "q"}, brought("1"), brought("2"),
 			&events.Completed{}),
 	}}
-	b := &broker{}
+	b := &fakeBroker{}
 	if _, err := healer(b, s).All(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -33,8 +33,8 @@ import (
 
 // Broker is what is needed of the bus.
 type Broker interface {
-	bus.Publisher
-	bus.DeadLetters
+	broker.Publisher
+	broker.DeadLetters
 }
 
 // Watcher is told of what is published. Its methods may be called concurrently, and must not block.
@@ -148,8 +148,8 @@ const (
 )
 
 // NewPublisher makes a publisher. The prefix is that of the subjects.
-func NewPublisher(broker Broker, store history.Outbox, prefix string, log *slog.Logger) *Publisher {
-	p := &Publisher{broker: broker, store: store, prefix: prefix, log: log, watcher: nobody{}}
+func NewPublisher(b Broker, store history.Outbox, prefix string, log *slog.Logger) *Publisher {
+	p := &Publisher{broker: b, store: store, prefix: prefix, log: log, watcher: nobody{}}
 	p.now = lane{p: p, verb: events.VerbWork, unsent: make(map[string]int), room: make(chan struct{}, 1),
 		work: make(chan struct{}, 1)}
 	p.far = lane{p: p, most: laterAtOnce, rest: farFor, verb: events.VerbTimer, unsent: make(map[string]int),
@@ -580,10 +580,10 @@ func signal(c chan struct{}) {
 // Send publishes messages that were promised. What the broker refuses is put aside, and whoever
 // waits for an answer to it is told; so the only error is that it could not be done in time. The
 // watcher, if there is one, is told of what is put aside.
-func Send(ctx context.Context, broker Broker, prefix string, messages []events.Wire, log *slog.Logger,
+func Send(ctx context.Context, b Broker, prefix string, messages []events.Wire, log *slog.Logger,
 	watcher Watcher) error {
-	err := broker.Publish(ctx, messages...)
-	var refused *bus.Refused
+	err := b.Publish(ctx, messages...)
+	var refused *broker.Refused
 	if !errors.As(err, &refused) {
 		return err
 	}
@@ -591,9 +591,9 @@ func Send(ctx context.Context, broker Broker, prefix string, messages []events.W
 		log.With(traceOf(first(w.Header[events.HeaderTrace]))...).Error(
 			"the broker refuses a message that was promised", "subject", w.Subject, "bytes", len(w.Body), "error",
 			refused.Reasons[i])
-		d := bus.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, Stored: time.Now()}
-		if err := broker.Bury(ctx, d,
-			bus.Cause{Reason: "refused", Detail: refused.Reasons[i].Error(), By: "outbox"}); err != nil {
+		d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, Stored: time.Now()}
+		if err := b.Bury(ctx, d,
+			broker.Cause{Reason: "refused", Detail: refused.Reasons[i].Error(), By: "outbox"}); err != nil {
 			return err
 		}
 		orNobody(watcher).Buried(prefix, w.Subject, "refused")
@@ -601,7 +601,7 @@ func Send(ctx context.Context, broker Broker, prefix string, messages []events.W
 		if !ok {
 			continue
 		}
-		if err := broker.Publish(ctx, answer); err != nil {
+		if err := b.Publish(ctx, answer); err != nil {
 			return err
 		}
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// broker is a broker in memory.
-type broker struct {
+// b is a broker in memory.
+type fakeBroker struct {
 	mu        sync.Mutex
 	published []string
 	calls     int
@@ -30,7 +30,7 @@ type broker struct {
 	fail      func(events.Wire) error
 }
 
-func (b *broker) Publish(ctx context.Context, messages ...events.Wire) error {
+func (b *fakeBroker) Publish(ctx context.Context, messages ...events.Wire) error {
 	if b.gate != nil {
 		select {
 		case <-b.gate:
@@ -41,7 +41,7 @@ func (b *broker) Publish(ctx context.Context, messages ...events.Wire) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.calls++
-	var refused bus.Refused
+	var refused broker.Refused
 	for _, m := range messages {
 		if b.fail != nil {
 			if err := b.fail(m); err != nil {
@@ -62,20 +62,20 @@ func (b *broker) Publish(ctx context.Context, messages ...events.Wire) error {
 
 var errRefused = errors.New("refused")
 
-func (b *broker) Has(_ context.Context, m events.Wire) (bool, error) {
+func (b *fakeBroker) Has(_ context.Context, m events.Wire) (bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.has[m.Subject], nil
 }
 
-func (b *broker) Bury(_ context.Context, d bus.Delivery, why bus.Cause) error {
+func (b *fakeBroker) Bury(_ context.Context, d broker.Delivery, why broker.Cause) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.buried = append(b.buried, d.Subject+": "+why.Reason)
 	return nil
 }
 
-func (b *broker) subjects() []string {
+func (b *fakeBroker) subjects() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.published)
@@ -178,7 +178,7 @@ func run(p *outbox.Publisher) (end func()) {
 
 func TestPublisherKeepsTheOrderOfTheCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, s := &broker{gate: make(chan struct{})}, &store{}
+		b, s := &fakeBroker{gate: make(chan struct{})}, &store{}
 		p := outbox.NewPublisher(b, s, "rondo", silent)
 		end := run(p)
 		for i := range 10 {
@@ -215,7 +215,7 @@ func TestPublisherKeepsTheOrderOfTheCommits(t *testing.T) {
 // What is for later waits in a queue of its own, and a promise is kept when all of it is published.
 func TestPublisherDoesNotLetTheLaterHoldUpTheSooner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, s := &broker{}, &store{}
+		b, s := &fakeBroker{}, &store{}
 		slow := make(chan struct{})
 		p := outbox.NewPublisher(blockLater{b, slow}, s, "rondo", silent)
 		end := run(p)
@@ -246,7 +246,7 @@ func TestPublisherDoesNotLetTheLaterHoldUpTheSooner(t *testing.T) {
 // withdrawals do not wait.
 func TestPublisherWithdrawsNothingBeforeItIsPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, s := &broker{}, &store{}
+		b, s := &fakeBroker{}, &store{}
 		slow := make(chan struct{})
 		p := outbox.NewPublisher(blockWork{b, slow}, s, "rondo", silent)
 		end := run(p)
@@ -290,7 +290,7 @@ func TestPublisherWithdrawsNothingBeforeItIsPublished(t *testing.T) {
 // The end does not come between work and its withdrawal.
 func TestPublisherWithdrawsWhatItPublishesLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, s := &broker{}, &store{}
+		b, s := &fakeBroker{}, &store{}
 		slow := make(chan struct{})
 		p := outbox.NewPublisher(blockWork{b, slow}, s, "rondo", silent)
 		end := run(p)
@@ -310,7 +310,7 @@ func TestPublisherWithdrawsWhatItPublishesLast(t *testing.T) {
 
 // blockWork holds up work.
 type blockWork struct {
-	*broker
+	*fakeBroker
 	until chan struct{}
 }
 
@@ -318,12 +318,12 @@ func (b blockWork) Publish(ctx context.Context, messages ...events.Wire) error {
 	if !messages[0].Purge {
 		<-b.until
 	}
-	return b.broker.Publish(ctx, messages...)
+	return b.fakeBroker.Publish(ctx, messages...)
 }
 
 // blockLater holds up what is for later.
 type blockLater struct {
-	*broker
+	*fakeBroker
 	until chan struct{}
 }
 
@@ -331,12 +331,12 @@ func (b blockLater) Publish(ctx context.Context, messages ...events.Wire) error 
 	if m := messages[0]; m.Purge || !m.NotBefore.IsZero() {
 		<-b.until
 	}
-	return b.broker.Publish(ctx, messages...)
+	return b.fakeBroker.Publish(ctx, messages...)
 }
 
 // slowly publishes each piece of work when the test says so, and everything else at once.
 type slowly struct {
-	*broker
+	*fakeBroker
 	done map[string]chan struct{} // by subject
 }
 
@@ -351,7 +351,7 @@ func (b slowly) Publish(ctx context.Context, messages ...events.Wire) error {
 			return fmt.Errorf("%s may be passed on", m.Subject)
 		}
 	}
-	return b.broker.Publish(ctx, messages...)
+	return b.fakeBroker.Publish(ctx, messages...)
 }
 
 // A timer that is far off is withdrawn before it is published, most often; then neither is. One
@@ -412,7 +412,7 @@ func TestPublisherTakesTimersBack(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b, s := &broker{}, &store{}
+				b, s := &fakeBroker{}, &store{}
 				p := outbox.NewPublisher(b, s, "rondo", silent)
 				p.PassWork()
 				end := run(p)
@@ -451,7 +451,7 @@ func removed(s *store) (keys []history.PromiseKey) {
 // What was published and could not be removed is removed later: a sweep would publish it again.
 func TestPublisherRemovesWhatItCouldNotRemove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, s := &broker{}, &store{err: errors.New("the database is away")}
+		b, s := &fakeBroker{}, &store{err: errors.New("the database is away")}
 		p := outbox.NewPublisher(b, s, "rondo", silent)
 		end := run(p)
 		if err := p.Publish(t.Context(), outbox.Promised{Messages: wires("a"), Keys: key(7)}); err != nil {
@@ -480,7 +480,7 @@ func TestPublisherRemovesWhatItCouldNotRemove(t *testing.T) {
 // what has waited.
 func TestPublisherWithdrawsTimersAfterThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, s := &broker{}, &store{}
+		b, s := &fakeBroker{}, &store{}
 		slow := make(chan struct{})
 		p := outbox.NewPublisher(blockLater{b, slow}, s, "rondo", silent)
 		end := run(p)
@@ -514,7 +514,7 @@ func TestPublisherPassesWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{}
 		const a, b, inSession = "rondo.work._.a.1-2.i", "rondo.work._.b.1-2.i", "rondo.work._.c.1-2.session"
-		slow := slowly{&broker{},
+		slow := slowly{&fakeBroker{},
 			map[string]chan struct{}{a: make(chan struct{}), b: make(chan struct{}), inSession: make(chan struct{})}}
 		p := outbox.NewPublisher(slow, s, "rondo", silent)
 		p.PassWork()
@@ -567,7 +567,7 @@ func TestPublisherPassesWork(t *testing.T) {
 
 func TestPublisherRemovesKeptPromisesWhenNoCommitComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, s := &broker{}, &store{}
+		b, s := &fakeBroker{}, &store{}
 		p := outbox.NewPublisher(b, s, "rondo", silent)
 		end := run(p)
 		for i := range 3 {
@@ -587,7 +587,7 @@ func TestPublisherRemovesKeptPromisesWhenNoCommitComes(t *testing.T) {
 // A failure leaves the promise where it is, for a sweep.
 func TestPublisherLeavesWhatItCouldNotPublish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, s := &broker{fail: func(w events.Wire) error {
+		b, s := &fakeBroker{fail: func(w events.Wire) error {
 			if strings.HasPrefix(w.Subject, "bad") {
 				return errors.New("no broker")
 			}
@@ -614,7 +614,7 @@ func TestPublisherLeavesWhatItCouldNotPublish(t *testing.T) {
 // Whoever promises more than can be published waits, and gives up when his time is over.
 func TestPublisherHoldsBackWhoPromisesTooMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, s := &broker{gate: make(chan struct{})}, &store{}
+		b, s := &fakeBroker{gate: make(chan struct{})}, &store{}
 		p := outbox.NewPublisher(b, s, "rondo", silent)
 		end := run(p)
 		many := make([]events.Wire, 15_000)
@@ -652,7 +652,7 @@ func TestRefusedMessagesAreAnswered(t *testing.T) {
 		}
 		all = append(all, w)
 	}
-	b := &broker{fail: func(w events.Wire) error {
+	b := &fakeBroker{fail: func(w events.Wire) error {
 		if slices.ContainsFunc(all, func(x events.Wire) bool { return x.Subject == w.Subject }) {
 			return errRefused
 		}
@@ -670,7 +670,7 @@ func TestRefusedMessagesAreAnswered(t *testing.T) {
 }
 
 func TestSweepPublishesAndRemoves(t *testing.T) {
-	b, s := &broker{}, &store{}
+	b, s := &fakeBroker{}, &store{}
 	for i := range int64(250) {
 		s.promises = append(s.promises, history.Promise{Key: history.PromiseKey{ID: i}, Messages: wires(fmt.Sprint(i))})
 	}
@@ -686,7 +686,7 @@ func TestSweepPublishesAndRemoves(t *testing.T) {
 }
 
 func TestSweepLeavesWhatCannotBePublished(t *testing.T) {
-	b := &broker{fail: func(events.Wire) error { return errors.New("no broker") }}
+	b := &fakeBroker{fail: func(events.Wire) error { return errors.New("no broker") }}
 	s := &store{promises: []history.Promise{{Key: history.PromiseKey{ID: 1}, Messages: wires("a")}}}
 	sweeper := outbox.Sweeper{Broker: b, Store: s, Prefix: "rondo", After: time.Second, Hold: time.Minute, Log: silent}
 	if n, err := sweeper.Sweep(t.Context()); n != 0 || err == nil || len(s.removed) > 0 {
@@ -717,7 +717,7 @@ func TestSweepLeavesOutWorkThatNeedNotBeDoneAgain(t *testing.T) {
 	s.promises = []history.Promise{{Key: history.PromiseKey{ID: 1}, Messages: append(wires("rondo.queue.q.x"),
 		work("a", "lost", 2), work("a", "kept", 3), work("a", "answered", 4), work("ended", "late", 2),
 		work("nobody", "late", 2))}}
-	b := &broker{has: map[string]bool{"rondo.work._.kept.1-3-life.a": true}}
+	b := &fakeBroker{has: map[string]bool{"rondo.work._.kept.1-3-life.a": true}}
 	sweeper := outbox.Sweeper{Broker: b, Store: s, Prefix: "rondo", After: time.Second, Hold: time.Minute, Log: silent}
 	if n, err := sweeper.Sweep(t.Context()); n != 1 || err != nil {
 		t.Errorf("swept %d, %v", n, err)

@@ -55,7 +55,7 @@ import (
 
 // Part is what an environment is made of: orchestrations and activities bound to their code, and
 // the options of this package.
-type Part = program.Part
+type Part = coro.Part
 
 // Env is a whole system in memory. It is an [orchestration.Client]. It is not safe for concurrent
 // use.
@@ -89,7 +89,7 @@ type Env struct {
 	problems  []error
 	pending   map[string]events.Work // by token
 	pushes    map[string]string      // to queues: their digests, by their keys
-	pushed    map[string][]queue.NewItem
+	pushed    map[string][]jobs.NewItem
 }
 
 // worker is an activity as the environment executes it.
@@ -161,7 +161,7 @@ func New(t T, parts ...Part) *Env {
 		t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 		instances: make(map[string]*instance), purged: make(map[string]int), published: make(map[string]string),
 		decided: make(map[string]decided), pending: make(map[string]events.Work),
-		pushes: make(map[string]string), pushed: make(map[string][]queue.NewItem),
+		pushes: make(map[string]string), pushed: make(map[string][]jobs.NewItem),
 	}
 	e.config.MaxAttempts = 1000 // chaos crashes more often than reality
 	e.config.ShowPayloads = true
@@ -181,14 +181,14 @@ func (e *Env) Deploy(parts ...Part) {
 	e.t.Helper()
 	var orchestrations []orchestration.Binding
 	var activities []activity.Binding
-	var pins []program.Pinned
-	e.work = map[string]worker{queuepush.Activity: {binding: queuepush.With(e.push)}}
+	var pins []coro.Pinned
+	e.work = map[string]worker{jobpush.Activity: {binding: jobpush.With(e.push)}}
 	for _, p := range parts {
 		switch p := p.(type) {
 		case orchestration.Binding:
 			orchestrations = append(orchestrations, p)
 		case activity.Binding:
-			if p.Name() != queuepush.Activity {
+			if p.Name() != jobpush.Activity {
 				activities = append(activities, p)
 			}
 			e.work[p.Name()] = worker{binding: p}
@@ -197,9 +197,9 @@ func (e *Env) Deploy(parts ...Part) {
 			e.work[p.binding.Name()] = worker(p)
 		case option:
 			p(e)
-		case program.Pinned:
+		case coro.Pinned:
 			pins = append(pins, p)
-		case program.ForProcess: // how a process runs is not what is tested
+		case coro.ForProcess: // how a process runs is not what is tested
 		default:
 			e.t.Fatalf("rondotest: %T is no part of an environment", p)
 		}
@@ -404,7 +404,7 @@ func (e *Env) Logs() []slog.Record { return e.logs }
 // Counted is the sum of what orchestrations have counted under a name.
 func (e *Env) Counted(name string) (sum float64) {
 	for _, x := range e.told {
-		if x.Kind == program.ToldCount && x.Name == name {
+		if x.Kind == coro.ToldCount && x.Name == name {
 			sum += x.Value
 		}
 	}
@@ -414,7 +414,7 @@ func (e *Env) Counted(name string) (sum float64) {
 // Measured are the values that orchestrations have measured under a name.
 func (e *Env) Measured(name string) (values []float64) {
 	for _, x := range e.told {
-		if x.Kind == program.ToldValue && x.Name == name {
+		if x.Kind == coro.ToldValue && x.Name == name {
 			values = append(values, x.Value)
 		}
 	}

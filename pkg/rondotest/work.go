@@ -54,7 +54,7 @@ func (e *Env) complete(v *envelope, w events.Work, worker worker) {
 		Heartbeat: func(p events.Payload) error { heartbeat = p; return nil },
 	})
 	codec := e.Codec()
-	if w.Activity == queuepush.Activity {
+	if w.Activity == jobpush.Activity {
 		codec = events.JSON{} // as in the orchestrator
 	}
 	result, err := worker.binding.Run(ctx, codec, w.Input)
@@ -160,19 +160,19 @@ func (e *Env) runStep(instance string, s round.Step) {
 }
 
 // push is what becomes of a push to a queue, unless the test has said something else with
-// [queuepush.With]: a queue has as much room as it needs, and as many priorities as queues usually
+// [jobpush.With]: a queue has as much room as it needs, and as many priorities as queues usually
 // have.
-func (e *Env) push(_ context.Context, name string, p queue.Push) error {
+func (e *Env) push(_ context.Context, name string, p jobs.Push) error {
 	switch digest, again := e.pushes[p.Key]; {
 	case again && digest != p.Digest:
-		return queue.ErrKeyReused
+		return jobs.ErrKeyReused
 	case again:
 		return nil
 	}
 	for _, i := range p.Items {
-		if i.Priority >= queue.DefaultPriorities {
-			return &queue.InvalidError{Problem: fmt.Sprintf("priority: %d; want 0 to %d", i.Priority,
-				queue.DefaultPriorities-1)}
+		if i.Priority >= jobs.DefaultPriorities {
+			return &jobs.InvalidError{Problem: fmt.Sprintf("priority: %d; want 0 to %d", i.Priority,
+				jobs.DefaultPriorities-1)}
 		}
 	}
 	e.pushes[p.Key] = p.Digest
@@ -182,4 +182,4 @@ func (e *Env) push(_ context.Context, name string, p queue.Push) error {
 
 // Pushed lists what orchestrations have pushed to a queue, in the order in which that happened,
 // each push once. Nobody takes it.
-func (e *Env) Pushed(name string) []queue.NewItem { return slices.Clone(e.pushed[name]) }
+func (e *Env) Pushed(name string) []jobs.NewItem { return slices.Clone(e.pushed[name]) }

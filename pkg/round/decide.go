@@ -63,7 +63,7 @@ func (in *Instance) readLedger() {
 	if in.cold == nil {
 		return
 	}
-	l := ledger{info: program.Info{Instance: in.id, Execution: in.ledger.info.Execution}}
+	l := ledger{info: coro.Info{Instance: in.id, Execution: in.ledger.info.Execution}}
 	if err := l.load(in.cold); err != nil {
 		in.unreadable = err
 	} else {
@@ -129,7 +129,7 @@ func (in *Instance) runPending() Receipt {
 // it parted from history, or unreadable says where history contradicts itself.
 func (in *Instance) replay(history []events.Event) {
 	in.fault, in.waiting = nil, nil
-	in.ledger = ledger{info: program.Info{Instance: in.id, Execution: in.ledger.info.Execution}}
+	in.ledger = ledger{info: coro.Info{Instance: in.id, Execution: in.ledger.info.Execution}}
 	in.rest = history
 	in.replaying = true
 	in.turn.Replayed = len(history)
@@ -145,7 +145,7 @@ func (in *Instance) replay(history []events.Event) {
 	in.rest, in.replaying = nil, false
 	if in.unreadable != nil {
 		in.Evict()
-		in.ledger = ledger{info: program.Info{Instance: in.id, Execution: in.ledger.info.Execution}}
+		in.ledger = ledger{info: coro.Info{Instance: in.id, Execution: in.ledger.info.Execution}}
 		return
 	}
 	if in.fault == nil && in.program != nil {
@@ -203,14 +203,14 @@ func (in *Instance) firstRun() {
 }
 
 // begin runs the code of the current execution for the first time.
-func (in *Instance) begin(code program.Func) {
+func (in *Instance) begin(code coro.Func) {
 	in.pending = false
 	in.said = 0
 	in.clock = in.ledger.started
 	in.interrupt.Store(false)
 	input := in.ledger.input
 	in.ledger.input = nil
-	in.program = program.New(host{in}, code, input, &in.interrupt, in.config.Coroutines)
+	in.program = coro.New(host{in}, code, input, &in.interrupt, in.config.Coroutines)
 	in.run()
 }
 
@@ -219,7 +219,7 @@ func (in *Instance) happen(f events.Fact) {
 	e, eff := in.append(f)
 	in.tell(delivered{e, eff.answers})
 	if in.ledger.running() && in.overHistory() != nil && !in.pending {
-		in.conclude(program.Outcome{Err: in.overHistory(), Error: in.overHistory()})
+		in.conclude(coro.Outcome{Err: in.overHistory(), Error: in.overHistory()})
 	}
 }
 
@@ -295,7 +295,7 @@ func (in *Instance) run() {
 	if in.fault != nil {
 		fault := in.fault
 		in.fault = nil
-		in.conclude(program.Outcome{Err: fault, Error: fault})
+		in.conclude(coro.Outcome{Err: fault, Error: fault})
 		return
 	}
 	if out, ended := in.program.Outcome(); ended {
@@ -304,7 +304,7 @@ func (in *Instance) run() {
 }
 
 // conclude ends the execution as the code wants it.
-func (in *Instance) conclude(out program.Outcome) {
+func (in *Instance) conclude(out coro.Outcome) {
 	fact, next := in.ending(out)
 	if in.program != nil {
 		in.program.Close()
@@ -332,7 +332,7 @@ func (in *Instance) conclude(out program.Outcome) {
 }
 
 // ending picks the fact that ends the execution.
-func (in *Instance) ending(out program.Outcome) (events.Fact, *program.ContinueAsNew) {
+func (in *Instance) ending(out coro.Outcome) (events.Fact, *coro.ContinueAsNew) {
 	next := out.Next
 	if out.Err == nil {
 		if err := events.CheckPayload("output of orchestration "+quote(in.ledger.info.Name), out.Output); err != nil {
@@ -382,7 +382,7 @@ func brokeDown(err error) bool {
 
 // continueAsNew begins the next execution with what it inherits, and runs it unless this round has
 // done enough of that.
-func (in *Instance) continueAsNew(next *program.ContinueAsNew, letters []letter) {
+func (in *Instance) continueAsNew(next *coro.ContinueAsNew, letters []letter) {
 	old := in.ledger
 	var inherited []events.Fact
 	if len(old.custom) > 0 || old.customVersion > 0 {
@@ -397,7 +397,7 @@ func (in *Instance) continueAsNew(next *program.ContinueAsNew, letters []letter)
 	}
 	in.turn.Former = append(in.turn.Former, in.describe())
 	trace, follows := in.nextTrace(next.Name, &old)
-	in.ledger = ledger{info: program.Info{Instance: in.id, Execution: old.info.Execution + 1}}
+	in.ledger = ledger{info: coro.Info{Instance: in.id, Execution: old.info.Execution + 1}}
 	started := &events.Started{
 		Name: next.Name, Version: next.Version, Input: next.Input, Life: old.info.Life, Engine: events.Engine,
 		Message: old.startID,
@@ -424,7 +424,7 @@ func (in *Instance) continueAsNew(next *program.ContinueAsNew, letters []letter)
 }
 
 // startLife begins an instance.
-func (in *Instance) startLife(d Delivery, s *events.Start, version string, code program.Func) {
+func (in *Instance) startLife(d Delivery, s *events.Start, version string, code coro.Func) {
 	m, execution := d.Message, int64(1)
 	if in.known() && in.ledger.running() {
 		in.waiting = nil
@@ -445,7 +445,7 @@ func (in *Instance) startLife(d Delivery, s *events.Start, version string, code 
 	if in.known() && in.ledger.lastID == 0 {
 		before.forget(in.now.UnixMicro()) // its history was not read
 	}
-	in.ledger = ledger{info: program.Info{Instance: in.id, Execution: execution}}
+	in.ledger = ledger{info: coro.Info{Instance: in.id, Execution: execution}}
 	in.row, in.waiting = nil, nil
 	life := events.LifeOf(in.id, m.ID, in.now.UnixMicro())
 	started := &events.Started{

@@ -13,11 +13,11 @@ import (
 // host is the instance as its code sees it.
 type host struct{ *Instance }
 
-var _ program.Host = host{}
+var _ coro.Host = host{}
 
-// Record implements program.Host: in a replay the fact must be what history has next, otherwise it
+// Record implements coro.Host: in a replay the fact must be what history has next, otherwise it
 // is appended.
-func (h host) Record(f events.Fact) (events.Event, []program.Answer, bool) {
+func (h host) Record(f events.Fact) (events.Event, []coro.Answer, bool) {
 	in := h.Instance
 	if in.fault != nil || in.unreadable != nil {
 		return events.Event{}, nil, false
@@ -193,31 +193,31 @@ func either(a, b *events.Error) *events.Error {
 	return b
 }
 
-// StartStep implements program.Host.
-func (h host) StartStep(s program.Step) {
+// StartStep implements coro.Host.
+func (h host) StartStep(s coro.Step) {
 	if !h.replaying {
 		h.turn.Steps = append(h.turn.Steps, h.step(s, false))
 	}
 }
 
 // step is what is to be run of an inline step.
-func (in *Instance) step(s program.Step, repeated bool) Step {
+func (in *Instance) step(s coro.Step, repeated bool) Step {
 	l := &in.ledger
 	return Step{StepRef: in.stepRef(s.Number), Step: s, Trace: in.traceOf(OverExecution, l.ref(1)),
 		TraceState: l.besides().state, Baggage: l.besides().baggage, Repeated: repeated}
 }
 
-// DropStep implements program.Host.
+// DropStep implements coro.Host.
 func (h host) DropStep(number int64) {
 	if !h.replaying {
 		h.turn.DroppedSteps = append(h.turn.DroppedSteps, h.stepRef(number))
 	}
 }
 
-// Consumed implements program.Host.
+// Consumed implements coro.Host.
 func (h host) Consumed(read int64) { h.ledger.consumed(read) }
 
-// Patched implements program.Host. In a replay the marker must stand just here, otherwise the code
+// Patched implements coro.Host. In a replay the marker must stand just here, otherwise the code
 // was here before the change.
 func (h host) Patched(id string) bool {
 	if !h.replaying {
@@ -232,7 +232,7 @@ func (h host) Patched(id string) bool {
 	return false
 }
 
-// WaitedAgain implements program.Host.
+// WaitedAgain implements coro.Host.
 func (h host) WaitedAgain(wait int64) bool {
 	if len(h.rest) == 0 {
 		return false
@@ -246,14 +246,14 @@ func (h host) WaitedAgain(wait int64) bool {
 	return false
 }
 
-// Warn implements program.Host.
+// Warn implements coro.Host.
 func (h host) Warn(text string) {
 	if !h.replaying && len(h.turn.Warnings) < maxWarnings {
 		h.turn.Warnings = append(h.turn.Warnings, text)
 	}
 }
 
-// Log implements program.Host.
+// Log implements coro.Host.
 func (h host) Log(r slog.Record) {
 	if h.replaying {
 		return
@@ -265,10 +265,10 @@ func (h host) Log(r slog.Record) {
 	h.turn.Logs = append(h.turn.Logs, Log{Record: r, Execution: h.ledger.info.Execution})
 }
 
-// Tell implements program.Host. Spans are for those who follow the trace.
-func (h host) Tell(t program.Told) {
+// Tell implements coro.Host. Spans are for those who follow the trace.
+func (h host) Tell(t coro.Told) {
 	switch {
-	case h.replaying, t.Kind == program.ToldSpan && !h.ledger.from.Sampled:
+	case h.replaying, t.Kind == coro.ToldSpan && !h.ledger.from.Sampled:
 	case len(h.turn.Told) >= events.MaxTurnLogs:
 		h.turn.LogsDropped++
 	default:
@@ -276,7 +276,7 @@ func (h host) Tell(t program.Told) {
 	}
 }
 
-// Describe implements program.Host: also in a replay, because history does not have it.
+// Describe implements coro.Host: also in a replay, because history does not have it.
 func (h host) Describe(about []slog.Attr) {
 	for _, a := range about {
 		a.Value = a.Value.Resolve()
@@ -293,22 +293,22 @@ func (h host) Describe(about []slog.Attr) {
 // maxAbout bounds what the code says about a whole execution.
 const maxAbout = 64
 
-// Info implements program.Host.
-func (h host) Info() program.Info { return h.ledger.info }
+// Info implements coro.Host.
+func (h host) Info() coro.Info { return h.ledger.info }
 
-// Now implements program.Host: the time of the fact from outside that the code is answering.
+// Now implements coro.Host: the time of the fact from outside that the code is answering.
 func (h host) Now() time.Time { return h.clock }
 
-// Replaying implements program.Host.
+// Replaying implements coro.Host.
 func (h host) Replaying() bool { return h.replaying }
 
-// HistorySize implements program.Host.
+// HistorySize implements coro.Host.
 func (h host) HistorySize() (int64, int64) { return h.ledger.lastID, h.ledger.bytes }
 
-// Inherited implements program.Host: what of the history the execution did not make itself.
+// Inherited implements coro.Host: what of the history the execution did not make itself.
 func (h host) Inherited() (int64, int64) { return h.ledger.baseID, h.ledger.baseBytes }
 
-// Codec implements program.Host.
+// Codec implements coro.Host.
 func (h host) Codec() events.Codec { return h.config.codec() }
 
 func (c *Config) codec() events.Codec {
@@ -318,7 +318,7 @@ func (c *Config) codec() events.Codec {
 	return c.Codec
 }
 
-// Unread implements program.Host.
+// Unread implements coro.Host.
 func (h host) Unread(queue string) int {
 	if q := h.ledger.queues[queue]; q != nil {
 		return len(q.letters)
@@ -326,16 +326,16 @@ func (h host) Unread(queue string) int {
 	return 0
 }
 
-// Status implements program.Host.
+// Status implements coro.Host.
 func (h host) Status() events.Payload { return h.ledger.custom }
 
-// Value implements program.Host.
+// Value implements coro.Host.
 func (h host) Value(key string) (events.Payload, bool) {
 	v, ok := h.ledger.values[key]
 	return v.data, ok
 }
 
-// Values implements program.Host.
+// Values implements coro.Host.
 func (h host) Values() map[string]time.Time {
 	set := make(map[string]time.Time, len(h.ledger.values))
 	for k, v := range h.ledger.values {

@@ -310,7 +310,7 @@ func (in *Instance) mailboxFull(messages, bytes int) (Receipt, bool) {
 
 // refuses tells why the code that waits at an event of its history cannot read data. Without the
 // code, nobody knows its type: then the code sees to it when it runs (see
-// [program.Program.Resolve]).
+// [coro.Program.Resolve]).
 func (in *Instance) refuses(wait int64, data events.Payload) error {
 	if in.program == nil {
 		return nil
@@ -521,7 +521,7 @@ func (in *Instance) endBlind(f events.Fact) Receipt {
 	row := in.stored()
 	in.unreadable = nil
 	in.ledger = ledger{
-		info: program.Info{Instance: in.id, Execution: row.Execution, Name: row.Name, Version: row.Version,
+		info: coro.Info{Instance: in.id, Execution: row.Execution, Name: row.Name, Version: row.Version,
 			Life: row.Life, Parent: row.Parent, Attributes: row.Attributes},
 		engine: row.Engine, trace: row.Trace, startID: row.StartMessage, started: row.StartedAt, begun: row.StartedAt,
 		lastID: row.LastEvent, lastAt: row.UpdatedAt, bytes: row.HistoryBytes, custom: row.CustomStatus,

@@ -17,7 +17,7 @@ import (
 // unread, what is kept. It decides what a message means; the code only ever learns of what passed
 // the ledger.
 type ledger struct {
-	info    program.Info
+	info    coro.Info
 	engine  int
 	trace   string
 	from    events.Trace   // the same, read
@@ -46,7 +46,7 @@ type ledger struct {
 	customVersion int64
 	values        map[string]value
 
-	open     few.Map[*open]
+	open     smallmap.Map[*open]
 	awaited  int   // open activities and children whose answers the services owe
 	waits    waits // open event waits
 	queues   map[string]*queue
@@ -104,7 +104,7 @@ type letter struct {
 
 // effects are what an event changes for others.
 type effects struct {
-	answers []program.Answer
+	answers []coro.Answer
 	closed  []closedOpen // what was given up
 	retimed bool         // what it answers is due at another time than before
 }
@@ -193,18 +193,18 @@ func (l *ledger) apply(e events.Event) (effects, error) {
 		}
 		return l.begin(f, o), nil
 	case *events.ActivityCompleted:
-		return l.answer(f.Schedule, openActivity, program.Answer{Payload: f.Result})
+		return l.answer(f.Schedule, openActivity, coro.Answer{Payload: f.Result})
 	case *events.ActivityFailed:
-		return l.answer(f.Schedule, openActivity, program.Answer{Err: f.Error, Heartbeat: f.Heartbeat})
+		return l.answer(f.Schedule, openActivity, coro.Answer{Err: f.Error, Heartbeat: f.Heartbeat})
 	case *events.TimerFired:
-		return l.answer(f.Timer, openTimer, program.Answer{})
+		return l.answer(f.Timer, openTimer, coro.Answer{})
 	case *events.ChildCompleted:
-		return l.answer(f.Schedule, openChild, program.Answer{Payload: f.Output})
+		return l.answer(f.Schedule, openChild, coro.Answer{Payload: f.Output})
 	case *events.ChildFailed:
-		return l.answer(f.Schedule, openChild, program.Answer{Err: f.Error})
+		return l.answer(f.Schedule, openChild, coro.Answer{Err: f.Error})
 	case *events.EventReceived:
 		l.waits.remove(f.Name, f.Wait)
-		return l.answer(f.Wait, openWait, program.Answer{Payload: f.Data})
+		return l.answer(f.Wait, openWait, coro.Answer{Payload: f.Data})
 	case *events.StepCompleted:
 		l.closeStep(f.Step)
 	case *events.StepFailed:
@@ -326,13 +326,13 @@ func (l *ledger) find(id int64, kind openKind) (*open, error) {
 	return o, nil
 }
 
-func (l *ledger) answer(id int64, kind openKind, a program.Answer) (effects, error) {
+func (l *ledger) answer(id int64, kind openKind, a coro.Answer) (effects, error) {
 	if _, err := l.find(id, kind); err != nil {
 		return effects{}, err
 	}
 	l.settle(id)
 	a.ID = id
-	return effects{answers: []program.Answer{a}}, nil
+	return effects{answers: []coro.Answer{a}}, nil
 }
 
 // waits are those for events, by name. There are few names at once.
@@ -399,8 +399,8 @@ func (l *ledger) deliver(e events.Event, f *events.MessageQueued) effects {
 }
 
 // handOut gives unread messages to open reads, oldest to oldest.
-func (l *ledger) handOut(q *queue) []program.Answer {
-	var answers []program.Answer
+func (l *ledger) handOut(q *queue) []coro.Answer {
+	var answers []coro.Answer
 	for len(q.letters) > 0 && len(q.reads) > 0 {
 		read := q.reads[0]
 		q.reads = slices.Delete(q.reads, 0, 1)
@@ -410,7 +410,7 @@ func (l *ledger) handOut(q *queue) []program.Answer {
 }
 
 // take gives the oldest unread message to a read.
-func (l *ledger) take(q *queue, read int64) program.Answer {
+func (l *ledger) take(q *queue, read int64) coro.Answer {
 	m := q.letters[0]
 	q.letters[0] = letter{}
 	q.letters = q.letters[1:]
@@ -421,7 +421,7 @@ func (l *ledger) take(q *queue, read int64) program.Answer {
 	}
 	l.held[read] = m
 	l.settle(read)
-	return program.Answer{ID: read, Payload: m.data}
+	return coro.Answer{ID: read, Payload: m.data}
 }
 
 func (l *ledger) read(id int64, f *events.QueueRead) (effects, error) {
@@ -439,7 +439,7 @@ func (l *ledger) read(id int64, f *events.QueueRead) (effects, error) {
 		return effects{}, fmt.Errorf(
 			"history takes event %d from queue %q at event %d, which is not its oldest message", f.Message, f.Queue, id)
 	}
-	return effects{answers: []program.Answer{l.take(q, id)}}, nil
+	return effects{answers: []coro.Answer{l.take(q, id)}}, nil
 }
 
 // oldest is the event id of the oldest unread message of a queue, 0 if there is none.
@@ -528,7 +528,7 @@ func (l *ledger) end(e events.Event) effects {
 		eff.closed = append(eff.closed, closedOpen{id, o})
 	}
 	slices.SortFunc(eff.closed, func(a, b closedOpen) int { return int(a.id - b.id) })
-	l.open, l.waits, l.due, l.awaited = few.Map[*open]{}, nil, nil, 0
+	l.open, l.waits, l.due, l.awaited = smallmap.Map[*open]{}, nil, nil, 0
 	return eff
 }
 

@@ -84,7 +84,7 @@ func past(instance string, execution int64, history []events.Event, began func(e
 // newPast is an instance that is about to read its history, and decides nothing.
 func newPast(instance string, execution int64) *Instance {
 	in := &Instance{config: &Config{}, id: instance,
-		ledger: ledger{info: program.Info{Instance: instance, Execution: execution}}}
+		ledger: ledger{info: coro.Info{Instance: instance, Execution: execution}}}
 	in.busy, in.rounds = busyWith(Turn{Instance: instance}), 1
 	return in
 }

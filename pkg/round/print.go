@@ -193,11 +193,11 @@ func (v Verdict) String() string {
 func (t Told) String() string {
 	var s string
 	switch t.Kind {
-	case program.ToldSpan:
+	case coro.ToldSpan:
 		s = fmt.Sprintf("span %d %q after %v", t.Number, t.Name, t.Ended.Sub(t.Begun))
-	case program.ToldCount:
+	case coro.ToldCount:
 		s = fmt.Sprintf("count %q %v", t.Name, t.Value)
-	case program.ToldValue:
+	case coro.ToldValue:
 		s = fmt.Sprintf("measure %q %v", t.Name, t.Value)
 	}
 	for _, a := range t.About {

@@ -521,7 +521,7 @@ func TestRandomOrchestrations(t *testing.T) {
 		play(*randomSeed)
 		return
 	}
-	fixed := detector.Size(150, 60)
+	fixed := racetest.Size(150, 60)
 	for seed := range uint64(fixed) {
 		play(seed)
 	}

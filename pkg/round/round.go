@@ -59,7 +59,7 @@ import (
 // for the same name and version for as long as the process lives.
 type Code interface {
 	// Lookup finds the code of a name and version.
-	Lookup(name, version string) (program.Func, bool)
+	Lookup(name, version string) (coro.Func, bool)
 	// Resolve picks the version for a new execution that does not ask for one.
 	Resolve(name string) (version string, ok bool)
 	// Names and Versions list what is known, for error messages.
@@ -114,7 +114,7 @@ type Config struct {
 }
 
 // Coroutines are some that have nothing to do just now. The zero value is good.
-type Coroutines = program.Coroutines
+type Coroutines = coro.Coroutines
 
 // Known is what the store knows of an instance. The zero value with an id stands for one that does
 // not exist.
@@ -295,7 +295,7 @@ type ValueChange struct {
 
 // Told is something that the code of an execution tells about itself.
 type Told struct {
-	program.Told
+	coro.Told
 	Life      string
 	Execution int64
 }
@@ -303,7 +303,7 @@ type Told struct {
 // Step is an inline step to run.
 type Step struct {
 	StepRef
-	program.Step
+	coro.Step
 	// Trace is the place of its execution in a trace; TraceState and Baggage came with that.
 	Trace, TraceState, Baggage string
 	// Repeated says that it was handed out before, by an instance that is gone.
@@ -384,7 +384,7 @@ type Instance struct {
 	config    *Config
 	id        string
 	ledger    ledger
-	program   *program.Program
+	program   *coro.Program
 	interrupt atomic.Bool
 	pending   bool // the code of the current execution has not run yet
 	replaying bool
@@ -425,7 +425,7 @@ func busyWith(turn Turn) *busy {
 // delivered is a fact from outside with what it answers.
 type delivered struct {
 	event   events.Event
-	answers []program.Answer
+	answers []coro.Answer
 }
 
 // New makes an instance of what the store knows. The history is replayed by the first Decide.

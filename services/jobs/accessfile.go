@@ -1,4 +1,4 @@
-package queues
+package jobserver
 
 import (
 	"bytes"
@@ -192,8 +192,8 @@ func (r *accessReader) grant(called string, line int, f accessGrant) (g grant) {
 		// A pattern may not have what no name has, or it would fit nothing.
 		if name := strings.ReplaceAll(w.text, "*", ""); w.text == "" {
 			r.bad(w.line, "%s: an empty pattern fits no queue; write a name, or a pattern like orders-* or *", called)
-		} else if name != "" && queue.CheckName(name) != nil {
-			r.bad(w.line, "%s: the pattern %q fits no queue: %v", called, w.text, queue.CheckName(name))
+		} else if name != "" && jobs.CheckName(name) != nil {
+			r.bad(w.line, "%s: the pattern %q fits no queue: %v", called, w.text, jobs.CheckName(name))
 		}
 		g.queues = append(g.queues, w.text)
 	}

@@ -1,4 +1,4 @@
-package queues
+package jobserver
 
 import (
 	"context"
@@ -25,28 +25,28 @@ import (
 
 // untouched is a store that nobody may come to.
 type untouched struct {
-	queue.Store
+	jobs.Store
 	t *testing.T
 }
 
-func (u untouched) Do(context.Context, string, ...queue.Operation) ([]queue.Result, error) {
+func (u untouched) Do(context.Context, string, ...jobs.Operation) ([]jobs.Result, error) {
 	u.t.Error("an operation came to the store")
-	return nil, queue.ErrNoQueue
+	return nil, jobs.ErrNoQueue
 }
 
-func (u untouched) Look(context.Context, string) (queue.Info, error) {
+func (u untouched) Look(context.Context, string) (jobs.Info, error) {
 	u.t.Error("a look came to the store")
-	return queue.Info{}, queue.ErrNoQueue
+	return jobs.Info{}, jobs.ErrNoQueue
 }
 
-func (u untouched) List(context.Context, string, int) ([]queue.Info, error) {
+func (u untouched) List(context.Context, string, int) ([]jobs.Info, error) {
 	u.t.Error("a list came to the store")
-	return nil, queue.ErrNoQueue
+	return nil, jobs.ErrNoQueue
 }
 
-func (u untouched) Dead(context.Context, string, queue.DeadID, int) ([]queue.Dead, error) {
+func (u untouched) Dead(context.Context, string, jobs.DeadID, int) ([]jobs.Dead, error) {
 	u.t.Error("a list of dead items came to the store")
-	return nil, queue.ErrNoQueue
+	return nil, jobs.ErrNoQueue
 }
 
 // listing is a store that only lists queues.
@@ -55,17 +55,17 @@ type listing struct {
 	names []string
 }
 
-func (l listing) List(_ context.Context, after string, limit int) (all []queue.Info, err error) {
+func (l listing) List(_ context.Context, after string, limit int) (all []jobs.Info, err error) {
 	for _, name := range l.names {
 		if name > after && len(all) < limit {
-			all = append(all, queue.Info{Queue: name})
+			all = append(all, jobs.Info{Queue: name})
 		}
 	}
 	return all, nil
 }
 
 // serving is a server that runs until the end of the test.
-func serving(t *testing.T, store queue.Store, c Config) *Server {
+func serving(t *testing.T, store jobs.Store, c Config) *Server {
 	t.Helper()
 	if c.Address == "" {
 		c.Address = "127.0.0.1:0"
@@ -401,7 +401,7 @@ type secured struct {
 	*Server
 }
 
-func newSecured(t *testing.T, accessText string, store queue.Store) *secured {
+func newSecured(t *testing.T, accessText string, store jobs.Store) *secured {
 	t.Helper()
 	dir, clock := t.TempDir(), newManual()
 	x := &secured{t: t, clock: clock, ca: newAuthority(t, clock), log: &said{}}

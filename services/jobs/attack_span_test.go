@@ -1,4 +1,4 @@
-package queues_test
+package jobserver_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/rondo-run/rondo/internal/telemetry"
-	"github.com/rondo-run/rondo/services/jobs"
+	jobserver "github.com/rondo-run/rondo/services/jobs"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
@@ -26,7 +26,7 @@ func TestAttackSpans(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := sdktrace.NewTracerProvider(sdktrace.WithBatcher(e))
-	s, end := serve(t, large(t), queues.Config{Tracer: &telemetry.Tracer{Provider: p}})
+	s, end := serve(t, large(t), jobserver.Config{Tracer: &telemetry.Tracer{Provider: p}})
 	defer end()
 	for _, path := range []string{"/queue/a/depth", "/queue/%ff/depth"} {
 		s.ask("GET", "/queue/a/depth", "")

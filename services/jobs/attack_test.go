@@ -1,4 +1,4 @@
-package queues_test
+package jobserver_test
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
-	"github.com/rondo-run/rondo/services/jobs"
+	jobserver "github.com/rondo-run/rondo/services/jobs"
 )
 
 // allocated tells how many bytes a function allocates.
@@ -26,7 +26,7 @@ func allocated(do func()) int {
 }
 
 // large opens a store with a queue of 200 items of 256 KiB: 50 MiB.
-func large(t *testing.T) queue.Store {
+func large(t *testing.T) jobs.Store {
 	db, err := sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{Log: silence})
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func large(t *testing.T) queue.Store {
 	t.Cleanup(func() { db.Close() })
 	data := json.RawMessage(`"` + strings.Repeat("x", 256<<10-2) + `"`)
 	for range 200 {
-		do(t, db.Queues(), queue.Push{Items: []queue.NewItem{{Data: data}}})
+		do(t, db.Queues(), jobs.Push{Items: []jobs.NewItem{{Data: data}}})
 	}
 	return db.Queues()
 }
@@ -45,13 +45,13 @@ func TestAttackReadAhead(t *testing.T) {
 	s := large(t)
 	for _, x := range []struct {
 		what string
-		ops  []queue.Operation
+		ops  []jobs.Operation
 	}{
-		{"one alone", []queue.Operation{queue.Pop{Count: 1, LockID: "a", Bytes: 8 << 20}}},
-		{"one beside one of 1000 (which is refused)", []queue.Operation{queue.Pop{Count: 1, LockID: "b",
-			Bytes: 8 << 20}, queue.Pop{Count: 1000, LockID: "c", Bytes: 8 << 20}}},
-		{"16 beside 15 others of 16 (which are refused)", []queue.Operation{queue.Pop{Count: 16, LockID: "d"},
-			queue.Pop{Count: 16, LockID: "e"}, queue.Pop{Count: 100, LockID: "f"}, queue.Pop{Count: 100, LockID: "g"}}},
+		{"one alone", []jobs.Operation{jobs.Pop{Count: 1, LockID: "a", Bytes: 8 << 20}}},
+		{"one beside one of 1000 (which is refused)", []jobs.Operation{jobs.Pop{Count: 1, LockID: "b",
+			Bytes: 8 << 20}, jobs.Pop{Count: 1000, LockID: "c", Bytes: 8 << 20}}},
+		{"16 beside 15 others of 16 (which are refused)", []jobs.Operation{jobs.Pop{Count: 16, LockID: "d"},
+			jobs.Pop{Count: 16, LockID: "e"}, jobs.Pop{Count: 100, LockID: "f"}, jobs.Pop{Count: 100, LockID: "g"}}},
 	} {
 		n := allocated(func() {
 			if _, err := s.Do(t.Context(), "jobs", x.ops...); err != nil {
@@ -62,30 +62,30 @@ func TestAttackReadAhead(t *testing.T) {
 		if strings.Contains(x.what, "1000") && n > 16 {
 			t.Errorf("%s: %d MiB are read for a pop of one item", x.what, n)
 		}
-		do(t, s, queue.Return{LockID: x.ops[0].(queue.Pop).LockID})
+		do(t, s, jobs.Return{LockID: x.ops[0].(jobs.Pop).LockID})
 	}
 }
 
 // TestAttackDead: a page of dead items takes as much memory as its answer, not as all of them.
 func TestAttackDead(t *testing.T) {
 	store := large(t)
-	do(t, store, queue.Configure{Settings: queue.Settings{MaxAttempts: 1}})
-	do(t, store, queue.Pop{Count: 200, LockID: "a"})
-	do(t, store, queue.Return{LockID: "a"})
-	s, end := serve(t, store, queues.Config{})
+	do(t, store, jobs.Configure{Settings: jobs.Settings{MaxAttempts: 1}})
+	do(t, store, jobs.Pop{Count: 200, LockID: "a"})
+	do(t, store, jobs.Return{LockID: "a"})
+	s, end := serve(t, store, jobserver.Config{})
 	defer end()
 	one := allocated(func() { s.ask("GET", "/queue/jobs/dead?limit=1", "").is(200, nil) })
 	n := allocated(func() { s.ask("GET", "/queue/jobs/dead?limit=1000", "").is(200, nil) })
 	requeued := allocated(func() { s.post("/queue/jobs/dead/requeue", `{"limit": 1000}`).is(200, nil) })
 	t.Logf("limit=1: %d MiB; limit=1000: %d MiB; requeue: %d MiB", one, n, requeued)
-	if n > detector.Size(120, 240) || requeued > 16 {
+	if n > racetest.Size(120, 240) || requeued > 16 {
 		t.Errorf("limit=1: %d MiB; limit=1000: %d MiB; requeue: %d MiB", one, n, requeued)
 	}
 }
 
 // TestAttackLockID: a lock_id that can be none is refused before the database sees it.
 func TestAttackLockID(t *testing.T) {
-	s, end := serve(t, large(t), queues.Config{})
+	s, end := serve(t, large(t), jobserver.Config{})
 	defer end()
 	s.post("/queue/jobs/acknowledge", `{"lock_id": "`+strings.Repeat("x", 4<<20-100)+`"}`).is(400,
 		map[string]any{"error_code": "INVALID_REQUEST"})
@@ -134,15 +134,15 @@ func TestAttackStarterLeak(t *testing.T) {
 		}
 		defer db.Close()
 		store := &looked{Store: db.Queues(), often: make(chan struct{})}
-		var items []queue.NewItem
+		var items []jobs.NewItem
 		for range 1000 {
-			items = append(items, queue.NewItem{Data: json.RawMessage("1")})
+			items = append(items, jobs.NewItem{Data: json.RawMessage("1")})
 		}
-		do(t, store, queue.Configure{Settings: queue.Settings{Start: &queue.Start{Orchestration: "fulfil",
+		do(t, store, jobs.Configure{Settings: jobs.Settings{Start: &jobs.Start{Orchestration: "fulfil",
 			MaxPerSecond: most}}})
-		do(t, store, queue.Push{Items: items})
-		st := queues.NewStarter(store, newBroker(),
-			queues.StarterConfig{Logger: silence, Every: 100 * time.Millisecond})
+		do(t, store, jobs.Push{Items: items})
+		st := jobserver.NewStarter(store, newBroker(),
+			jobserver.StarterConfig{Logger: silence, Every: 100 * time.Millisecond})
 		ctx := &counting{Context: context.Background(), done: make(chan struct{})}
 		ended, begun := make(chan error), time.Now()
 		go func() { ended <- st.Run(ctx) }()
@@ -162,14 +162,14 @@ func TestAttackStarterLeak(t *testing.T) {
 }
 
 type looked struct {
-	queue.Store
+	jobs.Store
 	n     atomic.Int64
 	often chan struct{} // closed when it was looked often
 }
 
 const oftenLooks = 12
 
-func (l *looked) Starting(ctx context.Context) ([]queue.Info, error) {
+func (l *looked) Starting(ctx context.Context) ([]jobs.Info, error) {
 	if l.n.Add(1) == oftenLooks {
 		close(l.often)
 	}
@@ -178,7 +178,7 @@ func (l *looked) Starting(ctx context.Context) ([]queue.Info, error) {
 
 // TestAttackBody: what a body becomes in memory.
 func TestAttackBody(t *testing.T) {
-	s, end := serve(t, large(t), queues.Config{})
+	s, end := serve(t, large(t), jobserver.Config{})
 	defer end()
 	var b bytes.Buffer
 	b.WriteString(`{"items":[{}`)

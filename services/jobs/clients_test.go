@@ -1,4 +1,4 @@
-package queues_test
+package jobserver_test
 
 import (
 	"bufio"
@@ -18,13 +18,13 @@ import (
 
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
-	"github.com/rondo-run/rondo/services/jobs"
+	jobserver "github.com/rondo-run/rondo/services/jobs"
 )
 
 // This file has clients that are slow, large, old, in a hurry, or gone.
 
 // inMemory is a store in memory.
-func inMemory(t *testing.T) queue.Store {
+func inMemory(t *testing.T) jobs.Store {
 	t.Helper()
 	db, err := sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{Log: silence})
 	if err != nil {
@@ -39,9 +39,9 @@ func inMemory(t *testing.T) queue.Store {
 }
 
 // hurried serves with little time for headers and bodies.
-func hurried(t *testing.T, headers, all time.Duration) *queues.Server {
+func hurried(t *testing.T, headers, all time.Duration) *jobserver.Server {
 	t.Helper()
-	s, err := queues.New(inMemory(t), queues.Config{Address: "127.0.0.1:0", MaxBody: 1000, Logger: silence})
+	s, err := jobserver.New(inMemory(t), jobserver.Config{Address: "127.0.0.1:0", MaxBody: 1000, Logger: silence})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ type wire struct {
 	in *bufio.Reader
 }
 
-func dial(t *testing.T, s *queues.Server, text string) *wire {
+func dial(t *testing.T, s *jobserver.Server, text string) *wire {
 	t.Helper()
 	c, err := net.Dial("tcp", s.Address())
 	if err != nil {
@@ -295,12 +295,12 @@ func TestPipelining(t *testing.T) {
 
 // holding is a store whose next transaction waits.
 type holding struct {
-	queue.Store
+	jobs.Store
 	once           sync.Once
 	begun, release chan struct{}
 }
 
-func (h *holding) Do(ctx context.Context, name string, operations ...queue.Operation) ([]queue.Result, error) {
+func (h *holding) Do(ctx context.Context, name string, operations ...jobs.Operation) ([]jobs.Result, error) {
 	h.once.Do(func() {
 		close(h.begun)
 		<-h.release
@@ -312,11 +312,11 @@ func (h *holding) Do(ctx context.Context, name string, operations ...queue.Opera
 // operation is under way has, and a lock brings that back.
 func TestClientsThatGoAway(t *testing.T) {
 	store := &holding{Store: inMemory(t), begun: make(chan struct{}), release: make(chan struct{})}
-	if _, err := store.Store.Do(t.Context(), "q", queue.Push{Items: []queue.NewItem{{Data: []byte("1")},
+	if _, err := store.Store.Do(t.Context(), "q", jobs.Push{Items: []jobs.NewItem{{Data: []byte("1")},
 		{Data: []byte("2")}, {Data: []byte("3")}}}); err != nil {
 		t.Fatal(err)
 	}
-	server, err := queues.New(store, queues.Config{Address: "127.0.0.1:0", Logger: silence})
+	server, err := jobserver.New(store, jobserver.Config{Address: "127.0.0.1:0", Logger: silence})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package queues_test
+package jobserver_test
 
 import (
 	"bufio"
@@ -22,7 +22,7 @@ import (
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
-	"github.com/rondo-run/rondo/services/jobs"
+	jobserver "github.com/rondo-run/rondo/services/jobs"
 )
 
 // This file has many producers and consumers at work, with servers that are processes of their own
@@ -64,7 +64,7 @@ func serveProcess(address string) error {
 		return err
 	}
 	defer db.Close()
-	s, err := queues.New(db.Queues(), queues.Config{Address: "127.0.0.1:0", Logger: silence})
+	s, err := jobserver.New(db.Queues(), jobserver.Config{Address: "127.0.0.1:0", Logger: silence})
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (p *serverProcess) kill() {
 // work is what producers and consumers have done.
 type work struct {
 	t       *testing.T
-	mode    queue.Mode
+	mode    jobs.Mode
 	servers []*serverProcess
 	client  *http.Client
 
@@ -293,7 +293,7 @@ func (w *work) acknowledge(lock string, items []numbered) {
 		for _, i := range items {
 			w.done[i]++
 			w.when[i] = w.acks
-			if l := (line{i.Producer, i.Priority}); w.mode == queue.Exclusive {
+			if l := (line{i.Producer, i.Priority}); w.mode == jobs.Exclusive {
 				if i.Number <= w.last[l] {
 					w.t.Errorf("%+v is acknowledged after number %d", i, w.last[l])
 				}
@@ -321,7 +321,7 @@ func (w *work) allDone() bool {
 
 func TestCrashes(t *testing.T) {
 	pgtest.Need(t)
-	for _, mode := range []queue.Mode{queue.Exclusive, queue.Concurrent} {
+	for _, mode := range []jobs.Mode{jobs.Exclusive, jobs.Concurrent} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			crashes(t, mode)
@@ -329,7 +329,7 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-func crashes(t *testing.T, mode queue.Mode) {
+func crashes(t *testing.T, mode jobs.Mode) {
 	const producers, consumers, each = 8, 8, 100
 	address, begun := pgtest.Database(t), time.Now()
 	w := &work{
@@ -383,7 +383,7 @@ func crashes(t *testing.T, mode queue.Mode) {
 	}
 	// An acknowledgement without an answer may have been lost: then its items are still there.
 	for rest := info.Depth(); rest > 0; rest-- {
-		r, err := db.Queues().Do(t.Context(), "work", queue.Pop{Count: 1, Mode: queue.Concurrent})
+		r, err := db.Queues().Do(t.Context(), "work", jobs.Pop{Count: 1, Mode: jobs.Concurrent})
 		if err != nil || r[0].Refused != nil || len(r[0].Items) != 1 {
 			t.Fatalf("%v %+v", err, r)
 		}

@@ -1,4 +1,4 @@
-package queues_test
+package jobserver_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
-	"github.com/rondo-run/rondo/services/jobs"
+	jobserver "github.com/rondo-run/rondo/services/jobs"
 )
 
 // Each item of a queue starts an instance. In an orchestrator, the broker is NATS.
@@ -27,8 +27,8 @@ func ExampleStarter() {
 	}
 	defer store.Close()
 	_, err = store.Queues().Do(ctx, "orders",
-		queue.Configure{Settings: queue.Settings{Start: &queue.Start{Orchestration: "fulfil"}}},
-		queue.Push{Items: []queue.NewItem{{Data: json.RawMessage(`{"sku": "a1"}`), Priority: 1},
+		jobs.Configure{Settings: jobs.Settings{Start: &jobs.Start{Orchestration: "fulfil"}}},
+		jobs.Push{Items: []jobs.NewItem{{Data: json.RawMessage(`{"sku": "a1"}`), Priority: 1},
 			{Data: json.RawMessage(`{"sku": "urgent"}`)}}})
 	if err != nil {
 		panic(err)
@@ -36,7 +36,7 @@ func ExampleStarter() {
 	b := newBroker()
 	b.stores = func(s events.Start) { fmt.Println(s.Orchestration, s.Input, s.Attributes) }
 	b.after = stop // it ends when everything is stored
-	if err := queues.NewStarter(store.Queues(), b, queues.StarterConfig{Logger: silence}).Run(ctx); err != nil {
+	if err := jobserver.NewStarter(store.Queues(), b, jobserver.StarterConfig{Logger: silence}).Run(ctx); err != nil {
 		panic(err)
 	}
 	info, err := store.Queues().Look(context.Background(), "orders")

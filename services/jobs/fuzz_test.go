@@ -1,4 +1,4 @@
-package queues_test
+package jobserver_test
 
 import (
 	"bufio"
@@ -18,13 +18,13 @@ import (
 
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
-	"github.com/rondo-run/rondo/services/jobs"
+	jobserver "github.com/rondo-run/rondo/services/jobs"
 )
 
 // fuzzed is a server on a database in memory, one for all that the fuzzer tries.
 type fuzzed struct {
 	clock *clock
-	store queue.Store
+	store jobs.Store
 	http  http.Handler
 }
 
@@ -34,8 +34,8 @@ func newFuzzed(f *testing.F) *fuzzed {
 	if err != nil {
 		f.Fatal(err)
 	}
-	server, err := queues.New(db.Queues(),
-		queues.Config{Address: "127.0.0.1:0", MaxItem: 4096, MaxBody: 8192, Now: c.now, Logger: silence})
+	server, err := jobserver.New(db.Queues(),
+		jobserver.Config{Address: "127.0.0.1:0", MaxItem: 4096, MaxBody: 8192, Now: c.now, Logger: silence})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func (f *fuzzed) clear(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, i := range all {
-		r, err := f.store.Do(t.Context(), i.Queue, queue.Remove{Limit: 100_000}, queue.Forget{})
+		r, err := f.store.Do(t.Context(), i.Queue, jobs.Remove{Limit: 100_000}, jobs.Forget{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func (f *fuzzed) clear(t *testing.T) {
 	}
 }
 
-func sum(i queue.Info) int { return i.Depth() + i.Locked + i.Delayed + i.Dead }
+func sum(i jobs.Info) int { return i.Depth() + i.Locked + i.Delayed + i.Dead }
 
 // answered is an answer, read.
 type answered struct {
@@ -136,12 +136,12 @@ func (f *fuzzed) send(t *testing.T, method, target, body string) answered {
 // lock holds.
 func (f *fuzzed) prepare(t *testing.T) {
 	t.Helper()
-	items := []queue.NewItem{{Data: []byte(`1`)}, {Data: []byte(`2`)}, {Data: []byte(`3`), Priority: 1},
+	items := []jobs.NewItem{{Data: []byte(`1`)}, {Data: []byte(`2`)}, {Data: []byte(`3`), Priority: 1},
 		{Data: []byte(`{"four":4}`), Priority: 1}, {Data: []byte(`5`), Delay: time.Hour}}
-	all, err := f.store.Do(t.Context(), "q", queue.Configure{Settings: queue.Settings{MaxAttempts: 1, MaxItems: 20}},
-		queue.Push{Items: items},
-		queue.Pop{Count: 1, LockID: "first"}, queue.Return{LockID: "first"},
-		queue.Pop{Count: 1, LockID: "AAAAAAAAAAA", Mode: queue.Concurrent})
+	all, err := f.store.Do(t.Context(), "q", jobs.Configure{Settings: jobs.Settings{MaxAttempts: 1, MaxItems: 20}},
+		jobs.Push{Items: items},
+		jobs.Pop{Count: 1, LockID: "first"}, jobs.Return{LockID: "first"},
+		jobs.Pop{Count: 1, LockID: "AAAAAAAAAAA", Mode: jobs.Concurrent})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func FuzzPushBody(f *testing.F) {
 		if len(want) != a.number("items_pushed") {
 			t.Errorf("%d items in the body, and %s", len(want), a.body)
 		}
-		server.clock.move(queue.MaxDelay)
+		server.clock.move(jobs.MaxDelay)
 		var got []any
 		for {
 			p := server.send(t, "POST", "/queue/q/pop?count=1000", "")
@@ -386,11 +386,11 @@ func FuzzQuery(f *testing.F) {
 	f.Fuzz(func(t *testing.T, query string) {
 		server.clear(t)
 		defer server.clear(t)
-		items := make([]queue.NewItem, 4)
+		items := make([]jobs.NewItem, 4)
 		for n := range items {
-			items[n] = queue.NewItem{Data: fmt.Appendf(nil, "%d", n), Priority: n % 2}
+			items[n] = jobs.NewItem{Data: fmt.Appendf(nil, "%d", n), Priority: n % 2}
 		}
-		if _, err := server.store.Do(t.Context(), "q", queue.Push{Items: items}); err != nil {
+		if _, err := server.store.Do(t.Context(), "q", jobs.Push{Items: items}); err != nil {
 			t.Fatal(err)
 		}
 		r := httptest.NewRequest("POST", "http://localhost/queue/q/pop", nil)

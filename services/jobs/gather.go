@@ -1,4 +1,4 @@
-package queues
+package jobserver
 
 import (
 	"cmp"
@@ -22,7 +22,7 @@ import (
 // most: otherwise few and many would take turns, in more transactions (docs/adr/0026-queues.md has
 // figures).
 type gatherer struct {
-	store   queue.Store
+	store   jobs.Store
 	timeout time.Duration
 	slots   chan struct{}
 
@@ -52,21 +52,21 @@ const (
 // waiting is somebody who waits for an operation.
 type waiting struct {
 	ctx    context.Context
-	op     queue.Operation
+	op     jobs.Operation
 	bytes  int
 	items  int
-	result queue.Result
+	result jobs.Result
 	err    error
 	done   chan struct{}
 }
 
-func newGatherer(store queue.Store, timeout time.Duration, parallel int) *gatherer {
+func newGatherer(store jobs.Store, timeout time.Duration, parallel int) *gatherer {
 	return &gatherer{store: store, timeout: timeout, slots: make(chan struct{}, parallel),
 		queues: make(map[string]*line)}
 }
 
 // do waits for its turn, and then for the result.
-func (g *gatherer) do(ctx context.Context, name string, op queue.Operation) (queue.Result, error) {
+func (g *gatherer) do(ctx context.Context, name string, op jobs.Operation) (jobs.Result, error) {
 	w := &waiting{ctx: ctx, op: op, bytes: sizeOf(op), items: itemsOf(op), done: make(chan struct{})}
 	g.mu.Lock()
 	l, busy := g.queues[name]
@@ -86,12 +86,12 @@ func (g *gatherer) do(ctx context.Context, name string, op queue.Operation) (que
 	case <-w.done:
 		return w.result, w.err
 	case <-ctx.Done():
-		return queue.Result{}, context.Cause(ctx)
+		return jobs.Result{}, context.Cause(ctx)
 	}
 }
 
-func sizeOf(op queue.Operation) (n int) {
-	if p, ok := op.(queue.Push); ok {
+func sizeOf(op jobs.Operation) (n int) {
+	if p, ok := op.(jobs.Push); ok {
 		for _, i := range p.Items {
 			n += len(i.Data)
 		}
@@ -101,8 +101,8 @@ func sizeOf(op queue.Operation) (n int) {
 
 // itemsOf is how many items an operation pops. Of many, there are not more than an answer may have
 // bytes.
-func itemsOf(op queue.Operation) int {
-	if p, ok := op.(queue.Pop); ok {
+func itemsOf(op jobs.Operation) int {
+	if p, ok := op.(jobs.Pop); ok {
 		return min(max(p.Count, 0), maxAnswer/DefaultMaxItem)
 	}
 	return 0
@@ -175,13 +175,13 @@ func (g *gatherer) next(name string, l *line) (batch []*waiting) {
 
 // turn is when an operation comes among those that are done together. Nobody can tell in which
 // order they came, and like beside like is read and written at once.
-func turn(op queue.Operation) int {
+func turn(op jobs.Operation) int {
 	switch op.(type) {
-	case queue.Acknowledge:
+	case jobs.Acknowledge:
 		return 0
-	case queue.Push:
+	case jobs.Push:
 		return 2
-	case queue.Pop:
+	case jobs.Pop:
 		return 3
 	}
 	return 1
@@ -191,7 +191,7 @@ func turn(op queue.Operation) int {
 // tried alone, so that one cannot spoil the others.
 func (g *gatherer) together(name string, batch []*waiting) {
 	slices.SortStableFunc(batch, func(a, b *waiting) int { return cmp.Compare(turn(a.op), turn(b.op)) })
-	ops := make([]queue.Operation, len(batch))
+	ops := make([]jobs.Operation, len(batch))
 	for n, w := range batch {
 		ops[n] = w.op
 	}
@@ -213,7 +213,7 @@ func (g *gatherer) together(name string, batch []*waiting) {
 }
 
 // try does operations. What panics is an error for those who wait, and takes nothing else with it.
-func (g *gatherer) try(ctx context.Context, name string, ops []queue.Operation) (results []queue.Result, err error) {
+func (g *gatherer) try(ctx context.Context, name string, ops []jobs.Operation) (results []jobs.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())

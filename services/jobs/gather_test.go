@@ -1,4 +1,4 @@
-package queues_test
+package jobserver_test
 
 import (
 	"bufio"
@@ -11,19 +11,19 @@ import (
 
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
-	"github.com/rondo-run/rondo/services/jobs"
+	jobserver "github.com/rondo-run/rondo/services/jobs"
 )
 
 // panicking is a store with a fault in it.
-type panicking struct{ queue.Store }
+type panicking struct{ jobs.Store }
 
-func (panicking) Do(context.Context, string, ...queue.Operation) ([]queue.Result, error) {
+func (panicking) Do(context.Context, string, ...jobs.Operation) ([]jobs.Result, error) {
 	panic("a fault")
 }
 
 // TestPanic: a fault in one request is answered, and the server goes on.
 func TestPanic(t *testing.T) {
-	s, end := serve(t, panicking{}, queues.Config{})
+	s, end := serve(t, panicking{}, jobserver.Config{})
 	defer end()
 	for range 2 {
 		s.post("/queue/q/push", `{"item": 1}`).is(500, map[string]any{"error_code": "INTERNAL"})
@@ -38,7 +38,7 @@ func TestRemovingMuch(t *testing.T) {
 	}
 	defer db.Close()
 	c := newClock()
-	s, end := serve(t, slow{db.Queues(), c}, queues.Config{Now: c.now, Timeout: 10 * time.Second})
+	s, end := serve(t, slow{db.Queues(), c}, jobserver.Config{Now: c.now, Timeout: 10 * time.Second})
 	defer end()
 	items := strings.Repeat(`{"item": 1},`, 999) + `{"item": 1}`
 	for range 2 {
@@ -56,11 +56,11 @@ func TestRemovingMuch(t *testing.T) {
 
 // slow is a store whose transactions take a while.
 type slow struct {
-	queue.Store
+	jobs.Store
 	clock *clock
 }
 
-func (s slow) Do(ctx context.Context, name string, ops ...queue.Operation) ([]queue.Result, error) {
+func (s slow) Do(ctx context.Context, name string, ops ...jobs.Operation) ([]jobs.Result, error) {
 	s.clock.move(11 * time.Second)
 	return s.Store.Do(ctx, name, ops...)
 }
@@ -68,7 +68,7 @@ func (s slow) Do(ctx context.Context, name string, ops ...queue.Operation) ([]qu
 // TestLargeRequestsAtOnce: what bodies need in memory is bounded, and whoever comes too much is
 // told to come again.
 func TestLargeRequestsAtOnce(t *testing.T) {
-	s, end := serve(t, inMemory(t), queues.Config{})
+	s, end := serve(t, inMemory(t), jobserver.Config{})
 	defer end()
 	answers := make(chan string, 17)
 	for range cap(answers) {
@@ -78,7 +78,7 @@ func TestLargeRequestsAtOnce(t *testing.T) {
 		}
 		defer conn.Close()
 		fmt.Fprintf(conn, "POST /queue/q/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n{",
-			queues.DefaultMaxBody)
+			jobserver.DefaultMaxBody)
 		go func() {
 			status, _ := bufio.NewReader(conn).ReadString('\n')
 			answers <- status

@@ -1,4 +1,4 @@
-package queues
+package jobserver
 
 import (
 	"bytes"
@@ -176,13 +176,13 @@ func listed(names []string) string {
 
 // ttlOf is a time of a lock in seconds. Nobody can ask for more than the longest one.
 func ttlOf(seconds int) time.Duration {
-	return queue.TTL(time.Duration(min(max(seconds, 0), int(queue.MaxTTL/time.Second))) * time.Second)
+	return jobs.TTL(time.Duration(min(max(seconds, 0), int(jobs.MaxTTL/time.Second))) * time.Second)
 }
 
 // delayOf is a delay in seconds.
 func delayOf(seconds float64) (time.Duration, error) {
-	if !(seconds >= 0 && seconds <= queue.MaxDelay.Seconds()) {
-		return 0, invalid("delay_seconds: %v; want 0 to %v", seconds, queue.MaxDelay.Seconds())
+	if !(seconds >= 0 && seconds <= jobs.MaxDelay.Seconds()) {
+		return 0, invalid("delay_seconds: %v; want 0 to %v", seconds, jobs.MaxDelay.Seconds())
 	}
 	return time.Duration(seconds * float64(time.Second)), nil
 }
@@ -219,8 +219,8 @@ func (l *itemList) UnmarshalJSON(data []byte) error {
 	}
 	*l = itemList{}
 	for d.More() {
-		if len(*l) == queue.MaxCount {
-			return invalid("items: a list of more than %d; push 1 to %d at once", queue.MaxCount, queue.MaxCount)
+		if len(*l) == jobs.MaxCount {
+			return invalid("items: a list of more than %d; push 1 to %d at once", jobs.MaxCount, jobs.MaxCount)
 		}
 		var i pushItem
 		if err := d.Decode(&i); err != nil {
@@ -267,20 +267,20 @@ func (s *Server) push(c *call) (answer, error) {
 	return answer{body: pushed{true, message, r.Count, r.Again}}, nil
 }
 
-func (s *Server) pushOf(c *call, body pushBody) (queue.Push, error) {
+func (s *Server) pushOf(c *call, body pushBody) (jobs.Push, error) {
 	list := body.Items
 	switch {
 	case body.Items != nil && (body.Item != nil || body.Priority != 0 || body.Delay != 0):
-		return queue.Push{},
+		return jobs.Push{},
 			invalid("give either item, with its priority and delay_seconds, or items, a list of such objects")
 	case body.Items == nil:
 		list = []pushItem{body.pushItem}
 	case len(list) == 0:
-		return queue.Push{}, invalid("items: an empty list; push 1 to %d at once", queue.MaxCount)
+		return jobs.Push{}, invalid("items: an empty list; push 1 to %d at once", jobs.MaxCount)
 	}
-	op := queue.Push{Key: c.Header.Get("Idempotency-Key"), KeyFor: keyFor, Items: make([]queue.NewItem, len(list))}
-	if len(op.Key) > queue.MaxKey || !utf8.ValidString(op.Key) {
-		return queue.Push{}, invalid("the Idempotency-Key may have %d characters, in UTF-8", queue.MaxKey)
+	op := jobs.Push{Key: c.Header.Get("Idempotency-Key"), KeyFor: keyFor, Items: make([]jobs.NewItem, len(list))}
+	if len(op.Key) > jobs.MaxKey || !utf8.ValidString(op.Key) {
+		return jobs.Push{}, invalid("the Idempotency-Key may have %d characters, in UTF-8", jobs.MaxKey)
 	}
 	trace := s.traceOf(c)
 	digest := sha256.New()
@@ -290,26 +290,26 @@ func (s *Server) pushOf(c *call, body pushBody) (queue.Push, error) {
 			where = fmt.Sprintf("items[%d].", n)
 		}
 		if i.Item == nil {
-			return queue.Push{}, invalid("%sitem is missing: what is to be pushed?", where)
+			return jobs.Push{}, invalid("%sitem is missing: what is to be pushed?", where)
 		}
 		delay, err := delayOf(i.Delay)
 		if err != nil {
-			return queue.Push{}, invalid("%s%v", where, err)
+			return jobs.Push{}, invalid("%s%v", where, err)
 		}
 		var data bytes.Buffer
 		if err := json.Compact(&data, i.Item); err != nil {
-			return queue.Push{}, invalid("%sitem is no JSON: %v", where, err)
+			return jobs.Push{}, invalid("%sitem is no JSON: %v", where, err)
 		}
 		if deep(data.Bytes()) {
-			return queue.Push{}, invalid(
+			return jobs.Push{}, invalid(
 				"%sitem nests lists and objects more than %d deep: whoever pops it could not read it", where, maxDepth)
 		}
 		if data.Len() > s.config.MaxItem {
-			return queue.Push{}, newProblem(http.StatusRequestEntityTooLarge, codeTooLarge,
+			return jobs.Push{}, newProblem(http.StatusRequestEntityTooLarge, codeTooLarge,
 				fmt.Sprintf("%sitem has %d bytes, and may have %d: put what is large elsewhere, and push where it is",
 					where, data.Len(), s.config.MaxItem))
 		}
-		op.Items[n] = queue.NewItem{Data: data.Bytes(), Priority: i.Priority, Delay: delay, Trace: trace}
+		op.Items[n] = jobs.NewItem{Data: data.Bytes(), Priority: i.Priority, Delay: delay, Trace: trace}
 		fmt.Fprintf(digest, "%d %d %d\n", i.Priority, delay, data.Len())
 		digest.Write(data.Bytes())
 	}
@@ -371,7 +371,7 @@ type detail struct {
 	Trace    string  `json:"traceparent,omitempty"`
 }
 
-func detailOf(i queue.Item) detail {
+func detailOf(i jobs.Item) detail {
 	return detail{i.ID, i.Priority, i.Attempts, unixSeconds(i.PushedAt), i.Trace}
 }
 
@@ -387,7 +387,7 @@ func (s *Server) pop(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	op := queue.Pop{Mode: queue.Mode(c.URL.Query().Get("mode")), Bytes: maxAnswer}
+	op := jobs.Pop{Mode: jobs.Mode(c.URL.Query().Get("mode")), Bytes: maxAnswer}
 	if op.Count, err = whole(c, "count", 1); err != nil {
 		return answer{}, err
 	}
@@ -427,7 +427,7 @@ func (s *Server) pop(c *call) (answer, error) {
 // maxLinks bounds the links of a span to those who pushed what was popped.
 const maxLinks = 32
 
-func (s *Server) linkItems(c *call, items []queue.Item) {
+func (s *Server) linkItems(c *call, items []jobs.Item) {
 	if !c.span.IsRecording() {
 		return
 	}
@@ -476,7 +476,7 @@ func (s *Server) acknowledge(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	r, err := s.do(c, queue.Acknowledge{LockID: id})
+	r, err := s.do(c, jobs.Acknowledge{LockID: id})
 	if err != nil {
 		return answer{}, err
 	}
@@ -505,11 +505,11 @@ func (s *Server) extend(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	ttl := queue.DefaultTTL
+	ttl := jobs.DefaultTTL
 	if body.TTL != nil {
 		ttl = ttlOf(*body.TTL)
 	}
-	r, err := s.do(c, queue.Extend{LockID: id, TTL: ttl})
+	r, err := s.do(c, jobs.Extend{LockID: id, TTL: ttl})
 	if err != nil {
 		return answer{}, err
 	}
@@ -543,7 +543,7 @@ func (s *Server) nack(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	r, err := s.do(c, queue.Return{LockID: id, Delay: delay, Reason: or(body.Reason, "it was returned")})
+	r, err := s.do(c, jobs.Return{LockID: id, Delay: delay, Reason: or(body.Reason, "it was returned")})
 	if err != nil {
 		return answer{}, err
 	}

@@ -1,4 +1,4 @@
-package queues
+package jobserver
 
 import (
 	_ "embed"
@@ -29,7 +29,7 @@ type standing struct {
 	ExpiresAt  *float64       `json:"lock_expires_at,omitempty"`
 	Delayed    int            `json:"delayed_items"`
 	Dead       int            `json:"dead_items"`
-	Settings   queue.Settings `json:"settings"`
+	Settings   jobs.Settings  `json:"settings"`
 	Totals     totals         `json:"totals"`
 }
 
@@ -42,7 +42,7 @@ type totals struct {
 	Died         int64 `json:"dead"`
 }
 
-func standingOf(i queue.Info) standing {
+func standingOf(i jobs.Info) standing {
 	st := standing{
 		Queue: i.Queue, Depth: i.Depth(), Priorities: priorities(i), Locked: i.Locked, Locks: i.Locks,
 		Delayed: i.Delayed, Dead: i.Dead, Settings: i.Settings, Totals: totals(i.Totals),
@@ -54,7 +54,7 @@ func standingOf(i queue.Info) standing {
 	return st
 }
 
-func priorities(i queue.Info) map[string]int {
+func priorities(i jobs.Info) map[string]int {
 	m := make(map[string]int, len(i.Ready))
 	for p, n := range i.Ready {
 		m[strconv.Itoa(p)] = n
@@ -76,15 +76,15 @@ func (s *Server) look(c *call) (answer, error) {
 	return answer{body: withOldest{standingOf(i), age(i)}}, nil
 }
 
-func (s *Server) info(c *call) (queue.Info, error) {
+func (s *Server) info(c *call) (jobs.Info, error) {
 	if err := known(c); err != nil {
-		return queue.Info{}, err
+		return jobs.Info{}, err
 	}
 	return s.store.Look(c.Context(), c.queue)
 }
 
 // age is how old the oldest item is that can be popped, nil if there is none.
-func age(i queue.Info) *float64 {
+func age(i jobs.Info) *float64 {
 	if i.Oldest.IsZero() {
 		return nil
 	}
@@ -183,7 +183,7 @@ func (s *Server) configure(c *call) (answer, error) {
 	if err := known(c); err != nil {
 		return answer{}, err
 	}
-	var settings queue.Settings
+	var settings jobs.Settings
 	if err := s.read(c, &settings); err != nil {
 		return answer{}, err
 	}
@@ -192,13 +192,13 @@ func (s *Server) configure(c *call) (answer, error) {
 			return answer{}, invalid("start: %v", err)
 		}
 	}
-	if _, err := s.do(c, queue.Configure{Settings: settings}); err != nil {
+	if _, err := s.do(c, jobs.Configure{Settings: settings}); err != nil {
 		return answer{}, err
 	}
 	return answer{body: struct {
-		Success  bool           `json:"success"`
-		Message  string         `json:"message"`
-		Settings queue.Settings `json:"settings"`
+		Success  bool          `json:"success"`
+		Message  string        `json:"message"`
+		Settings jobs.Settings `json:"settings"`
 	}{true, "the settings of the queue are these now", settings.WithDefaults()}}, nil
 }
 
@@ -219,7 +219,7 @@ func (s *Server) remove(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if _, err := s.do(c, queue.Forget{}); err != nil {
+	if _, err := s.do(c, jobs.Forget{}); err != nil {
 		return answer{}, err
 	}
 	return answer{body: removed{true, "the queue is removed", n}}, nil
@@ -241,7 +241,7 @@ func (s *Server) removeDead(c *call) (answer, error) {
 func (s *Server) removeItems(c *call, dead bool) (n int, err error) {
 	until := s.config.Now().Add(s.config.Timeout)
 	for {
-		r, err := s.do(c, queue.Remove{Dead: dead, Limit: removeAtOnce})
+		r, err := s.do(c, jobs.Remove{Dead: dead, Limit: removeAtOnce})
 		if err != nil {
 			return n, err
 		}
@@ -274,9 +274,9 @@ func (s *Server) dead(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	var after queue.DeadID
+	var after jobs.DeadID
 	if text := c.URL.Query().Get("after"); text != "" {
-		if after, err = queue.ParseDeadID(text); err != nil {
+		if after, err = jobs.ParseDeadID(text); err != nil {
 			return answer{}, err
 		}
 	}
@@ -306,7 +306,7 @@ func (s *Server) dead(c *call) (answer, error) {
 const deadAtOnce = 32
 
 // deadOf reads dead items behind one, so many or as many as an answer may have.
-func (s *Server) deadOf(c *call, after queue.DeadID, limit int) (all []queue.Dead, err error) {
+func (s *Server) deadOf(c *call, after jobs.DeadID, limit int) (all []jobs.Dead, err error) {
 	for bytes := 0; len(all) < limit && bytes <= maxAnswer; {
 		ask := min(deadAtOnce, limit-len(all))
 		some, err := s.store.Dead(c.Context(), c.queue, after, ask)
@@ -335,20 +335,20 @@ func (s *Server) requeue(c *call) (answer, error) {
 	if err := s.read(c, &body); err != nil {
 		return answer{}, err
 	}
-	op := queue.Requeue{Limit: queue.MaxCount}
+	op := jobs.Requeue{Limit: jobs.MaxCount}
 	if body.Limit != nil {
 		op.Limit = *body.Limit
 	}
 	switch {
-	case op.Limit < 1 || op.Limit > queue.MaxCount:
-		return answer{}, invalid("limit: %d; want 1 to %d", op.Limit, queue.MaxCount)
-	case body.IDs != nil && (len(body.IDs) == 0 || len(body.IDs) > queue.MaxCount):
+	case op.Limit < 1 || op.Limit > jobs.MaxCount:
+		return answer{}, invalid("limit: %d; want 1 to %d", op.Limit, jobs.MaxCount)
+	case body.IDs != nil && (len(body.IDs) == 0 || len(body.IDs) > jobs.MaxCount):
 		return answer{}, invalid(
 			"dead_ids: a list of %d; give 1 to %d, or leave it out to requeue those that died first", len(body.IDs),
-			queue.MaxCount)
+			jobs.MaxCount)
 	}
 	for _, text := range body.IDs {
-		id, err := queue.ParseDeadID(text)
+		id, err := jobs.ParseDeadID(text)
 		if err != nil {
 			return answer{}, err
 		}

@@ -1,4 +1,4 @@
-package queues
+package jobserver
 
 import (
 	"context"
@@ -9,19 +9,19 @@ import (
 )
 
 // count counts what has become of items. What was refused may have put items back all the same.
-func (s *Server) count(op queue.Operation, r queue.Result) { countItems(s.config.Metrics, op, r) }
+func (s *Server) count(op jobs.Operation, r jobs.Result) { countItems(s.config.Metrics, op, r) }
 
-func countItems(m *telemetry.Metrics, op queue.Operation, r queue.Result) {
+func countItems(m *telemetry.Metrics, op jobs.Operation, r jobs.Result) {
 	switch op.(type) {
-	case queue.Push:
+	case jobs.Push:
 		if !r.Again {
 			m.QueueItems(telemetry.ItemsPushed, r.Count)
 		}
-	case queue.Pop:
+	case jobs.Pop:
 		m.QueueItems(telemetry.ItemsPopped, r.Count)
-	case queue.Acknowledge:
+	case jobs.Acknowledge:
 		m.QueueItems(telemetry.ItemsAcknowledged, r.Count)
-	case queue.Return:
+	case jobs.Return:
 		m.QueueItems(telemetry.ItemsReturned, r.Count)
 	}
 	m.QueueItems(telemetry.ItemsExpired, r.Expired)
@@ -29,7 +29,7 @@ func countItems(m *telemetry.Metrics, op queue.Operation, r queue.Result) {
 }
 
 // Counted is a store that counts what becomes of items, as the server does for what it is asked.
-func Counted(store queue.Store, m *telemetry.Metrics) queue.Store {
+func Counted(store jobs.Store, m *telemetry.Metrics) jobs.Store {
 	if m == nil {
 		return store
 	}
@@ -37,12 +37,12 @@ func Counted(store queue.Store, m *telemetry.Metrics) queue.Store {
 }
 
 type counted struct {
-	queue.Store
+	jobs.Store
 	metrics *telemetry.Metrics
 }
 
-// Do implements [queue.Store].
-func (c counted) Do(ctx context.Context, name string, operations ...queue.Operation) ([]queue.Result, error) {
+// Do implements [jobs.Store].
+func (c counted) Do(ctx context.Context, name string, operations ...jobs.Operation) ([]jobs.Result, error) {
 	results, err := c.Store.Do(ctx, name, operations...)
 	for n, r := range results {
 		countItems(c.metrics, operations[n], r)
@@ -92,7 +92,7 @@ func (s *Server) watch(ctx context.Context) {
 	}
 }
 
-func (s *Server) standings(ctx context.Context) ([]queue.Info, error) {
+func (s *Server) standings(ctx context.Context) ([]jobs.Info, error) {
 	all, err := s.store.List(ctx, "", watchMost)
 	for n, i := range all {
 		if err != nil {
@@ -105,7 +105,7 @@ func (s *Server) standings(ctx context.Context) ([]queue.Info, error) {
 	return all, err
 }
 
-func (s *Server) tell(i queue.Info, tell telemetry.Tell) {
+func (s *Server) tell(i jobs.Info, tell telemetry.Tell) {
 	name := s.config.Metrics.Queue(i.Queue)
 	tell(telemetry.MetricQueueDepth, float64(i.Depth()), name)
 	tell(telemetry.MetricQueueLocked, float64(i.Locked), name)

@@ -1,4 +1,4 @@
-package queues_test
+package jobserver_test
 
 import (
 	"bytes"
@@ -266,7 +266,7 @@ func (m *model) pop(how int, ack bool, mode string) {
 		return
 	}
 	l := &lease{id: a.text("lock_id"), exclusive: mode == "exclusive",
-		until: m.now.Add(queue.TTL(time.Duration(ttl) * time.Second))}
+		until: m.now.Add(jobs.TTL(time.Duration(ttl) * time.Second))}
 	if at := a.float("lock_expires_at"); at != float64(l.until.UnixMilli())/1000 {
 		m.t.Errorf("the lock ends at %v; the model expects %v", at, l.until)
 	}
@@ -340,7 +340,7 @@ func (m *model) end(operation string, how int) {
 	}
 	switch operation {
 	case "extend":
-		l.until = m.now.Add(queue.TTL(time.Duration(ttl) * time.Second))
+		l.until = m.now.Add(jobs.TTL(time.Duration(ttl) * time.Second))
 		if at := a.float("lock_expires_at"); at != float64(l.until.UnixMilli())/1000 {
 			m.t.Errorf("the lock ends at %v; the model expects %v", at, l.until)
 		}

@@ -1,4 +1,4 @@
-package queues
+package jobserver
 
 import (
 	"context"
@@ -110,9 +110,9 @@ func unixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 func problemOf(err error, now time.Time) *problem {
 	var (
 		p      *problem
-		locked *queue.LockedError
-		full   *queue.FullError
-		bad    *queue.InvalidError
+		locked *jobs.LockedError
+		full   *jobs.FullError
+		bad    *jobs.InvalidError
 	)
 	switch {
 	case errors.As(err, &p):
@@ -129,23 +129,23 @@ func problemOf(err error, now time.Time) *problem {
 		return newProblem(http.StatusInsufficientStorage, codeFull, err.Error())
 	case errors.As(err, &bad):
 		return invalid("%s", bad.Problem)
-	case errors.Is(err, queue.ErrNoLock):
+	case errors.Is(err, jobs.ErrNoLock):
 		return newProblem(http.StatusNotFound, codeNoLock,
 			"the queue has no lock: it was acknowledged or returned already, or it has expired, "+
 				"and its items are back").say("No active lock found")
-	case errors.Is(err, queue.ErrWrongLock):
+	case errors.Is(err, jobs.ErrWrongLock):
 		return newProblem(http.StatusBadRequest, codeWrongLock,
 			"the queue is locked, but not with this lock_id: give the one that the pop has answered").say(
 			"Invalid lock_id")
-	case errors.Is(err, queue.ErrLockExpired):
+	case errors.Is(err, jobs.ErrLockExpired):
 		return newProblem(http.StatusGone, codeExpired,
 			"the items are back in the queue and will be popped again: ask for a longer ttl_seconds, or extend the "+
 				"lock in time").say("Lock has expired")
-	case errors.Is(err, queue.ErrNoQueue):
+	case errors.Is(err, jobs.ErrNoQueue):
 		return newProblem(http.StatusNotFound, codeNoQueue, err.Error())
-	case errors.Is(err, queue.ErrNotEmpty):
+	case errors.Is(err, jobs.ErrNotEmpty):
 		return newProblem(http.StatusConflict, codeNotEmpty, err.Error())
-	case errors.Is(err, queue.ErrKeyReused):
+	case errors.Is(err, jobs.ErrKeyReused):
 		return newProblem(http.StatusUnprocessableEntity, codeKeyReused, err.Error())
 	case history.ClassOf(err) == history.Ambiguous:
 		return newProblem(http.StatusServiceUnavailable, codeUnknown,

@@ -1,4 +1,4 @@
-package queues
+package jobserver
 
 import (
 	"bytes"
@@ -143,7 +143,7 @@ func (s *Server) handle(r route) http.Handler {
 		}
 		write(w, status, a.body)
 		c.span.SetAttributes(semconv.HTTPResponseStatusCode(status))
-		if queue.CheckName(c.queue) == nil { // a text that is not UTF-8 would cost all spans that are sent with it
+		if jobs.CheckName(c.queue) == nil { // a text that is not UTF-8 would cost all spans that are sent with it
 			c.span.SetAttributes(semconv.MessagingDestinationName(c.queue))
 		}
 		if status >= 500 {
@@ -206,7 +206,7 @@ func (s *Server) admit(r route, c *call) error {
 	if r.Right == "" {
 		return nil
 	}
-	if err := queue.CheckName(c.queue); err != nil {
+	if err := jobs.CheckName(c.queue); err != nil {
 		return err
 	}
 	if !c.may(r.Right, c.queue) {
@@ -254,7 +254,7 @@ func (s *Server) random() string {
 	if _, err := s.config.Random.Read(b[:]); err != nil {
 		panic(fmt.Errorf("no random numbers: %w", err)) // crypto/rand never fails
 	}
-	return queue.LockID(b)
+	return jobs.LockID(b)
 }
 
 // write writes an answer as JSON.
@@ -279,7 +279,7 @@ func write(w http.ResponseWriter, status int, body any) {
 }
 
 // do does an operation for a request. The error says why it was refused, or has failed.
-func (s *Server) do(c *call, op queue.Operation) (queue.Result, error) {
+func (s *Server) do(c *call, op jobs.Operation) (jobs.Result, error) {
 	r, err := s.Do(c.Context(), c.queue, op)
 	if err == nil {
 		err = r.Refused

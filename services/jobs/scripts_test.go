@@ -1,4 +1,4 @@
-package queues_test
+package jobserver_test
 
 import (
 	"encoding/json"

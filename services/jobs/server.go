@@ -1,4 +1,4 @@
-// Package queues serves the queues of [github.com/rondo-run/rondo/internal/jobs] over HTTP, for
+// Package jobserver serves the queues of [github.com/rondo-run/rondo/internal/jobs] over HTTP, for
 // whoever speaks nothing else.
 //
 //	request ──► who is it, may it? ──► route ──► operation ──► line of the queue ──► ONE transaction ──► answer
@@ -15,7 +15,7 @@
 // A request that a client has given up before its turn came is not done. One that is under way is
 // done to its end, whoever still waits: a pop without a lock may then have removed items that
 // nobody got, which is what locks are for.
-package queues
+package jobserver
 
 import (
 	"context"
@@ -86,7 +86,7 @@ const (
 // Server serves queues.
 type Server struct {
 	config Config
-	store  queue.Store
+	store  jobs.Store
 	line   *gatherer
 	limits *limits
 	bodies *semaphore.Weighted // of bytes
@@ -97,7 +97,7 @@ type Server struct {
 }
 
 // New begins to listen. Nobody is answered before Run.
-func New(store queue.Store, c Config) (*Server, error) {
+func New(store jobs.Store, c Config) (*Server, error) {
 	orElse(&c.MaxItem, DefaultMaxItem)
 	orElse(&c.MaxBody, DefaultMaxBody)
 	orElse(&c.Timeout, 10*time.Second)
@@ -165,7 +165,7 @@ func (s *Server) URL() string {
 
 // Do does an operation, together with others of the same queue that come at the same time. The
 // error is the store's; why an operation was refused is in the result.
-func (s *Server) Do(ctx context.Context, queue string, op queue.Operation) (queue.Result, error) {
+func (s *Server) Do(ctx context.Context, queue string, op jobs.Operation) (jobs.Result, error) {
 	r, err := s.line.do(ctx, queue, op)
 	if err == nil {
 		s.count(op, r)

@@ -1,4 +1,4 @@
-package queues_test
+package jobserver_test
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
-	"github.com/rondo-run/rondo/services/jobs"
+	jobserver "github.com/rondo-run/rondo/services/jobs"
 )
 
 // clock is a time that a test moves.
@@ -47,7 +47,7 @@ type service struct {
 	t     testing.TB
 	clock *clock
 	url   string
-	store queue.Store
+	store jobs.Store
 	// again opens the database once more, and serves it.
 	again func() *service
 }
@@ -77,7 +77,7 @@ func onSQLite(t *testing.T) *service {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, end := serve(t, db.Queues(), queues.Config{Now: c.now})
+		s, end := serve(t, db.Queues(), jobserver.Config{Now: c.now})
 		close = sync.OnceFunc(func() {
 			end()
 			if err := db.Close(); err != nil {
@@ -100,7 +100,7 @@ func onPostgres(t *testing.T) *service {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { db.Close() })
-		s, end := serve(t, db.Queues(), queues.Config{Now: c.now})
+		s, end := serve(t, db.Queues(), jobserver.Config{Now: c.now})
 		t.Cleanup(end)
 		s.clock, s.again = c, open
 		return s
@@ -109,7 +109,7 @@ func onPostgres(t *testing.T) *service {
 }
 
 // serve serves a store until end is called.
-func serve(t testing.TB, store queue.Store, c queues.Config) (s *service, end func()) {
+func serve(t testing.TB, store jobs.Store, c jobserver.Config) (s *service, end func()) {
 	t.Helper()
 	if c.Address == "" {
 		c.Address = "127.0.0.1:0"
@@ -117,7 +117,7 @@ func serve(t testing.TB, store queue.Store, c queues.Config) (s *service, end fu
 	if c.Logger == nil {
 		c.Logger = silence
 	}
-	server, err := queues.New(store, c)
+	server, err := jobserver.New(store, c)
 	if err != nil {
 		t.Fatal(err)
 	}

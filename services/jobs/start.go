@@ -1,4 +1,4 @@
-package queues
+package jobserver
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 
 // StartBroker is what is needed of the broker to start instances.
 type StartBroker interface {
-	bus.Publisher
+	broker.Publisher
 	// Prefix begins all subjects.
 	Prefix() string
 	// Connected tells whether there is a connection just now.
@@ -61,7 +61,7 @@ type StarterCounts struct {
 	Failed int64
 }
 
-// Starter starts an instance for each item of the queues whose settings say so (see [queue.Start]).
+// Starter starts an instance for each item of the queues whose settings say so (see [jobs.Start]).
 // Every orchestrator process runs one.
 //
 //	pop with a lock ──► publish the starts ──► stored: acknowledge the lock, and pop the next items in
@@ -96,7 +96,7 @@ type StarterCounts struct {
 // MaxPerSecond bounds what this process starts; as many orchestrators as there are may start so
 // many times as much. A tenth of it may come at once.
 type Starter struct {
-	store  queue.Store
+	store  jobs.Store
 	broker StartBroker
 	config StarterConfig
 	log    *slog.Logger
@@ -132,7 +132,7 @@ const (
 	queuesAtOnce  = 8
 	batchesInARow = 20
 	// startTTL is for how long items are locked.
-	startTTL = queue.DefaultTTL
+	startTTL = jobs.DefaultTTL
 	// shortWait and longWait bound the delays of what could not be started because of the broker or
 	// the database, longestWait those of what can never be.
 	shortWait   = time.Second
@@ -148,7 +148,7 @@ const (
 const AttributeQueue = "rondo.queue"
 
 // NewStarter makes one. Run has it work.
-func NewStarter(store queue.Store, broker StartBroker, c StarterConfig) *Starter {
+func NewStarter(store jobs.Store, broker StartBroker, c StarterConfig) *Starter {
 	for _, d := range []struct {
 		is *time.Duration
 		to time.Duration
@@ -194,18 +194,18 @@ func (s *Starter) Pushed(name string) {
 }
 
 // Hear gives a store that tells the Starter of what is pushed with it.
-func (s *Starter) Hear(store queue.Store) queue.Store { return heard{store, s} }
+func (s *Starter) Hear(store jobs.Store) jobs.Store { return heard{store, s} }
 
 type heard struct {
-	queue.Store
+	jobs.Store
 	starter *Starter
 }
 
-// Do implements [queue.Store].
-func (h heard) Do(ctx context.Context, name string, operations ...queue.Operation) ([]queue.Result, error) {
+// Do implements [jobs.Store].
+func (h heard) Do(ctx context.Context, name string, operations ...jobs.Operation) ([]jobs.Result, error) {
 	results, err := h.Store.Do(ctx, name, operations...)
 	for n, r := range results {
-		if _, is := operations[n].(queue.Push); is && r.Count > 0 {
+		if _, is := operations[n].(jobs.Push); is && r.Count > 0 {
 			h.starter.Pushed(name)
 			break
 		}
@@ -254,7 +254,7 @@ func (s *Starter) Run(ctx context.Context) error {
 }
 
 // forget forgets queues that start nothing any more.
-func (s *Starter) forget(list []queue.Info) {
+func (s *Starter) forget(list []jobs.Info) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	there := make(map[string]bool, len(list))
@@ -272,7 +272,7 @@ func (s *Starter) forget(list []queue.Info) {
 }
 
 // begin has the items of a queue started, if there may be some, and if nobody is at it.
-func (s *Starter) begin(ctx context.Context, all *sync.WaitGroup, i queue.Info) {
+func (s *Starter) begin(ctx context.Context, all *sync.WaitGroup, i jobs.Info) {
 	if i.Settings.Start == nil || !s.mayStart(i) {
 		return
 	}
@@ -313,7 +313,7 @@ func (q *starting) limitTo(most float64) {
 }
 
 // mayStart reports whether it is worth to ask a queue for items.
-func (s *Starter) mayStart(i queue.Info) bool {
+func (s *Starter) mayStart(i jobs.Info) bool {
 	switch {
 	case i.Exclusive != nil && !i.Exclusive.Expired(i.At):
 		return false // somebody has it, and says when it goes on
@@ -344,7 +344,7 @@ func (s *Starter) ready() bool {
 
 // known reports whether somebody can run what a queue starts. What nobody can ever run is known to
 // be wrong.
-func (s *Starter) known(i queue.Info) bool {
+func (s *Starter) known(i jobs.Info) bool {
 	start := i.Settings.Start
 	is := events.CheckName("orchestration", start.Orchestration) != nil ||
 		s.config.Knows(start.Orchestration, start.Version)
@@ -364,7 +364,7 @@ func (s *Starter) known(i queue.Info) bool {
 }
 
 // work starts the items of a queue, batch after batch.
-func (s *Starter) work(ctx context.Context, name string, mode queue.Mode, q *starting) {
+func (s *Starter) work(ctx context.Context, name string, mode jobs.Mode, q *starting) {
 	var before *batch
 	for n := 0; ; n++ {
 		count := s.allowed(q)
@@ -395,11 +395,11 @@ func (s *Starter) work(ctx context.Context, name string, mode queue.Mode, q *sta
 
 // batch are items that are started together.
 type batch struct {
-	queue.Result
+	jobs.Result
 	lock  string
-	items []queue.Item
+	items []jobs.Item
 	// end is how the lock is to end, and started how many of the items were.
-	end     queue.Operation
+	end     jobs.Operation
 	started int
 }
 
@@ -449,8 +449,8 @@ func (s *Starter) worked(q *starting) {
 
 // change ends the lock of a batch, if there is one, and takes further items, if there are to be
 // some, in one transaction.
-func (s *Starter) change(ctx context.Context, name string, mode queue.Mode, before *batch, count int) (*batch, error) {
-	var operations []queue.Operation
+func (s *Starter) change(ctx context.Context, name string, mode jobs.Mode, before *batch, count int) (*batch, error) {
+	var operations []jobs.Operation
 	if before != nil {
 		operations = append(operations, before.end)
 	}
@@ -463,12 +463,12 @@ func (s *Starter) change(ctx context.Context, name string, mode queue.Mode, befo
 	}
 	var b [8]byte
 	rand.Read(b[:]) // it never fails
-	lock := queue.LockID(b)
-	pop := queue.Pop{Count: count, Bytes: startBytes, LockID: lock, TTL: startTTL, Mode: mode}
+	lock := jobs.LockID(b)
+	pop := jobs.Pop{Count: count, Bytes: startBytes, LockID: lock, TTL: startTTL, Mode: mode}
 	results, err := s.once(ctx, name, append(operations, pop)...)
 	if err != nil { // it may have happened all the same
 		undo := append(operations,
-			queue.Return{LockID: lock, Reason: "the database did not say whether it was handed out"})
+			jobs.Return{LockID: lock, Reason: "the database did not say whether it was handed out"})
 		if results, e := s.do(ctx, name, undo...); e == nil && before != nil {
 			s.ended(name, before, results[0])
 		}
@@ -478,7 +478,7 @@ func (s *Starter) change(ctx context.Context, name string, mode queue.Mode, befo
 		s.ended(name, before, results[0])
 	}
 	r := results[len(results)-1]
-	var locked *queue.LockedError
+	var locked *jobs.LockedError
 	switch {
 	case errors.As(r.Refused, &locked): // by another orchestrator, or by somebody over HTTP
 		return nil, nil
@@ -490,7 +490,7 @@ func (s *Starter) change(ctx context.Context, name string, mode queue.Mode, befo
 
 // ended notes what became of the lock of a batch. That it was over already is nothing bad: its
 // items come again, and are found to be started.
-func (s *Starter) ended(name string, b *batch, r queue.Result) {
+func (s *Starter) ended(name string, b *batch, r jobs.Result) {
 	if r.Refused != nil {
 		s.log.Info("queues: a lock was over before its items were acknowledged; they come again", "queue", name,
 			"error", r.Refused)
@@ -504,7 +504,7 @@ func (s *Starter) ended(name string, b *batch, r queue.Result) {
 
 // once does operations in one transaction, also when the context has ended: what has begun is
 // brought to an end, so that no lock is left behind.
-func (s *Starter) once(ctx context.Context, name string, operations ...queue.Operation) ([]queue.Result, error) {
+func (s *Starter) once(ctx context.Context, name string, operations ...jobs.Operation) ([]jobs.Result, error) {
 	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), operationFor)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
@@ -517,7 +517,7 @@ func (s *Starter) once(ctx context.Context, name string, operations ...queue.Ope
 
 // do does operations that may be done twice, and tries again if the database fails.
 func (s *Starter) do(ctx context.Context, name string,
-	operations ...queue.Operation) (results []queue.Result, err error) {
+	operations ...jobs.Operation) (results []jobs.Result, err error) {
 	if len(operations) == 0 {
 		return nil, nil
 	}
@@ -536,14 +536,14 @@ func (s *Starter) do(ctx context.Context, name string,
 // has ended already.
 func (s *Starter) start(ctx context.Context, name string, b *batch) bool {
 	if b.Start == nil { // the queue is to start nothing any more
-		b.end = queue.Return{LockID: b.lock, Reason: "the queue starts nothing any more"}
+		b.end = jobs.Return{LockID: b.lock, Reason: "the queue starts nothing any more"}
 		if results, err := s.do(ctx, name, b.end); err == nil {
 			s.ended(name, b, results[0])
 		}
 		return false
 	}
 	var wires []events.Wire
-	var sent, bad []queue.Item
+	var sent, bad []jobs.Item
 	var why error
 	for _, item := range b.items {
 		w, err := s.encode(name, b, item)
@@ -554,7 +554,7 @@ func (s *Starter) start(ctx context.Context, name string, b *batch) bool {
 		wires, sent = append(wires, w), append(sent, item)
 	}
 	err := s.publish(ctx, wires)
-	var refused *bus.Refused
+	var refused *broker.Refused
 	switch {
 	case errors.As(err, &refused):
 		bySubject := make(map[string]error, len(refused.Messages))
@@ -573,7 +573,7 @@ func (s *Starter) start(ctx context.Context, name string, b *batch) bool {
 	s.mu.Lock()
 	s.outage = 0
 	s.mu.Unlock()
-	b.started, b.end = len(b.items)-len(bad), queue.Acknowledge{LockID: b.lock}
+	b.started, b.end = len(b.items)-len(bad), jobs.Acknowledge{LockID: b.lock}
 	if len(bad) > 0 {
 		b.end = s.never(name, b, bad, why)
 	}
@@ -581,8 +581,8 @@ func (s *Starter) start(ctx context.Context, name string, b *batch) bool {
 }
 
 // never is how a lock ends of which some items cannot be started.
-func (s *Starter) never(name string, b *batch, bad []queue.Item, why error) queue.Return {
-	r := queue.Return{LockID: b.lock, Reason: fmt.Sprintf("orchestration %q cannot be started with it: %v",
+func (s *Starter) never(name string, b *batch, bad []jobs.Item, why error) jobs.Return {
+	r := jobs.Return{LockID: b.lock, Reason: fmt.Sprintf("orchestration %q cannot be started with it: %v",
 		b.Start.Orchestration, why), Delay: longestWait}
 	for _, item := range bad {
 		r.Only = append(r.Only, item.ID)
@@ -594,7 +594,7 @@ func (s *Starter) never(name string, b *batch, bad []queue.Item, why error) queu
 
 // giveBack returns what the broker has not taken.
 func (s *Starter) giveBack(ctx context.Context, name string, b *batch, why error) {
-	r := queue.Return{LockID: b.lock, Reason: "the broker did not take the start: " + why.Error()}
+	r := jobs.Return{LockID: b.lock, Reason: "the broker did not take the start: " + why.Error()}
 	if ctx.Err() != nil {
 		r.Reason = "the orchestrator that was to start it has ended"
 	} else {
@@ -632,7 +632,7 @@ func (s *Starter) publish(ctx context.Context, wires []events.Wire) error {
 }
 
 // encode writes the start of an item. What the orchestrators would refuse is refused here.
-func (s *Starter) encode(name string, b *batch, item queue.Item) (w events.Wire, err error) {
+func (s *Starter) encode(name string, b *batch, item jobs.Item) (w events.Wire, err error) {
 	if err := events.CheckName("orchestration", b.Start.Orchestration); err != nil {
 		return w, err
 	}
@@ -655,7 +655,7 @@ func (s *Starter) encode(name string, b *batch, item queue.Item) (w events.Wire,
 }
 
 // InstanceOf is the id of the instance that an item starts, and of the message that starts it:
-// "queue/<queue>/<life>/<item>". The life is the queue's, see [queue.Info].
+// "queue/<queue>/<life>/<item>". The life is the queue's, see [jobs.Info].
 func InstanceOf(name, life string, item int64) string {
 	return "queue/" + name + "/" + life + "/" + strconv.FormatInt(item, 10)
 }

@@ -1,4 +1,4 @@
-package queues_test
+package jobserver_test
 
 import (
 	"context"
@@ -14,11 +14,11 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/pkg/events"
-	"github.com/rondo-run/rondo/services/jobs"
+	jobserver "github.com/rondo-run/rondo/services/jobs"
 )
 
-// broker stores what is published, each id once, as the instances take it.
-type broker struct {
+// fakeBroker stores what is published, each id once, as the instances take it.
+type fakeBroker struct {
 	mu     sync.Mutex
 	order  []string // the inputs, in the order in which they were first stored
 	stored map[string]events.Message
@@ -32,16 +32,16 @@ type broker struct {
 	blocks  bool                     // it does not answer
 }
 
-func newBroker() *broker {
-	return &broker{stored: make(map[string]events.Message), more: make(chan struct{}, 1)}
+func newBroker() *fakeBroker {
+	return &fakeBroker{stored: make(map[string]events.Message), more: make(chan struct{}, 1)}
 }
 
-func (b *broker) Prefix() string   { return "rondo" }
-func (b *broker) Connected() error { return nil }
+func (b *fakeBroker) Prefix() string   { return "rondo" }
+func (b *fakeBroker) Connected() error { return nil }
 
-func (b *broker) Has(context.Context, events.Wire) (bool, error) { return false, nil }
+func (b *fakeBroker) Has(context.Context, events.Wire) (bool, error) { return false, nil }
 
-func (b *broker) Publish(ctx context.Context, wires ...events.Wire) error {
+func (b *fakeBroker) Publish(ctx context.Context, wires ...events.Wire) error {
 	b.mu.Lock()
 	defer func() {
 		b.mu.Unlock()
@@ -60,7 +60,7 @@ func (b *broker) Publish(ctx context.Context, wires ...events.Wire) error {
 		b.came++
 		return b.away
 	}
-	var refused bus.Refused
+	var refused broker.Refused
 	for _, w := range wires {
 		m, err := events.Decode("rondo", w.Subject, w.Header, w.Body, "")
 		if err != nil {
@@ -92,25 +92,25 @@ func (b *broker) Publish(ctx context.Context, wires ...events.Wire) error {
 }
 
 // inputs are what was started, in its order.
-func (b *broker) inputs() string {
+func (b *fakeBroker) inputs() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return strings.Join(b.order, " ")
 }
 
 // starting makes a queue start an orchestration, and pushes numbers to it.
-func starting(t *testing.T, store queue.Store, settings queue.Settings, numbers ...int) {
+func starting(t *testing.T, store jobs.Store, settings jobs.Settings, numbers ...int) {
 	t.Helper()
 	if settings.Start == nil {
-		settings.Start = &queue.Start{Orchestration: "fulfil"}
+		settings.Start = &jobs.Start{Orchestration: "fulfil"}
 	}
-	do(t, store, queue.Configure{Settings: settings})
+	do(t, store, jobs.Configure{Settings: settings})
 	for _, n := range numbers {
-		do(t, store, queue.Push{Items: []queue.NewItem{{Data: json.RawMessage(fmt.Sprint(n))}}})
+		do(t, store, jobs.Push{Items: []jobs.NewItem{{Data: json.RawMessage(fmt.Sprint(n))}}})
 	}
 }
 
-func do(t *testing.T, store queue.Store, operations ...queue.Operation) []queue.Result {
+func do(t *testing.T, store jobs.Store, operations ...jobs.Operation) []jobs.Result {
 	t.Helper()
 	results, err := store.Do(t.Context(), "jobs", operations...)
 	if err != nil {
@@ -125,14 +125,14 @@ func do(t *testing.T, store queue.Store, operations ...queue.Operation) []queue.
 }
 
 // begin runs a Starter until the test, or whoever calls end, ends it.
-func begin(t *testing.T, store queue.Store, b queues.StartBroker,
-	c queues.StarterConfig) (s *queues.Starter, end func()) {
+func begin(t *testing.T, store jobs.Store, b jobserver.StartBroker,
+	c jobserver.StarterConfig) (s *jobserver.Starter, end func()) {
 	t.Helper()
 	if c.Every == 0 {
 		c.Every = 2 * time.Millisecond
 	}
 	c.Logger = silence
-	s = queues.NewStarter(store, b, c)
+	s = jobserver.NewStarter(store, b, c)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -147,7 +147,7 @@ func begin(t *testing.T, store queue.Store, b queues.StartBroker,
 }
 
 // eventually waits until the queue stands as it should.
-func eventually(t *testing.T, store queue.Store, what string, is func(queue.Info) bool) {
+func eventually(t *testing.T, store jobs.Store, what string, is func(jobs.Info) bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -165,19 +165,19 @@ func eventually(t *testing.T, store queue.Store, what string, is func(queue.Info
 	}
 }
 
-func empty(i queue.Info) bool { return i.Depth()+i.Locked+i.Delayed+i.Dead == 0 }
+func empty(i jobs.Info) bool { return i.Depth()+i.Locked+i.Delayed+i.Dead == 0 }
 
 func TestItemsStartInstancesInTheirOrder(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
 		const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-		starting(t, s.store, queue.Settings{Start: &queue.Start{Orchestration: "fulfil", Version: "2.0.0"}}, 3, 4)
-		do(t, s.store, queue.Push{Items: []queue.NewItem{{Data: json.RawMessage(`{"sku": "a1"}`), Trace: trace}}})
-		do(t, s.store, queue.Configure{Settings: queue.Settings{Priorities: 3}})
-		do(t, s.store, queue.Push{Items: []queue.NewItem{{Data: json.RawMessage("9"), Priority: 1}}})
-		do(t, s.store, queue.Configure{Settings: queue.Settings{Priorities: 3,
-			Start: &queue.Start{Orchestration: "fulfil", Version: "2.0.0"}}})
+		starting(t, s.store, jobs.Settings{Start: &jobs.Start{Orchestration: "fulfil", Version: "2.0.0"}}, 3, 4)
+		do(t, s.store, jobs.Push{Items: []jobs.NewItem{{Data: json.RawMessage(`{"sku": "a1"}`), Trace: trace}}})
+		do(t, s.store, jobs.Configure{Settings: jobs.Settings{Priorities: 3}})
+		do(t, s.store, jobs.Push{Items: []jobs.NewItem{{Data: json.RawMessage("9"), Priority: 1}}})
+		do(t, s.store, jobs.Configure{Settings: jobs.Settings{Priorities: 3,
+			Start: &jobs.Start{Orchestration: "fulfil", Version: "2.0.0"}}})
 		b := newBroker()
-		x, _ := begin(t, s.store, b, queues.StarterConfig{})
+		x, _ := begin(t, s.store, b, jobserver.StarterConfig{})
 		eventually(t, s.store, "all are started", empty)
 		if got := b.inputs(); got != `3 4 {"sku":"a1"} 9` {
 			t.Errorf("started were %s", got)
@@ -186,15 +186,15 @@ func TestItemsStartInstancesInTheirOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := b.stored[queues.InstanceOf("jobs", i.Life, 3)]
+		m := b.stored[jobserver.InstanceOf("jobs", i.Life, 3)]
 		c, ok := m.Content.(*events.Start)
 		if !ok || m.Instance != m.ID || m.Trace != trace || c.Orchestration != "fulfil" || c.Version != "2.0.0" ||
 			c.Conflict != events.KeepExisting ||
-			c.Attributes[queues.AttributeQueue] != "jobs" || events.CheckChosenInstance(m.Instance) != nil {
+			c.Attributes[jobserver.AttributeQueue] != "jobs" || events.CheckChosenInstance(m.Instance) != nil {
 			t.Errorf("the third item gave %+v, %+v", m, c)
 		}
-		eventually(t, s.store, "it is counted", func(queue.Info) bool {
-			return x.Counts() == queues.StarterCounts{Started: 4}
+		eventually(t, s.store, "it is counted", func(jobs.Info) bool {
+			return x.Counts() == jobserver.StarterCounts{Started: 4}
 		})
 		if i.Totals.Acknowledged != 4 {
 			t.Errorf("%+v", i.Totals)
@@ -206,11 +206,11 @@ func TestItemsStartInstancesInTheirOrder(t *testing.T) {
 func TestAnotherQueueOfTheSameName(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
 		b := newBroker()
-		begin(t, s.store, b, queues.StarterConfig{})
+		begin(t, s.store, b, jobserver.StarterConfig{})
 		for n := range 3 {
-			starting(t, s.store, queue.Settings{}, n)
+			starting(t, s.store, jobs.Settings{}, n)
 			eventually(t, s.store, "it is started", empty)
-			do(t, s.store, queue.Forget{})
+			do(t, s.store, jobs.Forget{})
 		}
 		if got := b.inputs(); got != "0 1 2" || len(b.stored) != 3 {
 			t.Errorf("started were %s", got)
@@ -220,13 +220,13 @@ func TestAnotherQueueOfTheSameName(t *testing.T) {
 
 // dying is a store whose process dies before something is acknowledged.
 type dying struct {
-	queue.Store
+	jobs.Store
 	died chan struct{}
 	once sync.Once
 }
 
-func (d *dying) Do(ctx context.Context, name string, operations ...queue.Operation) ([]queue.Result, error) {
-	if slices.ContainsFunc(operations, func(o queue.Operation) bool { _, is := o.(queue.Acknowledge); return is }) {
+func (d *dying) Do(ctx context.Context, name string, operations ...jobs.Operation) ([]jobs.Result, error) {
+	if slices.ContainsFunc(operations, func(o jobs.Operation) bool { _, is := o.(jobs.Acknowledge); return is }) {
 		d.once.Do(func() { close(d.died) })
 	}
 	select {
@@ -239,19 +239,19 @@ func (d *dying) Do(ctx context.Context, name string, operations ...queue.Operati
 
 func TestAStartThatWasNotAcknowledgedComesAgainAsTheSame(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
-		for _, mode := range []queue.Mode{queue.Exclusive, queue.Concurrent} {
-			starting(t, s.store, queue.Settings{Mode: mode}, 1, 2, 3)
+		for _, mode := range []jobs.Mode{jobs.Exclusive, jobs.Concurrent} {
+			starting(t, s.store, jobs.Settings{Mode: mode}, 1, 2, 3)
 			b := newBroker()
 			d := &dying{Store: s.store, died: make(chan struct{})}
-			_, end := begin(t, d, b, queues.StarterConfig{})
+			_, end := begin(t, d, b, jobserver.StarterConfig{})
 			<-d.died
 			end()
-			eventually(t, s.store, "they are locked", func(i queue.Info) bool { return i.Locked == 3 })
+			eventually(t, s.store, "they are locked", func(i jobs.Info) bool { return i.Locked == 3 })
 			if len(b.stored) != 3 || b.came != 3 {
 				t.Errorf("%s: %d were started", mode, len(b.stored))
 			}
-			s.clock.move(queue.DefaultTTL)
-			_, end = begin(t, s.store, b, queues.StarterConfig{})
+			s.clock.move(jobs.DefaultTTL)
+			_, end = begin(t, s.store, b, jobserver.StarterConfig{})
 			eventually(t, s.store, "they are started again", empty)
 			end()
 			if len(b.stored) != 3 || b.came != 6 || b.inputs() != "1 2 3" {
@@ -263,12 +263,12 @@ func TestAStartThatWasNotAcknowledgedComesAgainAsTheSame(t *testing.T) {
 
 // forgetful is a store of which two answers of five are lost.
 type forgetful struct {
-	queue.Store
+	jobs.Store
 	mu sync.Mutex
 	n  int
 }
 
-func (f *forgetful) Do(ctx context.Context, name string, operations ...queue.Operation) ([]queue.Result, error) {
+func (f *forgetful) Do(ctx context.Context, name string, operations ...jobs.Operation) ([]jobs.Result, error) {
 	results, err := f.Store.Do(ctx, name, operations...)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -280,11 +280,11 @@ func (f *forgetful) Do(ctx context.Context, name string, operations ...queue.Ope
 
 func TestADatabaseLosesAnswers(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
-		for _, mode := range []queue.Mode{queue.Exclusive, queue.Concurrent} {
-			starting(t, s.store, queue.Settings{Mode: mode}, 1, 2, 3)
+		for _, mode := range []jobs.Mode{jobs.Exclusive, jobs.Concurrent} {
+			starting(t, s.store, jobs.Settings{Mode: mode}, 1, 2, 3)
 			b := newBroker()
-			_, end := begin(t, &forgetful{Store: s.store}, b, queues.StarterConfig{})
-			eventually(t, s.store, "all are started", func(i queue.Info) bool {
+			_, end := begin(t, &forgetful{Store: s.store}, b, jobserver.StarterConfig{})
+			eventually(t, s.store, "all are started", func(i jobs.Info) bool {
 				if i.Locked > 0 {
 					s.clock.move(time.Second) // what nobody could return expires
 				}
@@ -300,11 +300,11 @@ func TestADatabaseLosesAnswers(t *testing.T) {
 
 func TestTheBrokerIsAway(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
-		starting(t, s.store, queue.Settings{MaxAttempts: 3}, 1, 2)
+		starting(t, s.store, jobs.Settings{MaxAttempts: 3}, 1, 2)
 		b := newBroker()
 		b.away = errors.New("no answer")
-		x, _ := begin(t, s.store, b, queues.StarterConfig{})
-		eventually(t, s.store, "they went back", func(i queue.Info) bool { return i.Delayed == 2 })
+		x, _ := begin(t, s.store, b, jobserver.StarterConfig{})
+		eventually(t, s.store, "they went back", func(i jobs.Info) bool { return i.Delayed == 2 })
 		b.mu.Lock()
 		b.away = nil
 		b.mu.Unlock()
@@ -313,8 +313,8 @@ func TestTheBrokerIsAway(t *testing.T) {
 		if b.inputs() != "1 2" || b.came != 3 {
 			t.Errorf("%d came, and are %s", b.came, b.inputs())
 		}
-		eventually(t, s.store, "it is counted", func(queue.Info) bool {
-			return x.Counts() == queues.StarterCounts{Started: 2, Returned: 2, Failed: 1}
+		eventually(t, s.store, "it is counted", func(jobs.Info) bool {
+			return x.Counts() == jobserver.StarterCounts{Started: 2, Returned: 2, Failed: 1}
 		})
 	})
 }
@@ -323,8 +323,8 @@ func TestTheBrokerIsAway(t *testing.T) {
 func TestAnItemThatCanNeverBeStarted(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
 		large := json.RawMessage(`"` + strings.Repeat("x", events.MaxPayload) + `"`)
-		starting(t, s.store, queue.Settings{MaxAttempts: 2}, 1)
-		do(t, s.store, queue.Push{Items: []queue.NewItem{{Data: large}, {Data: json.RawMessage("2")},
+		starting(t, s.store, jobs.Settings{MaxAttempts: 2}, 1)
+		do(t, s.store, jobs.Push{Items: []jobs.NewItem{{Data: large}, {Data: json.RawMessage("2")},
 			{Data: json.RawMessage("3")}}})
 		b := newBroker()
 		b.refuses = func(s events.Start) error {
@@ -333,16 +333,16 @@ func TestAnItemThatCanNeverBeStarted(t *testing.T) {
 			}
 			return nil
 		}
-		x, _ := begin(t, s.store, b, queues.StarterConfig{})
-		eventually(t, s.store, "two went back", func(i queue.Info) bool { return i.Delayed == 2 && i.Locked == 0 })
+		x, _ := begin(t, s.store, b, jobserver.StarterConfig{})
+		eventually(t, s.store, "two went back", func(i jobs.Info) bool { return i.Delayed == 2 && i.Locked == 0 })
 		if b.inputs() != "1 3" {
 			t.Errorf("started were %s", b.inputs())
 		}
 		s.clock.move(time.Second)
-		eventually(t, s.store, "two are dead", func(i queue.Info) bool {
+		eventually(t, s.store, "two are dead", func(i jobs.Info) bool {
 			return i.Dead == 2 && i.Totals.Acknowledged == 2
 		})
-		dead, err := s.store.Dead(t.Context(), "jobs", queue.DeadID{}, 10)
+		dead, err := s.store.Dead(t.Context(), "jobs", jobs.DeadID{}, 10)
 		if err != nil || len(dead) != 2 {
 			t.Fatalf("%d, %v", len(dead), err)
 		}
@@ -350,8 +350,8 @@ func TestAnItemThatCanNeverBeStarted(t *testing.T) {
 			`orchestration "fulfil" cannot be started with it`) || dead[0].Attempts != 2 {
 			t.Errorf("they have died because of %q", why)
 		}
-		eventually(t, s.store, "it is counted", func(queue.Info) bool {
-			return x.Counts() == queues.StarterCounts{Started: 2, Returned: 4, Died: 2}
+		eventually(t, s.store, "it is counted", func(jobs.Info) bool {
+			return x.Counts() == jobserver.StarterCounts{Started: 2, Returned: 4, Died: 2}
 		})
 	})
 }
@@ -359,7 +359,7 @@ func TestAnItemThatCanNeverBeStarted(t *testing.T) {
 // Without max_attempts it comes again ever more rarely, and those behind it go on.
 func TestAnItemThatCanNeverBeStartedIsNoHurry(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
-		starting(t, s.store, queue.Settings{}, 1)
+		starting(t, s.store, jobs.Settings{}, 1)
 		b := newBroker()
 		b.refuses = func(s events.Start) error {
 			if string(s.Input) == "1" {
@@ -367,13 +367,13 @@ func TestAnItemThatCanNeverBeStartedIsNoHurry(t *testing.T) {
 			}
 			return nil
 		}
-		begin(t, s.store, b, queues.StarterConfig{})
+		begin(t, s.store, b, jobserver.StarterConfig{})
 		for n, delay := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600} {
-			eventually(t, s.store, "it went back", func(i queue.Info) bool {
+			eventually(t, s.store, "it went back", func(i jobs.Info) bool {
 				return i.Totals.Returned == int64(n+1) && i.Delayed == 1
 			})
-			do(t, s.store, queue.Push{Items: []queue.NewItem{{Data: json.RawMessage("2")}}})
-			eventually(t, s.store, "another one is started", func(i queue.Info) bool {
+			do(t, s.store, jobs.Push{Items: []jobs.NewItem{{Data: json.RawMessage("2")}}})
+			eventually(t, s.store, "another one is started", func(i jobs.Info) bool {
 				return i.Totals.Acknowledged == int64(n+1)
 			})
 			s.clock.move(delay*time.Second - time.Microsecond)
@@ -387,11 +387,11 @@ func TestAnItemThatCanNeverBeStartedIsNoHurry(t *testing.T) {
 
 func TestWhatNobodyKnowsStaysInTheQueue(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
-		starting(t, s.store, queue.Settings{Start: &queue.Start{Orchestration: "new", Version: "2.0.0"}}, 1)
+		starting(t, s.store, jobs.Settings{Start: &jobs.Start{Orchestration: "new", Version: "2.0.0"}}, 1)
 		var mu sync.Mutex
 		asked, known := make(chan string, 1000), false
 		b := newBroker()
-		begin(t, s.store, b, queues.StarterConfig{Knows: func(name, version string) bool {
+		begin(t, s.store, b, jobserver.StarterConfig{Knows: func(name, version string) bool {
 			mu.Lock()
 			defer mu.Unlock()
 			select {
@@ -417,16 +417,16 @@ func TestWhatNobodyKnowsStaysInTheQueue(t *testing.T) {
 
 func TestTwoProcessesStartEachItemOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
-		for _, mode := range []queue.Mode{queue.Exclusive, queue.Concurrent} {
-			starting(t, s.store, queue.Settings{Mode: mode})
-			var items []queue.NewItem
+		for _, mode := range []jobs.Mode{jobs.Exclusive, jobs.Concurrent} {
+			starting(t, s.store, jobs.Settings{Mode: mode})
+			var items []jobs.NewItem
 			for n := range 500 {
-				items = append(items, queue.NewItem{Data: json.RawMessage(fmt.Sprint(n)), Priority: n % 3})
+				items = append(items, jobs.NewItem{Data: json.RawMessage(fmt.Sprint(n)), Priority: n % 3})
 			}
-			do(t, s.store, queue.Push{Items: items})
+			do(t, s.store, jobs.Push{Items: items})
 			b := newBroker()
-			_, end1 := begin(t, s.store, b, queues.StarterConfig{})
-			_, end2 := begin(t, s.store, b, queues.StarterConfig{})
+			_, end1 := begin(t, s.store, b, jobserver.StarterConfig{})
+			_, end2 := begin(t, s.store, b, jobserver.StarterConfig{})
 			eventually(t, s.store, "all are started", empty)
 			end1()
 			end2()
@@ -440,12 +440,12 @@ func TestTwoProcessesStartEachItemOnce(t *testing.T) {
 // Who pushes where a Starter is tells it, so that it need not look.
 func TestWhatIsPushedHereIsStartedAtOnce(t *testing.T) {
 	s := onSQLite(t)
-	starting(t, s.store, queue.Settings{}, 1)
+	starting(t, s.store, jobs.Settings{}, 1)
 	b := newBroker()
-	x, _ := begin(t, s.store, b, queues.StarterConfig{Every: time.Hour})
+	x, _ := begin(t, s.store, b, jobserver.StarterConfig{Every: time.Hour})
 	eventually(t, s.store, "it is started", empty)
 	for range 20 {
-		do(t, x.Hear(s.store), queue.Push{Items: []queue.NewItem{{Data: json.RawMessage("2")}}})
+		do(t, x.Hear(s.store), jobs.Push{Items: []jobs.NewItem{{Data: json.RawMessage("2")}}})
 		eventually(t, s.store, "it is started", empty)
 	}
 	if len(b.stored) != 21 {
@@ -455,11 +455,11 @@ func TestWhatIsPushedHereIsStartedAtOnce(t *testing.T) {
 
 func TestTheRateIsKept(t *testing.T) {
 	s := onSQLite(t)
-	starting(t, s.store, queue.Settings{Start: &queue.Start{Orchestration: "fulfil", MaxPerSecond: 50}},
+	starting(t, s.store, jobs.Settings{Start: &jobs.Start{Orchestration: "fulfil", MaxPerSecond: 50}},
 		make([]int, 20)...)
 	b := newBroker()
 	begun := time.Now()
-	begin(t, s.store, b, queues.StarterConfig{})
+	begin(t, s.store, b, jobserver.StarterConfig{})
 	eventually(t, s.store, "all are started", empty)
 	if took := time.Since(begun); took < 15*time.Second/50 { // five may come at once
 		t.Errorf("20 items were started within %v", took)
@@ -470,11 +470,11 @@ func TestTheRateIsKept(t *testing.T) {
 // within the grace.
 func TestTheEndGivesBackWhatIsLocked(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
-		starting(t, s.store, queue.Settings{}, 1, 2)
+		starting(t, s.store, jobs.Settings{}, 1, 2)
 		b := newBroker()
 		b.blocks = true
-		_, end := begin(t, s.store, b, queues.StarterConfig{Grace: time.Millisecond})
-		eventually(t, s.store, "they are locked", func(i queue.Info) bool { return i.Locked == 2 })
+		_, end := begin(t, s.store, b, jobserver.StarterConfig{Grace: time.Millisecond})
+		eventually(t, s.store, "they are locked", func(i jobs.Info) bool { return i.Locked == 2 })
 		end()
 		if i, err := s.store.Look(t.Context(), "jobs"); err != nil || i.Depth() != 2 || i.Exclusive != nil {
 			t.Errorf("%+v, %v", i, err)
@@ -485,20 +485,20 @@ func TestTheEndGivesBackWhatIsLocked(t *testing.T) {
 // Some items of a lock can go back while the others are done.
 func TestSomeItemsOfALockGoBack(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
-		for _, mode := range []queue.Mode{queue.Exclusive, queue.Concurrent} {
-			do(t, s.store, queue.Push{Items: []queue.NewItem{{Data: json.RawMessage("1")}, {Data: json.RawMessage("2")},
+		for _, mode := range []jobs.Mode{jobs.Exclusive, jobs.Concurrent} {
+			do(t, s.store, jobs.Push{Items: []jobs.NewItem{{Data: json.RawMessage("1")}, {Data: json.RawMessage("2")},
 				{Data: json.RawMessage("3")}}})
-			r := do(t, s.store, queue.Pop{Count: 3, LockID: "a", Mode: mode})
-			r = do(t, s.store, queue.Return{LockID: "a", Only: []int64{r[0].Items[1].ID, 999}},
-				queue.Pop{Count: 9, LockID: "b", Mode: mode})
+			r := do(t, s.store, jobs.Pop{Count: 3, LockID: "a", Mode: mode})
+			r = do(t, s.store, jobs.Return{LockID: "a", Only: []int64{r[0].Items[1].ID, 999}},
+				jobs.Pop{Count: 9, LockID: "b", Mode: mode})
 			if r[0].Count != 1 || len(r[1].Items) != 1 || string(r[1].Items[0].Data) != "2" ||
 				r[1].Items[0].Attempts != 2 {
 				t.Errorf("%s: %+v", mode, r)
 			}
-			do(t, s.store, queue.Acknowledge{LockID: "b"})
+			do(t, s.store, jobs.Acknowledge{LockID: "b"})
 		}
 		if i, err := s.store.Look(t.Context(), "jobs"); err != nil || !empty(i) ||
-			i.Totals != (queue.Totals{Pushed: 6, Popped: 8, Acknowledged: 6, Returned: 2}) {
+			i.Totals != (jobs.Totals{Pushed: 6, Popped: 8, Acknowledged: 6, Returned: 2}) {
 			t.Errorf("%+v, %v", i, err)
 		}
 	})

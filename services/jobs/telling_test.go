@@ -1,4 +1,4 @@
-package queues_test
+package jobserver_test
 
 import (
 	"bytes"
@@ -25,7 +25,7 @@ import (
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
-	"github.com/rondo-run/rondo/services/jobs"
+	jobserver "github.com/rondo-run/rondo/services/jobs"
 )
 
 // This file is about what a server tells of itself: spans, metrics, and the log.
@@ -42,13 +42,13 @@ type told struct {
 
 // brokenStore is a store that fails when it is told to.
 type brokenStore struct {
-	queue.Store
+	jobs.Store
 	broken *atomic.Bool
 }
 
 var errDisk = errors.New("the disk is on fire")
 
-func (s brokenStore) Do(ctx context.Context, name string, ops ...queue.Operation) ([]queue.Result, error) {
+func (s brokenStore) Do(ctx context.Context, name string, ops ...jobs.Operation) ([]jobs.Result, error) {
 	if s.broken.Load() {
 		return nil, errDisk
 	}
@@ -69,12 +69,12 @@ func telling(t *testing.T) *told {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Queues().Do(t.Context(), "before", queue.Push{Items: []queue.NewItem{{Data: []byte("1")},
-		{Data: []byte("2")}}}, queue.Pop{Count: 1, LockID: "12345678901"}); err != nil {
+	if _, err := db.Queues().Do(t.Context(), "before", jobs.Push{Items: []jobs.NewItem{{Data: []byte("1")},
+		{Data: []byte("2")}}}, jobs.Pop{Count: 1, LockID: "12345678901"}); err != nil {
 		t.Fatal(err)
 	}
 	c.move(7 * time.Second)
-	x.service, x.end = serve(t, brokenStore{db.Queues(), x.broken}, queues.Config{
+	x.service, x.end = serve(t, brokenStore{db.Queues(), x.broken}, jobserver.Config{
 		Now: c.now, Tracer: telemetry.NewTracer(sdktrace.NewSimpleSpanProcessor(x.spans), nil, nil), Metrics: m,
 		Logger: slog.New(slog.NewJSONHandler(x.log, nil)),
 	})

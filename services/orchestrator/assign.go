@@ -15,7 +15,7 @@ import (
 // Of the members with the newest engine, each partition takes the one that it likes best (by a hash
 // of both, so that little moves when somebody comes or goes) and that does not have its fair share
 // yet; nobody has two more than another.
-func assign(members []bus.Member, partitions []int) map[int]string {
+func assign(members []broker.Member, partitions []int) map[int]string {
 	newest := 0
 	for _, m := range members {
 		if !m.Leaving {

@@ -10,10 +10,10 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 )
 
-func members(n int) []bus.Member {
-	var out []bus.Member
+func members(n int) []broker.Member {
+	var out []broker.Member
 	for i := range n {
-		out = append(out, bus.Member{ID: fmt.Sprint("orchestrator-", i), Engine: 1})
+		out = append(out, broker.Member{ID: fmt.Sprint("orchestrator-", i), Engine: 1})
 	}
 	return out
 }
@@ -89,7 +89,7 @@ func TestAssignPrefersTheNewestEngineAndLeavesOutWhoLeaves(t *testing.T) {
 			t.Errorf("partition %d goes to %s, want the only one that stays with the newest engine", p, owner)
 		}
 	}
-	if owners := assign([]bus.Member{{ID: "a", Leaving: true}}, numbers(3)); len(owners) != 0 {
+	if owners := assign([]broker.Member{{ID: "a", Leaving: true}}, numbers(3)); len(owners) != 0 {
 		t.Errorf("somebody who leaves is given %v", owners)
 	}
 	if owners := assign(nil, numbers(3)); len(owners) != 0 {

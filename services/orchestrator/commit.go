@@ -404,7 +404,8 @@ func (l *loop) countAgainst(e *entry, why string) {
 		if most := l.o.config.Round.MaxAttempts; i.attempts > 2*max(most, 10) && !i.inside() {
 			// even to end the instance was not possible
 			l.settled(i)
-			l.o.bury(i.settling(), bus.Cause{Reason: reasonUnfit, Detail: why, By: l.o.config.ID, Attempts: i.attempts})
+			l.o.bury(i.settling(),
+				broker.Cause{Reason: reasonUnfit, Detail: why, By: l.o.config.ID, Attempts: i.attempts})
 			continue
 		}
 		rest = append(rest, i)

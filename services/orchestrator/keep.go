@@ -40,7 +40,7 @@ func newKeeper(o *Orchestrator) *keeper {
 const (
 	// settleFor is longer than a task is with a worker before it is stored: a second, and three
 	// more if the worker does not answer.
-	settleFor = bus.LastsAfter + 4*time.Second
+	settleFor = broker.LastsAfter + 4*time.Second
 
 	tidyEvery   = time.Minute
 	retainEvery = time.Minute

@@ -14,7 +14,7 @@ import (
 func (l *loop) of(e *entry) *slog.Logger { return telemetry.LogOf(l.o.log, e.id, e.known.row()) }
 
 // about is what a message that was not taken is about.
-func about(d bus.Delivery) []any {
+func about(d broker.Delivery) []any {
 	about := []any{"subject", d.Subject}
 	if to, err := events.DecodeToken(d.Subject[strings.LastIndexByte(d.Subject, '.')+1:]); err == nil &&
 		events.CheckInstance(to) == nil {
@@ -24,7 +24,7 @@ func about(d bus.Delivery) []any {
 }
 
 // placeOf is the place in a trace that a message names; none if it names none.
-func placeOf(d bus.Delivery) events.Trace {
+func placeOf(d broker.Delivery) events.Trace {
 	if v := d.Header[events.HeaderTrace]; len(v) > 0 {
 		t, _ := events.ParseTrace(v[0])
 		return t

@@ -18,7 +18,7 @@ import (
 type item struct {
 	message events.Message
 	// delivery is how it came. Its Hold is nil if this process says it to itself.
-	delivery bus.Delivery
+	delivery broker.Delivery
 	attempts int
 	handed   bool // by another orchestrator, which cannot run it
 	suspect  bool // it may kill the process: it is decided alone
@@ -43,7 +43,7 @@ func (i *item) free() {
 func (i *item) inside() bool { return i.delivery.Hold == nil }
 
 // hold is how to settle it.
-func (i *item) hold() bus.Hold {
+func (i *item) hold() broker.Hold {
 	if i.void {
 		return noHold{}
 	}
@@ -51,7 +51,7 @@ func (i *item) hold() bus.Hold {
 }
 
 // settling is the delivery with how to settle it.
-func (i *item) settling() bus.Delivery {
+func (i *item) settling() broker.Delivery {
 	d := i.delivery
 	d.Hold = i.hold()
 	return d

@@ -172,9 +172,9 @@ type lookout struct {
 // sight is what was seen.
 type sight struct {
 	at         time.Time
-	partitions map[int]bus.Backlog
+	partitions map[int]broker.Backlog
 	// The rest is about the whole system, and seen by one orchestrator only.
-	queues                 map[bus.Queue]bus.Backlog
+	queues                 map[broker.Queue]broker.Backlog
 	promises               int
 	oldest                 time.Time // promise, zero if there is none
 	halted                 int64
@@ -217,7 +217,7 @@ func (k *lookout) run(ctx context.Context) {
 func (k *lookout) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookFor)
 	defer cancel()
-	s := &sight{at: time.Now(), partitions: make(map[int]bus.Backlog), queues: make(map[bus.Queue]bus.Backlog)}
+	s := &sight{at: time.Now(), partitions: make(map[int]broker.Backlog), queues: make(map[broker.Queue]broker.Backlog)}
 	owned := k.o.Owned()
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -333,11 +333,11 @@ func (k *lookout) tellSeen(tell telemetry.Tell, s *sight) {
 		tell(telemetry.MetricPartitionWait, float64(b.Waiting), strconv.Itoa(p))
 		tell(telemetry.MetricPartitionHeld, float64(b.Held), strconv.Itoa(p))
 	}
-	queues := make(map[bus.Queue]bus.Backlog) // those that have no label of their own share one
+	queues := make(map[broker.Queue]broker.Backlog) // those that have no label of their own share one
 	for q, b := range s.queues {
-		name := bus.Queue{Activity: m.Activity(q.Activity), Tag: m.Tag(q.Tag)}
+		name := broker.Queue{Activity: m.Activity(q.Activity), Tag: m.Tag(q.Tag)}
 		sum := queues[name]
-		queues[name] = bus.Backlog{Waiting: sum.Waiting + b.Waiting, Held: sum.Held + b.Held,
+		queues[name] = broker.Backlog{Waiting: sum.Waiting + b.Waiting, Held: sum.Held + b.Held,
 			Receivers: sum.Receivers + b.Receivers}
 	}
 	for q, b := range queues {

@@ -59,19 +59,19 @@ import (
 
 // Broker is what an orchestrator needs of the bus.
 type Broker interface {
-	bus.Publisher
-	bus.Inbox
-	bus.DeadLetters
-	bus.WorkBroker
-	bus.Members
-	bus.Handovers
-	bus.Sessions
-	bus.Notes
-	bus.Marks
-	bus.Schedules
-	bus.Notices
-	bus.Questions
-	bus.RollCalls
+	broker.Publisher
+	broker.Inbox
+	broker.DeadLetters
+	broker.WorkBroker
+	broker.Members
+	broker.Handovers
+	broker.Sessions
+	broker.Notes
+	broker.Marks
+	broker.Schedules
+	broker.Notices
+	broker.Questions
+	broker.RollCalls
 	// Prefix begins all subjects. InboxWait is how long a message stays with who has it.
 	Prefix() string
 	InboxWait() time.Duration

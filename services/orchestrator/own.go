@@ -30,12 +30,12 @@ const (
 // ownership receives from the partitions that are this orchestrator's, as long as they are.
 type ownership struct {
 	o       *Orchestrator
-	members bus.Membership
+	members broker.Membership
 	stopped func() // no more is handed over
 	leaving atomic.Bool
 
 	mu         sync.Mutex // never held while the loop is waited for
-	partitions bus.Partitions
+	partitions broker.Partitions
 	known      bool // what there is was seen at least once
 	fault      error
 	receivers  map[int]*receiving
@@ -63,12 +63,12 @@ func (w *ownership) join(ctx context.Context) (err error) {
 	}
 	host, _ := os.Hostname() // only for people
 	w.members, err = w.o.broker.Join(ctx,
-		bus.Member{ID: w.o.config.ID, Engine: events.Engine, Code: code, Build: w.o.config.Build, Host: host})
+		broker.Member{ID: w.o.config.ID, Engine: events.Engine, Code: code, Build: w.o.config.Build, Host: host})
 	return err
 }
 
 // takeOver takes a message that another orchestrator cannot take.
-func (w *ownership) takeOver(d bus.Delivery) error {
+func (w *ownership) takeOver(d broker.Delivery) error {
 	if w.leaving.Load() {
 		return errors.New("it is leaving")
 	}
@@ -177,7 +177,7 @@ func (w *ownership) take(ctx context.Context, mine []int) {
 // receive receives from a partition, again and again, until the context ends.
 func (w *ownership) receive(ctx context.Context, partition int) {
 	for ctx.Err() == nil {
-		err := w.o.broker.Receive(ctx, partition, func(d bus.Delivery) { w.o.receive(ctx, d, false) })
+		err := w.o.broker.Receive(ctx, partition, func(d broker.Delivery) { w.o.receive(ctx, d, false) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -255,7 +255,7 @@ func (w *ownership) whoCan(instance string, row round.Row, c events.Content, why
 
 // anybodyKnows reports whether an orchestrator that is running can run some code.
 func (w *ownership) anybodyKnows(name, version string) bool {
-	return slices.ContainsFunc(w.members.Members(), func(m bus.Member) bool { return m.Knows(name, version) })
+	return slices.ContainsFunc(w.members.Members(), func(m broker.Member) bool { return m.Knows(name, version) })
 }
 
 // mayRun reports whether an orchestrator that is running may run some code, as far as is known.

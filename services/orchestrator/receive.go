@@ -12,10 +12,10 @@ import (
 
 // receive takes a delivery from the broker to the loop. It blocks while the loop has too much, and
 // so does the broker then.
-func (o *Orchestrator) receive(ctx context.Context, d bus.Delivery, handed bool) {
+func (o *Orchestrator) receive(ctx context.Context, d broker.Delivery, handed bool) {
 	m, err := events.Decode(o.broker.Prefix(), d.Subject, d.Header, d.Body, d.ID())
 	if err != nil {
-		o.bury(d, bus.Cause{Reason: reasonMalformed, Detail: err.Error(), By: o.config.ID})
+		o.bury(d, broker.Cause{Reason: reasonMalformed, Detail: err.Error(), By: o.config.ID})
 		return
 	}
 	if o.startEach(d, m) {
@@ -97,7 +97,7 @@ func newSuspects(o *Orchestrator) *suspects {
 	return &suspects{o: o, more: make(chan struct{}, 1), free: make(chan struct{}, 1)}
 }
 
-func attemptsKey(d bus.Delivery) string { return "attempts/" + d.ID() }
+func attemptsKey(d broker.Delivery) string { return "attempts/" + d.ID() }
 
 func (s *suspects) add(i *item) {
 	s.mu.Lock()

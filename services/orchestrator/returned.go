@@ -41,7 +41,7 @@ type givenBack struct {
 func newReturned() *returned { return &returned{known: make(map[uint64]givenBack), forgot: time.Now()} }
 
 // times is how often this process has given a message back.
-func (r *returned) times(d bus.Delivery) int {
+func (r *returned) times(d broker.Delivery) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if g, ok := r.known[d.Place]; ok && g.stored.Equal(d.Stored) {
@@ -51,7 +51,7 @@ func (r *returned) times(d bus.Delivery) int {
 }
 
 // note remembers that a message is given back for some time.
-func (r *returned) note(d bus.Delivery, after time.Duration) {
+func (r *returned) note(d broker.Delivery, after time.Duration) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,7 +77,7 @@ func (r *returned) spread() time.Duration {
 }
 
 // forget forgets a message that was settled.
-func (r *returned) forget(d bus.Delivery) {
+func (r *returned) forget(d broker.Delivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.known, d.Place)

@@ -13,7 +13,7 @@ import (
 func TestReturnedMessagesAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReturned()
-		at := func(place uint64) bus.Delivery { return bus.Delivery{Place: place, Stored: time.Unix(1, 0)} }
+		at := func(place uint64) broker.Delivery { return broker.Delivery{Place: place, Stored: time.Unix(1, 0)} }
 		for place := range uint64(2 * returnRate) {
 			r.note(at(place), time.Second)
 		}

@@ -56,9 +56,9 @@ func (o *Orchestrator) explain(ctx context.Context, w *query.Waiting) {
 	if w.Name != "" && !w.Status.Ended() && !o.own.anybodyKnows(w.Name, w.Version) {
 		w.Notes = append(w.Notes, fmt.Sprintf("no orchestrator that is running knows %q version %s", w.Name, w.Version))
 	}
-	seen := make(map[bus.Queue]bool)
+	seen := make(map[broker.Queue]bool)
 	for _, x := range w.Waits {
-		q := bus.Queue{Tag: x.Tag, Activity: x.Name}
+		q := broker.Queue{Tag: x.Tag, Activity: x.Name}
 		if x.Kind != round.WaitsForActivity || seen[q] || len(seen) >= maxExplained {
 			continue
 		}
@@ -95,7 +95,7 @@ func (o *Orchestrator) receipt(e *entry, i *item, r round.Receipt) {
 
 // startEach makes of a start that came from a schedule the start of an instance of its own, and
 // publishes it. It reports false for any other message.
-func (o *Orchestrator) startEach(d bus.Delivery, m events.Message) bool {
+func (o *Orchestrator) startEach(d broker.Delivery, m events.Message) bool {
 	start, ok := m.Content.(*events.Start)
 	if v := d.Header[query.HeaderEach]; !ok || len(v) == 0 || v[0] != "true" {
 		return false
@@ -104,7 +104,7 @@ func (o *Orchestrator) startEach(d bus.Delivery, m events.Message) bool {
 	return true
 }
 
-func (o *Orchestrator) startOne(d bus.Delivery, m events.Message, start *events.Start) {
+func (o *Orchestrator) startOne(d broker.Delivery, m events.Message, start *events.Start) {
 	m.Instance = query.EachInstance(m.Instance, d.Stored)
 	m.ID = "each/" + d.ID()
 	err := events.CheckChosenInstance(m.Instance)
@@ -116,7 +116,7 @@ func (o *Orchestrator) startOne(d bus.Delivery, m events.Message, start *events.
 		w, err = events.Encode(o.broker.Prefix(), m)
 	}
 	if err != nil {
-		o.bury(d, bus.Cause{Reason: reasonMalformed, Detail: err.Error(), By: o.config.ID})
+		o.bury(d, broker.Cause{Reason: reasonMalformed, Detail: err.Error(), By: o.config.ID})
 		return
 	}
 	o.aside(func(ctx context.Context) {

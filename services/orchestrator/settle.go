@@ -78,7 +78,7 @@ func (l *loop) settle(e *entry, i *item, r round.Receipt) {
 	case round.Dead:
 		l.settled(i)
 		l.o.bury(i.settling(),
-			bus.Cause{Reason: string(r.Reason), Detail: r.Detail, By: l.o.config.ID, Attempts: i.attempts})
+			broker.Cause{Reason: string(r.Reason), Detail: r.Detail, By: l.o.config.ID, Attempts: i.attempts})
 	default:
 		l.of(e).Error("a message without a receipt; it comes again", "subject", i.delivery.Subject)
 		l.settled(i)
@@ -177,7 +177,7 @@ func (h *handovers) one(x handover) error {
 }
 
 // bury puts a message aside for people to look at, and then acknowledges it.
-func (o *Orchestrator) bury(d bus.Delivery, why bus.Cause) {
+func (o *Orchestrator) bury(d broker.Delivery, why broker.Cause) {
 	o.aside(func(ctx context.Context) {
 		log := telemetry.LogAt(o.log, placeOf(d)).With(about(d)...)
 		log.Warn("a message was put aside", "reason", why.Reason, "detail", o.detail(why.Reason, why.Detail))

@@ -46,7 +46,7 @@ func (o *Orchestrator) system(ctx context.Context) (s query.System, err error) {
 	if err != nil {
 		return s, err
 	}
-	slices.SortFunc(queues, func(a, b bus.Queue) int {
+	slices.SortFunc(queues, func(a, b broker.Queue) int {
 		return strings.Compare(a.Activity+"\x00"+a.Tag, b.Activity+"\x00"+b.Tag)
 	})
 	for i, q := range queues {
@@ -65,7 +65,7 @@ func (o *Orchestrator) backlogs(ctx context.Context, s *query.System) error {
 	var once sync.Once
 	var failed error
 	slots := make(chan struct{}, lookingAtOnce)
-	look := func(to *query.Backlog, from func() (bus.Backlog, error)) {
+	look := func(to *query.Backlog, from func() (broker.Backlog, error)) {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
@@ -79,12 +79,12 @@ func (o *Orchestrator) backlogs(ctx context.Context, s *query.System) error {
 	}
 	for i := range s.Partitions {
 		p := &s.Partitions[i]
-		look(&p.Backlog, func() (bus.Backlog, error) { return o.broker.Backlog(ctx, p.Partition) })
+		look(&p.Backlog, func() (broker.Backlog, error) { return o.broker.Backlog(ctx, p.Partition) })
 	}
 	for i := range s.Queues {
 		q := &s.Queues[i]
-		look(&q.Backlog, func() (bus.Backlog, error) {
-			return o.broker.WorkBacklog(ctx, bus.Queue{Tag: q.Tag, Activity: q.Activity})
+		look(&q.Backlog, func() (broker.Backlog, error) {
+			return o.broker.WorkBacklog(ctx, broker.Queue{Tag: q.Tag, Activity: q.Activity})
 		})
 	}
 	all.Wait()

@@ -32,12 +32,12 @@ func (o *Orchestrator) readValues(ctx context.Context) {
 
 func (o *Orchestrator) takeReads(ctx context.Context) error {
 	queue, err := o.broker.OpenQueue(ctx,
-		bus.Queue{Tag: orchestration.SystemTag, Activity: orchestration.ReadValueActivity})
+		broker.Queue{Tag: orchestration.SystemTag, Activity: orchestration.ReadValueActivity})
 	if err != nil {
 		return err
 	}
 	for ctx.Err() == nil {
-		if _, err := queue.Take(ctx, readAtOnce, func(d bus.Delivery) {
+		if _, err := queue.Take(ctx, readAtOnce, func(d broker.Delivery) {
 			o.aside(func(ctx context.Context) { o.readValue(ctx, d) })
 		}); err != nil {
 			return err
@@ -47,15 +47,15 @@ func (o *Orchestrator) takeReads(ctx context.Context) error {
 }
 
 // readValue reads a value and publishes it as the activity's result.
-func (o *Orchestrator) readValue(ctx context.Context, d bus.Delivery) {
+func (o *Orchestrator) readValue(ctx context.Context, d broker.Delivery) {
 	m, err := events.Decode(o.broker.Prefix(), d.Subject, d.Header, d.Body, d.ID())
 	if err != nil {
-		o.bury(d, bus.Cause{Reason: reasonMalformed, Detail: err.Error(), By: o.config.ID})
+		o.bury(d, broker.Cause{Reason: reasonMalformed, Detail: err.Error(), By: o.config.ID})
 		return
 	}
 	work, ok := m.Content.(*events.Work)
 	if !ok {
-		o.bury(d, bus.Cause{Reason: reasonMalformed, Detail: "it is no work", By: o.config.ID})
+		o.bury(d, broker.Cause{Reason: reasonMalformed, Detail: "it is no work", By: o.config.ID})
 		return
 	}
 	answer, err := o.valueFor(ctx, work)

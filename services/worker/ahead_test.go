@@ -18,7 +18,7 @@ type asking struct {
 }
 
 func newAsking(t *testing.T, l *limits, activity string) *asking {
-	return &asking{t, l, l.line(bus.Queue{Activity: activity}), make(chan struct{}, 100), make(chan struct{}, 100)}
+	return &asking{t, l, l.line(broker.Queue{Activity: activity}), make(chan struct{}, 100), make(chan struct{}, 100)}
 }
 
 // ask gives how much the queue may take now, nil if it has to wait.

@@ -19,7 +19,7 @@ import (
 type attempt struct {
 	w          *Worker
 	q          *queue
-	d          bus.Delivery
+	d          broker.Delivery
 	m          events.Message
 	work       *events.Work
 	unreadable error
@@ -28,7 +28,7 @@ type attempt struct {
 	next       *attempt // of the same subject: see held
 
 	mu         sync.Mutex
-	holds      []bus.Hold // one for each time it was handed out
+	holds      []broker.Hold // one for each time it was handed out
 	extendedAt time.Time
 	extended   int
 
@@ -82,7 +82,7 @@ func (a *attempt) life() string { return lifeOf(a.d) }
 func (a *attempt) sameAs(b *attempt) bool { return a.life() == b.life() }
 
 // join adds a further delivery of the same work. It reports false when it is too late for that.
-func (a *attempt) join(h bus.Hold) bool {
+func (a *attempt) join(h broker.Hold) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
@@ -514,7 +514,7 @@ func (w *Worker) isWanted(ctx context.Context, a *attempt, told bool) bool {
 
 // surelyStored is after how long the broker does not say any more of work that was passed on that
 // it is stored, if it may be soon.
-const surelyStored = 3 * bus.LastsAfter
+const surelyStored = 3 * broker.LastsAfter
 
 // wasStored reports whether work that was passed on was seen in the stream.
 func (a *attempt) wasStored() bool {

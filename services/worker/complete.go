@@ -79,7 +79,8 @@ func (w *Worker) tell(a *attempt, m events.Message) {
 		wire, err = w.encode(a, w.shortFailure(a, events.Infrastructure, err))
 	}
 	if err != nil { // even that
-		w.putAside(a, bus.Cause{Reason: "unsendable", Detail: err.Error(), By: w.config.ID, Attempts: a.d.Deliveries})
+		w.putAside(a, broker.Cause{Reason: "unsendable", Detail: err.Error(), By: w.config.ID,
+			Attempts: a.d.Deliveries})
 		return
 	}
 	w.send(completion{a: a, wire: wire})
@@ -161,7 +162,7 @@ func (w *Worker) publish(batch []completion) {
 	began := time.Now()
 	err := w.bus.Publish(w.publishing, wires...)
 	w.config.Metrics.Completed(time.Since(began), err)
-	var refused *bus.Refused
+	var refused *broker.Refused
 	switch {
 	case err == nil:
 		for _, c := range batch {
@@ -187,7 +188,7 @@ func (w *Worker) publish(batch []completion) {
 }
 
 // reasonFor tells why the broker does not take a message; nil if it does.
-func reasonFor(refused *bus.Refused, wire events.Wire) error {
+func reasonFor(refused *broker.Refused, wire events.Wire) error {
 	id := idOf(wire)
 	for i, m := range refused.Messages {
 		if m.Subject == wire.Subject && idOf(m) == id {
@@ -219,7 +220,7 @@ func (w *Worker) refused(c completion, reason error) {
 			return
 		}
 	}
-	w.putAside(c.a, bus.Cause{Reason: "unsendable", Detail: reason.Error(), By: w.config.ID,
+	w.putAside(c.a, broker.Cause{Reason: "unsendable", Detail: reason.Error(), By: w.config.ID,
 		Attempts: c.a.d.Deliveries})
 }
 

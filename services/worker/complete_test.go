@@ -20,7 +20,7 @@ func TestResultsOfRedeliveredTasksAreStored(t *testing.T) {
 		a := &attempt{
 			w: w, m: events.Message{Instance: "i"},
 			work: &events.Work{Ref: events.Ref{Life: "life", Execution: 1, Event: 2}},
-			d:    bus.Delivery{Deliveries: deliveries, Header: events.Header{events.HeaderBack: {"there"}}},
+			d:    broker.Delivery{Deliveries: deliveries, Header: events.Header{events.HeaderBack: {"there"}}},
 		}
 		wire, err := w.encode(a, events.Message{ID: "m", Content: &events.WorkDone{Ref: a.work.Ref}})
 		if err != nil || wire.Back != want {
@@ -31,7 +31,7 @@ func TestResultsOfRedeliveredTasksAreStored(t *testing.T) {
 
 // acks counts what is acknowledged.
 type acks struct {
-	bus.Hold
+	broker.Hold
 	n int
 }
 
@@ -42,7 +42,7 @@ func (a *acks) Ack() { a.n++ }
 func TestNoHoldIsTakenOverWithoutItsTask(t *testing.T) {
 	w := &Worker{held: newHeld()}
 	var hold acks
-	if err := w.mine(bus.Delivery{Subject: "rondo.work._.a.1-2.i", Hold: &hold}); err == nil || hold.n > 0 {
+	if err := w.mine(broker.Delivery{Subject: "rondo.work._.a.1-2.i", Hold: &hold}); err == nil || hold.n > 0 {
 		t.Errorf("it takes a task that it does not have (%v), and has acknowledged %d", err, hold.n)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/services/worker"
@@ -19,7 +19,7 @@ func TestABadConfigTellsEverythingAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &natsbus.Bus{}
+	b := &natsbroker.Bus{}
 	if _, err := worker.New(b, nil, worker.Config{}); err == nil {
 		t.Error("a worker without a registry")
 	}
@@ -61,7 +61,7 @@ func TestAWorkerMakesUpAnID(t *testing.T) {
 	}
 	seen := make(map[string]bool)
 	for range 100 {
-		w, err := worker.New(&natsbus.Bus{}, code, worker.Config{})
+		w, err := worker.New(&natsbroker.Bus{}, code, worker.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}

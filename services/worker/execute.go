@@ -32,7 +32,7 @@ func (w *Worker) execute(a *attempt) {
 func (w *Worker) admit(a *attempt) bool {
 	switch {
 	case a.unreadable != nil:
-		w.putAside(a, bus.Cause{Reason: "unreadable", Detail: a.unreadable.Error(), By: w.config.ID,
+		w.putAside(a, broker.Cause{Reason: "unreadable", Detail: a.unreadable.Error(), By: w.config.ID,
 			Attempts: a.d.Deliveries})
 		return false
 	case w.elsewhere(a), !a.mayBegin(), w.tooLate(a), !w.inSession(a):
@@ -66,7 +66,7 @@ func (w *Worker) tooLate(a *attempt) bool {
 }
 
 // putAside makes a dead letter of work that must not come again.
-func (w *Worker) putAside(a *attempt, why bus.Cause) {
+func (w *Worker) putAside(a *attempt, why broker.Cause) {
 	detail := why.Detail
 	if !w.config.LogPayloads { // it has parts of what cannot be read or sent
 		detail = events.Digest(detail)
@@ -185,7 +185,7 @@ func (w *Worker) poison(a *attempt, attempts int) {
 			"dead letters", attempts)}
 	a.log().Error("worker: work is poison", "attempts", attempts)
 	if e := w.bus.Bury(w.publishing, a.d,
-		bus.Cause{Reason: "poison", Detail: err.Message, By: w.config.ID, Attempts: attempts}); e != nil {
+		broker.Cause{Reason: "poison", Detail: err.Message, By: w.config.ID, Attempts: attempts}); e != nil {
 		a.log().Warn("worker: poison could not be put aside; it goes back", "error", e)
 		a.giveBack(time.Second)
 		return

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/services/worker"
@@ -97,7 +97,7 @@ func TestWorkIsExecutedAndAnswered(t *testing.T) {
 	if got := <-infos; got != want {
 		t.Errorf("the activity is told\n%+v, want\n%+v", got, want)
 	}
-	w.settled(bus.Queue{Activity: "echo"})
+	w.settled(broker.Queue{Activity: "echo"})
 	if s := r.Status(); s.Used != 0 || len(s.Holds) != 0 || len(s.Queues) != 1 || s.Slots != 100 {
 		t.Errorf("status %+v", s)
 	}
@@ -153,7 +153,7 @@ func TestWhatAnActivityMayDoWrong(t *testing.T) {
 			t.Errorf("%s: got %+v", tt.input, e)
 		}
 	}
-	w.settled(bus.Queue{Activity: "echo"})
+	w.settled(broker.Queue{Activity: "echo"})
 }
 
 func TestALeaseIsExtendedWhileWorkGoesOn(t *testing.T) {
@@ -173,7 +173,7 @@ func TestALeaseIsExtendedWhileWorkGoesOn(t *testing.T) {
 	if _, result := w.done(); result != `"y"` {
 		t.Errorf("got %s", result)
 	}
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 	if c.ctx.Err() == nil {
 		t.Error("its context does not end when it has returned")
 	}
@@ -204,7 +204,7 @@ func TestWorkOfAWorkerThatDiesIsExecutedElsewhere(t *testing.T) {
 	if _, result := w.done(); result != `"y"` {
 		t.Errorf("got %s", result)
 	}
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 	c.done("too late") // and nobody hears it
 	w.nothing(50 * time.Millisecond)
 	w.until("the note is gone", func() bool { return w.note("i") == nil })
@@ -246,7 +246,7 @@ func TestWorkThatIsHandedOutTwiceIsJoined(t *testing.T) {
 	w.done()
 	c.done("y")
 	w.done()
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 
 	m.Content.(*events.Work).Ref.Life = "another" // the same place in another life is other work
 	m.ID += "/another"
@@ -255,7 +255,7 @@ func TestWorkThatIsHandedOutTwiceIsJoined(t *testing.T) {
 	if came := w.next(); came.Content.(*events.WorkDone).Ref.Life != "another" {
 		t.Errorf("%+v came", came.Content)
 	}
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 }
 
 func TestWorkThatCannotBeReadIsPutAside(t *testing.T) {
@@ -302,17 +302,17 @@ func TestWorkThatCannotBeReadIsPutAside(t *testing.T) {
 	if instance, _ := w.done(); instance != "good" {
 		t.Errorf("instance %q", instance)
 	}
-	w.settled(bus.Queue{Activity: "echo"})
+	w.settled(broker.Queue{Activity: "echo"})
 }
 
 // refusing is a broker that does not take some messages.
 type refusing struct {
-	*natsbus.Bus
+	*natsbroker.Bus
 	refuse func(events.Wire) error
 }
 
 func (b *refusing) Publish(ctx context.Context, messages ...events.Wire) error {
-	var refused bus.Refused
+	var refused broker.Refused
 	var rest []events.Wire
 	for _, m := range messages {
 		if err := b.refuse(m); err != nil {
@@ -360,7 +360,7 @@ func TestAResultThatTheBrokerRefusesIsAFailure(t *testing.T) {
 		!strings.Contains(failed.Error.Message, "maximum payload exceeded") {
 		t.Errorf("got %+v", failed)
 	}
-	w.settled(bus.Queue{Activity: "echo"})
+	w.settled(broker.Queue{Activity: "echo"})
 }
 
 func TestWhatCannotBeToldAtAllIsPutAside(t *testing.T) {
@@ -379,7 +379,7 @@ func TestWhatCannotBeToldAtAllIsPutAside(t *testing.T) {
 		!strings.Contains(d.detail, "no such subject") {
 		t.Errorf("the dead letter says %+v", d)
 	}
-	w.settled(bus.Queue{Activity: "echo"})
+	w.settled(broker.Queue{Activity: "echo"})
 }
 
 func TestWhatCannotBePublishedGoesBackWhenTheWorkerEnds(t *testing.T) {
@@ -404,7 +404,7 @@ func TestWhatCannotBePublishedGoesBackWhenTheWorkerEnds(t *testing.T) {
 
 // blocking is a broker that never says that it has stored a result.
 type blocking struct {
-	*natsbus.Bus
+	*natsbroker.Bus
 	tried chan struct{}
 }
 
@@ -440,7 +440,7 @@ func TestManyActivitiesAreEachExecutedOnce(t *testing.T) {
 	if len(seen) != len(executed) {
 		t.Errorf("%d results of %d", len(seen), len(executed))
 	}
-	w.settled(bus.Queue{Activity: "count"})
+	w.settled(broker.Queue{Activity: "count"})
 	for i := range executed {
 		if n := executed[i].Load(); n != 1 {
 			t.Errorf("activity %d was executed %d times", i, n)

@@ -37,7 +37,7 @@ func (w *Worker) elsewhere(a *attempt) bool {
 }
 
 // mine takes over the hold of work that this worker has had since before it was stored.
-func (w *Worker) mine(d bus.Delivery) error {
+func (w *Worker) mine(d broker.Delivery) error {
 	for _, a := range w.held.of(d.Subject) {
 		if a.life() == lifeOf(d) && a.join(d.Hold) {
 			return nil
@@ -53,7 +53,7 @@ func (w *Worker) mine(d bus.Delivery) error {
 // mayBegin reports whether work that was passed on may be executed: not if it has stood for so long
 // that somebody else has it.
 func (a *attempt) mayBegin() bool {
-	passed, ok := a.d.Hold.(bus.PassedHold)
+	passed, ok := a.d.Hold.(broker.PassedHold)
 	if !ok || passed.Begin() {
 		return true
 	}
@@ -63,8 +63,8 @@ func (a *attempt) mayBegin() bool {
 
 // acknowledge acknowledges a delivery. What was passed on is remembered as done before that is
 // said, and as long as it is not certain that it was heard in time.
-func (a *attempt) acknowledge(h bus.Hold) {
-	passed, ok := h.(bus.PassedHold)
+func (a *attempt) acknowledge(h broker.Hold) {
+	passed, ok := h.(broker.PassedHold)
 	switch {
 	case !ok:
 		h.Ack()
@@ -141,9 +141,9 @@ func (l *lasted) has(key string) bool {
 }
 
 // keyOf tells work apart from work of the same place in another life.
-func keyOf(d bus.Delivery) string { return d.Subject + " " + lifeOf(d) }
+func keyOf(d broker.Delivery) string { return d.Subject + " " + lifeOf(d) }
 
-func lifeOf(d bus.Delivery) string { return first(d.Header[events.HeaderLife]) }
+func lifeOf(d broker.Delivery) string { return first(d.Header[events.HeaderLife]) }
 
 func first(values []string) string {
 	if len(values) == 0 {

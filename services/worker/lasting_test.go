@@ -49,7 +49,7 @@ func (w *world) passed(done, stored uint64) {
 // stored checks that so much of block's work is in the stream.
 func (w *world) stored(want int64) {
 	w.t.Helper()
-	b, err := w.bus.WorkBacklog(w.t.Context(), bus.Queue{Activity: "block"})
+	b, err := w.bus.WorkBacklog(w.t.Context(), broker.Queue{Activity: "block"})
 	if err != nil || b.Waiting+b.Held != want {
 		w.t.Errorf("%d are stored (%v), want %d", b.Waiting+b.Held, err, want)
 	}
@@ -67,7 +67,7 @@ func TestPassedWorkIsExecuted(t *testing.T) {
 	}
 	w.kept(kept)
 	w.passed(1, 0)
-	w.settled(bus.Queue{Activity: "echo"})
+	w.settled(broker.Queue{Activity: "echo"})
 }
 
 // Without a slot, work is for whoever has one.
@@ -86,7 +86,7 @@ func TestPassedWorkNeedsASlot(t *testing.T) {
 	w.done()
 	first.done("i")
 	w.done()
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 }
 
 // Work of a session is for the worker that has the session, and what a rate holds back waits in the
@@ -124,7 +124,7 @@ func TestPassedWorkThatLastsStaysWhereItIs(t *testing.T) {
 	if _, result := w.done(); result != `"y"` {
 		t.Errorf("got %s", result)
 	}
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 	if len(calls)+len(others) > 0 {
 		t.Error("it was executed twice")
 	}
@@ -196,7 +196,7 @@ func TestPassedWorkIsDoneBeforeItIsTaken(t *testing.T) {
 	if err := w.bus.Publish(t.Context(), stored...); err != nil {
 		t.Fatal(err)
 	}
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 	w.nothing(time.Second / 2)
 	if len(calls) > 0 {
 		t.Error("it is executed twice")
@@ -230,7 +230,7 @@ func TestPassedWorkOfAWorkerThatDies(t *testing.T) {
 			if _, result := w.done(); result != `"y"` {
 				t.Errorf("got %s", result)
 			}
-			w.settled(bus.Queue{Activity: "block"})
+			w.settled(broker.Queue{Activity: "block"})
 			lost.done("too late")
 		})
 	}
@@ -251,7 +251,7 @@ func TestPassedWorkOfAWorkerThatEnds(t *testing.T) {
 	w.start(worker.Config{ID: "w-2"}, obedient(block, again))
 	receive(t, again, "it is executed by the next").done("y")
 	w.done()
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 }
 
 // What nobody wants any more stops, also if it was passed on.
@@ -266,6 +266,6 @@ func TestPassedWorkIsWithdrawn(t *testing.T) {
 	w.kept(kept) // until then a withdrawal waits, where work is published
 	w.withdraw("i", work)
 	receive(t, c.ctx.Done(), "it is stopped")
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 	w.nothing(time.Second / 2)
 }

@@ -91,7 +91,7 @@ func newLimits(c Config) *limits {
 }
 
 // line makes the side of a queue.
-func (l *limits) line(q bus.Queue) *line {
+func (l *limits) line(q broker.Queue) *line {
 	n := &line{pools: []*pool{l.all}, rate: l.rates[q.Activity], wake: make(chan struct{}, 1)}
 	for _, p := range []*pool{l.tags[q.Tag], l.activities[q.Activity]} {
 		if p != nil {

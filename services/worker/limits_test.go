@@ -85,7 +85,7 @@ func TestSlotsBoundWhatRunsAtOnce(t *testing.T) {
 			for range 3 * tt.want {
 				w.done()
 			}
-			w.settled(bus.Queue{Tag: tag, Activity: "block"})
+			w.settled(broker.Queue{Tag: tag, Activity: "block"})
 		})
 	}
 }
@@ -211,7 +211,7 @@ func TestARateIsKept(t *testing.T) {
 	if took < want-50*time.Millisecond || took > 3*want {
 		t.Errorf("%d took %v, want about %v", n, took, want)
 	}
-	w.settled(bus.Queue{Activity: "echo"})
+	w.settled(broker.Queue{Activity: "echo"})
 }
 
 // ---- Tags.

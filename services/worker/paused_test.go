@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/services/worker"
 )
@@ -14,29 +14,29 @@ import (
 // pausedBus is the connection of a worker that stands still at two moments: when work comes to it
 // past the streams, and when it comes from a stream.
 type pausedBus struct {
-	*natsbus.Bus
+	*natsbroker.Bus
 	passed, stored func()
 }
 
-func (b pausedBus) OpenQueue(ctx context.Context, q bus.Queue) (bus.WorkQueue, error) {
+func (b pausedBus) OpenQueue(ctx context.Context, q broker.Queue) (broker.WorkQueue, error) {
 	w, err := b.Bus.OpenQueue(ctx, q)
 	return pausedQueue{w, b}, err
 }
 
 type pausedQueue struct {
-	bus.WorkQueue
+	broker.WorkQueue
 	b pausedBus
 }
 
-func (q pausedQueue) Offer(name string, take func(bus.Delivery) bool) (stop func(), err error) {
-	return q.WorkQueue.Offer(name, func(d bus.Delivery) bool {
+func (q pausedQueue) Offer(name string, take func(broker.Delivery) bool) (stop func(), err error) {
+	return q.WorkQueue.Offer(name, func(d broker.Delivery) bool {
 		q.b.passed()
 		return take(d)
 	})
 }
 
-func (q pausedQueue) Take(ctx context.Context, n int, take func(bus.Delivery)) (int, error) {
-	return q.WorkQueue.Take(ctx, n, func(d bus.Delivery) {
+func (q pausedQueue) Take(ctx context.Context, n int, take func(broker.Delivery)) (int, error) {
+	return q.WorkQueue.Take(ctx, n, func(d broker.Delivery) {
 		q.b.stored()
 		take(d)
 	})
@@ -56,7 +56,7 @@ func TestPassedWorkIsDoneOnceHoweverLateItIsTaken(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
 	calls, settled := make(chan call, 10), make(chan struct{})
-	w.startPaused(func() { <-time.After(bus.LastsAfter * 3 / 4) }, func() { <-settled }, calls)
+	w.startPaused(func() { <-time.After(broker.LastsAfter * 3 / 4) }, func() { <-settled }, calls)
 	kept := w.pass("i", events.Work{Activity: "block", Input: events.Payload(`"x"`)})
 	c := receive(t, calls, "it is begun")
 	w.kept(kept) // it is stored, because it takes its time
@@ -65,7 +65,7 @@ func TestPassedWorkIsDoneOnceHoweverLateItIsTaken(t *testing.T) {
 		t.Errorf("got %s", result)
 	}
 	close(settled)
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 	if len(calls) > 0 {
 		t.Error("it is executed twice")
 	}
@@ -75,7 +75,8 @@ func TestPassedWorkIsDoneOnceHoweverLateItIsTaken(t *testing.T) {
 // does not begin with that as if nobody else had it.
 func TestPassedWorkThatIsTakenTooLateIsExecutedOnce(t *testing.T) {
 	t.Parallel()
-	pauses := map[string]time.Duration{"a moment": bus.LastsAfter + bus.LastsAfter/4, "longer": 4 * bus.LastsAfter}
+	pauses := map[string]time.Duration{"a moment": broker.LastsAfter + broker.LastsAfter/4,
+		"longer": 4 * broker.LastsAfter}
 	for name, pause := range pauses {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -100,7 +101,7 @@ func TestPassedWorkThatIsTakenTooLateIsExecutedOnce(t *testing.T) {
 				c.done("y")
 			}
 			w.done()
-			w.settled(bus.Queue{Activity: "block"})
+			w.settled(broker.Queue{Activity: "block"})
 			w.nothing(time.Second / 2)
 			if len(calls)+len(others) > 0 {
 				t.Error("it is executed twice")

@@ -36,7 +36,7 @@ func TestWorkThatNoWorkerSurvivesIsPoison(t *testing.T) {
 	if len(calls) > 0 {
 		t.Error("it was begun once more")
 	}
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 	w.until("the note is gone", func() bool { return w.note("i") == nil })
 }
 
@@ -63,5 +63,5 @@ func TestGivingBackIsNoAttempt(t *testing.T) {
 		return s, nil
 	}))
 	w.done()
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 }

@@ -15,7 +15,7 @@ import (
 
 // queue is the work of one activity with one tag.
 type queue struct {
-	name bus.Queue
+	name broker.Queue
 	line *line
 
 	mu  sync.Mutex
@@ -38,7 +38,7 @@ func (q *queue) setProblem(err error) {
 func (r *run) receive() {
 	for _, tag := range r.config.Tags.first() {
 		for _, name := range r.code.Names() {
-			r.add(bus.Queue{Tag: tag, Activity: name})
+			r.add(broker.Queue{Tag: tag, Activity: name})
 		}
 	}
 	if r.config.Tags.kind == anyTag {
@@ -47,7 +47,7 @@ func (r *run) receive() {
 }
 
 // add begins to take from a queue.
-func (r *run) add(name bus.Queue) {
+func (r *run) add(name broker.Queue) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.queues[name] != nil {
@@ -95,7 +95,7 @@ func (r *run) takeFrom(q *queue) {
 			return
 		}
 		delay := min(100*time.Millisecond<<min(failed, 6), 5*time.Second)
-		if errors.Is(err, bus.ErrNoQueue) { // an orchestrator makes it with the first work
+		if errors.Is(err, broker.ErrNoQueue) { // an orchestrator makes it with the first work
 			if failed == 0 {
 				r.log.Info("worker: there has been no work for an activity yet", "activity", q.name.Activity, "tag",
 					q.name.Tag, "error", err)
@@ -115,8 +115,8 @@ func (r *run) takeFrom(q *queue) {
 }
 
 // takeAll takes from an open queue until something goes wrong.
-func (r *run) takeAll(q *queue, work bus.WorkQueue) (took bool, err error) {
-	stop, err := work.Offer(r.config.ID, func(d bus.Delivery) bool { return r.passed(q, d) })
+func (r *run) takeAll(q *queue, work broker.WorkQueue) (took bool, err error) {
+	stop, err := work.Offer(r.config.ID, func(d broker.Delivery) bool { return r.passed(q, d) })
 	if err != nil {
 		return false, err
 	}
@@ -127,7 +127,7 @@ func (r *run) takeAll(q *queue, work bus.WorkQueue) (took bool, err error) {
 		if g == nil {
 			return took, nil
 		}
-		n, err := work.Take(r.taking, g.n, func(d bus.Delivery) { r.arrive(q, g, d) })
+		n, err := work.Take(r.taking, g.n, func(d broker.Delivery) { r.arrive(q, g, d) })
 		g.close(n)
 		if err != nil || r.taking.Err() != nil {
 			return took, err
@@ -137,7 +137,7 @@ func (r *run) takeAll(q *queue, work bus.WorkQueue) (took bool, err error) {
 }
 
 // arrive takes a delivery in.
-func (w *Worker) arrive(q *queue, g *grant, d bus.Delivery) {
+func (w *Worker) arrive(q *queue, g *grant, d broker.Delivery) {
 	a := w.read(q, d)
 	w.config.Metrics.Delivered(a.measured(), d.Deliveries > 1, false)
 	if w.held.add(a) == joined {
@@ -152,7 +152,7 @@ func (w *Worker) arrive(q *queue, g *grant, d bus.Delivery) {
 
 // passed takes in work that comes past the broker, if there is room for it. What it does not take
 // waits in the broker for whoever has.
-func (w *Worker) passed(q *queue, d bus.Delivery) bool {
+func (w *Worker) passed(q *queue, d broker.Delivery) bool {
 	if w.draining.Load() || len(d.Header[events.HeaderSession]) > 0 || !w.limits.hasRoom(q.line) {
 		return false
 	}
@@ -178,8 +178,8 @@ func (w *Worker) limited(a *attempt, after time.Duration) {
 }
 
 // read makes an attempt of a delivery. What cannot be read becomes one, too, that says why.
-func (w *Worker) read(q *queue, d bus.Delivery) *attempt {
-	a := &attempt{w: w, q: q, d: d, holds: []bus.Hold{d.Hold}, since: time.Now()}
+func (w *Worker) read(q *queue, d broker.Delivery) *attempt {
+	a := &attempt{w: w, q: q, d: d, holds: []broker.Hold{d.Hold}, since: time.Now()}
 	a.extendedAt = a.since
 	m, err := events.Decode(w.bus.Prefix(), d.Subject, d.Header, d.Body, d.ID())
 	if err == nil {
@@ -199,7 +199,7 @@ func (w *Worker) read(q *queue, d bus.Delivery) *attempt {
 
 // handedOver takes in what another worker has passed on because of its session. It may stand for
 // longer: nobody else may have it.
-func (w *Worker) handedOver(d bus.Delivery) error {
+func (w *Worker) handedOver(d broker.Delivery) error {
 	switch {
 	case first(d.Header[events.HeaderHeld]) == w.config.ID:
 		return w.mine(d)
@@ -214,7 +214,7 @@ func (w *Worker) handedOver(d bus.Delivery) error {
 		return errors.New("it is no work") // whoever has it puts it aside
 	}
 	w.mu.Lock()
-	q := w.queues[bus.Queue{Tag: work.Tag, Activity: work.Activity}]
+	q := w.queues[broker.Queue{Tag: work.Tag, Activity: work.Activity}]
 	w.mu.Unlock()
 	if q == nil {
 		return fmt.Errorf("activity %q, tag %q is not executed here", work.Activity, work.Tag)
@@ -222,7 +222,7 @@ func (w *Worker) handedOver(d bus.Delivery) error {
 	if !w.sessions.enterOwn(work.Session) {
 		return fmt.Errorf("session %q is not here any more", work.Session)
 	}
-	a := &attempt{w: w, q: q, d: d, m: m, work: work, last: work.Heartbeat, holds: []bus.Hold{d.Hold},
+	a := &attempt{w: w, q: q, d: d, m: m, work: work, last: work.Heartbeat, holds: []broker.Hold{d.Hold},
 		since: time.Now(), inSession: true}
 	a.extendedAt = a.since
 	w.config.Metrics.Delivered(a.measured(), d.Deliveries > 1, true)

@@ -272,4 +272,4 @@ func (s *sessions) leaveAll(ctx context.Context) {
 	s.leaveIdle(ctx)
 }
 
-var _ bus.Sessions = Broker(nil)
+var _ broker.Sessions = Broker(nil)

@@ -49,7 +49,7 @@ func TestASessionStaysWithItsWorker(t *testing.T) {
 			t.Errorf("%s has sessions %q", id, got)
 		}
 	}
-	w.settled(bus.Queue{Activity: "echo"})
+	w.settled(broker.Queue{Activity: "echo"})
 }
 
 func TestAnActivitySeesItsSession(t *testing.T) {
@@ -78,7 +78,7 @@ func TestASessionMovesWhenItsWorkerDies(t *testing.T) {
 	if owner, err := w.bus.Owner(t.Context(), "s"); owner != "w-2" || err != nil {
 		t.Errorf("the session is with %q, %v", owner, err)
 	}
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 	c.done("too late")
 }
 
@@ -170,7 +170,7 @@ func TestAWorkerTakesSoManySessions(t *testing.T) {
 	second.done("y")
 	w.done()
 	w.done()
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 }
 
 func TestAWorkerWithoutSessionsLeavesThemToOthers(t *testing.T) {
@@ -208,5 +208,5 @@ func TestManyHandoversShareTheSlots(t *testing.T) {
 	if most := all.most.Load(); most > 2 {
 		t.Errorf("%d ran at once", most)
 	}
-	w.settled(bus.Queue{Activity: "echo"})
+	w.settled(broker.Queue{Activity: "echo"})
 }

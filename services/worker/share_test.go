@@ -10,7 +10,8 @@ import (
 
 func TestIdleQueuesKeepNobodyFromAsking(t *testing.T) {
 	l := newLimits(Config{Slots: 1})
-	a, b, c := l.line(bus.Queue{Activity: "a"}), l.line(bus.Queue{Activity: "b"}), l.line(bus.Queue{Activity: "c"})
+	a, b, c := l.line(broker.Queue{Activity: "a"}), l.line(broker.Queue{Activity: "b"}),
+		l.line(broker.Queue{Activity: "c"})
 	taken := make(chan struct{})
 	l.arrive(a, l.ask(t.Context(), a), time.Minute, func() { close(taken) }, func() { t.Error("it got no slot") })
 	<-taken
@@ -38,7 +39,7 @@ func TestIdleQueuesKeepNobodyFromAsking(t *testing.T) {
 
 func TestSlotsArePromisedToBusyQueuesForAMoment(t *testing.T) {
 	l := newLimits(Config{Slots: 10})
-	a, b := l.line(bus.Queue{Activity: "a"}), l.line(bus.Queue{Activity: "b"})
+	a, b := l.line(broker.Queue{Activity: "a"}), l.line(broker.Queue{Activity: "b"})
 	g := l.ask(t.Context(), a)
 	if g.n != 5 {
 		t.Errorf("one of two idle queues may take %d of 10", g.n)
@@ -68,7 +69,7 @@ func TestSlotsArePromisedToBusyQueuesForAMoment(t *testing.T) {
 
 func TestADeliveryWithoutASlotStandsAndThenGoesBack(t *testing.T) {
 	l := newLimits(Config{Slots: 1})
-	n := l.line(bus.Queue{Activity: "a"})
+	n := l.line(broker.Queue{Activity: "a"})
 	begun, lost := make(chan int, 3), make(chan int, 3)
 	arrive := func(i int, patience time.Duration) {
 		l.arrive(n, nil, patience, func() { begun <- i }, func() { lost <- i })
@@ -102,7 +103,7 @@ func TestADeliveryWithoutASlotStandsAndThenGoesBack(t *testing.T) {
 
 func TestAskingEndsWithTheContext(t *testing.T) {
 	l := newLimits(Config{Slots: 1, RatePerActivity: map[string]float64{"a": 0.001}})
-	n := l.line(bus.Queue{Activity: "a"})
+	n := l.line(broker.Queue{Activity: "a"})
 	if after := l.arrive(n, nil, 0, func() {}, nil); after != 0 {
 		t.Errorf("the first must wait for %v", after)
 	}

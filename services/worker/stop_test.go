@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/process"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -39,7 +39,7 @@ func TestWithdrawnWorkStopsWithinASecond(t *testing.T) {
 	if err := activity.Heartbeat(c.ctx, 1); err == nil {
 		t.Error("a heartbeat says that it may go on")
 	}
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 	w.nothing(100 * time.Millisecond)
 }
 
@@ -86,7 +86,7 @@ func TestAnActivityThatIgnoresItsContextKeepsItsSlot(t *testing.T) {
 }
 
 // deaf is a broker whose notices get lost.
-type deaf struct{ *natsbus.Bus }
+type deaf struct{ *natsbroker.Bus }
 
 func (deaf) Withdrawals([]string, func(string)) (func(), error) { return func() {}, nil }
 
@@ -135,7 +135,7 @@ func TestWorkThatIsWithdrawnWhileItWaitsIsNotBegun(t *testing.T) {
 	w.withdraw("j", work)
 	c.done("x")
 	w.done()
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 	if len(calls) > 0 {
 		t.Error("it was begun")
 	}
@@ -180,7 +180,7 @@ func TestTimeLimits(t *testing.T) {
 			t.Errorf("%s: the cause is %v", tt.want, cause)
 		}
 	}
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 }
 
 // Who asks who is there is told what each worker has, and what goes wrong with it.
@@ -254,7 +254,7 @@ func TestATimeLimitDoesNotWaitForWhoIgnoresIt(t *testing.T) {
 	if _, failed := w.failed(); failed.Error.Type != events.TimeoutStartToClose || string(failed.Heartbeat) != "7" {
 		t.Errorf("got %+v", failed)
 	}
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 	if r.Status().Used != 1 {
 		t.Errorf("its slot is free while it runs")
 	}
@@ -283,7 +283,7 @@ func TestWorkWhoseTimeIsOverIsNotBegun(t *testing.T) {
 			t.Errorf("got %+v", failed.Error)
 		}
 	}
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 	if len(calls) > 0 {
 		t.Error("it was begun")
 	}
@@ -302,7 +302,7 @@ func TestTheBeginningIsToldWhenThereIsATimeToStartBy(t *testing.T) {
 	}
 	receive(t, calls, "the activity is called").done("y")
 	w.done()
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 }
 
 // ---- Completion from elsewhere.
@@ -321,7 +321,7 @@ func TestAnActivityIsCompletedByItsToken(t *testing.T) {
 	if !ok || !begun.Pending || begun.Worker != "w-1" || m.ID != events.PendingID("a/b", begun.Ref) {
 		t.Fatalf("%+v %+v came", m, m.Content)
 	}
-	w.settled(bus.Queue{Activity: "echo"})
+	w.settled(broker.Queue{Activity: "echo"})
 	if r.Status().Used != 0 {
 		t.Error("a slot is taken")
 	}
@@ -392,7 +392,7 @@ func TestADrainGivesBackWhatDoesNotFinish(t *testing.T) {
 	}
 	again.done("y")
 	w.done()
-	w.settled(bus.Queue{Activity: "block"})
+	w.settled(broker.Queue{Activity: "block"})
 }
 
 func TestADrainTellsOfActivitiesThatDoNotStop(t *testing.T) {
@@ -440,7 +440,7 @@ func TestADrainUnderLoadLosesNothing(t *testing.T) {
 		_, result := w.done()
 		seen[result] = true
 	}
-	w.settled(bus.Queue{Activity: "echo"})
+	w.settled(broker.Queue{Activity: "echo"})
 }
 
 func TestAWorkerRunsOnce(t *testing.T) {

@@ -72,13 +72,13 @@ import (
 
 // Broker is what a worker needs of the bus.
 type Broker interface {
-	bus.Publisher
-	bus.WorkBroker
-	bus.DeadLetters
-	bus.Handovers
-	bus.Sessions
-	bus.Notes
-	bus.RollCalls
+	broker.Publisher
+	broker.WorkBroker
+	broker.DeadLetters
+	broker.Handovers
+	broker.Sessions
+	broker.Notes
+	broker.RollCalls
 	// Prefix begins all subjects. WorkWait is how long work stays with a worker that says nothing.
 	Prefix() string
 	WorkWait() time.Duration
@@ -101,7 +101,7 @@ type Worker struct {
 	asking   chan struct{} // bounds how many ask at once whether their work is wanted
 
 	mu     sync.Mutex
-	queues map[bus.Queue]*queue
+	queues map[broker.Queue]*queue
 
 	began      time.Time
 	started    atomic.Bool
@@ -131,7 +131,7 @@ func New(b Broker, code *activity.Registry, c Config) (*Worker, error) {
 	w := &Worker{
 		config: c, bus: b, code: code, log: c.Logger, wait: b.WorkWait(),
 		limits: newLimits(c), held: newHeld(), finished: make(chan completion, maxFinished),
-		queues: make(map[bus.Queue]*queue),
+		queues: make(map[broker.Queue]*queue),
 		asking: make(chan struct{}, maxAsking),
 	}
 	w.sessions, w.awake = newSessions(w), awake.New(w.keepEvery())
@@ -333,7 +333,7 @@ func (w *Worker) Status() process.Works {
 	for q := range w.queues {
 		s.Queues = append(s.Queues, process.Queue(q))
 	}
-	slices.SortFunc(s.Queues, func(a, b process.Queue) int { return byName(bus.Queue(a), bus.Queue(b)) })
+	slices.SortFunc(s.Queues, func(a, b process.Queue) int { return byName(broker.Queue(a), broker.Queue(b)) })
 	return s
 }
 
@@ -359,7 +359,7 @@ func (w *Worker) present(context.Context) process.Process {
 // ID is what the worker is known by.
 func (w *Worker) ID() string { return w.config.ID }
 
-func byName(a, b bus.Queue) int {
+func byName(a, b broker.Queue) int {
 	return cmp.Or(cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Activity, b.Activity))
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/slowtest"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -35,7 +35,7 @@ const (
 type world struct {
 	t      testing.TB
 	server *embedded.Server
-	bus    *natsbus.Bus
+	bus    *natsbroker.Bus
 	wait   time.Duration
 	came   chan events.Message // what workers have published
 	log    *logs
@@ -74,9 +74,9 @@ func worldWith(t testing.TB, wait time.Duration) *world {
 }
 
 // connect makes one more client.
-func (w *world) connect() *natsbus.Bus {
+func (w *world) connect() *natsbroker.Bus {
 	w.t.Helper()
-	b, err := natsbus.Connect(context.Background(), natsbus.Config{
+	b, err := natsbroker.Connect(context.Background(), natsbroker.Config{
 		InProcess: w.server, Memory: true, Partitions: 2, WorkWait: w.wait, SessionLease: 1500 * time.Millisecond,
 		Logger: slog.New(slog.NewTextHandler(w.log, nil)),
 	})
@@ -87,7 +87,7 @@ func (w *world) connect() *natsbus.Bus {
 	return b
 }
 
-func (w *world) receive(d bus.Delivery) {
+func (w *world) receive(d broker.Delivery) {
 	d.Hold.Ack()
 	m, err := events.Decode(w.bus.Prefix(), d.Subject, d.Header, d.Body, d.ID())
 	if err != nil {
@@ -192,7 +192,7 @@ func (w *world) nothing(for_ time.Duration) {
 }
 
 // settled waits until a queue is empty: everything was acknowledged or withdrawn.
-func (w *world) settled(q bus.Queue) {
+func (w *world) settled(q broker.Queue) {
 	w.t.Helper()
 	w.until("the queue is empty", func() bool {
 		b, err := w.bus.WorkBacklog(context.Background(), q)
@@ -206,7 +206,7 @@ func (w *world) settled(q bus.Queue) {
 // until waits for something that can only be looked at.
 func (w *world) until(what string, is func() bool) {
 	w.t.Helper()
-	if !stall.Until(patience, is) {
+	if !slowtest.Until(patience, is) {
 		w.t.Fatalf("not so within %v: %s", patience, what)
 	}
 }
@@ -214,7 +214,7 @@ func (w *world) until(what string, is func() bool) {
 // running is a worker that runs.
 type running struct {
 	*worker.Worker
-	bus  *natsbus.Bus
+	bus  *natsbroker.Bus
 	stop context.CancelFunc
 	err  chan error
 }
@@ -225,7 +225,7 @@ func (w *world) start(c worker.Config, bindings ...activity.Binding) *running {
 	return w.startOn(w.connect(), c, bindings...)
 }
 
-func (w *world) startOn(b *natsbus.Bus, c worker.Config, bindings ...activity.Binding) *running {
+func (w *world) startOn(b *natsbroker.Bus, c worker.Config, bindings ...activity.Binding) *running {
 	w.t.Helper()
 	r := &running{Worker: w.make(b, c, bindings...), bus: b, err: make(chan error, 1)}
 	w.runs(r)
@@ -258,8 +258,8 @@ func (w *world) deadLetters() <-chan letter {
 	w.t.Cleanup(nc.Close)
 	came := make(chan letter, 100)
 	_, err = nc.Subscribe("rondo.dead.>", func(m *nats.Msg) {
-		came <- letter{m.Header.Get(natsbus.HeaderDeadReason), m.Header.Get(natsbus.HeaderDeadDetail),
-			m.Header.Get(natsbus.HeaderDeadSubject)}
+		came <- letter{m.Header.Get(natsbroker.HeaderDeadReason), m.Header.Get(natsbroker.HeaderDeadDetail),
+			m.Header.Get(natsbroker.HeaderDeadSubject)}
 	})
 	if err == nil {
 		err = nc.Flush()

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/examples/orders/contract"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
@@ -29,7 +29,7 @@ const (
 
 func main() {
 	// only what becomes of orders is of interest
-	config := natsbus.Config{Setup: natsbus.Use, Logger: slog.New(slog.DiscardHandler)}
+	config := natsbroker.Config{Setup: natsbroker.Use, Logger: slog.New(slog.DiscardHandler)}
 	flag.StringVar(&config.URLs, "nats", "", "the `addresses` of the servers")
 	flag.StringVar(&config.User, "user", "", "the user")
 	flag.StringVar(&config.Password, "password", "", "its password")
@@ -59,7 +59,7 @@ type load struct {
 	retries int
 }
 
-func (l *load) run(config natsbus.Config, each, patience time.Duration) (err error) {
+func (l *load) run(config natsbroker.Config, each, patience time.Duration) (err error) {
 	told, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if l.client, err = client.Connect(told, config, client.Options{}); err != nil {

@@ -1,4 +1,4 @@
-package sim
+package brokersim
 
 import (
 	"cmp"
@@ -16,7 +16,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Broker is a broker in memory that keeps the contract of package bus. It outlives the processes
+// Broker is a broker in memory that keeps the contract of package broker. It outlives the processes
 // that are connected to it.
 type Broker struct {
 	prefix              string
@@ -31,24 +31,24 @@ type Broker struct {
 	inbox       map[int][]*message // by partition, oldest first
 	work        []*message
 	later       map[string]*message // what waits for its time, by subject
-	dead        []bus.DeadLetter
+	dead        []broker.DeadLetter
 	gone        []gone               // what was removed a moment ago
 	seen        map[string]time.Time // ids of what was stored a moment ago
 	seenMost    int                  // from how many on those are looked for that are older
-	queues      map[bus.Queue]int    // how many ask for work just now
+	queues      map[broker.Queue]int // how many ask for work just now
 	receivers   map[int]int
 	members     map[string]*membership
 	sessions    map[string]claim
 	notes       map[string][]byte
 	marks       map[string]bool
-	schedules   map[string]bus.Schedule
+	schedules   map[string]broker.Schedule
 	listeners   map[*listener]bool
 	answerers   map[string][]*answerer
 	handovers   map[string]*receiverOf
-	offers      map[bus.Queue][]*offer // room for tasks that are not stored
-	named       map[string]*Bus        // the connections, by name
-	turn        atomic.Uint64          // whose turn it is to answer
-	directs     uint64                 // what went past the broker
+	offers      map[broker.Queue][]*offer // room for tasks that are not stored
+	named       map[string]*Bus           // the connections, by name
+	turn        atomic.Uint64             // whose turn it is to answer
+	directs     uint64                    // what went past the broker
 	connections uint64
 	changed     chan struct{} // closed at each change
 }
@@ -66,10 +66,10 @@ func NewBroker(o Options) *Broker {
 	b := &Broker{
 		prefix: "rondo", inboxWait: o.InboxWait, workWait: o.WorkWait, lease: o.MemberLease,
 		sessionLease: o.SessionLease, partitions: o.Partitions, dedupes: o.Dedupes,
-		queues: make(map[bus.Queue]int), receivers: make(map[int]int), members: make(map[string]*membership),
+		queues: make(map[broker.Queue]int), receivers: make(map[int]int), members: make(map[string]*membership),
 		listeners: make(map[*listener]bool),
 		answerers: make(map[string][]*answerer), handovers: make(map[string]*receiverOf), changed: make(chan struct{}),
-		offers: make(map[bus.Queue][]*offer), named: make(map[string]*Bus),
+		offers: make(map[broker.Queue][]*offer), named: make(map[string]*Bus),
 	}
 	if b.dedupes == 0 {
 		b.dedupes = 10 * time.Second
@@ -153,7 +153,7 @@ func (b *Broker) Forget() {
 	defer b.mu.Unlock()
 	b.inbox, b.work, b.later, b.dead = make(map[int][]*message), nil, make(map[string]*message), nil
 	b.seen, b.sessions, b.notes = make(map[string]time.Time), make(map[string]claim), make(map[string][]byte)
-	b.marks, b.schedules = make(map[string]bool), make(map[string]bus.Schedule)
+	b.marks, b.schedules = make(map[string]bool), make(map[string]broker.Schedule)
 	b.change()
 }
 
@@ -165,7 +165,7 @@ type message struct {
 	notBefore time.Time
 	partition int // of the inbox
 	isWork    bool
-	queue     bus.Queue
+	queue     broker.Queue
 	who       string // the instance
 	ahead     bool   // it goes ahead of starts
 	key       string // of what is for later
@@ -257,7 +257,7 @@ func (b *Broker) put(m *message, now time.Time) {
 
 func (b *Broker) isWork(subject string) bool { return strings.HasPrefix(subject, b.prefix+".work.") }
 
-func (b *Broker) noteQueue(q bus.Queue) {
+func (b *Broker) noteQueue(q broker.Queue) {
 	if _, ok := b.queues[q]; !ok {
 		b.queues[q] = 0
 	}
@@ -276,7 +276,7 @@ func partitionOf(instance string, n int) int {
 	return int(h.Sum32() % uint32(n))
 }
 
-func queueOf(tag, activity string) (q bus.Queue, err error) {
+func queueOf(tag, activity string) (q broker.Queue, err error) {
 	if tag != "_" {
 		if q.Tag, err = events.DecodeToken(tag); err != nil {
 			return q, err
@@ -320,7 +320,7 @@ type receiver struct {
 	came  chan struct{} // something has come without being stored
 
 	mu     sync.Mutex
-	direct []bus.Delivery
+	direct []broker.Delivery
 	over   bool
 }
 
@@ -353,7 +353,7 @@ func (b *Broker) nextOf(partition int, to *receiver, now time.Time) (m *message,
 }
 
 // nextWork finds the first piece of work of a queue. mu is held.
-func (b *Broker) nextWork(q bus.Queue, now time.Time) (m *message, next time.Time) {
+func (b *Broker) nextWork(q broker.Queue, now time.Time) (m *message, next time.Time) {
 	for _, m := range b.work {
 		if m.queue != q {
 			continue
@@ -367,10 +367,10 @@ func (b *Broker) nextWork(q bus.Queue, now time.Time) (m *message, next time.Tim
 }
 
 // handOut gives a message to somebody. mu is held.
-func (b *Broker) handOut(m *message, to *receiver, now time.Time) bus.Delivery {
+func (b *Broker) handOut(m *message, to *receiver, now time.Time) broker.Delivery {
 	m.deliveries++
 	m.holder, m.returned, m.free = to, false, now.Add(b.wait(m))
-	d := bus.Delivery{
+	d := broker.Delivery{
 		Subject: m.wire.Subject, Header: maps.Clone(m.wire.Header), Body: m.wire.Body, Partition: m.partition,
 		Place: m.place, Deliveries: m.deliveries, Stored: m.stored,
 		Hold: hold{b, to.c, m.place, m.wire.Subject},
@@ -454,15 +454,15 @@ func (h hold) settle(what string, do func(m *message)) {
 	})
 }
 
-// Ack implements bus.Hold.
+// Ack implements broker.Hold.
 func (h hold) Ack() { h.settle("ack", func(m *message) { h.b.remove(m.place) }) }
 
-// Return implements bus.Hold.
+// Return implements broker.Hold.
 func (h hold) Return(after time.Duration) {
 	h.settle("return", func(m *message) { m.free, m.holder, m.returned = h.b.now().Add(after), nil, true })
 }
 
-// Extend implements bus.Hold.
+// Extend implements broker.Hold.
 func (h hold) Extend() {
 	h.settle("extend", func(m *message) { m.free = h.b.now().Add(h.b.wait(m)) })
 }

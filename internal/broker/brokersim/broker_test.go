@@ -1,4 +1,4 @@
-package sim_test
+package brokersim_test
 
 import (
 	"testing"
@@ -10,12 +10,13 @@ import (
 
 // The simulated broker keeps what the real one keeps.
 func TestConformance(t *testing.T) {
-	bustest.Run(t, func(t *testing.T, s bustest.Settings) bustest.Environment {
-		b := sim.NewBroker(sim.Options{Partitions: s.Partitions, InboxWait: s.InboxWait, WorkWait: s.WorkWait,
+	brokertest.Run(t, func(t *testing.T, s brokertest.Settings) brokertest.Environment {
+		b := brokersim.NewBroker(brokersim.Options{Partitions: s.Partitions, InboxWait: s.InboxWait,
+			WorkWait:    s.WorkWait,
 			MemberLease: s.MemberLease, SessionLease: s.SessionLease})
-		return bustest.Environment{
-			Connect: func(t *testing.T) bustest.Bus {
-				c := sim.Connect(b, nil)
+		return brokertest.Environment{
+			Connect: func(t *testing.T) brokertest.Bus {
+				c := brokersim.Connect(b, nil)
 				t.Cleanup(func() { _ = c.Close() })
 				return c
 			},

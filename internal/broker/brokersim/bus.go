@@ -1,4 +1,4 @@
-package sim
+package brokersim
 
 import (
 	"context"
@@ -112,7 +112,7 @@ func (c *Bus) tells(what string, happens func()) {
 	}
 }
 
-// Close implements bustest.Bus. It is also what is left of a process that was killed: nobody is
+// Close implements brokertest.Bus. It is also what is left of a process that was killed: nobody is
 // told.
 func (c *Bus) Close() error {
 	c.end()
@@ -136,7 +136,7 @@ func (c *Bus) Connected() error {
 	return nil
 }
 
-// Reconnected implements bus.Connection.
+// Reconnected implements broker.Connection.
 func (c *Bus) Reconnected(told func()) (stop func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,12 +176,12 @@ func (c *Bus) insist(ctx context.Context, what string, happens func() error) err
 	}
 }
 
-// Publish implements bus.Publisher.
+// Publish implements broker.Publisher.
 func (c *Bus) Publish(ctx context.Context, messages ...events.Wire) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	var refused bus.Refused
+	var refused broker.Refused
 	var flight flight
 	for _, w := range messages {
 		if err := c.b.canTake(w); err != nil {
@@ -303,7 +303,7 @@ func sizeOf(h events.Header) (n int) {
 	return n
 }
 
-// Has implements bus.Publisher.
+// Has implements broker.Publisher.
 func (c *Bus) Has(ctx context.Context, w events.Wire) (has bool, err error) {
 	err = c.do(ctx, "has "+w.Subject, func() error {
 		same := func(m *message) bool { return m.wire.Subject == w.Subject }
@@ -318,8 +318,8 @@ func (c *Bus) Has(ctx context.Context, w events.Wire) (has bool, err error) {
 
 // ---- The inbox.
 
-// Partitions implements bus.Inbox.
-func (c *Bus) Partitions(ctx context.Context) (p bus.Partitions, err error) {
+// Partitions implements broker.Inbox.
+func (c *Bus) Partitions(ctx context.Context) (p broker.Partitions, err error) {
 	err = c.do(ctx, "partitions", func() error {
 		p.Count = c.b.partitions
 		for n, list := range c.b.inbox {
@@ -342,8 +342,8 @@ func (c *Bus) SetPartitions(_ context.Context, n int) error {
 	return nil
 }
 
-// Receive implements bus.Inbox.
-func (c *Bus) Receive(ctx context.Context, partition int, take func(bus.Delivery)) error {
+// Receive implements broker.Inbox.
+func (c *Bus) Receive(ctx context.Context, partition int, take func(broker.Delivery)) error {
 	c.asking(func() { c.b.receivers[partition]++ })
 	defer c.asking(func() { c.b.receivers[partition]-- })
 	both, cancel := context.WithCancel(ctx)
@@ -361,7 +361,7 @@ func (c *Bus) Receive(ctx context.Context, partition int, take func(bus.Delivery
 }
 
 // receive hands out one lane of a partition.
-func (c *Bus) receive(ctx context.Context, r *receiver, partition int, what string, take func(bus.Delivery)) error {
+func (c *Bus) receive(ctx context.Context, r *receiver, partition int, what string, take func(broker.Delivery)) error {
 	for ctx.Err() == nil {
 		if d, ok := r.pop(); ok {
 			take(d)
@@ -396,7 +396,7 @@ func (c *Bus) asking(change func()) {
 // not here: it comes again. A process that stands still has asked before it did: up to most
 // messages are handed to it meanwhile.
 func (c *Bus) await(ctx context.Context, r *receiver, what string, most int,
-	next func(now time.Time) (*message, time.Time)) (all []bus.Delivery, err error) {
+	next func(now time.Time) (*message, time.Time)) (all []broker.Delivery, err error) {
 	for {
 		if c.path.Quiet() {
 			return c.heap(ctx, r, what, most, next)
@@ -418,7 +418,7 @@ func (c *Bus) await(ctx context.Context, r *receiver, what string, most int,
 			return nil, nil
 		}
 	}
-	var d bus.Delivery
+	var d broker.Delivery
 	var taken *message
 	err = c.do(ctx, what, func() error {
 		if ctx.Err() != nil {
@@ -441,12 +441,12 @@ func (c *Bus) await(ctx context.Context, r *receiver, what string, most int,
 	if err != nil || d.Hold == nil {
 		return nil, err
 	}
-	return []bus.Delivery{d}, nil
+	return []broker.Delivery{d}, nil
 }
 
 // heap hands messages to a process that stands still. It finds them when it goes on.
 func (c *Bus) heap(ctx context.Context, r *receiver, what string, most int,
-	next func(now time.Time) (*message, time.Time)) (all []bus.Delivery, err error) {
+	next func(now time.Time) (*message, time.Time)) (all []broker.Delivery, err error) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -504,8 +504,8 @@ func (c *Bus) sleep(ctx context.Context, until time.Time, changed, came <-chan s
 	return nil
 }
 
-// Backlog implements bus.Inbox.
-func (c *Bus) Backlog(ctx context.Context, partition int) (l bus.Backlog, err error) {
+// Backlog implements broker.Inbox.
+func (c *Bus) Backlog(ctx context.Context, partition int) (l broker.Backlog, err error) {
 	err = c.do(ctx, "backlog", func() error {
 		l = backlogOf(c.b.inbox[partition], c.b.receivers[partition], func(*message) bool { return true })
 		return nil
@@ -513,8 +513,8 @@ func (c *Bus) Backlog(ctx context.Context, partition int) (l bus.Backlog, err er
 	return l, err
 }
 
-func backlogOf(list []*message, receivers int, of func(*message) bool) bus.Backlog {
-	l := bus.Backlog{Receivers: receivers}
+func backlogOf(list []*message, receivers int, of func(*message) bool) broker.Backlog {
+	l := broker.Backlog{Receivers: receivers}
 	for _, m := range list {
 		switch {
 		case !of(m):
@@ -527,8 +527,8 @@ func backlogOf(list []*message, receivers int, of func(*message) bool) bus.Backl
 	return l
 }
 
-// Stored implements bus.WorkBroker.
-func (c *Bus) Stored(ctx context.Context, d bus.Delivery) (is bool, err error) {
+// Stored implements broker.WorkBroker.
+func (c *Bus) Stored(ctx context.Context, d broker.Delivery) (is bool, err error) {
 	err = c.do(ctx, "stored "+d.Subject, func() error {
 		is = c.b.find(d.Place) != nil || d.Passed && c.b.hasDirect(d)
 		return nil
@@ -538,13 +538,13 @@ func (c *Bus) Stored(ctx context.Context, d bus.Delivery) (is bool, err error) {
 
 // ---- Work.
 
-// Queues implements bus.WorkBroker.
-func (c *Bus) Queues(ctx context.Context) (queues []bus.Queue, err error) {
+// Queues implements broker.WorkBroker.
+func (c *Bus) Queues(ctx context.Context) (queues []broker.Queue, err error) {
 	err = c.do(ctx, "queues", func() error {
 		for q := range c.b.queues {
 			queues = append(queues, q)
 		}
-		slices.SortFunc(queues, func(a, b bus.Queue) int {
+		slices.SortFunc(queues, func(a, b broker.Queue) int {
 			return strings.Compare(a.Tag+"\x00"+a.Activity, b.Tag+"\x00"+b.Activity)
 		})
 		return nil
@@ -552,22 +552,22 @@ func (c *Bus) Queues(ctx context.Context) (queues []bus.Queue, err error) {
 	return queues, err
 }
 
-// OpenQueue implements bus.WorkBroker.
-func (c *Bus) OpenQueue(ctx context.Context, q bus.Queue) (bus.WorkQueue, error) {
+// OpenQueue implements broker.WorkBroker.
+func (c *Bus) OpenQueue(ctx context.Context, q broker.Queue) (broker.WorkQueue, error) {
 	err := c.do(ctx, "open queue "+q.Activity, func() error { c.b.noteQueue(q); return nil })
 	return &workQueue{c, q}, err
 }
 
 type workQueue struct {
 	c *Bus
-	q bus.Queue
+	q broker.Queue
 }
 
 // takeFor is how long who asks for work waits.
 const takeFor = 10 * time.Second
 
-// Take implements bus.WorkQueue.
-func (w *workQueue) Take(ctx context.Context, n int, take func(bus.Delivery)) (taken int, err error) {
+// Take implements broker.WorkQueue.
+func (w *workQueue) Take(ctx context.Context, n int, take func(broker.Delivery)) (taken int, err error) {
 	c := w.c
 	ctx, cancel := context.WithTimeout(ctx, takeFor)
 	defer cancel()
@@ -597,7 +597,7 @@ func (w *workQueue) Take(ctx context.Context, n int, take func(bus.Delivery)) (t
 	return taken, nil
 }
 
-// Withdrawals implements bus.WorkBroker.
+// Withdrawals implements broker.WorkBroker.
 func (c *Bus) Withdrawals(tags []string, told func(subject string)) (stop func(), err error) {
 	words := func(tag string) string {
 		switch tag {
@@ -617,8 +617,8 @@ func (c *Bus) Withdrawals(tags []string, told func(subject string)) (stop func()
 	}), nil
 }
 
-// WorkBacklog implements bus.WorkBroker.
-func (c *Bus) WorkBacklog(ctx context.Context, q bus.Queue) (l bus.Backlog, err error) {
+// WorkBacklog implements broker.WorkBroker.
+func (c *Bus) WorkBacklog(ctx context.Context, q broker.Queue) (l broker.Backlog, err error) {
 	err = c.do(ctx, "backlog of "+q.Activity, func() error {
 		l = backlogOf(c.b.work, c.b.queues[q], func(m *message) bool { return m.queue == q })
 		return nil

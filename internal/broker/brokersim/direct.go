@@ -1,4 +1,4 @@
-package sim
+package brokersim
 
 import (
 	"cmp"
@@ -20,7 +20,7 @@ import (
 // Direct delivery. An activity task may go to a worker that has room for it, and a result to the
 // orchestrator that receives the instance's partition, without being stored. The sender keeps the
 // message until the receiver settles it; a message that is refused, or not settled in time, is
-// stored. This is the protocol of natsbus with one message where that one bundles many.
+// stored. This is the protocol of natsbroker with one message where that one bundles many.
 
 const (
 	// answerWait is how long the sender waits until it stores the message after all.
@@ -50,11 +50,11 @@ func (e heldError) Error() string { return fmt.Sprintf("%q still executes it", e
 type offer struct {
 	c    *Bus
 	name string
-	take func(bus.Delivery) bool
+	take func(broker.Delivery) bool
 }
 
-// Offer implements bus.WorkQueue.
-func (w *workQueue) Offer(name string, take func(bus.Delivery) bool) (stop func(), err error) {
+// Offer implements broker.WorkQueue.
+func (w *workQueue) Offer(name string, take func(broker.Delivery) bool) (stop func(), err error) {
 	b, o := w.c.b, &offer{w.c, name, take}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,7 +101,7 @@ func (c *Bus) direct(ctx context.Context, w events.Wire, to string) error {
 	switch {
 	case errors.As(why, &held) && w.Pass:
 		stored.Header = with(w.Header, events.HeaderHeld, held.by)
-	case errors.Is(why, bus.ErrNobody), errors.Is(why, errNotHere), errors.Is(why, errBusy),
+	case errors.Is(why, broker.ErrNobody), errors.Is(why, errNotHere), errors.Is(why, errBusy),
 		errors.Is(why, errReturned) && w.Pass:
 	default: // the receiver may have begun with it
 		stored.Header = with(w.Header, headerAgain, "true")
@@ -116,7 +116,7 @@ func (c *Bus) note(to string, why error) {
 	switch {
 	case errors.Is(why, errUnanswered):
 		most = avoidSilent
-	case errors.Is(why, bus.ErrNobody), errors.Is(why, errBusy):
+	case errors.Is(why, broker.ErrNobody), errors.Is(why, errBusy):
 		most = avoidBriefly
 	default:
 		return
@@ -190,7 +190,7 @@ func (b *Broker) route(w events.Wire, to string, reply func(error), from *Bus) {
 		b.noteQueue(q)
 		open := slices.DeleteFunc(slices.Clone(b.offers[q]), func(o *offer) bool { return o.c.ctx.Err() != nil })
 		if len(open) == 0 {
-			arrives(bus.ErrNobody)
+			arrives(broker.ErrNobody)
 			return
 		}
 		o := slices.MaxFunc(open, func(x, y *offer) int {
@@ -201,7 +201,7 @@ func (b *Broker) route(w events.Wire, to string, reply func(error), from *Bus) {
 	}
 	c := b.named[to]
 	if c == nil || c.ctx.Err() != nil {
-		arrives(bus.ErrNobody)
+		arrives(broker.ErrNobody)
 		return
 	}
 	go c.path.Hear("result "+w.Subject, func() { c.receiveResult(w, arrives) })
@@ -227,17 +227,17 @@ func (o *offer) receive(w events.Wire, arrives func(error)) {
 		return
 	}
 	o.c.path.Note("task received directly", w.Subject)
-	time.AfterFunc(bus.LastsAfter, func() {
+	time.AfterFunc(broker.LastsAfter, func() {
 		h.settle("still executes", heldError{o.name})
 	})
 }
 
 // deliver makes a delivery of what has come without being stored.
-func (c *Bus) deliver(w events.Wire, h bus.Hold) bus.Delivery {
+func (c *Bus) deliver(w events.Wire, h broker.Hold) broker.Delivery {
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
 	c.b.directs++
-	return bus.Delivery{
+	return broker.Delivery{
 		Subject: w.Subject, Header: maps.Clone(w.Header), Body: w.Body, Place: firstDirect + c.b.directs,
 		Deliveries: 1, Stored: time.Now(), Hold: h, Partition: partitionOf(instanceOf(w.Subject), c.b.partitions),
 	}
@@ -287,32 +287,32 @@ type passedHold struct {
 	came time.Time
 }
 
-// Begin implements bus.PassedHold.
+// Begin implements broker.PassedHold.
 func (h *passedHold) Begin() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.said
 }
 
-// Finish implements bus.PassedHold. What is said late may not be heard.
+// Finish implements broker.PassedHold. What is said late may not be heard.
 func (h *passedHold) Finish() (final bool) {
-	return h.settle("settle", nil) && time.Since(h.came) < bus.LastsAfter
+	return h.settle("settle", nil) && time.Since(h.came) < broker.LastsAfter
 }
 
-// Ack implements bus.Hold.
+// Ack implements broker.Hold.
 func (h *directHold) Ack() { h.settle("settle", nil) }
 
-// Return implements bus.Hold.
+// Return implements broker.Hold.
 func (h *directHold) Return(time.Duration) { h.settle("return", errReturned) }
 
-// Extend implements bus.Hold. The sender does not wait any longer.
+// Extend implements broker.Hold. The sender does not wait any longer.
 func (h *directHold) Extend() {}
 
-// Token implements bus.Hold. Nobody else can settle it.
+// Token implements broker.Hold. Nobody else can settle it.
 func (h *directHold) Token() string { return "" }
 
 // push takes a result into the lane of what goes ahead, if there is room.
-func (r *receiver) push(d bus.Delivery) bool {
+func (r *receiver) push(d broker.Delivery) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over || len(r.direct) >= maxDirect {
@@ -327,7 +327,7 @@ func (r *receiver) push(d bus.Delivery) bool {
 }
 
 // pop takes the oldest result that has come without being stored.
-func (r *receiver) pop() (d bus.Delivery, ok bool) {
+func (r *receiver) pop() (d broker.Delivery, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.direct) == 0 {
@@ -366,8 +366,8 @@ func (c *Bus) receives(partition int, r *receiver) (stop func()) {
 
 // stored tells whether a task that came directly is stored. At first it is not, and the sender has
 // it.
-func (b *Broker) hasDirect(d bus.Delivery) bool {
-	if time.Since(d.Stored) < bus.LastsAfter+answerWait/2 {
+func (b *Broker) hasDirect(d broker.Delivery) bool {
+	if time.Since(d.Stored) < broker.LastsAfter+answerWait/2 {
 		return true
 	}
 	return slices.ContainsFunc(b.work, func(m *message) bool { return m.wire.Subject == d.Subject })

@@ -1,4 +1,4 @@
-package sim
+package brokersim
 
 import (
 	"context"
@@ -17,21 +17,21 @@ import (
 
 // ---- Dead letters.
 
-// Bury implements bus.DeadLetters.
-func (c *Bus) Bury(ctx context.Context, d bus.Delivery, why bus.Cause) error {
+// Bury implements broker.DeadLetters.
+func (c *Bus) Bury(ctx context.Context, d broker.Delivery, why broker.Cause) error {
 	return c.insist(ctx, "bury "+d.Subject, func() error {
 		id := ""
 		if v := d.Header[events.HeaderMsgID]; len(v) > 0 {
 			id = v[0]
 		}
-		if slices.ContainsFunc(c.b.dead, func(l bus.DeadLetter) bool {
+		if slices.ContainsFunc(c.b.dead, func(l broker.DeadLetter) bool {
 			return l.Subject == d.Subject && l.ID == id && l.Stored.Equal(d.Stored)
 		}) {
 			return nil // once more after a crash
 		}
 		why.Detail = strings.ReplaceAll(why.Detail, "\n", " ")
 		c.b.place++
-		l := bus.DeadLetter{Place: c.b.place, Subject: d.Subject, ID: id, Header: maps.Clone(d.Header), Body: d.Body,
+		l := broker.DeadLetter{Place: c.b.place, Subject: d.Subject, ID: id, Header: maps.Clone(d.Header), Body: d.Body,
 			Why: why, Stored: d.Stored, Buried: c.b.now()}
 		delete(l.Header, events.HeaderMsgID)
 		if sizeOf(l.Header) > maxHeader {
@@ -42,8 +42,8 @@ func (c *Bus) Bury(ctx context.Context, d bus.Delivery, why bus.Cause) error {
 	})
 }
 
-// DeadLetters implements bus.DeadBox.
-func (c *Bus) DeadLetters(ctx context.Context, after uint64, limit int) (list []bus.DeadLetter, err error) {
+// DeadLetters implements broker.DeadBox.
+func (c *Bus) DeadLetters(ctx context.Context, after uint64, limit int) (list []broker.DeadLetter, err error) {
 	err = c.do(ctx, "dead letters", func() error {
 		for _, l := range c.b.dead {
 			if l.Place > after && len(list) < limit {
@@ -55,12 +55,12 @@ func (c *Bus) DeadLetters(ctx context.Context, after uint64, limit int) (list []
 	return list, err
 }
 
-// DeadLetter implements bus.DeadBox.
-func (c *Bus) DeadLetter(ctx context.Context, place uint64) (l bus.DeadLetter, err error) {
+// DeadLetter implements broker.DeadBox.
+func (c *Bus) DeadLetter(ctx context.Context, place uint64) (l broker.DeadLetter, err error) {
 	err = c.do(ctx, "dead letter", func() error {
 		i := c.b.deadAt(place)
 		if i < 0 {
-			return bus.ErrNoLetter
+			return broker.ErrNoLetter
 		}
 		l = c.b.dead[i]
 		return nil
@@ -69,10 +69,10 @@ func (c *Bus) DeadLetter(ctx context.Context, place uint64) (l bus.DeadLetter, e
 }
 
 func (b *Broker) deadAt(place uint64) int {
-	return slices.IndexFunc(b.dead, func(l bus.DeadLetter) bool { return l.Place == place })
+	return slices.IndexFunc(b.dead, func(l broker.DeadLetter) bool { return l.Place == place })
 }
 
-// Replay implements bus.DeadBox.
+// Replay implements broker.DeadBox.
 func (c *Bus) Replay(ctx context.Context, place uint64) error {
 	l, err := c.DeadLetter(ctx, place)
 	if err != nil {
@@ -98,12 +98,12 @@ func (c *Bus) Replay(ctx context.Context, place uint64) error {
 	return c.Drop(ctx, place)
 }
 
-// Drop implements bus.DeadBox.
+// Drop implements broker.DeadBox.
 func (c *Bus) Drop(ctx context.Context, place uint64) error {
 	return c.do(ctx, "drop a dead letter", func() error {
 		i := c.b.deadAt(place)
 		if i < 0 {
-			return bus.ErrNoLetter
+			return broker.ErrNoLetter
 		}
 		c.b.dead = slices.Delete(c.b.dead, i, i+1)
 		return nil
@@ -114,16 +114,16 @@ func (c *Bus) Drop(ctx context.Context, place uint64) error {
 
 type membership struct {
 	c       *Bus
-	self    bus.Member
+	self    broker.Member
 	heard   time.Time // when it last said that it is there
 	changed chan struct{}
 
 	mu   sync.Mutex
-	seen []bus.Member
+	seen []broker.Member
 }
 
-// Join implements bus.Members.
-func (c *Bus) Join(ctx context.Context, self bus.Member) (bus.Membership, error) {
+// Join implements broker.Members.
+func (c *Bus) Join(ctx context.Context, self broker.Member) (broker.Membership, error) {
 	if self.ID == "" {
 		return nil, errors.New("a member without an id")
 	}
@@ -167,7 +167,7 @@ func (m *membership) live() {
 
 // look sees who is there. The broker's mu is held.
 func (m *membership) look() {
-	var all []bus.Member
+	var all []broker.Member
 	for _, id := range slices.Sorted(maps.Keys(m.c.b.members)) {
 		x := m.c.b.members[id]
 		if m.c.b.now().Sub(x.heard) < m.c.b.lease {
@@ -176,7 +176,7 @@ func (m *membership) look() {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !slices.EqualFunc(all, m.seen, func(a, b bus.Member) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
+	if !slices.EqualFunc(all, m.seen, func(a, b broker.Member) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
 		m.seen = all
 		select {
 		case m.changed <- struct{}{}:
@@ -185,17 +185,17 @@ func (m *membership) look() {
 	}
 }
 
-// Members implements bus.Membership.
-func (m *membership) Members() []bus.Member {
+// Members implements broker.Membership.
+func (m *membership) Members() []broker.Member {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.seen)
 }
 
-// Changed implements bus.Membership.
+// Changed implements broker.Membership.
 func (m *membership) Changed() <-chan struct{} { return m.changed }
 
-// Leave implements bus.Membership.
+// Leave implements broker.Membership.
 func (m *membership) Leave(ctx context.Context) error {
 	return m.c.do(ctx, "leave as "+m.self.ID, func() error {
 		if m.c.b.members[m.self.ID] == m {
@@ -208,12 +208,12 @@ func (m *membership) Leave(ctx context.Context) error {
 
 // ---- Handovers.
 
-// Handover implements bus.Handovers.
-func (c *Bus) Handover(ctx context.Context, to string, d bus.Delivery) error {
+// Handover implements broker.Handovers.
+func (c *Bus) Handover(ctx context.Context, to string, d broker.Delivery) error {
 	var other *receiverOf
 	err := c.do(ctx, "hand over to "+to+" "+d.Subject, func() error {
 		if other = c.b.handovers[to]; other == nil {
-			return fmt.Errorf("%w: %s", bus.ErrNobody, to)
+			return fmt.Errorf("%w: %s", broker.ErrNobody, to)
 		}
 		return nil
 	})
@@ -236,16 +236,16 @@ func (c *Bus) Handover(ctx context.Context, to string, d bus.Delivery) error {
 // receiverOf is who takes what is handed over to a name.
 type receiverOf struct {
 	c    *Bus
-	take func(bus.Delivery) error
+	take func(broker.Delivery) error
 }
 
-// ReceiveHandovers implements bus.Handovers.
-func (c *Bus) ReceiveHandovers(name string, take func(bus.Delivery) error) (stop func(), err error) {
+// ReceiveHandovers implements broker.Handovers.
+func (c *Bus) ReceiveHandovers(name string, take func(broker.Delivery) error) (stop func(), err error) {
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
-	own := &receiverOf{c, func(d bus.Delivery) error {
+	own := &receiverOf{c, func(d broker.Delivery) error {
 		if c.ctx.Err() != nil {
-			return bus.ErrNobody
+			return broker.ErrNobody
 		}
 		h, ok := d.Hold.(hold)
 		if !ok {
@@ -270,7 +270,7 @@ func (c *Bus) ReceiveHandovers(name string, take func(bus.Delivery) error) (stop
 	}, nil
 }
 
-// Token implements bus.Hold.
+// Token implements broker.Hold.
 func (h hold) Token() string { return strconv.FormatUint(h.place, 10) }
 
 // ---- Sessions, notes, marks.
@@ -280,7 +280,7 @@ type claim struct {
 	until  time.Time
 }
 
-// Claim implements bus.Sessions.
+// Claim implements broker.Sessions.
 func (c *Bus) Claim(ctx context.Context, session, worker string) (owner string, err error) {
 	err = c.do(ctx, "claim "+session, func() error {
 		now := c.b.now()
@@ -295,7 +295,7 @@ func (c *Bus) Claim(ctx context.Context, session, worker string) (owner string, 
 	return owner, err
 }
 
-// Release implements bus.Sessions.
+// Release implements broker.Sessions.
 func (c *Bus) Release(ctx context.Context, session, worker string) error {
 	return c.do(ctx, "release "+session, func() error {
 		if c.b.sessions[session].worker == worker {
@@ -305,7 +305,7 @@ func (c *Bus) Release(ctx context.Context, session, worker string) error {
 	})
 }
 
-// Owner implements bus.Sessions.
+// Owner implements broker.Sessions.
 func (c *Bus) Owner(ctx context.Context, session string) (owner string, err error) {
 	err = c.do(ctx, "owner of "+session, func() error {
 		if x := c.b.sessions[session]; x.until.After(c.b.now()) {
@@ -316,52 +316,52 @@ func (c *Bus) Owner(ctx context.Context, session string) (owner string, err erro
 	return owner, err
 }
 
-// Note implements bus.Notes.
+// Note implements broker.Notes.
 func (c *Bus) Note(ctx context.Context, key string) (value []byte, err error) {
 	err = c.do(ctx, "note "+key, func() error { value = slices.Clone(c.b.notes[key]); return nil })
 	return value, err
 }
 
-// SetNote implements bus.Notes.
+// SetNote implements broker.Notes.
 func (c *Bus) SetNote(ctx context.Context, key string, value []byte) error {
 	return c.do(ctx, "set note "+key, func() error { c.b.notes[key] = slices.Clone(value); return nil })
 }
 
-// DropNote implements bus.Notes.
+// DropNote implements broker.Notes.
 func (c *Bus) DropNote(ctx context.Context, key string) error {
 	return c.do(ctx, "drop note "+key, func() error { delete(c.b.notes, key); return nil })
 }
 
-// Marked implements bus.Marks.
+// Marked implements broker.Marks.
 func (c *Bus) Marked(ctx context.Context, name string) (is bool, err error) {
 	err = c.do(ctx, "marked "+name, func() error { is = c.b.marks[name]; return nil })
 	return is, err
 }
 
-// SetMark implements bus.Marks.
+// SetMark implements broker.Marks.
 func (c *Bus) SetMark(ctx context.Context, name string) error {
 	return c.do(ctx, "mark "+name, func() error { c.b.marks[name] = true; return nil })
 }
 
-// ClearMark implements bus.Marks.
+// ClearMark implements broker.Marks.
 func (c *Bus) ClearMark(ctx context.Context, name string) error {
 	return c.do(ctx, "clear mark "+name, func() error { delete(c.b.marks, name); return nil })
 }
 
-// Repair implements bus.Marks. Nothing is ever missing: what was lost is empty.
+// Repair implements broker.Marks. Nothing is ever missing: what was lost is empty.
 func (c *Bus) Repair(ctx context.Context) error {
 	return c.do(ctx, "repair", func() error { return nil })
 }
 
 // ---- Schedules are kept, and never due.
 
-// PutSchedule implements bus.Schedules.
-func (c *Bus) PutSchedule(ctx context.Context, s bus.Schedule) error {
+// PutSchedule implements broker.Schedules.
+func (c *Bus) PutSchedule(ctx context.Context, s broker.Schedule) error {
 	return c.do(ctx, "put schedule", func() error { c.b.schedules[s.ID] = s; return nil })
 }
 
-// Schedules implements bus.Schedules.
-func (c *Bus) Schedules(ctx context.Context) (list []bus.Schedule, err error) {
+// Schedules implements broker.Schedules.
+func (c *Bus) Schedules(ctx context.Context) (list []broker.Schedule, err error) {
 	err = c.do(ctx, "schedules", func() error {
 		for _, id := range slices.Sorted(maps.Keys(c.b.schedules)) {
 			list = append(list, c.b.schedules[id])
@@ -371,7 +371,7 @@ func (c *Bus) Schedules(ctx context.Context) (list []bus.Schedule, err error) {
 	return list, err
 }
 
-// DropSchedule implements bus.Schedules.
+// DropSchedule implements broker.Schedules.
 func (c *Bus) DropSchedule(ctx context.Context, id string) (found bool, err error) {
 	err = c.do(ctx, "drop schedule", func() error {
 		_, found = c.b.schedules[id]
@@ -381,7 +381,7 @@ func (c *Bus) DropSchedule(ctx context.Context, id string) (found bool, err erro
 	return found, err
 }
 
-// HealSchedules implements bus.Schedules.
+// HealSchedules implements broker.Schedules.
 func (c *Bus) HealSchedules(context.Context) (int, error) { return 0, nil }
 
 // ---- Notices and questions.
@@ -415,7 +415,7 @@ func (b *Broker) announce(words []string, h events.Header, body []byte) {
 	}
 }
 
-// Announce implements bus.Notices.
+// Announce implements broker.Notices.
 func (c *Bus) Announce(words []string, h events.Header, body []byte) error {
 	if len(words) < 3 || slices.Contains(words, "") {
 		return fmt.Errorf("a notice of the words %q", words)
@@ -428,14 +428,14 @@ func (c *Bus) Announce(words []string, h events.Header, body []byte) error {
 	return nil
 }
 
-// Listen implements bus.Notices.
+// Listen implements broker.Notices.
 func (c *Bus) Listen(_ context.Context, words []string,
 	heard func([]string, events.Header, []byte)) (stop func(), err error) {
 	if len(words) < 3 || slices.Contains(words, "") {
 		return nil, fmt.Errorf("a notice of the words %q", words)
 	}
 	return c.listen(func(said []string) bool {
-		return slices.EqualFunc(words, said, func(w, s string) bool { return w == bus.Any || w == s })
+		return slices.EqualFunc(words, said, func(w, s string) bool { return w == broker.Any || w == s })
 	}, heard), nil
 }
 
@@ -445,12 +445,12 @@ type answerer struct {
 	too    bool
 }
 
-// Answer implements bus.Questions.
+// Answer implements broker.Questions.
 func (c *Bus) Answer(method string, answer func(context.Context, []byte) ([]byte, error)) (stop func(), err error) {
 	return c.answers(method, &answerer{c, answer, false}), nil
 }
 
-// AnswerToo implements bus.RollCalls.
+// AnswerToo implements broker.RollCalls.
 func (c *Bus) AnswerToo(method string, answer func(context.Context, []byte) ([]byte, error)) (stop func(), err error) {
 	return c.answers(method, &answerer{c, answer, true}), nil
 }
@@ -476,14 +476,14 @@ func (b *Broker) those(method string, too bool) (list []*answerer) {
 	return list
 }
 
-// Ask implements bus.Questions.
+// Ask implements broker.Questions.
 func (c *Bus) Ask(ctx context.Context, method string, question []byte) ([]byte, error) {
 	var who []*answerer
 	if err := c.do(ctx, "ask "+method, func() error { who = c.b.those(method, false); return nil }); err != nil {
 		return nil, err
 	}
 	if len(who) == 0 {
-		return nil, fmt.Errorf("ask for %s: %w", method, bus.ErrNobody)
+		return nil, fmt.Errorf("ask for %s: %w", method, broker.ErrNobody)
 	}
 	if len(question) > maxPayload {
 		return nil, errors.New("the question is too large")
@@ -493,21 +493,21 @@ func (c *Bus) Ask(ctx context.Context, method string, question []byte) ([]byte, 
 
 func (a *answerer) answered(ctx context.Context, question []byte) ([]byte, error) {
 	answer, err := a.answer(ctx, question)
-	var known *bus.AnswerError
+	var known *broker.AnswerError
 	switch {
 	case err == nil && len(answer) > maxPayload:
-		return nil, &bus.AnswerError{Code: "too_large", Message: "the answer is too large"}
+		return nil, &broker.AnswerError{Code: "too_large", Message: "the answer is too large"}
 	case err != nil:
 		code := "failed"
 		if errors.As(err, &known) && known.Code != "" {
 			code = known.Code
 		}
-		return nil, &bus.AnswerError{Code: code, Message: strings.ReplaceAll(err.Error(), "\n", " ")}
+		return nil, &broker.AnswerError{Code: code, Message: strings.ReplaceAll(err.Error(), "\n", " ")}
 	}
 	return answer, nil
 }
 
-// AskAll implements bus.RollCalls.
+// AskAll implements broker.RollCalls.
 func (c *Bus) AskAll(ctx context.Context, method string, question []byte,
 	_ time.Duration) (answers [][]byte, err error) {
 	var who []*answerer
@@ -520,7 +520,7 @@ func (c *Bus) AskAll(ctx context.Context, method string, question []byte,
 		}
 	}
 	if len(answers) == 0 {
-		return nil, fmt.Errorf("ask all for %s: %w", method, bus.ErrNobody)
+		return nil, fmt.Errorf("ask all for %s: %w", method, broker.ErrNobody)
 	}
 	return answers, nil
 }

@@ -1,4 +1,4 @@
-package bustest
+package brokertest
 
 import (
 	"fmt"
@@ -226,7 +226,7 @@ func farDelay(t *T) {
 
 func delayedWork(t *T) {
 	b := t.bus()
-	q := bus.Queue{Tag: "gpu", Activity: "a"}
+	q := broker.Queue{Tag: "gpu", Activity: "a"}
 	due := make(map[string]time.Time)
 	var messages []events.Wire
 	for i, delay := range []time.Duration{50 * time.Millisecond, 600 * time.Millisecond, 1400 * time.Millisecond,
@@ -284,7 +284,7 @@ func delayedOutlives(t *T) {
 // knowsMany asks for a message among others that are not there, if the broker can be asked for
 // many.
 func knowsMany(t *T, b Bus, w events.Wire, want bool) bool {
-	many, ok := b.(bus.Many)
+	many, ok := b.(broker.Many)
 	if !ok {
 		return true
 	}
@@ -298,7 +298,7 @@ func knowsMany(t *T, b Bus, w events.Wire, want bool) bool {
 
 func has(t *T) {
 	b, other := t.bus(), t.bus()
-	q := bus.Queue{Activity: "a"}
+	q := broker.Queue{Activity: "a"}
 	is := func(what string, w events.Wire, want bool) {
 		t.Helper()
 		var got bool

@@ -1,4 +1,4 @@
-package bustest
+package brokertest
 
 import (
 	"bytes"
@@ -109,7 +109,7 @@ func goesAhead(t *T) {
 	came := make(chan string, len(messages))
 	ended := make(chan error, 1)
 	go func() {
-		ended <- b.Receive(ctx, 0, func(d bus.Delivery) {
+		ended <- b.Receive(ctx, 0, func(d broker.Delivery) {
 			if strings.HasPrefix(d.Subject, b.Prefix()+".start.") {
 				<-ctx.Done() // there is no room for it
 				d.Hold.Return(0)
@@ -397,9 +397,9 @@ func extended(t *T) {
 }
 
 func blockedReceiver(t *T) {
-	n := detector.Size(10_000, 4_000)
+	n := racetest.Size(10_000, 4_000)
 	b := t.bus()
-	machine, begun := stall.Begin(t.T), time.Now()
+	machine, begun := slowtest.Begin(t.T), time.Now()
 	var messages []events.Wire
 	for i := range n {
 		messages = append(messages, events.Wire{Subject: fmt.Sprintf("%s.work-done.1-2.i%d", b.Prefix(), i),
@@ -410,11 +410,11 @@ func blockedReceiver(t *T) {
 	defer cancel()
 	var counts struct {
 		first, more int
-		held        bus.Delivery
+		held        broker.Delivery
 	}
 	blocked, free, done := make(chan bool), make(chan bool), make(chan error, 1)
 	go func() {
-		done <- b.Receive(ctx, 0, func(d bus.Delivery) {
+		done <- b.Receive(ctx, 0, func(d broker.Delivery) {
 			switch {
 			case counts.first == 0:
 				counts.first, counts.held = 1, d
@@ -458,7 +458,7 @@ func leftBehind(t *T) {
 	t.publish(a, messages...)
 	ctx, cancel := context.WithCancel(t.Context())
 	var some []got
-	t.must(a.Receive(ctx, 0, func(d bus.Delivery) {
+	t.must(a.Receive(ctx, 0, func(d broker.Delivery) {
 		some = append(some, got{d, time.Now()})
 		d.Hold.Ack()
 		if len(some) == n/4 {
@@ -487,7 +487,7 @@ func twoReceivers(t *T) {
 	var all sync.WaitGroup
 	for i, from := range []Bus{a, b} {
 		all.Go(func() {
-			err := from.Receive(ctx, 0, func(d bus.Delivery) {
+			err := from.Receive(ctx, 0, func(d broker.Delivery) {
 				mu.Lock()
 				by[d.Place]++
 				counts[i]++
@@ -531,7 +531,7 @@ func backlog(t *T) {
 	t.publish(b, event(b, "i", "1"), event(b, "i", "2"), event(b, "i", "3"))
 	is := func(waiting, held int64) {
 		t.Helper()
-		var now bus.Backlog
+		var now broker.Backlog
 		t.eventually(fmt.Sprintf("%d wait and %d are held", waiting, held), func() (ok bool) {
 			var err error
 			now, err = b.Backlog(t.Context(), 0)
@@ -573,7 +573,7 @@ func refused(t *T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	err := b.Publish(ctx, messages...)
-	var refused *bus.Refused
+	var refused *broker.Refused
 	if !errors.As(err, &refused) {
 		t.Fatalf("%v, want that messages are refused", err)
 	}
@@ -604,7 +604,7 @@ func refused(t *T) {
 func largest(t *T) {
 	b, other := t.bus(), t.bus()
 	body := bytes.Repeat([]byte("0123456789abcdef"), events.MaxPayload/16)
-	check := func(what string, d bus.Delivery) {
+	check := func(what string, d broker.Delivery) {
 		t.Helper()
 		if !bytes.Equal(d.Body, body) {
 			t.Errorf("%s: %d bytes arrived, want %d", what, len(d.Body), len(body))
@@ -617,22 +617,22 @@ func largest(t *T) {
 	g := r.next()
 	check("at once", g.Delivery)
 
-	given := make(chan bus.Delivery, 1)
-	stop, err := other.ReceiveHandovers("other", func(d bus.Delivery) error { given <- d; return nil })
+	given := make(chan broker.Delivery, 1)
+	stop, err := other.ReceiveHandovers("other", func(d broker.Delivery) error { given <- d; return nil })
 	t.must(err)
 	defer stop()
 	t.eventually("it is handed over", func() bool { return b.Handover(t.Context(), "other", g.Delivery) == nil })
 	d := <-given
 	check("handed over", d)
 	t.must(other.Bury(t.Context(), d,
-		bus.Cause{Reason: "poison", Detail: "too large to swallow", By: "test", Attempts: 3}))
+		broker.Cause{Reason: "poison", Detail: "too large to swallow", By: "test", Attempts: 3}))
 	d.Hold.Ack()
 
 	later := timer(b, "i", "later", time.Now().Add(1700*time.Millisecond))
 	later.Body = body
 	t.publish(b, later)
 	check("delayed", r.take(1)[0].Delivery)
-	q := bus.Queue{Activity: "a"}
+	q := broker.Queue{Activity: "a"}
 	wk := work(b, q, "i", "w")
 	wk.Body = body
 	t.publish(b, wk)

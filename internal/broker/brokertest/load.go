@@ -1,4 +1,4 @@
-package bustest
+package brokertest
 
 import (
 	"context"
@@ -155,7 +155,7 @@ func changePartitions(t *T) {
 	t.eventually("the partitions of before are drained and gone", func() bool {
 		ps, err := other.Partitions(t.Context())
 		t.must(err)
-		return ps.Equal(bus.Partitions{Count: 3})
+		return ps.Equal(broker.Partitions{Count: 3})
 	})
 	sent := make(map[string]int)
 	for _, s := range streams {
@@ -179,7 +179,7 @@ func changePartitions(t *T) {
 
 func manyPublish(t *T) {
 	const publishers, calls = 24, 4
-	each := detector.Size(250, 60)
+	each := racetest.Size(250, 60)
 	b := t.bus()
 	r := t.receive(b)
 	var all sync.WaitGroup
@@ -235,7 +235,7 @@ func returnedAfterRestart(t *T) {
 		t.Skip("the broker cannot be restarted")
 	}
 	a, b := t.bus(), t.bus()
-	q := bus.Queue{Activity: "a"}
+	q := broker.Queue{Activity: "a"}
 	t.publish(a, event(a, "i", "first"), event(a, "i", "second"), work(a, q, "i", "work"))
 	r := t.receive(a)
 	held := append(r.expect("first", "second"), t.takeWork(a, q, 1)...)
@@ -260,7 +260,7 @@ func workAfterRestart(t *T) {
 		t.Skip("the broker cannot be restarted")
 	}
 	b := t.bus()
-	q := bus.Queue{Activity: "a"}
+	q := broker.Queue{Activity: "a"}
 	w := t.open(b, q)
 	t.publish(b, work(b, q, "held", "held"))
 	held := t.takeWork(b, q, 1)[0]
@@ -270,7 +270,7 @@ func workAfterRestart(t *T) {
 	for range 2 {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				_, err := w.Take(ctx, 4, func(d bus.Delivery) {
+				_, err := w.Take(ctx, 4, func(d broker.Delivery) {
 					d.Hold.Ack()
 					done.add()
 				})

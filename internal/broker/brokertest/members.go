@@ -1,4 +1,4 @@
-package bustest
+package brokertest
 
 import (
 	"fmt"
@@ -18,12 +18,12 @@ var memberTests = []test{
 	{"members see each other again after the broker was restarted", Settings{Restarts: true}, membersAfterRestart},
 }
 
-func member(id string) bus.Member {
-	return bus.Member{ID: id, Engine: 3, Code: map[string][]string{"order ü": {"1.0.0", "1.1.0"}},
+func member(id string) broker.Member {
+	return broker.Member{ID: id, Engine: 3, Code: map[string][]string{"order ü": {"1.0.0", "1.1.0"}},
 		Build: "b", Host: "h"}
 }
 
-func (t *T) join(b Bus, m bus.Member) bus.Membership {
+func (t *T) join(b Bus, m broker.Member) broker.Membership {
 	t.Helper()
 	is, err := b.Join(t.Context(), m)
 	t.must(err)
@@ -31,12 +31,12 @@ func (t *T) join(b Bus, m bus.Member) bus.Membership {
 }
 
 // sees waits until a membership lists just these.
-func (t *T) sees(limit time.Duration, m bus.Membership, want ...string) {
+func (t *T) sees(limit time.Duration, m broker.Membership, want ...string) {
 	t.Helper()
 	t.within(limit, fmt.Sprintf("%q are there", want), func() bool { return slices.Equal(ids(m), want) })
 }
 
-func ids(m bus.Membership) (ids []string) {
+func ids(m broker.Membership) (ids []string) {
 	for _, member := range m.Members() {
 		ids = append(ids, member.ID)
 	}
@@ -58,7 +58,7 @@ func membersSee(t *T) {
 	}
 	t.sees(soon, first, "a.1", "b/2 ü")
 	third := t.join(c, member("c"))
-	for _, m := range []bus.Membership{first, second, third} {
+	for _, m := range []broker.Membership{first, second, third} {
 		t.sees(soon, m, "a.1", "b/2 ü", "c")
 		if is := fmt.Sprint(m.Members()[2]); is != fmt.Sprint(member("c")) {
 			t.Errorf("the third is %s", is)
@@ -148,7 +148,7 @@ func membersAfterRestart(t *T) {
 	t.sees(patience, first, "a", "b")
 	t.sees(patience, second, "a", "b")
 	third := t.join(t.bus(), member("c"))
-	for _, m := range []bus.Membership{first, second, third} {
+	for _, m := range []broker.Membership{first, second, third} {
 		t.sees(patience, m, "a", "b", "c")
 	}
 }

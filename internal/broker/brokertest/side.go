@@ -1,4 +1,4 @@
-package bustest
+package brokertest
 
 import (
 	"bytes"
@@ -71,7 +71,7 @@ func rollCall(t *T) {
 func emptyRollCall(t *T) {
 	a, b := t.bus(), t.bus()
 	began := time.Now()
-	if _, err := a.AskAll(t.Context(), "who", nil, short); !errors.Is(err, bus.ErrNobody) {
+	if _, err := a.AskAll(t.Context(), "who", nil, short); !errors.Is(err, broker.ErrNobody) {
 		t.Errorf("%v, want that nobody is there", err)
 	}
 	if took := time.Since(began); took > soon {
@@ -84,17 +84,17 @@ func emptyRollCall(t *T) {
 	defer stop()
 	t.eventually("who fails to answer is nobody", func() bool {
 		answers, err := a.AskAll(t.Context(), "who", nil, short/4)
-		return len(answers) == 0 && (err == nil || errors.Is(err, bus.ErrNobody))
+		return len(answers) == 0 && (err == nil || errors.Is(err, broker.ErrNobody))
 	})
 }
 
 func handedOver(t *T) {
 	a, b := t.bus(), t.bus()
-	given := make(chan bus.Delivery, 10)
-	stop, err := b.ReceiveHandovers("worker 2.x", func(d bus.Delivery) error { given <- d; return nil })
+	given := make(chan broker.Delivery, 10)
+	stop, err := b.ReceiveHandovers("worker 2.x", func(d broker.Delivery) error { given <- d; return nil })
 	t.must(err)
 	defer stop()
-	q := bus.Queue{Activity: "a"}
+	q := broker.Queue{Activity: "a"}
 	r := t.receive(a)
 	t.publish(a, work(a, q, "i.1", "w"), event(a, "i.1", "e"))
 	for _, g := range append(t.takeWork(a, q, 1), r.next()) {
@@ -127,7 +127,7 @@ func handedOver(t *T) {
 
 func handoverRefused(t *T) {
 	a, b := t.bus(), t.bus()
-	stop, err := b.ReceiveHandovers("full", func(bus.Delivery) error { return errors.New("no room\nfor more") })
+	stop, err := b.ReceiveHandovers("full", func(broker.Delivery) error { return errors.New("no room\nfor more") })
 	t.must(err)
 	defer stop()
 	r := t.receive(a)
@@ -139,7 +139,7 @@ func handoverRefused(t *T) {
 		if said == nil {
 			t.Fatal("it was taken")
 		}
-		return !errors.Is(said, bus.ErrNobody)
+		return !errors.Is(said, broker.ErrNobody)
 	})
 	if !strings.Contains(said.Error(), "no room") {
 		t.Errorf("%v, want the reason", said)
@@ -154,17 +154,17 @@ func handoverToNobody(t *T) {
 	t.publish(a, event(a, "i", "x"))
 	g := r.next()
 	began := time.Now()
-	if err := a.Handover(t.Context(), "nobody", g.Delivery); !errors.Is(err, bus.ErrNobody) {
+	if err := a.Handover(t.Context(), "nobody", g.Delivery); !errors.Is(err, broker.ErrNobody) {
 		t.Errorf("%v, want that nobody is there", err)
 	}
 	if took := time.Since(began); took > soon {
 		t.Errorf("it took %v", took)
 	}
-	stop, err := b.ReceiveHandovers("leaves", func(bus.Delivery) error { return nil })
+	stop, err := b.ReceiveHandovers("leaves", func(broker.Delivery) error { return nil })
 	t.must(err)
 	stop()
 	t.eventually("who has left is nobody", func() bool {
-		return errors.Is(a.Handover(t.Context(), "leaves", g.Delivery), bus.ErrNobody)
+		return errors.Is(a.Handover(t.Context(), "leaves", g.Delivery), broker.ErrNobody)
 	})
 	g.Hold.Ack()
 }
@@ -309,7 +309,7 @@ func notices(t *T) {
 		t.must(err)
 		t.Cleanup(stop)
 	}
-	listen("done", bus.Any, "i.1 *")
+	listen("done", broker.Any, "i.1 *")
 	listen("odd", "a b", "é.>")
 	announce := func(body string, words ...string) {
 		t.Helper()
@@ -364,7 +364,7 @@ func questions(t *T) {
 	by := make(map[byte]int)
 	t.eventually("both have answered", func() bool {
 		answer, err := c.Ask(t.Context(), "query.state of", []byte("why\x00"))
-		if errors.Is(err, bus.ErrNobody) {
+		if errors.Is(err, broker.ErrNobody) {
 			return false // c's server has not heard of them yet
 		}
 		t.must(err)
@@ -385,7 +385,7 @@ func questions(t *T) {
 func questionToNobody(t *T) {
 	a, b := t.bus(), t.bus()
 	began := time.Now()
-	if _, err := a.Ask(t.Context(), "nobody", nil); !errors.Is(err, bus.ErrNobody) {
+	if _, err := a.Ask(t.Context(), "nobody", nil); !errors.Is(err, broker.ErrNobody) {
 		t.Errorf("%v, want that nobody is there", err)
 	}
 	if took := time.Since(began); took > soon {
@@ -399,7 +399,7 @@ func questionToNobody(t *T) {
 		ctx, cancel := context.WithTimeout(t.Context(), short) // the other's server may not have heard of it yet
 		defer cancel()
 		_, err := a.Ask(ctx, "stops", nil)
-		return errors.Is(err, bus.ErrNobody)
+		return errors.Is(err, broker.ErrNobody)
 	})
 }
 
@@ -409,19 +409,19 @@ func answerErrors(t *T) {
 		err         error
 		code, wants string
 	}{
-		"coded": {&bus.AnswerError{Code: "not_found", Message: "no instance \"ü\"\nof that name"}, "not_found",
+		"coded": {&broker.AnswerError{Code: "not_found", Message: "no instance \"ü\"\nof that name"}, "not_found",
 			"no instance \"ü\" of that name"},
-		"wrapped": {fmt.Errorf("while looking: %w", &bus.AnswerError{Code: "bad", Message: "m"}), "bad",
+		"wrapped": {fmt.Errorf("while looking: %w", &broker.AnswerError{Code: "bad", Message: "m"}), "bad",
 			"while looking: m"},
 		"plain": {errors.New("broken"), "failed", "broken"},
-		"empty": {&bus.AnswerError{Message: "no code"}, "failed", "no code"},
-		"long":  {&bus.AnswerError{Code: "long", Message: strings.Repeat("x", 2<<20)}, "long", "xxx"},
+		"empty": {&broker.AnswerError{Message: "no code"}, "failed", "no code"},
+		"long":  {&broker.AnswerError{Code: "long", Message: strings.Repeat("x", 2<<20)}, "long", "xxx"},
 	} {
 		stop, err := b.Answer(method, func(context.Context, []byte) ([]byte, error) { return []byte("ignored"), c.err })
 		t.must(err)
 		defer stop()
 		data, err := b.Ask(t.Context(), method, nil)
-		var said *bus.AnswerError
+		var said *broker.AnswerError
 		if !errors.As(err, &said) || said.Code != c.code || !strings.HasPrefix(said.Message, c.wants) || data != nil {
 			t.Errorf("%s: %.100q, %.100v; want code %q and %q", method, data, err, c.code, c.wants)
 		}
@@ -478,7 +478,7 @@ func largeAnswers(t *T) {
 		t.Errorf("%d bytes, %v", len(answer), err)
 	}
 	began := time.Now()
-	var said *bus.AnswerError
+	var said *broker.AnswerError
 	if _, err := b.Ask(t.Context(), "size", []byte("5000000")); !errors.As(err, &said) || said.Code != "too_large" {
 		t.Errorf("%v, want that the answer is too large", err)
 	}
@@ -506,7 +506,7 @@ func lastAnswers(t *T) {
 	answered := make(chan error, 1)
 	go func() {
 		_, err := a.Ask(t.Context(), "slow", nil)
-		for errors.Is(err, bus.ErrNobody) { // a's server has not heard of b yet
+		for errors.Is(err, broker.ErrNobody) { // a's server has not heard of b yet
 			pause(t.Context(), 10*time.Millisecond)
 			_, err = a.Ask(t.Context(), "slow", nil)
 		}

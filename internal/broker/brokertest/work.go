@@ -1,4 +1,4 @@
-package bustest
+package brokertest
 
 import (
 	"context"
@@ -37,7 +37,7 @@ var workTests = []test{
 }
 
 // open opens a queue.
-func (t *T) open(b Bus, q bus.Queue) bus.WorkQueue {
+func (t *T) open(b Bus, q broker.Queue) broker.WorkQueue {
 	t.Helper()
 	w, err := b.OpenQueue(t.Context(), q)
 	t.must(err)
@@ -45,7 +45,7 @@ func (t *T) open(b Bus, q bus.Queue) bus.WorkQueue {
 }
 
 // takeWork takes n pieces of work and leaves them unsettled.
-func (t *T) takeWork(b Bus, q bus.Queue, n int) []got {
+func (t *T) takeWork(b Bus, q broker.Queue, n int) []got {
 	t.Helper()
 	w := t.open(b, q)
 	var all []got
@@ -55,32 +55,32 @@ func (t *T) takeWork(b Bus, q bus.Queue, n int) []got {
 		if ctx.Err() != nil {
 			t.Fatalf("%d pieces of work came, want %d", len(all), n)
 		}
-		_, err := w.Take(ctx, n-len(all), func(d bus.Delivery) { all = append(all, got{d, time.Now().Round(0)}) })
+		_, err := w.Take(ctx, n-len(all), func(d broker.Delivery) { all = append(all, got{d, time.Now().Round(0)}) })
 		t.must(err)
 	}
 	return all
 }
 
 // noWork makes sure that a queue has nothing to hand out.
-func (t *T) noWork(b Bus, q bus.Queue, during time.Duration) {
+func (t *T) noWork(b Bus, q broker.Queue, during time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), during)
 	defer cancel()
-	_, err := t.open(b, q).Take(ctx, 10, func(d bus.Delivery) { t.Errorf("%s (%s) came", d.Subject, id(d)) })
+	_, err := t.open(b, q).Take(ctx, 10, func(d broker.Delivery) { t.Errorf("%s (%s) came", d.Subject, id(d)) })
 	t.must(err)
 }
 
 func workAtOnce(t *T) {
 	b := t.bus()
-	q := bus.Queue{Tag: "t", Activity: "a"}
+	q := broker.Queue{Tag: "t", Activity: "a"}
 	t.publish(b, work(b, q, "i", "1"), work(b, q, "i", "2"), work(b, q, "j", "3"))
 	w := t.open(b, q)
-	came := make(chan bus.Delivery, 10)
+	came := make(chan broker.Delivery, 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan int)
 	go func() {
-		n, err := w.Take(ctx, 10, func(d bus.Delivery) { came <- d })
+		n, err := w.Take(ctx, 10, func(d broker.Delivery) { came <- d })
 		if err != nil {
 			t.Error(err)
 		}
@@ -106,13 +106,13 @@ func workAtOnce(t *T) {
 
 func workWaits(t *T) {
 	b := t.bus()
-	q := bus.Queue{Activity: "a"}
+	q := broker.Queue{Activity: "a"}
 	w := t.open(b, q)
 	for i := range 3 {
 		done := make(chan error, 1)
 		var taken got
 		go func() {
-			n, err := w.Take(t.Context(), 1, func(d bus.Delivery) { taken = got{d, time.Now()} })
+			n, err := w.Take(t.Context(), 1, func(d broker.Delivery) { taken = got{d, time.Now()} })
 			if n != 1 && err == nil {
 				err = fmt.Errorf("it took %d", n)
 			}
@@ -136,11 +136,11 @@ func workWaits(t *T) {
 
 func takeEnds(t *T) {
 	b := t.bus()
-	w := t.open(b, bus.Queue{Activity: "a"})
+	w := t.open(b, broker.Queue{Activity: "a"})
 	for _, n := range []int{1, 64, 1000} {
 		ctx, cancel := context.WithTimeout(t.Context(), short/4)
 		began := time.Now()
-		taken, err := w.Take(ctx, n, func(bus.Delivery) {})
+		taken, err := w.Take(ctx, n, func(broker.Delivery) {})
 		cancel()
 		if taken != 0 || err != nil || time.Since(began) > soon {
 			t.Errorf("it took %d in %v: %v", taken, time.Since(began), err)
@@ -150,14 +150,14 @@ func takeEnds(t *T) {
 
 func abandonedTake(t *T) {
 	b := t.bus()
-	q := bus.Queue{Activity: "a"}
+	q := broker.Queue{Activity: "a"}
 	w := t.open(b, q)
 	for i := range 10 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*5*time.Millisecond)
 		done := make(chan bool)
 		go func() {
 			defer close(done)
-			if _, err := w.Take(ctx, 10, func(d bus.Delivery) { d.Hold.Ack() }); err != nil {
+			if _, err := w.Take(ctx, 10, func(d broker.Delivery) { d.Hold.Ack() }); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -172,7 +172,7 @@ func abandonedTake(t *T) {
 	t.eventually("the rest is taken", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), short/2)
 		defer cancel()
-		_, err := w.Take(ctx, 10, func(d bus.Delivery) { d.Hold.Ack() })
+		_, err := w.Take(ctx, 10, func(d broker.Delivery) { d.Hold.Ack() })
 		t.must(err)
 		l, err := b.WorkBacklog(t.Context(), q)
 		t.must(err)
@@ -186,7 +186,7 @@ func abandonedTake(t *T) {
 
 func sharedQueue(t *T) {
 	const n, workers = 600, 6
-	q := bus.Queue{Activity: "a"}
+	q := broker.Queue{Activity: "a"}
 	a, b := t.bus(), t.bus()
 	var mu sync.Mutex
 	by, counts := make(map[uint64]int), make([]int, workers)
@@ -197,7 +197,7 @@ func sharedQueue(t *T) {
 		w := t.open([]Bus{a, b}[i%2], q)
 		all.Go(func() {
 			for ctx.Err() == nil {
-				_, err := w.Take(ctx, 5, func(d bus.Delivery) {
+				_, err := w.Take(ctx, 5, func(d broker.Delivery) {
 					mu.Lock()
 					defer mu.Unlock()
 					by[d.Place]++
@@ -236,7 +236,7 @@ func sharedQueue(t *T) {
 
 func workAgain(t *T) {
 	b, other := t.bus(), t.bus()
-	q := bus.Queue{Activity: "a"}
+	q := broker.Queue{Activity: "a"}
 	t.publish(b, work(b, q, "i", "x"))
 	first := t.takeWork(other, q, 1)[0]
 	t.must(other.Close())
@@ -250,7 +250,7 @@ func workAgain(t *T) {
 
 func workHold(t *T) {
 	b := t.bus()
-	q := bus.Queue{Activity: "a"}
+	q := broker.Queue{Activity: "a"}
 	t.publish(b, work(b, q, "i", "x"))
 	g := t.takeWork(b, q, 1)[0]
 	for range 8 {
@@ -274,11 +274,11 @@ func workHold(t *T) {
 
 func anyQueue(t *T) {
 	b, other := t.bus(), t.bus()
-	queues := []bus.Queue{{Activity: "plain"}, {Tag: "t", Activity: strings.Repeat("a", 128)},
+	queues := []broker.Queue{{Activity: "plain"}, {Tag: "t", Activity: strings.Repeat("a", 128)},
 		{Tag: strings.Repeat("ü", 64), Activity: strings.Repeat("é", 64)}}
 	for i, name := range oddNames {
-		queues = append(queues, bus.Queue{Activity: name}, bus.Queue{Tag: name, Activity: "a"},
-			bus.Queue{Tag: name, Activity: oddNames[(i+1)%len(oddNames)]})
+		queues = append(queues, broker.Queue{Activity: name}, broker.Queue{Tag: name, Activity: "a"},
+			broker.Queue{Tag: name, Activity: oddNames[(i+1)%len(oddNames)]})
 	}
 	for i, q := range queues {
 		t.publish(b, work(b, q, fmt.Sprint(i), fmt.Sprint("q", i)))
@@ -305,12 +305,12 @@ func anyQueue(t *T) {
 
 func tagsApart(t *T) {
 	b := t.bus()
-	none, gpu, underscore := bus.Queue{Activity: "a"}, bus.Queue{Tag: "gpu", Activity: "a"},
-		bus.Queue{Tag: "_", Activity: "a"}
-	for i, q := range []bus.Queue{none, gpu, underscore} {
+	none, gpu, underscore := broker.Queue{Activity: "a"}, broker.Queue{Tag: "gpu", Activity: "a"},
+		broker.Queue{Tag: "_", Activity: "a"}
+	for i, q := range []broker.Queue{none, gpu, underscore} {
 		t.publish(b, work(b, q, fmt.Sprint(i), q.Tag+"!"))
 	}
-	for _, q := range []bus.Queue{gpu, underscore, none} {
+	for _, q := range []broker.Queue{gpu, underscore, none} {
 		g := t.takeWork(b, q, 1)[0]
 		if id(g.Delivery) != q.Tag+"!" {
 			t.Errorf("tag %q was given %q", q.Tag, id(g.Delivery))
@@ -326,9 +326,10 @@ func queuesKnown(t *T) {
 	if known, err := other.Queues(t.Context()); err != nil || len(known) != 0 {
 		t.Errorf("%v, %v; want none", known, err)
 	}
-	t.publish(b, work(b, bus.Queue{Activity: "a"}, "i", "x"), work(b, bus.Queue{Tag: "t", Activity: "b.c"}, "i", "y"))
-	t.open(b, bus.Queue{Activity: "taken from"})
-	want := []bus.Queue{{Activity: "a"}, {Tag: "t", Activity: "b.c"}, {Activity: "taken from"}}
+	t.publish(b, work(b, broker.Queue{Activity: "a"}, "i", "x"),
+		work(b, broker.Queue{Tag: "t", Activity: "b.c"}, "i", "y"))
+	t.open(b, broker.Queue{Activity: "taken from"})
+	want := []broker.Queue{{Activity: "a"}, {Tag: "t", Activity: "b.c"}, {Activity: "taken from"}}
 	t.eventually("the queues are known", func() bool {
 		known, err := other.Queues(t.Context())
 		t.must(err)
@@ -339,7 +340,7 @@ func queuesKnown(t *T) {
 
 func withdrawnWork(t *T) {
 	b, other := t.bus(), t.bus()
-	q := bus.Queue{Activity: "a"}
+	q := broker.Queue{Activity: "a"}
 	gone, stays := work(b, q, "i", "gone"), work(b, q, "j", "stays")
 	t.publish(b, gone, stays)
 	t.publish(other, withdraw(gone))
@@ -354,7 +355,7 @@ func withdrawnWork(t *T) {
 
 func withdrawnHeld(t *T) {
 	b, other := t.bus(), t.bus()
-	q := bus.Queue{Tag: "t", Activity: "a b"}
+	q := broker.Queue{Tag: "t", Activity: "a b"}
 	w := work(b, q, "i.1", "x")
 	t.publish(b, w)
 	g := t.takeWork(b, q, 1)[0]
@@ -398,7 +399,7 @@ func withdrawalsByTag(t *T) {
 		defer stop()
 	}
 	for _, tag := range []string{"", "gpu", "_", "x.y"} {
-		t.publish(b, withdraw(work(b, bus.Queue{Tag: tag, Activity: "a"}, "i", "")))
+		t.publish(b, withdraw(work(b, broker.Queue{Tag: tag, Activity: "a"}, "i", "")))
 	}
 	var all []string
 	for range 7 {
@@ -421,7 +422,7 @@ func withdrawalsByTag(t *T) {
 
 func withdrawnDelayedWork(t *T) {
 	b := t.bus()
-	q := bus.Queue{Activity: "a"}
+	q := broker.Queue{Activity: "a"}
 	for i, delay := range []time.Duration{300 * time.Millisecond, 2 * time.Second, time.Hour} {
 		w := work(b, q, fmt.Sprint("i", i), "")
 		w.NotBefore = time.Now().Add(delay)
@@ -434,7 +435,7 @@ func withdrawnDelayedWork(t *T) {
 
 func withdrawnAndAgain(t *T) {
 	b := t.bus()
-	q := bus.Queue{Activity: "a"}
+	q := broker.Queue{Activity: "a"}
 	first, second := work(b, q, "i", "first"), work(b, q, "i", "second")
 	t.publish(b, first, withdraw(first), second, work(b, q, "j", "third"))
 	for i, want := range []string{"second", "third"} {
@@ -451,7 +452,7 @@ func withdrawnAndAgain(t *T) {
 func withdrawnMany(t *T) {
 	const n = 500
 	b := t.bus()
-	q := bus.Queue{Activity: "a"}
+	q := broker.Queue{Activity: "a"}
 	var publish, back []events.Wire
 	for i := range n {
 		w := work(b, q, fmt.Sprint("i", i), "")
@@ -469,8 +470,8 @@ func withdrawnMany(t *T) {
 
 func workBacklog(t *T) {
 	b := t.bus()
-	q := bus.Queue{Activity: "a"}
-	if none, err := b.WorkBacklog(t.Context(), q); err != nil || none != (bus.Backlog{}) {
+	q := broker.Queue{Activity: "a"}
+	if none, err := b.WorkBacklog(t.Context(), q); err != nil || none != (broker.Backlog{}) {
 		t.Errorf("%+v, %v in a queue that is none", none, err)
 	}
 	if known, err := b.Queues(t.Context()); err != nil || len(known) > 0 {
@@ -497,13 +498,13 @@ func workBacklog(t *T) {
 
 func buried(t *T) {
 	b := t.bus()
-	q := bus.Queue{Tag: "t", Activity: "a"}
+	q := broker.Queue{Tag: "t", Activity: "a"}
 	r := t.receive(b)
 	e := event(b, "i.1", "e1")
 	e.Header["Rondo-Version"] = []string{"2"}
 	t.publish(b, e, work(b, q, "i.2", "w1"))
 	for _, g := range append([]got{r.next()}, t.takeWork(b, q, 1)...) {
-		why := bus.Cause{Reason: "poison", Detail: "it failed:\nagain and again ü", By: "tester", Attempts: 7}
+		why := broker.Cause{Reason: "poison", Detail: "it failed:\nagain and again ü", By: "tester", Attempts: 7}
 		t.must(b.Bury(t.Context(), g.Delivery, why))
 		t.must(b.Bury(t.Context(), g.Delivery, why)) // as after a crash
 		g.Hold.Ack()
@@ -536,18 +537,18 @@ func deadBox(t *T) {
 	if list, err := c.DeadLetters(t.Context(), 0, 10); err != nil || len(list) != 0 {
 		t.Errorf("%v, %v; want none", list, err)
 	}
-	q := bus.Queue{Tag: "t", Activity: "a"}
+	q := broker.Queue{Tag: "t", Activity: "a"}
 	r := t.receive(b)
 	e := event(b, "i.1", "e1")
 	e.Header["Rondo-Version"] = []string{"2"}
 	t.publish(b, e, work(b, q, "i.2", "w1"))
-	why := bus.Cause{Reason: "poison", Detail: "it failed", By: "tester", Attempts: 7}
+	why := broker.Cause{Reason: "poison", Detail: "it failed", By: "tester", Attempts: 7}
 	for _, g := range append([]got{r.next()}, t.takeWork(b, q, 1)...) {
 		t.must(b.Bury(t.Context(), g.Delivery, why))
 		g.Hold.Ack()
 	}
 	for i := range 3 {
-		d := bus.Delivery{Subject: b.Prefix() + ".event.e.x", Place: uint64(1000 + i), Stored: time.Now(),
+		d := broker.Delivery{Subject: b.Prefix() + ".event.e.x", Place: uint64(1000 + i), Stored: time.Now(),
 			Header: events.Header{"X": {strings.Repeat("x", 64<<10)}}}
 		t.must(b.Bury(t.Context(), d, why))
 	}
@@ -587,7 +588,7 @@ func deadBox(t *T) {
 		t.Errorf("%+v came, want w1", g)
 	}
 	g.Hold.Ack()
-	if err := c.Replay(t.Context(), all[4].Place); err == nil || errors.Is(err, bus.ErrNoLetter) {
+	if err := c.Replay(t.Context(), all[4].Place); err == nil || errors.Is(err, broker.ErrNoLetter) {
 		t.Errorf("%v, want that it was too large", err)
 	}
 	t.must(c.Drop(t.Context(), all[4].Place))
@@ -595,7 +596,7 @@ func deadBox(t *T) {
 		"replay": c.Replay(t.Context(), all[0].Place), "drop": c.Drop(t.Context(), all[4].Place),
 		"drop the future": c.Drop(t.Context(), 1<<40),
 	} {
-		if !errors.Is(err, bus.ErrNoLetter) {
+		if !errors.Is(err, broker.ErrNoLetter) {
 			t.Errorf("%s: %v, want that there is none", what, err)
 		}
 	}
@@ -607,7 +608,7 @@ func deadBox(t *T) {
 
 func buriedOdd(t *T) {
 	b := t.bus()
-	odd := map[string]bus.Delivery{
+	odd := map[string]broker.Delivery{
 		"weird": {Subject: b.Prefix() + ".event.e.a", Header: events.Header{"X": {"a\r\nNats-Msg-Id: b\x00\x7f",
 			"\xff\xfe"}, "Nats-Rollup": {"all"}, "Nats-Expected-Stream": {"other"}}, Body: []byte("x")},
 		"no headers": {Subject: b.Prefix() + ".event.e.b"},
@@ -622,7 +623,8 @@ func buriedOdd(t *T) {
 	for name, d := range odd {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		d.Place, d.Stored = uint64(len(name)), time.Now()
-		if err := b.Bury(ctx, d, bus.Cause{Reason: name, Detail: strings.Repeat("\x01 long\n", 10_000)}); err != nil {
+		if err := b.Bury(ctx, d,
+			broker.Cause{Reason: name, Detail: strings.Repeat("\x01 long\n", 10_000)}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		cancel()

@@ -1,4 +1,4 @@
-package natsbus_test
+package natsbroker_test
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -15,14 +15,14 @@ import (
 // those were put down again: there is one in each, and nobody is handed it.
 func TestAnchorsLieInBusyStreams(t *testing.T) {
 	server := natstest.Start(t)
-	b := natstest.Connect(t, server, natsbus.Config{Partitions: 2})
+	b := natstest.Connect(t, server, natsbroker.Config{Partitions: 2})
 	js := rawJetStream(t, server)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	came := make(chan string, 10_000)
 	for p := range 2 {
 		go func() {
-			if err := b.Receive(ctx, p, func(d bus.Delivery) {
+			if err := b.Receive(ctx, p, func(d broker.Delivery) {
 				d.Hold.Ack()
 				came <- d.Subject
 			}); err != nil {

@@ -1,4 +1,4 @@
-package natsbus
+package natsbroker
 
 import (
 	"crypto/rand"
@@ -177,7 +177,7 @@ func (b *Bus) hearShort(m *nats.Msg) {
 
 // answered is the hold of a result that has come by the short way.
 type answered interface {
-	bus.Hold
+	broker.Hold
 	say(what string) // one of those above
 }
 
@@ -192,7 +192,7 @@ func (b *Bus) takeShort(w events.Wire, now time.Time, h answered) {
 		h.say(saidNotHere)
 		return
 	}
-	d := bus.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, Deliveries: 1, Stored: now, Hold: h}
+	d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, Deliveries: 1, Stored: now, Hold: h}
 	partition := b.partitionOf(lastWord(d.Subject))
 	b.back.mu.Lock()
 	r := b.back.receivers[partition]
@@ -232,7 +232,7 @@ func (b *Bus) partitionOf(word string) int {
 }
 
 // arriveShort takes a message that has come by the short way, or says why not.
-func (r *receiver) arriveShort(d bus.Delivery) (refusal string) {
+func (r *receiver) arriveShort(d broker.Delivery) (refusal string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -256,17 +256,17 @@ func (h shortHold) say(what string) {
 	_ = h.nc.Publish(h.reply, []byte(what)) // if it is lost, the message comes again
 }
 
-// Ack implements bus.Hold.
+// Ack implements broker.Hold.
 func (h shortHold) Ack() { h.say(saidSettled) }
 
-// Return implements bus.Hold. It comes again through the stream, at once.
+// Return implements broker.Hold. It comes again through the stream, at once.
 func (h shortHold) Return(time.Duration) { h.say(saidReturned) }
 
-// Extend implements bus.Hold. It does nothing: who has sent the result does not wait for longer, so
-// that nothing else has to wait with it.
+// Extend implements broker.Hold. It does nothing: who has sent the result does not wait for longer,
+// so that nothing else has to wait with it.
 func (h shortHold) Extend() {}
 
-// Token implements bus.Hold. Nobody else can settle it.
+// Token implements broker.Hold. Nobody else can settle it.
 func (h shortHold) Token() string { return "" }
 
 // ways are the short ways by which results, and work, were sent lately.

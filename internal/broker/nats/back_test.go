@@ -1,4 +1,4 @@
-package natsbus_test
+package natsbroker_test
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -28,13 +28,13 @@ const longEnough = time.Minute // to wait for what must happen
 type ways struct {
 	t            *testing.T
 	server       *embedded.Server
-	orchestrator *natsbus.Bus
-	worker       *natsbus.Bus
-	came         chan bus.Delivery
+	orchestrator *natsbroker.Bus
+	worker       *natsbroker.Bus
+	came         chan broker.Delivery
 	stop         func() // receiving
 }
 
-func newWays(t *testing.T, config natsbus.Config) *ways {
+func newWays(t *testing.T, config natsbroker.Config) *ways {
 	t.Helper()
 	s := natstest.Start(t)
 	config.Partitions = 4
@@ -49,8 +49,8 @@ func newWaysOverLine(t *testing.T) (*ways, *natstest.Line) {
 	t.Helper()
 	server := natstest.Start(t)
 	line := natstest.NewLine(t, server)
-	w := &ways{t: t, server: server, orchestrator: natstest.Connect(t, server, natsbus.Config{Partitions: 4}),
-		worker: natstest.Connect(t, line, natsbus.Config{})}
+	w := &ways{t: t, server: server, orchestrator: natstest.Connect(t, server, natsbroker.Config{Partitions: 4}),
+		worker: natstest.Connect(t, line, natsbroker.Config{})}
 	w.receive(nil)
 	return w, line
 }
@@ -61,12 +61,12 @@ func (w *ways) receive(gate <-chan struct{}) {
 	ps, err := w.orchestrator.Partitions(w.t.Context())
 	w.must(err)
 	ctx, stop := context.WithCancel(w.t.Context())
-	w.came = make(chan bus.Delivery, 10_000)
+	w.came = make(chan broker.Delivery, 10_000)
 	came := w.came
 	var all sync.WaitGroup
 	for _, p := range ps.All() {
 		all.Go(func() {
-			_ = w.orchestrator.Receive(ctx, p, func(d bus.Delivery) {
+			_ = w.orchestrator.Receive(ctx, p, func(d broker.Delivery) {
 				if gate != nil {
 					<-gate
 				}
@@ -91,14 +91,14 @@ func (w *ways) must(err error) {
 func (w *ways) way(instance string) string {
 	w.t.Helper()
 	w.must(w.orchestrator.Publish(w.t.Context(), events.Wire{Subject: "rondo.work._.a.1-2." + instance}))
-	var q bus.WorkQueue
+	var q broker.WorkQueue
 	natstest.Eventually(w.t, "there is the queue, which the orchestrator makes", func() (is bool) {
 		var err error
-		q, err = w.worker.OpenQueue(w.t.Context(), bus.Queue{Activity: "a"})
+		q, err = w.worker.OpenQueue(w.t.Context(), broker.Queue{Activity: "a"})
 		return err == nil
 	})
 	var back []string
-	n, err := q.Take(w.t.Context(), 1, func(d bus.Delivery) {
+	n, err := q.Take(w.t.Context(), 1, func(d broker.Delivery) {
 		back = d.Header[events.HeaderBack]
 		d.Hold.Ack()
 	})
@@ -121,7 +121,7 @@ func (w *ways) send(wires ...events.Wire) <-chan error {
 }
 
 // next is the next delivery.
-func (w *ways) next() bus.Delivery {
+func (w *ways) next() broker.Delivery {
 	w.t.Helper()
 	select {
 	case d := <-w.came:
@@ -129,7 +129,7 @@ func (w *ways) next() bus.Delivery {
 	case <-time.After(longEnough):
 		w.t.Fatal("nothing comes")
 	}
-	return bus.Delivery{}
+	return broker.Delivery{}
 }
 
 func (w *ways) stored(done <-chan error) {
@@ -152,11 +152,11 @@ func (w *ways) wantShort(taken, passed uint64) {
 	}
 }
 
-func isShort(d bus.Delivery) bool { return d.Place >= natsbus.FirstShort }
+func isShort(d broker.Delivery) bool { return d.Place >= natsbroker.FirstShort }
 
 func TestResultsTakeTheShortWay(t *testing.T) {
 	t.Parallel()
-	w := newWays(t, natsbus.Config{})
+	w := newWays(t, natsbroker.Config{})
 	r := result("i", w.way("i"))
 	done := w.send(r)
 	d := w.next()
@@ -181,7 +181,7 @@ func TestResultsTakeTheShortWay(t *testing.T) {
 // The partition is the one that the broker computes.
 func TestShortWayKnowsThePartition(t *testing.T) {
 	t.Parallel()
-	w := newWays(t, natsbus.Config{})
+	w := newWays(t, natsbroker.Config{})
 	back := w.way("i")
 	var wires []events.Wire
 	for i := range 100 {
@@ -216,9 +216,9 @@ func TestShortWayKnowsThePartition(t *testing.T) {
 // goes back instead.
 func TestShortWayAndHandovers(t *testing.T) {
 	t.Parallel()
-	w := newWays(t, natsbus.Config{})
-	handed := make(chan bus.Delivery, 1)
-	stop, err := w.worker.ReceiveHandovers("other", func(d bus.Delivery) error { handed <- d; return nil })
+	w := newWays(t, natsbroker.Config{})
+	handed := make(chan broker.Delivery, 1)
+	stop, err := w.worker.ReceiveHandovers("other", func(d broker.Delivery) error { handed <- d; return nil })
 	w.must(err)
 	defer stop()
 	done := w.send(result("i", w.way("i")))
@@ -249,12 +249,12 @@ func TestShortWayThatLeadsNowhere(t *testing.T) {
 		"not receiving": func(w *ways) { w.stop() },
 		"gone": func(w *ways) {
 			w.orchestrator.Close()
-			w.orchestrator = natstest.Connect(w.t, w.server, natsbus.Config{})
+			w.orchestrator = natstest.Connect(w.t, w.server, natsbroker.Config{})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWays(t, natsbus.Config{})
+			w := newWays(t, natsbroker.Config{})
 			w.t = t
 			back := w.way("i")
 			end(w)
@@ -279,7 +279,7 @@ func TestShortWayThatLeadsNowhere(t *testing.T) {
 // too much.
 func TestShortWayIsBounded(t *testing.T) {
 	t.Parallel()
-	w := newWays(t, natsbus.Config{})
+	w := newWays(t, natsbroker.Config{})
 	w.stop()
 	gate := make(chan struct{})
 	w.receive(gate)
@@ -307,7 +307,7 @@ func TestShortWayIsBounded(t *testing.T) {
 // Who does not answer in time is passed over, and so is what else would be sent there.
 func TestShortWayWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
-	w := newWays(t, natsbus.Config{})
+	w := newWays(t, natsbroker.Config{})
 	w.worker.WaitShort(300 * time.Millisecond)
 	back := w.way("i")
 	done := w.send(result("j", back))
@@ -346,12 +346,12 @@ func TestShortWayWhenTheConnectionBreaks(t *testing.T) {
 // What anybody writes into work, or sends where results come, does no harm.
 func TestShortWayIsForResultsOnly(t *testing.T) {
 	t.Parallel()
-	w := newWays(t, natsbus.Config{})
+	w := newWays(t, natsbroker.Config{})
 	back := w.way("i")
 	odd := []string{"rondo.start.o.i", "$JS.API.STREAM.DELETE.RONDO", "rondo.notice.handover.to.*",
 		"rondo.notice.handover.to.>", "rondo.notice.handover.to.", "rondo.notice.handover.to.a b", back + ".x", " ",
 		"rondo.notice.handover.to.somebody", "rondo.notice.handover.to.results-",
-		"rondo.notice.handover.to.results-" + strings.Repeat("a", natsbus.MaxShortName+1),
+		"rondo.notice.handover.to.results-" + strings.Repeat("a", natsbroker.MaxShortName+1),
 		"rondo.notice.handover.to.results-" + strings.Repeat("a", 5000), "rondo.notice.handover.to.results-a%20b"}
 	for i, o := range odd {
 		w.stored(w.send(result(fmt.Sprint("i", i), o)))
@@ -409,13 +409,13 @@ func TestShortWayNeedsRights(t *testing.T) {
 			}
 			s := natstest.StartWith(t, embedded.Options{Config: configFile(t, conf)})
 			said := new(lockedBuffer)
-			as := func(user string, setup natsbus.Setup) *natsbus.Bus {
-				return natstest.Connect(t, s, natsbus.Config{User: user, Password: user, InboxPrefix: inboxOf(user),
+			as := func(user string, setup natsbroker.Setup) *natsbroker.Bus {
+				return natstest.Connect(t, s, natsbroker.Config{User: user, Password: user, InboxPrefix: inboxOf(user),
 					Setup: setup, Partitions: 4, Logger: slog.New(slog.NewTextHandler(said, nil))})
 			}
-			as("setup", natsbus.Make)
-			w := &ways{t: t, server: s, orchestrator: as("orchestrator", natsbus.Verify),
-				worker: as("worker", natsbus.Verify)}
+			as("setup", natsbroker.Make)
+			w := &ways{t: t, server: s, orchestrator: as("orchestrator", natsbroker.Verify),
+				worker: as("worker", natsbroker.Verify)}
 			if name == allowed {
 				w.worker.WaitShort(longEnough)
 			}

@@ -1,4 +1,4 @@
-package natsbus_test
+package natsbroker_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -31,7 +31,7 @@ func batchOf(subject func(i int) string, begin, n int) []events.Wire {
 func benchEvent(i int) string { return "rondo.work-done.1-2.i" + strconv.Itoa(i) }
 func benchWork(i int) string  { return "rondo.work._.bench.1-2.i" + strconv.Itoa(i) }
 
-func fill(b *testing.B, to *natsbus.Bus, subject func(i int) string, n int) {
+func fill(b *testing.B, to *natsbroker.Bus, subject func(i int) string, n int) {
 	b.Helper()
 	for begin := 0; begin < n; begin += benchBatch {
 		if err := to.Publish(b.Context(), batchOf(subject, begin, min(benchBatch, n-begin))...); err != nil {
@@ -42,7 +42,7 @@ func fill(b *testing.B, to *natsbus.Bus, subject func(i int) string, n int) {
 
 // BenchmarkPublish publishes messages of 200 bytes, 500 at once.
 func BenchmarkPublish(b *testing.B) {
-	to := natstest.Connect(b, natstest.Start(b), natsbus.Config{})
+	to := natstest.Connect(b, natstest.Start(b), natsbroker.Config{})
 	b.ResetTimer()
 	fill(b, to, benchEvent, b.N)
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msgs/s")
@@ -51,7 +51,7 @@ func BenchmarkPublish(b *testing.B) {
 // BenchmarkReceive receives and acknowledges messages of 200 bytes from eight partitions.
 func BenchmarkReceive(b *testing.B) {
 	server := natstest.Start(b)
-	from := natstest.Connect(b, server, natsbus.Config{InboxWait: time.Minute, Partitions: 8})
+	from := natstest.Connect(b, server, natsbroker.Config{InboxWait: time.Minute, Partitions: 8})
 	fill(b, from, benchEvent, b.N)
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
@@ -60,7 +60,7 @@ func BenchmarkReceive(b *testing.B) {
 	b.ResetTimer()
 	for p := range 8 {
 		go func() {
-			err := from.Receive(ctx, p, func(d bus.Delivery) {
+			err := from.Receive(ctx, p, func(d broker.Delivery) {
 				d.Hold.Ack()
 				if left.Add(-1) == 0 {
 					cancel()
@@ -77,15 +77,15 @@ func BenchmarkReceive(b *testing.B) {
 
 // BenchmarkTake takes work and acknowledges it, with 64 slots.
 func BenchmarkTake(b *testing.B) {
-	from := natstest.Connect(b, natstest.Start(b), natsbus.Config{})
+	from := natstest.Connect(b, natstest.Start(b), natsbroker.Config{})
 	fill(b, from, benchWork, b.N)
-	queue, err := from.OpenQueue(b.Context(), bus.Queue{Activity: "bench"})
+	queue, err := from.OpenQueue(b.Context(), broker.Queue{Activity: "bench"})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ResetTimer()
 	for left := b.N; left > 0; {
-		n, err := queue.Take(b.Context(), min(64, left), func(d bus.Delivery) { d.Hold.Ack() })
+		n, err := queue.Take(b.Context(), min(64, left), func(d broker.Delivery) { d.Hold.Ack() })
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -97,13 +97,13 @@ func BenchmarkTake(b *testing.B) {
 // BenchmarkLatency publishes one message after the other, each when the one before has arrived.
 func BenchmarkLatency(b *testing.B) {
 	server := natstest.Start(b)
-	from, to := natstest.Connect(b, server, natsbus.Config{Partitions: 1}),
-		natstest.Connect(b, server, natsbus.Config{})
+	from, to := natstest.Connect(b, server, natsbroker.Config{Partitions: 1}),
+		natstest.Connect(b, server, natsbroker.Config{})
 	arrived := make(chan time.Time)
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error)
 	go func() {
-		done <- from.Receive(ctx, 0, func(d bus.Delivery) {
+		done <- from.Receive(ctx, 0, func(d broker.Delivery) {
 			arrived <- time.Now()
 			d.Hold.Ack()
 		})

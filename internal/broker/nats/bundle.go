@@ -1,4 +1,4 @@
-package natsbus
+package natsbroker
 
 import (
 	"bytes"
@@ -37,7 +37,7 @@ const (
 	tellEvery = 250 * time.Millisecond
 	// beginWithin is how old work may be that is begun. Whoever has passed it on hears soon after
 	// that it takes its time, and gives it up only after publishWait.
-	beginWithin = bus.LastsAfter + 2*tellEvery
+	beginWithin = broker.LastsAfter + 2*tellEvery
 	// maxAhead is by how much the clock of whoever passes work on may be ahead of the worker's.
 	maxAhead = time.Second / 2
 	// headerPassedAt says when work was passed on.
@@ -239,7 +239,7 @@ func (b *bundle) decide(i int, letter byte) byte {
 func (b *bundle) offer(i int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if time.Since(b.came) >= bus.LastsAfter {
+	if time.Since(b.came) >= broker.LastsAfter {
 		b.decide(i, resultBusy)
 	}
 	if b.said[i] != resultOpen {
@@ -272,7 +272,7 @@ func (b *bundle) begin(i int) bool {
 func (b *bundle) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.by != "" && time.Since(b.came) >= bus.LastsAfter {
+	if b.by != "" && time.Since(b.came) >= broker.LastsAfter {
 		b.last()
 	}
 	if b.news {
@@ -317,22 +317,22 @@ type bundledHold struct {
 // say says of it what would be the answer to it alone.
 func (h bundledHold) say(what string) { h.b.settle(h.i, what[1]) }
 
-// Ack implements bus.Hold.
+// Ack implements broker.Hold.
 func (h bundledHold) Ack() { h.say(saidSettled) }
 
-// Begin implements bus.PassedHold.
+// Begin implements broker.PassedHold.
 func (h bundledHold) Begin() bool { return h.b.begin(h.i) }
 
-// Finish implements bus.PassedHold. What is said late may not be heard.
+// Finish implements broker.PassedHold. What is said late may not be heard.
 func (h bundledHold) Finish() (final bool) {
 	return h.b.settle(h.i, resultSettled) == resultSettled && time.Since(h.b.came) < beginWithin
 }
 
-// Return implements bus.Hold. It comes again through the stream, at once.
+// Return implements broker.Hold. It comes again through the stream, at once.
 func (h bundledHold) Return(time.Duration) { h.say(saidReturned) }
 
-// Extend implements bus.Hold. See shortHold.
+// Extend implements broker.Hold. See shortHold.
 func (h bundledHold) Extend() {}
 
-// Token implements bus.Hold. Nobody else can settle it.
+// Token implements broker.Hold. Nobody else can settle it.
 func (h bundledHold) Token() string { return "" }

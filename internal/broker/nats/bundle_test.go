@@ -1,4 +1,4 @@
-package natsbus_test
+package natsbroker_test
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -78,13 +78,13 @@ func results(n int, back string) (all []events.Wire) {
 
 func TestResultsGoTogether(t *testing.T) {
 	t.Parallel()
-	w := newWays(t, natsbus.Config{})
+	w := newWays(t, natsbroker.Config{})
 	back := w.way("i")
 	heard := w.overhear(back)
 	const n = 300
 	sent := results(n, back)
 	done := w.send(sent...)
-	var came []bus.Delivery
+	var came []broker.Delivery
 	for range n {
 		d := w.next()
 		i, err := strconv.Atoi(string(d.Body))
@@ -115,7 +115,7 @@ func TestResultsGoTogether(t *testing.T) {
 // What is large goes alone, and a message of many does not become large.
 func TestBundlesAreBounded(t *testing.T) {
 	t.Parallel()
-	w := newWays(t, natsbus.Config{})
+	w := newWays(t, natsbroker.Config{})
 	back := w.way("i")
 	heard := w.overhear(back)
 	const n, large = 40, 8
@@ -143,11 +143,11 @@ func TestBundlesAreBounded(t *testing.T) {
 // Each result of a bundle is settled for itself.
 func TestBundlesAreSettledOneByOne(t *testing.T) {
 	t.Parallel()
-	w := newWays(t, natsbus.Config{})
+	w := newWays(t, natsbroker.Config{})
 	const wait = 2 * time.Second
 	w.worker.WaitShort(wait)
 	done := w.send(results(10, w.way("i"))...)
-	var lost bus.Delivery
+	var lost broker.Delivery
 	for range 10 {
 		switch d := w.next(); string(d.Body) {
 		case "3":
@@ -181,7 +181,7 @@ func TestBundlesAreSettledOneByOne(t *testing.T) {
 // Who takes only one result in a message gets them one by one.
 func TestBundlesGoOnlyToWhoTakesThem(t *testing.T) {
 	t.Parallel()
-	w := newWays(t, natsbus.Config{})
+	w := newWays(t, natsbroker.Config{})
 	var mu sync.Mutex
 	var subjects []string
 	back := w.inPlaceOf("OLD7", func(m *nats.Msg) string {
@@ -215,7 +215,7 @@ func TestBundlesAndOddAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWays(t, natsbus.Config{})
+			w := newWays(t, natsbroker.Config{})
 			w.t = t
 			back := w.inPlaceOf("ODD7b", func(*nats.Msg) string { return c.answer })
 			done := w.send(results(5, back)...)
@@ -235,12 +235,12 @@ func TestBundlesAndOddAnswers(t *testing.T) {
 // Bundles that anybody sends do no harm.
 func TestBundlesOfStrangers(t *testing.T) {
 	t.Parallel()
-	w := newWays(t, natsbus.Config{})
+	w := newWays(t, natsbroker.Config{})
 	back := w.way("i")
 	nc, err := nats.Connect(w.server.URL())
 	w.must(err)
 	defer nc.Close()
-	one := natsbus.AppendResult(nil, result("i", ""))
+	one := natsbroker.AppendResult(nil, result("i", ""))
 	for name, c := range map[string]struct{ count, body, want string }{
 		"nothing":                        {"1", "", "-NOT HERE"},
 		"no number":                      {"x", string(one), "-NOT HERE"},
@@ -251,7 +251,7 @@ func TestBundlesOfStrangers(t *testing.T) {
 		"cut off":                        {"1", string(one[:len(one)-1]), "-NOT HERE"},
 		"a text longer than all":         {"1", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "-NOT HERE"},
 		"more headers than there can be": {"1", "\x01a\xff\xff\xff\xff\x7f", "-NOT HERE"},
-		"none is a result": {"2", string(natsbus.AppendResult(natsbus.AppendResult(nil,
+		"none is a result": {"2", string(natsbroker.AppendResult(natsbroker.AppendResult(nil,
 			events.Wire{Subject: "rondo.start.o.i"}), events.Wire{})), "NN"},
 	} {
 		answer, err := nc.RequestMsg(&nats.Msg{Subject: back, Header: nats.Header{"Rondo-Results": {c.count}},
@@ -271,7 +271,7 @@ func TestBundlesWhenTheConnectionBreaks(t *testing.T) {
 	t.Parallel()
 	w, line := newWaysOverLine(t)
 	done := w.send(results(20, w.way("i"))...)
-	var first []bus.Delivery
+	var first []broker.Delivery
 	for range 20 {
 		first = append(first, w.next())
 	}
@@ -294,20 +294,20 @@ func TestBundlesWhenTheConnectionBreaks(t *testing.T) {
 // FuzzBundle reads what anybody may send. What can be read is written the same way again, but for
 // the order of headers.
 func FuzzBundle(f *testing.F) {
-	f.Add("1", natsbus.AppendResult(nil, result("i", "")))
-	f.Add("2", natsbus.AppendResult(natsbus.AppendResult(nil,
+	f.Add("1", natsbroker.AppendResult(nil, result("i", "")))
+	f.Add("2", natsbroker.AppendResult(natsbroker.AppendResult(nil,
 		events.Wire{Subject: "a", Header: events.Header{"A": {"1", "2"}}}), events.Wire{Body: []byte("x")}))
 	f.Add("1", []byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"))
 	f.Fuzz(func(t *testing.T, count string, body []byte) {
-		all, err := natsbus.ReadBundle(count, body)
+		all, err := natsbroker.ReadBundle(count, body)
 		if err != nil {
 			return
 		}
 		var again []byte
 		for _, w := range all {
-			again = natsbus.AppendResult(again, w)
+			again = natsbroker.AppendResult(again, w)
 		}
-		same, err := natsbus.ReadBundle(fmt.Sprint(len(all)), again)
+		same, err := natsbroker.ReadBundle(fmt.Sprint(len(all)), again)
 		if err != nil || len(same) != len(all) {
 			t.Fatalf("%v: %q became %q", err, body, again)
 		}

@@ -1,4 +1,4 @@
-package natsbus_test
+package natsbroker_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -18,11 +18,11 @@ import (
 // and started: those that lead the streams.
 func TestLeadersMayDie(t *testing.T) {
 	t.Parallel()
-	if testing.Short() || detector.On {
+	if testing.Short() || racetest.On {
 		t.Skip("three servers are too much for the race detector; `make large` runs this")
 	}
 	servers := natstest.Cluster(t, 3)
-	config := natsbus.Config{Partitions: 2, Replicas: 3, InboxWait: 3 * time.Second, WorkWait: 3 * time.Second}
+	config := natsbroker.Config{Partitions: 2, Replicas: 3, InboxWait: 3 * time.Second, WorkWait: 3 * time.Second}
 	to, from := natstest.Connect(t, servers, config), natstest.Connect(t, servers, config)
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
@@ -33,7 +33,7 @@ func TestLeadersMayDie(t *testing.T) {
 	got := make(map[string]bool)
 	var gap time.Duration // the longest time without anything
 	last := time.Now()
-	take := func(d bus.Delivery) {
+	take := func(d broker.Delivery) {
 		mu.Lock()
 		defer mu.Unlock()
 		got[d.Header[events.HeaderMsgID][0]] = true
@@ -51,7 +51,7 @@ func TestLeadersMayDie(t *testing.T) {
 	}
 	all.Go(func() {
 		for ctx.Err() == nil {
-			queue, err := from.OpenQueue(ctx, bus.Queue{Activity: "a"})
+			queue, err := from.OpenQueue(ctx, broker.Queue{Activity: "a"})
 			for err == nil && ctx.Err() == nil {
 				_, err = queue.Take(ctx, 16, take)
 			}
@@ -123,13 +123,13 @@ func TestLeadersMayDie(t *testing.T) {
 // answers only the first who asks for a consumer that is just being made.
 func TestManyMakeTheSameQueue(t *testing.T) {
 	t.Parallel()
-	if testing.Short() || detector.On {
+	if testing.Short() || racetest.On {
 		t.Skip("three servers are too much for the race detector; `make large` runs this")
 	}
 	servers := natstest.Cluster(t, 3)
-	var buses []*natsbus.Bus
+	var buses []*natsbroker.Bus
 	for range 4 {
-		buses = append(buses, natstest.Connect(t, servers, natsbus.Config{Partitions: 1, Replicas: 3}))
+		buses = append(buses, natstest.Connect(t, servers, natsbroker.Config{Partitions: 1, Replicas: 3}))
 	}
 	for i := range 10 {
 		var all sync.WaitGroup
@@ -137,7 +137,7 @@ func TestManyMakeTheSameQueue(t *testing.T) {
 			all.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
-				if _, err := b.OpenQueue(ctx, bus.Queue{Activity: fmt.Sprint("a", i)}); err != nil {
+				if _, err := b.OpenQueue(ctx, broker.Queue{Activity: fmt.Sprint("a", i)}); err != nil {
 					t.Error(err)
 				}
 			})

@@ -1,4 +1,4 @@
-package natsbus
+package natsbroker
 
 import (
 	"cmp"
@@ -34,8 +34,8 @@ const (
 // maxDetail bounds what a dead letter says about why.
 const maxDetail = 4 << 10
 
-// Bury implements bus.DeadLetters.
-func (b *Bus) Bury(ctx context.Context, d bus.Delivery, why bus.Cause) error {
+// Bury implements broker.DeadLetters.
+func (b *Bus) Bury(ctx context.Context, d broker.Delivery, why broker.Cause) error {
 	h := nats.Header(maps.Clone(d.Header))
 	if h == nil {
 		h = nats.Header{}
@@ -65,7 +65,7 @@ func (b *Bus) Bury(ctx context.Context, d bus.Delivery, why bus.Cause) error {
 	}
 	w := events.Wire{Subject: b.deadSubject(d.Subject), Header: events.Header(h), Body: d.Body}
 	err := b.Publish(ctx, w)
-	var refused *bus.Refused
+	var refused *broker.Refused
 	if errors.As(err, &refused) { // with what was added it has become too large
 		w.Header = events.Header{
 			HeaderDeadDetail: {printable(fmt.Sprintf("%s (its headers and its body of %d bytes are left out: %v)",
@@ -83,7 +83,7 @@ func (b *Bus) Bury(ctx context.Context, d bus.Delivery, why bus.Cause) error {
 	return err
 }
 
-var _ bus.DeadBox = (*Bus)(nil)
+var _ broker.DeadBox = (*Bus)(nil)
 
 // deadStream is where dead letters are.
 func (b *Bus) deadStream() (jetstream.Stream, error) {
@@ -93,8 +93,8 @@ func (b *Bus) deadStream() (jetstream.Stream, error) {
 	return nil, fmt.Errorf("nats: stream %s cannot be seen with these rights, or is not there", b.names.dead)
 }
 
-// DeadLetters implements bus.DeadBox.
-func (b *Bus) DeadLetters(ctx context.Context, after uint64, limit int) (list []bus.DeadLetter, err error) {
+// DeadLetters implements broker.DeadBox.
+func (b *Bus) DeadLetters(ctx context.Context, after uint64, limit int) (list []broker.DeadLetter, err error) {
 	st, err := b.deadStream()
 	if err != nil {
 		return nil, err
@@ -117,25 +117,25 @@ func (b *Bus) DeadLetters(ctx context.Context, after uint64, limit int) (list []
 	return list, nil
 }
 
-// DeadLetter implements bus.DeadBox.
-func (b *Bus) DeadLetter(ctx context.Context, place uint64) (bus.DeadLetter, error) {
+// DeadLetter implements broker.DeadBox.
+func (b *Bus) DeadLetter(ctx context.Context, place uint64) (broker.DeadLetter, error) {
 	st, err := b.deadStream()
 	if err != nil {
-		return bus.DeadLetter{}, err
+		return broker.DeadLetter{}, err
 	}
 	m, err := st.GetMsg(ctx, place)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return bus.DeadLetter{}, fmt.Errorf("number %d: %w", place, bus.ErrNoLetter)
+		return broker.DeadLetter{}, fmt.Errorf("number %d: %w", place, broker.ErrNoLetter)
 	}
 	if err != nil {
-		return bus.DeadLetter{}, problem("read a dead letter", err)
+		return broker.DeadLetter{}, problem("read a dead letter", err)
 	}
 	return b.deadLetter(m), nil
 }
 
 // deadLetter takes the message apart from what was said about it.
-func (b *Bus) deadLetter(m *jetstream.RawStreamMsg) bus.DeadLetter {
-	l := bus.DeadLetter{Place: m.Sequence, Header: events.Header{}, Body: m.Data, Buried: m.Time}
+func (b *Bus) deadLetter(m *jetstream.RawStreamMsg) broker.DeadLetter {
+	l := broker.DeadLetter{Place: m.Sequence, Header: events.Header{}, Body: m.Data, Buried: m.Time}
 	get := func(name string) string { return m.Header.Get(name) }
 	for name, values := range m.Header {
 		if !strings.HasPrefix(name, "Rondo-Dead-") && !strings.HasPrefix(name, "Nats-") {
@@ -143,14 +143,14 @@ func (b *Bus) deadLetter(m *jetstream.RawStreamMsg) bus.DeadLetter {
 		}
 	}
 	attempts, _ := strconv.Atoi(get(HeaderDeadAttempts))
-	l.Why = bus.Cause{Reason: get(HeaderDeadReason), Detail: get(HeaderDeadDetail), By: get(HeaderDeadBy),
+	l.Why = broker.Cause{Reason: get(HeaderDeadReason), Detail: get(HeaderDeadDetail), By: get(HeaderDeadBy),
 		Attempts: attempts}
 	l.Subject, l.ID, l.Lost = get(HeaderDeadSubject), get(HeaderDeadID), get(HeaderDeadLost) != ""
 	l.Stored, _ = time.Parse(time.RFC3339Nano, get(HeaderDeadStored))
 	return l
 }
 
-// Replay implements bus.DeadBox.
+// Replay implements broker.DeadBox.
 func (b *Bus) Replay(ctx context.Context, place uint64) error {
 	l, err := b.DeadLetter(ctx, place)
 	if err != nil {
@@ -173,7 +173,7 @@ func (b *Bus) Replay(ctx context.Context, place uint64) error {
 	return b.Drop(ctx, place)
 }
 
-// Drop implements bus.DeadBox.
+// Drop implements broker.DeadBox.
 func (b *Bus) Drop(ctx context.Context, place uint64) error {
 	st, err := b.deadStream()
 	if err != nil {
@@ -181,7 +181,7 @@ func (b *Bus) Drop(ctx context.Context, place uint64) error {
 	}
 	err = st.DeleteMsg(ctx, place)
 	if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
-		return fmt.Errorf("number %d: %w", place, bus.ErrNoLetter)
+		return fmt.Errorf("number %d: %w", place, broker.ErrNoLetter)
 	}
 	return problem("drop a dead letter", err)
 }

@@ -1,4 +1,4 @@
-package natsbus
+package natsbroker
 
 import (
 	"fmt"
@@ -72,11 +72,11 @@ func originOf(reply string) (o origin, err error) {
 
 // delivery makes a Delivery of a message from the broker, and tells when it may be taken: zero for
 // at once.
-func (b *Bus) delivery(m *nats.Msg) (d bus.Delivery, o origin, notBefore time.Time, err error) {
+func (b *Bus) delivery(m *nats.Msg) (d broker.Delivery, o origin, notBefore time.Time, err error) {
 	if o, err = originOf(m.Reply); err != nil {
-		return bus.Delivery{}, o, time.Time{}, err
+		return broker.Delivery{}, o, time.Time{}, err
 	}
-	d = bus.Delivery{
+	d = broker.Delivery{
 		Header: events.Header(m.Header), Body: m.Data, Place: o.place, Deliveries: o.deliveries, Stored: o.stored,
 		Hold: hold{b.nc, m.Reply},
 	}
@@ -138,10 +138,10 @@ func (h hold) say(what []byte) {
 	_ = h.nc.Publish(h.reply, what)
 }
 
-// Ack implements bus.Hold.
+// Ack implements broker.Hold.
 func (h hold) Ack() { h.say(saidAck) }
 
-// Return implements bus.Hold.
+// Return implements broker.Hold.
 func (h hold) Return(after time.Duration) {
 	// With a delay, however short, the broker writes down when the message comes again. Without one
 	// it forgets that when it is restarted.
@@ -149,10 +149,10 @@ func (h hold) Return(after time.Duration) {
 	h.say([]byte(`-NAK {"delay": ` + strconv.FormatInt(int64(after), 10) + "}"))
 }
 
-// Extend implements bus.Hold.
+// Extend implements broker.Hold.
 func (h hold) Extend() { h.say(saidExtend) }
 
-// Token implements bus.Hold.
+// Token implements broker.Hold.
 func (h hold) Token() string { return h.reply }
 
 func lastWord(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }

@@ -1,4 +1,4 @@
-package natsbus
+package natsbroker
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 type flight struct {
 	b       *Bus
 	ctx     context.Context
-	refused *bus.Refused
+	refused *broker.Refused
 	strain  int
 	stopped error // why nothing can be sent any more
 
@@ -54,7 +54,7 @@ type sent struct {
 // publishOnce publishes once, and gives those that may be tried again, in their order, with the
 // last reason.
 func (b *Bus) publishOnce(ctx context.Context, messages []events.Wire,
-	refused *bus.Refused) (failed []events.Wire, last error) {
+	refused *broker.Refused) (failed []events.Wire, last error) {
 	f := flight{
 		b: b, ctx: ctx, refused: refused, strain: b.strain.now(),
 		sent: make([]sent, 0, len(messages)), landed: make(chan landed, len(messages)),

@@ -1,4 +1,4 @@
-package natsbus_test
+package natsbroker_test
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -23,15 +23,15 @@ import (
 func TestOrderIsKeptBesideAReceiverThatHearsNothing(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)
-	config := natsbus.Config{Partitions: 1, InboxWait: time.Second}
+	config := natsbroker.Config{Partitions: 1, InboxWait: time.Second}
 	to, from := natstest.Connect(t, server, config), natstest.Connect(t, server, config)
 	line := natstest.NewLine(t, server)
 	deaf := natstest.Connect(t, line, config)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	receive := func(b *natsbus.Bus, receivers int) chan bus.Delivery {
-		came := make(chan bus.Delivery, 100)
-		go b.Receive(ctx, 0, func(d bus.Delivery) { came <- d })
+	receive := func(b *natsbroker.Bus, receivers int) chan broker.Delivery {
+		came := make(chan broker.Delivery, 100)
+		go b.Receive(ctx, 0, func(d broker.Delivery) { came <- d })
 		natstest.Eventually(t, "it asks for messages", func() bool {
 			backlog, err := to.Backlog(t.Context(), 0)
 			return err == nil && backlog.Receivers == receivers
@@ -91,13 +91,13 @@ func TestAReplicaThatIsBehindHidesNothing(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	to := natstest.Connect(t, server, natsbus.Config{Partitions: 1})
+	to := natstest.Connect(t, server, natsbroker.Config{Partitions: 1})
 	for i := range 3 {
 		if err := to.Publish(t.Context(), message("rondo.event.e.i", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b := natstest.Connect(t, server, natsbus.Config{APIPrefix: "behind"})
+	b := natstest.Connect(t, server, natsbroker.Config{APIPrefix: "behind"})
 	left, found, err := b.StillThere(t.Context(), 0, 1, 3)
 	if err != nil || found != 3 || !slices.Equal(left["i1"], []uint64{2}) {
 		t.Errorf("there are %d, %v (%v); want 3", found, left, err)

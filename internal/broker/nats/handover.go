@@ -1,4 +1,4 @@
-package natsbus
+package natsbroker
 
 import (
 	"context"
@@ -33,8 +33,8 @@ func (b *Bus) handoverSubject(name string) string {
 	return b.subject("notice", "handover", "to", events.EncodeToken(name))
 }
 
-// Handover implements bus.Handovers.
-func (b *Bus) Handover(ctx context.Context, to string, d bus.Delivery) error {
+// Handover implements broker.Handovers.
+func (b *Bus) Handover(ctx context.Context, to string, d broker.Delivery) error {
 	o, err := originOf(d.Hold.Token())
 	if err != nil {
 		return fmt.Errorf("hand over to %q: only this process can settle it: %w", to, err)
@@ -58,7 +58,7 @@ func (b *Bus) Handover(ctx context.Context, to string, d bus.Delivery) error {
 	answer, err := b.nc.RequestMsgWithContext(ctx, m)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("hand over to %q: %w", to, bus.ErrNobody)
+		return fmt.Errorf("hand over to %q: %w", to, broker.ErrNobody)
 	case err != nil:
 		return problem(fmt.Sprintf("hand over to %q", to), err)
 	case string(answer.Data) != accepted:
@@ -67,8 +67,8 @@ func (b *Bus) Handover(ctx context.Context, to string, d bus.Delivery) error {
 	return nil
 }
 
-// ReceiveHandovers implements bus.Handovers.
-func (b *Bus) ReceiveHandovers(name string, take func(bus.Delivery) error) (stop func(), err error) {
+// ReceiveHandovers implements broker.Handovers.
+func (b *Bus) ReceiveHandovers(name string, take func(broker.Delivery) error) (stop func(), err error) {
 	sub, err := b.nc.Subscribe(b.handoverSubject(name), func(m *nats.Msg) {
 		answer := accepted
 		if d, err := b.adopt(m); err != nil {
@@ -94,28 +94,28 @@ func (b *Bus) ReceiveHandovers(name string, take func(bus.Delivery) error) (stop
 
 // adopt makes a delivery of what was handed over. Whoever hands over may be anybody who may publish
 // there: it must not make us settle what is none of ours.
-func (b *Bus) adopt(m *nats.Msg) (bus.Delivery, error) {
+func (b *Bus) adopt(m *nats.Msg) (broker.Delivery, error) {
 	var about handed
 	if err := json.Unmarshal([]byte(m.Header.Get(headerHanded)), &about); err != nil {
-		return bus.Delivery{}, fmt.Errorf("header %s: %w", headerHanded, err)
+		return broker.Delivery{}, fmt.Errorf("header %s: %w", headerHanded, err)
 	}
 	o, err := originOf(about.Token)
 	if err != nil {
-		return bus.Delivery{}, err
+		return broker.Delivery{}, err
 	}
 	if o.stream != b.names.inbox && o.stream != b.names.work {
-		return bus.Delivery{}, fmt.Errorf("%q acknowledges a message of another system", about.Token)
+		return broker.Delivery{}, fmt.Errorf("%q acknowledges a message of another system", about.Token)
 	}
 	if err := b.canTake(about.Subject); err != nil {
-		return bus.Delivery{}, fmt.Errorf("subject %q: %w", about.Subject, err)
+		return broker.Delivery{}, fmt.Errorf("subject %q: %w", about.Subject, err)
 	}
 	if o.place != about.Place || about.Deliveries < 1 || about.Deliveries > o.deliveries || about.Partition < 0 ||
 		!o.stored.Equal(about.Stored) {
-		return bus.Delivery{}, fmt.Errorf("header %s does not fit %q", headerHanded, about.Token)
+		return broker.Delivery{}, fmt.Errorf("header %s does not fit %q", headerHanded, about.Token)
 	}
 	h := events.Header(m.Header)
 	delete(h, headerHanded)
-	return bus.Delivery{
+	return broker.Delivery{
 		Subject: about.Subject, Header: h, Body: m.Data, Partition: about.Partition, Place: about.Place,
 		Deliveries: about.Deliveries,
 		Stored:     o.stored, Hold: hold{b.nc, about.Token},

@@ -1,4 +1,4 @@
-package natsbus_test
+package natsbroker_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -240,12 +240,12 @@ func userConnection(t *testing.T, s *embedded.Server, user, inbox string) *nats.
 }
 
 // drain acknowledges all that is in the inbox.
-func drain(t *testing.T, b *natsbus.Bus) {
+func drain(t *testing.T, b *natsbroker.Bus) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- b.Receive(ctx, 0, func(d bus.Delivery) { d.Hold.Ack() }) }()
+	go func() { ended <- b.Receive(ctx, 0, func(d broker.Delivery) { d.Hold.Ack() }) }()
 	natstest.Eventually(t, "the inbox is empty", func() bool {
 		l, err := b.Backlog(ctx, 0)
 		return err == nil && l.Waiting == 0 && l.Held == 0
@@ -260,12 +260,12 @@ func drain(t *testing.T, b *natsbus.Bus) {
 type arrival struct{ subject, what string }
 
 // arrivalsOf receives until the test ends, and acknowledges what is not the victims'.
-func arrivalsOf(t *testing.T, b *natsbus.Bus) <-chan arrival {
+func arrivalsOf(t *testing.T, b *natsbroker.Bus) <-chan arrival {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	came, ended := make(chan arrival, 1000), make(chan error, 1)
 	go func() {
-		ended <- b.Receive(ctx, 0, func(d bus.Delivery) {
+		ended <- b.Receive(ctx, 0, func(d broker.Delivery) {
 			if strings.HasSuffix(d.Subject, ".victim") {
 				return
 			}
@@ -321,7 +321,7 @@ func TestClientsRemoveNothingThatIsForLater(t *testing.T) {
 			}
 			for _, p := range ps.All() {
 				// what is wrong with it shows below
-				go func() { _ = b.Receive(ctx, p, func(d bus.Delivery) { d.Hold.Ack() }) }()
+				go func() { _ = b.Receive(ctx, p, func(d broker.Delivery) { d.Hold.Ack() }) }()
 			}
 			others := []events.Wire{
 				{Subject: "rondo.start.fulfil.order-7", NotBefore: time.Now().Add(time.Hour),

@@ -1,4 +1,4 @@
-package natsbus_test
+package natsbroker_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -21,7 +21,7 @@ import (
 func TestHeadersOfStrangersDoNoHarm(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	b := natstest.Connect(t, s, natsbus.Config{Partitions: 1, InboxWait: time.Second})
+	b := natstest.Connect(t, s, natsbroker.Config{Partitions: 1, InboxWait: time.Second})
 	js := rawJetStream(t, s)
 	at := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339Nano) }
 	now := map[string]string{ // these come at once
@@ -48,9 +48,9 @@ func TestHeadersOfStrangersDoNoHarm(t *testing.T) {
 	want["soon"] = true
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	came := make(chan bus.Delivery, 100)
+	came := make(chan broker.Delivery, 100)
 	received := make(chan error, 1)
-	go func() { received <- b.Receive(ctx, 0, func(d bus.Delivery) { came <- d }) }()
+	go func() { received <- b.Receive(ctx, 0, func(d broker.Delivery) { came <- d }) }()
 	for len(want) > 0 {
 		select {
 		case d := <-came:
@@ -95,7 +95,7 @@ func TestHeadersOfStrangersDoNoHarm(t *testing.T) {
 func TestOddVerbsDoNoHarm(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	b := natstest.Connect(t, s, natsbus.Config{Partitions: 1})
+	b := natstest.Connect(t, s, natsbroker.Config{Partitions: 1})
 	js := rawJetStream(t, s)
 	stay := []string{"-", "--"}
 	odd := []string{"-x", "x-", "-x-", "x--y", "x-y-z", "-x-y", strings.Repeat("x-", 100) + "x"}
@@ -113,7 +113,7 @@ func TestOddVerbsDoNoHarm(t *testing.T) {
 	came := make(chan string, 100)
 	received := make(chan error, 1)
 	go func() {
-		received <- b.Receive(ctx, 0, func(d bus.Delivery) {
+		received <- b.Receive(ctx, 0, func(d broker.Delivery) {
 			d.Hold.Ack()
 			came <- d.Subject
 		})
@@ -150,7 +150,7 @@ func deliveredCount(t *testing.T, s interface{ URL() string }, consumer string) 
 func TestMessagesOfAnySizeArePassedOn(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartWith(t, embedded.Options{MaxPayload: 16 << 20})
-	b := natstest.Connect(t, s, natsbus.Config{Partitions: 1})
+	b := natstest.Connect(t, s, natsbroker.Config{Partitions: 1})
 	body := make([]byte, 12<<20)
 	const n = 5
 	for i := range n {
@@ -162,7 +162,7 @@ func TestMessagesOfAnySizeArePassedOn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	got := 0
-	err := b.Receive(ctx, 0, func(d bus.Delivery) {
+	err := b.Receive(ctx, 0, func(d broker.Delivery) {
 		if d.Hold.Ack(); len(d.Body) == len(body) {
 			got++
 		}

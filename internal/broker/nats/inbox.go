@@ -1,4 +1,4 @@
-package natsbus
+package natsbroker
 
 import (
 	"cmp"
@@ -35,9 +35,9 @@ const (
 	otherWait = time.Second
 )
 
-// Receive implements bus.Inbox. If the partition is gone from the broker it fails, after making it
-// again if it may.
-func (b *Bus) Receive(ctx context.Context, partition int, take func(bus.Delivery)) error {
+// Receive implements broker.Inbox. If the partition is gone from the broker it fails, after making
+// it again if it may.
+func (b *Bus) Receive(ctx context.Context, partition int, take func(broker.Delivery)) error {
 	defer b.forwardDue()()
 	both, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -64,7 +64,7 @@ func (b *Bus) Receive(ctx context.Context, partition int, take func(bus.Delivery
 	return problem(fmt.Sprintf("receive from partition %d", partition), err)
 }
 
-func (b *Bus) receive(ctx context.Context, l lane, partition int, take func(bus.Delivery)) error {
+func (b *Bus) receive(ctx context.Context, l lane, partition int, take func(broker.Delivery)) error {
 	r := b.receiver(l, partition)
 	if err := r.begin(ctx); err != nil {
 		return err
@@ -126,7 +126,7 @@ type receiver struct {
 
 // waiting is a message that waits to be handed out.
 type waiting struct {
-	d      bus.Delivery
+	d      broker.Delivery
 	since  time.Time // when it came, or was last extended
 	handed uint64    // see origin
 
@@ -358,7 +358,7 @@ func (r *receiver) fail(err error) {
 }
 
 // run hands messages out until the context ends, or something fails.
-func (r *receiver) run(ctx context.Context, take func(bus.Delivery)) error {
+func (r *receiver) run(ctx context.Context, take func(broker.Delivery)) error {
 	for ctx.Err() == nil {
 		d, ok, err := r.pop()
 		if err != nil {
@@ -379,7 +379,7 @@ func (r *receiver) run(ctx context.Context, take func(bus.Delivery)) error {
 }
 
 // pop takes the first message out of the queue.
-func (r *receiver) pop() (d bus.Delivery, ok bool, err error) {
+func (r *receiver) pop() (d broker.Delivery, ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.failed != nil {
@@ -580,14 +580,14 @@ func (r *receiver) end() {
 	}
 }
 
-func (b *Bus) backlog(ctx context.Context, stream, consumer string) (bus.Backlog, error) {
+func (b *Bus) backlog(ctx context.Context, stream, consumer string) (broker.Backlog, error) {
 	c, err := b.js.Consumer(ctx, stream, consumer)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return bus.Backlog{}, nil
+		return broker.Backlog{}, nil
 	}
 	if err != nil {
-		return bus.Backlog{}, problem("look at consumer "+consumer, err)
+		return broker.Backlog{}, problem("look at consumer "+consumer, err)
 	}
 	i := c.CachedInfo()
-	return bus.Backlog{Waiting: int64(i.NumPending), Held: int64(i.NumAckPending), Receivers: i.NumWaiting}, nil
+	return broker.Backlog{Waiting: int64(i.NumPending), Held: int64(i.NumAckPending), Receivers: i.NumWaiting}, nil
 }

@@ -1,4 +1,4 @@
-package natsbus
+package natsbroker
 
 import (
 	"context"
@@ -34,12 +34,12 @@ func TestServersThatAreTooOldAreRefused(t *testing.T) {
 }
 
 func TestConsumerNamesTellQueuesApart(t *testing.T) {
-	names := make(map[string]bus.Queue)
+	names := make(map[string]broker.Queue)
 	words := []string{"", "_", "__", "a", "a_b", "a/b", "%5F", "%2F", "ü", strings.Repeat("é", 64),
 		strings.Repeat("é", 63) + "x", strings.Repeat("a", 128)}
 	for _, tag := range words {
 		for _, activity := range words[1:] {
-			q := bus.Queue{Tag: tag, Activity: activity}
+			q := broker.Queue{Tag: tag, Activity: activity}
 			name := ConsumerOf(q)
 			if other, ok := names[name]; ok {
 				t.Errorf("%q is the name for %q and %q", name, q, other)
@@ -105,7 +105,7 @@ func FuzzDelivery(f *testing.F) {
 func TestOrderOfWhatWasLeft(t *testing.T) {
 	const prefix = "rondo.event.e."
 	make1 := func(who string, place uint64) *waiting {
-		return &waiting{d: bus.Delivery{Subject: prefix + who, Place: place}}
+		return &waiting{d: broker.Delivery{Subject: prefix + who, Place: place}}
 	}
 	o := order{upTo: 10, left: map[string][]uint64{"a": {3, 5}, "b": {7}}, behind: make(map[string][]*waiting)}
 	var got []uint64

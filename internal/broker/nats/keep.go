@@ -1,4 +1,4 @@
-package natsbus
+package natsbroker
 
 import (
 	"context"
@@ -35,7 +35,7 @@ func keyOf(s string) string {
 	return s[:maxConsumerName-17] + "_" + strconv.FormatUint(h.Sum64(), 16)
 }
 
-// Claim implements bus.Sessions.
+// Claim implements broker.Sessions.
 func (b *Bus) Claim(ctx context.Context, session, worker string) (string, error) {
 	kv, err := bucket(b.there.Load().sessions)
 	if err != nil {
@@ -67,7 +67,7 @@ func (b *Bus) Claim(ctx context.Context, session, worker string) (string, error)
 	return "", problem("claim session "+session, errors.New("others were quicker, again and again"))
 }
 
-// Release implements bus.Sessions.
+// Release implements broker.Sessions.
 func (b *Bus) Release(ctx context.Context, session, worker string) error {
 	kv, err := bucket(b.there.Load().sessions)
 	if err != nil {
@@ -84,7 +84,7 @@ func (b *Bus) Release(ctx context.Context, session, worker string) error {
 	return problem("release session "+session, err)
 }
 
-// Owner implements bus.Sessions.
+// Owner implements broker.Sessions.
 func (b *Bus) Owner(ctx context.Context, session string) (string, error) {
 	kv, err := bucket(b.there.Load().sessions)
 	if err != nil {
@@ -102,7 +102,7 @@ func (b *Bus) Owner(ctx context.Context, session string) (string, error) {
 
 // ---- Notes.
 
-// Note implements bus.Notes.
+// Note implements broker.Notes.
 func (b *Bus) Note(ctx context.Context, key string) ([]byte, error) {
 	kv, err := bucket(b.there.Load().notes)
 	if err != nil {
@@ -118,7 +118,7 @@ func (b *Bus) Note(ctx context.Context, key string) ([]byte, error) {
 	return e.Value(), nil
 }
 
-// SetNote implements bus.Notes.
+// SetNote implements broker.Notes.
 func (b *Bus) SetNote(ctx context.Context, key string, value []byte) error {
 	kv, err := bucket(b.there.Load().notes)
 	if err != nil {
@@ -128,7 +128,7 @@ func (b *Bus) SetNote(ctx context.Context, key string, value []byte) error {
 	return problem("write note "+key, err)
 }
 
-// DropNote implements bus.Notes.
+// DropNote implements broker.Notes.
 func (b *Bus) DropNote(ctx context.Context, key string) error {
 	kv, err := bucket(b.there.Load().notes)
 	if err != nil {

@@ -1,4 +1,4 @@
-package natsbus
+package natsbroker
 
 import (
 	"cmp"
@@ -67,7 +67,7 @@ func (a acceptance) compare(b acceptance) int {
 
 func (a acceptance) String() string { return fmt.Sprintf("%d@%d", a.place, a.at) }
 
-func acceptanceOf(d bus.Delivery) acceptance { return acceptance{d.Stored.UnixMicro(), d.Place} }
+func acceptanceOf(d broker.Delivery) acceptance { return acceptance{d.Stored.UnixMicro(), d.Place} }
 
 // readAcceptance reads what is in the header; zero if nothing is.
 func readAcceptance(h events.Header) (a acceptance) {
@@ -298,13 +298,13 @@ func (b *Bus) forwarded(m jetstream.Msg) events.Wire {
 // publishOrBury publishes messages, and dead-letters those that NATS refuses.
 func (b *Bus) publishOrBury(ctx context.Context, wires []events.Wire) error {
 	err := b.Publish(ctx, wires...)
-	var refused *bus.Refused
+	var refused *broker.Refused
 	if !errors.As(err, &refused) {
 		return err
 	}
 	for i, w := range refused.Messages {
-		d := bus.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, Stored: time.Now()}
-		why := bus.Cause{Reason: "refused", Detail: refused.Reasons[i].Error(), By: "delay"}
+		d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, Stored: time.Now()}
+		why := broker.Cause{Reason: "refused", Detail: refused.Reasons[i].Error(), By: "delay"}
 		if err := b.Bury(ctx, d, why); err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package natsbus_test
+package natsbroker_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -18,14 +18,14 @@ import (
 func TestWhatABrokenConnectionLosesKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)
-	config := natsbus.Config{Partitions: 1, InboxWait: 6 * time.Second}
+	config := natsbroker.Config{Partitions: 1, InboxWait: 6 * time.Second}
 	to := natstest.Connect(t, server, config)
 	line := natstest.NewLine(t, server)
 	from := natstest.Connect(t, line, config)
 	ctx, cancel := context.WithCancel(t.Context())
-	came := make(chan bus.Delivery, 10)
+	came := make(chan broker.Delivery, 10)
 	ended := make(chan error, 1)
-	go func() { ended <- from.Receive(ctx, 0, func(d bus.Delivery) { came <- d }) }()
+	go func() { ended <- from.Receive(ctx, 0, func(d broker.Delivery) { came <- d }) }()
 	next := func() string {
 		t.Helper()
 		select {

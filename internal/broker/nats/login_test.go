@@ -1,4 +1,4 @@
-package natsbus_test
+package natsbroker_test
 
 import (
 	"crypto/ecdsa"
@@ -23,12 +23,12 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 )
 
 // connects connects, or wants that it fails.
-func connects(t *testing.T, s *embedded.Server, fine bool, config natsbus.Config) {
+func connects(t *testing.T, s *embedded.Server, fine bool, config natsbroker.Config) {
 	t.Helper()
 	if _, err := natstest.TryConnect(t, s, config); (err == nil) != fine {
 		t.Errorf("%v, want that it works: %v", err, fine)
@@ -38,12 +38,12 @@ func connects(t *testing.T, s *embedded.Server, fine bool, config natsbus.Config
 func TestTokenAndUser(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartWith(t, embedded.Options{Config: configFile(t, `authorization { token: "s3cr3t" }`)})
-	connects(t, s, true, natsbus.Config{Token: "s3cr3t"})
-	connects(t, s, false, natsbus.Config{Token: "other"})
-	connects(t, s, true, natsbus.Config{URLs: strings.Replace(s.URL(), "//", "//s3cr3t@", 1)})
+	connects(t, s, true, natsbroker.Config{Token: "s3cr3t"})
+	connects(t, s, false, natsbroker.Config{Token: "other"})
+	connects(t, s, true, natsbroker.Config{URLs: strings.Replace(s.URL(), "//", "//s3cr3t@", 1)})
 	s = natstest.StartWith(t, embedded.Options{Config: configFile(t, `authorization { user: me, password: "p w" }`)})
-	connects(t, s, true, natsbus.Config{User: "me", Password: "p w"})
-	connects(t, s, false, natsbus.Config{User: "me"})
+	connects(t, s, true, natsbroker.Config{User: "me", Password: "p w"})
+	connects(t, s, false, natsbroker.Config{User: "me"})
 }
 
 func TestInProcess(t *testing.T) {
@@ -56,7 +56,7 @@ func TestInProcess(t *testing.T) {
 	if s.URL() != "" {
 		t.Errorf("it listens at %s", s.URL())
 	}
-	b, err := natsbus.Connect(t.Context(), natsbus.Config{InProcess: s, Logger: slog.New(slog.DiscardHandler)})
+	b, err := natsbroker.Connect(t.Context(), natsbroker.Config{InProcess: s, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,9 +141,9 @@ func TestNKey(t *testing.T) {
 	user, other := newKey(t, prefixUser), newKey(t, prefixUser)
 	s := natstest.StartWith(t,
 		embedded.Options{Config: configFile(t, `authorization { users: [ { nkey: `+user.public()+` } ] }`)})
-	connects(t, s, true, natsbus.Config{NKey: file(t, "user.nk", user.seed())})
-	connects(t, s, false, natsbus.Config{NKey: file(t, "other.nk", other.seed())})
-	_, err := natstest.TryConnect(t, s, natsbus.Config{NKey: "nowhere.nk"})
+	connects(t, s, true, natsbroker.Config{NKey: file(t, "user.nk", user.seed())})
+	connects(t, s, false, natsbroker.Config{NKey: file(t, "other.nk", other.seed())})
+	_, err := natstest.TryConnect(t, s, natsbroker.Config{NKey: "nowhere.nk"})
 	wants(t, err, "read the nkey of nowhere.nk")
 }
 
@@ -177,9 +177,9 @@ func TestCredentialsFile(t *testing.T) {
 			"\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY SEED-----\n"+seed+
 			"\n------END USER NKEY SEED------\n")
 	}
-	connects(t, s, true, natsbus.Config{Credentials: credentials(user.seed())})
-	connects(t, s, false, natsbus.Config{Credentials: credentials(newKey(t, prefixUser).seed())})
-	connects(t, s, false, natsbus.Config{})
+	connects(t, s, true, natsbroker.Config{Credentials: credentials(user.seed())})
+	connects(t, s, false, natsbroker.Config{Credentials: credentials(newKey(t, prefixUser).seed())})
+	connects(t, s, false, natsbroker.Config{})
 }
 
 // ---- Contexts of the nats command.
@@ -201,16 +201,16 @@ func TestContextsOfTheCommandLine(t *testing.T) {
 	write("good", `{"url": "`+s.URL()+`", "user": "me", "password": "secret"}`)
 	write("elsewhere", `{"url": "nats://127.0.0.1:1", "user": "me", "password": "secret"}`)
 	write("nobody", `{"url": "`+s.URL()+`"}`)
-	connects(t, s, true, natsbus.Config{Context: "good"})
-	connects(t, s, true, natsbus.Config{Context: filepath.Join(dir, "good.json")})
-	connects(t, s, false, natsbus.Config{Context: "elsewhere"})
-	connects(t, s, true, natsbus.Config{Context: "elsewhere", URLs: s.URL() + ", " + s.URL()})
-	connects(t, s, false, natsbus.Config{Context: "nobody"})
-	connects(t, s, true, natsbus.Config{Context: "nobody", User: "me", Password: "secret"})
-	_, err := natstest.TryConnect(t, s, natsbus.Config{Context: "missing"})
+	connects(t, s, true, natsbroker.Config{Context: "good"})
+	connects(t, s, true, natsbroker.Config{Context: filepath.Join(dir, "good.json")})
+	connects(t, s, false, natsbroker.Config{Context: "elsewhere"})
+	connects(t, s, true, natsbroker.Config{Context: "elsewhere", URLs: s.URL() + ", " + s.URL()})
+	connects(t, s, false, natsbroker.Config{Context: "nobody"})
+	connects(t, s, true, natsbroker.Config{Context: "nobody", User: "me", Password: "secret"})
+	_, err := natstest.TryConnect(t, s, natsbroker.Config{Context: "missing"})
 	wants(t, err, `context "missing"`)
 	t.Chdir(dir)
-	connects(t, s, true, natsbus.Config{Context: "./good.json"})
+	connects(t, s, true, natsbroker.Config{Context: "./good.json"})
 }
 
 // ---- TLS.
@@ -278,14 +278,16 @@ func TestTLS(t *testing.T) {
 	} {
 		s := natstest.StartWith(t, embedded.Options{Config: configFile(t,
 			fmt.Sprintf("tls { cert_file: %q, key_file: %q, %s }", cert, key, c.options))})
-		connects(t, s, !c.verify, natsbus.Config{CA: good.path, TLSFirst: c.first})
-		connects(t, s, true, natsbus.Config{CA: good.path, TLSFirst: c.first, Certificate: clientCert, Key: clientKey})
+		connects(t, s, !c.verify, natsbroker.Config{CA: good.path, TLSFirst: c.first})
+		connects(t, s, true,
+			natsbroker.Config{CA: good.path, TLSFirst: c.first, Certificate: clientCert, Key: clientKey})
 		connects(t, s, !c.verify,
-			natsbus.Config{CA: good.path, TLSFirst: c.first, Certificate: otherCert, Key: otherKey})
-		connects(t, s, false, natsbus.Config{CA: bad.path, TLSFirst: c.first, Certificate: clientCert, Key: clientKey})
-		connects(t, s, false, natsbus.Config{TLSFirst: c.first})
+			natsbroker.Config{CA: good.path, TLSFirst: c.first, Certificate: otherCert, Key: otherKey})
+		connects(t, s, false,
+			natsbroker.Config{CA: bad.path, TLSFirst: c.first, Certificate: clientCert, Key: clientKey})
+		connects(t, s, false, natsbroker.Config{TLSFirst: c.first})
 	}
 	s := natstest.Start(t)
-	connects(t, s, false, natsbus.Config{CA: good.path}) // not in the clear if it was to be secret
-	connects(t, s, false, natsbus.Config{CA: "nowhere.pem"})
+	connects(t, s, false, natsbroker.Config{CA: good.path}) // not in the clear if it was to be secret
+	connects(t, s, false, natsbroker.Config{CA: "nowhere.pem"})
 }

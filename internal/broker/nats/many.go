@@ -1,4 +1,4 @@
-package natsbus
+package natsbroker
 
 import (
 	"context"
@@ -15,9 +15,9 @@ import (
 // manyAtOnce bounds the subjects of one question. The broker answers for 1,024 at most.
 const manyAtOnce = 500
 
-var _ bus.Many = (*Bus)(nil)
+var _ broker.Many = (*Bus)(nil)
 
-// HasMany implements bus.Many. Any replica may answer, which may be a little behind.
+// HasMany implements broker.Many. Any replica may answer, which may be a little behind.
 func (b *Bus) HasMany(ctx context.Context, messages []events.Wire) ([]bool, error) {
 	has := make([]bool, len(messages))
 	questions := make(map[string]*question) // by stream

@@ -1,4 +1,4 @@
-package natsbus_test
+package natsbroker_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -23,7 +23,7 @@ func TestReceiverTakesOverThousands(t *testing.T) {
 	t.Parallel()
 	const n = 4096
 	s := natstest.Start(t)
-	config := natsbus.Config{Partitions: 1, InboxWait: 2 * time.Minute}
+	config := natsbroker.Config{Partitions: 1, InboxWait: 2 * time.Minute}
 	first, second := natstest.Connect(t, s, config), natstest.Connect(t, s, config)
 	var messages []events.Wire
 	for i := range n {
@@ -35,7 +35,7 @@ func TestReceiverTakesOverThousands(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	held := 0
-	if err := first.Receive(ctx, 0, func(bus.Delivery) {
+	if err := first.Receive(ctx, 0, func(broker.Delivery) {
 		if held++; held == n {
 			cancel()
 		}
@@ -48,10 +48,10 @@ func TestReceiverTakesOverThousands(t *testing.T) {
 	}
 	ctx, cancel = context.WithCancel(t.Context())
 	defer cancel()
-	came := make(chan bus.Delivery, n)
+	came := make(chan broker.Delivery, n)
 	began := time.Now()
 	go func() {
-		if err := second.Receive(ctx, 0, func(d bus.Delivery) { came <- d }); err != nil {
+		if err := second.Receive(ctx, 0, func(d broker.Delivery) { came <- d }); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -69,7 +69,7 @@ func TestReceiverTakesOverThousands(t *testing.T) {
 // delayed publishes messages with random delays up to most, and tells how late they came, in order.
 func delayed(t testing.TB, n int, most time.Duration) []time.Duration {
 	s := natstest.Start(t)
-	b := natstest.Connect(t, s, natsbus.Config{Partitions: 8})
+	b := natstest.Connect(t, s, natsbroker.Config{Partitions: 8})
 	random := rand.New(rand.NewPCG(1, 2))
 	due := make([]time.Time, n)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -79,7 +79,7 @@ func delayed(t testing.TB, n int, most time.Duration) []time.Duration {
 	var all sync.WaitGroup
 	for p := range 8 {
 		all.Go(func() {
-			err := b.Receive(ctx, p, func(d bus.Delivery) {
+			err := b.Receive(ctx, p, func(d broker.Delivery) {
 				now := time.Now().Round(0)
 				var i int
 				if _, err := fmt.Sscanf(d.Subject, "rondo.timer-due.1-2.%d", &i); err != nil {
@@ -117,7 +117,7 @@ func delayed(t testing.TB, n int, most time.Duration) []time.Duration {
 
 func TestThousandsOfDelayedMessagesAreNotEarly(t *testing.T) {
 	t.Parallel()
-	n := detector.Size(10_000, 2_000)
+	n := racetest.Size(10_000, 2_000)
 	late := delayed(t, n, 5*time.Second)
 	t.Logf("%d messages, late by: p50 %v, p99 %v, most %v", len(late), late[n/2], late[n*99/100], late[n-1])
 	if late[0] < 0 {
@@ -136,7 +136,7 @@ func BenchmarkDelayed(b *testing.B) {
 // and in this process together.
 func BenchmarkSchedules(b *testing.B) {
 	s := natstest.Start(b)
-	to := natstest.Connect(b, s, natsbus.Config{})
+	to := natstest.Connect(b, s, natsbroker.Config{})
 	heap := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -165,7 +165,7 @@ func BenchmarkSchedules(b *testing.B) {
 func TestWithdrawnTimersAreForgotten(t *testing.T) { // not parallel: it counts what the process allocates
 	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
 	runtime.MemProfileRate = 1
-	b := natstest.Connect(t, natstest.Start(t), natsbus.Config{Partitions: 1})
+	b := natstest.Connect(t, natstest.Start(t), natsbroker.Config{Partitions: 1})
 	due := time.Now().Add(time.Hour)
 	timers := func(round int, withdraw bool) (list []events.Wire) {
 		for i := range 200 {

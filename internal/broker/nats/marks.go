@@ -1,4 +1,4 @@
-package natsbus
+package natsbroker
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 // markSet is the content of a mark.
 const markSet = "set"
 
-// Marked implements bus.Marks.
+// Marked implements broker.Marks.
 func (b *Bus) Marked(ctx context.Context, name string) (bool, error) {
 	kv, err := bucket(b.there.Load().marks)
 	if err != nil {
@@ -25,7 +25,7 @@ func (b *Bus) Marked(ctx context.Context, name string) (bool, error) {
 	return err == nil && string(e.Value()) == markSet, problem("read mark "+name, err)
 }
 
-// SetMark implements bus.Marks.
+// SetMark implements broker.Marks.
 func (b *Bus) SetMark(ctx context.Context, name string) error {
 	kv, err := bucket(b.there.Load().marks)
 	if err == nil {
@@ -34,7 +34,7 @@ func (b *Bus) SetMark(ctx context.Context, name string) error {
 	return problem("set mark "+name, err)
 }
 
-// ClearMark implements bus.Marks.
+// ClearMark implements broker.Marks.
 func (b *Bus) ClearMark(ctx context.Context, name string) error {
 	kv, err := bucket(b.there.Load().marks)
 	if err == nil {

@@ -1,4 +1,4 @@
-package natsbus
+package natsbroker
 
 import (
 	"context"
@@ -16,11 +16,11 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 )
 
-// Join implements bus.Members. A member says that it is alive four times within the lease, to all
-// who listen and into a bucket, where those who come later find it. Who has not been heard for a
-// whole lease is taken for dead. What counts is when it was heard here, so clocks may differ. A
+// Join implements broker.Members. A member says that it is alive four times within the lease, to
+// all who listen and into a bucket, where those who come later find it. Who has not been heard for
+// a whole lease is taken for dead. What counts is when it was heard here, so clocks may differ. A
 // member that joins again under its id, with other code for instance, takes its own place.
-func (b *Bus) Join(ctx context.Context, self bus.Member) (bus.Membership, error) {
+func (b *Bus) Join(ctx context.Context, self broker.Member) (broker.Membership, error) {
 	if self.ID == "" {
 		return nil, errors.New("nats: a member without an id")
 	}
@@ -58,7 +58,7 @@ const memberSays = "notice.member.says"
 
 type membership struct {
 	b       *Bus
-	self    bus.Member
+	self    broker.Member
 	key     string
 	said    []byte
 	sub     *nats.Subscription
@@ -72,7 +72,7 @@ type membership struct {
 }
 
 type heard struct {
-	member bus.Member
+	member broker.Member
 	at     time.Time
 }
 
@@ -193,7 +193,7 @@ func (m *membership) hear(said *nats.Msg) {
 
 // note takes down that somebody is alive.
 func (m *membership) note(key string, data []byte) {
-	var member bus.Member
+	var member broker.Member
 	if err := json.Unmarshal(data, &member); err != nil || keyOf(member.ID) != key {
 		return // said by somebody else
 	}
@@ -224,7 +224,7 @@ func (m *membership) forget(now time.Time) {
 	}
 }
 
-func same(a, b bus.Member) bool {
+func same(a, b broker.Member) bool {
 	x, errA := json.Marshal(a)
 	y, errB := json.Marshal(b)
 	return errA == nil && errB == nil && string(x) == string(y)
@@ -237,24 +237,24 @@ func (m *membership) change() {
 	}
 }
 
-// Members implements bus.Membership.
-func (m *membership) Members() []bus.Member {
+// Members implements broker.Membership.
+func (m *membership) Members() []broker.Member {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := make([]bus.Member, 0, len(m.heard))
+	out := make([]broker.Member, 0, len(m.heard))
 	for _, h := range m.heard {
 		out = append(out, h.member)
 	}
-	slices.SortFunc(out, func(a, b bus.Member) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(out, func(a, b broker.Member) int { return strings.Compare(a.ID, b.ID) })
 	return out
 }
 
-// Changed implements bus.Membership.
+// Changed implements broker.Membership.
 func (m *membership) Changed() <-chan struct{} { return m.changed }
 
 func (m *membership) stop() { m.once.Do(func() { close(m.left) }) }
 
-// Leave implements bus.Membership.
+// Leave implements broker.Membership.
 func (m *membership) Leave(ctx context.Context) error {
 	m.stop()
 	m.b.mu.Lock()

@@ -1,4 +1,4 @@
-package natsbus
+package natsbroker
 
 import (
 	"context"
@@ -122,21 +122,21 @@ func (s *setup) partition(ctx context.Context, st jetstream.Stream, i int) {
 	}
 }
 
-// Partitions implements bus.Inbox. It also removes what is left of partitions that are no longer
+// Partitions implements broker.Inbox. It also removes what is left of partitions that are no longer
 // used and have been drained.
-func (b *Bus) Partitions(ctx context.Context) (bus.Partitions, error) {
+func (b *Bus) Partitions(ctx context.Context) (broker.Partitions, error) {
 	st, err := b.js.Stream(ctx, b.names.inbox)
 	if gone(err) && b.mend(ctx) == nil {
 		st, err = b.js.Stream(ctx, b.names.inbox)
 	}
 	if err != nil {
-		return bus.Partitions{}, problem("look at stream "+b.names.inbox, err)
+		return broker.Partitions{}, problem("look at stream "+b.names.inbox, err)
 	}
-	p := bus.Partitions{Count: partitionsOf(st.CachedInfo().Config)}
+	p := broker.Partitions{Count: partitionsOf(st.CachedInfo().Config)}
 	b.count.Store(int64(p.Count))
 	have, err := lanesOf(ctx, st)
 	if err != nil {
-		return bus.Partitions{}, problem("list the consumers of "+b.names.inbox, err)
+		return broker.Partitions{}, problem("list the consumers of "+b.names.inbox, err)
 	}
 	for i := range p.Count {
 		for _, l := range lanes {
@@ -149,7 +149,7 @@ func (b *Bus) Partitions(ctx context.Context) (bus.Partitions, error) {
 				return err
 			})
 			if err != nil {
-				return bus.Partitions{}, problem("make the consumer "+l.consumer(i), err)
+				return broker.Partitions{}, problem("make the consumer "+l.consumer(i), err)
 			}
 		}
 		delete(have, i)
@@ -221,12 +221,12 @@ func (b *Bus) SetPartitions(ctx context.Context, n int) error {
 	return problem("change the partitions", errors.Join(s.errs...))
 }
 
-// Backlog implements bus.Inbox.
-func (b *Bus) Backlog(ctx context.Context, partition int) (all bus.Backlog, err error) {
+// Backlog implements broker.Inbox.
+func (b *Bus) Backlog(ctx context.Context, partition int) (all broker.Backlog, err error) {
 	for _, l := range lanes {
 		one, err := b.backlog(ctx, b.names.inbox, l.consumer(partition))
 		if err != nil {
-			return bus.Backlog{}, err
+			return broker.Backlog{}, err
 		}
 		all.Waiting, all.Held, all.Receivers = all.Waiting+one.Waiting, all.Held+one.Held,
 			max(all.Receivers, one.Receivers)

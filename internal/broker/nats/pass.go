@@ -1,4 +1,4 @@
-package natsbus
+package natsbroker
 
 import (
 	"context"
@@ -38,7 +38,7 @@ type lasts struct{ by string }
 
 func (l lasts) Error() string { return fmt.Sprintf("%q has it, and takes its time", l.by) }
 
-func (b *Bus) passSubject(q bus.Queue) string { return b.handoverSubject(passName + ConsumerOf(q)) }
+func (b *Bus) passSubject(q broker.Queue) string { return b.handoverSubject(passName + ConsumerOf(q)) }
 
 // passes makes what is passed on of work, if it may be just now.
 func (b *Bus) passes(w events.Wire) (events.Wire, bool) {
@@ -89,8 +89,8 @@ func notSettled(w events.Wire, why error) events.Wire {
 
 // ---- The worker's side.
 
-// Offer implements bus.WorkQueue.
-func (q *workQueue) Offer(name string, take func(bus.Delivery) bool) (stop func(), err error) {
+// Offer implements broker.WorkQueue.
+func (q *workQueue) Offer(name string, take func(broker.Delivery) bool) (stop func(), err error) {
 	b := q.b
 	o := &offer{q: q, name: name, take: take}
 	sub, err := b.nc.QueueSubscribe(b.passSubject(q.queue), passGroup, o.hear)
@@ -110,7 +110,7 @@ func (q *workQueue) Offer(name string, take func(bus.Delivery) bool) (stop func(
 type offer struct {
 	q    *workQueue
 	name string
-	take func(bus.Delivery) bool
+	take func(broker.Delivery) bool
 }
 
 // hear takes work, or refuses it at once. It may be from anybody who may publish there.
@@ -137,7 +137,8 @@ func (o *offer) hear(m *nats.Msg) {
 			b.log.Warn("NATS: work that is none of this queue", "queue", o.q.name, "subject", w.Subject)
 			hold.say(saidNotHere)
 		default:
-			d := bus.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, Place: firstShort + b.passedOn.Add(1),
+			d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body,
+				Place:  firstShort + b.passedOn.Add(1),
 				Passed: true, Deliveries: 1, Stored: now, Hold: hold}
 			if o.take(d) {
 				all.took(i)
@@ -156,13 +157,13 @@ func passedAt(m *nats.Msg, now time.Time) (at time.Time, fresh bool) {
 		return now, true // whoever has sent it does not say so
 	}
 	age := now.Sub(said)
-	return now.Add(-max(age, 0)), -maxAhead < age && age < bus.LastsAfter
+	return now.Add(-max(age, 0)), -maxAhead < age && age < broker.LastsAfter
 }
 
 // storedLate tells whether work that was passed on is stored, which it is not at first. Until it
 // must be, whoever has passed it on keeps it.
-func (b *Bus) storedLate(ctx context.Context, d bus.Delivery) (bool, error) {
-	if time.Since(d.Stored) < bus.LastsAfter+2*tellEvery {
+func (b *Bus) storedLate(ctx context.Context, d broker.Delivery) (bool, error) {
+	if time.Since(d.Stored) < broker.LastsAfter+2*tellEvery {
 		return true, nil
 	}
 	st, _, err := b.streamOf(d.Subject)

@@ -1,4 +1,4 @@
-package natsbus_test
+package natsbroker_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -23,31 +23,31 @@ import (
 type passing struct {
 	t                    *testing.T
 	server               *embedded.Server
-	orchestrator, worker *natsbus.Bus
-	queue                bus.WorkQueue // as the worker sees it
-	came                 chan bus.Delivery
-	takes                func(bus.Delivery) bool
+	orchestrator, worker *natsbroker.Bus
+	queue                broker.WorkQueue // as the worker sees it
+	came                 chan broker.Delivery
+	takes                func(broker.Delivery) bool
 	stop                 func()
 }
 
 // passedQueue is the queue of these tests.
-var passedQueue = bus.Queue{Activity: "a"}
+var passedQueue = broker.Queue{Activity: "a"}
 
 func newPassing(t *testing.T) *passing {
 	t.Helper()
 	s := natstest.Start(t)
-	return (&passing{t: t, server: s, orchestrator: natstest.Connect(t, s, natsbus.Config{}),
-		worker: natstest.Connect(t, s, natsbus.Config{})}).begin()
+	return (&passing{t: t, server: s, orchestrator: natstest.Connect(t, s, natsbroker.Config{}),
+		worker: natstest.Connect(t, s, natsbroker.Config{})}).begin()
 }
 
 // begin lets the worker offer its room.
 func (p *passing) begin() *passing {
 	p.t.Helper()
-	p.came, p.takes = make(chan bus.Delivery, 1000), func(bus.Delivery) bool { return true }
+	p.came, p.takes = make(chan broker.Delivery, 1000), func(broker.Delivery) bool { return true }
 	var err error
 	p.queue, err = p.worker.OpenQueue(p.t.Context(), passedQueue)
 	p.must(err)
-	p.stop, err = p.queue.Offer("w1", func(d bus.Delivery) bool {
+	p.stop, err = p.queue.Offer("w1", func(d broker.Delivery) bool {
 		took := p.takes(d)
 		if took {
 			p.came <- d
@@ -60,7 +60,7 @@ func (p *passing) begin() *passing {
 }
 
 // heard waits until the server has heard what was said to it.
-func (p *passing) heard(b *natsbus.Bus) {
+func (p *passing) heard(b *natsbroker.Bus) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), longEnough)
 	defer cancel()
@@ -90,25 +90,25 @@ func (p *passing) publish(work ...events.Wire) <-chan error {
 	return done
 }
 
-func (p *passing) next() bus.Delivery {
+func (p *passing) next() broker.Delivery {
 	p.t.Helper()
 	select {
 	case d := <-p.came:
 		return d
 	case <-time.After(longEnough):
 		p.t.Fatal("nothing is passed on")
-		return bus.Delivery{}
+		return broker.Delivery{}
 	}
 }
 
 // stored takes n pieces of work from the stream, in the order of their instances, and acknowledges
 // them.
-func (p *passing) stored(n int) (all []bus.Delivery) {
+func (p *passing) stored(n int) (all []broker.Delivery) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), longEnough)
 	defer cancel()
 	for len(all) < n {
-		_, err := p.queue.Take(ctx, n-len(all), func(d bus.Delivery) {
+		_, err := p.queue.Take(ctx, n-len(all), func(d broker.Delivery) {
 			d.Hold.Ack()
 			all = append(all, d)
 		})
@@ -116,7 +116,7 @@ func (p *passing) stored(n int) (all []bus.Delivery) {
 			p.t.Fatalf("%d pieces of work came from the stream; want %d", len(all), n)
 		}
 	}
-	slices.SortFunc(all, func(a, b bus.Delivery) int { return strings.Compare(a.Subject, b.Subject) })
+	slices.SortFunc(all, func(a, b broker.Delivery) int { return strings.Compare(a.Subject, b.Subject) })
 	return all
 }
 
@@ -200,7 +200,7 @@ func TestWorkIsStored(t *testing.T) {
 		"it is for later":                {work: later},
 		"it is large":                    {work: large},
 		"nobody has room": {work: workOf("i")[0], before: func(p *passing) {
-			p.takes = func(bus.Delivery) bool { return false }
+			p.takes = func(broker.Delivery) bool { return false }
 		}, stored: 1},
 		"nobody offers any": {work: workOf("i")[0], before: func(p *passing) {
 			p.stop()
@@ -269,8 +269,8 @@ func TestPassedWorkWhenTheConnectionBreaks(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
 	line := natstest.NewLine(t, s)
-	p := (&passing{t: t, server: s, orchestrator: natstest.Connect(t, line, natsbus.Config{}),
-		worker: natstest.Connect(t, s, natsbus.Config{})}).begin()
+	p := (&passing{t: t, server: s, orchestrator: natstest.Connect(t, line, natsbroker.Config{}),
+		worker: natstest.Connect(t, s, natsbroker.Config{})}).begin()
 	p.orchestrator.WaitShort(longEnough)
 	done := p.publish(workOf("i")...)
 	p.next()
@@ -319,14 +319,14 @@ func TestManyWorkersHaveRoom(t *testing.T) {
 	t.Parallel()
 	p := newPassing(t)
 	p.orchestrator.WaitShort(longEnough)
-	other := natstest.Connect(t, p.server, natsbus.Config{})
+	other := natstest.Connect(t, p.server, natsbroker.Config{})
 	q, err := other.OpenQueue(t.Context(), passedQueue)
 	p.must(err)
 	theirs := 0
-	_, err = q.Offer("w2", func(d bus.Delivery) bool { theirs++; d.Hold.Ack(); return true })
+	_, err = q.Offer("w2", func(d broker.Delivery) bool { theirs++; d.Hold.Ack(); return true })
 	p.must(err)
 	p.heard(other)
-	p.takes = func(d bus.Delivery) bool { d.Hold.Ack(); return true }
+	p.takes = func(d broker.Delivery) bool { d.Hold.Ack(); return true }
 	const n = 200
 	for i := range n { // each of which is a message of its own
 		p.must(p.orchestrator.Publish(t.Context(), workOf(fmt.Sprint("i", i))...))
@@ -405,18 +405,18 @@ func TestRightsToPassWork(t *testing.T) {
 			}
 			s := natstest.StartWith(t, embedded.Options{Config: configFile(t, changed)})
 			said := new(lockedBuffer)
-			as := func(user string, setup natsbus.Setup) *natsbus.Bus {
-				return natstest.Connect(t, s, natsbus.Config{User: user, Password: user, InboxPrefix: inboxOf(user),
+			as := func(user string, setup natsbroker.Setup) *natsbroker.Bus {
+				return natstest.Connect(t, s, natsbroker.Config{User: user, Password: user, InboxPrefix: inboxOf(user),
 					Setup: setup, Partitions: 4, Logger: slog.New(slog.NewTextHandler(said, nil))})
 			}
-			setup := as("setup", natsbus.Make)
+			setup := as("setup", natsbroker.Make)
 			_, err := setup.OpenQueue(t.Context(), passedQueue)
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := (&passing{t: t, server: s, orchestrator: as("orchestrator", natsbus.Verify),
-				worker: as("worker", natsbus.Verify)}).begin()
-			p.takes = func(d bus.Delivery) bool { d.Hold.Ack(); return true }
+			p := (&passing{t: t, server: s, orchestrator: as("orchestrator", natsbroker.Verify),
+				worker: as("worker", natsbroker.Verify)}).begin()
+			p.takes = func(d broker.Delivery) bool { d.Hold.Ack(); return true }
 			for i := range 3 {
 				p.must(p.orchestrator.Publish(t.Context(), workOf(fmt.Sprint("i", i))...))
 			}

@@ -1,4 +1,4 @@
-package natsbus
+package natsbroker
 
 import (
 	"context"
@@ -45,9 +45,9 @@ const (
 // latest is until when the broker can delay a message: it counts nanoseconds since 1970.
 var latest = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Publish implements bus.Publisher.
+// Publish implements broker.Publisher.
 func (b *Bus) Publish(ctx context.Context, messages ...events.Wire) error {
-	var refused bus.Refused
+	var refused broker.Refused
 	for len(messages) > 0 {
 		var rest, withdrawn []events.Wire
 		rest, withdrawn, messages = split(messages)
@@ -430,7 +430,7 @@ func (b *Bus) placesOf(w events.Wire) (all []place, isWork bool, err error) {
 		false, nil
 }
 
-// Has implements bus.Publisher.
+// Has implements broker.Publisher.
 func (b *Bus) Has(ctx context.Context, w events.Wire) (bool, error) {
 	all, isWork, err := b.placesOf(w)
 	if err != nil {

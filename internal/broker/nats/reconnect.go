@@ -1,10 +1,10 @@
-package natsbus
+package natsbroker
 
 import "github.com/rondo-run/rondo/internal/broker"
 
-var _ bus.Connection = (*Bus)(nil)
+var _ broker.Connection = (*Bus)(nil)
 
-// Reconnected implements bus.Connection.
+// Reconnected implements broker.Connection.
 func (b *Bus) Reconnected(told func()) (stop func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,4 +1,4 @@
-package natsbus_test
+package natsbroker_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -164,13 +164,13 @@ func state(t *testing.T, s *embedded.Server, user string) string {
 
 // made makes everything in a broker, with the bucket of schedules and a queue, and starts an
 // instance.
-func made(t *testing.T, s *embedded.Server, user, prefix string) *natsbus.Bus {
+func made(t *testing.T, s *embedded.Server, user, prefix string) *natsbroker.Bus {
 	t.Helper()
-	b := natstest.Connect(t, s, natsbus.Config{User: user, Password: user, Prefix: prefix})
+	b := natstest.Connect(t, s, natsbroker.Config{User: user, Password: user, Prefix: prefix})
 	if _, err := b.HealSchedules(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.OpenQueue(t.Context(), bus.Queue{Tag: "gpu", Activity: "a"}); err != nil {
+	if _, err := b.OpenQueue(t.Context(), broker.Queue{Tag: "gpu", Activity: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Publish(t.Context(), events.Wire{Subject: prefix + ".start.o.i"},
@@ -241,7 +241,7 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 		"CONSUMER.DELETE.KV_RONDO_SCHEDULES.c")...)...)
 	orchestrator.mayNotPublish(others...)
 	orchestrator.mayNotPublish("rondo.api.delete", "$JS.API.CONSUMER.MSG.NEXT.RONDO_WORK."+
-		natsbus.ConsumerOf(bus.Queue{Tag: "gpu", Activity: "a"}), "$JS.ACK.RONDO_WORK.w_gpu_a.1.1.1.1.1",
+		natsbroker.ConsumerOf(broker.Queue{Tag: "gpu", Activity: "a"}), "$JS.ACK.RONDO_WORK.w_gpu_a.1.1.1.1.1",
 		"_INBOX_worker.x", "_INBOX_check.x")
 	orchestrator.mayNotHear(everywhere...)
 	orchestrator.mayNotHear("_INBOX_client.>", "_INBOX_worker.>", "rondo.work-done.*.*", "rondo.notice.ended.*.*")
@@ -293,13 +293,13 @@ func TestAskingWithoutPermission(t *testing.T) {
 	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
 	made(t, s, "setup", "rondo")
 	for _, user := range []string{"orchestrator", "worker"} {
-		b := natstest.Connect(t, s, natsbus.Config{User: user, Password: user, InboxPrefix: inboxOf(user),
-			Setup: natsbus.Verify, Timeout: time.Hour})
-		if _, err := b.Ask(t.Context(), "system", nil); !errors.Is(err, bus.ErrPermission) ||
+		b := natstest.Connect(t, s, natsbroker.Config{User: user, Password: user, InboxPrefix: inboxOf(user),
+			Setup: natsbroker.Verify, Timeout: time.Hour})
+		if _, err := b.Ask(t.Context(), "system", nil); !errors.Is(err, broker.ErrPermission) ||
 			!strings.Contains(err.Error(), "rondo.api.system") {
 			t.Errorf("%s asks: %v", user, err)
 		}
-		if _, err := b.AskAll(t.Context(), "process", nil, time.Hour); !errors.Is(err, bus.ErrPermission) ||
+		if _, err := b.AskAll(t.Context(), "process", nil, time.Hour); !errors.Is(err, broker.ErrPermission) ||
 			!strings.Contains(err.Error(), "rondo.api.process") {
 			t.Errorf("%s asks all: %v", user, err)
 		}
@@ -313,8 +313,8 @@ func TestAnswersGoToWhoeverWaits(t *testing.T) {
 	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
 	made(t, s, "setup", "rondo")
 	before := state(t, s, "setup")
-	o := natstest.Connect(t, s, natsbus.Config{User: "orchestrator", Password: "orchestrator",
-		InboxPrefix: inboxOf("orchestrator"), Setup: natsbus.Verify})
+	o := natstest.Connect(t, s, natsbroker.Config{User: "orchestrator", Password: "orchestrator",
+		InboxPrefix: inboxOf("orchestrator"), Setup: natsbroker.Verify})
 	asked := make(chan string, 10)
 	stop, err := o.Answer("state", func(_ context.Context, question []byte) ([]byte, error) {
 		asked <- string(question)
@@ -323,7 +323,7 @@ func TestAnswersGoToWhoeverWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handed, err := o.ReceiveHandovers("o", func(bus.Delivery) error { return nil })
+	handed, err := o.ReceiveHandovers("o", func(broker.Delivery) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,11 @@
-package natsbus
+package natsbroker
 
 import (
 	"context"
 	"time"
 )
 
-// Repair implements bus.Marks: it makes or checks everything that is needed in the broker once
+// Repair implements broker.Marks: it makes or checks everything that is needed in the broker once
 // more, as [Connect] did: for a broker that has lost what it kept. Whoever receives, takes work, or
 // publishes with [Make] does so by itself when it finds that something is gone.
 func (b *Bus) Repair(ctx context.Context) error {

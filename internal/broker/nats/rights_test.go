@@ -1,4 +1,4 @@
-package natsbus_test
+package natsbroker_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -49,8 +49,8 @@ func inboxOf(user string) string {
 func TestDocumentedRightsAreEnough(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
-	as := func(user string, setup natsbus.Setup) (*natsbus.Bus, error) {
-		return natstest.TryConnect(t, s, natsbus.Config{User: user, Password: user, InboxPrefix: inboxOf(user),
+	as := func(user string, setup natsbroker.Setup) (*natsbroker.Bus, error) {
+		return natstest.TryConnect(t, s, natsbroker.Config{User: user, Password: user, InboxPrefix: inboxOf(user),
 			Setup: setup, Timeout: 20 * time.Second})
 	}
 	must := func(err error) {
@@ -60,27 +60,27 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 		}
 	}
 
-	_, err := as("orchestrator", natsbus.Verify)
+	_, err := as("orchestrator", natsbroker.Verify)
 	wants(t, err, everything...)
 	began := time.Now()
 	for _, user := range []string{"orchestrator", "worker"} {
-		_, err = as(user, natsbus.Make)
+		_, err = as(user, natsbroker.Make)
 		wants(t, err, "make what is needed", "stream RONDO:", "stream RONDO_WORK:", "KV_RONDO_NOTES", "ermissions")
 	}
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it took %v to say so", took)
 	}
-	made, err := as("setup", natsbus.Make)
+	made, err := as("setup", natsbroker.Make)
 	must(err)
 	_, err = made.HealSchedules(t.Context()) // makes the bucket, as migrate does
 	must(err)
-	orchestrator, err := as("orchestrator", natsbus.Verify)
+	orchestrator, err := as("orchestrator", natsbroker.Verify)
 	must(err)
-	worker, err := as("worker", natsbus.Verify)
+	worker, err := as("worker", natsbroker.Verify)
 	must(err)
-	client, err := as("client", natsbus.Use)
+	client, err := as("client", natsbroker.Use)
 	must(err)
-	checker, err := as("check", natsbus.Use)
+	checker, err := as("check", natsbroker.Use)
 	must(err)
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -97,13 +97,13 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 		t.Errorf("%q, %v", answer, err)
 	}
 	heard := make(chan bool, 10)
-	unlisten, err := client.Listen(ctx, []string{"ended", bus.Any, "i"}, func([]string, events.Header, []byte) {
+	unlisten, err := client.Listen(ctx, []string{"ended", broker.Any, "i"}, func([]string, events.Header, []byte) {
 		heard <- true
 	})
 	must(err)
 	defer unlisten()
 
-	for _, b := range []*natsbus.Bus{orchestrator, worker} {
+	for _, b := range []*natsbroker.Bus{orchestrator, worker} {
 		stop, err := b.AnswerToo("process", func(context.Context, []byte) ([]byte, error) {
 			return []byte("here"), nil
 		})
@@ -117,12 +117,12 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 	// An orchestrator takes it, and does everything that it does.
 	ps, err := orchestrator.Partitions(ctx)
 	must(err)
-	came := make(chan bus.Delivery, 100)
+	came := make(chan broker.Delivery, 100)
 	receive, end := context.WithCancel(ctx)
 	defer end()
 	for _, p := range ps.All() {
 		go func() {
-			if err := orchestrator.Receive(receive, p, func(d bus.Delivery) { came <- d }); err != nil {
+			if err := orchestrator.Receive(receive, p, func(d broker.Delivery) { came <- d }); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -135,7 +135,7 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 		if there, err := checker.Has(ctx, events.Wire{Subject: d.Subject}); err != nil || !there {
 			t.Errorf("whoever checks sees %v, %v", there, err)
 		}
-		must(orchestrator.Bury(ctx, d, bus.Cause{Reason: "test"}))
+		must(orchestrator.Bury(ctx, d, broker.Cause{Reason: "test"}))
 		d.Hold.Extend()
 		d.Hold.Ack()
 	}
@@ -143,7 +143,7 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 	timer := events.Wire{Subject: "rondo.timer-due.1-3.i", NotBefore: time.Now().Add(time.Hour)}
 	must(orchestrator.Publish(ctx, work, timer))
 	for _, w := range []events.Wire{work, timer} {
-		for _, b := range []*natsbus.Bus{orchestrator, checker} {
+		for _, b := range []*natsbroker.Bus{orchestrator, checker} {
 			if has, err := b.Has(ctx, w); err != nil || !has {
 				t.Errorf("%s: %v, %v", w.Subject, has, err)
 			}
@@ -154,12 +154,12 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 	}
 	must(orchestrator.Publish(ctx, events.Wire{Subject: timer.Subject, NotBefore: timer.NotBefore, Purge: true},
 		events.Wire{Subject: "rondo.work.gpu.b.1-2.i", Purge: true}))
-	member, err := orchestrator.Join(ctx, bus.Member{ID: "o"})
+	member, err := orchestrator.Join(ctx, broker.Member{ID: "o"})
 	must(err)
 	must(member.Leave(ctx))
 	must(orchestrator.Announce([]string{"ended", "o", "i"}, nil, nil))
 	<-heard
-	_, err = orchestrator.WorkBacklog(ctx, bus.Queue{Tag: "gpu", Activity: "a"})
+	_, err = orchestrator.WorkBacklog(ctx, broker.Queue{Tag: "gpu", Activity: "a"})
 	must(err)
 	must(orchestrator.SetMark(ctx, "m"))
 	if marked, err := orchestrator.Marked(ctx, "m"); err != nil || !marked {
@@ -175,7 +175,7 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 	}
 	must(orchestrator.Release(ctx, "recovery", "o"))
 	must(orchestrator.PutSchedule(ctx,
-		bus.Schedule{ID: "s", Pattern: "@every 1h", Message: events.Wire{Subject: "rondo.start.o.s"}}))
+		broker.Schedule{ID: "s", Pattern: "@every 1h", Message: events.Wire{Subject: "rondo.start.o.s"}}))
 	if all, err := orchestrator.Schedules(ctx); err != nil || len(all) != 1 {
 		t.Errorf("%v, %v", all, err)
 	}
@@ -188,11 +188,11 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 	must(err)
 	defer unhear()
 	for _, name := range []string{"rondo.read-value", "rondo.queue.push"} {
-		own, err := orchestrator.OpenQueue(ctx, bus.Queue{Tag: "rondo.system", Activity: name})
+		own, err := orchestrator.OpenQueue(ctx, broker.Queue{Tag: "rondo.system", Activity: name})
 		must(err)
 		work := events.Wire{Subject: "rondo.work.rondo%2Esystem." + events.EncodeToken(name) + ".1-9.i"}
 		must(orchestrator.Publish(ctx, work))
-		if n, err := own.Take(ctx, 1, func(d bus.Delivery) { d.Hold.Ack() }); err != nil || n != 1 {
+		if n, err := own.Take(ctx, 1, func(d broker.Delivery) { d.Hold.Ack() }); err != nil || n != 1 {
 			t.Errorf("%s: took %d, %v", name, n, err)
 		}
 		must(orchestrator.Publish(ctx, events.Wire{Subject: work.Subject, Purge: true}))
@@ -205,11 +205,11 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 	unwatch, err := worker.Withdrawals([]string{"gpu"}, func(string) {})
 	must(err)
 	defer unwatch()
-	queue, err := worker.OpenQueue(ctx, bus.Queue{Tag: "gpu", Activity: "a"})
+	queue, err := worker.OpenQueue(ctx, broker.Queue{Tag: "gpu", Activity: "a"})
 	must(err)
 	_, err = worker.Queues(ctx)
 	must(err)
-	_, err = queue.Take(ctx, 1, func(d bus.Delivery) {
+	_, err = queue.Take(ctx, 1, func(d broker.Delivery) {
 		if there, err := worker.Stored(ctx, d); err != nil || !there {
 			t.Errorf("%v, %v", there, err)
 		}
@@ -224,12 +224,12 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 		_, err = worker.Note(ctx, "n")
 		must(err)
 		must(worker.DropNote(ctx, "n"))
-		done := make(chan bus.Delivery, 1)
-		stop, err := worker.ReceiveHandovers("w", func(d bus.Delivery) error { done <- d; return nil })
+		done := make(chan broker.Delivery, 1)
+		stop, err := worker.ReceiveHandovers("w", func(d broker.Delivery) error { done <- d; return nil })
 		must(err)
 		defer stop()
 		must(worker.Handover(ctx, "w", d))
-		must(worker.Bury(ctx, <-done, bus.Cause{Reason: "test"}))
+		must(worker.Bury(ctx, <-done, broker.Cause{Reason: "test"}))
 		must(worker.Publish(ctx, events.Wire{Subject: "rondo.work-begun.1-2.i"},
 			events.Wire{Subject: "rondo.work-done.1-2.i"}, events.Wire{Subject: "rondo.work-failed.1-2.i"}))
 		d.Hold.Ack()
@@ -240,12 +240,12 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 		d.Hold.Ack()
 	}
 	natstest.Eventually(t, "all is acknowledged", func() bool {
-		l, err := worker.WorkBacklog(ctx, bus.Queue{Tag: "gpu", Activity: "a"})
-		return err == nil && l == bus.Backlog{}
+		l, err := worker.WorkBacklog(ctx, broker.Queue{Tag: "gpu", Activity: "a"})
+		return err == nil && l == broker.Backlog{}
 	})
 
 	// What somebody may not publish is refused.
-	var refused *bus.Refused
+	var refused *broker.Refused
 	if err := client.Publish(ctx, events.Wire{Subject: "rondo.start.o.j"},
 		events.Wire{Subject: "rondo.work-done.1-2.j"}); !errors.As(err, &refused) || len(refused.Messages) != 1 {
 		t.Errorf("%v, want that the second is refused", err)
@@ -261,7 +261,7 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 	if _, err := client.Claim(ctx, "s", "w"); err == nil {
 		t.Error("a client claims a session")
 	}
-	if _, err := client.Join(ctx, bus.Member{ID: "c"}); err == nil {
+	if _, err := client.Join(ctx, broker.Member{ID: "c"}); err == nil {
 		t.Error("a client is a member")
 	}
 }

@@ -1,4 +1,4 @@
-package natsbus
+package natsbroker
 
 import (
 	"context"
@@ -28,7 +28,7 @@ import (
 //     nothing more, even if its entry is still there;
 //   - [Bus.HealSchedules] settles all rows, and all entries without one.
 
-var _ bus.Schedules = (*Bus)(nil)
+var _ broker.Schedules = (*Bus)(nil)
 
 // bucketTries is how often the bucket is looked for once more by who may not make it, every
 // bucketAgain.
@@ -65,7 +65,7 @@ func (b *Bus) schedules(ctx context.Context) (jetstream.KeyValue, error) {
 
 // row is a schedule as it is stored.
 type row struct {
-	bus.Schedule
+	broker.Schedule
 	revision uint64
 }
 
@@ -95,7 +95,7 @@ func (b *Bus) row(ctx context.Context, kv jetstream.KeyValue, key string) (*row,
 	return r, nil
 }
 
-func storeSchedule(ctx context.Context, kv jetstream.KeyValue, s bus.Schedule) error {
+func storeSchedule(ctx context.Context, kv jetstream.KeyValue, s broker.Schedule) error {
 	data, err := json.Marshal(s)
 	if err != nil {
 		return err
@@ -104,8 +104,8 @@ func storeSchedule(ctx context.Context, kv jetstream.KeyValue, s bus.Schedule) e
 	return err
 }
 
-// PutSchedule implements bus.Schedules.
-func (b *Bus) PutSchedule(ctx context.Context, s bus.Schedule) error {
+// PutSchedule implements broker.Schedules.
+func (b *Bus) PutSchedule(ctx context.Context, s broker.Schedule) error {
 	what := "store schedule " + s.ID
 	if s.ID == "" || s.Pattern == "" || strings.HasPrefix(s.Pattern, "@at ") {
 		return fmt.Errorf("nats: %s: it needs an id, and a pattern that comes again", what)
@@ -139,7 +139,7 @@ func (b *Bus) PutSchedule(ctx context.Context, s bus.Schedule) error {
 		return problem(what, err)
 	}
 	_, err = b.settleSchedule(ctx, kv, key)
-	var refused *bus.Refused
+	var refused *broker.Refused
 	switch {
 	case errors.As(err, &refused): // it is as if nobody had asked
 		if before != nil {
@@ -159,7 +159,7 @@ func (b *Bus) PutSchedule(ctx context.Context, s bus.Schedule) error {
 
 // entrySubject is the subject of a schedule's entry, entriesOf that of all entries that it may
 // have.
-func (b *Bus) entrySubject(s bus.Schedule) string {
+func (b *Bus) entrySubject(s broker.Schedule) string {
 	_, rest, _ := strings.Cut(strings.TrimPrefix(s.Message.Subject, b.names.prefix+"."), ".")
 	return b.subject("later", "schedule", keyOf(s.ID), rest)
 }
@@ -225,7 +225,7 @@ func (b *Bus) enterSchedule(ctx context.Context, st jetstream.Stream, key string
 	}
 	_, err := b.js.PublishMsg(ctx, m)
 	if err != nil && permanent(err) {
-		return &bus.Refused{Messages: []events.Wire{s.Message}, Reasons: []error{err}}
+		return &broker.Refused{Messages: []events.Wire{s.Message}, Reasons: []error{err}}
 	}
 	if err != nil {
 		return err
@@ -250,8 +250,8 @@ func (b *Bus) isCurrent(ctx context.Context, h nats.Header) (bool, error) {
 	return s.runs() && h.Get(headerRevision) == strconv.FormatUint(s.revision, 10), err
 }
 
-// Schedules implements bus.Schedules.
-func (b *Bus) Schedules(ctx context.Context) ([]bus.Schedule, error) {
+// Schedules implements broker.Schedules.
+func (b *Bus) Schedules(ctx context.Context) ([]broker.Schedule, error) {
 	kv, err := b.schedules(ctx)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil, nil
@@ -263,7 +263,7 @@ func (b *Bus) Schedules(ctx context.Context) ([]bus.Schedule, error) {
 	if err != nil {
 		return nil, problem("list schedules", err)
 	}
-	var all []bus.Schedule
+	var all []broker.Schedule
 	var errs []error
 	for key := range keys.Keys() {
 		switch s, err := b.row(ctx, kv, key); {
@@ -275,11 +275,11 @@ func (b *Bus) Schedules(ctx context.Context) ([]bus.Schedule, error) {
 			all = append(all, s.Schedule)
 		}
 	}
-	slices.SortFunc(all, func(x, y bus.Schedule) int { return strings.Compare(x.ID, y.ID) })
+	slices.SortFunc(all, func(x, y broker.Schedule) int { return strings.Compare(x.ID, y.ID) })
 	return all, problem("list schedules", errors.Join(errs...))
 }
 
-// DropSchedule implements bus.Schedules.
+// DropSchedule implements broker.Schedules.
 func (b *Bus) DropSchedule(ctx context.Context, id string) (found bool, err error) {
 	what, key := "remove schedule "+id, keyOf(id)
 	kv, err := b.schedules(ctx)
@@ -304,7 +304,7 @@ func (b *Bus) DropSchedule(ctx context.Context, id string) (found bool, err erro
 	return found, problem(what, err)
 }
 
-// HealSchedules implements bus.Schedules.
+// HealSchedules implements broker.Schedules.
 func (b *Bus) HealSchedules(ctx context.Context) (int, error) {
 	all, err := b.Schedules(ctx)
 	errs, healed := []error{err}, 0

@@ -1,4 +1,4 @@
-package natsbus_test
+package natsbroker_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -24,8 +24,8 @@ import (
 const nightly = "rondo.start.report.nightly"
 
 // everySecond is a schedule, or with another pattern one of another kind.
-func everySecond(pattern ...string) bus.Schedule {
-	s := bus.Schedule{ID: "nightly", Pattern: "* * * * * *", Message: events.Wire{Subject: nightly},
+func everySecond(pattern ...string) broker.Schedule {
+	s := broker.Schedule{ID: "nightly", Pattern: "* * * * * *", Message: events.Wire{Subject: nightly},
 		Changed: time.Now()}
 	if len(pattern) > 0 {
 		s.Pattern = pattern[0]
@@ -34,13 +34,13 @@ func everySecond(pattern ...string) bus.Schedule {
 }
 
 // starts receives, counts the starts of the schedule, and tells of those that have an id.
-func starts(t *testing.T, b *natsbus.Bus) (n *atomic.Int64, withID <-chan string) {
+func starts(t *testing.T, b *natsbroker.Bus) (n *atomic.Int64, withID <-chan string) {
 	t.Helper()
 	n, ids := new(atomic.Int64), make(chan string, 100)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- b.Receive(ctx, 0, func(d bus.Delivery) {
+		ended <- b.Receive(ctx, 0, func(d broker.Delivery) {
 			d.Hold.Ack()
 			if d.Subject != nightly {
 				return
@@ -78,7 +78,7 @@ func entries(t *testing.T, js jetstream.JetStream) int {
 func TestSchedulesAndDelayedStartsOfOneID(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	b := natstest.Connect(t, s, natsbus.Config{Partitions: 1})
+	b := natstest.Connect(t, s, natsbroker.Config{Partitions: 1})
 	n, ids := starts(t, b)
 	later := events.Wire{Subject: nightly, NotBefore: time.Now().Add(6 * time.Second),
 		Header: events.Header{events.HeaderMsgID: {"once more"}}}
@@ -118,8 +118,8 @@ func TestSchedulesAndDelayedStartsOfOneID(t *testing.T) {
 func TestADroppedScheduleStaysDropped(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	people, orchestrator := natstest.Connect(t, s, natsbus.Config{Partitions: 1}),
-		natstest.Connect(t, s, natsbus.Config{Partitions: 1})
+	people, orchestrator := natstest.Connect(t, s, natsbroker.Config{Partitions: 1}),
+		natstest.Connect(t, s, natsbroker.Config{Partitions: 1})
 	js := rawJetStream(t, s)
 	for try := range 200 {
 		if err := people.PutSchedule(t.Context(), everySecond("@every 1h")); err != nil {
@@ -146,16 +146,16 @@ func TestADroppedScheduleStaysDropped(t *testing.T) {
 // the entry publishes is dropped, and healing removes it.
 func TestAnEntryWithoutItsRowStartsNothing(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(t *testing.T, b *natsbus.Bus, kv jetstream.KeyValue) error{
-		"dropped": func(t *testing.T, _ *natsbus.Bus, kv jetstream.KeyValue) error {
+	for name, change := range map[string]func(t *testing.T, b *natsbroker.Bus, kv jetstream.KeyValue) error{
+		"dropped": func(t *testing.T, _ *natsbroker.Bus, kv jetstream.KeyValue) error {
 			return kv.Purge(t.Context(), "nightly")
 		},
-		"paused": func(t *testing.T, _ *natsbus.Bus, kv jetstream.KeyValue) error {
+		"paused": func(t *testing.T, _ *natsbroker.Bus, kv jetstream.KeyValue) error {
 			_, err := kv.Put(t.Context(), "nightly",
 				[]byte(`{"id":"nightly","pattern":"* * * * * *","paused":true,"message":{"Subject":"`+nightly+`"}}`))
 			return err
 		},
-		"foreign": func(t *testing.T, _ *natsbus.Bus, kv jetstream.KeyValue) error {
+		"foreign": func(t *testing.T, _ *natsbroker.Bus, kv jetstream.KeyValue) error {
 			// an acknowledgement that a client had sent there
 			_, err := kv.Put(t.Context(), "nightly", []byte(`{"stream":"RONDO", "seq":7}`))
 			return err
@@ -164,7 +164,7 @@ func TestAnEntryWithoutItsRowStartsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := natstest.Start(t)
-			b := natstest.Connect(t, s, natsbus.Config{Partitions: 1})
+			b := natstest.Connect(t, s, natsbroker.Config{Partitions: 1})
 			js := rawJetStream(t, s)
 			n, ids := starts(t, b)
 			if err := b.PutSchedule(t.Context(), everySecond()); err != nil {
@@ -224,7 +224,7 @@ func TestAPauseThatIsNotFinished(t *testing.T) {
 	}
 	changed := strings.Replace(string(conf), `"$JS.API.STREAM.PURGE.RONDO_LATER", `, "", 1)
 	s := natstest.StartWith(t, embedded.Options{Config: configFile(t, changed)})
-	setup := natstest.Connect(t, s, natsbus.Config{User: "setup", Password: "setup", Partitions: 1})
+	setup := natstest.Connect(t, s, natsbroker.Config{User: "setup", Password: "setup", Partitions: 1})
 	if _, err := setup.HealSchedules(t.Context()); err != nil { // makes the bucket
 		t.Fatal(err)
 	}
@@ -233,8 +233,8 @@ func TestAPauseThatIsNotFinished(t *testing.T) {
 		t.Fatal(err)
 	}
 	natstest.Eventually(t, "it fires", func() bool { return n.Load() > 1 })
-	person := natstest.Connect(t, s, natsbus.Config{User: "orchestrator", Password: "orchestrator",
-		InboxPrefix: inboxOf("orchestrator"), Setup: natsbus.Verify, Timeout: 2 * time.Second})
+	person := natstest.Connect(t, s, natsbroker.Config{User: "orchestrator", Password: "orchestrator",
+		InboxPrefix: inboxOf("orchestrator"), Setup: natsbroker.Verify, Timeout: 2 * time.Second})
 	paused := everySecond()
 	paused.Paused = true
 	if err := person.PutSchedule(t.Context(), paused); err == nil || !strings.Contains(err.Error(), "within a minute") {
@@ -265,12 +265,12 @@ func TestAPauseThatIsNotFinished(t *testing.T) {
 func TestARefusedScheduleChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	b := natstest.Connect(t, s, natsbus.Config{Partitions: 1})
+	b := natstest.Connect(t, s, natsbroker.Config{Partitions: 1})
 	n, _ := starts(t, b)
 	if err := b.PutSchedule(t.Context(), everySecond()); err != nil {
 		t.Fatal(err)
 	}
-	var refused *bus.Refused
+	var refused *broker.Refused
 	if err := b.PutSchedule(t.Context(), everySecond("whenever you like")); !errors.As(err, &refused) {
 		t.Fatalf("%v, want that it is refused", err)
 	}

@@ -1,4 +1,4 @@
-package natsbus
+package natsbroker
 
 import (
 	"cmp"
@@ -495,7 +495,7 @@ func (s *setup) bucket(ctx context.Context, name, description string, ttl time.D
 	return kv
 }
 
-func (b *Bus) workConsumer(q bus.Queue) jetstream.ConsumerConfig {
+func (b *Bus) workConsumer(q broker.Queue) jetstream.ConsumerConfig {
 	tag, activity := tagToken(q.Tag), events.EncodeToken(q.Activity)
 	return jetstream.ConsumerConfig{
 		Durable: ConsumerOf(q), Description: "Rondo: work", FilterSubject: b.subject("work", tag, activity, ">"),

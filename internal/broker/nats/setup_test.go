@@ -1,4 +1,4 @@
-package natsbus_test
+package natsbroker_test
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -46,7 +46,7 @@ func TestSetupByFourAtOnceIsSetupByOne(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			if _, err := natstest.TryConnect(t, s, natsbus.Config{Partitions: 3}); err != nil {
+			if _, err := natstest.TryConnect(t, s, natsbroker.Config{Partitions: 3}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -65,20 +65,20 @@ func TestSetupByFourAtOnceIsSetupByOne(t *testing.T) {
 		return all
 	}
 	before := configs()
-	b := natstest.Connect(t, s, natsbus.Config{})
+	b := natstest.Connect(t, s, natsbroker.Config{})
 	if err := b.Repair(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if after := configs(); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("%v\nbefore %v", after, before)
 	}
-	natstest.Connect(t, s, natsbus.Config{Setup: natsbus.Verify})
+	natstest.Connect(t, s, natsbroker.Config{Setup: natsbroker.Verify})
 }
 
 func TestVerifyNamesAllThatIsMissingAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	_, err := natstest.TryConnect(t, s, natsbus.Config{Setup: natsbus.Verify})
+	_, err := natstest.TryConnect(t, s, natsbroker.Config{Setup: natsbroker.Verify})
 	wants(t, err, everything...)
 	js := rawJetStream(t, s)
 	for name := range js.StreamNames(t.Context()).Name() {
@@ -89,7 +89,7 @@ func TestVerifyNamesAllThatIsMissingAndChangesNothing(t *testing.T) {
 func TestVerifyNamesAllThatDiffers(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	natstest.Connect(t, s, natsbus.Config{Partitions: 3})
+	natstest.Connect(t, s, natsbroker.Config{Partitions: 3})
 	js := rawJetStream(t, s)
 	work := streamInfo(t, t.Context(), js, "RONDO_WORK").Config
 	work.Duplicates = time.Minute
@@ -108,15 +108,15 @@ func TestVerifyNamesAllThatDiffers(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := natstest.TryConnect(t, s,
-		natsbus.Config{Setup: natsbus.Verify, InboxWait: time.Minute, DeadFor: time.Hour, Partitions: 4})
+		natsbroker.Config{Setup: natsbroker.Verify, InboxWait: time.Minute, DeadFor: time.Hour, Partitions: 4})
 	wants(t, err,
 		"stream RONDO: transform is rondo.*.*.* to rondo.p.{{partition(3,3)}}.{{wildcard(1)}}",
 		"stream RONDO_WORK: window for duplicates is 1m0s, wanted is 10s",
 		"stream RONDO_DEAD: age is 720h0m0s, wanted is 1h0m0s",
 		"consumer p-0: messages stay with who took them for 5s, wanted is 1m0s", "consumer p-2: it is missing",
 		"stream KV_RONDO_NOTES: it is missing")
-	natstest.Connect(t, s, natsbus.Config{InboxWait: time.Minute, DeadFor: time.Hour, Partitions: 4})
-	natstest.Connect(t, s, natsbus.Config{InboxWait: time.Minute, DeadFor: time.Hour, Setup: natsbus.Verify})
+	natstest.Connect(t, s, natsbroker.Config{InboxWait: time.Minute, DeadFor: time.Hour, Partitions: 4})
+	natstest.Connect(t, s, natsbroker.Config{InboxWait: time.Minute, DeadFor: time.Hour, Setup: natsbroker.Verify})
 }
 
 // A deployment that is rolled back has the number of partitions of an earlier revision, and no
@@ -124,10 +124,10 @@ func TestVerifyNamesAllThatDiffers(t *testing.T) {
 func TestVerifyContinuesWithAnotherNumberOfPartitions(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	natstest.Connect(t, s, natsbus.Config{Partitions: 3})
+	natstest.Connect(t, s, natsbroker.Config{Partitions: 3})
 	for _, setting := range []int{2, 5} {
 		var log bytes.Buffer
-		b := natstest.Connect(t, s, natsbus.Config{Setup: natsbus.Verify, Partitions: setting,
+		b := natstest.Connect(t, s, natsbroker.Config{Setup: natsbroker.Verify, Partitions: setting,
 			Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		for range 2 { // Repair verifies again, and does not warn again
 			if ps, err := b.Partitions(t.Context()); err != nil || ps.Count != 3 {
@@ -152,7 +152,7 @@ func TestVerifyContinuesWithAnotherNumberOfPartitions(t *testing.T) {
 func TestPartitionsGetTheirSecondLane(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	b := natstest.Connect(t, s, natsbus.Config{Partitions: 1})
+	b := natstest.Connect(t, s, natsbroker.Config{Partitions: 1})
 	js := rawJetStream(t, s)
 	if err := js.DeleteConsumer(t.Context(), "RONDO", "a-0"); err != nil {
 		t.Fatal(err)
@@ -174,16 +174,16 @@ func TestPartitionsGetTheirSecondLane(t *testing.T) {
 	if err := b.Publish(t.Context(), events.Wire{Subject: want[0]}, events.Wire{Subject: want[1]}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := natstest.TryConnect(t, s, natsbus.Config{Setup: natsbus.Verify}); err == nil {
+	if _, err := natstest.TryConnect(t, s, natsbroker.Config{Setup: natsbroker.Verify}); err == nil {
 		t.Error("nothing is found to be different")
 	}
-	b = natstest.Connect(t, s, natsbus.Config{})
+	b = natstest.Connect(t, s, natsbroker.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	came := make(chan string, 10)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- b.Receive(ctx, 0, func(d bus.Delivery) {
+		ended <- b.Receive(ctx, 0, func(d broker.Delivery) {
 			d.Hold.Ack()
 			came <- d.Subject
 		})
@@ -207,13 +207,13 @@ func TestPartitionsGetTheirSecondLane(t *testing.T) {
 func TestSystemsOnOneServerDoNotSeeEachOther(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	a, b := natstest.Connect(t, s, natsbus.Config{Prefix: "shop"}),
-		natstest.Connect(t, s, natsbus.Config{Prefix: "shop2", Partitions: 2})
+	a, b := natstest.Connect(t, s, natsbroker.Config{Prefix: "shop"}),
+		natstest.Connect(t, s, natsbroker.Config{Prefix: "shop2", Partitions: 2})
 	if err := a.Publish(t.Context(), events.Wire{Subject: "shop.event.e.i"},
 		events.Wire{Subject: "shop.work._.a.1-2.i"}); err != nil {
 		t.Fatal(err)
 	}
-	var refused *bus.Refused
+	var refused *broker.Refused
 	if err := b.Publish(t.Context(), events.Wire{Subject: "shop.event.e.i"}); err == nil || !errorsAs(err, &refused) {
 		t.Errorf("one publishes to the other: %v", err)
 	}
@@ -239,31 +239,31 @@ func TestSystemsOnOneServerDoNotSeeEachOther(t *testing.T) {
 func TestPrefixesThatWouldShareAStreamAreRefused(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	natstest.Connect(t, s, natsbus.Config{Prefix: "a-b"})
+	natstest.Connect(t, s, natsbroker.Config{Prefix: "a-b"})
 	for _, prefix := range []string{"a_b", "A-b"} {
-		_, err := natstest.TryConnect(t, s, natsbus.Config{Prefix: prefix})
+		_, err := natstest.TryConnect(t, s, natsbroker.Config{Prefix: prefix})
 		wants(t, err, "stream A_B: it belongs to somebody else", "choose another prefix")
 	}
-	natstest.Connect(t, s, natsbus.Config{Prefix: "a-b", Setup: natsbus.Verify})
+	natstest.Connect(t, s, natsbroker.Config{Prefix: "a-b", Setup: natsbroker.Verify})
 }
 
 func TestPartitionsStayWhenNobodySaysHowMany(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	count := func(b *natsbus.Bus, want int) {
+	count := func(b *natsbroker.Bus, want int) {
 		t.Helper()
 		if ps, err := b.Partitions(t.Context()); err != nil || ps.Count != want {
 			t.Errorf("%+v, %v; want %d", ps, err, want)
 		}
 	}
-	count(natstest.Connect(t, s, natsbus.Config{Partitions: 5}), 5)
-	b := natstest.Connect(t, s, natsbus.Config{})
+	count(natstest.Connect(t, s, natsbroker.Config{Partitions: 5}), 5)
+	b := natstest.Connect(t, s, natsbroker.Config{})
 	count(b, 5)
 	if err := b.SetPartitions(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
-	count(natstest.Connect(t, s, natsbus.Config{}), 2)
-	six := natstest.Connect(t, s, natsbus.Config{Partitions: 6})
+	count(natstest.Connect(t, s, natsbroker.Config{}), 2)
+	six := natstest.Connect(t, s, natsbroker.Config{Partitions: 6})
 	count(b, 6)
 	if err := b.SetPartitions(t.Context(), 3); err != nil {
 		t.Fatal(err)
@@ -279,17 +279,17 @@ func TestPartitionsStayWhenNobodySaysHowMany(t *testing.T) {
 
 func TestReplicasOfASystemCanBeChanged(t *testing.T) {
 	t.Parallel()
-	if testing.Short() || detector.On {
+	if testing.Short() || racetest.On {
 		t.Skip("three servers are too much for the race detector; `make large` runs this")
 	}
 	servers := natstest.Cluster(t, 3)
-	b := natstest.Connect(t, servers, natsbus.Config{Partitions: 1})
+	b := natstest.Connect(t, servers, natsbroker.Config{Partitions: 1})
 	if err := b.Publish(t.Context(), events.Wire{Subject: "rondo.event.e.i"}); err != nil {
 		t.Fatal(err)
 	}
 	js := rawJetStream(t, servers)
 	for _, replicas := range []int{3, 0, 1} {
-		config := natsbus.Config{Replicas: replicas, Timeout: 20 * time.Second}
+		config := natsbroker.Config{Replicas: replicas, Timeout: 20 * time.Second}
 		natstest.Connect(t, servers, config)
 		for _, name := range everything {
 			want := max(replicas, 1)
@@ -305,7 +305,7 @@ func TestReplicasOfASystemCanBeChanged(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() {
-		_ = b.Receive(ctx, 0, func(d bus.Delivery) { close(got) }) // it came, or the test fails below
+		_ = b.Receive(ctx, 0, func(d broker.Delivery) { close(got) }) // it came, or the test fails below
 	}()
 	select {
 	case <-got:
@@ -319,15 +319,16 @@ func TestReplicasOfASystemCanBeChanged(t *testing.T) {
 func TestServersThatCannotBeUsedAreExplained(t *testing.T) {
 	t.Parallel()
 	off := natstest.StartWith(t, embedded.Options{NoJetStream: true})
-	_, err := natstest.TryConnect(t, off, natsbus.Config{})
+	_, err := natstest.TryConnect(t, off, natsbroker.Config{})
 	wants(t, err, "JetStream is off on this server", "-js")
 
 	small := natstest.StartWith(t, embedded.Options{MaxPayload: 512 << 10})
-	_, err = natstest.TryConnect(t, small, natsbus.Config{})
+	_, err = natstest.TryConnect(t, small, natsbroker.Config{})
 	wants(t, err, "524288", "max_payload")
-	natstest.Connect(t, small, natsbus.Config{MaxPayload: 256 << 10})
+	natstest.Connect(t, small, natsbroker.Config{MaxPayload: 256 << 10})
 
-	_, err = natsbus.Connect(t.Context(), natsbus.Config{URLs: "nats://me:secret@127.0.0.1:1", Timeout: time.Second})
+	_, err = natsbroker.Connect(t.Context(),
+		natsbroker.Config{URLs: "nats://me:secret@127.0.0.1:1", Timeout: time.Second})
 	wants(t, err, "connect to nats://…@127.0.0.1:1", "nats-server -js")
 	if strings.Contains(err.Error(), "secret") {
 		t.Errorf("%v shows the password", err)
@@ -338,12 +339,12 @@ func TestServersThatCannotBeUsedAreExplained(t *testing.T) {
 			WITH { jetstream: enabled, users: [ { user: a, password: a } ] }
 			WITHOUT { users: [ { user: b, password: b } ] }
 		}`)})
-	natstest.Connect(t, s, natsbus.Config{User: "a", Password: "a"})
-	_, err = natstest.TryConnect(t, s, natsbus.Config{User: "b", Password: "b"})
+	natstest.Connect(t, s, natsbroker.Config{User: "a", Password: "a"})
+	_, err = natstest.TryConnect(t, s, natsbroker.Config{User: "b", Password: "b"})
 	wants(t, err, "JetStream is off for this account")
-	_, err = natstest.TryConnect(t, s, natsbus.Config{User: "a", Password: "wrong"})
+	_, err = natstest.TryConnect(t, s, natsbroker.Config{User: "a", Password: "wrong"})
 	wants(t, err, "check the credentials")
-	_, err = natstest.TryConnect(t, s, natsbus.Config{})
+	_, err = natstest.TryConnect(t, s, natsbroker.Config{})
 	wants(t, err, "check the credentials")
 }
 
@@ -358,7 +359,7 @@ func configFile(t *testing.T, text string) string {
 
 func TestConfigListsAllThatIsWrong(t *testing.T) {
 	t.Parallel()
-	_, err := natsbus.Connect(t.Context(), natsbus.Config{
+	_, err := natsbroker.Connect(t.Context(), natsbroker.Config{
 		Prefix: "1 bad", Partitions: -1, Replicas: 2, InboxWait: time.Millisecond, WorkWait: time.Millisecond,
 		SessionLease: time.Millisecond, MemberLease: time.Millisecond,
 		DeadFor: time.Second, Timeout: time.Millisecond, User: "u", Token: "t", Certificate: "c", MaxPayload: 1,
@@ -373,7 +374,7 @@ func TestEverythingGoesOnWhenTheBrokerHasLostEverything(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := natstest.StartWith(t, embedded.Options{Dir: dir})
-	b := natstest.Connect(t, s, natsbus.Config{Partitions: 3, MemberLease: time.Second})
+	b := natstest.Connect(t, s, natsbroker.Config{Partitions: 3, MemberLease: time.Second})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var all sync.WaitGroup
@@ -394,14 +395,14 @@ func TestEverythingGoesOnWhenTheBrokerHasLostEverything(t *testing.T) {
 			}
 		})
 	}
-	take := func(d bus.Delivery) {
+	take := func(d broker.Delivery) {
 		came <- d.Subject
 		d.Hold.Ack()
 	}
 	for p := range 3 {
 		again(func() error { return b.Receive(ctx, p, take) })
 	}
-	queue, err := b.OpenQueue(ctx, bus.Queue{Activity: "a"})
+	queue, err := b.OpenQueue(ctx, broker.Queue{Activity: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -409,7 +410,7 @@ func TestEverythingGoesOnWhenTheBrokerHasLostEverything(t *testing.T) {
 		_, err := queue.Take(ctx, 3, take)
 		return err
 	})
-	me, err := b.Join(ctx, bus.Member{ID: "me"})
+	me, err := b.Join(ctx, broker.Member{ID: "me"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -449,16 +450,16 @@ func TestEverythingGoesOnWhenTheBrokerHasLostEverything(t *testing.T) {
 		if err := b.SetNote(limited, "n", []byte("x")); err != nil {
 			t.Error(err)
 		}
-		var other *natsbus.Bus
+		var other *natsbroker.Bus
 		natstest.Eventually(t, "somebody connects", func() bool {
 			var err error
-			if other, err = natstest.TryConnect(t, s, natsbus.Config{MemberLease: time.Second}); err != nil {
+			if other, err = natstest.TryConnect(t, s, natsbroker.Config{MemberLease: time.Second}); err != nil {
 				t.Log(err)
 			}
 			return err == nil
 		})
 		natstest.Eventually(t, "members find each other", func() bool {
-			they, err := other.Join(limited, bus.Member{ID: "they"})
+			they, err := other.Join(limited, broker.Member{ID: "they"})
 			if err != nil || len(they.Members()) != 2 || len(me.Members()) != 2 {
 				return false
 			}
@@ -494,7 +495,7 @@ func TestEverythingGoesOnWhenTheBrokerHasLostEverything(t *testing.T) {
 
 	// Somebody removes the consumers.
 	for stream, consumer := range map[string]string{"RONDO": "p-0",
-		"RONDO_WORK": natsbus.ConsumerOf(bus.Queue{Activity: "a"})} {
+		"RONDO_WORK": natsbroker.ConsumerOf(broker.Queue{Activity: "a"})} {
 		if err := js.DeleteConsumer(ctx, stream, consumer); err != nil {
 			t.Fatal(err)
 		}
@@ -508,11 +509,11 @@ func TestEverythingGoesOnWhenTheBrokerHasLostEverything(t *testing.T) {
 func TestVerifyDoesNotMakeWhatIsLost(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	natstest.Connect(t, s, natsbus.Config{Partitions: 1})
-	b := natstest.Connect(t, s, natsbus.Config{Setup: natsbus.Verify})
+	natstest.Connect(t, s, natsbroker.Config{Partitions: 1})
+	b := natstest.Connect(t, s, natsbroker.Config{Setup: natsbroker.Verify})
 	js := rawJetStream(t, s)
 	received := make(chan error, 1)
-	go func() { received <- b.Receive(t.Context(), 0, func(bus.Delivery) {}) }()
+	go func() { received <- b.Receive(t.Context(), 0, func(broker.Delivery) {}) }()
 	natstest.Eventually(t, "it receives", func() bool {
 		l, err := b.Backlog(t.Context(), 0)
 		return err == nil && l.Receivers == 1

@@ -1,4 +1,4 @@
-package natsbus
+package natsbroker
 
 import (
 	"context"
@@ -33,7 +33,7 @@ func (b *Bus) noticeSubject(words []string, token func(string) string) (string, 
 	return b.subject("notice", strings.Join(tokens, ".")), nil
 }
 
-// Announce implements bus.Notices.
+// Announce implements broker.Notices.
 func (b *Bus) Announce(words []string, h events.Header, body []byte) error {
 	subject, err := b.noticeSubject(words, events.EncodeToken) // it is announced to all who listen, not under all words
 	if err != nil {
@@ -42,7 +42,7 @@ func (b *Bus) Announce(words []string, h events.Header, body []byte) error {
 	return problem("announce", b.nc.PublishMsg(&nats.Msg{Subject: subject, Header: nats.Header(h), Data: body}))
 }
 
-// Listen implements bus.Notices.
+// Listen implements broker.Notices.
 func (b *Bus) Listen(ctx context.Context, words []string,
 	heard func(words []string, h events.Header, body []byte)) (stop func(), err error) {
 	subject, err := b.noticeSubject(words, token)
@@ -92,7 +92,7 @@ const (
 	maxAnswering = 64
 )
 
-// Ask implements bus.Questions.
+// Ask implements broker.Questions.
 func (b *Bus) Ask(ctx context.Context, method string, question []byte) ([]byte, error) {
 	ctx, cancel := b.bounded(ctx)
 	defer cancel()
@@ -105,9 +105,9 @@ func (b *Bus) Ask(ctx context.Context, method string, question []byte) ([]byte, 
 	switch {
 	case errors.Is(err, nats.ErrPermissionViolation):
 		return nil, fmt.Errorf("ask for %s: %w: NATS does not let this user publish on %s", method,
-			bus.ErrPermission, subject)
+			broker.ErrPermission, subject)
 	case errors.Is(err, nats.ErrNoResponders):
-		return nil, fmt.Errorf("ask for %s: %w (is an orchestrator running?)", method, bus.ErrNobody)
+		return nil, fmt.Errorf("ask for %s: %w (is an orchestrator running?)", method, broker.ErrNobody)
 	case errors.Is(err, nats.ErrMaxPayload):
 		return nil, fmt.Errorf("ask for %s: the question has %d bytes, the server takes %d: %w", method, len(question),
 			b.nc.MaxPayload(), err)
@@ -115,19 +115,19 @@ func (b *Bus) Ask(ctx context.Context, method string, question []byte) ([]byte, 
 		return nil, problem("ask for "+method, err)
 	}
 	if code := m.Header.Get(headerErrorCode); code != "" {
-		return nil, &bus.AnswerError{Code: code, Message: m.Header.Get(headerError)}
+		return nil, &broker.AnswerError{Code: code, Message: m.Header.Get(headerError)}
 	}
 	return m.Data, nil
 }
 
-// Answer implements bus.Questions. When it is stopped, the answers that are being made are still
+// Answer implements broker.Questions. When it is stopped, the answers that are being made are still
 // given.
 func (b *Bus) Answer(method string,
 	answer func(ctx context.Context, question []byte) ([]byte, error)) (stop func(), err error) {
 	return b.answer(method, "api", answer)
 }
 
-// AnswerToo implements bus.RollCalls.
+// AnswerToo implements broker.RollCalls.
 func (b *Bus) AnswerToo(method string,
 	answer func(ctx context.Context, question []byte) ([]byte, error)) (stop func(), err error) {
 	return b.answer(method, "", answer)
@@ -176,7 +176,7 @@ func (b *Bus) answer(method, group string,
 	return stop, nil
 }
 
-// AskAll implements bus.RollCalls.
+// AskAll implements broker.RollCalls.
 func (b *Bus) AskAll(ctx context.Context, method string, question []byte, quiet time.Duration) ([][]byte, error) {
 	ctx, cancel := b.bounded(ctx)
 	defer cancel()
@@ -196,8 +196,8 @@ func (b *Bus) AskAll(ctx context.Context, method string, question []byte, quiet 
 	switch {
 	case errors.Is(err, nats.ErrPermissionViolation):
 		return nil, fmt.Errorf("ask all for %s: %w: NATS does not let this user publish on %s", method,
-			bus.ErrPermission, subject)
-	case errors.Is(err, bus.ErrNobody):
+			broker.ErrPermission, subject)
+	case errors.Is(err, broker.ErrNobody):
 		return nil, fmt.Errorf("ask all for %s: %w", method, err)
 	}
 	return answers, problem("ask all for "+method, err)
@@ -212,7 +212,7 @@ func gather(ctx context.Context, sub *nats.Subscription, quiet time.Duration) (a
 		isQuiet := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 		switch {
 		case errors.Is(err, nats.ErrNoResponders), isQuiet && len(answers) == 0:
-			return nil, bus.ErrNobody
+			return nil, broker.ErrNobody
 		case isQuiet:
 			return answers, nil
 		case err != nil:
@@ -231,12 +231,12 @@ func (b *Bus) respond(ctx context.Context, m *nats.Msg,
 	data, err := answer(ctx, m.Data)
 	out := &nats.Msg{Subject: m.Reply, Data: data}
 	if most := int(b.nc.MaxPayload()); err == nil && len(data) > most-headroom {
-		err = &bus.AnswerError{Code: "too_large", Message: fmt.Sprintf(
+		err = &broker.AnswerError{Code: "too_large", Message: fmt.Sprintf(
 			"the answer has %d bytes, the server takes %d; ask for less at once", len(data), most)}
 	}
 	if err != nil {
 		code := "failed"
-		var known *bus.AnswerError
+		var known *broker.AnswerError
 		if errors.As(err, &known) && known.Code != "" {
 			code = printable(known.Code)
 		}

@@ -1,4 +1,4 @@
-package natsbus_test
+package natsbroker_test
 
 import (
 	"testing"
@@ -14,9 +14,9 @@ import (
 func TestPassingOnToAWorkerThatStandsStill(t *testing.T) {
 	p := newPassing(t)
 	asked := 0
-	p.takes = func(bus.Delivery) bool {
+	p.takes = func(broker.Delivery) bool {
 		if asked++; asked == 1 {
-			<-time.After(bus.LastsAfter + bus.LastsAfter/2)
+			<-time.After(broker.LastsAfter + broker.LastsAfter/2)
 		}
 		return true
 	}
@@ -33,7 +33,7 @@ func TestPassingOnToAWorkerThatStandsStill(t *testing.T) {
 	if asked != 1 {
 		t.Errorf("the worker was asked %d times", asked)
 	}
-	if first.Hold.(bus.PassedHold).Finish() {
+	if first.Hold.(broker.PassedHold).Finish() {
 		t.Error("what was stored is final for the worker")
 	}
 }
@@ -43,10 +43,10 @@ func TestPassingOnToAWorkerThatStandsStill(t *testing.T) {
 func TestPassedWorkThatWaitsIsNotBegun(t *testing.T) {
 	p := newPassing(t)
 	begins := make(chan bool, 2)
-	p.takes = func(d bus.Delivery) bool {
-		begins <- d.Hold.(bus.PassedHold).Begin()
-		<-time.After(2 * bus.LastsAfter)
-		begins <- d.Hold.(bus.PassedHold).Begin()
+	p.takes = func(d broker.Delivery) bool {
+		begins <- d.Hold.(broker.PassedHold).Begin()
+		<-time.After(2 * broker.LastsAfter)
+		begins <- d.Hold.(broker.PassedHold).Begin()
 		return true
 	}
 	done := p.publish(workOf("i1")...)
@@ -61,7 +61,7 @@ func TestPassedWorkThatWaitsIsNotBegun(t *testing.T) {
 func TestPassedWorkThatIsDoneIsFinal(t *testing.T) {
 	p := newPassing(t)
 	done := p.publish(workOf("i1")...)
-	if !p.next().Hold.(bus.PassedHold).Finish() {
+	if !p.next().Hold.(broker.PassedHold).Finish() {
 		t.Error("it is not final")
 	}
 	p.returned(done)

@@ -1,4 +1,4 @@
-package natsbus_test
+package natsbroker_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -22,23 +22,23 @@ import (
 type tenant struct {
 	t                            *testing.T
 	name, prefix                 string
-	orchestrator, worker, client *natsbus.Bus
+	orchestrator, worker, client *natsbroker.Bus
 }
 
 // settle connects the parts of a tenant. Orchestrators and workers are told their prefix of
 // inboxes; in accounts of their own these are the same for all.
 func settle(t *testing.T, s *embedded.Server, name, prefix, inbox string) *tenant {
 	t.Helper()
-	as := func(role, inbox string, setup natsbus.Setup) *natsbus.Bus {
-		return natstest.Connect(t, s, natsbus.Config{User: name + "-" + role, Password: name + "-" + role,
+	as := func(role, inbox string, setup natsbroker.Setup) *natsbroker.Bus {
+		return natstest.Connect(t, s, natsbroker.Config{User: name + "-" + role, Password: name + "-" + role,
 			InboxPrefix: inbox, Prefix: prefix, Setup: setup})
 	}
 	clients := ""
 	if inbox != inboxOf("") {
 		clients = inbox + "client"
 	}
-	return &tenant{t, name, prefix, as("orchestrator", inbox+"orchestrator", natsbus.Verify),
-		as("worker", inbox+"worker", natsbus.Verify), as("client", clients, natsbus.Use)}
+	return &tenant{t, name, prefix, as("orchestrator", inbox+"orchestrator", natsbroker.Verify),
+		as("worker", inbox+"worker", natsbroker.Verify), as("client", clients, natsbroker.Use)}
 }
 
 // live lets a tenant do what systems do, with the same names everywhere.
@@ -55,13 +55,13 @@ func (x *tenant) live() {
 	}
 	subject := func(rest string) string { return x.prefix + "." + rest }
 	heard := make(chan string, 10)
-	unlisten, err := x.client.Listen(ctx, []string{bus.Any, bus.Any, "i"},
+	unlisten, err := x.client.Listen(ctx, []string{broker.Any, broker.Any, "i"},
 		func(_ []string, _ events.Header, body []byte) {
 			heard <- string(body)
 		})
 	must(err)
 	defer unlisten()
-	for _, b := range []*natsbus.Bus{x.orchestrator, x.worker} {
+	for _, b := range []*natsbroker.Bus{x.orchestrator, x.worker} {
 		stop, err := b.AnswerToo("process", func(context.Context, []byte) ([]byte, error) {
 			return []byte(x.name), nil
 		})
@@ -83,12 +83,12 @@ func (x *tenant) live() {
 
 	ps, err := x.orchestrator.Partitions(ctx)
 	must(err)
-	came := make(chan bus.Delivery, 10)
+	came := make(chan broker.Delivery, 10)
 	receive, end := context.WithCancel(ctx)
 	defer end()
 	for _, p := range ps.All() {
 		go func() {
-			if err := x.orchestrator.Receive(receive, p, func(d bus.Delivery) { came <- d }); err != nil {
+			if err := x.orchestrator.Receive(receive, p, func(d broker.Delivery) { came <- d }); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -111,15 +111,15 @@ func (x *tenant) live() {
 		events.Wire{Subject: subject("event.e.i"), Body: []byte(x.name), NotBefore: time.Now().Add(2 * time.Second)}))
 	comes("event.e.i", x.name)
 	must(x.orchestrator.Publish(ctx, events.Wire{Subject: subject("work.gpu.a.1-2.i"), Body: []byte(x.name)}))
-	var queue bus.WorkQueue
+	var queue broker.WorkQueue
 	natstest.Eventually(t, "the orchestrator has made the queue", func() bool {
-		queue, err = x.worker.OpenQueue(ctx, bus.Queue{Tag: "gpu", Activity: "a"})
-		if err != nil && !errors.Is(err, bus.ErrNoQueue) {
+		queue, err = x.worker.OpenQueue(ctx, broker.Queue{Tag: "gpu", Activity: "a"})
+		if err != nil && !errors.Is(err, broker.ErrNoQueue) {
 			t.Fatal(err)
 		}
 		return err == nil
 	})
-	_, err = queue.Take(ctx, 1, func(d bus.Delivery) {
+	_, err = queue.Take(ctx, 1, func(d broker.Delivery) {
 		if string(d.Body) != x.name {
 			t.Errorf("the worker of %s gets %s", x.name, d.Body)
 		}
@@ -141,7 +141,7 @@ func TestTenantsWithAccountsOfTheirOwn(t *testing.T) {
 	s := natstest.StartWith(t, embedded.Options{Config: shipped + "tenants.conf"})
 	for _, setup := range []string{"shop-setup", "bank-setup"} {
 		made(t, s, setup, "rondo")
-		b := natstest.Connect(t, s, natsbus.Config{User: setup, Password: setup})
+		b := natstest.Connect(t, s, natsbroker.Config{User: setup, Password: setup})
 		for _, stream := range []string{"RONDO", "RONDO_WORK"} { // what made has put there
 			purge(t, s, setup, stream)
 		}

@@ -1,4 +1,4 @@
-package natsbus
+package natsbroker
 
 import (
 	"context"
@@ -30,7 +30,7 @@ const maxConsumerName = 200
 
 // ConsumerOf is the name of a queue's consumer: "w_<tag>_<activity>", both as in the subject, where
 // / and _ are percent-encoded, too. A name that would be too long is cut, with a hash at its end.
-func ConsumerOf(q bus.Queue) string {
+func ConsumerOf(q broker.Queue) string {
 	plain := strings.NewReplacer("/", "%2F", "_", "%5F").Replace
 	tag := tagToken(q.Tag)
 	if q.Tag != "" && q.Tag != defaultTag {
@@ -46,7 +46,7 @@ func ConsumerOf(q bus.Queue) string {
 }
 
 // queueOf reads a queue from the words of a subject.
-func queueOf(tag, activity string) (q bus.Queue, err error) {
+func queueOf(tag, activity string) (q broker.Queue, err error) {
 	if tag != defaultTag {
 		if q.Tag, err = events.DecodeToken(tag); err != nil {
 			return q, err
@@ -100,7 +100,7 @@ func (b *Bus) noteQueue(subject string) {
 
 // queue finds the consumer of a queue, or makes it. How long work stays with a worker is for the
 // workers to say.
-func (b *Bus) queue(ctx context.Context, q bus.Queue) (c jetstream.Consumer, err error) {
+func (b *Bus) queue(ctx context.Context, q broker.Queue) (c jetstream.Consumer, err error) {
 	c, err = b.lookFor(ctx, b.names.work, ConsumerOf(q))
 	if !errors.Is(err, jetstream.ErrConsumerNotFound) || b.config.Setup == Use {
 		return c, err
@@ -115,14 +115,14 @@ func (b *Bus) queue(ctx context.Context, q bus.Queue) (c jetstream.Consumer, err
 	return c, err
 }
 
-// Queues implements bus.WorkBroker.
-func (b *Bus) Queues(ctx context.Context) ([]bus.Queue, error) {
+// Queues implements broker.WorkBroker.
+func (b *Bus) Queues(ctx context.Context) ([]broker.Queue, error) {
 	st := b.there.Load().work
 	if st == nil {
 		return nil, fmt.Errorf("nats: stream %s cannot be seen with these rights", b.names.work)
 	}
 	list := st.ListConsumers(ctx)
-	var queues []bus.Queue
+	var queues []broker.Queue
 	for i := range list.Info() {
 		words := strings.Split(strings.TrimPrefix(i.Config.FilterSubject, b.subject("work.")), ".")
 		if len(words) != 3 || words[2] != ">" {
@@ -135,15 +135,15 @@ func (b *Bus) Queues(ctx context.Context) ([]bus.Queue, error) {
 	return queues, problem("list the consumers of "+b.names.work, list.Err())
 }
 
-// OpenQueue implements bus.WorkBroker.
-func (b *Bus) OpenQueue(ctx context.Context, q bus.Queue) (bus.WorkQueue, error) {
+// OpenQueue implements broker.WorkBroker.
+func (b *Bus) OpenQueue(ctx context.Context, q broker.Queue) (broker.WorkQueue, error) {
 	w := &workQueue{b: b, queue: q, name: ConsumerOf(q)}
 	err := w.open(ctx)
 	if gone(err) && b.mend(ctx) == nil {
 		err = w.open(ctx)
 	}
 	if errors.Is(err, jetstream.ErrConsumerNotFound) || b.config.Setup != Make && err != nil && w.missing(ctx) {
-		err = fmt.Errorf("%w: %w", bus.ErrNoQueue, err)
+		err = fmt.Errorf("%w: %w", broker.ErrNoQueue, err)
 	}
 	if err != nil {
 		return nil, problem(fmt.Sprintf("open the queue of activity %q, tag %q (consumer %s)", q.Activity,
@@ -172,7 +172,7 @@ func (q *workQueue) missing(ctx context.Context) bool {
 
 type workQueue struct {
 	b     *Bus
-	queue bus.Queue
+	queue broker.Queue
 	name  string
 
 	mu    sync.Mutex
@@ -249,8 +249,8 @@ func (q *workQueue) abandon(i *inbox) {
 	})
 }
 
-// Take implements bus.WorkQueue.
-func (q *workQueue) Take(ctx context.Context, n int, take func(bus.Delivery)) (int, error) {
+// Take implements broker.WorkQueue.
+func (q *workQueue) Take(ctx context.Context, n int, take func(broker.Delivery)) (int, error) {
 	if n < 1 || ctx.Err() != nil || !q.b.awaitConnection(ctx, takeFor) {
 		return 0, nil
 	}
@@ -275,7 +275,7 @@ func (q *workQueue) Take(ctx context.Context, n int, take func(bus.Delivery)) (i
 type taking struct {
 	q      *workQueue
 	in     *inbox
-	take   func(bus.Delivery)
+	take   func(broker.Delivery)
 	wanted int // still
 	taken  int
 	until  time.Time
@@ -373,12 +373,12 @@ func (t *taking) lost(ctx context.Context, a answer) (done bool, err error) {
 	return false, t.ask()
 }
 
-// WorkBacklog implements bus.WorkBroker.
-func (b *Bus) WorkBacklog(ctx context.Context, q bus.Queue) (bus.Backlog, error) {
+// WorkBacklog implements broker.WorkBroker.
+func (b *Bus) WorkBacklog(ctx context.Context, q broker.Queue) (broker.Backlog, error) {
 	return b.backlog(ctx, b.names.work, ConsumerOf(q))
 }
 
-// Withdrawals implements bus.WorkBroker.
+// Withdrawals implements broker.WorkBroker.
 func (b *Bus) Withdrawals(tags []string, told func(subject string)) (stop func(), err error) {
 	begin := b.subject("notice", "withdrawn") + "."
 	heard := func(m *nats.Msg) { told(b.subject("work", strings.TrimPrefix(m.Subject, begin))) }
@@ -410,8 +410,8 @@ func (b *Bus) Withdrawals(tags []string, told func(subject string)) (stop func()
 	return stop, nil
 }
 
-// Stored implements bus.WorkBroker.
-func (b *Bus) Stored(ctx context.Context, d bus.Delivery) (bool, error) {
+// Stored implements broker.WorkBroker.
+func (b *Bus) Stored(ctx context.Context, d broker.Delivery) (bool, error) {
 	if d.Passed {
 		return b.storedLate(ctx, d)
 	}

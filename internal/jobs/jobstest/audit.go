@@ -1,4 +1,4 @@
-package queuetest
+package jobstest
 
 import (
 	"fmt"
@@ -15,12 +15,12 @@ func Audit(tb testing.TB, db *Database, name string) {
 	if db.Query == nil {
 		return
 	}
-	var state *queue.State
+	var state *jobs.State
 	db.Query(tb, func(into func(...any) error) error {
 		var data []byte
 		err := into(&data)
 		if err == nil {
-			state, err = queue.DecodeState(data)
+			state, err = jobs.DecodeState(data)
 		}
 		return err
 	}, "SELECT state FROM rondo_queues WHERE queue = $1", name)
@@ -70,11 +70,11 @@ func Audit(tb testing.TB, db *Database, name string) {
 }
 
 // auditItems looks at the items.
-func auditItems(tb testing.TB, db *Database, name string, state *queue.State) {
+func auditItems(tb testing.TB, db *Database, name string, state *jobs.State) {
 	tb.Helper()
-	ready, places := make(map[int]int), make(map[queue.Place]int)
+	ready, places := make(map[int]int), make(map[jobs.Place]int)
 	db.Query(tb, func(into func(...any) error) error {
-		var place queue.Place
+		var place jobs.Place
 		var priority, n int
 		var rank, position, ranked int64
 		err := into(&place, &priority, &n, &rank, &position, &ranked)
@@ -83,14 +83,14 @@ func auditItems(tb testing.TB, db *Database, name string, state *queue.State) {
 		}
 		places[place] += n
 		switch place {
-		case queue.PlaceReady:
+		case jobs.PlaceReady:
 			ready[priority] += n
 			if l := state.Levels[priority]; l == nil || l.Ready != n || l.Head > position ||
 				ranked != int64(priority) || rank != ranked {
 				tb.Errorf("queue %q, priority %d: %d ready from %d on, rank %d to %d, the state says %+v", name,
 					priority, n, position, rank, ranked, l)
 			}
-		case queue.PlaceDelayed:
+		case jobs.PlaceDelayed:
 			if state.NextDue.IsZero() || state.NextDue.UnixMicro() > rank {
 				tb.Errorf("queue %q: an item is due at %v, the state says %v", name, time.UnixMicro(rank).UTC(),
 					state.NextDue)
@@ -99,8 +99,8 @@ func auditItems(tb testing.TB, db *Database, name string, state *queue.State) {
 		return nil
 	}, "SELECT place, priority, count(*), min(rank), min(position), max(rank) FROM rondo_queue_items WHERE queue = "+
 		"$1 GROUP BY place, priority", name)
-	if len(ready) != len(state.Levels) || places[queue.PlaceDelayed] != state.Delayed ||
-		places[queue.PlaceLocked] != state.Locked || places[queue.PlaceDead] != state.Dead {
+	if len(ready) != len(state.Levels) || places[jobs.PlaceDelayed] != state.Delayed ||
+		places[jobs.PlaceLocked] != state.Locked || places[jobs.PlaceDead] != state.Dead {
 		tb.Errorf("queue %q: the rows are %v, ready %v; the state says delayed %d, locked %d, dead %d, levels %v", name,
 			places, ready, state.Delayed, state.Locked, state.Dead, state.Levels)
 	}

@@ -1,4 +1,4 @@
-package queuetest
+package jobstest
 
 import (
 	"errors"
@@ -36,10 +36,10 @@ func pushes() []behaviour {
 		}},
 		{"push: what is known of an item", func(k *check) {
 			began := k.clock.Now()
-			k.must(queue.Push{Items: []queue.NewItem{{Data: []byte(`{"a": [1, 2],  "ü": null}`), Trace: "00-a-b-01",
+			k.must(jobs.Push{Items: []jobs.NewItem{{Data: []byte(`{"a": [1, 2],  "ü": null}`), Trace: "00-a-b-01",
 				Priority: 7}}})
 			k.wait(time.Second)
-			i := k.must(queue.Pop{Count: 1}).Items[0]
+			i := k.must(jobs.Pop{Count: 1}).Items[0]
 			if string(i.Data) != `{"a": [1, 2],  "ü": null}` || i.Trace != "00-a-b-01" || i.Priority != 7 ||
 				i.Attempts != 0 || !i.PushedAt.Equal(began) || !i.ReadyAt.Equal(began) || i.ID == 0 {
 				k.Fatalf("%+v", i)
@@ -47,41 +47,41 @@ func pushes() []behaviour {
 		}},
 		{"push: many at once, of large items", func(k *check) {
 			var want []string
-			for n := range queue.MaxCount {
+			for n := range jobs.MaxCount {
 				want = append(want, fmt.Sprint(n, strings.Repeat("x", n*4)))
 			}
 			k.push(3, want...)
-			k.pops(queue.MaxCount, want...)
+			k.pops(jobs.MaxCount, want...)
 		}},
 		{"push: invalid ones are refused as a whole", refusedPushes},
 		{"push: a refused one makes no queue", func(k *check) {
-			k.refuses(queue.Push{Items: newItems(100, "a")}, &queue.InvalidError{})
-			if _, err := k.store.Look(k.Context(), k.queue); !errors.Is(err, queue.ErrNoQueue) {
+			k.refuses(jobs.Push{Items: newItems(100, "a")}, &jobs.InvalidError{})
+			if _, err := k.store.Look(k.Context(), k.queue); !errors.Is(err, jobs.ErrNoQueue) {
 				k.Fatal(err)
 			}
 		}},
 		{"push: max_items", func(k *check) {
-			k.must(queue.Configure{Settings: queue.Settings{MaxItems: 3, MaxAttempts: 1}})
+			k.must(jobs.Configure{Settings: jobs.Settings{MaxItems: 3, MaxAttempts: 1}})
 			k.push(0, "a")
 			k.holds("l", 1, "a")
-			k.must(queue.Return{LockID: "l"})
-			k.must(queue.Push{Items: []queue.NewItem{{Data: []byte("1"), Delay: time.Hour}}})
+			k.must(jobs.Return{LockID: "l"})
+			k.must(jobs.Push{Items: []jobs.NewItem{{Data: []byte("1"), Delay: time.Hour}}})
 			k.push(0, "c")
 			k.holds("m", 1, "c")
 			k.counts(0, 1, 1, 1)
-			if full := k.refuses(queue.Push{Items: newItems(0, "d")},
-				&queue.FullError{}).(*queue.FullError); full.Items != 3 || full.Limit != 3 {
+			if full := k.refuses(jobs.Push{Items: newItems(0, "d")},
+				&jobs.FullError{}).(*jobs.FullError); full.Items != 3 || full.Limit != 3 {
 				k.Fatalf("%+v", full)
 			}
-			k.must(queue.Acknowledge{LockID: "m"})
-			k.refuses(queue.Push{Items: newItems(0, "d", "e")}, &queue.FullError{})
+			k.must(jobs.Acknowledge{LockID: "m"})
+			k.refuses(jobs.Push{Items: newItems(0, "d", "e")}, &jobs.FullError{})
 			k.push(0, "d")
 		}},
 		{"push: idempotency keys", keys},
 		{"push: many keys that are over", manyKeys},
 		{"push: what was due before comes before", func(k *check) {
 			due := k.clock.Now().Add(10 * time.Second)
-			k.must(queue.Push{Items: []queue.NewItem{{Data: quoted("delayed"), Delay: 10 * time.Second}}})
+			k.must(jobs.Push{Items: []jobs.NewItem{{Data: quoted("delayed"), Delay: 10 * time.Second}}})
 			k.wait(20 * time.Second)
 			k.push(0, "later")
 			if r := k.pops(2, "delayed", "later"); !r.Items[0].ReadyAt.Equal(due) {
@@ -94,15 +94,15 @@ func pushes() []behaviour {
 func pops() []behaviour {
 	return []behaviour{
 		{"pop: nothing makes no lock and no queue", func(k *check) {
-			if r := k.must(queue.Pop{Count: 1, LockID: "l"}); r.Lock != nil || r.Count != 0 {
+			if r := k.must(jobs.Pop{Count: 1, LockID: "l"}); r.Lock != nil || r.Count != 0 {
 				k.Fatalf("%+v", r)
 			}
-			if _, err := k.store.Look(k.Context(), k.queue); !errors.Is(err, queue.ErrNoQueue) {
+			if _, err := k.store.Look(k.Context(), k.queue); !errors.Is(err, jobs.ErrNoQueue) {
 				k.Fatal(err)
 			}
 			k.push(0, "a")
 			k.pops(1, "a")
-			if r := k.must(queue.Pop{Count: 1, LockID: "l"}); r.Lock != nil {
+			if r := k.must(jobs.Pop{Count: 1, LockID: "l"}); r.Lock != nil {
 				k.Fatalf("%+v", r)
 			}
 			k.push(0, "b")
@@ -110,11 +110,11 @@ func pops() []behaviour {
 		}},
 		{"pop: count", func(k *check) {
 			k.push(0, "a")
-			for _, n := range []int{0, -1, queue.MaxCount + 1} {
-				k.refuses(queue.Pop{Count: n}, &queue.InvalidError{})
+			for _, n := range []int{0, -1, jobs.MaxCount + 1} {
+				k.refuses(jobs.Pop{Count: n}, &jobs.InvalidError{})
 			}
-			k.refuses(queue.Pop{Count: 1, Mode: "shared"}, &queue.InvalidError{})
-			k.pops(queue.MaxCount, "a")
+			k.refuses(jobs.Pop{Count: 1, Mode: "shared"}, &jobs.InvalidError{})
+			k.pops(jobs.MaxCount, "a")
 		}},
 		{"pop: bytes", bytesBound},
 		{"lock: exclusive", exclusive},
@@ -135,7 +135,7 @@ func returns() []behaviour {
 			k.push(2, "c")
 			k.holds("l", 3, "first", "a", "b")
 			k.push(0, "second")
-			if r := k.must(queue.Return{LockID: "l"}); r.Count != 3 || r.Died != 0 || r.Lock == nil {
+			if r := k.must(jobs.Return{LockID: "l"}); r.Count != 3 || r.Died != 0 || r.Lock == nil {
 				k.Fatalf("%+v", r)
 			}
 			r := k.pops(10, "first", "second", "a", "b", "c")
@@ -146,9 +146,9 @@ func returns() []behaviour {
 		{"return: with a delay, to the front when it is due", func(k *check) {
 			k.push(1, "a", "b")
 			k.holds("l", 1, "a")
-			k.refuses(queue.Return{LockID: "l", Delay: -1}, &queue.InvalidError{})
-			k.refuses(queue.Return{LockID: "l", Delay: queue.MaxDelay + 1}, &queue.InvalidError{})
-			k.must(queue.Return{LockID: "l", Delay: 10 * time.Second})
+			k.refuses(jobs.Return{LockID: "l", Delay: -1}, &jobs.InvalidError{})
+			k.refuses(jobs.Return{LockID: "l", Delay: jobs.MaxDelay + 1}, &jobs.InvalidError{})
+			k.must(jobs.Return{LockID: "l", Delay: 10 * time.Second})
 			k.counts(1, 1, 0, 0)
 			k.wait(10*time.Second - time.Microsecond)
 			k.counts(1, 1, 0, 0)
@@ -157,7 +157,7 @@ func returns() []behaviour {
 			k.pops(10, "a", "b")
 		}},
 		{"delayed: in the order in which they are due", func(k *check) {
-			k.must(queue.Push{Items: []queue.NewItem{
+			k.must(jobs.Push{Items: []jobs.NewItem{
 				{Data: quoted("c"), Delay: 3 * time.Second}, {Data: quoted("a"), Delay: time.Second},
 				{Data: quoted("now")}, {Data: quoted("b"), Delay: 2 * time.Second},
 				{Data: quoted("b2"), Delay: 2 * time.Second},
@@ -170,17 +170,17 @@ func returns() []behaviour {
 			k.pops(10, "b", "b2", "c", "high")
 		}},
 		{"delayed: more than one transaction settles", func(k *check) {
-			var items []queue.NewItem
+			var items []jobs.NewItem
 			var want []string
 			for n := range 450 {
-				items = append(items, queue.NewItem{Data: quoted(fmt.Sprint(n)), Delay: time.Second})
+				items = append(items, jobs.NewItem{Data: quoted(fmt.Sprint(n)), Delay: time.Second})
 				want = append(want, fmt.Sprint(n))
 			}
-			k.must(queue.Push{Items: items})
+			k.must(jobs.Push{Items: items})
 			k.wait(time.Second)
 			var got []string
 			for range 5 {
-				got = append(got, names(k.must(queue.Pop{Count: 1000}).Items)...)
+				got = append(got, names(k.must(jobs.Pop{Count: 1000}).Items)...)
 			}
 			if fmt.Sprint(got) != fmt.Sprint(want) {
 				k.Fatalf("got %v", got)
@@ -192,7 +192,7 @@ func returns() []behaviour {
 			k.holds("l", 3, "a", "b", "c")
 			k.push(0, "e")
 			k.push(4, "f")
-			k.wait(queue.DefaultTTL)
+			k.wait(jobs.DefaultTTL)
 			k.counts(6, 0, 0, 0)
 			r := k.holds("m", 10, "a", "b", "e", "f", "c", "d")
 			if r.Items[0].Attempts != 2 || r.Items[2].Attempts != 1 {
@@ -213,11 +213,11 @@ func others() []behaviour {
 		{"dead: removed", func(k *check) {
 			kill(k, "a", "b", "c")
 			k.push(0, "alive")
-			if r := k.must(queue.Remove{Dead: true, Limit: 2}); r.Count != 2 {
+			if r := k.must(jobs.Remove{Dead: true, Limit: 2}); r.Count != 2 {
 				k.Fatalf("%+v", r)
 			}
 			k.dead("c")
-			if r := k.must(queue.Remove{Dead: true, Limit: 2}); r.Count != 1 {
+			if r := k.must(jobs.Remove{Dead: true, Limit: 2}); r.Count != 1 {
 				k.Fatalf("%+v", r)
 			}
 			k.counts(1, 0, 0, 0)
@@ -241,9 +241,9 @@ func others() []behaviour {
 			}
 		}},
 		{"look: settles what is due", func(k *check) {
-			k.must(queue.Configure{Settings: queue.Settings{Mode: queue.Concurrent}})
+			k.must(jobs.Configure{Settings: jobs.Settings{Mode: jobs.Concurrent}})
 			k.push(0, "a", "b")
-			k.must(queue.Push{Items: []queue.NewItem{{Data: quoted("c"), Delay: 20 * time.Second}}})
+			k.must(jobs.Push{Items: []jobs.NewItem{{Data: quoted("c"), Delay: 20 * time.Second}}})
 			k.holds("l", 1, "a")
 			if i := k.counts(1, 1, 1, 0); i.Locks != 1 || i.Exclusive != nil {
 				k.Fatalf("%+v", i)
@@ -258,11 +258,11 @@ func others() []behaviour {
 			k.push(0, "a")
 			r := k.holds("l", 1, "a")
 			k.wait(-time.Hour)
-			k.locked(queue.Pop{Count: 1}, r.Lock.ExpiresAt)
+			k.locked(jobs.Pop{Count: 1}, r.Lock.ExpiresAt)
 			if i := k.look(); i.At.Before(r.Lock.CreatedAt) {
 				k.Fatalf("the queue's time is %v, was %v", i.At, r.Lock.CreatedAt)
 			}
-			if e := k.must(queue.Extend{LockID: "l",
+			if e := k.must(jobs.Extend{LockID: "l",
 				TTL: time.Minute}); !e.Lock.ExpiresAt.Equal(r.Lock.CreatedAt.Add(time.Minute)) {
 				k.Fatalf("%+v", e.Lock)
 			}
@@ -273,8 +273,8 @@ func others() []behaviour {
 		{"a queue that is not there", absent},
 		{"nothing is retained", func(k *check) {
 			data := []byte(`"kept"`)
-			items := []queue.NewItem{{Data: data}}
-			k.must(queue.Push{Items: items})
+			items := []jobs.NewItem{{Data: data}}
+			k.must(jobs.Push{Items: items})
 			copy(data, `"lost"`)
 			items[0].Priority = 5
 			k.pops(1, "kept")
@@ -284,28 +284,28 @@ func others() []behaviour {
 
 func refusedPushes(k *check) {
 	k.push(0, "there")
-	for what, p := range map[string]queue.Push{
+	for what, p := range map[string]jobs.Push{
 		"none":              {},
-		"too many":          {Items: make([]queue.NewItem, queue.MaxCount+1)},
+		"too many":          {Items: make([]jobs.NewItem, jobs.MaxCount+1)},
 		"one of a priority": {Items: append(newItems(0, "a", "b"), newItems(100, "c")...)},
 		"one below all":     {Items: append(newItems(0, "a"), newItems(-1, "c")...)},
 		"one with a delay": {Items: append(newItems(0, "a"),
-			queue.NewItem{Data: quoted("b"), Delay: queue.MaxDelay + time.Second})},
-		"one in the past":      {Items: append(newItems(0, "a"), queue.NewItem{Data: quoted("b"), Delay: -1})},
-		"a key that is longer": {Items: newItems(0, "a"), Key: strings.Repeat("k", queue.MaxKey+1)},
+			jobs.NewItem{Data: quoted("b"), Delay: jobs.MaxDelay + time.Second})},
+		"one in the past":      {Items: append(newItems(0, "a"), jobs.NewItem{Data: quoted("b"), Delay: -1})},
+		"a key that is longer": {Items: newItems(0, "a"), Key: strings.Repeat("k", jobs.MaxKey+1)},
 	} {
-		if r := k.do(p)[0]; !errors.As(r.Refused, new(*queue.InvalidError)) || r.Count != 0 {
+		if r := k.do(p)[0]; !errors.As(r.Refused, new(*jobs.InvalidError)) || r.Count != 0 {
 			k.Errorf("%s: %+v", what, r)
 		}
 	}
 	k.counts(1, 0, 0, 0)
-	k.must(queue.Push{Items: newItems(99, "a"), Key: strings.Repeat("k", queue.MaxKey), KeyFor: time.Hour})
+	k.must(jobs.Push{Items: newItems(99, "a"), Key: strings.Repeat("k", jobs.MaxKey), KeyFor: time.Hour})
 	k.pops(3, "there", "a")
 }
 
 func keys(k *check) {
-	push := func(digest, item string) queue.Push {
-		return queue.Push{Items: newItems(0, item, item+"2"), Key: "key", KeyFor: time.Minute, Digest: digest}
+	push := func(digest, item string) jobs.Push {
+		return jobs.Push{Items: newItems(0, item, item+"2"), Key: "key", KeyFor: time.Minute, Digest: digest}
 	}
 	if r := k.must(push("d", "a")); r.Again || r.Count != 2 {
 		k.Fatalf("%+v", r)
@@ -313,7 +313,7 @@ func keys(k *check) {
 	if r := k.must(push("d", "b")); !r.Again || r.Count != 2 {
 		k.Fatalf("%+v", r)
 	}
-	k.refuses(push("other", "b"), queue.ErrKeyReused)
+	k.refuses(push("other", "b"), jobs.ErrKeyReused)
 	k.pops(10, "a", "a2")
 	k.wait(time.Minute - time.Microsecond)
 	if r := k.must(push("d", "b")); !r.Again {
@@ -323,13 +323,13 @@ func keys(k *check) {
 	if r := k.must(push("other", "c")); r.Again {
 		k.Fatalf("%+v", r)
 	}
-	k.refuses(push("d", "b"), queue.ErrKeyReused)
+	k.refuses(push("d", "b"), jobs.ErrKeyReused)
 	k.pops(10, "c", "c2")
 	// A push that is refused leaves no key.
-	k.must(queue.Configure{Settings: queue.Settings{MaxItems: 1}})
-	full := queue.Push{Items: newItems(0, "x", "y"), Key: "full", KeyFor: time.Minute}
-	k.refuses(full, &queue.FullError{})
-	k.must(queue.Configure{})
+	k.must(jobs.Configure{Settings: jobs.Settings{MaxItems: 1}})
+	full := jobs.Push{Items: newItems(0, "x", "y"), Key: "full", KeyFor: time.Minute}
+	k.refuses(full, &jobs.FullError{})
+	k.must(jobs.Configure{})
 	if r := k.must(full); r.Again {
 		k.Fatalf("%+v", r)
 	}
@@ -337,20 +337,20 @@ func keys(k *check) {
 
 // manyKeys has more keys that are over than one push forgets.
 func manyKeys(k *check) {
-	var pushes []queue.Operation
+	var pushes []jobs.Operation
 	for n := range 130 {
 		pushes = append(pushes,
-			queue.Push{Items: newItems(0, "a"), Key: fmt.Sprintf("key-%03d", n), KeyFor: time.Minute, Digest: "d"})
+			jobs.Push{Items: newItems(0, "a"), Key: fmt.Sprintf("key-%03d", n), KeyFor: time.Minute, Digest: "d"})
 	}
 	k.do(pushes...)
 	k.wait(time.Minute)
-	if r := k.must(queue.Push{Items: newItems(0, "b"), Key: "key-129", KeyFor: time.Hour, Digest: "other"}); r.Again {
+	if r := k.must(jobs.Push{Items: newItems(0, "b"), Key: "key-129", KeyFor: time.Hour, Digest: "other"}); r.Again {
 		k.Fatalf("a key that is over is remembered: %+v", r)
 	}
 	for n := range 3 {
-		k.must(queue.Push{Items: newItems(0, "c"), Key: fmt.Sprint("more-", n), KeyFor: time.Hour})
+		k.must(jobs.Push{Items: newItems(0, "c"), Key: fmt.Sprint("more-", n), KeyFor: time.Hour})
 	}
-	k.refuses(queue.Push{Items: newItems(0, "b"), Key: "key-129", KeyFor: time.Hour, Digest: "d"}, queue.ErrKeyReused)
+	k.refuses(jobs.Push{Items: newItems(0, "b"), Key: "key-129", KeyFor: time.Hour, Digest: "d"}, jobs.ErrKeyReused)
 	if k.db.Query != nil {
 		rows := 0
 		k.db.Query(k, func(into func(...any) error) error {
@@ -368,7 +368,7 @@ func bytesBound(k *check) {
 	k.push(1, "dd", "ee")
 	pop := func(bytes int, want ...string) {
 		k.Helper()
-		k.gets(k.must(queue.Pop{Count: 100, Bytes: bytes}), want...)
+		k.gets(k.must(jobs.Pop{Count: 100, Bytes: bytes}), want...)
 	}
 	pop(1, "aa")
 	pop(2*size+1, "bb", "cc")
@@ -380,34 +380,34 @@ func bytesBound(k *check) {
 // kill has items die, of a queue whose items have one attempt.
 func kill(k *check, data ...string) {
 	k.Helper()
-	k.must(queue.Configure{Settings: queue.Settings{MaxAttempts: 1}})
+	k.must(jobs.Configure{Settings: jobs.Settings{MaxAttempts: 1}})
 	for _, d := range data {
 		k.push(3, d)
 		k.holds("dies", 1, d)
 		k.wait(time.Second)
-		if r := k.must(queue.Return{LockID: "dies", Reason: "because of " + d}); r.Died != 1 || r.Count != 1 {
+		if r := k.must(jobs.Return{LockID: "dies", Reason: "because of " + d}); r.Died != 1 || r.Count != 1 {
 			k.Fatalf("%+v", r)
 		}
 	}
 }
 
 func dead(k *check) {
-	k.must(queue.Configure{Settings: queue.Settings{MaxAttempts: 2, TTL: 5}})
+	k.must(jobs.Configure{Settings: jobs.Settings{MaxAttempts: 2, TTL: 5}})
 	k.push(1, "a", "b")
 	k.holds("l", 1, "a")
-	if r := k.must(queue.Return{LockID: "l", Reason: "broken"}); r.Died != 0 {
+	if r := k.must(jobs.Return{LockID: "l", Reason: "broken"}); r.Died != 0 {
 		k.Fatalf("%+v", r)
 	}
 	k.holds("l", 2, "a", "b")
 	k.wait(time.Second)
-	if r := k.must(queue.Return{LockID: "l", Reason: strings.Repeat("€", queue.MaxReason),
+	if r := k.must(jobs.Return{LockID: "l", Reason: strings.Repeat("€", jobs.MaxReason),
 		Delay: time.Minute}); r.Died != 1 || r.Count != 2 {
 		k.Fatalf("%+v", r)
 	}
 	k.counts(0, 1, 0, 1)
 	died := k.clock.Now()
 	if d := k.dead("a")[0]; !d.DiedAt.Equal(died) || d.Attempts != 2 || d.Priority != 1 ||
-		!strings.HasPrefix(d.Reason, "€€€") || d.Reason != strings.Repeat("€", queue.MaxReason/3) {
+		!strings.HasPrefix(d.Reason, "€€€") || d.Reason != strings.Repeat("€", jobs.MaxReason/3) {
 		k.Fatalf("%+v", d)
 	}
 	// Whose lock expires too often dies, too.
@@ -423,7 +423,7 @@ func dead(k *check) {
 		k.Fatalf("%+v", i.Totals)
 	}
 	// Who needs more attempts gets them; what is dead stays so.
-	if r := k.must(queue.Requeue{Limit: 1}); r.Count != 1 {
+	if r := k.must(jobs.Requeue{Limit: 1}); r.Count != 1 {
 		k.Fatalf("%+v", r)
 	}
 	k.dead("b")
@@ -437,17 +437,17 @@ func requeueByID(k *check) {
 	kill(k, "a", "b", "c", "d")
 	list := k.dead("a", "b", "c", "d")
 	k.push(3, "other")
-	id, err := queue.ParseDeadID(list[2].DeadID().String())
+	id, err := jobs.ParseDeadID(list[2].DeadID().String())
 	if err != nil {
 		k.Fatal(err)
 	}
-	nobody := queue.DeadID{At: 1, Position: 1}
-	if r := k.must(queue.Requeue{IDs: []queue.DeadID{id, nobody, list[0].DeadID(), id}}); r.Count != 2 {
+	nobody := jobs.DeadID{At: 1, Position: 1}
+	if r := k.must(jobs.Requeue{IDs: []jobs.DeadID{id, nobody, list[0].DeadID(), id}}); r.Count != 2 {
 		k.Fatalf("%+v", r)
 	}
 	k.dead("b", "d")
 	k.pops(10, "other", "c", "a")
-	if r := k.must(queue.Requeue{IDs: []queue.DeadID{id}}); r.Count != 0 {
+	if r := k.must(jobs.Requeue{IDs: []jobs.DeadID{id}}); r.Count != 0 {
 		k.Fatalf("%+v", r)
 	}
 }
@@ -455,7 +455,7 @@ func requeueByID(k *check) {
 func deadPages(k *check) {
 	kill(k, "a", "b", "c", "d", "e")
 	var got []string
-	var after queue.DeadID
+	var after jobs.DeadID
 	for range 10 {
 		page, err := k.store.Dead(k.Context(), k.queue, after, 2)
 		if err != nil || len(page) > 2 {
@@ -463,7 +463,7 @@ func deadPages(k *check) {
 		}
 		for _, d := range page {
 			after = d.DeadID()
-			got = append(got, names([]queue.Item{d.Item})[0]+": "+d.Reason)
+			got = append(got, names([]jobs.Item{d.Item})[0]+": "+d.Reason)
 		}
 	}
 	if fmt.Sprint(got) != "[a: because of a b: because of b c: because of c d: because of d e: because of e]" {
@@ -472,27 +472,27 @@ func deadPages(k *check) {
 }
 
 func configure(k *check) {
-	for _, bad := range []queue.Settings{
+	for _, bad := range []jobs.Settings{
 		{Priorities: -1}, {Priorities: 1001}, {TTL: -1}, {TTL: 301}, {MaxAttempts: -1}, {MaxItems: -1}, {Mode: "both"},
-		{Start: &queue.Start{}},
-		{Start: &queue.Start{Orchestration: "o", MaxPerSecond: -1}},
+		{Start: &jobs.Start{}},
+		{Start: &jobs.Start{Orchestration: "o", MaxPerSecond: -1}},
 	} {
-		k.refuses(queue.Configure{Settings: bad}, &queue.InvalidError{})
+		k.refuses(jobs.Configure{Settings: bad}, &jobs.InvalidError{})
 	}
-	if _, err := k.store.Look(k.Context(), k.queue); !errors.Is(err, queue.ErrNoQueue) {
+	if _, err := k.store.Look(k.Context(), k.queue); !errors.Is(err, jobs.ErrNoQueue) {
 		k.Fatalf("refused settings make a queue: %v", err)
 	}
-	k.must(queue.Configure{Settings: queue.Settings{Priorities: 3, Mode: queue.Concurrent, TTL: 7}})
+	k.must(jobs.Configure{Settings: jobs.Settings{Priorities: 3, Mode: jobs.Concurrent, TTL: 7}})
 	k.push(2, "a")
-	k.refuses(queue.Push{Items: newItems(3, "b")}, &queue.InvalidError{})
+	k.refuses(jobs.Push{Items: newItems(3, "b")}, &jobs.InvalidError{})
 	r := k.holds("l", 1, "a")
 	if !r.Lock.ExpiresAt.Equal(k.clock.Now().Add(7 * time.Second)) {
 		k.Fatalf("%+v", r.Lock)
 	}
-	k.must(queue.Return{LockID: "l"})
-	k.refuses(queue.Configure{Settings: queue.Settings{Priorities: 2}}, &queue.InvalidError{})
-	k.must(queue.Configure{Settings: queue.Settings{Priorities: 4}})
-	if s := k.look().Settings; s.Priorities != 4 || s.Mode != queue.Exclusive || s.TTL != 30 || s.MaxAttempts != 0 {
+	k.must(jobs.Return{LockID: "l"})
+	k.refuses(jobs.Configure{Settings: jobs.Settings{Priorities: 2}}, &jobs.InvalidError{})
+	k.must(jobs.Configure{Settings: jobs.Settings{Priorities: 4}})
+	if s := k.look().Settings; s.Priorities != 4 || s.Mode != jobs.Exclusive || s.TTL != 30 || s.MaxAttempts != 0 {
 		k.Fatalf("%+v", s)
 	}
 	k.push(3, "b")
@@ -502,40 +502,40 @@ func configure(k *check) {
 func remove(k *check) {
 	kill(k, "dead")
 	k.push(0, "a", "b", "c")
-	k.must(queue.Push{Items: []queue.NewItem{{Data: quoted("later"), Delay: time.Hour}}})
-	k.must(queue.Configure{Settings: queue.Settings{Mode: queue.Concurrent}})
+	k.must(jobs.Push{Items: []jobs.NewItem{{Data: quoted("later"), Delay: time.Hour}}})
+	k.must(jobs.Configure{Settings: jobs.Settings{Mode: jobs.Concurrent}})
 	k.holds("l", 1, "a")
 	k.holds("m", 1, "b")
-	if r := k.must(queue.Remove{Limit: 2}); r.Count != 2 {
+	if r := k.must(jobs.Remove{Limit: 2}); r.Count != 2 {
 		k.Fatalf("%+v", r)
 	}
 	k.counts(1, 1, 0, 1)
-	k.refuses(queue.Acknowledge{LockID: "l"}, queue.ErrLockExpired)
-	if r := k.must(queue.Remove{Limit: 10}); r.Count != 3 {
+	k.refuses(jobs.Acknowledge{LockID: "l"}, jobs.ErrLockExpired)
+	if r := k.must(jobs.Remove{Limit: 10}); r.Count != 3 {
 		k.Fatalf("%+v", r)
 	}
 	k.counts(0, 0, 0, 0)
 	k.push(0, "x")
-	k.must(queue.Pop{Count: 1, LockID: "e", Mode: queue.Exclusive})
-	if r := k.must(queue.Remove{Limit: 10}); r.Count != 1 {
+	k.must(jobs.Pop{Count: 1, LockID: "e", Mode: jobs.Exclusive})
+	if r := k.must(jobs.Remove{Limit: 10}); r.Count != 1 {
 		k.Fatalf("%+v", r)
 	}
-	k.refuses(queue.Acknowledge{LockID: "e"}, queue.ErrNoLock)
+	k.refuses(jobs.Acknowledge{LockID: "e"}, jobs.ErrNoLock)
 	k.push(0, "y")
 	k.pops(2, "y")
 }
 
 func forget(k *check) {
-	k.must(queue.Push{Items: newItems(0, "a"), Key: "key", KeyFor: time.Hour})
+	k.must(jobs.Push{Items: newItems(0, "a"), Key: "key", KeyFor: time.Hour})
 	life := k.look().Life
-	k.refuses(queue.Forget{}, queue.ErrNotEmpty)
-	k.must(queue.Pop{Count: 1, LockID: "l", Mode: queue.Concurrent})
-	k.refuses(queue.Forget{}, queue.ErrNotEmpty)
-	k.must(queue.Acknowledge{LockID: "l"})
-	k.must(queue.Forget{})
-	k.refuses(queue.Forget{}, queue.ErrNoQueue)
+	k.refuses(jobs.Forget{}, jobs.ErrNotEmpty)
+	k.must(jobs.Pop{Count: 1, LockID: "l", Mode: jobs.Concurrent})
+	k.refuses(jobs.Forget{}, jobs.ErrNotEmpty)
+	k.must(jobs.Acknowledge{LockID: "l"})
+	k.must(jobs.Forget{})
+	k.refuses(jobs.Forget{}, jobs.ErrNoQueue)
 	Audit(k, k.db, k.queue)
-	if r := k.must(queue.Push{Items: newItems(0, "b"), Key: "key", KeyFor: time.Hour}); r.Again {
+	if r := k.must(jobs.Push{Items: newItems(0, "b"), Key: "key", KeyFor: time.Hour}); r.Again {
 		k.Fatalf("%+v", r)
 	}
 	if i := k.counts(1, 0, 0, 0); i.Life == life || i.Totals.Pushed != 1 {
@@ -545,23 +545,23 @@ func forget(k *check) {
 
 func batches(k *check) {
 	r := k.do(
-		queue.Pop{Count: 1}, queue.Acknowledge{LockID: "l"}, queue.Requeue{Limit: 1},
-		queue.Push{Items: newItems(1, "a", "b")}, queue.Push{Items: newItems(1000, "bad")},
-		queue.Push{Items: newItems(0, "c")},
-		queue.Pop{Count: 2, LockID: "l"}, queue.Pop{Count: 1}, queue.Acknowledge{LockID: "x"},
-		queue.Acknowledge{LockID: "l"}, queue.Pop{Count: 9},
-		queue.Forget{}, queue.Pop{Count: 1}, queue.Forget{}, queue.Push{Items: newItems(0, "anew")})
+		jobs.Pop{Count: 1}, jobs.Acknowledge{LockID: "l"}, jobs.Requeue{Limit: 1},
+		jobs.Push{Items: newItems(1, "a", "b")}, jobs.Push{Items: newItems(1000, "bad")},
+		jobs.Push{Items: newItems(0, "c")},
+		jobs.Pop{Count: 2, LockID: "l"}, jobs.Pop{Count: 1}, jobs.Acknowledge{LockID: "x"},
+		jobs.Acknowledge{LockID: "l"}, jobs.Pop{Count: 9},
+		jobs.Forget{}, jobs.Pop{Count: 1}, jobs.Forget{}, jobs.Push{Items: newItems(0, "anew")})
 	k.gets(r[0])
 	k.gets(r[6], "c", "a")
 	k.gets(r[10], "b")
 	k.gets(r[12])
-	for n, want := range map[int]error{1: queue.ErrNoLock, 2: queue.ErrNoQueue, 8: queue.ErrWrongLock,
-		13: queue.ErrNoQueue} {
+	for n, want := range map[int]error{1: jobs.ErrNoLock, 2: jobs.ErrNoQueue, 8: jobs.ErrWrongLock,
+		13: jobs.ErrNoQueue} {
 		if !errors.Is(r[n].Refused, want) {
 			k.Errorf("operation %d: %+v, want %v", n, r[n], want)
 		}
 	}
-	if !errors.As(r[4].Refused, new(*queue.InvalidError)) || !errors.As(r[7].Refused, new(*queue.LockedError)) ||
+	if !errors.As(r[4].Refused, new(*jobs.InvalidError)) || !errors.As(r[7].Refused, new(*jobs.LockedError)) ||
 		r[9].Count != 2 || r[11].Refused != nil {
 		k.Errorf("%+v", r)
 	}
@@ -576,11 +576,11 @@ func lists(k *check) {
 	name := func(n int) string { return fmt.Sprintf("%s-list-%d", k.queue, n) }
 	for n := range 5 {
 		other := &check{TB: k.TB, store: k.store, clock: k.clock, queue: name(n), db: k.db}
-		settings := queue.Settings{}
+		settings := jobs.Settings{}
 		if n%2 == 0 {
-			settings.Start = &queue.Start{Orchestration: fmt.Sprint("o-", n), MaxPerSecond: 2.5}
+			settings.Start = &jobs.Start{Orchestration: fmt.Sprint("o-", n), MaxPerSecond: 2.5}
 		}
-		other.must(queue.Configure{Settings: settings})
+		other.must(jobs.Configure{Settings: settings})
 		other.push(n, "a")
 	}
 	var got []string
@@ -616,40 +616,40 @@ func lists(k *check) {
 	}
 	starting("[o-0 o-2 o-4]")
 	second := &check{TB: k.TB, store: k.store, clock: k.clock, queue: name(2), db: k.db}
-	second.must(queue.Configure{})
+	second.must(jobs.Configure{})
 	starting("[o-0 o-4]")
 }
 
 func refusedNames(k *check) {
-	for _, name := range []string{"", strings.Repeat("q", queue.MaxName+1), "a/b", "a b", "ü", "a\x00b",
+	for _, name := range []string{"", strings.Repeat("q", jobs.MaxName+1), "a/b", "a b", "ü", "a\x00b",
 		"a\xff", "*", ">"} {
-		_, do := k.store.Do(k.Context(), name, queue.Push{Items: newItems(0, "a")})
+		_, do := k.store.Do(k.Context(), name, jobs.Push{Items: newItems(0, "a")})
 		_, look := k.store.Look(k.Context(), name)
-		_, dead := k.store.Dead(k.Context(), name, queue.DeadID{}, 1)
+		_, dead := k.store.Dead(k.Context(), name, jobs.DeadID{}, 1)
 		for _, err := range []error{do, look, dead} {
-			if !errors.As(err, new(*queue.InvalidError)) {
+			if !errors.As(err, new(*jobs.InvalidError)) {
 				k.Errorf("%q: %v", name, err)
 			}
 		}
 	}
-	k.queue = strings.Repeat("q", queue.MaxName-10) + ".A_z-0:9"
+	k.queue = strings.Repeat("q", jobs.MaxName-10) + ".A_z-0:9"
 	k.push(0, "a")
 	k.pops(1, "a")
 }
 
 func absent(k *check) {
-	for o, want := range map[queue.Operation]error{
-		queue.Acknowledge{LockID: "l"}: queue.ErrNoLock, queue.Extend{LockID: "l"}: queue.ErrNoLock,
-		queue.Remove{Limit: 1}: queue.ErrNoQueue, queue.Forget{}: queue.ErrNoQueue,
+	for o, want := range map[jobs.Operation]error{
+		jobs.Acknowledge{LockID: "l"}: jobs.ErrNoLock, jobs.Extend{LockID: "l"}: jobs.ErrNoLock,
+		jobs.Remove{Limit: 1}: jobs.ErrNoQueue, jobs.Forget{}: jobs.ErrNoQueue,
 	} {
 		k.refuses(o, want)
 	}
-	k.refuses(queue.Return{LockID: "l"}, queue.ErrNoLock)
-	k.refuses(queue.Requeue{Limit: 1}, queue.ErrNoQueue)
-	k.must(queue.Settle{})
+	k.refuses(jobs.Return{LockID: "l"}, jobs.ErrNoLock)
+	k.refuses(jobs.Requeue{Limit: 1}, jobs.ErrNoQueue)
+	k.must(jobs.Settle{})
 	k.pops(1)
 	k.dead()
-	if _, err := k.store.Look(k.Context(), k.queue); !errors.Is(err, queue.ErrNoQueue) {
+	if _, err := k.store.Look(k.Context(), k.queue); !errors.Is(err, jobs.ErrNoQueue) {
 		k.Fatal(err)
 	}
 }

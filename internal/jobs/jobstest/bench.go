@@ -1,4 +1,4 @@
-package queuetest
+package jobstest
 
 import (
 	"fmt"
@@ -13,11 +13,11 @@ import (
 func Bench(b *testing.B, fresh func(testing.TB) *Database) {
 	s, _ := fresh(b).Open(b, nil)
 	for _, size := range []int{1, 10, 100} {
-		items := make([]queue.NewItem, size)
+		items := make([]jobs.NewItem, size)
 		for n := range items {
-			items[n] = queue.NewItem{Data: quoted(fmt.Sprintf("%0100d", n)), Priority: n % 3}
+			items[n] = jobs.NewItem{Data: quoted(fmt.Sprintf("%0100d", n)), Priority: n % 3}
 		}
-		do := func(b *testing.B, name string, o queue.Operation, want int) {
+		do := func(b *testing.B, name string, o jobs.Operation, want int) {
 			b.Helper()
 			r, err := s.Do(b.Context(), name, o)
 			if err != nil || r[0].Refused != nil || r[0].Count != want {
@@ -29,11 +29,11 @@ func Bench(b *testing.B, fresh func(testing.TB) *Database) {
 			b.StopTimer()
 			defer b.StartTimer()
 			for left := size * n; left > 0; {
-				batch := make([]queue.NewItem, min(left, queue.MaxCount))
+				batch := make([]jobs.NewItem, min(left, jobs.MaxCount))
 				for i := range batch {
 					batch[i] = items[i%size]
 				}
-				do(b, name, queue.Push{Items: batch}, len(batch))
+				do(b, name, jobs.Push{Items: batch}, len(batch))
 				left -= len(batch)
 			}
 		}
@@ -41,7 +41,7 @@ func Bench(b *testing.B, fresh func(testing.TB) *Database) {
 		b.Run(fmt.Sprintf("push/items=%d", size), func(b *testing.B) {
 			name := fmt.Sprint("push-", size, "-", b.N)
 			for range b.N {
-				do(b, name, queue.Push{Items: items}, size)
+				do(b, name, jobs.Push{Items: items}, size)
 			}
 			perSecond(b)
 		})
@@ -51,7 +51,7 @@ func Bench(b *testing.B, fresh func(testing.TB) *Database) {
 				if n%1000 == 0 {
 					fill(b, name, min(1000, b.N-n))
 				}
-				do(b, name, queue.Pop{Count: size}, size)
+				do(b, name, jobs.Pop{Count: size}, size)
 			}
 			perSecond(b)
 		})
@@ -61,8 +61,8 @@ func Bench(b *testing.B, fresh func(testing.TB) *Database) {
 				if n%1000 == 0 {
 					fill(b, name, min(1000, b.N-n))
 				}
-				do(b, name, queue.Pop{Count: size, LockID: "lock"}, size)
-				do(b, name, queue.Acknowledge{LockID: "lock"}, size)
+				do(b, name, jobs.Pop{Count: size, LockID: "lock"}, size)
+				do(b, name, jobs.Acknowledge{LockID: "lock"}, size)
 			}
 			perSecond(b)
 		})

@@ -1,4 +1,4 @@
-package queuetest
+package jobstest
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ func ownClock(t *testing.T, db *Database) {
 	k := &check{TB: t, store: s, queue: "clock", db: db}
 	before := time.Now()
 	k.push(0, "a", "b")
-	k.must(queue.Push{Items: []queue.NewItem{{Data: quoted("c"), Delay: time.Hour}}, Key: "key", KeyFor: time.Hour})
+	k.must(jobs.Push{Items: []jobs.NewItem{{Data: quoted("c"), Delay: time.Hour}}, Key: "key", KeyFor: time.Hour})
 	last := time.Time{}
 	for range 5 {
 		i := k.counts(2, 1, 0, 0)
@@ -28,15 +28,15 @@ func ownClock(t *testing.T, db *Database) {
 		last = i.At
 	}
 	r := k.holds("l", 1, "a")
-	if l := r.Lock; l.CreatedAt.Before(last) || l.ExpiresAt.Sub(l.CreatedAt) != queue.DefaultTTL ||
+	if l := r.Lock; l.CreatedAt.Before(last) || l.ExpiresAt.Sub(l.CreatedAt) != jobs.DefaultTTL ||
 		r.Items[0].PushedAt.After(l.CreatedAt) {
 		t.Fatalf("%+v, %+v", l, r.Items[0])
 	}
-	k.locked(queue.Pop{Count: 1}, r.Lock.ExpiresAt)
+	k.locked(jobs.Pop{Count: 1}, r.Lock.ExpiresAt)
 	if list, err := s.List(t.Context(), "", 10); err != nil || len(list) != 1 || list[0].At.Before(r.Lock.CreatedAt) {
 		t.Fatalf("%+v, %v", list, err)
 	}
-	k.must(queue.Acknowledge{LockID: "l"})
+	k.must(jobs.Acknowledge{LockID: "l"})
 	k.pops(9, "b")
 	Audit(t, db, "clock")
 }
@@ -49,10 +49,10 @@ func reopened(t *testing.T, db *Database) {
 	clock := NewClock()
 	s, closeIt := db.Open(t, clock.Now)
 	k := &check{TB: t, store: s, queue: "kept", clock: clock, db: db}
-	k.must(queue.Configure{Settings: queue.Settings{MaxAttempts: 3,
-		Start: &queue.Start{Orchestration: "o", Version: "1.0.0"}}})
+	k.must(jobs.Configure{Settings: jobs.Settings{MaxAttempts: 3,
+		Start: &jobs.Start{Orchestration: "o", Version: "1.0.0"}}})
 	k.push(1, "a", "b")
-	k.must(queue.Push{Items: []queue.NewItem{{Data: quoted("c"), Delay: time.Minute}}, Key: "key",
+	k.must(jobs.Push{Items: []jobs.NewItem{{Data: quoted("c"), Delay: time.Minute}}, Key: "key",
 		KeyFor: time.Hour, Digest: "d"})
 	k.holds("l", 1, "a")
 	before := k.look()
@@ -61,11 +61,11 @@ func reopened(t *testing.T, db *Database) {
 	if got, want := infoText(k.look(), nil), infoText(before, nil); got != want {
 		t.Fatalf("got\n%s\nwant\n%s", got, want)
 	}
-	if r := k.must(queue.Push{Items: newItems(0, "x"), Key: "key", KeyFor: time.Hour, Digest: "d"}); !r.Again {
+	if r := k.must(jobs.Push{Items: newItems(0, "x"), Key: "key", KeyFor: time.Hour, Digest: "d"}); !r.Again {
 		t.Fatalf("%+v", r)
 	}
-	k.locked(queue.Pop{Count: 1}, clock.Now().Add(queue.DefaultTTL))
-	k.must(queue.Acknowledge{LockID: "l"})
+	k.locked(jobs.Pop{Count: 1}, clock.Now().Add(jobs.DefaultTTL))
+	k.must(jobs.Acknowledge{LockID: "l"})
 	k.wait(time.Minute)
 	k.pops(9, "c", "b")
 	Audit(t, db, "kept")
@@ -90,11 +90,11 @@ func manyAtOnce(t *testing.T, db *Database) {
 // Crowd has pushers and poppers at the same queue over two stores, until everything is
 // acknowledged. Poppers lose some of their locks. What they acknowledge must be everything that was
 // pushed, each once, and what one pusher has pushed must come for the first time in its order.
-func Crowd(t testing.TB, clock *Clock, one, two queue.Store, name string, each int) {
+func Crowd(t testing.TB, clock *Clock, one, two jobs.Store, name string, each int) {
 	t.Helper()
-	stores := []queue.Store{one, two}
+	stores := []jobs.Store{one, two}
 	if _, err := one.Do(t.Context(), name,
-		queue.Configure{Settings: queue.Settings{Mode: queue.Concurrent, TTL: 20}}); err != nil {
+		jobs.Configure{Settings: jobs.Settings{Mode: jobs.Concurrent, TTL: 20}}); err != nil {
 		t.Fatal(err)
 	}
 	c := &counter{acknowledged: make(map[string]int)}
@@ -102,9 +102,9 @@ func Crowd(t testing.TB, clock *Clock, one, two queue.Store, name string, each i
 	for n := range crowd {
 		all.Go(func() {
 			for i := range each {
-				item := queue.NewItem{Data: quoted(fmt.Sprintf("%d-%d", n, i)), Priority: n % 3}
+				item := jobs.NewItem{Data: quoted(fmt.Sprintf("%d-%d", n, i)), Priority: n % 3}
 				r, err := stores[n%2].Do(t.Context(), name,
-					queue.Push{Items: []queue.NewItem{item}, Key: fmt.Sprint(n, "-", i), KeyFor: time.Hour})
+					jobs.Push{Items: []jobs.NewItem{item}, Key: fmt.Sprint(n, "-", i), KeyFor: time.Hour})
 				if err != nil || r[0].Refused != nil || r[0].Again {
 					t.Errorf("push: %+v, %v", r, err)
 				}
@@ -145,8 +145,8 @@ func (c *counter) total() (n int) {
 }
 
 // pop takes some items with a lock, and acknowledges, returns, or loses it.
-func (c *counter) pop(t testing.TB, clock *Clock, s queue.Store, name, lock string, i int) {
-	r, err := s.Do(t.Context(), name, queue.Pop{Count: 1 + i%3, LockID: lock})
+func (c *counter) pop(t testing.TB, clock *Clock, s jobs.Store, name, lock string, i int) {
+	r, err := s.Do(t.Context(), name, jobs.Pop{Count: 1 + i%3, LockID: lock})
 	if err != nil || r[0].Refused != nil {
 		t.Errorf("pop: %+v, %v", r, err)
 		return
@@ -162,12 +162,12 @@ func (c *counter) pop(t testing.TB, clock *Clock, s queue.Store, name, lock stri
 			t.Errorf("out of order: %s before %s", itemText(a), itemText(b))
 		}
 	}
-	var o queue.Operation = queue.Acknowledge{LockID: lock}
+	var o jobs.Operation = jobs.Acknowledge{LockID: lock}
 	switch i % 5 {
 	case 1:
 		return // lost
 	case 2:
-		o = queue.Return{LockID: lock}
+		o = jobs.Return{LockID: lock}
 	case 3:
 		clock.Add(7 * time.Second)
 	}
@@ -175,8 +175,8 @@ func (c *counter) pop(t testing.TB, clock *Clock, s queue.Store, name, lock stri
 	switch {
 	case err != nil:
 		t.Errorf("%T: %v", o, err)
-	case errors.Is(r[0].Refused, queue.ErrLockExpired) || errors.Is(r[0].Refused, queue.ErrWrongLock) ||
-		errors.Is(r[0].Refused, queue.ErrNoLock):
+	case errors.Is(r[0].Refused, jobs.ErrLockExpired) || errors.Is(r[0].Refused, jobs.ErrWrongLock) ||
+		errors.Is(r[0].Refused, jobs.ErrNoLock):
 		// it was too late; the last two are for when it is forgotten
 	case r[0].Refused != nil || r[0].Count != len(items):
 		t.Errorf("%T: %+v", o, r[0])

@@ -1,4 +1,4 @@
-package queuetest
+package jobstest
 
 import (
 	"cmp"
@@ -13,7 +13,7 @@ import (
 	"github.com/rondo-run/rondo/internal/jobs"
 )
 
-// Model is a [queue.Store] in memory that is as simple as possible: each queue is a list of items,
+// Model is a [jobs.Store] in memory that is as simple as possible: each queue is a list of items,
 // which is searched for everything. It settles all that is due at once, where stores may leave a
 // part to the next transaction. It is not for concurrent use.
 type Model struct {
@@ -27,16 +27,16 @@ func NewModel(now func() time.Time) *Model {
 }
 
 type modelQueue struct {
-	settings queue.Settings
+	settings jobs.Settings
 	last     int64
 	lastLock int64
 	items    []*modelItem
-	locks    []*queue.Lock // those that were returned included
-	only     *queue.Lock   // the one of locks that is exclusive
-	lapsed   bool          // that one has expired, and neither was there a pop since, nor was anybody told
-	latest   time.Time     // when the last of the concurrent locks ends that were there since there was none
+	locks    []*jobs.Lock // those that were returned included
+	only     *jobs.Lock   // the one of locks that is exclusive
+	lapsed   bool         // that one has expired, and neither was there a pop since, nor was anybody told
+	latest   time.Time    // when the last of the concurrent locks ends that were there since there was none
 	keys     map[string]modelKey
-	totals   queue.Totals
+	totals   jobs.Totals
 	at       time.Time
 
 	// When somebody must look again what is due, at the latest. They matter to the queue's time
@@ -49,8 +49,8 @@ type modelQueue struct {
 }
 
 type modelItem struct {
-	queue.Item
-	place  queue.Place
+	jobs.Item
+	place  jobs.Place
 	lock   int64
 	at     time.Time // when it is due, or died
 	reason string
@@ -62,26 +62,26 @@ type modelKey struct {
 	until  time.Time
 }
 
-// Do implements [queue.Store].
-func (m *Model) Do(_ context.Context, name string, operations ...queue.Operation) ([]queue.Result, error) {
-	if err := queue.CheckName(name); err != nil {
+// Do implements [jobs.Store].
+func (m *Model) Do(_ context.Context, name string, operations ...jobs.Operation) ([]jobs.Result, error) {
+	if err := jobs.CheckName(name); err != nil {
 		return nil, err
 	}
 	q, fresh := m.queues[name], false
-	var results []queue.Result
+	var results []jobs.Result
 	for _, o := range operations {
 		if q == nil {
 			switch o.(type) {
-			case queue.Push, queue.Configure:
+			case jobs.Push, jobs.Configure:
 				q, fresh = &modelQueue{keys: make(map[string]modelKey)}, true
-			case queue.Pop, queue.Settle:
-				results = append(results, queue.Result{})
+			case jobs.Pop, jobs.Settle:
+				results = append(results, jobs.Result{})
 				continue
-			case queue.Acknowledge, queue.Return, queue.Extend:
-				results = append(results, queue.Result{Refused: queue.ErrNoLock})
+			case jobs.Acknowledge, jobs.Return, jobs.Extend:
+				results = append(results, jobs.Result{Refused: jobs.ErrNoLock})
 				continue
 			default:
-				results = append(results, queue.Result{Refused: queue.ErrNoQueue})
+				results = append(results, jobs.Result{Refused: jobs.ErrNoQueue})
 				continue
 			}
 		}
@@ -92,7 +92,7 @@ func (m *Model) Do(_ context.Context, name string, operations ...queue.Operation
 		r := q.do(o)
 		r.Expired, r.Died = q.expired, q.died
 		if results = append(results, r); r.Refused == nil {
-			if _, ok := o.(queue.Forget); ok {
+			if _, ok := o.(jobs.Forget); ok {
 				q, fresh = nil, false
 			}
 		}
@@ -105,59 +105,59 @@ func (m *Model) Do(_ context.Context, name string, operations ...queue.Operation
 	return results, nil
 }
 
-func refuse(err error) queue.Result { return queue.Result{Refused: err} }
+func refuse(err error) jobs.Result { return jobs.Result{Refused: err} }
 
-func (q *modelQueue) do(o queue.Operation) queue.Result {
+func (q *modelQueue) do(o jobs.Operation) jobs.Result {
 	switch o := o.(type) {
-	case queue.Push:
+	case jobs.Push:
 		return q.push(o)
-	case queue.Pop:
+	case jobs.Pop:
 		return q.pop(o)
-	case queue.Acknowledge:
-		return q.end(o.LockID, func(l *queue.Lock) queue.Result {
+	case jobs.Acknowledge:
+		return q.end(o.LockID, func(l *jobs.Lock) jobs.Result {
 			n := len(q.items)
 			q.items = slices.DeleteFunc(q.items, func(i *modelItem) bool {
-				return i.place == queue.PlaceLocked && i.lock == l.Number
+				return i.place == jobs.PlaceLocked && i.lock == l.Number
 			})
 			n -= len(q.items)
 			q.totals.Acknowledged += int64(n)
 			q.drop(l)
-			return queue.Result{Count: n, Lock: l}
+			return jobs.Result{Count: n, Lock: l}
 		})
-	case queue.Return:
-		if o.Delay < 0 || o.Delay > queue.MaxDelay {
-			return refuse(&queue.InvalidError{Problem: "the delay"})
+	case jobs.Return:
+		if o.Delay < 0 || o.Delay > jobs.MaxDelay {
+			return refuse(&jobs.InvalidError{Problem: "the delay"})
 		}
-		return q.end(o.LockID, func(l *queue.Lock) queue.Result {
+		return q.end(o.LockID, func(l *jobs.Lock) jobs.Result {
 			n := q.giveBack(l, o.Delay, o.Reason)
 			q.totals.Returned += int64(n)
 			q.drop(l)
-			return queue.Result{Count: n, Lock: l}
+			return jobs.Result{Count: n, Lock: l}
 		})
-	case queue.Extend:
-		return q.end(o.LockID, func(l *queue.Lock) queue.Result {
-			l.ExpiresAt = q.now.Add(queue.TTL(o.TTL))
+	case jobs.Extend:
+		return q.end(o.LockID, func(l *jobs.Lock) jobs.Result {
+			l.ExpiresAt = q.now.Add(jobs.TTL(o.TTL))
 			q.changes()
 			if q.only == nil {
 				q.seen(l)
 			}
 			held := *l
-			return queue.Result{Lock: &held, Count: l.Items}
+			return jobs.Result{Lock: &held, Count: l.Items}
 		})
-	case queue.Configure:
+	case jobs.Configure:
 		return q.configure(o)
-	case queue.Requeue:
+	case jobs.Requeue:
 		return q.requeue(o)
-	case queue.Remove:
+	case jobs.Remove:
 		return q.remove(o)
-	case queue.Forget:
+	case jobs.Forget:
 		if len(q.items) > 0 {
-			return refuse(queue.ErrNotEmpty)
+			return refuse(jobs.ErrNotEmpty)
 		}
-		return queue.Result{}
-	case queue.Settle:
+		return jobs.Result{}
+	case jobs.Settle:
 		q.settle()
-		return queue.Result{}
+		return jobs.Result{}
 	}
 	panic(fmt.Sprintf("there is no %T", o))
 }
@@ -173,14 +173,14 @@ func first(a, b time.Time) time.Time {
 
 func (q *modelQueue) isOver(at time.Time) bool { return !at.IsZero() && !q.now.Before(at) }
 
-func (q *modelQueue) push(p queue.Push) queue.Result {
-	bad := len(p.Items) == 0 || len(p.Items) > queue.MaxCount || len(p.Key) > queue.MaxKey
+func (q *modelQueue) push(p jobs.Push) jobs.Result {
+	bad := len(p.Items) == 0 || len(p.Items) > jobs.MaxCount || len(p.Key) > jobs.MaxKey
 	for _, i := range p.Items {
 		bad = bad || i.Priority < 0 || i.Priority >= q.settings.WithDefaults().Priorities || i.Delay < 0 ||
-			i.Delay > queue.MaxDelay
+			i.Delay > jobs.MaxDelay
 	}
 	if bad {
-		return refuse(&queue.InvalidError{Problem: "the push"})
+		return refuse(&jobs.InvalidError{Problem: "the push"})
 	}
 	q.settle()
 	if p.Key != "" {
@@ -195,20 +195,20 @@ func (q *modelQueue) push(p queue.Push) queue.Result {
 		k, found := q.keys[p.Key]
 		switch {
 		case found && q.now.Before(k.until) && k.digest != p.Digest:
-			return refuse(queue.ErrKeyReused)
+			return refuse(jobs.ErrKeyReused)
 		case found && q.now.Before(k.until):
-			return queue.Result{Count: k.count, Again: true}
+			return jobs.Result{Count: k.count, Again: true}
 		}
 	}
 	if limit := q.settings.MaxItems; limit > 0 && len(q.items)+len(p.Items) > limit {
-		return refuse(&queue.FullError{Items: len(q.items), Limit: limit})
+		return refuse(&jobs.FullError{Items: len(q.items), Limit: limit})
 	}
 	for _, n := range p.Items {
 		q.last++
-		i := &modelItem{Item: queue.Item{ID: q.last, Priority: n.Priority, Position: q.last, PushedAt: q.now,
+		i := &modelItem{Item: jobs.Item{ID: q.last, Priority: n.Priority, Position: q.last, PushedAt: q.now,
 			ReadyAt: q.now, Trace: n.Trace, Data: slices.Clone(n.Data)}}
 		if n.Delay > 0 {
-			i.place, i.at = queue.PlaceDelayed, q.now.Add(n.Delay)
+			i.place, i.at = jobs.PlaceDelayed, q.now.Add(n.Delay)
 			q.dueAt = first(q.dueAt, i.at)
 		}
 		q.items = append(q.items, i)
@@ -219,18 +219,18 @@ func (q *modelQueue) push(p queue.Push) queue.Result {
 		q.keys[p.Key] = modelKey{p.Digest, len(p.Items), q.now.Add(p.KeyFor)}
 		q.keyAt = first(q.keyAt, q.now.Add(p.KeyFor))
 	}
-	return queue.Result{Count: len(p.Items)}
+	return jobs.Result{Count: len(p.Items)}
 }
 
 // placed gives the items at a place, in order.
-func (q *modelQueue) placed(place queue.Place) (list []*modelItem) {
+func (q *modelQueue) placed(place jobs.Place) (list []*modelItem) {
 	for _, i := range q.items {
 		if i.place == place {
 			list = append(list, i)
 		}
 	}
 	slices.SortFunc(list, func(a, b *modelItem) int {
-		if place == queue.PlaceReady {
+		if place == jobs.PlaceReady {
 			return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Position, b.Position))
 		}
 		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.Position, b.Position))
@@ -238,7 +238,7 @@ func (q *modelQueue) placed(place queue.Place) (list []*modelItem) {
 	return list
 }
 
-func (q *modelQueue) active() (list []*queue.Lock) {
+func (q *modelQueue) active() (list []*jobs.Lock) {
 	for _, l := range q.locks {
 		if !l.Returned && l != q.only {
 			list = append(list, l)
@@ -247,11 +247,11 @@ func (q *modelQueue) active() (list []*queue.Lock) {
 	return list
 }
 
-func (q *modelQueue) pop(p queue.Pop) queue.Result {
+func (q *modelQueue) pop(p jobs.Pop) jobs.Result {
 	settings := q.settings.WithDefaults()
 	mode := cmp.Or(p.Mode, settings.Mode)
-	if p.Count < 1 || p.Count > queue.MaxCount || mode.Check() != nil {
-		return refuse(&queue.InvalidError{Problem: "the pop"})
+	if p.Count < 1 || p.Count > jobs.MaxCount || mode.Check() != nil {
+		return refuse(&jobs.InvalidError{Problem: "the pop"})
 	}
 	q.settle()
 	if q.lapsed {
@@ -260,13 +260,13 @@ func (q *modelQueue) pop(p queue.Pop) queue.Result {
 	}
 	switch {
 	case q.only != nil:
-		return refuse(&queue.LockedError{Until: q.only.ExpiresAt})
-	case mode == queue.Exclusive && len(q.active()) > 0:
-		return refuse(&queue.LockedError{Until: q.latest})
+		return refuse(&jobs.LockedError{Until: q.only.ExpiresAt})
+	case mode == jobs.Exclusive && len(q.active()) > 0:
+		return refuse(&jobs.LockedError{Until: q.latest})
 	}
 	var taken []*modelItem
 	bytes := 0
-	for _, i := range q.placed(queue.PlaceReady) {
+	for _, i := range q.placed(jobs.PlaceReady) {
 		bytes += len(i.Data)
 		if len(taken) == p.Count || p.Bytes > 0 && p.Count > 16 && bytes > p.Bytes && len(taken) > 0 {
 			break
@@ -274,20 +274,20 @@ func (q *modelQueue) pop(p queue.Pop) queue.Result {
 		taken = append(taken, i)
 	}
 	if len(taken) == 0 {
-		return queue.Result{}
+		return jobs.Result{}
 	}
 	q.totals.Popped += int64(len(taken))
 	q.changes()
-	r := queue.Result{Count: len(taken)}
+	r := jobs.Result{Count: len(taken)}
 	if p.LockID == "" {
 		q.items = slices.DeleteFunc(q.items, func(i *modelItem) bool { return slices.Contains(taken, i) })
 	} else {
 		q.lastLock++
 		ttl := cmp.Or(p.TTL, time.Duration(settings.TTL)*time.Second)
-		l := &queue.Lock{ID: p.LockID, Number: q.lastLock, Items: len(taken), CreatedAt: q.now,
-			ExpiresAt: q.now.Add(queue.TTL(ttl))}
+		l := &jobs.Lock{ID: p.LockID, Number: q.lastLock, Items: len(taken), CreatedAt: q.now,
+			ExpiresAt: q.now.Add(jobs.TTL(ttl))}
 		q.locks = append(q.locks, l)
-		if mode == queue.Exclusive {
+		if mode == jobs.Exclusive {
 			q.only = l
 		} else {
 			q.seen(l)
@@ -295,7 +295,7 @@ func (q *modelQueue) pop(p queue.Pop) queue.Result {
 		held := *l
 		r.Lock = &held
 		for _, i := range taken {
-			i.place, i.lock = queue.PlaceLocked, l.Number
+			i.place, i.lock = jobs.PlaceLocked, l.Number
 			i.Attempts++
 		}
 	}
@@ -306,53 +306,53 @@ func (q *modelQueue) pop(p queue.Pop) queue.Result {
 }
 
 // seen notes when a concurrent lock ends.
-func (q *modelQueue) seen(l *queue.Lock) {
+func (q *modelQueue) seen(l *jobs.Lock) {
 	q.expiryAt = first(q.expiryAt, l.ExpiresAt)
 	if q.latest.Before(l.ExpiresAt) {
 		q.latest = l.ExpiresAt
 	}
 }
 
-func (q *modelQueue) end(id string, do func(*queue.Lock) queue.Result) queue.Result {
+func (q *modelQueue) end(id string, do func(*jobs.Lock) jobs.Result) jobs.Result {
 	if id == "" {
-		return refuse(&queue.InvalidError{Problem: "no lock_id"})
+		return refuse(&jobs.InvalidError{Problem: "no lock_id"})
 	}
 	if l := q.only; l != nil {
 		switch {
 		case q.isOver(l.ExpiresAt):
 			q.expire(l)
 			q.lapsed = false
-			return refuse(queue.ErrLockExpired)
+			return refuse(jobs.ErrLockExpired)
 		case l.ID != id:
-			return refuse(queue.ErrWrongLock)
+			return refuse(jobs.ErrWrongLock)
 		}
 		return do(l)
 	}
 	if q.lapsed {
 		q.lapsed = false
 		q.changes()
-		return refuse(queue.ErrLockExpired)
+		return refuse(jobs.ErrLockExpired)
 	}
 	for _, l := range q.locks {
 		switch {
 		case l.ID != id:
 			continue
 		case l.Returned:
-			return refuse(queue.ErrLockExpired)
+			return refuse(jobs.ErrLockExpired)
 		case q.isOver(l.ExpiresAt):
 			q.expire(l)
-			return refuse(queue.ErrLockExpired)
+			return refuse(jobs.ErrLockExpired)
 		}
 		return do(l)
 	}
 	if len(q.active()) == 0 {
-		return refuse(queue.ErrNoLock)
+		return refuse(jobs.ErrNoLock)
 	}
-	return refuse(queue.ErrWrongLock)
+	return refuse(jobs.ErrWrongLock)
 }
 
-func (q *modelQueue) drop(l *queue.Lock) {
-	q.locks = slices.DeleteFunc(q.locks, func(x *queue.Lock) bool { return x == l })
+func (q *modelQueue) drop(l *jobs.Lock) {
+	q.locks = slices.DeleteFunc(q.locks, func(x *jobs.Lock) bool { return x == l })
 	if q.only == l {
 		q.only = nil
 	}
@@ -367,7 +367,7 @@ func (q *modelQueue) fewer() {
 	}
 }
 
-func (q *modelQueue) expire(l *queue.Lock) {
+func (q *modelQueue) expire(l *jobs.Lock) {
 	n := q.giveBack(l, 0, "the lock has expired")
 	q.expired += n
 	q.totals.Expired += int64(n)
@@ -382,22 +382,22 @@ func (q *modelQueue) expire(l *queue.Lock) {
 	q.changes()
 }
 
-func (q *modelQueue) giveBack(l *queue.Lock, delay time.Duration, reason string) (n int) {
+func (q *modelQueue) giveBack(l *jobs.Lock, delay time.Duration, reason string) (n int) {
 	for _, i := range q.items {
-		if i.place != queue.PlaceLocked || i.lock != l.Number {
+		if i.place != jobs.PlaceLocked || i.lock != l.Number {
 			continue
 		}
 		n++
 		switch {
 		case q.settings.MaxAttempts > 0 && i.Attempts >= q.settings.MaxAttempts:
-			i.place, i.at, i.reason = queue.PlaceDead, q.now, reason
+			i.place, i.at, i.reason = jobs.PlaceDead, q.now, reason
 			q.died++
 			q.totals.Died++
 		case delay > 0:
-			i.place, i.at = queue.PlaceDelayed, q.now.Add(delay)
+			i.place, i.at = jobs.PlaceDelayed, q.now.Add(delay)
 			q.dueAt = first(q.dueAt, i.at)
 		default:
-			i.place = queue.PlaceReady
+			i.place = jobs.PlaceReady
 		}
 	}
 	return n
@@ -420,7 +420,7 @@ func (q *modelQueue) settle() {
 		q.changes()
 	}
 	if q.isOver(q.forgetAt) {
-		q.locks = slices.DeleteFunc(q.locks, func(l *queue.Lock) bool {
+		q.locks = slices.DeleteFunc(q.locks, func(l *jobs.Lock) bool {
 			return l.Returned && q.isOver(l.ExpiresAt.Add(10*time.Minute))
 		})
 		q.forgetAt = time.Time{}
@@ -435,12 +435,12 @@ func (q *modelQueue) settle() {
 		return
 	}
 	q.dueAt = time.Time{}
-	for _, i := range q.placed(queue.PlaceDelayed) {
+	for _, i := range q.placed(jobs.PlaceDelayed) {
 		if !q.isOver(i.at) {
 			q.dueAt = first(q.dueAt, i.at)
 			continue
 		}
-		if i.place = queue.PlaceReady; i.Attempts == 0 {
+		if i.place = jobs.PlaceReady; i.Attempts == 0 {
 			q.last++
 			i.Position, i.ReadyAt = q.last, i.at
 		}
@@ -448,23 +448,23 @@ func (q *modelQueue) settle() {
 	q.changes()
 }
 
-func (q *modelQueue) configure(c queue.Configure) queue.Result {
+func (q *modelQueue) configure(c jobs.Configure) jobs.Result {
 	if err := c.Settings.Check(); err != nil {
 		return refuse(err)
 	}
-	for _, i := range q.placed(queue.PlaceReady) {
+	for _, i := range q.placed(jobs.PlaceReady) {
 		if i.Priority >= c.Settings.WithDefaults().Priorities {
-			return refuse(&queue.InvalidError{Problem: "priorities"})
+			return refuse(&jobs.InvalidError{Problem: "priorities"})
 		}
 	}
 	q.settings = c.Settings
 	q.changes()
-	return queue.Result{}
+	return jobs.Result{}
 }
 
-func (q *modelQueue) requeue(r queue.Requeue) queue.Result {
+func (q *modelQueue) requeue(r jobs.Requeue) jobs.Result {
 	q.settle()
-	dead := q.placed(queue.PlaceDead)
+	dead := q.placed(jobs.PlaceDead)
 	chosen := dead[:min(r.Limit, len(dead))]
 	if len(r.IDs) > 0 {
 		chosen = nil
@@ -478,20 +478,20 @@ func (q *modelQueue) requeue(r queue.Requeue) queue.Result {
 	}
 	for _, i := range chosen {
 		q.last++
-		i.place, i.Position, i.Attempts, i.ReadyAt, i.reason = queue.PlaceReady, q.last, 0, q.now, ""
+		i.place, i.Position, i.Attempts, i.ReadyAt, i.reason = jobs.PlaceReady, q.last, 0, q.now, ""
 		q.changes()
 	}
-	return queue.Result{Count: len(chosen)}
+	return jobs.Result{Count: len(chosen)}
 }
 
-func (i *modelItem) dead() queue.Dead {
-	return queue.Dead{Item: i.Item, DiedAt: i.at, Reason: i.reason}
+func (i *modelItem) dead() jobs.Dead {
+	return jobs.Dead{Item: i.Item, DiedAt: i.at, Reason: i.reason}
 }
 
-func (q *modelQueue) remove(r queue.Remove) queue.Result {
-	places := []queue.Place{queue.PlaceDead}
+func (q *modelQueue) remove(r jobs.Remove) jobs.Result {
+	places := []jobs.Place{jobs.PlaceDead}
 	if !r.Dead {
-		places = []queue.Place{queue.PlaceReady, queue.PlaceDelayed, queue.PlaceDead}
+		places = []jobs.Place{jobs.PlaceReady, jobs.PlaceDelayed, jobs.PlaceDead}
 		lapsed := q.lapsed
 		for _, l := range slices.Clone(q.locks) {
 			if !l.Returned {
@@ -509,45 +509,45 @@ func (q *modelQueue) remove(r queue.Remove) queue.Result {
 	if len(removed) > 0 {
 		q.changes()
 	}
-	return queue.Result{Count: len(removed)}
+	return jobs.Result{Count: len(removed)}
 }
 
-// Look implements [queue.Store].
-func (m *Model) Look(ctx context.Context, name string) (queue.Info, error) {
-	if err := queue.CheckName(name); err != nil {
-		return queue.Info{}, err
+// Look implements [jobs.Store].
+func (m *Model) Look(ctx context.Context, name string) (jobs.Info, error) {
+	if err := jobs.CheckName(name); err != nil {
+		return jobs.Info{}, err
 	}
 	q := m.queues[name]
 	if q == nil {
-		return queue.Info{}, queue.ErrNoQueue
+		return jobs.Info{}, jobs.ErrNoQueue
 	}
 	now := m.now()
 	if now.Before(q.at) {
 		now = q.at
 	}
 	if q.now = now; q.only != nil && q.isOver(q.only.ExpiresAt) || q.isOver(q.expiryAt) || q.isOver(q.dueAt) {
-		if _, err := m.Do(ctx, name, queue.Settle{}); err != nil {
-			return queue.Info{}, err
+		if _, err := m.Do(ctx, name, jobs.Settle{}); err != nil {
+			return jobs.Info{}, err
 		}
 	}
 	i := q.info(name, now)
-	for _, x := range q.placed(queue.PlaceReady) {
+	for _, x := range q.placed(jobs.PlaceReady) {
 		i.Oldest = first(i.Oldest, x.ReadyAt)
 	}
 	return i, nil
 }
 
-func (q *modelQueue) info(name string, now time.Time) queue.Info {
+func (q *modelQueue) info(name string, now time.Time) jobs.Info {
 	if now.Before(q.at) {
 		now = q.at
 	}
-	i := queue.Info{
+	i := jobs.Info{
 		Queue: name, Settings: q.settings.WithDefaults(), Ready: make(map[int]int), Totals: q.totals, At: now,
 		Locks:  len(q.active()),
-		Locked: len(q.placed(queue.PlaceLocked)), Delayed: len(q.placed(queue.PlaceDelayed)),
-		Dead: len(q.placed(queue.PlaceDead)),
+		Locked: len(q.placed(jobs.PlaceLocked)), Delayed: len(q.placed(jobs.PlaceDelayed)),
+		Dead: len(q.placed(jobs.PlaceDead)),
 	}
-	for _, x := range q.placed(queue.PlaceReady) {
+	for _, x := range q.placed(jobs.PlaceReady) {
 		i.Ready[x.Priority]++
 	}
 	if q.only != nil {
@@ -557,8 +557,8 @@ func (q *modelQueue) info(name string, now time.Time) queue.Info {
 	return i
 }
 
-// List implements [queue.Store].
-func (m *Model) List(_ context.Context, after string, limit int) (list []queue.Info, err error) {
+// List implements [jobs.Store].
+func (m *Model) List(_ context.Context, after string, limit int) (list []jobs.Info, err error) {
 	for _, name := range slices.Sorted(maps.Keys(m.queues)) {
 		if name > after && len(list) < limit {
 			list = append(list, m.queues[name].info(name, m.now()))
@@ -567,12 +567,12 @@ func (m *Model) List(_ context.Context, after string, limit int) (list []queue.I
 	return list, nil
 }
 
-// Dead implements [queue.Store].
-func (m *Model) Dead(_ context.Context, name string, after queue.DeadID, limit int) (list []queue.Dead, err error) {
-	if err := queue.CheckName(name); err != nil || m.queues[name] == nil {
+// Dead implements [jobs.Store].
+func (m *Model) Dead(_ context.Context, name string, after jobs.DeadID, limit int) (list []jobs.Dead, err error) {
+	if err := jobs.CheckName(name); err != nil || m.queues[name] == nil {
 		return nil, err
 	}
-	for _, i := range m.queues[name].placed(queue.PlaceDead) {
+	for _, i := range m.queues[name].placed(jobs.PlaceDead) {
 		id := i.dead().DeadID()
 		if (id.At > after.At || id.At == after.At && id.Position > after.Position) && len(list) < limit {
 			list = append(list, i.dead())
@@ -581,8 +581,8 @@ func (m *Model) Dead(_ context.Context, name string, after queue.DeadID, limit i
 	return list, nil
 }
 
-// Starting implements [queue.Store].
-func (m *Model) Starting(context.Context) (list []queue.Info, err error) {
+// Starting implements [jobs.Store].
+func (m *Model) Starting(context.Context) (list []jobs.Info, err error) {
 	for _, name := range slices.Sorted(maps.Keys(m.queues)) {
 		if i := m.queues[name].info(name, m.now()); i.Settings.Start != nil {
 			list = append(list, i)
@@ -593,8 +593,8 @@ func (m *Model) Starting(context.Context) (list []queue.Info, err error) {
 
 // refusal is why something was refused, without the words.
 func refusal(err error) string {
-	var locked *queue.LockedError
-	var full *queue.FullError
+	var locked *jobs.LockedError
+	var full *jobs.FullError
 	switch {
 	case err == nil:
 		return ""
@@ -602,7 +602,7 @@ func refusal(err error) string {
 		return fmt.Sprint("locked until ", locked.Until)
 	case errors.As(err, &full):
 		return full.Error()
-	case errors.As(err, new(*queue.InvalidError)):
+	case errors.As(err, new(*jobs.InvalidError)):
 		return "invalid"
 	}
 	return strings.TrimSpace(err.Error())

@@ -1,4 +1,4 @@
-package queuetest
+package jobstest
 
 import (
 	"encoding/json"
@@ -74,7 +74,7 @@ func shorten(steps []step, err error, try func([]step) error) ([]step, error) {
 type step struct {
 	wait       time.Duration
 	queue      string
-	operations []queue.Operation
+	operations []jobs.Operation
 	requeue    int // which of the dead items it requeues, counted from 1; 0 for none
 }
 
@@ -95,7 +95,7 @@ func write(steps []step) string {
 }
 
 // replay takes steps with a store and a new model. The error says where they differ.
-func replay(tb testing.TB, s queue.Store, clock *Clock, prefix string, steps []step) error {
+func replay(tb testing.TB, s jobs.Store, clock *Clock, prefix string, steps []step) error {
 	clock.mu.Lock()
 	clock.now = Began
 	clock.mu.Unlock()
@@ -106,13 +106,13 @@ func replay(tb testing.TB, s queue.Store, clock *Clock, prefix string, steps []s
 		name := prefix + "-" + x.queue
 		operations := x.operations
 		if x.requeue > 0 {
-			dead, err := m.Dead(ctx, name, queue.DeadID{}, x.requeue)
+			dead, err := m.Dead(ctx, name, jobs.DeadID{}, x.requeue)
 			if err != nil {
 				return err
 			}
 			if len(dead) > 0 {
 				operations = append(slices.Clip(operations),
-					queue.Requeue{IDs: []queue.DeadID{dead[len(dead)-1].DeadID()}})
+					jobs.Requeue{IDs: []jobs.DeadID{dead[len(dead)-1].DeadID()}})
 			}
 		}
 		got, err := s.Do(ctx, name, operations...)
@@ -134,8 +134,8 @@ func replay(tb testing.TB, s queue.Store, clock *Clock, prefix string, steps []s
 		if g, w := infoText(info, err), infoText(wantInfo, wantErr); g != w {
 			return fmt.Errorf("step %d, look: the store says\n  %s\nthe model\n  %s", n, g, w)
 		}
-		dead, err := s.Dead(ctx, name, queue.DeadID{}, 5)
-		wantDead, wantErr := m.Dead(ctx, name, queue.DeadID{}, 5)
+		dead, err := s.Dead(ctx, name, jobs.DeadID{}, 5)
+		wantDead, wantErr := m.Dead(ctx, name, jobs.DeadID{}, 5)
 		if g, w := deadText(dead, err), deadText(wantDead, wantErr); g != w {
 			return fmt.Errorf("step %d, dead: the store says\n  %s\nthe model\n  %s", n, g, w)
 		}
@@ -143,19 +143,19 @@ func replay(tb testing.TB, s queue.Store, clock *Clock, prefix string, steps []s
 	return nil
 }
 
-func lockText(l *queue.Lock) string {
+func lockText(l *jobs.Lock) string {
 	if l == nil {
 		return "no lock"
 	}
 	return fmt.Sprintf("lock %s (%d) of %d items, %v to %v", l.ID, l.Number, l.Items, l.CreatedAt, l.ExpiresAt)
 }
 
-func itemText(i queue.Item) string {
+func itemText(i jobs.Item) string {
 	return fmt.Sprintf("[%d at %d/%d, %d attempts, pushed %v, ready %v, %q %s]", i.ID, i.Priority, i.Position,
 		i.Attempts, i.PushedAt, i.ReadyAt, i.Trace, i.Data)
 }
 
-func resultText(r queue.Result) string {
+func resultText(r jobs.Result) string {
 	text := fmt.Sprintf("%q, %s, count %d, expired %d, died %d, again %v", refusal(r.Refused), lockText(r.Lock),
 		r.Count, r.Expired, r.Died, r.Again)
 	for _, i := range r.Items {
@@ -164,7 +164,7 @@ func resultText(r queue.Result) string {
 	return text
 }
 
-func infoText(i queue.Info, err error) string {
+func infoText(i jobs.Info, err error) string {
 	start := ""
 	if i.Settings.Start != nil {
 		start, i.Settings.Start = fmt.Sprintf("starts %+v", *i.Settings.Start), nil
@@ -174,7 +174,7 @@ func infoText(i queue.Info, err error) string {
 		lockText(i.Exclusive), i.Delayed, i.Dead, i.Oldest, i.Totals, i.Life, i.At)
 }
 
-func deadText(list []queue.Dead, err error) string {
+func deadText(list []jobs.Dead, err error) string {
 	text := fmt.Sprint(err)
 	for _, d := range list {
 		text += fmt.Sprint(itemText(d.Item), d.DiedAt, d.Reason)
@@ -222,39 +222,39 @@ func (m *maker) pause() time.Duration {
 	return time.Duration(m.IntN(1000)) * time.Millisecond
 }
 
-func (m *maker) operation() queue.Operation {
+func (m *maker) operation() jobs.Operation {
 	switch n := m.IntN(100); {
 	case n < 34:
 		return m.push()
 	case n < 62:
 		return m.pop()
 	case n < 72:
-		return queue.Acknowledge{LockID: m.lock()}
+		return jobs.Acknowledge{LockID: m.lock()}
 	case n < 82:
-		r := queue.Return{LockID: m.lock(), Reason: fmt.Sprint("reason ", m.IntN(100))}
+		r := jobs.Return{LockID: m.lock(), Reason: fmt.Sprint("reason ", m.IntN(100))}
 		if m.IntN(2) == 0 {
 			r.Delay = time.Duration(m.IntN(4)) * 5 * time.Second
 		}
 		return r
 	case n < 87:
-		return queue.Extend{LockID: m.lock(), TTL: time.Duration(m.IntN(40)) * time.Second}
+		return jobs.Extend{LockID: m.lock(), TTL: time.Duration(m.IntN(40)) * time.Second}
 	case n < 91:
 		return m.configure()
 	case n < 94:
-		return queue.Requeue{Limit: m.IntN(4)}
+		return jobs.Requeue{Limit: m.IntN(4)}
 	case n < 96:
-		return queue.Remove{Dead: m.IntN(2) == 0, Limit: m.IntN(20)}
+		return jobs.Remove{Dead: m.IntN(2) == 0, Limit: m.IntN(20)}
 	case n < 98:
-		return queue.Forget{}
+		return jobs.Forget{}
 	}
-	return queue.Settle{}
+	return jobs.Settle{}
 }
 
-func (m *maker) push() queue.Operation {
-	p := queue.Push{}
+func (m *maker) push() jobs.Operation {
+	p := jobs.Push{}
 	for range 1 + m.IntN(4) {
 		m.n++
-		i := queue.NewItem{Data: json.RawMessage(fmt.Sprint(m.n)), Priority: m.IntN(4) * m.IntN(3),
+		i := jobs.NewItem{Data: json.RawMessage(fmt.Sprint(m.n)), Priority: m.IntN(4) * m.IntN(3),
 			Trace: []string{"", "trace"}[m.IntN(2)]}
 		if m.IntN(60) == 0 {
 			i.Priority = 1001
@@ -271,8 +271,8 @@ func (m *maker) push() queue.Operation {
 	return p
 }
 
-func (m *maker) pop() queue.Operation {
-	p := queue.Pop{Count: m.IntN(6), Mode: []queue.Mode{"", "", queue.Exclusive, queue.Concurrent}[m.IntN(4)]}
+func (m *maker) pop() jobs.Operation {
+	p := jobs.Pop{Count: m.IntN(6), Mode: []jobs.Mode{"", "", jobs.Exclusive, jobs.Concurrent}[m.IntN(4)]}
 	if m.IntN(8) == 0 {
 		p.Count, p.Bytes = 20+m.IntN(50), 1+m.IntN(30)
 	}
@@ -287,13 +287,13 @@ func (m *maker) pop() queue.Operation {
 // lock is the id of one of the last locks.
 func (m *maker) lock() string { return m.locks[len(m.locks)-1-m.IntN(min(4, len(m.locks)))] }
 
-func (m *maker) configure() queue.Operation {
-	s := queue.Settings{Priorities: m.IntN(10), MaxAttempts: m.IntN(4), TTL: m.IntN(60),
-		Mode: []queue.Mode{"", queue.Exclusive, queue.Concurrent, queue.Concurrent}[m.IntN(4)]}
+func (m *maker) configure() jobs.Operation {
+	s := jobs.Settings{Priorities: m.IntN(10), MaxAttempts: m.IntN(4), TTL: m.IntN(60),
+		Mode: []jobs.Mode{"", jobs.Exclusive, jobs.Concurrent, jobs.Concurrent}[m.IntN(4)]}
 	if m.IntN(4) == 0 {
 		s.MaxItems = 1 + m.IntN(30)
 	}
-	return queue.Configure{Settings: s}
+	return jobs.Configure{Settings: s}
 }
 
 // ---- A short life, for tests that let things go wrong.
@@ -301,37 +301,37 @@ func (m *maker) configure() queue.Operation {
 // Step is a transaction, and how far the clock moves before.
 type Step struct {
 	Wait       time.Duration
-	Operations []queue.Operation
+	Operations []jobs.Operation
 }
 
 // Life is the life of a queue, in which all happens that can.
 func Life() []Step {
-	push := queue.Push{Items: append(newItems(1, "a", "b"),
-		queue.NewItem{Data: quoted("later"), Delay: 5 * time.Second}), Key: "key", KeyFor: time.Minute}
+	push := jobs.Push{Items: append(newItems(1, "a", "b"),
+		jobs.NewItem{Data: quoted("later"), Delay: 5 * time.Second}), Key: "key", KeyFor: time.Minute}
 	return []Step{
-		{0, []queue.Operation{push}},
-		{0, []queue.Operation{push, queue.Push{Items: newItems(0, "c", "d")}, queue.Pop{Count: 1}}},
-		{0, []queue.Operation{queue.Configure{Settings: queue.Settings{MaxAttempts: 2}},
-			queue.Pop{Count: 2, LockID: "l"}}},
-		{time.Second, []queue.Operation{queue.Extend{LockID: "l", TTL: 10 * time.Second},
-			queue.Push{Items: newItems(4, "e")}}},
-		{10 * time.Second, []queue.Operation{queue.Acknowledge{LockID: "l"}, queue.Pop{Count: 3, LockID: "m"}}},
-		{0, []queue.Operation{queue.Return{LockID: "m", Delay: time.Second, Reason: "no"}}},
-		{0, []queue.Operation{queue.Requeue{Limit: 5}, queue.Pop{Count: 1, LockID: "n", Mode: queue.Concurrent},
-			queue.Pop{Count: 1, LockID: "o", Mode: queue.Concurrent}}},
-		{0, []queue.Operation{queue.Acknowledge{LockID: "n"}, queue.Pop{Count: 1, Mode: queue.Concurrent}}},
-		{time.Minute, []queue.Operation{push}},
-		{0, []queue.Operation{queue.Acknowledge{LockID: "o"}, queue.Remove{Limit: 2}}},
-		{0, []queue.Operation{queue.Pop{Count: 100}}},
-		{0, []queue.Operation{queue.Remove{Limit: 100}}},
-		{0, []queue.Operation{queue.Forget{}}},
-		{0, []queue.Operation{push, queue.Pop{Count: 1}}},
+		{0, []jobs.Operation{push}},
+		{0, []jobs.Operation{push, jobs.Push{Items: newItems(0, "c", "d")}, jobs.Pop{Count: 1}}},
+		{0, []jobs.Operation{jobs.Configure{Settings: jobs.Settings{MaxAttempts: 2}},
+			jobs.Pop{Count: 2, LockID: "l"}}},
+		{time.Second, []jobs.Operation{jobs.Extend{LockID: "l", TTL: 10 * time.Second},
+			jobs.Push{Items: newItems(4, "e")}}},
+		{10 * time.Second, []jobs.Operation{jobs.Acknowledge{LockID: "l"}, jobs.Pop{Count: 3, LockID: "m"}}},
+		{0, []jobs.Operation{jobs.Return{LockID: "m", Delay: time.Second, Reason: "no"}}},
+		{0, []jobs.Operation{jobs.Requeue{Limit: 5}, jobs.Pop{Count: 1, LockID: "n", Mode: jobs.Concurrent},
+			jobs.Pop{Count: 1, LockID: "o", Mode: jobs.Concurrent}}},
+		{0, []jobs.Operation{jobs.Acknowledge{LockID: "n"}, jobs.Pop{Count: 1, Mode: jobs.Concurrent}}},
+		{time.Minute, []jobs.Operation{push}},
+		{0, []jobs.Operation{jobs.Acknowledge{LockID: "o"}, jobs.Remove{Limit: 2}}},
+		{0, []jobs.Operation{jobs.Pop{Count: 100}}},
+		{0, []jobs.Operation{jobs.Remove{Limit: 100}}},
+		{0, []jobs.Operation{jobs.Forget{}}},
+		{0, []jobs.Operation{push, jobs.Pop{Count: 1}}},
 	}
 }
 
 // Same does operations with a store and a model, and checks that the results are the same, and what
 // there is then.
-func Same(tb testing.TB, s queue.Store, m *Model, name string, operations ...queue.Operation) {
+func Same(tb testing.TB, s jobs.Store, m *Model, name string, operations ...jobs.Operation) {
 	tb.Helper()
 	got, err := s.Do(tb.Context(), name, operations...)
 	if err != nil {
@@ -341,7 +341,7 @@ func Same(tb testing.TB, s queue.Store, m *Model, name string, operations ...que
 }
 
 // Agrees checks that results are those of the model, and what there is then.
-func Agrees(tb testing.TB, s queue.Store, m *Model, name string, got []queue.Result, operations ...queue.Operation) {
+func Agrees(tb testing.TB, s jobs.Store, m *Model, name string, got []jobs.Result, operations ...jobs.Operation) {
 	tb.Helper()
 	want, err := m.Do(tb.Context(), name, operations...)
 	if err != nil || len(got) != len(want) {

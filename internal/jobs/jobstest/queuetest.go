@@ -1,4 +1,4 @@
-package queuetest
+package jobstest
 
 import (
 	"encoding/json"
@@ -16,7 +16,7 @@ import (
 type Database struct {
 	// Open opens a store on it, with a clock; nil is for the database's own. What it opens is
 	// closed when the test ends, and close closes it before.
-	Open func(tb testing.TB, now func() time.Time) (s queue.Store, close func())
+	Open func(tb testing.TB, now func() time.Time) (s jobs.Store, close func())
 	// Shared says that several stores may be open at once, as of several processes.
 	Shared bool
 	// Volatile says that nothing is left of what a store had when it is closed.
@@ -79,14 +79,14 @@ type behaviour struct {
 // check does things with one queue, and looks at what comes of it.
 type check struct {
 	testing.TB
-	store queue.Store
+	store jobs.Store
 	clock *Clock
 	queue string
 	db    *Database
 }
 
 // do does operations; whether they are refused is looked at elsewhere.
-func (k *check) do(operations ...queue.Operation) []queue.Result {
+func (k *check) do(operations ...jobs.Operation) []jobs.Result {
 	k.Helper()
 	results, err := k.store.Do(k.Context(), k.queue, operations...)
 	if err != nil {
@@ -99,7 +99,7 @@ func (k *check) do(operations ...queue.Operation) []queue.Result {
 }
 
 // must does one operation, which must not be refused.
-func (k *check) must(o queue.Operation) queue.Result {
+func (k *check) must(o jobs.Operation) jobs.Result {
 	k.Helper()
 	r := k.do(o)[0]
 	if r.Refused != nil {
@@ -110,7 +110,7 @@ func (k *check) must(o queue.Operation) queue.Result {
 
 // refuses does one operation, which must be refused for a reason: an error, or one of the same
 // type.
-func (k *check) refuses(o queue.Operation, want error) error {
+func (k *check) refuses(o jobs.Operation, want error) error {
 	k.Helper()
 	r := k.do(o)[0]
 	if errors.Is(r.Refused, want) || r.Refused != nil && reflect.TypeOf(r.Refused) == reflect.TypeOf(want) &&
@@ -122,10 +122,10 @@ func (k *check) refuses(o queue.Operation, want error) error {
 }
 
 // locked pops, which must be refused because of a lock until some time.
-func (k *check) locked(p queue.Pop, until time.Time) {
+func (k *check) locked(p jobs.Pop, until time.Time) {
 	k.Helper()
-	err := k.refuses(p, &queue.LockedError{})
-	if got := err.(*queue.LockedError).Until; !got.Equal(until) {
+	err := k.refuses(p, &jobs.LockedError{})
+	if got := err.(*jobs.LockedError).Until; !got.Equal(until) {
 		k.Fatalf("locked until %v, want %v", got, until)
 	}
 }
@@ -133,14 +133,14 @@ func (k *check) locked(p queue.Pop, until time.Time) {
 // push pushes items of one priority, whose data are strings.
 func (k *check) push(priority int, data ...string) {
 	k.Helper()
-	if n := k.must(queue.Push{Items: newItems(priority, data...)}).Count; n != len(data) {
+	if n := k.must(jobs.Push{Items: newItems(priority, data...)}).Count; n != len(data) {
 		k.Fatalf("%d items pushed, want %d", n, len(data))
 	}
 }
 
-func newItems(priority int, data ...string) (items []queue.NewItem) {
+func newItems(priority int, data ...string) (items []jobs.NewItem) {
 	for _, d := range data {
-		items = append(items, queue.NewItem{Data: quoted(d), Priority: priority})
+		items = append(items, jobs.NewItem{Data: quoted(d), Priority: priority})
 	}
 	return items
 }
@@ -151,7 +151,7 @@ func quoted(s string) json.RawMessage {
 }
 
 // names are the data of items.
-func names(items []queue.Item) []string {
+func names(items []jobs.Item) []string {
 	list := []string{}
 	for _, i := range items {
 		var s string
@@ -164,7 +164,7 @@ func names(items []queue.Item) []string {
 }
 
 // gets checks what is in a result.
-func (k *check) gets(r queue.Result, want ...string) queue.Result {
+func (k *check) gets(r jobs.Result, want ...string) jobs.Result {
 	k.Helper()
 	if got := names(r.Items); fmt.Sprint(got) != fmt.Sprint(want) || r.Count != len(want) {
 		k.Fatalf("got %v (count %d), want %v", got, r.Count, want)
@@ -173,15 +173,15 @@ func (k *check) gets(r queue.Result, want ...string) queue.Result {
 }
 
 // pops takes items without a lock.
-func (k *check) pops(count int, want ...string) queue.Result {
+func (k *check) pops(count int, want ...string) jobs.Result {
 	k.Helper()
-	return k.gets(k.must(queue.Pop{Count: count}), want...)
+	return k.gets(k.must(jobs.Pop{Count: count}), want...)
 }
 
 // holds takes items with a lock.
-func (k *check) holds(id string, count int, want ...string) queue.Result {
+func (k *check) holds(id string, count int, want ...string) jobs.Result {
 	k.Helper()
-	r := k.gets(k.must(queue.Pop{Count: count, LockID: id}), want...)
+	r := k.gets(k.must(jobs.Pop{Count: count, LockID: id}), want...)
 	if r.Lock == nil || r.Lock.ID != id || r.Lock.Items != len(want) {
 		k.Fatalf("the lock is %+v", r.Lock)
 	}
@@ -189,7 +189,7 @@ func (k *check) holds(id string, count int, want ...string) queue.Result {
 }
 
 // look looks at the queue.
-func (k *check) look() queue.Info {
+func (k *check) look() jobs.Info {
 	k.Helper()
 	info, err := k.store.Look(k.Context(), k.queue)
 	if err != nil {
@@ -199,7 +199,7 @@ func (k *check) look() queue.Info {
 }
 
 // counts checks how many items are where.
-func (k *check) counts(ready, delayed, locked, dead int) queue.Info {
+func (k *check) counts(ready, delayed, locked, dead int) jobs.Info {
 	k.Helper()
 	i := k.look()
 	if got, want := [4]int{i.Depth(), i.Delayed, i.Locked, i.Dead}, [4]int{ready, delayed, locked, dead}; got != want {
@@ -209,13 +209,13 @@ func (k *check) counts(ready, delayed, locked, dead int) queue.Info {
 }
 
 // dead lists the names of dead items.
-func (k *check) dead(want ...string) []queue.Dead {
+func (k *check) dead(want ...string) []jobs.Dead {
 	k.Helper()
-	list, err := k.store.Dead(k.Context(), k.queue, queue.DeadID{}, 1000)
+	list, err := k.store.Dead(k.Context(), k.queue, jobs.DeadID{}, 1000)
 	if err != nil {
 		k.Fatal(err)
 	}
-	items := make([]queue.Item, len(list))
+	items := make([]jobs.Item, len(list))
 	for n, d := range list {
 		items[n] = d.Item
 	}

@@ -165,7 +165,7 @@ func TestManyPromisesBelowAMark(t *testing.T) {
 // TestNoStatementIsTooLarge measures the parameters of each statement of large batches. CockroachDB
 // takes no message of 16 MiB or more.
 func TestNoStatementIsTooLarge(t *testing.T) {
-	detector.TooMuch(t)
+	racetest.TooMuch(t)
 	trace := &sizes{}
 	b := newBench(t, cockroach.Options{Configure: func(c *pgxpool.Config) { c.ConnConfig.Tracer = trace }})
 	check := func(what string, turns []*round.Turn) {

@@ -192,7 +192,7 @@ func TestEveryStatementOfACommitMayFail(t *testing.T) {
 			b.mustCommit(b.clear, before)
 			n := b.statements(func() { b.mustCommit(b.store, batch) })
 			t.Logf("%d statements", n)
-			step := detector.Size(1, 3)
+			step := racetest.Size(1, 3)
 			for i, name := range slices.Sorted(maps.Keys(faults)) {
 				for k := 1 + i%step; k <= n; k += step {
 					before, batch := c.prepare(b)
@@ -295,7 +295,7 @@ func TestGivingUp(t *testing.T) {
 			before, batch := c.prepare(b)
 			b.mustCommit(b.clear, before)
 			n := b.statements(func() { b.mustCommit(b.store, batch) })
-			step := detector.Size(1, 3)
+			step := racetest.Size(1, 3)
 			for i, name := range slices.Sorted(maps.Keys(faults)) {
 				for k := 1 + i%step; k <= n; k += step {
 					b.giveUp(name, k, c.prepare)
@@ -524,7 +524,7 @@ func TestEveryStatementOfEveryOperationMayFail(t *testing.T) {
 					t.Fatal(err)
 				}
 			})
-			step := detector.Size(1, 3)
+			step := racetest.Size(1, 3)
 			for i, fault := range slices.Sorted(maps.Keys(faults)) {
 				for k := 1 + i%step; k <= n; k += step {
 					b.inject(k, faults[fault])

@@ -386,7 +386,7 @@ func TestEveryStatementOfAMigrationMayFail(t *testing.T) {
 	}
 	n := migrate(t, nil)
 	t.Logf("%d statements", n)
-	step := detector.Size(1, 4)
+	step := racetest.Size(1, 4)
 	for i, name := range []string{"serialization", "cut before", "cut after"} {
 		t.Run(name, func(t *testing.T) {
 			for k := 1 + i%step; k <= n; k += step {

@@ -40,7 +40,7 @@ import (
 //
 // [Store.Metrics] is left out: it counts everything, and says so.
 func TestPlans(t *testing.T) {
-	detector.TooMuch(t)
+	racetest.TooMuch(t)
 	t.Parallel()
 	pgtest.Need(t)
 	w := newCrowd(t)

@@ -26,21 +26,21 @@ import (
 // wrong in each way. What comes of it is what the model says.
 func TestEveryStatementOfAQueueMayFail(t *testing.T) {
 	t.Parallel()
-	clock := queuetest.NewClock()
+	clock := jobstest.NewClock()
 	b := newBench(t, cockroach.Options{Now: clock.Now})
-	db := &queuetest.Database{Query: func(tb testing.TB, scan func(into func(...any) error) error, query string,
+	db := &jobstest.Database{Query: func(tb testing.TB, scan func(into func(...any) error) error, query string,
 		args ...any) {
 		queryRows(tb, b.direct, scan, query, args...)
 	}}
-	model := queuetest.NewModel(clock.Now)
+	model := jobstest.NewModel(clock.Now)
 	life := func(name string, before func(n int)) {
-		for n, step := range queuetest.Life() {
+		for n, step := range jobstest.Life() {
 			clock.Add(step.Wait)
 			before(n)
-			queuetest.Same(t, b.store.Queues(), model, name, step.Operations...)
+			jobstest.Same(t, b.store.Queues(), model, name, step.Operations...)
 		}
 		b.proxy.Inject(nil)
-		queuetest.Audit(t, db, name)
+		jobstest.Audit(t, db, name)
 	}
 	var statements []int // up to each transaction
 	from := b.proxy.Count()
@@ -52,7 +52,7 @@ func TestEveryStatementOfAQueueMayFail(t *testing.T) {
 				b.proxy.Inject(pgfault.Once(pgfault.Is(words), faults[fault]))
 			})
 		}
-		step := detector.Size(3, 6)
+		step := racetest.Size(3, 6)
 		for k := 1 + i%step; k <= 16; k += step {
 			// The k-th statement of each transaction.
 			name := fmt.Sprintf("%s-%d", strings.ReplaceAll(fault, " ", "-"), k)
@@ -84,7 +84,7 @@ func TestAQueueWhoseCommitIsNeverLookedUp(t *testing.T) {
 			}
 			return pgfault.Pass
 		})
-		_, err := b.store.Queues().Do(ctx, name, queue.Push{Items: []queue.NewItem{{Data: []byte("1")}}})
+		_, err := b.store.Queues().Do(ctx, name, jobs.Push{Items: []jobs.NewItem{{Data: []byte("1")}}})
 		cancel()
 		b.proxy.Inject(nil)
 		if !over || history.ClassOf(err) != history.Ambiguous {
@@ -115,31 +115,31 @@ func ends(s pgfault.Statement) bool {
 func TestAQueueIsRemovedWhileACommitIsInDoubt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, cockroach.Options{})
-	push := queue.Push{Items: []queue.NewItem{{Data: []byte("1")}}}
+	push := jobs.Push{Items: []jobs.NewItem{{Data: []byte("1")}}}
 	for name, c := range map[string]struct {
-		operations []queue.Operation
-		meanwhile  []queue.Operation
+		operations []jobs.Operation
+		meanwhile  []jobs.Operation
 		ambiguous  bool
 	}{
-		"pushed": {[]queue.Operation{push},
-			[]queue.Operation{queue.Pop{Count: 10}, queue.Forget{}}, true},
-		"pushed, made again": {[]queue.Operation{push},
-			[]queue.Operation{queue.Pop{Count: 10}, queue.Forget{}, push}, true},
-		"removed":             {[]queue.Operation{queue.Forget{}}, nil, false},
-		"removed, made again": {[]queue.Operation{queue.Forget{}}, []queue.Operation{push}, false},
-		"popped and removed": {[]queue.Operation{queue.Push{Items: push.Items}, queue.Pop{Count: 10},
-			queue.Forget{}}, nil, true},
-		"others in the meantime": {[]queue.Operation{push}, []queue.Operation{push, queue.Pop{Count: 1}}, false},
+		"pushed": {[]jobs.Operation{push},
+			[]jobs.Operation{jobs.Pop{Count: 10}, jobs.Forget{}}, true},
+		"pushed, made again": {[]jobs.Operation{push},
+			[]jobs.Operation{jobs.Pop{Count: 10}, jobs.Forget{}, push}, true},
+		"removed":             {[]jobs.Operation{jobs.Forget{}}, nil, false},
+		"removed, made again": {[]jobs.Operation{jobs.Forget{}}, []jobs.Operation{push}, false},
+		"popped and removed": {[]jobs.Operation{jobs.Push{Items: push.Items}, jobs.Pop{Count: 10},
+			jobs.Forget{}}, nil, true},
+		"others in the meantime": {[]jobs.Operation{push}, []jobs.Operation{push, jobs.Pop{Count: 1}}, false},
 	} {
 		id := strings.NewReplacer(" ", "-", ",", "").Replace(name)
-		do := func(s *cockroach.Store, operations ...queue.Operation) []queue.Result {
+		do := func(s *cockroach.Store, operations ...jobs.Operation) []jobs.Result {
 			r, err := s.Queues().Do(t.Context(), id, operations...)
 			if err != nil {
 				t.Fatal(name, err)
 			}
 			return r
 		}
-		do(b.clear, queue.Configure{}) // it is there before
+		do(b.clear, jobs.Configure{}) // it is there before
 		lost := false
 		b.proxy.Inject(func(s pgfault.Statement) pgfault.Fault {
 			if !lost && pgfault.Is(b.commits())(s) {
@@ -177,7 +177,7 @@ func TestQueuesOfTwoProcessesUnderFaults(t *testing.T) {
 	chance := rand.New(rand.NewPCG(1, 2))
 	kinds := []pgfault.Fault{faults["serialization"], faults["deadlock"], faults["ambiguous"], pgfault.CutBefore,
 		pgfault.CutAfter}
-	var stores []queue.Store
+	var stores []jobs.Store
 	hit := 0
 	for range 2 {
 		proxy := pgfault.Start(t, fmt.Sprintf("%s:%d", config.Host, config.Port))
@@ -193,18 +193,18 @@ func TestQueuesOfTwoProcessesUnderFaults(t *testing.T) {
 		})
 		t.Cleanup(func() { proxy.Inject(nil) })
 	}
-	each := detector.Size(40, 20)
+	each := racetest.Size(40, 20)
 	const processes, pushers, batch = 2, 3, 3
 	popped := make(map[string]int)
 	var all sync.WaitGroup
 	for n := range processes * pushers {
 		all.Go(func() {
 			for i := range each {
-				var items []queue.NewItem
+				var items []jobs.NewItem
 				for k := range batch {
-					items = append(items, queue.NewItem{Data: fmt.Appendf(nil, `"%d-%d-%d"`, n, i, k), Priority: k})
+					items = append(items, jobs.NewItem{Data: fmt.Appendf(nil, `"%d-%d-%d"`, n, i, k), Priority: k})
 				}
-				r, err := stores[n%2].Do(t.Context(), "shared", queue.Push{Items: items}, queue.Pop{Count: 2})
+				r, err := stores[n%2].Do(t.Context(), "shared", jobs.Push{Items: items}, jobs.Pop{Count: 2})
 				if err != nil || r[0].Refused != nil || r[1].Refused != nil {
 					t.Errorf("%+v, %v", r, err)
 					continue
@@ -218,9 +218,9 @@ func TestQueuesOfTwoProcessesUnderFaults(t *testing.T) {
 		})
 	}
 	all.Wait()
-	queuetest.Audit(t, db, "shared")
+	jobstest.Audit(t, db, "shared")
 	for {
-		r, err := clear.Do(t.Context(), "shared", queue.Pop{Count: 100})
+		r, err := clear.Do(t.Context(), "shared", jobs.Pop{Count: 100})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +256,7 @@ func TestACrowdOfTwoProcessesUnderFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, clock := queuesAt(address), queuetest.NewClock()
+	db, clock := queuesAt(address), jobstest.NewClock()
 	one, _ := db.Open(t, clock.Now)
 	proxy := pgfault.Start(t, fmt.Sprintf("%s:%d", config.Host, config.Port))
 	two := openStore(t, proxy.DSN(address), cockroach.Options{Now: clock.Now}).Queues()
@@ -271,8 +271,8 @@ func TestACrowdOfTwoProcessesUnderFaults(t *testing.T) {
 		return pgfault.Pass
 	})
 	defer proxy.Inject(nil)
-	queuetest.Crowd(t, clock, one, two, "crowd", detector.Size(12, 6))
-	queuetest.Audit(t, db, "crowd")
+	jobstest.Crowd(t, clock, one, two, "crowd", racetest.Size(12, 6))
+	jobstest.Audit(t, db, "crowd")
 }
 
 // TestWhoWaitsForAQueueGivesUp holds a transaction of a queue. Who comes after it in the same
@@ -289,7 +289,7 @@ func TestWhoWaitsForAQueueGivesUp(t *testing.T) {
 		}
 		return ends(s)
 	}, pgfault.Hold(hold)))
-	push := queue.Push{Items: []queue.NewItem{{Data: []byte("1")}}}
+	push := jobs.Push{Items: []jobs.NewItem{{Data: []byte("1")}}}
 	done := make(chan error, 1)
 	go func() {
 		_, err := b.store.Queues().Do(b.Context(), "busy", push)
@@ -309,7 +309,7 @@ func TestWhoWaitsForAQueueGivesUp(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if r, err := b.store.Queues().Do(b.Context(), "busy", queue.Pop{Count: 9}); err != nil || r[0].Count != 1 {
+	if r, err := b.store.Queues().Do(b.Context(), "busy", jobs.Pop{Count: 9}); err != nil || r[0].Count != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

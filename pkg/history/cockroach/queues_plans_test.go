@@ -71,7 +71,7 @@ func TestPlansOfQueues(t *testing.T) {
 				"list":     func() error { _, err := s.List(t.Context(), "queue-200", 10); return err },
 				"starting": func() error { _, err := s.Starting(t.Context()); return err },
 				"dead": func() error {
-					_, err := s.Dead(t.Context(), "queue-3", queue.DeadID{At: 1}, 10)
+					_, err := s.Dead(t.Context(), "queue-3", jobs.DeadID{At: 1}, 10)
 					return err
 				},
 			} {
@@ -108,8 +108,8 @@ func checkQueuePlans(t *testing.T, name string, all []*seen, rows int) {
 }
 
 // fillQueues makes ten large queues and many small ones.
-func fillQueues(t *testing.T, s queue.Store) {
-	do := func(name string, operations ...queue.Operation) {
+func fillQueues(t *testing.T, s jobs.Store) {
+	do := func(name string, operations ...jobs.Operation) {
 		t.Helper()
 		r, err := s.Do(t.Context(), name, operations...)
 		if err != nil {
@@ -121,10 +121,10 @@ func fillQueues(t *testing.T, s queue.Store) {
 			}
 		}
 	}
-	push := func(n int, change func(*queue.NewItem, int)) queue.Push {
-		p := queue.Push{}
+	push := func(n int, change func(*jobs.NewItem, int)) jobs.Push {
+		p := jobs.Push{}
 		for i := range n {
-			item := queue.NewItem{Data: []byte(`{"order":1}`), Priority: i % 5}
+			item := jobs.NewItem{Data: []byte(`{"order":1}`), Priority: i % 5}
 			if change != nil {
 				change(&item, i)
 			}
@@ -134,29 +134,29 @@ func fillQueues(t *testing.T, s queue.Store) {
 	}
 	for n := range 10 {
 		name := fmt.Sprint("queue-", n)
-		do(name, queue.Configure{Settings: queue.Settings{MaxAttempts: 1, Mode: queue.Concurrent, TTL: 300}},
+		do(name, jobs.Configure{Settings: jobs.Settings{MaxAttempts: 1, Mode: jobs.Concurrent, TTL: 300}},
 			push(1000, nil),
-			queue.Pop{Count: 1000, LockID: "dies"}, queue.Return{LockID: "dies"},
-			queue.Configure{Settings: queue.Settings{Mode: queue.Concurrent, TTL: 300}})
+			jobs.Pop{Count: 1000, LockID: "dies"}, jobs.Return{LockID: "dies"},
+			jobs.Configure{Settings: jobs.Settings{Mode: jobs.Concurrent, TTL: 300}})
 		for range 7 {
 			do(name, push(1000, nil))
 		}
-		do(name, push(1000, func(i *queue.NewItem, n int) { i.Delay = time.Hour + time.Duration(n)*time.Second }))
+		do(name, push(1000, func(i *jobs.NewItem, n int) { i.Delay = time.Hour + time.Duration(n)*time.Second }))
 		do(name, push(1000, nil))
-		var more []queue.Operation
+		var more []jobs.Operation
 		for i := range 100 {
 			keyed := push(1, nil)
 			keyed.Key, keyed.KeyFor = fmt.Sprint("key-", i), time.Hour+time.Duration(i)*time.Second
-			more = append(more, queue.Pop{Count: 5, LockID: fmt.Sprint("lock-", i)}, keyed)
+			more = append(more, jobs.Pop{Count: 5, LockID: fmt.Sprint("lock-", i)}, keyed)
 		}
 		do(name, more...)
 	}
 	for n := range 500 {
-		settings := queue.Settings{}
+		settings := jobs.Settings{}
 		if n%100 == 0 {
-			settings.Start = &queue.Start{Orchestration: "o"}
+			settings.Start = &jobs.Start{Orchestration: "o"}
 		}
-		do(fmt.Sprint("queue-", 100+n), queue.Configure{Settings: settings}, push(1, nil))
+		do(fmt.Sprint("queue-", 100+n), jobs.Configure{Settings: settings}, push(1, nil))
 	}
 }
 
@@ -165,50 +165,50 @@ type queueStep struct {
 	name       string
 	wait       time.Duration
 	rows       int
-	operations []queue.Operation
+	operations []jobs.Operation
 }
 
 // queueWork does everything that can be done to a queue.
 func queueWork(id string) []queueStep {
 	id = strings.ReplaceAll(id, " ", "-")
-	items := func(n int, delay time.Duration) (list []queue.NewItem) {
+	items := func(n int, delay time.Duration) (list []jobs.NewItem) {
 		for range n {
-			list = append(list, queue.NewItem{Data: []byte("1"), Delay: delay})
+			list = append(list, jobs.NewItem{Data: []byte("1"), Delay: delay})
 		}
 		return list
 	}
 	lock := func(n int) string { return fmt.Sprint("new-", id, "-", n) }
 	return []queueStep{
-		{"push", 0, 5, []queue.Operation{queue.Push{Items: items(3, 0)}}},
+		{"push", 0, 5, []jobs.Operation{jobs.Push{Items: items(3, 0)}}},
 		{"push with a key", 0, 105,
-			[]queue.Operation{queue.Push{Items: items(3, time.Minute), Key: id, Digest: "d", KeyFor: time.Minute}}},
-		{"pop one", 0, 5, []queue.Operation{queue.Pop{Count: 1}}},
-		{"pop ten", 0, 45, []queue.Operation{queue.Pop{Count: 10}}},
-		{"pop by bytes", 0, 250, []queue.Operation{queue.Pop{Count: 50, Bytes: 1 << 20}}},
+			[]jobs.Operation{jobs.Push{Items: items(3, time.Minute), Key: id, Digest: "d", KeyFor: time.Minute}}},
+		{"pop one", 0, 5, []jobs.Operation{jobs.Pop{Count: 1}}},
+		{"pop ten", 0, 45, []jobs.Operation{jobs.Pop{Count: 10}}},
+		{"pop by bytes", 0, 250, []jobs.Operation{jobs.Pop{Count: 50, Bytes: 1 << 20}}},
 		{"lock and acknowledge", 0, 45,
-			[]queue.Operation{queue.Pop{Count: 10, LockID: lock(1)}, queue.Acknowledge{LockID: lock(1)}}},
-		{"lock and extend", 0, 45, []queue.Operation{queue.Pop{Count: 10, LockID: lock(2)},
-			queue.Extend{LockID: lock(2), TTL: 200 * time.Second}}},
-		{"return", 0, 25, []queue.Operation{queue.Return{LockID: lock(2)}}},
-		{"return with a delay", 0, 45, []queue.Operation{queue.Pop{Count: 10, LockID: lock(3)},
-			queue.Return{LockID: lock(3), Delay: time.Second}}},
-		{"delayed", 2 * time.Second, 205, []queue.Operation{queue.Settle{}}},
-		{"several pops", 0, 60, []queue.Operation{
-			queue.Pop{Count: 5, LockID: lock(4)}, queue.Pop{Count: 5, LockID: lock(5)}, queue.Pop{Count: 5},
-			queue.Pop{Count: 5}, queue.Pop{Count: 1, LockID: lock(6)}}},
+			[]jobs.Operation{jobs.Pop{Count: 10, LockID: lock(1)}, jobs.Acknowledge{LockID: lock(1)}}},
+		{"lock and extend", 0, 45, []jobs.Operation{jobs.Pop{Count: 10, LockID: lock(2)},
+			jobs.Extend{LockID: lock(2), TTL: 200 * time.Second}}},
+		{"return", 0, 25, []jobs.Operation{jobs.Return{LockID: lock(2)}}},
+		{"return with a delay", 0, 45, []jobs.Operation{jobs.Pop{Count: 10, LockID: lock(3)},
+			jobs.Return{LockID: lock(3), Delay: time.Second}}},
+		{"delayed", 2 * time.Second, 205, []jobs.Operation{jobs.Settle{}}},
+		{"several pops", 0, 60, []jobs.Operation{
+			jobs.Pop{Count: 5, LockID: lock(4)}, jobs.Pop{Count: 5, LockID: lock(5)}, jobs.Pop{Count: 5},
+			jobs.Pop{Count: 5}, jobs.Pop{Count: 1, LockID: lock(6)}}},
 		{"several acknowledgements", 0, 520, // as long as it knows nothing of the tables, all that is locked
-			[]queue.Operation{queue.Acknowledge{LockID: lock(4)}, queue.Acknowledge{LockID: lock(5)},
-				queue.Acknowledge{LockID: lock(6)}}},
-		{"several pushes with keys", 0, 110, []queue.Operation{
-			queue.Push{Items: items(1, 0), Key: id + "3", Digest: "d", KeyFor: time.Hour},
-			queue.Push{Items: items(1, 0), Key: id + "4", Digest: "d", KeyFor: time.Hour}}},
-		{"requeue", 0, 25, []queue.Operation{queue.Requeue{Limit: 10}}},
-		{"requeue by id", 0, 5, []queue.Operation{queue.Requeue{IDs: []queue.DeadID{{At: 1, Position: 1}}}}},
-		{"locks expire", 5 * time.Minute, 205, []queue.Operation{queue.Settle{}}},
-		{"locks are forgotten", 11 * time.Minute, 205, []queue.Operation{queue.Settle{}}},
+			[]jobs.Operation{jobs.Acknowledge{LockID: lock(4)}, jobs.Acknowledge{LockID: lock(5)},
+				jobs.Acknowledge{LockID: lock(6)}}},
+		{"several pushes with keys", 0, 110, []jobs.Operation{
+			jobs.Push{Items: items(1, 0), Key: id + "3", Digest: "d", KeyFor: time.Hour},
+			jobs.Push{Items: items(1, 0), Key: id + "4", Digest: "d", KeyFor: time.Hour}}},
+		{"requeue", 0, 25, []jobs.Operation{jobs.Requeue{Limit: 10}}},
+		{"requeue by id", 0, 5, []jobs.Operation{jobs.Requeue{IDs: []jobs.DeadID{{At: 1, Position: 1}}}}},
+		{"locks expire", 5 * time.Minute, 205, []jobs.Operation{jobs.Settle{}}},
+		{"locks are forgotten", 11 * time.Minute, 205, []jobs.Operation{jobs.Settle{}}},
 		{"keys are forgotten", 45 * time.Minute, 405,
-			[]queue.Operation{queue.Push{Items: items(1, 0), Key: id + "2", Digest: "d", KeyFor: time.Minute}}},
-		{"remove dead ones", 0, 45, []queue.Operation{queue.Remove{Dead: true, Limit: 10}}},
-		{"remove", 0, 45, []queue.Operation{queue.Remove{Limit: 10}}},
+			[]jobs.Operation{jobs.Push{Items: items(1, 0), Key: id + "2", Digest: "d", KeyFor: time.Minute}}},
+		{"remove dead ones", 0, 45, []jobs.Operation{jobs.Remove{Dead: true, Limit: 10}}},
+		{"remove", 0, 45, []jobs.Operation{jobs.Remove{Limit: 10}}},
 	}
 }

@@ -16,24 +16,24 @@ import (
 func TestQueues(t *testing.T) {
 	t.Parallel()
 	pgtest.Need(t)
-	queuetest.Run(t, func(tb testing.TB) *queuetest.Database { return queuesAt(pgtest.Database(tb)) })
+	jobstest.Run(t, func(tb testing.TB) *jobstest.Database { return queuesAt(pgtest.Database(tb)) })
 }
 
 func TestQueuesOnCockroachDB(t *testing.T) {
 	server := needServer(t)
-	queuetest.Run(t, func(tb testing.TB) *queuetest.Database { return queuesAt(ownDatabase(tb, server)) })
+	jobstest.Run(t, func(tb testing.TB) *jobstest.Database { return queuesAt(ownDatabase(tb, server)) })
 }
 
 func BenchmarkQueues(b *testing.B) {
 	pgtest.Need(b)
-	queuetest.Bench(b, func(tb testing.TB) *queuetest.Database { return queuesAt(pgtest.Start(tb).Database(tb)) })
+	jobstest.Bench(b, func(tb testing.TB) *jobstest.Database { return queuesAt(pgtest.Start(tb).Database(tb)) })
 }
 
 // queuesAt is the database at an address.
-func queuesAt(address string) *queuetest.Database {
-	return &queuetest.Database{
+func queuesAt(address string) *jobstest.Database {
+	return &jobstest.Database{
 		Shared: true,
-		Open: func(tb testing.TB, now func() time.Time) (queue.Store, func()) {
+		Open: func(tb testing.TB, now func() time.Time) (jobs.Store, func()) {
 			s := openStore(tb, address, cockroach.Options{Now: now})
 			return s.Queues(), func() { s.Close() }
 		},

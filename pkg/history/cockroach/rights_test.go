@@ -116,7 +116,7 @@ func life(t *testing.T, s *cockroach.Store, id string) {
 		more, err = s.Tidy(ctx)
 		ok(err)
 	}
-	queuetest.GoOn(t, s.Queues())
+	jobstest.GoOn(t, s.Queues())
 }
 
 func TestARoleThatMayNotCreateTables(t *testing.T) {

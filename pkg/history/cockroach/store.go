@@ -159,7 +159,7 @@ func (s *Store) Pool() history.Pool {
 }
 
 // Queues is where the queues are.
-func (s *Store) Queues() queue.Store { return s.queues }
+func (s *Store) Queues() jobs.Store { return s.queues }
 
 // flavour is which of the two databases it is.
 type flavour int

@@ -164,7 +164,7 @@ func testDeleteInterrupted(t *testing.T, db *Database) {
 	}
 	begin("")
 	lives := 1
-	s.interrupt(detector.Size(1, 4), func(ctx context.Context) error {
+	s.interrupt(racetest.Size(1, 4), func(ctx context.Context) error {
 		_, err := s.Delete(ctx, ids, history.Deletion{Force: true})
 		return err
 	}, func(error) {

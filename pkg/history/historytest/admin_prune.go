@@ -201,8 +201,8 @@ func testPruneLives(t *testing.T, db *Database) {
 func testPruneLarge(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := NewActor("a")
-	turn := Together(a.Start(), a.Notes(detector.Size(11_000, 5_500)), a.ContinueAsNew(),
-		a.Notes(detector.Size(6_000, 2_000)))
+	turn := Together(a.Start(), a.Notes(racetest.Size(11_000, 5_500)), a.ContinueAsNew(),
+		a.Notes(racetest.Size(6_000, 2_000)))
 	for range 1100 {
 		a.before = nil // a chain of so many would keep all of them
 		turn = Together(turn, a.ContinueAsNew())
@@ -218,7 +218,7 @@ func testPruneInterrupted(t *testing.T, db *Database) {
 	a := NewActor("a")
 	s.commit(Together(a.Start(), a.ContinueAsNew(), a.Notes(12_000), a.ContinueAsNew(), a.ContinueAsNew()))
 	gone := false
-	s.interrupt(detector.Size(1, 4), func(ctx context.Context) error {
+	s.interrupt(racetest.Size(1, 4), func(ctx context.Context) error {
 		if gone {
 			return nil
 		}

@@ -54,11 +54,11 @@ func Fill(tb testing.TB, s history.Store) {
 	f.ok(err)
 	_, err = s.TakeOverdue(tb.Context(), f.take(Began.Add(-time.Hour)))
 	f.ok(err)
-	queuetest.Fill(tb, queuesOf(s))
+	jobstest.Fill(tb, queuesOf(s))
 }
 
 // queuesOf is where a store has its queues.
-func queuesOf(s history.Store) queue.Store { return s.(interface{ Queues() queue.Store }).Queues() }
+func queuesOf(s history.Store) jobs.Store { return s.(interface{ Queues() jobs.Store }).Queues() }
 
 // Reading is all that can be read from a fixture, as JSON.
 func Reading(tb testing.TB, s history.Store) []byte {
@@ -78,7 +78,7 @@ func Reading(tb testing.TB, s history.Store) []byte {
 	}
 	metrics, err := s.Metrics(ctx)
 	put(metrics, err, "metrics")
-	put(queuetest.Reading(tb, queuesOf(s)), nil, "queues")
+	put(jobstest.Reading(tb, queuesOf(s)), nil, "queues")
 	for _, i := range list.Instances {
 		values, err := s.Values(ctx, i.Instance)
 		put(values, err, "values of %s", i.Instance)
@@ -211,7 +211,7 @@ func GoOn(tb testing.TB, s history.Store) {
 	if n, err := s.Count(ctx, history.Filter{}, 0); err != nil || n != 0 {
 		tb.Errorf("%d instances are left, %v", n, err)
 	}
-	queuetest.GoOn(tb, queuesOf(s))
+	jobstest.GoOn(tb, queuesOf(s))
 }
 
 // fixture is a store that is filled, read or taken further.

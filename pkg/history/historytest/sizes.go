@@ -38,7 +38,7 @@ func manyLargeValues(t *testing.T, db *Database) {
 	var keys []string
 	want := make(map[string]history.Value)
 	large := `"` + strings.Repeat("x", events.MaxValue-2) + `"`
-	for i := range detector.Size(events.MaxValues, 8) {
+	for i := range racetest.Size(events.MaxValues, 8) {
 		keys = append(keys, fmt.Sprintf("%0*d", events.MaxValueKey, i))
 		turns = append(turns, a.Set(keys[i], large))
 		want[keys[i]] = value(large, 1, Began)
@@ -64,7 +64,7 @@ func manyLargeValues(t *testing.T, db *Database) {
 // manyEvents shows that a turn may have as many events as the code may say in one round.
 func manyEvents(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
-	n := detector.Size(events.MaxTurnEvents, 2500)
+	n := racetest.Size(events.MaxTurnEvents, 2500)
 	facts := make([]events.Fact, n-1)
 	for i := range facts {
 		facts[i] = a.Call("charge")
@@ -88,7 +88,7 @@ func manyEvents(t *testing.T, db *Database) {
 func largeEvents(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	turns := []*round.Turn{a.Start()}
-	for range detector.Size(24, 2) {
+	for range racetest.Size(24, 2) {
 		turns = append(turns, a.Say(&events.EventReceived{Wait: 1, Name: "large",
 			Data: events.Payload(`"` + strings.Repeat("x", events.MaxPayload-2) + `"`)}))
 	}
@@ -134,7 +134,7 @@ func largeOutputs(t *testing.T, db *Database) {
 	var actors []*Actor
 	output := `"` + strings.Repeat("o", events.MaxPayload-2) + `"`
 	status := `"` + strings.Repeat("s", events.MaxStatus-2) + `"`
-	for i := range detector.Size(6, 1) {
+	for i := range racetest.Size(6, 1) {
 		a := NewActor(fmt.Sprint("a", i))
 		actors = append(actors, a)
 		turns = append(turns, Together(a.Start(), a.SetStatus(status), a.Complete(output)))

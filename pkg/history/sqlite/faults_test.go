@@ -63,7 +63,7 @@ func newBench(t *testing.T, path string) *bench {
 // be replaced.
 func eachPlace(t *testing.T, f func(b *bench)) {
 	t.Run("file", func(t *testing.T) { f(newBench(t, filepath.Join(t.TempDir(), "rondo.db"))) })
-	if detector.On {
+	if racetest.On {
 		return // nothing is concurrent that is not with a file
 	}
 	t.Run("memory", func(t *testing.T) { f(newBench(t, sqlite.Memory)) })
@@ -139,11 +139,11 @@ func (b *bench) faultsAt(s step) []namedFault {
 		list = append(list, namedFault{"NOMEM, after it happened", fault{err: noMem, late: true}})
 	}
 	switch {
-	case s.ends() || s.sql == "BEGIN IMMEDIATE" && s.kind == execs && !detector.On ||
-		s.sql == "ROLLBACK" && !detector.On:
-	case detector.On && s.n%3 > 0:
+	case s.ends() || s.sql == "BEGIN IMMEDIATE" && s.kind == execs && !racetest.On ||
+		s.sql == "ROLLBACK" && !racetest.On:
+	case racetest.On && s.n%3 > 0:
 		return nil // all of it takes minutes with the race detector, and is done without it
-	case detector.On, b.path == sqlite.Memory:
+	case racetest.On, b.path == sqlite.Memory:
 		return list[s.n%len(list):][:1] // the file has had the others
 	}
 	return list

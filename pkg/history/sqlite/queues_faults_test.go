@@ -24,14 +24,14 @@ func TestEveryStepOfAQueueMayFail(t *testing.T) {
 	t.Parallel()
 	eachPlace(t, func(b *bench) {
 		b.now = historytest.Began
-		db := &queuetest.Database{Query: func(tb testing.TB, scan func(into func(...any) error) error, query string,
+		db := &jobstest.Database{Query: func(tb testing.TB, scan func(into func(...any) error) error, query string,
 			args ...any) {
 			queryRows(tb, b.direct, scan, query, args...)
 		}}
-		model := queuetest.NewModel(func() time.Time { return b.now })
+		model := jobstest.NewModel(func() time.Time { return b.now })
 		hits, failed, repeated := 0, 0, 0
 		life := func(name string, fails func(n int, s step) fault) {
-			for _, x := range queuetest.Life() {
+			for _, x := range jobstest.Life() {
 				b.now = b.now.Add(x.Wait)
 				n, again := 0, false
 				b.driver.set(func(s step) fault {
@@ -58,12 +58,12 @@ func TestEveryStepOfAQueueMayFail(t *testing.T) {
 				} else if again {
 					repeated++
 				}
-				queuetest.Agrees(b, b.store.Queues(), model, name, results, x.Operations...)
+				jobstest.Agrees(b, b.store.Queues(), model, name, results, x.Operations...)
 			}
-			queuetest.Audit(b, db, name)
+			jobstest.Audit(b, db, name)
 		}
-		for kind := range detector.Size(7, 2) {
-			for k := 1 + kind%2; k <= 40; k += detector.Size(2, 8) {
+		for kind := range racetest.Size(7, 2) {
+			for k := 1 + kind%2; k <= 40; k += racetest.Size(2, 8) {
 				life(fmt.Sprintf("step-%d-%d", k, kind), func(n int, s step) fault {
 					if list := b.faultsAt(s); n == k && len(list) > 0 {
 						return list[kind%len(list)].fault
@@ -93,13 +93,13 @@ func TestPlansOfQueues(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rondo.db")
 	s := open(t, path, sqlite.Options{Sync: sqlite.Checkpoints})
-	var items []queue.NewItem
-	for n := range queue.MaxCount {
-		items = append(items, queue.NewItem{Data: []byte("1"), Priority: n % 5, Delay: time.Duration(n%2) * time.Hour})
+	var items []jobs.NewItem
+	for n := range jobs.MaxCount {
+		items = append(items, jobs.NewItem{Data: []byte("1"), Priority: n % 5, Delay: time.Duration(n%2) * time.Hour})
 	}
 	for n := range 20 {
 		_, err := s.Queues().Do(t.Context(), fmt.Sprint("queue-", n),
-			queue.Push{Items: items, Key: fmt.Sprint(n), KeyFor: time.Hour})
+			jobs.Push{Items: items, Key: fmt.Sprint(n), KeyFor: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}

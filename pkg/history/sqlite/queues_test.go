@@ -13,28 +13,28 @@ import (
 
 func TestQueues(t *testing.T) {
 	t.Parallel()
-	queuetest.Run(t, queuesIn(sqlite.Checkpoints))
+	jobstest.Run(t, queuesIn(sqlite.Checkpoints))
 }
 
 func TestQueuesInMemory(t *testing.T) {
 	t.Parallel()
-	queuetest.Run(t, func(testing.TB) *queuetest.Database {
-		return &queuetest.Database{Volatile: true,
-			Open: func(tb testing.TB, now func() time.Time) (queue.Store, func()) {
+	jobstest.Run(t, func(testing.TB) *jobstest.Database {
+		return &jobstest.Database{Volatile: true,
+			Open: func(tb testing.TB, now func() time.Time) (jobs.Store, func()) {
 				s := open(tb, sqlite.Memory, sqlite.Options{Now: now})
 				return s.Queues(), func() { s.Close() }
 			}}
 	})
 }
 
-func BenchmarkQueues(b *testing.B) { queuetest.Bench(b, queuesIn(sqlite.EachCommit)) }
+func BenchmarkQueues(b *testing.B) { jobstest.Bench(b, queuesIn(sqlite.EachCommit)) }
 
 // queuesIn is a database in a file.
-func queuesIn(sync sqlite.Sync) func(testing.TB) *queuetest.Database {
-	return func(tb testing.TB) *queuetest.Database {
+func queuesIn(sync sqlite.Sync) func(testing.TB) *jobstest.Database {
+	return func(tb testing.TB) *jobstest.Database {
 		path := filepath.Join(tb.TempDir(), "rondo.db")
-		return &queuetest.Database{
-			Open: func(tb testing.TB, now func() time.Time) (queue.Store, func()) {
+		return &jobstest.Database{
+			Open: func(tb testing.TB, now func() time.Time) (jobs.Store, func()) {
 				s := open(tb, path, sqlite.Options{Sync: sync, Now: now})
 				return s.Queues(), func() { s.Close() }
 			},

@@ -374,7 +374,7 @@ func (s *Store) checkMode(ctx context.Context) error {
 }
 
 // Queues is where the queues are.
-func (s *Store) Queues() queue.Store { return s.queues }
+func (s *Store) Queues() jobs.Store { return s.queues }
 
 // Path is the file of the database, "" if it is in memory.
 func (s *Store) Path() string { return s.path }

@@ -25,7 +25,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceInMemory(t *testing.T) {
-	detector.TooMuch(t)
+	racetest.TooMuch(t)
 	t.Parallel()
 	historytest.Run(t, memory)
 }

@@ -16,7 +16,7 @@ import (
 // somebody will ask for is read before, and what was decided is written at the end, or before
 // something is read that it has to do with. So a hundred pops need as many statements as two.
 
-// queueItems implements [queue.Items] within a transaction.
+// queueItems implements [jobs.Items] within a transaction.
 type queueItems struct {
 	ctx   context.Context
 	db    DB
@@ -24,24 +24,24 @@ type queueItems struct {
 	queue string
 
 	// expected is what operations that follow will ask for.
-	expected queue.Expected
+	expected jobs.Expected
 	// What was read ahead: ready items by priority, locks and keys by their ids, nil for those that
 	// are not there.
-	ahead map[int][]queue.Item
-	locks map[string]*queue.Lock
+	ahead map[int][]jobs.Item
+	locks map[string]*jobs.Lock
 	keys  map[string]*queueKey
 
 	// What is not written yet, in the order in which it will be.
 	added   []addedItem
 	moves   []move
-	made    []queue.Lock
+	made    []jobs.Lock
 	noted   []queueKey
 	dropped []int64  // numbers of locks whose items go
 	ended   []string // ids of locks that go
 }
 
 type addedItem struct {
-	queue.Item
+	jobs.Item
 	due time.Time
 }
 
@@ -60,11 +60,11 @@ type move struct {
 	lock        int64 // 0: they are removed
 }
 
-// Expect implements [queue.Items].
-func (i *queueItems) Expect(e queue.Expected) error {
+// Expect implements [jobs.Items].
+func (i *queueItems) Expect(e jobs.Expected) error {
 	i.expected = e
 	if len(e.Locks) > 1 {
-		i.locks = make(map[string]*queue.Lock)
+		i.locks = make(map[string]*jobs.Lock)
 		found, err := i.readLocks(e.Locks)
 		if err != nil {
 			return err
@@ -92,22 +92,22 @@ func (i *queueItems) Expect(e queue.Expected) error {
 	return nil
 }
 
-// Add implements [queue.Items].
-func (i *queueItems) Add(item queue.Item, due time.Time) error {
+// Add implements [jobs.Items].
+func (i *queueItems) Add(item jobs.Item, due time.Time) error {
 	i.added = append(i.added, addedItem{item, due})
 	return nil
 }
 
-// Take implements [queue.Items].
-func (i *queueItems) Take(priority int, from int64, count int) ([]queue.Item, error) {
+// Take implements [jobs.Items].
+func (i *queueItems) Take(priority int, from int64, count int) ([]jobs.Item, error) {
 	if i.alone() {
 		return i.front(takeItems, priority, from, count)
 	}
 	return i.move(priority, from, count, 0)
 }
 
-// Hold implements [queue.Items].
-func (i *queueItems) Hold(priority int, from int64, count int, lock int64) ([]queue.Item, error) {
+// Hold implements [jobs.Items].
+func (i *queueItems) Hold(priority int, from int64, count int, lock int64) ([]jobs.Item, error) {
 	if i.alone() {
 		return i.front(holdItems, priority, from, count, lock)
 	}
@@ -119,7 +119,7 @@ func (i *queueItems) Hold(priority int, from int64, count int, lock int64) ([]qu
 func (i *queueItems) alone() bool { return i.expected.Pops < 2 && i.ahead == nil }
 
 // front flushes, and runs a statement on the first items of a priority.
-func (i *queueItems) front(statement string, priority int, from int64, count int, more ...any) ([]queue.Item, error) {
+func (i *queueItems) front(statement string, priority int, from int64, count int, more ...any) ([]jobs.Item, error) {
 	if err := i.flush(); err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (i *queueItems) front(statement string, priority int, from int64, count int
 }
 
 // move gives the first ready items of a priority, and notes what becomes of them.
-func (i *queueItems) move(priority int, from int64, count int, lock int64) ([]queue.Item, error) {
+func (i *queueItems) move(priority int, from int64, count int, lock int64) ([]jobs.Item, error) {
 	there := i.ahead[priority]
 	if len(there) < count {
 		if err := i.flush(); err != nil {
@@ -141,7 +141,7 @@ func (i *queueItems) move(priority int, from int64, count int, lock int64) ([]qu
 	count = min(count, len(there))
 	taken := slices.Clone(there[:count])
 	if i.ahead == nil {
-		i.ahead = make(map[int][]queue.Item)
+		i.ahead = make(map[int][]jobs.Item)
 	}
 	i.ahead[priority] = there[count:]
 	i.expected.Ready -= count
@@ -157,14 +157,14 @@ func (i *queueItems) move(priority int, from int64, count int, lock int64) ([]qu
 	return taken, nil
 }
 
-// Drop implements [queue.Items].
-func (i *queueItems) Drop(lock queue.Lock) (int, error) {
+// Drop implements [jobs.Items].
+func (i *queueItems) Drop(lock jobs.Lock) (int, error) {
 	i.dropped = append(i.dropped, lock.Number)
 	return lock.Items, nil
 }
 
-// AddLock implements [queue.Items].
-func (i *queueItems) AddLock(l queue.Lock) error {
+// AddLock implements [jobs.Items].
+func (i *queueItems) AddLock(l jobs.Lock) error {
 	i.made = append(i.made, l)
 	if i.locks != nil {
 		i.locks[l.ID] = &l
@@ -172,8 +172,8 @@ func (i *queueItems) AddLock(l queue.Lock) error {
 	return nil
 }
 
-// FindLock implements [queue.Items].
-func (i *queueItems) FindLock(id string) (*queue.Lock, error) {
+// FindLock implements [jobs.Items].
+func (i *queueItems) FindLock(id string) (*jobs.Lock, error) {
 	if l, read := i.locks[id]; read {
 		return l, nil
 	}
@@ -187,7 +187,7 @@ func (i *queueItems) FindLock(id string) (*queue.Lock, error) {
 	return &found[0], nil
 }
 
-// RemoveLock implements [queue.Items].
+// RemoveLock implements [jobs.Items].
 func (i *queueItems) RemoveLock(id string) error {
 	i.ended = append(i.ended, id)
 	if i.locks != nil {
@@ -196,7 +196,7 @@ func (i *queueItems) RemoveLock(id string) error {
 	return nil
 }
 
-// FindKey implements [queue.Items].
+// FindKey implements [jobs.Items].
 func (i *queueItems) FindKey(key string, now time.Time) (digest string, count int, found bool, err error) {
 	k, read := i.keys[key]
 	if !read {
@@ -215,7 +215,7 @@ func (i *queueItems) FindKey(key string, now time.Time) (digest string, count in
 	return k.digest, k.items, true, nil
 }
 
-// AddKey implements [queue.Items].
+// AddKey implements [jobs.Items].
 func (i *queueItems) AddKey(key, digest string, count int, until time.Time) error {
 	k := queueKey{key, digest, count, until}
 	if i.keys != nil {
@@ -228,7 +228,7 @@ func (i *queueItems) AddKey(key, digest string, count int, until time.Time) erro
 // settled writes what is not written yet, before something else is read or written. What was read
 // ahead may be wrong after that.
 func (i *queueItems) settled() error {
-	i.ahead, i.locks, i.keys, i.expected = nil, nil, nil, queue.Expected{}
+	i.ahead, i.locks, i.keys, i.expected = nil, nil, nil, jobs.Expected{}
 	return i.flush()
 }
 
@@ -395,9 +395,9 @@ func (i *queueItems) insertion(list []addedItem) (statement string, args []any, 
 	var rows []string
 	name := b.arg(i.queue)
 	for _, a := range list[:n] {
-		place, rank := queue.PlaceReady, int64(a.Priority)
+		place, rank := jobs.PlaceReady, int64(a.Priority)
 		if !a.due.IsZero() {
-			place, rank = queue.PlaceDelayed, a.due.UnixMicro()
+			place, rank = jobs.PlaceDelayed, a.due.UnixMicro()
 		}
 		rows = append(rows, fmt.Sprintf("(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)", name, b.arg(int64(place)),
 			b.arg(rank), b.arg(a.Position), b.arg(a.ID), b.arg(a.Priority), b.arg(len(a.Data)),
@@ -406,7 +406,7 @@ func (i *queueItems) insertion(list []addedItem) (statement string, args []any, 
 	return addItems + strings.Join(rows, ", "), b.args, n
 }
 
-func (i *queueItems) lockInsertion(list []queue.Lock) (statement string, args []any) {
+func (i *queueItems) lockInsertion(list []jobs.Lock) (statement string, args []any) {
 	b := builder{Dialect: i.d}
 	name := b.arg(i.queue)
 	var rows []string

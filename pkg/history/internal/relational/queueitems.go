@@ -88,7 +88,7 @@ var forgetQueue = []string{
 
 // itemRow is a row of items.
 type itemRow struct {
-	queue.Item
+	jobs.Item
 	pushed, ready Moment
 	trace         sql.NullString
 	data          []byte
@@ -98,12 +98,12 @@ func (r *itemRow) targets() []any {
 	return []any{&r.ID, &r.Priority, &r.Position, &r.Attempts, &r.pushed, &r.ready, &r.trace, &r.data}
 }
 
-func (r *itemRow) item() queue.Item {
+func (r *itemRow) item() jobs.Item {
 	r.PushedAt, r.ReadyAt, r.Trace, r.Data = r.pushed.Time, r.ready.Time, r.trace.String, r.data
 	return r.Item
 }
 
-// Sizes implements [queue.Items].
+// Sizes implements [jobs.Items].
 func (i *queueItems) Sizes(priority int, from int64, limit int) (sizes []int, err error) {
 	err = i.query(func(r Row) error {
 		var size int
@@ -115,46 +115,46 @@ func (i *queueItems) Sizes(priority int, from int64, limit int) (sizes []int, er
 }
 
 // items reads items, in the order of their positions.
-func (i *queueItems) items(statement string, args ...any) (items []queue.Item, err error) {
+func (i *queueItems) items(statement string, args ...any) (items []jobs.Item, err error) {
 	err = i.db.Query(i.ctx, func(r Row) error {
 		var x itemRow
 		err := r.Scan(x.targets()...)
 		items = append(items, x.item())
 		return err
 	}, statement, args...)
-	slices.SortFunc(items, func(a, b queue.Item) int { return cmp.Compare(a.Position, b.Position) })
+	slices.SortFunc(items, func(a, b jobs.Item) int { return cmp.Compare(a.Position, b.Position) })
 	return items, err
 }
 
-// Move implements [queue.Items].
+// Move implements [jobs.Items].
 func (i *queueItems) Move(ids []int64, from, to int64) (int, error) {
 	statement, args := listed(i, fmt.Sprintf(moveItems, to, from), ids)
 	n, err := i.exec(statement, args...)
 	return int(n), err
 }
 
-// GiveBack implements [queue.Items].
+// GiveBack implements [jobs.Items].
 func (i *queueItems) GiveBack(lock int64, due, now time.Time, maxAttempts int,
-	reason string) (back []queue.Back, err error) {
-	place, at := queue.PlaceReady, int64(0)
+	reason string) (back []jobs.Back, err error) {
+	place, at := jobs.PlaceReady, int64(0)
 	if !due.IsZero() {
-		place, at = queue.PlaceDelayed, due.UnixMicro()
+		place, at = jobs.PlaceDelayed, due.UnixMicro()
 	}
 	err = i.query(func(r Row) error {
-		var b queue.Back
-		var place queue.Place
+		var b jobs.Back
+		var place jobs.Place
 		err := r.Scan(&place, &b.Priority, &b.Position)
-		b.Dead = place == queue.PlaceDead
+		b.Dead = place == jobs.PlaceDead
 		back = append(back, b)
 		return err
 	}, giveBackItems, i.queue, lock, int64(place), at, int64(maxAttempts), now.UnixMicro(), text(reason))
 	return back, err
 }
 
-// Due implements [queue.Items].
-func (i *queueItems) Due(now time.Time, limit int) (due []queue.Delayed, next time.Time, err error) {
+// Due implements [jobs.Items].
+func (i *queueItems) Due(now time.Time, limit int) (due []jobs.Delayed, next time.Time, err error) {
 	err = i.query(func(r Row) error {
-		var d queue.Delayed
+		var d jobs.Delayed
 		var at int64
 		err := r.Scan(&d.ID, &at, &d.Position, &d.Priority, &d.Attempts)
 		d.Due = time.UnixMicro(at).UTC()
@@ -170,8 +170,8 @@ func (i *queueItems) Due(now time.Time, limit int) (due []queue.Delayed, next ti
 	return due, next, err
 }
 
-// Ready implements [queue.Items].
-func (i *queueItems) Ready(item queue.Delayed, position int64, since time.Time) error {
+// Ready implements [jobs.Items].
+func (i *queueItems) Ready(item jobs.Delayed, position int64, since time.Time) error {
 	return i.one(readyItem, i.queue, item.Due.UnixMicro(), item.Position, position, i.d.Time(since))
 }
 
@@ -184,12 +184,12 @@ func (i *queueItems) one(statement string, args ...any) error {
 	return err
 }
 
-// Dead implements [queue.Items].
-func (i *queueItems) Dead(ids []queue.DeadID, limit int) (list []queue.Dead, err error) {
+// Dead implements [jobs.Items].
+func (i *queueItems) Dead(ids []jobs.DeadID, limit int) (list []jobs.Dead, err error) {
 	if len(ids) == 0 {
 		return i.deadPlaces(deadPlaces, limit)
 	}
-	seen := make(map[queue.DeadID]bool)
+	seen := make(map[jobs.DeadID]bool)
 	for _, id := range ids {
 		if seen[id] {
 			continue
@@ -205,9 +205,9 @@ func (i *queueItems) Dead(ids []queue.DeadID, limit int) (list []queue.Dead, err
 }
 
 // deadPlaces reads where dead items are, and nothing else of them.
-func (i *queueItems) deadPlaces(statement string, args ...any) (list []queue.Dead, err error) {
+func (i *queueItems) deadPlaces(statement string, args ...any) (list []jobs.Dead, err error) {
 	err = i.query(func(r Row) error {
-		var d queue.Dead
+		var d jobs.Dead
 		var at int64
 		err := r.Scan(&at, &d.Position, &d.Priority)
 		d.DiedAt = time.UnixMicro(at).UTC()
@@ -217,36 +217,36 @@ func (i *queueItems) deadPlaces(statement string, args ...any) (list []queue.Dea
 	return list, err
 }
 
-func (i *queueItems) deadAfter(after queue.DeadID, limit int) ([]queue.Dead, error) {
+func (i *queueItems) deadAfter(after jobs.DeadID, limit int) ([]jobs.Dead, error) {
 	return i.dead(deadItems, after.At, after.Position, limit)
 }
 
-func (i *queueItems) dead(statement string, args ...any) (list []queue.Dead, err error) {
+func (i *queueItems) dead(statement string, args ...any) (list []jobs.Dead, err error) {
 	err = i.query(func(r Row) error {
 		var x itemRow
 		var at int64
 		var reason sql.NullString
 		err := r.Scan(append([]any{&at, &reason}, x.targets()...)...)
-		list = append(list, queue.Dead{Item: x.item(), DiedAt: time.UnixMicro(at).UTC(), Reason: reason.String})
+		list = append(list, jobs.Dead{Item: x.item(), DiedAt: time.UnixMicro(at).UTC(), Reason: reason.String})
 		return err
 	}, statement, append([]any{i.queue}, args...)...)
 	return list, err
 }
 
-// Revive implements [queue.Items].
-func (i *queueItems) Revive(item queue.Dead, position int64, now time.Time) error {
+// Revive implements [jobs.Items].
+func (i *queueItems) Revive(item jobs.Dead, position int64, now time.Time) error {
 	id := item.DeadID()
 	return i.one(reviveItem, i.queue, id.At, id.Position, position, i.d.Time(now))
 }
 
-// Remove implements [queue.Items].
-func (i *queueItems) Remove(dead bool, limit int) (removed []queue.Removed, err error) {
-	least := queue.PlaceReady
+// Remove implements [jobs.Items].
+func (i *queueItems) Remove(dead bool, limit int) (removed []jobs.Removed, err error) {
+	least := jobs.PlaceReady
 	if dead {
-		least = queue.PlaceDead
+		least = jobs.PlaceDead
 	}
 	err = i.query(func(r Row) error {
-		var x queue.Removed
+		var x jobs.Removed
 		err := r.Scan(&x.Place, &x.Priority)
 		removed = append(removed, x)
 		return err
@@ -257,7 +257,7 @@ func (i *queueItems) Remove(dead bool, limit int) (removed []queue.Removed, err 
 // ---- Locks.
 
 // readLocks reads locks by their ids.
-func (i *queueItems) readLocks(ids []string) ([]queue.Lock, error) {
+func (i *queueItems) readLocks(ids []string) ([]jobs.Lock, error) {
 	keys := make([]string, len(ids))
 	for n, id := range ids {
 		keys[n] = Key(id)
@@ -266,9 +266,9 @@ func (i *queueItems) readLocks(ids []string) ([]queue.Lock, error) {
 	return i.scanLocks(statement, args...)
 }
 
-func (i *queueItems) scanLocks(statement string, args ...any) (list []queue.Lock, err error) {
+func (i *queueItems) scanLocks(statement string, args ...any) (list []jobs.Lock, err error) {
 	err = i.db.Query(i.ctx, func(r Row) error {
-		var l queue.Lock
+		var l jobs.Lock
 		var created, expires Moment
 		err := r.Scan(&l.ID, &l.Number, &l.Items, &created, &expires, &l.Returned)
 		l.CreatedAt, l.ExpiresAt = created.Time, expires.Time
@@ -279,20 +279,20 @@ func (i *queueItems) scanLocks(statement string, args ...any) (list []queue.Lock
 }
 
 // first settles, and reads the first locks of a list.
-func (i *queueItems) first(statement string, limit int) ([]queue.Lock, error) {
+func (i *queueItems) first(statement string, limit int) ([]jobs.Lock, error) {
 	if err := i.settled(); err != nil {
 		return nil, err
 	}
 	return i.scanLocks(statement, i.queue, limit)
 }
 
-// ChangeLock implements [queue.Items].
-func (i *queueItems) ChangeLock(l queue.Lock) error {
+// ChangeLock implements [jobs.Items].
+func (i *queueItems) ChangeLock(l jobs.Lock) error {
 	return i.one(changeLock, i.queue, l.ID, i.d.Time(l.ExpiresAt), l.Returned)
 }
 
-// Expired implements [queue.Items].
-func (i *queueItems) Expired(now time.Time, limit int) (expired []queue.Lock, next time.Time, err error) {
+// Expired implements [jobs.Items].
+func (i *queueItems) Expired(now time.Time, limit int) (expired []jobs.Lock, next time.Time, err error) {
 	all, err := i.first(activeLocks, limit+1)
 	for n, l := range all {
 		if n == limit || !l.Expired(now) {
@@ -302,7 +302,7 @@ func (i *queueItems) Expired(now time.Time, limit int) (expired []queue.Lock, ne
 	return all, time.Time{}, err
 }
 
-// ForgetLocks implements [queue.Items].
+// ForgetLocks implements [jobs.Items].
 func (i *queueItems) ForgetLocks(before time.Time, limit int) (next time.Time, err error) {
 	all, err := i.first(oldLocks, limit+1)
 	if err != nil {
@@ -339,7 +339,7 @@ func (i *queueItems) readKeys(keys []string) (list []queueKey, err error) {
 	return list, err
 }
 
-// ForgetKeys implements [queue.Items].
+// ForgetKeys implements [jobs.Items].
 func (i *queueItems) ForgetKeys(now time.Time, limit int) (next time.Time, err error) {
 	var old []string
 	err = i.query(func(r Row) error {
@@ -378,7 +378,7 @@ func (i *queueItems) forgetQueue() error {
 func QueueStatements(d Dialect) []string {
 	items := &queueItems{d: d}
 	addItem, _, _ := items.insertion([]addedItem{{}})
-	addLock, _ := items.lockInsertion([]queue.Lock{{}})
+	addLock, _ := items.lockInsertion([]jobs.Lock{{}})
 	addKey, _ := items.keyInsertion([]queueKey{{}})
 	hold, _ := items.holding(make([]move, 2))
 	of := func(statement string) string {

@@ -12,7 +12,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// Queues implements [queue.Store] with plain statements. What is decided is in package queue.
+// Queues implements [jobs.Store] with plain statements. What is decided is in package queue.
 type Queues struct {
 	Dialect
 	Transactor
@@ -42,10 +42,10 @@ const (
 	saveQueue      = "UPDATE rondo_queues SET state = $2, starts = $3 WHERE queue = $1"
 )
 
-// Do implements [queue.Store].
-func (q *Queues) Do(ctx context.Context, name string, operations ...queue.Operation) ([]queue.Result, error) {
+// Do implements [jobs.Store].
+func (q *Queues) Do(ctx context.Context, name string, operations ...jobs.Operation) ([]jobs.Result, error) {
 	const op = "change a queue"
-	if err := queue.CheckName(name); err != nil {
+	if err := jobs.CheckName(name); err != nil {
 		return nil, err
 	}
 	// The state tells of each process only its last transaction, so a process has one of each queue
@@ -74,7 +74,7 @@ func (q *Queues) Do(ctx context.Context, name string, operations ...queue.Operat
 type change struct {
 	*Queues
 	queue      string
-	operations []queue.Operation
+	operations []jobs.Operation
 
 	// token and life are those of the last try, results what would be true if it had happened. It
 	// is in doubt whether it did.
@@ -85,7 +85,7 @@ type change struct {
 	forgot  bool   // the try removed it, and may have made it again
 	wrote   bool   // the try changed anything
 	doubt   bool
-	results []queue.Result
+	results []jobs.Result
 	lost    error // why nobody will ever know
 }
 
@@ -109,7 +109,7 @@ func (c *change) try(ctx context.Context, db DB) error {
 	items := &queueItems{ctx: ctx, db: db, d: c.Dialect, queue: c.queue}
 	for rest := c.operations; len(rest) > 0; {
 		if state == nil {
-			n := queue.FirstThatMakes(rest)
+			n := jobs.FirstThatMakes(rest)
 			c.results, rest = append(c.results, missing(rest[:n])...), rest[n:]
 			if n = len(rest); n == 0 {
 				break
@@ -118,7 +118,7 @@ func (c *change) try(ctx context.Context, db DB) error {
 				return err
 			}
 		}
-		m := queue.NewMachine(state, items, now)
+		m := jobs.NewMachine(state, items, now)
 		results, err := m.Do(rest)
 		if err != nil {
 			return err
@@ -136,7 +136,7 @@ func (c *change) try(ctx context.Context, db DB) error {
 }
 
 // save writes what is not written yet, and the state with it, if there is anything to write.
-func (c *change) save(items *queueItems, state *queue.State) error {
+func (c *change) save(items *queueItems, state *jobs.State) error {
 	writes := items.writes()
 	switch {
 	case state == nil:
@@ -157,7 +157,7 @@ func (c *change) save(items *queueItems, state *queue.State) error {
 }
 
 // lookUp finds out whether the try before has happened, from what there is now.
-func (c *change) lookUp(state *queue.State) (known bool, err error) {
+func (c *change) lookUp(state *jobs.State) (known bool, err error) {
 	switch {
 	case !c.wrote:
 		return false, nil
@@ -215,15 +215,15 @@ func (t *turns) enter(ctx context.Context, name string) (leave func(), err error
 }
 
 // missing are the results where there is no queue: there is nothing in it.
-func missing(operations []queue.Operation) []queue.Result {
-	results := make([]queue.Result, len(operations))
+func missing(operations []jobs.Operation) []jobs.Result {
+	results := make([]jobs.Result, len(operations))
 	for n, o := range operations {
 		switch o.(type) {
-		case queue.Pop, queue.Settle:
-		case queue.Acknowledge, queue.Return, queue.Extend:
-			results[n].Refused = queue.ErrNoLock
+		case jobs.Pop, jobs.Settle:
+		case jobs.Acknowledge, jobs.Return, jobs.Extend:
+			results[n].Refused = jobs.ErrNoLock
 		default:
-			results[n].Refused = queue.ErrNoQueue
+			results[n].Refused = jobs.ErrNoQueue
 		}
 	}
 	return results
@@ -231,8 +231,8 @@ func missing(operations []queue.Operation) []queue.Result {
 
 // make makes the queue, and gives its state as that of a queue that is held: somebody else may have
 // been first.
-func (c *change) make(ctx context.Context, db DB) (*queue.State, time.Time, error) {
-	data, err := (&queue.State{Life: newLife()}).Encode()
+func (c *change) make(ctx context.Context, db DB) (*jobs.State, time.Time, error) {
+	data, err := (&jobs.State{Life: newLife()}).Encode()
 	if err != nil {
 		return nil, time.Time{}, err
 	}
@@ -250,7 +250,7 @@ func (c *change) make(ctx context.Context, db DB) (*queue.State, time.Time, erro
 }
 
 // state reads the state of a queue, nil if there is none, and what time it is.
-func (q *Queues) state(ctx context.Context, db DB, name, lock string) (state *queue.State, now time.Time, err error) {
+func (q *Queues) state(ctx context.Context, db DB, name, lock string) (state *jobs.State, now time.Time, err error) {
 	var clock Moment
 	err = db.Query(ctx, func(r Row) (err error) {
 		var data []byte
@@ -259,7 +259,7 @@ func (q *Queues) state(ctx context.Context, db DB, name, lock string) (state *qu
 			into = append(into, &clock)
 		}
 		if err = r.Scan(into...); err == nil {
-			state, err = queue.DecodeState(data)
+			state, err = jobs.DecodeState(data)
 		}
 		return err
 	}, fmt.Sprintf(readQueue, q.clock())+lock, name)
@@ -285,13 +285,13 @@ func (q *Queues) now(clock Moment) time.Time {
 	return clock.UTC()
 }
 
-// Look implements [queue.Store].
-func (q *Queues) Look(ctx context.Context, name string) (queue.Info, error) {
-	if err := queue.CheckName(name); err != nil {
-		return queue.Info{}, err
+// Look implements [jobs.Store].
+func (q *Queues) Look(ctx context.Context, name string) (jobs.Info, error) {
+	if err := jobs.CheckName(name); err != nil {
+		return jobs.Info{}, err
 	}
 	for settled := false; ; settled = true {
-		var info queue.Info
+		var info jobs.Info
 		due, there := false, false
 		err := q.Read(ctx, "look at a queue", func(db DB) error {
 			state, now, err := q.state(ctx, db, name, "")
@@ -305,20 +305,20 @@ func (q *Queues) Look(ctx context.Context, name string) (queue.Info, error) {
 		})
 		switch {
 		case err != nil:
-			return queue.Info{}, err
+			return jobs.Info{}, err
 		case !there:
-			return queue.Info{}, queue.ErrNoQueue
+			return jobs.Info{}, jobs.ErrNoQueue
 		case !due || settled:
 			return info, nil
 		}
-		if _, err := q.Do(ctx, name, queue.Settle{}); err != nil {
-			return queue.Info{}, err
+		if _, err := q.Do(ctx, name, jobs.Settle{}); err != nil {
+			return jobs.Info{}, err
 		}
 	}
 }
 
 // oldest finds since when the item is ready that has waited for longest.
-func (q *Queues) oldest(ctx context.Context, db DB, name string, state *queue.State) (oldest time.Time, err error) {
+func (q *Queues) oldest(ctx context.Context, db DB, name string, state *jobs.State) (oldest time.Time, err error) {
 	for _, priority := range state.Priorities() {
 		err := db.Query(ctx, func(r Row) error {
 			var at Moment
@@ -335,17 +335,17 @@ func (q *Queues) oldest(ctx context.Context, db DB, name string, state *queue.St
 	return oldest, nil
 }
 
-// List implements [queue.Store].
-func (q *Queues) List(ctx context.Context, after string, limit int) ([]queue.Info, error) {
+// List implements [jobs.Store].
+func (q *Queues) List(ctx context.Context, after string, limit int) ([]jobs.Info, error) {
 	return q.list(ctx, pageOfQueues, Key(after), limit)
 }
 
-// Starting implements [queue.Store].
-func (q *Queues) Starting(ctx context.Context) ([]queue.Info, error) {
+// Starting implements [jobs.Store].
+func (q *Queues) Starting(ctx context.Context) ([]jobs.Info, error) {
 	return q.list(ctx, startingQueues)
 }
 
-func (q *Queues) list(ctx context.Context, where string, args ...any) (list []queue.Info, err error) {
+func (q *Queues) list(ctx context.Context, where string, args ...any) (list []jobs.Info, err error) {
 	err = q.Read(ctx, "list queues", func(db DB) error {
 		list = nil
 		return db.Query(ctx, func(r Row) error {
@@ -359,7 +359,7 @@ func (q *Queues) list(ctx context.Context, where string, args ...any) (list []qu
 			if err := r.Scan(into...); err != nil {
 				return err
 			}
-			state, err := queue.DecodeState(data)
+			state, err := jobs.DecodeState(data)
 			if err != nil {
 				return fmt.Errorf("queue %q: %w", name, err)
 			}
@@ -370,9 +370,9 @@ func (q *Queues) list(ctx context.Context, where string, args ...any) (list []qu
 	return list, err
 }
 
-// Dead implements [queue.Store].
-func (q *Queues) Dead(ctx context.Context, name string, after queue.DeadID, limit int) (list []queue.Dead, err error) {
-	if err := queue.CheckName(name); err != nil {
+// Dead implements [jobs.Store].
+func (q *Queues) Dead(ctx context.Context, name string, after jobs.DeadID, limit int) (list []jobs.Dead, err error) {
+	if err := jobs.CheckName(name); err != nil {
 		return nil, err
 	}
 	err = q.Read(ctx, "list dead items", func(db DB) error {

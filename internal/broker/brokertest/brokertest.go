@@ -1,6 +1,6 @@
-// Package bustest is the suite that says whether an implementation of package bus keeps its
+// Package brokertest is the suite that says whether an implementation of package broker keeps its
 // promises.
-package bustest
+package brokertest
 
 import (
 	"context"
@@ -45,19 +45,19 @@ type Environment struct {
 
 // Bus is a connection.
 type Bus interface {
-	bus.Publisher
-	bus.Inbox
-	bus.DeadLetters
-	bus.DeadBox
-	bus.WorkBroker
-	bus.Members
-	bus.Handovers
-	bus.Sessions
-	bus.Notes
-	bus.Marks
-	bus.Notices
-	bus.Questions
-	bus.RollCalls
+	broker.Publisher
+	broker.Inbox
+	broker.DeadLetters
+	broker.DeadBox
+	broker.WorkBroker
+	broker.Members
+	broker.Handovers
+	broker.Sessions
+	broker.Notes
+	broker.Marks
+	broker.Notices
+	broker.Questions
+	broker.RollCalls
 
 	// SetPartitions changes how many partitions the inbox has.
 	SetPartitions(ctx context.Context, n int) error
@@ -154,7 +154,7 @@ func timer(b Bus, instance, id string, due time.Time) events.Wire {
 }
 
 // work is a message for a worker.
-func work(b Bus, q bus.Queue, instance, id string) events.Wire {
+func work(b Bus, q broker.Queue, instance, id string) events.Wire {
 	tag := "_"
 	if q.Tag != "" {
 		tag = events.EncodeToken(q.Tag)
@@ -174,7 +174,7 @@ func headerWith(id string) events.Header {
 }
 
 // id is the message id of a delivery.
-func id(d bus.Delivery) string {
+func id(d broker.Delivery) string {
 	if v := d.Header[events.HeaderMsgID]; len(v) > 0 {
 		return v[0]
 	}
@@ -183,7 +183,7 @@ func id(d bus.Delivery) string {
 
 // got is a delivery, and when it came by the clock on the wall: that is what moments are told by.
 type got struct {
-	bus.Delivery
+	broker.Delivery
 	at time.Time
 }
 
@@ -210,7 +210,7 @@ func (t *T) receive(b Bus, partitions ...int) *receiving {
 	for _, p := range partitions {
 		r.all.Go(func() {
 			for ctx.Err() == nil { // as a service does it
-				err := b.Receive(ctx, p, func(d bus.Delivery) { r.came <- got{d, time.Now().Round(0)} })
+				err := b.Receive(ctx, p, func(d broker.Delivery) { r.came <- got{d, time.Now().Round(0)} })
 				if err != nil {
 					t.Logf("receive again: %v", err)
 					pause(ctx, 50*time.Millisecond)
@@ -342,7 +342,7 @@ func (t *T) eventually(what string, is func() bool) {
 
 func (t *T) within(limit time.Duration, what string, is func() bool) {
 	t.Helper()
-	if !stall.Until(limit, is) {
+	if !slowtest.Until(limit, is) {
 		t.Fatalf("after %v it is not so that %s", limit, what)
 	}
 }

@@ -1,10 +1,10 @@
-// Package heap lets small heaps grow before they are collected.
+// Package gctune lets small heaps grow before they are collected.
 //
 // Go collects garbage when the heap has doubled. A service that keeps a few megabytes and makes
 // hundreds a second collects dozens of times a second then, which takes a tenth of its time and
 // more. With some room it does so rarely, for a bounded price in memory; a heap that is larger than
 // the room is collected as always.
-package heap
+package gctune
 
 import (
 	"os"

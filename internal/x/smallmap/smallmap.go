@@ -1,6 +1,6 @@
-// Package few has a map for what most often is a handful of values, of which there are very many:
-// each instance that is kept in memory has two.
-package few
+// Package smallmap has a map for what most often is a handful of values, of which there are very
+// many: each instance that is kept in memory has two.
+package smallmap
 
 import (
 	"maps"

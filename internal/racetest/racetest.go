@@ -1,8 +1,8 @@
-// Package detector tells tests whether the race detector watches them. It makes Go code five to ten
+// Package racetest tells tests whether the race detector watches them. It makes Go code five to ten
 // times slower, and what is about size or about many faults one after the other shows it nothing
 // new. Such a test does less with it; `make test` runs those whose name says so once more without
 // it, in full: see FULL_STORES and FULL_OTHERS in the Makefile.
-package detector
+package racetest
 
 import "testing"
 

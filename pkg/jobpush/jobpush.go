@@ -1,7 +1,7 @@
-// Package queuepush lets orchestrations push items to the queues of
+// Package jobpush lets orchestrations push items to the queues of
 // [github.com/rondo-run/rondo/internal/jobs].
 //
-//	err := queuepush.Push(ctx, "mails", queuepush.Item{Item: mail}, queuepush.Item{Item: receipt, Delay: time.Hour})
+//	err := jobpush.Push(ctx, "mails", jobpush.Item{Item: mail}, jobpush.Item{Item: receipt, Delay: time.Hour})
 //
 // Behind it is an activity of the engine's own. An orchestrator executes it, because workers need
 // no database; it is in the history like any other activity.
@@ -19,12 +19,12 @@
 // nothing of it is in the queue, and the orchestration is told why. [TypeFull] may be over in a
 // while, so an orchestration can sleep and push again. [TypeInvalid] is final.
 //
-//	if errors.Is(err, orchestration.OfType(queuepush.TypeFull)) { … }
+//	if errors.Is(err, orchestration.OfType(jobpush.TypeFull)) { … }
 //
 // A database that does not answer is no refusal. It is waited for, until somebody cancels the push
 // or its time is over: give the context a limit (see [orchestration.Context.WithTimeout]) if the
 // orchestration has none.
-package queuepush
+package jobpush
 
 import (
 	"context"
@@ -100,11 +100,11 @@ type entry struct {
 // encode writes the input, and refuses what no queue would take.
 func encode(name string, items []Item) (events.Payload, error) {
 	in := input{Queue: name}
-	if err := queue.CheckName(name); err != nil {
+	if err := jobs.CheckName(name); err != nil {
 		return nil, invalid(err)
 	}
-	if len(items) == 0 || len(items) > queue.MaxCount {
-		return nil, invalid(fmt.Errorf("push 1 to %d items at once, not %d", queue.MaxCount, len(items)))
+	if len(items) == 0 || len(items) > jobs.MaxCount {
+		return nil, invalid(fmt.Errorf("push 1 to %d items at once, not %d", jobs.MaxCount, len(items)))
 	}
 	for n, i := range items {
 		data, err := events.JSON{}.Encode(i.Item)
@@ -120,9 +120,9 @@ func encode(name string, items []Item) (events.Payload, error) {
 			return nil, invalid(fmt.Errorf("item %d of %d: priority %d; want 0, which is the highest, or more", n+1,
 				len(items), i.Priority))
 		}
-		if i.Delay < 0 || i.Delay > queue.MaxDelay {
+		if i.Delay < 0 || i.Delay > jobs.MaxDelay {
 			return nil, invalid(fmt.Errorf("item %d of %d: delay %v; want 0 to %v", n+1, len(items), i.Delay,
-				queue.MaxDelay))
+				jobs.MaxDelay))
 		}
 		in.Items = append(in.Items,
 			entry{Item: json.RawMessage(data), Priority: i.Priority, Delay: events.Duration(i.Delay)})
@@ -137,8 +137,8 @@ func invalid(err error) error {
 // ---- The other side.
 
 // Handler is the code of the activity, for orchestrators: it pushes to the queues of a store.
-func Handler(store queue.Store) activity.Binding {
-	return With(func(ctx context.Context, name string, push queue.Push) error {
+func Handler(store jobs.Store) activity.Binding {
+	return With(func(ctx context.Context, name string, push jobs.Push) error {
 		results, err := store.Do(ctx, name, push)
 		if err != nil {
 			return &unanswered{err}
@@ -160,7 +160,7 @@ const (
 
 // With is the code of the activity with another end: what becomes of a push is what the function
 // says. Tests of orchestrations have refusals with it.
-func With(push func(ctx context.Context, name string, p queue.Push) error) activity.Binding {
+func With(push func(ctx context.Context, name string, p jobs.Push) error) activity.Binding {
 	return activity.Define[json.RawMessage,
 		struct{}](Activity).With(func(ctx context.Context, data json.RawMessage) (none struct{}, err error) {
 		name, p, err := Read(ctx, events.Payload(data))
@@ -189,19 +189,19 @@ func With(push func(ctx context.Context, name string, p queue.Push) error) activ
 
 // Read reads the input of the activity, and makes it the push that it is, with its key. The context
 // is the activity's.
-func Read(ctx context.Context, data events.Payload) (name string, p queue.Push, err error) {
+func Read(ctx context.Context, data events.Payload) (name string, p jobs.Push, err error) {
 	var in input
 	if err := (events.JSON{}).Decode(data, &in); err != nil {
 		return "", p, invalid(fmt.Errorf("the input cannot be read: %w", err))
 	}
-	if err := queue.CheckName(in.Queue); err != nil {
+	if err := jobs.CheckName(in.Queue); err != nil {
 		return "", p, invalid(err)
 	}
 	trace := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, trace)
 	p.Key, p.KeyFor, p.Digest = key(activity.InfoOf(ctx).IdempotencyKey), keyFor, hash(data)
 	for _, i := range in.Items {
-		p.Items = append(p.Items, queue.NewItem{Data: i.Item, Priority: i.Priority, Delay: time.Duration(i.Delay),
+		p.Items = append(p.Items, jobs.NewItem{Data: i.Item, Priority: i.Priority, Delay: time.Duration(i.Delay),
 			Trace: trace["traceparent"]})
 	}
 	return in.Queue, p, nil
@@ -223,15 +223,15 @@ func hash(b []byte) string {
 
 // refusal is what an orchestration is told.
 func refusal(name string, err error) error {
-	var full *queue.FullError
-	var bad *queue.InvalidError
+	var full *jobs.FullError
+	var bad *jobs.InvalidError
 	e := &events.Error{Kind: events.Application, Type: TypeInvalid, Final: true}
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &full):
 		e.Type, e.Final = TypeFull, false
-	case errors.As(err, &bad), errors.Is(err, queue.ErrKeyReused):
+	case errors.As(err, &bad), errors.Is(err, jobs.ErrKeyReused):
 	default:
 		return err
 	}

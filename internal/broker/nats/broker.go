@@ -1,5 +1,5 @@
-// Package natsbus keeps the promises of package bus on NATS JetStream. It is the one package that
-// imports the NATS client.
+// Package natsbroker keeps the promises of package broker on NATS JetStream. It is the one package
+// that imports the NATS client.
 //
 // # Streams
 //
@@ -58,7 +58,7 @@
 // Who comes across a stream, a consumer or a bucket that is gone, after a disk was lost for
 // instance, makes everything again if [Config.Setup] is [Make], and says so in the log. What was
 // stored is lost then; whoever knows what was outstanding publishes it again.
-package natsbus
+package natsbroker
 
 import (
 	"context"
@@ -128,18 +128,18 @@ type there struct {
 }
 
 var (
-	_ bus.Publisher   = (*Bus)(nil)
-	_ bus.Inbox       = (*Bus)(nil)
-	_ bus.DeadLetters = (*Bus)(nil)
-	_ bus.WorkBroker  = (*Bus)(nil)
-	_ bus.Members     = (*Bus)(nil)
-	_ bus.Handovers   = (*Bus)(nil)
-	_ bus.Sessions    = (*Bus)(nil)
-	_ bus.Notes       = (*Bus)(nil)
-	_ bus.Marks       = (*Bus)(nil)
-	_ bus.Notices     = (*Bus)(nil)
-	_ bus.Questions   = (*Bus)(nil)
-	_ bus.RollCalls   = (*Bus)(nil)
+	_ broker.Publisher   = (*Bus)(nil)
+	_ broker.Inbox       = (*Bus)(nil)
+	_ broker.DeadLetters = (*Bus)(nil)
+	_ broker.WorkBroker  = (*Bus)(nil)
+	_ broker.Members     = (*Bus)(nil)
+	_ broker.Handovers   = (*Bus)(nil)
+	_ broker.Sessions    = (*Bus)(nil)
+	_ broker.Notes       = (*Bus)(nil)
+	_ broker.Marks       = (*Bus)(nil)
+	_ broker.Notices     = (*Bus)(nil)
+	_ broker.Questions   = (*Bus)(nil)
+	_ broker.RollCalls   = (*Bus)(nil)
 )
 
 // names are those of everything in the broker.
@@ -219,9 +219,9 @@ func (h *happened) note(err error) {
 }
 
 // Traffic tells what went over the connection, and what has happened to it.
-func (b *Bus) Traffic() bus.Traffic {
+func (b *Bus) Traffic() broker.Traffic {
 	s := b.nc.Stats()
-	return bus.Traffic{
+	return broker.Traffic{
 		Connected: b.nc.IsConnected(), In: s.InMsgs, Out: s.OutMsgs, InBytes: s.InBytes, OutBytes: s.OutBytes,
 		ShortWay: b.ways.taken.Load(), PassedOn: b.ways.passed.Load(), Disconnects: b.events.disconnects.Load(),
 		Reconnects: s.Reconnects, SlowConsumers: b.events.slow.Load(), Errors: b.events.errors.Load(),
@@ -265,7 +265,7 @@ func (b *Bus) subject(words ...string) string {
 
 // token encodes a word for a subject.
 func token(word string) string {
-	if word == bus.Any {
+	if word == broker.Any {
 		return "*"
 	}
 	return events.EncodeToken(word)

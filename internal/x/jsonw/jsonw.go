@@ -1,6 +1,6 @@
-// Package fields writes JSON objects without reflection: as encoding/json does that does not escape
+// Package jsonw writes JSON objects without reflection: as encoding/json does that does not escape
 // HTML, byte for byte, several times faster.
-package fields
+package jsonw
 
 import (
 	"bytes"

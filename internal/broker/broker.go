@@ -1,4 +1,4 @@
-// Package bus is how messages travel: the contract of the broker.
+// Package broker is how messages travel: the contract of the broker.
 // [github.com/rondo-run/rondo/internal/broker/nats] keeps it on NATS JetStream, and is the one
 // package that knows NATS. The suite [github.com/rondo-run/rondo/internal/broker/brokertest] says
 // whether an implementation keeps it.
@@ -24,7 +24,7 @@
 //     [events.Verb.Ahead]): in its own order, however much of what people say waits.
 //   - A message that is not to be taken before a moment is not handed out before it.
 //   - What is withdrawn is not handed out any more. Who holds it already is told, and can ask.
-package bus
+package broker
 
 import (
 	"context"

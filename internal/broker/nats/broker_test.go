@@ -1,4 +1,4 @@
-package natsbus_test
+package natsbroker_test
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/brokertest"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/broker/nats"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 
 func TestConformance(t *testing.T) {
 	shared := natstest.Start(t)
-	bustest.Run(t, func(t *testing.T, s bustest.Settings) bustest.Environment {
+	brokertest.Run(t, func(t *testing.T, s brokertest.Settings) brokertest.Environment {
 		if !s.Restarts {
 			return environment(t, shared, 0, s)
 		}
@@ -48,12 +48,12 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceOnCluster(t *testing.T) {
-	if testing.Short() || detector.On {
+	if testing.Short() || racetest.On {
 		t.Skip("three servers are too much for the race detector; `make large` runs this, and one is tested here")
 	}
 	servers := natstest.Cluster(t, 3)
 	slots := make(chan bool, 4) // three servers on one machine have enough to do
-	bustest.Run(t, func(t *testing.T, s bustest.Settings) bustest.Environment {
+	brokertest.Run(t, func(t *testing.T, s brokertest.Settings) brokertest.Environment {
 		slots <- true
 		t.Cleanup(func() { <-slots })
 		return environment(t, servers, 3, s)
@@ -75,9 +75,10 @@ func restart(t testing.TB, s *embedded.Server, down func()) {
 var systems atomic.Int64
 
 // environment makes a system of its own on servers that may have others.
-func environment(t *testing.T, to interface{ URL() string }, replicas int, s bustest.Settings) bustest.Environment {
+func environment(t *testing.T, to interface{ URL() string }, replicas int,
+	s brokertest.Settings) brokertest.Environment {
 	prefix := fmt.Sprintf("sys%d", systems.Add(1))
-	config := natsbus.Config{
+	config := natsbroker.Config{
 		Prefix: prefix, Partitions: s.Partitions, Replicas: replicas, InboxWait: s.InboxWait, WorkWait: s.WorkWait,
 		MemberLease:  s.MemberLease,
 		SessionLease: s.SessionLease, Timeout: 20 * time.Second,
@@ -87,9 +88,9 @@ func environment(t *testing.T, to interface{ URL() string }, replicas int, s bus
 	natstest.Connect(t, to, config)
 	config.Partitions = 0
 	up := strings.ToUpper(prefix)
-	return bustest.Environment{
+	return brokertest.Environment{
 		Cluster: replicas > 1,
-		Connect: func(t *testing.T) bustest.Bus { return natstest.Connect(t, to, config) },
+		Connect: func(t *testing.T) brokertest.Bus { return natstest.Connect(t, to, config) },
 		Stored: func(t *testing.T) (n int) {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
@@ -181,8 +182,8 @@ func errorsAs[T error](err error, to *T) bool { return errors.As(err, to) }
 func TestQueueOfWorkThatNobodyHasMade(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)
-	b := natstest.Connect(t, server, natsbus.Config{})
-	dying := natstest.Connect(t, server, natsbus.Config{Setup: natsbus.Use}) // which makes nothing
+	b := natstest.Connect(t, server, natsbroker.Config{})
+	dying := natstest.Connect(t, server, natsbroker.Config{Setup: natsbroker.Use}) // which makes nothing
 	ref := events.Ref{Life: "aa", Execution: 1, Event: 2}
 	work, err := events.Encode(b.Prefix(), events.Message{ID: events.MessageID(events.VerbWork, "i", ref),
 		Instance: "i", Content: &events.Work{Ref: ref, Activity: "charge", Tag: "gpu", Attempt: 1}})
@@ -200,6 +201,6 @@ func TestQueueOfWorkThatNobodyHasMade(t *testing.T) {
 	}
 	natstest.Eventually(t, "the queue is there", func() bool {
 		q, err := b.Queues(t.Context())
-		return err == nil && slices.Equal(q, []bus.Queue{{Tag: "gpu", Activity: "charge"}})
+		return err == nil && slices.Equal(q, []broker.Queue{{Tag: "gpu", Activity: "charge"}})
 	})
 }

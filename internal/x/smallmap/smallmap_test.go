@@ -1,4 +1,4 @@
-package few_test
+package smallmap_test
 
 import (
 	"maps"
@@ -13,9 +13,9 @@ import (
 func TestMapIsAMap(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		var m few.Map[int]
+		var m smallmap.Map[int]
 		want := make(map[int64]int)
-		span := int64(1 + random.IntN(3*few.Most)) // few at first, many at times
+		span := int64(1 + random.IntN(3*smallmap.Most)) // few at first, many at times
 		for step := range 300 {
 			number := random.Int64N(span)
 			switch random.IntN(3) {

@@ -1,4 +1,4 @@
-package fields_test
+package jsonw_test
 
 import (
 	"bytes"
@@ -28,7 +28,7 @@ type all struct {
 }
 
 func (a *all) write() ([]byte, error) {
-	o := fields.Begin([]byte("before "))
+	o := jsonw.Begin([]byte("before "))
 	o.Text("text", a.Text)
 	o.TextIf("maybe", a.Maybe)
 	o.Number("number", a.Number)
@@ -39,7 +39,7 @@ func (a *all) write() ([]byte, error) {
 	o.TimeIf("late", a.Late)
 	o.Raw("raw", a.Raw, nil)
 	o.OtherIf("more", a.More, len(a.More) > 0)
-	o.Nested("in", func(o *fields.Object) { o.Text("text", a.In.Text) })
+	o.Nested("in", func(o *jsonw.Object) { o.Text("text", a.In.Text) })
 	return o.End()
 }
 
@@ -79,7 +79,7 @@ func TestSharesAreWrittenAsJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := fields.Begin(nil)
+		o := jsonw.Begin(nil)
 		o.ShareIf("share", x)
 		if got, err := o.End(); err != nil || string(got) != string(want) {
 			t.Errorf("%v is written as %s (%v), want %s", x, got, err, want)

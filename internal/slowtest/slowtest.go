@@ -1,9 +1,9 @@
-// Package stall tells tests how long the machine stood still: how much too late a goroutine that
+// Package slowtest tells tests how long the machine stood still: how much too late a goroutine that
 // only sleeps was woken, and how long the disk took for what is otherwise done at once. A test that
 // wants something within a time takes that off, so that it fails for what the code does and not for
 // what else the machine had to do. It also spares the machine: tests look less often where a look
 // takes long, and fewer of them run at once where everything does.
-package stall
+package slowtest
 
 import (
 	"os"

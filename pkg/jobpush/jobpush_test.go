@@ -1,4 +1,4 @@
-package queuepush_test
+package jobpush_test
 
 import (
 	"context"
@@ -21,16 +21,16 @@ import (
 // push is what the orchestration of these tests is told to push.
 type push struct {
 	Queue string
-	Items []queuepush.Item
+	Items []jobpush.Item
 }
 
 var pushing = orchestration.Define[push, string]("pushing")
 
 func pushIt(ctx *orchestration.Context, p push) (string, error) {
-	return "done", queuepush.Push(ctx, p.Queue, p.Items...)
+	return "done", jobpush.Push(ctx, p.Queue, p.Items...)
 }
 
-func open(t *testing.T) queue.Store {
+func open(t *testing.T) jobs.Store {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "rondo.db"), sqlite.Options{})
 	if err != nil {
@@ -41,9 +41,9 @@ func open(t *testing.T) queue.Store {
 }
 
 // run has an orchestration push something to the queues of a database, and gives its error.
-func run(t *testing.T, store queue.Store, p push, parts ...rondotest.Part) error {
+func run(t *testing.T, store jobs.Store, p push, parts ...rondotest.Part) error {
 	t.Helper()
-	env := rondotest.New(t, append(parts, pushing.With(pushIt), queuepush.Handler(store))...)
+	env := rondotest.New(t, append(parts, pushing.With(pushIt), jobpush.Handler(store))...)
 	h, err := pushing.Start(t.Context(), env, p, orchestration.ID("p"))
 	if err != nil {
 		t.Fatal(err)
@@ -53,16 +53,16 @@ func run(t *testing.T, store queue.Store, p push, parts ...rondotest.Part) error
 }
 
 // one is a push of an item.
-func one(name string, i queuepush.Item) push { return push{name, []queuepush.Item{i}} }
+func one(name string, i jobpush.Item) push { return push{name, []jobpush.Item{i}} }
 
 func TestWhatIsPushedIsInTheQueue(t *testing.T) {
 	store := open(t)
 	err := run(t, store, push{"jobs",
-		[]queuepush.Item{{Item: map[string]int{"n": 1}, Priority: 3}, {Item: nil}, {Item: "later", Delay: time.Hour}}})
+		[]jobpush.Item{{Item: map[string]int{"n": 1}, Priority: 3}, {Item: nil}, {Item: "later", Delay: time.Hour}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := store.Do(t.Context(), "jobs", queue.Pop{Count: 10})
+	r, err := store.Do(t.Context(), "jobs", jobs.Pop{Count: 10})
 	if err != nil || len(r[0].Items) != 2 || string(r[0].Items[0].Data) != "null" ||
 		string(r[0].Items[1].Data) != `{"n":1}` || r[0].Items[1].Priority != 3 {
 		t.Errorf("%+v, %v", r, err)
@@ -76,7 +76,7 @@ func TestWhatIsPushedIsInTheQueue(t *testing.T) {
 func TestAPushHappensOnce(t *testing.T) {
 	for seed := range uint64(20) {
 		store := open(t)
-		if err := run(t, store, one("jobs", queuepush.Item{Item: seed}), rondotest.Chaos(seed)); err != nil {
+		if err := run(t, store, one("jobs", jobpush.Item{Item: seed}), rondotest.Chaos(seed)); err != nil {
 			t.Fatal(err)
 		}
 		if i, err := store.Look(t.Context(), "jobs"); err != nil || i.Depth() != 1 || i.Totals.Pushed != 1 {
@@ -88,7 +88,7 @@ func TestAPushHappensOnce(t *testing.T) {
 // The activity is called as a worker calls it, twice for the same call, and once for another one.
 func TestTheKeyIsThatOfTheCall(t *testing.T) {
 	store := open(t)
-	handler := queuepush.Handler(store)
+	handler := jobpush.Handler(store)
 	for n, call := range []string{"a/1/1/2", "a/1/1/2", "a/1/1/5", strings.Repeat("long", 1000) + "/1/1/2"} {
 		ctx := activity.NewContext(t.Context(), activity.Environment{Info: activity.Info{IdempotencyKey: call}})
 		if _, err := handler.Run(ctx, events.JSON{},
@@ -101,7 +101,7 @@ func TestTheKeyIsThatOfTheCall(t *testing.T) {
 	}
 	ctx := activity.NewContext(t.Context(), activity.Environment{Info: activity.Info{IdempotencyKey: "a/1/1/2"}})
 	_, err := handler.Run(ctx, events.JSON{}, events.Payload(`{"queue": "jobs", "items": [{"item": 2}]}`))
-	if !errors.Is(err, orchestration.OfType(queuepush.TypeInvalid)) {
+	if !errors.Is(err, orchestration.OfType(jobpush.TypeInvalid)) {
 		t.Errorf("another push of the same call gives %v", err)
 	}
 }
@@ -109,7 +109,7 @@ func TestTheKeyIsThatOfTheCall(t *testing.T) {
 func TestRefusedPushes(t *testing.T) {
 	store := open(t)
 	if _, err := store.Do(t.Context(), "small",
-		queue.Configure{Settings: queue.Settings{Priorities: 2, MaxItems: 1}}); err != nil {
+		jobs.Configure{Settings: jobs.Settings{Priorities: 2, MaxItems: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -118,22 +118,22 @@ func TestRefusedPushes(t *testing.T) {
 		typ  string
 		want string
 	}{
-		{"no such priority", one("small", queuepush.Item{Priority: 2}), queuepush.TypeInvalid,
+		{"no such priority", one("small", jobpush.Item{Priority: 2}), jobpush.TypeInvalid,
 			"priority: 2; want 0 to 1"},
-		{"full", push{"small", make([]queuepush.Item, 2)}, queuepush.TypeFull, "and may have 1"},
-		{"name", one("not good", queuepush.Item{}), queuepush.TypeInvalid, "the name of a queue has"},
-		{"nothing", push{"small", nil}, queuepush.TypeInvalid, "push 1 to 1000 items at once, not 0"},
-		{"too many", push{"small", make([]queuepush.Item, 1001)}, queuepush.TypeInvalid, "not 1001"},
-		{"negative priority", one("small", queuepush.Item{Priority: -1}), queuepush.TypeInvalid,
+		{"full", push{"small", make([]jobpush.Item, 2)}, jobpush.TypeFull, "and may have 1"},
+		{"name", one("not good", jobpush.Item{}), jobpush.TypeInvalid, "the name of a queue has"},
+		{"nothing", push{"small", nil}, jobpush.TypeInvalid, "push 1 to 1000 items at once, not 0"},
+		{"too many", push{"small", make([]jobpush.Item, 1001)}, jobpush.TypeInvalid, "not 1001"},
+		{"negative priority", one("small", jobpush.Item{Priority: -1}), jobpush.TypeInvalid,
 			"item 1 of 1: priority -1"},
-		{"negative delay", one("small", queuepush.Item{Delay: -1}), queuepush.TypeInvalid, "item 1 of 1: delay -1ns"},
-		{"long delay", one("small", queuepush.Item{Delay: 366 * 24 * time.Hour}), queuepush.TypeInvalid,
+		{"negative delay", one("small", jobpush.Item{Delay: -1}), jobpush.TypeInvalid, "item 1 of 1: delay -1ns"},
+		{"long delay", one("small", jobpush.Item{Delay: 366 * 24 * time.Hour}), jobpush.TypeInvalid,
 			"delay 8784h0m0s"},
 	} {
 		err := run(t, store, c.push)
 		var e *orchestration.Error
 		if !errors.Is(err, orchestration.OfType(c.typ)) || !errors.As(err, &e) ||
-			!strings.Contains(err.Error(), c.want) || e.Final != (c.typ == queuepush.TypeInvalid) {
+			!strings.Contains(err.Error(), c.want) || e.Final != (c.typ == jobpush.TypeInvalid) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
@@ -145,7 +145,7 @@ func TestRefusedPushes(t *testing.T) {
 // What cannot be written as JSON is refused before anything is executed.
 func TestAnItemThatIsNoJSON(t *testing.T) {
 	env := rondotest.New(t, pushing.With(func(ctx *orchestration.Context, _ push) (string, error) {
-		return "", queuepush.Push(ctx, "jobs", queuepush.Item{Item: 1}, queuepush.Item{Item: func() {}})
+		return "", jobpush.Push(ctx, "jobs", jobpush.Item{Item: 1}, jobpush.Item{Item: func() {}})
 	}))
 	h, err := pushing.Start(t.Context(), env, push{}, orchestration.ID("p"))
 	if err != nil {
@@ -162,12 +162,12 @@ func TestAnItemThatIsNoJSON(t *testing.T) {
 
 // broken is a store that fails some times.
 type broken struct {
-	queue.Store
+	jobs.Store
 	times int
 	done  func()
 }
 
-func (b *broken) Do(ctx context.Context, name string, operations ...queue.Operation) ([]queue.Result, error) {
+func (b *broken) Do(ctx context.Context, name string, operations ...jobs.Operation) ([]jobs.Result, error) {
 	if b.times--; b.times == 0 {
 		b.done()
 	}
@@ -179,13 +179,13 @@ func (b *broken) Do(ctx context.Context, name string, operations ...queue.Operat
 
 func TestADatabaseThatIsAwayIsWaitedFor(t *testing.T) {
 	store := &broken{open(t), 2, func() {}}
-	if err := run(t, store, one("jobs", queuepush.Item{Item: 1})); err != nil || store.times != -1 {
+	if err := run(t, store, one("jobs", jobpush.Item{Item: 1})); err != nil || store.times != -1 {
 		t.Errorf("%d more times, %v", store.times, err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("nobody waits any more")
 	store = &broken{open(t), 1, func() { cancel(why) }}
-	_, err := queuepush.Handler(store).Run(ctx, events.JSON{},
+	_, err := jobpush.Handler(store).Run(ctx, events.JSON{},
 		events.Payload(`{"queue": "jobs", "items": [{"item": 1}]}`))
 	if !errors.Is(err, why) {
 		t.Errorf("%v, want that it ends with its context", err)
@@ -195,11 +195,11 @@ func TestADatabaseThatIsAwayIsWaitedFor(t *testing.T) {
 // Other codecs are the business of others: what is pushed is JSON.
 func TestAnotherCodec(t *testing.T) {
 	store := open(t)
-	if err := run(t, store, one("jobs", queuepush.Item{Item: json.RawMessage(`{"n": 1}`)}),
+	if err := run(t, store, one("jobs", jobpush.Item{Item: json.RawMessage(`{"n": 1}`)}),
 		rondotest.UseCodec(shouting{})); err != nil {
 		t.Fatal(err)
 	}
-	r, err := store.Do(t.Context(), "jobs", queue.Pop{Count: 1})
+	r, err := store.Do(t.Context(), "jobs", jobs.Pop{Count: 1})
 	if err != nil || len(r[0].Items) != 1 || string(r[0].Items[0].Data) != `{"n":1}` {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -226,13 +226,13 @@ func (s shouting) Decode(p events.Payload, v any) error {
 // Nobody takes the name of the engine's activity by accident.
 func TestTheNameIsTheEnginesOwn(t *testing.T) {
 	_, err := activity.NewRegistry(activity.Define[int,
-		int](queuepush.Activity).With(func(context.Context, int) (int, error) {
+		int](jobpush.Activity).With(func(context.Context, int) (int, error) {
 		return 0, nil
 	}))
 	if err == nil || !strings.Contains(err.Error(), `the prefix "rondo." is reserved for the engine`) {
 		t.Error(err)
 	}
-	if _, err := activity.NewBuiltInRegistry(queuepush.Handler(nil)); err != nil {
+	if _, err := activity.NewBuiltInRegistry(jobpush.Handler(nil)); err != nil {
 		t.Error(err)
 	}
 	_, err = activity.NewBuiltInRegistry(activity.Define[int,
