@@ -21,7 +21,7 @@ var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 func TestEveryKind(t *testing.T) {
 	var said strings.Builder
 	for _, kind := range events.Kinds() {
-		data, err := os.ReadFile(filepath.Join("..", "events", "testdata", "events", string(kind)+".json"))
+		data, err := os.ReadFile(filepath.Join("..", "..", "pkg", "events", "testdata", "events", string(kind)+".json"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -353,7 +353,7 @@ func TestManyAskWhileAFileChanges(t *testing.T) {
 
 // TestTheAccessFileOfTheDocuments reads the example that people begin with.
 func TestTheAccessFileOfTheDocuments(t *testing.T) {
-	page, err := os.ReadFile(filepath.FromSlash("../../../docs/queues.md"))
+	page, err := os.ReadFile(filepath.FromSlash("../../docs/queues.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

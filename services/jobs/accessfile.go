@@ -219,7 +219,7 @@ func rightNames() string {
 }
 
 var (
-	unknownField = regexp.MustCompile(`^(line \d+: )field (.+) not found in type queues\.(\w+)$`)
+	unknownField = regexp.MustCompile(`^(line \d+: )field (.+) not found in type \w+\.(\w+)$`)
 	wrongKind    = regexp.MustCompile(`(?s)^(line \d+: )cannot unmarshal (!!\w+)(?: .*)? into (.+)$`)
 	fieldsOf     = map[string]string{
 		"accessFile": "callers", "accessCaller": "name, token_sha256, certificates, allow, rate",

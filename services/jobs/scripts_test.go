@@ -28,7 +28,7 @@ import (
 // the documents, and `sleep` moves it. Ids that are made by chance stand for those that are made
 // here: the same for the same.
 
-const queuesDocument = "../../../docs/queues.md"
+const queuesDocument = "../../docs/queues.md"
 
 // theExamples is where the scripts begin that stand in the document.
 const theExamples = "\n## The examples of the former service\n"
