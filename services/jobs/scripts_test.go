@@ -455,7 +455,7 @@ func problemsInCode(t *testing.T) map[string]int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f.Name.Name == "queues" {
+		if f.Name.Name == "jobserver" {
 			files = append(files, f)
 		}
 	}
