@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
@@ -62,8 +61,8 @@ func (d *driver) one(ctx context.Context, p plan) (time.Duration, error) {
 // nothing else going on, as programs do it.
 func idle(o orchestration.Definition[job, echoed]) []variant {
 	return []variant{{name: "one at a time", run: func(ctx context.Context, r *run) (err error) {
-		c, err := client.Connect(ctx, natsbroker.Config{URLs: r.natsURL, Prefix: r.prefix(), Name: "bench-client",
-			Setup: natsbroker.Use, Logger: quiet()}, client.Options{})
+		c, err := client.Connect(ctx, r.natsURL, client.Prefix(r.prefix()), client.Name("bench-client"),
+			client.Logger(quiet()))
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -53,8 +52,7 @@ func start(t *testing.T, dir string) (c *client.Client, end func()) {
 		c.NATS.InboxWait = time.Second                  // so that what was taken and not decided comes again soon
 		c.Orchestrator.KeepFormerFor = time.Millisecond // nothing old comes again here
 	})
-	c, err := client.Connect(t.Context(), natsbroker.Config{URLs: a.Addresses().NATS, Setup: natsbroker.Use},
-		client.Options{})
+	c, err := client.Connect(t.Context(), a.Addresses().NATS)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
@@ -67,8 +66,7 @@ func start(t *testing.T, dir, ledger string) program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.client, err = client.Connect(t.Context(), natsbroker.Config{URLs: at.NATS, Setup: natsbroker.Use},
-		client.Options{})
+	p.client, err = client.Connect(t.Context(), at.NATS)
 	if err != nil {
 		t.Fatal(err)
 	}

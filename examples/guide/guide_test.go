@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
@@ -55,8 +54,7 @@ func run(t *testing.T, config app.Config, parts ...app.Part) (*client.Client, st
 		t.Fatalf("it has not started: %v", err)
 	}
 	servers := a.Addresses().NATS
-	c, err := client.Connect(t.Context(), natsbroker.Config{URLs: servers, Setup: natsbroker.Use},
-		client.Options{Codec: config.Orchestrator.Round.Codec})
+	c, err := client.Connect(t.Context(), servers, client.Codec(config.Orchestrator.Round.Codec))
 	must(t, err)
 	t.Cleanup(func() { must(t, c.Close()) })
 	return c, servers

@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 
-	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
 func buyAPiano(ctx context.Context, servers string) (string, error) {
-	c, err := client.Connect(ctx, natsbroker.Config{URLs: servers, Setup: natsbroker.Use}, client.Options{})
+	c, err := client.Connect(ctx, servers)
 	if err != nil {
 		return "", err
 	}

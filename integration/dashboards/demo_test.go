@@ -17,7 +17,6 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/rondo-run/rondo/examples/orders/contract"
-	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
@@ -73,7 +72,7 @@ func demonstrate(t *testing.T) (*memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.Connect(ctx, natsbroker.Config{URLs: at.NATS, Setup: natsbroker.Use}, client.Options{})
+	c, err := client.Connect(ctx, at.NATS)
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/orchestration"
@@ -127,8 +126,7 @@ func (s *system) run() (orchestrator, worker *process) {
 	if s.nats, err = jetstream.New(conn); err != nil {
 		s.t.Fatal(err)
 	}
-	if s.client, err = client.Connect(s.t.Context(), natsbroker.Config{URLs: s.server.URL(), Setup: natsbroker.Use},
-		client.Options{}); err != nil {
+	if s.client, err = client.Connect(s.t.Context(), s.server.URL()); err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { s.client.Close() })

@@ -19,6 +19,7 @@ import (
 	"github.com/rondo-run/rondo/internal/broker/embedded"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/query"
+	"github.com/rondo-run/rondo/internal/timeline"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -49,6 +50,19 @@ type System struct {
 func (s System) NewID(prefix string) string {
 	id := s.Client.NewID()
 	return prefix + "-" + id[max(0, len(id)-8):]
+}
+
+// PrintHistory prints the history of an instance's current execution, one line an event.
+func (s System) PrintHistory(ctx context.Context, instance string) error {
+	x, err := s.Client.History(ctx, instance, 0)
+	if err != nil {
+		return err
+	}
+	lines := timeline.New(timeline.Options{})
+	for _, e := range x.Events {
+		s.Print("%s", lines.Line(e))
+	}
+	return nil
 }
 
 // dev runs everything in this process. What is in the directory stays there, so the next start goes

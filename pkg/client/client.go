@@ -1,9 +1,8 @@
 // Package client is how programs and people talk to instances from outside: start, raise, enqueue,
 // cancel, wait, ask.
 //
-//	b, err := natsbroker.Connect(ctx, natsbroker.Config{URLs: "nats://nats:4222", Setup: natsbroker.Use})
+//	c, err := client.Connect(ctx, "nats://nats:4222", client.Credentials("orders.creds"))
 //	…
-//	c := client.New(b, client.Options{})
 //	order, err := orders.Fulfil.Start(ctx, c, o, orchestration.ID("order-7"))
 //	receipt, err := order.Wait(ctx)
 //

@@ -1,6 +1,19 @@
 package client
 
-import "time"
+import (
+	"time"
+
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+)
+
+// Configured applies options to an empty configuration.
+func Configured(opts ...Option) (natsbroker.Config, Options) {
+	var c connection
+	for _, opt := range opts {
+		opt(&c)
+	}
+	return c.nats, c.client
+}
 
 // AskEvery sets how often what is waited for is asked for again.
 func (o Options) AskEvery(first, last time.Duration) Options {

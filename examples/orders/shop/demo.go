@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/rondo-run/rondo/examples/orders/contract"
-	"github.com/rondo-run/rondo/internal/timeline"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/orchestration"
@@ -45,7 +44,7 @@ func demo(ctx context.Context, s app.System) error {
 		return err
 	}
 	s.Print("It is fulfilled: %s, %s. This is what has happened:\n", receipt.Payment, receipt.Tracking)
-	if err := tell(ctx, s, id); err != nil {
+	if err := s.PrintHistory(ctx, id); err != nil {
 		return err
 	}
 	s.Print("\nWhat runs goes on running. Ctrl-C ends it.")
@@ -63,17 +62,4 @@ func waiting(ctx context.Context, c *client.Client, id string) error {
 		}
 	}
 	return fmt.Errorf("%s has ended before it could be approved", id)
-}
-
-// tell prints the history of an order.
-func tell(ctx context.Context, s app.System, id string) error {
-	x, err := s.Client.History(ctx, id, 0)
-	if err != nil {
-		return err
-	}
-	lines := timeline.New(timeline.Options{})
-	for _, e := range x.Events {
-		s.Print("%s", lines.Line(e))
-	}
-	return nil
 }

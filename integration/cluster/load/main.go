@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/examples/orders/contract"
-	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
@@ -29,11 +28,10 @@ const (
 
 func main() {
 	// only what becomes of orders is of interest
-	config := natsbroker.Config{Setup: natsbroker.Use, Logger: slog.New(slog.DiscardHandler)}
-	flag.StringVar(&config.URLs, "nats", "", "the `addresses` of the servers")
-	flag.StringVar(&config.User, "user", "", "the user")
-	flag.StringVar(&config.Password, "password", "", "its password")
-	flag.StringVar(&config.InboxPrefix, "inbox-prefix", "", "the prefix of the subjects of its answers")
+	urls := flag.String("nats", "", "the `addresses` of the servers")
+	user := flag.String("user", "", "the user")
+	password := flag.String("password", "", "its password")
+	inboxPrefix := flag.String("inbox-prefix", "", "the prefix of the subjects of its answers")
 	l := &load{states: make(map[string]int)}
 	flag.StringVar(&l.prefix, "prefix", "load", "how the ids of orders begin")
 	flag.IntVar(&l.most, "most", 30_000, "how many orders are started at most")
@@ -41,7 +39,9 @@ func main() {
 	patience := flag.Duration("patience", 5*time.Minute,
 		"how long to wait for those that have not ended, after the last start")
 	flag.Parse()
-	if err := l.run(config, time.Second/time.Duration(*rate), *patience); err != nil {
+	opts := []client.Option{client.UserPassword(*user, *password), client.InboxPrefix(*inboxPrefix),
+		client.Logger(slog.New(slog.DiscardHandler))}
+	if err := l.run(*urls, opts, time.Second/time.Duration(*rate), *patience); err != nil {
 		fmt.Fprintln(os.Stderr, "load:", err)
 		os.Exit(1)
 	}
@@ -59,10 +59,10 @@ type load struct {
 	retries int
 }
 
-func (l *load) run(config natsbroker.Config, each, patience time.Duration) (err error) {
+func (l *load) run(urls string, opts []client.Option, each, patience time.Duration) (err error) {
 	told, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if l.client, err = client.Connect(told, config, client.Options{}); err != nil {
+	if l.client, err = client.Connect(told, urls, opts...); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
