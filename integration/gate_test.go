@@ -298,7 +298,7 @@ func (h gatedHold) settle(call string, do func()) {
 		return
 	}
 	if h.b.line != nil && h.b.g.wants("after", call, h.kind) {
-		written := h.b.line.expect(h.Token())
+		written := h.b.line.expect(h.AckSubject())
 		do()
 		select {
 		case <-written:
@@ -311,13 +311,13 @@ func (h gatedHold) settle(call string, do func()) {
 }
 
 func (h gatedHold) Ack() { h.settle("acknowledge", h.Hold.Ack) }
-func (h gatedHold) Return(after time.Duration) {
-	h.settle("give back", func() { h.Hold.Return(after) })
+func (h gatedHold) Nak(after time.Duration) {
+	h.settle("give back", func() { h.Hold.Nak(after) })
 }
 
-func (h gatedHold) Extend() {
+func (h gatedHold) InProgress() {
 	if !h.b.g.dead.Load() {
-		h.Hold.Extend()
+		h.Hold.InProgress()
 	}
 }
 

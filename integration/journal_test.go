@@ -205,17 +205,17 @@ func (h probedHold) Ack() {
 	h.Hold.Ack()
 }
 
-func (h probedHold) Return(after time.Duration) {
+func (h probedHold) Nak(after time.Duration) {
 	if h.p.dead.Load() {
 		return
 	}
 	h.p.journal.note("returned %s after %v", h.d.Subject, after)
-	h.Hold.Return(after)
+	h.Hold.Nak(after)
 }
 
-func (h probedHold) Extend() {
+func (h probedHold) InProgress() {
 	if !h.p.dead.Load() {
-		h.Hold.Extend()
+		h.Hold.InProgress()
 	}
 }
 

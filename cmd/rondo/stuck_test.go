@@ -126,7 +126,7 @@ func takeAndDie(t *testing.T, address, activity string) {
 			continue
 		}
 		if err == nil {
-			taken, err = q.Take(ctx, 1, func(d broker.Delivery) { d.Hold.Return(0) })
+			taken, err = q.Take(ctx, 1, func(d broker.Delivery) { d.Hold.Nak(0) })
 		}
 		if err != nil {
 			t.Fatal(err)

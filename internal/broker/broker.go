@@ -37,7 +37,7 @@ import (
 )
 
 // Delivery is a message that was handed out, to be settled by exactly one of the methods Ack,
-// Return and Bury of its Hold.
+// Nak and Bury of its Hold.
 type Delivery struct {
 	// Subject is the one it was published on.
 	Subject string
@@ -69,15 +69,15 @@ func (d Delivery) ID() string { return fmt.Sprintf("%d@%d", d.Place, d.Stored.Un
 type Hold interface {
 	// Ack removes the message for good.
 	Ack()
-	// Return gives it back, to come again after a delay. A result that has come past the broker
+	// Nak gives it back, to come again after a delay. A result that has come past the broker
 	// comes again through it at once.
-	Return(after time.Duration)
-	// Extend keeps it from being handed out again for as long as when it was handed out, if it is
-	// stored.
-	Extend()
-	// Token is with what another process can settle it instead of this one: see [Handovers]. It is
-	// empty if none can.
-	Token() string
+	Nak(after time.Duration)
+	// InProgress keeps it from being handed out again for as long as when it was handed out, if it
+	// is stored.
+	InProgress()
+	// AckSubject is with what another process can settle it instead of this one: see [Handovers].
+	// It is empty if none can.
+	AckSubject() string
 }
 
 // PassedHold is the Hold of work that was passed on without being stored (see [WorkQueue].Offer).

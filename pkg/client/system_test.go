@@ -167,7 +167,7 @@ func (s *system) end() {
 // take is a round with one message.
 func (s *system) take(ctx context.Context, d broker.Delivery) {
 	if s.deaf.Load() {
-		d.Hold.Return(20 * time.Millisecond)
+		d.Hold.Nak(20 * time.Millisecond)
 		return
 	}
 	m, err := events.Decode(s.bus.Prefix(), d.Subject, d.Header, d.Body, d.ID())
@@ -197,7 +197,7 @@ func (s *system) take(ctx context.Context, d broker.Delivery) {
 		row := known[0].Row
 		if len(turn.Executions) > 0 {
 			if !s.commit(ctx, turn) {
-				d.Hold.Return(0)
+				d.Hold.Nak(0)
 				return
 			}
 			row = turn.Row
@@ -251,7 +251,7 @@ func (s *system) settle(d broker.Delivery, m events.Message, inbox []round.Deliv
 	if len(turn.Receipts) > 0 && inbox[0].Message.ID == m.ID && m.ID != "" {
 		switch r := turn.Receipts[0]; r.Verdict {
 		case round.Returned:
-			d.Hold.Return(min(r.After, 50*time.Millisecond))
+			d.Hold.Nak(min(r.After, 50*time.Millisecond))
 		case round.Again:
 			return inbox
 		default:

@@ -60,10 +60,10 @@ func (i *item) settling() broker.Delivery {
 // noHold settles nothing.
 type noHold struct{}
 
-func (noHold) Ack()                 {}
-func (noHold) Return(time.Duration) {}
-func (noHold) Extend()              {}
-func (noHold) Token() string        { return "" }
+func (noHold) Ack()               {}
+func (noHold) Nak(time.Duration)  {}
+func (noHold) InProgress()        {}
+func (noHold) AckSubject() string { return "" }
 
 // size is about how much memory it takes.
 func (i *item) size() int64 { return int64(len(i.delivery.Body)) + 512 }
@@ -333,7 +333,7 @@ func (l *loop) arrive(i *item) {
 	}
 	if l.draining || !i.handed && !l.owned[i.delivery.Partition] {
 		i.free()
-		i.delivery.Hold.Return(0)
+		i.delivery.Hold.Nak(0)
 		return
 	}
 	l.held[i.delivery.Place] = i
@@ -375,7 +375,7 @@ func (l *loop) returnWaiting(e *entry, after time.Duration) {
 		}
 		l.settled(i)
 		l.o.returned.note(i.delivery, after)
-		i.hold().Return(after)
+		i.hold().Nak(after)
 	}
 	e.waiting = nil
 	switch {
@@ -534,7 +534,7 @@ func (l *loop) touch() {
 	for _, i := range l.held {
 		if now.Sub(i.extended) >= l.o.broker.InboxWait()/3 {
 			i.extended = now
-			i.delivery.Hold.Extend()
+			i.delivery.Hold.InProgress()
 		}
 	}
 }

@@ -31,7 +31,7 @@ func (o *Orchestrator) receive(ctx context.Context, d broker.Delivery, handed bo
 	if i.suspect && o.suspects.crowded() { // those that wait must not take the room of all others
 		after := max(o.broker.InboxWait(), o.returned.spread())
 		o.returned.note(d, after)
-		d.Hold.Return(after)
+		d.Hold.Nak(after)
 		return
 	}
 	if d.Deliveries > 1 {
@@ -43,7 +43,7 @@ func (o *Orchestrator) receive(ctx context.Context, d broker.Delivery, handed bo
 		case o.loop.starts <- struct{}{}:
 			i.starts = o.loop.starts
 		case <-ctx.Done():
-			d.Hold.Return(0)
+			d.Hold.Nak(0)
 			return
 		}
 	}
@@ -51,7 +51,7 @@ func (o *Orchestrator) receive(ctx context.Context, d broker.Delivery, handed bo
 	case o.loop.in <- i:
 	case <-ctx.Done():
 		i.free()
-		d.Hold.Return(0)
+		d.Hold.Nak(0)
 		return
 	}
 	if i.suspect {

@@ -123,7 +123,7 @@ func (o *Orchestrator) startOne(d broker.Delivery, m events.Message, start *even
 		if err := o.broker.Publish(ctx, w); err != nil {
 			o.log.Warn("what a schedule starts could not be started; trying again", "instance",
 				m.Instance, "error", err)
-			d.Hold.Return(time.Second)
+			d.Hold.Nak(time.Second)
 			return
 		}
 		d.Hold.Ack()

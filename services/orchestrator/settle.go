@@ -82,7 +82,7 @@ func (l *loop) settle(e *entry, i *item, r round.Receipt) {
 	default:
 		l.of(e).Error("a message without a receipt; it comes again", "subject", i.delivery.Subject)
 		l.settled(i)
-		i.hold().Return(time.Second)
+		i.hold().Nak(time.Second)
 	}
 }
 
@@ -95,7 +95,7 @@ func (l *loop) giveAway(e *entry, i *item, r round.Receipt) {
 	if r.Reason == round.NotKnownHere || r.Reason == round.NewerEngine {
 		l.of(e).Debug("a message cannot be taken here", "reason", r.Reason, "detail", r.Detail)
 		if to, ok := l.o.own.whoCan(e.id, e.known.row(), i.message.Content, r.Reason); ok && !i.handed &&
-			i.hold().Token() != "" {
+			i.hold().AckSubject() != "" {
 			l.o.handovers.handOver(to, i, r.After)
 			return
 		}
@@ -112,7 +112,7 @@ func (l *loop) giveBackFor(i *item, r round.Receipt) {
 		after = max(after, l.o.returned.spread())
 		l.o.returned.note(i.delivery, after)
 	}
-	i.hold().Return(after)
+	i.hold().Nak(after)
 }
 
 // handovers hand messages to other orchestrators: those of one instance one after the other, so
@@ -160,7 +160,7 @@ func (h *handovers) run(id string) {
 				h.o.log.Debug("a message could not be handed over; it comes again", "instance", id, "to", x.to,
 					"subject", x.item.delivery.Subject, "error", err)
 				for _, x := range all[n:] {
-					x.item.delivery.Hold.Return(x.otherwise)
+					x.item.delivery.Hold.Nak(x.otherwise)
 				}
 				break
 			}
@@ -183,7 +183,7 @@ func (o *Orchestrator) bury(d broker.Delivery, why broker.Cause) {
 		log.Warn("a message was put aside", "reason", why.Reason, "detail", o.detail(why.Reason, why.Detail))
 		if err := o.broker.Bury(ctx, d, why); err != nil {
 			log.Warn("a message could not be put aside; it comes again", "error", err)
-			d.Hold.Return(time.Second)
+			d.Hold.Nak(time.Second)
 			return
 		}
 		o.config.Metrics.Buried(o.broker.Prefix(), d.Subject, why.Reason)

@@ -61,7 +61,7 @@ func (o *Orchestrator) readValue(ctx context.Context, d broker.Delivery) {
 	answer, err := o.valueFor(ctx, work)
 	if err != nil {
 		o.log.Warn("a value could not be read; trying again", "instance", m.Instance, "error", err)
-		d.Hold.Return(time.Second)
+		d.Hold.Nak(time.Second)
 		return
 	}
 	answer.Instance, answer.Trace = m.Instance, m.Trace
@@ -72,7 +72,7 @@ func (o *Orchestrator) readValue(ctx context.Context, d broker.Delivery) {
 	}
 	if err != nil {
 		o.log.Warn("a value could not be sent; trying again", "instance", m.Instance, "error", err)
-		d.Hold.Return(time.Second)
+		d.Hold.Nak(time.Second)
 		return
 	}
 	d.Hold.Ack()

@@ -378,7 +378,7 @@ func (a *attempt) finish(o outcome, after time.Duration) {
 		case acked:
 			a.acknowledge(h)
 		case returned:
-			h.Return(after)
+			h.Nak(after)
 		}
 	}
 	if inSession {
@@ -404,7 +404,7 @@ func (a *attempt) extend(now time.Time) (running, did bool) {
 	a.extendedAt = now
 	a.extended++
 	for _, h := range a.holds {
-		h.Extend()
+		h.InProgress()
 	}
 	return !a.decided && a.cause == nil, true
 }

@@ -458,12 +458,12 @@ func (h hold) settle(what string, do func(m *message)) {
 func (h hold) Ack() { h.settle("ack", func(m *message) { h.b.remove(m.place) }) }
 
 // Return implements broker.Hold.
-func (h hold) Return(after time.Duration) {
+func (h hold) Nak(after time.Duration) {
 	h.settle("return", func(m *message) { m.free, m.holder, m.returned = h.b.now().Add(after), nil, true })
 }
 
 // Extend implements broker.Hold.
-func (h hold) Extend() {
+func (h hold) InProgress() {
 	h.settle("extend", func(m *message) { m.free = h.b.now().Add(h.b.wait(m)) })
 }
 

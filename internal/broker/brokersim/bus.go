@@ -580,7 +580,7 @@ func (w *workQueue) Take(ctx context.Context, n int, take func(broker.Delivery))
 			})
 		for _, d := range all {
 			if ctx.Err() != nil { // it came too late
-				d.Hold.Return(0)
+				d.Hold.Nak(0)
 				continue
 			}
 			taken++

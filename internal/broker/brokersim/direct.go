@@ -303,13 +303,13 @@ func (h *passedHold) Finish() (final bool) {
 func (h *directHold) Ack() { h.settle("settle", nil) }
 
 // Return implements broker.Hold.
-func (h *directHold) Return(time.Duration) { h.settle("return", errReturned) }
+func (h *directHold) Nak(time.Duration) { h.settle("return", errReturned) }
 
 // Extend implements broker.Hold. The sender does not wait any longer.
-func (h *directHold) Extend() {}
+func (h *directHold) InProgress() {}
 
 // Token implements broker.Hold. Nobody else can settle it.
-func (h *directHold) Token() string { return "" }
+func (h *directHold) AckSubject() string { return "" }
 
 // push takes a result into the lane of what goes ahead, if there is room.
 func (r *receiver) push(d broker.Delivery) bool {
@@ -345,7 +345,7 @@ func (r *receiver) end() {
 	r.direct = nil
 	r.mu.Unlock()
 	for _, d := range left {
-		d.Hold.Return(0)
+		d.Hold.Nak(0)
 	}
 }
 

@@ -271,7 +271,7 @@ func (c *Bus) ReceiveHandovers(name string, take func(broker.Delivery) error) (s
 }
 
 // Token implements broker.Hold.
-func (h hold) Token() string { return strconv.FormatUint(h.place, 10) }
+func (h hold) AckSubject() string { return strconv.FormatUint(h.place, 10) }
 
 // ---- Sessions, notes, marks.
 

@@ -112,7 +112,7 @@ func goesAhead(t *T) {
 		ended <- b.Receive(ctx, 0, func(d broker.Delivery) {
 			if strings.HasPrefix(d.Subject, b.Prefix()+".start.") {
 				<-ctx.Done() // there is no room for it
-				d.Hold.Return(0)
+				d.Hold.Nak(0)
 				return
 			}
 			came <- strings.TrimPrefix(d.Subject, b.Prefix()+".")
@@ -310,7 +310,7 @@ func orderAfterDeathOfMany(t *T) {
 	dead := t.receive(a)
 	for i := range instances * each / 2 {
 		if g := dead.next(); i%7 == 0 {
-			g.Hold.Extend()
+			g.Hold.InProgress()
 		}
 	}
 	t.must(a.Close())
@@ -351,7 +351,7 @@ func returned(t *T) {
 		if n == 5 {
 			g.Hold.Ack()
 		} else {
-			g.Hold.Return(0)
+			g.Hold.Nak(0)
 		}
 	}
 	if took := time.Since(began); took > soon {
@@ -366,7 +366,7 @@ func returnedLater(t *T) {
 	t.publish(b, event(b, "i", "x"))
 	g := r.expect("x")[0]
 	returned := time.Now()
-	g.Hold.Return(short)
+	g.Hold.Nak(short)
 	t.publish(b, event(b, "i", "y"))
 	r.expect("y")[0].Hold.Ack() // nobody waits for what was given back
 	again := r.expect("x")[0]
@@ -383,10 +383,10 @@ func extended(t *T) {
 	t.publish(b, event(b, "i", "x"))
 	g := r.expect("x")[0]
 	for range 10 {
-		g.Hold.Extend()
+		g.Hold.InProgress()
 		r.nothing(t.InboxWait / 4)
 	}
-	g.Hold.Extend()
+	g.Hold.InProgress()
 	last := time.Now()
 	again := r.expect("x")[0]
 	if after := again.at.Sub(last); again.Deliveries != 2 || after < t.InboxWait/2 {

@@ -241,7 +241,7 @@ func returnedAfterRestart(t *T) {
 	held := append(r.expect("first", "second"), t.takeWork(a, q, 1)...)
 	r.stop()
 	for _, g := range held {
-		g.Hold.Return(0)
+		g.Hold.Nak(0)
 	}
 	t.must(a.Close())
 	t.Restart(t.T, func() {})

@@ -103,15 +103,15 @@ func handedOver(t *T) {
 		})
 		d := <-given
 		want, is := g.Delivery, d
-		if is.Hold.Token() != want.Hold.Token() {
-			t.Errorf("token %q, want %q", is.Hold.Token(), want.Hold.Token())
+		if is.Hold.AckSubject() != want.Hold.AckSubject() {
+			t.Errorf("token %q, want %q", is.Hold.AckSubject(), want.Hold.AckSubject())
 		}
 		want.Hold, is.Hold = nil, nil
 		if !reflect.DeepEqual(is, want) {
 			t.Errorf("%+v, want %+v", is, want)
 		}
-		d.Hold.Extend()
-		d.Hold.Return(0)
+		d.Hold.InProgress()
+		d.Hold.Nak(0)
 	}
 	for _, g := range append(t.takeWork(a, q, 1), r.next()) {
 		if g.Deliveries != 2 {

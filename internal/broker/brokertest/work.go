@@ -254,16 +254,16 @@ func workHold(t *T) {
 	t.publish(b, work(b, q, "i", "x"))
 	g := t.takeWork(b, q, 1)[0]
 	for range 8 {
-		g.Hold.Extend()
+		g.Hold.InProgress()
 		pause(t.Context(), t.WorkWait/4)
 	}
 	if l, err := b.WorkBacklog(t.Context(), q); err != nil || l.Held != 1 || l.Waiting != 0 {
 		t.Errorf("%+v, %v; want that it is held", l, err)
 	}
-	g.Hold.Return(0)
+	g.Hold.Nak(0)
 	g = t.takeWork(b, q, 1)[0]
 	returned := time.Now()
-	g.Hold.Return(short / 2)
+	g.Hold.Nak(short / 2)
 	g = t.takeWork(b, q, 1)[0]
 	if after := g.at.Sub(returned); after < short/2 || g.Deliveries != 3 {
 		t.Errorf("delivery %d came %v after it was returned, want the third after %v", g.Deliveries, after, short/2)
@@ -383,7 +383,7 @@ func withdrawnHeld(t *T) {
 	case <-time.After(soon):
 		t.Error("nobody was told")
 	}
-	g.Hold.Extend()
+	g.Hold.InProgress()
 	g.Hold.Ack() // harmless
 	t.empty()
 }
@@ -492,7 +492,7 @@ func workBacklog(t *T) {
 	all := t.takeWork(b, q, 2)
 	is(1, 2)
 	all[0].Hold.Ack()
-	all[1].Hold.Return(0)
+	all[1].Hold.Nak(0)
 	is(1, 1) // what was returned is still counted as held
 }
 

@@ -260,14 +260,14 @@ func (h shortHold) say(what string) {
 func (h shortHold) Ack() { h.say(saidSettled) }
 
 // Return implements broker.Hold. It comes again through the stream, at once.
-func (h shortHold) Return(time.Duration) { h.say(saidReturned) }
+func (h shortHold) Nak(time.Duration) { h.say(saidReturned) }
 
 // Extend implements broker.Hold. It does nothing: who has sent the result does not wait for longer,
 // so that nothing else has to wait with it.
-func (h shortHold) Extend() {}
+func (h shortHold) InProgress() {}
 
 // Token implements broker.Hold. Nobody else can settle it.
-func (h shortHold) Token() string { return "" }
+func (h shortHold) AckSubject() string { return "" }
 
 // ways are the short ways by which results, and work, were sent lately.
 type ways struct {

@@ -195,7 +195,7 @@ func TestShortWayKnowsThePartition(t *testing.T) {
 			t.Fatalf("%s came through the stream", d.Subject)
 		}
 		partition[d.Subject] = d.Partition
-		d.Hold.Return(time.Hour)
+		d.Hold.Nak(time.Hour)
 	}
 	for range wires {
 		d := w.next()
@@ -226,7 +226,7 @@ func TestShortWayAndHandovers(t *testing.T) {
 	if err := w.orchestrator.Handover(t.Context(), "other", d); err == nil {
 		t.Error("what only this process can settle was handed over")
 	}
-	d.Hold.Return(0)
+	d.Hold.Nak(0)
 	d = w.next()
 	w.must(w.orchestrator.Handover(t.Context(), "other", d))
 	if h := <-handed; h.Subject != d.Subject || h.Deliveries != 1 { // as the stream counts
@@ -312,7 +312,7 @@ func TestShortWayWithoutAnAnswer(t *testing.T) {
 	back := w.way("i")
 	done := w.send(result("j", back))
 	lost := w.next()
-	lost.Hold.Extend() // it makes no difference
+	lost.Hold.InProgress() // it makes no difference
 	d := w.next()
 	if !isShort(lost) || isShort(d) || d.Subject != lost.Subject || d.Deliveries < 2 {
 		t.Errorf("came at place %d, then at %d, for the %d. time", lost.Place, d.Place, d.Deliveries)

@@ -329,10 +329,10 @@ func (h bundledHold) Finish() (final bool) {
 }
 
 // Return implements broker.Hold. It comes again through the stream, at once.
-func (h bundledHold) Return(time.Duration) { h.say(saidReturned) }
+func (h bundledHold) Nak(time.Duration) { h.say(saidReturned) }
 
 // Extend implements broker.Hold. See shortHold.
-func (h bundledHold) Extend() {}
+func (h bundledHold) InProgress() {}
 
 // Token implements broker.Hold. Nobody else can settle it.
-func (h bundledHold) Token() string { return "" }
+func (h bundledHold) AckSubject() string { return "" }

@@ -103,7 +103,7 @@ func TestResultsGoTogether(t *testing.T) {
 			}
 		}
 		d.Hold.Ack()
-		d.Hold.Return(0) // it is settled
+		d.Hold.Nak(0) // it is settled
 	}
 	w.stored(done)
 	w.wantShort(n, 0)
@@ -152,9 +152,9 @@ func TestBundlesAreSettledOneByOne(t *testing.T) {
 		switch d := w.next(); string(d.Body) {
 		case "3":
 			lost = d // is not settled in time
-			lost.Hold.Extend()
+			lost.Hold.InProgress()
 		case "7":
-			d.Hold.Return(time.Hour)
+			d.Hold.Nak(time.Hour)
 		default:
 			d.Hold.Ack()
 		}

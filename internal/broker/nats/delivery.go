@@ -142,7 +142,7 @@ func (h hold) say(what []byte) {
 func (h hold) Ack() { h.say(saidAck) }
 
 // Return implements broker.Hold.
-func (h hold) Return(after time.Duration) {
+func (h hold) Nak(after time.Duration) {
 	// With a delay, however short, the broker writes down when the message comes again. Without one
 	// it forgets that when it is restarted.
 	after = min(max(after, minReturn), maxReturn)
@@ -150,9 +150,9 @@ func (h hold) Return(after time.Duration) {
 }
 
 // Extend implements broker.Hold.
-func (h hold) Extend() { h.say(saidExtend) }
+func (h hold) InProgress() { h.say(saidExtend) }
 
 // Token implements broker.Hold.
-func (h hold) Token() string { return h.reply }
+func (h hold) AckSubject() string { return h.reply }
 
 func lastWord(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }

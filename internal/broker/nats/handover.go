@@ -35,14 +35,14 @@ func (b *Bus) handoverSubject(name string) string {
 
 // Handover implements broker.Handovers.
 func (b *Bus) Handover(ctx context.Context, to string, d broker.Delivery) error {
-	o, err := originOf(d.Hold.Token())
+	o, err := originOf(d.Hold.AckSubject())
 	if err != nil {
 		return fmt.Errorf("hand over to %q: only this process can settle it: %w", to, err)
 	}
 	// The stream does not know that a result was handed out before by the short way, and who takes
 	// it over compares.
 	about, err := json.Marshal(handed{d.Subject, d.Partition, d.Place, min(d.Deliveries, o.deliveries), d.Stored,
-		d.Hold.Token()})
+		d.Hold.AckSubject()})
 	if err != nil {
 		return err
 	}

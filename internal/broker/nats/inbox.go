@@ -250,7 +250,7 @@ func (r *receiver) arrive(m *nats.Msg) {
 	r.heard = now
 	r.asked = max(0, r.asked-1) // also for a request of a round before: then more is asked for than there is room, once
 	if r.over {
-		d.Hold.Return(0)
+		d.Hold.Nak(0)
 		return
 	}
 	w := &waiting{d: d, since: now, handed: o.handed, notBefore: notBefore, due: o.due, accepted: o.accepted,
@@ -264,7 +264,7 @@ func (r *receiver) arrive(m *nats.Msg) {
 	switch {
 	case !notBefore.IsZero() && rest > 0:
 		if r.b.config.InboxWait/2 < rest && (w.due || !r.b.goesThroughInbox(d.Subject)) {
-			d.Hold.Return(rest) // clocks differ, or it came before the wait was made shorter: the broker keeps it
+			d.Hold.Nak(rest) // clocks differ, or it came before the wait was made shorter: the broker keeps it
 		} else {
 			r.delayed(w, rest)
 		}
@@ -320,7 +320,7 @@ func (r *receiver) due(w *waiting) {
 		x.timer.Stop()
 		r.release(x)
 		if now.Sub(x.since) > r.b.config.InboxWait/8 {
-			x.d.Hold.Extend() // who takes it has the whole time for it
+			x.d.Hold.InProgress() // who takes it has the whole time for it
 			x.since = now
 		}
 		if x.due && r.lastCounts(x) {
@@ -509,7 +509,7 @@ func (r *receiver) extend() {
 	now := time.Now()
 	keep := func(w *waiting) {
 		if now.Sub(w.since) >= r.b.config.InboxWait/4 {
-			w.d.Hold.Extend()
+			w.d.Hold.InProgress()
 			w.since = now
 		}
 	}
@@ -549,18 +549,18 @@ func (r *receiver) end() {
 	r.over = true
 	sub := r.sub
 	for _, w := range r.queue { // in its order
-		w.d.Hold.Return(0)
+		w.d.Hold.Nak(0)
 	}
 	for _, w := range append(r.order.release(), r.aside...) {
-		w.d.Hold.Return(0)
+		w.d.Hold.Nak(0)
 	}
 	for _, w := range r.early {
 		w.timer.Stop()
-		w.d.Hold.Return(0)
+		w.d.Hold.Nak(0)
 	}
 	for _, t := range r.tasks {
 		if !t.w.done {
-			t.w.d.Hold.Return(0)
+			t.w.d.Hold.Nak(0)
 		}
 	}
 	r.queue, r.aside, r.early, r.held, r.tasks = nil, nil, nil, nil, nil

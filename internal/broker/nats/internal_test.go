@@ -67,7 +67,7 @@ func FuzzAdopt(f *testing.F) {
 		if err != nil {
 			return
 		}
-		token := d.Hold.Token()
+		token := d.Hold.AckSubject()
 		if !strings.HasPrefix(token, "$JS.ACK.") || strings.ContainsAny(token, " *>\r\n\t") ||
 			!strings.Contains(token, ".RONDO") {
 			t.Errorf("it would acknowledge by %q", token)

@@ -168,7 +168,7 @@ func TestWorkIsPassedOn(t *testing.T) {
 	for _, want := range []string{"i", "j", "k"} {
 		d := p.next()
 		if !d.Passed || d.Deliveries != 1 || d.Subject != "rondo.work._.a.1-2."+want || string(d.Body) != want ||
-			d.Header["X"][0] != "y" || d.Header[events.HeaderMsgID][0] != "w-"+want || d.Hold.Token() != "" {
+			d.Header["X"][0] != "y" || d.Header[events.HeaderMsgID][0] != "w-"+want || d.Hold.AckSubject() != "" {
 			t.Errorf("came %+v", d)
 		}
 		if places = append(places, d.Place); slices.Contains(places[:len(places)-1], d.Place) {
@@ -176,7 +176,7 @@ func TestWorkIsPassedOn(t *testing.T) {
 		}
 		p.returnsNot(done)
 		d.Hold.Ack()
-		d.Hold.Return(0) // it is settled
+		d.Hold.Nak(0) // it is settled
 	}
 	p.returned(done)
 	p.want(3, 0)
@@ -234,7 +234,7 @@ func TestPassedWorkIsGivenBack(t *testing.T) {
 	p := newPassing(t)
 	p.orchestrator.WaitShort(longEnough)
 	done := p.publish(workOf("i", "j")...)
-	p.next().Hold.Return(time.Hour)
+	p.next().Hold.Nak(time.Hour)
 	last := p.next()
 	if d := p.stored(1)[0]; d.Subject != "rondo.work._.a.1-2.i" || d.Deliveries != 1 {
 		t.Errorf("came %+v", d)
@@ -296,8 +296,8 @@ func TestPassedWorkThatLasts(t *testing.T) {
 	p.want(1, 2)
 	p.backlog(2)
 	second.Hold.Ack()
-	first.Hold.Return(0)
-	first.Hold.Extend()
+	first.Hold.Nak(0)
+	first.Hold.InProgress()
 	p.must(p.orchestrator.Publish(t.Context(), events.Wire{Subject: second.Subject, Purge: true}))
 	natstest.Eventually(t, "who has the one that was withdrawn can see it", func() bool {
 		is, err := p.worker.Stored(t.Context(), second)

@@ -136,7 +136,7 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 			t.Errorf("whoever checks sees %v, %v", there, err)
 		}
 		must(orchestrator.Bury(ctx, d, broker.Cause{Reason: "test"}))
-		d.Hold.Extend()
+		d.Hold.InProgress()
 		d.Hold.Ack()
 	}
 	work := events.Wire{Subject: "rondo.work.gpu.a.1-2.i"}

@@ -229,7 +229,7 @@ func (q *workQueue) abandon(i *inbox) {
 	}
 	giveBack := func(m *nats.Msg) {
 		if read(m).kind == aMessage {
-			hold{q.b.nc, m.Reply}.Return(0)
+			hold{q.b.nc, m.Reply}.Nak(0)
 		}
 	}
 	q.b.run(func() {
@@ -332,7 +332,7 @@ func (t *taking) message(m *nats.Msg) {
 		return
 	}
 	if rest := time.Until(notBefore); !notBefore.IsZero() && rest > 0 {
-		d.Hold.Return(rest)
+		d.Hold.Nak(rest)
 		return
 	}
 	t.taken++
