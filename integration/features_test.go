@@ -541,7 +541,7 @@ func TestEachStartOfAScheduleIsAnInstance(t *testing.T) {
 	}
 }
 
-// Deleted while a message is on its way: nothing comes back to life.
+// Deleted while a message is on its way: nothing comes back to incarnation.
 func TestDeletedWhileWorkIsUnderWay(t *testing.T) {
 	begun, release := make(chan struct{}), make(chan struct{})
 	s := onFull(t, calling(), func(context.Context, string) (string, error) {

@@ -29,7 +29,7 @@ func TestNobodyPaysForItself(t *testing.T) {
 		"rondo.later.event.x.y"} {
 		answer, err := nc.RequestMsg(&nats.Msg{Subject: subject, Header: nats.Header{
 			"Nats-Schedule":        {"@at " + time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)},
-			"Nats-Schedule-Target": {"rondo.work-done.1-2.order-1"}, events.HeaderLife: {started.Life},
+			"Nats-Schedule-Target": {"rondo.work-done.1-2.order-1"}, events.HeaderIncarnation: {started.Incarnation},
 		}, Data: []byte(`"paid"`)}, 20*time.Second)
 		if err != nil {
 			t.Fatal(err)
@@ -63,7 +63,7 @@ func TestNobodyAnswersForAChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	parent := nats.Header{events.HeaderParent: {"1-2." + started.Life + ".order-1"}}
+	parent := nats.Header{events.HeaderParent: {"1-2." + started.Incarnation + ".order-1"}}
 	for _, m := range []*nats.Msg{
 		{Subject: "rondo.start.childless.evil", Header: parent, Data: []byte(`"evil"`)},
 		{Subject: "rondo.control.cancel.evil-2", Header: parent},

@@ -93,17 +93,17 @@ func TestHostileMessages(t *testing.T) {
 			"Rondo-Attributes"},
 		{"many attributes", "rondo.start.once.hostile-4", nats.Header{events.HeaderAttributes: {manyAttributes()}}, nil,
 			"attributes"},
-		{"answer without a life", "rondo.work-done.1-2.i", nil, nil, "Rondo-Life"},
-		{"answer to no place", "rondo.work-done.x.i", nats.Header{events.HeaderLife: {"a"}}, nil,
+		{"answer without an incarnation", "rondo.work-done.1-2.i", nil, nil, "Rondo-Incarnation"},
+		{"answer to no place", "rondo.work-done.x.i", nats.Header{events.HeaderIncarnation: {"a"}}, nil,
 			"<execution>-<event>"},
 		{"answer to a place beyond numbers", "rondo.work-done.99999999999999999999-1.i",
-			nats.Header{events.HeaderLife: {"a"}}, nil, "<execution>-<event>"},
-		{"child without an outcome", "rondo.child-ended.1-2.i", nats.Header{events.HeaderLife: {"a"}}, nil,
+			nats.Header{events.HeaderIncarnation: {"a"}}, nil, "<execution>-<event>"},
+		{"child without an outcome", "rondo.child-ended.1-2.i", nats.Header{events.HeaderIncarnation: {"a"}}, nil,
 			"neither done nor failed"},
 		{"timer of no time", "rondo.timer-due.1-2.i",
-			nats.Header{events.HeaderLife: {"a"}, events.HeaderDue: {"tomorrow"}}, nil, "not a time"},
+			nats.Header{events.HeaderIncarnation: {"a"}, events.HeaderDue: {"tomorrow"}}, nil, "not a time"},
 		{"work for no attempt", "rondo.work._.double.1-2.i",
-			nats.Header{events.HeaderLife: {"a"}, events.HeaderAttempt: {"none"}}, nil, "Rondo-Attempt"},
+			nats.Header{events.HeaderIncarnation: {"a"}, events.HeaderAttempt: {"none"}}, nil, "Rondo-Attempt"},
 		{"large", "rondo.start.once.hostile-5", nil, bytes.Repeat([]byte("x"), 1000<<10), "over the limit"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -185,8 +185,8 @@ func TestStrangeButGoodMessages(t *testing.T) {
 
 // FuzzInbound takes whatever comes on a subject through what the orchestrator does first.
 func FuzzInbound(f *testing.F) {
-	f.Add("rondo.start.once.i", "Rondo-Parent", "1-2.life.id", []byte(`{}`))
-	f.Add("rondo.work-done.1-2.i", "Rondo-Life", "x", []byte(`"a"`))
+	f.Add("rondo.start.once.i", "Rondo-Parent", "1-2.incarnation.id", []byte(`{}`))
+	f.Add("rondo.work-done.1-2.i", "Rondo-Incarnation", "x", []byte(`"a"`))
 	f.Add("rondo.work._.double.1-2.i", "Rondo-Attempt", "1", []byte(nil))
 	code, err := orchestration.NewRegistry(basics...)
 	if err != nil {

@@ -396,8 +396,8 @@ func checkPlausible(t *testing.T, all scraped) {
 		0.04, minute)
 	last, first := `rondo_execution_duration_seconds_sum{orchestration="household",status="completed",version="1.0.0"}`,
 		`rondo_execution_duration_seconds_sum{orchestration="household",status="continued_as_new",version="1.0.0"}`
-	if life := all[`rondo_orchestration_duration_seconds_sum{orchestration="household",status="completed",version="1.0.0"}`]; life < all[last]+all[first]-0.001 {
-		t.Errorf("an instance has lived %vs, its executions have taken %vs and %vs", life, all[first], all[last])
+	if incarnation := all[`rondo_orchestration_duration_seconds_sum{orchestration="household",status="completed",version="1.0.0"}`]; incarnation < all[last]+all[first]-0.001 {
+		t.Errorf("an instance has lived %vs, its executions have taken %vs and %vs", incarnation, all[first], all[last])
 	}
 	between(`rondo_activity_duration_seconds_sum{activity="linger",outcome="timeout_start_to_close",tag=""}`, 0.03,
 		minute)

@@ -47,11 +47,11 @@ func TestHostileRoles(t *testing.T) {
 
 	jobs := mixed("good", 60)
 	s.begin(jobs[:30], false)
-	var victims, lives []string
+	var victims, incarnations []string
 	for _, j := range jobs[:30] { // whoever is first may start an instance, so the ids of the others are not known yet
 		victims = append(victims, j.ID)
 		s.reaches(j.ID, events.KindStarted)
-		lives = append(lives, s.events(j.ID, 1)[0].Fact.(*events.Started).Life)
+		incarnations = append(incarnations, s.events(j.ID, 1)[0].Fact.(*events.Started).Incarnation)
 	}
 	seed := rand.Uint64()
 	t.Logf("the seed is %d", seed)
@@ -63,11 +63,11 @@ func TestHostileRoles(t *testing.T) {
 		}
 		defer nc.Close()
 		h := &hostile.Client{
-			Rand: rand.New(rand.NewPCG(seed, uint64(i))), Conn: nc, Victims: victims, Lives: lives,
+			Rand: rand.New(rand.NewPCG(seed, uint64(i))), Conn: nc, Victims: victims, Incarnations: incarnations,
 			Subjects: hostile.Subjects[user],
 		}
 		if user == "worker" {
-			h.Lives = []string{"another", "9f1c5a0b7e3d2648"}
+			h.Incarnations = []string{"another", "9f1c5a0b7e3d2648"}
 		}
 		for range 1500 {
 			if err := h.Publish(); err != nil {

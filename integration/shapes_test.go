@@ -224,7 +224,7 @@ func (s *system) begins(x shape) {
 // ---- Histories.
 
 // differing are the fields that may differ between two runs: times, and who did it.
-var differing = []string{"at", "life", "worker", "fire_at", "not_before", "start_by", "deadline", "set", "trace",
+var differing = []string{"at", "incarnation", "worker", "fire_at", "not_before", "start_by", "deadline", "set", "trace",
 	"begun", "age", "seen_ages"}
 
 // story is everything that history says of the instances of a system, without what may differ.
@@ -266,11 +266,11 @@ func without(v map[string]any) string {
 	if err != nil {
 		return err.Error()
 	}
-	return lifeName.ReplaceAllString(string(data), "life")
+	return incarnationName.ReplaceAllString(string(data), "incarnation")
 }
 
-// lifeName is what lives are called, also in the ids of messages.
-var lifeName = regexp.MustCompile("[0-9a-f]{16}")
+// incarnationName is what lives are called, also in the ids of messages.
+var incarnationName = regexp.MustCompile("[0-9a-f]{16}")
 
 func strip(v map[string]any) {
 	for _, name := range differing {

@@ -62,9 +62,9 @@ func TestALockThatIsStartedByItsUsers(t *testing.T) {
 			s.ended(fmt.Sprintf("user-%d-%d", turn, i))
 		}
 	}
-	lives, err := s.store.Instance(t.Context(), "printer")
-	if err != nil || lives.Execution < 2 {
-		t.Errorf("the lock has had %d lives (%v): it never ended", lives.Execution, err)
+	incarnations, err := s.store.Instance(t.Context(), "printer")
+	if err != nil || incarnations.Execution < 2 {
+		t.Errorf("the lock has had %d incarnations (%v): it never ended", incarnations.Execution, err)
 	}
-	t.Logf("%d lives for %d requests", lives.Execution, users*turns)
+	t.Logf("%d incarnations for %d requests", incarnations.Execution, users*turns)
 }

@@ -465,7 +465,7 @@ func (s *system) wantKinds(instance string, want ...events.Kind) {
 // timers.
 func (s *system) token(instance string, event int) string {
 	s.t.Helper()
-	return fmt.Sprintf("1-%d-%s", event, s.events(instance, 0)[0].Fact.(*events.Started).Life)
+	return fmt.Sprintf("1-%d-%s", event, s.events(instance, 0)[0].Fact.(*events.Started).Incarnation)
 }
 
 // reaches waits until the current history of an instance has an event of a kind.

@@ -623,7 +623,7 @@ var gatedCalls = map[string]string{
 	"Leave": "leave", "Handover": "hand over",
 	"ReceiveHandovers": "take over", "Claim": "claim", "Release": "release", "SetNote": "note", "SetMark": "mark",
 	"Take": "take work", "Offer": "take work",
-	"Withdrawals": "hear of a withdrawal", "Ack": "acknowledge", "Return": "give back",
+	"Withdrawals": "hear of a withdrawal", "Ack": "acknowledge", "Nak": "give back",
 	"Load": "load", "Commit": "commit", "TakePromises": "take promises", "RemovePromises": "remove promises",
 	"TakeOverdue": "take the overdue",
 }
@@ -637,7 +637,7 @@ var otherCalls = map[string]string{
 	"Metrics": reads, "Note": reads, "Owner": reads, "Partitions": reads, "Ping": reads, "Prefix": reads,
 	"Queues": reads, "Schedules": reads, "Stats": reads,
 	"Stored": reads, "Token": reads, "Tree": reads, "Value": reads, "Values": reads, "WorkBacklog": reads,
-	"WorkWait": reads, "Graves": reads, "OldPromises": reads,
+	"AckSubject": reads, "WorkWait": reads, "Graves": reads, "OldPromises": reads,
 	"ValuesOf": reads,
 
 	"Answer": serves, "AnswerToo": serves, "PutSchedule": serves, "DropSchedule": serves, "Delete": serves,
@@ -647,7 +647,7 @@ var otherCalls = map[string]string{
 	"Repair":        "it makes what is missing, and making it again changes nothing",
 	"HealSchedules": "it puts back what is missing, and is done every minute: see TestSchedulesHeal",
 	"DropNote":      "a note that stays is removed after a day",
-	"Extend":        "a process that dies extends nothing: this is every window",
+	"InProgress":    "a process that dies extends nothing: this is every window",
 	"Close":         "it comes after everything else",
 	"Tidy": "it removes what nobody can see any more, and goes on where it was: see " +
 		"removal/interrupted_anywhere of historytest",
@@ -666,9 +666,11 @@ func (u *undisturbed) everyCallHasAWindow(t *testing.T) {
 		reflect.TypeFor[orchestrator.Broker](), reflect.TypeFor[worker.Broker](), reflect.TypeFor[history.Store](),
 		reflect.TypeFor[broker.Hold](), reflect.TypeFor[broker.WorkQueue](), reflect.TypeFor[broker.Membership](),
 	}
+	known := map[string]bool{}
 	for _, x := range interfaces {
 		for m := range x.NumMethod() {
 			name := x.Method(m).Name
+			known[name] = true
 			call, gated := gatedCalls[name]
 			_, other := otherCalls[name]
 			switch {
@@ -676,6 +678,13 @@ func (u *undisturbed) everyCallHasAWindow(t *testing.T) {
 				t.Errorf("%s.%s: it has to be in one of gatedCalls and otherCalls", x, name)
 			case gated && !slices.ContainsFunc(windows, func(w window) bool { return w.at.call == call }):
 				t.Errorf("%s.%s: no window has %q", x, name, call)
+			}
+		}
+	}
+	for _, calls := range []map[string]string{gatedCalls, otherCalls} {
+		for name := range calls {
+			if !known[name] {
+				t.Errorf("%s: no interface has this method: remove it", name)
 			}
 		}
 	}

@@ -52,7 +52,7 @@ func TestChargeOnce(t *testing.T) {
 	want(t, "taken", l.taken, 1)
 	for key := range l.receipts {
 		row, _ := env.Row("pay-1")
-		want(t, "key", key, "pay-1/"+row.Life+"/1/2")
+		want(t, "key", key, "pay-1/"+row.Incarnation+"/1/2")
 	}
 
 	_, err = Pay.Run(t.Context(), env, Bill{"expired", 4500})

@@ -76,7 +76,7 @@ func TestArrived(t *testing.T) {
 	wantError(t, err, `activity "carrier": the parcel is lost (after 3 attempts)`)
 
 	wantError(t, arrived(ctx, c, "nonsense", "ann"),
-		`token "nonsense": want <instance>/<life>/<execution>-<event>, as the activity got it`)
+		`token "nonsense": want <instance>/<incarnation>/<execution>-<event>, as the activity got it`)
 }
 
 // TestTheCarrierIsQuick calls back before the activity has returned.

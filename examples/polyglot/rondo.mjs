@@ -154,7 +154,7 @@ export class Worker {
     }
     const words = m.subject.slice(this.prefix.length + 1).split("."); // work.<tag>.<activity>.<execution>-<event>-<incarnation>.<instance>
     const place = words[3].split("-").slice(0, 2).join("-"); // answers name the incarnation in their header only
-    const a = { m, activity, place, instance: words[4], life: m.headers.get("Rondo-Life"), stop: new AbortController(), since: Date.now() };
+    const a = { m, activity, place, instance: words[4], incarnation: m.headers.get("Rondo-Incarnation"), stop: new AbortController(), since: Date.now() };
     this.held.set(m.subject, a);
     // While it is held, the broker must hear of it before its time is over. Every other time, it is asked whether the work is still wanted.
     let beats = 0;
@@ -229,7 +229,7 @@ export class Worker {
       instance: decodeWord(a.instance),
       attempt: Number(header("Rondo-Attempt")),
       idempotencyKey: header("Rondo-Idempotency-Key"),
-      token: `${decodeWord(a.instance)}/${a.life}/${a.place}`,
+      token: `${decodeWord(a.instance)}/${a.incarnation}/${a.place}`,
       signal: a.stop.signal, // it is aborted when nobody waits any more, when time is over, and when the worker ends
       heartbeat,
     };
@@ -238,8 +238,8 @@ export class Worker {
   // say tells the instance something about a piece of work, and returns when that is stored. The id makes it the same when it is said again.
   async say(a, verb, body = "", extra = {}, suffix = "") {
     const h = headers();
-    h.set("Rondo-Id", `${verb}/${a.place}/${a.life}/${a.instance}${suffix}`);
-    h.set("Rondo-Life", a.life);
+    h.set("Rondo-Id", `${verb}/${a.place}/${a.incarnation}/${a.instance}${suffix}`);
+    h.set("Rondo-Incarnation", a.incarnation);
     h.set("Rondo-Worker", this.name);
     for (const [name, value] of Object.entries(extra)) h.set(name, value);
     for (let attempt = 0; ; attempt++) {

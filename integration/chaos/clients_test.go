@@ -207,7 +207,7 @@ func (c *clients) look(ctx context.Context) {
 	defer c.mu.Unlock()
 	for _, info := range infos {
 		j := open[info.Instance]
-		j.life = info.Life
+		j.incarnation = info.Incarnation
 		switch {
 		case info.Status.Ended():
 			j.ended = now
@@ -219,15 +219,15 @@ func (c *clients) look(ctx context.Context) {
 }
 
 // known are the jobs that have begun, with their incarnations.
-func (c *clients) known() (ids, lives []string) {
+func (c *clients) known() (ids, incarnations []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, j := range c.jobs {
-		if j.life != "" {
-			ids, lives = append(ids, j.ID), append(lives, j.life)
+		if j.incarnation != "" {
+			ids, incarnations = append(ids, j.ID), append(incarnations, j.incarnation)
 		}
 	}
-	return ids, lives
+	return ids, incarnations
 }
 
 func ids(jobs map[string]*job) []string {

@@ -72,7 +72,7 @@ func (s *strangers) harass(ctx context.Context) {
 			return
 		}
 		if i%50 == 0 {
-			s.client.Victims, s.client.Lives = s.clients.known()
+			s.client.Victims, s.client.Incarnations = s.clients.known()
 		}
 		if len(s.client.Victims) > 0 && s.client.Publish() == nil {
 			s.published++

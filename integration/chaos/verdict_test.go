@@ -229,7 +229,7 @@ func (c *chaos) judgeAnswers(v *verdict, info history.Info, execution int64, lis
 			if call != nil && call.First != 0 {
 				first = call.First
 			}
-			key := events.IdempotencyKey(info.Instance, info.Life, execution, first)
+			key := events.IdempotencyKey(info.Instance, info.Incarnation, execution, first)
 			if call == nil || executed[executionOf(key, call.Attempt)] == 0 {
 				v.bad("%s has a result of the activity with key %s, which nobody has executed", info.Instance, key)
 			}

@@ -78,12 +78,12 @@ type job struct {
 	awaited bool // somebody waits for its end
 
 	// The rest is kept by the clients, under their lock.
-	acked     []events.Message // in their order
-	begun     time.Time        // when its start was acknowledged
-	life      string           // of its instance, as soon as that is there
-	saidLater bool
-	ended     time.Time
-	doubted   bool // it may have lost something: see clients.losing
+	acked       []events.Message // in their order
+	begun       time.Time        // when its start was acknowledged
+	incarnation string           // of its instance, as soon as that is there
+	saidLater   bool
+	ended       time.Time
+	doubted     bool // it may have lost something: see clients.losing
 }
 
 // makeJob makes the job of a number.

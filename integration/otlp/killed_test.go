@@ -139,10 +139,11 @@ type wantedSpan struct {
 
 // wantedOf reads them out of a history.
 func wantedOf(trace string, x events.Export) (out []wantedSpan) {
-	life := x.Events[0].Fact.(*events.Started).Life
+	incarnation := x.Events[0].Fact.(*events.Started).Incarnation
 	over := x.Events[len(x.Events)-1].At
 	want := func(kind, name string, opened int64, ended time.Time) wantedSpan {
-		id := events.SpanOf(kind, x.Instance, events.Ref{Life: life, Execution: x.Execution, Event: opened})
+		id := events.SpanOf(kind, x.Instance,
+			events.Ref{Incarnation: incarnation, Execution: x.Execution, Event: opened})
 		return wantedSpan{at: link{trace, hex.EncodeToString(id[:])}, name: fmt.Sprintf("%s of %s", name, x.Instance),
 			ended: ended, over: over, executed: kind == "activity"}
 	}

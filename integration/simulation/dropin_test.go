@@ -12,7 +12,8 @@ import (
 
 // A drop-in is an instance that clients start or send to, without knowing whether it runs. It reads
 // what is there when it begins, does something, and ends without looking again: so letters come in
-// every moment of its life, and just after. Each must be read once, by whichever life.
+// every moment of its incarnation, and just after. Each must be read once, by whichever
+// incarnation.
 
 const (
 	dropInID = "drop-in"
@@ -28,7 +29,7 @@ func playDropIn(ctx *orchestration.Context, _ int64) (sum int64, err error) {
 		sum += n
 	}
 	if err == nil {
-		_, err = double.Call(ctx, small(sum)) // what comes meanwhile, this life does not read
+		_, err = double.Call(ctx, small(sum)) // what comes meanwhile, this incarnation does not read
 	}
 	return sum, err
 }
@@ -73,20 +74,20 @@ func (w *world) judgeDropIn() error {
 	if !w.weather.startsOrSends {
 		return nil
 	}
-	lives, err := w.store.Executions(w.context, dropInID, 0, 1000)
+	incarnations, err := w.store.Executions(w.context, dropInID, 0, 1000)
 	if err != nil {
 		return err
 	}
 	var sum int64
-	for _, x := range lives {
+	for _, x := range incarnations {
 		var n int64
 		if err := (events.JSON{}).Decode(x.Output, &n); err != nil {
-			return fmt.Errorf("life %d of the drop-in gave %q (%v): %w", x.Execution, x.Output, x.Error, err)
+			return fmt.Errorf("incarnation %d of the drop-in gave %q (%v): %w", x.Execution, x.Output, x.Error, err)
 		}
 		sum += n
 	}
 	if want := int64(dropIns * (dropIns + 1) / 2); sum != want {
-		return fmt.Errorf("the %d lives of the drop-in have read %d, want %d", len(lives), sum, want)
+		return fmt.Errorf("the %d incarnations of the drop-in have read %d, want %d", len(incarnations), sum, want)
 	}
 	return nil
 }

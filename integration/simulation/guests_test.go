@@ -74,7 +74,7 @@ func makePostbox(r *rand.Rand, i int, sky weather) *job {
 // publish.
 func beOdd(w *events.Wire, chance float64) {
 	odd := []struct{ name, value string }{
-		{events.HeaderHeld, "worker-0"}, {events.HeaderBack, "connection-1"}, {events.HeaderLife, "another"},
+		{events.HeaderHeld, "worker-0"}, {events.HeaderBack, "connection-1"}, {events.HeaderIncarnation, "another"},
 		{events.HeaderWorker, "worker-1"},
 		{events.HeaderDue, "2026-01-01T00:00:00Z"}, {events.HeaderPending, "true"}, {events.HeaderOutcome, "done"},
 		{events.HeaderAttempt, "0"},

@@ -34,8 +34,8 @@ var mutantsOfDelivery = []mutant{
 				"	default:\n		a.w.lasted.forget(keyOf(a.d))\n"},
 		}},
 	{name: "a worker does not take over what is stored of a task that it executes", seed: 6, edits: []edit{
-		{workerOf + "lasting.go", "		if a.life() == lifeOf(d) && a.join(d.Hold) {\n",
-			"		if a.life() != lifeOf(d) && a.join(d.Hold) {\n"},
+		{workerOf + "lasting.go", "		if a.incarnation() == incarnationOf(d) && a.join(d.Hold) {\n",
+			"		if a.incarnation() != incarnationOf(d) && a.join(d.Hold) {\n"},
 	}},
 	{name: "a worker executes a task that another one still executes", seed: 6, edits: []edit{
 		{workerOf + "lasting.go", "	if by == \"\" {\n		return false\n	}\n",
@@ -161,7 +161,7 @@ var mutantsOfDelivery = []mutant{
 	}},
 	{name: "an answer for a former instance is taken", test: test{pkg: "./pkg/round", run: "^TestScenarios$"},
 		edits: []edit{
-			{roundOf + "inbox.go", "	case life != in.ledger.info.Life:\n", "	case false:\n"},
+			{roundOf + "inbox.go", "	case incarnation != in.ledger.info.Incarnation:\n", "	case false:\n"},
 		}},
 	// What nobody takes.
 	{name: "a letter to nobody is dropped", seed: 9, edits: []edit{

@@ -24,7 +24,7 @@ var receiptMutants = []mutant{
 		{roundOf + "promise.go", "			in.tellParent(in.current())\n			in.startOnceMore()\n",
 			"			in.tellParent(in.current())\n"},
 	}},
-	{name: "a start that comes again begins a life once more", seed: 1, edits: []edit{
+	{name: "a start that comes again begins an incarnation once more", seed: 1, edits: []edit{
 		{roundOf + "inbox.go", "	if len(s.Messages) == 0 {\n		return []string{m.ID}\n",
 			"	if true {\n		return []string{m.ID}\n"},
 	}},

@@ -85,9 +85,9 @@ var mutants = []mutant{
 	}},
 	{name: "there is no fence", seed: 234, edits: []edit{
 		{sqliteOf + "commit.go",
-			"	case c.Life != b.Life || c.Execution != b.Execution || c.LastEvent != " +
+			"	case c.Incarnation != b.Incarnation || c.Execution != b.Execution || c.LastEvent != " +
 				"b.LastEvent:\n		return false\n",
-			"	case c.Life != b.Life || c.Execution != b.Execution:\n		return false\n"},
+			"	case c.Incarnation != b.Incarnation || c.Execution != b.Execution:\n		return false\n"},
 		{sqliteOf + "statements.go", "\"instance, execution, event, last_event, data\", \"\")",
 			"\"instance, execution, event, last_event, data\", \" ON CONFLICT DO UPDATE SET last_event = " +
 				"excluded.last_event, data = excluded.data\")"},

@@ -276,11 +276,11 @@ type host struct {
 	name string
 	runs func(ctx context.Context, r *road, c *brokersim.Bus) error
 
-	mu   sync.Mutex
-	life int
-	road *road
-	bus  *brokersim.Bus
-	stop context.CancelFunc
+	mu          sync.Mutex
+	incarnation int
+	road        *road
+	bus         *brokersim.Bus
+	stop        context.CancelFunc
 }
 
 // live runs one process after the other.
@@ -288,8 +288,8 @@ func (h *host) live() {
 	var zombies sync.WaitGroup
 	defer zombies.Wait()
 	for h.w.context.Err() == nil {
-		h.life++
-		r := h.w.road(fmt.Sprint(h.name, "/", h.life))
+		h.incarnation++
+		r := h.w.road(fmt.Sprint(h.name, "/", h.incarnation))
 		c := brokersim.Connect(h.w.broker, r)
 		ctx, stop := context.WithCancel(h.w.context)
 		dead := make(chan struct{})
@@ -316,7 +316,7 @@ func (h *host) live() {
 		}
 		f := h.w.weather.fateOf(h.w.seed, r.name, "rest", 1, false)
 		select {
-		case <-time.After(10*f.after + time.Duration(h.life%4)*4*time.Second):
+		case <-time.After(10*f.after + time.Duration(h.incarnation%4)*4*time.Second):
 		case <-h.w.context.Done():
 		}
 	}

@@ -54,7 +54,7 @@ func (in Instance) Check() error {
 
 // Findings lists what is wrong with an instance.
 func (in Instance) Findings() []Finding {
-	l := newLife(in.ID)
+	l := newLineage(in.ID)
 	for _, x := range slices.Sorted(maps.Keys(in.History)) {
 		l.begin(x)
 		l.take(in.History[x])

@@ -28,7 +28,7 @@ func story(facts ...events.Fact) []events.Event {
 }
 
 func started(change ...func(*events.Started)) *events.Started {
-	s := &events.Started{Name: "order", Version: "1.0.0", Life: "life", Engine: 1, Message: "start"}
+	s := &events.Started{Name: "order", Version: "1.0.0", Incarnation: "incarnation", Engine: 1, Message: "start"}
 	for _, f := range change {
 		f(s)
 	}
@@ -72,7 +72,7 @@ func of(histories ...[]events.Event) check.Instance {
 	}
 	last := histories[len(histories)-1]
 	in.Row = round.Row{
-		Execution: int64(len(histories)), Life: "life", Engine: 1, Name: "order", Version: "1.0.0",
+		Execution: int64(len(histories)), Incarnation: "incarnation", Engine: 1, Name: "order", Version: "1.0.0",
 		StartMessage: "start", Status: round.Running,
 		LastEvent: int64(len(last)), StartedAt: last[0].At, UpdatedAt: last[len(last)-1].At,
 		WakeAt: began.Add(time.Hour),
@@ -80,7 +80,7 @@ func of(histories ...[]events.Event) check.Instance {
 	for _, e := range last {
 		switch f := e.Fact.(type) {
 		case *events.Started:
-			in.Row.Parent, in.Row.StartMessage, in.Row.Life = f.Parent, f.Message, f.Life
+			in.Row.Parent, in.Row.StartMessage, in.Row.Incarnation = f.Parent, f.Message, f.Incarnation
 			in.Row.Name, in.Row.Version = f.Name, f.Version
 		case *events.Completed:
 			in.Row.Status, in.Row.Output, in.Row.EndedAt, in.Row.WakeAt = round.Completed, f.Output, e.At, time.Time{}
@@ -130,8 +130,8 @@ var clean = []struct {
 	), 1)},
 	{"continues with a message that it may not have looked at",
 		unread(of(story(started(), queued("a"), read(2), continued), story(next(1), queued("a"), call)), 1)},
-	{"a new life", of(story(started(), completed), story(started(func(s *events.Started) {
-		s.Life, s.Message = "other", "again"
+	{"a new incarnation", of(story(started(), completed), story(started(func(s *events.Started) {
+		s.Incarnation, s.Message = "other", "again"
 	}), call))},
 	{"pruned", changed(of(story(started(), continued), story(next(0), continued),
 		story(started(func(s *events.Started) {
@@ -189,7 +189,7 @@ var planted = []struct {
 	{check.ReadTwice, of(story(started(), queued("a"), read(2), read(2)))},
 	{check.ReadOrder, unread(of(story(started(), queued("a"), queued("b"), read(3))), 1)},
 	{check.ReadOrder, unread(of(story(started(), queued("a"), read(0))), 1)},
-	{check.NoEnd, of(story(started(), call), story(started(func(s *events.Started) { s.Life = "other" })))},
+	{check.NoEnd, of(story(started(), call), story(started(func(s *events.Started) { s.Incarnation = "other" })))},
 	{check.ExecutionMissing,
 		changed(of(story(started(), continued), story(next(0), continued), story(started(func(s *events.Started) {
 			s.Previous = 2
@@ -199,7 +199,7 @@ var planted = []struct {
 		s.Previous, s.Name = 1, "other"
 	})))},
 	{check.ContinuedDiffers, of(story(started(), continued), story(started(func(s *events.Started) {
-		s.Previous, s.Life = 1, "other"
+		s.Previous, s.Incarnation = 1, "other"
 	})))},
 	{check.ContinuedDiffers, of(story(started(), continued), story(started()))},
 	{check.ContinuedDiffers, of(story(started(), continued), story(started(func(s *events.Started) {

@@ -212,7 +212,7 @@ func (x *Exports) last(instance string) (e exported, ok bool, err error) {
 // row tells what a history says about an instance.
 func (e exported) row(instance string) round.Row {
 	row := round.Row{Execution: e.execution, HistoryBytes: e.bytes, Status: round.Running}
-	l := newLife(instance)
+	l := newLineage(instance)
 	l.begin(e.execution)
 	l.take(e.events)
 	x := l.now
@@ -223,7 +223,8 @@ func (e exported) row(instance string) round.Row {
 		row.EndedAt = x.end.At
 	}
 	if s := x.started; s != nil {
-		row.Life, row.Engine, row.Name, row.Version, row.Parent = s.Life, s.Engine, s.Name, s.Version, s.Parent
+		row.Incarnation, row.Engine, row.Name, row.Version, row.Parent = s.Incarnation, s.Engine, s.Name,
+			s.Version, s.Parent
 		row.Attributes, row.StartMessage, row.StartedAt = s.Attributes, s.Message, x.begunAt
 	}
 	return row
@@ -284,8 +285,8 @@ func (x *Exports) List(ctx context.Context, f history.Filter, p history.Page) (l
 	return list, nil
 }
 
-// fits reports whether an exported instance is one that a filter means. When its life began is
-// taken to be when its last execution did.
+// fits reports whether an exported instance is one that a filter means. When its incarnation began
+// is taken to be when its last execution did.
 func fits(f history.Filter, i history.Info) bool {
 	for name, value := range f.Attributes {
 		if i.Attributes[name] != value {
@@ -308,7 +309,8 @@ func (x *Exports) Executions(_ context.Context, instance string, after int64,
 	err = x.of(instance, after, func(e exported) (bool, error) {
 		row := e.row(instance)
 		list = append(list, history.ExecutionInfo{
-			Execution: e.execution, Life: row.Life, Name: row.Name, Version: row.Version, Engine: row.Engine,
+			Execution: e.execution, Incarnation: row.Incarnation, Name: row.Name, Version: row.Version,
+			Engine: row.Engine,
 			Status: row.Status, Output: row.Output, Error: row.Error,
 			StartedAt: row.StartedAt, EndedAt: row.EndedAt, Events: int64(len(e.events)), Bytes: e.bytes,
 		})

@@ -64,7 +64,7 @@ func TestExportsAreCheckedLikeAStore(t *testing.T) {
 	wants(t, look(t, exportsOf(t, parent(childDone), childOf(2, call))), check.ChildEarly)
 	wants(t, look(t, exportsOf(t, of(story(started(), timer(1<<40), &events.TimerFired{Timer: 2})))), check.TimerEarly)
 	wants(t, look(t, exportsOf(t, of(story(started(), call), story(started(func(s *events.Started) {
-		s.Life = "other"
+		s.Incarnation = "other"
 	}))))), check.NoEnd)
 	wants(t, look(t, exportsOf(t, mailed), promised(letter("b"), letter("a"))), check.QueueReorder)
 }

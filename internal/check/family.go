@@ -29,8 +29,9 @@ func (x *execution) startedBy(instance string) []child {
 		return nil
 	}
 	for i := range x.children {
-		x.children[i].parent = events.Parent{Instance: instance, Life: x.started.Life, Execution: x.number,
-			Event: x.children[i].event}
+		x.children[i].parent = events.Parent{Instance: instance, Incarnation: x.started.Incarnation,
+			Execution: x.number,
+			Event:     x.children[i].event}
 	}
 	return x.children
 }
@@ -51,13 +52,13 @@ func (f *family) add(r reading) error {
 		f.orphans = append(f.orphans, r)
 	}
 	if r.running() {
-		f.running[r.life.id] = r.row.Execution
+		f.running[r.lineage.id] = r.row.Execution
 	}
-	x := r.life.now
+	x := r.lineage.now
 	if x == nil {
 		return nil
 	}
-	f.children = append(f.children, x.startedBy(r.life.id)...)
+	f.children = append(f.children, x.startedBy(r.lineage.id)...)
 	return f.said(x)
 }
 
@@ -68,7 +69,7 @@ const maxChildren = 1000
 // former adds what a former execution had to do with others. What had no answer when it ended,
 // nobody waits for.
 func (f *family) former(ctx context.Context, x *execution) error {
-	for _, c := range x.startedBy(x.life.id) {
+	for _, c := range x.startedBy(x.lineage.id) {
 		if c.answer.Fact != nil {
 			f.children = append(f.children, c)
 		}
@@ -84,7 +85,7 @@ func (f *family) said(x *execution) error {
 	if !f.count {
 		return nil
 	}
-	return f.sortSaid(x.saidBy(x.life.id))
+	return f.sortSaid(x.saidBy(x.lineage.id))
 }
 
 // waitedFor reports whether the execution that has started a child goes on.
@@ -272,7 +273,7 @@ func (f *family) childGone(ctx context.Context, c child) error {
 // parentOf: a child without its parent is what is left of a loss, because who deletes a parent
 // deletes its children with it.
 func (f *family) parentOf(ctx context.Context, r reading, rows map[string]round.Row) error {
-	p, id := r.row.Parent, r.life.id
+	p, id := r.row.Parent, r.lineage.id
 	bad := func(rule Rule, expected, found string) {
 		f.findings = append(f.findings,
 			Finding{Rule: rule, Instance: id, Execution: r.row.Execution, Expected: expected, Found: found})
@@ -285,8 +286,8 @@ func (f *family) parentOf(ctx context.Context, r reading, rows map[string]round.
 	case !there:
 		bad(Orphan, fmt.Sprintf("its parent %q", p.Instance), "no such instance")
 		return nil
-	case row.Life != p.Life:
-		f.not(NotKept) // the parent has a life of its own since
+	case row.Incarnation != p.Incarnation:
+		f.not(NotKept) // the parent has an incarnation of its own since
 		return nil
 	case p.Execution > row.Execution:
 		bad(ChildUnknown, fmt.Sprintf("execution %d of its parent %q", p.Execution, p.Instance),

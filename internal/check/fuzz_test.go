@@ -76,7 +76,7 @@ func historyOf(data []byte) check.Instance {
 func fact(kind byte, about int64) events.Fact {
 	switch kind {
 	case 0:
-		return &events.Started{Name: "order", Version: "1.0.0", Life: "life", Previous: about % 3,
+		return &events.Started{Name: "order", Version: "1.0.0", Incarnation: "incarnation", Previous: about % 3,
 			Carried: int(about % 4)}
 	case 1:
 		return &events.ActivityScheduled{Name: "charge", Attempt: 1}

@@ -26,7 +26,7 @@ var historyRules = []func(*execution, events.Event){
 
 // execution follows one history.
 type execution struct {
-	life    *life
+	lineage *lineage
 	number  int64
 	last    events.Event
 	started *events.Started
@@ -72,9 +72,9 @@ type said struct {
 	instance, name string
 }
 
-func newExecution(l *life, number int64) *execution {
+func newExecution(l *lineage, number int64) *execution {
 	return &execution{
-		life: l, number: number, open: make(map[int64]events.Event), shut: make(map[int64]closing),
+		lineage: l, number: number, open: make(map[int64]events.Event), shut: make(map[int64]closing),
 		steps: make(map[int64]int64),
 		mail:  newMail(), values: make(map[string]events.Payload), childAt: make(map[int64]int),
 	}
@@ -89,16 +89,16 @@ func (x *execution) take(e events.Event) {
 	x.last = e
 	if x.started != nil && !x.carried && e.ID >= 1+int64(x.started.Carried) {
 		x.carried = true
-		x.life.inherited(x)
+		x.lineage.inherited(x)
 	}
 }
 
 func (x *execution) bad(rule Rule, event int64, expected, found string) {
-	x.life.bad(Finding{Rule: rule, Execution: x.number, Event: event, Expected: expected, Found: found})
+	x.lineage.bad(Finding{Rule: rule, Execution: x.number, Event: event, Expected: expected, Found: found})
 }
 
 // inherits reports whether an event says what the execution inherits from the one before. What the
-// first execution of a life begins with has come with its start.
+// first execution of an incarnation begins with has come with its start.
 func (x *execution) inherits(e events.Event) bool {
 	return x.started != nil && x.started.Previous != 0 && e.ID <= 1+int64(x.started.Carried)
 }
@@ -234,7 +234,7 @@ func (x *execution) waitsGetTheirEvent(e events.Event) {
 // messagesAreTakenOnce: a message that was sent twice, or handed out twice, is one message. What an
 // execution inherits was taken by the one before.
 func (x *execution) messagesAreTakenOnce(e events.Event) {
-	if id := messageOf(e.Fact); id != "" && !x.inherits(e) && x.life.messages.has(id) {
+	if id := messageOf(e.Fact); id != "" && !x.inherits(e) && x.lineage.messages.has(id) {
 		x.bad(MessageTwice, e.ID, "message "+id+" once", "it was taken in before")
 	}
 }
@@ -269,7 +269,7 @@ func (x *execution) readsAreInOrder(e events.Event) {
 // note remembers what an event changes.
 func (x *execution) note(e events.Event) {
 	if id := messageOf(e.Fact); id != "" {
-		x.life.messages.add(id)
+		x.lineage.messages.add(id)
 	}
 	if schedule, kind := answers(e.Fact); kind != "" && e.Fact.Kind() != events.KindActivityBegun {
 		delete(x.open, schedule)
@@ -332,7 +332,7 @@ func (x *execution) begun(e events.Event, f *events.Started) {
 		return
 	}
 	x.started, x.begunAt = f, e.At
-	x.life.started(x)
+	x.lineage.started(x)
 }
 
 // answered notes how a child has answered.

@@ -103,7 +103,7 @@ func (k *keeping) bad(rule Rule, at place, expected, found string) {
 
 // judge judges one promise after the other.
 func (k *keeping) judge(ctx context.Context) error {
-	if k.exists && k.reading.life.now == nil {
+	if k.exists && k.reading.lineage.now == nil {
 		k.not[TooNew] += int64(len(k.list)) // or what cannot be read, which is a finding of its own
 		return nil
 	}

@@ -66,7 +66,7 @@ func (m memory) Executions(_ context.Context, instance string, after int64,
 	in := m[instance]
 	for _, x := range slices.Sorted(maps.Keys(in.History)) {
 		if h := in.History[x]; x > after && len(h) > 0 && len(list) < limit {
-			l := newLife(instance)
+			l := newLineage(instance)
 			l.begin(x)
 			l.take(h)
 			output, failure := outcome(l.now.end.Fact)

@@ -36,13 +36,14 @@ func (x *execution) saidBy(instance string) (list []promise) {
 	}
 	for _, f := range x.said {
 		p := promise{Log: -1, Promised: Promised{What: f.what, Instance: f.instance, At: f.at}}
-		p.By = &events.Parent{Instance: instance, Life: x.started.Life, Execution: x.number, Event: f.event}
+		p.By = &events.Parent{Instance: instance, Incarnation: x.started.Incarnation, Execution: x.number,
+			Event: f.event}
 		verb := events.VerbStart
 		if p.Name = f.name; f.what == PromisedQueue {
 			verb, p.Name, p.Queue = events.VerbQueue, "", f.name
 		}
 		p.Message = events.MessageID(verb, instance,
-			events.Ref{Life: p.By.Life, Execution: p.By.Execution, Event: p.By.Event})
+			events.Ref{Incarnation: p.By.Incarnation, Execution: p.By.Execution, Event: p.By.Event})
 		list = append(list, p)
 	}
 	return list
@@ -221,7 +222,7 @@ func (s *system) kept(ctx context.Context, all []group) ([]*keeping, error) {
 			if k.reading, err = s.follow(ctx, known[i], k.see); err != nil {
 				return nil, err
 			}
-			if x := k.reading.life.now; x != nil {
+			if x := k.reading.lineage.now; x != nil {
 				_ = k.see(x) // it never fails
 			}
 		}

@@ -107,7 +107,7 @@ var promises = []promiseCase{
 		quiescent, nothingRemoved}, want: []check.Rule{check.StartLost}},
 
 	{name: "messages", in: []check.Instance{mailed}, with: with{promised(start("start"), letter("a"), letter("b")),
-		asking(&fakeBroker{has: []string{"rondo.work._.charge.1-6-life.i"}})}},
+		asking(&fakeBroker{has: []string{"rondo.work._.charge.1-6-incarnation.i"}})}},
 	{name: "one that was sent again", in: []check.Instance{mailed},
 		with: with{promised(letter("a"), letter("b"), letter("a"))}},
 	{name: "messages of two clients", in: []check.Instance{mailed},
@@ -118,9 +118,10 @@ var promises = []promiseCase{
 		with: with{promised(check.Promised{What: check.PromisedQueue, Instance: "i", Queue: "other", Message: "a",
 			At: began})}, want: []check.Rule{check.QueueLost}},
 	{name: "a message that was lost", in: []check.Instance{mailed}, with: with{promised(letter("c")),
-		asking(&fakeBroker{has: []string{"rondo.work._.charge.1-6-life.i"}})}, want: []check.Rule{check.QueueLost}},
+		asking(&fakeBroker{has: []string{"rondo.work._.charge.1-6-incarnation.i"}})},
+		want: []check.Rule{check.QueueLost}},
 	{name: "a message that waits", in: []check.Instance{mailed}, with: with{promised(letter("c")),
-		asking(&fakeBroker{has: []string{"rondo.work._.charge.1-6-life.i", "rondo.queue.mail.i"}})},
+		asking(&fakeBroker{has: []string{"rondo.work._.charge.1-6-incarnation.i", "rondo.queue.mail.i"}})},
 		report: func(r check.Report) bool {
 			return r.UnderWay == 1
 		}},
@@ -170,7 +171,7 @@ var promises = []promiseCase{
 		with: with{promised(end(1, round.Completed, " 1 "), end(0, round.Completed, "1"))}},
 	{name: "the end of a former execution",
 		in: []check.Instance{of(story(started(), completed), story(started(func(s *events.Started) {
-			s.Life = "other"
+			s.Incarnation = "other"
 		}), completed))}, with: with{promised(end(1, round.Completed, "1"))}},
 	{name: "another output", in: []check.Instance{over}, with: with{promised(end(1, round.Completed, "2"))},
 		want: []check.Rule{check.EndDiffers}},
@@ -188,7 +189,7 @@ var promises = []promiseCase{
 		report: func(r check.Report) bool {
 			return r.NotJudged[check.NotKept] == 1
 		}},
-	{name: "an end of a life that was deleted", in: []check.Instance{over},
+	{name: "an end of an incarnation that was deleted", in: []check.Instance{over},
 		with: with{promised(later(end(1, round.Failed, ""), -time.Hour))}, report: func(r check.Report) bool {
 			return r.NotJudged[check.NotKept] == 1
 		}},
@@ -209,7 +210,8 @@ func sender(facts ...events.Fact) check.Instance {
 var (
 	launched = &events.Launched{Name: "order", Instance: "i"}
 	sent     = &events.Sent{Instance: "i", To: events.ToQueue, Name: "mail"}
-	sentID   = events.MessageID(events.VerbQueue, "sender", events.Ref{Life: "life", Execution: 1, Event: 2})
+	sentID   = events.MessageID(events.VerbQueue, "sender",
+		events.Ref{Incarnation: "incarnation", Execution: 1, Event: 2})
 )
 
 var saidToOthers = []promiseCase{

@@ -60,7 +60,8 @@ func commit(t *testing.T, s history.Store, in check.Instance, messages ...events
 		if x == in.Row.Execution {
 			continue
 		}
-		former := round.Row{Execution: x, Life: "life", Name: "order", Version: "1.0.0", Status: round.ContinuedAsNew,
+		former := round.Row{Execution: x, Incarnation: "incarnation", Name: "order", Version: "1.0.0",
+			Status:    round.ContinuedAsNew,
 			LastEvent: int64(len(h)), StartedAt: h[0].At, EndedAt: h[len(h)-1].At}
 		if c, ok := h[len(h)-1].Fact.(*events.Completed); ok {
 			former.Status, former.Output = round.Completed, c.Output

@@ -282,21 +282,21 @@ func (s *system) judgeAll(ctx context.Context, ids []string) error {
 // judge lists what seems wrong with some instances.
 func (s *system) judge(ctx context.Context, ids []string, count bool) ([]Finding, error) {
 	f := family{system: s, count: count, running: make(map[string]int64)}
-	lives, err := s.read(ctx, ids, func(x *execution) error { return f.former(ctx, x) })
+	incarnations, err := s.read(ctx, ids, func(x *execution) error { return f.former(ctx, x) })
 	if err != nil {
 		return nil, err
 	}
 	var findings []Finding
-	for _, r := range lives {
+	for _, r := range incarnations {
 		if count {
 			s.report.Instances++
-			s.report.Executions += r.life.executions
-			s.report.Events += r.life.events
+			s.report.Executions += r.lineage.executions
+			s.report.Events += r.lineage.events
 			if r.not != "" {
 				s.notJudged(r.not)
 			}
 		}
-		findings = append(findings, r.life.findings...)
+		findings = append(findings, r.lineage.findings...)
 		if err := f.add(r); err != nil {
 			return nil, err
 		}
@@ -312,15 +312,15 @@ func (s *system) judge(ctx context.Context, ids []string, count bool) ([]Finding
 
 // reading is an instance as it was read.
 type reading struct {
-	life *life
-	row  round.Row
-	not  Reason // why part of it cannot be judged
+	lineage *lineage
+	row     round.Row
+	not     Reason // why part of it cannot be judged
 }
 
 // running reports whether there is a current execution that goes on.
 func (r reading) running() bool {
-	return !r.row.Status.Ended() && r.life.now != nil && r.life.now.number == r.row.Execution &&
-		r.life.now.end.Fact == nil
+	return !r.row.Status.Ended() && r.lineage.now != nil && r.lineage.now.number == r.row.Execution &&
+		r.lineage.now.end.Fact == nil
 }
 
 // read reads instances, those that exist, and judges their histories. The row, the history and the
@@ -356,8 +356,8 @@ func (s *system) read(ctx context.Context, ids []string, former func(*execution)
 			switch {
 			case !steady:
 				r.not = MovedOn
-			case r.not == "" && r.life.now != nil && !s.exported:
-				r.life.compareValues(payloads(values[k.Instance]))
+			case r.not == "" && r.lineage.now != nil && !s.exported:
+				r.lineage.compareValues(payloads(values[k.Instance]))
 			}
 			all = append(all, r)
 		}
@@ -376,8 +376,8 @@ func payloads(values map[string]history.Value) map[string]events.Payload {
 // follow judges the histories of an instance, one execution after the other. former is called with
 // each that has a successor.
 func (s *system) follow(ctx context.Context, k round.Known, former func(*execution) error) (reading, error) {
-	r := reading{life: newLife(k.Instance), row: k.Row}
-	l := r.life
+	r := reading{lineage: newLineage(k.Instance), row: k.Row}
+	l := r.lineage
 	if k.Row.Execution > 1 {
 		if err := s.formerExecutions(ctx, l, k.Row.Execution, former); err != nil {
 			return r, err
@@ -402,7 +402,7 @@ func (s *system) follow(ctx context.Context, k round.Known, former func(*executi
 }
 
 // formerExecutions follows the executions before one. What is pruned meanwhile is left out.
-func (s *system) formerExecutions(ctx context.Context, l *life, before int64, former func(*execution) error) error {
+func (s *system) formerExecutions(ctx context.Context, l *lineage, before int64, former func(*execution) error) error {
 	for after := int64(0); ; {
 		list, err := s.store.Executions(ctx, l.id, after, 100)
 		if gone(err) || err == nil && len(list) == 0 {
@@ -438,7 +438,7 @@ func gone(err error) bool {
 	return errors.Is(err, history.ErrNoInstance) || errors.Is(err, history.ErrNoExecution)
 }
 
-func (s *system) formerExecution(ctx context.Context, l *life, info history.ExecutionInfo) error {
+func (s *system) formerExecution(ctx context.Context, l *lineage, info history.ExecutionInfo) error {
 	l.begin(info.Execution)
 	for got := int64(0); got < info.Events; {
 		list, err := s.store.Events(ctx, l.id, info.Execution, got, pageEvents)

@@ -220,7 +220,7 @@ func childStarted(id string) *events.ChildStarted {
 
 func withParent(event int64) func(*events.Started) {
 	return func(s *events.Started) {
-		s.Parent = &events.Parent{Instance: "parent", Life: "life", Execution: 1, Event: event}
+		s.Parent = &events.Parent{Instance: "parent", Incarnation: "incarnation", Execution: 1, Event: event}
 	}
 }
 
@@ -259,13 +259,13 @@ var families = []struct {
 		want: []check.Rule{check.ChildMissing}, with: func(f *fake, o *check.Options) {
 			f.buried, o.NothingRemoved = []string{"child"}, true
 		}},
-	{name: "the child has a new life", all: []check.Instance{parent(childDone),
+	{name: "the child has a new incarnation", all: []check.Instance{parent(childDone),
 		named("child", of(story(started(withParent(2)), completed), story(started(func(s *events.Started) {
-			s.Life = "other"
+			s.Incarnation = "other"
 		}), completed)))}},
-	{name: "the parent has a new life", all: []check.Instance{named("parent",
+	{name: "the parent has a new incarnation", all: []check.Instance{named("parent",
 		of(story(started(), childStarted("child"), completed), story(started(func(s *events.Started) {
-			s.Life = "other"
+			s.Incarnation = "other"
 		}), completed))), childOf(2, call)}},
 	{name: "the parent was pruned", all: []check.Instance{changed(named("parent",
 		of(story(started(), continued), story(next(0), completed))), func(in *check.Instance) {
@@ -292,7 +292,7 @@ var families = []struct {
 		want: []check.Rule{check.ChildUnknown}},
 	{name: "the parent has not come so far",
 		all: []check.Instance{parent(), changed(childOf(2, call), func(in *check.Instance) {
-			p := &events.Parent{Instance: "parent", Life: "life", Execution: 7, Event: 2}
+			p := &events.Parent{Instance: "parent", Incarnation: "incarnation", Execution: 7, Event: 2}
 			in.Row.Parent, in.History[1][0].Fact.(*events.Started).Parent = p, p
 		})}, want: []check.Rule{check.ChildUnknown}},
 }
@@ -312,7 +312,7 @@ func TestFamilies(t *testing.T) {
 
 // ---- What is under way.
 
-func workSubject() string { return "rondo.work._.charge.1-2-life.i" }
+func workSubject() string { return "rondo.work._.charge.1-2-incarnation.i" }
 
 var underWay = []struct {
 	name string
@@ -335,7 +335,7 @@ var underWay = []struct {
 	{name: "a timer to come", in: []check.Instance{lookedAt(of(story(started(), timer(2*time.Hour))))},
 		with: []func(*check.Options){asking(&fakeBroker{}), quiescent}},
 	{name: "a timer that is due is there", in: []check.Instance{lookedAt(of(story(started(), timer(time.Minute))))},
-		with: []func(*check.Options){asking(&fakeBroker{has: []string{"rondo.timer-due.1-2-life.i"}})}},
+		with: []func(*check.Options){asking(&fakeBroker{has: []string{"rondo.timer-due.1-2-incarnation.i"}})}},
 	{name: "a timer is lost", in: []check.Instance{lookedAt(of(story(started(), timer(time.Minute))))},
 		with: []func(*check.Options){asking(&fakeBroker{})}, want: []check.Rule{check.TimerLost}},
 	{name: "nobody looks", in: []check.Instance{changed(of(story(started(), call)), func(in *check.Instance) {

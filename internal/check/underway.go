@@ -23,14 +23,15 @@ func (s *system) underWay(ctx context.Context, r reading) ([]Finding, error) {
 	}
 	var findings []Finding
 	bad := func(rule Rule, event int64, expected, found string) {
-		findings = append(findings, Finding{Rule: rule, Instance: r.life.id, Execution: r.row.Execution, Event: event,
-			Expected: expected, Found: found})
+		findings = append(findings,
+			Finding{Rule: rule, Instance: r.lineage.id, Execution: r.row.Execution, Event: event,
+				Expected: expected, Found: found})
 	}
 	if at := r.row.WakeAt; !at.IsZero() && s.overdue(at) {
 		bad(WakeOverdue, 0, "somebody to look at it at "+stamp(at), "nobody has: does no orchestrator run?")
 	}
-	for _, id := range slices.Sorted(maps.Keys(r.life.now.open)) {
-		e := r.life.now.open[id]
+	for _, id := range slices.Sorted(maps.Keys(r.lineage.now.open)) {
+		e := r.lineage.now.open[id]
 		lost, err := s.lost(ctx, r, e)
 		if err != nil {
 			return nil, err
@@ -75,13 +76,13 @@ func (s *system) lost(ctx context.Context, r reading, e events.Event) (Rule, err
 	if s.o.Broker == nil || !s.overdue(r.row.UpdatedAt) {
 		return "", nil
 	}
-	ref := events.Ref{Life: r.life.now.started.Life, Execution: r.row.Execution, Event: e.ID}
+	ref := events.Ref{Incarnation: r.lineage.now.started.Incarnation, Execution: r.row.Execution, Event: e.ID}
 	switch f := e.Fact.(type) {
 	case *events.ActivityScheduled:
 		if f.Name == passedOn {
 			return "", nil
 		}
-		there, err := s.has(ctx, r.life.id, f.NotBefore, &events.Work{Ref: ref, Activity: f.Name, Tag: f.Tag},
+		there, err := s.has(ctx, r.lineage.id, f.NotBefore, &events.Work{Ref: ref, Activity: f.Name, Tag: f.Tag},
 			&events.WorkDone{Ref: ref}, &events.WorkFailed{Ref: ref, Error: unknown}, &events.WorkBegun{Ref: ref})
 		if there || err != nil {
 			return "", err
@@ -91,7 +92,7 @@ func (s *system) lost(ctx context.Context, r reading, e events.Event) (Rule, err
 		if !s.overdue(f.FireAt) {
 			return "", nil // the database knows when it is due
 		}
-		there, err := s.has(ctx, r.life.id, f.FireAt, &events.TimerDue{Ref: ref, Due: f.FireAt},
+		there, err := s.has(ctx, r.lineage.id, f.FireAt, &events.TimerDue{Ref: ref, Due: f.FireAt},
 			&events.Wake{Reason: "sweep"})
 		if there || err != nil {
 			return "", err
@@ -152,7 +153,7 @@ func (f *family) childToCome(ctx context.Context, c child) error {
 	if !ok {
 		return nil
 	}
-	ref := events.Ref{Life: c.parent.Life, Execution: c.parent.Execution, Event: c.event}
+	ref := events.Ref{Incarnation: c.parent.Incarnation, Execution: c.parent.Execution, Event: c.event}
 	there, err := f.has(ctx, c.instance, time.Time{}, &events.Start{Orchestration: started.Name})
 	if there || err != nil {
 		return err
@@ -178,7 +179,7 @@ func (f *family) childUnanswered(ctx context.Context, c child, row round.Row) er
 	if f.o.Broker == nil || !f.overdue(row.EndedAt) {
 		return nil
 	}
-	ref := events.Ref{Life: c.parent.Life, Execution: c.parent.Execution, Event: c.event}
+	ref := events.Ref{Incarnation: c.parent.Incarnation, Execution: c.parent.Execution, Event: c.event}
 	there, err := f.has(ctx, c.parent.Instance, time.Time{}, &events.ChildDone{Ref: ref})
 	if !there && err == nil {
 		f.bad(AnswerLost, c.parent, fmt.Sprintf("the answer of child %q, which is %s, in history or in NATS",

@@ -128,7 +128,7 @@ func (c *call) next(h Host, err *events.Error) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	info := h.Info()
-	at := events.Instant(h.Now().Add(c.policy.Delay(c.attempt, info.Life, info.Execution, c.first)))
+	at := events.Instant(h.Now().Add(c.policy.Delay(c.attempt, info.Incarnation, info.Execution, c.first)))
 	if !c.deadline.IsZero() && !at.Before(c.deadline) {
 		return time.Time{}, false
 	}
@@ -151,7 +151,7 @@ func (p *Program) Step(s *Scope, name string, run func(context.Context) (events.
 	t.call = &call{
 		name: name, run: run, policy: o.Retry, timeout: o.Timeout, attempt: 1, first: t.id,
 		deadline: until(p.host.Now(), o.Overall),
-		key:      events.IdempotencyKey(info.Instance, info.Life, info.Execution, t.id) + "/step",
+		key:      events.IdempotencyKey(info.Instance, info.Incarnation, info.Execution, t.id) + "/step",
 	}
 	s.add(t)
 	if p.steps == nil {
@@ -293,7 +293,7 @@ func (p *Program) seed(what string, n uint64) [32]byte {
 	h.Write([]byte{0})
 	h.Write([]byte(info.Instance))
 	h.Write([]byte{0})
-	h.Write([]byte(info.Life))
+	h.Write([]byte(info.Incarnation))
 	h.Write(binary.BigEndian.AppendUint64(nil, uint64(info.Execution)))
 	h.Write(binary.BigEndian.AppendUint64(nil, n))
 	return [32]byte(h.Sum(nil))

@@ -11,7 +11,7 @@ type Options struct {
 	Retry     *events.RetryPolicy
 	Timeout   time.Duration // one attempt, from its start
 	ToStart   time.Duration // one attempt, until its start
-	Heartbeat time.Duration // between two signs of life
+	Heartbeat time.Duration // between two signs of incarnation
 	Overall   time.Duration // all attempts together
 	Tag       string
 	Session   string

@@ -74,10 +74,10 @@ type Host interface {
 
 // Info says which execution the code is running in.
 type Info struct {
-	Instance, Name, Version, Life string
-	Execution                     int64
-	Parent                        *events.Parent
-	Attributes                    map[string]string
+	Instance, Name, Version, Incarnation string
+	Execution                            int64
+	Parent                               *events.Parent
+	Attributes                           map[string]string
 }
 
 // Told is something that the code tells about itself, for people: history does not have it.

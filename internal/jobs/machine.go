@@ -154,7 +154,8 @@ type Machine struct {
 	expired, died int // items, during one operation
 }
 
-// NewMachine begins with a state; a queue that is to be made begins with a life and nothing else.
+// NewMachine begins with a state; a queue that is to be made begins with an incarnation and nothing
+// else.
 func NewMachine(s *State, items Items, clock time.Time) *Machine {
 	return &Machine{State: s, items: items, now: s.Now(clock)}
 }
@@ -284,7 +285,7 @@ func (p Pop) do(m *Machine) (Result, error) {
 	}
 	m.Totals.Popped += int64(len(items))
 	m.wrote()
-	r := Result{Items: items, Count: len(items), Life: m.Life, Start: m.Settings.Start}
+	r := Result{Items: items, Count: len(items), Incarnation: m.Incarnation, Start: m.Settings.Start}
 	if p.LockID == "" {
 		return r, nil
 	}

@@ -30,10 +30,10 @@ type Result struct {
 	// Expired counts items that were put back because their lock has expired, Died those of them,
 	// and of the returned ones, that are dead now.
 	Expired, Died int
-	// Life is that of the queue from which items were popped, and Start what is to be started for
-	// each of them, if so: see [Info] and [Settings].
-	Life  string
-	Start *Start
+	// Incarnation is that of the queue from which items were popped, and Start what is to be
+	// started for each of them, if so: see [Info] and [Settings].
+	Incarnation string
+	Start       *Start
 }
 
 // Push adds items, all or none of them, in their order.

@@ -135,8 +135,8 @@ type Info struct {
 	Oldest time.Time
 	// Totals count what has happened since the queue was made.
 	Totals Totals
-	// Life tells two queues apart that had the same name.
-	Life string
+	// Incarnation tells two queues apart that had the same name.
+	Incarnation string
 	// At is the store's time.
 	At time.Time
 }

@@ -10,9 +10,9 @@ import (
 // State is the row of a queue. It says where the items are, so that nothing has to be counted or
 // searched for.
 type State struct {
-	// Life tells two queues apart that had the same name.
-	Life     string   `json:"life"`
-	Settings Settings `json:"settings"`
+	// Incarnation tells two queues apart that had the same name.
+	Incarnation string   `json:"incarnation"`
+	Settings    Settings `json:"settings"`
 	// Last is the last number that was given to an item or a position, LastLock the last one of a
 	// lock.
 	Last     int64 `json:"last"`
@@ -118,7 +118,7 @@ func (s *State) Info(queue string, now time.Time) Info {
 	i := Info{
 		Queue: queue, Settings: s.Settings.WithDefaults(), Ready: make(map[int]int), Locked: s.Locked, Locks: s.Locks,
 		Delayed: s.Delayed, Dead: s.Dead,
-		Totals: s.Totals, Life: s.Life, At: s.Now(now),
+		Totals: s.Totals, Incarnation: s.Incarnation, At: s.Now(now),
 	}
 	for p, l := range s.Levels {
 		i.Ready[p] = l.Ready

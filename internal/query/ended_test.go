@@ -21,12 +21,12 @@ func TestEndedIsWrittenAsJSON(t *testing.T) {
 	}
 	for range 2000 {
 		e := Ended{
-			Instance: text(), Name: text(), Version: text(), Life: text(), Execution: r.Int64N(3),
+			Instance: text(), Name: text(), Version: text(), Incarnation: text(), Execution: r.Int64N(3),
 			Status: round.Status(text()), StartMessage: text(),
 			StartedAt: at(), EndedAt: at(), Large: r.IntN(2) == 0, Replaced: r.IntN(2) == 0,
 		}
 		if r.IntN(2) == 0 {
-			e.Parent = &events.Parent{Instance: text(), Life: text(), Execution: 1, Event: 2}
+			e.Parent = &events.Parent{Instance: text(), Incarnation: text(), Execution: 1, Event: 2}
 		}
 		if r.IntN(2) == 0 {
 			e.Error = events.Errorf(events.Application, "%s", text())

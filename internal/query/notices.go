@@ -42,12 +42,12 @@ type Notice struct {
 	body     []byte
 }
 
-// Ended says that a life of an instance has ended.
+// Ended says that an incarnation of an instance has ended.
 type Ended struct {
 	Instance     string         `json:"instance"`
 	Name         string         `json:"name"`
 	Version      string         `json:"version"`
-	Life         string         `json:"life"`
+	Incarnation  string         `json:"incarnation"`
 	Execution    int64          `json:"execution"`
 	Status       round.Status   `json:"status"`
 	StartMessage string         `json:"start_message,omitempty"`
@@ -58,7 +58,7 @@ type Ended struct {
 	Large     bool      `json:"large,omitempty"`
 	StartedAt time.Time `json:"started_at"` // the last execution
 	EndedAt   time.Time `json:"ended_at"`
-	// Replaced says that another life of the same id has begun in the same moment.
+	// Replaced says that another incarnation of the same id has begun in the same moment.
 	Replaced bool `json:"replaced,omitempty"`
 }
 
@@ -68,7 +68,7 @@ func (e *Ended) encode() ([]byte, error) {
 	w.Text("instance", e.Instance)
 	w.Text("name", e.Name)
 	w.Text("version", e.Version)
-	w.Text("life", e.Life)
+	w.Text("incarnation", e.Incarnation)
 	w.Number("execution", e.Execution)
 	w.Text("status", string(e.Status))
 	w.TextIf("start_message", e.StartMessage)
@@ -87,9 +87,9 @@ func (e *Ended) encode() ([]byte, error) {
 
 // Changed says that the custom status, or values, have changed.
 type Changed struct {
-	Instance  string `json:"instance"`
-	Life      string `json:"life"`
-	Execution int64  `json:"execution"`
+	Instance    string `json:"instance"`
+	Incarnation string `json:"incarnation"`
+	Execution   int64  `json:"execution"`
 	// Version and Data are those of the custom status. Large says that Data was left out.
 	Version int64          `json:"version,omitempty"`
 	Data    events.Payload `json:"data,omitempty"`
@@ -109,7 +109,7 @@ type Settled struct {
 	Reason  round.Reason `json:"reason"`
 	Detail  string       `json:"detail,omitempty"`
 	// How the instance stood then, as far as the one who said so knew.
-	Life         string       `json:"life,omitempty"`
+	Incarnation  string       `json:"incarnation,omitempty"`
 	Execution    int64        `json:"execution,omitempty"`
 	Status       round.Status `json:"status,omitempty"`
 	StartMessage string       `json:"start_message,omitempty"`
@@ -154,12 +154,13 @@ func AnnounceTurn(n broker.Notices, t *round.Turn) error {
 	row := &t.Row
 	for i := range t.Former {
 		f := &t.Former[i]
-		if f.Status != round.ContinuedAsNew && f.Life != row.Life && f.LastEvent > lastBefore(t, f.Execution) {
+		if f.Status != round.ContinuedAsNew && f.Incarnation != row.Incarnation &&
+			f.LastEvent > lastBefore(t, f.Execution) {
 			errs = append(errs, announceEnded(n, t.Instance, f, true))
 		}
 	}
-	newLife := row.Life != t.Basis.Life
-	if row.CustomStatusVersion != t.Basis.CustomStatusVersion || newLife && row.CustomStatusVersion > 0 {
+	newIncarnation := row.Incarnation != t.Basis.Incarnation
+	if row.CustomStatusVersion != t.Basis.CustomStatusVersion || newIncarnation && row.CustomStatusVersion > 0 {
 		errs = append(errs, announceStatus(n, t.Instance, row))
 	}
 	if len(t.Values) > 0 || t.ClearValues {
@@ -181,8 +182,9 @@ func lastBefore(t *round.Turn, execution int64) int64 {
 
 func announceEnded(n broker.Notices, instance string, row *round.Row, replaced bool) error {
 	e := Ended{
-		Instance: instance, Name: row.Name, Version: row.Version, Life: row.Life, Execution: row.Execution,
-		Status: row.Status, StartMessage: row.StartMessage,
+		Instance: instance, Name: row.Name, Version: row.Version, Incarnation: row.Incarnation,
+		Execution: row.Execution,
+		Status:    row.Status, StartMessage: row.StartMessage,
 		Parent: row.Parent, Output: row.Output, Error: row.Error, StartedAt: row.StartedAt, EndedAt: row.EndedAt,
 		Replaced: replaced,
 	}
@@ -201,8 +203,9 @@ func announceEnded(n broker.Notices, instance string, row *round.Row, replaced b
 }
 
 func announceStatus(n broker.Notices, instance string, row *round.Row) error {
-	c := Changed{Instance: instance, Life: row.Life, Execution: row.Execution, Version: row.CustomStatusVersion,
-		Data: row.CustomStatus, At: row.UpdatedAt}
+	c := Changed{Instance: instance, Incarnation: row.Incarnation, Execution: row.Execution,
+		Version: row.CustomStatusVersion,
+		Data:    row.CustomStatus, At: row.UpdatedAt}
 	if len(c.Data) > maxNotice {
 		c.Data, c.Large = nil, true
 	}
@@ -214,8 +217,9 @@ func announceStatus(n broker.Notices, instance string, row *round.Row) error {
 }
 
 func announceValues(n broker.Notices, t *round.Turn) error {
-	c := Changed{Instance: t.Instance, Life: t.Row.Life, Execution: t.Row.Execution, Cleared: t.ClearValues,
-		At: t.Row.UpdatedAt}
+	c := Changed{Instance: t.Instance, Incarnation: t.Row.Incarnation, Execution: t.Row.Execution,
+		Cleared: t.ClearValues,
+		At:      t.Row.UpdatedAt}
 	for _, v := range t.Values {
 		c.Keys = append(c.Keys, v.Key)
 	}
@@ -232,7 +236,7 @@ func announceValues(n broker.Notices, t *round.Turn) error {
 func AnnounceReceipt(n broker.Notices, instance string, row round.Row, message string, r round.Receipt) error {
 	s := Settled{
 		Instance: instance, Message: message, Reason: r.Reason, Detail: r.Detail,
-		Life: row.Life, Execution: row.Execution, Status: row.Status, StartMessage: row.StartMessage,
+		Incarnation: row.Incarnation, Execution: row.Execution, Status: row.Status, StartMessage: row.StartMessage,
 	}
 	switch r.Verdict {
 	case round.Accepted:

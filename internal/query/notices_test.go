@@ -46,7 +46,7 @@ func TestTurnsAreAnnounced(t *testing.T) {
 		{"a value", a.Set("k", "1"), "values"},
 		{"a continue-as-new", a.ContinueAsNew(), ""},
 		{"the end", a.Complete(`"done"`), "ended"},
-		{"a new life of what has ended", a.Start(historytest.WithMessage("m2")), "status values"},
+		{"a new incarnation of what has ended", a.Start(historytest.WithMessage("m2")), "status values"},
 		{"status, value and end at once", historytest.Together(a.SetStatus(`1`), a.Set("k", "1"), a.Fail("no")),
 			"status values ended"},
 	} {
@@ -61,7 +61,7 @@ func TestEndedSaysHow(t *testing.T) {
 	a.Start(historytest.WithMessage("m1"))
 	heard := told(t, a.Complete(`{"a":1}`))
 	e, ok := heard[0].Ended()
-	if !ok || e.Instance != a.ID || e.Name != "orders" || e.Version != "1.0.0" || e.Life != a.Row.Life ||
+	if !ok || e.Instance != a.ID || e.Name != "orders" || e.Version != "1.0.0" || e.Incarnation != a.Row.Incarnation ||
 		e.Execution != 1 || e.Status != round.Completed ||
 		e.StartMessage != "m1" || string(e.Output) != `{"a":1}` || e.Error != nil || e.Large || e.Replaced ||
 		!e.EndedAt.Equal(a.Row.EndedAt) {
@@ -78,16 +78,16 @@ func TestEndedSaysHow(t *testing.T) {
 	}
 }
 
-// TestReplacedLife: a running life that a start has replaced has ended, too; one that had ended
-// before is not told again.
-func TestReplacedLife(t *testing.T) {
+// TestReplacedIncarnation: a running incarnation that a start has replaced has ended, too; one that
+// had ended before is not told again.
+func TestReplacedIncarnation(t *testing.T) {
 	a := historytest.NewActor("a")
 	a.Start(historytest.WithMessage("m1"))
-	former := a.Row.Life
+	former := a.Row.Incarnation
 	turn := historytest.Together(a.Terminate("replaced"), a.Start(historytest.WithMessage("m2")))
 	heard := told(t, turn)
 	e, ok := heard[0].Ended()
-	if topics(heard) != "ended values" || !ok || !e.Replaced || e.Life != former || e.StartMessage != "m1" ||
+	if topics(heard) != "ended values" || !ok || !e.Replaced || e.Incarnation != former || e.StartMessage != "m1" ||
 		e.Status != round.Terminated {
 		t.Errorf("heard %s: %+v", topics(heard), e)
 	}
@@ -129,7 +129,7 @@ func TestReceipts(t *testing.T) {
 	}, query.TopicSettled)
 	must(t, err)
 	defer stop()
-	row := round.Row{Life: "l", Execution: 2, Status: round.Running, StartMessage: "m0"}
+	row := round.Row{Incarnation: "l", Execution: 2, Status: round.Running, StartMessage: "m0"}
 	long := strings.Repeat("m", 500)
 	for _, c := range []struct {
 		receipt round.Receipt
@@ -156,7 +156,7 @@ func TestReceipts(t *testing.T) {
 		s, ok := heard[0].Settled()
 		if !ok || s.Message != c.message || s.Verdict != c.want || s.Taken() != c.taken ||
 			s.Reason != c.receipt.Reason || s.Detail != c.receipt.Detail ||
-			s.Life != "l" || s.Execution != 2 || s.Status != round.Running || s.StartMessage != "m0" {
+			s.Incarnation != "l" || s.Execution != 2 || s.Status != round.Running || s.StartMessage != "m0" {
 			t.Errorf("%+v: heard %+v", c.receipt, s)
 		}
 		if len(heard[0].Name) > 128 {

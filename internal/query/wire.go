@@ -66,7 +66,7 @@ type Instance struct {
 	Version             string            `json:"version"`
 	Status              round.Status      `json:"status"`
 	Execution           int64             `json:"execution"`
-	Life                string            `json:"life,omitempty"`
+	Incarnation         string            `json:"incarnation,omitempty"`
 	Engine              int               `json:"engine,omitempty"`
 	Parent              *events.Parent    `json:"parent,omitempty"`
 	Attributes          map[string]string `json:"attributes,omitempty"`
@@ -101,9 +101,10 @@ type Problem struct {
 func InstanceOf(i history.Info) Instance {
 	r := i.Row
 	return Instance{
-		Instance: i.Instance, Name: r.Name, Version: r.Version, Status: r.Status, Execution: r.Execution, Life: r.Life,
-		Engine: r.Engine,
-		Parent: r.Parent, Attributes: r.Attributes, Trace: r.Trace, StartMessage: r.StartMessage,
+		Instance: i.Instance, Name: r.Name, Version: r.Version, Status: r.Status, Execution: r.Execution,
+		Incarnation: r.Incarnation,
+		Engine:      r.Engine,
+		Parent:      r.Parent, Attributes: r.Attributes, Trace: r.Trace, StartMessage: r.StartMessage,
 		CreatedAt: i.CreatedAt, StartedAt: r.StartedAt, UpdatedAt: r.UpdatedAt, EndedAt: r.EndedAt,
 		Output: r.Output, Error: r.Error, CustomStatus: r.CustomStatus, CustomStatusVersion: r.CustomStatusVersion,
 		Fresh: r.Fresh, LastEvent: r.LastEvent, HistoryBytes: r.HistoryBytes, Unread: r.Unread, WakeAt: r.WakeAt,
@@ -116,7 +117,8 @@ func (i Instance) Info() history.Info {
 	return history.Info{
 		Instance: i.Instance, CreatedAt: i.CreatedAt, Problem: i.Problem.err(),
 		Row: round.Row{
-			Execution: i.Execution, Life: i.Life, Engine: i.Engine, Name: i.Name, Version: i.Version, Parent: i.Parent,
+			Execution: i.Execution, Incarnation: i.Incarnation, Engine: i.Engine, Name: i.Name, Version: i.Version,
+			Parent:     i.Parent,
 			Attributes: i.Attributes,
 			Trace:      i.Trace, StartMessage: i.StartMessage, Status: i.Status, Output: i.Output, Error: i.Error,
 			CustomStatus: i.CustomStatus, CustomStatusVersion: i.CustomStatusVersion,
@@ -162,18 +164,18 @@ type Count struct {
 
 // Execution is a [history.ExecutionInfo] as JSON.
 type Execution struct {
-	Execution int64          `json:"execution"`
-	Life      string         `json:"life,omitempty"`
-	Name      string         `json:"name"`
-	Version   string         `json:"version"`
-	Engine    int            `json:"engine,omitempty"`
-	Status    round.Status   `json:"status"`
-	Output    events.Payload `json:"output,omitempty"`
-	Error     *events.Error  `json:"error,omitempty"`
-	StartedAt time.Time      `json:"started_at,omitzero"`
-	EndedAt   time.Time      `json:"ended_at,omitzero"`
-	Events    int64          `json:"events"`
-	Bytes     int64          `json:"bytes"`
+	Execution   int64          `json:"execution"`
+	Incarnation string         `json:"incarnation,omitempty"`
+	Name        string         `json:"name"`
+	Version     string         `json:"version"`
+	Engine      int            `json:"engine,omitempty"`
+	Status      round.Status   `json:"status"`
+	Output      events.Payload `json:"output,omitempty"`
+	Error       *events.Error  `json:"error,omitempty"`
+	StartedAt   time.Time      `json:"started_at,omitzero"`
+	EndedAt     time.Time      `json:"ended_at,omitzero"`
+	Events      int64          `json:"events"`
+	Bytes       int64          `json:"bytes"`
 }
 
 // Executions is a page of executions; More says that there are others behind it.

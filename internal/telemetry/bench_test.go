@@ -36,15 +36,17 @@ const within = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 func aRound() telemetry.Round {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	from, _ := events.ParseTrace(within)
-	row := round.Row{Execution: 1, Life: "aa", Name: "fulfil", Version: "1.0.0", Trace: within, Status: round.Completed}
+	row := round.Row{Execution: 1, Incarnation: "aa", Name: "fulfil", Version: "1.0.0", Trace: within,
+		Status: round.Completed}
 	turn := &round.Turn{
 		Instance: "order-7", Row: row, Executions: []round.Execution{{ID: 1,
 			Events: []events.Event{{ID: 3, At: at, Fact: &events.ActivityCompleted{Schedule: 2}},
 				{ID: 4, At: at, Fact: &events.Completed{}}}}},
 		Over: []round.Over{
-			{Kind: round.OverActivity, Ref: events.Ref{Life: "aa", Execution: 1, Event: 2}, Trace: from, Name: "charge",
+			{Kind: round.OverActivity, Ref: events.Ref{Incarnation: "aa", Execution: 1, Event: 2}, Trace: from,
+				Name:    "charge",
 				Attempt: 1, Worker: "w", Begun: at, Ended: at.Add(time.Second)},
-			{Kind: round.OverExecution, Ref: events.Ref{Life: "aa", Execution: 1, Event: 1}, Trace: from,
+			{Kind: round.OverExecution, Ref: events.Ref{Incarnation: "aa", Execution: 1, Event: 1}, Trace: from,
 				Name: "fulfil", Version: "1.0.0", Status: round.Completed, Begun: at, Ended: at.Add(time.Second)},
 		},
 	}

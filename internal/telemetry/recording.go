@@ -27,13 +27,13 @@ type Metrics struct {
 	reasons        first
 	queueNames     first
 
-	life   lifeMetrics
-	rounds roundMetrics
-	mail   mailMetrics
-	work   workMetrics
-	store  storeMetrics
-	queues queueMetrics
-	own    custom
+	instances instanceMetrics
+	rounds    roundMetrics
+	mail      mailMetrics
+	work      workMetrics
+	store     storeMetrics
+	queues    queueMetrics
+	own       custom
 
 	gauges map[string]observable
 	all    []metric.Observable
@@ -54,7 +54,7 @@ func newMetrics(p metric.MeterProvider, own *histograms) (*Metrics, error) {
 	i := newInstruments(p, own)
 	m := &Metrics{meter: i.meter, gauges: make(map[string]observable)}
 	m.children.most, m.activities.most, m.tags.most, m.reasons.most = maxChildren, maxActivities, maxTags, maxReasons
-	m.life.make(i)
+	m.instances.make(i)
 	m.rounds.make(i)
 	m.mail.make(i)
 	m.work.make(i)

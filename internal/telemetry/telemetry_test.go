@@ -170,7 +170,7 @@ func TestAttempt(t *testing.T) {
 	var k kept
 	tracer := telemetry.NewTracer(sdktrace.NewSimpleSpanProcessor(&k), nil, nil)
 	notTold := strings.TrimSuffix(within, "01") + "00"
-	ref := events.Ref{Life: "aa", Execution: 1, Event: 2}
+	ref := events.Ref{Incarnation: "aa", Execution: 1, Event: 2}
 	for name, c := range map[string]struct {
 		tracer     *telemetry.Tracer
 		trace      string

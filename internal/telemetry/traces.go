@@ -140,7 +140,7 @@ func (t *Tracer) Told(turn *round.Turn) {
 		if !place.Sampled {
 			continue
 		}
-		ref := events.Ref{Life: x.Life, Execution: x.Execution, Event: x.Number}
+		ref := events.Ref{Incarnation: x.Incarnation, Execution: x.Execution, Event: x.Number}
 		s := span{
 			name: spanOwn + x.Name, kind: trace.SpanKindInternal, place: place.At(events.SpanOf("span", turn.Instance,
 				ref)), within: place.Span, begun: x.Begun, ended: x.Ended,
@@ -193,7 +193,8 @@ func (t *Tracer) Round(r Round) {
 		}
 		last := x.Events[len(x.Events)-1].ID
 		t.round(r, row, x, place,
-			events.SpanOf("round", r.Turn.Instance, events.Ref{Life: row.Life, Execution: x.ID, Event: last}), n == 0)
+			events.SpanOf("round", r.Turn.Instance,
+				events.Ref{Incarnation: row.Incarnation, Execution: x.ID, Event: last}), n == 0)
 	}
 }
 

@@ -56,7 +56,7 @@ func TestStory(t *testing.T) {
 	add := func(after time.Duration, f events.Fact) {
 		x.Events = append(x.Events, events.Event{ID: int64(len(x.Events) + 1), At: began.Add(after), Fact: f})
 	}
-	add(0, &events.Started{Name: "fulfil", Version: "1", Life: "l", Engine: 1,
+	add(0, &events.Started{Name: "fulfil", Version: "1", Incarnation: "l", Engine: 1,
 		Input: events.Payload(`{"sku":"piano"}`)})
 	add(0, &events.ActivityScheduled{Name: "reserve",
 		Input: events.Payload(`"` + strings.Repeat("é", 300) + `"`), Attempt: 1})

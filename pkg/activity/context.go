@@ -35,8 +35,8 @@ type Environment struct {
 	Logger *slog.Logger
 	// Step says that it is an inline step.
 	Step bool
-	// Heartbeat passes a sign of life on, with what the next attempt can read; Last is what the
-	// attempt before passed on.
+	// Heartbeat passes a heartbeat on, with what the next attempt can read; Last is what
+	// the attempt before passed on.
 	Heartbeat func(progress events.Payload) error
 	Last      events.Payload
 	// Token finds this attempt again, to complete it from elsewhere.

@@ -67,13 +67,13 @@ func TestRetryPolicies(t *testing.T) {
 		p := options(c.opt).Retry
 		var got []time.Duration
 		for i := range c.delays {
-			got = append(got, p.Delay(i+1, "life", 1, 1))
+			got = append(got, p.Delay(i+1, "incarnation", 1, 1))
 		}
 		if !slices.Equal(got, c.delays) || p.Check() != nil {
 			t.Errorf("%s: delays %v, want %v; %v", name, got, c.delays, p.Check())
 		}
 	}
-	if d := options(activity.Retry(20, activity.Jitter(0))).Retry.Delay(15, "life", 1, 1); d != 30*s {
+	if d := options(activity.Retry(20, activity.Jitter(0))).Retry.Delay(15, "incarnation", 1, 1); d != 30*s {
 		t.Errorf("a late delay is %v", d)
 	}
 }
@@ -83,9 +83,9 @@ func TestJitterTakesOff(t *testing.T) {
 		p := options(activity.Retry(20, activity.Jitter(share))).Retry
 		seen := make(map[time.Duration]bool)
 		for first := range int64(50) {
-			d := p.Delay(1, "life", 1, first)
+			d := p.Delay(1, "incarnation", 1, first)
 			seen[d] = true
-			if d < least || d > 100*time.Millisecond || d != p.Delay(1, "life", 1, first) {
+			if d < least || d > 100*time.Millisecond || d != p.Delay(1, "incarnation", 1, first) {
 				t.Errorf("share %v: delay %v", share, d)
 			}
 		}

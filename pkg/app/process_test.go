@@ -306,7 +306,7 @@ func TestDev(t *testing.T) {
 			t.Errorf("/metrics does not say %s: %d\n%s", want, code, body)
 		}
 	}
-	// A nap that is longer than this life of the process: the next one finishes it.
+	// A nap that is longer than this process runs: the next one finishes it.
 	publish(t, at.NATS, "rondo.start.nap.n-1", "3000")
 	waiting := await(t, at.Database, "n-1", func(i history.Info) bool { return i.LastEvent >= 2 })
 	p.end()

@@ -86,7 +86,7 @@ type decision struct {
 	instance string
 	start    string // the message; "" if there is none to wait for
 	settled  bool   // it is known that it was looked at
-	taken    bool   // it has begun a life
+	taken    bool   // it has begun an incarnation
 	probe    string
 	probed   time.Time // when it was last sent
 	looks    int
@@ -113,7 +113,7 @@ func (d *decision) hear(n query.Notice) bool {
 	return true
 }
 
-// counts reports whether a life that was begun by a message is one that counts.
+// counts reports whether an incarnation that was begun by a message is one that counts.
 func (d *decision) counts(startMessage string) bool {
 	if d.start != "" && startMessage == d.start {
 		d.settled, d.taken = true, true
@@ -121,7 +121,7 @@ func (d *decision) counts(startMessage string) bool {
 	return d.settled
 }
 
-// find finds out whether the start was looked at, when an earlier life is still there.
+// find finds out whether the start was looked at, when an earlier incarnation is still there.
 func (d *decision) find(ctx context.Context, info history.Info) error {
 	d.looks++
 	due := d.c.sent.of(d.start)
@@ -130,7 +130,7 @@ func (d *decision) find(ctx context.Context, info history.Info) error {
 		return nil // it has hardly had the time
 	}
 	if !due.IsZero() && info.Status.Ended() && info.EndedAt.Before(due.Add(-skew)) {
-		return nil // whatever the start says about what is there, it begins a new life here
+		return nil // whatever the start says about what is there, it begins a new incarnation here
 	}
 	d.probe, d.probed = d.c.NewID(), time.Now()
 	w, err := d.c.encode(events.Message{ID: d.probe, Instance: d.instance, Content: &events.Wake{Reason: "receipt"}})

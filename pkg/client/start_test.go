@@ -78,7 +78,7 @@ func TestRejectExisting(t *testing.T) {
 	})
 }
 
-// TestRestartFinished: what an earlier life gave does not count.
+// TestRestartFinished: what an earlier incarnation gave does not count.
 func TestRestartFinished(t *testing.T) {
 	policies(t, func(t *testing.T, s *system, c *client.Client) {
 		for i := range 3 {
@@ -132,8 +132,8 @@ func TestReplaceRunning(t *testing.T) {
 	})
 }
 
-// TestPendingRestart: a start that nobody has taken yet does not give the outcome of the life
-// before.
+// TestPendingRestart: a start that nobody has taken yet does not give the outcome of the
+// incarnation before.
 func TestPendingRestart(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

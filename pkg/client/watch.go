@@ -40,13 +40,13 @@ func (c *Client) WatchStatus(ctx context.Context, instance string) iter.Seq2[his
 
 // watching watches a custom status.
 type watching struct {
-	c        *Client
-	instance string
-	yield    func(history.CustomStatus, error) bool
-	life     string
-	version  int64
-	existed  bool
-	left     bool // the loop
+	c           *Client
+	instance    string
+	yield       func(history.CustomStatus, error) bool
+	incarnation string
+	version     int64
+	existed     bool
+	left        bool // the loop
 }
 
 func (w *watching) look(ctx context.Context, heard []query.Notice, ask bool) (bool, error) {
@@ -57,9 +57,9 @@ func (w *watching) look(ctx context.Context, heard []query.Notice, ask bool) (bo
 		case n.Topic == query.TopicEnded:
 			ask = true
 		case !ok || n.Topic != query.TopicStatus:
-		case x.Large || x.Life != w.life:
+		case x.Large || x.Incarnation != w.incarnation:
 			ask = true
-		case x.Version > w.version && !w.give(x.Life, x.Version, x.Data):
+		case x.Version > w.version && !w.give(x.Incarnation, x.Version, x.Data):
 			return true, nil
 		}
 	}
@@ -75,18 +75,19 @@ func (w *watching) look(ctx context.Context, heard []query.Notice, ask bool) (bo
 	case err != nil:
 		return false, err
 	}
-	changed := info.Life != w.life && (info.CustomStatusVersion > 0 || w.version > 0) || info.Life == w.life &&
-		info.CustomStatusVersion > w.version
-	if changed && !w.give(info.Life, info.CustomStatusVersion, info.CustomStatus) {
+	changed := info.Incarnation != w.incarnation && (info.CustomStatusVersion > 0 || w.version > 0) ||
+		info.Incarnation == w.incarnation &&
+			info.CustomStatusVersion > w.version
+	if changed && !w.give(info.Incarnation, info.CustomStatusVersion, info.CustomStatus) {
 		return true, nil
 	}
-	w.life, w.existed = info.Life, true
+	w.incarnation, w.existed = info.Incarnation, true
 	return info.Status.Ended(), nil
 }
 
 // give gives a status to the loop, and reports whether that goes on.
-func (w *watching) give(life string, version int64, data events.Payload) bool {
-	w.life, w.version = life, version
+func (w *watching) give(incarnation string, version int64, data events.Payload) bool {
+	w.incarnation, w.version = incarnation, version
 	w.left = !w.yield(history.CustomStatus{Data: data, Version: version, Changed: true}, nil)
 	return !w.left
 }

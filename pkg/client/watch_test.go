@@ -217,7 +217,7 @@ func TestCompleteByToken(t *testing.T) {
 		h, err := judge.Start(ctx, c, "why?", orchestration.ID(fmt.Sprint("a/b ", i)))
 		must(t, err)
 		info := stands(t, c, h.ID, func(i history.Info) bool { return i.LastEvent >= 2 })
-		must(t, answer(fmt.Sprintf("%s/%s/1-2", h.ID, info.Life)))
+		must(t, answer(fmt.Sprintf("%s/%s/1-2", h.ID, info.Incarnation)))
 		out, err := h.Wait(ctx)
 		if i == 0 && (out != "yes" || err != nil) || i == 1 && !errors.Is(err, orchestration.OfType("rude")) {
 			t.Errorf("%d: got %q, %v", i, out, err)

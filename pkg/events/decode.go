@@ -419,18 +419,19 @@ func decodeTime(h Header, key string) (time.Time, error) {
 // incarnation, too: NATS sends the acknowledgement of what a client has published to any subject
 // that the client names, but with no header.
 func decodeRef(place string, h Header) (Ref, error) {
-	life := h.get(HeaderLife)
-	if short, named := strings.CutSuffix(place, "-"+EncodeToken(life)); named && life != "" {
+	incarnation := h.get(HeaderIncarnation)
+	if short, named := strings.CutSuffix(place, "-"+EncodeToken(incarnation)); named && incarnation != "" {
 		place = short
 	}
 	execution, event, err := decodePlace(place)
-	if life == "" {
-		err = errors.Join(err, fmt.Errorf("no header %s; copy it from the work item", HeaderLife))
+	if incarnation == "" {
+		err = errors.Join(err, fmt.Errorf("no header %s; copy it from the work item", HeaderIncarnation))
 	}
 	if err != nil {
 		return Ref{}, err
 	}
-	return Ref{Life: cut(strings.ToValidUTF8(life, "?"), MaxName), Execution: execution, Event: event}, nil
+	return Ref{Incarnation: cut(strings.ToValidUTF8(incarnation, "?"), MaxName), Execution: execution, Event: event},
+		nil
 }
 
 func decodePlace(s string) (execution, event int64, err error) {

@@ -9,9 +9,9 @@ import (
 )
 
 func TestMessagesThatBreakTheProtocolAreRefusedWithTheReason(t *testing.T) {
-	life := header(events.HeaderLife, "l")
+	incarnation := header(events.HeaderIncarnation, "l")
 	work := func(pairs ...string) events.Header {
-		return header(append([]string{events.HeaderLife, "l", events.HeaderAttempt, "1"}, pairs...)...)
+		return header(append([]string{events.HeaderIncarnation, "l", events.HeaderAttempt, "1"}, pairs...)...)
 	}
 	start := func(pairs ...string) events.Header { return header(append(pairs, events.HeaderMsgID, "m")...) }
 	long := strings.Repeat("a", 300)
@@ -34,7 +34,7 @@ func TestMessagesThatBreakTheProtocolAreRefusedWithTheReason(t *testing.T) {
 		{"too many words for work", theWork + ".x", work(), "", []string{"6 words"}},
 		{"an unknown verb", "rondo.explode.now.order-7", nil, "",
 			[]string{`unknown verb "explode"`, "start, event, queue and control"}},
-		{"a verb that does not travel", "rondo.step.1-4.order-7", life, "", []string{`unknown verb "step"`}},
+		{"a verb that does not travel", "rondo.step.1-4.order-7", incarnation, "", []string{`unknown verb "step"`}},
 		{"an empty instance", "rondo.start.fulfil.", nil, "", []string{"empty word"}},
 		{"an empty name", "rondo.start..order-7", nil, "", []string{"empty word"}},
 		{"an empty reason to wake", "rondo.wake..order-7", nil, "", []string{"empty word"}},
@@ -72,12 +72,12 @@ func TestMessagesThatBreakTheProtocolAreRefusedWithTheReason(t *testing.T) {
 			[]string{events.HeaderVersion, "not a version"}},
 		{"a version that is not UTF-8", theStart, start(events.HeaderVersion, "\xff"), "",
 			[]string{events.HeaderVersion, "not a version"}},
-		{"a parent without a life", theChild, start(events.HeaderParent, "1-4.order-7"), "",
-			[]string{events.HeaderParent, "<execution>-<event>.<life>.<instance>"}},
-		{"a parent with an empty life", theChild, start(events.HeaderParent, "1-4..order-7"), "",
-			[]string{events.HeaderParent, "life: it is empty"}},
-		{"a parent with an endless life", theChild, start(events.HeaderParent, "1-4."+long+".order-7"), "",
-			[]string{events.HeaderParent, "life", "limit of 128"}},
+		{"a parent without an incarnation", theChild, start(events.HeaderParent, "1-4.order-7"), "",
+			[]string{events.HeaderParent, "<execution>-<event>.<incarnation>.<instance>"}},
+		{"a parent with an empty incarnation", theChild, start(events.HeaderParent, "1-4..order-7"), "",
+			[]string{events.HeaderParent, "incarnation: it is empty"}},
+		{"a parent with an endless incarnation", theChild, start(events.HeaderParent, "1-4."+long+".order-7"), "",
+			[]string{events.HeaderParent, "incarnation", "limit of 128"}},
 		{"a parent without an instance", theChild, start(events.HeaderParent, "1-4.l."), "",
 			[]string{events.HeaderParent, "instance id: it is empty"}},
 		{"a parent that is not UTF-8", theChild, start(events.HeaderParent, "1-4.l.a%FF"), "",
@@ -101,30 +101,32 @@ func TestMessagesThatBreakTheProtocolAreRefusedWithTheReason(t *testing.T) {
 		{"too many attributes", theStart, start(events.HeaderAttributes, attributes(33)), "",
 			[]string{"attributes: 33 is over the limit of 32", "searched by"}},
 
-		{"no place", "rondo.work-done.x.order-7", life, "", []string{`"x" is not <execution>-<event>`}},
-		{"half a place", "rondo.work-done.1-.order-7", life, "", []string{`"1-" is not`}},
-		{"a place with signs", "rondo.work-done.+1-+4.order-7", life, "", []string{`"+1-+4" is not`}},
-		{"a place at 0", "rondo.work-done.1-0.order-7", life, "", []string{`"1-0" is not`}},
-		{"a place beyond all numbers", "rondo.work-done.1-9223372036854775808.order-7", life, "",
+		{"no place", "rondo.work-done.x.order-7", incarnation, "", []string{`"x" is not <execution>-<event>`}},
+		{"half a place", "rondo.work-done.1-.order-7", incarnation, "", []string{`"1-" is not`}},
+		{"a place with signs", "rondo.work-done.+1-+4.order-7", incarnation, "", []string{`"+1-+4" is not`}},
+		{"a place at 0", "rondo.work-done.1-0.order-7", incarnation, "", []string{`"1-0" is not`}},
+		{"a place beyond all numbers", "rondo.work-done.1-9223372036854775808.order-7", incarnation, "",
 			[]string{"is not <execution>-<event>"}},
-		{"a place without end", "rondo.work-done." + long + ".order-7", life, "",
+		{"a place without end", "rondo.work-done." + long + ".order-7", incarnation, "",
 			[]string{"…", "is not <execution>-<event>"}},
-		{"a completion without a life", "rondo.work-done.1-4.order-7", nil, "",
-			[]string{"no header " + events.HeaderLife, "copy it from the work item"}},
-		{"a child without an outcome", "rondo.child-ended.1-4.order-7", life, "",
+		{"a completion without an incarnation", "rondo.work-done.1-4.order-7", nil, "",
+			[]string{"no header " + events.HeaderIncarnation, "copy it from the work item"}},
+		{"a child without an outcome", "rondo.child-ended.1-4.order-7", incarnation, "",
 			[]string{events.HeaderOutcome, `"" is neither done nor failed`}},
 		{"a child with another outcome", "rondo.child-ended.1-4.order-7",
-			header(events.HeaderLife, "l", events.HeaderOutcome, "lost"), "", []string{`"lost"`}},
+			header(events.HeaderIncarnation, "l", events.HeaderOutcome, "lost"), "", []string{`"lost"`}},
 		{"a failure with a broken heartbeat", "rondo.work-failed.1-4.order-7",
-			header(events.HeaderLife, "l", events.HeaderHeartbeat, "{"), "", []string{events.HeaderHeartbeat}},
-		{"a timer with a broken time", theTimer, header(events.HeaderLife, "l", events.HeaderDue, "tomorrow"), "",
+			header(events.HeaderIncarnation, "l", events.HeaderHeartbeat, "{"), "", []string{events.HeaderHeartbeat}},
+		{"a timer with a broken time", theTimer,
+			header(events.HeaderIncarnation, "l", events.HeaderDue, "tomorrow"), "",
 			[]string{events.HeaderDue, `"tomorrow"`, "2006-01-02"}},
-		{"a timer before all times", theTimer, header(events.HeaderLife, "l", events.HeaderDue,
+		{"a timer before all times", theTimer, header(events.HeaderIncarnation, "l", events.HeaderDue,
 			"0000-01-01T00:00:00+01:00"), "", []string{events.HeaderDue, "not a usable time"}},
-		{"a timer after all times", theTimer, header(events.HeaderLife, "l", events.HeaderDue,
+		{"a timer after all times", theTimer, header(events.HeaderIncarnation, "l", events.HeaderDue,
 			"9999-12-31T23:59:59-01:00"), "", []string{events.HeaderDue, "not a usable time"}},
 
-		{"work without an attempt", theWork, life, "", []string{events.HeaderAttempt, `"" is not a count from 1`}},
+		{"work without an attempt", theWork, incarnation, "",
+			[]string{events.HeaderAttempt, `"" is not a count from 1`}},
 		{"work with attempt 0", theWork, work(events.HeaderAttempt, "0"), "", []string{events.HeaderAttempt, `"0"`}},
 		{"work with a broken priority", theWork, work(events.HeaderPriority, "high"), "",
 			[]string{events.HeaderPriority, `"high"`}},
@@ -180,7 +182,7 @@ func TestMessagesThatDoNotTravelAreNotWritten(t *testing.T) {
 		message events.Message
 		words   []string
 	}{
-		{"a step's result", say(&events.StepDone{Life: "l", Execution: 1, Step: 1, Name: "s", Attempt: 1}),
+		{"a step's result", say(&events.StepDone{Incarnation: "l", Execution: 1, Step: 1, Name: "s", Attempt: 1}),
 			[]string{"*events.StepDone", "does not travel"}},
 		{"nothing to say", say(nil), []string{"does not travel"}},
 		{"nobody to say it to", events.Message{Content: &events.Wake{Reason: "sweep"}}, []string{"nobody"}},

@@ -33,7 +33,7 @@ func mustDecode(t *testing.T, subject string, h events.Header, body string) even
 }
 
 func TestMessagesThatPeopleWriteAreRead(t *testing.T) {
-	life := header(events.HeaderLife, ref.Life)
+	incarnation := header(events.HeaderIncarnation, ref.Incarnation)
 	tests := []struct {
 		name, subject string
 		header        events.Header
@@ -58,14 +58,15 @@ func TestMessagesThatPeopleWriteAreRead(t *testing.T) {
 		{"JSON null as a reason", "rondo.control.resume.order-7", nil, "null", &events.Control{How: events.Resume}},
 		{"a reason that is not UTF-8", "rondo.control.cancel.order-7", nil, "a\xff\xfe",
 			&events.Control{How: events.Cancel, Reason: "a?"}},
-		{"a completion by hand", "rondo.work-done.1-4.order-7", life, "[ 1 ]",
+		{"a completion by hand", "rondo.work-done.1-4.order-7", incarnation, "[ 1 ]",
 			&events.WorkDone{Ref: ref, Result: payload("[1]")}},
-		{"a time in another zone", "rondo.timer-due.1-4.order-7", header(events.HeaderLife, ref.Life, events.HeaderDue,
-			"2025-03-14T11:26:53.589793+02:00"), "", &events.TimerDue{Ref: ref, Due: at}},
+		{"a time in another zone", "rondo.timer-due.1-4.order-7",
+			header(events.HeaderIncarnation, ref.Incarnation, events.HeaderDue,
+				"2025-03-14T11:26:53.589793+02:00"), "", &events.TimerDue{Ref: ref, Due: at}},
 		{"attributes that are null", "rondo.start.fulfil.order-7", header(events.HeaderAttributes, "null"), "",
 			&events.Start{Orchestration: "fulfil"}},
 		{"work with a plus before its attempt", "rondo.work._.charge.1-4.order-7",
-			header(events.HeaderLife, ref.Life, events.HeaderAttempt, "+2"), "",
+			header(events.HeaderIncarnation, ref.Incarnation, events.HeaderAttempt, "+2"), "",
 			&events.Work{Ref: ref, Activity: "charge", Attempt: 2}},
 	}
 	for _, tt := range tests {
@@ -107,12 +108,13 @@ func TestFailuresAreReadAsPeopleWriteThem(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m := mustDecode(t, "rondo.work-failed.1-4.order-7", header(events.HeaderLife, ref.Life), tt.body)
+			m := mustDecode(t, "rondo.work-failed.1-4.order-7",
+				header(events.HeaderIncarnation, ref.Incarnation), tt.body)
 			if got := m.Content.(*events.WorkFailed).Error; !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("a failed activity: got %+v, want %+v", got, tt.want)
 			}
 			m = mustDecode(t, "rondo.child-ended.1-4.order-7",
-				header(events.HeaderLife, ref.Life, events.HeaderOutcome, "failed"), tt.body)
+				header(events.HeaderIncarnation, ref.Incarnation, events.HeaderOutcome, "failed"), tt.body)
 			if got := m.Content.(*events.ChildError).Error; !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("a failed child: got %+v, want %+v", got, tt.want)
 			}
@@ -122,7 +124,7 @@ func TestFailuresAreReadAsPeopleWriteThem(t *testing.T) {
 
 func TestFailuresNestedTooDeepAreCut(t *testing.T) {
 	body := strings.Repeat(`{"kind":"poison","cause":`, 5000) + "null" + strings.Repeat("}", 5000)
-	m := mustDecode(t, "rondo.work-failed.1-4.order-7", header(events.HeaderLife, ref.Life), body)
+	m := mustDecode(t, "rondo.work-failed.1-4.order-7", header(events.HeaderIncarnation, ref.Incarnation), body)
 	depth := 0
 	for e := m.Content.(*events.WorkFailed).Error; e != nil; e = e.Cause {
 		depth++
@@ -178,19 +180,20 @@ func TestDifferentLongIdsStayDifferent(t *testing.T) {
 
 func TestHeadersFromOutsideAreCutToSize(t *testing.T) {
 	endless := strings.Repeat("日", 10_000)
-	h := header(events.HeaderLife, endless, events.HeaderWorker, endless, events.HeaderTrace, endless)
+	h := header(events.HeaderIncarnation, endless, events.HeaderWorker, endless, events.HeaderTrace, endless)
 	m := mustDecode(t, "rondo.work-begun.1-4.order-7", h, "")
 	begun := m.Content.(*events.WorkBegun)
-	for name, got := range map[string]string{"life": begun.Ref.Life, "worker": begun.Worker, "trace": m.Trace} {
+	for name, got := range map[string]string{"incarnation": begun.Ref.Incarnation, "worker": begun.Worker,
+		"trace": m.Trace} {
 		if len(got) > 256 || !strings.HasSuffix(got, "日…") {
 			t.Errorf("%s is cut to %q", name, got)
 		}
 	}
 	m = mustDecode(t, "rondo.work-begun.1-4.order-7",
-		header(events.HeaderLife, "a\xff", events.HeaderWorker, "b\xff", events.HeaderTrace, "c\xff"), "")
+		header(events.HeaderIncarnation, "a\xff", events.HeaderWorker, "b\xff", events.HeaderTrace, "c\xff"), "")
 	begun = m.Content.(*events.WorkBegun)
-	if begun.Ref.Life != "a?" || begun.Worker != "b?" || m.Trace != "c?" {
-		t.Errorf("got life %q, worker %q, trace %q", begun.Ref.Life, begun.Worker, m.Trace)
+	if begun.Ref.Incarnation != "a?" || begun.Worker != "b?" || m.Trace != "c?" {
+		t.Errorf("got incarnation %q, worker %q, trace %q", begun.Ref.Incarnation, begun.Worker, m.Trace)
 	}
 }
 
@@ -217,7 +220,7 @@ func TestAnInstanceMayBeLaunchedUnderTheIdOfAChild(t *testing.T) {
 // Only the services may say that a message comes from a parent: what a client says of one counts
 // for nothing.
 func TestClientsHaveNoChildren(t *testing.T) {
-	parent := header(events.HeaderParent, "1-4.life.order-7", events.HeaderMsgID, "m")
+	parent := header(events.HeaderParent, "1-4.incarnation.order-7", events.HeaderMsgID, "m")
 	for _, verb := range []string{"start.pack", "control.cancel"} {
 		parentOf := func(m events.Message) *events.Parent {
 			switch c := m.Content.(type) {
@@ -247,7 +250,7 @@ func TestClientsHaveNoChildren(t *testing.T) {
 // the next one.
 func TestIncarnationsHaveSubjectsOfTheirOwn(t *testing.T) {
 	other := ref
-	other.Life = "another"
+	other.Incarnation = "another"
 	for _, both := range [][2]events.Content{
 		{&events.Work{Ref: ref, Activity: "charge", Attempt: 1}, &events.WithdrawWork{Ref: ref, Activity: "charge"}},
 		{&events.TimerDue{Ref: ref}, &events.WithdrawTimer{Ref: ref}},
@@ -266,10 +269,10 @@ func TestIncarnationsHaveSubjectsOfTheirOwn(t *testing.T) {
 }
 
 func TestAChildIsStartedUnderAnyId(t *testing.T) {
-	parent := header(events.HeaderParent, "1-4.life.order-7", events.HeaderMsgID, "m")
+	parent := header(events.HeaderParent, "1-4.incarnation.order-7", events.HeaderMsgID, "m")
 	for _, id := range []string{"order-7~1%2E4", "pack-9"} {
 		m := mustDecode(t, "rondo.internal_start.pack."+id, parent, "")
-		want := &events.Parent{Instance: "order-7", Life: "life", Execution: 1, Event: 4}
+		want := &events.Parent{Instance: "order-7", Incarnation: "incarnation", Execution: 1, Event: 4}
 		if got := m.Content.(*events.Start).Parent; !reflect.DeepEqual(got, want) {
 			t.Errorf("got the parent %+v", got)
 		}
@@ -288,7 +291,7 @@ func TestTimesOnTheWireKeepTheirNanoseconds(t *testing.T) {
 // A message that says more than is known here, from a newer version or from somebody's own client,
 // is read for what is known.
 func TestUnknownHeadersAreNoProblem(t *testing.T) {
-	h := header(events.HeaderLife, "life", "Rondo-Something-New", "true", "X-Mine", "1")
+	h := header(events.HeaderIncarnation, "incarnation", "Rondo-Something-New", "true", "X-Mine", "1")
 	if c := mustDecode(t, "rondo.work-begun.1-4.order-7", h, "").Content.(*events.WorkBegun); c.Pending {
 		t.Error("it is pending, and nobody said so")
 	}

@@ -51,15 +51,16 @@ func fullRetry() *events.RetryPolicy {
 // eventExamples has at least one example of every kind of fact.
 var eventExamples = []eventExample{
 	{"full", &events.Started{
-		Name: "fulfil", Version: "1.4.2", Input: payload(`{"sku":"a<1>","n":2}`), Life: "9f1c5a0b7e3d2648", Engine: 1,
+		Name: "fulfil", Version: "1.4.2", Input: payload(`{"sku":"a<1>","n":2}`),
+		Incarnation: "9f1c5a0b7e3d2648", Engine: 1,
 		Message:    "start-1",
-		Parent:     &events.Parent{Instance: "basket-3", Life: "5b3e91d20c7f6a84", Execution: 1, Event: 12},
+		Parent:     &events.Parent{Instance: "basket-3", Incarnation: "5b3e91d20c7f6a84", Execution: 1, Event: 12},
 		Attributes: map[string]string{"customer": "c-9", "region": "eu"},
 		Trace:      traceparent, TraceState: "vendor=1", Baggage: "tenant=acme", Follows: traceparent, Previous: 2,
 		Begun: in(-time.Hour), Carried: 3, Seen: []uint64{1, 18446744073709551615},
 		Age: 1500, SeenAges: []int64{70000, -3}, Forgotten: in(-time.Minute),
 	}},
-	{"minimal", &events.Started{Name: "fulfil", Version: "1.4.2", Life: "9f1c5a0b7e3d2648", Engine: 1}},
+	{"minimal", &events.Started{Name: "fulfil", Version: "1.4.2", Incarnation: "9f1c5a0b7e3d2648", Engine: 1}},
 	{"full", &events.Completed{Output: payload(`"done"`)}},
 	{"minimal", &events.Completed{}},
 	{"binary", &events.Completed{Output: binary}},

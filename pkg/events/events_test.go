@@ -60,15 +60,17 @@ func TestNoFactMayHaveAnUnknownField(t *testing.T) {
 func TestFactsThatMeanNothingAreRefused(t *testing.T) {
 	const noError = "no error"
 	tests := []struct{ kind, data, says string }{
-		{"started", `{"version":"1.0.0","life":"l","engine":1}`, "no orchestration name"},
-		{"started", `{"name":"n","life":"l","engine":1}`, "no version"},
-		{"started", `{"name":"n","version":"1.0.0","engine":1}`, "no life"},
-		{"started", `{"name":"n","version":"1.0.0","life":"l"}`, "engine 0"},
-		{"started", `{"name":"n","version":"1.0.0","life":"l","engine":1,"carried":-1}`, "-1 carried"},
-		{"started", `{"name":"n","version":"1.0.0","life":"l","engine":1,"previous":-1}`, "previous execution -1"},
-		{"started", `{"name":"n","version":"1.0.0","life":"l","engine":1,"parent":{}}`, "incomplete parent"},
-		{"started", `{"name":"n","version":"1.0.0","life":"l","engine":1,"parent":{"instance":"i","life":"l","execution":1}}`, "incomplete parent"},
-		{"started", `{"name":"n","version":"1.0.0","life":"l","engine":1,"parent":{"color":"red"}}`, "unknown field"},
+		{"started", `{"version":"1.0.0","incarnation":"l","engine":1}`, "no orchestration name"},
+		{"started", `{"name":"n","incarnation":"l","engine":1}`, "no version"},
+		{"started", `{"name":"n","version":"1.0.0","engine":1}`, "no incarnation"},
+		{"started", `{"name":"n","version":"1.0.0","incarnation":"l"}`, "engine 0"},
+		{"started", `{"name":"n","version":"1.0.0","incarnation":"l","engine":1,"carried":-1}`, "-1 carried"},
+		{"started", `{"name":"n","version":"1.0.0","incarnation":"l","engine":1,"previous":-1}`,
+			"previous execution -1"},
+		{"started", `{"name":"n","version":"1.0.0","incarnation":"l","engine":1,"parent":{}}`, "incomplete parent"},
+		{"started", `{"name":"n","version":"1.0.0","incarnation":"l","engine":1,"parent":{"instance":"i","incarnation":"l","execution":1}}`, "incomplete parent"},
+		{"started", `{"name":"n","version":"1.0.0","incarnation":"l","engine":1,"parent":{"color":"red"}}`,
+			"unknown field"},
 		{"failed", `{}`, noError},
 		{"failed", `{"error":{"message":"no"}}`, "without a kind"},
 		{"failed", `{"error":{"kind":"application","message":"no","cause":{"color":"red"}}}`, "unknown field"},
@@ -207,7 +209,7 @@ func TestSizeCountsTheDataOfUsers(t *testing.T) {
 		fact events.Fact
 		want int
 	}{
-		{&events.Started{Name: "n", Version: "1.0.0", Life: "l", Input: p, Seen: []uint64{1, 2}}, 10 + 16},
+		{&events.Started{Name: "n", Version: "1.0.0", Incarnation: "l", Input: p, Seen: []uint64{1, 2}}, 10 + 16},
 		{&events.Completed{}, 0},
 		{&events.Completed{Output: p}, 10},
 		{&events.Failed{Error: e}, ofError},

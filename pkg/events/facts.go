@@ -140,9 +140,9 @@ type Started struct {
 	Name    string  `json:"name"`
 	Version string  `json:"version"`
 	Input   Payload `json:"input,omitempty"`
-	// Life tells this instance from an earlier or later one with the same id. It stays the same
-	// when the instance continues as new.
-	Life string `json:"life"`
+	// Incarnation tells this instance from an earlier or later one with the same id. It stays the
+	// same when the instance continues as new.
+	Incarnation string `json:"incarnation"`
 	// Engine is the version of the engine that started the execution.
 	Engine int `json:"engine"`
 	// Message is the id of the message that started it, Age when it was sent (see [AgeOf]).
@@ -178,10 +178,10 @@ type Started struct {
 
 // Parent says which event of which instance waits for a child's outcome.
 type Parent struct {
-	Instance  string `json:"instance"`
-	Life      string `json:"life"`
-	Execution int64  `json:"execution"`
-	Event     int64  `json:"event"`
+	Instance    string `json:"instance"`
+	Incarnation string `json:"incarnation"`
+	Execution   int64  `json:"execution"`
+	Event       int64  `json:"event"`
 }
 
 // Completed ends an execution with its result.
@@ -445,7 +445,7 @@ type Dropped struct {
 // StatusSet replaces the custom status; without a value it removes it.
 type StatusSet struct {
 	Status Payload `json:"status,omitempty"`
-	// Version counts the changes over the whole life of the instance.
+	// Version counts the changes over the whole incarnation of the instance.
 	Version int64 `json:"version"`
 }
 
@@ -562,8 +562,8 @@ func (f *Started) check() error {
 		return errors.New("no orchestration name")
 	case f.Version == "":
 		return errors.New("no version")
-	case f.Life == "":
-		return errors.New("no life")
+	case f.Incarnation == "":
+		return errors.New("no incarnation")
 	case f.Engine < 1:
 		return fmt.Errorf("engine %d", f.Engine)
 	case f.Carried < 0:
@@ -579,7 +579,7 @@ func (f *Started) check() error {
 }
 
 func (p *Parent) check() error {
-	if p.Instance == "" || p.Life == "" || p.Execution < 1 || p.Event < 1 {
+	if p.Instance == "" || p.Incarnation == "" || p.Execution < 1 || p.Event < 1 {
 		return errors.New("incomplete parent")
 	}
 	return nil

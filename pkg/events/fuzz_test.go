@@ -27,7 +27,7 @@ func FuzzDecodeEvent(f *testing.F) {
 		row("completed", `{"output": { "a" : 1 } }`), row("completed", "{\"output\":\"\xff\"}"),
 		row("completed", `{"output":"\ud800"}`),
 		row("completed", `{"output":`+nested(50)+`}`), row("completed", `{"OUTPUT":1,"output":2}`),
-		row("started", `{"name":"n","version":"v","life":"l","engine":1,"seen":[],"attributes":{}}`),
+		row("started", `{"name":"n","version":"v","incarnation":"l","engine":1,"seen":[],"attributes":{}}`),
 		row("activity_scheduled",
 			`{"name":"n","attempt":1,"not_before":"0001-01-01T00:00:00Z","start_by":"2025-03-14T09:26:53.1234567891+02:00"}`),
 		row("activity_scheduled",
@@ -86,28 +86,29 @@ func FuzzDecodeMessage(f *testing.F) {
 		w := wire(f, x.message)
 		f.Add(w.Subject, lines(w.Header), w.Body)
 	}
-	const life = "Rondo-Life: l\n"
+	const incarnation = "Rondo-Incarnation: l\n"
 	for _, m := range []struct{ subject, header, body string }{
 		{"rondo", "", ""}, {"rondo..", "", ""}, {"rondo.wake..x", "", ""}, {"rondo.start.a.%", "", ""},
-		{"rondo.wake.%ff.x", "", ""}, {"rondo.work..a.1-1.x", life + "Rondo-Attempt: 1\n", ""},
-		{"rondo.work.%5F.*.1-1.>", life + "Rondo-Attempt: +1\n", ""},
+		{"rondo.wake.%ff.x", "", ""}, {"rondo.work..a.1-1.x", incarnation + "Rondo-Attempt: 1\n", ""},
+		{"rondo.work.%5F.*.1-1.>", incarnation + "Rondo-Attempt: +1\n", ""},
 		{"rondo.control.cancel.x", "", `"\"quoted\""`}, {"rondo.control.cancel.x", "", ` "a" `},
 		{"rondo.control.cancel.x", "", `"null"`}, {"rondo.control.cancel.x", "", "\"a\xff"},
-		{"rondo.work-failed.1-1.x", life, ""}, {"rondo.work-failed.1-1.x", life, `{"message":"m","cause":{"kind":""}}`},
-		{"rondo.work-failed.1-1.x", life, `{"kind":"k","details":{"$bytes":""}}`},
-		{"rondo.work-failed.1-1.x", life + "Rondo-Heartbeat: {\"$bytes\":\"\"}\n", "\x00\xff\u2028"},
-		{"rondo.work-failed.1-1.x", life + "Rondo-Heartbeat: null\n", strings.Repeat("\x01", 50)},
-		{"rondo.timer-due.1-1.x", life + "Rondo-Due: 9999-12-31T23:59:59-23:00\n", ""},
-		{"rondo.timer-due.1-1.x", life + "Rondo-Due: 0000-01-01T00:00:00+01:00\n", ""},
-		{"rondo.timer-due.1-1.x", life + "Rondo-Due: 0001-01-01T00:00:00Z\n", ""},
-		{"rondo.timer-due.01-01.x", "Rondo-Life: \xff\n", ""},
-		{"rondo.child-ended.1-1.x", life + "Rondo-Outcome: done\n", `{ "$bytes": 5 }`},
+		{"rondo.work-failed.1-1.x", incarnation, ""},
+		{"rondo.work-failed.1-1.x", incarnation, `{"message":"m","cause":{"kind":""}}`},
+		{"rondo.work-failed.1-1.x", incarnation, `{"kind":"k","details":{"$bytes":""}}`},
+		{"rondo.work-failed.1-1.x", incarnation + "Rondo-Heartbeat: {\"$bytes\":\"\"}\n", "\x00\xff\u2028"},
+		{"rondo.work-failed.1-1.x", incarnation + "Rondo-Heartbeat: null\n", strings.Repeat("\x01", 50)},
+		{"rondo.timer-due.1-1.x", incarnation + "Rondo-Due: 9999-12-31T23:59:59-23:00\n", ""},
+		{"rondo.timer-due.1-1.x", incarnation + "Rondo-Due: 0000-01-01T00:00:00+01:00\n", ""},
+		{"rondo.timer-due.1-1.x", incarnation + "Rondo-Due: 0001-01-01T00:00:00Z\n", ""},
+		{"rondo.timer-due.01-01.x", "Rondo-Incarnation: \xff\n", ""},
+		{"rondo.child-ended.1-1.x", incarnation + "Rondo-Outcome: done\n", `{ "$bytes": 5 }`},
 		{"rondo.internal_start.a.x", "Rondo-Parent: 1-1.l.a.b\ntraceparent: \xff\n", "{ }"},
 		{"rondo.internal_start.a.x~1%2E1", "Rondo-Id: start/1-1/l/x\n", "1 2"},
 		{"rondo.start.a.x", "Rondo-Attributes: {}\nNats-Msg-Id: a\x00\n", ""},
 		{"rondo.start.a.x", "Rondo-Attributes: {\"a\":null}\nce-id: \xff\n", ""},
 		{"rondo.work._.a.1-1.x",
-			life + "Rondo-Attempt: 1\nRondo-Priority: -0\nRondo-Start-To-Close: " +
+			incarnation + "Rondo-Attempt: 1\nRondo-Priority: -0\nRondo-Start-To-Close: " +
 				"-9223372036854775808ns\nRondo-Version: \xff\n", nested(50)},
 	} {
 		f.Add(m.subject, m.header, []byte(m.body))

@@ -93,11 +93,11 @@ func Origin(word string) (verb Verb, internally bool) {
 	return verb, !verb.fromClients() && verb != VerbWake
 }
 
-// Ref points at an event of one execution of one life of the instance that a message is for.
+// Ref points at an event of one execution of one incarnation of the instance that a message is for.
 type Ref struct {
-	Life      string
-	Execution int64
-	Event     int64
+	Incarnation string
+	Execution   int64
+	Event       int64
 }
 
 // Place is the subject token for the event: <execution>-<event>.
@@ -108,16 +108,16 @@ func (r Ref) Place() string {
 // token is the subject token for the event of this incarnation only:
 // <execution>-<event>-<incarnation>.
 func (r Ref) token() string {
-	if r.Life == "" {
+	if r.Incarnation == "" {
 		return r.Place()
 	}
-	return r.Place() + "-" + EncodeToken(r.Life)
+	return r.Place() + "-" + EncodeToken(r.Incarnation)
 }
 
 // MessageID makes the id of a message of the engine's from what it means: who says it, in which
-// life and execution, because of which event.
+// incarnation and execution, because of which event.
 func MessageID(verb Verb, instance string, ref Ref) string {
-	return string(verb) + "/" + ref.Place() + "/" + ref.Life + "/" + EncodeToken(instance)
+	return string(verb) + "/" + ref.Place() + "/" + ref.Incarnation + "/" + EncodeToken(instance)
 }
 
 // PendingID is the id of the message that says that an activity is pending: a worker may have said
@@ -231,13 +231,13 @@ type WorkFailed struct {
 
 // StepDone brings the result or the error of one attempt of an inline step.
 type StepDone struct {
-	Life      string
-	Execution int64
-	Step      int64
-	Name      string
-	Attempt   int
-	Result    Payload
-	Error     *Error
+	Incarnation string
+	Execution   int64
+	Step        int64
+	Name        string
+	Attempt     int
+	Result      Payload
+	Error       *Error
 }
 
 // TimerDue says that something of an instance is due: a timer, or the deadline of an activity.

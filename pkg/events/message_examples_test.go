@@ -12,7 +12,7 @@ type messageExample struct {
 	message events.Message
 }
 
-var ref = events.Ref{Life: "9f1c5a0b7e3d2648", Execution: 1, Event: 4}
+var ref = events.Ref{Incarnation: "9f1c5a0b7e3d2648", Execution: 1, Event: 4}
 
 func say(c events.Content) events.Message {
 	return events.Message{ID: "m-1", Instance: "order-7", Content: c}
@@ -44,7 +44,7 @@ func later(d time.Duration, m events.Message) events.Message {
 var messageExamples = []messageExample{
 	{"full", internal(&events.Start{
 		Orchestration: "fulfil", Version: "1.4.2", Input: payload(`{"sku":"a<1>"}`),
-		Parent:   &events.Parent{Instance: "basket.3", Life: "5b3e91d20c7f6a84", Execution: 1, Event: 12},
+		Parent:   &events.Parent{Instance: "basket.3", Incarnation: "5b3e91d20c7f6a84", Execution: 1, Event: 12},
 		Conflict: events.RestartFinished, Attributes: map[string]string{"customer": "c-9", "region": "eu"},
 		IgnoreUnknown: true,
 		Messages: []events.StartMessage{{Queue: "orders", Data: payload(`{"order":8}`)},
@@ -66,7 +66,7 @@ var messageExamples = []messageExample{
 	{"internal", internal(&events.QueueSent{Queue: "orders", Data: payload(`{"order":8}`)})},
 
 	{"full", internal(&events.Control{How: events.Cancel, Reason: "out of stock",
-		Parent: &events.Parent{Instance: "order-7", Life: "ab12", Execution: 1, Event: 4}})},
+		Parent: &events.Parent{Instance: "order-7", Incarnation: "ab12", Execution: 1, Event: 4}})},
 	{"minimal", say(&events.Control{How: events.Suspend})},
 	{"quoted", say(&events.Control{How: events.Terminate, Reason: `"no"`})},
 

@@ -121,9 +121,9 @@ func cutLast(s string, sep byte) (before, after string, ok bool) {
 	return s[:i], s[i+1:], true
 }
 
-// LifeOf makes the name of one life of an instance from what began it. A recreated instance gets
-// another one, so that results of its former life find nothing to answer.
-func LifeOf(instance, startMessage string, at int64) string {
+// IncarnationOf makes the name of one incarnation of an instance from what began it. A recreated
+// instance gets another one, so that results of its former incarnation find nothing to answer.
+func IncarnationOf(instance, startMessage string, at int64) string {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s\x00%s\x00%d", instance, startMessage, at)
 	return hex.EncodeToString(h.Sum(nil))
@@ -138,33 +138,34 @@ func SeenHash(messageID string) uint64 {
 
 // IdempotencyKey names one activity call: it is the same for all its attempts and never the same
 // for another call.
-func IdempotencyKey(instance, life string, execution, firstAttempt int64) string {
-	b := make([]byte, 0, len(instance)+len(life)+24)
+func IdempotencyKey(instance, incarnation string, execution, firstAttempt int64) string {
+	b := make([]byte, 0, len(instance)+len(incarnation)+24)
 	b = append(b, EncodeToken(instance)...)
-	b = append(append(b, '/'), life...)
+	b = append(append(b, '/'), incarnation...)
 	b = strconv.AppendInt(append(b, '/'), execution, 10)
 	b = strconv.AppendInt(append(b, '/'), firstAttempt, 10)
 	return string(b)
 }
 
 // Token names one attempt of an activity, for whoever completes it instead of the worker:
-// <instance>/<life>/<execution>-<event>.
+// <instance>/<incarnation>/<execution>-<event>.
 func Token(instance string, ref Ref) string {
-	return instance + "/" + ref.Life + "/" + ref.Place()
+	return instance + "/" + ref.Incarnation + "/" + ref.Place()
 }
 
 // ParseToken reads what [Token] has written. The instance may have slashes in it, the rest has
 // none.
 func ParseToken(token string) (instance string, ref Ref, err error) {
 	rest, place, ok := cutLast(token, '/')
-	instance, life, okLife := cutLast(rest, '/')
-	if !ok || !okLife {
-		return "", Ref{}, fmt.Errorf("token %q: want <instance>/<life>/<execution>-<event>, as the activity got it",
+	instance, incarnation, okIncarnation := cutLast(rest, '/')
+	if !ok || !okIncarnation {
+		return "", Ref{}, fmt.Errorf(
+			"token %q: want <instance>/<incarnation>/<execution>-<event>, as the activity got it",
 			cut(strings.ToValidUTF8(token, "?"), 64))
 	}
-	ref.Life = life
+	ref.Incarnation = incarnation
 	ref.Execution, ref.Event, err = decodePlace(place)
-	if err := errors.Join(err, checkText("life", life, MaxName), CheckInstance(instance)); err != nil {
+	if err := errors.Join(err, checkText("incarnation", incarnation, MaxName), CheckInstance(instance)); err != nil {
 		return "", Ref{}, fmt.Errorf("token %q: %w", cut(strings.ToValidUTF8(token, "?"), 64), err)
 	}
 	return instance, ref, nil

@@ -104,10 +104,13 @@ func TestAChildOfAnyParentHasAUsableId(t *testing.T) {
 func TestIdsStayAsTheyAre(t *testing.T) {
 	long := strings.Repeat("a", events.MaxInstanceID)
 	tests := []struct{ name, got, want string }{
-		{"life", events.LifeOf("order-7", "start-1", 1741944413589793), "bee7aef2206ea748"},
-		{"life of another instance", events.LifeOf("order-8", "start-1", 1741944413589793), "6642f80410b82ffb"},
-		{"life of another start", events.LifeOf("order-7", "start-2", 1741944413589793), "5c0a5f61c637a583"},
-		{"life at another time", events.LifeOf("order-7", "start-1", 1741944413589794), "bee7b5f2206eb32d"},
+		{"incarnation", events.IncarnationOf("order-7", "start-1", 1741944413589793), "bee7aef2206ea748"},
+		{"incarnation of another instance", events.IncarnationOf("order-8", "start-1", 1741944413589793),
+			"6642f80410b82ffb"},
+		{"incarnation of another start", events.IncarnationOf("order-7", "start-2", 1741944413589793),
+			"5c0a5f61c637a583"},
+		{"incarnation at another time", events.IncarnationOf("order-7", "start-1", 1741944413589794),
+			"bee7b5f2206eb32d"},
 		{"idempotency key", events.IdempotencyKey("order 7", "9f1c5a0b7e3d2648", 2, 15),
 			"order%207/9f1c5a0b7e3d2648/2/15"},
 		{"message", events.MessageID(events.VerbDone, "order 7", ref), "work-done/1-4/9f1c5a0b7e3d2648/order%207"},
@@ -214,9 +217,11 @@ func TestATokenIsReadAsItWasWritten(t *testing.T) {
 
 func TestWhatIsNoTokenIsRefused(t *testing.T) {
 	for _, token := range []string{
-		"", "/", "//", "order-7", "life/1-4", "/life/1-4", "order-7//1-4", "order-7/life/", "order-7/life/1",
-		"order-7/life/0-4", "order-7/life/1-x",
-		"order-7/li\xffe/1-4", "a\x00b/life/1-4", strings.Repeat("x", events.MaxInstanceID+1) + "/life/1-4",
+		"", "/", "//", "order-7", "incarnation/1-4", "/incarnation/1-4", "order-7//1-4", "order-7/incarnation/",
+		"order-7/incarnation/1",
+		"order-7/incarnation/0-4", "order-7/incarnation/1-x",
+		"order-7/li\xffe/1-4", "a\x00b/incarnation/1-4",
+		strings.Repeat("x", events.MaxInstanceID+1) + "/incarnation/1-4",
 		"order-7/" + strings.Repeat("x", events.MaxName+1) + "/1-4",
 	} {
 		_, _, err := events.ParseToken(token)

@@ -68,7 +68,7 @@ func (r *RetryPolicy) Again(err *Error, attempts int) bool {
 
 // Delay is how long to wait after so many attempts. The part that is left to chance is drawn from
 // the call's place in history, so it is the same in every replay and different between instances.
-func (r *RetryPolicy) Delay(attempts int, life string, execution, first int64) time.Duration {
+func (r *RetryPolicy) Delay(attempts int, incarnation string, execution, first int64) time.Duration {
 	if r.First == 0 {
 		return 0
 	}
@@ -86,7 +86,7 @@ func (r *RetryPolicy) Delay(attempts int, life string, execution, first int64) t
 	d = min(d, most)
 	if r.Jitter > 0 {
 		h := sha256.New()
-		h.Write([]byte(life))
+		h.Write([]byte(incarnation))
 		for _, n := range []int64{execution, first, int64(attempts)} {
 			h.Write(binary.BigEndian.AppendUint64(nil, uint64(n)))
 		}

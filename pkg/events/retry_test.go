@@ -115,7 +115,7 @@ func TestDelaysGrow(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			for i, want := range tt.want {
-				if got := tt.policy.Delay(i+1, "life", 1, 4); got != want {
+				if got := tt.policy.Delay(i+1, "incarnation", 1, 4); got != want {
 					t.Errorf("after %d attempts: %v, want %v", i+1, got, want)
 				}
 			}
@@ -127,16 +127,16 @@ func TestDelaysStayUsableAfterAnyNumberOfAttempts(t *testing.T) {
 	for _, attempts := range []int{100, 10_000, math.MaxInt32, math.MaxInt} {
 		for _, jitter := range []float64{0, 1} {
 			grown := events.RetryPolicy{First: sec, Factor: 1000, Jitter: jitter}
-			if got := grown.Delay(attempts, "life", 1, 4); got < 0 || got > events.MaxDelay || jitter == 0 &&
+			if got := grown.Delay(attempts, "incarnation", 1, 4); got < 0 || got > events.MaxDelay || jitter == 0 &&
 				got != events.MaxDelay {
 				t.Errorf("exponential after %d attempts: %v", attempts, got)
 			}
 			none := events.RetryPolicy{Factor: 1000, Jitter: jitter}
-			if got := none.Delay(attempts, "life", 1, 4); got != 0 {
+			if got := none.Delay(attempts, "incarnation", 1, 4); got != 0 {
 				t.Errorf("no delay after %d attempts: %v", attempts, got)
 			}
 			linear := events.RetryPolicy{First: sec, Growth: events.Linear, Jitter: jitter}
-			if got := linear.Delay(attempts, "life", 1, 4); got < 0 || got > events.MaxDelay {
+			if got := linear.Delay(attempts, "incarnation", 1, 4); got < 0 || got > events.MaxDelay {
 				t.Errorf("linear after %d attempts: %v", attempts, got)
 			}
 		}
@@ -148,7 +148,7 @@ func TestJitterShortensADelayByAtMostItsShare(t *testing.T) {
 	const low, high = 75 * time.Second, 100 * time.Second
 	shortest, longest := high, low
 	for first := range int64(1000) {
-		d := policy.Delay(1, "life", 1, first)
+		d := policy.Delay(1, "incarnation", 1, first)
 		if d < low || d > high {
 			t.Fatalf("call %d waits %v", first, d)
 		}
@@ -161,15 +161,15 @@ func TestJitterShortensADelayByAtMostItsShare(t *testing.T) {
 
 func TestJitterDependsOnThePlaceOfTheCallOnly(t *testing.T) {
 	policy := events.RetryPolicy{First: 100 * sec, Growth: events.Fixed, Jitter: 1}
-	base := policy.Delay(1, "life", 1, 4)
-	if again := policy.Delay(1, "life", 1, 4); again != base {
+	base := policy.Delay(1, "incarnation", 1, 4)
+	if again := policy.Delay(1, "incarnation", 1, 4); again != base {
 		t.Errorf("the same call waits %v and %v", base, again)
 	}
 	for name, other := range map[string]time.Duration{
-		"attempt":   policy.Delay(2, "life", 1, 4),
-		"life":      policy.Delay(1, "other", 1, 4),
-		"execution": policy.Delay(1, "life", 2, 4),
-		"event":     policy.Delay(1, "life", 1, 5),
+		"attempt":     policy.Delay(2, "incarnation", 1, 4),
+		"incarnation": policy.Delay(1, "other", 1, 4),
+		"execution":   policy.Delay(1, "incarnation", 2, 4),
+		"event":       policy.Delay(1, "incarnation", 1, 5),
 	} {
 		if other == base {
 			t.Errorf("another %s makes no difference", name)

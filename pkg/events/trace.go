@@ -82,15 +82,15 @@ func TraceOf(instance, message string) (id [16]byte) {
 // SpanOf makes the id of a span of what it is about: a kind of thing, and the event of an
 // instance's that opens it.
 func SpanOf(kind, instance string, ref Ref) (id [8]byte) {
-	sum := digest(kind, instance, ref.Life, ref)
+	sum := digest(kind, instance, ref.Incarnation, ref)
 	copy(id[:], sum[:])
 	return id
 }
 
 // digest is the same for the same words and numbers, and for no others.
-func digest(kind, instance, life string, ref Ref) [sha256.Size]byte {
+func digest(kind, instance, incarnation string, ref Ref) [sha256.Size]byte {
 	b := make([]byte, 0, 128)
-	for _, s := range []string{kind, instance, life} {
+	for _, s := range []string{kind, instance, incarnation} {
 		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
 	}
 	b = binary.AppendVarint(b, ref.Execution)

@@ -56,17 +56,17 @@ func FuzzTrace(f *testing.F) {
 // TestSpanIDs checks that nothing else has the id of a span, and that ids are what they always
 // were: traces may go on over an upgrade.
 func TestSpanIDs(t *testing.T) {
-	ref := events.Ref{Life: "l", Execution: 1, Event: 2}
+	ref := events.Ref{Incarnation: "l", Execution: 1, Event: 2}
 	seen := make(map[[8]byte]string)
 	for name, id := range map[string][8]byte{
-		"itself":            events.SpanOf("activity", "a", ref),
-		"another kind":      events.SpanOf("timer", "a", ref),
-		"another instance":  events.SpanOf("activity", "b", ref),
-		"another life":      events.SpanOf("activity", "a", events.Ref{Life: "m", Execution: 1, Event: 2}),
-		"another execution": events.SpanOf("activity", "a", events.Ref{Life: "l", Execution: 2, Event: 2}),
-		"another event":     events.SpanOf("activity", "a", events.Ref{Life: "l", Execution: 1, Event: 3}),
-		"moved letters":     events.SpanOf("activitya", "", ref),
-		"swapped numbers":   events.SpanOf("activity", "a", events.Ref{Life: "l", Execution: 2, Event: 1}),
+		"itself":              events.SpanOf("activity", "a", ref),
+		"another kind":        events.SpanOf("timer", "a", ref),
+		"another instance":    events.SpanOf("activity", "b", ref),
+		"another incarnation": events.SpanOf("activity", "a", events.Ref{Incarnation: "m", Execution: 1, Event: 2}),
+		"another execution":   events.SpanOf("activity", "a", events.Ref{Incarnation: "l", Execution: 2, Event: 2}),
+		"another event":       events.SpanOf("activity", "a", events.Ref{Incarnation: "l", Execution: 1, Event: 3}),
+		"moved letters":       events.SpanOf("activitya", "", ref),
+		"swapped numbers":     events.SpanOf("activity", "a", events.Ref{Incarnation: "l", Execution: 2, Event: 1}),
 	} {
 		if other, taken := seen[id]; taken {
 			t.Errorf("%s and %s have the same id", name, other)
@@ -74,7 +74,8 @@ func TestSpanIDs(t *testing.T) {
 		seen[id] = name
 	}
 	place := events.Trace{ID: events.TraceOf("order-7", "m-1"),
-		Span: events.SpanOf("execution", "order-7", events.Ref{Life: "aa", Execution: 1, Event: 1}), Sampled: true}
+		Span:    events.SpanOf("execution", "order-7", events.Ref{Incarnation: "aa", Execution: 1, Event: 1}),
+		Sampled: true}
 	if got, want := place.String(), "00-77034255a766e3bd1ad11edbde354819-2a04b98f52fd1d1c-01"; got != want {
 		t.Errorf("the trace is %s; it was %s", got, want)
 	}

@@ -66,12 +66,12 @@ const (
 	// know.
 	HeaderUnknownFields = "Rondo-Unknown-Fields"
 
-	HeaderLife      = "Rondo-Life"
-	HeaderWorker    = "Rondo-Worker"
-	HeaderPending   = "Rondo-Pending"
-	HeaderHeartbeat = "Rondo-Heartbeat"
-	HeaderDue       = "Rondo-Due"
-	HeaderOutcome   = "Rondo-Outcome"
+	HeaderIncarnation = "Rondo-Incarnation"
+	HeaderWorker      = "Rondo-Worker"
+	HeaderPending     = "Rondo-Pending"
+	HeaderHeartbeat   = "Rondo-Heartbeat"
+	HeaderDue         = "Rondo-Due"
+	HeaderOutcome     = "Rondo-Outcome"
 
 	HeaderOrchestration    = "Rondo-Orchestration"
 	HeaderSession          = "Rondo-Session"
@@ -141,13 +141,13 @@ func Encode(prefix string, m Message) (Wire, error) {
 		w.Subject = prefix + "." + string(verb) + "." + strings.Join(tokens, ".") + "." + EncodeToken(m.Instance)
 	}
 	ref := func(r Ref) string {
-		w.Header.set(HeaderLife, r.Life)
+		w.Header.set(HeaderIncarnation, r.Incarnation)
 		return r.Place()
 	}
 	// What is stored until a moment, or until a worker takes it, may be withdrawn by its subject.
 	// So that names the incarnation, too: an id that is used again counts its events from 1 again.
 	only := func(r Ref) string {
-		w.Header.set(HeaderLife, r.Life)
+		w.Header.set(HeaderIncarnation, r.Incarnation)
 		return r.token()
 	}
 	if m.Instance == "" {
@@ -279,13 +279,13 @@ func encodeTag(tag string) string {
 }
 
 func encodeParent(p Parent) string {
-	return Ref{Execution: p.Execution, Event: p.Event}.Place() + "." + p.Life + "." + EncodeToken(p.Instance)
+	return Ref{Execution: p.Execution, Event: p.Event}.Place() + "." + p.Incarnation + "." + EncodeToken(p.Instance)
 }
 
 func decodeParent(s string) (*Parent, error) {
 	tokens := strings.SplitN(s, ".", 3)
 	if len(tokens) != 3 {
-		return nil, fmt.Errorf("header %s: %q is not <execution>-<event>.<life>.<instance>", HeaderParent, s)
+		return nil, fmt.Errorf("header %s: %q is not <execution>-<event>.<incarnation>.<instance>", HeaderParent, s)
 	}
 	execution, event, err := decodePlace(tokens[0])
 	if err != nil {
@@ -295,8 +295,8 @@ func decodeParent(s string) (*Parent, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Parent{Instance: instance, Life: tokens[1], Execution: execution, Event: event}
-	if err := errors.Join(CheckInstance(instance), checkText("life", p.Life, MaxName)); err != nil {
+	p := &Parent{Instance: instance, Incarnation: tokens[1], Execution: execution, Event: event}
+	if err := errors.Join(CheckInstance(instance), checkText("incarnation", p.Incarnation, MaxName)); err != nil {
 		return nil, fmt.Errorf("header %s: %w", HeaderParent, err)
 	}
 	return p, nil

@@ -16,7 +16,7 @@ func appendFact(b []byte, f Fact) ([]byte, error) {
 		w.Text("name", f.Name)
 		w.Text("version", f.Version)
 		w.payload("input", f.Input)
-		w.Text("life", f.Life)
+		w.Text("incarnation", f.Incarnation)
 		w.Number("engine", int64(f.Engine))
 		w.TextIf("message", f.Message)
 		w.NumberIf("age", f.Age)

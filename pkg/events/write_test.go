@@ -29,7 +29,8 @@ func TestFactsAreWrittenAsByEncodingJSON(t *testing.T) {
 	for _, s := range []string{"", "plain", `"quoted"`, `back\slash`, "tab\t", "\x00\x7f", "<html>&", "日本",
 		"\u2028", "\xff"} {
 		sameAsMarshal(t, &events.EventReceived{Wait: 1, Name: s, Message: s, Data: payload(s)})
-		sameAsMarshal(t, &events.Started{Name: s, Version: s, Life: s, Trace: s, Attributes: map[string]string{s: s}})
+		sameAsMarshal(t, &events.Started{Name: s, Version: s, Incarnation: s, Trace: s,
+			Attributes: map[string]string{s: s}})
 	}
 	for _, d := range []events.Duration{1, 1500, 60 * sec, -sec} {
 		sameAsMarshal(t, &events.ActivityScheduled{Name: "n", StartToClose: d,

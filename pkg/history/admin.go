@@ -87,8 +87,8 @@ type Filter struct {
 	Parent   string
 	// Attributes must be among those set at start.
 	Attributes map[string]string
-	// CreatedAfter and CreatedBefore bound when the life of the instance began: not before, and
-	// before.
+	// CreatedAfter and CreatedBefore bound when the incarnation of the instance began: not before,
+	// and before.
 	CreatedAfter, CreatedBefore time.Time
 	// EndedBefore leaves out what has not ended, or ended later.
 	EndedBefore time.Time
@@ -150,7 +150,7 @@ type InstanceList struct {
 // Info is what is known of an instance.
 type Info struct {
 	Instance  string
-	CreatedAt time.Time // when this life of it began
+	CreatedAt time.Time // when this incarnation of it began
 	round.Row
 	// Problem says which part of it cannot be read; the rest can be relied on.
 	Problem error
@@ -159,7 +159,7 @@ type Info struct {
 // ExecutionInfo is what is known of an execution.
 type ExecutionInfo struct {
 	Execution     int64
-	Life          string
+	Incarnation   string
 	Name, Version string
 	Engine        int
 	Status        round.Status

@@ -43,8 +43,8 @@
 //
 // Deleting leaves a grave: the row of the instance, emptied. It refuses turns that were decided
 // before, and the start that began the deleted instance, if that comes again. A different start
-// makes a new instance with a new life, once what the former one left behind has been erased, which
-// happens in bounded transactions. Graves are removed after [GraveAge].
+// makes a new instance with a new incarnation, once what the former one left behind has been
+// erased, which happens in bounded transactions. Graves are removed after [GraveAge].
 package history
 
 import (

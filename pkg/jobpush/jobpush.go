@@ -9,9 +9,9 @@
 // # Once
 //
 // Work is executed at least once. Here it has its effect once: the push has a key, made of what
-// names the call for good (the instance, its life and execution, and the place in its history; see
-// [activity.Info]), and the queue remembers keys for seven days. Whoever executes it again finds
-// that it was done.
+// names the call for good (the instance, its incarnation and execution, and the place in its
+// history; see [activity.Info]), and the queue remembers keys for seven days. Whoever executes it
+// again finds that it was done.
 //
 // # What is refused
 //

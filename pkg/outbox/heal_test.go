@@ -18,14 +18,16 @@ import (
 // parked is an instance with a history, as the store gives it.
 func parked(status round.Status, facts ...events.Fact) round.Known {
 	at := time.Now()
-	all := append([]events.Fact{&events.Started{Name: "o", Version: "1.0.0", Life: "life", Engine: events.Engine}},
+	all := append([]events.Fact{&events.Started{Name: "o", Version: "1.0.0", Incarnation: "incarnation",
+		Engine: events.Engine}},
 		facts...)
 	var list []events.Event
 	for i, f := range all {
 		list = append(list, events.Event{ID: int64(i + 1), At: at, Fact: f})
 	}
-	return round.Known{Row: round.Row{Execution: 1, Life: "life", Engine: events.Engine, Name: "o", Version: "1.0.0",
-		Status: status, LastEvent: int64(len(list))}, History: list}
+	return round.Known{Row: round.Row{Execution: 1, Incarnation: "incarnation", Engine: events.Engine, Name: "o",
+		Version: "1.0.0",
+		Status:  status, LastEvent: int64(len(list))}, History: list}
 }
 
 func healer(b *fakeBroker, s *store) *outbox.Healer {
@@ -50,14 +52,16 @@ func TestHealPublishesOnlyWhatIsMissing(t *testing.T) {
 		"running": parked(round.Running),
 		"ended":   parked(round.Completed, &events.Completed{}),
 	}}
-	b := &fakeBroker{has: map[string]bool{"rondo.work._.kept.1-3-life.a": true, "rondo.timer-due.1-7-life.a": true}}
+	b := &fakeBroker{has: map[string]bool{"rondo.work._.kept.1-3-incarnation.a": true,
+		"rondo.timer-due.1-7-incarnation.a": true}}
 	healed, err := healer(b, s).Overdue(t.Context(), 10)
 	if err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(b.published)
-	want := []string{"rondo.internal_start.o.ended", "rondo.internal_start.o.missing", "rondo.timer-due.1-6-life.a",
-		"rondo.wake.sweep.a", "rondo.work._.lost.1-2-life.a"}
+	want := []string{"rondo.internal_start.o.ended", "rondo.internal_start.o.missing",
+		"rondo.timer-due.1-6-incarnation.a",
+		"rondo.wake.sweep.a", "rondo.work._.lost.1-2-incarnation.a"}
 	if !slices.Equal(b.published, want) {
 		t.Errorf("published %v, want %v", b.published, want)
 	}
@@ -126,7 +130,7 @@ func TestHealAllWaitsForTasksThatWerePassedDirectly(t *testing.T) {
 			t.Errorf("published %v before the tasks were stored or done", got)
 		}
 		b.mu.Lock()
-		b.has["rondo.work._.a.1-2-life.stored"] = true
+		b.has["rondo.work._.a.1-2-incarnation.stored"] = true
 		b.mu.Unlock()
 		s.mu.Lock()
 		s.known["done"] = parked(round.Running, &events.ActivityScheduled{Name: "a", Attempt: 1},
@@ -138,7 +142,7 @@ func TestHealAllWaitsForTasksThatWerePassedDirectly(t *testing.T) {
 		}
 		slices.Sort(b.published)
 		want := []string{"rondo.wake.sweep.done", "rondo.wake.sweep.lost", "rondo.wake.sweep.stored",
-			"rondo.work._.a.1-2-life.lost"}
+			"rondo.work._.a.1-2-incarnation.lost"}
 		if !slices.Equal(b.published, want) {
 			t.Errorf("published %v, want %v", b.published, want)
 		}
@@ -197,7 +201,7 @@ func TestHealOverdueWaitsForTasks(t *testing.T) {
 		<-time.After(4 * time.Second)
 		overdue()
 		<-time.After(time.Second)
-		overdue("rondo.wake.sweep.done", "rondo.wake.sweep.lost", "rondo.work._.a.1-2-life.lost")
+		overdue("rondo.wake.sweep.done", "rondo.wake.sweep.lost", "rondo.work._.a.1-2-incarnation.lost")
 		<-time.After(time.Minute)
 		overdue()
 	})
@@ -230,7 +234,7 @@ func TestHealGoesOnWhileThereIsMore(t *testing.T) {
 		id := fmt.Sprint("i", i)
 		s.overdue = append(s.overdue, id)
 		s.known[id] = parked(round.Running, &events.ActivityScheduled{Name: "a", Attempt: 1})
-		subject := "rondo.work._.a.1-2-life." + id
+		subject := "rondo.work._.a.1-2-incarnation." + id
 		switch {
 		case i == 7: // it is lost
 		case i == 8:
@@ -246,7 +250,7 @@ func TestHealGoesOnWhileThereIsMore(t *testing.T) {
 		t.Errorf("healed %+v with %d questions, error %v; want %d instances and 3 questions", healed, b.asked, err, n)
 	}
 	work := slices.DeleteFunc(b.published, func(s string) bool { return strings.Contains(s, ".wake.") })
-	if want := []string{"rondo.work._.a.1-2-life.i7"}; !slices.Equal(work, want) {
+	if want := []string{"rondo.work._.a.1-2-incarnation.i7"}; !slices.Equal(work, want) {
 		t.Errorf("published %v, want %v", work, want)
 	}
 }

@@ -624,7 +624,7 @@ func answerFor(prefix string, w events.Wire, why error) (events.Wire, bool) {
 		if c.Parent == nil {
 			return events.Wire{}, false
 		}
-		ref := events.Ref{Life: c.Parent.Life, Execution: c.Parent.Execution, Event: c.Parent.Event}
+		ref := events.Ref{Incarnation: c.Parent.Incarnation, Execution: c.Parent.Execution, Event: c.Parent.Event}
 		answer = events.Message{ID: events.MessageID("refused", c.Parent.Instance, ref), Instance: c.Parent.Instance,
 			Content: &events.ChildError{Ref: ref, Error: failure}}
 	default:

@@ -637,12 +637,12 @@ func TestPublisherHoldsBackWhoPromisesTooMuch(t *testing.T) {
 
 // What the broker refuses is put aside, and whoever waits for an answer gets one.
 func TestRefusedMessagesAreAnswered(t *testing.T) {
-	ref := events.Ref{Life: "life", Execution: 1, Event: 2}
+	ref := events.Ref{Incarnation: "incarnation", Execution: 1, Event: 2}
 	var all []events.Wire
 	for _, m := range []events.Message{
 		{ID: "w", Instance: "i", Content: &events.Work{Ref: ref, Activity: "a", Attempt: 1}},
 		{ID: "c", Instance: "child", Internal: true, Content: &events.Start{Orchestration: "o",
-			Parent: &events.Parent{Instance: "i", Life: "life", Execution: 1, Event: 3}}},
+			Parent: &events.Parent{Instance: "i", Incarnation: "incarnation", Execution: 1, Event: 3}}},
 		{ID: "s", Instance: "i", Content: &events.QueueSent{Queue: "q"}},
 		{ID: "l", Instance: "launched", Content: &events.Start{Orchestration: "o"}},
 	} {
@@ -706,7 +706,7 @@ func TestSweepLeavesOutWorkThatNeedNotBeDoneAgain(t *testing.T) {
 	s := &store{known: map[string]round.Known{"a": known,
 		"ended": parked(round.Completed, &events.ActivityScheduled{Name: "late", Attempt: 1}, &events.Completed{})}}
 	work := func(instance, activity string, event int64) events.Wire {
-		ref := events.Ref{Life: "life", Execution: 1, Event: event}
+		ref := events.Ref{Incarnation: "incarnation", Execution: 1, Event: event}
 		w, err := events.Encode("rondo", events.Message{ID: events.MessageID(events.VerbWork, instance, ref),
 			Instance: instance, Content: &events.Work{Ref: ref, Activity: activity, Attempt: 1}})
 		if err != nil {
@@ -717,12 +717,12 @@ func TestSweepLeavesOutWorkThatNeedNotBeDoneAgain(t *testing.T) {
 	s.promises = []history.Promise{{Key: history.PromiseKey{ID: 1}, Messages: append(wires("rondo.queue.q.x"),
 		work("a", "lost", 2), work("a", "kept", 3), work("a", "answered", 4), work("ended", "late", 2),
 		work("nobody", "late", 2))}}
-	b := &fakeBroker{has: map[string]bool{"rondo.work._.kept.1-3-life.a": true}}
+	b := &fakeBroker{has: map[string]bool{"rondo.work._.kept.1-3-incarnation.a": true}}
 	sweeper := outbox.Sweeper{Broker: b, Store: s, Prefix: "rondo", After: time.Second, Hold: time.Minute, Log: silent}
 	if n, err := sweeper.Sweep(t.Context()); n != 1 || err != nil {
 		t.Errorf("swept %d, %v", n, err)
 	}
-	if want := []string{"rondo.queue.q.x", "rondo.work._.lost.1-2-life.a"}; !slices.Equal(b.published, want) {
+	if want := []string{"rondo.queue.q.x", "rondo.work._.lost.1-2-incarnation.a"}; !slices.Equal(b.published, want) {
 		t.Errorf("published %v, want %v", b.published, want)
 	}
 }

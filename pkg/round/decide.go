@@ -39,7 +39,7 @@ func (in *Instance) basis() Basis {
 	case in.row != nil:
 		return in.row.Basis()
 	case l.lastID > 0:
-		return Basis{Life: l.info.Life, Execution: l.info.Execution, LastEvent: l.lastID,
+		return Basis{Incarnation: l.info.Incarnation, Execution: l.info.Execution, LastEvent: l.lastID,
 			CustomStatusVersion: l.customVersion}
 	}
 	return Basis{}
@@ -399,7 +399,8 @@ func (in *Instance) continueAsNew(next *coro.ContinueAsNew, letters []letter) {
 	trace, follows := in.nextTrace(next.Name, &old)
 	in.ledger = ledger{info: coro.Info{Instance: in.id, Execution: old.info.Execution + 1}}
 	started := &events.Started{
-		Name: next.Name, Version: next.Version, Input: next.Input, Life: old.info.Life, Engine: events.Engine,
+		Name: next.Name, Version: next.Version, Input: next.Input, Incarnation: old.info.Incarnation,
+		Engine:  events.Engine,
 		Message: old.startID,
 		Parent:  old.info.Parent, Attributes: old.info.Attributes, Trace: trace, TraceState: old.besides().state,
 		Baggage: old.besides().baggage, Follows: follows, Previous: old.info.Execution, Begun: old.begun,
@@ -423,8 +424,8 @@ func (in *Instance) continueAsNew(next *coro.ContinueAsNew, letters []letter) {
 	}
 }
 
-// startLife begins an instance.
-func (in *Instance) startLife(d Delivery, s *events.Start, version string, code coro.Func) {
+// startIncarnation begins an instance.
+func (in *Instance) startIncarnation(d Delivery, s *events.Start, version string, code coro.Func) {
 	m, execution := d.Message, int64(1)
 	if in.known() && in.ledger.running() {
 		in.waiting = nil
@@ -441,16 +442,17 @@ func (in *Instance) startLife(d Delivery, s *events.Start, version string, code 
 		in.turn.Values = nil
 	}
 	in.Evict()
-	before := in.ledger.seen // what is old must not have an effect on the new life when it comes again
+	before := in.ledger.seen // what is old must not have an effect on the new incarnation when it comes again
 	if in.known() && in.ledger.lastID == 0 {
 		before.forget(in.now.UnixMicro()) // its history was not read
 	}
 	in.ledger = ledger{info: coro.Info{Instance: in.id, Execution: execution}}
 	in.row, in.waiting = nil, nil
-	life := events.LifeOf(in.id, m.ID, in.now.UnixMicro())
+	incarnation := events.IncarnationOf(in.id, m.ID, in.now.UnixMicro())
 	started := &events.Started{
-		Name: s.Orchestration, Version: version, Input: s.Input, Life: life, Engine: events.Engine,
-		Message: m.ID, Parent: s.Parent, Attributes: s.Attributes, Trace: in.beginTrace(m.Trace, s.Orchestration, life,
+		Name: s.Orchestration, Version: version, Input: s.Input, Incarnation: incarnation, Engine: events.Engine,
+		Message: m.ID, Parent: s.Parent, Attributes: s.Attributes,
+		Trace: in.beginTrace(m.Trace, s.Orchestration, incarnation,
 			execution, m.ID), TraceState: m.TraceState, Baggage: m.Baggage,
 		Age: in.age(d), Carried: len(s.Messages),
 	}
@@ -601,7 +603,8 @@ func (in *Instance) noteUnread() {
 // stillWanted reports whether a step that this turn would hand out has no result yet: it may have
 // got one in this very turn, or one that waits for the code to be resumed.
 func (in *Instance) stillWanted(s Step) bool {
-	return in.program != nil && s.Execution == in.ledger.info.Execution && s.StepRef.Life == in.ledger.info.Life &&
+	return in.program != nil && s.Execution == in.ledger.info.Execution &&
+		s.StepRef.Incarnation == in.ledger.info.Incarnation &&
 		in.program.Waits(s.StepRef.Number, s.Attempt) && !in.ledger.stepAnswered(s.StepRef.Number, s.Attempt)
 }
 
@@ -609,8 +612,9 @@ func (in *Instance) stillWanted(s Step) bool {
 func (in *Instance) describe() Row {
 	l := &in.ledger
 	r := Row{
-		Execution: l.info.Execution, Life: l.info.Life, Engine: l.engine, Name: l.info.Name, Version: l.info.Version,
-		Parent: l.info.Parent, Attributes: l.info.Attributes, Trace: l.trace, StartMessage: l.startID,
+		Execution: l.info.Execution, Incarnation: l.info.Incarnation, Engine: l.engine, Name: l.info.Name,
+		Version: l.info.Version,
+		Parent:  l.info.Parent, Attributes: l.info.Attributes, Trace: l.trace, StartMessage: l.startID,
 		Status: l.standing(), Output: l.output, Error: l.err,
 		CustomStatus: l.custom, CustomStatusVersion: l.customVersion,
 		StartedAt: l.started, UpdatedAt: l.lastAt, EndedAt: l.ended,
@@ -670,5 +674,5 @@ func (l *ledger) standing() Status {
 }
 
 func (in *Instance) stepRef(number int64) StepRef {
-	return StepRef{Life: in.ledger.info.Life, Execution: in.ledger.info.Execution, Number: number}
+	return StepRef{Incarnation: in.ledger.info.Incarnation, Execution: in.ledger.info.Execution, Number: number}
 }

@@ -272,7 +272,8 @@ func (h host) Tell(t coro.Told) {
 	case len(h.turn.Told) >= events.MaxTurnLogs:
 		h.turn.LogsDropped++
 	default:
-		h.turn.Told = append(h.turn.Told, Told{Told: t, Life: h.ledger.info.Life, Execution: h.ledger.info.Execution})
+		h.turn.Told = append(h.turn.Told,
+			Told{Told: t, Incarnation: h.ledger.info.Incarnation, Execution: h.ledger.info.Execution})
 	}
 }
 

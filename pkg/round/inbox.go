@@ -126,7 +126,7 @@ func (in *Instance) takeStart(d Delivery, s *events.Start) Receipt {
 		in.stillborn(d, s, err)
 		return Receipt{Verdict: Accepted, Reason: WrongInput, Detail: err.Message}
 	}
-	in.startLife(d, s, version, code)
+	in.startIncarnation(d, s, version, code)
 	return taken
 }
 
@@ -141,7 +141,7 @@ func (in *Instance) checkInput(s *events.Start, version string) *events.Error {
 	return inputs.CheckInput(s.Orchestration, version, in.config.codec(), s.Input, !s.IgnoreUnknown)
 }
 
-// mayReplace reports whether a start begins a new life of an id that is in use.
+// mayReplace reports whether a start begins a new incarnation of an id that is in use.
 func (in *Instance) mayReplace(m events.Message, s *events.Start) bool {
 	if in.isSameStart(m, s) {
 		return false
@@ -160,7 +160,7 @@ func (in *Instance) isSameStart(m events.Message, s *events.Start) bool {
 }
 
 // startIDs are the ids of which one at least is known when a start was taken: its own when it has
-// begun a life, the one of its first message when that was for an instance that ran.
+// begun an incarnation, the one of its first message when that was for an instance that ran.
 func startIDs(m events.Message, s *events.Start) []string {
 	if len(s.Messages) == 0 {
 		return []string{m.ID}
@@ -174,7 +174,7 @@ func (in *Instance) current() Row {
 		return in.stored()
 	}
 	return Row{
-		Execution: in.ledger.info.Execution, Life: in.ledger.info.Life, Parent: in.ledger.info.Parent,
+		Execution: in.ledger.info.Execution, Incarnation: in.ledger.info.Incarnation, Parent: in.ledger.info.Parent,
 		StartMessage: in.ledger.startID,
 		Status:       in.ledger.standing(), Output: in.ledger.output, Error: in.ledger.err,
 	}
@@ -206,9 +206,9 @@ func (in *Instance) startOfExisting(d Delivery, s *events.Start) Receipt {
 	err.Final = true
 	in.turn.send(events.Message{
 		ID: events.MessageID("refused", in.id,
-			events.Ref{Life: s.Parent.Life, Execution: s.Parent.Execution, Event: s.Parent.Event}),
+			events.Ref{Incarnation: s.Parent.Incarnation, Execution: s.Parent.Execution, Event: s.Parent.Event}),
 		Instance: s.Parent.Instance,
-		Content: &events.ChildError{Ref: events.Ref{Life: s.Parent.Life, Execution: s.Parent.Execution,
+		Content: &events.ChildError{Ref: events.Ref{Incarnation: s.Parent.Incarnation, Execution: s.Parent.Execution,
 			Event: s.Parent.Event}, Error: err},
 	})
 	return ignored(IDTaken, err.Message)
@@ -231,7 +231,7 @@ func (in *Instance) stillborn(d Delivery, s *events.Start, err *events.Error) {
 	if version == "" {
 		version, _ = in.config.Code.Resolve(s.Orchestration)
 	}
-	in.startLife(d, s, orElse(version, "unknown"), nil)
+	in.startIncarnation(d, s, orElse(version, "unknown"), nil)
 	in.pending = false
 	if err.Kind != events.Application {
 		in.turn.Fault = err
@@ -361,11 +361,11 @@ func (in *Instance) takeControl(d Delivery, c *events.Control) Receipt {
 
 // ---- Answers from the services.
 
-// addressed checks that an answer is for this life and execution.
-func (in *Instance) addressed(life string, execution int64) (Receipt, bool) {
+// addressed checks that an answer is for this incarnation and execution.
+func (in *Instance) addressed(incarnation string, execution int64) (Receipt, bool) {
 	switch {
-	case life != in.ledger.info.Life:
-		return ignored(OtherLife, "it is for an earlier instance of this id"), false
+	case incarnation != in.ledger.info.Incarnation:
+		return ignored(OtherIncarnation, "it is for an earlier instance of this id"), false
 	case execution != in.ledger.info.Execution:
 		return ignored(OtherExecution,
 			fmt.Sprintf("it is for execution %d, this is %d", execution, in.ledger.info.Execution)), false
@@ -375,7 +375,7 @@ func (in *Instance) addressed(life string, execution int64) (Receipt, bool) {
 
 // takeAnswer takes what answers something open.
 func (in *Instance) takeAnswer(ref events.Ref, kind openKind, f events.Fact) Receipt {
-	if r, ok := in.addressed(ref.Life, ref.Execution); !ok {
+	if r, ok := in.addressed(ref.Incarnation, ref.Execution); !ok {
 		return r
 	}
 	o := in.ledger.open.Get(ref.Event)
@@ -395,7 +395,7 @@ func (in *Instance) takeAnswer(ref events.Ref, kind openKind, f events.Fact) Rec
 }
 
 func (in *Instance) takeTimer(c *events.TimerDue) Receipt {
-	if r, ok := in.addressed(c.Ref.Life, c.Ref.Execution); !ok {
+	if r, ok := in.addressed(c.Ref.Incarnation, c.Ref.Execution); !ok {
 		return r
 	}
 	o := in.ledger.open.Get(c.Ref.Event)
@@ -411,7 +411,7 @@ func (in *Instance) takeTimer(c *events.TimerDue) Receipt {
 }
 
 func (in *Instance) takeStep(c *events.StepDone) Receipt {
-	if r, ok := in.addressed(c.Life, c.Execution); !ok {
+	if r, ok := in.addressed(c.Incarnation, c.Execution); !ok {
 		return r
 	}
 	if in.ledger.stepAnswered(c.Step, c.Attempt) || in.program == nil || !in.program.Waits(c.Step, c.Attempt) {
@@ -522,7 +522,7 @@ func (in *Instance) endBlind(f events.Fact) Receipt {
 	in.unreadable = nil
 	in.ledger = ledger{
 		info: coro.Info{Instance: in.id, Execution: row.Execution, Name: row.Name, Version: row.Version,
-			Life: row.Life, Parent: row.Parent, Attributes: row.Attributes},
+			Incarnation: row.Incarnation, Parent: row.Parent, Attributes: row.Attributes},
 		engine: row.Engine, trace: row.Trace, startID: row.StartMessage, started: row.StartedAt, begun: row.StartedAt,
 		lastID: row.LastEvent, lastAt: row.UpdatedAt, bytes: row.HistoryBytes, custom: row.CustomStatus,
 		customVersion: row.CustomStatusVersion,

@@ -6,12 +6,12 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// A start may bring messages along. They begin a new life together with it, or are for the instance
-// that runs: which of the two is decided here, in one turn, so that nothing comes between. If the
-// start restarts what has ended, its sender is promised that the code of some life looks at the
-// messages, or that a new life begins with them. So what such a start has brought to a running
-// instance is kept together with what the start said; if the execution ends and has not looked at
-// it, the start is sent once more.
+// A start may bring messages along. They begin a new incarnation together with it, or are for the
+// instance that runs: which of the two is decided here, in one turn, so that nothing comes between.
+// If the start restarts what has ended, its sender is promised that the code of some incarnation
+// looks at the messages, or that a new incarnation begins with them. So what such a start has
+// brought to a running instance is kept together with what the start said; if the execution ends
+// and has not looked at it, the start is sent once more.
 
 // joins reports whether the messages of a start are for the instance that runs.
 func (in *Instance) joins(m events.Message, s *events.Start) bool {

@@ -25,9 +25,9 @@ type ledger struct {
 	beside  *beside        // what came with it, nil if nothing did
 	input   events.Payload // until the code has taken it
 	started time.Time
-	begun   time.Time // when the first execution of this life was started
+	begun   time.Time // when the first execution of this incarnation was started
 	rounds  int       // that have written to history
-	startID string    // the message that started this life
+	startID string    // the message that started this incarnation
 	// When that was sent.
 	startSent time.Time
 	ended     time.Time
@@ -115,7 +115,7 @@ type closedOpen struct {
 }
 
 func (l *ledger) ref(event int64) events.Ref {
-	return events.Ref{Life: l.info.Life, Execution: l.info.Execution, Event: event}
+	return events.Ref{Incarnation: l.info.Incarnation, Execution: l.info.Execution, Event: event}
 }
 
 func (l *ledger) running() bool { return l.lastID > 0 && l.status == "" }
@@ -251,7 +251,7 @@ func (l *ledger) apply(e events.Event) (effects, error) {
 const eventOverhead = 64
 
 func (l *ledger) start(at time.Time, f *events.Started) {
-	l.info.Name, l.info.Version, l.info.Life = f.Name, f.Version, f.Life
+	l.info.Name, l.info.Version, l.info.Incarnation = f.Name, f.Version, f.Incarnation
 	l.info.Parent, l.info.Attributes = f.Parent, f.Attributes
 	l.input = f.Input
 	l.engine, l.trace, l.started, l.startID, l.carried = f.Engine, f.Trace, at, f.Message, f.Carried

@@ -34,8 +34,8 @@ type Over struct {
 	// Error is why it failed. GivenUp says that nobody waits for it any more.
 	Error   *events.Error
 	GivenUp bool
-	// Status is how an execution ended, Since when the first one of this life was started. About is
-	// what its code has said about it.
+	// Status is how an execution ended, Since when the first one of this incarnation was started.
+	// About is what its code has said about it.
 	Status Status
 	Since  time.Time
 	About  []slog.Attr
@@ -66,8 +66,9 @@ var overKinds = map[openKind]OverKind{
 func (o Over) Span(instance string) [8]byte { return events.SpanOf(string(o.Kind), instance, o.Ref) }
 
 // ExecutionSpan is the id of the span of a whole execution.
-func ExecutionSpan(instance, life string, execution int64) [8]byte {
-	return events.SpanOf(string(OverExecution), instance, events.Ref{Life: life, Execution: execution, Event: 1})
+func ExecutionSpan(instance, incarnation string, execution int64) [8]byte {
+	return events.SpanOf(string(OverExecution), instance,
+		events.Ref{Incarnation: incarnation, Execution: execution, Event: 1})
 }
 
 // ExecutionTrace is the place in a trace that an execution's span has, given what its row says.
@@ -76,26 +77,26 @@ func ExecutionTrace(instance string, r Row) events.Trace {
 	if !ok {
 		return events.Trace{}
 	}
-	return t.At(ExecutionSpan(instance, r.Life, r.Execution))
+	return t.At(ExecutionSpan(instance, r.Incarnation, r.Execution))
 }
 
 // ---- Where an execution's trace begins.
 
 // beginTrace is what a new execution notes as the place from where it was started. One that brings
 // no trace gets one of its own, in which its own span is the first.
-func (in *Instance) beginTrace(from, name, life string, execution int64, message string) string {
+func (in *Instance) beginTrace(from, name, incarnation string, execution int64, message string) string {
 	if t, ok := events.ParseTrace(from); ok {
 		return t.String()
 	}
-	return in.newTrace(name, life, execution, message)
+	return in.newTrace(name, incarnation, execution, message)
 }
 
 // newTrace makes a trace that begins with an execution; "" if nobody wants any.
-func (in *Instance) newTrace(name, life string, execution int64, message string) string {
+func (in *Instance) newTrace(name, incarnation string, execution int64, message string) string {
 	if in.config.NewTrace == nil {
 		return ""
 	}
-	t := events.Trace{ID: events.TraceOf(in.id, message), Span: ExecutionSpan(in.id, life, execution)}
+	t := events.Trace{ID: events.TraceOf(in.id, message), Span: ExecutionSpan(in.id, incarnation, execution)}
 	t.Sampled = in.config.NewTrace(t.ID, name)
 	return t.String()
 }
@@ -107,8 +108,8 @@ func (in *Instance) nextTrace(name string, old *ledger) (trace, follows string) 
 		return old.trace, ""
 	}
 	next := old.info.Execution + 1
-	trace = in.newTrace(name, old.info.Life, next, fmt.Sprintf("%s/%d", old.info.Life, next))
-	return trace, old.from.At(ExecutionSpan(in.id, old.info.Life, old.info.Execution)).String()
+	trace = in.newTrace(name, old.info.Incarnation, next, fmt.Sprintf("%s/%d", old.info.Incarnation, next))
+	return trace, old.from.At(ExecutionSpan(in.id, old.info.Incarnation, old.info.Execution)).String()
 }
 
 // traceOf is what a message brings along: the place of what it is about, so that whoever takes it
@@ -169,7 +170,7 @@ func (in *Instance) noteOver(e events.Event, eff effects) {
 func (l *ledger) follow(trace string) {
 	l.from, _ = events.ParseTrace(trace)
 	if l.from.Sampled {
-		l.within = l.from.At(ExecutionSpan(l.info.Instance, l.info.Life, l.info.Execution))
+		l.within = l.from.At(ExecutionSpan(l.info.Instance, l.info.Incarnation, l.info.Execution))
 	}
 }
 

@@ -15,7 +15,8 @@ func TestPastSinceGivesTheTurnsFromAMoment(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(1_700_000_000+int64(s), 0).UTC() }
 	ref := "00-0102030405060708090a0b0c0d0e0f10-0102030405060708-01"
 	history := []events.Event{
-		{ID: 1, At: at(0), Fact: &events.Started{Name: "o", Version: "1", Life: "life", Engine: events.Engine,
+		{ID: 1, At: at(0), Fact: &events.Started{Name: "o", Version: "1", Incarnation: "incarnation",
+			Engine:  events.Engine,
 			Message: "m", Trace: ref, Begun: at(0)}},
 		{ID: 2, At: at(0), Fact: &events.ActivityScheduled{Name: "a", Attempt: 1}},
 		{ID: 3, At: at(0), Fact: &events.ActivityScheduled{Name: "given up at the end", Attempt: 1}},

@@ -37,7 +37,8 @@ func (in *Instance) promise(e events.Event, eff effects) {
 	case *events.ChildStarted:
 		in.turn.send(in.say(OverChild, events.VerbStart, ref, f.Instance, &events.Start{
 			Orchestration: f.Name, Version: f.Version, Input: f.Input,
-			Parent: &events.Parent{Instance: in.id, Life: ref.Life, Execution: ref.Execution, Event: ref.Event},
+			Parent: &events.Parent{Instance: in.id, Incarnation: ref.Incarnation, Execution: ref.Execution,
+				Event: ref.Event},
 		}))
 	case *events.Launched:
 		in.turn.send(in.say(OverExecution, events.VerbStart, ref, f.Instance, &events.Start{
@@ -114,7 +115,7 @@ func (in *Instance) work(ref events.Ref, f *events.ActivityScheduled) events.Mes
 	m := in.say(OverActivity, events.VerbWork, ref, in.id, &events.Work{
 		Ref: ref, Orchestration: in.ledger.info.Name, Version: in.ledger.info.Version,
 		Activity: f.Name, Input: f.Input, Tag: f.Tag, Session: f.Session, Priority: f.Priority, Attempt: f.Attempt,
-		IdempotencyKey: events.IdempotencyKey(in.id, ref.Life, ref.Execution, first),
+		IdempotencyKey: events.IdempotencyKey(in.id, ref.Incarnation, ref.Execution, first),
 		StartBy:        f.StartBy, Deadline: f.Deadline, StartToClose: time.Duration(f.StartToClose),
 		HeartbeatTimeout: time.Duration(f.HeartbeatTimeout),
 		Heartbeat:        f.Heartbeat,
@@ -157,7 +158,8 @@ func (in *Instance) withdraw(id int64, o *open) []events.Message {
 		}
 		out = append(out, in.say(OverExecution, events.VerbControl, ref, o.instance, &events.Control{
 			How: events.Cancel, Reason: reason,
-			Parent: &events.Parent{Instance: in.id, Life: ref.Life, Execution: ref.Execution, Event: ref.Event},
+			Parent: &events.Parent{Instance: in.id, Incarnation: ref.Incarnation, Execution: ref.Execution,
+				Event: ref.Event},
 		}))
 	}
 	return out
@@ -169,10 +171,10 @@ func (in *Instance) tellParent(row Row) {
 	if p == nil {
 		return
 	}
-	ref := events.Ref{Life: p.Life, Execution: p.Execution, Event: p.Event}
+	ref := events.Ref{Incarnation: p.Incarnation, Execution: p.Execution, Event: p.Event}
 	m := events.Message{
 		ID: events.MessageID(events.VerbChild, in.id,
-			events.Ref{Life: row.Life, Execution: row.Execution, Event: p.Event}),
+			events.Ref{Incarnation: row.Incarnation, Execution: row.Execution, Event: p.Event}),
 		Instance: p.Instance, Trace: in.traceOf(OverExecution, in.ledger.ref(1)),
 		Content: &events.ChildDone{Ref: ref, Output: row.Output},
 	}

@@ -298,7 +298,7 @@ func TestReplaceByUnregistered(t *testing.T) {
 	cfg := &round.Config{Code: code, FailUnregistered: time.Minute}
 	in := opened(t, cfg, round.Known{Instance: "i"})
 	start := startOf("x", `""`)
-	start[0].Message.Content.(*events.Start).Parent = &events.Parent{Instance: "papa", Life: "l",
+	start[0].Message.Content.(*events.Start).Parent = &events.Parent{Instance: "papa", Incarnation: "l",
 		Execution: 1, Event: 7}
 	in.Decide(start, began)
 	d := msg("s2", &events.Start{Orchestration: "typo", Conflict: events.ReplaceRunning})
@@ -314,13 +314,13 @@ func TestReplaceByUnregistered(t *testing.T) {
 func TestUnreadableEnded(t *testing.T) {
 	code, _ := orchestration.NewRegistry(define("x", echoOnce))
 	cfg := &round.Config{Code: code}
-	row := round.Row{Execution: 1, Life: "l1", Engine: 1, Name: "x", Version: "1.0.0", StartMessage: "s0",
+	row := round.Row{Execution: 1, Incarnation: "l1", Engine: 1, Name: "x", Version: "1.0.0", StartMessage: "s0",
 		Status: round.Completed, LastEvent: 5,
-		Parent: &events.Parent{Instance: "papa", Life: "l", Execution: 1, Event: 7}}
+		Parent: &events.Parent{Instance: "papa", Incarnation: "l", Execution: 1, Event: 7}}
 	for _, start := range []*events.Start{
 		{Orchestration: "x", Conflict: events.RestartFinished},
-		{Orchestration: "x", Parent: &events.Parent{Instance: "papa", Life: "l", Execution: 1, Event: 7}},
-		{Orchestration: "x", Parent: &events.Parent{Instance: "mama", Life: "l", Execution: 1, Event: 7}},
+		{Orchestration: "x", Parent: &events.Parent{Instance: "papa", Incarnation: "l", Execution: 1, Event: 7}},
+		{Orchestration: "x", Parent: &events.Parent{Instance: "mama", Incarnation: "l", Execution: 1, Event: 7}},
 	} {
 		in := opened(t, cfg, round.Known{Instance: "i", Row: row, Unreadable: errors.New("gone")})
 		turn := in.Decide([]round.Delivery{msg("s1", start)}, began)
@@ -484,7 +484,7 @@ func TestHistoryMissing(t *testing.T) {
 	turn := in.Decide(startOf("x", `""`), began)
 	b := opened(t, cfg, round.Known{Instance: "i", Row: turn.Row}).Decide([]round.Delivery{msg("q",
 		&events.QueueSent{Queue: "q"}),
-		msg("d", &events.WorkDone{Ref: events.Ref{Life: turn.Row.Life, Execution: 1, Event: 2}})}, began)
+		msg("d", &events.WorkDone{Ref: events.Ref{Incarnation: turn.Row.Incarnation, Execution: 1, Event: 2}})}, began)
 	for _, r := range b.Receipts {
 		if r.Verdict != round.Returned {
 			t.Errorf("%v", r)
@@ -548,7 +548,7 @@ func TestHeartbeatSize(t *testing.T) {
 	in, turn := misuse(t, func(ctx oc, _ string) (string, error) {
 		return echo.Call(ctx, strings.Repeat("x", 900<<10), activity.Retry(3, activity.Fixed(0)))
 	})
-	ref := events.Ref{Life: turn.Row.Life, Execution: 1, Event: 2}
+	ref := events.Ref{Incarnation: turn.Row.Incarnation, Execution: 1, Event: 2}
 	w, err := events.Encode("rondo", events.Message{ID: "f", Instance: "i",
 		Content: &events.WorkFailed{Ref: ref, Error: events.Errorf(events.Application, "x"),
 			Heartbeat: events.Payload(`"` + strings.Repeat("h", 500<<10) + `"`)}})
@@ -589,7 +589,7 @@ func TestTimerIDs(t *testing.T) {
 		}
 	}
 	note(turn.Messages)
-	ref := events.Ref{Life: turn.Row.Life, Execution: 1, Event: 2}
+	ref := events.Ref{Incarnation: turn.Row.Incarnation, Execution: 1, Event: 2}
 	note(in.Decide([]round.Delivery{msg("b", &events.WorkBegun{Ref: ref})}, began).Messages)
 	note(in.Decide([]round.Delivery{msg("p", &events.WorkBegun{Ref: ref, Pending: true})}, began).Messages)
 }

@@ -155,7 +155,7 @@ type Turn struct {
 	// Former are the last rows of the executions that this turn leaves behind, oldest first: those
 	// it continued as new, and the one it begins anew after.
 	Former []Row
-	// ClearValues removes all values before Values is applied: the id begins a new life.
+	// ClearValues removes all values before Values is applied: the id begins a new incarnation.
 	ClearValues bool
 	// Values are the changes to the instance's values, at most one for each key.
 	Values []ValueChange
@@ -207,7 +207,7 @@ type Log struct {
 // Basis is the end of the history that a turn was decided on. The zero value stands for an instance
 // that does not exist.
 type Basis struct {
-	Life                 string
+	Incarnation          string
 	Execution, LastEvent int64
 	// CustomStatusVersion tells whether the turn has changed the custom status.
 	CustomStatusVersion int64
@@ -222,7 +222,7 @@ type Execution struct {
 // Row is what is known of an instance without reading its history.
 type Row struct {
 	Execution     int64
-	Life          string
+	Incarnation   string
 	Engine        int // the engine version the execution is pinned to
 	Name, Version string
 	Parent        *events.Parent
@@ -296,8 +296,8 @@ type ValueChange struct {
 // Told is something that the code of an execution tells about itself.
 type Told struct {
 	coro.Told
-	Life      string
-	Execution int64
+	Incarnation string
+	Execution   int64
 }
 
 // Step is an inline step to run.
@@ -312,16 +312,17 @@ type Step struct {
 
 // StepRef names an inline step.
 type StepRef struct {
-	Life      string
-	Execution int64
-	Number    int64
+	Incarnation string
+	Execution   int64
+	Number      int64
 }
 
 // Done makes the message that brings a step's result back.
 func (s Step) Done(instance string, result events.Payload, err *events.Error) events.Message {
 	return events.Message{Instance: instance, Content: &events.StepDone{
-		Life: s.StepRef.Life, Execution: s.Execution, Step: s.StepRef.Number, Name: s.Name, Attempt: s.Attempt,
-		Result: result, Error: err,
+		Incarnation: s.StepRef.Incarnation, Execution: s.Execution, Step: s.StepRef.Number, Name: s.Name,
+		Attempt: s.Attempt,
+		Result:  result, Error: err,
 	}}
 }
 
@@ -352,27 +353,28 @@ type Reason string
 
 // The reasons.
 const (
-	Taken           Reason = "taken"            // Accepted
-	Woken           Reason = "woken"            // a wake-up has no content
-	Duplicate       Reason = "duplicate"        // it was taken before
-	Exists          Reason = "exists"           // a start for an instance that is there
-	IDTaken         Reason = "id_taken"         // a child start for an id that somebody else has
-	UnknownInstance Reason = "unknown_instance" // nobody of that id
-	HasEnded        Reason = "has_ended"        // the instance has ended
-	OtherLife       Reason = "other_life"       // for an earlier instance of the same id
-	OtherExecution  Reason = "other_execution"  // for an earlier execution
-	NotOpen         Reason = "not_open"         // answered before, or no longer waited for
-	NobodyWaits     Reason = "nobody_waits"     // an event without a waiter
-	NoChange        Reason = "no_change"        // already so
-	TooEarly        Reason = "too_early"        // a timer that is not due
-	NotKnownHere    Reason = "unregistered"     // the code is not registered here
-	NewerEngine     Reason = "newer_engine"     // pinned to a newer engine
-	CannotRead      Reason = "unreadable"       // the history cannot be read
-	TriedTooOften   Reason = "poison"           // too many attempts
-	MailboxFull     Reason = "mailbox_full"     // too many unread messages
-	WrongInput      Reason = "wrong_input"      // Accepted: a start with an input that the orchestration does not take
-	WrongType       Reason = "wrong_type"       // data that the code which waits cannot decode
-	NextRound       Reason = "next_round"       // this round has become large
+	Taken            Reason = "taken"             // Accepted
+	Woken            Reason = "woken"             // a wake-up has no content
+	Duplicate        Reason = "duplicate"         // it was taken before
+	Exists           Reason = "exists"            // a start for an instance that is there
+	IDTaken          Reason = "id_taken"          // a child start for an id that somebody else has
+	UnknownInstance  Reason = "unknown_instance"  // nobody of that id
+	HasEnded         Reason = "has_ended"         // the instance has ended
+	OtherIncarnation Reason = "other_incarnation" // for an earlier instance of the same id
+	OtherExecution   Reason = "other_execution"   // for an earlier execution
+	NotOpen          Reason = "not_open"          // answered before, or no longer waited for
+	NobodyWaits      Reason = "nobody_waits"      // an event without a waiter
+	NoChange         Reason = "no_change"         // already so
+	TooEarly         Reason = "too_early"         // a timer that is not due
+	NotKnownHere     Reason = "unregistered"      // the code is not registered here
+	NewerEngine      Reason = "newer_engine"      // pinned to a newer engine
+	CannotRead       Reason = "unreadable"        // the history cannot be read
+	TriedTooOften    Reason = "poison"            // too many attempts
+	MailboxFull      Reason = "mailbox_full"      // too many unread messages
+	// Accepted: a start with an input that the orchestration does not take
+	WrongInput Reason = "wrong_input"
+	WrongType  Reason = "wrong_type" // data that the code which waits cannot decode
+	NextRound  Reason = "next_round" // this round has become large
 	// it may have been taken before, and the history that would tell was removed
 	Undecided Reason = "undecided"
 	Joined    Reason = "joined" // a start whose messages are for the instance that is there
@@ -455,7 +457,7 @@ func New(config *Config, known Known) *Instance {
 
 // Basis is what a turn that is decided on the row says it was decided on.
 func (r Row) Basis() Basis {
-	return Basis{Life: r.Life, Execution: r.Execution, LastEvent: r.LastEvent,
+	return Basis{Incarnation: r.Incarnation, Execution: r.Execution, LastEvent: r.LastEvent,
 		CustomStatusVersion: r.CustomStatusVersion}
 }
 

@@ -267,14 +267,14 @@ func throughWire(t *testing.T, e events.Event) events.Event {
 }
 
 var (
-	stackPattern = regexp.MustCompile(`"stack":"(?:[^"\\]|\\.)*"`)
-	lifePattern  = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
+	stackPattern       = regexp.MustCompile(`"stack":"(?:[^"\\]|\\.)*"`)
+	incarnationPattern = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
 )
 
 // scrub hides what differs from machine to machine, or says nothing.
 func scrub(s string) string {
 	s = stackPattern.ReplaceAllString(s, `"stack":"…"`)
-	return lifePattern.ReplaceAllString(s, "LIFE")
+	return incarnationPattern.ReplaceAllString(s, "LIFE")
 }
 
 func (p *play) history() string {
@@ -304,8 +304,8 @@ func (p *play) history() string {
 //	timer EVENT              child-done EVENT [OUT]  child-fail EVENT MESSAGE
 //	step NUMBER [RESULT]     step-fail NUMBER MESSAGE
 //
-// followed by settings like id=m7 version=1.0.0 execution=1 life=x attempts=11 age=2m sent=-5s
-// with=queue:data,queue:data.
+// followed by settings like id=m7 version=1.0.0 execution=1 incarnation=x attempts=11 age=2m
+// sent=-5s with=queue:data,queue:data.
 func (p *play) inbox(s *stage, input string) []round.Delivery {
 	var inbox []round.Delivery
 	for i, line := range strings.Split(strings.TrimSpace(input), "\n") {
@@ -327,7 +327,7 @@ func (p *play) inbox(s *stage, input string) []round.Delivery {
 }
 
 func (p *play) content(s *stage, l line) events.Content {
-	ref := events.Ref{Life: l.setting("life", s.known.Row.Life),
+	ref := events.Ref{Incarnation: l.setting("incarnation", s.known.Row.Incarnation),
 		Execution: int64(l.number("execution", int(max(1, s.known.Row.Execution))))}
 	number := func() int64 {
 		n, err := strconv.ParseInt(l.name, 10, 64)
@@ -348,7 +348,7 @@ func (p *play) content(s *stage, l line) events.Content {
 		c := &events.Start{Orchestration: l.name, Input: l.data, Version: l.settings["version"],
 			Conflict: events.StartConflict(l.settings["conflict"])}
 		if parent := l.settings["parent"]; parent != "" {
-			c.Parent = &events.Parent{Instance: parent, Life: "p1", Execution: 1,
+			c.Parent = &events.Parent{Instance: parent, Incarnation: "p1", Execution: 1,
 				Event: int64(l.number("parent-event", 2))}
 		}
 		for _, w := range with {

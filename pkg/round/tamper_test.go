@@ -142,7 +142,7 @@ func elsewhere(f events.Fact) events.Fact {
 
 // TestContradictoryHistoriesAreUnreadable gives histories that no engine can have written.
 func TestContradictoryHistoriesAreUnreadable(t *testing.T) {
-	started := &events.Started{Name: "echo", Version: "1.0.0", Life: "l", Engine: 1}
+	started := &events.Started{Name: "echo", Version: "1.0.0", Incarnation: "l", Engine: 1}
 	for name, facts := range map[string][]events.Fact{
 		"no start":        {&events.ActivityScheduled{Name: "echo", Attempt: 1}},
 		"two starts":      {started, started},
@@ -152,7 +152,8 @@ func TestContradictoryHistoriesAreUnreadable(t *testing.T) {
 		"answers another kind": {started, &events.ActivityScheduled{Name: "echo", Attempt: 1},
 			&events.TimerFired{Timer: 2}},
 		"goes on after the end": {started, &events.Completed{}, &events.Resumed{}},
-		"ends while inheriting": {&events.Started{Name: "echo", Version: "1.0.0", Life: "l", Engine: 1, Carried: 2},
+		"ends while inheriting": {&events.Started{Name: "echo", Version: "1.0.0", Incarnation: "l",
+			Engine: 1, Carried: 2},
 			&events.StatusSet{Version: 1}},
 		"reads what is not there":  {started, &events.QueueRead{Queue: "q", Message: 1}},
 		"waits with unread letter": {started, &events.MessageQueued{Queue: "q"}, &events.QueueRead{Queue: "q"}},
@@ -219,7 +220,7 @@ func TestOutstandingTellsTheParentAgain(t *testing.T) {
 	config := &round.Config{Code: cast(t, "v1")}
 	in := round.New(config, round.Known{Instance: "i"})
 	inbox := startOf("plain", `""`)
-	inbox[0].Message.Content.(*events.Start).Parent = &events.Parent{Instance: "papa", Life: "l",
+	inbox[0].Message.Content.(*events.Start).Parent = &events.Parent{Instance: "papa", Incarnation: "l",
 		Execution: 1, Event: 7}
 	turn := in.Decide(inbox, began)
 	again, err := round.Outstanding(round.Known{Instance: "i", Row: turn.Row, History: turn.Executions[0].Events})
@@ -247,7 +248,7 @@ func TestOutstandingLeavesOutWhatIsPending(t *testing.T) {
 	defer in.Evict()
 	turn := in.Decide(startOf("late", `"x"`), began)
 	known := round.Known{Instance: "i", Row: turn.Row, History: turn.Executions[0].Events}
-	ref := events.Ref{Life: turn.Row.Life, Execution: 1, Event: 2}
+	ref := events.Ref{Incarnation: turn.Row.Incarnation, Execution: 1, Event: 2}
 	later := func(c events.Content) {
 		t.Helper()
 		turn := in.Decide([]round.Delivery{{Message: events.Message{Content: c}, Attempts: 1}}, began)
@@ -261,7 +262,7 @@ func TestOutstandingLeavesOutWhatIsPending(t *testing.T) {
 		}
 		var got []string
 		for _, m := range again {
-			got = append(got, strings.ReplaceAll(m.ID, "/1-2/"+ref.Life+"/i", "REF"))
+			got = append(got, strings.ReplaceAll(m.ID, "/1-2/"+ref.Incarnation+"/i", "REF"))
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: outstanding are %q, want %q", when, got, want)

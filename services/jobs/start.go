@@ -70,8 +70,8 @@ type StarterCounts struct {
 //
 // # Once
 //
-// The instance's id and the id of the start message are made of the queue's name, its life and the
-// number of the item, and of nothing else. So when a process dies between publishing and
+// The instance's id and the id of the start message are made of the queue's name, its incarnation
+// and the number of the item, and of nothing else. So when a process dies between publishing and
 // acknowledging, or the lock has expired meanwhile, the item is started again by the same message
 // for the same instance, and the engine finds that it was taken before. That holds for as long as
 // the instance is kept (see the orchestrator's KeepEnded), which is to be longer than a lock.
@@ -640,7 +640,7 @@ func (s *Starter) encode(name string, b *batch, item jobs.Item) (w events.Wire, 
 	if e := events.CheckPayload("input", input); e != nil {
 		return w, e
 	}
-	id := InstanceOf(name, b.Life, item.ID)
+	id := InstanceOf(name, b.Incarnation, item.ID)
 	m := events.Message{ID: id, Instance: id, Content: &events.Start{
 		Orchestration: b.Start.Orchestration, Version: b.Start.Version, Input: input,
 		Attributes: map[string]string{AttributeQueue: name},
@@ -655,7 +655,7 @@ func (s *Starter) encode(name string, b *batch, item jobs.Item) (w events.Wire, 
 }
 
 // InstanceOf is the id of the instance that an item starts, and of the message that starts it:
-// "queue/<queue>/<life>/<item>". The life is the queue's, see [jobs.Info].
-func InstanceOf(name, life string, item int64) string {
-	return "queue/" + name + "/" + life + "/" + strconv.FormatInt(item, 10)
+// "queue/<queue>/<incarnation>/<item>". The incarnation is the queue's, see [jobs.Info].
+func InstanceOf(name, incarnation string, item int64) string {
+	return "queue/" + name + "/" + incarnation + "/" + strconv.FormatInt(item, 10)
 }

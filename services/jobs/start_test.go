@@ -186,7 +186,7 @@ func TestItemsStartInstancesInTheirOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := b.stored[jobserver.InstanceOf("jobs", i.Life, 3)]
+		m := b.stored[jobserver.InstanceOf("jobs", i.Incarnation, 3)]
 		c, ok := m.Content.(*events.Start)
 		if !ok || m.Instance != m.ID || m.Trace != trace || c.Orchestration != "fulfil" || c.Version != "2.0.0" ||
 			c.Conflict != events.KeepExisting ||

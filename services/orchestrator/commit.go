@@ -97,7 +97,7 @@ func (l *loop) wakeAfter(d time.Duration) {
 		return
 	}
 	l.lull.armed = true
-	time.AfterFunc(d, func() { l.tell(l.o.life, func(l *loop) { l.lull.armed = false }) })
+	time.AfterFunc(d, func() { l.tell(l.o.lifetime, func(l *loop) { l.lull.armed = false }) })
 }
 
 // startCommit commits what was decided meanwhile, if no commit is under way, or if enough waits for
@@ -260,7 +260,7 @@ func (l *loop) takeUnstored(x *committed) {
 	}
 	s.delayed++
 	time.AfterFunc(time.Second/2<<d.tries, func() {
-		l.tell(l.o.life, func(l *loop) {
+		l.tell(l.o.lifetime, func(l *loop) {
 			l.slow.delayed--
 			l.toCommit = append(l.toCommit, d)
 		})

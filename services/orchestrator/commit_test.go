@@ -53,7 +53,7 @@ func TestSmallCommitsWaitAMoment(t *testing.T) {
 // The loop turns again when the moment is over, even if nothing else happens.
 func TestTheLoopIsWokenAfterALull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &loop{o: &Orchestrator{life: t.Context()}, own: make(chan func(*loop), 1), ended: make(chan struct{}),
+		l := &loop{o: &Orchestrator{lifetime: t.Context()}, own: make(chan func(*loop), 1), ended: make(chan struct{}),
 			toCommit: []*decision{{}}, lull: lull{ended: time.Now(), turns: lullFrom}}
 		began := time.Now()
 		for range 3 { // the loop may turn for other reasons meanwhile

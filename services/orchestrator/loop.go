@@ -106,20 +106,22 @@ type entry struct {
 // known is what is needed of a row beside rounds. The whole row is in the live instance, and there
 // are many entries.
 type known struct {
-	life, name, version, trace, startMessage string
-	status                                   round.Status
-	execution, historyBytes                  int64
-	engine                                   int
+	incarnation, name, version, trace, startMessage string
+	status                                          round.Status
+	execution, historyBytes                         int64
+	engine                                          int
 }
 
 func knownOf(r *round.Row) known {
-	return known{r.Life, r.Name, r.Version, r.Trace, r.StartMessage, r.Status, r.Execution, r.HistoryBytes, r.Engine}
+	return known{r.Incarnation, r.Name, r.Version, r.Trace, r.StartMessage, r.Status, r.Execution,
+		r.HistoryBytes, r.Engine}
 }
 
 // row is a row with that.
 func (k *known) row() round.Row {
 	return round.Row{
-		Life: k.life, Name: k.name, Version: k.version, Trace: k.trace, StartMessage: k.startMessage, Status: k.status,
+		Incarnation: k.incarnation, Name: k.name, Version: k.version, Trace: k.trace, StartMessage: k.startMessage,
+		Status:    k.status,
 		Execution: k.execution, HistoryBytes: k.historyBytes, Engine: k.engine,
 	}
 }
@@ -519,7 +521,7 @@ func (l *loop) putBack(e *entry, items []*item) {
 func (l *loop) pause(e *entry, d time.Duration) {
 	e.stage = pausing
 	time.AfterFunc(d, func() {
-		l.tell(l.o.life, func(l *loop) {
+		l.tell(l.o.lifetime, func(l *loop) {
 			if e.stage == pausing {
 				e.stage = idle
 				l.advance(e)

@@ -292,11 +292,11 @@ type Orchestrator struct {
 	teller    *teller
 	lookout   *lookout
 
-	running atomic.Bool
-	began   time.Time
-	asides  sync.WaitGroup
-	life    context.Context // ends when everything has ended
-	end     context.CancelFunc
+	running  atomic.Bool
+	began    time.Time
+	asides   sync.WaitGroup
+	lifetime context.Context // ends when everything has ended
+	end      context.CancelFunc
 }
 
 // New makes an orchestrator that runs the code on the broker and the store. The error lists
@@ -315,7 +315,7 @@ func New(broker Broker, store history.Store, code Code, config Config) (*Orchest
 		return nil, fmt.Errorf("the settings of the orchestrator:\n%w", err)
 	}
 	o := &Orchestrator{config: config, log: config.Logger.With("orchestrator", config.ID), broker: broker, store: store}
-	o.life, o.end = context.WithCancel(context.Background())
+	o.lifetime, o.end = context.WithCancel(context.Background())
 	o.publisher = outbox.NewPublisher(broker, store, broker.Prefix(), o.log)
 	o.publisher.Watch(config.Metrics)
 	if !config.StoreWork {

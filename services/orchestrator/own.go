@@ -75,7 +75,7 @@ func (w *ownership) takeOver(d broker.Delivery) error {
 	if len(w.o.loop.in) == cap(w.o.loop.in) {
 		return errors.New("it has too much to do")
 	}
-	w.o.receive(w.o.life, d, true)
+	w.o.receive(w.o.lifetime, d, true)
 	return nil
 }
 
@@ -154,7 +154,7 @@ func (w *ownership) take(ctx context.Context, mine []int) {
 	for _, r := range before {
 		r.stop()
 	}
-	if !w.o.loop.ask(w.o.life, func(l *loop) { l.setOwned(owned) }) { // before anything comes from a new one
+	if !w.o.loop.ask(w.o.lifetime, func(l *loop) { l.setOwned(owned) }) { // before anything comes from a new one
 		return
 	}
 	for _, r := range before {

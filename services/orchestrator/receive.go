@@ -236,7 +236,7 @@ const asideFor = 10 * time.Second
 // aside does something beside the loop. What is not done when the process ends comes again.
 func (o *Orchestrator) aside(f func(ctx context.Context)) {
 	o.asides.Go(func() {
-		ctx, cancel := context.WithTimeout(o.life, asideFor)
+		ctx, cancel := context.WithTimeout(o.lifetime, asideFor)
 		defer cancel()
 		f(ctx)
 	})

@@ -68,7 +68,7 @@ func (l *loop) settle(e *entry, i *item, r round.Receipt) {
 		l.settled(i)
 		i.hold().Ack()
 		if r.Verdict == round.Ignored {
-			if l.o.log.Enabled(l.o.life, slog.LevelDebug) { // there are many
+			if l.o.log.Enabled(l.o.lifetime, slog.LevelDebug) { // there are many
 				l.of(e).Debug("a message changed nothing", "subject", i.delivery.Subject, "reason", r.Reason, "detail",
 					l.o.detail(string(r.Reason), r.Detail))
 			}
@@ -169,7 +169,7 @@ func (h *handovers) run(id string) {
 }
 
 func (h *handovers) one(x handover) error {
-	ctx, cancel := context.WithTimeout(h.o.life, asideFor)
+	ctx, cancel := context.WithTimeout(h.o.lifetime, asideFor)
 	defer cancel()
 	err := h.o.broker.Handover(ctx, x.to, x.item.delivery)
 	h.o.config.Metrics.HandedOver(err == nil)

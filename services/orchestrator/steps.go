@@ -144,7 +144,8 @@ func (s *steps) run(ctx context.Context, r *step, row round.Row, x round.Step) {
 	within, from, tell := s.o.config.Tracer.Begin(within, telemetry.Attempt{
 		Trace: x.Trace, TraceState: x.TraceState, Baggage: x.Baggage, Name: x.Name, Step: true, Repeated: x.Repeated,
 		Instance: r.key.instance, Orchestration: row.Name,
-		Ref: events.Ref{Life: x.StepRef.Life, Execution: x.Execution, Event: x.StepRef.Number}, Number: x.Attempt,
+		Ref:    events.Ref{Incarnation: x.StepRef.Incarnation, Execution: x.Execution, Event: x.StepRef.Number},
+		Number: x.Attempt,
 		Worker: s.o.config.ID,
 	})
 	began, done := time.Now(), make(chan stepResult, 1)

@@ -94,8 +94,8 @@ type parts struct {
 }
 
 type executionKey struct {
-	instance, life string
-	execution      int64
+	instance, incarnation string
+	execution             int64
 }
 
 // span is a part of a history, from one event to another.
@@ -134,7 +134,7 @@ func (p *parts) note(turn *round.Turn) bool {
 		if len(x.Events) == 0 {
 			continue
 		}
-		key := executionKey{turn.Instance, telemetry.RowOf(turn, x.ID).Life, x.ID}
+		key := executionKey{turn.Instance, telemetry.RowOf(turn, x.ID).Incarnation, x.ID}
 		all, known := p.of[key]
 		s := span{x.Events[0].ID, x.Events[len(x.Events)-1].ID}
 		if slices.ContainsFunc(all, func(b span) bool { return b.has(s.first) }) {
@@ -168,7 +168,7 @@ func (p *parts) has(x executionKey, event int64) bool {
 // hasAll reports whether all events of a turn are there.
 func (p *parts) hasAll(turn *round.Turn) bool {
 	for _, x := range turn.Executions {
-		key := executionKey{turn.Instance, telemetry.RowOf(turn, x.ID).Life, x.ID}
+		key := executionKey{turn.Instance, telemetry.RowOf(turn, x.ID).Incarnation, x.ID}
 		for _, e := range x.Events {
 			if !p.has(key, e.ID) {
 				return false
@@ -241,7 +241,7 @@ func (t *teller) takeOver(k round.Known) {
 	}
 	at, _ := events.ParseTrace(k.Row.Trace)
 	since := time.Now().Add(-t.tracer.Unsent() - takeoverWithin)
-	x := executionKey{k.Instance, k.Row.Life, k.Row.Execution}
+	x := executionKey{k.Instance, k.Row.Incarnation, k.Row.Execution}
 	if !at.Sampled || k.Row.UpdatedAt.Before(since) || t.told.has(x, k.Row.LastEvent) ||
 		t.restored.has(x, k.Row.LastEvent) {
 		return

@@ -76,10 +76,10 @@ const overallMessage = "it was not done within its overall time limit"
 // maxLastMoment bounds how long a function may take to return when its time is over.
 const maxLastMoment = time.Second
 
-// life tells work of the same place in different lives of an instance apart.
-func (a *attempt) life() string { return lifeOf(a.d) }
+// incarnation tells work of the same place in different incarnations of an instance apart.
+func (a *attempt) incarnation() string { return incarnationOf(a.d) }
 
-func (a *attempt) sameAs(b *attempt) bool { return a.life() == b.life() }
+func (a *attempt) sameAs(b *attempt) bool { return a.incarnation() == b.incarnation() }
 
 // join adds a further delivery of the same work. It reports false when it is too late for that.
 func (a *attempt) join(h broker.Hold) bool {

@@ -25,7 +25,7 @@ func BenchmarkActivities(b *testing.B) {
 					var messages []events.Message
 					for i := at; i < min(at+batch, from+n); i++ {
 						work := events.Work{Activity: "nothing", Input: events.Payload(strconv.Itoa(i)),
-							Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}}
+							Ref: events.Ref{Incarnation: incarnation, Execution: 1, Event: int64(i + 2)}}
 						messages = append(messages, w.message("i-"+strconv.Itoa(i%512), &work))
 					}
 					w.publish(messages...)
@@ -50,7 +50,8 @@ func BenchmarkOneActivity(b *testing.B) {
 	w.start(worker.Config{}, nothing)
 	b.ResetTimer()
 	for i := range b.N {
-		w.send("i", events.Work{Activity: "nothing", Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}})
+		w.send("i", events.Work{Activity: "nothing",
+			Ref: events.Ref{Incarnation: incarnation, Execution: 1, Event: int64(i + 2)}})
 		w.done()
 	}
 }

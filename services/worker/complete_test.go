@@ -19,7 +19,7 @@ func TestResultsOfRedeliveredTasksAreStored(t *testing.T) {
 	for deliveries, want := range map[int]string{1: "there", 2: "", 3: ""} {
 		a := &attempt{
 			w: w, m: events.Message{Instance: "i"},
-			work: &events.Work{Ref: events.Ref{Life: "life", Execution: 1, Event: 2}},
+			work: &events.Work{Ref: events.Ref{Incarnation: "incarnation", Execution: 1, Event: 2}},
 			d:    broker.Delivery{Deliveries: deliveries, Header: events.Header{events.HeaderBack: {"there"}}},
 		}
 		wire, err := w.encode(a, events.Message{ID: "m", Content: &events.WorkDone{Ref: a.work.Ref}})

@@ -84,7 +84,7 @@ func TestWorkIsExecutedAndAnswered(t *testing.T) {
 	came := w.next()
 	done, ok := came.Content.(*events.WorkDone)
 	if !ok || came.Instance != "order-7" || string(done.Result) != `"hello!"` || done.Worker != "w-1" ||
-		done.Ref != (events.Ref{Life: life, Execution: 1, Event: 2}) {
+		done.Ref != (events.Ref{Incarnation: incarnation, Execution: 1, Event: 2}) {
 		t.Errorf("%+v %+v came", came, came.Content)
 	}
 	if came.Trace != m.Trace || came.ID != events.MessageID(events.VerbDone, "order-7", done.Ref) {
@@ -92,7 +92,7 @@ func TestWorkIsExecutedAndAnswered(t *testing.T) {
 	}
 	want := activity.Info{
 		Activity: "echo", Instance: "order-7", Execution: 1, Orchestration: "test", Version: "1.0.0", Attempt: 3,
-		IdempotencyKey: "order-7/" + life + "/1/2", Worker: "w-1", Deadline: deadline,
+		IdempotencyKey: "order-7/" + incarnation + "/1/2", Worker: "w-1", Deadline: deadline,
 	}
 	if got := <-infos; got != want {
 		t.Errorf("the activity is told\n%+v, want\n%+v", got, want)
@@ -142,7 +142,7 @@ func TestWhatAnActivityMayDoWrong(t *testing.T) {
 	}
 	for i, tt := range tests {
 		w.send("i", events.Work{Activity: "echo", Input: events.Payload(tt.input),
-			Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}})
+			Ref: events.Ref{Incarnation: incarnation, Execution: 1, Event: int64(i + 2)}})
 		_, failed := w.failed()
 		e := failed.Error
 		if tt.want.Type == "type_mismatch" {
@@ -219,7 +219,7 @@ func (w *world) noted(instance string) {
 func (w *world) note(instance string) []byte {
 	w.t.Helper()
 	data, err := w.bus.Note(context.Background(),
-		"work/"+events.Token(instance, events.Ref{Life: life, Execution: 1, Event: 2}))
+		"work/"+events.Token(instance, events.Ref{Incarnation: incarnation, Execution: 1, Event: 2}))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -248,11 +248,11 @@ func TestWorkThatIsHandedOutTwiceIsJoined(t *testing.T) {
 	w.done()
 	w.settled(broker.Queue{Activity: "block"})
 
-	m.Content.(*events.Work).Ref.Life = "another" // the same place in another life is other work
+	m.Content.(*events.Work).Ref.Incarnation = "another" // the same place in another incarnation is other work
 	m.ID += "/another"
 	w.publish(m)
-	receive(t, calls, "the activity is called for the other life").done("z")
-	if came := w.next(); came.Content.(*events.WorkDone).Ref.Life != "another" {
+	receive(t, calls, "the activity is called for the other incarnation").done("z")
+	if came := w.next(); came.Content.(*events.WorkDone).Ref.Incarnation != "another" {
 		t.Errorf("%+v came", came.Content)
 	}
 	w.settled(broker.Queue{Activity: "block"})
@@ -343,7 +343,7 @@ func TestAResultThatTheBrokerRefusesIsAFailure(t *testing.T) {
 	w.runs(r)
 	for i, input := range []string{strings.Repeat("x", 2000), "short"} {
 		w.send("i", events.Work{Activity: "echo", Input: events.Payload(`"` + input + `"`),
-			Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}})
+			Ref: events.Ref{Incarnation: incarnation, Execution: 1, Event: int64(i + 2)}})
 	}
 	var failed *events.WorkFailed
 	for range 2 {
@@ -428,7 +428,7 @@ func TestManyActivitiesAreEachExecutedOnce(t *testing.T) {
 	var messages []events.Message
 	for i := range executed {
 		work := events.Work{Activity: "count", Input: events.Payload(fmt.Sprint(i)),
-			Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}}
+			Ref: events.Ref{Incarnation: incarnation, Execution: 1, Event: int64(i + 2)}}
 		messages = append(messages, w.message(fmt.Sprint("i", i%7), &work))
 	}
 	w.publish(messages...)

@@ -39,7 +39,7 @@ func (w *Worker) elsewhere(a *attempt) bool {
 // mine takes over the hold of work that this worker has had since before it was stored.
 func (w *Worker) mine(d broker.Delivery) error {
 	for _, a := range w.held.of(d.Subject) {
-		if a.life() == lifeOf(d) && a.join(d.Hold) {
+		if a.incarnation() == incarnationOf(d) && a.join(d.Hold) {
 			return nil
 		}
 	}
@@ -140,10 +140,10 @@ func (l *lasted) has(key string) bool {
 	return is
 }
 
-// keyOf tells work apart from work of the same place in another life.
-func keyOf(d broker.Delivery) string { return d.Subject + " " + lifeOf(d) }
+// keyOf tells work apart from work of the same place in another incarnation.
+func keyOf(d broker.Delivery) string { return d.Subject + " " + incarnationOf(d) }
 
-func lifeOf(d broker.Delivery) string { return first(d.Header[events.HeaderLife]) }
+func incarnationOf(d broker.Delivery) string { return first(d.Header[events.HeaderIncarnation]) }
 
 func first(values []string) string {
 	if len(values) == 0 {

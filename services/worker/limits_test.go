@@ -141,7 +141,7 @@ func TestOneSlotServesManyQueues(t *testing.T) {
 	for round := range 3 {
 		for i := range queues {
 			w.send(fmt.Sprint("i", round), events.Work{Activity: fmt.Sprint("a", i), Input: events.Payload(`"x"`),
-				Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}})
+				Ref: events.Ref{Incarnation: incarnation, Execution: 1, Event: int64(i + 2)}})
 			if round == 0 { // one after the other: whoever waits here waits for a slot that nobody needs
 				before := time.Now()
 				w.done()
@@ -240,7 +240,7 @@ func TestTagsSayWhichWorkIsTaken(t *testing.T) {
 				}))
 			for i, tag := range all {
 				w.send("i", events.Work{Activity: "echo", Tag: tag,
-					Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}})
+					Ref: events.Ref{Incarnation: incarnation, Execution: 1, Event: int64(i + 2)}})
 			}
 			var got []string
 			for range tt.want {

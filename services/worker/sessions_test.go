@@ -22,7 +22,7 @@ func naming() activity.Binding {
 func (w *world) inSession(session string, n int) string {
 	w.t.Helper()
 	w.send("i", events.Work{Activity: "echo", Session: session,
-		Ref: events.Ref{Life: life, Execution: 1, Event: int64(n + 2)}})
+		Ref: events.Ref{Incarnation: incarnation, Execution: 1, Event: int64(n + 2)}})
 	_, result := w.done()
 	return result
 }
@@ -150,7 +150,7 @@ func TestAWorkerTakesSoManySessions(t *testing.T) {
 		held(block, calls), echoing())
 	for i, s := range []string{"a", "b", "c"} {
 		w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`), Session: s,
-			Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}})
+			Ref: events.Ref{Incarnation: incarnation, Execution: 1, Event: int64(i + 2)}})
 	}
 	first, second := receive(t, calls, "the first session"), receive(t, calls, "the second session")
 	select {

@@ -104,7 +104,7 @@ func TestAWithdrawalThatWasMissedIsNoticed(t *testing.T) {
 	w.nothing(100 * time.Millisecond)
 }
 
-// The notice names the subject only. Work of a later life of the instance has the same.
+// The notice names the subject only. Work of a later incarnation of the instance has the same.
 func TestAWithdrawalDoesNotStopLaterWorkOfTheSameName(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
@@ -162,7 +162,7 @@ func TestTimeLimits(t *testing.T) {
 	}
 	for i, tt := range tests {
 		tt.work.Activity, tt.work.Input, tt.work.Ref = "block", events.Payload(`"x"`),
-			events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}
+			events.Ref{Incarnation: incarnation, Execution: 1, Event: int64(i + 2)}
 		if tt.within > 0 {
 			tt.work.Deadline = time.Now().Add(tt.within) // on a slow machine it is begun in time all the same
 		}
@@ -277,7 +277,7 @@ func TestWorkWhoseTimeIsOverIsNotBegun(t *testing.T) {
 		{events.Work{Deadline: past}, events.TimeoutOverall},
 		{events.Work{StartBy: past, Deadline: past}, events.TimeoutOverall},
 	} {
-		tt.work.Activity, tt.work.Ref = "block", events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}
+		tt.work.Activity, tt.work.Ref = "block", events.Ref{Incarnation: incarnation, Execution: 1, Event: int64(i + 2)}
 		w.send("i", tt.work)
 		if _, failed := w.failed(); failed.Error.Kind != events.Timeout || failed.Error.Type != tt.want {
 			t.Errorf("got %+v", failed.Error)
@@ -422,7 +422,7 @@ func TestADrainUnderLoadLosesNothing(t *testing.T) {
 	var messages []events.Message
 	for i := range n {
 		work := events.Work{Activity: "echo", Input: events.Payload(fmt.Sprintf(`"%d"`, i)),
-			Ref: events.Ref{Life: life, Execution: 1, Event: int64(i + 2)}}
+			Ref: events.Ref{Incarnation: incarnation, Execution: 1, Event: int64(i + 2)}}
 		messages = append(messages, w.message("i", &work))
 	}
 	w.publish(messages...)

@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 
 const (
 	// patience is how long a test waits for what must come.
-	patience = 5 * time.Minute
-	life     = "9f1c5a0b7e3d2648"
+	patience    = 5 * time.Minute
+	incarnation = "9f1c5a0b7e3d2648"
 )
 
 // world is a broker with its clients; the test itself is the orchestrator.
@@ -106,11 +106,11 @@ func (w *world) send(instance string, work events.Work) events.Ref {
 
 func (w *world) message(instance string, work *events.Work) events.Message {
 	if work.Ref == (events.Ref{}) {
-		work.Ref = events.Ref{Life: life, Execution: 1, Event: 2}
+		work.Ref = events.Ref{Incarnation: incarnation, Execution: 1, Event: 2}
 	}
 	work.Attempt = max(work.Attempt, 1)
 	work.Orchestration, work.Version = "test", "1.0.0"
-	work.IdempotencyKey = events.IdempotencyKey(instance, work.Ref.Life, 1, 2)
+	work.IdempotencyKey = events.IdempotencyKey(instance, work.Ref.Incarnation, 1, 2)
 	return events.Message{ID: events.MessageID(events.VerbWork, instance, work.Ref), Instance: instance, Content: work}
 }
 

@@ -15,11 +15,11 @@ import (
 // Client is a connection of a role that publishes what it likes, as far as the shipped permissions
 // let it.
 type Client struct {
-	Rand     *rand.Rand
-	Conn     *nats.Conn
-	Victims  []string // instances of others
-	Lives    []string // their incarnations, which are no secret
-	Subjects []string // what the role may publish on, with %v for an instance
+	Rand         *rand.Rand
+	Conn         *nats.Conn
+	Victims      []string // instances of others
+	Incarnations []string // their incarnations, which are no secret
+	Subjects     []string // what the role may publish on, with %v for an instance
 }
 
 // Subjects are what each role may publish on, with %v for an instance of others, apart from what
@@ -44,7 +44,7 @@ func one[T any](r *rand.Rand, all ...T) T { return all[r.IntN(len(all))] }
 func (h *Client) internal() string {
 	who := events.EncodeToken(one(h.Rand, h.Victims...))
 	place := fmt.Sprintf("%d-%d", 1+h.Rand.IntN(2), 1+h.Rand.IntN(12))
-	own := place + "-" + one(h.Rand, h.Lives...)
+	own := place + "-" + one(h.Rand, h.Incarnations...)
 	return one(h.Rand,
 		"rondo.work-done."+place+"."+who, "rondo.work-failed."+place+"."+who, "rondo.work-begun."+place+"."+who,
 		"rondo.child-ended."+place+"."+who,
@@ -61,7 +61,7 @@ func (h *Client) internal() string {
 
 // header is one that NATS or the services know, with a value that would do harm if it counted.
 func (h *Client) header() (name, value string) {
-	life, who := one(h.Rand, h.Lives...), one(h.Rand, h.Victims...)
+	incarnation, who := one(h.Rand, h.Incarnations...), one(h.Rand, h.Victims...)
 	all := [][2]string{
 		{"Nats-Rollup", one(h.Rand, "all", "sub")}, {"Nats-Schedule", one(h.Rand,
 			"@at "+time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano), "@every 1s", "* * * * * *")},
@@ -69,7 +69,8 @@ func (h *Client) header() (name, value string) {
 		{"Nats-TTL", "1s"}, {"Nats-Msg-Id", "x" + who},
 		{"Nats-Expected-Last-Sequence", "1"}, {"Nats-Incr", "1"}, {"Nats-Batch-Id", "b"},
 		{"Nats-Stream-Source", "RONDO 1"}, {"KV-Operation", "PURGE"},
-		{events.HeaderParent, fmt.Sprintf("1-%d.%s.%s", 1+h.Rand.IntN(9), life, who)}, {events.HeaderLife, life},
+		{events.HeaderParent, fmt.Sprintf("1-%d.%s.%s", 1+h.Rand.IntN(9), incarnation, who)},
+		{events.HeaderIncarnation, incarnation},
 		{events.HeaderWorker, "w"}, {events.HeaderHeld, "w"},
 		{events.HeaderBack, "rondo.notice.handover.to.results-x"}, {"Rondo-Again", "true"},
 		{"Rondo-Accepted", "9@9999999999999999"}, {"Rondo-Fired", "2001-01-01T00:00:00Z"},
@@ -78,7 +79,7 @@ func (h *Client) header() (name, value string) {
 		{events.HeaderSent, one(h.Rand, "2001-01-01T00:00:00Z", "2999-01-01T00:00:00Z", "never")},
 		{"Rondo-Not-Before",
 			time.Now().Add(time.Duration(h.Rand.IntN(3000)) * time.Millisecond).UTC().Format(time.RFC3339Nano)},
-		{events.HeaderMsgID, "start/1-2/" + life + "/" + who}, {events.HeaderTrace, "00-x"},
+		{events.HeaderMsgID, "start/1-2/" + incarnation + "/" + who}, {events.HeaderTrace, "00-x"},
 		{"traceparent", strings.Repeat("9", 100)},
 	}
 	x := one(h.Rand, all...)

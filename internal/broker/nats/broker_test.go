@@ -184,7 +184,7 @@ func TestQueueOfWorkThatNobodyHasMade(t *testing.T) {
 	server := natstest.Start(t)
 	b := natstest.Connect(t, server, natsbroker.Config{})
 	dying := natstest.Connect(t, server, natsbroker.Config{Setup: natsbroker.Use}) // which makes nothing
-	ref := events.Ref{Life: "aa", Execution: 1, Event: 2}
+	ref := events.Ref{Incarnation: "aa", Execution: 1, Event: 2}
 	work, err := events.Encode(b.Prefix(), events.Message{ID: events.MessageID(events.VerbWork, "i", ref),
 		Instance: "i", Content: &events.Work{Ref: ref, Activity: "charge", Tag: "gpu", Attempt: 1}})
 	if err != nil {

@@ -158,7 +158,7 @@ func readResult(body []byte) (w events.Wire, rest []byte, err error) {
 
 // usualHeaders are those that nearly all results have.
 var usualHeaders = map[string]string{
-	events.HeaderMsgID: events.HeaderMsgID, events.HeaderLife: events.HeaderLife,
+	events.HeaderMsgID: events.HeaderMsgID, events.HeaderIncarnation: events.HeaderIncarnation,
 	events.HeaderWorker: events.HeaderWorker, events.HeaderTrace: events.HeaderTrace,
 }
 

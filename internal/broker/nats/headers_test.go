@@ -37,7 +37,7 @@ var victims = []string{"rondo.start.o.victim", "rondo.queue.notes.victim", "rond
 
 func hostileHeaders() []hostile {
 	soon := "@at " + time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)
-	forged := nats.Header{"Nats-Schedule-Target": {"rondo.work-done.1-2.victim"}, events.HeaderLife: {"l"}}
+	forged := nats.Header{"Nats-Schedule-Target": {"rondo.work-done.1-2.victim"}, events.HeaderIncarnation: {"l"}}
 	return []hostile{
 		{"Nats-Rollup", "all", nil},
 		{"Nats-Rollup", "sub", nil},
@@ -76,7 +76,7 @@ func hostileHeaders() []hostile {
 }
 
 // roles are who publishes, and under which subjects. What a worker says of an instance must say of
-// which life.
+// which incarnation.
 var roles = []struct {
 	file, setup, user, inbox string
 	subjects                 []string
@@ -148,7 +148,7 @@ func TestHeadersOfEachRole(t *testing.T) {
 			probe := func(subject string, h nats.Header) (arrived string, refusal string) {
 				m := &nats.Msg{Subject: subject, Header: maps.Clone(h), Data: []byte(`"x"`)}
 				if role.user == "worker" {
-					m.Header.Set(events.HeaderLife, "l")
+					m.Header.Set(events.HeaderIncarnation, "l")
 				}
 				answer, err := nc.RequestMsg(m, time.Minute)
 				if err != nil {

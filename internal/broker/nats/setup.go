@@ -477,7 +477,7 @@ func different(have, want jetstream.StreamConfig) (out []string) {
 	compare("direct reading", have.AllowDirect, want.AllowDirect)
 	compare("message schedules", have.AllowMsgSchedules, want.AllowMsgSchedules)
 	compare("rollups", have.AllowRollup, want.AllowRollup)
-	compare("life of single messages", have.AllowMsgTTL, want.AllowMsgTTL)
+	compare("incarnation of single messages", have.AllowMsgTTL, want.AllowMsgTTL)
 	compare("replicas", have.Replicas, want.Replicas)
 	compare("age", have.MaxAge, want.MaxAge)
 	compare("prefix", have.Metadata[prefixKey], want.Metadata[prefixKey])

@@ -232,7 +232,7 @@ func others() []behaviour {
 			k.wait(time.Second)
 			k.push(0, "new")
 			if i := k.look(); !i.Oldest.Equal(began) || !i.At.Equal(k.clock.Now()) || i.Queue != k.queue ||
-				i.Life == "" {
+				i.Incarnation == "" {
 				k.Fatalf("%+v", i)
 			}
 			k.pops(2, "new", "old")
@@ -527,7 +527,7 @@ func remove(k *check) {
 
 func forget(k *check) {
 	k.must(jobs.Push{Items: newItems(0, "a"), Key: "key", KeyFor: time.Hour})
-	life := k.look().Life
+	incarnation := k.look().Incarnation
 	k.refuses(jobs.Forget{}, jobs.ErrNotEmpty)
 	k.must(jobs.Pop{Count: 1, LockID: "l", Mode: jobs.Concurrent})
 	k.refuses(jobs.Forget{}, jobs.ErrNotEmpty)
@@ -538,7 +538,7 @@ func forget(k *check) {
 	if r := k.must(jobs.Push{Items: newItems(0, "b"), Key: "key", KeyFor: time.Hour}); r.Again {
 		k.Fatalf("%+v", r)
 	}
-	if i := k.counts(1, 0, 0, 0); i.Life == life || i.Totals.Pushed != 1 {
+	if i := k.counts(1, 0, 0, 0); i.Incarnation == incarnation || i.Totals.Pushed != 1 {
 		k.Fatalf("%+v", i)
 	}
 }

@@ -130,7 +130,7 @@ func replay(tb testing.TB, s jobs.Store, clock *Clock, prefix string, steps []st
 		}
 		info, err := s.Look(ctx, name)
 		wantInfo, wantErr := m.Look(ctx, name)
-		info.Life = ""
+		info.Incarnation = ""
 		if g, w := infoText(info, err), infoText(wantInfo, wantErr); g != w {
 			return fmt.Errorf("step %d, look: the store says\n  %s\nthe model\n  %s", n, g, w)
 		}
@@ -171,7 +171,7 @@ func infoText(i jobs.Info, err error) string {
 	}
 	return fmt.Sprintf("%s %v %+v %s ready %v, locked %d by %d (%s), delayed %d, dead %d, oldest %v, %+v, %s at %v",
 		i.Queue, err, i.Settings.WithDefaults(), start, i.Ready, i.Locked, i.Locks,
-		lockText(i.Exclusive), i.Delayed, i.Dead, i.Oldest, i.Totals, i.Life, i.At)
+		lockText(i.Exclusive), i.Delayed, i.Dead, i.Oldest, i.Totals, i.Incarnation, i.At)
 }
 
 func deadText(list []jobs.Dead, err error) string {
@@ -296,7 +296,7 @@ func (m *maker) configure() jobs.Operation {
 	return jobs.Configure{Settings: s}
 }
 
-// ---- A short life, for tests that let things go wrong.
+// ---- A short incarnation, for tests that let things go wrong.
 
 // Step is a transaction, and how far the clock moves before.
 type Step struct {
@@ -304,8 +304,8 @@ type Step struct {
 	Operations []jobs.Operation
 }
 
-// Life is the life of a queue, in which all happens that can.
-func Life() []Step {
+// Incarnation is the incarnation of a queue, in which all happens that can.
+func Incarnation() []Step {
 	push := jobs.Push{Items: append(newItems(1, "a", "b"),
 		jobs.NewItem{Data: quoted("later"), Delay: 5 * time.Second}), Key: "key", KeyFor: time.Minute}
 	return []Step{
@@ -354,7 +354,7 @@ func Agrees(tb testing.TB, s jobs.Store, m *Model, name string, got []jobs.Resul
 	}
 	info, err := s.Look(tb.Context(), name)
 	wantInfo, wantErr := m.Look(tb.Context(), name)
-	info.Life = ""
+	info.Incarnation = ""
 	if g, w := infoText(info, err), infoText(wantInfo, wantErr); g != w {
 		tb.Fatalf("%s: the store says\n  %s\nthe model\n  %s", name, g, w)
 	}

@@ -70,9 +70,9 @@ func (s *Store) encodeTurn(d history.Decided) (*entry, error) {
 	c := &e.Columns
 	c.Shard = history.ShardOf(t.Instance)
 	c.WakeAt.Time = s.wakeAt(c.Shard, t.Row.WakeAt)
-	newLife := t.Basis.Life != t.Row.Life
-	if !newLife {
-		// What never changes within a life is there already.
+	newIncarnation := t.Basis.Incarnation != t.Row.Incarnation
+	if !newIncarnation {
+		// What never changes within an incarnation is there already.
 		c.Attributes, c.CreatedAt.Time = nil, t.Row.UpdatedAt
 		if t.Basis.CustomStatusVersion == t.Row.CustomStatusVersion {
 			c.CustomStatus = nil
@@ -92,7 +92,7 @@ func (s *Store) encodeTurn(d history.Decided) (*entry, error) {
 		e.several = e.several || v.Removed
 	}
 	e.size += rowSize(e)
-	e.several = e.several || t.ClearValues || newLife && t.Basis.Execution > 0
+	e.several = e.several || t.ClearValues || newIncarnation && t.Basis.Execution > 0
 	return e, nil
 }
 
@@ -409,7 +409,7 @@ func (e *entry) extras() bool {
 func (e *entry) unusual() bool {
 	b, r := e.Turn.Basis, e.Turn.Row
 	return e.general || e.extras() || relational.StartsChild(e.Turn) || b.Execution > 0 &&
-		(b.Execution != r.Execution || b.Life != r.Life)
+		(b.Execution != r.Execution || b.Incarnation != r.Incarnation)
 }
 
 // commitStatement stores entries with one round trip. It gives the instances whose turns were
@@ -540,11 +540,12 @@ func (s *Store) commitTransaction(ctx context.Context, entries []*entry,
 	return won, keys, err
 }
 
-// formerAttributes finds the attributes of the lives that end when instances are started anew.
+// formerAttributes finds the attributes of the incarnations that end when instances are started
+// anew.
 func (s *Store) formerAttributes(ctx context.Context, tx pgx.Tx, entries []*entry) ([]*relational.Columns, error) {
 	var ids []string
 	for _, e := range entries {
-		if e.Turn.Basis.Execution > 0 && e.Turn.Basis.Life != e.Turn.Row.Life {
+		if e.Turn.Basis.Execution > 0 && e.Turn.Basis.Incarnation != e.Turn.Row.Incarnation {
 			ids = append(ids, e.Turn.Instance)
 		}
 	}

@@ -54,7 +54,8 @@ func (s *Store) load(ctx context.Context, instances []string,
 			}
 			rows, admitted := histories[c.Instance]
 			if admitted && !relational.Covered(rows, 0, c.LastEvent) {
-				if before := missed[i]; before == nil || before.Life != c.Life || before.Execution != c.Execution {
+				if before := missed[i]; before == nil || before.Incarnation != c.Incarnation ||
+					before.Execution != c.Execution {
 					missed[i], again = c, append(again, i)
 					continue
 				}
@@ -118,7 +119,7 @@ func (s *Store) histories(ctx context.Context, found map[string]*relational.Colu
 		array(list, func(c *relational.Columns) int64 {
 			return c.Execution
 		}), array(list, func(c *relational.Columns) int64 { return c.LastEvent }),
-		array(list, func(c *relational.Columns) string { return c.Life }))
+		array(list, func(c *relational.Columns) string { return c.Incarnation }))
 	if err != nil {
 		return nil, err
 	}

@@ -139,9 +139,9 @@ var commitCases = []planCase{
 	{name: "commit 512 in several statements", rows: 800,
 		indexes: "executions_pkey instances_pkey; outbox_pkey; values_pkey; -",
 		prepare: commits(512, several)},
-	{name: "commit new lives", rows: 20,
+	{name: "commit new incarnations", rows: 20,
 		indexes: "instances_pkey; executions_pkey instances_pkey; attributes_pkey; values_pkey; -",
-		prepare: newLives},
+		prepare: newIncarnations},
 	{name: "commit refused", rows: 50, indexes: "instances_pkey; executions_pkey instances_pkey",
 		prepare: refused},
 }
@@ -203,8 +203,8 @@ func extras(a *historytest.Actor) *round.Turn {
 // several does so and removes a value, too.
 func several(a *historytest.Actor) *round.Turn { return historytest.Together(extras(a), a.Remove("b")) }
 
-// newLives begins instances anew that have ended.
-func newLives(w *crowd) func() error {
+// newIncarnations begins instances anew that have ended.
+func newIncarnations(w *crowd) func() error {
 	var turns []*round.Turn
 	for _, a := range w.resume(w.pick("status = 'completed' AND attributes IS NOT NULL", 16)...) {
 		turns = append(turns, a.Start(historytest.WithAttributes(attributesOf(true, 1))))
@@ -229,7 +229,7 @@ func refused(w *crowd) func() error {
 	batch := historytest.Batch(w, turns...)
 	for _, d := range batch.Turns {
 		if d.Turn.Basis.Execution > 0 {
-			d.Turn.Basis.Life = "another"
+			d.Turn.Basis.Incarnation = "another"
 		}
 	}
 	return func() error {
@@ -550,17 +550,17 @@ func (w *crowd) fill() {
 	}
 	// One in twenty runs, and has waited since it began. One in ten is a child, and the oldest
 	// instance has 2,000 more.
-	w.exec(`INSERT INTO rondo_instances (shard, instance, life, execution, last_event, basis_life, basis_execution, basis_event, status, name, version, engine,
+	w.exec(`INSERT INTO rondo_instances (shard, instance, incarnation, execution, last_event, basis_incarnation, basis_execution, basis_event, status, name, version, engine,
 			fresh, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at,
-			parent_instance, parent_life, parent_execution, parent_event,
+			parent_instance, parent_incarnation, parent_execution, parent_event,
 			start_message, attributes, output)
-		SELECT shard, instance, 'life-' || i, CASE WHEN i = 20 THEN 301 ELSE 1 END, CASE WHEN i % 500 = 40 THEN 100 ELSE 2 END, '', 0, 0,
+		SELECT shard, instance, 'incarnation-' || i, CASE WHEN i = 20 THEN 301 ELSE 1 END, CASE WHEN i % 500 = 40 THEN 100 ELSE 2 END, '', 0, 0,
 			CASE WHEN i % 20 = 0 THEN 'running' WHEN i % 500 = 7 THEN 'suspended' WHEN i % 1000 = 11 THEN 'halted' WHEN i % 50 = 3 THEN 'failed'
 				WHEN i % 100 = 5 THEN 'cancelled' WHEN i % 200 = 6 THEN 'terminated' WHEN i % 2000 = 13 THEN 'erasing' WHEN i % 40 = 14 THEN 'deleted' ELSE 'completed' END,
 			CASE WHEN i % 97 < 50 THEN 'orders' WHEN i % 97 < 80 THEN 'payments' WHEN i % 97 < 96 THEN 'reports' WHEN i % 7 = 0 THEN 'audits' ELSE 'refunds' END,
 			CASE WHEN i < 90000 THEN '1.0.0' ELSE '2.0.0' END, 1, false, 0, 500, 0,
 			at, at, at, CASE WHEN i % 20 > 0 THEN at + INTERVAL '30 seconds' END, CASE WHEN i % 20 = 0 THEN $2::TIMESTAMPTZ + i % 600 * INTERVAL '1 second' END,
-			p, 'life-' || i / 10 * 10, CASE WHEN p IS NOT NULL THEN 1 END, CASE WHEN p IS NOT NULL THEN 2 END,
+			p, 'incarnation-' || i / 10 * 10, CASE WHEN p IS NOT NULL THEN 1 END, CASE WHEN p IS NOT NULL THEN 2 END,
 			'start-' || i, convert_to('{"customer":"c-' || i % 10000 || '","region":"' || (ARRAY['eu', 'us', 'ap'])[1 + i % 3] || '"}', 'UTF8'), '{"receipt":"r-1"}'
 		FROM (SELECT *, $1::TIMESTAMPTZ + i * INTERVAL '1 minute' AS at,
 			CASE WHEN i % 10 = 9 THEN 'order-' || lpad((i - 9)::TEXT, 6, '0') WHEN i % 50 = 1 THEN 'order-000000' END AS p FROM crowd) c`,
@@ -580,8 +580,8 @@ func (w *crowd) fill() {
 		SELECT shard, instance, x, e, e, ($1::BYTEA[])[e]
 		FROM rondo_instances CROSS JOIN LATERAL generate_series(1, execution) x CROSS JOIN LATERAL generate_series(1, last_event) e
 		WHERE status <> 'deleted'`, data)
-	w.exec(`INSERT INTO rondo_executions (shard, instance, execution, life, name, version, engine, status, started_at, ended_at, last_event, history_bytes)
-		SELECT shard, instance, x - CASE WHEN execution = 1 THEN 3 ELSE 0 END, life, name, version, 1, 'continued_as_new', created_at, created_at, 2, 500
+	w.exec(`INSERT INTO rondo_executions (shard, instance, execution, incarnation, name, version, engine, status, started_at, ended_at, last_event, history_bytes)
+		SELECT shard, instance, x - CASE WHEN execution = 1 THEN 3 ELSE 0 END, incarnation, name, version, 1, 'continued_as_new', created_at, created_at, 2, 500
 		FROM rondo_instances CROSS JOIN LATERAL generate_series(1, greatest(3, execution - 1)) x WHERE status = 'running'`)
 	w.exec(`INSERT INTO rondo_values (shard, instance, key, value, execution)
 		SELECT shard, instance, k, '1', 1 FROM rondo_instances CROSS JOIN unnest(ARRAY['a', 'b']) k

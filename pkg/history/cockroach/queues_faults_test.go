@@ -22,8 +22,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
 )
 
-// TestEveryStatementOfAQueueMayFail lets each statement of each transaction of a queue's life go
-// wrong in each way. What comes of it is what the model says.
+// TestEveryStatementOfAQueueMayFail lets each statement of each transaction of a queue's
+// incarnation go wrong in each way. What comes of it is what the model says.
 func TestEveryStatementOfAQueueMayFail(t *testing.T) {
 	t.Parallel()
 	clock := jobstest.NewClock()
@@ -33,8 +33,8 @@ func TestEveryStatementOfAQueueMayFail(t *testing.T) {
 		queryRows(tb, b.direct, scan, query, args...)
 	}}
 	model := jobstest.NewModel(clock.Now)
-	life := func(name string, before func(n int)) {
-		for n, step := range jobstest.Life() {
+	incarnation := func(name string, before func(n int)) {
+		for n, step := range jobstest.Incarnation() {
 			clock.Add(step.Wait)
 			before(n)
 			jobstest.Same(t, b.store.Queues(), model, name, step.Operations...)
@@ -44,11 +44,11 @@ func TestEveryStatementOfAQueueMayFail(t *testing.T) {
 	}
 	var statements []int // up to each transaction
 	from := b.proxy.Count()
-	life("counted", func(int) { statements = append(statements, b.proxy.Count()-from) })
+	incarnation("counted", func(int) { statements = append(statements, b.proxy.Count()-from) })
 	statements = append(statements, b.proxy.Count()-from)
 	for i, fault := range slices.Sorted(maps.Keys(faults)) {
 		for what, words := range map[string]string{"released": "RELEASE SAVEPOINT", "committed": "COMMIT"} {
-			life(strings.ReplaceAll(fault, " ", "-")+"-"+what, func(int) {
+			incarnation(strings.ReplaceAll(fault, " ", "-")+"-"+what, func(int) {
 				b.proxy.Inject(pgfault.Once(pgfault.Is(words), faults[fault]))
 			})
 		}
@@ -56,7 +56,7 @@ func TestEveryStatementOfAQueueMayFail(t *testing.T) {
 		for k := 1 + i%step; k <= 16; k += step {
 			// The k-th statement of each transaction.
 			name := fmt.Sprintf("%s-%d", strings.ReplaceAll(fault, " ", "-"), k)
-			life(name, func(n int) {
+			incarnation(name, func(n int) {
 				if b.inject(k, faults[fault]); k > statements[n+1]-statements[n] {
 					b.proxy.Inject(nil)
 				}

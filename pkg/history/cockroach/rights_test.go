@@ -45,7 +45,7 @@ func asRole(tb testing.TB, conn *pgx.Conn, address, password string) (role, asRo
 	return role, u.String()
 }
 
-// TestARoleThatMayNotChangeTables runs a whole life as a role that has nothing but SELECT, INSERT,
+// TestARoleThatMayNotChangeTables runs everything as a role that has nothing but SELECT, INSERT,
 // UPDATE and DELETE.
 func TestARoleThatMayNotChangeTables(t *testing.T) {
 	pgtest.Need(t)
@@ -62,7 +62,7 @@ func TestARoleThatMayNotChangeTables(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := historytest.Began.Add(24 * time.Hour)
 			s := openStore(t, limited, cockroach.Options{Schema: mode, Now: func() time.Time { return now }})
-			life(t, s, name)
+			wholeLife(t, s, name)
 		})
 	}
 	t.Run("only reading the version", func(t *testing.T) {
@@ -72,8 +72,8 @@ func TestARoleThatMayNotChangeTables(t *testing.T) {
 	})
 }
 
-// life does everything that processes do in their lives.
-func life(t *testing.T, s *cockroach.Store, id string) {
+// wholeLife does everything that processes do in their lives.
+func wholeLife(t *testing.T, s *cockroach.Store, id string) {
 	t.Helper()
 	ctx := t.Context()
 	ok := func(err error) {

@@ -77,7 +77,7 @@ func TestShippedRoles(t *testing.T) {
 
 	now := historytest.Began.Add(24 * time.Hour)
 	for name, mode := range map[string]cockroach.SchemaMode{"verify": cockroach.Verify, "migrate": cockroach.Migrate} {
-		life(t, openStore(t, run, cockroach.Options{Schema: mode, Now: func() time.Time { return now }}), name)
+		wholeLife(t, openStore(t, run, cockroach.Options{Schema: mode, Now: func() time.Time { return now }}), name)
 	}
 	commitAll(t, openStore(t, run, cockroach.Options{}), historytest.NewActor("a").Start())
 	// as app.OpenReadOnly does

@@ -35,10 +35,10 @@ type list struct {
 var instanceLists = []list{
 	{"shard", "INT2", int2s(func(e *entry) int16 { return e.Columns.Shard })},
 	{"instance", "TEXT", texts(func(e *entry) string { return e.Columns.Instance })},
-	{"life", "TEXT", texts(func(e *entry) string { return e.Columns.Life })},
+	{"incarnation", "TEXT", texts(func(e *entry) string { return e.Columns.Incarnation })},
 	{"execution", "INT8", int8s(func(e *entry) int64 { return e.Columns.Execution })},
 	{"last_event", "INT8", int8s(func(e *entry) int64 { return e.Columns.LastEvent })},
-	{"basis_life", "TEXT", texts(func(e *entry) string { return e.Turn.Basis.Life })},
+	{"basis_incarnation", "TEXT", texts(func(e *entry) string { return e.Turn.Basis.Incarnation })},
 	{"basis_execution", "INT8", int8s(func(e *entry) int64 { return e.Turn.Basis.Execution })},
 	{"basis_event", "INT8", int8s(func(e *entry) int64 { return e.Turn.Basis.LastEvent })},
 	{"status", "TEXT", texts(func(e *entry) string { return e.Columns.Status })},
@@ -47,7 +47,7 @@ var instanceLists = []list{
 	{"engine", "INT8", int8s(func(e *entry) int64 { return e.Columns.Engine })},
 	{"fresh", "BOOL", bools(func(e *entry) bool { return e.Columns.Fresh })},
 	{"parent_instance", "TEXT", nullTexts(func(e *entry) sql.NullString { return e.Columns.ParentInstance })},
-	{"parent_life", "TEXT", nullTexts(func(e *entry) sql.NullString { return e.Columns.ParentLife })},
+	{"parent_incarnation", "TEXT", nullTexts(func(e *entry) sql.NullString { return e.Columns.ParentIncarnation })},
 	{"parent_execution", "INT8", nullInt8s(func(e *entry) sql.NullInt64 { return e.Columns.ParentExecution })},
 	{"parent_event", "INT8", nullInt8s(func(e *entry) sql.NullInt64 { return e.Columns.ParentEvent })},
 	{"attributes", "BYTEA", blobs(func(e *entry) []byte { return e.Columns.Attributes })},
@@ -80,9 +80,9 @@ var allLists = append(slices.Clone(instanceLists), parentShard)
 // freshLists are the columns of turns that begin instances, in a batch where these are nobody's
 // children and have no attributes. knownLists are those of turns that go on in the same execution.
 var (
-	freshLists = without(instanceLists, "basis_life", "basis_execution", "basis_event", "parent_instance",
-		"parent_life", "parent_execution", "parent_event", "attributes")
-	knownLists = without(instanceLists, "basis_life", "basis_execution", "parent_instance", "parent_life",
+	freshLists = without(instanceLists, "basis_incarnation", "basis_execution", "basis_event", "parent_instance",
+		"parent_incarnation", "parent_execution", "parent_event", "attributes")
+	knownLists = without(instanceLists, "basis_incarnation", "basis_execution", "parent_instance", "parent_incarnation",
 		"parent_execution", "parent_event", "attributes", "trace",
 		"start_message", "created_at")
 )
@@ -97,7 +97,7 @@ var (
 		{name: "data", kind: "BYTEA"}}
 	formerLists = []list{
 		{name: "shard", kind: "INT2"}, {name: "instance", kind: "TEXT"}, {name: "execution", kind: "INT8"},
-		{name: "life", kind: "TEXT"}, {name: "name", kind: "TEXT"}, {name: "version", kind: "TEXT"},
+		{name: "incarnation", kind: "TEXT"}, {name: "name", kind: "TEXT"}, {name: "version", kind: "TEXT"},
 		{name: "engine", kind: "INT8"},
 		{name: "status", kind: "TEXT"}, {name: "output", kind: "BYTEA"}, {name: "error", kind: "BYTEA"},
 		{name: "started_at", kind: "TIMESTAMPTZ"}, {name: "ended_at", kind: "TIMESTAMPTZ"},
@@ -135,9 +135,9 @@ func each(lists []list, f func(int, list) string) string {
 	return strings.Join(parts, ", ")
 }
 
-// perLife are the columns that keep their value for the whole life of an instance.
-var perLife = map[string]bool{
-	"parent_instance": true, "parent_life": true, "parent_execution": true, "parent_event": true,
+// perIncarnation are the columns that keep their value for the whole incarnation of an instance.
+var perIncarnation = map[string]bool{
+	"parent_instance": true, "parent_incarnation": true, "parent_execution": true, "parent_event": true,
 	"attributes": true, "trace": true, "start_message": true, "created_at": true,
 }
 
@@ -146,10 +146,11 @@ var perLife = map[string]bool{
 func upsertInstances(f flavour, first int) string {
 	set := each(instanceLists[2:], func(_ int, l list) string {
 		switch {
-		case perLife[l.name]:
-			return fmt.Sprintf("%s = CASE WHEN i.life = excluded.life THEN i.%[1]s ELSE excluded.%[1]s END", l.name)
+		case perIncarnation[l.name]:
+			return fmt.Sprintf("%s = CASE WHEN i.incarnation = excluded.incarnation THEN i.%[1]s ELSE "+
+				"excluded.%[1]s END", l.name)
 		case l.name == "custom_status":
-			return "custom_status = CASE WHEN i.life = excluded.life AND i.custom_status_version = " +
+			return "custom_status = CASE WHEN i.incarnation = excluded.incarnation AND i.custom_status_version = " +
 				"excluded.custom_status_version THEN i.custom_status ELSE excluded.custom_status END"
 		}
 		return fmt.Sprintf("%s = excluded.%[1]s", l.name)
@@ -161,21 +162,21 @@ func upsertInstances(f flavour, first int) string {
 	WHERE (w.basis_execution = 0 OR (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance))
 	AND ` + alive + `
 	ON CONFLICT (shard, instance) DO UPDATE SET ` + set + `
-	WHERE i.life = excluded.basis_life AND i.execution = excluded.basis_execution AND i.last_event = excluded.basis_event
+	WHERE i.incarnation = excluded.basis_incarnation AND i.execution = excluded.basis_execution AND i.last_event = excluded.basis_event
 	AND NOT (i.status = '` + relational.Deleted + `' AND i.start_message IS NOT DISTINCT FROM excluded.start_message)
 	RETURNING instance`
 }
 
 // bornToParents is the condition that the parent of a child that is to be born is there, or has
-// begun another life without being deleted, and what must stand before the statement. See
+// begun another incarnation without being deleted, and what must stand before the statement. See
 // relational.ParentGone.
 func bornToParents(f flavour, first int) (before, condition string) {
-	const otherLife = "EXISTS (SELECT 1 FROM rondo_executions x WHERE x.shard = w.parent_shard AND x.instance = " +
-		"w.parent_instance AND x.execution = w.parent_execution AND x.life = w.parent_life)"
+	const otherIncarnation = "EXISTS (SELECT 1 FROM rondo_executions x WHERE x.shard = w.parent_shard AND " +
+		"x.instance = w.parent_instance AND x.execution = w.parent_execution AND x.incarnation = w.parent_incarnation)"
 	if f == cockroachdb { // transactions are serializable, and nothing needs to be locked
 		return "", "(w.parent_shard IS NULL OR EXISTS (SELECT 1 FROM rondo_instances p WHERE p.shard = " +
 			"w.parent_shard AND p.instance = w.parent_instance AND p." + relational.Alive +
-			" AND (p.life = w.parent_life OR " + otherLife + ")))"
+			" AND (p.incarnation = w.parent_incarnation OR " + otherIncarnation + ")))"
 	}
 	// The lock keeps a parent from being deleted meanwhile. All are locked before anything is
 	// written: once the statement has written a parent's row, it can no longer lock it. Counting
@@ -183,12 +184,12 @@ func bornToParents(f flavour, first int) (before, condition string) {
 	place := func(name string) int {
 		return first + slices.IndexFunc(instanceLists, func(l list) bool { return l.name == name })
 	}
-	before = fmt.Sprintf(`WITH p AS (SELECT x.instance, x.life
+	before = fmt.Sprintf(`WITH p AS (SELECT x.instance, x.incarnation
 	FROM (SELECT DISTINCT shard, instance FROM unnest($%d::INT2[], $%d::TEXT[]) AS u(shard, instance) WHERE shard IS NOT NULL ORDER BY shard, instance) u
-	CROSS JOIN LATERAL (SELECT instance, life FROM rondo_instances x WHERE x.shard = u.shard AND x.instance = u.instance AND x.%s FOR KEY SHARE) x)
+	CROSS JOIN LATERAL (SELECT instance, incarnation FROM rondo_instances x WHERE x.shard = u.shard AND x.instance = u.instance AND x.%s FOR KEY SHARE) x)
 	`, first+len(instanceLists), place("parent_instance"), relational.Alive)
-	return before, `(SELECT count(*) FROM p) >= 0 AND (w.parent_shard IS NULL OR ((w.parent_instance, w.parent_life) IN (SELECT instance, life FROM p)) IS TRUE
-		OR ((w.parent_instance IN (SELECT instance FROM p)) IS TRUE AND ` + otherLife + `))`
+	return before, `(SELECT count(*) FROM p) >= 0 AND (w.parent_shard IS NULL OR ((w.parent_instance, w.parent_incarnation) IN (SELECT instance, incarnation FROM p)) IS TRUE
+		OR ((w.parent_instance IN (SELECT instance FROM p)) IS TRUE AND ` + otherIncarnation + `))`
 }
 
 // insertFresh inserts new instances. Those that are there already it leaves out; a row that
@@ -205,7 +206,7 @@ func insertFresh(f flavour, first int) string {
 // made while it was small. What would be inserted is never there: graves stay until all turns that
 // were decided before are through.
 func updateKnown(f flavour, first int) string {
-	set := each(without(knownLists, "shard", "instance", "life", "execution", "basis_event"),
+	set := each(without(knownLists, "shard", "instance", "incarnation", "execution", "basis_event"),
 		func(_ int, l list) string {
 			if l.name == "custom_status" {
 				return "custom_status = CASE WHEN i.custom_status_version = excluded.custom_status_version THEN " +
@@ -218,7 +219,7 @@ func updateKnown(f flavour, first int) string {
 	FROM ` + f.unnest(first, knownLists, "w") + `
 	WHERE (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance)
 	ON CONFLICT (shard, instance) DO UPDATE SET ` + set + `
-	WHERE i.life = excluded.life AND i.execution = excluded.execution AND i.last_event = excluded.basis_event
+	WHERE i.incarnation = excluded.incarnation AND i.execution = excluded.execution AND i.last_event = excluded.basis_event
 	RETURNING instance`
 }
 
@@ -303,8 +304,8 @@ func statementsFor(f flavour) statements {
 	// Only while the execution is still the one whose end was read: an instance that was deleted
 	// and began anew has another history in the same place.
 	s.events = `SELECT w.place, h.event, h.last_event, h.data
-	FROM unnest($1::INT8[], $2::INT2[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::TEXT[]) AS w(place, shard, instance, execution, last_event, life)
-	JOIN rondo_instances i ON i.shard = w.shard AND i.instance = w.instance AND i.life = w.life AND i.execution = w.execution
+	FROM unnest($1::INT8[], $2::INT2[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::TEXT[]) AS w(place, shard, instance, execution, last_event, incarnation)
+	JOIN rondo_instances i ON i.shard = w.shard AND i.instance = w.instance AND i.incarnation = w.incarnation AND i.execution = w.execution
 	CROSS JOIN LATERAL (SELECT event, last_event, data FROM rondo_history x
 		WHERE x.shard = w.shard AND x.instance = w.instance AND x.execution = w.execution AND x.event <= w.last_event ORDER BY event` + fence + `) h`
 	return s
@@ -374,7 +375,7 @@ func formerArgs(entries []*entry) []any {
 		int2s(func(r formerRow) int16 { return r.Columns.Shard })(rows),
 		texts(func(r formerRow) string { return r.Columns.Instance })(rows),
 		int8s(func(r formerRow) int64 { return r.former.Execution })(rows),
-		texts(func(r formerRow) string { return r.former.Life })(rows),
+		texts(func(r formerRow) string { return r.former.Incarnation })(rows),
 		texts(func(r formerRow) string { return r.former.Name })(rows),
 		texts(func(r formerRow) string { return r.former.Version })(rows),
 		int8s(func(r formerRow) int64 { return r.former.Engine })(rows),

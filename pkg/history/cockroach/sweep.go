@@ -265,5 +265,5 @@ const (
 	FROM unnest($1::INT2[], $2::TEXT[], $3::TIMESTAMPTZ[]) AS w(shard, instance, until) JOIN rondo_instances i ON i.shard = w.shard AND i.instance = w.instance
 	WHERE (i.wake_at < $4::TIMESTAMPTZ) IS TRUE FOR UPDATE OF i SKIP LOCKED)
 	UPDATE rondo_instances AS p SET wake_at = mine.until FROM mine WHERE p.shard = mine.shard AND p.instance = mine.instance
-	RETURNING p.instance, p.life, p.execution, p.last_event, p.custom_status_version, mine.wake_at`
+	RETURNING p.instance, p.incarnation, p.execution, p.last_event, p.custom_status_version, mine.wake_at`
 )

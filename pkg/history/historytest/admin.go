@@ -301,7 +301,7 @@ type world struct {
 	*store
 	r      *rand.Rand
 	actors map[string]*Actor
-	born   map[string]time.Time // when the life began
+	born   map[string]time.Time // when the incarnation began
 }
 
 func newWorld(s *store, seed uint64) *world {

@@ -183,7 +183,8 @@ func testParentOf(t *testing.T, db *Database) {
 	p := s.begin("p")[0]
 	s.commit(p.Note())
 	s.child(p, "a")
-	s.equal("parent of a", s.info("a").Parent, &events.Parent{Instance: "p", Life: p.Row.Life, Execution: 1, Event: 3})
+	s.equal("parent of a", s.info("a").Parent,
+		&events.Parent{Instance: "p", Incarnation: p.Row.Incarnation, Execution: 1, Event: 3})
 	s.equal("parent of p", s.info("p").Parent, (*events.Parent)(nil))
 	_, err := s.Instance(s.ctx(), "nobody")
 	s.fails("parent of nobody", err, history.ErrNoInstance)
@@ -285,8 +286,8 @@ func testStaleTurnAfterDeletion(t *testing.T, db *Database) {
 	s.remove(history.Deletion{Force: true}, "a")
 	b := NewActor("a").At(s.clock.Now())
 	s.commit(b.StartAndCall(WithMessage("another start"))) // stands at the very same event as the other did
-	if a.Row.Life == b.Row.Life {
-		t.Fatal("both lives have the same name")
+	if a.Row.Incarnation == b.Row.Incarnation {
+		t.Fatal("both incarnations have the same name")
 	}
 	for _, turn := range []*round.Turn{a.Clone().Note(), a.Clone().Complete(`"stale"`), a.Clone().Set("k", `"stale"`),
 		a.Clone().ContinueAsNew()} {
@@ -497,8 +498,8 @@ func testShortGraveForOld(t *testing.T, db *Database) {
 	s.commit(NewActor("old").StartAndCall())
 }
 
-// testGraveRefusesStart: the grave refuses the start of the life that was deleted, and no other;
-// the next life's grave refuses that one's.
+// testGraveRefusesStart: the grave refuses the start of the incarnation that was deleted, and no
+// other; the next incarnation's grave refuses that one's.
 func testGraveRefusesStart(t *testing.T, db *Database) {
 	s := open(t, db)
 	first := NewActor("a")

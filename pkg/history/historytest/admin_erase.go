@@ -163,7 +163,7 @@ func testDeleteInterrupted(t *testing.T, db *Database) {
 		family = []*Actor{p, c}
 	}
 	begin("")
-	lives := 1
+	incarnations := 1
 	s.interrupt(racetest.Size(1, 4), func(ctx context.Context) error {
 		_, err := s.Delete(ctx, ids, history.Deletion{Force: true})
 		return err
@@ -177,13 +177,13 @@ func testDeleteInterrupted(t *testing.T, db *Database) {
 		s.gone("p", "c")
 		s.tidy()
 		s.lists(history.Filter{Attributes: map[string]string{"region": "eu"}})
-		begin(fmt.Sprint(lives))
-		lives++
+		begin(fmt.Sprint(incarnations))
+		incarnations++
 		s.same(family[0])
 		s.same(family[1])
 	})
 	s.gone("p", "c")
-	if lives == 1 {
+	if incarnations == 1 {
 		t.Log("no interruption came between the deletion and the erasing")
 	}
 }

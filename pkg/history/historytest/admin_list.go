@@ -17,7 +17,7 @@ var listTests = []test{
 	{"list/filter_prefix", testFilterPrefix},
 	{"list/filter_parent_and_roots", testFilterParent},
 	{"list/filter_attributes", testFilterAttributes},
-	{"list/filter_attributes_of_a_new_life", testFilterAttributesOfNewLife},
+	{"list/filter_attributes_of_a_new_incarnation", testFilterAttributesOfNewIncarnation},
 	{"list/filter_created", testFilterCreated},
 	{"list/filter_ended_before", testFilterEnded},
 	{"list/filter_that_nothing_can_fit", testFilterImpossible},
@@ -25,8 +25,8 @@ var listTests = []test{
 	{"list/filters_combined", testFiltersCombined},
 }
 
-// testFilterStatus: a status is that of the current execution of the current life, and graves have
-// none.
+// testFilterStatus: a status is that of the current execution of the current incarnation, and
+// graves have none.
 func testFilterStatus(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.ended("a", "b", "c")
@@ -97,8 +97,8 @@ func testFilterPrefix(t *testing.T, db *Database) {
 	s.lists(history.Filter{IDPrefix: "a", Statuses: []round.Status{round.Failed}})
 }
 
-// testFilterParent: a parent's children are found, those of its former lives, too, but not its
-// grandchildren; roots are those without a parent.
+// testFilterParent: a parent's children are found, those of its former incarnations, too, but not
+// its grandchildren; roots are those without a parent.
 func testFilterParent(t *testing.T, db *Database) {
 	s := open(t, db)
 	p := s.begin("p", "q")[0]
@@ -143,9 +143,9 @@ func testFilterAttributes(t *testing.T, db *Database) {
 		"eu1")
 }
 
-// testFilterAttributesOfNewLife: a new life is found by its own attributes only, after a restart
-// and after a deletion, also within the same moment.
-func testFilterAttributesOfNewLife(t *testing.T, db *Database) {
+// testFilterAttributesOfNewIncarnation: a new incarnation is found by its own attributes only,
+// after a restart and after a deletion, also within the same moment.
+func testFilterAttributesOfNewIncarnation(t *testing.T, db *Database) {
 	s := open(t, db)
 	eu := history.Filter{Attributes: map[string]string{"region": "eu"}}
 	us := history.Filter{Attributes: map[string]string{"region": "us"}}
@@ -168,7 +168,7 @@ func testFilterAttributesOfNewLife(t *testing.T, db *Database) {
 }
 
 // testFilterCreated: the first moment belongs to the range, the last does not; what counts is when
-// the life began, not the execution.
+// the incarnation began, not the execution.
 func testFilterCreated(t *testing.T, db *Database) {
 	s := open(t, db)
 	at := func(n int) time.Time { return Began.Add(time.Duration(n) * time.Microsecond) }

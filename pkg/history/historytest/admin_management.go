@@ -47,7 +47,7 @@ func testListInstancesByStatus(t *testing.T, db *Database) {
 	s.lists(history.Filter{Statuses: []round.Status{round.Failed, round.Running, round.Failed}}, "failed", "running")
 }
 
-// testListExecutions: all executions of all lives are listed, oldest first.
+// testListExecutions: all executions of all incarnations are listed, oldest first.
 func testListExecutions(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -91,7 +91,8 @@ func testGetExecutionInfo(t *testing.T, db *Database) {
 	var want []history.ExecutionInfo
 	describe := func(r round.Row, status round.Status, events, bytes int64) {
 		want = append(want, history.ExecutionInfo{
-			Execution: r.Execution, Life: r.Life, Name: r.Name, Version: r.Version, Engine: r.Engine, Status: status,
+			Execution: r.Execution, Incarnation: r.Incarnation, Name: r.Name, Version: r.Version, Engine: r.Engine,
+			Status: status,
 			Output: r.Output, Error: r.Error,
 			StartedAt: r.StartedAt, EndedAt: a.now, Events: events, Bytes: bytes,
 		})

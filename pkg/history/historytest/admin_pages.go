@@ -23,7 +23,8 @@ var pagingTests = []test{
 	{"list/count", testCount},
 }
 
-// testNewestFirst: what was created last comes first; a new life is new, a new execution is not.
+// testNewestFirst: what was created last comes first; a new incarnation is new, a new execution is
+// not.
 func testNewestFirst(t *testing.T, db *Database) {
 	s := open(t, db)
 	var actors []*Actor
@@ -81,12 +82,12 @@ func (w *world) shake(moved map[string]bool, prefix string) {
 	all := w.all()
 	before := make(map[string]string)
 	for _, a := range all {
-		before[a.ID] = a.Row.Life
+		before[a.ID] = a.Row.Incarnation
 	}
 	w.grow(3)
 	w.live(25)
 	for _, a := range w.all() {
-		if before[a.ID] != a.Row.Life {
+		if before[a.ID] != a.Row.Incarnation {
 			moved[a.ID] = true
 		}
 	}

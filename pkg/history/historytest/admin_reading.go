@@ -30,7 +30,7 @@ var readingTests = []test{
 // treeTests are about trees of parents and children.
 var treeTests = []test{
 	{"tree/order_and_depth", testTreeOrder},
-	{"tree/several_lives", testTreeOfLives},
+	{"tree/several_incarnations", testTreeOfIncarnations},
 	{"tree/large", testLargeTree},
 	{"tree/circle", testCircle},
 }
@@ -354,24 +354,25 @@ func testTreeOrder(t *testing.T, db *Database) {
 	s.fails("tree of nobody", err, history.ErrNoInstance)
 }
 
-// testTreeOfLives: the children of all lives belong to the tree; what was started without a parent
-// does not, whoever started it.
-func testTreeOfLives(t *testing.T, db *Database) {
+// testTreeOfIncarnations: the children of all incarnations belong to the tree; what was started
+// without a parent does not, whoever started it.
+func testTreeOfIncarnations(t *testing.T, db *Database) {
 	s := open(t, db)
 	p := s.begin("p")[0]
-	s.child(p, "of the first life")
+	s.child(p, "of the first incarnation")
 	s.commit(p.ContinueAsNew())
 	s.child(p, "of the second execution")
 	s.commit(p.Complete(`1`))
 	s.commit(p.Start(WithMessage("again")))
-	x := s.child(p, "of the second life")
+	x := s.child(p, "of the second incarnation")
 	s.begin("detached")
 	ids := make(map[string]int)
 	for _, n := range s.tree("p") {
 		ids[n.Instance] = n.Depth
 	}
 	s.equal("the tree", ids,
-		map[string]int{"p": 0, "of the first life": 1, "of the second execution": 1, "of the second life": 1})
+		map[string]int{"p": 0, "of the first incarnation": 1, "of the second execution": 1,
+			"of the second incarnation": 1})
 	s.commit(x.Complete(`1`))
 	s.commit(x.Start(WithMessage("by itself"))) // no longer a child
 	s.equal("the tree without the one that left", len(s.tree("p")), 3)
@@ -400,8 +401,8 @@ func testLargeTree(t *testing.T, db *Database) {
 	s.lists(history.Filter{})
 }
 
-// testCircle: two lives that are each other's parents are no trap: they can be seen, retention
-// leaves them alone, and they can be deleted.
+// testCircle: two incarnations that are each other's parents are no trap: they can be seen,
+// retention leaves them alone, and they can be deleted.
 func testCircle(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]

@@ -25,7 +25,7 @@ var retentionTests = []test{
 	{"retention/children_are_not_skipped_when_their_root_goes", testRetainSkipped},
 	{"retention/sweep", testRetentionSweep},
 	{"retention/sweep_interrupted_anywhere", testRetentionInterrupted},
-	{"retention/sweep_beside_new_lives", testRetentionBesideLives},
+	{"retention/sweep_beside_new_incarnations", testRetentionBesideIncarnations},
 	{"retention/random_world", testRetentionOfWorld},
 }
 
@@ -267,9 +267,9 @@ func testRetentionInterrupted(t *testing.T, db *Database) {
 	}
 }
 
-// testRetentionBesideLives: an instance that begins anew while it is to be deleted is deleted in
-// time or left alone; a life that runs is never deleted.
-func testRetentionBesideLives(t *testing.T, db *Database) {
+// testRetentionBesideIncarnations: an instance that begins anew while it is to be deleted is
+// deleted in time or left alone; an incarnation that runs is never deleted.
+func testRetentionBesideIncarnations(t *testing.T, db *Database) {
 	s := open(t, db)
 	other := s.Store
 	if db.Shared {

@@ -30,7 +30,7 @@ var valueTests = []test{
 	{"kv_store/kv_delta_merged_on_can", testValuesOfContinued},
 	{"kv_store/kv_delta_delete_instance_cascades", testDeleteValuesOfRunning},
 	{"kv_store/kv_delta_prune_untouched_key_survives", testPruneKeepsUntouched},
-	{"kv_store/values_of_the_next_life_after_a_deletion", testValuesOfReused},
+	{"kv_store/values_of_the_next_incarnation_after_a_deletion", testValuesOfReused},
 }
 
 // noValue checks that there is no value under a key.

@@ -189,7 +189,7 @@ func (db *Database) park(tb testing.TB, n int) {
 	at := func(from time.Time) string { return db.SecondsAfter(from, "i") }
 	columns := map[string]string{
 		"shard": fmt.Sprint("i % ", len(shards)), "instance": "'parked-' || substr(CAST(100000000 + i AS TEXT), 2)",
-		"life": "'life'", "execution": "1", "last_event": "5",
+		"incarnation": "'incarnation'", "execution": "1", "last_event": "5",
 		"status": "CASE WHEN i % 1000 = 0 THEN 'completed' ELSE 'running' END",
 		"name":   "'name-' || CAST(i % 10 AS TEXT)", "version": "'1.0.0'", "engine": "1", "fresh": "false",
 		"custom_status_version": "0", "history_bytes": "500", "unread": "0",

@@ -334,7 +334,7 @@ func eventTwice(t *testing.T, db *Database) {
 func rowWithoutNames(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	turn := a.Start()
-	a.Row = round.Row{Execution: 1, Life: a.Row.Life, Status: round.Running, UpdatedAt: Began,
+	a.Row = round.Row{Execution: 1, Incarnation: a.Row.Incarnation, Status: round.Running, UpdatedAt: Began,
 		LastEvent: a.Row.LastEvent}
 	turn.Row = a.Row
 	s.commit(turn)

@@ -47,8 +47,8 @@ type writers struct {
 }
 
 type eventKey struct {
-	instance, life   string
-	execution, event int64
+	instance, incarnation string
+	execution, event      int64
 }
 
 // manyWriters lets 16 writers, of up to four processes, commit batches that overlap, while somebody
@@ -183,7 +183,7 @@ func (r *writers) record(batch history.Batch, result history.Result) []history.P
 			r.sent[t.Messages[len(t.Messages)-1].ID] = true
 			for _, x := range t.Executions {
 				for _, e := range x.Events {
-					key := eventKey{t.Instance, t.Row.Life, x.ID, e.ID}
+					key := eventKey{t.Instance, t.Row.Incarnation, x.ID, e.ID}
 					r.taken[key] = append(r.taken[key], encoded(r.T, e))
 				}
 			}
@@ -304,7 +304,7 @@ func (r *writers) checkInstance(s *store, id string) (stored int) {
 			r.Errorf("execution %d of %q has %d events, its row says %d", x.Execution, id, len(list), x.Events)
 		}
 		for n, e := range list {
-			key := eventKey{id, x.Life, x.Execution, e.ID}
+			key := eventKey{id, x.Incarnation, x.Execution, e.ID}
 			kept[key] = true
 			if e.ID != int64(n)+1 || !slices.Equal(r.taken[key], []string{encoded(r.T, e)}) {
 				r.Errorf("event %+v is %s, the winners wrote %q", key, encoded(r.T, e), r.taken[key])

@@ -165,7 +165,7 @@
 //	delete_instances_atomic                   store: deletion/delete_instances_atomic, removal/all_or_nothing, removal/interrupted_anywhere
 //	delete_instances_atomic_force             store: deletion/delete_instances_atomic_force
 //	delete_instances_atomic_orphan_detection  store: deletion/delete_instances_atomic_orphan_detection, zombies/a_parent_that_must_stay_because_it_has_a_child
-//	stale_activity_after_delete_recreate      store: deletion/stale_activity_after_delete_recreate; core: ack_foreign_life_at_once.txt
+//	stale_activity_after_delete_recreate      store: deletion/stale_activity_after_delete_recreate; core: ack_foreign_incarnation_at_once.txt
 //
 // # 5.13 bulk_deletion
 //

@@ -55,7 +55,7 @@ func versionLater(t *testing.T, db *Database) {
 }
 
 // childIsBorn shows that a child is born at its own first commit, and remembers its parent for the
-// whole of its life.
+// whole of its incarnation.
 func childIsBorn(t *testing.T, db *Database) {
 	s, p, c := open(t, db), NewActor("parent"), NewActor("child")
 	turn := p.Start()
@@ -145,7 +145,7 @@ func executionsInSequence(t *testing.T, db *Database) {
 }
 
 // continuedAsNew shows what continuing as new leaves and begins: the former execution with its end,
-// the next one with the same life and the same birth.
+// the next one with the same incarnation and the same birth.
 func continuedAsNew(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.StartAndCall(WithAttributes(map[string]string{"x": "y"})))
@@ -159,11 +159,11 @@ func continuedAsNew(t *testing.T, db *Database) {
 	}
 	f, c := list[0], list[1]
 	if f.Status != round.ContinuedAsNew || !f.EndedAt.Equal(later) || f.Events != former.LastEvent+1 ||
-		f.Life != former.Life || f.Name != former.Name {
+		f.Incarnation != former.Incarnation || f.Name != former.Name {
 		t.Fatalf("%+v", f)
 	}
 	if c.Status != round.Running || !c.EndedAt.IsZero() || !c.StartedAt.Equal(later) || c.Events != 1 ||
-		c.Life != former.Life {
+		c.Incarnation != former.Incarnation {
 		t.Fatalf("%+v", c)
 	}
 	if info := s.info("a"); !info.CreatedAt.Equal(Began) || info.Attributes["x"] != "y" {
@@ -172,7 +172,7 @@ func continuedAsNew(t *testing.T, db *Database) {
 }
 
 // formerExecutionsStay shows that the histories and the ends of former executions stay as they
-// were, of former lives too.
+// were, of former incarnations too.
 func formerExecutionsStay(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start(WithName("first", "1.0.0")))
@@ -187,14 +187,14 @@ func formerExecutionsStay(t *testing.T, db *Database) {
 		t.Fatal(list, err)
 	}
 	if x := list[1]; x.Status != round.Failed || x.Error == nil || x.Error.Message != "broken" ||
-		x.Life != first.Life || x.Name != "first" || x.Version != "1.0.0" {
+		x.Incarnation != first.Incarnation || x.Name != "first" || x.Version != "1.0.0" {
 		t.Fatalf("%+v", x)
 	}
-	if x := list[2]; x.Status != round.Completed || string(x.Output) != "2" || x.Life == first.Life ||
+	if x := list[2]; x.Status != round.Completed || string(x.Output) != "2" || x.Incarnation == first.Incarnation ||
 		x.Name != "second" {
 		t.Fatalf("%+v", x)
 	}
 	if info := s.info("a"); !info.CreatedAt.Equal(Began.Add(time.Hour)) {
-		t.Fatalf("the new life began at %v", info.CreatedAt)
+		t.Fatalf("the new incarnation began at %v", info.CreatedAt)
 	}
 }

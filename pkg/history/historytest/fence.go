@@ -47,8 +47,8 @@ func everyPartOfTheBasis(t *testing.T, db *Database) {
 	s.commit(Together(a.Start(), a.ContinueAsNew(), a.Note(), a.Note()))
 	right := a.Clone().Note()
 	wrong := []func(x *Actor){
-		func(x *Actor) { x.Row.Life = "another" },
-		func(x *Actor) { x.Row.Life = "" },
+		func(x *Actor) { x.Row.Incarnation = "another" },
+		func(x *Actor) { x.Row.Incarnation = "" },
 		func(x *Actor) { x.Row.Execution-- },
 		func(x *Actor) { x.Row.Execution++ },
 		func(x *Actor) { x.Row.LastEvent-- },

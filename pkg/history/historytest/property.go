@@ -38,7 +38,7 @@ type model struct {
 
 // grave is what is left of a deleted instance.
 type grave struct {
-	start string // the message that began its last life
+	start string // the message that began its last incarnation
 	until time.Time
 }
 
@@ -225,7 +225,7 @@ func (m *model) decide(id string) *lateTurn {
 func (m *model) expect(d *lateTurn) history.Verdict {
 	known, t := m.alive[d.turn.Instance], d.turn
 	if known != nil || t.Basis.Execution > 0 {
-		if known != nil && t.Basis.Life == known.Row.Life && t.Basis.Execution == known.Row.Execution &&
+		if known != nil && t.Basis.Incarnation == known.Row.Incarnation && t.Basis.Execution == known.Row.Execution &&
 			t.Basis.LastEvent == known.Row.LastEvent {
 			return history.Committed
 		}
@@ -234,20 +234,18 @@ func (m *model) expect(d *lateTurn) history.Verdict {
 	if g, ok := m.graves[t.Instance]; ok && g.start == t.Row.StartMessage {
 		return history.Buried
 	}
-	if p := t.Row.Parent; p != nil && !m.hadLife(p.Instance, p.Life) {
+	if p := t.Row.Parent; p != nil && !m.hadIncarnation(p.Instance, p.Incarnation) {
 		return history.Orphaned
 	}
 	return history.Committed
 }
 
-// hadLife reports whether an instance lives that life, or began another one without being deleted,
-// and still has the execution that asked for the child.
-func (m *model) hadLife(id, life string) bool {
+// hadIncarnation reports whether an instance has that incarnation, or began another one
+// without being deleted, and still has the execution that asked for the child.
+func (m *model) hadIncarnation(id, incarnation string) bool {
 	a := m.alive[id]
-	return a != nil && a.Row.Life == life || a != nil &&
-		slices.ContainsFunc(slices.Collect(maps.Values(a.lives)), func(l string) bool {
-			return l == life
-		})
+	return a != nil && (a.Row.Incarnation == incarnation ||
+		slices.Contains(slices.Collect(maps.Values(a.incarnations)), incarnation))
 }
 
 func (m *model) commitBatch(list []*lateTurn) {
@@ -310,9 +308,9 @@ func (m *model) take1(d *lateTurn) {
 		}
 	}
 	a := d.then.Clone()
-	a.lives = make(map[int64]string)
+	a.incarnations = make(map[int64]string)
 	if before := m.alive[id]; before != nil {
-		maps.Copy(a.lives, before.lives)
+		maps.Copy(a.incarnations, before.incarnations)
 		for x := range a.Events { // what was pruned meanwhile is not there again
 			if _, kept := before.Events[x]; !kept && x <= before.Row.Execution {
 				delete(a.Events, x)
@@ -320,7 +318,7 @@ func (m *model) take1(d *lateTurn) {
 		}
 	}
 	for _, f := range t.Former {
-		a.lives[f.Execution] = f.Life
+		a.incarnations[f.Execution] = f.Incarnation
 	}
 	m.alive[id] = a
 	delete(m.graves, id)
@@ -446,7 +444,7 @@ func (m *model) pruneOne() {
 			want.Executions++
 			want.Events += int64(len(list))
 			delete(a.Events, x)
-			delete(a.lives, x)
+			delete(a.incarnations, x)
 		}
 	}
 	m.equal("pruned", d, want)

@@ -22,7 +22,7 @@ var stateTests = []test{
 	{"custom_status/custom_status_polling_no_change", statusPolled},
 	{"custom_status/custom_status_nonexistent_instance", statusOfNobody},
 	{"custom_status/custom_status_default_on_new_instance", statusOfNew},
-	{"custom_status/status_of_a_new_life", statusOfNewLife},
+	{"custom_status/status_of_a_new_incarnation", statusOfNewIncarnation},
 	{"kv_store/kv_set_and_get", valueSet},
 	{"kv_store/kv_overwrite", valueOverwritten},
 	{"kv_store/kv_clear_single", valueRemoved},
@@ -41,7 +41,7 @@ var stateTests = []test{
 	{"kv_store/kv_delta_tombstone_overrides_store", valueRemovedLater},
 	{"kv_store/kv_delta_clear_all_tombstones_store", valuesClearedLater},
 	{"kv_store/values_of_a_refused_turn", valuesRefused},
-	{"kv_store/values_of_a_new_life", valuesOfNewLife},
+	{"kv_store/values_of_a_new_incarnation", valuesOfNewIncarnation},
 }
 
 // status checks what the custom status is for somebody who knows a version.
@@ -168,9 +168,9 @@ func statusOfNew(t *testing.T, db *Database) {
 	s.same(b)
 }
 
-// statusOfNewLife shows that a restart begins without the former life's status, even where the
-// versions are the same.
-func statusOfNewLife(t *testing.T, db *Database) {
+// statusOfNewIncarnation shows that a restart begins without the former incarnation's status, even
+// where the versions are the same.
+func statusOfNewIncarnation(t *testing.T, db *Database) {
 	s, a, b := open(t, db), NewActor("a"), NewActor("b")
 	for _, x := range []*Actor{a, b} {
 		s.commit(x.Start())
@@ -379,8 +379,8 @@ func valuesRefused(t *testing.T, db *Database) {
 	}
 }
 
-// valuesOfNewLife shows that a restart begins without the values of the former life.
-func valuesOfNewLife(t *testing.T, db *Database) {
+// valuesOfNewIncarnation shows that a restart begins without the values of the former incarnation.
+func valuesOfNewIncarnation(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(Together(a.Start(), a.Set("k", "1"), a.Set("l", "2")))
 	s.commit(a.Complete("1"))

@@ -20,12 +20,12 @@ var Began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // gives the next turn and takes the actor there, as if the turn were committed; Back undoes the
 // last.
 type Actor struct {
-	ID     string
-	Row    round.Row
-	Events map[int64][]events.Event // by execution, as they should be in the store
-	now    time.Time
-	before *Actor
-	lives  map[int64]string // of the former executions that are kept, where a test needs that
+	ID           string
+	Row          round.Row
+	Events       map[int64][]events.Event // by execution, as they should be in the store
+	now          time.Time
+	before       *Actor
+	incarnations map[int64]string // of the former executions that are kept, where a test needs that
 }
 
 // NewActor makes an instance that does not exist yet.
@@ -61,7 +61,8 @@ type Option func(*events.Started)
 // WithParent makes it a child.
 func WithParent(p *Actor) Option {
 	return func(s *events.Started) {
-		s.Parent = &events.Parent{Instance: p.ID, Life: p.Row.Life, Execution: p.Row.Execution, Event: p.Row.LastEvent}
+		s.Parent = &events.Parent{Instance: p.ID, Incarnation: p.Row.Incarnation, Execution: p.Row.Execution,
+			Event: p.Row.LastEvent}
 	}
 }
 
@@ -78,7 +79,7 @@ func WithName(name, version string) Option {
 // WithMessage sets the id of the message that starts it.
 func WithMessage(id string) Option { return func(s *events.Started) { s.Message = id } }
 
-// Start begins the instance, or begins it anew: a first life if there was none, another one
+// Start begins the instance, or begins it anew: a first incarnation if there was none, another one
 // otherwise.
 func (a *Actor) Start(options ...Option) *round.Turn {
 	t := a.turn()
@@ -88,13 +89,14 @@ func (a *Actor) Start(options ...Option) *round.Turn {
 		o(started)
 	}
 	execution := a.Row.Execution + 1
-	started.Life = events.LifeOf(a.ID, started.Message, a.now.UnixMicro())
+	started.Incarnation = events.IncarnationOf(a.ID, started.Message, a.now.UnixMicro())
 	if a.Row.Execution > 0 {
 		t.ClearValues = true
 		t.Former = append(t.Former, a.Row)
 	}
 	a.Row = round.Row{
-		Execution: execution, Life: started.Life, Engine: started.Engine, Name: started.Name, Version: started.Version,
+		Execution: execution, Incarnation: started.Incarnation, Engine: started.Engine, Name: started.Name,
+		Version:    started.Version,
 		Parent:     started.Parent,
 		Attributes: started.Attributes, Trace: started.Trace, StartMessage: started.Message, Status: round.Running,
 		StartedAt: a.now, UpdatedAt: a.now,
@@ -125,7 +127,7 @@ func (a *Actor) StartAndCall(options ...Option) *round.Turn {
 }
 
 func (a *Actor) ref() events.Ref {
-	return events.Ref{Life: a.Row.Life, Execution: a.Row.Execution, Event: a.Row.LastEvent}
+	return events.Ref{Incarnation: a.Row.Incarnation, Execution: a.Row.Execution, Event: a.Row.LastEvent}
 }
 
 // Say appends facts to the current execution.
@@ -176,7 +178,8 @@ func (a *Actor) ContinueAsNew() *round.Turn {
 	a.Row.Execution++
 	a.Row.LastEvent, a.Row.HistoryBytes, a.Row.StartedAt = 0, 0, a.now
 	a.say(t, &events.Started{
-		Name: a.Row.Name, Version: a.Row.Version, Life: a.Row.Life, Engine: a.Row.Engine, Message: a.Row.StartMessage,
+		Name: a.Row.Name, Version: a.Row.Version, Incarnation: a.Row.Incarnation, Engine: a.Row.Engine,
+		Message:    a.Row.StartMessage,
 		Parent:     a.Row.Parent,
 		Attributes: a.Row.Attributes, Previous: former.Execution,
 	})

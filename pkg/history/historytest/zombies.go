@@ -20,13 +20,13 @@ var zombieTests = []test{
 	{"zombies/a_turn_after_a_recreation", turnAfterRecreation},
 	{"zombies/a_buried_start_stays_buried", startAfterDeletion},
 	{"zombies/a_buried_start_with_odd_text", oddStartAfterDeletion},
-	{"zombies/a_buried_start_of_a_later_life", restartAfterDeletion},
+	{"zombies/a_buried_start_of_a_later_incarnation", restartAfterDeletion},
 	{"zombies/a_start_while_it_is_erased", startWhileErased},
-	{"zombies/a_new_life_has_nothing_of_the_former", newLife},
+	{"zombies/a_new_incarnation_has_nothing_of_the_former", newIncarnation},
 	{"zombies/a_grave_is_forgotten_in_time", graveForgotten},
 	{"zombies/a_grave_does_not_live", graveDoesNotLive},
 	{"zombies/an_orphan_is_not_born", orphanNotBorn},
-	{"zombies/an_orphan_of_a_former_life_is_not_born", orphanOfFormerLife},
+	{"zombies/an_orphan_of_a_former_incarnation_is_not_born", orphanOfFormerIncarnation},
 	{"zombies/a_child_of_an_ended_parent_is_born", childOfEnded},
 	{"zombies/an_orphan_among_others", orphanAmongOthers},
 	{"zombies/a_child_is_born_while_its_parent_is_deleted", birthDuringDeletion},
@@ -62,13 +62,13 @@ func turnAfterDeletion(t *testing.T, db *Database) {
 	}
 }
 
-// turnAfterRecreation shows that a turn of a former life is refused by the one that has the same id
-// now, however alike they are: the same number of events in the same execution, and even the same
-// start at another time.
+// turnAfterRecreation shows that a turn of a former incarnation is refused by the one that has the
+// same id now, however alike they are: the same number of events in the same execution, and even
+// the same start at another time.
 func turnAfterRecreation(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.StartAndCall(WithMessage("first")))
-	late := a.Say(&events.ActivityCompleted{Schedule: 2, Result: events.Payload(`"of the former life"`)})
+	late := a.Say(&events.ActivityCompleted{Schedule: 2, Result: events.Payload(`"of the former incarnation"`)})
 	s.delete("a")
 	next := NewActor("a")
 	s.commit(next.StartAndCall(WithMessage("second")))
@@ -113,7 +113,7 @@ func oddStartAfterDeletion(t *testing.T, db *Database) {
 }
 
 // restartAfterDeletion shows that the grave of an instance that was started anew remembers the
-// start of its last life.
+// start of its last incarnation.
 func restartAfterDeletion(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start(WithMessage("first")))
@@ -130,8 +130,8 @@ func (s *store) halfErased(id string) {
 	s.db.Exec(s.TB, "UPDATE rondo_instances SET status = 'erasing', last_event = -1 WHERE instance = $1", id)
 }
 
-// startWhileErased shows that an id cannot be used while its former life is being erased, that
-// whoever tries is told to come again, and can when it is done.
+// startWhileErased shows that an id cannot be used while its former incarnation is being erased,
+// that whoever tries is told to come again, and can when it is done.
 func startWhileErased(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start(WithMessage("first")))
@@ -151,9 +151,9 @@ func startWhileErased(t *testing.T, db *Database) {
 	s.same(next)
 }
 
-// newLife shows that what comes under the id of a deleted instance begins with nothing of it: no
-// event, execution, value, attribute, status or time.
-func newLife(t *testing.T, db *Database) {
+// newIncarnation shows that what comes under the id of a deleted instance begins with nothing of
+// it: no event, execution, value, attribute, status or time.
+func newIncarnation(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.StartAndCall(WithAttributes(map[string]string{"x": "old", "y": "old"}), WithMessage("first")))
 	s.commit(a.everything())
@@ -252,9 +252,9 @@ func orphanNotBorn(t *testing.T, db *Database) {
 	s.promises(0)
 }
 
-// orphanOfFormerLife shows that a child that a deleted instance wanted to start is not born to
-// another one that has the same id now.
-func orphanOfFormerLife(t *testing.T, db *Database) {
+// orphanOfFormerIncarnation shows that a child that a deleted instance wanted to start is not born
+// to another one that has the same id now.
+func orphanOfFormerIncarnation(t *testing.T, db *Database) {
 	s, p := open(t, db), NewActor("parent")
 	s.commit(p.Start(WithMessage("first")))
 	birth := NewActor("child").Start(WithParent(p))

@@ -119,7 +119,7 @@ func (s *Store) try(ctx context.Context, entries []*entry, published []history.P
 }
 
 // judged are the columns that decide whether a turn is taken, and how it is written.
-const judged = "instance, life, execution, last_event, custom_status_version, status, name, start_message, " +
+const judged = "instance, incarnation, execution, last_event, custom_status_version, status, name, start_message, " +
 	"created_at, wake_at, attributes"
 
 // judge reads how instances stand, and gives the entries that are taken. The others have their
@@ -135,7 +135,8 @@ func judge(ctx context.Context, w *session, entries []*entry, doubt bool) (winne
 	found := make(map[string]*relational.Columns, len(ids))
 	err = selectInstances(ctx, w, judged, ids, func(r relational.Row) error {
 		c := new(relational.Columns)
-		err := r.Scan(&c.Instance, &c.Life, &c.Execution, &c.LastEvent, &c.CustomStatusVersion, &c.Status, &c.Name,
+		err := r.Scan(&c.Instance, &c.Incarnation, &c.Execution, &c.LastEvent, &c.CustomStatusVersion,
+			&c.Status, &c.Name,
 			&c.StartMessage,
 			&c.CreatedAt, &c.WakeAt, &c.Attributes)
 		found[c.Instance] = c
@@ -178,7 +179,7 @@ func (e *entry) fits(parentGone bool) bool {
 		return false
 	case c == nil:
 		return b.Execution == 0
-	case c.Life != b.Life || c.Execution != b.Execution || c.LastEvent != b.LastEvent:
+	case c.Incarnation != b.Incarnation || c.Execution != b.Execution || c.LastEvent != b.LastEvent:
 		return false
 	}
 	return c.Status != relational.Deleted || c.StartMessage != e.Columns.StartMessage

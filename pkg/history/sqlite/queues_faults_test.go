@@ -17,9 +17,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
 )
 
-// TestEveryStepOfAQueueMayFail lets each step of each transaction of a queue's life go wrong.
-// Unless it succeeds all the same, nothing of it has happened; what comes of it in the end is what
-// the model says.
+// TestEveryStepOfAQueueMayFail lets each step of each transaction of a queue's incarnation go
+// wrong. Unless it succeeds all the same, nothing of it has happened; what comes of it in the end
+// is what the model says.
 func TestEveryStepOfAQueueMayFail(t *testing.T) {
 	t.Parallel()
 	eachPlace(t, func(b *bench) {
@@ -30,8 +30,8 @@ func TestEveryStepOfAQueueMayFail(t *testing.T) {
 		}}
 		model := jobstest.NewModel(func() time.Time { return b.now })
 		hits, failed, repeated := 0, 0, 0
-		life := func(name string, fails func(n int, s step) fault) {
-			for _, x := range jobstest.Life() {
+		incarnation := func(name string, fails func(n int, s step) fault) {
+			for _, x := range jobstest.Incarnation() {
 				b.now = b.now.Add(x.Wait)
 				n, again := 0, false
 				b.driver.set(func(s step) fault {
@@ -64,14 +64,14 @@ func TestEveryStepOfAQueueMayFail(t *testing.T) {
 		}
 		for kind := range racetest.Size(7, 2) {
 			for k := 1 + kind%2; k <= 40; k += racetest.Size(2, 8) {
-				life(fmt.Sprintf("step-%d-%d", k, kind), func(n int, s step) fault {
+				incarnation(fmt.Sprintf("step-%d-%d", k, kind), func(n int, s step) fault {
 					if list := b.faultsAt(s); n == k && len(list) > 0 {
 						return list[kind%len(list)].fault
 					}
 					return fault{}
 				})
 			}
-			life(fmt.Sprint("commit-", kind), func(n int, s step) fault {
+			incarnation(fmt.Sprint("commit-", kind), func(n int, s step) fault {
 				if !s.ends() || n > 40 {
 					return fault{}
 				}

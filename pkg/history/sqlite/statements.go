@@ -34,7 +34,8 @@ var (
 	insertInstances  = newInsertion("rondo_instances", names(instanceColumns), "")
 	insertHistory    = newInsertion("rondo_history", "instance, execution, event, last_event, data", "")
 	insertExecutions = newInsertion("rondo_executions",
-		"instance, execution, life, name, version, engine, status, started_at, ended_at, last_event, history_bytes, "+
+		"instance, execution, incarnation, name, version, engine, status, started_at, ended_at, last_event, "+
+			"history_bytes, "+
 			"error, output", "")
 	insertValues = newInsertion("rondo_values", "instance, key, execution, set_at, value",
 		" ON CONFLICT (shard, instance, key) DO UPDATE SET value = excluded.value, execution = excluded.execution, "+
@@ -102,7 +103,7 @@ type kind uint
 const (
 	always kind = 0
 	// What has changed since the row that is there:
-	newLife kind = 1 << (iota - 1)
+	newIncarnation kind = 1 << (iota - 1)
 	newStatus
 	newWake
 	newCustomStatus
@@ -118,8 +119,8 @@ type column struct {
 }
 
 var instanceColumns = []column{
-	{"instance", newLife, func(e *entry) any { return e.Columns.Instance }},
-	{"life", newLife, func(e *entry) any { return e.Columns.Life }},
+	{"instance", newIncarnation, func(e *entry) any { return e.Columns.Instance }},
+	{"incarnation", newIncarnation, func(e *entry) any { return e.Columns.Incarnation }},
 	{"execution", always, func(e *entry) any { return e.Columns.Execution }},
 	{"last_event", always, func(e *entry) any { return e.Columns.LastEvent }},
 	{"status", newStatus, func(e *entry) any { return e.Columns.Status }},
@@ -130,18 +131,18 @@ var instanceColumns = []column{
 	{"custom_status_version", always, func(e *entry) any { return e.Columns.CustomStatusVersion }},
 	{"history_bytes", always, func(e *entry) any { return e.Columns.HistoryBytes }},
 	{"unread", always, func(e *entry) any { return e.Columns.Unread }},
-	{"created_at", newLife, func(e *entry) any { return micro(e.Columns.CreatedAt.Time) }},
+	{"created_at", newIncarnation, func(e *entry) any { return micro(e.Columns.CreatedAt.Time) }},
 	{"started_at", always, func(e *entry) any { return micro(e.Columns.StartedAt.Time) }},
 	{"updated_at", always, func(e *entry) any { return micro(e.Columns.UpdatedAt.Time) }},
 	{"ended_at", always, func(e *entry) any { return micro(e.Columns.EndedAt.Time) }},
 	{"wake_at", newWake, func(e *entry) any { return micro(e.Columns.WakeAt.Time) }},
-	{"parent_instance", newLife, func(e *entry) any { return text(e.Columns.ParentInstance) }},
-	{"parent_life", newLife, func(e *entry) any { return text(e.Columns.ParentLife) }},
-	{"parent_execution", newLife, func(e *entry) any { return number(e.Columns.ParentExecution) }},
-	{"parent_event", newLife, func(e *entry) any { return number(e.Columns.ParentEvent) }},
-	{"trace", newLife, func(e *entry) any { return text(e.Columns.Trace) }},
-	{"start_message", newLife, func(e *entry) any { return text(e.Columns.StartMessage) }},
-	{"attributes", newLife, func(e *entry) any { return blob(e.Columns.Attributes) }},
+	{"parent_instance", newIncarnation, func(e *entry) any { return text(e.Columns.ParentInstance) }},
+	{"parent_incarnation", newIncarnation, func(e *entry) any { return text(e.Columns.ParentIncarnation) }},
+	{"parent_execution", newIncarnation, func(e *entry) any { return number(e.Columns.ParentExecution) }},
+	{"parent_event", newIncarnation, func(e *entry) any { return number(e.Columns.ParentEvent) }},
+	{"trace", newIncarnation, func(e *entry) any { return text(e.Columns.Trace) }},
+	{"start_message", newIncarnation, func(e *entry) any { return text(e.Columns.StartMessage) }},
+	{"attributes", newIncarnation, func(e *entry) any { return blob(e.Columns.Attributes) }},
 	{"error", always, func(e *entry) any { return blob(e.Columns.Error) }},
 	{"custom_status", newCustomStatus, func(e *entry) any { return blob(e.Columns.CustomStatus) }},
 	{"output", always, func(e *entry) any { return blob(e.Columns.Output) }},
@@ -172,17 +173,17 @@ var updates = func() (list [1 << kinds]update) {
 		}
 		u.statement = "UPDATE rondo_instances SET (" + names(u.columns) + ") = (?" + strings.Repeat(", ?",
 			len(u.columns)-1) +
-			") WHERE shard = 0 AND instance = ? AND life = ? AND execution = ? AND last_event = ?"
+			") WHERE shard = 0 AND instance = ? AND incarnation = ? AND execution = ? AND last_event = ?"
 	}
 	return list
 }()
 
-// changes says what of the row that is there must be written again. A new life takes nothing from
-// the one before.
+// changes says what of the row that is there must be written again. A new incarnation takes nothing
+// from the one before.
 func (e *entry) changes() kind {
 	is, was := &e.Columns, e.found
-	if is.Life != was.Life {
-		return newLife | newStatus | newWake | newCustomStatus
+	if is.Incarnation != was.Incarnation {
+		return newIncarnation | newStatus | newWake | newCustomStatus
 	}
 	var set kind
 	if is.Status != was.Status || is.Name != was.Name {
@@ -197,8 +198,10 @@ func (e *entry) changes() kind {
 	return set
 }
 
-// isNewLife reports whether a life begins with the turn.
-func (e *entry) isNewLife() bool { return e.found == nil || e.found.Life != e.Columns.Life }
+// isNewIncarnation reports whether an incarnation begins with the turn.
+func (e *entry) isNewIncarnation() bool {
+	return e.found == nil || e.found.Incarnation != e.Columns.Incarnation
+}
 
 // ---- The rows of turns.
 
@@ -232,7 +235,7 @@ func write(ctx context.Context, w *session, entries []*entry) error {
 		former = append(former, e.Former...)
 	}
 	err = insert(ctx, w, insertExecutions, former, func(to []any, c relational.Columns) []any {
-		return append(to, c.Instance, c.Execution, c.Life, c.Name, c.Version, c.Engine, c.Status,
+		return append(to, c.Instance, c.Execution, c.Incarnation, c.Name, c.Version, c.Engine, c.Status,
 			micro(c.StartedAt.Time), micro(c.EndedAt.Time),
 			c.LastEvent, c.HistoryBytes, blob(c.Error), blob(c.Output))
 	})
@@ -263,7 +266,7 @@ func writeInstances(ctx context.Context, w *session, entries []*entry) error {
 			args = append(args, c.value(e))
 		}
 		b := e.Turn.Basis
-		n, err := w.exec(u.statement, append(args, e.Turn.Instance, b.Life, b.Execution, b.LastEvent)...)
+		n, err := w.exec(u.statement, append(args, e.Turn.Instance, b.Incarnation, b.Execution, b.LastEvent)...)
 		if err != nil {
 			return err
 		}
@@ -311,8 +314,8 @@ func writeValues(ctx context.Context, w *session, entries []*entry) error {
 	})
 }
 
-// writeAttributes stores what instances are started with, in place of what their last life was
-// started with.
+// writeAttributes stores what instances are started with, in place of what their last incarnation
+// was started with.
 func writeAttributes(ctx context.Context, w *session, entries []*entry) error {
 	type attribute struct {
 		*entry
@@ -320,7 +323,7 @@ func writeAttributes(ctx context.Context, w *session, entries []*entry) error {
 	}
 	var all []attribute
 	for _, e := range entries {
-		if !e.isNewLife() {
+		if !e.isNewIncarnation() {
 			continue
 		}
 		if f := e.found; f != nil && len(f.Attributes) > 0 {

@@ -114,7 +114,8 @@ func (s *Store) TakeOverdue(ctx context.Context, take history.Take) (out []histo
 			o, err := relational.ScanOverdue(r)
 			out = append(out, o)
 			return err
-		}, "SELECT instance, life, execution, last_event, custom_status_version, wake_at"+dueWakes, before, take.Limit)
+		}, "SELECT instance, incarnation, execution, last_event, custom_status_version, wake_at"+dueWakes,
+			before, take.Limit)
 		for _, o := range out {
 			if err == nil {
 				_, err = w.exec("UPDATE rondo_instances SET wake_at = ? WHERE shard = 0 AND instance = ?",

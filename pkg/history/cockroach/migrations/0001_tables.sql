@@ -1,6 +1,6 @@
 -- Statements end with a semicolon at the end of a line. Each is run by itself and must do no harm when it is run again.
 -- {{text}} is text that sorts by its bytes; {{fill N}} leaves room on a page for a row's next version.
--- What an instance's last turn was decided on (basis_…) is only there so that a commit can compare it; a usual one leaves it out.
+-- basis_… is the version that the last turn of an instance expected. A commit compares it; in the usual case it is left out.
 
 CREATE TABLE IF NOT EXISTS rondo_instances (
 	execution             INT8 NOT NULL,
@@ -21,13 +21,13 @@ CREATE TABLE IF NOT EXISTS rondo_instances (
 	shard                 INT2 NOT NULL,
 	fresh                 BOOL NOT NULL,
 	instance              {{text}} NOT NULL,
-	life                  TEXT NOT NULL,
-	basis_life            TEXT NOT NULL DEFAULT '',
+	incarnation           TEXT NOT NULL,
+	basis_incarnation     TEXT NOT NULL DEFAULT '',
 	status                {{text}} NOT NULL,
 	name                  {{text}} NOT NULL,
 	version               TEXT NOT NULL,
 	parent_instance       {{text}},
-	parent_life           TEXT,
+	parent_incarnation    TEXT,
 	trace                 TEXT,
 	start_message         TEXT,
 	attributes            BYTEA,
@@ -65,7 +65,7 @@ CREATE TABLE IF NOT EXISTS rondo_executions (
 	ended_at      TIMESTAMPTZ,
 	shard         INT2 NOT NULL,
 	instance      {{text}} NOT NULL,
-	life          TEXT NOT NULL,
+	incarnation   TEXT NOT NULL,
 	name          TEXT NOT NULL,
 	version       TEXT NOT NULL,
 	status        TEXT NOT NULL,
@@ -107,3 +107,63 @@ CREATE TABLE IF NOT EXISTS rondo_marks (
 	name  TEXT NOT NULL,
 	PRIMARY KEY (name, shard)
 );
+
+-- Job queues. A row of rondo_queues is the state of a queue; every transaction that changes the queue locks that row.
+-- The primary keys begin with the queue, so that the rows of one queue are in one range.
+
+CREATE TABLE IF NOT EXISTS rondo_queues (
+	starts BOOL NOT NULL DEFAULT FALSE,
+	queue  {{text}} NOT NULL,
+	state  BYTEA NOT NULL,
+	PRIMARY KEY (queue)
+) {{fill 80}};
+
+CREATE INDEX IF NOT EXISTS rondo_queues_starting ON rondo_queues (queue) WHERE starts;
+
+-- place      rank
+-- 0 ready    the priority
+-- 1 delayed  when the item is due
+-- 2 locked   the number of the lock
+-- 3 dead     when the item died
+-- Times in rank are microseconds since 1970.
+CREATE TABLE IF NOT EXISTS rondo_queue_items (
+	rank      INT8 NOT NULL,
+	position  INT8 NOT NULL,
+	id        INT8 NOT NULL,
+	attempts  INT8 NOT NULL DEFAULT 0,
+	size      INT8 NOT NULL,
+	pushed_at TIMESTAMPTZ NOT NULL,
+	ready_at  TIMESTAMPTZ NOT NULL,
+	place     INT2 NOT NULL,
+	priority  INT2 NOT NULL,
+	queue     {{text}} NOT NULL,
+	trace     TEXT,
+	reason    TEXT,
+	item      BYTEA NOT NULL,
+	PRIMARY KEY (queue, place, rank, position)
+);
+
+-- Concurrent locks; an exclusive one is in the queue's state.
+CREATE TABLE IF NOT EXISTS rondo_queue_locks (
+	number     INT8 NOT NULL,
+	items      INT8 NOT NULL,
+	created_at TIMESTAMPTZ NOT NULL,
+	expires_at TIMESTAMPTZ NOT NULL,
+	returned   BOOL NOT NULL,
+	queue      {{text}} NOT NULL,
+	lock_id    {{text}} NOT NULL,
+	PRIMARY KEY (queue, lock_id)
+);
+
+CREATE INDEX IF NOT EXISTS rondo_queue_locks_by_expiry ON rondo_queue_locks (queue, returned, expires_at);
+
+CREATE TABLE IF NOT EXISTS rondo_queue_keys (
+	items      INT8 NOT NULL,
+	expires_at TIMESTAMPTZ NOT NULL,
+	queue      {{text}} NOT NULL,
+	key        {{text}} NOT NULL,
+	digest     TEXT NOT NULL,
+	PRIMARY KEY (queue, key)
+);
+
+CREATE INDEX IF NOT EXISTS rondo_queue_keys_by_expiry ON rondo_queue_keys (queue, expires_at);

@@ -413,7 +413,7 @@ func (a *Admin) Instance(ctx context.Context, instance string) (info history.Inf
 	return info, err
 }
 
-const executionColumns = `execution, life, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes`
+const executionColumns = `execution, incarnation, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes`
 
 // Executions implements [history.Reader].
 func (a *Admin) Executions(ctx context.Context, instance string, after int64,
@@ -440,13 +440,14 @@ func (a *Admin) Executions(ctx context.Context, instance string, after int64,
 func scanExecution(instance string, r Row) (history.ExecutionInfo, error) {
 	var c Columns
 	c.Instance = instance
-	err := r.Scan(&c.Execution, &c.Life, &c.Name, &c.Version, &c.Engine, &c.Status, &c.Output, &c.Error, &c.StartedAt,
+	err := r.Scan(&c.Execution, &c.Incarnation, &c.Name, &c.Version, &c.Engine, &c.Status, &c.Output,
+		&c.Error, &c.StartedAt,
 		&c.EndedAt, &c.LastEvent, &c.HistoryBytes)
 	if err != nil {
 		return history.ExecutionInfo{}, err
 	}
 	x := history.ExecutionInfo{
-		Execution: c.Execution, Life: c.Life, Name: c.Name, Version: c.Version, Engine: int(c.Engine),
+		Execution: c.Execution, Incarnation: c.Incarnation, Name: c.Name, Version: c.Version, Engine: int(c.Engine),
 		Status: round.Status(c.Status),
 		Output: payload(c.Output), StartedAt: c.StartedAt.Time, EndedAt: c.EndedAt.Time, Events: c.LastEvent,
 		Bytes: c.HistoryBytes,
@@ -506,7 +507,7 @@ func (a *Admin) Events(ctx context.Context, instance string, execution, after in
 
 // ending is where an execution ends.
 type ending struct {
-	life            string
+	incarnation     string
 	execution, last int64
 }
 
@@ -517,11 +518,12 @@ func (d Dialect) end(ctx context.Context, db DB, instance string, execution int6
 	case err != nil:
 		return end, err
 	case execution == 0 || execution == c.Execution:
-		return ending{c.Life, c.Execution, c.LastEvent}, nil
+		return ending{c.Incarnation, c.Execution, c.LastEvent}, nil
 	}
 	end.execution = execution
-	err = db.Query(ctx, func(r Row) error { return r.Scan(&end.life, &end.last) },
-		"SELECT life, last_event FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution = $3 AND "+
+	err = db.Query(ctx, func(r Row) error { return r.Scan(&end.incarnation, &end.last) },
+		"SELECT incarnation, last_event FROM rondo_executions WHERE shard = $1 AND instance = $2 "+
+			"AND execution = $3 AND "+
 			Alive, d.Shard(instance), instance, execution)
 	if err == nil && end.last == 0 {
 		err = fmt.Errorf("instance %q, execution %d: %w", instance, execution, history.ErrNoExecution)

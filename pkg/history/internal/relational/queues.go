@@ -26,11 +26,11 @@ type Queues struct {
 
 // NewQueues makes one.
 func NewQueues(d Dialect, t Transactor, now func() time.Time) *Queues {
-	return &Queues{Dialect: d, Transactor: t, Now: now, writer: newLife()}
+	return &Queues{Dialect: d, Transactor: t, Now: now, writer: newIncarnation()}
 }
 
-// newLife makes a name that nobody else has.
-func newLife() string { return fmt.Sprintf("%016x", rand.Uint64()) }
+// newIncarnation makes a name that nobody else has.
+func newIncarnation() string { return fmt.Sprintf("%016x", rand.Uint64()) }
 
 const (
 	readQueue      = "SELECT state%s FROM rondo_queues WHERE queue = $1"
@@ -76,17 +76,17 @@ type change struct {
 	queue      string
 	operations []jobs.Operation
 
-	// token and life are those of the last try, results what would be true if it had happened. It
-	// is in doubt whether it did.
-	token   int64
-	life    string // empty if there was to be no queue
-	before  string // the life of the queue that the try found
-	fresh   bool   // the try made the queue
-	forgot  bool   // the try removed it, and may have made it again
-	wrote   bool   // the try changed anything
-	doubt   bool
-	results []jobs.Result
-	lost    error // why nobody will ever know
+	// token and incarnation are those of the last try, results what would be true if it had
+	// happened. It is in doubt whether it did.
+	token       int64
+	incarnation string // empty if there was to be no queue
+	before      string // the incarnation of the queue that the try found
+	fresh       bool   // the try made the queue
+	forgot      bool   // the try removed it, and may have made it again
+	wrote       bool   // the try changed anything
+	doubt       bool
+	results     []jobs.Result
+	lost        error // why nobody will ever know
 }
 
 // try does the operations, unless the try before has.
@@ -102,9 +102,9 @@ func (c *change) try(ctx context.Context, db DB) error {
 		}
 		c.doubt = false // nothing of it has happened, and from now on nothing can
 	}
-	c.results, c.life, c.before, c.fresh, c.forgot, c.wrote = nil, "", "", false, false, false
+	c.results, c.incarnation, c.before, c.fresh, c.forgot, c.wrote = nil, "", "", false, false, false
 	if state != nil {
-		c.before = state.Life
+		c.before = state.Incarnation
 	}
 	items := &queueItems{ctx: ctx, db: db, d: c.Dialect, queue: c.queue}
 	for rest := c.operations; len(rest) > 0; {
@@ -146,7 +146,7 @@ func (c *change) save(items *queueItems, state *jobs.State) error {
 	case !c.wrote:
 		return items.run(writes...)
 	}
-	c.token, c.life = c.tokens.Add(1), state.Life
+	c.token, c.incarnation = c.tokens.Add(1), state.Incarnation
 	state.Wrote(c.writer, c.token)
 	data, err := state.Encode()
 	if err != nil {
@@ -161,13 +161,13 @@ func (c *change) lookUp(state *jobs.State) (known bool, err error) {
 	switch {
 	case !c.wrote:
 		return false, nil
-	case state != nil && state.Life == c.life:
+	case state != nil && state.Incarnation == c.incarnation:
 		return state.Writers[c.writer].Token == c.token, nil
-	case state != nil && c.forgot && state.Life == c.before:
+	case state != nil && c.forgot && state.Incarnation == c.before:
 		return false, nil // the queue was to be removed, and is there
-	case c.life == "" && len(c.operations) == 1:
+	case c.incarnation == "" && len(c.operations) == 1:
 		return true, nil // it is gone, whoever has removed it
-	case c.fresh && c.life != "":
+	case c.fresh && c.incarnation != "":
 		return false, nil // the queue was new, and is not there
 	}
 	return false, &history.Error{Class: history.Ambiguous, Op: "look up a commit",
@@ -232,7 +232,7 @@ func missing(operations []jobs.Operation) []jobs.Result {
 // make makes the queue, and gives its state as that of a queue that is held: somebody else may have
 // been first.
 func (c *change) make(ctx context.Context, db DB) (*jobs.State, time.Time, error) {
-	data, err := (&jobs.State{Life: newLife()}).Encode()
+	data, err := (&jobs.State{Incarnation: newIncarnation()}).Encode()
 	if err != nil {
 		return nil, time.Time{}, err
 	}

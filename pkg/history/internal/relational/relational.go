@@ -124,15 +124,15 @@ type Columns struct {
 	Shard    int16
 	Instance string
 
-	Life                 string
+	Incarnation          string
 	Execution, LastEvent int64
 	Status               string
 	Name, Version        string
 	Engine               int64
 	Fresh                bool
 
-	ParentInstance, ParentLife   sql.NullString
-	ParentExecution, ParentEvent sql.NullInt64
+	ParentInstance, ParentIncarnation sql.NullString
+	ParentExecution, ParentEvent      sql.NullInt64
 
 	Attributes          []byte
 	Trace, StartMessage sql.NullString
@@ -146,8 +146,8 @@ type Columns struct {
 }
 
 // ColumnNames are the names of the columns, in the order of Targets.
-const ColumnNames = `shard, instance, life, execution, last_event, status, name, version, engine, fresh,
-	parent_instance, parent_life, parent_execution, parent_event, attributes, trace, start_message,
+const ColumnNames = `shard, instance, incarnation, execution, last_event, status, name, version, engine, fresh,
+	parent_instance, parent_incarnation, parent_execution, parent_event, attributes, trace, start_message,
 	output, error, custom_status, custom_status_version, history_bytes, unread,
 	created_at, started_at, updated_at, ended_at, wake_at`
 
@@ -160,8 +160,10 @@ func Prefixed(table, names string) string {
 // Targets is where a row is scanned into.
 func (c *Columns) Targets() []any {
 	return []any{
-		&c.Shard, &c.Instance, &c.Life, &c.Execution, &c.LastEvent, &c.Status, &c.Name, &c.Version, &c.Engine, &c.Fresh,
-		&c.ParentInstance, &c.ParentLife, &c.ParentExecution, &c.ParentEvent, &c.Attributes, &c.Trace, &c.StartMessage,
+		&c.Shard, &c.Instance, &c.Incarnation, &c.Execution, &c.LastEvent, &c.Status, &c.Name, &c.Version,
+		&c.Engine, &c.Fresh,
+		&c.ParentInstance, &c.ParentIncarnation, &c.ParentExecution, &c.ParentEvent, &c.Attributes, &c.Trace,
+		&c.StartMessage,
 		&c.Output, &c.Error, &c.CustomStatus, &c.CustomStatusVersion, &c.HistoryBytes, &c.Unread,
 		&c.CreatedAt, &c.StartedAt, &c.UpdatedAt, &c.EndedAt, &c.WakeAt,
 	}
@@ -171,8 +173,9 @@ func (c *Columns) Targets() []any {
 // the database knows (created_at).
 func FromRow(instance string, r round.Row) (Columns, error) {
 	c := Columns{
-		Instance: instance, Life: r.Life, Execution: r.Execution, LastEvent: r.LastEvent, Status: string(r.Status),
-		Name: text(r.Name), Version: text(r.Version), Engine: int64(r.Engine), Fresh: r.Fresh,
+		Instance: instance, Incarnation: r.Incarnation, Execution: r.Execution, LastEvent: r.LastEvent,
+		Status: string(r.Status),
+		Name:   text(r.Name), Version: text(r.Version), Engine: int64(r.Engine), Fresh: r.Fresh,
 		Trace: nullText(r.Trace), StartMessage: nullText(r.StartMessage),
 		Output: r.Output, CustomStatus: r.CustomStatus, CustomStatusVersion: r.CustomStatusVersion,
 		HistoryBytes: r.HistoryBytes, Unread: int64(r.Unread),
@@ -180,7 +183,7 @@ func FromRow(instance string, r round.Row) (Columns, error) {
 		WakeAt: Moment{r.WakeAt},
 	}
 	if p := r.Parent; p != nil {
-		c.ParentInstance, c.ParentLife = nullText(p.Instance), nullText(p.Life)
+		c.ParentInstance, c.ParentIncarnation = nullText(p.Instance), nullText(p.Incarnation)
 		c.ParentExecution, c.ParentEvent = sql.NullInt64{Int64: p.Execution, Valid: true},
 			sql.NullInt64{Int64: p.Event, Valid: true}
 	}
@@ -201,7 +204,7 @@ func FromRow(instance string, r round.Row) (Columns, error) {
 // all the same.
 func (c *Columns) Row() (round.Row, error) {
 	r := round.Row{
-		Execution: c.Execution, Life: c.Life, Engine: int(c.Engine), Name: c.Name, Version: c.Version,
+		Execution: c.Execution, Incarnation: c.Incarnation, Engine: int(c.Engine), Name: c.Name, Version: c.Version,
 		Trace: c.Trace.String, StartMessage: c.StartMessage.String, Status: round.Status(c.Status),
 		Output: payload(c.Output), CustomStatus: payload(c.CustomStatus), CustomStatusVersion: c.CustomStatusVersion,
 		StartedAt: c.StartedAt.Time, UpdatedAt: c.UpdatedAt.Time, EndedAt: c.EndedAt.Time, WakeAt: c.WakeAt.Time,
@@ -209,8 +212,9 @@ func (c *Columns) Row() (round.Row, error) {
 	}
 	if c.ParentInstance.Valid {
 		r.Parent = &events.Parent{
-			Instance: c.ParentInstance.String, Life: c.ParentLife.String, Execution: c.ParentExecution.Int64,
-			Event: c.ParentEvent.Int64,
+			Instance: c.ParentInstance.String, Incarnation: c.ParentIncarnation.String,
+			Execution: c.ParentExecution.Int64,
+			Event:     c.ParentEvent.Int64,
 		}
 	}
 	var bad error
@@ -240,7 +244,7 @@ func (c *Columns) Basis() round.Basis {
 	if c.Grave() {
 		return round.Basis{}
 	}
-	return round.Basis{Life: c.Life, Execution: c.Execution, LastEvent: c.LastEvent,
+	return round.Basis{Incarnation: c.Incarnation, Execution: c.Execution, LastEvent: c.LastEvent,
 		CustomStatusVersion: c.CustomStatusVersion}
 }
 

@@ -208,7 +208,7 @@ func (a *Admin) Delete(ctx context.Context, instances []string,
 	return a.erase(ctx, buried)
 }
 
-// anySame reports whether one of the members is still there, in the same life.
+// anySame reports whether one of the members is still there, in the same incarnation.
 func anySame(now, before []member) bool {
 	created := make(map[string]time.Time, len(before))
 	for _, m := range before {
@@ -275,9 +275,9 @@ func (a *Admin) bury(ctx context.Context, db DB, family []member) error {
 		// (coalesce tells the database the type of the parameter)
 		age := fmt.Sprintf("CASE WHEN ended_at < %s AND updated_at < %s THEN coalesce(%s, updated_at) ELSE %s END", old,
 			old, soon, at)
-		_, err := db.Exec(ctx, "UPDATE rondo_instances SET status = '"+Erasing+`', life = '', execution = 0, last_event = -1,
+		_, err := db.Exec(ctx, "UPDATE rondo_instances SET status = '"+Erasing+`', incarnation = '', execution = 0, last_event = -1,
 			name = '', version = '', engine = 0, fresh = false,
-			parent_instance = NULL, parent_life = NULL, parent_execution = NULL, parent_event = NULL, attributes = NULL, trace = NULL,
+			parent_instance = NULL, parent_incarnation = NULL, parent_execution = NULL, parent_event = NULL, attributes = NULL, trace = NULL,
 			output = NULL, error = NULL, custom_status = NULL, custom_status_version = 0, history_bytes = 0, unread = 0,
 			wake_at = NULL, ended_at = NULL, created_at = `+age+", updated_at = "+at+" WHERE "+b.pairs("", memberIDs(part)), b.args...)
 		if err != nil {

@@ -16,11 +16,12 @@ func Promised(key history.PromiseKey, messages []byte) history.Promise {
 	return p
 }
 
-// ScanOverdue reads the columns instance, life, execution, last_event, custom_status_version and
-// wake_at.
+// ScanOverdue reads the columns instance, incarnation, execution, last_event, custom_status_version
+// and wake_at.
 func ScanOverdue(r Row) (o history.Overdue, err error) {
 	var at Moment
-	err = r.Scan(&o.Instance, &o.Basis.Life, &o.Basis.Execution, &o.Basis.LastEvent, &o.Basis.CustomStatusVersion, &at)
+	err = r.Scan(&o.Instance, &o.Basis.Incarnation, &o.Basis.Execution, &o.Basis.LastEvent,
+		&o.Basis.CustomStatusVersion, &at)
 	o.WakeAt = at.Time
 	return o, err
 }

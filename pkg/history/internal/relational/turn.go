@@ -98,12 +98,12 @@ func roomFor(all []events.Event) (size int) {
 	return min(size, rowBytes)
 }
 
-// Born is when the life began that a turn brings about. It is only stored with the first turn of a
-// life.
+// Born is when the incarnation began that a turn brings about. It is only stored with the first
+// turn of an incarnation.
 func Born(t *round.Turn) time.Time {
 	at := t.Row.StartedAt
 	for _, f := range t.Former {
-		if f.Life == t.Row.Life && f.StartedAt.Before(at) {
+		if f.Incarnation == t.Row.Incarnation && f.StartedAt.Before(at) {
 			at = f.StartedAt
 		}
 	}
@@ -140,14 +140,14 @@ func StartsChild(t *round.Turn) bool {
 }
 
 // ParentGone reports whether the parent of the child that a turn starts was deleted, given the
-// parent's row, nil for none. A parent that has begun another life without being deleted, which
-// only one that had ended can do, still has the execution that asked for the child.
+// parent's row, nil for none. A parent that has begun another incarnation without being deleted,
+// which only one that had ended can do, still has the execution that asked for the child.
 func (d Dialect) ParentGone(ctx context.Context, db DB, t *round.Turn, parent *Columns) (gone bool, err error) {
 	p := t.Row.Parent
 	switch {
 	case parent == nil || parent.Grave():
 		return true, nil
-	case parent.Life == text(p.Life):
+	case parent.Incarnation == text(p.Incarnation):
 		return false, nil
 	}
 	gone = true
@@ -155,7 +155,8 @@ func (d Dialect) ParentGone(ctx context.Context, db DB, t *round.Turn, parent *C
 		gone = false
 		var execution int64
 		return r.Scan(&execution)
-	}, "SELECT execution FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution = $3 AND life = $4",
-		d.Shard(p.Instance), Key(p.Instance), p.Execution, text(p.Life))
+	}, "SELECT execution FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution = $3 AND "+
+		"incarnation = $4",
+		d.Shard(p.Instance), Key(p.Instance), p.Execution, text(p.Incarnation))
 	return gone, err
 }

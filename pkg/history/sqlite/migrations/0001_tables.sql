@@ -3,7 +3,7 @@
 CREATE TABLE rondo_instances (
 	shard                 INTEGER NOT NULL DEFAULT 0,
 	instance              TEXT NOT NULL,
-	life                  TEXT NOT NULL,
+	incarnation           TEXT NOT NULL,
 	execution             INTEGER NOT NULL,
 	last_event            INTEGER NOT NULL,
 	status                TEXT NOT NULL,
@@ -20,7 +20,7 @@ CREATE TABLE rondo_instances (
 	ended_at              INTEGER,
 	wake_at               INTEGER,
 	parent_instance       TEXT,
-	parent_life           TEXT,
+	parent_incarnation    TEXT,
 	parent_execution      INTEGER,
 	parent_event          INTEGER,
 	trace                 TEXT,
@@ -55,7 +55,7 @@ CREATE TABLE rondo_executions (
 	shard         INTEGER NOT NULL DEFAULT 0,
 	instance      TEXT NOT NULL,
 	execution     INTEGER NOT NULL,
-	life          TEXT NOT NULL,
+	incarnation   TEXT NOT NULL,
 	name          TEXT NOT NULL,
 	version       TEXT NOT NULL,
 	engine        INTEGER NOT NULL,
@@ -95,3 +95,60 @@ CREATE TABLE rondo_outbox (
 	taken_until INTEGER,
 	messages    BLOB NOT NULL
 ) STRICT;
+
+-- Job queues. A row of rondo_queues is the state of a queue.
+
+CREATE TABLE rondo_queues (
+	queue  TEXT NOT NULL PRIMARY KEY,
+	starts INTEGER NOT NULL DEFAULT 0,
+	state  BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX rondo_queues_starting ON rondo_queues (queue) WHERE starts;
+
+-- place      rank
+-- 0 ready    the priority
+-- 1 delayed  when the item is due
+-- 2 locked   the number of the lock
+-- 3 dead     when the item died
+CREATE TABLE rondo_queue_items (
+	queue     TEXT NOT NULL,
+	place     INTEGER NOT NULL,
+	rank      INTEGER NOT NULL,
+	position  INTEGER NOT NULL,
+	id        INTEGER NOT NULL,
+	priority  INTEGER NOT NULL,
+	attempts  INTEGER NOT NULL DEFAULT 0,
+	size      INTEGER NOT NULL,
+	pushed_at INTEGER NOT NULL,
+	ready_at  INTEGER NOT NULL,
+	trace     TEXT,
+	reason    TEXT,
+	item      BLOB NOT NULL,
+	PRIMARY KEY (queue, place, rank, position)
+) STRICT;
+
+-- Concurrent locks; an exclusive one is in the queue's state.
+CREATE TABLE rondo_queue_locks (
+	queue      TEXT NOT NULL,
+	lock_id    TEXT NOT NULL,
+	number     INTEGER NOT NULL,
+	items      INTEGER NOT NULL,
+	created_at INTEGER NOT NULL,
+	expires_at INTEGER NOT NULL,
+	returned   INTEGER NOT NULL,
+	PRIMARY KEY (queue, lock_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX rondo_queue_locks_by_expiry ON rondo_queue_locks (queue, returned, expires_at);
+
+CREATE TABLE rondo_queue_keys (
+	queue      TEXT NOT NULL,
+	key        TEXT NOT NULL,
+	digest     TEXT NOT NULL,
+	items      INTEGER NOT NULL,
+	expires_at INTEGER NOT NULL,
+	PRIMARY KEY (queue, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX rondo_queue_keys_by_expiry ON rondo_queue_keys (queue, expires_at);

@@ -9,8 +9,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// lifeMetrics are about orchestrations, and follow from what was committed.
-type lifeMetrics struct {
+// instanceMetrics are about orchestrations, and follow from what was committed.
+type instanceMetrics struct {
 	starts, completions, failures, poison, faults, continuations, childCalls *counter
 	steps                                                                    *counter
 	duration, execution, rounds, events, bytes, payload, child, call         *histogram
@@ -29,7 +29,7 @@ const (
 	payloadActivityResult
 )
 
-func (m *lifeMetrics) make(i *instruments) {
+func (m *instanceMetrics) make(i *instruments) {
 	m.starts, m.completions, m.failures = i.counter(MetricOrchestrationStarts),
 		i.counter(MetricOrchestrationCompletions), i.counter(MetricOrchestrationFailures)
 	m.poison, m.faults, m.continuations = i.counter(MetricOrchestrationPoison), i.counter(MetricOrchestrationFaults),
@@ -63,7 +63,7 @@ func (m *Metrics) Turn(t *round.Turn, scheduled func(message string) bool) {
 	if m == nil {
 		return
 	}
-	l := &m.life
+	l := &m.instances
 	name := t.Row.Name
 	if len(t.Former) > 0 {
 		name = t.Former[0].Name
@@ -138,7 +138,7 @@ func initiator(f *events.Started, scheduled func(string) bool) string {
 
 // ended records the end of an execution.
 func (m *Metrics) ended(o *round.Over) {
-	l := &m.life
+	l := &m.instances
 	name, version := m.orchestrations.both(o.Name, o.Version)
 	ended, one := l.ended.of(key{name, version, string(o.Status), ""}), l.byName.of(key{a: name})
 	took(l.execution, o.Ended.Sub(o.Begun), ended)
@@ -164,7 +164,7 @@ func (m *Metrics) ended(o *round.Over) {
 // answered records that something an orchestration has waited for has its answer, or is not waited
 // for any more.
 func (m *Metrics) answered(orchestration string, o *round.Over) {
-	l := &m.life
+	l := &m.instances
 	outcome := "completed"
 	switch {
 	case o.GivenUp:
@@ -189,9 +189,9 @@ func (m *Metrics) Step(orchestration string, d time.Duration, failed *events.Err
 	if m == nil {
 		return
 	}
-	s := m.life.step.of(key{a: m.orchestrations.name(orchestration), b: outcomeOf(failed)})
-	add(m.life.steps, 1, s)
-	took(m.life.stepDuration, d, s)
+	s := m.instances.step.of(key{a: m.orchestrations.name(orchestration), b: outcomeOf(failed)})
+	add(m.instances.steps, 1, s)
+	took(m.instances.stepDuration, d, s)
 }
 
 // outcomeOf is the label of how a function has ended.

@@ -15,9 +15,9 @@ import (
 // This file has the rules about the executions of an instance, one after the other, and about what
 // the store shows of it.
 
-// life follows an instance through its executions. It remembers of the former ones only what the
+// lineage follows an instance through its executions. It remembers of the former ones only what the
 // next one is compared with.
-type life struct {
+type lineage struct {
 	id       string
 	former   *execution // without what is only good while it runs
 	now      *execution
@@ -27,20 +27,20 @@ type life struct {
 	executions, events int64
 }
 
-func newLife(id string) *life { return &life{id: id, messages: newTaken()} }
+func newLineage(id string) *lineage { return &lineage{id: id, messages: newTaken()} }
 
-func (l *life) bad(f Finding) {
+func (l *lineage) bad(f Finding) {
 	f.Instance = l.id
 	l.findings = append(l.findings, f)
 }
 
 // begin begins an execution. The events are then taken in portions.
-func (l *life) begin(number int64) {
+func (l *lineage) begin(number int64) {
 	l.now = newExecution(l, number)
 	l.executions++
 }
 
-func (l *life) take(portion []events.Event) {
+func (l *lineage) take(portion []events.Event) {
 	for _, e := range portion {
 		l.now.take(e)
 	}
@@ -48,7 +48,7 @@ func (l *life) take(portion []events.Event) {
 }
 
 // finish ends an execution. What follows are those behind it.
-func (l *life) finish() {
+func (l *lineage) finish() {
 	if l.former != nil {
 		l.judgeFormer()
 	}
@@ -57,7 +57,7 @@ func (l *life) finish() {
 
 // judgeFormer: an execution that has a successor and did not end has been forgotten half-way; a gap
 // between two is a whole history that was lost.
-func (l *life) judgeFormer() {
+func (l *lineage) judgeFormer() {
 	if l.former.number+1 != l.now.number {
 		l.bad(Finding{Rule: ExecutionMissing, Execution: l.former.number + 1,
 			Expected: fmt.Sprintf("execution %d between those that are kept", l.former.number+1),
@@ -71,9 +71,9 @@ func (l *life) judgeFormer() {
 }
 
 // started compares how an execution begins with how the one before ended.
-func (l *life) started(x *execution) {
+func (l *lineage) started(x *execution) {
 	if x.started.Previous == 0 {
-		l.messages = newTaken() // a new life
+		l.messages = newTaken() // a new incarnation
 	} else {
 		l.messages.trim(maxTaken)
 	}
@@ -93,8 +93,8 @@ func (l *life) started(x *execution) {
 		differs(next.Name+" "+next.Version, s.Name+" "+s.Version)
 	case !bytes.Equal(s.Input, next.Input):
 		differs("input "+clip(next.Input), clip(s.Input))
-	case l.former.started != nil && s.Life != l.former.started.Life:
-		differs("life "+l.former.started.Life, s.Life)
+	case l.former.started != nil && s.Incarnation != l.former.started.Incarnation:
+		differs("incarnation "+l.former.started.Incarnation, s.Incarnation)
 	case l.former.started != nil && !sameParent(s.Parent, l.former.started.Parent):
 		differs("parent "+parentText(l.former.started.Parent), parentText(s.Parent))
 	}
@@ -110,7 +110,7 @@ func kindOf(f events.Fact) events.Kind {
 // inherited compares what an execution has when its code begins with what the one before had when
 // it ended. A message that was read may come again: whether the code had looked at it, history does
 // not tell.
-func (l *life) inherited(x *execution) {
+func (l *lineage) inherited(x *execution) {
 	f := l.former
 	if x.started.Previous == 0 || f == nil || f.number != x.started.Previous {
 		return
@@ -141,7 +141,7 @@ func (l *life) inherited(x *execution) {
 // ---- The store.
 
 // compareRow compares the last execution with the row of the instance.
-func (l *life) compareRow(row round.Row) {
+func (l *lineage) compareRow(row round.Row) {
 	x := l.now
 	differs := func(what string, expected, found any) {
 		if e, f := fmt.Sprint(expected), fmt.Sprint(found); e != f {
@@ -152,7 +152,7 @@ func (l *life) compareRow(row round.Row) {
 	differs("status", x.standing(), row.Status)
 	differs("unread messages", x.mail.waits(), row.Unread)
 	if s := x.started; s != nil {
-		differs("life", s.Life, row.Life)
+		differs("incarnation", s.Incarnation, row.Incarnation)
 		differs("orchestration", s.Name+" "+s.Version, row.Name+" "+row.Version)
 		differs("start message", s.Message, row.StartMessage)
 		differs("parent", parentText(s.Parent), parentText(row.Parent))
@@ -173,7 +173,7 @@ func (l *life) compareRow(row round.Row) {
 
 // willBeLookedAt: if a message about what it waits for is lost, only its wake time brings somebody
 // to look.
-func (l *life) willBeLookedAt(row round.Row) {
+func (l *lineage) willBeLookedAt(row round.Row) {
 	if row.Status.Ended() || !row.WakeAt.IsZero() {
 		return
 	}
@@ -198,7 +198,7 @@ func owed(f events.Fact) bool {
 }
 
 // compareValues compares the values that the store shows with those that history tells.
-func (l *life) compareValues(values map[string]events.Payload) {
+func (l *lineage) compareValues(values map[string]events.Payload) {
 	if !sameValues(values, l.now.values) {
 		l.now.bad(ValuesDiffer, 0, "values "+valuesText(l.now.values)+" as in history",
 			valuesText(values)+" in the store")
@@ -206,7 +206,7 @@ func (l *life) compareValues(values map[string]events.Payload) {
 }
 
 // compareExecution compares a former execution with what the store keeps of it besides its history.
-func (l *life) compareExecution(info history.ExecutionInfo) {
+func (l *lineage) compareExecution(info history.ExecutionInfo) {
 	x := l.now
 	output, failure := outcome(x.end.Fact)
 	said := fmt.Sprintf("%s after %d events, output %s, error %s", x.standing(), x.last.ID, clip(output),
@@ -279,7 +279,7 @@ func parentText(p *events.Parent) string {
 	if p == nil {
 		return "none"
 	}
-	return fmt.Sprintf("%q, life %s, execution %d, event %d", p.Instance, p.Life, p.Execution, p.Event)
+	return fmt.Sprintf("%q, incarnation %s, execution %d, event %d", p.Instance, p.Incarnation, p.Execution, p.Event)
 }
 
 func sameValues(a, b map[string]events.Payload) bool {
@@ -335,7 +335,7 @@ func (t *taken) add(id string) {
 	}
 }
 
-// maxTaken bounds how many messages of a life are compared with those that come later.
+// maxTaken bounds how many messages of an incarnation are compared with those that come later.
 const maxTaken = 1 << 20
 
 // trim forgets all but the newest.
