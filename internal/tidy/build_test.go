@@ -47,7 +47,7 @@ func TestBuildTellsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// building is a run of build.sh with fakeGo.
+// building is a run of internal/tools/build.sh with fakeGo.
 type building struct {
 	t     *testing.T
 	cmd   *exec.Cmd

@@ -169,3 +169,61 @@ func isStandard(p string) bool {
 	first, _, _ := strings.Cut(p, "/")
 	return !strings.Contains(first, ".")
 }
+
+// textLine is a line of a comment, of a string, or of prose.
+type textLine struct {
+	number int
+	text   string
+}
+
+// commentLines are the lines of all comments of a file, directives left out.
+func commentLines(f *source) (lines []textLine) {
+	for _, g := range f.file.Comments {
+		for _, c := range g.List {
+			if directive.MatchString(c.Text) {
+				continue
+			}
+			text := strings.TrimPrefix(strings.TrimSuffix(strings.TrimPrefix(c.Text, "/*"), "*/"), "//")
+			n := f.fset.Position(c.Pos()).Line
+			for line := range strings.Lines(text) {
+				lines = append(lines, textLine{n, strings.TrimRight(line, "\r\n")})
+				n++
+			}
+		}
+	}
+	return lines
+}
+
+var directive = regexp.MustCompile(`^//[a-z]+:[a-z]`)
+
+// proseLines are the lines of a Markdown file outside of its code blocks.
+func proseLines(text string) (lines []textLine) {
+	n, fenced := 0, false
+	for line := range strings.Lines(text) {
+		n++
+		if fence := strings.HasPrefix(strings.TrimSpace(line), "```"); fence {
+			fenced = !fenced
+		} else if !fenced {
+			lines = append(lines, textLine{n, strings.TrimRight(line, "\r\n")})
+		}
+	}
+	return lines
+}
+
+// eachDocument visits all Markdown files, but for those in testdata.
+func eachDocument(t *testing.T, visit func(name, text string)) {
+	t.Helper()
+	err := walk(func(name string) error {
+		if !strings.HasSuffix(name, ".md") || strings.Contains("/"+name, "/testdata/") {
+			return nil
+		}
+		text, err := os.ReadFile(filepath.FromSlash(name))
+		if err == nil {
+			visit(name, string(text))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -5,7 +5,7 @@
 //
 //	receive   from the queue of its tag and activity, when a slot is free                      receive.go, limits.go
 //	admit     its session may belong to another worker, its time may be over, or it may have
-//	          brought down worker after worker                                                 admit.go, sessions.go
+//	          brought down worker after worker                                                 execute.go, sessions.go
 //	execute   the function, with a context that ends when nobody waits for the result          execute.go
 //	complete  its result or error is published to the instance, in one call for all that
 //	          have finished just now                                                           complete.go
