@@ -56,7 +56,7 @@ type building struct {
 
 func newBuild(t *testing.T, what string) *building {
 	t.Helper()
-	script, err := filepath.Abs("internal/tools/build.sh")
+	script, err := filepath.Abs(inRoot("internal/tools/build.sh"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"go/ast"
 	"go/token"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -30,7 +28,7 @@ func TestColumns(t *testing.T) {
 		if !strings.HasSuffix(name, ".md") || strings.Contains("/"+name, "/testdata/") {
 			return nil
 		}
-		text, err := os.ReadFile(filepath.FromSlash(name))
+		text, err := readFile(name)
 		for _, site := range wideProse(name, string(text)) {
 			r.add(name, site)
 		}

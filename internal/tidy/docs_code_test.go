@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,7 +26,7 @@ func TestLinksInDocuments(t *testing.T) {
 	all := documents(t)
 	for _, d := range all {
 		report(t, checkLinks(d, all, func(name string) bool {
-			_, err := os.Stat(filepath.FromSlash(name))
+			_, err := os.Stat(inRoot(name))
 			return err == nil
 		}))
 	}
@@ -44,7 +43,7 @@ func documents(t *testing.T) []document {
 		if name != "README.md" && (!strings.HasPrefix(name, "docs/") || !strings.HasSuffix(name, ".md")) {
 			return nil
 		}
-		text, err := os.ReadFile(filepath.FromSlash(name))
+		text, err := readFile(name)
 		all = append(all, document{name, string(text)})
 		return err
 	})

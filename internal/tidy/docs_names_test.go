@@ -3,9 +3,7 @@ package tidy
 import (
 	"fmt"
 	"go/ast"
-	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -25,19 +23,10 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 			}
 		}
 	}
-	documents, err := filepath.Glob(filepath.Join("docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range documents {
-		if filepath.ToSlash(d) == featureTable { // it has rules of its own
-			continue
+	for _, d := range documents(t) {
+		if path.Dir(d.path) == "docs" && d.path != featureTable { // that one has rules of its own
+			report(t, checkNamesOfTests(d.path, d.text, tests))
 		}
-		text, err := os.ReadFile(d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		report(t, checkNamesOfTests(filepath.ToSlash(d), string(text), tests))
 	}
 }
 
@@ -81,7 +70,7 @@ func checkNamesOfTests(document, text string, tests map[string][]string) (bad []
 // logs.
 func TestDocumentsQuoteTheLogs(t *testing.T) {
 	const document, head = "docs/operating.md", "| in the log |"
-	text, err := os.ReadFile(filepath.FromSlash(document))
+	text, err := readFile(document)
 	if err != nil {
 		t.Fatal(err)
 	}

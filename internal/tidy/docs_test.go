@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -63,7 +62,7 @@ func ids(letter string, from, to int) []string {
 }
 
 func TestFeatureTable(t *testing.T) {
-	text, err := os.ReadFile(filepath.FromSlash(featureTable))
+	text, err := readFile(featureTable)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +218,7 @@ func suiteNames(files []*source) []string {
 
 func scenarioNames(t *testing.T) []string {
 	t.Helper()
-	files, err := os.ReadDir(filepath.FromSlash(scenarios))
+	files, err := os.ReadDir(inRoot(scenarios))
 	if err != nil {
 		t.Fatal(err)
 	}

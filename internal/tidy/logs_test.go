@@ -3,7 +3,6 @@ package tidy
 import (
 	"go/ast"
 	"go/token"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,7 +13,7 @@ import (
 // logKeys reads the table of keys in docs/logs.md.
 func logKeys(t *testing.T) map[string]bool {
 	t.Helper()
-	text, err := os.ReadFile("docs/logs.md")
+	text, err := readFile("docs/logs.md")
 	if err != nil {
 		t.Fatal(err)
 	}

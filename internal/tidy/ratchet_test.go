@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,7 +78,7 @@ func (r *ratchet) grown(allowed map[string]int) (problems []string) {
 }
 
 func readRatchet(file string) (map[string]int, error) {
-	text, err := os.ReadFile(filepath.FromSlash(file))
+	text, err := readFile(file)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +99,7 @@ func writeRatchet(file string, now map[string]int) error {
 	for _, key := range slices.Sorted(maps.Keys(now)) {
 		fmt.Fprintf(&b, "%d %s\n", now[key], key)
 	}
-	return os.WriteFile(filepath.FromSlash(file), []byte(b.String()), 0o644)
+	return os.WriteFile(inRoot(file), []byte(b.String()), 0o644)
 }
 
 func TestRatchetsOnlyShrink(t *testing.T) {

@@ -16,13 +16,14 @@ import (
 	"testing"
 )
 
-// TestMain runs the tests in the root of the repository.
-func TestMain(m *testing.M) {
-	if err := os.Chdir("../.."); err != nil {
-		panic(err)
-	}
-	os.Exit(m.Run())
-}
+// root is the root of the repository. The tests do not change to it: go test would no longer notice
+// that files have changed, and report a cached result.
+const root = "../.."
+
+// inRoot is the path of a file, which is named by its path from the root, with slashes.
+func inRoot(name string) string { return filepath.Join(root, filepath.FromSlash(name)) }
+
+func readFile(name string) ([]byte, error) { return os.ReadFile(inRoot(name)) }
 
 // source is one parsed Go file.
 type source struct {
@@ -88,7 +89,7 @@ var parseAll = sync.OnceValues(func() ([]*source, error) {
 		if !strings.HasSuffix(name, ".go") || strings.Contains("/"+name, "/testdata/") {
 			return nil
 		}
-		text, err := os.ReadFile(filepath.FromSlash(name))
+		text, err := readFile(name)
 		if err != nil {
 			return err
 		}
@@ -103,7 +104,10 @@ var parseAll = sync.OnceValues(func() ([]*source, error) {
 // out.
 func walk(visit func(name string) error) error {
 	ignored := []string{".git", "bin"}
-	return filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+	return filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err == nil {
+			name, err = filepath.Rel(root, name)
+		}
 		switch {
 		case err != nil:
 			return err
@@ -217,7 +221,7 @@ func eachDocument(t *testing.T, visit func(name, text string)) {
 		if !strings.HasSuffix(name, ".md") || strings.Contains("/"+name, "/testdata/") {
 			return nil
 		}
-		text, err := os.ReadFile(filepath.FromSlash(name))
+		text, err := readFile(name)
 		if err == nil {
 			visit(name, string(text))
 		}

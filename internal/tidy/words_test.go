@@ -3,8 +3,6 @@ package tidy
 import (
 	"cmp"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -46,7 +44,7 @@ const beforePath = "_./$})*-"
 
 func TestWords(t *testing.T) {
 	err := walk(func(name string) error {
-		data, err := os.ReadFile(filepath.FromSlash(name))
+		data, err := readFile(name)
 		if err == nil && utf8.Valid(data) {
 			report(t, checkWords(name, string(data)))
 		}
