@@ -23,7 +23,7 @@ import (
 // These tests are what people use, through both services: each is an orchestration whose activity
 // runs on a worker.
 
-// one is a contract that most of these tests share.
+// job1 and main are the contracts that most of these tests share.
 var (
 	job1 = activity.Define[string, string]("job")
 	main = orchestration.Define[string, string]("main")

@@ -145,7 +145,7 @@ func verbOf(prefix, subject string) string {
 	return Other
 }
 
-// attempts are the labels of attempts.
+// attemptLabel is the label of an attempt.
 func attemptLabel(n int) string {
 	switch {
 	case n <= 1:
@@ -158,7 +158,7 @@ func attemptLabel(n int) string {
 	return "4+"
 }
 
-// timeouts are the types of timeouts that the engine knows.
+// timeoutLabel is the label of a timeout: its type, if the engine knows it.
 func timeoutLabel(typ string) string {
 	switch typ {
 	case events.TimeoutScheduleToStart, events.TimeoutStartToClose, events.TimeoutHeartbeat, events.TimeoutOverall:

@@ -71,7 +71,7 @@ var (
 	}
 )
 
-// process is a program that runs as a process of its own.
+// running is a program that runs as a process of its own.
 type running struct {
 	t    *testing.T
 	cmd  *exec.Cmd

@@ -19,7 +19,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// b is a broker in memory.
+// fakeBroker is a broker in memory.
 type fakeBroker struct {
 	mu        sync.Mutex
 	published []string

@@ -211,7 +211,7 @@ func equal(a, b any) bool {
 	return err == nil && err2 == nil && bytes.Equal(x, y)
 }
 
-// text is a member that is a string.
+// string is a member that is a string.
 func (r response) string(name string) string {
 	r.t.Helper()
 	s, ok := r.body[name].(string)

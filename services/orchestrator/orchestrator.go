@@ -458,5 +458,3 @@ func cleanID(s string) string {
 	}
 	return string(b)
 }
-
-// instant is the time in the resolution of history.

@@ -457,12 +457,12 @@ func (h hold) settle(what string, do func(m *message)) {
 // Ack implements broker.Hold.
 func (h hold) Ack() { h.settle("ack", func(m *message) { h.b.remove(m.place) }) }
 
-// Return implements broker.Hold.
+// Nak implements broker.Hold.
 func (h hold) Nak(after time.Duration) {
 	h.settle("return", func(m *message) { m.free, m.holder, m.returned = h.b.now().Add(after), nil, true })
 }
 
-// Extend implements broker.Hold.
+// InProgress implements broker.Hold.
 func (h hold) InProgress() {
 	h.settle("extend", func(m *message) { m.free = h.b.now().Add(h.b.wait(m)) })
 }

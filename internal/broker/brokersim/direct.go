@@ -302,13 +302,13 @@ func (h *passedHold) Finish() (final bool) {
 // Ack implements broker.Hold.
 func (h *directHold) Ack() { h.settle("settle", nil) }
 
-// Return implements broker.Hold.
+// Nak implements broker.Hold.
 func (h *directHold) Nak(time.Duration) { h.settle("return", errReturned) }
 
-// Extend implements broker.Hold. The sender does not wait any longer.
+// InProgress implements broker.Hold. The sender does not wait any longer.
 func (h *directHold) InProgress() {}
 
-// Token implements broker.Hold. Nobody else can settle it.
+// AckSubject implements broker.Hold. Nobody else can settle it.
 func (h *directHold) AckSubject() string { return "" }
 
 // push takes a result into the lane of what goes ahead, if there is room.
@@ -364,8 +364,8 @@ func (c *Bus) receives(partition int, r *receiver) (stop func()) {
 	}
 }
 
-// stored tells whether a task that came directly is stored. At first it is not, and the sender has
-// it.
+// hasDirect tells whether a task that came directly is stored. At first it is not, and the sender
+// has it.
 func (b *Broker) hasDirect(d broker.Delivery) bool {
 	if time.Since(d.Stored) < broker.LastsAfter+answerWait/2 {
 		return true

@@ -270,7 +270,7 @@ func (c *Bus) ReceiveHandovers(name string, take func(broker.Delivery) error) (s
 	}, nil
 }
 
-// Token implements broker.Hold.
+// AckSubject implements broker.Hold.
 func (h hold) AckSubject() string { return strconv.FormatUint(h.place, 10) }
 
 // ---- Sessions, notes, marks.

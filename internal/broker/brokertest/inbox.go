@@ -160,7 +160,7 @@ func onePartition(t *T) {
 	}
 }
 
-// OddNames are texts that are hard to put into a subject.
+// oddNames are texts that are hard to put into a subject.
 var oddNames = []string{
 	"a b", "a.b", "*", ">", "a*b>c", "é ü 漢字 🎵", "_", "__", "a_b", "a/b", "/", ":", "a:b@c~d+e=f,g", "%", "%2E", "%5F",
 	"..", "tab\tin it", strings.Repeat("漢", 42) + "ab",

@@ -259,14 +259,14 @@ func (h shortHold) say(what string) {
 // Ack implements broker.Hold.
 func (h shortHold) Ack() { h.say(saidSettled) }
 
-// Return implements broker.Hold. It comes again through the stream, at once.
+// Nak implements broker.Hold. It comes again through the stream, at once.
 func (h shortHold) Nak(time.Duration) { h.say(saidReturned) }
 
-// Extend implements broker.Hold. It does nothing: who has sent the result does not wait for longer,
-// so that nothing else has to wait with it.
+// InProgress implements broker.Hold. It does nothing: the sender of the result does not wait for
+// longer, so that nothing else has to wait with it.
 func (h shortHold) InProgress() {}
 
-// Token implements broker.Hold. Nobody else can settle it.
+// AckSubject implements broker.Hold. Nobody else can settle it.
 func (h shortHold) AckSubject() string { return "" }
 
 // ways are the short ways by which results, and work, were sent lately.

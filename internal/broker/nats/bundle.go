@@ -328,11 +328,11 @@ func (h bundledHold) Finish() (final bool) {
 	return h.b.settle(h.i, resultSettled) == resultSettled && time.Since(h.b.came) < beginWithin
 }
 
-// Return implements broker.Hold. It comes again through the stream, at once.
+// Nak implements broker.Hold. It comes again through the stream, at once.
 func (h bundledHold) Nak(time.Duration) { h.say(saidReturned) }
 
-// Extend implements broker.Hold. See shortHold.
+// InProgress implements broker.Hold. See shortHold.
 func (h bundledHold) InProgress() {}
 
-// Token implements broker.Hold. Nobody else can settle it.
+// AckSubject implements broker.Hold. Nobody else can settle it.
 func (h bundledHold) AckSubject() string { return "" }

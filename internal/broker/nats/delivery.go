@@ -141,7 +141,7 @@ func (h hold) say(what []byte) {
 // Ack implements broker.Hold.
 func (h hold) Ack() { h.say(saidAck) }
 
-// Return implements broker.Hold.
+// Nak implements broker.Hold.
 func (h hold) Nak(after time.Duration) {
 	// With a delay, however short, the broker writes down when the message comes again. Without one
 	// it forgets that when it is restarted.
@@ -149,10 +149,10 @@ func (h hold) Nak(after time.Duration) {
 	h.say([]byte(`-NAK {"delay": ` + strconv.FormatInt(int64(after), 10) + "}"))
 }
 
-// Extend implements broker.Hold.
+// InProgress implements broker.Hold.
 func (h hold) InProgress() { h.say(saidExtend) }
 
-// Token implements broker.Hold.
+// AckSubject implements broker.Hold.
 func (h hold) AckSubject() string { return h.reply }
 
 func lastWord(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }

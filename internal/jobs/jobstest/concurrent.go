@@ -71,7 +71,7 @@ func reopened(t *testing.T, db *Database) {
 	Audit(t, db, "kept")
 }
 
-// Crowd is how many push and pop at once.
+// crowd is how many push and pop at once.
 const crowd = 8
 
 // manyAtOnce has pushers and poppers at the same queue, over two stores where that is possible.
