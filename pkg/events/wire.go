@@ -126,6 +126,17 @@ func (h Header) setDuration(key string, d time.Duration) {
 	}
 }
 
+func (h Header) setHeartbeat(p Payload) error {
+	if len(p) == 0 {
+		return nil
+	}
+	b, err := marshal(p)
+	if err == nil {
+		h.set(HeaderHeartbeat, string(b))
+	}
+	return err
+}
+
 // Encode writes a message for the broker.
 func Encode(prefix string, m Message) (Wire, error) {
 	w := Wire{Header: Header{}, NotBefore: m.NotBefore}
@@ -157,25 +168,7 @@ func Encode(prefix string, m Message) (Wire, error) {
 	switch c := m.Content.(type) {
 	case *Start:
 		to(VerbStart, EncodeToken(c.Orchestration))
-		w.Body = c.Input
-		w.Header.set(HeaderVersion, c.Version)
-		w.Header.set(HeaderConflict, string(c.Conflict))
-		if c.IgnoreUnknown {
-			w.Header.set(HeaderUnknownFields, ignoreFields)
-		}
-		if c.Parent != nil {
-			w.Header.set(HeaderParent, encodeParent(*c.Parent))
-		}
-		if len(c.Attributes) > 0 {
-			var b []byte
-			b, err = marshal(c.Attributes)
-			w.Header.set(HeaderAttributes, string(b))
-		}
-		if err == nil && len(c.Messages) > 0 {
-			var b []byte
-			b, err = marshal(c.Messages)
-			w.Header.set(HeaderMessages, string(b))
-		}
+		err = encodeStart(c, &w)
 	case *EventRaised:
 		to(VerbEvent, EncodeToken(c.Name))
 		w.Body = c.Data
@@ -203,12 +196,7 @@ func Encode(prefix string, m Message) (Wire, error) {
 	case *WorkFailed:
 		to(VerbFail, ref(c.Ref))
 		w.Header.set(HeaderWorker, c.Worker)
-		if len(c.Heartbeat) > 0 {
-			var b []byte
-			b, err = marshal(c.Heartbeat)
-			w.Header.set(HeaderHeartbeat, string(b))
-		}
-		if err == nil {
+		if err = w.Header.setHeartbeat(c.Heartbeat); err == nil {
 			w.Body, err = encodeError(c.Error)
 		}
 	case *TimerDue:
@@ -243,6 +231,34 @@ func Encode(prefix string, m Message) (Wire, error) {
 	return w, nil
 }
 
+func encodeStart(c *Start, w *Wire) error {
+	w.Body = c.Input
+	h := w.Header
+	h.set(HeaderVersion, c.Version)
+	h.set(HeaderConflict, string(c.Conflict))
+	if c.IgnoreUnknown {
+		h.set(HeaderUnknownFields, ignoreFields)
+	}
+	if c.Parent != nil {
+		h.set(HeaderParent, encodeParent(*c.Parent))
+	}
+	if len(c.Attributes) > 0 {
+		b, err := marshal(c.Attributes)
+		if err != nil {
+			return err
+		}
+		h.set(HeaderAttributes, string(b))
+	}
+	if len(c.Messages) > 0 {
+		b, err := marshal(c.Messages)
+		if err != nil {
+			return err
+		}
+		h.set(HeaderMessages, string(b))
+	}
+	return nil
+}
+
 func encodeWork(c *Work, w *Wire) error {
 	w.Body = c.Input
 	h := w.Header
@@ -258,14 +274,7 @@ func encodeWork(c *Work, w *Wire) error {
 	h.setTime(HeaderDeadline, c.Deadline)
 	h.setDuration(HeaderStartToClose, c.StartToClose)
 	h.setDuration(HeaderHeartbeatTimeout, c.HeartbeatTimeout)
-	if len(c.Heartbeat) > 0 {
-		b, err := marshal(c.Heartbeat)
-		if err != nil {
-			return err
-		}
-		h.set(HeaderHeartbeat, string(b))
-	}
-	return nil
+	return h.setHeartbeat(c.Heartbeat)
 }
 
 func encodeTag(tag string) string {
