@@ -55,7 +55,7 @@ func TestChecksNotice(t *testing.T) {
 			"the file has 701 lines"},
 		{"file that is just short enough", round, "package round" + strings.Repeat("\n", maxFileLines), checkSizes, ""},
 		{"long function", round, "package round; func f() {" + strings.Repeat("\n", maxFunctionLines) + "}", checkSizes,
-			"function f has 121 lines"},
+			"function f has 101 lines"},
 		{"name that says nothing", "pkg/util" + "s/x.go", `package x`, checkPackageName, "does not say"},
 		{"no comment", round, `package round`, commentOf, "has no package comment"},
 		{"comment", round, "// Package round decides.\npackage round", commentOf, ""},
