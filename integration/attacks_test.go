@@ -49,7 +49,7 @@ type again struct{ *probe }
 
 func (b again) Receive(ctx context.Context, p int, take func(broker.Delivery)) error {
 	return b.probe.Receive(ctx, p, func(d broker.Delivery) {
-		d.Deliveries += 4
+		d.NumDelivered += 4
 		take(d)
 	})
 }

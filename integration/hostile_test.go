@@ -204,7 +204,7 @@ func FuzzInbound(f *testing.F) {
 			t.Fatalf("%q gives %+v, which cannot be sent on: %v", subject, m, err)
 		}
 		in := round.New(&round.Config{Code: code}, round.Known{Instance: m.Instance})
-		turn := in.Decide([]round.Delivery{{Message: m, Attempts: 1, Deliveries: 1}}, time.Now())
+		turn := in.Decide([]round.Delivery{{Message: m, Attempts: 1, NumDelivered: 1}}, time.Now())
 		if len(turn.Receipts) != 1 || turn.Receipts[0].Verdict == 0 {
 			t.Fatalf("%q has no receipt: %+v", subject, turn)
 		}

@@ -395,8 +395,8 @@ func TestTraceIsTheSame(t *testing.T) {
 		v.broker.onAck = func(d broker.Delivery) bool { // the first acknowledgement of each is lost
 			mu.Lock()
 			defer mu.Unlock()
-			before := first[d.Place]
-			first[d.Place] = true
+			before := first[d.Sequence]
+			first[d.Sequence] = true
 			return before
 		}
 		v.start()

@@ -636,7 +636,7 @@ var otherCalls = map[string]string{
 	"Listen": reads, "Marked": reads, "Members": reads,
 	"Metrics": reads, "Note": reads, "Owner": reads, "Partitions": reads, "Ping": reads, "Prefix": reads,
 	"Queues": reads, "Schedules": reads, "Stats": reads,
-	"Stored": reads, "Token": reads, "Tree": reads, "Value": reads, "Values": reads, "WorkBacklog": reads,
+	"Stored": reads, "Tree": reads, "Value": reads, "Values": reads, "WorkBacklog": reads,
 	"AckSubject": reads, "WorkWait": reads, "Graves": reads, "OldPromises": reads,
 	"ValuesOf": reads,
 

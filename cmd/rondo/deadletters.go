@@ -32,9 +32,9 @@ type letter struct {
 
 func letterOf(l broker.DeadLetter) letter {
 	out := letter{
-		Number: l.Place, Reason: l.Why.Reason, Detail: l.Why.Detail, By: l.Why.By, Attempts: l.Why.Attempts,
+		Number: l.Sequence, Reason: l.Why.Reason, Detail: l.Why.Detail, By: l.Why.By, Attempts: l.Why.Attempts,
 		Subject: l.Subject, ID: l.ID, Header: l.Header,
-		Lost: l.Lost, Stored: l.Stored, Buried: l.Buried,
+		Lost: l.Lost, Stored: l.StoredAt, Buried: l.Buried,
 	}
 	if json.Valid(l.Body) {
 		out.Body = events.Payload(l.Body)
@@ -113,7 +113,7 @@ func (c *cli) listLetters(ctx context.Context, after uint64, limit int) error {
 	}
 	var rows [][]string
 	for _, l := range all {
-		rows = append(rows, []string{strconv.FormatUint(l.Place, 10), c.ago(l.Buried), l.Why.Reason, l.Subject,
+		rows = append(rows, []string{strconv.FormatUint(l.Sequence, 10), c.ago(l.Buried), l.Why.Reason, l.Subject,
 			l.Why.Detail})
 	}
 	return c.table([]string{"NUMBER", "BURIED", "REASON", "SUBJECT", "DETAIL"}, rows)

@@ -65,12 +65,12 @@ var mutantsOfDelivery = []mutant{
 	// Direct delivery of results.
 	{name: "a result is settled before it is committed", test: test{pkg: "./internal/broker/nats",
 		run: "^TestResultsTakeTheShortWay$|^TestBundlesAreSettledOneByOne$"}, edits: []edit{
-		{natsOf + "back.go", "	r.push(&waiting{d: d, since: d.Stored})\n	return \"\"\n",
-			"	d.Hold.Ack()\n	r.push(&waiting{d: d, since: d.Stored})\n	return \"\"\n"},
+		{natsOf + "back.go", "	r.push(&waiting{d: d, since: d.StoredAt})\n	return \"\"\n",
+			"	d.Hold.Ack()\n	r.push(&waiting{d: d, since: d.StoredAt})\n	return \"\"\n"},
 	}},
 	{name: "the result of a redelivered task is delivered directly",
 		test: test{pkg: delivered, run: "^TestResultsOfRedeliveredTasksAreStored$"}, edits: []edit{
-			{workerOf + "complete.go", "len(back) > 0 && a.d.Deliveries == 1 {", "len(back) > 0 {"},
+			{workerOf + "complete.go", "len(back) > 0 && a.d.NumDelivered == 1 {", "len(back) > 0 {"},
 		}},
 	// Two commits at once, and small ones that are delayed.
 	{name: "the second commit publishes nothing",

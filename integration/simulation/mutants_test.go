@@ -53,8 +53,8 @@ const (
 // makes an instance wait until it is found that nobody has its work.
 var mutants = []mutant{
 	{name: "messages are acknowledged before the commit", seed: 1, edits: []edit{
-		{loopOf + "receive.go", "	if d.Deliveries > o.config.SuspectAfter {\n",
-			"	d.Hold.Ack()\n	if d.Deliveries > o.config.SuspectAfter {\n"},
+		{loopOf + "receive.go", "	if d.NumDelivered > o.config.SuspectAfter {\n",
+			"	d.Hold.Ack()\n	if d.NumDelivered > o.config.SuspectAfter {\n"},
 	}},
 	{name: "a turn is published before its commit", seed: 2, edits: []edit{
 		{loopOf + "commit.go", "		x.begun, x.result, x.err = l.commit(ctx, batch, delay)\n", `		for _, d := range decisions {

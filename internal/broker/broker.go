@@ -45,24 +45,24 @@ type Delivery struct {
 	Body    []byte
 	// Partition is where it waited, if it is for an instance.
 	Partition int
-	// Place tells it from all other messages of its kind, and orders those of a partition that are
-	// stored.
-	Place uint64
+	// Sequence identifies the message among those of its kind, and orders the stored messages of a
+	// partition.
+	Sequence uint64
 	// Scheduled tells that the broker has published it itself, as it does again and again.
 	Scheduled bool
 	// Passed tells that it has come without being stored.
 	Passed bool
-	// Deliveries counts how often it was handed out, this time included, whatever became of it.
-	Deliveries int
-	// Stored is when the broker took it, or when it came past the broker. NotBefore is when it was
-	// to be taken at the earliest, zero for at once.
-	Stored, NotBefore time.Time
-	// Hold is the broker's side of it.
+	// NumDelivered counts the deliveries of the message, this one included.
+	NumDelivered int
+	// StoredAt is when the broker stored the message, or when a directly delivered message arrived.
+	// NotBefore is the earliest time to process it; zero means at once.
+	StoredAt, NotBefore time.Time
+	// Hold settles the delivery.
 	Hold Hold
 }
 
-// ID is what the message is known by when it brings no id: the same each time it is handed out.
-func (d Delivery) ID() string { return fmt.Sprintf("%d@%d", d.Place, d.Stored.UnixMicro()) }
+// ID identifies a message that brings no id. It is the same for each delivery of the message.
+func (d Delivery) ID() string { return fmt.Sprintf("%d@%d", d.Sequence, d.StoredAt.UnixMicro()) }
 
 // Hold is the broker's side of a delivery. Its methods do not block and may be called concurrently.
 // When their effect is lost, the message comes again.
@@ -206,17 +206,17 @@ var ErrNoLetter = errors.New("there is no such dead letter")
 
 // DeadLetter is a message that came to nothing.
 type DeadLetter struct {
-	// Place tells it from all others.
-	Place uint64
+	// Sequence identifies the dead letter in its stream.
+	Sequence uint64
 	// Subject, ID, Header and Body are those that the message had. Lost says that header and body
 	// were too large to be kept.
 	Subject, ID string
 	Header      events.Header
 	Body        []byte
 	Lost        bool
-	// Why says why it came to nothing, and Buried when. Stored is when it was first stored.
-	Why            Cause
-	Stored, Buried time.Time
+	// Why says why it came to nothing, and Buried when. StoredAt is when it was first stored.
+	Why              Cause
+	StoredAt, Buried time.Time
 }
 
 // Cause is why a message came to nothing.

@@ -344,7 +344,7 @@ func (s *system) buried(ctx context.Context) error {
 			return fmt.Errorf("look through the dead letters: %w", err)
 		}
 		for _, l := range list {
-			if after = l.Place; wanted[l.ID] {
+			if after = l.Sequence; wanted[l.ID] {
 				dead[l.ID] = true
 			}
 		}

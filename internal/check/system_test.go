@@ -146,7 +146,7 @@ func (b *fakeBroker) Has(_ context.Context, w events.Wire) (bool, error) {
 func (b *fakeBroker) DeadLetters(_ context.Context, after uint64, limit int) (list []broker.DeadLetter, err error) {
 	for i, id := range b.dead {
 		if place := uint64(i) + 1; place > after && len(list) < limit {
-			list = append(list, broker.DeadLetter{Place: place, ID: id})
+			list = append(list, broker.DeadLetter{Sequence: place, ID: id})
 		}
 	}
 	return list, nil

@@ -51,7 +51,7 @@ func aRound() telemetry.Round {
 		},
 	}
 	return telemetry.Round{
-		Turn: turn, Took: []telemetry.Taken{{Trace: within, Verb: events.VerbDone, Deliveries: 1}}, Batch: 10,
+		Turn: turn, Took: []telemetry.Taken{{Trace: within, Verb: events.VerbDone, NumDelivered: 1}}, Batch: 10,
 		Hydrated: true,
 		Arrived:  at, Decided: at, Undecided: at, Committed: at.Add(time.Millisecond), Sent: 1,
 	}

@@ -130,7 +130,7 @@ func TestCodeSaysMore(t *testing.T) {
 	var k kept
 	tracer := telemetry.NewTracer(sdktrace.NewSimpleSpanProcessor(&k), nil, nil)
 	ctx, _, end := tracer.Begin(t.Context(),
-		telemetry.Attempt{Trace: within, Name: "charge", Instance: "order-7", Deliveries: 1})
+		telemetry.Attempt{Trace: within, Name: "charge", Instance: "order-7", NumDelivered: 1})
 	s := trace.SpanFromContext(ctx)
 	s.SetAttributes(attribute.String("bank", "slow"), attribute.String("bank", "fast"), attribute.KeyValue{})
 	s.AddEvent("asked", trace.WithAttributes(attribute.Int("cents", 5)))
@@ -188,7 +188,7 @@ func TestAttempt(t *testing.T) {
 			k.spans = nil
 			ctx, from, end := c.tracer.Begin(t.Context(), telemetry.Attempt{Trace: c.trace, TraceState: "vendor=1",
 				Baggage: "tenant=acme", Name: "charge", Instance: "order-7", Ref: ref, Number: 1,
-				Deliveries: c.deliveries})
+				NumDelivered: c.deliveries})
 			in := trace.SpanContextFromContext(ctx)
 			if in.IsValid() != c.ok || baggage.FromContext(ctx).Member("tenant").Value() != "acme" || c.ok &&
 				in.TraceState().Get("vendor") != "1" {

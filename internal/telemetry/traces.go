@@ -178,9 +178,9 @@ type Round struct {
 
 // Taken is a message that a round has taken.
 type Taken struct {
-	Trace      string
-	Verb       events.Verb
-	Deliveries int
+	Trace        string
+	Verb         events.Verb
+	NumDelivered int
 }
 
 // Round tells of a round, of each execution that it has appended to.
@@ -237,7 +237,7 @@ func (t *Tracer) round(r Round, row round.Row, x round.Execution, place events.T
 			add(attribute.Int(n.key, n.is))
 		}
 	}
-	if n := mostDeliveries(r.Took); n > 1 {
+	if n := mostDelivered(r.Took); n > 1 {
 		add(attribute.Int(attrDeliveries, n))
 	}
 	if r.Past {
@@ -259,10 +259,10 @@ func isStart(x round.Execution) bool {
 	return is
 }
 
-// mostDeliveries is how often the one of the messages that was handed out most often was.
-func mostDeliveries(took []Taken) (n int) {
+// mostDelivered is how often the one of the messages that was handed out most often was.
+func mostDelivered(took []Taken) (n int) {
 	for _, m := range took {
-		n = max(n, m.Deliveries)
+		n = max(n, m.NumDelivered)
 	}
 	return n
 }
@@ -294,7 +294,7 @@ type Attempt struct {
 	Instance, Orchestration    string
 	Ref                        events.Ref // of a step, Event is its number
 	Number                     int        // of the attempt, by the retry policy
-	Deliveries                 int        // how often the work was handed out
+	NumDelivered               int        // how often the work was handed out
 	Tag, Session, Worker       string
 }
 
@@ -347,11 +347,11 @@ func (a Attempt) span(within events.Trace) span {
 		}
 	default:
 		s.name, s.kind, id = spanExecute+a.Name, trace.SpanKindConsumer, "execute"
-		if a.Deliveries > 1 { // work that is handed out again is done again
-			id += "/" + strconv.Itoa(a.Deliveries)
+		if a.NumDelivered > 1 { // work that is handed out again is done again
+			id += "/" + strconv.Itoa(a.NumDelivered)
 		}
 		add(messagingNATS, processing, processed, attribute.String(attrActivity, a.Name),
-			attribute.Int(attrDeliveries, a.Deliveries))
+			attribute.Int(attrDeliveries, a.NumDelivered))
 		add(some(attrTag, a.Tag)...)
 		add(some(attrSession, a.Session)...)
 	}

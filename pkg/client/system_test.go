@@ -177,14 +177,14 @@ func (s *system) take(ctx context.Context, d broker.Delivery) {
 		return
 	}
 	if start, ok := m.Content.(*events.Start); ok && len(d.Header[query.HeaderEach]) > 0 {
-		if each := query.EachInstance(m.Instance, d.Stored); each != m.Instance {
+		if each := query.EachInstance(m.Instance, d.StoredAt); each != m.Instance {
 			must(s.t, s.bus.Publish(ctx,
 				s.encode(events.Message{ID: "each/" + d.ID(), Instance: each, Content: start})))
 			d.Hold.Ack()
 			return
 		}
 	}
-	inbox := []round.Delivery{{Message: m, Attempts: 1, Deliveries: d.Deliveries, Age: time.Since(d.Stored)}}
+	inbox := []round.Delivery{{Message: m, Attempts: 1, NumDelivered: d.NumDelivered, Age: time.Since(d.StoredAt)}}
 	for len(inbox) > 0 {
 		known, err := s.store.Load(ctx, []string{m.Instance}, nil)
 		if err != nil {

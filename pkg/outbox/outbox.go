@@ -591,7 +591,7 @@ func Send(ctx context.Context, b Broker, prefix string, messages []events.Wire, 
 		log.With(traceOf(first(w.Header[events.HeaderTrace]))...).Error(
 			"the broker refuses a message that was promised", "subject", w.Subject, "bytes", len(w.Body), "error",
 			refused.Reasons[i])
-		d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, Stored: time.Now()}
+		d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, StoredAt: time.Now()}
 		if err := b.Bury(ctx, d,
 			broker.Cause{Reason: "refused", Detail: refused.Reasons[i].Error(), By: "outbox"}); err != nil {
 			return err

@@ -275,7 +275,7 @@ func (e *Env) decide(in *instance, batch []*envelope) (again []*envelope) {
 	for i, v := range batch {
 		v.attempts++
 		v.deliveries++
-		inbox[i] = round.Delivery{Message: v.message, Attempts: v.attempts, Deliveries: v.deliveries,
+		inbox[i] = round.Delivery{Message: v.message, Attempts: v.attempts, NumDelivered: v.deliveries,
 			Age:  e.now.Sub(v.sent),
 			Sent: round.SentAt(v.message.Sent, v.sent, time.Time{})}
 	}

@@ -219,7 +219,7 @@ func (in *Instance) startOfExisting(d Delivery, s *events.Start) Receipt {
 func (in *Instance) startOfUnknown(d Delivery, s *events.Start) Receipt {
 	detail := in.unknownCode(s.Orchestration, s.Version)
 	if in.config.FailUnregistered <= 0 || d.Age < in.config.FailUnregistered {
-		return Receipt{Verdict: Returned, After: backoff(d.Deliveries), Reason: NotKnownHere, Detail: detail}
+		return Receipt{Verdict: Returned, After: backoff(d.NumDelivered), Reason: NotKnownHere, Detail: detail}
 	}
 	in.stillborn(d, s, &events.Error{Kind: events.Unregistered, Final: true, Message: detail})
 	return taken
@@ -445,7 +445,7 @@ func (in *Instance) unknownInstance(d Delivery) Receipt {
 		patience = time.Minute
 	}
 	if d.Age < patience {
-		return Receipt{Verdict: Returned, After: backoff(d.Deliveries), Reason: UnknownInstance,
+		return Receipt{Verdict: Returned, After: backoff(d.NumDelivered), Reason: UnknownInstance,
 			Detail: detail + " yet"}
 	}
 	detail += ", and none was started within " + patience.String()
@@ -474,7 +474,7 @@ func (in *Instance) notRunHere(d Delivery) Receipt {
 	if c, ok := d.Message.Content.(*events.Control); ok && c.How == events.Terminate {
 		return in.takeControl(d, c)
 	}
-	return Receipt{Verdict: Returned, After: backoff(d.Deliveries), Reason: NotKnownHere,
+	return Receipt{Verdict: Returned, After: backoff(d.NumDelivered), Reason: NotKnownHere,
 		Detail: in.unknownCode(in.ledger.info.Name, in.ledger.info.Version)}
 }
 
@@ -486,7 +486,7 @@ func (in *Instance) turnAway(inbox []Delivery, why Receipt) {
 	}
 	for i, d := range inbox {
 		r := why
-		r.After = backoff(d.Deliveries)
+		r.After = backoff(d.NumDelivered)
 		c, isControl := d.Message.Content.(*events.Control)
 		switch {
 		case why.Reason == NewerEngine:

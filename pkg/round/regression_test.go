@@ -30,7 +30,7 @@ var strmail = orchestration.DefineQueue[string]("strmail")
 var strmail2 = orchestration.DefineQueue[string]("strmail2")
 
 func msg(id string, c events.Content) round.Delivery {
-	return round.Delivery{Message: events.Message{ID: id, Instance: "i", Content: c}, Attempts: 1, Deliveries: 1}
+	return round.Delivery{Message: events.Message{ID: id, Instance: "i", Content: c}, Attempts: 1, NumDelivered: 1}
 }
 
 // Race over queue reads: the winner's message is put back and the result is ErrCancelled

@@ -136,8 +136,8 @@ type Delivery struct {
 	// Attempts counts how often it was tried, this time included. Giving it back on purpose does
 	// not count.
 	Attempts int
-	// Deliveries counts how often it came at all, for delays that grow.
-	Deliveries int
+	// NumDelivered counts how often it came at all, for delays that grow.
+	NumDelivered int
 	// Age is how long ago it was first published.
 	Age time.Duration
 	// Sent is when it counts as sent (see [SentAt]); zero means now.

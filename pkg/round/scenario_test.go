@@ -313,7 +313,7 @@ func (p *play) inbox(s *stage, input string) []round.Delivery {
 			continue
 		}
 		l := parseLine(line)
-		d := round.Delivery{Attempts: l.number("attempts", 1), Deliveries: l.number("deliveries", 1)}
+		d := round.Delivery{Attempts: l.number("attempts", 1), NumDelivered: l.number("deliveries", 1)}
 		d.Age, _ = time.ParseDuration(l.settings["age"])
 		if ago, err := time.ParseDuration(l.settings["sent"]); err == nil {
 			d.Sent = p.now.Add(ago)

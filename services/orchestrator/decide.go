@@ -133,10 +133,10 @@ func (d *deciders) decide(e *entry) *decision {
 	inbox := make([]round.Delivery, len(e.taken))
 	for i, t := range e.taken {
 		inbox[i] = round.Delivery{Message: t.message, Attempts: max(1, t.attempts),
-			Deliveries: max(1, t.delivery.Deliveries)}
+			NumDelivered: max(1, t.delivery.NumDelivered)}
 		if !t.inside() {
-			inbox[i].Age = now.Sub(t.delivery.Stored)
-			inbox[i].Sent = round.SentAt(t.message.Sent, t.delivery.Stored, t.delivery.NotBefore)
+			inbox[i].Age = now.Sub(t.delivery.StoredAt)
+			inbox[i].Sent = round.SentAt(t.message.Sent, t.delivery.StoredAt, t.delivery.NotBefore)
 		}
 	}
 	hydrated, x := e.live.Hydrated(), begin(e.taken)

@@ -324,21 +324,21 @@ func (l *loop) ask(ctx context.Context, f func(*loop)) bool {
 
 // arrive takes a message from the broker.
 func (l *loop) arrive(i *item) {
-	if before := l.held[i.delivery.Place]; before != nil {
-		if before.delivery.Stored.Equal(i.delivery.Stored) {
+	if before := l.held[i.delivery.Sequence]; before != nil {
+		if before.delivery.StoredAt.Equal(i.delivery.StoredAt) {
 			i.free()
 			return // it is here already: how that one is settled counts
 		}
 		l.bytes -= before.size()
 		before.void = true
-		delete(l.held, i.delivery.Place)
+		delete(l.held, i.delivery.Sequence)
 	}
 	if l.draining || !i.handed && !l.owned[i.delivery.Partition] {
 		i.free()
 		i.delivery.Hold.Nak(0)
 		return
 	}
-	l.held[i.delivery.Place] = i
+	l.held[i.delivery.Sequence] = i
 	l.bytes += i.size()
 	e := l.entries[i.message.Instance]
 	if e == nil {
@@ -431,7 +431,7 @@ func (l *loop) advance(e *entry) {
 func (l *loop) startsAnew(e *entry) bool {
 	i := e.waiting[0]
 	_, isStart := i.message.Content.(*events.Start)
-	return isStart && e.conflicts == 0 && i.delivery.Deliveries == 1 && !i.suspect
+	return isStart && e.conflicts == 0 && i.delivery.NumDelivered == 1 && !i.suspect
 }
 
 func (l *loop) enliven(e *entry, k round.Known) {
@@ -503,8 +503,8 @@ func (l *loop) giveBack(e *entry) {
 // settled notes that a message is no longer held.
 func (l *loop) settled(i *item) {
 	i.free()
-	if !i.inside() && l.held[i.delivery.Place] == i {
-		delete(l.held, i.delivery.Place)
+	if !i.inside() && l.held[i.delivery.Sequence] == i {
+		delete(l.held, i.delivery.Sequence)
 		l.bytes -= i.size()
 	}
 	if i.suspect {
@@ -575,7 +575,7 @@ func firstPlace(e *entry) uint64 {
 	if len(e.waiting) == 0 {
 		return 0
 	}
-	return e.waiting[0].delivery.Place
+	return e.waiting[0].delivery.Sequence
 }
 
 // ---- The end.

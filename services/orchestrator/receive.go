@@ -23,9 +23,9 @@ func (o *Orchestrator) receive(ctx context.Context, d broker.Delivery, handed bo
 	}
 	now := time.Now()
 	i := &item{message: m, delivery: d, attempts: 1, handed: handed, arrived: now, extended: now}
-	if d.Deliveries > o.config.SuspectAfter {
+	if d.NumDelivered > o.config.SuspectAfter {
 		// what was given back on purpose has killed nobody
-		i.suspect = d.Deliveries-o.returned.times(d) > o.config.SuspectAfter
+		i.suspect = d.NumDelivered-o.returned.times(d) > o.config.SuspectAfter
 		i.blocked = i.suspect
 	}
 	if i.suspect && o.suspects.crowded() { // those that wait must not take the room of all others
@@ -34,7 +34,7 @@ func (o *Orchestrator) receive(ctx context.Context, d broker.Delivery, handed bo
 		d.Hold.Nak(after)
 		return
 	}
-	if d.Deliveries > 1 {
+	if d.NumDelivered > 1 {
 		o.config.Metrics.Redelivered(m.Content.Verb(), i.suspect)
 	}
 	if m.Content.Verb() == events.VerbStart && !handed {
@@ -140,7 +140,7 @@ func (s *suspects) run(ctx context.Context) {
 			if e := l.entries[i.message.Instance]; e != nil {
 				l.advance(e)
 			}
-			if l.held[i.delivery.Place] != i { // it went back meanwhile
+			if l.held[i.delivery.Sequence] != i { // it went back meanwhile
 				s.settled(i)
 			}
 		})

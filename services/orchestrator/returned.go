@@ -44,7 +44,7 @@ func newReturned() *returned { return &returned{known: make(map[uint64]givenBack
 func (r *returned) times(d broker.Delivery) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if g, ok := r.known[d.Place]; ok && g.stored.Equal(d.Stored) {
+	if g, ok := r.known[d.Sequence]; ok && g.stored.Equal(d.StoredAt) {
 		return g.times
 	}
 	return 0
@@ -56,16 +56,16 @@ func (r *returned) note(d broker.Delivery, after time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forgetOld(now)
-	g, ok := r.known[d.Place]
+	g, ok := r.known[d.Sequence]
 	switch {
 	case !ok && len(r.known) >= maxReturned:
 		return
-	case !g.stored.Equal(d.Stored):
-		g = givenBack{stored: d.Stored}
+	case !g.stored.Equal(d.StoredAt):
+		g = givenBack{stored: d.StoredAt}
 	}
 	g.times++
 	g.until = now.Add(after + returnedFor)
-	r.known[d.Place] = g
+	r.known[d.Sequence] = g
 }
 
 // spread is how long a message that nobody can take waits at least, so that all of them do not come
@@ -80,7 +80,7 @@ func (r *returned) spread() time.Duration {
 func (r *returned) forget(d broker.Delivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.known, d.Place)
+	delete(r.known, d.Sequence)
 }
 
 func (r *returned) forgetOld(now time.Time) {

@@ -13,7 +13,7 @@ import (
 func TestReturnedMessagesAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReturned()
-		at := func(place uint64) broker.Delivery { return broker.Delivery{Place: place, Stored: time.Unix(1, 0)} }
+		at := func(place uint64) broker.Delivery { return broker.Delivery{Sequence: place, StoredAt: time.Unix(1, 0)} }
 		for place := range uint64(2 * returnRate) {
 			r.note(at(place), time.Second)
 		}
@@ -22,7 +22,7 @@ func TestReturnedMessagesAreSpread(t *testing.T) {
 			t.Errorf("twice as many as come again in a second wait %v", got)
 		}
 		other := at(7)
-		other.Stored = time.Unix(2, 0) // the broker has lost everything, and counts from one again
+		other.StoredAt = time.Unix(2, 0) // the broker has lost everything, and counts from one again
 		if a, b, c := r.times(at(7)), r.times(at(8)), r.times(other); a != 2 || b != 1 || c != 0 {
 			t.Errorf("they were given back %d, %d and %d times", a, b, c)
 		}

@@ -105,7 +105,7 @@ func (o *Orchestrator) startEach(d broker.Delivery, m events.Message) bool {
 }
 
 func (o *Orchestrator) startOne(d broker.Delivery, m events.Message, start *events.Start) {
-	m.Instance = query.EachInstance(m.Instance, d.Stored)
+	m.Instance = query.EachInstance(m.Instance, d.StoredAt)
 	m.ID = "each/" + d.ID()
 	err := events.CheckChosenInstance(m.Instance)
 	if start.Parent != nil {

@@ -60,7 +60,7 @@ func (l *loop) settle(e *entry, i *item, r round.Receipt) {
 		l.settled(i)
 		return
 	}
-	if r.Verdict != round.Returned && i.delivery.Deliveries > 1 {
+	if r.Verdict != round.Returned && i.delivery.NumDelivered > 1 {
 		l.o.returned.forget(i.delivery)
 	}
 	switch r.Verdict {

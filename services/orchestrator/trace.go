@@ -31,7 +31,8 @@ func tell(e *entry, receipts []round.Receipt, hydrated bool, x times) *told {
 			continue
 		}
 		t.took = append(t.took,
-			telemetry.Taken{Trace: i.message.Trace, Verb: i.message.Content.Verb(), Deliveries: i.delivery.Deliveries})
+			telemetry.Taken{Trace: i.message.Trace, Verb: i.message.Content.Verb(),
+				NumDelivered: i.delivery.NumDelivered})
 		if !i.inside() {
 			t.partition = i.delivery.Partition
 		}
@@ -181,7 +182,7 @@ func (p *parts) hasAll(turn *round.Turn) bool {
 // again looks after a message that was taken before and comes again: whoever took it may have died
 // before telling.
 func (t *teller) again(i *item) {
-	if t.tracer == nil || i.delivery.Deliveries < 2 && !i.doubtful {
+	if t.tracer == nil || i.delivery.NumDelivered < 2 && !i.doubtful {
 		return
 	}
 	m := i.message
@@ -216,7 +217,7 @@ func (t *teller) tellPast(turn *round.Turn, m events.Message, partition int) {
 		turn.Over = nil // history said all of it
 	}
 	at := turn.Executions[0].Events[0].At
-	t.exportPast(turn, []telemetry.Taken{{Trace: m.Trace, Verb: m.Content.Verb(), Deliveries: 1}}, partition, at)
+	t.exportPast(turn, []telemetry.Taken{{Trace: m.Trace, Verb: m.Content.Verb(), NumDelivered: 1}}, partition, at)
 }
 
 func (t *teller) exportPast(turn *round.Turn, took []telemetry.Taken, partition int, at time.Time) {

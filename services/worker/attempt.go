@@ -124,7 +124,7 @@ func (a *attempt) traced() context.Context {
 	ctx, from, end := a.w.config.Tracer.Begin(context.Background(), telemetry.Attempt{
 		Trace: a.m.Trace, TraceState: a.m.TraceState, Baggage: a.m.Baggage, Name: k.Activity, Instance: a.m.Instance,
 		Orchestration: k.Orchestration, Ref: k.Ref, Number: k.Attempt,
-		Deliveries: a.d.Deliveries, Tag: k.Tag, Session: k.Session, Worker: a.w.config.ID,
+		NumDelivered: a.d.NumDelivered, Tag: k.Tag, Session: k.Session, Worker: a.w.config.ID,
 	})
 	a.mu.Lock()
 	a.from, a.tell = from, end
@@ -160,8 +160,8 @@ func (a *attempt) start(cancel context.CancelCauseFunc, limit time.Time, why *ev
 		return a.cause
 	}
 	a.running, a.cancel, a.called = true, cancel, time.Now()
-	if a.d.Deliveries == 1 {
-		since := a.d.Stored
+	if a.d.NumDelivered == 1 {
+		since := a.d.StoredAt
 		if a.d.NotBefore.After(since) {
 			since = a.d.NotBefore
 		}

@@ -80,7 +80,7 @@ func (w *Worker) tell(a *attempt, m events.Message) {
 	}
 	if err != nil { // even that
 		w.putAside(a, broker.Cause{Reason: "unsendable", Detail: err.Error(), By: w.config.ID,
-			Attempts: a.d.Deliveries})
+			Attempts: a.d.NumDelivered})
 		return
 	}
 	w.send(completion{a: a, wire: wire})
@@ -89,7 +89,7 @@ func (w *Worker) tell(a *attempt, m events.Message) {
 func (w *Worker) encode(a *attempt, m events.Message) (events.Wire, error) {
 	m.Instance, m.Trace = a.m.Instance, cmp.Or(a.from, a.m.Trace)
 	wire, err := events.Encode(w.bus.Prefix(), m)
-	if back := a.d.Header[events.HeaderBack]; len(back) > 0 && a.d.Deliveries == 1 {
+	if back := a.d.Header[events.HeaderBack]; len(back) > 0 && a.d.NumDelivered == 1 {
 		// what comes again may come because its result kills who takes it: the stream counts
 		wire.Back = back[0]
 	}
@@ -221,7 +221,7 @@ func (w *Worker) refused(c completion, reason error) {
 		}
 	}
 	w.putAside(c.a, broker.Cause{Reason: "unsendable", Detail: reason.Error(), By: w.config.ID,
-		Attempts: c.a.d.Deliveries})
+		Attempts: c.a.d.NumDelivered})
 }
 
 // stored acknowledges the work.

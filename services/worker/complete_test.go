@@ -20,7 +20,7 @@ func TestResultsOfRedeliveredTasksAreStored(t *testing.T) {
 		a := &attempt{
 			w: w, m: events.Message{Instance: "i"},
 			work: &events.Work{Ref: events.Ref{Incarnation: "incarnation", Execution: 1, Event: 2}},
-			d:    broker.Delivery{Deliveries: deliveries, Header: events.Header{events.HeaderBack: {"there"}}},
+			d:    broker.Delivery{NumDelivered: deliveries, Header: events.Header{events.HeaderBack: {"there"}}},
 		}
 		wire, err := w.encode(a, events.Message{ID: "m", Content: &events.WorkDone{Ref: a.work.Ref}})
 		if err != nil || wire.Back != want {

@@ -33,11 +33,11 @@ func (w *Worker) admit(a *attempt) bool {
 	switch {
 	case a.unreadable != nil:
 		w.putAside(a, broker.Cause{Reason: "unreadable", Detail: a.unreadable.Error(), By: w.config.ID,
-			Attempts: a.d.Deliveries})
+			Attempts: a.d.NumDelivered})
 		return false
 	case w.elsewhere(a), !a.mayBegin(), w.tooLate(a), !w.inSession(a):
 		return false
-	case a.d.Deliveries > 1 && !w.recall(a):
+	case a.d.NumDelivered > 1 && !w.recall(a):
 		return false
 	}
 	if !a.work.StartBy.IsZero() {
@@ -57,7 +57,7 @@ func (w *Worker) tooLate(a *attempt) bool {
 	switch {
 	case !k.Deadline.IsZero() && !now.Before(k.Deadline):
 		a.end(nil, timeout(events.TimeoutOverall, overallMessage))
-	case a.d.Deliveries == 1 && !k.StartBy.IsZero() && !now.Before(k.StartBy):
+	case a.d.NumDelivered == 1 && !k.StartBy.IsZero() && !now.Before(k.StartBy):
 		a.end(nil, timeout(events.TimeoutScheduleToStart, "no worker took it up in time"))
 	default:
 		return false

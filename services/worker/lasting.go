@@ -24,12 +24,12 @@ func (w *Worker) elsewhere(a *attempt) bool {
 		return false
 	}
 	if by == w.config.ID {
-		a.d.Deliveries++ // this worker was there before under the same id, and has begun it
+		a.d.NumDelivered++ // this worker was there before under the same id, and has begun it
 		return false
 	}
 	if err := w.bus.Handover(w.publishing, by, a.d); err != nil {
 		a.log().Info("worker: work was begun by a worker that does not have it any more", "worker", by, "error", err)
-		a.d.Deliveries++
+		a.d.NumDelivered++
 		return false
 	}
 	a.settleAside(dropped)

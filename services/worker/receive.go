@@ -139,7 +139,7 @@ func (r *run) takeAll(q *queue, work broker.WorkQueue) (took bool, err error) {
 // arrive takes a delivery in.
 func (w *Worker) arrive(q *queue, g *grant, d broker.Delivery) {
 	a := w.read(q, d)
-	w.config.Metrics.Delivered(a.measured(), d.Deliveries > 1, false)
+	w.config.Metrics.Delivered(a.measured(), d.NumDelivered > 1, false)
 	if w.held.add(a) == joined {
 		g.unused()
 		return
@@ -225,14 +225,14 @@ func (w *Worker) handedOver(d broker.Delivery) error {
 	a := &attempt{w: w, q: q, d: d, m: m, work: work, last: work.Heartbeat, holds: []broker.Hold{d.Hold},
 		since: time.Now(), inSession: true}
 	a.extendedAt = a.since
-	w.config.Metrics.Delivered(a.measured(), d.Deliveries > 1, true)
+	w.config.Metrics.Delivered(a.measured(), d.NumDelivered > 1, true)
 	if w.held.add(a) == joined {
 		w.sessions.leave(work.Session)
 		return nil
 	}
 	after := w.limits.arrive(q.line, nil, w.wait/2, func() {
 		w.execute(a)
-	}, func() { a.giveBack(sessionDelay(d.Deliveries)) })
+	}, func() { a.giveBack(sessionDelay(d.NumDelivered)) })
 	if after > 0 {
 		w.limited(a, after)
 	}

@@ -58,7 +58,7 @@ func (w *Worker) inSession(a *attempt) bool {
 	switch {
 	case err != nil:
 		a.log().Debug("worker: work waits for its session", "session", id, "error", err)
-		a.giveBack(sessionDelay(a.d.Deliveries))
+		a.giveBack(sessionDelay(a.d.NumDelivered))
 		return false
 	case owner == w.config.ID:
 		a.mu.Lock()
@@ -69,7 +69,7 @@ func (w *Worker) inSession(a *attempt) bool {
 	if err := w.bus.Handover(w.publishing, owner, a.d); err != nil {
 		a.log().Debug("worker: work could not be handed over", "session", id, "to", owner, "error", err)
 		w.sessions.forget(id)
-		a.giveBack(sessionDelay(a.d.Deliveries))
+		a.giveBack(sessionDelay(a.d.NumDelivered))
 		return false
 	}
 	a.settleAside(dropped)

@@ -372,12 +372,12 @@ func (b *Broker) handOut(m *message, to *receiver, now time.Time) broker.Deliver
 	m.holder, m.returned, m.free = to, false, now.Add(b.wait(m))
 	d := broker.Delivery{
 		Subject: m.wire.Subject, Header: maps.Clone(m.wire.Header), Body: m.wire.Body, Partition: m.partition,
-		Place: m.place, Deliveries: m.deliveries, Stored: m.stored,
+		Sequence: m.place, NumDelivered: m.deliveries, StoredAt: m.stored,
 		Hold: hold{b, to.c, m.place, m.wire.Subject},
 	}
 	if _, again := d.Header[headerAgain]; again {
 		delete(d.Header, headerAgain)
-		d.Deliveries++
+		d.NumDelivered++
 	}
 	return d
 }

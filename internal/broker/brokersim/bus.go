@@ -530,7 +530,7 @@ func backlogOf(list []*message, receivers int, of func(*message) bool) broker.Ba
 // Stored implements broker.WorkBroker.
 func (c *Bus) Stored(ctx context.Context, d broker.Delivery) (is bool, err error) {
 	err = c.do(ctx, "stored "+d.Subject, func() error {
-		is = c.b.find(d.Place) != nil || d.Passed && c.b.hasDirect(d)
+		is = c.b.find(d.Sequence) != nil || d.Passed && c.b.hasDirect(d)
 		return nil
 	})
 	return is, err

@@ -238,8 +238,8 @@ func (c *Bus) deliver(w events.Wire, h broker.Hold) broker.Delivery {
 	defer c.b.mu.Unlock()
 	c.b.directs++
 	return broker.Delivery{
-		Subject: w.Subject, Header: maps.Clone(w.Header), Body: w.Body, Place: firstDirect + c.b.directs,
-		Deliveries: 1, Stored: time.Now(), Hold: h, Partition: partitionOf(instanceOf(w.Subject), c.b.partitions),
+		Subject: w.Subject, Header: maps.Clone(w.Header), Body: w.Body, Sequence: firstDirect + c.b.directs,
+		NumDelivered: 1, StoredAt: time.Now(), Hold: h, Partition: partitionOf(instanceOf(w.Subject), c.b.partitions),
 	}
 }
 
@@ -367,7 +367,7 @@ func (c *Bus) receives(partition int, r *receiver) (stop func()) {
 // hasDirect tells whether a task that came directly is stored. At first it is not, and the sender
 // has it.
 func (b *Broker) hasDirect(d broker.Delivery) bool {
-	if time.Since(d.Stored) < broker.LastsAfter+answerWait/2 {
+	if time.Since(d.StoredAt) < broker.LastsAfter+answerWait/2 {
 		return true
 	}
 	return slices.ContainsFunc(b.work, func(m *message) bool { return m.wire.Subject == d.Subject })

@@ -25,14 +25,15 @@ func (c *Bus) Bury(ctx context.Context, d broker.Delivery, why broker.Cause) err
 			id = v[0]
 		}
 		if slices.ContainsFunc(c.b.dead, func(l broker.DeadLetter) bool {
-			return l.Subject == d.Subject && l.ID == id && l.Stored.Equal(d.Stored)
+			return l.Subject == d.Subject && l.ID == id && l.StoredAt.Equal(d.StoredAt)
 		}) {
 			return nil // once more after a crash
 		}
 		why.Detail = strings.ReplaceAll(why.Detail, "\n", " ")
 		c.b.place++
-		l := broker.DeadLetter{Place: c.b.place, Subject: d.Subject, ID: id, Header: maps.Clone(d.Header), Body: d.Body,
-			Why: why, Stored: d.Stored, Buried: c.b.now()}
+		l := broker.DeadLetter{Sequence: c.b.place, Subject: d.Subject, ID: id,
+			Header: maps.Clone(d.Header), Body: d.Body,
+			Why: why, StoredAt: d.StoredAt, Buried: c.b.now()}
 		delete(l.Header, events.HeaderMsgID)
 		if sizeOf(l.Header) > maxHeader {
 			l.Header, l.Body, l.Lost = nil, nil, true
@@ -46,7 +47,7 @@ func (c *Bus) Bury(ctx context.Context, d broker.Delivery, why broker.Cause) err
 func (c *Bus) DeadLetters(ctx context.Context, after uint64, limit int) (list []broker.DeadLetter, err error) {
 	err = c.do(ctx, "dead letters", func() error {
 		for _, l := range c.b.dead {
-			if l.Place > after && len(list) < limit {
+			if l.Sequence > after && len(list) < limit {
 				list = append(list, l)
 			}
 		}
@@ -69,7 +70,7 @@ func (c *Bus) DeadLetter(ctx context.Context, place uint64) (l broker.DeadLetter
 }
 
 func (b *Broker) deadAt(place uint64) int {
-	return slices.IndexFunc(b.dead, func(l broker.DeadLetter) bool { return l.Place == place })
+	return slices.IndexFunc(b.dead, func(l broker.DeadLetter) bool { return l.Sequence == place })
 }
 
 // Replay implements broker.DeadBox.
@@ -537,7 +538,7 @@ func (b *Broker) Dead() (list []events.Wire) {
 		for name, value := range map[string]string{
 			"Reason": l.Why.Reason, "Detail": l.Why.Detail, "By": l.Why.By, "Attempts": strconv.Itoa(l.Why.Attempts),
 			"Subject": l.Subject, "Id": l.ID,
-			"Stored": l.Stored.UTC().Format(time.RFC3339Nano),
+			"Stored": l.StoredAt.UTC().Format(time.RFC3339Nano),
 		} {
 			h["Rondo-Dead-"+name] = []string{value}
 		}

@@ -282,7 +282,7 @@ func (r *receiving) nothing(during time.Duration) {
 	r.t.Helper()
 	select {
 	case g := <-r.came:
-		r.t.Fatalf("%s (%s) came, time %d; it should not have", g.Subject, id(g.Delivery), g.Deliveries)
+		r.t.Fatalf("%s (%s) came, time %d; it should not have", g.Subject, id(g.Delivery), g.NumDelivered)
 	case <-time.After(during):
 	}
 }

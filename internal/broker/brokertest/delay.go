@@ -49,8 +49,8 @@ func punctual(t *T) {
 		if by < 0 {
 			t.Errorf("%s is %v early", id(g.Delivery), -by)
 		}
-		if g.Deliveries != 1 {
-			t.Errorf("%s came for the %d. time", id(g.Delivery), g.Deliveries)
+		if g.NumDelivered != 1 {
+			t.Errorf("%s came for the %d. time", id(g.Delivery), g.NumDelivered)
 		}
 		late = append(late, by)
 	}
@@ -241,8 +241,8 @@ func delayedWork(t *T) {
 	for _, g := range t.takeWork(b, q, len(messages)) {
 		by := g.at.Sub(due[id(g.Delivery)])
 		late = append(late, by)
-		if by < 0 || g.Deliveries != 1 {
-			t.Errorf("%s came %v late, delivery %d", id(g.Delivery), by, g.Deliveries)
+		if by < 0 || g.NumDelivered != 1 {
+			t.Errorf("%s came %v late, delivery %d", id(g.Delivery), by, g.NumDelivered)
 		}
 		g.Hold.Ack()
 	}

@@ -57,8 +57,9 @@ func arriveAsPublished(t *T) {
 	if g.Subject != w.Subject || !bytes.Equal(g.Body, w.Body) || !reflect.DeepEqual(g.Header, w.Header) {
 		t.Errorf("%s %v %q arrived, want %s %v %q", g.Subject, g.Header, g.Body, w.Subject, w.Header, w.Body)
 	}
-	if g.Deliveries != 1 || g.Place == 0 || g.Stored.Before(began) || g.Stored.After(began.Add(2*time.Minute)) {
-		t.Errorf("delivery %d, place %d, stored %v", g.Deliveries, g.Place, g.Stored)
+	if g.NumDelivered != 1 || g.Sequence == 0 || g.StoredAt.Before(began) ||
+		g.StoredAt.After(began.Add(2*time.Minute)) {
+		t.Errorf("delivery %d, place %d, stored %v", g.NumDelivered, g.Sequence, g.StoredAt)
 	}
 	t.publish(b, events.Wire{Subject: b.Prefix() + ".wake.now.i"})
 	if g := r.take(1)[0]; len(g.Body) != 0 || len(g.Header) != 0 {
@@ -84,10 +85,10 @@ func inOrder(t *T) {
 	t.must(perInstance(all))
 	places := make(map[int]uint64)
 	for _, g := range all {
-		if g.Place <= places[g.Partition] {
-			t.Fatalf("place %d came after %d", g.Place, places[g.Partition])
+		if g.Sequence <= places[g.Partition] {
+			t.Fatalf("place %d came after %d", g.Sequence, places[g.Partition])
 		}
-		places[g.Partition] = g.Place
+		places[g.Partition] = g.Sequence
 	}
 }
 
@@ -241,9 +242,9 @@ func comesAgain(t *T) {
 	t.publish(b, event(b, "i", "x"))
 	first := r.expect("x")[0]
 	second := r.expect("x")[0]
-	if second.Deliveries != 2 || second.Place != first.Place || !second.Stored.Equal(first.Stored) {
-		t.Errorf("delivery %d, place %d, stored %v; want the second of place %d, stored %v", second.Deliveries,
-			second.Place, second.Stored, first.Place, first.Stored)
+	if second.NumDelivered != 2 || second.Sequence != first.Sequence || !second.StoredAt.Equal(first.StoredAt) {
+		t.Errorf("delivery %d, place %d, stored %v; want the second of place %d, stored %v", second.NumDelivered,
+			second.Sequence, second.StoredAt, first.Sequence, first.StoredAt)
 	}
 	if after := second.at.Sub(first.at); after < t.InboxWait/2 {
 		t.Errorf("it came again after %v; the wait is %v", after, t.InboxWait)
@@ -345,8 +346,8 @@ func returned(t *T) {
 	began := time.Now()
 	for n := 1; n <= 5; n++ {
 		g := r.expect("x")[0]
-		if g.Deliveries != n {
-			t.Errorf("delivery %d, want %d", g.Deliveries, n)
+		if g.NumDelivered != n {
+			t.Errorf("delivery %d, want %d", g.NumDelivered, n)
 		}
 		if n == 5 {
 			g.Hold.Ack()
@@ -389,8 +390,8 @@ func extended(t *T) {
 	g.Hold.InProgress()
 	last := time.Now()
 	again := r.expect("x")[0]
-	if after := again.at.Sub(last); again.Deliveries != 2 || after < t.InboxWait/2 {
-		t.Errorf("delivery %d came %v after it was last extended", again.Deliveries, after)
+	if after := again.at.Sub(last); again.NumDelivered != 2 || after < t.InboxWait/2 {
+		t.Errorf("delivery %d came %v after it was last extended", again.NumDelivered, after)
 	}
 	again.Hold.Ack()
 	t.empty()
@@ -420,8 +421,8 @@ func blockedReceiver(t *T) {
 				counts.first, counts.held = 1, d
 				close(blocked)
 				<-free
-			case d.Place == counts.held.Place: // it was held for longer than the wait
-			case d.Deliveries == 1:
+			case d.Sequence == counts.held.Sequence: // it was held for longer than the wait
+			case d.NumDelivered == 1:
 				counts.first++
 			default:
 				counts.more++
@@ -489,7 +490,7 @@ func twoReceivers(t *T) {
 		all.Go(func() {
 			err := from.Receive(ctx, 0, func(d broker.Delivery) {
 				mu.Lock()
-				by[d.Place]++
+				by[d.Sequence]++
 				counts[i]++
 				n := counts[i]
 				mu.Unlock()

@@ -114,8 +114,8 @@ func handedOver(t *T) {
 		d.Hold.Nak(0)
 	}
 	for _, g := range append(t.takeWork(a, q, 1), r.next()) {
-		if g.Deliveries != 2 {
-			t.Errorf("%s: delivery %d, want that the other has returned it", g.Subject, g.Deliveries)
+		if g.NumDelivered != 2 {
+			t.Errorf("%s: delivery %d, want that the other has returned it", g.Subject, g.NumDelivered)
 		}
 		t.eventually("it is handed over", func() bool {
 			return a.Handover(t.Context(), "worker 2.x", g.Delivery) == nil

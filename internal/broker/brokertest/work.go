@@ -89,8 +89,8 @@ func workAtOnce(t *T) {
 	for _, want := range []string{"1", "2", "3"} { // while it waits for seven more
 		select {
 		case d := <-came:
-			if id(d) != want || d.Deliveries != 1 {
-				t.Errorf("%q came, delivery %d, want %q", id(d), d.Deliveries, want)
+			if id(d) != want || d.NumDelivered != 1 {
+				t.Errorf("%q came, delivery %d, want %q", id(d), d.NumDelivered, want)
 			}
 			d.Hold.Ack()
 		case <-time.After(soon):
@@ -200,7 +200,7 @@ func sharedQueue(t *T) {
 				_, err := w.Take(ctx, 5, func(d broker.Delivery) {
 					mu.Lock()
 					defer mu.Unlock()
-					by[d.Place]++
+					by[d.Sequence]++
 					counts[i]++
 					d.Hold.Ack()
 				})
@@ -241,8 +241,9 @@ func workAgain(t *T) {
 	first := t.takeWork(other, q, 1)[0]
 	t.must(other.Close())
 	again := t.takeWork(b, q, 1)[0]
-	if after := again.at.Sub(first.at); again.Deliveries != 2 || after < t.WorkWait/2 || again.Place != first.Place {
-		t.Errorf("delivery %d, after %v", again.Deliveries, after)
+	if after := again.at.Sub(first.at); again.NumDelivered != 2 || after < t.WorkWait/2 ||
+		again.Sequence != first.Sequence {
+		t.Errorf("delivery %d, after %v", again.NumDelivered, after)
 	}
 	again.Hold.Ack()
 	t.empty()
@@ -265,8 +266,8 @@ func workHold(t *T) {
 	returned := time.Now()
 	g.Hold.Nak(short / 2)
 	g = t.takeWork(b, q, 1)[0]
-	if after := g.at.Sub(returned); after < short/2 || g.Deliveries != 3 {
-		t.Errorf("delivery %d came %v after it was returned, want the third after %v", g.Deliveries, after, short/2)
+	if after := g.at.Sub(returned); after < short/2 || g.NumDelivered != 3 {
+		t.Errorf("delivery %d came %v after it was returned, want the third after %v", g.NumDelivered, after, short/2)
 	}
 	g.Hold.Ack()
 	t.empty()
@@ -548,7 +549,7 @@ func deadBox(t *T) {
 		g.Hold.Ack()
 	}
 	for i := range 3 {
-		d := broker.Delivery{Subject: b.Prefix() + ".event.e.x", Place: uint64(1000 + i), Stored: time.Now(),
+		d := broker.Delivery{Subject: b.Prefix() + ".event.e.x", Sequence: uint64(1000 + i), StoredAt: time.Now(),
 			Header: events.Header{"X": {strings.Repeat("x", 64<<10)}}}
 		t.must(b.Bury(t.Context(), d, why))
 	}
@@ -557,43 +558,43 @@ func deadBox(t *T) {
 	if len(all) != 5 {
 		t.Fatalf("%d dead letters, want 5", len(all))
 	}
-	page, err := c.DeadLetters(t.Context(), all[1].Place, 2)
+	page, err := c.DeadLetters(t.Context(), all[1].Sequence, 2)
 	t.must(err)
-	if len(page) != 2 || page[0].Place != all[2].Place || page[1].Place != all[3].Place {
-		t.Errorf("the page behind %d is %+v", all[1].Place, page)
+	if len(page) != 2 || page[0].Sequence != all[2].Sequence || page[1].Sequence != all[3].Sequence {
+		t.Errorf("the page behind %d is %+v", all[1].Sequence, page)
 	}
 	if l := all[0]; l.Subject != e.Subject || l.ID != "e1" || string(l.Body) != "e1" || l.Why != why || l.Lost ||
 		len(l.Header) != 1 || l.Header["Rondo-Version"][0] != "2" ||
-		l.Stored.IsZero() || l.Buried.Before(l.Stored) {
+		l.StoredAt.IsZero() || l.Buried.Before(l.StoredAt) {
 		t.Errorf("%+v", l)
 	}
 	if !all[4].Lost {
 		t.Errorf("%+v, want that it is lost", all[4])
 	}
-	one, err := c.DeadLetter(t.Context(), all[1].Place)
+	one, err := c.DeadLetter(t.Context(), all[1].Sequence)
 	t.must(err)
 	if one.ID != "w1" {
 		t.Errorf("%+v", one)
 	}
-	t.must(c.Replay(t.Context(), all[0].Place))
+	t.must(c.Replay(t.Context(), all[0].Sequence))
 	if d := r.next().Delivery; d.Subject != e.Subject || id(d) != "e1" || string(d.Body) != "e1" ||
 		d.Header["Rondo-Version"][0] != "2" {
 		t.Errorf("%+v came, want what was there at first", d)
 	} else {
 		d.Hold.Ack()
 	}
-	t.must(c.Replay(t.Context(), all[1].Place))
+	t.must(c.Replay(t.Context(), all[1].Sequence))
 	g := t.takeWork(b, q, 1)[0]
 	if id(g.Delivery) != "w1" {
 		t.Errorf("%+v came, want w1", g)
 	}
 	g.Hold.Ack()
-	if err := c.Replay(t.Context(), all[4].Place); err == nil || errors.Is(err, broker.ErrNoLetter) {
+	if err := c.Replay(t.Context(), all[4].Sequence); err == nil || errors.Is(err, broker.ErrNoLetter) {
 		t.Errorf("%v, want that it was too large", err)
 	}
-	t.must(c.Drop(t.Context(), all[4].Place))
+	t.must(c.Drop(t.Context(), all[4].Sequence))
 	for what, err := range map[string]error{
-		"replay": c.Replay(t.Context(), all[0].Place), "drop": c.Drop(t.Context(), all[4].Place),
+		"replay": c.Replay(t.Context(), all[0].Sequence), "drop": c.Drop(t.Context(), all[4].Sequence),
 		"drop the future": c.Drop(t.Context(), 1<<40),
 	} {
 		if !errors.Is(err, broker.ErrNoLetter) {
@@ -622,7 +623,7 @@ func buriedOdd(t *T) {
 	}
 	for name, d := range odd {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		d.Place, d.Stored = uint64(len(name)), time.Now()
+		d.Sequence, d.StoredAt = uint64(len(name)), time.Now()
 		if err := b.Bury(ctx, d,
 			broker.Cause{Reason: name, Detail: strings.Repeat("\x01 long\n", 10_000)}); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -192,12 +192,12 @@ func (b *Bus) takeShort(w events.Wire, now time.Time, h answered) {
 		h.say(saidNotHere)
 		return
 	}
-	d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, Deliveries: 1, Stored: now, Hold: h}
+	d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, NumDelivered: 1, StoredAt: now, Hold: h}
 	partition := b.partitionOf(lastWord(d.Subject))
 	b.back.mu.Lock()
 	r := b.back.receivers[partition]
 	b.back.place++
-	d.Place = firstShort + b.back.place
+	d.Sequence = firstShort + b.back.place
 	b.back.mu.Unlock()
 	refusal := saidNotHere
 	if r != nil {
@@ -242,7 +242,7 @@ func (r *receiver) arriveShort(d broker.Delivery) (refusal string) {
 		return saidBusy
 	}
 	d.Partition = r.partition
-	r.push(&waiting{d: d, since: d.Stored})
+	r.push(&waiting{d: d, since: d.StoredAt})
 	return ""
 }
 

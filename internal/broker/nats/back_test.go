@@ -152,7 +152,7 @@ func (w *ways) wantShort(taken, passed uint64) {
 	}
 }
 
-func isShort(d broker.Delivery) bool { return d.Place >= natsbroker.FirstShort }
+func isShort(d broker.Delivery) bool { return d.Sequence >= natsbroker.FirstShort }
 
 func TestResultsTakeTheShortWay(t *testing.T) {
 	t.Parallel()
@@ -162,7 +162,7 @@ func TestResultsTakeTheShortWay(t *testing.T) {
 	d := w.next()
 	want := map[string][]string{events.HeaderMsgID: {"d-i"}, "X": {"y"}}
 	if !isShort(d) || d.Subject != r.Subject || !maps.EqualFunc(d.Header, want, slices.Equal[[]string]) ||
-		string(d.Body) != "7" || d.Deliveries != 1 {
+		string(d.Body) != "7" || d.NumDelivered != 1 {
 		t.Errorf("came %+v", d)
 	}
 	select {
@@ -199,8 +199,8 @@ func TestShortWayKnowsThePartition(t *testing.T) {
 	}
 	for range wires {
 		d := w.next()
-		if d.Deliveries < 2 || len(d.Header) != 2 {
-			t.Errorf("it was handed out %d times, with %v", d.Deliveries, d.Header)
+		if d.NumDelivered < 2 || len(d.Header) != 2 {
+			t.Errorf("it was handed out %d times, with %v", d.NumDelivered, d.Header)
 		}
 		if is, known := partition[d.Subject]; isShort(d) || !known || is != d.Partition {
 			t.Errorf("%s came from partition %d by the short way, and from %d through the stream", d.Subject,
@@ -229,7 +229,7 @@ func TestShortWayAndHandovers(t *testing.T) {
 	d.Hold.Nak(0)
 	d = w.next()
 	w.must(w.orchestrator.Handover(t.Context(), "other", d))
-	if h := <-handed; h.Subject != d.Subject || h.Deliveries != 1 { // as the stream counts
+	if h := <-handed; h.Subject != d.Subject || h.NumDelivered != 1 { // as the stream counts
 		t.Errorf("handed over was %+v", h)
 	} else {
 		h.Hold.Ack()
@@ -265,8 +265,8 @@ func TestShortWayThatLeadsNowhere(t *testing.T) {
 			w.receive(nil)
 			for range 2 {
 				d := w.next()
-				if isShort(d) || name == "not receiving" && d.Deliveries != 1 {
-					t.Errorf("%s came at place %d, for the %d. time", d.Subject, d.Place, d.Deliveries)
+				if isShort(d) || name == "not receiving" && d.NumDelivered != 1 {
+					t.Errorf("%s came at place %d, for the %d. time", d.Subject, d.Sequence, d.NumDelivered)
 				}
 				d.Hold.Ack()
 			}
@@ -314,8 +314,8 @@ func TestShortWayWithoutAnAnswer(t *testing.T) {
 	lost := w.next()
 	lost.Hold.InProgress() // it makes no difference
 	d := w.next()
-	if !isShort(lost) || isShort(d) || d.Subject != lost.Subject || d.Deliveries < 2 {
-		t.Errorf("came at place %d, then at %d, for the %d. time", lost.Place, d.Place, d.Deliveries)
+	if !isShort(lost) || isShort(d) || d.Subject != lost.Subject || d.NumDelivered < 2 {
+		t.Errorf("came at place %d, then at %d, for the %d. time", lost.Sequence, d.Sequence, d.NumDelivered)
 	}
 	d.Hold.Ack()
 	w.stored(done)
@@ -357,7 +357,7 @@ func TestShortWayIsForResultsOnly(t *testing.T) {
 		w.stored(w.send(result(fmt.Sprint("i", i), o)))
 		d := w.next()
 		if isShort(d) || d.Subject != fmt.Sprintf("rondo.work-done.1-2.i%d", i) {
-			t.Errorf("%q: came %s at %d", o, d.Subject, d.Place)
+			t.Errorf("%q: came %s at %d", o, d.Subject, d.Sequence)
 		}
 		d.Hold.Ack()
 	}

@@ -88,7 +88,7 @@ func TestResultsGoTogether(t *testing.T) {
 	for range n {
 		d := w.next()
 		i, err := strconv.Atoi(string(d.Body))
-		if err != nil || !isShort(d) || d.Deliveries != 1 || d.Subject != sent[i].Subject ||
+		if err != nil || !isShort(d) || d.NumDelivered != 1 || d.Subject != sent[i].Subject ||
 			!maps.EqualFunc(d.Header, sent[i].Header, slices.Equal[[]string]) {
 			t.Fatalf("came %+v", d)
 		}
@@ -160,7 +160,7 @@ func TestBundlesAreSettledOneByOne(t *testing.T) {
 		}
 	}
 	began := time.Now()
-	if d := w.next(); isShort(d) || string(d.Body) != "7" || d.Deliveries < 2 {
+	if d := w.next(); isShort(d) || string(d.Body) != "7" || d.NumDelivered < 2 {
 		t.Errorf("came %+v, want what was returned, through the stream", d)
 	} else {
 		d.Hold.Ack()
@@ -168,7 +168,7 @@ func TestBundlesAreSettledOneByOne(t *testing.T) {
 	if took := time.Since(began); took > wait*9/10 {
 		t.Errorf("it came after %v, with what was not settled", took)
 	}
-	if d := w.next(); isShort(d) || string(d.Body) != "3" || d.Deliveries < 2 {
+	if d := w.next(); isShort(d) || string(d.Body) != "3" || d.NumDelivered < 2 {
 		t.Errorf("came %+v, want what was not settled, through the stream", d)
 	} else {
 		d.Hold.Ack()

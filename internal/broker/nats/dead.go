@@ -59,8 +59,8 @@ func (b *Bus) Bury(ctx context.Context, d broker.Delivery, why broker.Cause) err
 	}
 	set(HeaderDeadID, cmp.Or(first(d.Header, events.HeaderMsgID), first(d.Header, nats.MsgIdHdr)))
 	delete(h, events.HeaderMsgID)
-	set(HeaderDeadStored, d.Stored.UTC().Format(time.RFC3339Nano))
-	if d.Place > 0 {
+	set(HeaderDeadStored, d.StoredAt.UTC().Format(time.RFC3339Nano))
+	if d.Sequence > 0 {
 		h[nats.MsgIdHdr] = []string{"dead/" + d.ID()}
 	}
 	w := events.Wire{Subject: b.deadSubject(d.Subject), Header: events.Header(h), Body: d.Body}
@@ -135,7 +135,7 @@ func (b *Bus) DeadLetter(ctx context.Context, place uint64) (broker.DeadLetter, 
 
 // deadLetter takes the message apart from what was said about it.
 func (b *Bus) deadLetter(m *jetstream.RawStreamMsg) broker.DeadLetter {
-	l := broker.DeadLetter{Place: m.Sequence, Header: events.Header{}, Body: m.Data, Buried: m.Time}
+	l := broker.DeadLetter{Sequence: m.Sequence, Header: events.Header{}, Body: m.Data, Buried: m.Time}
 	get := func(name string) string { return m.Header.Get(name) }
 	for name, values := range m.Header {
 		if !strings.HasPrefix(name, "Rondo-Dead-") && !strings.HasPrefix(name, "Nats-") {
@@ -146,7 +146,7 @@ func (b *Bus) deadLetter(m *jetstream.RawStreamMsg) broker.DeadLetter {
 	l.Why = broker.Cause{Reason: get(HeaderDeadReason), Detail: get(HeaderDeadDetail), By: get(HeaderDeadBy),
 		Attempts: attempts}
 	l.Subject, l.ID, l.Lost = get(HeaderDeadSubject), get(HeaderDeadID), get(HeaderDeadLost) != ""
-	l.Stored, _ = time.Parse(time.RFC3339Nano, get(HeaderDeadStored))
+	l.StoredAt, _ = time.Parse(time.RFC3339Nano, get(HeaderDeadStored))
 	return l
 }
 

@@ -77,27 +77,28 @@ func (b *Bus) delivery(m *nats.Msg) (d broker.Delivery, o origin, notBefore time
 		return broker.Delivery{}, o, time.Time{}, err
 	}
 	d = broker.Delivery{
-		Header: events.Header(m.Header), Body: m.Data, Place: o.place, Deliveries: o.deliveries, Stored: o.stored,
-		Hold: hold{b.nc, m.Reply},
+		Header: events.Header(m.Header), Body: m.Data, Sequence: o.place, NumDelivered: o.deliveries,
+		StoredAt: o.stored,
+		Hold:     hold{b.nc, m.Reply},
 	}
 	d.Subject, d.Partition = b.publishedAs(m.Subject)
 	d.Subject, o.due = b.withoutDue(d.Subject, d.Header)
 	if o.due {
 		o.accepted = readAcceptance(d.Header)
 		if fired, err := time.Parse(time.RFC3339Nano, first(d.Header, headerFired)); err == nil {
-			d.Scheduled, d.Stored = true, fired
+			d.Scheduled, d.StoredAt = true, fired
 		}
 	}
 	if at := d.Header[headerNotBefore]; len(at) > 0 {
 		// What cannot be read is no reason to keep a message back for ever: it counts as nothing.
 		notBefore, _ = time.Parse(time.RFC3339Nano, at[0])
 		d.NotBefore = notBefore
-		if d.Deliveries > 1 && notBefore.After(d.Stored) {
-			d.Deliveries-- // the first time it was too early, and went back
+		if d.NumDelivered > 1 && notBefore.After(d.StoredAt) {
+			d.NumDelivered-- // the first time it was too early, and went back
 		}
 	}
 	if _, again := d.Header[headerAgain]; again && !b.fromClient(d.Subject) {
-		d.Deliveries++
+		d.NumDelivered++
 	}
 	clean(d.Header)
 	return d, o, notBefore, nil

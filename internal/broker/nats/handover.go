@@ -19,12 +19,12 @@ import (
 const headerHanded = "Rondo-Handed"
 
 type handed struct {
-	Subject    string    `json:"subject"`
-	Partition  int       `json:"partition"`
-	Place      uint64    `json:"place"`
-	Deliveries int       `json:"deliveries"`
-	Stored     time.Time `json:"stored"`
-	Token      string    `json:"token"`
+	Subject      string    `json:"subject"`
+	Partition    int       `json:"partition"`
+	Sequence     uint64    `json:"place"`
+	NumDelivered int       `json:"deliveries"`
+	StoredAt     time.Time `json:"stored"`
+	Token        string    `json:"token"`
 }
 
 const accepted = "+OK"
@@ -41,7 +41,7 @@ func (b *Bus) Handover(ctx context.Context, to string, d broker.Delivery) error 
 	}
 	// The stream does not know that a result was handed out before by the short way, and who takes
 	// it over compares.
-	about, err := json.Marshal(handed{d.Subject, d.Partition, d.Place, min(d.Deliveries, o.deliveries), d.Stored,
+	about, err := json.Marshal(handed{d.Subject, d.Partition, d.Sequence, min(d.NumDelivered, o.deliveries), d.StoredAt,
 		d.Hold.AckSubject()})
 	if err != nil {
 		return err
@@ -109,15 +109,16 @@ func (b *Bus) adopt(m *nats.Msg) (broker.Delivery, error) {
 	if err := b.canTake(about.Subject); err != nil {
 		return broker.Delivery{}, fmt.Errorf("subject %q: %w", about.Subject, err)
 	}
-	if o.place != about.Place || about.Deliveries < 1 || about.Deliveries > o.deliveries || about.Partition < 0 ||
-		!o.stored.Equal(about.Stored) {
+	if o.place != about.Sequence || about.NumDelivered < 1 || about.NumDelivered > o.deliveries ||
+		about.Partition < 0 ||
+		!o.stored.Equal(about.StoredAt) {
 		return broker.Delivery{}, fmt.Errorf("header %s does not fit %q", headerHanded, about.Token)
 	}
 	h := events.Header(m.Header)
 	delete(h, headerHanded)
 	return broker.Delivery{
-		Subject: about.Subject, Header: h, Body: m.Data, Partition: about.Partition, Place: about.Place,
-		Deliveries: about.Deliveries,
-		Stored:     o.stored, Hold: hold{b.nc, about.Token},
+		Subject: about.Subject, Header: h, Body: m.Data, Partition: about.Partition, Sequence: about.Sequence,
+		NumDelivered: about.NumDelivered,
+		StoredAt:     o.stored, Hold: hold{b.nc, about.Token},
 	}, nil
 }

@@ -271,7 +271,7 @@ func arrivalsOf(t *testing.T, b *natsbroker.Bus) <-chan arrival {
 			}
 			d.Hold.Ack()
 			m, err := events.Decode("rondo", d.Subject, d.Header, d.Body, "no id")
-			came <- arrival{d.Subject, fmt.Sprintf("%d %v %t %t %s %s %+v %v", d.Deliveries, d.NotBefore, d.Passed,
+			came <- arrival{d.Subject, fmt.Sprintf("%d %v %t %t %s %s %+v %v", d.NumDelivered, d.NotBefore, d.Passed,
 				d.Scheduled, m.ID, d.Body, m.Content, err)}
 		})
 		close(came)

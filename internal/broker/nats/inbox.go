@@ -260,7 +260,7 @@ func (r *receiver) arrive(m *nats.Msg) {
 	}
 	r.notice(w)
 	rest := notBefore.Sub(now)
-	came := func() { r.pushAll(r.order.came(lastWord(d.Subject), d.Place)) }
+	came := func() { r.pushAll(r.order.came(lastWord(d.Subject), d.Sequence)) }
 	switch {
 	case !notBefore.IsZero() && rest > 0:
 		if r.b.config.InboxWait/2 < rest && (w.due || !r.b.goesThroughInbox(d.Subject)) {
@@ -294,7 +294,7 @@ func (r *receiver) notice(w *waiting) {
 func (r *receiver) due(w *waiting) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over || r.early[w.d.Place] != w {
+	if r.over || r.early[w.d.Sequence] != w {
 		return // it was given back
 	}
 	if rest := time.Until(w.notBefore); rest > 0 { // the clock was put back a little
@@ -313,7 +313,7 @@ func (r *receiver) due(w *waiting) {
 			}
 		}
 		slices.SortFunc(due, func(a, b *waiting) int {
-			return cmp.Or(a.notBefore.Compare(b.notBefore), cmp.Compare(a.d.Place, b.d.Place))
+			return cmp.Or(a.notBefore.Compare(b.notBefore), cmp.Compare(a.d.Sequence, b.d.Sequence))
 		})
 	}
 	for _, x := range due {
@@ -471,15 +471,15 @@ func (r *receiver) reorder(left order) {
 	}
 	r.handed = max(r.handed, left.handed)
 	for _, w := range r.queue {
-		r.order.came(lastWord(w.d.Subject), w.d.Place)
+		r.order.came(lastWord(w.d.Subject), w.d.Sequence)
 	}
 	for _, w := range r.early {
-		r.order.came(lastWord(w.d.Subject), w.d.Place)
+		r.order.came(lastWord(w.d.Subject), w.d.Sequence)
 	}
 	for _, t := range r.tasks {
-		r.order.came(lastWord(t.w.d.Subject), t.w.d.Place)
+		r.order.came(lastWord(t.w.d.Subject), t.w.d.Sequence)
 	}
-	slices.SortStableFunc(waited, func(a, b *waiting) int { return cmp.Compare(a.d.Place, b.d.Place) })
+	slices.SortStableFunc(waited, func(a, b *waiting) int { return cmp.Compare(a.d.Sequence, b.d.Sequence) })
 	for _, w := range waited {
 		r.pushAll(r.order.arrive(w))
 	}

@@ -72,7 +72,7 @@ func FuzzAdopt(f *testing.F) {
 			!strings.Contains(token, ".RONDO") {
 			t.Errorf("it would acknowledge by %q", token)
 		}
-		if d.Partition < 0 || d.Deliveries < 1 || !strings.HasPrefix(d.Subject, "rondo.") {
+		if d.Partition < 0 || d.NumDelivered < 1 || !strings.HasPrefix(d.Subject, "rondo.") {
 			t.Errorf("%+v", d)
 		}
 	})
@@ -93,7 +93,7 @@ func FuzzDelivery(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if d.Deliveries < 1 || len(d.Header["Other"]) != 1 {
+		if d.NumDelivered < 1 || len(d.Header["Other"]) != 1 {
 			t.Errorf("%+v", d)
 		}
 		if rest := time.Until(at); !at.IsZero() && rest > math.MaxInt64-time.Hour && min(rest, maxReturn) != maxReturn {
@@ -105,13 +105,13 @@ func FuzzDelivery(f *testing.F) {
 func TestOrderOfWhatWasLeft(t *testing.T) {
 	const prefix = "rondo.event.e."
 	make1 := func(who string, place uint64) *waiting {
-		return &waiting{d: broker.Delivery{Subject: prefix + who, Place: place}}
+		return &waiting{d: broker.Delivery{Subject: prefix + who, Sequence: place}}
 	}
 	o := order{upTo: 10, left: map[string][]uint64{"a": {3, 5}, "b": {7}}, behind: make(map[string][]*waiting)}
 	var got []uint64
 	add := func(free []*waiting) {
 		for _, w := range free {
-			got = append(got, w.d.Place)
+			got = append(got, w.d.Sequence)
 		}
 	}
 	for _, m := range []struct {
@@ -181,10 +181,10 @@ func TestAskingAnewKeepsTheOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d.Place <= last {
-			t.Fatalf("%d came after %d", d.Place, last)
+		if d.Sequence <= last {
+			t.Fatalf("%d came after %d", d.Sequence, last)
 		}
-		last = d.Place
+		last = d.Sequence
 	}
 	r.end()
 }

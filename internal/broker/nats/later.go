@@ -67,7 +67,9 @@ func (a acceptance) compare(b acceptance) int {
 
 func (a acceptance) String() string { return fmt.Sprintf("%d@%d", a.place, a.at) }
 
-func acceptanceOf(d broker.Delivery) acceptance { return acceptance{d.Stored.UnixMicro(), d.Place} }
+func acceptanceOf(d broker.Delivery) acceptance {
+	return acceptance{d.StoredAt.UnixMicro(), d.Sequence}
+}
 
 // readAcceptance reads what is in the header; zero if nothing is.
 func readAcceptance(h events.Header) (a acceptance) {
@@ -303,7 +305,7 @@ func (b *Bus) publishOrBury(ctx context.Context, wires []events.Wire) error {
 		return err
 	}
 	for i, w := range refused.Messages {
-		d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, Stored: time.Now()}
+		d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, StoredAt: time.Now()}
 		why := broker.Cause{Reason: "refused", Detail: refused.Reasons[i].Error(), By: "delay"}
 		if err := b.Bury(ctx, d, why); err != nil {
 			return err

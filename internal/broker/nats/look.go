@@ -31,9 +31,9 @@ func (b *Bus) isThere(ctx context.Context, stream string, place uint64) (bool, e
 
 // found is a message as the leader of a stream gives it.
 type found struct {
-	Subject string `json:"subject"`
-	Place   uint64 `json:"seq"`
-	Header  []byte `json:"hdrs"`
+	Subject  string `json:"subject"`
+	Sequence uint64 `json:"seq"`
+	Header   []byte `json:"hdrs"`
 }
 
 // askLeader asks the leader of a stream for a message; nil if there is none.
@@ -135,8 +135,8 @@ func (b *Bus) newest(ctx context.Context, filter string, from, upTo uint64,
 		if err != nil {
 			h = nil // it has none
 		}
-		note(m.Subject, m.Place, h)
-		from = m.Place + 1
+		note(m.Subject, m.Sequence, h)
+		from = m.Sequence + 1
 	}
 	return nil
 }

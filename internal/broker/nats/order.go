@@ -31,19 +31,19 @@ func (o *order) arrive(w *waiting) []*waiting {
 		return []*waiting{w}
 	}
 	who := lastWord(w.d.Subject)
-	after := func(l uint64) bool { return l < w.d.Place }
+	after := func(l uint64) bool { return l < w.d.Sequence }
 	if !slices.ContainsFunc(o.left[who], after) {
-		return append([]*waiting{w}, o.came(who, w.d.Place)...)
+		return append([]*waiting{w}, o.came(who, w.d.Sequence)...)
 	}
-	at, twice := slices.BinarySearchFunc(o.behind[who], w.d.Place, func(w *waiting, p uint64) int {
-		return cmp.Compare(w.d.Place, p)
+	at, twice := slices.BinarySearchFunc(o.behind[who], w.d.Sequence, func(w *waiting, p uint64) int {
+		return cmp.Compare(w.d.Sequence, p)
 	})
 	if twice {
 		o.behind[who][at] = w // its newer delivery is the one that counts
 	} else {
 		o.behind[who] = slices.Insert(o.behind[who], at, w)
 	}
-	return o.came(who, w.d.Place)
+	return o.came(who, w.d.Sequence)
 }
 
 // came notes that a message that was left needs not be waited for any more, and gives what has
@@ -58,7 +58,7 @@ func (o *order) came(who string, place uint64) (free []*waiting) {
 	if len(left) > 0 {
 		o.left[who] = left
 		n, _ = slices.BinarySearchFunc(behind, slices.Min(left), func(w *waiting, p uint64) int {
-			return cmp.Compare(w.d.Place, p)
+			return cmp.Compare(w.d.Sequence, p)
 		})
 	} else {
 		delete(o.left, who)

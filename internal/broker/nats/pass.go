@@ -138,8 +138,8 @@ func (o *offer) hear(m *nats.Msg) {
 			hold.say(saidNotHere)
 		default:
 			d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body,
-				Place:  firstShort + b.passedOn.Add(1),
-				Passed: true, Deliveries: 1, Stored: now, Hold: hold}
+				Sequence: firstShort + b.passedOn.Add(1),
+				Passed:   true, NumDelivered: 1, StoredAt: now, Hold: hold}
 			if o.take(d) {
 				all.took(i)
 			} else {
@@ -163,7 +163,7 @@ func passedAt(m *nats.Msg, now time.Time) (at time.Time, fresh bool) {
 // storedLate tells whether work that was passed on is stored, which it is not at first. Until it
 // must be, whoever has passed it on keeps it.
 func (b *Bus) storedLate(ctx context.Context, d broker.Delivery) (bool, error) {
-	if time.Since(d.Stored) < broker.LastsAfter+2*tellEvery {
+	if time.Since(d.StoredAt) < broker.LastsAfter+2*tellEvery {
 		return true, nil
 	}
 	st, _, err := b.streamOf(d.Subject)

@@ -167,11 +167,11 @@ func TestWorkIsPassedOn(t *testing.T) {
 	var places []uint64
 	for _, want := range []string{"i", "j", "k"} {
 		d := p.next()
-		if !d.Passed || d.Deliveries != 1 || d.Subject != "rondo.work._.a.1-2."+want || string(d.Body) != want ||
+		if !d.Passed || d.NumDelivered != 1 || d.Subject != "rondo.work._.a.1-2."+want || string(d.Body) != want ||
 			d.Header["X"][0] != "y" || d.Header[events.HeaderMsgID][0] != "w-"+want || d.Hold.AckSubject() != "" {
 			t.Errorf("came %+v", d)
 		}
-		if places = append(places, d.Place); slices.Contains(places[:len(places)-1], d.Place) {
+		if places = append(places, d.Sequence); slices.Contains(places[:len(places)-1], d.Sequence) {
 			t.Errorf("places %v", places)
 		}
 		p.returnsNot(done)
@@ -216,7 +216,7 @@ func TestWorkIsStored(t *testing.T) {
 			}
 			p.returned(p.publish(c.work))
 			d := p.stored(1)[0]
-			if d.Passed || d.Deliveries != 1 || d.Header[events.HeaderMsgID][0] != "w-i" ||
+			if d.Passed || d.NumDelivered != 1 || d.Header[events.HeaderMsgID][0] != "w-i" ||
 				len(d.Header[events.HeaderHeld]) > 0 {
 				t.Errorf("came %+v", d)
 			}
@@ -236,7 +236,7 @@ func TestPassedWorkIsGivenBack(t *testing.T) {
 	done := p.publish(workOf("i", "j")...)
 	p.next().Hold.Nak(time.Hour)
 	last := p.next()
-	if d := p.stored(1)[0]; d.Subject != "rondo.work._.a.1-2.i" || d.Deliveries != 1 {
+	if d := p.stored(1)[0]; d.Subject != "rondo.work._.a.1-2.i" || d.NumDelivered != 1 {
 		t.Errorf("came %+v", d)
 	}
 	p.returnsNot(done)
@@ -252,7 +252,7 @@ func TestPassedWorkIsLost(t *testing.T) {
 	p.orchestrator.WaitShort(300 * time.Millisecond)
 	p.returned(p.publish(workOf("i")...))
 	lost := p.next()
-	if d := p.stored(1)[0]; d.Deliveries != 2 || len(d.Header[events.HeaderHeld]) > 0 {
+	if d := p.stored(1)[0]; d.NumDelivered != 2 || len(d.Header[events.HeaderHeld]) > 0 {
 		t.Errorf("came %+v", d)
 	}
 	lost.Hold.Ack() // too late: it changes nothing
@@ -276,7 +276,7 @@ func TestPassedWorkWhenTheConnectionBreaks(t *testing.T) {
 	p.next()
 	line.Break()
 	p.returned(done)
-	if d := p.stored(1)[0]; d.Deliveries != 2 {
+	if d := p.stored(1)[0]; d.NumDelivered != 2 {
 		t.Errorf("came %+v", d)
 	}
 }
@@ -308,7 +308,7 @@ func TestPassedWorkThatLasts(t *testing.T) {
 		t.Errorf("the other one counts as withdrawn, too (%v)", err)
 	}
 	d := p.stored(1)[0]
-	if d.Subject != first.Subject || d.Deliveries != 1 || d.Passed ||
+	if d.Subject != first.Subject || d.NumDelivered != 1 || d.Passed ||
 		strings.Join(d.Header[events.HeaderHeld], ",") != "w1" {
 		t.Errorf("came %+v", d)
 	}

@@ -90,7 +90,7 @@ func (r *receiver) giveWay(w *waiting) bool {
 		return true
 	case -1:
 		held.timer.Stop()
-		delete(r.early, held.d.Place)
+		delete(r.early, held.d.Sequence)
 		delete(r.held, subject)
 		held.d.Hold.Ack()
 	}
@@ -99,10 +99,10 @@ func (r *receiver) giveWay(w *waiting) bool {
 
 // hold keeps a message until its time. mu is held.
 func (r *receiver) hold(w *waiting) {
-	if before := r.early[w.d.Place]; before != nil {
+	if before := r.early[w.d.Sequence]; before != nil {
 		before.timer.Stop() // it came once more
 	}
-	r.early[w.d.Place] = w
+	r.early[w.d.Sequence] = w
 	if r.lastCounts(w) {
 		r.held[r.b.laterOf(wireOf(w))] = w
 	}
@@ -111,7 +111,7 @@ func (r *receiver) hold(w *waiting) {
 
 // release forgets a message that was held. mu is held.
 func (r *receiver) release(w *waiting) {
-	delete(r.early, w.d.Place)
+	delete(r.early, w.d.Sequence)
 	if subject := r.b.laterOf(wireOf(w)); r.held[subject] == w {
 		delete(r.held, subject)
 	}

@@ -419,6 +419,6 @@ func (b *Bus) Stored(ctx context.Context, d broker.Delivery) (bool, error) {
 	if strings.HasPrefix(d.Subject, b.subject("work.")) {
 		stream = b.names.work
 	}
-	is, err := b.isThere(ctx, stream, d.Place)
+	is, err := b.isThere(ctx, stream, d.Sequence)
 	return is, problem("look for "+d.Subject, err)
 }
