@@ -399,8 +399,8 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	_ = old
 }
 
-// A message that cannot be processed in many attempts ends its instance, is put aside, and does not
-// hold up others.
+// A message that cannot be processed in many attempts ends its instance, is dead-lettered, and does
+// not hold up others.
 func TestPoison(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, openSQLite(t), basics...)

@@ -179,8 +179,8 @@ func (b gatedBroker) Receive(ctx context.Context, partition int, take func(broke
 	})
 }
 
-func (b gatedBroker) Bury(ctx context.Context, d broker.Delivery, why broker.Cause) error {
-	return b.g.around("bury", func() error { return b.world.Bury(ctx, d, why) })
+func (b gatedBroker) StoreDeadLetter(ctx context.Context, d broker.Delivery, why broker.Cause) error {
+	return b.g.around("store a dead letter", func() error { return b.world.StoreDeadLetter(ctx, d, why) })
 }
 
 func (b gatedBroker) Announce(words []string, h events.Header, body []byte) error {

@@ -59,7 +59,7 @@ func (s *system) dead(r *raw, subject string) *jetstream.RawStreamMsg {
 }
 
 // TestHostileMessages publishes what nobody should, in between of what people do. What cannot be
-// read is put aside with the reason; everything else goes on.
+// read is dead-lettered with the reason; everything else goes on.
 func TestHostileMessages(t *testing.T) {
 	s := newSystem(t, openSQLite(t), plays...)
 	s.orchestrate()

@@ -160,12 +160,12 @@ func (p *probe) Publish(ctx context.Context, messages ...events.Wire) error {
 	return err
 }
 
-func (p *probe) Bury(ctx context.Context, d broker.Delivery, why broker.Cause) error {
+func (p *probe) StoreDeadLetter(ctx context.Context, d broker.Delivery, why broker.Cause) error {
 	if p.dead.Load() {
 		return errCut
 	}
-	p.journal.note("buried %s: %s", d.Subject, why.Reason)
-	return p.Bus.Bury(ctx, d, why)
+	p.journal.note("dead-lettered %s: %s", d.Subject, why.Reason)
+	return p.Bus.StoreDeadLetter(ctx, d, why)
 }
 
 func (p *probe) Join(ctx context.Context, m broker.Member) (broker.Membership, error) {
@@ -253,7 +253,7 @@ func (s *probedStore) Commit(ctx context.Context, b history.Batch) (history.Resu
 	r, err := s.Store.Commit(ctx, b)
 	if err == nil {
 		for i, d := range b.Turns {
-			s.journal.note("committed %s: %s", d.Turn.Instance, r.Outcomes[i].Verdict)
+			s.journal.note("committed %s: %s", d.Turn.Instance, r.Outcomes[i].Status)
 		}
 	}
 	if err == nil && s.after != nil {

@@ -85,7 +85,7 @@ func TestCodeLogsOnce(t *testing.T) {
 		}
 		v.store.before = func(b history.Batch) error {
 			for _, d := range b.Turns {
-				if d.Turn.Instance == "book-1" && d.Turn.Basis.LastEvent > 0 && interfered.Add(1)%2 == 1 {
+				if d.Turn.Instance == "book-1" && d.Turn.Expected.LastEvent > 0 && interfered.Add(1)%2 == 1 {
 					return s.interfere("book-1", int(interfered.Load()))
 				}
 			}
@@ -132,11 +132,11 @@ func (s *system) interfere(instance string, n int) error {
 	in := round.New(&round.Config{Code: s.code}, known[0])
 	defer in.Evict()
 	letter := events.Message{ID: fmt.Sprint("letter-", n), Instance: instance,
-		Content: &events.QueueSent{Queue: "aside", Data: encode(s.t, n)}}
+		Content: &events.QueueSent{Queue: "letters", Data: encode(s.t, n)}}
 	turn := in.Decide([]round.Delivery{{Message: letter, Attempts: 1}}, time.Now().UTC().Truncate(time.Microsecond))
 	r, err := s.store.Commit(s.t.Context(), history.Batch{Turns: []history.Decided{{Turn: &turn}}})
-	if err == nil && r.Outcomes[0].Verdict != history.Committed {
-		err = fmt.Errorf("it is %s", r.Outcomes[0].Verdict)
+	if err == nil && r.Outcomes[0].Status != history.Committed {
+		err = fmt.Errorf("it is %s", r.Outcomes[0].Status)
 	}
 	return err
 }

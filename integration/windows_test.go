@@ -111,8 +111,10 @@ var windows = []window{
 	{name: "an end was announced", at: at("after", "announce")},
 	{name: "before a step runs", at: at("before", "step")},
 	{name: "a step has run", at: at("after", "step")},
-	{name: "before a bad message is put aside", at: at("before", "bury"), during: sayNonsense, only: []string{"one"}},
-	{name: "a bad message was put aside", at: at("after", "bury"), during: sayNonsense, only: []string{"one"}},
+	{name: "before a bad message is dead-lettered", at: at("before", "store a dead letter"), during: sayNonsense,
+		only: []string{"one"}},
+	{name: "a bad message was dead-lettered", at: at("after", "store a dead letter"), during: sayNonsense,
+		only: []string{"one"}},
 
 	{name: "before promises are taken over", at: at("before", "take promises"), before: leavePromises, only: waiting},
 	{name: "promises were taken over", at: at("after", "take promises"), before: leavePromises, only: waiting},
@@ -619,7 +621,8 @@ func beginMany(r *windowRun) {
 // gatedCalls are the calls that change something, by the methods of broker and store, and what they
 // are called in windows.
 var gatedCalls = map[string]string{
-	"Publish": "publish", "Receive": "receive", "Bury": "bury", "Announce": "announce", "Join": "join",
+	"Publish": "publish", "Receive": "receive", "StoreDeadLetter": "store a dead letter", "Announce": "announce",
+	"Join":  "join",
 	"Leave": "leave", "Handover": "hand over",
 	"ReceiveHandovers": "take over", "Claim": "claim", "Release": "release", "SetNote": "note", "SetMark": "mark",
 	"Take": "take work", "Offer": "take work",
@@ -637,7 +640,7 @@ var otherCalls = map[string]string{
 	"Metrics": reads, "Note": reads, "Owner": reads, "Partitions": reads, "Ping": reads, "Prefix": reads,
 	"Queues": reads, "Schedules": reads, "Stats": reads,
 	"Stored": reads, "Tree": reads, "Value": reads, "Values": reads, "WorkBacklog": reads,
-	"AckSubject": reads, "WorkWait": reads, "Graves": reads, "OldPromises": reads,
+	"AckSubject": reads, "WorkWait": reads, "Tombstones": reads, "OldPromises": reads,
 	"ValuesOf": reads,
 
 	"Answer": serves, "AnswerToo": serves, "PutSchedule": serves, "DropSchedule": serves, "Delete": serves,

@@ -15,26 +15,26 @@ import (
 
 // letter is a dead letter as JSON.
 type letter struct {
-	Number   uint64         `json:"number"`
-	Reason   string         `json:"reason"`
-	Detail   string         `json:"detail,omitempty"`
-	By       string         `json:"by,omitempty"`
-	Attempts int            `json:"attempts,omitempty"`
-	Subject  string         `json:"subject"`
-	ID       string         `json:"id,omitempty"`
-	Header   events.Header  `json:"header,omitempty"`
-	Body     events.Payload `json:"body,omitempty"`
-	Raw      []byte         `json:"raw,omitempty"` // a body that is no JSON
-	Lost     bool           `json:"lost,omitempty"`
-	Stored   time.Time      `json:"stored,omitzero"`
-	Buried   time.Time      `json:"buried"`
+	Number         uint64         `json:"number"`
+	Reason         string         `json:"reason"`
+	Detail         string         `json:"detail,omitempty"`
+	By             string         `json:"by,omitempty"`
+	Attempts       int            `json:"attempts,omitempty"`
+	Subject        string         `json:"subject"`
+	ID             string         `json:"id,omitempty"`
+	Header         events.Header  `json:"header,omitempty"`
+	Body           events.Payload `json:"body,omitempty"`
+	Raw            []byte         `json:"raw,omitempty"` // a body that is no JSON
+	Lost           bool           `json:"lost,omitempty"`
+	Stored         time.Time      `json:"stored,omitzero"`
+	DeadLetteredAt time.Time      `json:"dead_lettered_at"`
 }
 
 func letterOf(l broker.DeadLetter) letter {
 	out := letter{
 		Number: l.Sequence, Reason: l.Why.Reason, Detail: l.Why.Detail, By: l.Why.By, Attempts: l.Why.Attempts,
 		Subject: l.Subject, ID: l.ID, Header: l.Header,
-		Lost: l.Lost, Stored: l.StoredAt, Buried: l.Buried,
+		Lost: l.Lost, Stored: l.StoredAt, DeadLetteredAt: l.DeadLetteredAt,
 	}
 	if json.Valid(l.Body) {
 		out.Body = events.Payload(l.Body)
@@ -44,11 +44,11 @@ func letterOf(l broker.DeadLetter) letter {
 	return out
 }
 
-// deadLetters are the commands about messages that came to nothing.
+// deadLetters are the commands about dead letters.
 func (c *cli) deadLetters() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "deadletters", Short: "Messages that came to nothing: list, show, replay, drop", Args: cobra.ArbitraryArgs,
-		Long: `Messages that came to nothing are kept for a while, with the reason: they could not be read, were for nobody, or failed whoever took them again and again.
+		Use: "deadletters", Short: "List, show, replay and drop dead letters", Args: cobra.ArbitraryArgs,
+		Long: `A dead letter is a message that could not be processed: it could not be decoded, no instance or worker takes it, or each attempt failed. Dead letters are kept for a while, with the reason.
 When the cause is mended, they can be sent once more.`,
 		Example: `  rondo deadletters
   rondo deadletters show 12
@@ -76,7 +76,7 @@ When the cause is mended, they can be sent once more.`,
 	list.Flags().Uint64Var(&after, "after", 0, "only those behind this `number`")
 	list.Flags().IntVar(&limit, "limit", 50, "how many at most")
 	cmd.AddCommand(list,
-		c.oneLetter("show", "Show one: the message, and why it came to nothing",
+		c.oneLetter("show", "Show one: the message, and the reason",
 			func(ctx context.Context, n uint64) error {
 				l, err := c.bus.DeadLetter(ctx, n)
 				if err != nil {
@@ -113,10 +113,11 @@ func (c *cli) listLetters(ctx context.Context, after uint64, limit int) error {
 	}
 	var rows [][]string
 	for _, l := range all {
-		rows = append(rows, []string{strconv.FormatUint(l.Sequence, 10), c.ago(l.Buried), l.Why.Reason, l.Subject,
+		rows = append(rows, []string{strconv.FormatUint(l.Sequence, 10), c.ago(l.DeadLetteredAt),
+			l.Why.Reason, l.Subject,
 			l.Why.Detail})
 	}
-	return c.table([]string{"NUMBER", "BURIED", "REASON", "SUBJECT", "DETAIL"}, rows)
+	return c.table([]string{"NUMBER", "DEAD-LETTERED", "REASON", "SUBJECT", "DETAIL"}, rows)
 }
 
 func (c *cli) showLetter(l letter) error {
@@ -135,7 +136,7 @@ func (c *cli) showLetter(l letter) error {
 		line("attempts", "%d", l.Attempts)
 	}
 	line("by", "%s", orElse(l.By, "-"))
-	line("buried", "%s (%s)", c.ago(l.Buried), stamp(l.Buried))
+	line("dead-lettered", "%s (%s)", c.ago(l.DeadLetteredAt), stamp(l.DeadLetteredAt))
 	line("subject", "%s", l.Subject)
 	line("id", "%s", orElse(l.ID, "-"))
 	for _, k := range sortedKeys(l.Header) {

@@ -57,7 +57,7 @@ func (c *cli) doctor() *cobra.Command {
 	return &cobra.Command{
 		Use: "doctor", Short: "Look whether everything is well, and say what to do if it is not", Args: exactly(),
 		Long: `Look whether everything is well: NATS and its version, the streams, the orchestrators, their code and their clocks, the database, work that nobody takes, and
-messages that came to nothing. It changes nothing. It exits with 1 if something is bad.`,
+dead letters. It changes nothing. It exits with 1 if something is bad.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config, r, err := c.settings.config(cmd)
 			if err != nil {
@@ -279,15 +279,19 @@ func (e *examination) instances(ctx context.Context) {
 
 func (e *examination) deadLetters(ctx context.Context) {
 	list, err := e.c.bus.DeadLetters(ctx, 0, 100)
+	word := "dead letters"
+	if len(list) == 1 {
+		word = "dead letter"
+	}
 	switch {
 	case err != nil:
 		e.note("dead letters", look, "use an account that may look at JetStream", "they cannot be seen: %v", err)
 	case len(list) == 0:
 		e.note("dead letters", fine, "", "there are none")
 	case len(list) == 100:
-		e.note("dead letters", look, "`rondo deadletters` tells why", "100 or more messages came to nothing")
+		e.note("dead letters", look, "`rondo deadletters` tells why", "100 or more dead letters")
 	default:
-		e.note("dead letters", look, "`rondo deadletters` tells why", "%d messages came to nothing", len(list))
+		e.note("dead letters", look, "`rondo deadletters` tells why", "%d %s", len(list), word)
 	}
 }
 

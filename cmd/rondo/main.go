@@ -12,7 +12,7 @@
 //	loglevel.go  log-level
 //	doctor.go    doctor, recover
 //	check.go     check
-//	deadletters.go  messages that came to nothing
+//	deadletters.go  dead letters
 //	schedules.go schedules
 //	services.go  dev, orchestrator, worker, migrate, as in any program made with package app
 package main

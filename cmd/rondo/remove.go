@@ -51,7 +51,7 @@ said then, otherwise it only tells how many there are.`,
 				if err != nil {
 					return err
 				}
-				return c.removed(history.DeletedPage{Deleted: d}, "deleted")
+				return c.removed(history.DeleteResultPage{DeleteResult: d}, "deleted")
 			}
 			return c.deleteEnded(ctx, want, yes)
 		})
@@ -70,13 +70,13 @@ func (c *cli) deleteEnded(ctx context.Context, f history.Filter, yes bool) error
 		}
 		return c.done(query.Count{Count: n}, "%d instances would be deleted, with their children; --yes does it", n)
 	}
-	var all history.DeletedPage
+	var all history.DeleteResultPage
 	for page := (history.Page{Limit: inPieces}); ; {
 		d, err := c.client.DeleteEnded(ctx, f, page)
 		if err != nil {
 			return err
 		}
-		all.Add(d.Deleted)
+		all.Add(d.DeleteResult)
 		all.Skipped += d.Skipped
 		if page.Cursor = d.Next; d.Next == "" {
 			return c.removed(all, "deleted")
@@ -85,7 +85,7 @@ func (c *cli) deleteEnded(ctx context.Context, f history.Filter, yes bool) error
 }
 
 // removed tells what was removed.
-func (c *cli) removed(d history.DeletedPage, what string) error {
+func (c *cli) removed(d history.DeleteResultPage, what string) error {
 	v := query.Deleted{Instances: d.Instances, Executions: d.Executions, Events: d.Events, Values: d.Values,
 		Skipped: d.Skipped}
 	skipped := ""
@@ -142,15 +142,15 @@ func (c *cli) pruneThem(ctx context.Context, args []string, f history.Filter, ho
 		if err != nil {
 			return err
 		}
-		return c.removed(history.DeletedPage{Deleted: d}, "pruned")
+		return c.removed(history.DeleteResultPage{DeleteResult: d}, "pruned")
 	}
-	var all history.DeletedPage
+	var all history.DeleteResultPage
 	for page := (history.Page{Limit: inPieces}); ; {
 		d, err := c.client.PruneAll(ctx, f, how, page)
 		if err != nil {
 			return err
 		}
-		all.Add(d.Deleted)
+		all.Add(d.DeleteResult)
 		if page.Cursor = d.Next; d.Next == "" {
 			return c.removed(all, "pruned")
 		}

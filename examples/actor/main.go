@@ -36,8 +36,8 @@
 //
 //	bin/rondo prune account-1
 //
-// Close the account. What it had is its output. A command that comes later is put aside as a dead
-// letter, and an ask fails after a minute.
+// Close the account. What it had is its output. A command that comes later is dead-lettered as a
+// dead letter, and an ask fails after a minute.
 //
 //	bin/rondo enqueue account-1 commands '{"do":"close"}'
 //	bin/rondo wait account-1

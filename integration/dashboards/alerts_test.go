@@ -412,7 +412,7 @@ func instanceAlerts() []alert {
 		{
 			name: "RondoDeadLetters", hold: 0,
 			expr:        v.happened(telemetry.MetricDeadLetters, by{space, verb, reason}) + " > 0",
-			summary:     "{{ printf \"%.0f\" $value }} messages were put aside: {{ $labels.reason }}",
+			summary:     "{{ printf \"%.0f\" $value }} messages were dead-lettered: {{ $labels.reason }}",
 			description: "A {{ $labels.verb }} message could not be taken. It is kept for people to look at.",
 			means:       "Somebody sends what nobody can read, or a message has killed those who took it.",
 			because:     "Each one is a message that was sent in vain. It fires for 15 minutes after the last.",

@@ -111,7 +111,7 @@ func overview() board {
 						"unregistered and newer_engine (no orchestrator that runs can take them).",
 					queries: one(v.sum(telemetry.MetricInstancesStuck, by{reason}), "{{reason}}")},
 				{title: "Dead letters", number: true, bad: 1, unit: inNumbers,
-					about: "Messages that were put aside in the chosen time, for people to look at: rondo " +
+					about: "Messages that were dead-lettered in the chosen time: see rondo " +
 						"deadletters.",
 					queries: rare(orZero(v.happened(telemetry.MetricDeadLetters, nil)), "")},
 				{title: "Poison", number: true, bad: 1, unit: inNumbers,

@@ -161,7 +161,8 @@ func queueAlerts() []alert {
 			look: []string{"queues: Locks that were not ended in time", "queues: What becomes of items"},
 			do: []string{"Compare how long the work takes with `ttl_seconds`: ask for more, or extend the " +
 				"lock while the work goes on.",
-				"If consumers die, look of what; set `max_attempts`, so that an item that kills them is put aside."},
+				"If consumers crash, find out why; set `max_attempts`, so that an item that crashes them is " +
+					"dead-lettered."},
 			bad: []string{counter(telemetry.MetricQueueItems, `change="expired"`, "0+10x60"),
 				counter(telemetry.MetricQueueItems, `change="popped"`, "0+60x60")},
 			fine: []string{counter(telemetry.MetricQueueItems, `change="expired"`, "0+5x60"),

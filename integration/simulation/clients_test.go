@@ -189,7 +189,7 @@ func (w *world) committed(r *road, b history.Batch, result history.Result) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i, d := range b.Turns {
-		if result.Outcomes[i].Verdict != history.Committed {
+		if result.Outcomes[i].Status != history.Committed {
 			continue
 		}
 		w.promised(r, d.Promises)

@@ -88,7 +88,7 @@ var mutantsOfDelivery = []mutant{
 		{loopOf + "commit.go", "	case x.err != nil:\n		l.takeUnstored(x)\n		return\n", `	case x.err != nil && l.commits > 0:
 		x.result.Outcomes = make([]history.Outcome, len(x.decisions))
 		for i := range x.result.Outcomes {
-			x.result.Outcomes[i].Verdict = history.Committed
+			x.result.Outcomes[i].Status = history.Committed
 		}
 	case x.err != nil:
 		l.takeUnstored(x)
@@ -104,8 +104,9 @@ var mutantsOfDelivery = []mutant{
 `},
 	}},
 	{name: "a turn that was refused is published", seed: 38, edits: []edit{
-		{loopOf + "commit.go", "		if result.Outcomes[i].Verdict == history.Committed {\n			x.Messages",
-			"		if result.Outcomes[i].Verdict != history.Unfit {\n			x.Messages"},
+		{loopOf + "commit.go",
+			"		if result.Outcomes[i].Status == history.Committed {\n			x.Messages",
+			"		if result.Outcomes[i].Status != history.Unstorable {\n			x.Messages"},
 	}},
 	{name: "a small commit that waits is not woken",
 		test: test{pkg: "./services/orchestrator", run: "^TestTheLoopIsWokenAfterALull$"}, edits: []edit{
@@ -154,7 +155,7 @@ var mutantsOfDelivery = []mutant{
 				"in.age(d)})\n", ""},
 	}},
 	{name: "the start of a deleted instance begins it again", test: test{pkg: "./pkg/history/sqlite",
-		run: "^TestConformance$/^removal$/^grave_refuses_its_start$"}, edits: []edit{
+		run: "^TestConformance$/^removal$/^tombstone_refuses_its_start$"}, edits: []edit{
 		{sqliteOf + "commit.go",
 			"	return c.Status != relational.Deleted || c.StartMessage != e.Columns.StartMessage\n",
 			"	return true\n"},

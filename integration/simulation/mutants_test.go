@@ -64,15 +64,15 @@ var mutants = []mutant{
 `},
 	}},
 	{name: "a turn that was refused counts as committed", seed: 2, edits: []edit{
-		{loopOf + "commit.go", "		if outcome.Verdict == history.Committed {\n			e.conflicts = 0",
-			"		if outcome.Verdict != history.Unfit {\n			e.conflicts = 0"},
+		{loopOf + "commit.go", "		if outcome.Status == history.Committed {\n			e.conflicts = 0",
+			"		if outcome.Status != history.Unstorable {\n			e.conflicts = 0"},
 	}},
 	{name: "a commit that nobody knows of counts as done", seed: 1, edits: []edit{
 		{loopOf + "commit.go",
 			"	l.takeStored(len(x.decisions))\n	for i, d := range x.decisions {\n		outcome := " +
 				"x.result.Outcomes[i]\n",
 			"	l.takeStored(len(x.decisions))\n	for i, d := range x.decisions {\n		outcome := " +
-				"history.Outcome{Verdict: history.Committed}\n		if x.err == nil {\n			outcome = " +
+				"history.Outcome{CommitStatus: history.Committed}\n		if x.err == nil {\n			outcome = " +
 				"x.result.Outcomes[i]\n		}\n"},
 		{loopOf + "commit.go",
 			"	case x.err != nil && (ctx.Err() != nil || history.ClassOf(x.err) == " +

@@ -37,7 +37,7 @@ import (
 )
 
 // Delivery is a message that was handed out, to be settled by exactly one of the methods Ack,
-// Nak and Bury of its Hold.
+// Nak and DeadLetter of its Hold.
 type Delivery struct {
 	// Subject is the one it was published on.
 	Subject string
@@ -180,15 +180,15 @@ type Backlog struct {
 	Receivers int
 }
 
-// DeadLetters keeps what came to nothing.
+// DeadLetters stores messages that could not be processed.
 type DeadLetters interface {
-	// Bury stores a message with why it came to nothing, and returns when it is stored. The
-	// delivery must be acknowledged afterwards.
-	Bury(ctx context.Context, d Delivery, why Cause) error
+	// StoreDeadLetter stores a message with the reason, and returns when it is stored. The caller
+	// acknowledges the delivery afterwards.
+	StoreDeadLetter(ctx context.Context, d Delivery, why Cause) error
 }
 
-// DeadBox is where people look at what came to nothing.
-type DeadBox interface {
+// DeadLetterStore lists, shows, replays and drops dead letters.
+type DeadLetterStore interface {
 	// DeadLetters gives dead letters, oldest first, those behind a place: 0 for all. There are no
 	// more if fewer come than were asked for.
 	DeadLetters(ctx context.Context, after uint64, limit int) ([]DeadLetter, error)
@@ -204,7 +204,7 @@ type DeadBox interface {
 // ErrNoLetter says that there is no dead letter at a place.
 var ErrNoLetter = errors.New("there is no such dead letter")
 
-// DeadLetter is a message that came to nothing.
+// DeadLetter is a message that could not be processed.
 type DeadLetter struct {
 	// Sequence identifies the dead letter in its stream.
 	Sequence uint64
@@ -214,12 +214,13 @@ type DeadLetter struct {
 	Header      events.Header
 	Body        []byte
 	Lost        bool
-	// Why says why it came to nothing, and Buried when. StoredAt is when it was first stored.
-	Why              Cause
-	StoredAt, Buried time.Time
+	// Why is the reason, and DeadLetteredAt the time of dead-lettering. StoredAt is when the
+	// message was first stored.
+	Why                      Cause
+	StoredAt, DeadLetteredAt time.Time
 }
 
-// Cause is why a message came to nothing.
+// Cause is why a message was dead-lettered.
 type Cause struct {
 	// Reason is a word that can be counted and searched for, Detail says it for people.
 	Reason, Detail string

@@ -344,8 +344,8 @@ func (x *Exports) ValuesOf(context.Context, []string) (map[string]map[string]his
 	return nil, nil
 }
 
-// Graves implements [Store]: there are none.
-func (x *Exports) Graves(context.Context, []string) ([]string, error) { return nil, nil }
+// Tombstones implements [Store]: there are none.
+func (x *Exports) Tombstones(context.Context, []string) ([]string, error) { return nil, nil }
 
 // OldPromises implements [Store]: there are none.
 func (x *Exports) OldPromises(context.Context, time.Time, int) ([]history.Promise, error) {

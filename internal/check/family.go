@@ -257,11 +257,11 @@ func (f *family) childGone(ctx context.Context, c child) error {
 	case c.answer.Fact == nil:
 		return f.childToCome(ctx, c)
 	}
-	graves, err := f.graves(ctx, []string{c.instance})
+	tombstones, err := f.tombstones(ctx, []string{c.instance})
 	switch {
 	case err != nil:
 		return err
-	case !f.o.NothingRemoved && (graves[c.instance] || !f.leavesGrave(c.answer.At)):
+	case !f.o.NothingRemoved && (tombstones[c.instance] || !f.leavesTombstone(c.answer.At)):
 		f.not(NotKept)
 	default:
 		f.bad(ChildMissing, c.parent, fmt.Sprintf("child %q, which has answered at event %d", c.instance, c.answer.ID),

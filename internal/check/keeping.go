@@ -20,9 +20,9 @@ import (
 type keeping struct {
 	*system
 	group
-	row           round.Row
-	reading       reading
-	exists, grave bool
+	row               round.Row
+	reading           reading
+	exists, tombstone bool
 
 	wanted map[string]place // where messages are that were promised; the zero value until they are found
 	starts map[string]bool  // messages of starts that have begun an execution
@@ -205,7 +205,7 @@ func (k *keeping) absent(ctx context.Context, p promise, rule Rule, askable bool
 	switch {
 	case !k.o.Quiescent && k.o.Broker == nil && !k.overdue(p.At):
 		k.onItsWay(p)
-	case !k.exists && !k.o.NothingRemoved && (k.grave || !k.leavesGrave(p.At)):
+	case !k.exists && !k.o.NothingRemoved && (k.tombstone || !k.leavesTombstone(p.At)):
 		k.not[NotKept]++
 	case k.o.Broker == nil && !k.o.Quiescent: // it may wait there
 		k.not[NotAsked]++
@@ -294,7 +294,7 @@ func (k *keeping) end(p promise) {
 	expected := "what a waiter was told at " + stamp(p.At) + ": " + said
 	switch {
 	case kept && fits(e):
-	case !k.exists && !k.o.NothingRemoved && (k.grave || !k.leavesGrave(p.At)):
+	case !k.exists && !k.o.NothingRemoved && (k.tombstone || !k.leavesTombstone(p.At)):
 		k.not[NotKept]++
 	case !k.exists:
 		k.bad(EndDiffers, place{execution: p.Execution}, expected, "no such instance")
@@ -327,11 +327,11 @@ func (s *system) suspect(ctx context.Context, x suspect) error {
 	if len(s.suspects) < maxSuspects {
 		return nil
 	}
-	return s.buried(ctx)
+	return s.deadLettered(ctx)
 }
 
-// buried looks for the suspects among the dead letters; what is not there is lost.
-func (s *system) buried(ctx context.Context) error {
+// deadLettered looks for the suspects among the dead letters; what is not there is lost.
+func (s *system) deadLettered(ctx context.Context) error {
 	dead := make(map[string]bool)
 	wanted := make(map[string]bool)
 	for _, x := range s.suspects {

@@ -100,8 +100,8 @@ func (m memory) ValuesOf(_ context.Context, instances []string) (map[string]map[
 	return all, nil
 }
 
-// Graves implements [Store]: there are none.
-func (m memory) Graves(context.Context, []string) ([]string, error) { return nil, nil }
+// Tombstones implements [Store]: there are none.
+func (m memory) Tombstones(context.Context, []string) ([]string, error) { return nil, nil }
 
 // OldPromises implements [Store]: there are none.
 func (m memory) OldPromises(context.Context, time.Time, int) ([]history.Promise, error) {

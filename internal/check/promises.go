@@ -199,8 +199,8 @@ func (s *system) judgeSome(ctx context.Context, all []group) error {
 	return nil
 }
 
-// kept judges groups, each by itself. Graves are looked for when the instances were read: who is
-// not there then, and has none, was not deleted in between.
+// kept judges groups, each by itself. Tombstones are looked for when the instances were read: who
+// is not there then, and has none, was not deleted in between.
 func (s *system) kept(ctx context.Context, all []group) ([]*keeping, error) {
 	ids := make([]string, len(all))
 	for i, g := range all {
@@ -210,14 +210,14 @@ func (s *system) kept(ctx context.Context, all []group) ([]*keeping, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read instances: %w", err)
 	}
-	graves, err := s.graves(ctx, ids)
+	tombstones, err := s.tombstones(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]*keeping, len(all))
 	for i, g := range all {
 		k := newKeeping(s, g)
-		k.row, k.exists, k.grave = known[i].Row, known[i].Row.Execution > 0, graves[g.instance]
+		k.row, k.exists, k.tombstone = known[i].Row, known[i].Row.Execution > 0, tombstones[g.instance]
 		if k.exists {
 			if k.reading, err = s.follow(ctx, known[i], k.see); err != nil {
 				return nil, err

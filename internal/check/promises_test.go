@@ -47,17 +47,17 @@ var (
 
 // promiseCase is what there is of instances, and what becomes of promises about them.
 type promiseCase struct {
-	name   string
-	in     []check.Instance
-	with   with
-	buried []string
-	want   []check.Rule
-	report func(check.Report) bool
+	name         string
+	in           []check.Instance
+	with         with
+	deadLettered []string
+	want         []check.Rule
+	report       func(check.Report) bool
 }
 
 func (c promiseCase) test(t *testing.T) {
 	s := storeOf(c.in...)
-	s.buried = c.buried
+	s.deadLettered = c.deadLettered
 	r := look(t, s, c.with...)
 	wants(t, r, c.want...)
 	if c.report != nil && !c.report(r) {
@@ -95,7 +95,7 @@ var promises = []promiseCase{
 		}},
 	{name: "a start, and nothing may be under way", with: with{promised(start("start")), quiescent},
 		want: []check.Rule{check.StartLost}},
-	{name: "a start that was deleted", with: with{promised(start("start")), quiescent}, buried: []string{"i"},
+	{name: "a start that was deleted", with: with{promised(start("start")), quiescent}, deadLettered: []string{"i"},
 		report: func(r check.Report) bool {
 			return r.NotJudged[check.NotKept] == 1
 		}},
@@ -185,7 +185,8 @@ var promises = []promiseCase{
 		with: with{promised(end(7, round.Completed, "1"))}, want: []check.Rule{check.EndDiffers}},
 	{name: "an end of nobody", with: with{promised(end(1, round.Completed, "1"))},
 		want: []check.Rule{check.EndDiffers}},
-	{name: "an end of what was deleted", with: with{promised(end(1, round.Completed, "1"))}, buried: []string{"i"},
+	{name: "an end of what was deleted", with: with{promised(end(1, round.Completed, "1"))},
+		deadLettered: []string{"i"},
 		report: func(r check.Report) bool {
 			return r.NotJudged[check.NotKept] == 1
 		}},
@@ -227,7 +228,7 @@ var saidToOthers = []promiseCase{
 			o.Overdue = 2 * time.Hour
 		}}},
 	{name: "a launch of an instance that was deleted", in: []check.Instance{sender(launched)},
-		with: with{asking(&fakeBroker{})}, buried: []string{"i"}, report: func(r check.Report) bool {
+		with: with{asking(&fakeBroker{})}, deadLettered: []string{"i"}, report: func(r check.Report) bool {
 			return r.NotJudged[check.NotKept] == 1
 		}},
 	{name: "a launch, and nobody is asked", in: []check.Instance{sender(launched)}, report: func(r check.Report) bool {

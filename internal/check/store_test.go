@@ -72,7 +72,7 @@ func commit(t *testing.T, s history.Store, in check.Instance, messages ...events
 		turn.Values = append(turn.Values, round.ValueChange{Key: k, Value: v, Execution: in.Row.Execution, Set: began})
 	}
 	r, err := s.Commit(t.Context(), historytest.Batch(t, turn))
-	if err != nil || r.Outcomes[0].Verdict != history.Committed {
+	if err != nil || r.Outcomes[0].Status != history.Committed {
 		t.Fatalf("%q: %+v, %v", in.ID, r, err)
 	}
 	return r
@@ -230,7 +230,7 @@ func (c *crowd) ValuesOf(_ context.Context, ids []string) (map[string]map[string
 	return all, nil
 }
 
-func (c *crowd) Graves(context.Context, []string) ([]string, error) {
+func (c *crowd) Tombstones(context.Context, []string) ([]string, error) {
 	c.measure() // once for each portion of the promises
 	return nil, nil
 }

@@ -29,7 +29,7 @@ type Broker interface {
 	Has(ctx context.Context, message events.Wire) (bool, error)
 }
 
-// DeadLetters are where messages are that came to nothing.
+// DeadLetters are where dead letters are.
 type DeadLetters interface {
 	DeadLetters(ctx context.Context, after uint64, limit int) ([]broker.DeadLetter, error)
 }
@@ -56,7 +56,7 @@ type Options struct {
 	Quiescent bool
 	// Overdue is how long something may be under way; 0 means [Overdue], less than 0 for ever.
 	Overdue time.Duration
-	// Broker is asked what is under way, and Dead for what came to nothing, if they are set. Prefix
+	// Broker is asked what is in flight, and Dead for dead letters, if they are set. Prefix
 	// is that of the subjects.
 	Broker Broker
 	Dead   DeadLetters
@@ -87,7 +87,7 @@ type Report struct {
 	Promises int64 `json:"promises"`
 	Said     int64 `json:"said"`
 	// UnderWay counts promises that are still on their way, Refused starts of instances that
-	// another start had begun, DeadLetters promised messages that came to nothing.
+	// another start had begun, DeadLetters promised dead letters.
 	UnderWay    int64 `json:"under_way"`
 	Refused     int64 `json:"refused"`
 	DeadLetters int64 `json:"dead_letters"`
@@ -187,8 +187,9 @@ func System(ctx context.Context, store Store, o Options) (Report, error) {
 	s.report = Report{NotJudged: make(map[Reason]int64), Found: make(map[Rule]int64), AskedBroker: o.Broker != nil,
 		Findings: []Finding{}}
 	s.sorted.dir = o.Dir
+	parts := []func(context.Context) error{s.instances, s.sortPromises, s.promises, s.deadLettered, s.outbox}
 	var err error
-	for _, part := range []func(context.Context) error{s.instances, s.sortPromises, s.promises, s.buried, s.outbox} {
+	for _, part := range parts {
 		if err = part(ctx); err != nil {
 			break
 		}
@@ -218,11 +219,11 @@ func (s *system) overdue(since time.Time) bool {
 	return s.o.Overdue >= 0 && s.o.Now().Sub(since) > s.o.Overdue
 }
 
-// leavesGrave reports whether what was there at a moment or later would have left a grave if it had
-// been deleted.
-func (s *system) leavesGrave(at time.Time) bool {
+// leavesTombstone reports whether what was there at a moment or later would have left a tombstone
+// if it had been deleted.
+func (s *system) leavesTombstone(at time.Time) bool {
 	const slack = 10 * time.Minute // clocks differ
-	return !s.exported && !at.IsZero() && s.o.Now().Sub(at) < history.GraveAge-slack
+	return !s.exported && !at.IsZero() && s.o.Now().Sub(at) < history.TombstoneTTL-slack
 }
 
 // ---- The instances.
@@ -341,7 +342,7 @@ func (s *system) read(ctx context.Context, ids []string, former func(*execution)
 		}
 		ids = nil
 		for i, k := range known {
-			steady := after[i].Row.Basis() == k.Row.Basis()
+			steady := after[i].Row.RowVersion() == k.Row.RowVersion()
 			switch {
 			case k.Row.Execution == 0: // it was deleted meanwhile
 				continue
@@ -476,15 +477,15 @@ func (s *system) rows(ctx context.Context, ids []string) (map[string]round.Row, 
 	return rows, nil
 }
 
-// graves tells which of some instances were deleted not long ago.
-func (s *system) graves(ctx context.Context, ids []string) (map[string]bool, error) {
-	list, err := s.store.Graves(ctx, ids)
+// tombstones tells which of some instances were deleted not long ago.
+func (s *system) tombstones(ctx context.Context, ids []string) (map[string]bool, error) {
+	list, err := s.store.Tombstones(ctx, ids)
 	if err != nil {
 		return nil, fmt.Errorf("look for what was deleted: %w", err)
 	}
-	graves := make(map[string]bool, len(list))
+	tombstones := make(map[string]bool, len(list))
 	for _, id := range list {
-		graves[id] = true
+		tombstones[id] = true
 	}
-	return graves, nil
+	return tombstones, nil
 }

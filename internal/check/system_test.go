@@ -21,11 +21,11 @@ import (
 
 // fake is a store of instances as a test has made them.
 type fake struct {
-	instances map[string]*check.Instance
-	buried    []string
-	promised  []history.Promise
-	loaded    func(ids []string) // is called before instances are loaded
-	loads     int
+	instances    map[string]*check.Instance
+	deadLettered []string
+	promised     []history.Promise
+	loaded       func(ids []string) // is called before instances are loaded
+	loads        int
 }
 
 func storeOf(all ...check.Instance) *fake {
@@ -115,9 +115,9 @@ func (f *fake) ValuesOf(_ context.Context, ids []string) (map[string]map[string]
 	return all, nil
 }
 
-func (f *fake) Graves(_ context.Context, ids []string) (found []string, err error) {
+func (f *fake) Tombstones(_ context.Context, ids []string) (found []string, err error) {
 	for _, id := range ids {
-		if slices.Contains(f.buried, id) {
+		if slices.Contains(f.deadLettered, id) {
 			found = append(found, id)
 		}
 	}
@@ -248,7 +248,7 @@ var families = []struct {
 	{name: "the child has ended", all: []check.Instance{parent(childDone), childOf(2, completed)}},
 	{name: "refused", all: []check.Instance{parent(refused()), named("child", of(story(started(), completed)))}},
 	{name: "the child was deleted", all: []check.Instance{parent(childDone)}, with: func(f *fake, _ *check.Options) {
-		f.buried = []string{"child"}
+		f.deadLettered = []string{"child"}
 	}},
 	{name: "the child was deleted long ago", all: []check.Instance{parent(childDone)},
 		with: func(_ *fake, o *check.Options) {
@@ -257,7 +257,7 @@ var families = []struct {
 		}},
 	{name: "the child was deleted, they say it was not", all: []check.Instance{parent(childDone)},
 		want: []check.Rule{check.ChildMissing}, with: func(f *fake, o *check.Options) {
-			f.buried, o.NothingRemoved = []string{"child"}, true
+			f.deadLettered, o.NothingRemoved = []string{"child"}, true
 		}},
 	{name: "the child has a new incarnation", all: []check.Instance{parent(childDone),
 		named("child", of(story(started(withParent(2)), completed), story(started(func(s *events.Started) {
@@ -445,7 +445,7 @@ type failing struct {
 	err error
 }
 
-func (f failing) Graves(context.Context, []string) ([]string, error) { return nil, f.err }
+func (f failing) Tombstones(context.Context, []string) ([]string, error) { return nil, f.err }
 func (f failing) ValuesOf(context.Context, []string) (map[string]map[string]history.Value, error) {
 	return nil, f.err
 }

@@ -362,22 +362,22 @@ func (a *answerer) pruneAll(ctx context.Context, q Question) (any, error) {
 	return deletedPageOf(d), err
 }
 
-func deletedOf(d history.Deleted) Deleted {
+func deletedOf(d history.DeleteResult) Deleted {
 	return Deleted{Instances: d.Instances, Executions: d.Executions, Events: d.Events, Values: d.Values}
 }
 
-func deletedPageOf(d history.DeletedPage) Deleted {
-	out := deletedOf(d.Deleted)
+func deletedPageOf(d history.DeleteResultPage) Deleted {
+	out := deletedOf(d.DeleteResult)
 	out.Skipped, out.Next = d.Skipped, d.Next
 	return out
 }
 
-func (d Deleted) deleted() history.Deleted {
-	return history.Deleted{Instances: d.Instances, Executions: d.Executions, Events: d.Events, Values: d.Values}
+func (d Deleted) deleted() history.DeleteResult {
+	return history.DeleteResult{Instances: d.Instances, Executions: d.Executions, Events: d.Events, Values: d.Values}
 }
 
-func (d Deleted) page() history.DeletedPage {
-	return history.DeletedPage{Deleted: d.deleted(), Skipped: d.Skipped, Next: d.Next}
+func (d Deleted) page() history.DeleteResultPage {
+	return history.DeleteResultPage{DeleteResult: d.deleted(), Skipped: d.Skipped, Next: d.Next}
 }
 
 var errTwoMoments = fmt.Errorf("the instance moves on too fast to be looked at; try again")

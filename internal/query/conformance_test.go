@@ -60,20 +60,20 @@ func (r remote) Tree(ctx context.Context, id string) ([]history.Node, error) {
 	return r.Reader.Tree(ctx, id)
 }
 func (r remote) Metrics(ctx context.Context) (history.Metrics, error) { return r.Reader.Metrics(ctx) }
-func (r remote) Delete(ctx context.Context, ids []string, how history.Deletion) (history.Deleted, error) {
+func (r remote) Delete(ctx context.Context, ids []string, how history.Deletion) (history.DeleteResult, error) {
 	if fmt.Sprintf("%T", ctx) == "*historytest.impatient" { // it counts how often the store looks at it
 		return r.Store.Delete(ctx, ids, how)
 	}
 	return r.Reader.Delete(ctx, ids, how)
 }
-func (r remote) DeleteEnded(ctx context.Context, f history.Filter, p history.Page) (history.DeletedPage, error) {
+func (r remote) DeleteEnded(ctx context.Context, f history.Filter, p history.Page) (history.DeleteResultPage, error) {
 	return r.Reader.DeleteEnded(ctx, f, p)
 }
-func (r remote) Prune(ctx context.Context, id string, keep history.Keep) (history.Deleted, error) {
+func (r remote) Prune(ctx context.Context, id string, keep history.Keep) (history.DeleteResult, error) {
 	return r.Reader.Prune(ctx, id, keep)
 }
 func (r remote) PruneAll(ctx context.Context, f history.Filter, keep history.Keep,
-	p history.Page) (history.DeletedPage, error) {
+	p history.Page) (history.DeleteResultPage, error) {
 	return r.Reader.PruneAll(ctx, f, keep, p)
 }
 func (r remote) Tidy(ctx context.Context) (bool, error) { return r.Store.Tidy(ctx) }

@@ -159,8 +159,8 @@ func AnnounceTurn(n broker.Notices, t *round.Turn) error {
 			errs = append(errs, announceEnded(n, t.Instance, f, true))
 		}
 	}
-	newIncarnation := row.Incarnation != t.Basis.Incarnation
-	if row.CustomStatusVersion != t.Basis.CustomStatusVersion || newIncarnation && row.CustomStatusVersion > 0 {
+	newIncarnation := row.Incarnation != t.Expected.Incarnation
+	if row.CustomStatusVersion != t.Expected.CustomStatusVersion || newIncarnation && row.CustomStatusVersion > 0 {
 		errs = append(errs, announceStatus(n, t.Instance, row))
 	}
 	if len(t.Values) > 0 || t.ClearValues {
@@ -174,8 +174,8 @@ func AnnounceTurn(n broker.Notices, t *round.Turn) error {
 
 // lastBefore is the last event that an execution had before a turn.
 func lastBefore(t *round.Turn, execution int64) int64 {
-	if execution == t.Basis.Execution {
-		return t.Basis.LastEvent
+	if execution == t.Expected.Execution {
+		return t.Expected.LastEvent
 	}
 	return 0
 }

@@ -61,7 +61,7 @@ func (s *system) commit(t testing.TB, turns ...*round.Turn) {
 	t.Helper()
 	for _, turn := range turns {
 		r, err := s.store.Commit(t.Context(), historytest.Batch(t, turn))
-		if err != nil || r.Outcomes[0].Verdict != history.Committed {
+		if err != nil || r.Outcomes[0].Status != history.Committed {
 			t.Fatal(r, err)
 		}
 	}

@@ -262,9 +262,9 @@ func (r *Reader) Waiting(ctx context.Context, instance string) (Waiting, error) 
 }
 
 // Delete implements [history.Remover].
-func (r *Reader) Delete(ctx context.Context, instances []string, how history.Deletion) (history.Deleted, error) {
+func (r *Reader) Delete(ctx context.Context, instances []string, how history.Deletion) (history.DeleteResult, error) {
 	if len(instances) == 0 {
-		return history.Deleted{}, nil
+		return history.DeleteResult{}, nil
 	}
 	var a Deleted
 	deletion := Deletion(how)
@@ -274,10 +274,10 @@ func (r *Reader) Delete(ctx context.Context, instances []string, how history.Del
 
 // DeleteEnded implements [history.Remover].
 func (r *Reader) DeleteEnded(ctx context.Context, filter history.Filter,
-	page history.Page) (history.DeletedPage, error) {
+	page history.Page) (history.DeleteResultPage, error) {
 	var a Deleted
 	if fitsNothing(&filter) {
-		return history.DeletedPage{}, nil
+		return history.DeleteResultPage{}, nil
 	}
 	err := r.ask(ctx, MethodDeleteEnded,
 		Question{Filter: filterOf(filter), Limit: int64(page.Size()), Cursor: page.Cursor}, &a)
@@ -285,7 +285,7 @@ func (r *Reader) DeleteEnded(ctx context.Context, filter history.Filter,
 }
 
 // Prune implements [history.Remover].
-func (r *Reader) Prune(ctx context.Context, instance string, keep history.Keep) (history.Deleted, error) {
+func (r *Reader) Prune(ctx context.Context, instance string, keep history.Keep) (history.DeleteResult, error) {
 	var a Deleted
 	k := Keep(keep)
 	err := r.ask(ctx, MethodPrune, Question{Instance: instance, Keep: &k}, &a)
@@ -294,10 +294,10 @@ func (r *Reader) Prune(ctx context.Context, instance string, keep history.Keep) 
 
 // PruneAll implements [history.Remover].
 func (r *Reader) PruneAll(ctx context.Context, filter history.Filter, keep history.Keep,
-	page history.Page) (history.DeletedPage, error) {
+	page history.Page) (history.DeleteResultPage, error) {
 	var a Deleted
 	if fitsNothing(&filter) {
-		return history.DeletedPage{}, nil
+		return history.DeleteResultPage{}, nil
 	}
 	k := Keep(keep)
 	err := r.ask(ctx, MethodPruneAll,

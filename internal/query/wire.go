@@ -241,10 +241,10 @@ type Metrics struct {
 	Executions int64                  `json:"executions"`
 	Events     int64                  `json:"events"`
 	Promises   int64                  `json:"promises"`
-	Graves     int64                  `json:"graves"`
+	Tombstones int64                  `json:"tombstones"`
 }
 
-// Deleted is a [history.DeletedPage] as JSON.
+// Deleted is a [history.DeleteResultPage] as JSON.
 type Deleted struct {
 	Instances  int64  `json:"instances"`
 	Executions int64  `json:"executions"`

@@ -250,5 +250,5 @@ func (l *labelled) of(k key) *series {
 // clean is text as exporters take it.
 func clean(s string) string { return strings.ToValidUTF8(s, "?") }
 
-// deadReason is the label of why a message was put aside.
+// deadReason is the label of why a message was dead-lettered.
 func deadReason(reason string) string { return cmp.Or(reason, Other) }

@@ -110,8 +110,8 @@ func (m *Metrics) Commit(outcome string, turns, events int) {
 	record(m.rounds.eventsInCommit, float64(events), none)
 }
 
-// Verdict records what became of turns in their commit.
-func (m *Metrics) Verdict(verdict string, n int) {
+// CommitStatus records what became of turns in their commit.
+func (m *Metrics) CommitStatus(verdict string, n int) {
 	if m != nil {
 		add(m.rounds.turns, n, m.rounds.outcome.of(key{a: verdict}))
 	}
@@ -144,7 +144,7 @@ type mailMetrics struct {
 	receipts, redelivered, suspects, handovers, dead, published, swept, healed *counter
 	publishing                                                                 *histogram
 
-	receipt, byVerb, outcome, buried, sent, lane *labelled
+	receipt, byVerb, outcome, deadLettered, sent, lane *labelled
 }
 
 func (m *mailMetrics) make(i *instruments) {
@@ -155,7 +155,7 @@ func (m *mailMetrics) make(i *instruments) {
 	m.swept, m.healed, m.publishing = i.counter(MetricOutboxSwept), i.counter(MetricOutboxHealed),
 		i.histogram(MetricOutboxDuration)
 	m.receipt, m.byVerb = newLabelled(LabelVerb, LabelVerdict, LabelReason), newLabelled(LabelVerb)
-	m.outcome, m.buried = newLabelled(LabelOutcome), newLabelled(LabelVerb, LabelReason)
+	m.outcome, m.deadLettered = newLabelled(LabelOutcome), newLabelled(LabelVerb, LabelReason)
 	m.sent, m.lane = newLabelled(LabelLane, LabelOutcome), newLabelled(LabelLane)
 }
 
@@ -208,10 +208,11 @@ func (m *Metrics) HandedOver(accepted bool) {
 	}
 }
 
-// Buried records that a message was put aside.
-func (m *Metrics) Buried(prefix, subject, reason string) {
+// DeadLettered records that a message was dead-lettered.
+func (m *Metrics) DeadLettered(prefix, subject, reason string) {
 	if m != nil {
-		add(m.mail.dead, 1, m.mail.buried.of(key{a: verbOf(prefix, subject), b: m.reasons.of(deadReason(reason))}))
+		add(m.mail.dead, 1, m.mail.deadLettered.of(key{a: verbOf(prefix, subject),
+			b: m.reasons.of(deadReason(reason))}))
 	}
 }
 

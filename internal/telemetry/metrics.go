@@ -309,7 +309,8 @@ var described = []Described{
 	{Name: MetricCommitEvents, Type: Histogram, Unit: "{event}", Buckets: many,
 		Help: "How many events a commit writes."},
 	{Name: MetricTurns, Type: Counter, Unit: "{turn}", Labels: labels(LabelOutcome),
-		Help: "Turns by what became of them in their commit: committed, conflict, buried, orphaned, erasing or unfit."},
+		Help: "Turns by what became of them in their commit: committed, conflict, deleted, parent_deleted, deleting " +
+			"or unstorable."},
 	{Name: MetricLoads, Type: Counter, Unit: "{instance}", Labels: labels(LabelOutcome),
 		Help: "Instances that were read from the store because they were not in memory: found, new, unreadable, or " +
 			"failed and tried again."},
@@ -352,7 +353,7 @@ var described = []Described{
 	{Name: MetricHandovers, Type: Counter, Unit: "{message}", Labels: labels(LabelOutcome),
 		Help: "Messages that were handed over to an orchestrator that can take them: accepted, or refused by it."},
 	{Name: MetricDeadLetters, Type: Counter, Unit: "{message}", Labels: labels(LabelVerb, LabelReason),
-		Help: "Messages that were put aside for people to look at."},
+		Help: "Messages that were dead-lettered."},
 	{Name: MetricPartitionWait, Type: Gauge, Unit: "{message}", Labels: labels(LabelPartition),
 		Help: "Messages that wait in a partition of this orchestrator."},
 	{Name: MetricPartitionHeld, Type: Gauge, Unit: "{message}", Labels: labels(LabelPartition),

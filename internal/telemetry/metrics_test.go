@@ -175,13 +175,13 @@ func TestNobodyRecords(t *testing.T) {
 	m.Phase(telemetry.PhaseAck, 0)
 	m.Appended(1)
 	m.Commit("stored", 1, 1)
-	m.Verdict("committed", 1)
+	m.CommitStatus("committed", 1)
 	m.Loaded("found", 1)
 	m.Evicted()
 	m.Receipt(events.VerbStart, round.Receipt{})
 	m.Redelivered(events.VerbStart, true)
 	m.HandedOver(true)
-	m.Buried("rondo", "rondo.start.a.b", "poison")
+	m.DeadLettered("rondo", "rondo.start.a.b", "poison")
 	m.Published(true, 1, 0, nil)
 	m.Swept(1)
 	m.Healed(1)
@@ -299,21 +299,21 @@ func TestRoundsAndMessages(t *testing.T) {
 	r.Appended(5)
 	r.Commit("stored", 2, 7)
 	r.Commit(history.Ambiguous.String(), 1, 3)
-	r.Verdict(history.Conflict.String(), 2)
+	r.CommitStatus(history.Conflict.String(), 2)
 	r.Loaded("found", 4)
 	r.Loaded("failed", 0)
 	r.Evicted()
 	r.NearLimit("fulfil", "values")
 	r.Receipt(events.VerbDone, round.Receipt{Verdict: round.Accepted})
-	r.Receipt(events.VerbStart, round.Receipt{Verdict: round.Ignored, Reason: round.Reason(history.Buried.String())})
+	r.Receipt(events.VerbStart, round.Receipt{Verdict: round.Ignored, Reason: round.Reason(history.Deleted.String())})
 	r.Receipt(events.VerbEvent, round.Receipt{Verdict: round.Returned, Reason: round.NotKnownHere, After: second})
 	r.Receipt(events.VerbQueue, round.Receipt{Verdict: round.Dead, Reason: round.MailboxFull})
 	r.Redelivered(events.VerbTimer, false)
 	r.Redelivered(events.VerbTimer, true)
 	r.HandedOver(true)
 	r.HandedOver(false)
-	r.Buried("rondo", "rondo.queue.letters.i", "mailbox_full")
-	r.Buried("rondo", "somewhere.else", "refused")
+	r.DeadLettered("rondo", "rondo.queue.letters.i", "mailbox_full")
+	r.DeadLettered("rondo", "somewhere.else", "refused")
 	r.Published(false, 6, second, nil)
 	r.Published(true, 2, second, errors.New("no"))
 	r.Swept(3)
@@ -338,7 +338,7 @@ func TestRoundsAndMessages(t *testing.T) {
 		"rondo.instance.loads{outcome=found}":                                       4,
 		"rondo.instance.evictions{}":                                                1,
 		"rondo.receipts{reason=taken,verb=work-done,verdict=accepted}":              1,
-		"rondo.receipts{reason=buried,verb=start,verdict=ignored}":                  1,
+		"rondo.receipts{reason=deleted,verb=start,verdict=ignored}":                 1,
 		"rondo.receipts{reason=unregistered,verb=event,verdict=returned}":           1,
 		"rondo.receipts{reason=mailbox_full,verb=queue,verdict=dead}":               1,
 		"rondo.messages.redelivered{verb=timer-due}":                                2,
@@ -628,7 +628,8 @@ func (r *recorded) live(chance *rand.Rand, instances int) {
 		r.Decided(t.Row.Name, t, telemetry.Source(chance.IntN(3)), 0, 0)
 		r.Step(name, 0, failed)
 		r.Receipt(verb, round.Receipt{Verdict: round.Ignored, Reason: round.HasEnded, Detail: anybody(chance)})
-		r.Buried("rondo", "rondo."+anybody(chance)+".x", [...]string{"poison", "refused", "malformed"}[chance.IntN(3)])
+		r.DeadLettered("rondo", "rondo."+anybody(chance)+".x",
+			[...]string{"poison", "refused", "malformed"}[chance.IntN(3)])
 		w := telemetry.Work{Activity: activity, Tag: anybody(chance), Attempt: i / 400 % 6}
 		r.Delivered(w, i/100%2 == 0, false)
 		r.Begun(w, 0)
@@ -704,7 +705,7 @@ func BenchmarkMetricsOfRound(b *testing.B) {
 		r.Receipt(events.VerbDone, round.Receipt{Verdict: round.Accepted, Reason: round.Taken})
 		r.Phase(telemetry.PhaseAck, time.Microsecond)
 		r.Phase(telemetry.PhaseTotal, time.Microsecond)
-		r.Verdict("committed", 1)
+		r.CommitStatus("committed", 1)
 		r.Phase(telemetry.PhaseBatch, time.Microsecond)
 		r.Phase(telemetry.PhaseCommit, time.Microsecond)
 		r.Phase(telemetry.PhasePublish, time.Microsecond)

@@ -183,32 +183,33 @@ func (w *measuredStore) ValuesOf(ctx context.Context, instances []string) (map[s
 	})
 }
 
-func (w *measuredStore) Graves(ctx context.Context, instances []string) ([]string, error) {
-	return measured(w, "graves", func() ([]string, error) { return w.s.Graves(ctx, instances) })
+func (w *measuredStore) Tombstones(ctx context.Context, instances []string) ([]string, error) {
+	return measured(w, "tombstones", func() ([]string, error) { return w.s.Tombstones(ctx, instances) })
 }
 
 func (w *measuredStore) OldPromises(ctx context.Context, before time.Time, limit int) ([]history.Promise, error) {
 	return measured(w, "old_promises", func() ([]history.Promise, error) { return w.s.OldPromises(ctx, before, limit) })
 }
 
-func (w *measuredStore) Delete(ctx context.Context, instances []string, how history.Deletion) (history.Deleted, error) {
-	return measured(w, "delete", func() (history.Deleted, error) { return w.s.Delete(ctx, instances, how) })
+func (w *measuredStore) Delete(ctx context.Context, instances []string,
+	how history.Deletion) (history.DeleteResult, error) {
+	return measured(w, "delete", func() (history.DeleteResult, error) { return w.s.Delete(ctx, instances, how) })
 }
 
 func (w *measuredStore) DeleteEnded(ctx context.Context, filter history.Filter,
-	page history.Page) (history.DeletedPage, error) {
-	return measured(w, "delete_ended", func() (history.DeletedPage, error) {
+	page history.Page) (history.DeleteResultPage, error) {
+	return measured(w, "delete_ended", func() (history.DeleteResultPage, error) {
 		return w.s.DeleteEnded(ctx, filter, page)
 	})
 }
 
-func (w *measuredStore) Prune(ctx context.Context, instance string, keep history.Keep) (history.Deleted, error) {
-	return measured(w, "prune", func() (history.Deleted, error) { return w.s.Prune(ctx, instance, keep) })
+func (w *measuredStore) Prune(ctx context.Context, instance string, keep history.Keep) (history.DeleteResult, error) {
+	return measured(w, "prune", func() (history.DeleteResult, error) { return w.s.Prune(ctx, instance, keep) })
 }
 
 func (w *measuredStore) PruneAll(ctx context.Context, filter history.Filter, keep history.Keep,
-	page history.Page) (history.DeletedPage, error) {
-	return measured(w, "prune_all", func() (history.DeletedPage, error) {
+	page history.Page) (history.DeleteResultPage, error) {
+	return measured(w, "prune_all", func() (history.DeleteResultPage, error) {
 		return w.s.PruneAll(ctx, filter, keep, page)
 	})
 }

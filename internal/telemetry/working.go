@@ -37,7 +37,7 @@ const (
 	WorkPending    = "pending"    // somebody else completes it
 	WorkReturned   = "returned"   // it went back, for another worker
 	WorkCancelled  = "cancelled"  // nobody waits for it any more
-	WorkUnreadable = "unreadable" // it was put aside
+	WorkUnreadable = "unreadable" // it was dead-lettered
 )
 
 // Finished records that a worker is done with work. The outcome is one of the above, or "": then

@@ -254,7 +254,7 @@ func leak(t *testing.T, payloads bool, trace string) *logged {
 	ended(t, database, "breaks-1")
 	send("rondo.queue.box.breaks-1", nil)
 	send("rondo.event.nobody.carry-1", nil)
-	out.await(t, "work is put aside")
+	out.await(t, "task dead-lettered")
 	// The same instances with other code.
 	o.end()
 	w.end()
@@ -331,7 +331,7 @@ func checkAbout(t *testing.T, out *logged) {
 func TestLogsTellDataIfAskedTo(t *testing.T) {
 	t.Parallel()
 	out := leak(t, true, "")
-	for _, msg := range []string{"a message was put aside", "worker: work is put aside",
+	for _, msg := range []string{"message dead-lettered", "worker: task dead-lettered",
 		"an instance was stopped by the engine"} {
 		if !slices.ContainsFunc(out.records(t, msg), func(r map[string]any) bool {
 			return strings.Contains(fmt.Sprint(r), marker)

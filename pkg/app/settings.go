@@ -215,7 +215,7 @@ var sections = []section{
 		{Name: "steps", of: deciding, Help: "how many inline steps run at once", access: number(func(c *Config) *int {
 			return &c.Orchestrator.Steps
 		}, 1)},
-		{Name: "message-attempts", of: deciding, Help: "how often a message may be tried before it is put aside",
+		{Name: "message-attempts", of: deciding, Help: "how often a message may be tried before it is dead-lettered",
 			access: number(func(c *Config) *int {
 				return &c.Orchestrator.Round.MaxAttempts
 			}, 1)},

@@ -144,23 +144,23 @@ func (c *Client) History(ctx context.Context, instance string, execution int64) 
 }
 
 // Delete removes instances for good, as [history.Remover] says.
-func (c *Client) Delete(ctx context.Context, instances []string, how history.Deletion) (history.Deleted, error) {
+func (c *Client) Delete(ctx context.Context, instances []string, how history.Deletion) (history.DeleteResult, error) {
 	return c.remover.Delete(ctx, instances, how)
 }
 
 // DeleteEnded removes instances that have ended and fit the filter.
 func (c *Client) DeleteEnded(ctx context.Context, filter history.Filter,
-	page history.Page) (history.DeletedPage, error) {
+	page history.Page) (history.DeleteResultPage, error) {
 	return c.remover.DeleteEnded(ctx, filter, page)
 }
 
 // Prune removes former executions of an instance.
-func (c *Client) Prune(ctx context.Context, instance string, keep history.Keep) (history.Deleted, error) {
+func (c *Client) Prune(ctx context.Context, instance string, keep history.Keep) (history.DeleteResult, error) {
 	return c.remover.Prune(ctx, instance, keep)
 }
 
 // PruneAll prunes the instances that fit the filter, running ones too.
 func (c *Client) PruneAll(ctx context.Context, filter history.Filter, keep history.Keep,
-	page history.Page) (history.DeletedPage, error) {
+	page history.Page) (history.DeleteResultPage, error) {
 	return c.remover.PruneAll(ctx, filter, keep, page)
 }

@@ -219,7 +219,7 @@ func (s *system) commit(ctx context.Context, turn round.Turn) bool {
 		decided.Promises = append(decided.Promises, s.encode(m))
 	}
 	r, err := s.store.Commit(ctx, history.Batch{Turns: []history.Decided{decided}})
-	if err != nil || r.Outcomes[0].Verdict != history.Committed {
+	if err != nil || r.Outcomes[0].Status != history.Committed {
 		return false
 	}
 	if err := s.bus.Publish(ctx, decided.Promises...); err != nil {

@@ -50,8 +50,8 @@ type Audit interface {
 	// ValuesOf gives the values of several instances, as of one moment. Instances that have none,
 	// or do not exist, are left out.
 	ValuesOf(ctx context.Context, instances []string) (map[string]map[string]Value, error)
-	// Graves tells which of some instances were deleted not long ago and have not begun again.
-	Graves(ctx context.Context, instances []string) ([]string, error)
+	// Tombstones tells which of some instances were deleted not long ago and have not begun again.
+	Tombstones(ctx context.Context, instances []string) ([]string, error)
 	// OldPromises gives promises that were made before a moment and that nobody has removed, oldest
 	// first. It does not take them over.
 	OldPromises(ctx context.Context, before time.Time, limit int) ([]Promise, error)
@@ -63,17 +63,17 @@ type Remover interface {
 	// Delete removes instances for good, with all their executions, children, values and
 	// attributes. They vanish all at once or not at all; what they leave behind is erased
 	// afterwards. Their ids can be used again.
-	Delete(ctx context.Context, instances []string, how Deletion) (Deleted, error)
+	Delete(ctx context.Context, instances []string, how Deletion) (DeleteResult, error)
 	// DeleteEnded removes instances that have ended and fit the filter, with their descendants,
 	// unless one of those has not ended.
-	DeleteEnded(ctx context.Context, filter Filter, page Page) (DeletedPage, error)
+	DeleteEnded(ctx context.Context, filter Filter, page Page) (DeleteResultPage, error)
 	// Prune removes former executions of an instance. The current one always stays, and so do the
 	// values.
-	Prune(ctx context.Context, instance string, keep Keep) (Deleted, error)
+	Prune(ctx context.Context, instance string, keep Keep) (DeleteResult, error)
 	// PruneAll prunes the instances that fit the filter, running ones too.
-	PruneAll(ctx context.Context, filter Filter, keep Keep, page Page) (DeletedPage, error)
-	// Tidy erases what interrupted deletions have left behind, and removes old graves. It does a
-	// bounded part of it, and reports whether there is more.
+	PruneAll(ctx context.Context, filter Filter, keep Keep, page Page) (DeleteResultPage, error)
+	// Tidy erases what interrupted deletions have left behind, and removes old tombstones. It does
+	// a bounded part of it, and reports whether there is more.
 	Tidy(ctx context.Context) (more bool, err error)
 }
 
@@ -213,9 +213,9 @@ type Metrics struct {
 	// of the former ones that are kept.
 	Executions int64
 	Events     int64
-	// Promises counts rows of the outbox, Graves deleted instances that are not forgotten yet.
-	Promises int64
-	Graves   int64
+	// Promises counts rows of the outbox, Tombstones deleted instances that are not forgotten yet.
+	Promises   int64
+	Tombstones int64
 }
 
 // Pooled is a store that can tell about its connections.
@@ -242,8 +242,8 @@ type Deletion struct {
 	Children bool
 }
 
-// Deleted counts what was removed.
-type Deleted struct {
+// DeleteResult counts what was removed.
+type DeleteResult struct {
 	Instances  int64
 	Executions int64
 	Events     int64
@@ -251,16 +251,16 @@ type Deleted struct {
 }
 
 // Add sums up.
-func (d *Deleted) Add(x Deleted) {
+func (d *DeleteResult) Add(x DeleteResult) {
 	d.Instances += x.Instances
 	d.Executions += x.Executions
 	d.Events += x.Events
 	d.Values += x.Values
 }
 
-// DeletedPage counts what was removed on one page of a list.
-type DeletedPage struct {
-	Deleted
+// DeleteResultPage counts what was removed on one page of a list.
+type DeleteResultPage struct {
+	DeleteResult
 	// Skipped counts instances that fit the filter and were left alone.
 	Skipped int64
 	// Next is the cursor of the next page, "" if there is none.

@@ -20,12 +20,12 @@
 //
 //	batch of turns ──► ONE transaction ──► outcome of each turn
 //
-// A turn says what it was decided on ([round.Basis]). It is taken if the instance's row still says
-// the same, and refused otherwise: that row is the fence between two orchestrators that both
-// believe to own the instance, and history's primary key is a second one. Refused turns do not hold
-// back the others of the batch; each [Outcome] says what became of it. For the turns that were
-// taken, everything is there: events, rows, values, and what they promised. For the others, nothing
-// is.
+// A turn carries the version that it expects ([round.RowVersion]). It is committed if the
+// instance's row still has that version, and refused otherwise: that row is the fence between two
+// orchestrators that both believe to own the instance, and history's primary key is a second one.
+// Refused turns do not hold back the others of the batch; each [Outcome] says what became of it.
+// For the turns that were taken, everything is there: events, rows, values, and what they promised.
+// For the others, nothing is.
 //
 // When the connection breaks during a commit, nobody knows whether it happened. The store finds out
 // by trying again and reading back: a turn whose events are in history, byte for byte, was taken.
@@ -41,10 +41,10 @@
 //
 // # Deleting
 //
-// Deleting leaves a grave: the row of the instance, emptied. It refuses turns that were decided
+// Deleting leaves a tombstone: the row of the instance, emptied. It refuses turns that were decided
 // before, and the start that began the deleted instance, if that comes again. A different start
 // makes a new instance with a new incarnation, once what the former one left behind has been
-// erased, which happens in bounded transactions. Graves are removed after [GraveAge].
+// erased, which happens in bounded transactions. Tombstones are removed after [TombstoneTTL].
 package history
 
 import (
@@ -113,38 +113,39 @@ type Result struct {
 	Promises []PromiseKey
 }
 
-// Outcome says what became of a turn.
+// Outcome is the result of committing a turn.
 type Outcome struct {
-	Verdict Verdict
-	// Stored is where the instance stands instead of where the turn was decided; the zero value if
-	// it does not exist.
-	Stored round.Basis
-	// Err is set when the verdict is Unfit.
+	Status CommitStatus
+	// Actual is the stored version of the instance when it is not the expected one. It is zero if
+	// the instance does not exist.
+	Actual round.RowVersion
+	// Err is set when the status is Unstorable.
 	Err error
 }
 
-// Verdict is what became of a turn.
-type Verdict uint8
+// CommitStatus is the outcome of a commit for one turn.
+type CommitStatus uint8
 
-// The verdicts.
+// The statuses of a commit.
 const (
 	// Committed: it is stored.
-	Committed Verdict = iota + 1
-	// Conflict: the instance no longer stands where the turn was decided. Somebody else has taken
-	// it further, or it was deleted. Load it and decide again.
+	Committed CommitStatus = iota + 1
+	// Conflict: the stored version is not the expected one: another process has committed a turn,
+	// or the instance was deleted. Load the instance and decide again.
 	Conflict
-	// Buried: the instance that this start began was deleted. The start must not begin it again.
-	Buried
-	// Orphaned: the parent of the child that was to be started was deleted.
-	Orphaned
-	// Erasing: a deleted instance of that id is still being erased. Try again a little later.
-	Erasing
-	// Unfit: the database does not take the turn, whatever is tried. Err says why.
-	Unfit
+	// Deleted: the instance that this start began was deleted. The start does not begin it again.
+	Deleted
+	// ParentDeleted: the turn would start a child of a deleted parent.
+	ParentDeleted
+	// Deleting: the rows of a deleted instance of that id are still being removed. Retry with a
+	// delay.
+	Deleting
+	// Unstorable: the database rejects the turn permanently. Err is the reason.
+	Unstorable
 )
 
-func (v Verdict) String() string {
-	names := [...]string{"", "committed", "conflict", "buried", "orphaned", "erasing", "unfit"}
+func (v CommitStatus) String() string {
+	names := [...]string{"", "committed", "conflict", "deleted", "parent_deleted", "deleting", "unstorable"}
 	if int(v) < len(names) && v > 0 {
 		return names[v]
 	}
@@ -174,7 +175,7 @@ func (b Batch) Check() error {
 
 // checkDense checks that a turn's events follow what it was decided on, without gaps.
 func checkDense(t *round.Turn) error {
-	execution, last := t.Basis.Execution, t.Basis.LastEvent
+	execution, last := t.Expected.Execution, t.Expected.LastEvent
 	for _, x := range t.Executions {
 		if x.ID != execution {
 			if x.ID <= execution {
@@ -258,12 +259,12 @@ type Promise struct {
 
 // Overdue is an instance that must be looked at.
 type Overdue struct {
-	Instance string
-	Basis    round.Basis
+	Instance   string
+	RowVersion round.RowVersion
 	// WakeAt is when it should have been looked at.
 	WakeAt time.Time
 }
 
-// GraveAge is how long the grave of a deleted instance stays. It must outlast every commit that is
-// under way, and the messages that are delivered again after a crash.
-const GraveAge = 24 * time.Hour
+// TombstoneTTL is how long the tombstone of a deleted instance stays. It must outlast every commit
+// that is under way, and the messages that are delivered again after a crash.
+const TombstoneTTL = 24 * time.Hour

@@ -294,7 +294,7 @@
 //     reference.
 //   - names: 128 bytes; instance ids: 256 bytes
 //   - the custom status: 256 KiB; values: 256 of 64 KiB each
-//   - unread queue messages: 10,000 and 16 MiB; further ones are put aside
+//   - unread queue messages: 10,000 and 16 MiB; further ones are dead-lettered
 //   - going on at once in one execution: 20,000 activities, timers, waits and children
 //   - history of one execution: 100,000 events and 64 MiB. [Context.ShouldContinueAsNew] speaks up
 //     long before.

@@ -45,8 +45,8 @@ type Watcher interface {
 	// Swept and Healed tell how many messages were published again.
 	Swept(messages int)
 	Healed(messages int)
-	// Buried tells that a message was put aside.
-	Buried(prefix, subject, reason string)
+	// DeadLettered records that a message was dead-lettered.
+	DeadLettered(prefix, subject, reason string)
 }
 
 // nobody watches.
@@ -55,7 +55,7 @@ type nobody struct{}
 func (nobody) Published(bool, int, time.Duration, error) {}
 func (nobody) Swept(int)                                 {}
 func (nobody) Healed(int)                                {}
-func (nobody) Buried(string, string, string)             {}
+func (nobody) DeadLettered(string, string, string)       {}
 
 // orNobody is a watcher in any case.
 func orNobody(w Watcher) Watcher {
@@ -577,9 +577,9 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Send publishes messages that were promised. What the broker refuses is put aside, and whoever
+// Send publishes messages that were promised. What the broker refuses is dead-lettered, and whoever
 // waits for an answer to it is told; so the only error is that it could not be done in time. The
-// watcher, if there is one, is told of what is put aside.
+// watcher, if there is one, is told of what is dead-lettered.
 func Send(ctx context.Context, b Broker, prefix string, messages []events.Wire, log *slog.Logger,
 	watcher Watcher) error {
 	err := b.Publish(ctx, messages...)
@@ -592,11 +592,11 @@ func Send(ctx context.Context, b Broker, prefix string, messages []events.Wire, 
 			"the broker refuses a message that was promised", "subject", w.Subject, "bytes", len(w.Body), "error",
 			refused.Reasons[i])
 		d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, StoredAt: time.Now()}
-		if err := b.Bury(ctx, d,
+		if err := b.StoreDeadLetter(ctx, d,
 			broker.Cause{Reason: "refused", Detail: refused.Reasons[i].Error(), By: "outbox"}); err != nil {
 			return err
 		}
-		orNobody(watcher).Buried(prefix, w.Subject, "refused")
+		orNobody(watcher).DeadLettered(prefix, w.Subject, "refused")
 		answer, ok := answerFor(prefix, w, refused.Reasons[i])
 		if !ok {
 			continue

@@ -21,13 +21,13 @@ import (
 
 // fakeBroker is a broker in memory.
 type fakeBroker struct {
-	mu        sync.Mutex
-	published []string
-	calls     int
-	buried    []string
-	has       map[string]bool
-	gate      chan struct{} // if set, each call waits for it
-	fail      func(events.Wire) error
+	mu           sync.Mutex
+	published    []string
+	calls        int
+	deadLettered []string
+	has          map[string]bool
+	gate         chan struct{} // if set, each call waits for it
+	fail         func(events.Wire) error
 }
 
 func (b *fakeBroker) Publish(ctx context.Context, messages ...events.Wire) error {
@@ -68,10 +68,10 @@ func (b *fakeBroker) Has(_ context.Context, m events.Wire) (bool, error) {
 	return b.has[m.Subject], nil
 }
 
-func (b *fakeBroker) Bury(_ context.Context, d broker.Delivery, why broker.Cause) error {
+func (b *fakeBroker) StoreDeadLetter(_ context.Context, d broker.Delivery, why broker.Cause) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.buried = append(b.buried, d.Subject+": "+why.Reason)
+	b.deadLettered = append(b.deadLettered, d.Subject+": "+why.Reason)
 	return nil
 }
 
@@ -635,7 +635,7 @@ func TestPublisherHoldsBackWhoPromisesTooMuch(t *testing.T) {
 	})
 }
 
-// What the broker refuses is put aside, and whoever waits for an answer gets one.
+// What the broker refuses is dead-lettered, and whoever waits for an answer gets one.
 func TestRefusedMessagesAreAnswered(t *testing.T) {
 	ref := events.Ref{Incarnation: "incarnation", Execution: 1, Event: 2}
 	var all []events.Wire
@@ -664,8 +664,8 @@ func TestRefusedMessagesAreAnswered(t *testing.T) {
 	if want := []string{"rondo.work-failed.1-2.i", "rondo.child-ended.1-3.i"}; !slices.Equal(b.published, want) {
 		t.Errorf("published %v, want %v", b.published, want)
 	}
-	if len(b.buried) != len(all) {
-		t.Errorf("put aside %v", b.buried)
+	if len(b.deadLettered) != len(all) {
+		t.Errorf("dead-lettered: %v", b.deadLettered)
 	}
 }
 

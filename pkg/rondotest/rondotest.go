@@ -108,7 +108,7 @@ type T interface {
 	Logf(format string, args ...any)
 }
 
-// DeadLetter is a message that came to nothing, and why.
+// DeadLetter is a message that could not be processed, and the reason.
 type DeadLetter struct {
 	Message events.Message
 	Reason  round.Reason
@@ -424,7 +424,7 @@ func (e *Env) Measured(name string) (values []float64) {
 // Warnings are what an operator would be told.
 func (e *Env) Warnings() []string { return e.warnings }
 
-// DeadLetters are the messages that were put aside.
+// DeadLetters are the messages that were dead-lettered.
 func (e *Env) DeadLetters() []DeadLetter { return e.dead }
 
 // Ignored are the messages that changed nothing: duplicates, late answers, events that nobody

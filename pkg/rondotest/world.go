@@ -317,8 +317,9 @@ func (e *Env) note(batch []*envelope, turn round.Turn) {
 
 // commit stores what a turn appends, through the wire form.
 func (e *Env) commit(in *instance, turn round.Turn) {
-	if len(turn.Executions) > 0 && turn.Basis != in.row.Basis() {
-		e.problem("instance %q: a turn was decided on %+v, the store has %+v", in.id, turn.Basis, in.row.Basis())
+	if len(turn.Executions) > 0 && turn.Expected != in.row.RowVersion() {
+		e.problem("instance %q: a turn was decided on %+v, the store has %+v", in.id, turn.Expected,
+			in.row.RowVersion())
 	}
 	for _, x := range turn.Executions {
 		for _, ev := range x.Events {

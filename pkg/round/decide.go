@@ -13,7 +13,8 @@ import (
 // Decide is one round. It takes the messages in the order in which they came and gives the turn;
 // the instance is then ahead of the store by that turn.
 func (in *Instance) Decide(inbox []Delivery, now time.Time) Turn {
-	in.busy, in.continues = busyWith(Turn{Instance: in.id, Receipts: make([]Receipt, len(inbox)), Basis: in.basis()}), 0
+	in.busy, in.continues = busyWith(Turn{Instance: in.id, Receipts: make([]Receipt, len(inbox)),
+		Expected: in.expected()}), 0
 	in.interrupt.Store(false) // an interrupt that came too late was for the round before
 	in.rounds++
 	in.thaw()
@@ -33,16 +34,16 @@ func (in *Instance) Decide(inbox []Delivery, now time.Time) Turn {
 	return turn
 }
 
-// basis is where the instance stands in the store: as the last turn left it, or as it was loaded.
-func (in *Instance) basis() Basis {
+// expected is the version of the instance's row: as the last turn left it, or as it was loaded.
+func (in *Instance) expected() RowVersion {
 	switch l := &in.ledger; {
 	case in.row != nil:
-		return in.row.Basis()
+		return in.row.RowVersion()
 	case l.lastID > 0:
-		return Basis{Incarnation: l.info.Incarnation, Execution: l.info.Execution, LastEvent: l.lastID,
+		return RowVersion{Incarnation: l.info.Incarnation, Execution: l.info.Execution, LastEvent: l.lastID,
 			CustomStatusVersion: l.customVersion}
 	}
-	return Basis{}
+	return RowVersion{}
 }
 
 // thaw looks at a cold history without running code: one that has ended never needs any.

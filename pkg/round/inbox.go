@@ -455,7 +455,7 @@ func (in *Instance) unknownInstance(d Delivery) Receipt {
 	return Receipt{Verdict: Dead, Reason: UnknownInstance, Detail: detail}
 }
 
-// afterTheEnd answers what comes for an instance that has ended. Queue messages are put aside:
+// afterTheEnd answers what comes for an instance that has ended. Queue messages are dead-lettered:
 // somebody meant them to be read.
 func (in *Instance) afterTheEnd(d Delivery) Receipt {
 	detail := "instance " + quote(in.id) + " has ended (" + string(in.current().Status) + ")"

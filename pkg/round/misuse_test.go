@@ -205,6 +205,6 @@ func TestMailboxThatIsNotReadFillsUp(t *testing.T) {
 		}
 	}
 	if dead != 1000 {
-		t.Errorf("%d messages were put aside, want 1000", dead)
+		t.Errorf("%d messages were dead-lettered, want 1000", dead)
 	}
 }

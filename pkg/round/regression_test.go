@@ -275,17 +275,17 @@ func TestTurnTellsWhatItWasDecidedOn(t *testing.T) {
 	config := &round.Config{Code: cast(t, "v1")}
 	behind := opened(t, config, round.Known{Instance: "i"})
 	started := behind.Decide(startOf("twice", `"a"`), began)
-	if started.Basis != (round.Basis{}) {
-		t.Errorf("a start was decided on %v", started.Basis)
+	if started.Expected != (round.RowVersion{}) {
+		t.Errorf("a start was decided on %v", started.Expected)
 	}
 	ahead := opened(t, config, round.Known{Instance: "i", Row: started.Row, History: started.Executions[0].Events})
 	first := ahead.Decide(doneOf(lastWork(t, started)), began)
-	if first.Basis != started.Row.Basis() || first.Basis.LastEvent != 2 {
-		t.Errorf("a round was decided on %v", first.Basis)
+	if first.Expected != started.Row.RowVersion() || first.Expected.LastEvent != 2 {
+		t.Errorf("a round was decided on %v", first.Expected)
 	}
 	late := behind.Decide(doneOf(lastWork(t, first)), began)
-	if late.Receipts[0].Verdict != round.Ignored || late.Basis.LastEvent >= first.Row.LastEvent {
-		t.Errorf("decided on %v, behind %d: %v", late.Basis, first.Row.LastEvent, late.Receipts)
+	if late.Receipts[0].Verdict != round.Ignored || late.Expected.LastEvent >= first.Row.LastEvent {
+		t.Errorf("decided on %v, behind %d: %v", late.Expected, first.Row.LastEvent, late.Receipts)
 	}
 }
 

@@ -27,11 +27,11 @@
 // # What becomes of a message
 //
 //	it changes history                        Accepted   acknowledge after the commit
-//	it changes nothing, now or ever           Ignored    acknowledge at once (but see Turn.Basis)
+//	it changes nothing, now or ever           Ignored    acknowledge at once (but see Turn.Expected)
 //	it cannot be taken yet                    Returned   give back, with a delay
 //	it can be taken in the next round         Again      present it again, do not give it back (answer
 //	                                                     Turn.Question first)
-//	it can never be taken and must be kept    Dead       put it aside with the reason
+//	it can never be taken and must be kept    Dead       dead-letter it with the reason
 //
 // # What happens when things go wrong
 //
@@ -42,7 +42,7 @@
 //	nobody here knows the code          its messages are returned, for a replica that does
 //	history cannot be read              messages are returned; after too many attempts a failure is appended,
 //	                                    nothing else touched
-//	a message was tried too often       the instance fails, its parent is told, the message is put aside
+//	a message was tried too often       the instance fails, its parent is told, the message is dead-lettered
 package round
 
 import (
@@ -191,11 +191,12 @@ type Turn struct {
 	Evict bool
 	// Replayed counts the events that were replayed to get here.
 	Replayed int
-	// Basis is what the turn was decided on: the store takes the turn only if the instance still
-	// stands there. A turn that appends nothing is not committed, so if the instance was not loaded
-	// for this very round, somebody else may have taken it further, and what is Ignored here may
-	// matter there. Compare Basis with the stored row before acknowledging.
-	Basis Basis
+	// Expected is the version that the turn was decided on: the store commits the turn only if the
+	// row still has that version. A turn that appends nothing is not committed, so if the instance
+	// was not loaded for this very round, another process may have committed a later turn, and a
+	// message that is Ignored here may matter there. Compare Expected with the stored row before
+	// acknowledging.
+	Expected RowVersion
 }
 
 // Log is a record that the code has logged, and the execution it was in.
@@ -204,9 +205,9 @@ type Log struct {
 	Execution int64
 }
 
-// Basis is the end of the history that a turn was decided on. The zero value stands for an instance
-// that does not exist.
-type Basis struct {
+// RowVersion is the version of an instance's row: the end of its history. The zero value stands for
+// an instance that does not exist.
+type RowVersion struct {
 	Incarnation          string
 	Execution, LastEvent int64
 	// CustomStatusVersion tells whether the turn has changed the custom status.
@@ -345,7 +346,7 @@ const (
 	Ignored                     // acknowledge at once
 	Returned                    // give back, with a delay
 	Again                       // present again in the next round
-	Dead                        // put aside with the reason
+	Dead                        // dead-lettered with the reason
 )
 
 // Reason is why, in a word that metrics can count.
@@ -455,9 +456,9 @@ func New(config *Config, known Known) *Instance {
 	return in
 }
 
-// Basis is what a turn that is decided on the row says it was decided on.
-func (r Row) Basis() Basis {
-	return Basis{Incarnation: r.Incarnation, Execution: r.Execution, LastEvent: r.LastEvent,
+// RowVersion is the version that a turn decided on the row expects.
+func (r Row) RowVersion() RowVersion {
+	return RowVersion{Incarnation: r.Incarnation, Execution: r.Execution, LastEvent: r.LastEvent,
 		CustomStatusVersion: r.CustomStatusVersion}
 }
 

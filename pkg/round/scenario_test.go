@@ -209,7 +209,7 @@ func (s *stage) recall(q *round.Question) {
 // format.
 func (s *stage) commit(t *testing.T, turn round.Turn) {
 	t.Helper()
-	s.checkBasis(t, turn)
+	s.checkExpected(t, turn)
 	for _, x := range turn.Executions {
 		if x.ID != s.known.Row.Execution && len(x.Events) > 0 && x.Events[0].ID == 1 {
 			s.former[s.known.Row.Execution], s.known.History = s.known.History, nil
@@ -228,15 +228,15 @@ func (s *stage) commit(t *testing.T, turn round.Turn) {
 	}
 }
 
-// checkBasis checks that a turn says what it was decided on, and tells of every execution that it
-// leaves behind.
-func (s *stage) checkBasis(t *testing.T, turn round.Turn) {
+// checkExpected checks that a turn says what it was decided on, and tells of every execution that
+// it leaves behind.
+func (s *stage) checkExpected(t *testing.T, turn round.Turn) {
 	t.Helper()
 	if len(turn.Executions) == 0 {
 		return
 	}
-	if want := s.known.Row.Basis(); turn.Basis != want {
-		t.Fatalf("the turn was decided on %+v, the store has %+v", turn.Basis, want)
+	if want := s.known.Row.RowVersion(); turn.Expected != want {
+		t.Fatalf("the turn was decided on %+v, the store has %+v", turn.Expected, want)
 	}
 	first := turn.Executions[0].ID
 	if s.known.Row.Execution > 0 {

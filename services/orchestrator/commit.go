@@ -272,7 +272,7 @@ func (l *loop) takeUnstored(x *committed) {
 func (l *loop) publish(ctx context.Context, decisions []*decision, result history.Result) {
 	var x outbox.Promised
 	for i, d := range decisions {
-		if result.Outcomes[i].Verdict == history.Committed {
+		if result.Outcomes[i].Status == history.Committed {
 			x.Messages = append(x.Messages, d.promises...)
 		}
 	}
@@ -298,7 +298,7 @@ func (l *loop) takeCommitted(ctx context.Context, x *committed) {
 	for i, d := range x.decisions {
 		outcome := x.result.Outcomes[i]
 		e := d.entry
-		if outcome.Verdict == history.Committed {
+		if outcome.Status == history.Committed {
 			e.conflicts = 0
 			e.known, e.fresh = knownOf(&d.turn.Row), false
 			d.committed, d.published, d.batch = x.at, x.published, len(x.decisions)
@@ -308,15 +308,15 @@ func (l *loop) takeCommitted(ctx context.Context, x *committed) {
 		}
 		l.evict(e)
 		e.stage = idle
-		switch outcome.Verdict {
+		switch outcome.Status {
 		case history.Conflict:
 			l.again(e)
-		case history.Buried, history.Orphaned:
-			l.dropStarts(e, outcome.Verdict, d.turn.Row.StartMessage)
-		case history.Erasing:
+		case history.Deleted, history.ParentDeleted:
+			l.dropStarts(e, outcome.Status, d.turn.Row.StartMessage)
+		case history.Deleting:
 			l.returnTaken(e, time.Second)
 		default:
-			l.of(e).Error("the database does not take a turn", "verdict", outcome.Verdict.String(),
+			l.of(e).Error("the database does not take a turn", "verdict", outcome.Status.String(),
 				"error", outcome.Err)
 			l.countAgainst(e, outcome.Err.Error())
 		}
@@ -354,7 +354,7 @@ func (l *loop) again(e *entry) {
 }
 
 // dropStarts ends the start of an instance that must not begin, and has the rest decided again.
-func (l *loop) dropStarts(e *entry, why history.Verdict, start string) {
+func (l *loop) dropStarts(e *entry, why history.CommitStatus, start string) {
 	dropped, rest := partStarts(e.taken, start)
 	for _, i := range dropped {
 		r := round.Receipt{Verdict: round.Ignored, Reason: round.Reason(why.String())}
@@ -394,7 +394,7 @@ func (l *loop) returnTaken(e *entry, after time.Duration) {
 }
 
 // countAgainst counts an attempt against the messages of a round that cannot be committed, and
-// gives them back. After too many, the round will put them aside.
+// gives them back. After too many, the round will dead-letter them.
 func (l *loop) countAgainst(e *entry, why string) {
 	l.evict(e)
 	e.stage = idle
@@ -404,8 +404,8 @@ func (l *loop) countAgainst(e *entry, why string) {
 		if most := l.o.config.Round.MaxAttempts; i.attempts > 2*max(most, 10) && !i.inside() {
 			// even to end the instance was not possible
 			l.settled(i)
-			l.o.bury(i.settling(),
-				broker.Cause{Reason: reasonUnfit, Detail: why, By: l.o.config.ID, Attempts: i.attempts})
+			l.o.deadLetter(i.settling(),
+				broker.Cause{Reason: reasonUnstorable, Detail: why, By: l.o.config.ID, Attempts: i.attempts})
 			continue
 		}
 		rest = append(rest, i)
@@ -452,7 +452,7 @@ func (l *loop) check(ctx context.Context, decisions []*decision) []bool {
 	}
 	var messages []events.Wire
 	for i, d := range decisions {
-		good[i] = known[i].Row.Basis() == d.turn.Basis
+		good[i] = known[i].Row.RowVersion() == d.turn.Expected
 		if good[i] {
 			messages = append(messages, d.promises...)
 		}

@@ -21,7 +21,7 @@ const (
 	// formerWithin bounds one attempt to read.
 	formerWithin = time.Minute
 	// maxFormerExecutions and maxFormerEvents bound what is read of one instance: a message that
-	// tells of a time longer ago is put aside.
+	// tells of a time longer ago is dead-lettered.
 	maxFormerExecutions, maxFormerEvents = 4096, 400_000
 	// formerPage is how many events are read at once.
 	formerPage = 1000

@@ -66,7 +66,7 @@ func (o *Orchestrator) fault(e *events.Error) string {
 // what a decoder says has parts of what it could not decode.
 func (o *Orchestrator) detail(reason, detail string) string {
 	switch r := round.Reason(reason); r {
-	case round.CannotRead, round.TriedTooOften, reasonMalformed, reasonUnfit:
+	case round.CannotRead, round.TriedTooOften, reasonMalformed, reasonUnstorable:
 		return o.text(detail)
 	}
 	return detail
@@ -80,8 +80,8 @@ func (o *Orchestrator) text(s string) string {
 	return events.Digest(s)
 }
 
-// Why messages are put aside before a round has seen them, or after it.
+// Why messages are dead-lettered before a round has seen them, or after it.
 const (
-	reasonMalformed = "malformed"
-	reasonUnfit     = "unfit"
+	reasonMalformed  = "malformed"
+	reasonUnstorable = "unstorable"
 )

@@ -26,7 +26,7 @@ func (o *Orchestrator) measureRound(d *decision, hydrated bool) {
 	from := telemetry.FromMemory
 	switch {
 	case hydrated:
-	case d.turn.Basis == round.Basis{}:
+	case d.turn.Expected == round.RowVersion{}:
 		from = telemetry.FromNothing
 	default:
 		from = telemetry.FromHistory
@@ -65,15 +65,15 @@ func (o *Orchestrator) measureCommit(x *committed) {
 		if x.err != nil {
 			return
 		}
-		verdicts := make(map[history.Verdict]int, 1)
+		verdicts := make(map[history.CommitStatus]int, 1)
 		for _, o := range x.result.Outcomes {
-			verdicts[o.Verdict]++
+			verdicts[o.Status]++
 		}
 		for verdict, n := range verdicts {
-			m.Verdict(verdict.String(), n)
+			m.CommitStatus(verdict.String(), n)
 		}
 		for i, d := range x.decisions {
-			verdict := x.result.Outcomes[i].Verdict
+			verdict := x.result.Outcomes[i].Status
 			if verdict != history.Committed {
 				continue
 			}

@@ -27,7 +27,7 @@
 //	the process dies                          the broker hands the messages out again; what was promised is
 //	                                          published by a sweep
 //	a message kills the process               after some deliveries it is tried alone and counted, and in the
-//	                                          end put aside
+//	                                          end dead-lettered
 //	this replica does not know the code       the message is handed to one that does, or comes again after a while
 //	the history is of a newer engine          likewise, and it is not even read
 //

@@ -15,7 +15,7 @@ import (
 func (o *Orchestrator) receive(ctx context.Context, d broker.Delivery, handed bool) {
 	m, err := events.Decode(o.broker.Prefix(), d.Subject, d.Header, d.Body, d.ID())
 	if err != nil {
-		o.bury(d, broker.Cause{Reason: reasonMalformed, Detail: err.Error(), By: o.config.ID})
+		o.deadLetter(d, broker.Cause{Reason: reasonMalformed, Detail: err.Error(), By: o.config.ID})
 		return
 	}
 	if o.startEach(d, m) {

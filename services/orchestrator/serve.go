@@ -116,7 +116,7 @@ func (o *Orchestrator) startOne(d broker.Delivery, m events.Message, start *even
 		w, err = events.Encode(o.broker.Prefix(), m)
 	}
 	if err != nil {
-		o.bury(d, broker.Cause{Reason: reasonMalformed, Detail: err.Error(), By: o.config.ID})
+		o.deadLetter(d, broker.Cause{Reason: reasonMalformed, Detail: err.Error(), By: o.config.ID})
 		return
 	}
 	o.aside(func(ctx context.Context) {

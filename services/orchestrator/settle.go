@@ -77,7 +77,7 @@ func (l *loop) settle(e *entry, i *item, r round.Receipt) {
 		l.giveAway(e, i, r)
 	case round.Dead:
 		l.settled(i)
-		l.o.bury(i.settling(),
+		l.o.deadLetter(i.settling(),
 			broker.Cause{Reason: string(r.Reason), Detail: r.Detail, By: l.o.config.ID, Attempts: i.attempts})
 	default:
 		l.of(e).Error("a message without a receipt; it comes again", "subject", i.delivery.Subject)
@@ -176,17 +176,17 @@ func (h *handovers) one(x handover) error {
 	return err
 }
 
-// bury puts a message aside for people to look at, and then acknowledges it.
-func (o *Orchestrator) bury(d broker.Delivery, why broker.Cause) {
+// deadLetter stores a message as a dead letter, and then acknowledges it.
+func (o *Orchestrator) deadLetter(d broker.Delivery, why broker.Cause) {
 	o.aside(func(ctx context.Context) {
 		log := telemetry.LogAt(o.log, placeOf(d)).With(about(d)...)
-		log.Warn("a message was put aside", "reason", why.Reason, "detail", o.detail(why.Reason, why.Detail))
-		if err := o.broker.Bury(ctx, d, why); err != nil {
-			log.Warn("a message could not be put aside; it comes again", "error", err)
+		log.Warn("message dead-lettered", "reason", why.Reason, "detail", o.detail(why.Reason, why.Detail))
+		if err := o.broker.StoreDeadLetter(ctx, d, why); err != nil {
+			log.Warn("storing a dead letter failed; the message is redelivered", "error", err)
 			d.Hold.Nak(time.Second)
 			return
 		}
-		o.config.Metrics.Buried(o.broker.Prefix(), d.Subject, why.Reason)
+		o.config.Metrics.DeadLettered(o.broker.Prefix(), d.Subject, why.Reason)
 		d.Hold.Ack()
 	})
 }

@@ -50,12 +50,12 @@ func (o *Orchestrator) takeReads(ctx context.Context) error {
 func (o *Orchestrator) readValue(ctx context.Context, d broker.Delivery) {
 	m, err := events.Decode(o.broker.Prefix(), d.Subject, d.Header, d.Body, d.ID())
 	if err != nil {
-		o.bury(d, broker.Cause{Reason: reasonMalformed, Detail: err.Error(), By: o.config.ID})
+		o.deadLetter(d, broker.Cause{Reason: reasonMalformed, Detail: err.Error(), By: o.config.ID})
 		return
 	}
 	work, ok := m.Content.(*events.Work)
 	if !ok {
-		o.bury(d, broker.Cause{Reason: reasonMalformed, Detail: "it is no work", By: o.config.ID})
+		o.deadLetter(d, broker.Cause{Reason: reasonMalformed, Detail: "it is no work", By: o.config.ID})
 		return
 	}
 	answer, err := o.valueFor(ctx, work)

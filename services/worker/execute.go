@@ -71,13 +71,14 @@ func (w *Worker) putAside(a *attempt, why broker.Cause) {
 	if !w.config.LogPayloads { // it has parts of what cannot be read or sent
 		detail = events.Digest(detail)
 	}
-	a.log().Warn("worker: work is put aside", "subject", a.d.Subject, "reason", why.Reason, "detail", detail)
-	if err := w.bus.Bury(w.publishing, a.d, why); err != nil {
-		a.log().Warn("worker: work could not be put aside; it goes back", "subject", a.d.Subject, "error", err)
+	a.log().Warn("worker: task dead-lettered", "subject", a.d.Subject, "reason", why.Reason, "detail", detail)
+	if err := w.bus.StoreDeadLetter(w.publishing, a.d, why); err != nil {
+		a.log().Warn("worker: storing a dead letter failed; the task is redelivered", "subject",
+			a.d.Subject, "error", err)
 		a.giveBack(time.Second)
 		return
 	}
-	w.config.Metrics.Buried(w.bus.Prefix(), a.d.Subject, why.Reason)
+	w.config.Metrics.DeadLettered(w.bus.Prefix(), a.d.Subject, why.Reason)
 	if a.unreadable != nil { // otherwise what has become of it was recorded before it could not be sent
 		a.measure(telemetry.WorkUnreadable, nil)
 	}
@@ -184,13 +185,13 @@ func (w *Worker) poison(a *attempt, attempts int) {
 		Message: fmt.Sprintf("each of %d workers that began it has died before it was done; the work is with the "+
 			"dead letters", attempts)}
 	a.log().Error("worker: work is poison", "attempts", attempts)
-	if e := w.bus.Bury(w.publishing, a.d,
+	if e := w.bus.StoreDeadLetter(w.publishing, a.d,
 		broker.Cause{Reason: "poison", Detail: err.Message, By: w.config.ID, Attempts: attempts}); e != nil {
-		a.log().Warn("worker: poison could not be put aside; it goes back", "error", e)
+		a.log().Warn("worker: storing a poisoned task as a dead letter failed; it is redelivered", "error", e)
 		a.giveBack(time.Second)
 		return
 	}
-	w.config.Metrics.Buried(w.bus.Prefix(), a.d.Subject, "poison")
+	w.config.Metrics.DeadLettered(w.bus.Prefix(), a.d.Subject, "poison")
 	a.mu.Lock()
 	a.hasNote = true
 	a.mu.Unlock()

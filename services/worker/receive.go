@@ -211,7 +211,7 @@ func (w *Worker) handedOver(d broker.Delivery) error {
 	m, err := events.Decode(w.bus.Prefix(), d.Subject, d.Header, d.Body, d.ID())
 	work, ok := m.Content.(*events.Work)
 	if err != nil || !ok {
-		return errors.New("it is no work") // whoever has it puts it aside
+		return errors.New("it is no work") // the receiver dead-letters it
 	}
 	w.mu.Lock()
 	q := w.queues[broker.Queue{Tag: work.Tag, Activity: work.Activity}]

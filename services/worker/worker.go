@@ -32,9 +32,9 @@
 //   - Nothing can be published: it is tried again for as long as the worker runs; then the work
 //     goes back.
 //   - What is published is too large for the broker: WorkFailed is published, which says so.
-//   - The work cannot be read: it is put aside as a dead letter.
+//   - The work cannot be read: it is dead-lettered.
 //   - Workers die with it again and again: each notes that it begins work which was handed out
-//     before; at too many notes, the work is put aside and WorkFailed is published as poison.
+//     before; at too many notes, the work is dead-lettered and WorkFailed is published as poison.
 //     Giving back on purpose does not count.
 //   - The worker is told to end: it takes nothing new, lets what runs go on for a while, then ends
 //     the contexts, and gives back what does not finish.

@@ -248,7 +248,7 @@ func (w *world) runs(r *running) {
 // letter is what a dead letter says.
 type letter struct{ reason, detail, subject string }
 
-// deadLetters gives what is put aside from now on.
+// deadLetters gives what is dead-lettered from now on.
 func (w *world) deadLetters() <-chan letter {
 	w.t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(w.server))

@@ -17,9 +17,9 @@ import (
 
 // ---- Dead letters.
 
-// Bury implements broker.DeadLetters.
-func (c *Bus) Bury(ctx context.Context, d broker.Delivery, why broker.Cause) error {
-	return c.insist(ctx, "bury "+d.Subject, func() error {
+// StoreDeadLetter implements broker.DeadLetters.
+func (c *Bus) StoreDeadLetter(ctx context.Context, d broker.Delivery, why broker.Cause) error {
+	return c.insist(ctx, "store dead letter "+d.Subject, func() error {
 		id := ""
 		if v := d.Header[events.HeaderMsgID]; len(v) > 0 {
 			id = v[0]
@@ -33,7 +33,7 @@ func (c *Bus) Bury(ctx context.Context, d broker.Delivery, why broker.Cause) err
 		c.b.place++
 		l := broker.DeadLetter{Sequence: c.b.place, Subject: d.Subject, ID: id,
 			Header: maps.Clone(d.Header), Body: d.Body,
-			Why: why, StoredAt: d.StoredAt, Buried: c.b.now()}
+			Why: why, StoredAt: d.StoredAt, DeadLetteredAt: c.b.now()}
 		delete(l.Header, events.HeaderMsgID)
 		if sizeOf(l.Header) > maxHeader {
 			l.Header, l.Body, l.Lost = nil, nil, true
@@ -43,7 +43,7 @@ func (c *Bus) Bury(ctx context.Context, d broker.Delivery, why broker.Cause) err
 	})
 }
 
-// DeadLetters implements broker.DeadBox.
+// DeadLetters implements broker.DeadLetterStore.
 func (c *Bus) DeadLetters(ctx context.Context, after uint64, limit int) (list []broker.DeadLetter, err error) {
 	err = c.do(ctx, "dead letters", func() error {
 		for _, l := range c.b.dead {
@@ -56,7 +56,7 @@ func (c *Bus) DeadLetters(ctx context.Context, after uint64, limit int) (list []
 	return list, err
 }
 
-// DeadLetter implements broker.DeadBox.
+// DeadLetter implements broker.DeadLetterStore.
 func (c *Bus) DeadLetter(ctx context.Context, place uint64) (l broker.DeadLetter, err error) {
 	err = c.do(ctx, "dead letter", func() error {
 		i := c.b.deadAt(place)
@@ -73,7 +73,7 @@ func (b *Broker) deadAt(place uint64) int {
 	return slices.IndexFunc(b.dead, func(l broker.DeadLetter) bool { return l.Sequence == place })
 }
 
-// Replay implements broker.DeadBox.
+// Replay implements broker.DeadLetterStore.
 func (c *Bus) Replay(ctx context.Context, place uint64) error {
 	l, err := c.DeadLetter(ctx, place)
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *Bus) Replay(ctx context.Context, place uint64) error {
 	return c.Drop(ctx, place)
 }
 
-// Drop implements broker.DeadBox.
+// Drop implements broker.DeadLetterStore.
 func (c *Bus) Drop(ctx context.Context, place uint64) error {
 	return c.do(ctx, "drop a dead letter", func() error {
 		i := c.b.deadAt(place)
@@ -526,7 +526,7 @@ func (c *Bus) AskAll(ctx context.Context, method string, question []byte,
 	return answers, nil
 }
 
-// Dead lists what came to nothing, as it is stored.
+// Dead lists the dead letters as they are stored.
 func (b *Broker) Dead() (list []events.Wire) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -48,7 +48,7 @@ type Bus interface {
 	broker.Publisher
 	broker.Inbox
 	broker.DeadLetters
-	broker.DeadBox
+	broker.DeadLetterStore
 	broker.WorkBroker
 	broker.Members
 	broker.Handovers

@@ -625,7 +625,7 @@ func largest(t *T) {
 	t.eventually("it is handed over", func() bool { return b.Handover(t.Context(), "other", g.Delivery) == nil })
 	d := <-given
 	check("handed over", d)
-	t.must(other.Bury(t.Context(), d,
+	t.must(other.StoreDeadLetter(t.Context(), d,
 		broker.Cause{Reason: "poison", Detail: "too large to swallow", By: "test", Attempts: 3}))
 	d.Hold.Ack()
 

@@ -31,9 +31,9 @@ var workTests = []test{
 	{"work that is published again after it was withdrawn stays", Settings{}, withdrawnAndAgain},
 	{"many pieces of work are withdrawn at once", Settings{}, withdrawnMany},
 	{"the backlog of a queue tells what waits and what is held", Settings{}, workBacklog},
-	{"what came to nothing is kept with the reason", Settings{}, buried},
-	{"what came to nothing is kept whatever its headers are", Settings{}, buriedOdd},
-	{"what came to nothing can be looked at, sent again and dropped", Settings{}, deadBox},
+	{"dead letters are kept with the reason", Settings{}, deadLettered},
+	{"dead letters are kept whatever their headers are", Settings{}, deadLetteredOdd},
+	{"dead letters can be shown, replayed and dropped", Settings{}, deadLetterStore},
 }
 
 // open opens a queue.
@@ -497,7 +497,7 @@ func workBacklog(t *T) {
 	is(1, 1) // what was returned is still counted as held
 }
 
-func buried(t *T) {
+func deadLettered(t *T) {
 	b := t.bus()
 	q := broker.Queue{Tag: "t", Activity: "a"}
 	r := t.receive(b)
@@ -506,8 +506,8 @@ func buried(t *T) {
 	t.publish(b, e, work(b, q, "i.2", "w1"))
 	for _, g := range append([]got{r.next()}, t.takeWork(b, q, 1)...) {
 		why := broker.Cause{Reason: "poison", Detail: "it failed:\nagain and again ü", By: "tester", Attempts: 7}
-		t.must(b.Bury(t.Context(), g.Delivery, why))
-		t.must(b.Bury(t.Context(), g.Delivery, why)) // as after a crash
+		t.must(b.StoreDeadLetter(t.Context(), g.Delivery, why))
+		t.must(b.StoreDeadLetter(t.Context(), g.Delivery, why)) // as after a crash
 		g.Hold.Ack()
 	}
 	dead := t.Dead(t.T)
@@ -533,7 +533,7 @@ func buried(t *T) {
 	t.empty()
 }
 
-func deadBox(t *T) {
+func deadLetterStore(t *T) {
 	b, c := t.bus(), t.bus()
 	if list, err := c.DeadLetters(t.Context(), 0, 10); err != nil || len(list) != 0 {
 		t.Errorf("%v, %v; want none", list, err)
@@ -545,13 +545,13 @@ func deadBox(t *T) {
 	t.publish(b, e, work(b, q, "i.2", "w1"))
 	why := broker.Cause{Reason: "poison", Detail: "it failed", By: "tester", Attempts: 7}
 	for _, g := range append([]got{r.next()}, t.takeWork(b, q, 1)...) {
-		t.must(b.Bury(t.Context(), g.Delivery, why))
+		t.must(b.StoreDeadLetter(t.Context(), g.Delivery, why))
 		g.Hold.Ack()
 	}
 	for i := range 3 {
 		d := broker.Delivery{Subject: b.Prefix() + ".event.e.x", Sequence: uint64(1000 + i), StoredAt: time.Now(),
 			Header: events.Header{"X": {strings.Repeat("x", 64<<10)}}}
-		t.must(b.Bury(t.Context(), d, why))
+		t.must(b.StoreDeadLetter(t.Context(), d, why))
 	}
 	all, err := c.DeadLetters(t.Context(), 0, 10)
 	t.must(err)
@@ -565,7 +565,7 @@ func deadBox(t *T) {
 	}
 	if l := all[0]; l.Subject != e.Subject || l.ID != "e1" || string(l.Body) != "e1" || l.Why != why || l.Lost ||
 		len(l.Header) != 1 || l.Header["Rondo-Version"][0] != "2" ||
-		l.StoredAt.IsZero() || l.Buried.Before(l.StoredAt) {
+		l.StoredAt.IsZero() || l.DeadLetteredAt.Before(l.StoredAt) {
 		t.Errorf("%+v", l)
 	}
 	if !all[4].Lost {
@@ -607,7 +607,7 @@ func deadBox(t *T) {
 	t.empty()
 }
 
-func buriedOdd(t *T) {
+func deadLetteredOdd(t *T) {
 	b := t.bus()
 	odd := map[string]broker.Delivery{
 		"weird": {Subject: b.Prefix() + ".event.e.a", Header: events.Header{"X": {"a\r\nNats-Msg-Id: b\x00\x7f",
@@ -624,7 +624,7 @@ func buriedOdd(t *T) {
 	for name, d := range odd {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		d.Sequence, d.StoredAt = uint64(len(name)), time.Now()
-		if err := b.Bury(ctx, d,
+		if err := b.StoreDeadLetter(ctx, d,
 			broker.Cause{Reason: name, Detail: strings.Repeat("\x01 long\n", 10_000)}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

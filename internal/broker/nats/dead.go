@@ -34,8 +34,8 @@ const (
 // maxDetail bounds what a dead letter says about why.
 const maxDetail = 4 << 10
 
-// Bury implements broker.DeadLetters.
-func (b *Bus) Bury(ctx context.Context, d broker.Delivery, why broker.Cause) error {
+// StoreDeadLetter implements broker.DeadLetters.
+func (b *Bus) StoreDeadLetter(ctx context.Context, d broker.Delivery, why broker.Cause) error {
 	h := nats.Header(maps.Clone(d.Header))
 	if h == nil {
 		h = nats.Header{}
@@ -83,7 +83,7 @@ func (b *Bus) Bury(ctx context.Context, d broker.Delivery, why broker.Cause) err
 	return err
 }
 
-var _ broker.DeadBox = (*Bus)(nil)
+var _ broker.DeadLetterStore = (*Bus)(nil)
 
 // deadStream is where dead letters are.
 func (b *Bus) deadStream() (jetstream.Stream, error) {
@@ -93,7 +93,7 @@ func (b *Bus) deadStream() (jetstream.Stream, error) {
 	return nil, fmt.Errorf("nats: stream %s cannot be seen with these rights, or is not there", b.names.dead)
 }
 
-// DeadLetters implements broker.DeadBox.
+// DeadLetters implements broker.DeadLetterStore.
 func (b *Bus) DeadLetters(ctx context.Context, after uint64, limit int) (list []broker.DeadLetter, err error) {
 	st, err := b.deadStream()
 	if err != nil {
@@ -117,7 +117,7 @@ func (b *Bus) DeadLetters(ctx context.Context, after uint64, limit int) (list []
 	return list, nil
 }
 
-// DeadLetter implements broker.DeadBox.
+// DeadLetter implements broker.DeadLetterStore.
 func (b *Bus) DeadLetter(ctx context.Context, place uint64) (broker.DeadLetter, error) {
 	st, err := b.deadStream()
 	if err != nil {
@@ -135,7 +135,7 @@ func (b *Bus) DeadLetter(ctx context.Context, place uint64) (broker.DeadLetter, 
 
 // deadLetter takes the message apart from what was said about it.
 func (b *Bus) deadLetter(m *jetstream.RawStreamMsg) broker.DeadLetter {
-	l := broker.DeadLetter{Sequence: m.Sequence, Header: events.Header{}, Body: m.Data, Buried: m.Time}
+	l := broker.DeadLetter{Sequence: m.Sequence, Header: events.Header{}, Body: m.Data, DeadLetteredAt: m.Time}
 	get := func(name string) string { return m.Header.Get(name) }
 	for name, values := range m.Header {
 		if !strings.HasPrefix(name, "Rondo-Dead-") && !strings.HasPrefix(name, "Nats-") {
@@ -150,7 +150,7 @@ func (b *Bus) deadLetter(m *jetstream.RawStreamMsg) broker.DeadLetter {
 	return l
 }
 
-// Replay implements broker.DeadBox.
+// Replay implements broker.DeadLetterStore.
 func (b *Bus) Replay(ctx context.Context, place uint64) error {
 	l, err := b.DeadLetter(ctx, place)
 	if err != nil {
@@ -173,7 +173,7 @@ func (b *Bus) Replay(ctx context.Context, place uint64) error {
 	return b.Drop(ctx, place)
 }
 
-// Drop implements broker.DeadBox.
+// Drop implements broker.DeadLetterStore.
 func (b *Bus) Drop(ctx context.Context, place uint64) error {
 	st, err := b.deadStream()
 	if err != nil {

@@ -264,7 +264,7 @@ func (b *Bus) forwardBatch(ctx context.Context, batch []jetstream.Msg) error {
 		}
 		wires = append(wires, b.forwarded(m))
 	}
-	if err := b.publishOrBury(ctx, wires); err != nil {
+	if err := b.publishOrDeadLetter(ctx, wires); err != nil {
 		return err
 	}
 	for _, m := range batch {
@@ -297,8 +297,8 @@ func (b *Bus) forwarded(m jetstream.Msg) events.Wire {
 	return w
 }
 
-// publishOrBury publishes messages, and dead-letters those that NATS refuses.
-func (b *Bus) publishOrBury(ctx context.Context, wires []events.Wire) error {
+// publishOrDeadLetter publishes messages, and dead-letters those that NATS refuses.
+func (b *Bus) publishOrDeadLetter(ctx context.Context, wires []events.Wire) error {
 	err := b.Publish(ctx, wires...)
 	var refused *broker.Refused
 	if !errors.As(err, &refused) {
@@ -307,7 +307,7 @@ func (b *Bus) publishOrBury(ctx context.Context, wires []events.Wire) error {
 	for i, w := range refused.Messages {
 		d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, StoredAt: time.Now()}
 		why := broker.Cause{Reason: "refused", Detail: refused.Reasons[i].Error(), By: "delay"}
-		if err := b.Bury(ctx, d, why); err != nil {
+		if err := b.StoreDeadLetter(ctx, d, why); err != nil {
 			return err
 		}
 		b.log.Error("NATS: a delayed message was refused and dead-lettered", "subject", w.Subject, "error",

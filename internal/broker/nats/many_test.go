@@ -180,7 +180,7 @@ func TestWithdrawnTimersAreForgotten(t *testing.T) { // not parallel: it counts 
 			t.Fatal(err)
 		}
 	}
-	const rounds = 5
+	const rounds = 20
 	waiting := int64(0)
 	for n := range rounds {
 		publish(timers(n, false))
@@ -190,12 +190,14 @@ func TestWithdrawnTimersAreForgotten(t *testing.T) { // not parallel: it counts 
 		publish(timers(n, true))
 	}
 	left := scheduled()
-	t.Logf("what it remembers of 200 timers takes %d bytes, and %d when they and 800 others are withdrawn",
-		waiting, left)
+	t.Logf("what it remembers of 200 timers takes %d bytes, and %d when they and %d others are withdrawn",
+		waiting, left, 200*(rounds-1))
 	if waiting < 200*50 {
 		t.Error("that is too little: it is somewhere else")
 	}
-	if left > waiting { // its tables stay as large as they were
+	// Its tables stay as large as they were, and grow by themselves depending on their random seed:
+	// by less than half. If it remembered them, they would take twenty times as much.
+	if left > 2*waiting {
 		t.Error("they are remembered")
 	}
 	for _, w := range timers(rounds-1, false) {

@@ -135,7 +135,7 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 		if there, err := checker.Has(ctx, events.Wire{Subject: d.Subject}); err != nil || !there {
 			t.Errorf("whoever checks sees %v, %v", there, err)
 		}
-		must(orchestrator.Bury(ctx, d, broker.Cause{Reason: "test"}))
+		must(orchestrator.StoreDeadLetter(ctx, d, broker.Cause{Reason: "test"}))
 		d.Hold.InProgress()
 		d.Hold.Ack()
 	}
@@ -229,7 +229,7 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 		must(err)
 		defer stop()
 		must(worker.Handover(ctx, "w", d))
-		must(worker.Bury(ctx, <-done, broker.Cause{Reason: "test"}))
+		must(worker.StoreDeadLetter(ctx, <-done, broker.Cause{Reason: "test"}))
 		must(worker.Publish(ctx, events.Wire{Subject: "rondo.work-begun.1-2.i"},
 			events.Wire{Subject: "rondo.work-done.1-2.i"}, events.Wire{Subject: "rondo.work-failed.1-2.i"}))
 		d.Hold.Ack()

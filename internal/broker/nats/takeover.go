@@ -253,7 +253,7 @@ func (r *receiver) storeForLater(ctx context.Context, w *waiting) error {
 		return err
 	}
 	r.b.log.Error("NATS: a delayed message was refused and dead-lettered", "subject", w.d.Subject, "error", err)
-	return r.b.Bury(ctx, w.d, broker.Cause{Reason: "refused", Detail: err.Error(), By: "delay"})
+	return r.b.StoreDeadLetter(ctx, w.d, broker.Cause{Reason: "refused", Detail: err.Error(), By: "delay"})
 }
 
 // storedForLater tells what waits for its time under a subject, by when it was accepted.

@@ -100,8 +100,8 @@ func commitAll(tb testing.TB, s history.Store, turns ...*round.Turn) history.Res
 		tb.Error(err)
 	}
 	for i, o := range r.Outcomes {
-		if o.Verdict != history.Committed {
-			tb.Errorf("the turn of %q: %v (%+v) %v", turns[i].Instance, o.Verdict, o.Stored, o.Err)
+		if o.Status != history.Committed {
+			tb.Errorf("the turn of %q: %v (%+v) %v", turns[i].Instance, o.Status, o.Actual, o.Err)
 		}
 	}
 	return r

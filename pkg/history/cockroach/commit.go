@@ -70,11 +70,11 @@ func (s *Store) encodeTurn(d history.Decided) (*entry, error) {
 	c := &e.Columns
 	c.Shard = history.ShardOf(t.Instance)
 	c.WakeAt.Time = s.wakeAt(c.Shard, t.Row.WakeAt)
-	newIncarnation := t.Basis.Incarnation != t.Row.Incarnation
+	newIncarnation := t.Expected.Incarnation != t.Row.Incarnation
 	if !newIncarnation {
 		// What never changes within an incarnation is there already.
 		c.Attributes, c.CreatedAt.Time = nil, t.Row.UpdatedAt
-		if t.Basis.CustomStatusVersion == t.Row.CustomStatusVersion {
+		if t.Expected.CustomStatusVersion == t.Row.CustomStatusVersion {
 			c.CustomStatus = nil
 		}
 	}
@@ -92,7 +92,7 @@ func (s *Store) encodeTurn(d history.Decided) (*entry, error) {
 		e.several = e.several || v.Removed
 	}
 	e.size += rowSize(e)
-	e.several = e.several || t.ClearValues || newIncarnation && t.Basis.Execution > 0
+	e.several = e.several || t.ClearValues || newIncarnation && t.Expected.Execution > 0
 	return e, nil
 }
 
@@ -184,13 +184,13 @@ func (s *Store) commit(ctx context.Context, entries []*entry,
 	published []history.PromiseKey) ([]history.PromiseKey, error) {
 	keys, err := s.commitTogether(ctx, entries, published)
 	if err == nil {
-		return s.commitGraves(ctx, entries, keys)
+		return s.commitTombstones(ctx, entries, keys)
 	}
-	if !isUnfit(err) || len(entries) == 0 {
+	if !isUnstorable(err) || len(entries) == 0 {
 		return keys, err
 	}
 	if len(entries) == 1 {
-		entries[0].Outcome = history.Outcome{Verdict: history.Unfit, Err: err}
+		entries[0].Outcome = history.Outcome{Status: history.Unstorable, Err: err}
 		_, err := s.commitTogether(ctx, nil, published)
 		return nil, err
 	}
@@ -207,13 +207,13 @@ func (s *Store) commit(ctx context.Context, entries []*entry,
 	return append(first, second...), nil
 }
 
-// commitGraves stores the turns that begin instances where there are graves that do not refuse
-// them.
-func (s *Store) commitGraves(ctx context.Context, entries []*entry,
+// commitTombstones stores the turns that begin instances where there are tombstones that do not
+// refuse them.
+func (s *Store) commitTombstones(ctx context.Context, entries []*entry,
 	keys []history.PromiseKey) ([]history.PromiseKey, error) {
 	var again []*entry
 	for _, e := range entries {
-		if o := e.Outcome; o.Verdict == history.Conflict && o.Stored == e.Turn.Basis && !e.general {
+		if o := e.Outcome; o.Status == history.Conflict && o.Actual == e.Turn.Expected && !e.general {
 			e.general = true
 			again = append(again, e)
 		}
@@ -249,7 +249,7 @@ func (s *Store) commitTogether(ctx context.Context, entries []*entry,
 	var recent []history.PromiseKey // of the try that has an answer
 	err = retry(ctx, func() error {
 		won, made, err := once(ctx, entries, published)
-		if isUnfit(err) && generalize(entries) { // somebody else may have begun one of them at this moment
+		if isUnstorable(err) && generalize(entries) { // somebody else may have begun one of them at this moment
 			won, made, err = once(ctx, entries, published)
 		}
 		c := class(err, true)
@@ -268,12 +268,12 @@ func (s *Store) commitTogether(ctx context.Context, entries []*entry,
 		}
 		return fail("commit", c, err)
 	})
-	if err != nil && doubt && !isUnfit(err) {
+	if err != nil && doubt && !isUnstorable(err) {
 		err = &history.Error{Class: history.Ambiguous, Op: "commit", Err: err}
 	}
 	// A turn that was stored and has been erased since is not recognized. Nobody publishes what it
 	// promised, so rows that may hold that are left to the sweep.
-	if doubt && slices.ContainsFunc(entries, func(e *entry) bool { return e.Outcome.Verdict != history.Committed }) {
+	if doubt && slices.ContainsFunc(entries, func(e *entry) bool { return e.Outcome.Status != history.Committed }) {
 		keys = recent
 	}
 	return keys, err
@@ -283,7 +283,7 @@ func (s *Store) commitTogether(ctx context.Context, entries []*entry,
 // unless they are already.
 func generalize(entries []*entry) (changed bool) {
 	for _, e := range entries {
-		changed = changed || !e.general && e.Turn.Basis.Execution == 0
+		changed = changed || !e.general && e.Turn.Expected.Execution == 0
 		e.general = true
 	}
 	return changed
@@ -294,7 +294,7 @@ func (s *Store) judge(ctx context.Context, entries []*entry, won map[string]bool
 	var lost []*entry
 	for _, e := range entries {
 		if won[e.Turn.Instance] {
-			e.Outcome = history.Outcome{Verdict: history.Committed}
+			e.Outcome = history.Outcome{Status: history.Committed}
 		} else {
 			lost = append(lost, e)
 		}
@@ -320,7 +320,7 @@ func (s *Store) judge(ctx context.Context, entries []*entry, won map[string]bool
 				return fail("read back", class(err, false), err)
 			}
 			if ours {
-				e.Outcome = history.Outcome{Verdict: history.Committed}
+				e.Outcome = history.Outcome{Status: history.Committed}
 				continue
 			}
 		}
@@ -375,7 +375,7 @@ func (s *Store) parts(entries []*entry) (parts []part) {
 	case !slices.ContainsFunc(entries, (*entry).unusual):
 		var fresh, known []*entry
 		for _, e := range entries {
-			if e.Turn.Basis.Execution == 0 {
+			if e.Turn.Expected.Execution == 0 {
 				fresh = append(fresh, e)
 			} else {
 				known = append(known, e)
@@ -407,7 +407,7 @@ func (e *entry) extras() bool {
 
 // unusual reports whether an entry needs the statement that can do everything.
 func (e *entry) unusual() bool {
-	b, r := e.Turn.Basis, e.Turn.Row
+	b, r := e.Turn.Expected, e.Turn.Row
 	return e.general || e.extras() || relational.StartsChild(e.Turn) || b.Execution > 0 &&
 		(b.Execution != r.Execution || b.Incarnation != r.Incarnation)
 }
@@ -545,7 +545,7 @@ func (s *Store) commitTransaction(ctx context.Context, entries []*entry,
 func (s *Store) formerAttributes(ctx context.Context, tx pgx.Tx, entries []*entry) ([]*relational.Columns, error) {
 	var ids []string
 	for _, e := range entries {
-		if e.Turn.Basis.Execution > 0 && e.Turn.Basis.Incarnation != e.Turn.Row.Incarnation {
+		if e.Turn.Expected.Execution > 0 && e.Turn.Expected.Incarnation != e.Turn.Row.Incarnation {
 			ids = append(ids, e.Turn.Instance)
 		}
 	}

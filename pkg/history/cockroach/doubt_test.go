@@ -49,7 +49,7 @@ func TestReadingBackMayFail(t *testing.T) {
 			case giveUp:
 			case err != nil:
 				t.Error(err)
-			case r.Outcomes[0].Verdict != history.Committed || r.Outcomes[1].Verdict != history.Conflict:
+			case r.Outcomes[0].Status != history.Committed || r.Outcomes[1].Status != history.Conflict:
 				t.Errorf("%s: %+v", name, r.Outcomes)
 			}
 		}
@@ -92,8 +92,8 @@ func TestPromisesOfATurnThatIsNotRecognized(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, left := b.stored(x.ID)
-	if r.Outcomes[0].Verdict != history.Committed && len(left) == 0 {
-		t.Errorf("the turn of %q counts as %v, and what it promised is gone", x.ID, r.Outcomes[0].Verdict)
+	if r.Outcomes[0].Status != history.Committed && len(left) == 0 {
+		t.Errorf("the turn of %q counts as %v, and what it promised is gone", x.ID, r.Outcomes[0].Status)
 	}
 }
 

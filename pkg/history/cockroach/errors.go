@@ -38,9 +38,9 @@ var states = map[string]history.Class{
 	"XX002": history.Corrupt, // index_corrupted
 }
 
-// unfit are the classes of errors that come from what is stored, and not from the database: one
-// turn of a batch has them, and the others do not.
-var unfit = map[string]bool{
+// unstorable are the classes of errors that come from what is stored, and not from the database:
+// one turn of a batch has them, and the others do not.
+var unstorable = map[string]bool{
 	"22": true, // data exceptions
 	"23": true, // constraints: a key of history that is there already
 	"54": true, // program limits: an index row that is too long
@@ -138,10 +138,10 @@ func isUntrusted(err error) bool {
 	return errors.As(err, &certificate) || strings.Contains(err.Error(), "server refused TLS connection")
 }
 
-// isUnfit reports whether the error is about what was to be stored.
-func isUnfit(err error) bool {
+// isUnstorable reports whether the error is about what was to be stored.
+func isUnstorable(err error) bool {
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && len(pg.Code) == 5 && unfit[pg.Code[:2]] && class(err, false) == history.Permanent
+	return errors.As(err, &pg) && len(pg.Code) == 5 && unstorable[pg.Code[:2]] && class(err, false) == history.Permanent
 }
 
 // fail wraps an error with its class.

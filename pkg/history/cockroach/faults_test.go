@@ -217,8 +217,8 @@ func (b *bench) mustCommit(s *cockroach.Store, turns []*round.Turn) history.Resu
 		b.Fatal(err)
 	}
 	for i, o := range r.Outcomes {
-		if o.Verdict != history.Committed {
-			b.Fatalf("the turn of %q: %v (%+v) %v", turns[i].Instance, o.Verdict, o.Stored, o.Err)
+		if o.Status != history.Committed {
+			b.Fatalf("the turn of %q: %v (%+v) %v", turns[i].Instance, o.Status, o.Actual, o.Err)
 		}
 	}
 	return r
@@ -246,7 +246,7 @@ func (b *bench) checkStored(what string, before, batch []*round.Turn, r history.
 		b.Fatal(err)
 	}
 	for _, o := range again.Outcomes {
-		if o.Verdict != history.Conflict {
+		if o.Status != history.Conflict {
 			b.Fatalf("%s: the same batch again: %+v", what, o)
 		}
 	}
@@ -494,7 +494,7 @@ func TestEveryStatementOfEveryOperationMayFail(t *testing.T) {
 				[]*round.Turn{a.StartAndCall(historytest.WithAttributes(map[string]string{"a": "b"}))})
 			_, err := b.store.Delete(ctx, []string{a.ID}, history.Deletion{Force: true})
 			return errors.Join(err, b.none("rondo_history WHERE instance = '"+a.ID+"'"), b.none("rondo_attributes"),
-				b.none("rondo_instances WHERE status = 'erasing'"))
+				b.none("rondo_instances WHERE status = 'deleting'"))
 		},
 		"prune": func() error {
 			a := historytest.NewActor(b.id())

@@ -48,7 +48,7 @@ func (s *Store) load(ctx context.Context, instances []string,
 		}
 		for _, i := range unread {
 			c := found[instances[i]]
-			if c == nil || c.Grave() {
+			if c == nil || c.Tombstone() {
 				known[i] = round.Known{Instance: instances[i]}
 				continue
 			}
@@ -67,7 +67,7 @@ func (s *Store) load(ctx context.Context, instances []string,
 	return known, nil
 }
 
-// rows reads the rows of instances, graves too.
+// rows reads the rows of instances, tombstones too.
 func (s *Store) rows(ctx context.Context, instances []string) (map[string]*relational.Columns, error) {
 	return s.rowsWith(ctx, s.pool, instances)
 }
@@ -96,7 +96,7 @@ func (s *Store) histories(ctx context.Context, found map[string]*relational.Colu
 	var list []*relational.Columns
 	out := make(map[string][]relational.EventRow)
 	for _, c := range found {
-		if c.Grave() {
+		if c.Tombstone() {
 			continue
 		}
 		row, _ := c.Row()

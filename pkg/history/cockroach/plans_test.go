@@ -228,14 +228,14 @@ func refused(w *crowd) func() error {
 	}
 	batch := historytest.Batch(w, turns...)
 	for _, d := range batch.Turns {
-		if d.Turn.Basis.Execution > 0 {
-			d.Turn.Basis.Incarnation = "another"
+		if d.Turn.Expected.Execution > 0 {
+			d.Turn.Expected.Incarnation = "another"
 		}
 	}
 	return func() error {
 		result, err := w.store.Commit(w.Context(), batch)
 		for _, o := range result.Outcomes {
-			if o.Verdict == history.Committed {
+			if o.Status == history.Committed {
 				err = fmt.Errorf("a turn was taken")
 			}
 		}
@@ -297,8 +297,8 @@ var readCases = []planCase{
 		do: func(w *crowd) error { _, err := w.store.Values(w.Context(), w.eternal()); return err }},
 	{name: "values of several", rows: 600, indexes: "instances_pkey values_pkey",
 		do: func(w *crowd) error { _, err := w.store.ValuesOf(w.Context(), manyIDs(100)); return err }},
-	{name: "graves", rows: 200, indexes: "instances_pkey",
-		do: func(w *crowd) error { _, err := w.store.Graves(w.Context(), manyIDs(100)); return err }},
+	{name: "tombstones", rows: 200, indexes: "instances_pkey",
+		do: func(w *crowd) error { _, err := w.store.Tombstones(w.Context(), manyIDs(100)); return err }},
 	{name: "old promises", rows: 300, indexes: "outbox_pkey",
 		do: func(w *crowd) error {
 			_, err := w.store.OldPromises(w.Context(), w.now.Add(-time.Minute), 10)
@@ -550,13 +550,13 @@ func (w *crowd) fill() {
 	}
 	// One in twenty runs, and has waited since it began. One in ten is a child, and the oldest
 	// instance has 2,000 more.
-	w.exec(`INSERT INTO rondo_instances (shard, instance, incarnation, execution, last_event, basis_incarnation, basis_execution, basis_event, status, name, version, engine,
+	w.exec(`INSERT INTO rondo_instances (shard, instance, incarnation, execution, last_event, expected_incarnation, expected_execution, expected_event, status, name, version, engine,
 			fresh, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at,
 			parent_instance, parent_incarnation, parent_execution, parent_event,
 			start_message, attributes, output)
 		SELECT shard, instance, 'incarnation-' || i, CASE WHEN i = 20 THEN 301 ELSE 1 END, CASE WHEN i % 500 = 40 THEN 100 ELSE 2 END, '', 0, 0,
 			CASE WHEN i % 20 = 0 THEN 'running' WHEN i % 500 = 7 THEN 'suspended' WHEN i % 1000 = 11 THEN 'halted' WHEN i % 50 = 3 THEN 'failed'
-				WHEN i % 100 = 5 THEN 'cancelled' WHEN i % 200 = 6 THEN 'terminated' WHEN i % 2000 = 13 THEN 'erasing' WHEN i % 40 = 14 THEN 'deleted' ELSE 'completed' END,
+				WHEN i % 100 = 5 THEN 'cancelled' WHEN i % 200 = 6 THEN 'terminated' WHEN i % 2000 = 13 THEN 'deleting' WHEN i % 40 = 14 THEN 'deleted' ELSE 'completed' END,
 			CASE WHEN i % 97 < 50 THEN 'orders' WHEN i % 97 < 80 THEN 'payments' WHEN i % 97 < 96 THEN 'reports' WHEN i % 7 = 0 THEN 'audits' ELSE 'refunds' END,
 			CASE WHEN i < 90000 THEN '1.0.0' ELSE '2.0.0' END, 1, false, 0, 500, 0,
 			at, at, at, CASE WHEN i % 20 > 0 THEN at + INTERVAL '30 seconds' END, CASE WHEN i % 20 = 0 THEN $2::TIMESTAMPTZ + i % 600 * INTERVAL '1 second' END,
@@ -589,7 +589,7 @@ func (w *crowd) fill() {
 	w.exec(`INSERT INTO rondo_attributes (shard, instance, name, value, created_at)
 		SELECT i.shard, i.instance, a.key, a.value, i.created_at
 		FROM rondo_instances i CROSS JOIN LATERAL jsonb_each_text(convert_from(i.attributes, 'UTF8')::JSONB) a
-		WHERE i.status NOT IN ('erasing', 'deleted')`)
+		WHERE i.status NOT IN ('deleting', 'deleted')`)
 	promises := "INSERT INTO rondo_outbox (shard, id, messages) SELECT i % 16, $1::INT8 + i * 4096, '' FROM " +
 		"generate_series(1, $2::INT8) i"
 	w.exec(promises, history.PromiseID(crowdNow, 0), 20_000) // none of them is due
@@ -599,7 +599,7 @@ func (w *crowd) fill() {
 // again makes statistics, and undoes what the first half has swept.
 func (w *crowd) again() {
 	w.exec("DELETE FROM rondo_marks")
-	w.exec("UPDATE rondo_instances SET status = 'erasing' WHERE status = 'deleted' AND instance < 'order-003'")
+	w.exec("UPDATE rondo_instances SET status = 'deleting' WHERE status = 'deleted' AND instance < 'order-003'")
 	w.exec("ANALYZE")
 	w.x.early = nil // statistics make PostgreSQL plan anew
 }
@@ -652,8 +652,8 @@ func (w *crowd) running(n int) []*historytest.Actor {
 func (w *crowd) commits(b history.Batch) error {
 	result, err := w.store.Commit(w.Context(), b)
 	for _, o := range result.Outcomes {
-		if o.Verdict != history.Committed {
-			return fmt.Errorf("a turn is not taken: %v %v", o.Verdict, o.Err)
+		if o.Status != history.Committed {
+			return fmt.Errorf("a turn is not taken: %v %v", o.Status, o.Err)
 		}
 	}
 	return err

@@ -57,7 +57,7 @@ func TestCommitsOfAllSizesOnOneConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		if bad := slices.IndexFunc(result.Outcomes, func(o history.Outcome) bool {
-			return o.Verdict != history.Committed
+			return o.Status != history.Committed
 		}); bad >= 0 {
 			t.Fatalf("batch %d: turn %d of %d: %+v", n, bad, len(turns), result.Outcomes[bad])
 		}

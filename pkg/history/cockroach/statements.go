@@ -38,9 +38,9 @@ var instanceLists = []list{
 	{"incarnation", "TEXT", texts(func(e *entry) string { return e.Columns.Incarnation })},
 	{"execution", "INT8", int8s(func(e *entry) int64 { return e.Columns.Execution })},
 	{"last_event", "INT8", int8s(func(e *entry) int64 { return e.Columns.LastEvent })},
-	{"basis_incarnation", "TEXT", texts(func(e *entry) string { return e.Turn.Basis.Incarnation })},
-	{"basis_execution", "INT8", int8s(func(e *entry) int64 { return e.Turn.Basis.Execution })},
-	{"basis_event", "INT8", int8s(func(e *entry) int64 { return e.Turn.Basis.LastEvent })},
+	{"expected_incarnation", "TEXT", texts(func(e *entry) string { return e.Turn.Expected.Incarnation })},
+	{"expected_execution", "INT8", int8s(func(e *entry) int64 { return e.Turn.Expected.Execution })},
+	{"expected_event", "INT8", int8s(func(e *entry) int64 { return e.Turn.Expected.LastEvent })},
 	{"status", "TEXT", texts(func(e *entry) string { return e.Columns.Status })},
 	{"name", "TEXT", texts(func(e *entry) string { return e.Columns.Name })},
 	{"version", "TEXT", texts(func(e *entry) string { return e.Columns.Version })},
@@ -80,9 +80,11 @@ var allLists = append(slices.Clone(instanceLists), parentShard)
 // freshLists are the columns of turns that begin instances, in a batch where these are nobody's
 // children and have no attributes. knownLists are those of turns that go on in the same execution.
 var (
-	freshLists = without(instanceLists, "basis_incarnation", "basis_execution", "basis_event", "parent_instance",
+	freshLists = without(instanceLists, "expected_incarnation", "expected_execution", "expected_event",
+		"parent_instance",
 		"parent_incarnation", "parent_execution", "parent_event", "attributes")
-	knownLists = without(instanceLists, "basis_incarnation", "basis_execution", "parent_instance", "parent_incarnation",
+	knownLists = without(instanceLists, "expected_incarnation", "expected_execution", "parent_instance",
+		"parent_incarnation",
 		"parent_execution", "parent_event", "attributes", "trace",
 		"start_message", "created_at")
 )
@@ -159,10 +161,10 @@ func upsertInstances(f flavour, first int) string {
 	return parents + `INSERT INTO rondo_instances AS i (` + columns(instanceLists) + `)
 	SELECT ` + columns(instanceLists) + `
 	FROM ` + f.unnest(first, allLists, "w") + `
-	WHERE (w.basis_execution = 0 OR (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance))
+	WHERE (w.expected_execution = 0 OR (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance))
 	AND ` + alive + `
 	ON CONFLICT (shard, instance) DO UPDATE SET ` + set + `
-	WHERE i.incarnation = excluded.basis_incarnation AND i.execution = excluded.basis_execution AND i.last_event = excluded.basis_event
+	WHERE i.incarnation = excluded.expected_incarnation AND i.execution = excluded.expected_execution AND i.last_event = excluded.expected_event
 	AND NOT (i.status = '` + relational.Deleted + `' AND i.start_message IS NOT DISTINCT FROM excluded.start_message)
 	RETURNING instance`
 }
@@ -203,10 +205,10 @@ func insertFresh(f flavour, first int) string {
 
 // updateKnown takes known instances further in their execution, if each stands where its turn was
 // decided. It is no UPDATE, because PostgreSQL may join that with the whole table, if the plan was
-// made while it was small. What would be inserted is never there: graves stay until all turns that
-// were decided before are through.
+// made while it was small. What would be inserted is never there: tombstones stay until all turns
+// that were decided before are through.
 func updateKnown(f flavour, first int) string {
-	set := each(without(knownLists, "shard", "instance", "incarnation", "execution", "basis_event"),
+	set := each(without(knownLists, "shard", "instance", "incarnation", "execution", "expected_event"),
 		func(_ int, l list) string {
 			if l.name == "custom_status" {
 				return "custom_status = CASE WHEN i.custom_status_version = excluded.custom_status_version THEN " +
@@ -219,7 +221,7 @@ func updateKnown(f flavour, first int) string {
 	FROM ` + f.unnest(first, knownLists, "w") + `
 	WHERE (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance)
 	ON CONFLICT (shard, instance) DO UPDATE SET ` + set + `
-	WHERE i.incarnation = excluded.incarnation AND i.execution = excluded.execution AND i.last_event = excluded.basis_event
+	WHERE i.incarnation = excluded.incarnation AND i.execution = excluded.execution AND i.last_event = excluded.expected_event
 	RETURNING instance`
 }
 

@@ -47,8 +47,8 @@
 //
 // A batch with something rarer in it (children that begin, attributes, values, former executions)
 // is one statement that can do all of that; so are the turns that begin instances where somebody
-// else has just begun one, or where a grave is. Batches that are large, or that remove something,
-// are a transaction of several statements with the same effect (crdb.ExecuteInTx).
+// else has just begun one, or where a tombstone is. Batches that are large, or that remove
+// something, are a transaction of several statements with the same effect (crdb.ExecuteInTx).
 package cockroach
 
 import (

@@ -17,7 +17,7 @@ import (
 // adminTests are about reading, listing and removing.
 var adminTests = slices.Concat(
 	managementTests, readingTests, treeTests, listTests, pagingTests, deletionTests, bulkTests, pruneTests,
-	removalTests, erasingTests, retentionTests, valueTests,
+	removalTests, deletingTests, retentionTests, valueTests,
 )
 
 // ---- What the tests about administration ask and check.
@@ -169,9 +169,9 @@ func (s *store) metrics() history.Metrics {
 }
 
 // remove deletes instances, which must be possible.
-func (s *store) remove(how history.Deletion, ids ...string) history.Deleted {
+func (s *store) remove(how history.Deletion, ids ...string) history.DeleteResult {
 	s.Helper()
-	return must[history.Deleted](s, fmt.Sprintf("delete %q", ids))(s.Delete(s.ctx(), ids, how))
+	return must[history.DeleteResult](s, fmt.Sprintf("delete %q", ids))(s.Delete(s.ctx(), ids, how))
 }
 
 // keeps checks that instances must not be deleted for a reason, and that they are all there
@@ -180,7 +180,7 @@ func (s *store) keeps(how history.Deletion, why error, ids []string, all ...*Act
 	s.Helper()
 	d, err := s.Delete(s.ctx(), ids, how)
 	s.fails(fmt.Sprintf("delete %q", ids), err, why)
-	s.equal("what was deleted", d, history.Deleted{})
+	s.equal("what was deleted", d, history.DeleteResult{})
 	for _, a := range all {
 		s.same(a)
 	}
@@ -242,7 +242,7 @@ func (s *store) valuesAre(id string, want map[string]string) {
 }
 
 // counts is what deleting instances counts, their values aside.
-func counts(actors ...*Actor) (d history.Deleted) {
+func counts(actors ...*Actor) (d history.DeleteResult) {
 	for _, a := range actors {
 		d.Instances++
 		d.Executions += int64(len(a.Events))

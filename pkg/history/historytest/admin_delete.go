@@ -36,9 +36,9 @@ var removalTests = []test{
 	{"removal/named_twice", testDeleteTwice},
 	{"removal/all_reasons_are_told", testDeleteReasons},
 	{"removal/by_many_at_once", testDeleteAtOnce},
-	{"removal/graves_vanish", testGravesVanish},
-	{"removal/old_instances_leave_a_short_grave", testShortGraveForOld},
-	{"removal/grave_refuses_its_start", testGraveRefusesStart},
+	{"removal/tombstones_vanish", testTombstonesVanish},
+	{"removal/old_instances_leave_a_short_tombstone", testShortTombstoneForOld},
+	{"removal/tombstone_refuses_its_start", testTombstoneRefusesStart},
 }
 
 // testDeleteEnded: whatever way an instance has ended, all of it vanishes and is counted, and no
@@ -85,7 +85,7 @@ func testDeleteNobody(t *testing.T, db *Database) {
 	s.ended("a")
 	s.remove(history.Deletion{}, "a")
 	s.keeps(history.Deletion{}, history.ErrNoInstance, []string{"a"})
-	s.equal("deleting nothing", s.remove(history.Deletion{}), history.Deleted{})
+	s.equal("deleting nothing", s.remove(history.Deletion{}), history.DeleteResult{})
 }
 
 // testDeleteLeavesNothing: no sweep finds a deleted instance any more, and its id can be used
@@ -136,7 +136,7 @@ func testDeleteHierarchy(t *testing.T, db *Database) {
 	s.equal("deleted", s.remove(history.Deletion{}, "root"), want)
 	s.gone(actorIDs(family...)...)
 	s.same(root[1])
-	s.equal("graves", s.metrics().Graves, 5)
+	s.equal("tombstones", s.metrics().Tombstones, 5)
 }
 
 // testDeleteRefusesTurns: a turn that was under way when its instance was deleted is refused, and
@@ -154,10 +154,10 @@ func testDeleteRefusesTurns(t *testing.T, db *Database) {
 	s.remove(history.Deletion{Force: true}, "a")
 	for _, turn := range turns {
 		o := s.refused(history.Conflict, turn(a.Clone()))
-		s.equal("where it stands", o.Stored, round.Basis{})
+		s.equal("where it stands", o.Actual, round.RowVersion{})
 		s.gone("a")
 	}
-	s.refused(history.Buried, NewActor("a").StartAndCall())
+	s.refused(history.Deleted, NewActor("a").StartAndCall())
 	s.gone("a")
 	s.equal("promises", s.metrics().Promises, 1) // of the turn before the deletion
 }
@@ -261,10 +261,10 @@ func testDeleteWhileChildIsBorn(t *testing.T, db *Database) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		switch v := result.Outcomes[0].Verdict; {
+		switch v := result.Outcomes[0].Status; {
 		case v == history.Committed && d.Instances == 2:
 			born++
-		case v == history.Orphaned && d.Instances == 1:
+		case v == history.ParentDeleted && d.Instances == 1:
 		default:
 			t.Fatalf("the child is %v, %d were deleted", v, d.Instances)
 		}
@@ -274,7 +274,7 @@ func testDeleteWhileChildIsBorn(t *testing.T, db *Database) {
 
 	p := s.begin("p")[0]
 	s.remove(history.Deletion{Force: true}, "p")
-	s.refused(history.Orphaned, NewActor("c").StartAndCall(WithParent(p)))
+	s.refused(history.ParentDeleted, NewActor("c").StartAndCall(WithParent(p)))
 	s.gone("p", "c")
 }
 
@@ -292,7 +292,7 @@ func testStaleTurnAfterDeletion(t *testing.T, db *Database) {
 	for _, turn := range []*round.Turn{a.Clone().Note(), a.Clone().Complete(`"stale"`), a.Clone().Set("k", `"stale"`),
 		a.Clone().ContinueAsNew()} {
 		o := s.refused(history.Conflict, turn)
-		s.equal("where it stands", o.Stored, b.Row.Basis())
+		s.equal("where it stands", o.Actual, b.Row.RowVersion())
 		s.same(b)
 	}
 	s.valuesAre("a", nil)
@@ -413,7 +413,7 @@ func testDeleteAtOnce(t *testing.T, db *Database) {
 		child := s.child(actors[0], fmt.Sprint("child", n))
 		var (
 			mu    sync.Mutex
-			total history.Deleted
+			total history.DeleteResult
 			all   sync.WaitGroup
 		)
 		for i, store := range stores {
@@ -445,74 +445,74 @@ func (s *store) deletedByAnother(err error) {
 	}
 }
 
-// testGravesVanish: a grave stays as long as it must, and goes with the first tidying afterwards;
-// only then may the same start come again.
-func testGravesVanish(t *testing.T, db *Database) {
+// testTombstonesVanish: a tombstone stays as long as it must, and goes with the first tidying
+// afterwards; only then may the same start come again.
+func testTombstonesVanish(t *testing.T, db *Database) {
 	s := open(t, db)
 	s.ended("a", "b")
 	s.remove(history.Deletion{}, "a")
-	s.clock.Advance(history.GraveAge / 2)
+	s.clock.Advance(history.TombstoneTTL / 2)
 	s.remove(history.Deletion{}, "b")
-	graves := func(want int) {
+	tombstones := func(want int) {
 		t.Helper()
 		s.tidy()
-		s.equal("graves", s.metrics().Graves, want)
+		s.equal("tombstones", s.metrics().Tombstones, want)
 	}
-	graves(2)
-	s.clock.Advance(history.GraveAge / 2)
-	graves(2) // just as old as it must become
-	s.refused(history.Buried, NewActor("a").StartAndCall())
+	tombstones(2)
+	s.clock.Advance(history.TombstoneTTL / 2)
+	tombstones(2) // just as old as it must become
+	s.refused(history.Deleted, NewActor("a").StartAndCall())
 	s.clock.Advance(time.Second)
-	graves(1)
-	s.clock.Advance(history.GraveAge)
-	graves(0)
+	tombstones(1)
+	s.clock.Advance(history.TombstoneTTL)
+	tombstones(0)
 	for _, id := range []string{"a", "b"} {
 		s.gone(id)
 		a := NewActor(id)
 		s.commit(a.StartAndCall())
 		s.same(a)
 	}
-	graves(0)
+	tombstones(0)
 	s.lists(history.Filter{}, "a", "b")
 }
 
-// testShortGraveForOld: what had ended long before it was deleted needs a grave only until no
-// statement can be under way that saw it. Retention would otherwise leave as many graves as there
-// are instances a day.
-func testShortGraveForOld(t *testing.T, db *Database) {
+// testShortTombstoneForOld: what had ended long before it was deleted needs a tombstone only until
+// no statement can be under way that saw it. Retention would otherwise leave as many tombstones as
+// there are instances a day.
+func testShortTombstoneForOld(t *testing.T, db *Database) {
 	s := open(t, db)
 	s.ended("old", "as old")
 	running := s.begin("runs")[0]
-	s.clock.Advance(history.GraveAge)
+	s.clock.Advance(history.TombstoneTTL)
 	young := s.ended("young")
 	s.clock.Advance(time.Second)
 	s.remove(history.Deletion{Force: true}, "old", "as old", "runs", young[0].ID)
 	s.tidy()
-	s.equal("graves", s.metrics().Graves, 4)
+	s.equal("tombstones", s.metrics().Tombstones, 4)
 	s.clock.Advance(time.Hour + time.Second)
 	s.tidy()
-	s.equal("graves", s.metrics().Graves, 2)
+	s.equal("tombstones", s.metrics().Tombstones, 2)
 	s.refused(history.Conflict, running.Note())
-	s.refused(history.Buried, NewActor("runs").StartAndCall())
-	s.refused(history.Buried, NewActor("young").StartAndCall())
+	s.refused(history.Deleted, NewActor("runs").StartAndCall())
+	s.refused(history.Deleted, NewActor("young").StartAndCall())
 	s.commit(NewActor("old").StartAndCall())
 }
 
-// testGraveRefusesStart: the grave refuses the start of the incarnation that was deleted, and no
-// other; the next incarnation's grave refuses that one's.
-func testGraveRefusesStart(t *testing.T, db *Database) {
+// testTombstoneRefusesStart: the tombstone refuses the start of the incarnation that was deleted,
+// and no other; the next incarnation's tombstone refuses that one's.
+func testTombstoneRefusesStart(t *testing.T, db *Database) {
 	s := open(t, db)
 	first := NewActor("a")
 	s.commit(first.StartAndCall(WithMessage("one")))
 	s.remove(history.Deletion{Force: true}, "a")
-	s.refused(history.Buried, NewActor("a").StartAndCall(WithMessage("one")))
-	s.refused(history.Buried, NewActor("a").At(Began.Add(time.Hour)).StartAndCall(WithMessage("one")))
+	s.refused(history.Deleted, NewActor("a").StartAndCall(WithMessage("one")))
+	s.refused(history.Deleted, NewActor("a").At(Began.Add(time.Hour)).StartAndCall(WithMessage("one")))
 	second := NewActor("a")
 	s.commit(second.StartAndCall(WithMessage("two")))
 	s.same(second)
-	// it lives: this start is too late, not buried
+	// it lives: this start is too late, not dead-lettered
 	s.refused(history.Conflict, NewActor("a").StartAndCall(WithMessage("one")))
 	s.remove(history.Deletion{Force: true}, "a")
-	s.refused(history.Buried, NewActor("a").StartAndCall(WithMessage("two")))
+	s.refused(history.Deleted, NewActor("a").StartAndCall(WithMessage("two")))
 	s.commit(NewActor("a").StartAndCall(WithMessage("three")))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-var erasingTests = []test{
+var deletingTests = []test{
 	{"removal/large_history", testDeleteLarge},
 	{"removal/many_executions", testDeleteManyExecutions},
 	{"removal/interrupted_anywhere", testDeleteInterrupted},
@@ -88,7 +88,7 @@ func testDeleteLarge(t *testing.T, db *Database) {
 	s.commit(a.Notes(20_000))
 	s.commit(a.ContinueAsNew())
 	s.commit(a.Set("k", `1`))
-	buried, partly := false, history.Deleted{}
+	buried, partly := false, history.DeleteResult{}
 	s.interrupt(2, func(ctx context.Context) error {
 		if buried {
 			return nil
@@ -112,13 +112,13 @@ func testDeleteLarge(t *testing.T, db *Database) {
 		t.Fatalf("%+v were deleted before the interruption", partly)
 	}
 	s.gone("a")
-	s.equal("metrics", s.metrics(), history.Metrics{Instances: map[round.Status]int64{}, Promises: 1, Graves: 1})
+	s.equal("metrics", s.metrics(), history.Metrics{Instances: map[round.Status]int64{}, Promises: 1, Tombstones: 1})
 	s.keeps(history.Deletion{Force: true}, history.ErrNoInstance, []string{"a"})
-	s.refused(history.Erasing, NewActor("a").StartAndCall(WithMessage("another start")))
-	s.refused(history.Erasing, NewActor("a").StartAndCall())
+	s.refused(history.Deleting, NewActor("a").StartAndCall(WithMessage("another start")))
+	s.refused(history.Deleting, NewActor("a").StartAndCall())
 	s.refused(history.Conflict, a.Note())
 	s.tidy()
-	s.refused(history.Buried, NewActor("a").StartAndCall())
+	s.refused(history.Deleted, NewActor("a").StartAndCall())
 	b := NewActor("a")
 	s.commit(b.StartAndCall(WithMessage("another start")))
 	s.same(b)
@@ -200,15 +200,15 @@ func testStartWhileErased(t *testing.T, db *Database) {
 			t.Error(err)
 		}
 	})
-	verdicts := make(map[history.Verdict]int)
+	verdicts := make(map[history.CommitStatus]int)
 	b := NewActor("a")
 	for {
 		o := s.try(b.Clone().StartAndCall(WithMessage("another start"))).Outcomes[0]
-		verdicts[o.Verdict]++
-		if o.Verdict == history.Committed {
+		verdicts[o.Status]++
+		if o.Status == history.Committed {
 			break
 		}
-		if o.Verdict != history.Erasing && o.Verdict != history.Conflict {
+		if o.Status != history.Deleting && o.Status != history.Conflict {
 			// a conflict with the one that is not deleted yet
 			t.Fatal(o)
 		}

@@ -26,7 +26,7 @@ var listTests = []test{
 }
 
 // testFilterStatus: a status is that of the current execution of the current incarnation, and
-// graves have none.
+// tombstones have none.
 func testFilterStatus(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.ended("a", "b", "c")
@@ -238,7 +238,7 @@ func testFilterWrong(t *testing.T, db *Database) {
 		{Statuses: []round.Status{"done"}},
 		{Statuses: []round.Status{round.Completed, ""}},
 		{Statuses: []round.Status{round.ContinuedAsNew}},
-		{Statuses: []round.Status{"erasing"}},
+		{Statuses: []round.Status{"deleting"}},
 		{CreatedAfter: Began, CreatedBefore: Began},
 		{CreatedAfter: Began.Add(1), CreatedBefore: Began},
 	} {

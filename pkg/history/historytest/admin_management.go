@@ -123,7 +123,7 @@ func testGetSystemMetrics(t *testing.T, db *Database) {
 	s.remove(history.Deletion{}, "b")
 	s.equal("metrics after a deletion", s.metrics(), history.Metrics{
 		Instances:  map[round.Status]int64{round.Running: 2, round.Failed: 1},
-		Executions: 4, Events: 9, Promises: 1, Graves: 1,
+		Executions: 4, Events: 9, Promises: 1, Tombstones: 1,
 	})
 }
 

@@ -37,7 +37,7 @@ func (s *store) eternal(id string, executions int) *Actor {
 // prune prunes an instance and checks which executions stay, and that all the others are counted.
 func (s *store) prune(a *Actor, keep history.Keep, stay ...int64) {
 	s.Helper()
-	var want history.Deleted
+	var want history.DeleteResult
 	for x, list := range a.Events {
 		if !slices.Contains(stay, x) {
 			want.Executions++
@@ -45,7 +45,8 @@ func (s *store) prune(a *Actor, keep history.Keep, stay ...int64) {
 			delete(a.Events, x)
 		}
 	}
-	s.equal(fmt.Sprintf("pruned with %+v", keep), must[history.Deleted](s, "prune")(s.Prune(s.ctx(), a.ID, keep)), want)
+	s.equal(fmt.Sprintf("pruned with %+v", keep),
+		must[history.DeleteResult](s, "prune")(s.Prune(s.ctx(), a.ID, keep)), want)
 	s.equal("executions that are kept", s.executions(a.ID), stay)
 	s.same(a)
 }
@@ -98,13 +99,13 @@ func testPruneSafety(t *testing.T, db *Database) {
 	s.fails("prune a deleted one", err, history.ErrNoInstance)
 }
 
-func (s *store) pruneAll(f history.Filter, keep history.Keep, p history.Page) history.DeletedPage {
+func (s *store) pruneAll(f history.Filter, keep history.Keep, p history.Page) history.DeleteResultPage {
 	s.Helper()
-	return must[history.DeletedPage](s, fmt.Sprintf("prune all %+v", f))(s.PruneAll(s.ctx(), f, keep, p))
+	return must[history.DeleteResultPage](s, fmt.Sprintf("prune all %+v", f))(s.PruneAll(s.ctx(), f, keep, p))
 }
 
 // forget takes executions out of the model, and counts them.
-func (a *Actor) forget(executions ...int64) (d history.Deleted) {
+func (a *Actor) forget(executions ...int64) (d history.DeleteResult) {
 	for _, x := range executions {
 		d.Executions++
 		d.Events += int64(len(a.Events[x]))
@@ -114,9 +115,9 @@ func (a *Actor) forget(executions ...int64) (d history.Deleted) {
 }
 
 // prunedAll checks what pruning many has removed of them.
-func (s *store) prunedAll(f history.Filter, keep history.Keep, removed ...history.Deleted) {
+func (s *store) prunedAll(f history.Filter, keep history.Keep, removed ...history.DeleteResult) {
 	s.Helper()
-	var want history.DeletedPage
+	var want history.DeleteResultPage
 	for _, d := range removed {
 		want.Instances++
 		want.Add(d)
@@ -181,7 +182,8 @@ func testPrunePages(t *testing.T, db *Database) {
 	}
 	s.equal("pages", pages, []int64{10, 10, 5})
 	s.equal("executions", s.metrics().Executions, 50)
-	s.equal("once more", s.pruneAll(history.Filter{}, history.Keep{Last: 2}, history.Page{}), history.DeletedPage{})
+	s.equal("once more", s.pruneAll(history.Filter{}, history.Keep{Last: 2}, history.Page{}),
+		history.DeleteResultPage{})
 }
 
 // testPruneIncarnations: executions of former incarnations are former executions like others.
@@ -241,7 +243,7 @@ func testPruneInterrupted(t *testing.T, db *Database) {
 		}
 		s.equal("events", left, counts(a).Events)
 	})
-	must[history.Deleted](s, "prune")(s.Prune(s.ctx(), "a", history.Keep{Last: 100}))
+	must[history.DeleteResult](s, "prune")(s.Prune(s.ctx(), "a", history.Keep{Last: 100}))
 	s.equal("executions", s.executions("a"), []int64{4})
 	s.commit(a.ContinueAsNew())
 	delete(a.Events, 1)

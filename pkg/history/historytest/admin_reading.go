@@ -56,7 +56,7 @@ func testExecutionPages(t *testing.T, db *Database) {
 	s.equal("behind the last", page(12, 5), []int64(nil))
 	s.equal("from anywhere", page(-3, 1), []int64{1})
 	s.equal("without a limit", len(page(0, 0)), 12)
-	must[history.Deleted](s, "prune")(s.Prune(s.ctx(), "a", history.Keep{Last: 3}))
+	must[history.DeleteResult](s, "prune")(s.Prune(s.ctx(), "a", history.Keep{Last: 3}))
 	s.equal("after pruning", page(0, 2), []int64{10, 11})
 	s.equal("behind one that was pruned", page(4, 2), []int64{10, 11})
 }
@@ -90,7 +90,7 @@ func testUnknownExecution(t *testing.T, db *Database) {
 	a := s.begin("a")[0]
 	s.commit(a.ContinueAsNew())
 	s.commit(a.ContinueAsNew())
-	must[history.Deleted](s, "prune")(s.Prune(s.ctx(), "a", history.Keep{Last: 2}))
+	must[history.DeleteResult](s, "prune")(s.Prune(s.ctx(), "a", history.Keep{Last: 2}))
 	for _, x := range []int64{1, 4, -1} {
 		_, err := s.Events(s.ctx(), "a", x, 0, 0)
 		s.fails(fmt.Sprint("execution ", x), err, history.ErrNoExecution)
@@ -194,7 +194,7 @@ func testMetricsOfWorld(t *testing.T, db *Database) {
 			}
 			w.remove(history.Deletion{Force: true, Children: true}, a.ID)
 			b := pick(w.r, w.all()...)
-			must[history.Deleted](w.store, "prune")(w.Prune(w.ctx(), b.ID, history.Keep{}))
+			must[history.DeleteResult](w.store, "prune")(w.Prune(w.ctx(), b.ID, history.Keep{}))
 			for x := range b.Events {
 				if x != b.Row.Execution {
 					delete(b.Events, x)
@@ -208,7 +208,7 @@ func testMetricsOfWorld(t *testing.T, db *Database) {
 	}
 	sum := counts(w.all()...)
 	got := w.metrics()
-	got.Promises, got.Graves = 0, 0
+	got.Promises, got.Tombstones = 0, 0
 	w.equal("metrics", got, history.Metrics{Instances: want, Executions: sum.Executions, Events: sum.Events})
 }
 
@@ -248,7 +248,7 @@ func testEventsWhileRemoved(t *testing.T, db *Database) {
 				}
 			})
 		}
-		must[history.Deleted](s, "prune")(s.Prune(s.ctx(), a.ID, history.Keep{}))
+		must[history.DeleteResult](s, "prune")(s.Prune(s.ctx(), a.ID, history.Keep{}))
 		s.remove(history.Deletion{Force: true}, a.ID)
 		close(done)
 		readers.Wait()
@@ -396,7 +396,7 @@ func testLargeTree(t *testing.T, db *Database) {
 	s.equal("the last", tree[1101].Instance, "d")
 	started := time.Now()
 	d := s.remove(history.Deletion{Force: true}, "p")
-	s.equal("deleted", d, history.Deleted{Instances: 1102, Executions: 1102, Events: 2 + 1100 + 2})
+	s.equal("deleted", d, history.DeleteResult{Instances: 1102, Executions: 1102, Events: 2 + 1100 + 2})
 	t.Logf("deleted in %v", time.Since(started))
 	s.lists(history.Filter{})
 }
@@ -412,8 +412,8 @@ func testCircle(t *testing.T, db *Database) {
 	s.commit(a.Complete(`1`), b.Complete(`1`))
 	s.equal("the tree", len(s.tree("a")), 2)
 	s.equal("the tree", len(s.tree("b")), 2)
-	page := must[history.DeletedPage](s, "delete ended")(s.DeleteEnded(s.ctx(), history.Filter{}, history.Page{}))
-	s.equal("nothing was deleted", page, history.DeletedPage{Skipped: 2})
+	page := must[history.DeleteResultPage](s, "delete ended")(s.DeleteEnded(s.ctx(), history.Filter{}, history.Page{}))
+	s.equal("nothing was deleted", page, history.DeleteResultPage{Skipped: 2})
 	s.remove(history.Deletion{}, "a")
 	s.gone("a", "b")
 }

@@ -30,9 +30,9 @@ var retentionTests = []test{
 }
 
 // deleteEnded deletes one page of what has ended.
-func (s *store) deleteEnded(f history.Filter, p history.Page) history.DeletedPage {
+func (s *store) deleteEnded(f history.Filter, p history.Page) history.DeleteResultPage {
 	s.Helper()
-	return must[history.DeletedPage](s, fmt.Sprintf("delete ended %+v", f))(s.DeleteEnded(s.ctx(), f, p))
+	return must[history.DeleteResultPage](s, fmt.Sprintf("delete ended %+v", f))(s.DeleteEnded(s.ctx(), f, p))
 }
 
 // swept checks what a sweep deletes, all on one page.
@@ -40,7 +40,8 @@ func (s *store) swept(f history.Filter, skipped int64, gone ...*Actor) {
 	s.Helper()
 	got := s.deleteEnded(f, history.Page{Limit: 1000})
 	got.Values = 0
-	s.equal(fmt.Sprintf("swept with %+v", f), got, history.DeletedPage{Deleted: counts(gone...), Skipped: skipped})
+	s.equal(fmt.Sprintf("swept with %+v", f), got,
+		history.DeleteResultPage{DeleteResult: counts(gone...), Skipped: skipped})
 	s.gone(actorIDs(gone...)...)
 }
 
@@ -73,7 +74,7 @@ func testBulkLimits(t *testing.T, db *Database) {
 	s.ended(numbered("a", 25)...)
 	for _, want := range []int64{10, 10, 5, 0} {
 		page := s.deleteEnded(history.Filter{}, history.Page{Limit: 10})
-		s.equal("deleted", page.Deleted, history.Deleted{Instances: want, Executions: want, Events: 3 * want})
+		s.equal("deleted", page.DeleteResult, history.DeleteResult{Instances: want, Executions: want, Events: 3 * want})
 		if more := page.Next != ""; more != (want == 10) {
 			t.Fatalf("%d were deleted, next %q", want, page.Next)
 		}
@@ -214,23 +215,23 @@ func (s *store) retained(n int) (stay []string) {
 func testRetentionSweep(t *testing.T, db *Database) {
 	s := open(t, db)
 	stay := s.retained(2000)
-	var total history.Deleted
+	var total history.DeleteResult
 	skipped, pages := int64(0), 0
 	for p := (history.Page{Limit: 300}); ; pages++ {
 		got := s.deleteEnded(history.Filter{}, p)
-		total.Add(got.Deleted)
+		total.Add(got.DeleteResult)
 		skipped += got.Skipped
 		if got.Next == "" {
 			break
 		}
 		p.Cursor = got.Next
 	}
-	s.equal("deleted", total, history.Deleted{Instances: 1600, Executions: 1600, Events: 3200})
+	s.equal("deleted", total, history.DeleteResult{Instances: 1600, Executions: 1600, Events: 3200})
 	s.equal("skipped", skipped, 200) // those whose child runs; the others do not fit the filter
 	s.equal("pages", pages+1, 6)
 	s.lists(history.Filter{}, stay...)
 	again := s.deleteEnded(history.Filter{}, history.Page{Limit: 1000})
-	s.equal("once more", again, history.DeletedPage{Skipped: 200})
+	s.equal("once more", again, history.DeleteResultPage{Skipped: 200})
 }
 
 // testRetentionInterrupted: a sweep that is interrupted, wherever that is, is simply done again,
@@ -259,7 +260,7 @@ func testRetentionInterrupted(t *testing.T, db *Database) {
 	s.lists(history.Filter{}, "running")
 	s.same(running)
 	m := s.metrics()
-	s.equal("what is left", []int64{m.Executions, m.Events, m.Graves}, []int64{1, 2, 27})
+	s.equal("what is left", []int64{m.Executions, m.Events, m.Tombstones}, []int64{1, 2, 27})
 	for n := range 3 { // nothing is left that would be in the way
 		a := NewActor(fmt.Sprint("a", n, "-0000"))
 		s.commit(a.StartAndCall(WithMessage("another start")))
@@ -291,7 +292,7 @@ func testRetentionBesideIncarnations(t *testing.T, db *Database) {
 			t.Fatal(err)
 		}
 		for i, a := range actors {
-			switch r.Outcomes[i].Verdict {
+			switch r.Outcomes[i].Status {
 			case history.Committed:
 				s.same(a)
 			case history.Conflict:

@@ -13,7 +13,7 @@ import (
 // auditTests are about what is read to find out whether anything was lost.
 var auditTests = []test{
 	{"audit/values_of_several", auditValues},
-	{"audit/graves", auditGraves},
+	{"audit/tombstones", auditTombstones},
 	{"audit/old_promises_are_seen_and_not_taken", auditPromises},
 }
 
@@ -44,15 +44,16 @@ func auditValues(t *testing.T, db *Database) {
 	}
 }
 
-// auditGraves: a deleted instance has a grave until it begins again, or until the grave is old.
-func auditGraves(t *testing.T, db *Database) {
+// auditTombstones: a deleted instance has a tombstone until it begins again, or until the tombstone
+// is old.
+func auditTombstones(t *testing.T, db *Database) {
 	s := open(t, db)
 	are := func(want ...string) {
 		t.Helper()
-		got, err := s.Graves(s.ctx(), []string{"a", "b", "c", "nobody"})
+		got, err := s.Tombstones(s.ctx(), []string{"a", "b", "c", "nobody"})
 		slices.Sort(got)
 		if err != nil || !slices.Equal(got, want) {
-			t.Fatalf("there are graves of %v (%v), want %v", got, err, want)
+			t.Fatalf("there are tombstones of %v (%v), want %v", got, err, want)
 		}
 	}
 	are()
@@ -61,7 +62,7 @@ func auditGraves(t *testing.T, db *Database) {
 	are("a", "b")
 	s.commit(NewActor("b").Start(WithMessage("another")))
 	are("a")
-	s.clock.Advance(history.GraveAge + time.Minute)
+	s.clock.Advance(history.TombstoneTTL + time.Minute)
 	if _, err := s.Tidy(s.ctx()); err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func benchCommit(b *testing.B, db *Database, size int) {
 			b.Fatal(err)
 		}
 		for _, o := range r.Outcomes {
-			if o.Verdict != history.Committed {
+			if o.Status != history.Committed {
 				b.Fatal(o)
 			}
 		}

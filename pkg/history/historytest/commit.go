@@ -18,19 +18,19 @@ import (
 
 // commitTests are about what a commit stores, and what it refuses.
 var commitTests = []test{
-	{"atomicity/atomicity_failure_rollback", nothingOfUnfit},
+	{"atomicity/atomicity_failure_rollback", nothingOfUnstorable},
 	{"atomicity/multi_operation_atomic_ack", allAtOnce},
 	{"atomicity/lock_released_only_on_successful_ack", sameTurnAfterFailure},
 	{"atomicity/concurrent_ack_prevention", oneOfManyWins},
 	{"atomicity/promises_and_values_come_with_their_turn", promisesAndValues},
-	{"error_handling/invalid_lock_token_on_ack", basisThatNeverWas},
+	{"error_handling/invalid_lock_token_on_ack", versionThatNeverWas},
 	{"error_handling/duplicate_event_id_rejection", eventTwice},
 	{"error_handling/missing_instance_metadata", rowWithoutNames},
 	{"error_handling/corrupted_serialization_data", corruptPromise},
 	{"error_handling/lock_expiration_during_ack", overtaken},
 	{"error_handling/wrong_batches", wrongBatches},
-	{"error_handling/unfit_among_others", unfitAmongOthers},
-	{"error_handling/unfit_and_published", unfitAndPublished},
+	{"error_handling/unstorable_among_others", unstorableAmongOthers},
+	{"error_handling/unfit_and_published", unstorableAndPublished},
 	{"error_handling/cancelled_before", cancelledBefore},
 	{"error_handling/cancelled_during", cancelledDuring},
 	{"instance_creation/instance_creation_via_metadata", bornAtFirstCommit},
@@ -38,8 +38,8 @@ var commitTests = []test{
 	{"instance_creation/null_version_handling", versionLater},
 	{"instance_creation/sub_orchestration_instance_creation", childIsBorn},
 	{"instance_creation/child_beside_its_parent", childBesideParent},
-	{"instance_locking/lock_token_uniqueness", basisIsGoodOnce},
-	{"instance_locking/invalid_lock_token_rejection", everyPartOfTheBasis},
+	{"instance_locking/lock_token_uniqueness", versionIsGoodOnce},
+	{"instance_locking/invalid_lock_token_rejection", everyPartOfTheVersion},
 	{"instance_locking/concurrent_instance_fetching", eachItsOwn},
 	{"instance_locking/cross_instance_lock_isolation", conflictsAreAlone},
 	{"instance_locking/ack_only_affects_locked_messages", publishedOnly},
@@ -70,9 +70,10 @@ func (a *Actor) everything() *round.Turn {
 		a.ContinueAsNew(), a.Wake(a.now.Add(time.Hour)))
 }
 
-// nothingOfUnfit shows that a turn that fails in the middle leaves nothing behind, of an instance
-// that is there and of a new one, and so nothing that would be in its way when it is tried again.
-func nothingOfUnfit(t *testing.T, db *Database) {
+// nothingOfUnstorable shows that a turn that fails in the middle leaves nothing behind, of an
+// instance that is there and of a new one, and so nothing that would be in its way when it is tried
+// again.
+func nothingOfUnstorable(t *testing.T, db *Database) {
 	s, a, b := open(t, db), NewActor("a"), NewActor("b")
 	s.commit(Together(a.Start(WithAttributes(map[string]string{"x": "y"})), a.Set("k", "1"), a.Set("l", "2")))
 	before := a.Clone()
@@ -81,7 +82,7 @@ func nothingOfUnfit(t *testing.T, db *Database) {
 	turns := []*round.Turn{a.everything(),
 		Together(b.Start(WithAttributes(map[string]string{"x": "y"})), b.everything())}
 	for _, turn := range turns {
-		if o := s.refused(history.Unfit, turn); o.Err == nil {
+		if o := s.refused(history.Unstorable, turn); o.Err == nil {
 			t.Fatal("unfit without a reason")
 		}
 	}
@@ -95,7 +96,7 @@ func nothingOfUnfit(t *testing.T, db *Database) {
 		t.Fatal(due)
 	}
 	m, err := s.Metrics(s.ctx())
-	if err != nil || m.Executions != 1 || m.Events != before.Row.LastEvent || m.Graves != 0 {
+	if err != nil || m.Executions != 1 || m.Events != before.Row.LastEvent || m.Tombstones != 0 {
 		t.Fatal(m, err)
 	}
 	s.db.Exec(t, "DELETE FROM rondo_history WHERE data = $1", []byte("planted"))
@@ -236,7 +237,7 @@ func sameTurnAfterFailure(t *testing.T, db *Database) {
 	s.same(a)
 }
 
-// oneOfManyWins shows that of turns that were decided on the same basis, and are committed at the
+// oneOfManyWins shows that of turns that were decided on the same version, and are committed at the
 // same time, exactly one is taken, and that the others learn where the instance stands then.
 func oneOfManyWins(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
@@ -268,7 +269,7 @@ func oneOfManyWins(t *testing.T, db *Database) {
 		all.Wait()
 		winners := 0
 		for i, o := range outcomes {
-			if o.Verdict == history.Committed {
+			if o.Status == history.Committed {
 				winners++
 				a = rivals[i]
 			}
@@ -277,8 +278,8 @@ func oneOfManyWins(t *testing.T, db *Database) {
 			t.Fatalf("%d winners: %+v", winners, outcomes)
 		}
 		for _, o := range outcomes {
-			if o.Verdict != history.Committed && (o.Verdict != history.Conflict || o.Stored != a.Row.Basis()) {
-				t.Fatalf("a loser was told %+v, the winner stands at %+v", o, a.Row.Basis())
+			if o.Status != history.Committed && (o.Status != history.Conflict || o.Actual != a.Row.RowVersion()) {
+				t.Fatalf("a loser was told %+v, the winner stands at %+v", o, a.Row.RowVersion())
 			}
 		}
 	}
@@ -287,24 +288,24 @@ func oneOfManyWins(t *testing.T, db *Database) {
 
 // ---- Errors.
 
-// basisThatNeverWas shows that a turn is refused that was decided on something that never was, and
-// that the answer tells what is there instead.
-func basisThatNeverWas(t *testing.T, db *Database) {
+// versionThatNeverWas shows that a turn is refused that was decided on something that never was,
+// and that the answer tells what is there instead.
+func versionThatNeverWas(t *testing.T, db *Database) {
 	s, a, b := open(t, db), NewActor("a"), NewActor("b")
 	s.commit(a.Start())
 	ahead := a.Clone()
 	ahead.Note()
-	if o := s.refused(history.Conflict, ahead.Note()); o.Stored != a.Row.Basis() {
-		t.Fatalf("told %+v, it stands at %+v", o.Stored, a.Row.Basis())
+	if o := s.refused(history.Conflict, ahead.Note()); o.Actual != a.Row.RowVersion() {
+		t.Fatalf("told %+v, it stands at %+v", o.Actual, a.Row.RowVersion())
 	}
 	s.same(a)
 	b.Start()
-	if o := s.refused(history.Conflict, b.Note()); o.Stored != (round.Basis{}) {
-		t.Fatalf("told %+v of an instance that does not exist", o.Stored)
+	if o := s.refused(history.Conflict, b.Note()); o.Actual != (round.RowVersion{}) {
+		t.Fatalf("told %+v of an instance that does not exist", o.Actual)
 	}
 	s.nobody("b")
-	if o := s.refused(history.Conflict, NewActor("a").Start()); o.Stored != a.Row.Basis() {
-		t.Fatalf("told %+v, it stands at %+v", o.Stored, a.Row.Basis())
+	if o := s.refused(history.Conflict, NewActor("a").Start()); o.Actual != a.Row.RowVersion() {
+		t.Fatalf("told %+v, it stands at %+v", o.Actual, a.Row.RowVersion())
 	}
 }
 
@@ -324,7 +325,7 @@ func eventTwice(t *testing.T, db *Database) {
 	s.refused(history.Conflict, turn)
 	s.same(a)
 	s.plant(a)
-	s.refused(history.Unfit, a.Note())
+	s.refused(history.Unstorable, a.Note())
 	a.Back()
 	s.same(a)
 }
@@ -351,8 +352,8 @@ func overtaken(t *testing.T, db *Database) {
 	for _, other := range []*round.Turn{a.Note(), a.ContinueAsNew(), a.Complete("1"), a.Start(WithMessage("again"))} {
 		late := s.load("a")
 		s.commit(other)
-		if o := s.refused(history.Conflict, Resume(late, Began).Note()); o.Stored != other.Row.Basis() {
-			t.Fatalf("told %+v, it stands at %+v", o.Stored, other.Row.Basis())
+		if o := s.refused(history.Conflict, Resume(late, Began).Note()); o.Actual != other.Row.RowVersion() {
+			t.Fatalf("told %+v, it stands at %+v", o.Actual, other.Row.RowVersion())
 		}
 	}
 	s.same(a)
@@ -382,8 +383,8 @@ func wrongBatches(t *testing.T, db *Database) {
 		"a gap":                {gap()},
 		"a row that is ahead":  {wrong(func(t *round.Turn) { t.Row.LastEvent++ })},
 		"a row that is behind": {wrong(func(t *round.Turn) { t.Row.Execution-- })},
-		"events of the past":   {wrong(func(t *round.Turn) { t.Basis.LastEvent++ })},
-		"back to an execution": {wrong(func(t *round.Turn) { t.Basis.Execution++ })},
+		"events of the past":   {wrong(func(t *round.Turn) { t.Expected.LastEvent++ })},
+		"back to an execution": {wrong(func(t *round.Turn) { t.Expected.Execution++ })},
 		"an event without facts": {wrong(func(t *round.Turn) {
 			t.Executions[0].Events = []events.Event{{ID: 2, At: Began}}
 		})},
@@ -404,15 +405,15 @@ func wrongBatches(t *testing.T, db *Database) {
 	s.promises(0)
 }
 
-// unfitAmongOthers shows that a turn that the database does not take does not hold back the others
-// of the batch, wherever it stands.
-func unfitAmongOthers(t *testing.T, db *Database) {
+// unstorableAmongOthers shows that a turn that the database does not take does not hold back the
+// others of the batch, wherever it stands.
+func unstorableAmongOthers(t *testing.T, db *Database) {
 	s := open(t, db)
 	const size = 7
 	for bad := range size {
 		var turns []*round.Turn
 		var actors []*Actor
-		var want []history.Verdict
+		var want []history.CommitStatus
 		for i := range size {
 			a := NewActor(fmt.Sprintf("a-%d-%d", bad, i))
 			actors, turns, want = append(actors, a), append(turns, a.StartAndCall()), append(want, history.Committed)
@@ -422,7 +423,7 @@ func unfitAmongOthers(t *testing.T, db *Database) {
 		turns, want = append(turns, stale.Note()), append(want, history.Conflict)
 		s.db.Exec(t, "INSERT INTO rondo_history (shard, instance, execution, event, last_event, data) VALUES ($1, "+
 			"$2, 1, 1, 1, $3)", db.Shard(actors[bad].ID), actors[bad].ID, []byte("x"))
-		want[bad] = history.Unfit
+		want[bad] = history.Unstorable
 		r := s.try(turns...)
 		s.verdicts(r, want...)
 		if r.Outcomes[bad].Err == nil || !strings.Contains(r.Outcomes[bad].Err.Error(), "history") {
@@ -445,9 +446,9 @@ func unfitAmongOthers(t *testing.T, db *Database) {
 	}
 }
 
-// unfitAndPublished shows that kept promises are removed with a batch of which the database does
-// not take anything.
-func unfitAndPublished(t *testing.T, db *Database) {
+// unstorableAndPublished shows that kept promises are removed with a batch of which the database
+// does not take anything.
+func unstorableAndPublished(t *testing.T, db *Database) {
 	s, a, b := open(t, db), NewActor("a"), NewActor("b")
 	r := s.commit(a.StartAndCall())
 	s.plant(b)
@@ -457,7 +458,7 @@ func unfitAndPublished(t *testing.T, db *Database) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.verdicts(got, history.Unfit)
+	s.verdicts(got, history.Unstorable)
 	s.promises(0)
 }
 
@@ -513,9 +514,9 @@ func cancelledDuring(t *testing.T, db *Database) {
 		case history.Retry, history.Contended:
 			a = before
 		case history.Ambiguous:
-			// It may still be under way. A turn on the old basis waits for it, and tells who was
+			// It may still be under way. A turn on the old version waits for it, and tells who was
 			// first.
-			if s.try(before.Note()).Outcomes[0].Verdict == history.Committed {
+			if s.try(before.Note()).Outcomes[0].Status == history.Committed {
 				a = before
 			}
 		default:

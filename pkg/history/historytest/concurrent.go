@@ -41,7 +41,7 @@ type writers struct {
 	taken    map[eventKey][]string // what was stored as each event, by those whose turns were taken
 	sent     map[string]bool       // the messages that turns promised which were taken
 	deleted  map[string]bool       // instances that were deleted at least once
-	verdicts map[history.Verdict]int
+	verdicts map[history.CommitStatus]int
 	turns    atomic.Int64
 	pruned   atomic.Int64
 }
@@ -56,7 +56,7 @@ type eventKey struct {
 // event has exactly one winner, and nothing that was taken is lost.
 func manyWriters(t *testing.T, db *Database) {
 	r := &writers{T: t, taken: make(map[eventKey][]string), sent: make(map[string]bool), deleted: make(map[string]bool),
-		verdicts: make(map[history.Verdict]int)}
+		verdicts: make(map[history.CommitStatus]int)}
 	processes := 1
 	if db.Shared {
 		processes = 4
@@ -177,8 +177,8 @@ func (r *writers) record(batch history.Batch, result history.Result) []history.P
 	defer r.mu.Unlock()
 	for i, o := range result.Outcomes {
 		t := batch.Turns[i].Turn
-		r.verdicts[o.Verdict]++
-		switch o.Verdict {
+		r.verdicts[o.Status]++
+		switch o.Status {
 		case history.Committed:
 			r.sent[t.Messages[len(t.Messages)-1].ID] = true
 			for _, x := range t.Executions {
@@ -188,15 +188,15 @@ func (r *writers) record(batch history.Batch, result history.Result) []history.P
 				}
 			}
 		case history.Conflict:
-			if o.Stored == t.Basis && o.Stored.Execution > 0 {
-				r.Errorf("the turn of %q was refused, and it stands where it was decided: %+v", t.Instance, o.Stored)
+			if o.Actual == t.Expected && o.Actual.Execution > 0 {
+				r.Errorf("the turn of %q was refused, and it stands where it was decided: %+v", t.Instance, o.Actual)
 			}
-		case history.Buried, history.Erasing:
+		case history.Deleted, history.Deleting:
 			if !mortal(t.Instance) {
-				r.Errorf("the turn of %q is %v, and nobody has deleted it", t.Instance, o.Verdict)
+				r.Errorf("the turn of %q is %v, and nobody has deleted it", t.Instance, o.Status)
 			}
 		default:
-			r.Errorf("the turn of %q: %v %v", t.Instance, o.Verdict, o.Err)
+			r.Errorf("the turn of %q: %v %v", t.Instance, o.Status, o.Err)
 		}
 	}
 	return result.Promises

@@ -14,11 +14,11 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// basisIsGoodOnce shows that each commit moves the basis, so that none is good for two turns: not
-// after events, a continuation, an end or a restart.
-func basisIsGoodOnce(t *testing.T, db *Database) {
+// versionIsGoodOnce shows that each commit moves the version, so that none is good for two turns:
+// not after events, a continuation, an end or a restart.
+func versionIsGoodOnce(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
-	seen := map[round.Basis]bool{{}: true}
+	seen := map[round.RowVersion]bool{{}: true}
 	steps := []func() *round.Turn{
 		func() *round.Turn { return a.Start() },
 		func() *round.Turn { return a.Note() },
@@ -31,18 +31,18 @@ func basisIsGoodOnce(t *testing.T, db *Database) {
 		turn := step()
 		s.commit(turn)
 		s.refused(history.Conflict, turn)
-		basis := s.load("a").Row.Basis()
-		if seen[basis] {
-			t.Fatalf("the basis %+v was there before", basis)
+		version := s.load("a").Row.RowVersion()
+		if seen[version] {
+			t.Fatalf("the version %+v was there before", version)
 		}
-		seen[basis] = true
+		seen[version] = true
 	}
 	s.same(a)
 }
 
-// everyPartOfTheBasis shows that a turn is refused if any part of what it was decided on differs,
+// everyPartOfTheVersion shows that a turn is refused if any part of what it was decided on differs,
 // and that the right one is still taken.
-func everyPartOfTheBasis(t *testing.T, db *Database) {
+func everyPartOfTheVersion(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(Together(a.Start(), a.ContinueAsNew(), a.Note(), a.Note()))
 	right := a.Clone().Note()
@@ -58,8 +58,8 @@ func everyPartOfTheBasis(t *testing.T, db *Database) {
 		x := a.Clone()
 		change(x)
 		for _, turn := range []*round.Turn{x.Clone().Note(), x.Clone().Remove("k")} {
-			if o := s.refused(history.Conflict, turn); o.Stored != a.Row.Basis() {
-				t.Fatalf("told %+v, it stands at %+v", o.Stored, a.Row.Basis())
+			if o := s.refused(history.Conflict, turn); o.Actual != a.Row.RowVersion() {
+				t.Fatalf("told %+v, it stands at %+v", o.Actual, a.Row.RowVersion())
 			}
 		}
 	}
@@ -73,7 +73,7 @@ func conflictsAreAlone(t *testing.T, db *Database) {
 	s := open(t, db)
 	var turns []*round.Turn
 	var actors []*Actor
-	var want []history.Verdict
+	var want []history.CommitStatus
 	for i := range 12 {
 		a := NewActor(fmt.Sprint("a", i))
 		s.commit(a.Start())
@@ -151,7 +151,7 @@ func manyOnOne(t *testing.T, db *Database) {
 					t.Error(err)
 					return
 				}
-				if r.Outcomes[0].Verdict == history.Committed {
+				if r.Outcomes[0].Status == history.Committed {
 					n++
 				}
 			}
@@ -186,8 +186,8 @@ func eachItsOwn(t *testing.T, db *Database) {
 					t.Error(err)
 					return
 				}
-				if asJSON(known[0].Row.Basis()) != asJSON(a.Row.Basis()) {
-					t.Errorf("%q stands at %+v, want %+v", a.ID, known[0].Row.Basis(), a.Row.Basis())
+				if asJSON(known[0].Row.RowVersion()) != asJSON(a.Row.RowVersion()) {
+					t.Errorf("%q stands at %+v, want %+v", a.ID, known[0].Row.RowVersion(), a.Row.RowVersion())
 					return
 				}
 				turn := a.Note()
@@ -244,7 +244,7 @@ func manyOnMany(t *testing.T, db *Database) {
 				}
 				mu.Lock()
 				for i, o := range r.Outcomes {
-					switch o.Verdict {
+					switch o.Status {
 					case history.Committed:
 						taken[turns[i].Instance]++
 					case history.Conflict:

@@ -158,9 +158,9 @@ func GoOn(tb testing.TB, s history.Store) {
 	if known[3].Row.Execution != 0 {
 		tb.Errorf("the deleted instance is there: %+v", known[3])
 	}
-	// The start that was before the deletion still finds the grave.
+	// The start that was before the deletion still finds the tombstone.
 	r, err := s.Commit(ctx, Batch(tb, NewActor("buried").StartAndCall()))
-	if err != nil || r.Outcomes[0].Verdict != history.Buried {
+	if err != nil || r.Outcomes[0].Status != history.Deleted {
 		tb.Errorf("the deleted instance is started by the same message: %+v, %v", r, err)
 	}
 	f.commit(NewActor("buried").Start(WithMessage("another")))
@@ -236,8 +236,8 @@ func (f fixture) commit(turns ...*round.Turn) {
 	r, err := f.store.Commit(f.Context(), Batch(f.TB, turns...))
 	f.ok(err)
 	for i, o := range r.Outcomes {
-		if o.Verdict != history.Committed {
-			f.Fatalf("the turn of %q was not taken: %v, stored %+v, %v", turns[i].Instance, o.Verdict, o.Stored, o.Err)
+		if o.Status != history.Committed {
+			f.Fatalf("the turn of %q was not taken: %v, stored %+v, %v", turns[i].Instance, o.Status, o.Actual, o.Err)
 		}
 	}
 }

@@ -85,8 +85,8 @@ func (s *store) commit(turns ...*round.Turn) history.Result {
 	s.Helper()
 	r := s.try(turns...)
 	for i, o := range r.Outcomes {
-		if o.Verdict != history.Committed {
-			s.Fatalf("the turn of %q was not taken: %v, stored %+v, %v", turns[i].Instance, o.Verdict, o.Stored, o.Err)
+		if o.Status != history.Committed {
+			s.Fatalf("the turn of %q was not taken: %v, stored %+v, %v", turns[i].Instance, o.Status, o.Actual, o.Err)
 		}
 	}
 	return r
@@ -106,11 +106,11 @@ func (s *store) try(turns ...*round.Turn) history.Result {
 }
 
 // refused commits one turn, which must be refused in one way.
-func (s *store) refused(want history.Verdict, turn *round.Turn) history.Outcome {
+func (s *store) refused(want history.CommitStatus, turn *round.Turn) history.Outcome {
 	s.Helper()
 	o := s.try(turn).Outcomes[0]
-	if o.Verdict != want {
-		s.Fatalf("the turn of %q: %v, want %v (stored %+v, %v)", turn.Instance, o.Verdict, want, o.Stored, o.Err)
+	if o.Status != want {
+		s.Fatalf("the turn of %q: %v, want %v (stored %+v, %v)", turn.Instance, o.Status, want, o.Actual, o.Err)
 	}
 	return o
 }
@@ -174,11 +174,11 @@ func (s *store) nobody(id string) {
 }
 
 // verdicts checks what became of the turns of a batch.
-func (s *store) verdicts(r history.Result, want ...history.Verdict) {
+func (s *store) verdicts(r history.Result, want ...history.CommitStatus) {
 	s.Helper()
-	var got []history.Verdict
+	var got []history.CommitStatus
 	for _, o := range r.Outcomes {
-		got = append(got, o.Verdict)
+		got = append(got, o.Status)
 	}
 	if !slices.Equal(got, want) {
 		s.Fatalf("the turns are %v, want %v", got, want)
@@ -186,7 +186,7 @@ func (s *store) verdicts(r history.Result, want ...history.Verdict) {
 }
 
 // delete deletes instances, whatever they are doing.
-func (s *store) delete(ids ...string) history.Deleted {
+func (s *store) delete(ids ...string) history.DeleteResult {
 	s.Helper()
 	d, err := s.Delete(s.ctx(), ids, history.Deletion{Force: true, Children: true})
 	if err != nil {

@@ -234,7 +234,8 @@ func loadCorrupt(t *testing.T, db *Database) {
 			k := known()
 			s.isUnreadable(k.Unreadable,
 				history.UnreadableError{Instance: a.ID, Execution: 1, Event: event, Column: "data"})
-			if k.History != nil || asJSON(k.Row.Basis()) != asJSON(a.Row.Basis()) || k.Row.Name != a.Row.Name {
+			if k.History != nil || asJSON(k.Row.RowVersion()) != asJSON(a.Row.RowVersion()) ||
+				k.Row.Name != a.Row.Name {
 				t.Fatalf("%+v", k)
 			}
 			if i > 1 {
@@ -290,7 +291,7 @@ func loadColumns(t *testing.T, db *Database) {
 			s.db.Exec(t, "UPDATE rondo_instances SET "+column+" = $1 WHERE instance = $2", []byte(data), a.ID)
 			k := known()
 			s.isUnreadable(k.Unreadable, history.UnreadableError{Instance: a.ID, Execution: 1, Column: column})
-			if k.Row.Basis() != a.Row.Basis() || k.Row.Name != "orders" || k.Row.Status != round.Running {
+			if k.Row.RowVersion() != a.Row.RowVersion() || k.Row.Name != "orders" || k.Row.Status != round.Running {
 				t.Fatalf("the rest of the row is lost: %+v", k.Row)
 			}
 			if info := s.info(a.ID); info.Problem == nil || info.LastEvent != 3 {
@@ -362,7 +363,7 @@ func notAdmitted(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.pinned("a", 3)
 	k := s.loadAll(engines(2), "a")[0]
-	if k.History != nil || k.Unreadable != nil || k.Row.Engine != 3 || k.Row.Basis() != a.Row.Basis() {
+	if k.History != nil || k.Unreadable != nil || k.Row.Engine != 3 || k.Row.RowVersion() != a.Row.RowVersion() {
 		t.Fatalf("%+v", k)
 	}
 }
@@ -531,7 +532,7 @@ func admittedToMany(t *testing.T, db *Database) {
 				return
 			}
 			for j, o := range r.Outcomes {
-				if o.Verdict == history.Committed {
+				if o.Status == history.Committed {
 					taken[i] = append(taken[i], turns[j].Instance)
 				}
 			}
@@ -584,7 +585,8 @@ func corruptBehindPin(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.pinned("a", 3)
 	s.db.Exec(t, "UPDATE rondo_history SET data = $1 WHERE instance = $2", []byte("of the future"), "a")
-	if k := s.loadAll(engines(2), "a")[0]; k.Unreadable != nil || k.History != nil || k.Row.Basis() != a.Row.Basis() {
+	if k := s.loadAll(engines(2), "a")[0]; k.Unreadable != nil || k.History != nil ||
+		k.Row.RowVersion() != a.Row.RowVersion() {
 		t.Fatalf("%+v", k)
 	}
 	s.isUnreadable(s.loadAll(engines(3), "a")[0].Unreadable,

@@ -26,18 +26,18 @@ var propertyTests = []test{
 // model is what a store should have and say, in the simplest form.
 type model struct {
 	*store
-	r      *rand.Rand
-	alive  map[string]*Actor
-	values map[string]map[string]string
-	graves map[string]grave
-	outbox map[history.PromiseKey]*promised
-	wakes  map[string]time.Time
-	late   []*lateTurn // turns that were decided some time ago
-	trace  []string
+	r          *rand.Rand
+	alive      map[string]*Actor
+	values     map[string]map[string]string
+	tombstones map[string]tombstone
+	outbox     map[history.PromiseKey]*promised
+	wakes      map[string]time.Time
+	late       []*lateTurn // turns that were decided some time ago
+	trace      []string
 }
 
-// grave is what is left of a deleted instance.
-type grave struct {
+// tombstone is what is left of a deleted instance.
+type tombstone struct {
 	start string // the message that began its last incarnation
 	until time.Time
 }
@@ -91,8 +91,8 @@ func asTheModelSays(t *testing.T, db *Database) {
 	}
 	m := &model{
 		store: open(t, db), r: rand.New(rand.NewPCG(drawn, 3)), alive: make(map[string]*Actor),
-		values: make(map[string]map[string]string),
-		graves: make(map[string]grave), outbox: make(map[history.PromiseKey]*promised),
+		values:     make(map[string]map[string]string),
+		tombstones: make(map[string]tombstone), outbox: make(map[history.PromiseKey]*promised),
 		wakes: make(map[string]time.Time),
 	}
 	defer func() {
@@ -110,7 +110,7 @@ func asTheModelSays(t *testing.T, db *Database) {
 		}
 	}
 	m.compare()
-	t.Logf("%d instances, %d graves, %d promises in the end", len(m.alive), len(m.graves), len(m.outbox))
+	t.Logf("%d instances, %d tombstones, %d promises in the end", len(m.alive), len(m.tombstones), len(m.outbox))
 }
 
 func (m *model) note(format string, args ...any) {
@@ -191,7 +191,7 @@ func (m *model) decide(id string) *lateTurn {
 	switch n := m.r.IntN(10); {
 	case a.Row.Execution == 0:
 		options := []Option{WithMessage(message)}
-		if g, ok := m.graves[id]; ok && m.r.IntN(3) == 0 {
+		if g, ok := m.tombstones[id]; ok && m.r.IntN(3) == 0 {
 			options = []Option{WithMessage(g.start)}
 		}
 		if ids := slices.Sorted(maps.Keys(m.alive)); len(ids) > 0 && m.r.IntN(3) == 0 {
@@ -222,20 +222,21 @@ func (m *model) decide(id string) *lateTurn {
 }
 
 // expect says what should become of a turn.
-func (m *model) expect(d *lateTurn) history.Verdict {
+func (m *model) expect(d *lateTurn) history.CommitStatus {
 	known, t := m.alive[d.turn.Instance], d.turn
-	if known != nil || t.Basis.Execution > 0 {
-		if known != nil && t.Basis.Incarnation == known.Row.Incarnation && t.Basis.Execution == known.Row.Execution &&
-			t.Basis.LastEvent == known.Row.LastEvent {
+	if known != nil || t.Expected.Execution > 0 {
+		if known != nil && t.Expected.Incarnation == known.Row.Incarnation &&
+			t.Expected.Execution == known.Row.Execution &&
+			t.Expected.LastEvent == known.Row.LastEvent {
 			return history.Committed
 		}
 		return history.Conflict
 	}
-	if g, ok := m.graves[t.Instance]; ok && g.start == t.Row.StartMessage {
-		return history.Buried
+	if g, ok := m.tombstones[t.Instance]; ok && g.start == t.Row.StartMessage {
+		return history.Deleted
 	}
 	if p := t.Row.Parent; p != nil && !m.hadIncarnation(p.Instance, p.Incarnation) {
-		return history.Orphaned
+		return history.ParentDeleted
 	}
 	return history.Committed
 }
@@ -254,10 +255,10 @@ func (m *model) commitBatch(list []*lateTurn) {
 		return
 	}
 	var turns []*round.Turn
-	var want []history.Verdict
+	var want []history.CommitStatus
 	for _, d := range list {
 		turns, want = append(turns, d.turn), append(want, m.expect(d))
-		m.note("commit %q from %+v to %d/%d, starts %q: %v", d.turn.Instance, d.turn.Basis, d.turn.Row.Execution,
+		m.note("commit %q from %+v to %d/%d, starts %q: %v", d.turn.Instance, d.turn.Expected, d.turn.Row.Execution,
 			d.turn.Row.LastEvent, d.turn.Row.StartMessage, want[len(want)-1])
 	}
 	batch := Batch(m.TB, turns...)
@@ -282,7 +283,7 @@ func (m *model) commitBatch(list []*lateTurn) {
 		}
 	}
 	if (len(sent) > 0) != (len(r.Promises) > 0) || len(r.Promises) > 3 {
-		// what begins, what goes on, and what takes the place of a grave
+		// what begins, what goes on, and what takes the place of a tombstone
 		m.Fatalf("%d messages were promised in %v", len(sent), r.Promises)
 	}
 	those := &unknown{make(map[string]bool), len(r.Promises)}
@@ -321,7 +322,7 @@ func (m *model) take1(d *lateTurn) {
 		a.incarnations[f.Execution] = f.Incarnation
 	}
 	m.alive[id] = a
-	delete(m.graves, id)
+	delete(m.tombstones, id)
 	if m.wakes[id] = t.Row.WakeAt; t.Row.WakeAt.IsZero() {
 		delete(m.wakes, id)
 	}
@@ -375,13 +376,13 @@ func (m *model) wakeSome() {
 	if err != nil {
 		m.Fatal(err)
 	}
-	got, want := make(map[string]round.Basis), make(map[string]round.Basis)
+	got, want := make(map[string]round.RowVersion), make(map[string]round.RowVersion)
 	for _, o := range list {
-		got[o.Instance] = o.Basis
+		got[o.Instance] = o.RowVersion
 	}
 	for id, at := range m.wakes {
 		if at.Before(take.Before) {
-			want[id] = m.alive[id].Row.Basis()
+			want[id] = m.alive[id].Row.RowVersion()
 			m.wakes[id] = take.Until
 		}
 	}
@@ -409,17 +410,17 @@ func (m *model) deleteSome() {
 	}
 	m.note("delete %v", slices.Sorted(maps.Keys(family)))
 	d := m.delete(id)
-	var want history.Deleted
+	var want history.DeleteResult
 	for member := range family {
 		a := m.alive[member]
 		want.Add(counts(a))
 		want.Values += int64(len(m.values[member]))
-		until := m.clock.Now().Add(history.GraveAge)
-		if old := m.clock.Now().Add(-history.GraveAge); a.Row.Status.Ended() && a.Row.EndedAt.Before(old) &&
+		until := m.clock.Now().Add(history.TombstoneTTL)
+		if old := m.clock.Now().Add(-history.TombstoneTTL); a.Row.Status.Ended() && a.Row.EndedAt.Before(old) &&
 			a.Row.UpdatedAt.Before(old) {
 			until = m.clock.Now().Add(time.Hour)
 		}
-		m.graves[member] = grave{a.Row.StartMessage, until}
+		m.tombstones[member] = tombstone{a.Row.StartMessage, until}
 		delete(m.alive, member)
 		delete(m.values, member)
 		delete(m.wakes, member)
@@ -437,8 +438,8 @@ func (m *model) pruneOne() {
 	a := m.alive[pick(m.r, ids...)]
 	keep := 1 + m.r.IntN(3)
 	m.note("prune %q, keep %d", a.ID, keep)
-	d := must[history.Deleted](m.store, "prune")(m.Prune(m.ctx(), a.ID, history.Keep{Last: keep}))
-	var want history.Deleted
+	d := must[history.DeleteResult](m.store, "prune")(m.Prune(m.ctx(), a.ID, history.Keep{Last: keep}))
+	var want history.DeleteResult
 	for x, list := range a.Events {
 		if x <= a.Row.Execution-int64(keep) {
 			want.Executions++
@@ -454,9 +455,9 @@ func (m *model) tidyUp() {
 	m.Helper()
 	m.note("tidy")
 	m.tidy()
-	for id, g := range m.graves {
+	for id, g := range m.tombstones {
 		if g.until.Before(m.clock.Now()) {
-			delete(m.graves, id)
+			delete(m.tombstones, id)
 		}
 	}
 }
@@ -465,7 +466,7 @@ func (m *model) tidyUp() {
 func (m *model) compare() {
 	m.Helper()
 	want := history.Metrics{Instances: make(map[round.Status]int64), Promises: int64(len(m.outbox)),
-		Graves: int64(len(m.graves))}
+		Tombstones: int64(len(m.tombstones))}
 	for _, id := range m.ids() {
 		a := m.alive[id]
 		if a == nil {

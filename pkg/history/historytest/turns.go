@@ -232,7 +232,7 @@ func Sends(t *round.Turn, id, to string) *round.Turn {
 
 func (a *Actor) turn() *round.Turn {
 	a.before = a.Clone()
-	return &round.Turn{Instance: a.ID, Basis: a.Row.Basis()}
+	return &round.Turn{Instance: a.ID, Expected: a.Row.RowVersion()}
 }
 
 func (a *Actor) say(t *round.Turn, f events.Fact) {

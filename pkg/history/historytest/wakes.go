@@ -23,7 +23,7 @@ var wakeTests = []test{
 	{"wakes/oldest_first_within_a_shard", overdueOrder},
 	{"wakes/limit", overdueLimited},
 	{"wakes/taken_by_many_at_once", overdueTakenByMany},
-	{"wakes/postponing_changes_nothing_else", overdueKeepsBasis},
+	{"wakes/postponing_changes_nothing_else", overdueKeepsVersion},
 	{"wakes/what_was_due_is_found_after_reopening", overdueAfterReopening},
 	{"wakes/a_time_that_has_passed_long_ago_is_found", overdueLongAgo},
 	{"wakes/a_clock_that_is_behind_is_found", overdueBehind},
@@ -68,8 +68,8 @@ func overdueTaken(t *testing.T, db *Database) {
 	a := s.sleeper("a", time.Minute)
 	s.commit(a.SetStatus(`"x"`))
 	list := s.overdue(2 * time.Minute)
-	if len(list) != 1 || list[0].Instance != "a" || list[0].Basis != a.Row.Basis() {
-		t.Fatalf("%+v, want %+v", list, a.Row.Basis())
+	if len(list) != 1 || list[0].Instance != "a" || list[0].RowVersion != a.Row.RowVersion() {
+		t.Fatalf("%+v, want %+v", list, a.Row.RowVersion())
 	}
 	// It may have been rounded up, not down.
 	if at := list[0].WakeAt; at.Before(Began.Add(time.Minute)) || at.After(Began.Add(2*time.Minute)) {
@@ -262,9 +262,9 @@ func overdueTakenByMany(t *testing.T, db *Database) {
 	}
 }
 
-// overdueKeepsBasis shows that taking an instance over changes nothing but its time: a turn that
+// overdueKeepsVersion shows that taking an instance over changes nothing but its time: a turn that
 // was decided before is taken.
-func overdueKeepsBasis(t *testing.T, db *Database) {
+func overdueKeepsVersion(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.sleeper("a", time.Minute)
 	before := s.load("a")

@@ -18,13 +18,13 @@ import (
 var zombieTests = []test{
 	{"zombies/a_turn_after_its_deletion", turnAfterDeletion},
 	{"zombies/a_turn_after_a_recreation", turnAfterRecreation},
-	{"zombies/a_buried_start_stays_buried", startAfterDeletion},
+	{"zombies/a_deleted_start_stays_deleted", startAfterDeletion},
 	{"zombies/a_buried_start_with_odd_text", oddStartAfterDeletion},
 	{"zombies/a_buried_start_of_a_later_incarnation", restartAfterDeletion},
 	{"zombies/a_start_while_it_is_erased", startWhileErased},
 	{"zombies/a_new_incarnation_has_nothing_of_the_former", newIncarnation},
-	{"zombies/a_grave_is_forgotten_in_time", graveForgotten},
-	{"zombies/a_grave_does_not_live", graveDoesNotLive},
+	{"zombies/a_grave_is_forgotten_in_time", tombstoneForgotten},
+	{"zombies/a_grave_does_not_live", tombstoneDoesNotLive},
 	{"zombies/an_orphan_is_not_born", orphanNotBorn},
 	{"zombies/an_orphan_of_a_former_incarnation_is_not_born", orphanOfFormerIncarnation},
 	{"zombies/a_child_of_an_ended_parent_is_born", childOfEnded},
@@ -50,14 +50,14 @@ func turnAfterDeletion(t *testing.T, db *Database) {
 		s.commit(a.StartAndCall(), NewActor(fmt.Sprint("other", i)).Start())
 		turn := kind(a)
 		s.delete(a.ID)
-		if o := s.refused(history.Conflict, turn); o.Stored != (round.Basis{}) {
-			t.Fatalf("told %+v of a deleted instance", o.Stored)
+		if o := s.refused(history.Conflict, turn); o.Actual != (round.RowVersion{}) {
+			t.Fatalf("told %+v of a deleted instance", o.Actual)
 		}
 		s.nobody(a.ID)
 		s.hasValues(a.ID, nil)
 	}
 	if m := s.metrics(); m.Instances[round.Running] != int64(len(kinds)) || m.Events != int64(len(kinds)) ||
-		m.Graves != int64(len(kinds)) {
+		m.Tombstones != int64(len(kinds)) {
 		t.Fatalf("%+v", m)
 	}
 }
@@ -72,8 +72,8 @@ func turnAfterRecreation(t *testing.T, db *Database) {
 	s.delete("a")
 	next := NewActor("a")
 	s.commit(next.StartAndCall(WithMessage("second")))
-	if o := s.refused(history.Conflict, late); o.Stored != next.Row.Basis() {
-		t.Fatalf("told %+v, it stands at %+v", o.Stored, next.Row.Basis())
+	if o := s.refused(history.Conflict, late); o.Actual != next.Row.RowVersion() {
+		t.Fatalf("told %+v, it stands at %+v", o.Actual, next.Row.RowVersion())
 	}
 	s.same(next)
 	s.commit(next.Complete("1"))
@@ -89,7 +89,7 @@ func startAfterDeletion(t *testing.T, db *Database) {
 	s.commit(a.Complete("1"))
 	s.delete("a")
 	for range 2 {
-		s.refused(history.Buried, NewActor("a").At(Began.Add(time.Hour)).Start(WithMessage("first")))
+		s.refused(history.Deleted, NewActor("a").At(Began.Add(time.Hour)).Start(WithMessage("first")))
 		s.nobody("a")
 	}
 	next := NewActor("a")
@@ -107,12 +107,12 @@ func oddStartAfterDeletion(t *testing.T, db *Database) {
 		id := fmt.Sprint("a", i)
 		s.commit(NewActor(id).Start(WithMessage(message)))
 		s.delete(id)
-		s.refused(history.Buried, NewActor(id).Start(WithMessage(message)))
+		s.refused(history.Deleted, NewActor(id).Start(WithMessage(message)))
 		s.commit(NewActor(id).Start(WithMessage(message + "!")))
 	}
 }
 
-// restartAfterDeletion shows that the grave of an instance that was started anew remembers the
+// restartAfterDeletion shows that the tombstone of an instance that was started anew remembers the
 // start of its last incarnation.
 func restartAfterDeletion(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
@@ -120,14 +120,14 @@ func restartAfterDeletion(t *testing.T, db *Database) {
 	s.commit(a.Complete("1"))
 	s.commit(a.Start(WithMessage("second")))
 	s.delete("a")
-	s.refused(history.Buried, NewActor("a").Start(WithMessage("second")))
+	s.refused(history.Deleted, NewActor("a").Start(WithMessage("second")))
 	s.commit(NewActor("a").Start(WithMessage("third")))
 }
 
 // halfErased makes a deleted instance one whose deletion was interrupted.
 func (s *store) halfErased(id string) {
 	s.Helper()
-	s.db.Exec(s.TB, "UPDATE rondo_instances SET status = 'erasing', last_event = -1 WHERE instance = $1", id)
+	s.db.Exec(s.TB, "UPDATE rondo_instances SET status = 'deleting', last_event = -1 WHERE instance = $1", id)
 }
 
 // startWhileErased shows that an id cannot be used while its former incarnation is being erased,
@@ -140,13 +140,13 @@ func startWhileErased(t *testing.T, db *Database) {
 	s.halfErased("a")
 	next := NewActor("a")
 	start := next.StartAndCall(WithMessage("second"))
-	s.refused(history.Erasing, start)
-	s.refused(history.Erasing, NewActor("a").Start(WithMessage("first")))
+	s.refused(history.Deleting, start)
+	s.refused(history.Deleting, NewActor("a").Start(WithMessage("first")))
 	s.refused(history.Conflict, late)
 	s.nobody("a")
 	s.promises(0)
 	s.tidy()
-	s.refused(history.Buried, NewActor("a").Start(WithMessage("first")))
+	s.refused(history.Deleted, NewActor("a").Start(WithMessage("first")))
 	s.commit(start)
 	s.same(next)
 }
@@ -181,21 +181,21 @@ func newIncarnation(t *testing.T, db *Database) {
 	s.same(next)
 }
 
-// graveForgotten shows that a grave stays for as long as it must, refusing the start, and is
-// forgotten after that: the id is as new.
-func graveForgotten(t *testing.T, db *Database) {
+// tombstoneForgotten shows that a tombstone stays for as long as it must, refusing the start, and
+// is forgotten after that: the id is as new.
+func tombstoneForgotten(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start(WithMessage("first")))
 	s.delete("a")
-	s.clock.Advance(history.GraveAge - time.Minute)
+	s.clock.Advance(history.TombstoneTTL - time.Minute)
 	s.tidy()
-	s.refused(history.Buried, NewActor("a").At(s.clock.Now()).Start(WithMessage("first")))
-	if m := s.metrics(); m.Graves != 1 {
+	s.refused(history.Deleted, NewActor("a").At(s.clock.Now()).Start(WithMessage("first")))
+	if m := s.metrics(); m.Tombstones != 1 {
 		t.Fatalf("%+v", m)
 	}
 	s.clock.Advance(2 * time.Minute)
 	s.tidy()
-	if m := s.metrics(); m.Graves != 0 {
+	if m := s.metrics(); m.Tombstones != 0 {
 		t.Fatalf("%+v", m)
 	}
 	next := NewActor("a").At(s.clock.Now())
@@ -203,15 +203,15 @@ func graveForgotten(t *testing.T, db *Database) {
 	s.same(next)
 }
 
-// graveDoesNotLive shows that a grave is nobody: it is not loaded, not due, not listed, and cannot
-// be deleted again.
-func graveDoesNotLive(t *testing.T, db *Database) {
+// tombstoneDoesNotLive shows that a tombstone is nobody: it is not loaded, not due, not listed, and
+// cannot be deleted again.
+func tombstoneDoesNotLive(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.StartAndCall())
 	s.delete("a")
 	for range 2 {
 		if k := s.loadAll(func(string, round.Row) bool {
-			t.Error("a grave was to be admitted")
+			t.Error("a tombstone was to be admitted")
 			return true
 		}, "a")[0]; k.Row.Execution != 0 {
 			t.Fatalf("%+v", k)
@@ -239,16 +239,16 @@ func orphanNotBorn(t *testing.T, db *Database) {
 	s.delete("parent")
 	for _, id := range []string{"child", "child-2"} {
 		c := NewActor(id)
-		s.refused(history.Orphaned,
+		s.refused(history.ParentDeleted,
 			Together(c.StartAndCall(WithParent(p), WithAttributes(map[string]string{"x": "y"})), c.Set("k", "1")))
 		s.nobody(id)
 		s.hasValues(id, nil)
 	}
 	s.halfErased("parent")
-	s.refused(history.Orphaned, NewActor("child-3").Start(WithParent(p)))
+	s.refused(history.ParentDeleted, NewActor("child-3").Start(WithParent(p)))
 	never := NewActor("never")
 	never.Start()
-	s.refused(history.Orphaned, NewActor("child-4").Start(WithParent(never)))
+	s.refused(history.ParentDeleted, NewActor("child-4").Start(WithParent(never)))
 	s.promises(0)
 }
 
@@ -261,7 +261,7 @@ func orphanOfFormerIncarnation(t *testing.T, db *Database) {
 	s.delete("parent")
 	next := NewActor("parent")
 	s.commit(next.Start(WithMessage("second")))
-	s.refused(history.Orphaned, birth)
+	s.refused(history.ParentDeleted, birth)
 	s.nobody("child")
 	s.commit(NewActor("child").Start(WithParent(next)))
 }
@@ -289,15 +289,15 @@ func childOfEnded(t *testing.T, db *Database) {
 func orphanAmongOthers(t *testing.T, db *Database) {
 	s, p, q := open(t, db), NewActor("parent"), NewActor("living")
 	s.commit(p.Start(), q.Start(), NewActor("buried").Start(WithMessage("first")),
-		NewActor("erasing").Start(WithMessage("first")))
-	s.delete("parent", "buried", "erasing")
-	s.halfErased("erasing")
+		NewActor("deleting").Start(WithMessage("first")))
+	s.delete("parent", "buried", "deleting")
+	s.halfErased("deleting")
 	a, b, c := NewActor("a"), NewActor("b"), NewActor("c")
 	r := s.try(
 		a.StartAndCall(), NewActor("orphan").StartAndCall(WithParent(p)), b.StartAndCall(WithParent(q)),
 		NewActor("buried").StartAndCall(WithMessage("first")),
-		NewActor("erasing").StartAndCall(WithMessage("second")), c.StartAndCall())
-	s.verdicts(r, history.Committed, history.Orphaned, history.Committed, history.Buried, history.Erasing,
+		NewActor("deleting").StartAndCall(WithMessage("second")), c.StartAndCall())
+	s.verdicts(r, history.Committed, history.ParentDeleted, history.Committed, history.Deleted, history.Deleting,
 		history.Committed)
 	s.same(a)
 	s.same(b)
@@ -327,20 +327,20 @@ func race(one, other func()) {
 }
 
 // fate is what became of one turn of a race.
-func (s *store) fate(turn *round.Turn, batch history.Batch) history.Verdict {
+func (s *store) fate(turn *round.Turn, batch history.Batch) history.CommitStatus {
 	r, err := s.Commit(context.Background(), batch)
 	if err != nil {
 		s.Errorf("commit of %q: %v (%v)", turn.Instance, err, history.ClassOf(err))
 		return 0
 	}
-	return r.Outcomes[0].Verdict
+	return r.Outcomes[0].Status
 }
 
 // birthDuringDeletion shows that a child that is born while its parent is deleted is either never
 // born or deleted with it, whoever comes first.
 func birthDuringDeletion(t *testing.T, db *Database) {
 	s, other := rivals(t, db)
-	seen := make(map[history.Verdict]int)
+	seen := make(map[history.CommitStatus]int)
 	for n := range 40 {
 		p, c := NewActor(fmt.Sprint("parent", n)), NewActor(fmt.Sprint("child", n))
 		s.commit(p.Start())
@@ -349,15 +349,15 @@ func birthDuringDeletion(t *testing.T, db *Database) {
 			birth = Together(birth, c.Remove("k"))
 		}
 		batch := Batch(t, birth)
-		var verdict history.Verdict
+		var verdict history.CommitStatus
 		race(func() { verdict = other.fate(birth, batch) }, func() { s.delete(p.ID) })
 		seen[verdict]++
-		if verdict != history.Committed && verdict != history.Orphaned {
+		if verdict != history.Committed && verdict != history.ParentDeleted {
 			t.Fatalf("the child was told: %v", verdict)
 		}
 		s.nobody(p.ID)
 		s.nobody(c.ID)
-		s.refused(history.Orphaned, NewActor(c.ID).Start(WithParent(p), WithMessage("again")))
+		s.refused(history.ParentDeleted, NewActor(c.ID).Start(WithParent(p), WithMessage("again")))
 	}
 	t.Log(seen)
 }
@@ -373,9 +373,9 @@ func grandchildDuringDeletion(t *testing.T, db *Database) {
 		s.commit(c.Start(WithParent(p)))
 		birth := g.Start(WithParent(c))
 		batch := Batch(t, birth)
-		var verdict history.Verdict
+		var verdict history.CommitStatus
 		race(func() { verdict = other.fate(birth, batch) }, func() { s.delete(p.ID) })
-		if verdict != history.Committed && verdict != history.Orphaned {
+		if verdict != history.Committed && verdict != history.ParentDeleted {
 			t.Fatalf("the grandchild was told: %v", verdict)
 		}
 		for _, id := range []string{p.ID, c.ID, g.ID} {
@@ -396,7 +396,7 @@ func turnDuringDeletion(t *testing.T, db *Database) {
 			turn = Together(turn, a.everything())
 		}
 		batch := Batch(t, turn)
-		var verdict history.Verdict
+		var verdict history.CommitStatus
 		race(func() { verdict = other.fate(turn, batch) }, func() { s.delete(a.ID) })
 		if verdict != history.Committed && verdict != history.Conflict {
 			t.Fatalf("the turn was told: %v", verdict)
@@ -419,7 +419,7 @@ func birthDuringLonelyDeletion(t *testing.T, db *Database) {
 		s.commit(p.Start())
 		birth := c.Start(WithParent(p))
 		batch := Batch(t, birth)
-		var verdict history.Verdict
+		var verdict history.CommitStatus
 		var err error
 		race(func() { verdict = other.fate(birth, batch) }, func() {
 			_, err = s.Delete(context.Background(), []string{p.ID}, history.Deletion{Force: true, Alone: true})
@@ -428,7 +428,7 @@ func birthDuringLonelyDeletion(t *testing.T, db *Database) {
 		case verdict == history.Committed && errors.Is(err, history.ErrHasChildren):
 			s.same(p)
 			s.same(c)
-		case verdict == history.Orphaned && err == nil:
+		case verdict == history.ParentDeleted && err == nil:
 			s.nobody(p.ID)
 			s.nobody(c.ID)
 		default:

@@ -75,7 +75,7 @@ func (s *Store) commit(ctx context.Context, entries []*entry,
 	var careful, doubt bool
 	err = s.retry(ctx, func() error {
 		made, err := s.try(ctx, entries, published, careful, doubt)
-		if err != nil && isUnfit(err) && !careful && len(entries) > 0 {
+		if err != nil && isUnstorable(err) && !careful && len(entries) > 0 {
 			careful = true
 			made, err = s.try(ctx, entries, published, careful, doubt)
 		}
@@ -156,7 +156,7 @@ func judge(ctx context.Context, w *session, entries []*entry, doubt bool) (winne
 			}
 		}
 		if e.fits(parentGone) {
-			e.Outcome = history.Outcome{Verdict: history.Committed}
+			e.Outcome = history.Outcome{Status: history.Committed}
 			winners = append(winners, e)
 			continue
 		}
@@ -170,10 +170,10 @@ func judge(ctx context.Context, w *session, entries []*entry, doubt bool) (winne
 	return winners, nil
 }
 
-// fits reports whether the instance stands where the turn was decided. A grave stands where a start
-// is decided, but not for the start that began what is in it.
+// fits reports whether the instance stands where the turn was decided. A tombstone stands where a
+// start is decided, but not for the start that began what is in it.
 func (e *entry) fits(parentGone bool) bool {
-	b, c := e.Turn.Basis, e.found
+	b, c := e.Turn.Expected, e.found
 	switch {
 	case parentGone:
 		return false
@@ -192,7 +192,7 @@ func (e *entry) recognize(ctx context.Context, w *session) error {
 		var data []byte
 		err := r.Scan(&data)
 		if err == nil && bytes.Equal(data, last.Data) {
-			e.Outcome = history.Outcome{Verdict: history.Committed}
+			e.Outcome = history.Outcome{Status: history.Committed}
 		}
 		return err
 	}, "SELECT data FROM rondo_history WHERE shard = 0 AND instance = ? AND execution = ? AND event = ?",
@@ -200,7 +200,7 @@ func (e *entry) recognize(ctx context.Context, w *session) error {
 }
 
 // writeEach writes each entry in a savepoint of its own. What the database refuses to store makes
-// only its turn unfit.
+// only its turn unstorable.
 func writeEach(ctx context.Context, w *session, entries []*entry) (winners []*entry, err error) {
 	for _, e := range entries {
 		if _, err := w.exec("SAVEPOINT turn"); err != nil {
@@ -210,8 +210,8 @@ func writeEach(ctx context.Context, w *session, entries []*entry) (winners []*en
 		switch {
 		case err == nil:
 			winners = append(winners, e)
-		case isUnfit(err):
-			e.Outcome = history.Outcome{Verdict: history.Unfit,
+		case isUnstorable(err):
+			e.Outcome = history.Outcome{Status: history.Unstorable,
 				Err: fail("commit", fmt.Errorf("instance %q: %w", e.Turn.Instance, err))}
 			if _, err := w.exec("ROLLBACK TO turn"); err != nil {
 				return nil, err

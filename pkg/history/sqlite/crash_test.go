@@ -83,7 +83,7 @@ func beWriter(path, stopAt string) error {
 			return err
 		}
 		for _, o := range r.Outcomes {
-			if o.Verdict != history.Committed {
+			if o.Status != history.Committed {
 				return fmt.Errorf("%+v", r)
 			}
 		}

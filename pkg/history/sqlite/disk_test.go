@@ -40,11 +40,11 @@ func TestTheDiskFails(t *testing.T) {
 	signal.Ignore(syscall.SIGXFSZ) // the system's way to tell of it, besides the error
 	defer signal.Reset(syscall.SIGXFSZ)
 	b := newBench(t, filepath.Join(t.TempDir(), "rondo.db"))
-	x := newTrial(b, unfitAmongOthers)
+	x := newTrial(b, unstorableAmongOthers)
 	failed := 0
 	for size := uint64(0); ; size += 3100 { // within the header of a page, and within the page
 		b.wipe()
-		batch := unfitAmongOthers(b)
+		batch := unstorableAmongOthers(b)
 		if err := b.driver.onWriter("PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
 			b.Fatal(err)
 		}

@@ -34,9 +34,9 @@ var classes = map[int]history.Class{
 	codes.SQLITE_IOERR_DATA:      history.Corrupt,
 }
 
-// unfit are the codes of errors that come from what is stored, and not from the database: one turn
-// of a batch has them, and the others do not.
-var unfit = map[int]bool{
+// unstorable are the codes of errors that come from what is stored, and not from the database: one
+// turn of a batch has them, and the others do not.
+var unstorable = map[int]bool{
 	codes.SQLITE_CONSTRAINT: true, // a key of history that is there already
 	codes.SQLITE_TOOBIG:     true,
 	codes.SQLITE_MISMATCH:   true,
@@ -94,8 +94,8 @@ func class(err error) history.Class {
 	return history.Permanent
 }
 
-// isUnfit reports whether the error is about what was to be stored.
-func isUnfit(err error) bool { return unfit[primary(code(err))] }
+// isUnstorable reports whether the error is about what was to be stored.
+func isUnstorable(err error) bool { return unstorable[primary(code(err))] }
 
 // inDoubt reports whether a COMMIT with that error may have happened, or may be found in the log
 // after a crash.

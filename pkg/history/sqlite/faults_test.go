@@ -273,7 +273,7 @@ var commits = []struct {
 	begin func(b *bench) history.Batch
 }{
 	{"everything", everything},
-	{"unfit among others", unfitAmongOthers},
+	{"unstorable among others", unstorableAmongOthers},
 	{"nothing but promises that were kept", keptPromises},
 }
 
@@ -322,9 +322,9 @@ var largePromises = sync.OnceValue(func() (list []events.Wire) {
 	return list
 })
 
-// unfitAmongOthers is a batch that is stored turn by turn, because the database does not take one
-// of them.
-func unfitAmongOthers(b *bench) history.Batch {
+// unstorableAmongOthers is a batch that is stored turn by turn, because the database does not take
+// one of them.
+func unstorableAmongOthers(b *bench) history.Batch {
 	going, unfit, fresh := historytest.NewActor("going"), historytest.NewActor("unfit"), historytest.NewActor("fresh")
 	kept := commit(b, b.store, going.StartAndCall(), unfit.StartAndCall()).Promises
 	_, err := b.direct.Exec("INSERT INTO rondo_history (instance, execution, event, last_event, data) VALUES " +
@@ -345,9 +345,9 @@ func keptPromises(b *bench) history.Batch {
 }
 
 // verdicts are what became of turns.
-func verdicts(r history.Result) (list []history.Verdict) {
+func verdicts(r history.Result) (list []history.CommitStatus) {
 	for _, o := range r.Outcomes {
-		list = append(list, o.Verdict)
+		list = append(list, o.Status)
 	}
 	return list
 }
@@ -360,7 +360,7 @@ type trial struct {
 	before, want string   // the contents
 	seen         string   // what the store then tells
 	looks        int
-	verdicts     []history.Verdict
+	verdicts     []history.CommitStatus
 }
 
 // newTrial commits the batch without faults.
@@ -416,14 +416,14 @@ func (x *trial) check(what string, batch history.Batch, r history.Result, err er
 		want := x.verdicts[i]
 		if want == history.Committed && there { // it says that the instance is where the turn has taken it
 			want = history.Conflict
-			if end := batch.Turns[i].Turn.Row.Basis(); o.Stored != end {
+			if end := batch.Turns[i].Turn.Row.RowVersion(); o.Actual != end {
 				x.Fatalf("%s: the same batch again: %q stands at %+v, want %+v", what, batch.Turns[i].Turn.Instance,
-					o.Stored, end)
+					o.Actual, end)
 			}
 		}
-		if o.Verdict != want {
+		if o.Status != want {
 			x.Fatalf("%s: the same batch again: %q: %v, want %v (%v)", what, batch.Turns[i].Turn.Instance,
-				o.Verdict, want, o.Err)
+				o.Status, want, o.Err)
 		}
 	}
 	if got := x.contents(); got != x.want {

@@ -71,7 +71,7 @@ func TestAFullDatabase(t *testing.T) {
 			b.Fatalf("removing from a full database: %v", err)
 		}
 		if r, err := b.store.Commit(ctx, historytest.Batch(b, going.Clone().Note())); err != nil ||
-			r.Outcomes[0].Verdict != history.Conflict {
+			r.Outcomes[0].Status != history.Conflict {
 			b.Fatalf("a turn behind one that failed: %v, %v", verdicts(r), err)
 		}
 

@@ -34,7 +34,7 @@ func load(ctx context.Context, r *session, instances []string,
 	known := make([]round.Known, len(instances))
 	for i, id := range instances {
 		c := found[id]
-		if c == nil || c.Grave() {
+		if c == nil || c.Tombstone() {
 			known[i].Instance = id
 			continue
 		}

@@ -45,7 +45,7 @@ func operations(b *bench) []operation {
 	erased := func() error {
 		return errors.Join(b.none("rondo_history WHERE instance <> 'other'"), b.none("rondo_executions"),
 			b.none("rondo_values"), b.none("rondo_attributes"),
-			b.none("rondo_instances WHERE status = 'erasing' OR instance <> 'other' AND status <> 'deleted'"))
+			b.none("rondo_instances WHERE status = 'deleting' OR instance <> 'other' AND status <> 'deleted'"))
 	}
 	pruned := func() error {
 		return errors.Join(b.none("rondo_executions"),
@@ -87,7 +87,7 @@ func operations(b *bench) []operation {
 		{name: "tidy", begin: func() {
 			family()
 			for _, id := range []string{"other", "parent"} {
-				// the first is an old grave, the second is still to be erased
+				// the first is an old tombstone, the second is still to be erased
 				writes := 0
 				b.driver.set(func(s step) fault {
 					if s.sql == "BEGIN IMMEDIATE" && s.kind == execs {
@@ -102,7 +102,7 @@ func operations(b *bench) []operation {
 					b.Fatal(err)
 				}
 				b.driver.set(nil)
-				b.now = b.now.Add(history.GraveAge + time.Hour)
+				b.now = b.now.Add(history.TombstoneTTL + time.Hour)
 			}
 		}, do: func() error {
 			_, err := b.store.Tidy(ctx)

@@ -33,8 +33,8 @@
 // writes the rows of those that are taken, many rows with one statement. Nobody else can write
 // meanwhile, so that this compares and swaps at once; the statement that changes a row says where
 // it must stand all the same. A statement that fails because of what one turn stores ends the
-// transaction; it is done again with a savepoint for each turn, so that only that turn is unfit,
-// and batches without such a turn pay nothing for it.
+// transaction; it is done again with a savepoint for each turn, so that only that turn is
+// unstorable, and batches without such a turn pay nothing for it.
 //
 // The end of a transaction is in doubt in two cases only. One is that the disk fails while the log
 // is forced onto it. The connection takes that as a transaction that did not happen, but if the

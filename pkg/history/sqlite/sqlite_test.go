@@ -116,8 +116,8 @@ func commit(tb testing.TB, s history.Store, turns ...*round.Turn) history.Result
 		tb.Fatal(err)
 	}
 	for i, o := range r.Outcomes {
-		if o.Verdict != history.Committed {
-			tb.Fatalf("the turn of %q: %v, %v", turns[i].Instance, o.Verdict, o.Err)
+		if o.Status != history.Committed {
+			tb.Fatalf("the turn of %q: %v, %v", turns[i].Instance, o.Status, o.Err)
 		}
 	}
 	return r
@@ -306,7 +306,7 @@ func hammer(t *testing.T, s *sqlite.Store) {
 				}
 				b := a.Clone()
 				if r, err := s.Commit(ctx, historytest.Batch(t, b.Note())); err == nil &&
-					r.Outcomes[0].Verdict != history.Committed || err != nil && history.ClassOf(err) != history.Retry {
+					r.Outcomes[0].Status != history.Committed || err != nil && history.ClassOf(err) != history.Retry {
 					t.Error(r, err)
 				}
 				cancel()

@@ -265,7 +265,7 @@ func writeInstances(ctx context.Context, w *session, entries []*entry) error {
 		for _, c := range u.columns {
 			args = append(args, c.value(e))
 		}
-		b := e.Turn.Basis
+		b := e.Turn.Expected
 		n, err := w.exec(u.statement, append(args, e.Turn.Instance, b.Incarnation, b.Execution, b.LastEvent)...)
 		if err != nil {
 			return err

@@ -1,12 +1,12 @@
 -- Statements end with a semicolon at the end of a line. Each is run by itself and must do no harm when it is run again.
 -- {{text}} is text that sorts by its bytes; {{fill N}} leaves room on a page for a row's next version.
--- basis_… is the version that the last turn of an instance expected. A commit compares it; in the usual case it is left out.
+-- expected_… is the version that the last turn of an instance expected. A commit compares it; in the usual case it is left out.
 
 CREATE TABLE IF NOT EXISTS rondo_instances (
 	execution             INT8 NOT NULL,
 	last_event            INT8 NOT NULL,
-	basis_execution       INT8 NOT NULL DEFAULT 0,
-	basis_event           INT8 NOT NULL DEFAULT 0,
+	expected_execution    INT8 NOT NULL DEFAULT 0,
+	expected_event        INT8 NOT NULL DEFAULT 0,
 	custom_status_version INT8 NOT NULL,
 	history_bytes         INT8 NOT NULL,
 	unread                INT8 NOT NULL,
@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS rondo_instances (
 	fresh                 BOOL NOT NULL,
 	instance              {{text}} NOT NULL,
 	incarnation           TEXT NOT NULL,
-	basis_incarnation     TEXT NOT NULL DEFAULT '',
+	expected_incarnation  TEXT NOT NULL DEFAULT '',
 	status                {{text}} NOT NULL,
 	name                  {{text}} NOT NULL,
 	version               TEXT NOT NULL,

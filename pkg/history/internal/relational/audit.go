@@ -51,11 +51,11 @@ type behind struct {
 // Scan implements [Row].
 func (r behind) Scan(into ...any) error { return r.Row.Scan(append([]any{r.first}, into...)...) }
 
-// Graves implements [history.Audit].
-func (a *Admin) Graves(ctx context.Context, instances []string) (graves []string, err error) {
+// Tombstones implements [history.Audit].
+func (a *Admin) Tombstones(ctx context.Context, instances []string) (tombstones []string, err error) {
 	for part := range slices.Chunk(instances, maxAudited) {
 		var found []string
-		err := a.Read(ctx, "look for graves", func(db DB) error {
+		err := a.Read(ctx, "look for tombstones", func(db DB) error {
 			found = nil
 			b := builder{Dialect: a.Dialect}
 			return db.Query(ctx, func(r Row) error {
@@ -63,16 +63,16 @@ func (a *Admin) Graves(ctx context.Context, instances []string) (graves []string
 				err := r.Scan(&id)
 				found = append(found, id)
 				return err
-				// IS TRUE keeps PostgreSQL from reading all graves
+				// IS TRUE keeps PostgreSQL from reading all tombstones
 			}, "SELECT i.instance FROM rondo_instances i WHERE "+b.pairs("i",
-				part)+" AND (i.status IN ('"+Erasing+"', '"+Deleted+"')) IS TRUE", b.args...)
+				part)+" AND (i.status IN ('"+Deleting+"', '"+Deleted+"')) IS TRUE", b.args...)
 		})
 		if err != nil {
 			return nil, err
 		}
-		graves = append(graves, found...)
+		tombstones = append(tombstones, found...)
 	}
-	return graves, nil
+	return tombstones, nil
 }
 
 // OldPromises implements [history.Audit].

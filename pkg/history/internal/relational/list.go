@@ -336,7 +336,7 @@ func (a *Admin) List(ctx context.Context, f history.Filter, p history.Page) (his
 			if err := r.Scan(c.Targets()...); err != nil {
 				return err
 			}
-			if !c.Grave() { // it may have become one between the two reads
+			if !c.Tombstone() { // it may have become one between the two reads
 				list.Instances = append(list.Instances, c.Info())
 			}
 			return nil
@@ -384,7 +384,7 @@ func (a *Admin) Count(ctx context.Context, f history.Filter, limit int64) (n int
 	return n, err
 }
 
-// find reads the row of an instance, which must not be a grave.
+// find reads the row of an instance, which must not be a tombstone.
 func (d Dialect) find(ctx context.Context, db DB, instance string) (*Columns, error) {
 	var found *Columns
 	err := db.Query(ctx, func(r Row) error {
@@ -395,7 +395,7 @@ func (d Dialect) find(ctx context.Context, db DB, instance string) (*Columns, er
 	if err != nil {
 		return nil, err
 	}
-	if found == nil || found.Grave() {
+	if found == nil || found.Tombstone() {
 		return nil, fmt.Errorf("instance %q: %w", instance, history.ErrNoInstance)
 	}
 	return found, nil
@@ -621,8 +621,8 @@ func (a *Admin) Metrics(ctx context.Context) (m history.Metrics, err error) {
 			if err := r.Scan(&status, &n, &events); err != nil {
 				return err
 			}
-			if status == Erasing || status == Deleted {
-				m.Graves += n
+			if status == Deleting || status == Deleted {
+				m.Tombstones += n
 				return nil
 			}
 			m.Instances[round.Status(status)] += n
@@ -641,7 +641,7 @@ func (a *Admin) Metrics(ctx context.Context) (m history.Metrics, err error) {
 			return err
 		}, "SELECT count(*), CAST(coalesce(sum(last_event), 0) AS INT8), (SELECT count(*) FROM rondo_outbox) FROM "+
 			"rondo_executions WHERE "+Alive+
-			" AND (shard, instance) NOT IN (SELECT shard, instance FROM rondo_instances WHERE status = '"+Erasing+"')")
+			" AND (shard, instance) NOT IN (SELECT shard, instance FROM rondo_instances WHERE status = '"+Deleting+"')")
 	})
 	return m, err
 }

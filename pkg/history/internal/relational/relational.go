@@ -89,15 +89,15 @@ func (d Dialect) Shard(instance string) int16 {
 	return history.ShardOf(instance)
 }
 
-// The statuses of a row whose instance was deleted. An execution that is being pruned is Erasing,
+// The statuses of a row whose instance was deleted. An execution that is being pruned is Deleting,
 // too.
 const (
-	Erasing = "erasing" // what it left behind is still being erased
-	Deleted = "deleted" // all of it is gone
+	Deleting = "deleting" // what it left behind is still being erased
+	Deleted  = "deleted"  // all of it is gone
 )
 
-// Alive is the condition that a row is not a grave.
-const Alive = `status NOT IN ('erasing', 'deleted')`
+// Alive is the condition that a row is not a tombstone.
+const Alive = `status NOT IN ('deleting', 'deleted')`
 
 // ---- Rows.
 
@@ -239,17 +239,17 @@ func (c *Columns) Row() (round.Row, error) {
 	return r, bad
 }
 
-// Basis is where the row stands, without reading more of it.
-func (c *Columns) Basis() round.Basis {
-	if c.Grave() {
-		return round.Basis{}
+// RowVersion is the version of the row, read without the rest of it.
+func (c *Columns) RowVersion() round.RowVersion {
+	if c.Tombstone() {
+		return round.RowVersion{}
 	}
-	return round.Basis{Incarnation: c.Incarnation, Execution: c.Execution, LastEvent: c.LastEvent,
+	return round.RowVersion{Incarnation: c.Incarnation, Execution: c.Execution, LastEvent: c.LastEvent,
 		CustomStatusVersion: c.CustomStatusVersion}
 }
 
-// Grave reports whether the instance was deleted.
-func (c *Columns) Grave() bool { return c.Status == Erasing || c.Status == Deleted }
+// Tombstone reports whether the instance was deleted.
+func (c *Columns) Tombstone() bool { return c.Status == Deleting || c.Status == Deleted }
 
 // Info is the row for people.
 func (c *Columns) Info() history.Info {
@@ -261,19 +261,19 @@ func (c *Columns) Info() history.Info {
 // on.
 func Refusal(turn *round.Turn, found *Columns, parentGone bool) history.Outcome {
 	switch {
-	case found == nil && turn.Basis.Execution == 0 && parentGone:
-		return history.Outcome{Verdict: history.Orphaned}
+	case found == nil && turn.Expected.Execution == 0 && parentGone:
+		return history.Outcome{Status: history.ParentDeleted}
 	case found == nil:
-		return history.Outcome{Verdict: history.Conflict}
-	case found.Status == Erasing && turn.Basis.Execution == 0:
-		return history.Outcome{Verdict: history.Erasing}
-	case found.Status == Deleted && turn.Basis.Execution == 0 &&
+		return history.Outcome{Status: history.Conflict}
+	case found.Status == Deleting && turn.Expected.Execution == 0:
+		return history.Outcome{Status: history.Deleting}
+	case found.Status == Deleted && turn.Expected.Execution == 0 &&
 		found.StartMessage.String == text(turn.Row.StartMessage):
-		return history.Outcome{Verdict: history.Buried}
-	case found.Status == Deleted && turn.Basis.Execution == 0 && parentGone:
-		return history.Outcome{Verdict: history.Orphaned}
+		return history.Outcome{Status: history.Deleted}
+	case found.Status == Deleted && turn.Expected.Execution == 0 && parentGone:
+		return history.Outcome{Status: history.ParentDeleted}
 	}
-	return history.Outcome{Verdict: history.Conflict, Stored: found.Basis()}
+	return history.Outcome{Status: history.Conflict, Actual: found.RowVersion()}
 }
 
 // text is s as every database takes it.

@@ -23,10 +23,10 @@ const (
 	lockInstances   = 500  // rows locked by one statement
 )
 
-// shortGrave is how long every grave stays. It must outlast each statement that is under way: one
-// that has seen the instance before it was deleted must still find its grave, or it could take the
-// instance further as if nothing had happened.
-const shortGrave = time.Hour
+// shortTombstoneTTL is how long every tombstone stays. It must outlast each statement that is under
+// way: one that has seen the instance before it was deleted must still find its tombstone, or it
+// could take the instance further as if nothing had happened.
+const shortTombstoneTTL = time.Hour
 
 // tidySteps is how many transactions one call of Tidy takes for erasing.
 const tidySteps = 10
@@ -185,27 +185,27 @@ func (a *Admin) Tree(ctx context.Context, instance string) (tree []history.Node,
 
 // Delete implements [history.Remover].
 func (a *Admin) Delete(ctx context.Context, instances []string,
-	how history.Deletion) (deleted history.Deleted, err error) {
+	how history.Deletion) (deleted history.DeleteResult, err error) {
 	instances = slices.Compact(slices.Sorted(slices.Values(instances)))
 	if len(instances) == 0 {
 		return deleted, nil
 	}
-	var buried []member
+	var gone []member
 	err = a.Write(ctx, "delete instances", func(db DB) error {
 		family, err := a.lockedFamily(ctx, db, instances)
-		if err != nil || len(buried) > 0 && !anySame(family, buried) {
+		if err != nil || len(gone) > 0 && !anySame(family, gone) {
 			return err // the try before has deleted them, only its answer was lost; what is there now has begun since
 		}
 		if err := a.mayDelete(ctx, db, instances, family, how); err != nil {
 			return err
 		}
-		buried = family
-		return a.bury(ctx, db, buried)
+		gone = family
+		return a.leaveTombstones(ctx, db, gone)
 	})
 	if err != nil {
 		return deleted, err
 	}
-	return a.erase(ctx, buried)
+	return a.erase(ctx, gone)
 }
 
 // anySame reports whether one of the members is still there, in the same incarnation.
@@ -259,8 +259,8 @@ func (a *Admin) mayDelete(ctx context.Context, db DB, instances []string, family
 	return errors.Join(bad...)
 }
 
-// bury empties rows, so that nothing can be committed to them, and makes them invisible.
-func (a *Admin) bury(ctx context.Context, db DB, family []member) error {
+// leaveTombstones empties rows, so that nothing can be committed to them, and makes them invisible.
+func (a *Admin) leaveTombstones(ctx context.Context, db DB, family []member) error {
 	now := a.Now()
 	for part := range slices.Chunk(family, lockInstances) {
 		for _, m := range part {
@@ -270,12 +270,12 @@ func (a *Admin) bury(ctx context.Context, db DB, family []member) error {
 		}
 		b := builder{Dialect: a.Dialect}
 		at := b.time(now)
-		// Messages for what had ended long before have all come, and its grave may go sooner.
-		old, soon := b.time(now.Add(-history.GraveAge)), b.time(now.Add(shortGrave-history.GraveAge))
+		// Messages for what had ended long before have all come, and its tombstone may go sooner.
+		old, soon := b.time(now.Add(-history.TombstoneTTL)), b.time(now.Add(shortTombstoneTTL-history.TombstoneTTL))
 		// (coalesce tells the database the type of the parameter)
 		age := fmt.Sprintf("CASE WHEN ended_at < %s AND updated_at < %s THEN coalesce(%s, updated_at) ELSE %s END", old,
 			old, soon, at)
-		_, err := db.Exec(ctx, "UPDATE rondo_instances SET status = '"+Erasing+`', incarnation = '', execution = 0, last_event = -1,
+		_, err := db.Exec(ctx, "UPDATE rondo_instances SET status = '"+Deleting+`', incarnation = '', execution = 0, last_event = -1,
 			name = '', version = '', engine = 0, fresh = false,
 			parent_instance = NULL, parent_incarnation = NULL, parent_execution = NULL, parent_event = NULL, attributes = NULL, trace = NULL,
 			output = NULL, error = NULL, custom_status = NULL, custom_status_version = 0, history_bytes = 0, unread = 0,
@@ -315,30 +315,30 @@ func (d Dialect) DropAttributes(ctx context.Context, db DB, instance string, cre
 	return err
 }
 
-// erase removes what buried instances have left behind, in transactions of bounded size, and counts
-// it.
-func (a *Admin) erase(ctx context.Context, buried []member) (deleted history.Deleted, err error) {
-	for len(buried) > 0 {
+// erase removes what deleted instances have left behind, in transactions of bounded size, and
+// counts it.
+func (a *Admin) erase(ctx context.Context, gone []member) (deleted history.DeleteResult, err error) {
+	for len(gone) > 0 {
 		// Small ones go together, a large one alone.
 		n, events := 0, int64(0)
-		for n < len(buried) && n < eraseInstances && (n == 0 || events+buried[n].events <= eraseEvents) {
-			events += buried[n].events
+		for n < len(gone) && n < eraseInstances && (n == 0 || events+gone[n].events <= eraseEvents) {
+			events += gone[n].events
 			n++
 		}
-		part, err := a.eraseTogether(ctx, memberIDs(buried[:n]))
+		part, err := a.eraseTogether(ctx, memberIDs(gone[:n]))
 		deleted.Add(part)
 		if err != nil {
 			return deleted, err
 		}
-		buried = buried[n:]
+		gone = gone[n:]
 	}
 	return deleted, nil
 }
 
-// eraseTogether erases graves, some after the other.
-func (a *Admin) eraseTogether(ctx context.Context, instances []string) (deleted history.Deleted, err error) {
+// eraseTogether erases tombstones, some after the other.
+func (a *Admin) eraseTogether(ctx context.Context, instances []string) (deleted history.DeleteResult, err error) {
 	for more := true; more && err == nil; {
-		var step history.Deleted
+		var step history.DeleteResult
 		step, more, err = a.eraseStep(ctx, instances)
 		deleted.Add(step)
 	}
@@ -346,23 +346,24 @@ func (a *Admin) eraseTogether(ctx context.Context, instances []string) (deleted 
 }
 
 // eraseStep does one transaction's worth.
-func (a *Admin) eraseStep(ctx context.Context, instances []string) (step history.Deleted, more bool, err error) {
+func (a *Admin) eraseStep(ctx context.Context, instances []string) (step history.DeleteResult, more bool, err error) {
 	err = a.Write(ctx, "erase deleted instances", func(db DB) error {
 		var err error
 		step, more, err = a.eraseSome(ctx, db, instances)
 		return err
 	})
 	if err != nil {
-		return history.Deleted{}, false, err
+		return history.DeleteResult{}, false, err
 	}
 	return step, more, nil
 }
 
-func (a *Admin) eraseSome(ctx context.Context, db DB, instances []string) (step history.Deleted, more bool, err error) {
-	// Only what is a grave, and stays the same grave until the end: one that somebody else has
-	// erased may live again, and may be deleted again.
-	graves, err := a.lock(ctx, db, instances, isStatus(Erasing), a.Lock)
-	if err != nil || len(graves) == 0 {
+func (a *Admin) eraseSome(ctx context.Context, db DB, instances []string) (step history.DeleteResult,
+	more bool, err error) {
+	// Only what is a tombstone, and stays the same tombstone until the end: one that somebody else
+	// has erased may live again, and may be deleted again.
+	tombstones, err := a.lock(ctx, db, instances, isStatus(Deleting), a.Lock)
+	if err != nil || len(tombstones) == 0 {
 		return step, false, err
 	}
 	count := func(into *int64, statement string, args []any) {
@@ -371,8 +372,8 @@ func (a *Admin) eraseSome(ctx context.Context, db DB, instances []string) (step 
 		}
 	}
 	one, all := builder{Dialect: a.Dialect}, builder{Dialect: a.Dialect}
-	each := make([]string, len(graves))
-	for i, id := range graves {
+	each := make([]string, len(tombstones))
+	for i, id := range tombstones {
 		each[i] = fmt.Sprintf("shard = %d AND instance = %s", a.Shard(id), one.arg(id))
 	}
 	rows, err := removeEvents(ctx, db, &step, "shard, instance, execution, event", each, one.args)
@@ -383,7 +384,7 @@ func (a *Admin) eraseSome(ctx context.Context, db DB, instances []string) (step 
 	if err != nil || step.Executions == eraseExecutions {
 		return step, true, err
 	}
-	where := all.pairs("", graves)
+	where := all.pairs("", tombstones)
 	count(&step.Values, "DELETE FROM rondo_values WHERE "+where, all.args)
 	count(&step.Instances, "UPDATE rondo_instances SET status = '"+Deleted+"', last_event = 0 WHERE "+where, all.args)
 	step.Executions += step.Instances // the current ones
@@ -392,7 +393,7 @@ func (a *Admin) eraseSome(ctx context.Context, db DB, instances []string) (step 
 
 // removeEvents deletes as many rows of history as one transaction may. It counts their events, and
 // gives the number of rows.
-func removeEvents(ctx context.Context, db DB, step *history.Deleted, key string, conditions []string,
+func removeEvents(ctx context.Context, db DB, step *history.DeleteResult, key string, conditions []string,
 	args []any) (rows int, err error) {
 	err = db.Query(ctx, func(r Row) error {
 		var n int64
@@ -418,7 +419,7 @@ func limited(table, key string, conditions []string, limit int) string {
 
 // DeleteEnded implements [history.Remover].
 func (a *Admin) DeleteEnded(ctx context.Context, f history.Filter,
-	p history.Page) (page history.DeletedPage, err error) {
+	p history.Page) (page history.DeleteResultPage, err error) {
 	if err := f.Check(); err != nil {
 		return page, err
 	}
@@ -436,7 +437,7 @@ func (a *Admin) DeleteEnded(ctx context.Context, f history.Filter,
 	page.Next = list.Next
 	left := make(map[string]bool) // what fits the filter and was left alone so far
 	for part := range slices.Chunk(list.Instances, eraseInstances) {
-		var buried []member
+		var gone []member
 		var stay []string
 		err := a.Write(ctx, "delete ended instances", func(db DB) error {
 			ids := make([]string, len(part))
@@ -444,13 +445,13 @@ func (a *Admin) DeleteEnded(ctx context.Context, f history.Filter,
 				ids[i] = info.Instance
 			}
 			family, err := a.lockedFamily(ctx, db, ids)
-			if err != nil || len(family) == 0 && len(buried) > 0 {
+			if err != nil || len(family) == 0 && len(gone) > 0 {
 				return err
 			}
-			if buried, stay, err = a.ended(ctx, db, part, family, f); err != nil {
+			if gone, stay, err = a.ended(ctx, db, part, family, f); err != nil {
 				return err
 			}
-			return a.bury(ctx, db, buried)
+			return a.leaveTombstones(ctx, db, gone)
 		})
 		if err != nil {
 			return page, err
@@ -458,11 +459,11 @@ func (a *Admin) DeleteEnded(ctx context.Context, f history.Filter,
 		for _, id := range stay {
 			left[id] = true
 		}
-		for _, m := range buried {
+		for _, m := range gone {
 			delete(left, m.instance) // a child that was to stay as long as its parent
 		}
 		page.Skipped = int64(len(left))
-		deleted, err := a.erase(ctx, buried)
+		deleted, err := a.erase(ctx, gone)
 		page.Add(deleted)
 		if err != nil {
 			return page, err
@@ -534,9 +535,10 @@ func (a *Admin) hasParent(ctx context.Context, db DB, m member, family map[strin
 }
 
 // Prune implements [history.Remover].
-func (a *Admin) Prune(ctx context.Context, instance string, keep history.Keep) (deleted history.Deleted, err error) {
+func (a *Admin) Prune(ctx context.Context, instance string,
+	keep history.Keep) (deleted history.DeleteResult, err error) {
 	for more := true; more; {
-		var step history.Deleted
+		var step history.DeleteResult
 		err := a.Write(ctx, "prune executions", func(db DB) error {
 			var err error
 			step, more, err = a.pruneSome(ctx, db, instance, keep)
@@ -555,7 +557,7 @@ func (a *Admin) Prune(ctx context.Context, instance string, keep history.Keep) (
 // pruning is taken up by the next. What it removes belongs to a row of a former execution as of
 // that very statement, so it can never be the current one's, not even after the instance was
 // deleted and began again.
-func (a *Admin) pruneSome(ctx context.Context, db DB, instance string, keep history.Keep) (step history.Deleted,
+func (a *Admin) pruneSome(ctx context.Context, db DB, instance string, keep history.Keep) (step history.DeleteResult,
 	more bool, err error) {
 	if _, err := a.find(ctx, db, instance); err != nil {
 		return step, false, err
@@ -572,12 +574,12 @@ func (a *Admin) pruneSome(ctx context.Context, db DB, instance string, keep hist
 	}
 	const key = "shard, instance, execution"
 	marked, err := db.Exec(ctx, fmt.Sprintf("UPDATE rondo_executions SET status = '%s' WHERE (%s) IN "+
-		"(SELECT %s FROM rondo_executions WHERE %s ORDER BY %s LIMIT %d)", Erasing, key, key, old, key,
+		"(SELECT %s FROM rondo_executions WHERE %s ORDER BY %s LIMIT %d)", Deleting, key, key, old, key,
 		eraseExecutions), b.args...)
 	if err != nil {
 		return step, false, err
 	}
-	marks := mine + " AND status = '" + Erasing + "'"
+	marks := mine + " AND status = '" + Deleting + "'"
 	rows, err := removeEvents(ctx, db, &step, key+", event",
 		[]string{mine + " AND execution IN (SELECT execution FROM rondo_executions WHERE " + marks + ")"}, args)
 	if err != nil || rows == eraseRows {
@@ -589,7 +591,7 @@ func (a *Admin) pruneSome(ctx context.Context, db DB, instance string, keep hist
 
 // PruneAll implements [history.Remover].
 func (a *Admin) PruneAll(ctx context.Context, f history.Filter, keep history.Keep,
-	p history.Page) (page history.DeletedPage, err error) {
+	p history.Page) (page history.DeleteResultPage, err error) {
 	list, err := a.List(ctx, f, p)
 	if err != nil {
 		return page, err
@@ -612,14 +614,14 @@ func (a *Admin) PruneAll(ctx context.Context, f history.Filter, keep history.Kee
 // Tidy implements [history.Remover].
 func (a *Admin) Tidy(ctx context.Context) (more bool, err error) {
 	var unfinished []string
-	err = a.Read(ctx, "look for graves", func(db DB) error {
+	err = a.Read(ctx, "look for tombstones", func(db DB) error {
 		unfinished = nil
 		return db.Query(ctx, func(r Row) error {
 			var id string
 			err := r.Scan(&id)
 			unfinished = append(unfinished, id)
 			return err
-		}, a.shardwise("SELECT i.instance FROM rondo_instances i WHERE i.status = '"+Erasing+"'", eraseInstances))
+		}, a.shardwise("SELECT i.instance FROM rondo_instances i WHERE i.status = '"+Deleting+"'", eraseInstances))
 	})
 	if err != nil {
 		return false, err
@@ -630,37 +632,38 @@ func (a *Admin) Tidy(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 	}
-	removed, err := a.removeGraves(ctx)
+	removed, err := a.removeTombstones(ctx)
 	return more || len(unfinished) >= eraseInstances || removed >= lockInstances, err
 }
 
-// removeGraves removes graves that are old, as many as one transaction may, and counts them.
-func (a *Admin) removeGraves(ctx context.Context) (removed int64, err error) {
+// removeTombstones removes tombstones that are old, as many as one transaction may, and counts
+// them.
+func (a *Admin) removeTombstones(ctx context.Context) (removed int64, err error) {
 	b := builder{Dialect: a.Dialect}
 	old := a.shardwise("SELECT i.instance FROM rondo_instances i WHERE i.status = '"+Deleted+"' AND i.created_at < "+
-		b.time(a.Now().Add(-history.GraveAge)), lockInstances)
-	var graves []string
-	err = a.Read(ctx, "look for old graves", func(db DB) error {
-		graves = nil
+		b.time(a.Now().Add(-history.TombstoneTTL)), lockInstances)
+	var tombstones []string
+	err = a.Read(ctx, "look for old tombstones", func(db DB) error {
+		tombstones = nil
 		return db.Query(ctx, func(r Row) error {
 			var id string
 			err := r.Scan(&id)
-			graves = append(graves, id)
+			tombstones = append(tombstones, id)
 			return err
 		}, old, b.args...)
 	})
-	if err != nil || len(graves) == 0 {
+	if err != nil || len(tombstones) == 0 {
 		return 0, err
 	}
-	err = a.Write(ctx, "remove old graves", func(db DB) error {
+	err = a.Write(ctx, "remove old tombstones", func(db DB) error {
 		removed = 0
-		locked, err := a.lock(ctx, db, graves, isStatus(Deleted), a.Lock)
+		locked, err := a.lock(ctx, db, tombstones, isStatus(Deleted), a.Lock)
 		if err != nil || len(locked) == 0 {
 			return err
 		}
 		b := builder{Dialect: a.Dialect}
 		removed, err = db.Exec(ctx, "DELETE FROM rondo_instances WHERE "+b.pairs("",
-			locked)+" AND created_at < "+b.time(a.Now().Add(-history.GraveAge)), b.args...)
+			locked)+" AND created_at < "+b.time(a.Now().Add(-history.TombstoneTTL)), b.args...)
 		return err
 	})
 	return removed, err

@@ -20,8 +20,8 @@ func Promised(key history.PromiseKey, messages []byte) history.Promise {
 // and wake_at.
 func ScanOverdue(r Row) (o history.Overdue, err error) {
 	var at Moment
-	err = r.Scan(&o.Instance, &o.Basis.Incarnation, &o.Basis.Execution, &o.Basis.LastEvent,
-		&o.Basis.CustomStatusVersion, &at)
+	err = r.Scan(&o.Instance, &o.RowVersion.Incarnation, &o.RowVersion.Execution, &o.RowVersion.LastEvent,
+		&o.RowVersion.CustomStatusVersion, &at)
 	o.WakeAt = at.Time
 	return o, err
 }

@@ -136,7 +136,7 @@ func Pack(promises []events.Wire) (pieces [][]byte) {
 
 // StartsChild reports whether a turn begins an instance that is the child of another.
 func StartsChild(t *round.Turn) bool {
-	return t.Basis.Execution == 0 && t.Row.Parent != nil
+	return t.Expected.Execution == 0 && t.Row.Parent != nil
 }
 
 // ParentGone reports whether the parent of the child that a turn starts was deleted, given the
@@ -145,7 +145,7 @@ func StartsChild(t *round.Turn) bool {
 func (d Dialect) ParentGone(ctx context.Context, db DB, t *round.Turn, parent *Columns) (gone bool, err error) {
 	p := t.Row.Parent
 	switch {
-	case parent == nil || parent.Grave():
+	case parent == nil || parent.Tombstone():
 		return true, nil
 	case parent.Incarnation == text(p.Incarnation):
 		return false, nil
