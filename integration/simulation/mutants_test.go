@@ -72,7 +72,7 @@ var mutants = []mutant{
 			"	l.takeStored(len(x.decisions))\n	for i, d := range x.decisions {\n		outcome := " +
 				"x.result.Outcomes[i]\n",
 			"	l.takeStored(len(x.decisions))\n	for i, d := range x.decisions {\n		outcome := " +
-				"history.Outcome{CommitStatus: history.Committed}\n		if x.err == nil {\n			outcome = " +
+				"history.Outcome{Status: history.Committed}\n		if x.err == nil {\n			outcome = " +
 				"x.result.Outcomes[i]\n		}\n"},
 		{loopOf + "commit.go",
 			"	case x.err != nil && (ctx.Err() != nil || history.ClassOf(x.err) == " +
